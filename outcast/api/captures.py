@@ -122,8 +122,11 @@ def _found(join: Join) -> Found:
 def _request(asked: Asked, copy_to: RunDirectory | None) -> JoinRequest:
     """What was asked for, with the hash of every capture, which is copied if there is a folder."""
     sets = [sequence.files_of(capture.path) for capture in asked.captures]
+    # Several ports can be interfaces of one file, which is copied once.
+    first = {path: n for n, paths in reversed(list(enumerate(sets))) for path in paths}
 
-    def described(path: Path, copy: str | None) -> CapturedFile:
+    def described(path: Path) -> CapturedFile:
+        copy = None if copy_to is None else f"captures/{first[path]}/{path.name}"
         whole = os.path.abspath(path)
         if not whole.isprintable():
             raise ConfigError(f"{whole!a}: allowed is a path that can be shown")
@@ -139,19 +142,15 @@ def _request(asked: Asked, copy_to: RunDirectory | None) -> JoinRequest:
         except OSError as error:
             raise InputError(files.describe(files.named(error, path) or error)) from None
 
-    copies: list[str | None] = [None] * sum(map(len, sets))
-    if copy_to is not None:
-        copies = [f"captures/{n}/{path.name}" for n, paths in enumerate(sets) for path in paths]
     with ThreadPoolExecutor(max_workers=2) as pool:
-        every = [path for paths in sets for path in paths]
-        made = iter(list(pool.map(described, every, copies)))
+        made = dict(zip(first, pool.map(described, first), strict=True))
     return JoinRequest(
         captures=[
             CapturedPort(
                 port=capture.port,
                 direction=capture.direction,
                 named=capture.path.name,
-                files=[next(made) for _ in paths],
+                files=[made[path] for path in paths],
             )
             for capture, paths in zip(asked.captures, sets, strict=True)
         ],

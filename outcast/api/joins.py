@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from outcast.analysis.capture.pcap import read_captures
+from outcast.analysis.capture.headers import INBOUND, OUTBOUND, Columns
+from outcast.analysis.capture.pcap import interfaces_of, read_captures, shared_files
+from outcast.analysis.capture.records import INTO, OUT_OF
 from outcast.analysis.join.directions import CAME, LEFT, UNTOLD
 from outcast.analysis.join.doubts import MOST_SHARE, doubts, left_out
 from outcast.analysis.join.findings import ClockEstimate, DropRange, QueueEstimate, Role
@@ -165,6 +167,7 @@ def join_captures(
     outputs: Mapping[str, str | os.PathLike[str]] | None = None,
     *,
     ports: Mapping[str, str | os.PathLike[str]] | None = None,
+    file: str | os.PathLike[str] | None = None,
     destinations: Collection[str] = (),
     routed: bool = False,
     one_clock: bool = False,
@@ -176,12 +179,15 @@ def join_captures(
 
     A capture is a pcap or pcapng file, which gzip or zstd may have compressed. It may hold both
     directions of its port. Which packets came in and which left is told by where they are seen, and
-    clocks that differ or drift are corrected.
+    clocks that differ or drift are corrected. If several ports have the same file, their names are
+    those of its interfaces, and one clock stamped them all if there is no other file.
 
     Args:
         inputs: a name of yours for each input port, and the capture of what came in there.
         outputs: likewise, what left.
         ports: likewise, ports that are inputs and outputs at once.
+        file: one capture of several interfaces, of which each is a port; then no others are given.
+            The interfaces have the names of pcapng, or `if` and their number.
         destinations: only packets to these addresses; empty takes all that leave.
         routed: the switch is a router, so the TTL may change.
         one_clock: one clock stamped all captures, so none is corrected.
@@ -200,21 +206,75 @@ def join_captures(
     both = {_port_name(name): Path(path) for name, path in (ports or {}).items()}
     came = {_port_name(name): Path(path) for name, path in (inputs or {}).items()}
     left = {_port_name(name): Path(path) for name, path in (outputs or {}).items()}
+    if file is not None:
+        if both or came or left:
+            raise ConfigError(f"{file}: not together with ports; allowed is one of them")
+        both, came, left = _ports_of(Path(file))
     for name in both:
         if name in came or name in left:
             raise ConfigError(f"port {name} is given twice")
-    wanted = frozenset(_address(address) for address in destinations)
+    wanted = parse_addresses(destinations)
     # A port's file that is given on both sides is read once.
     files = list(dict.fromkeys([*both.items(), *came.items(), *left.items()]))
-    if len({path for _, path in files}) == 1:
+    if len(files) == 1:
         raise ConfigError(
             f"{files[0][1]}: is the only capture; allowed are those of two ports or more. If it is "
-            "of several interfaces, as `tcpdump -i any` gives it, cut it into one for each: "
-            "`tcpdump -r FILE -w NEW ifindex NUMBER`, or of pcapng `tshark -r FILE -Y "
-            "frame.interface_id==NUMBER -w NEW`"
+            "of several interfaces, give the file alone, without a port's name. `outcast inspect "
+            "FILE` shows the flows of one capture"
         )
-    captures = dict(zip(files, read_captures(files), strict=True))
+    return join_files(
+        both,
+        came,
+        left,
+        destinations=wanted,
+        routed=routed,
+        one_clock=one_clock,
+        max_sojourn_ns=max_sojourn_ns,
+        known=known,
+        shared=shared_files(files),
+    )
+
+
+def join_files(
+    both: Mapping[str, Path],
+    came: Mapping[str, Path],
+    left: Mapping[str, Path],
+    *,
+    destinations: frozenset[str],
+    routed: bool,
+    one_clock: bool,
+    max_sojourn_ns: int,
+    known: KnownQueue,
+    shared: Collection[Path],
+    common: bool = False,
+) -> Join:
+    """Joins captures as `join_captures`, whose arguments these are after they were checked.
+
+    Args:
+        both: ports of both directions.
+        came: inputs.
+        left: outputs.
+        destinations: as parsed by `parse_addresses`.
+        routed: as there.
+        one_clock: as there.
+        max_sojourn_ns: as parsed by `parse_max_sojourn_ns`.
+        known: as parsed by `parse_queue`.
+        shared: files of several interfaces, of which each port is one.
+        common: whether only flows take part that every capture has. What the captures themselves
+            say of directions does not count then, because it is about another machine's ports.
+    """
+    files = list(dict.fromkeys([*both.items(), *came.items(), *left.items()]))
+    captures = dict(zip(files, read_captures(files, shared=shared), strict=True))
+    _require_interfaces(captures.values(), shared)
+    aside = _keep_common(captures.values()) if common else []
     unit_ns = _resolution_ns(captures.values())
+    # All that left, by whatever interface, is no queue of its own.
+    mixed = {
+        capture.port
+        for capture in captures.values()
+        if capture.port == OUT_OF and capture.path in shared
+        if (capture.columns.marks & OUTBOUND).all()
+    }
     in_captures = [captures[port] for port in [*both.items(), *came.items()]]
     out_captures = [captures[port] for port in [*both.items(), *left.items()]]
     joined = join(
@@ -223,9 +283,9 @@ def join_captures(
         JoinOptions(
             max_sojourn_ns=max_sojourn_ns,
             routed=routed,
-            one_clock=one_clock,
+            one_clock=one_clock or len({path for _, path in files}) == 1,
             one_way=False,
-            destinations=wanted,
+            destinations=destinations,
             release=True,
         ),
     )
@@ -241,8 +301,8 @@ def join_captures(
     at_random = random_losses(joined, repaired, replayed)
     lossy = {joined.outputs[output] for output in at_random}
     estimates = tuple(
-        _estimate(joined, replayed, output, known, doubtful, output in at_random)
-        for output in range(len(joined.outputs))
+        _estimate(joined, replayed, output, known, doubtful, output in at_random or name in mixed)
+        for output, name in enumerate(joined.outputs)
     )
     _require_possible(joined, estimates, known)
     return Join(
@@ -250,7 +310,15 @@ def join_captures(
         replayed,
         blackout.port_chains(joined),
         (
-            *(text for capture in read for text in capture.remarks),
+            # Ports of one file have the same to say of it.
+            *dict.fromkeys(text for capture in read for text in capture.remarks),
+            *aside,
+            *(
+                f"{name}: its packets left by several interfaces, and Linux cooked v1 does not say "
+                "by which. So no rate and limit are estimated, and queues count as one. "
+                "`tcpdump -y LINUX_SLL2` tells them apart"
+                for name in mixed
+            ),
             *joined.clocks,
             *joined.sources.notes,
             *(clocks.doubts if clocks else ()),
@@ -261,7 +329,7 @@ def join_captures(
         ),
         Asked(
             _asked("any", both) + _asked("in", came) + _asked("out", left),
-            wanted,
+            destinations,
             routed,
             one_clock,
             max_sojourn_ns,
@@ -273,6 +341,60 @@ def join_captures(
         estimates,
         tuple(ranges),
     )
+
+
+def _ports_of(path: Path) -> tuple[dict[str, Path], dict[str, Path], dict[str, Path]]:
+    """The interfaces of a capture as ports: of both directions, inputs, outputs.
+
+    Raises ConfigError if it has packets of one interface only.
+    """
+    counts = interfaces_of(path)
+    if counts.keys() == {INTO, OUT_OF}:
+        return {}, {INTO: path}, {OUT_OF: path}
+    if len(counts) < 2 or "" in counts:
+        raise ConfigError(
+            f"{path}: its packets are of one interface; allowed are captures of several, as "
+            "`tcpdump -i any` and `dumpcap -i eth1 -i eth2` make, or PORT=FILE for each port. "
+            f"`outcast inspect {path}` shows the flows of one capture"
+        )
+    return {_port_name(name): path for name in counts}, {}, {}
+
+
+def _keep_common(captures: Collection[PortCapture]) -> list[str]:
+    """Leaves out the flows that not every capture has; says how many packets they are."""
+    common = set.intersection(*(set(capture.flows) for capture in captures))
+    remarks = []
+    for capture in captures:
+        kept = np.array([flow in common for flow in capture.flows], np.bool_)
+        rows = kept[capture.columns.flow]
+        away = int((~rows).sum())
+        np.bitwise_and(
+            capture.columns.marks, 0xFF & ~(INBOUND | OUTBOUND), out=capture.columns.marks
+        )
+        if away:
+            capture.columns = Columns.of(column[rows] for column in capture.columns)
+            remarks.append(
+                f"{capture.port}: {away:,} packets of {int((~kept).sum()):,} flows that were seen "
+                "at one of the two points only take no part"
+            )
+    return remarks
+
+
+def _require_interfaces(captures: Collection[PortCapture], shared: Collection[Path]) -> None:
+    """Raises ConfigError if a port of a file that several have is none of its interfaces."""
+    for capture in captures:
+        if capture.path in shared and not capture.records:
+            counts = interfaces_of(capture.path)
+            if capture.port not in counts:
+                there = ", ".join(
+                    f"{name or 'one without a name'} ({packets:,} packets)"
+                    for name, packets in counts.items()
+                )
+                near = did_you_mean(capture.port, counts)
+                raise ConfigError(
+                    f"{capture.path}: has no packets of an interface {capture.port}; there are "
+                    f"{there}{near}"
+                )
 
 
 def _asked(
@@ -300,6 +422,11 @@ def parse_queue(rate: object, limit: object, rate_at: str, limit_at: str) -> Kno
     except ValueError as error:
         raise ConfigError(f"{limit_at}: {error}") from None
     return KnownQueue(rate_bps, limit_bytes)
+
+
+def parse_addresses(texts: Collection[str]) -> frozenset[str]:
+    """Parses IP addresses. Raises InputError."""
+    return frozenset(_address(text) for text in texts)
 
 
 def _address(text: str) -> str:

@@ -13,13 +13,20 @@ from outcast.cli import shared, terminal
 from outcast.errors import ConfigError, UntrustedError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import RenderableType
 
+    from outcast.analysis.capture.headers import FlowKey
+    from outcast.analysis.compiled import I64
     from outcast.analysis.join.findings import QueueEstimate
     from outcast.analysis.join.join import Joined
     from outcast.analysis.measure.blackout import Chains
+    from outcast.api.chains import Chain
 
-LISTS = ("--in", "--out")
+LISTS = ("--in", "--out", "--chain")
+MOST_FLOWS = 20
+"""So many flows are listed that lost packets."""
 
 
 class _Lists(click.Command):
@@ -40,10 +47,13 @@ class _Lists(click.Command):
         return super().parse_args(ctx, spread)
 
 
-def _ports(role: str, texts: tuple[str, ...]) -> dict[str, Path]:
+def _ports(role: str, texts: tuple[str, ...], file: Path | None = None) -> dict[str, Path]:
+    """The ports by name. A name alone is that of an interface of `file`."""
     ports: dict[str, Path] = {}
     for text in texts:
         name, separator, path = text.partition("=")
+        if not separator and file is not None:
+            name, separator, path = f"if{text}" if text.isdecimal() else text, "=", str(file)
         if not separator or not name or not path:
             raise ConfigError(f"{text}: allowed is NAME=PCAP, as s1-eth2=captures/s1-eth2.in.pcap")
         if name in ports:
@@ -58,9 +68,11 @@ def _ports(role: str, texts: tuple[str, ...]) -> dict[str, Path]:
     epilog=shared.examples(
         "outcast join eth1=eth1.pcap eth2=eth2.pcap.gz eth3=eth3.pcap -o results/mine",
         "outcast join --in in1=a.pcap in2=b.pcap.gz --out out=c.pcap --to 10.0.0.1",
+        "outcast join any.pcap --in eth1 eth2 --out eth3 --routed",
+        "outcast join --chain a=a.pcap r1=r1.pcap r2=r2.pcap b=b.pcap",
     ),
 )
-@click.argument("ports", nargs=-1, metavar="[PORT=FILE]...")
+@click.argument("ports", nargs=-1, metavar="[FILE | PORT=FILE...]")
 @click.option(
     "--in",
     "inputs",
@@ -74,6 +86,13 @@ def _ports(role: str, texts: tuple[str, ...]) -> dict[str, Path]:
     multiple=True,
     metavar="NAME=PCAP...",
     help="Output ports: a name of yours and the capture of what left.",
+)
+@click.option(
+    "--chain",
+    "points",
+    multiple=True,
+    metavar="NAME=PCAP...",
+    help="Instead, points of a path in the order of the way: print loss and delay of each segment.",
 )
 @click.option(
     "-o",
@@ -120,9 +139,9 @@ def _ports(role: str, texts: tuple[str, ...]) -> dict[str, Path]:
 )
 @click.option(
     "--dropped",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="What the queue's own counter says (tc -s, nft), to compare with.",
+    metavar="N|FILE",
+    help="What the queue's own counter says, to compare with: a number, or a file with the output "
+    "of tc -s qdisc.",
 )
 @click.option("--rate", metavar="RATE", help="The outputs' rate [default: estimated].")
 @click.option(
@@ -132,6 +151,7 @@ def command(
     ports: tuple[str, ...],
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
+    points: tuple[str, ...],
     output: Path | None,
     copy: bool,
     queue: Path | None,
@@ -140,7 +160,7 @@ def command(
     routed: bool,
     one_clock: bool,
     max_sojourn: str,
-    dropped: int | None,
+    dropped: str | None,
     rate: str | None,
     limit: str | None,
 ) -> None:
@@ -149,7 +169,8 @@ def command(
     A capture is a pcap or pcapng file, which gzip or zstd may have compressed. Plain captures of
     the switch's ports are enough: PORT is a name of yours. Which packets came in and which left is
     told by where they are seen. With --in and --out, the named files count as inputs or outputs
-    only.
+    only. FILE is one capture of several interfaces (pcapng, or tcpdump -i any): each is a port, and
+    --in and --out can name them.
 
     Prints for each input port how many packets were forwarded and dropped. Exit status 4 and a
     sentence say what is probably missing if more than 1 % of the packets cannot be explained.
@@ -169,14 +190,25 @@ def command(
                 f"{path}: allowed are names that end in .parquet or .csv"
                 + (", and folders without such an ending" if path is output else "")
             )
+    if points:
+        given = (ports, inputs, outputs, output, queue, blackouts, dropped, rate, limit)
+        if any(given):
+            raise ConfigError("--chain: allowed beside it are --to, --one-clock and --max-sojourn")
+        _chain(points, addresses, one_clock, max_sojourn)
+        return
     if folder is not None:
         from outcast import workflow
 
         workflow.require_free(folder)
-    ports_in, ports_out = _ports("input", inputs), _ports("output", outputs)
-    ports_both = _ports("", ports)
-    if not (ports_both or ports_in or ports_out):
-        raise ConfigError("no captures; allowed is PORT=FILE for each port, as eth1=eth1.pcap")
+    file = Path(ports[0]) if len(ports) == 1 and "=" not in ports[0] else None
+    ports_in, ports_out = _ports("input", inputs, file), _ports("output", outputs, file)
+    ports_both = {} if file is not None else _ports("", ports)
+    if not (ports_both or ports_in or ports_out or file):
+        raise ConfigError(
+            "no captures; allowed is PORT=FILE for each port, as eth1=eth1.pcap, or one FILE of "
+            "several interfaces"
+        )
+    counted = _number(dropped)
 
     from outcast.api.joins import join_captures, parse_max_sojourn_ns, parse_queue
 
@@ -186,6 +218,7 @@ def command(
         ports_in,
         ports_out,
         ports=ports_both,
+        file=None if ports_in or ports_out else file,
         destinations=addresses,
         routed=routed,
         one_clock=one_clock,
@@ -209,8 +242,69 @@ def command(
         for line in tables.noise_lines(run):
             terminal.echo(line)
         shared.print_drawn(run.path)
-    if dropped is not None:
-        _require_counter(result.joined, dropped)
+    if counted is not None:
+        _require_counter(result.joined, {None: counted})
+    elif dropped is not None:
+        from outcast.analysis.measure.tc_counters import drops_by_output
+
+        by_output = drops_by_output(Path(dropped), result.joined.outputs)
+        _require_counter(result.joined, by_output)
+
+
+def _number(dropped: str | None) -> int | None:
+    """The number of --dropped; None if it is the name of a file. Raises ConfigError."""
+    if dropped is None or Path(dropped).exists():
+        return None
+    if not dropped.isdecimal():
+        raise ConfigError(
+            f"--dropped {dropped}: no such file; allowed is a number, or a file with what "
+            "`tc -s qdisc` prints"
+        )
+    return int(dropped)
+
+
+def _chain(
+    points: tuple[str, ...], addresses: tuple[str, ...], one_clock: bool, max_sojourn: str
+) -> None:
+    from outcast.api.chains import join_chain
+
+    chain = join_chain(
+        _ports("chain", points),
+        destinations=addresses,
+        one_clock=one_clock,
+        max_sojourn=max_sojourn,
+    )
+    for text in chain.remarks:
+        terminal.tell(f"outcast: {text}")
+    terminal.console().print(_segments(chain))
+    if not one_clock:
+        terminal.console().print(
+            "Delays hold if the points' clocks agree. Where they do not, the sum of both "
+            "directions holds.",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _segments(chain: Chain) -> RenderableType:
+    """A table with a row for each segment and direction; times in milliseconds."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("delays (ms)")
+    heads = ("packets", "lost", "lost (%)", "unknown", "median", "90 %", "99 %", "longest")
+    for column in heads:
+        table.add_column(column, justify="right")
+    for part in chain.segments:
+        table.add_row(
+            f"{part.begins} to {part.ends}",
+            f"{part.packets:,}",
+            f"{part.lost:,}",
+            f"{100 * part.lost / part.packets:.3f}",
+            f"{part.unknown:,}",
+            *_percentiles_ms(part.delays_ns),
+        )
+    return table
 
 
 def _is_folder(path: Path) -> bool:
@@ -234,7 +328,6 @@ def _queue_text(estimate: QueueEstimate) -> str:
 
 def _waits(joined: Joined) -> RenderableType:
     """A table of how long packets spent in the switch, by input and output, in milliseconds."""
-    import numpy as np
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -248,23 +341,67 @@ def _waits(joined: Joined) -> RenderableType:
             mine = waits_ns[left & (joined.arrivals.port == row) & (joined.egress == output)]
             if not mine.size:
                 continue
-            shown = [float(np.percentile(mine, share)) / 1e6 for share in (50, 90, 99, 100)]
-            table.add_row(
-                f"{ingress} to {egress}", f"{mine.size:,}", *(f"{value:.3f}" for value in shown)
-            )
+            table.add_row(f"{ingress} to {egress}", f"{mine.size:,}", *_percentiles_ms(mine))
     return table
 
 
-def _require_counter(joined: Joined, counted: int) -> None:
-    """Raises UntrustedError if the queue's own counter says something else."""
-    inferred = joined.counts.dropped
-    if inferred != counted:
-        raise UntrustedError(
-            f"--dropped: {inferred:,} drops inferred, but the counter says {counted:,}. A counter "
-            "also has what the hop itself sent, what is not IP, and what was dropped while nobody "
-            "captured"
-        )
-    terminal.tell(f"outcast: {inferred:,} drops inferred, as the counter says")
+def _percentiles_ms(times_ns: I64) -> list[str]:
+    """The median, 90 %, 99 % and the longest of times, in ms; empty texts if there are none."""
+    import numpy as np
+
+    if not times_ns.size:
+        return [""] * 4
+    return [f"{float(np.percentile(times_ns, share)) / 1e6:.3f}" for share in (50, 90, 99, 100)]
+
+
+def _losses(joined: Joined) -> RenderableType | None:
+    """A table of the flows that lost packets, those with most drops first; None if none did."""
+    import numpy as np
+    from rich.table import Table
+
+    from outcast.analysis.join.join import Verdict
+
+    flows = len(joined.flows)
+    packets = np.bincount(joined.arrivals.flow, minlength=flows)
+    drops = np.bincount(joined.arrivals.flow[joined.verdict == Verdict.DROPPED], minlength=flows)
+    losing = [row for row in np.argsort(-drops, kind="stable").tolist() if drops[row]]
+    if not losing:
+        return None
+    table = Table(box=None, pad_edge=False)
+    table.add_column("losses by flow")
+    for column in ("packets", "dropped", "dropped (%)"):
+        table.add_column(column, justify="right")
+    rows = [([row], _flow_text(joined.flows[row])) for row in losing[:MOST_FLOWS]]
+    rest = losing[MOST_FLOWS:]
+    if rest:
+        rows.append((rest, f"{len(rest):,} more flows"))
+    for of_flows, text in rows:
+        came, lost = int(packets[of_flows].sum()), int(drops[of_flows].sum())
+        table.add_row(text, f"{came:,}", f"{lost:,}", f"{100 * lost / came:.3f}")
+    return table
+
+
+def _flow_text(flow: FlowKey) -> str:
+    return f"{flow.src}:{flow.sport} to {flow.dst}:{flow.dport}"
+
+
+def _require_counter(joined: Joined, counted: Mapping[str | None, int]) -> None:
+    """Raises UntrustedError if a queue's own counter says something else; None has all outputs."""
+    from outcast.analysis.join.join import Verdict
+
+    for output, count in counted.items():
+        inferred, where = joined.counts.dropped, ""
+        if output is not None:
+            dropped = joined.egress[joined.verdict == Verdict.DROPPED]
+            inferred = int((dropped == joined.outputs.index(output)).sum())
+            where = f" at {output}"
+        if inferred != count:
+            raise UntrustedError(
+                f"--dropped: {inferred:,} drops inferred{where}, but the counter says {count:,}. A "
+                "counter also has what the hop itself sent, what is not IP, and what was dropped "
+                "while nobody captured"
+            )
+        terminal.tell(f"outcast: {inferred:,} drops inferred{where}, as the counter says")
 
 
 def _print(joined: Joined, chains: Chains) -> None:
@@ -290,6 +427,9 @@ def _print(joined: Joined, chains: Chains) -> None:
     console = terminal.console()
     console.print(table)
     console.print(_waits(joined))
+    losses = _losses(joined)
+    if losses is not None:
+        console.print(losses)
     counts = joined.counts
     console.print(
         f"in {counts.entered} = forwarded {counts.forwarded} + dropped {counts.dropped} + "

@@ -12,6 +12,7 @@ import polars as pl
 
 from outcast.analysis.capture import sequence
 from outcast.analysis.capture.headers import Columns, Decoder, FlowKey
+from outcast.analysis.capture.pcap import of_interface, shared_files
 from outcast.analysis.capture.records import CaptureFile
 from outcast.analysis.compiled import I32, I64, Array, Bool
 from outcast.errors import InputError
@@ -29,24 +30,33 @@ _IDENTITY = ("src", "sport", "dst", "dport", "ip_id", "seq", "payload")
 
 @dataclass(frozen=True, slots=True)
 class PortFiles:
-    """A capture: its port, which packets of the port it holds, and its files in a row."""
+    """A capture: its port, which packets of the port it holds, and its files in a row.
+
+    `interface` is that of the files whose packets they are; None takes all.
+    """
 
     port: str
     direction: Direction
     files: tuple[Path, ...]
+    interface: str | None = None
 
 
 def captures_of(run: Run) -> list[PortFiles]:
     """The captures of a run, or those that were joined. Raises InputError if one is gone."""
     folder, manifest = run.directory.path, run.manifest
     if isinstance(manifest, CapturesManifest):
+        asked = manifest.request.captures
+        shared = shared_files(
+            [(capture.port, Path(file.path)) for capture in asked for file in capture.files]
+        )
         return [
             PortFiles(
                 capture.port,
                 capture.direction,
                 tuple(captures.find(run.directory, file, hashed=False) for file in capture.files),
+                capture.port if Path(capture.files[0].path) in shared else None,
             )
-            for capture in manifest.request.captures
+            for capture in asked
         ]
     return [
         PortFiles(record.port, record.direction, (folder / record.file,))
@@ -88,7 +98,7 @@ class Captured:
     def packets(self) -> Iterator[tuple[bytes, int]]:
         """Reads the captured bytes of each packet, and its length on the wire."""
         for file in self.files:
-            for block in file.blocks():
+            for block in of_interface(file, self.source.interface):
                 data = block.data
                 offsets = block.offset[: block.count].tolist()
                 lengths = block.length[: block.count].tolist()
@@ -120,7 +130,7 @@ def find(source: PortFiles, rows: pl.DataFrame, one_clock: bool) -> Captured:
     stamps, links = [], []
     count = 0
     for file in files:
-        for block in file.blocks():
+        for block in of_interface(file, source.interface):
             stamps.append(block.stamp_ns[: block.count].copy())
             links.append(block.link[: block.count].copy())
             numbers = np.arange(count, count + block.count, dtype=np.int64)

@@ -222,7 +222,16 @@ def estimate(
             reference,
             [],
             delays=_by_captures(setting, kept),
-            doubts=tuple(_doubts(setting, _solve(setting, kept))),
+            doubts=(
+                *_doubts(setting, _solve(setting, kept)),
+                *(
+                    f"{capture.path}: not in order of time, as after `mergecap -a`; read as if "
+                    "sorted, because its stamps agree with the other captures'. `reordercap FILE "
+                    "NEW` sorts it"
+                    for capture in captures
+                    if capture.steps_back
+                ),
+            ),
         )
     for capture, rows in zip(captures, left_rows, strict=True):
         _require_few_steps_back(capture, rows)
@@ -245,7 +254,7 @@ def _agree(setting: _Setting, max_sojourn_ns: int) -> bool:
     order, so waits that grow or differ say nothing about clocks.
     """
     captures = setting.captures
-    if any(capture.steps_back for capture in captures):
+    if any(capture.steps_back and not _pieces_in_wrong_order(capture) for capture in captures):
         return False
     delay = _delays(setting, [Clock()] * len(captures))
     if not delay.size:
@@ -254,6 +263,19 @@ def _agree(setting: _Setting, max_sojourn_ns: int) -> bool:
         float((delay[mine] > max_sojourn_ns).mean()) for _, _, mine in setting.pairs.groups()
     )
     return int(delay.min()) >= -STAMP_NS and late <= MOST_LATE
+
+
+def _pieces_in_wrong_order(capture: PortCapture) -> bool:
+    """Whether stamps go back only between pieces of the file that follow one another in time.
+
+    A clock that is set back while packets go on gives times that are there twice.
+    """
+    stamps = capture.columns.stamp_ns
+    begins = np.concatenate([[0], np.flatnonzero(np.diff(stamps) < 0) + 1])
+    first = np.minimum.reduceat(stamps, begins)
+    last = np.maximum.reduceat(stamps, begins)
+    order = np.argsort(first, kind="stable")
+    return bool((last[order][:-1] <= first[order][1:]).all())
 
 
 def _doubts(setting: _Setting, solved: _Solved) -> Iterator[str]:

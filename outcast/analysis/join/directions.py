@@ -87,7 +87,8 @@ def tell(
     counts = [packets for packets, _ in counted]
     conversations = _conversations(captures, counts)
     votes: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    _hear_captures(captures, votes)
+    known = [_one_way(capture, way) for capture, way in zip(captures, said, strict=True)]
+    _hear_captures(captures, known, votes)
     lone = _compare(captures, sightings, votes)
     place = {
         address: max(sorted(ballot), key=lambda index: ballot[index])
@@ -108,11 +109,38 @@ def tell(
             _settle(source, conversations, place)
     told = Directions(place)
     for index, (capture, (packets, frame_bytes)) in enumerate(zip(captures, counted, strict=True)):
-        ways = [_way(flow, index, place) for flow in capture.flows]
+        ways = [_way(flow, index, known[index], place) for flow in capture.flows]
         told.ways.append(np.array(ways, np.int8))
         told.counts.append(packets)
         told.frame_bytes.append(frame_bytes)
     return told
+
+
+def _one_way(capture: PortCapture, said: int | None) -> int | None:
+    """CAME or LEFT if both the caller and the capture say it of all packets, else None."""
+    marks = capture.columns.marks
+    mark = {None: 0, CAME: INBOUND, LEFT: OUTBOUND}[said]
+    return said if mark and marks.size and ((marks & mark) != 0).all() else None
+
+
+def sent_by_the_machine(captures: Sequence[PortCapture]) -> set[str]:
+    """The addresses whose packets leave without ever having come in, by what captures say.
+
+    They are of the machine that captured. Empty if the captures are not all of one file, or do not
+    say it of each packet.
+    """
+    if len({capture.path for capture in captures}) > 1:
+        return set()
+    came: set[str] = set()
+    left: set[str] = set()
+    for capture in captures:
+        columns = capture.columns
+        for mark, sources in ((INBOUND, came), (OUTBOUND, left)):
+            rows = np.unique(columns.flow[(columns.marks & mark) != 0]).tolist()
+            sources.update(capture.flows[row].src for row in rows)
+        if not ((columns.marks & (INBOUND | OUTBOUND)) != 0).all():
+            return set()
+    return left - came
 
 
 @compiled
@@ -167,9 +195,17 @@ def _conversations(
     }
 
 
-def _hear_captures(captures: Sequence[PortCapture], votes: dict[str, dict[int, float]]) -> None:
-    """Counts what captures say themselves about the direction of their packets."""
-    for index, capture in enumerate(captures):
+def _hear_captures(
+    captures: Sequence[PortCapture],
+    known: Sequence[int | None],
+    votes: dict[str, dict[int, float]],
+) -> None:
+    """Counts what captures say themselves about the direction of their packets.
+
+    A capture of all that left, by whatever port, has a say only on hosts that never sent.
+    """
+    for index in sorted(range(len(captures)), key=lambda index: known[index] == LEFT):
+        capture = captures[index]
         marks = capture.columns.marks
         if not (marks[:1000] & (INBOUND | OUTBOUND)).any():
             continue
@@ -179,7 +215,9 @@ def _hear_captures(captures: Sequence[PortCapture], votes: dict[str, dict[int, f
             )
             for row in np.flatnonzero(packets).tolist():
                 # A copy of what is flooded leaves by all ports, so a destination needs few votes.
-                votes[getattr(capture.flows[row], end)][index] += float(packets[row])
+                address = getattr(capture.flows[row], end)
+                if known[index] != LEFT or address not in votes or index in votes[address]:
+                    votes[address][index] += float(packets[row])
 
 
 def _compare(
@@ -354,10 +392,12 @@ def _by_the_stamps(
     return None
 
 
-def _way(flow: FlowKey, index: int, place: dict[str, int]) -> int:
-    """Which way a flow goes at a capture."""
+def _way(flow: FlowKey, index: int, known: int | None, place: dict[str, int]) -> int:
+    """Which way a flow goes at a capture; `known` is that of all its flows, if it has one."""
     if is_group(flow.dst):
         return ASIDE
+    if known is not None:
+        return known
     source, destination = place.get(flow.src), place.get(flow.dst)
     if source == index:
         return ASIDE if destination == index else CAME

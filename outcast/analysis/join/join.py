@@ -35,6 +35,7 @@ from outcast.analysis.join.directions import (
     NEARLY_ALL,
     UNTOLD,
     Directions,
+    sent_by_the_machine,
     tell,
 )
 from outcast.analysis.join.packets import PARTS, Packets, Side, merge, number_flows, part_of
@@ -259,6 +260,7 @@ def join(
             if own.any():
                 notes.append(hop.own_remark(capture, index, own, told))
                 told.ways[index][own] = ASIDE
+        notes += _set_own_aside(captures, told)
     came, left = _taking_part(captures, in_places, out_places, flows, rows, told)
     pairs = pair_up(sightings, captures, came, left)
     parts = _identity_parts(captures, pairs, options)
@@ -353,6 +355,25 @@ def join(
             late,
         ),
     )
+
+
+def _set_own_aside(captures: Sequence[PortCapture], told: Directions) -> list[str]:
+    """Sets aside what the machine that captured sent itself, where captures tell; notes on it."""
+    addresses = sent_by_the_machine(captures)
+    notes = []
+    for index, capture in enumerate(captures if addresses else ()):
+        own = np.array([flow.src in addresses for flow in capture.flows], np.bool_)
+        own &= told.ways[index] != ASIDE
+        packets = int(told.counts[index][own].sum())
+        told.ways[index][own] = ASIDE
+        if packets:
+            senders = sorted({capture.flows[row].src for row in np.flatnonzero(own).tolist()})
+            notes.append(
+                f"{capture.port}: {packets:,} packets that this machine itself sent "
+                f"({', '.join(senders[:3])}) take no part; by its capture they left and never "
+                "came in. What the queue dropped of them, no capture shows"
+            )
+    return notes
 
 
 def _require_ports(inputs: Sequence[PortCapture], outputs: Sequence[PortCapture]) -> None:

@@ -1,0 +1,144 @@
+"""Captures along a path, joined hop by hop: loss and delay of each segment of the way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from outcast.analysis.capture.pcap import shared_files
+from outcast.analysis.join.join import Verdict
+from outcast.api import joins
+from outcast.errors import ConfigError, InputError, UntrustedError
+
+if TYPE_CHECKING:
+    from outcast.analysis.compiled import I64
+    from outcast.analysis.join.join import Joined
+
+LEAST_POINTS = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """What happened to packets between two points of a path, in one direction.
+
+    Attributes:
+        begins, ends: the names of the two points.
+        packets: those that passed the first point and are for hosts beyond the second one.
+        lost: those that never passed the second point.
+        unknown: those of which the captures do not tell, as they were on their way at an end.
+        delays_ns: for each packet that passed both, the time between, in the order of the first.
+        is_whole: whether the points are the two ends of a path of several segments.
+    """
+
+    begins: str
+    ends: str
+    packets: int
+    lost: int
+    unknown: int
+    delays_ns: I64
+    is_whole: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """The segments of a path, first those of the one direction, then those of the other.
+
+    Attributes:
+        segments: in the order of the way; the whole way comes behind its segments.
+        remarks: what the reader should know, a line each.
+    """
+
+    segments: tuple[Segment, ...]
+    remarks: tuple[str, ...]
+
+
+def join_chain(
+    captures: Mapping[str, str | os.PathLike[str]],
+    *,
+    destinations: Collection[str] = (),
+    one_clock: bool = False,
+    max_sojourn: str = "1s",
+) -> Chain:
+    """Joins captures of the points of a path, as end host, routers and end host.
+
+    Each two neighbours are joined like the two ports of a switch, and so are both ends. Between
+    the points there may be routers, because the TTL may change. Only flows that both points saw
+    count, so that other traffic may join and leave on the way.
+
+    Args:
+        captures: a name of yours for each point, in the order of the way, and its capture. Points
+            of one file are interfaces of it, as in `join_captures`.
+        destinations: as in `join_captures`.
+        one_clock: as in `join_captures`.
+        max_sojourn: as in `join_captures`, for each segment and for the whole way.
+
+    Raises:
+        ConfigError: there are fewer than two points, or an argument is refused.
+        InputError, UntrustedError: as `join_captures`; the text begins with the segment.
+    """
+    points = [(name, Path(path)) for name, path in captures.items()]
+    if len(points) < LEAST_POINTS:
+        raise ConfigError(f"--chain: {len(points)} capture; allowed are two or more, in order")
+    max_sojourn_ns = joins.parse_max_sojourn_ns(max_sojourn, "--max-sojourn")
+    wanted = joins.parse_addresses(destinations)
+    shared = shared_files(points)
+    pairs = list(pairwise(points))
+    if len(points) > LEAST_POINTS:
+        pairs.append((points[0], points[-1]))
+    there: list[Segment] = []
+    back: list[Segment] = []
+    remarks: list[str] = []
+    for number, (first, second) in enumerate(pairs):
+        where = f"{first[0]} to {second[0]}"
+        try:
+            join = joins.join_files(
+                dict((first, second)),
+                {},
+                {},
+                destinations=wanted,
+                routed=True,
+                one_clock=one_clock or first[1] == second[1],
+                max_sojourn_ns=max_sojourn_ns,
+                known=joins.KnownQueue(None, None),
+                shared=shared,
+                common=True,
+            )
+        except (InputError, UntrustedError) as error:
+            raise type(error)(f"{where}: {error}") from None
+        is_whole = number >= len(points) - 1
+        # Of the whole way, the segments have said all.
+        remarks += [] if is_whole else [f"{where}: {text}" for text in join.remarks]
+        there += _segment(join.joined, first[0], second[0], is_whole)
+        back += _segment(join.joined, second[0], first[0], is_whole)
+    whole = [segment for segment in back if segment.is_whole]
+    parts = [segment for segment in reversed(back) if not segment.is_whole]
+    return Chain((*there, *parts, *whole), tuple(dict.fromkeys(remarks)))
+
+
+def _segment(joined: Joined, begins: str, ends: str, is_whole: bool) -> list[Segment]:
+    """What came in at one point, all of which goes to the other one; nothing if nothing came."""
+    rows = np.flatnonzero(joined.arrivals.port == joined.inputs.index(begins))
+    if not rows.size:
+        return []
+    verdict = joined.verdict[rows]
+    through = rows[verdict == Verdict.FORWARDED]
+    delays_ns = (
+        joined.departures.stamp_ns[joined.left_as[through]] - joined.arrivals.stamp_ns[through]
+    )
+    return [
+        Segment(
+            begins,
+            ends,
+            rows.size,
+            int((verdict == Verdict.DROPPED).sum()),
+            int((verdict == Verdict.UNKNOWN).sum()),
+            delays_ns,
+            is_whole,
+        )
+    ]

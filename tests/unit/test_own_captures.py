@@ -1,0 +1,494 @@
+"""What engineers have at hand: one file of several interfaces, a path's captures, tc's output."""
+
+from __future__ import annotations
+
+import bz2
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from scapy.all import IP, UDP, Ether, Raw, raw
+
+from outcast.analysis.capture.pcap import interfaces_of, read_capture
+from outcast.analysis.measure.one_capture import seen_flows
+from outcast.analysis.measure.tc_counters import drops_by_output
+from outcast.cli import invoke as outcast
+from outcast.errors import ConfigError, InputError
+from tests.golden.packets import P, capture
+
+Seen = list[tuple[int, str, bool, bytes]]
+"""Packets of a machine in the order of time: stamp in ns, interface, whether it left, frame."""
+
+DROPS = 30
+
+
+def at_router(*, own: bool = False) -> dict[str, list[tuple[bool, P]]]:
+    """A router between A, C and R: by port, whether each packet left, and the packet.
+
+    Of A's 600 packets 30 are dropped and sent again.
+    """
+    seen: dict[str, list[tuple[bool, P]]] = {"A": [], "C": [], "R": []}
+    for n in range(600):
+        sent = P(1000 * n, seq=1448 * n, ip_id=n)
+        other = P(1000 * n + 350, seq=1448 * n, ip_id=n, src="10.0.0.3")
+        ack = P(1000 * n + 700, n, "10.0.0.1", ip_id=n, payload=0, dst="10.0.0.2")
+        seen["A"].append((False, sent))
+        if n % 20 == 7:
+            sent = replace(sent, at_us=sent.at_us + 500, ip_id=n + 5000)
+            seen["A"].append((False, sent))
+        seen["C"].append((False, other))
+        seen["R"].append((False, ack))
+        for packet, port in ((sent, "R"), (other, "R"), (ack, "A")):
+            seen[port].append((True, replace(packet, at_us=packet.at_us + 20 + n % 7, ttl=63)))
+        if own and n % 3 == 0:
+            seen["R"].append((True, P(1000 * n + 900, n, "10.0.0.254", ip_id=n)))
+    return {port: sorted(packets, key=lambda pair: pair[1].at_us) for port, packets in seen.items()}
+
+
+def machine(folder: Path, ports: dict[str, list[tuple[bool, P]]]) -> Seen:
+    """All packets of a machine, as a capture of all its interfaces has them."""
+    every: Seen = []
+    for port, packets in ports.items():
+        content = capture(folder / f"{port}.pcap", [packet for _, packet in packets]).read_bytes()
+        at = 24
+        for left, _ in packets:
+            seconds, rest, size, _ = struct.unpack_from("<IIII", content, at)
+            frame = content[at + 16 : at + 16 + size]
+            every.append((seconds * 10**9 + rest, port, left, frame))
+            at += 16 + size
+    return sorted(every, key=lambda packet: packet[0])
+
+
+def block(kind: int, body: bytes) -> bytes:
+    body += bytes(-len(body) % 4)
+    size = struct.pack("<I", len(body) + 12)
+    return struct.pack("<I", kind) + size + body + size
+
+
+def section(names: list[str], packets: list[tuple[int, int, bytes]], link: int = 1) -> bytes:
+    """A section of pcapng: names of interfaces, and stamp, interface and bytes of packets."""
+    out = block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))
+    for name in names:
+        text = name.encode()
+        named = struct.pack("<HH", 2, len(text)) + text + bytes(-len(text) % 4) if text else b""
+        options = named + struct.pack("<HHB3x", 9, 1, 9) + bytes(4)
+        out += block(1, struct.pack("<HHI", link, 0, 0) + options)
+    for stamp, interface, data in packets:
+        head = struct.pack("<IIIII", interface, stamp >> 32, stamp % 2**32, len(data), len(data))
+        out += block(6, head + data)
+    return out
+
+
+def pcap(packets: list[tuple[int, bytes]], link: int = 1, version: tuple[int, int] = (2, 4),
+         swapped: bool = False) -> bytes:  # fmt: skip
+    out = struct.pack("<IHHiIII", 0xA1B23C4D, *version, 0, 0, 65535, link)
+    for stamp, data in packets:
+        part = data[:200]
+        lengths = (len(data), len(part)) if swapped else (len(part), len(data))
+        out += struct.pack("<IIII", stamp // 10**9, stamp % 10**9, *lengths) + part
+    return out
+
+
+def of_dumpcap(seen: Seen) -> bytes:
+    """`dumpcap -i A -i C -i R`, in two sections that number the interfaces otherwise."""
+    parts = []
+    for names, half in ((["A", "C", "R"], seen[::2]), (["R", "idle", "A", "C"], seen[1::2])):
+        parts.append(section(names, [(at, names.index(port), data) for at, port, _, data in half]))
+    return b"".join(parts)
+
+
+def of_any(seen: Seen, names: dict[str, int]) -> bytes:
+    """`tcpdump -i any`: Linux cooked v2."""
+    packets = []
+    for stamp, port, left, data in seen:
+        head = struct.pack(">HHIHBB8s", 0x0800, 0, names[port], 1, 4 if left else 0, 6, data[6:12])
+        packets.append((stamp, head + data[14:]))
+    return pcap(packets, 276)
+
+
+def of_old_any(seen: Seen) -> bytes:
+    """`dumpcap -i any`: Linux cooked v1."""
+    packets = []
+    for stamp, _, left, data in seen:
+        head = struct.pack(">HHH8sH", 4 if left else 0, 1, 6, data[6:12], 0x0800)
+        packets.append((stamp, head + data[14:]))
+    return pcap(packets, 113)
+
+
+# --- one file of several interfaces
+
+
+@pytest.mark.parametrize(
+    ("written", "roles"),
+    [
+        (of_dumpcap, ["--in", "A", "C", "--out", "R"]),
+        (lambda seen: of_any(seen, {"A": 2, "C": 3, "R": 4}), ["--in", "2", "if3", "--out", "4"]),
+    ],
+)
+def test_one_file_of_several_interfaces(
+    tmp_path: Path,
+    written: Callable[[Seen], bytes],
+    roles: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "all"
+    file.write_bytes(written(machine(tmp_path, at_router())))
+    assert outcast(["join", str(file), "--routed", "--dropped", str(DROPS)]) == 0
+    said = capsys.readouterr()
+    assert "in 1830 = forwarded 1800 + dropped 30 " in said.out
+    assert "10.0.0.2:20001 to 10.0.0.1:5001      630       30        4.762" in said.out
+    assert outcast(["join", str(file), *roles, "--routed"]) == 0
+    assert "in 1230 = forwarded 1200 + dropped 30 " in capsys.readouterr().out
+
+
+def test_old_captures_of_any_tell_only_in_and_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The router's own packets never came in, so they are told apart, and so is what follows."""
+    file = tmp_path / "any.pcap"
+    file.write_bytes(of_old_any(machine(tmp_path, at_router(own=True))))
+    assert outcast(["join", str(file), "--routed", "--dropped", str(DROPS)]) == 0
+    said = capsys.readouterr()
+    assert "in 1830 = forwarded 1800 + dropped 30 " in said.out
+    assert "out: 200 packets that the router itself sent (10.0.0.254) take no part" in said.err
+    assert "out: its packets left by several interfaces" in said.err
+    assert "sends" not in said.out
+
+
+def test_a_folder_of_one_file_with_several_interfaces(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file is copied once, and what reads it again takes each port's packets only."""
+    file = tmp_path / "all.pcapng"
+    seen = machine(tmp_path, at_router())
+    file.write_bytes(of_dumpcap(seen))
+    folder = tmp_path / "mine"
+    assert outcast(["join", str(file), "--routed", "-o", str(folder), "--copy"]) == 0
+    assert len([*folder.glob("captures/*/*")]) == 1
+    before = (folder / "packets.parquet").read_bytes()
+    file.unlink()
+    assert outcast(["analyze", str(folder)]) == 0
+    assert (folder / "packets.parquet").read_bytes() == before
+    capsys.readouterr()
+    assert outcast(["export", str(folder), "--pcapng", str(tmp_path / "out.pcapng")]) == 0
+    assert f"{len(seen):,} packets, 30 dropped" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["all", "--in", "A", "X", "--out", "R"], "has no packets of an interface X; there are A"),
+        (["A.pcap"], "its packets are of one interface; allowed are captures of several"),
+        (["A=A.pcap"], "is the only capture; allowed are those of two ports or more"),
+        (["all", "A=A.pcap"], "all: allowed is NAME=PCAP"),
+        (["all", "--dropped", "none.txt"], "--dropped none.txt: no such file; allowed is a number"),
+        (["--chain", "A=A.pcap"], "--chain: 1 capture; allowed are two or more, in order"),
+        (["all", "--chain", "A=A.pcap"], "--chain: allowed beside it are --to, --one-clock"),
+        (["--chain", "A=A.pcap", "A=R.pcap"], "port A is given twice"),
+    ],
+)
+def test_what_cannot_be_joined(
+    tmp_path: Path,
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("all").write_bytes(of_dumpcap(machine(tmp_path, at_router())))
+    assert outcast(["join", *arguments]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 1
+    assert message in errors[0]
+
+
+def test_interfaces_without_names_and_of_very_many_sections(tmp_path: Path) -> None:
+    packet = raw(Ether() / IP(src="10.0.0.2", dst="10.0.0.1") / UDP() / Raw(b"x" * 9))
+    (tmp_path / "a").write_bytes(
+        b"".join(section(["eth0", "", "é"], [(n, n % 3, packet)]) for n in range(3000))
+    )
+    assert interfaces_of(tmp_path / "a") == {"eth0": 1000, "if1": 1000, "é": 1000}
+    one = read_capture("p", tmp_path / "a", interface="é")
+    assert one.columns.stamp_ns.tolist() == list(range(2, 3000, 3))
+    # All interfaces were watched for as long as the file goes.
+    assert (one.records, one.first_ns, one.last_ns) == (1000, 0, 2999)
+
+
+# --- a path
+
+
+def path_captures(folder: Path) -> dict[str, Path]:
+    """From r1 to r2, 30 of 600 packets are lost and others take 5 ms; more traffic joins there."""
+    points: dict[str, list[P]] = {name: [] for name in ("a", "r1", "r2", "b")}
+    for n in range(600):
+        data = P(1000 * n, seq=1448 * n, ip_id=n)
+        ack = P(1000 * n + 9_000, n, "10.0.0.1", ip_id=n, payload=0, dst="10.0.0.2")
+        other = P(1000 * n + 300, seq=n, ip_id=n, src="10.0.0.7", dst="10.0.0.8")
+        copies = [data]
+        if n % 20 == 7:
+            copies.append(replace(data, at_us=data.at_us + 500, ip_id=n + 5000))
+        for place, (name, after_us) in enumerate((("a", 0), ("r1", 10), ("r2", 5010), ("b", 5030))):
+            for copy in copies if place < 2 else copies[-1:]:
+                points[name].append(replace(copy, at_us=copy.at_us + after_us, ttl=64 - place))
+        for place, (name, after_us) in enumerate((("b", 0), ("r2", 20), ("r1", 40), ("a", 50))):
+            points[name].append(replace(ack, at_us=ack.at_us + after_us, ttl=64 - place))
+        points["r1"].append(other)
+        points["r2"].append(replace(other, at_us=other.at_us + 30, ttl=63))
+    return {
+        name: capture(folder / f"{name}.pcap", sorted(packets, key=lambda packet: packet.at_us))
+        for name, packets in points.items()
+    }
+
+
+def test_a_chain_of_hops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = path_captures(tmp_path)
+    assert outcast(["join", "--chain", *(f"{name}={path}" for name, path in files.items())]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [" ".join(line.split()) for line in lines[1:-1]] == [
+        "a to r1 630 0 0.000 0 0.010 0.010 0.010 0.010",
+        "r1 to r2 1,230 30 2.439 0 2.515 5.000 5.000 5.000",
+        "r2 to b 600 0 0.000 0 0.020 0.020 0.020 0.020",
+        "a to b 630 30 4.762 0 5.030 5.030 5.030 5.030",
+        "b to r2 600 0 0.000 0 0.020 0.020 0.020 0.020",
+        "r2 to r1 600 0 0.000 0 0.020 0.020 0.020 0.020",
+        "r1 to a 600 0 0.000 0 0.010 0.010 0.010 0.010",
+        "b to a 600 0 0.000 0 0.050 0.050 0.050 0.050",
+    ]
+
+
+def test_traffic_that_joins_on_the_way_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = path_captures(tmp_path)
+    command = ["join", "--to", "10.0.0.1", "--chain", *(f"{n}={p}" for n, p in files.items())]
+    assert outcast(command) == 0
+    said = capsys.readouterr()
+    assert "a to r1: r1: 600 packets of 1 flows that were seen at one of the two" in said.err
+    assert " ".join(said.out.splitlines()[2].split()).startswith("r1 to r2 630 30 4.762 0 5.000")
+
+
+# --- counters of tc
+
+TC = """\
+qdisc noqueue 0: dev lo root refcnt 2
+ Sent 0 bytes 0 pkt (dropped 0, overlimits 0 requeues 0)
+ backlog 0b 0p requeues 0
+qdisc htb 1: dev R root refcnt 3 r2q 10 default 0x1 direct_packets_stat 0 direct_qlen 1000
+ Sent 9000 bytes 90 pkt (dropped 30, overlimits 12 requeues 0)
+ backlog 0b 0p requeues 0
+qdisc pfifo 10: dev R parent 1:1 limit 10p
+ Sent 9000 bytes 90 pkt (dropped 29, overlimits 0 requeues 0)
+ backlog 0b 0p requeues 0
+"""
+FQ = """\
+qdisc fq_codel 0: dev eth9 root refcnt 2 limit 10240p flows 1024
+ Sent 5 bytes 1 pkt (dropped 4, overlimits 0 requeues 0)
+"""
+
+
+def test_what_tc_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tc = tmp_path / "tc.txt"
+    tc.write_text(TC)
+    assert drops_by_output(tc, ["R"]) == {"R": 30}
+    assert drops_by_output(tc, ["out"]) == {None: 30}
+    tc.write_text(TC + FQ)
+    assert drops_by_output(tc, ["A", "R"]) == {"R": 30}
+    with pytest.raises(
+        ConfigError, match=r"several queues: R \(htb, 30 dropped\), eth9 \(fq_codel"
+    ):
+        drops_by_output(tc, ["out"])
+    tc.write_text(TC + TC)
+    with pytest.raises(ConfigError, match="has R 2 times; allowed is what one call of tc printed"):
+        drops_by_output(tc, ["R"])
+    # `tc -s qdisc show dev R` names no device.
+    tc.write_text(TC.replace("dev R ", "").split("\n", 3)[3])
+    assert drops_by_output(tc, ["out"]) == {None: 30}
+    parts = [
+        {"kind": "tbf", "handle": "1:", "dev": "R", "root": True, "drops": 31},
+        {"kind": "pfifo", "handle": "2:", "dev": "R", "parent": "1:1", "drops": 3},
+    ]
+    tc.write_text(json.dumps(parts))
+    assert drops_by_output(tc, ["R"]) == {"R": 31}
+    for text in ("nothing", "[1]", "[{}", ""):
+        tc.write_text(text)
+        with pytest.raises(InputError, match="allowed is a number, or a file with what `tc -s"):
+            drops_by_output(tc, ["R"])
+    file = tmp_path / "all"
+    file.write_bytes(of_dumpcap(machine(tmp_path, at_router())))
+    tc.write_text(TC)
+    assert outcast(["join", str(file), "--routed", "--dropped", str(tc)]) == 0
+    assert "30 drops inferred at R, as the counter says" in capsys.readouterr().err
+    tc.write_text(TC.replace("dropped 30", "dropped 31"))
+    assert outcast(["join", str(file), "--routed", "--dropped", str(tc)]) == 4
+    assert "30 drops inferred at R, but the counter says 31" in capsys.readouterr().err
+
+
+# --- one capture alone
+
+
+def test_one_capture_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Sent again after it passed; lost before and late; round trips to both sides."""
+    packets = []
+    for n in range(100):
+        at = 10_000 * n
+        data = P(at, seq=1448 * n, ip_id=n, tsval=n)
+        if n == 50:
+            data = replace(data, seq=1448 * 49, ip_id=9_000)
+        if n == 51:
+            data = replace(data, seq=1448 * 52)
+        if n == 52:
+            data = replace(data, seq=1448 * 51)
+        packets.append(data)
+    file = capture(tmp_path / "one.pcap", packets)
+    (flow,) = seen_flows(read_capture("p", file))
+    assert (flow.packets, flow.sent_again, flow.late) == (100, 1, 1)
+    assert flow.new_bytes == 1448 * 99
+    assert outcast(["inspect", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "10.0.0.2:20001 to 10.0.0.1:5001" in out
+    assert "lost or reordered before this point" in out
+    assert outcast(["inspect", str(file), "--format", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["sent_again"], row["late"], row["rtt_beyond_least_ms"]) == (1, 1, None)
+
+
+def test_round_trips_to_both_sides_of_one_capture(tmp_path: Path) -> None:
+    """The receiver answers after 3 ms, and the sender answers the receiver's stamp after 4 ms."""
+    rows: list[tuple[int, bytes]] = []
+    for n in range(20):
+        at = 10_000_000 * n
+        for src, dst, seq, ack, size, stamp, delay in (
+            ("10.0.0.2", "10.0.0.1", 1 + 100 * n, 1, 100, (1000 + n, 500 + n), 0),
+            ("10.0.0.1", "10.0.0.2", 1, 101 + 100 * n, 0, (501 + n, 1000 + n), 3_000_000),
+        ):
+            ports = (20001, 5001) if src == "10.0.0.2" else (5001, 20001)
+            rows.append((at + delay, tcp_frame(src, dst, ports, seq, ack, size, stamp)))
+    (tmp_path / "a").write_bytes(pcap(rows))
+    data = seen_flows(read_capture("p", tmp_path / "a"))[0]
+    assert set(data.beyond_ns.tolist()) == {3_000_000}
+    assert set(data.before_ns.tolist()) == {7_000_000}
+
+
+def tcp_frame(
+    src: str, dst: str, ports: tuple[int, int], seq: int, ack: int, size: int,
+    stamp: tuple[int, int],
+) -> bytes:  # fmt: skip
+    from scapy.all import TCP
+
+    options = [("NOP", None), ("NOP", None), ("Timestamp", stamp)]
+    segment = TCP(sport=ports[0], dport=ports[1], seq=seq, ack=ack, flags="A", options=options)
+    mac = "02:00:00:00:00:01"
+    network = IP(src=src, dst=dst) / segment / Raw(b"x" * size)
+    return raw(Ether(src=mac, dst=mac) / network)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["all"], "has packets of several interfaces, so packets are there twice; allowed is"),
+        (["all", "--port", "X"], "--port X: all has no such interface; there are A, "),
+        (["A.pcap", "--verdict", "dropped"], "is no joined table (.parquet, .csv), so its flows"),
+        (["text"], "not a capture; a pcap, pcapng or ERF file is needed"),
+    ],
+)
+def test_one_capture_that_cannot_be_shown(
+    tmp_path: Path,
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("all").write_bytes(of_dumpcap(machine(tmp_path, at_router())))
+    Path("text").write_text("hello")
+    assert outcast(["inspect", *arguments]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 1
+    assert message in errors[0]
+
+
+# --- rare files
+
+FRAME = raw(Ether() / IP(src="10.0.0.2", dst="10.0.0.1") / UDP(sport=1, dport=2) / Raw(b"x" * 500))
+
+
+@pytest.mark.parametrize(
+    ("version", "swapped"),
+    [((2, 4), False), ((2, 3), False), ((2, 3), True), ((2, 2), True), ((543, 0), True)],
+)
+def test_old_versions_of_pcap(tmp_path: Path, version: tuple[int, int], swapped: bool) -> None:
+    (tmp_path / "a").write_bytes(pcap([(5, FRAME), (6, FRAME)], version=version, swapped=swapped))
+    capture = read_capture("p", tmp_path / "a")
+    assert capture.columns.frame_bytes.tolist() == [len(FRAME)] * 2
+
+
+def test_unknown_versions_of_pcap(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(pcap([(5, FRAME)], version=(2, 5)))
+    with pytest.raises(InputError, match=r"pcap of version 2.5; allowed are 2.0 to 2.4"):
+        read_capture("p", tmp_path / "a")
+
+
+def test_fractions_of_a_second_above_one_are_told(tmp_path: Path) -> None:
+    content = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+    for fraction in (999_999, 1_000_000):
+        content += struct.pack("<IIII", 1, fraction, len(FRAME), len(FRAME)) + FRAME
+    (tmp_path / "a").write_bytes(content)
+    capture = read_capture("p", tmp_path / "a")
+    assert capture.columns.stamp_ns.tolist() == [1_999_999_000, 2_000_000_000]
+    assert (
+        "1 of 2 packets have a fraction of a second that is a second or more"
+        in (capture.remarks[0])
+    )
+
+
+def test_a_simple_packet_block_among_others(tmp_path: Path) -> None:
+    simple = block(3, struct.pack("<I", len(FRAME)) + FRAME)
+    (tmp_path / "a").write_bytes(section(["eth0"], [(5, 0, FRAME)]) + simple)
+    capture = read_capture("p", tmp_path / "a")
+    assert capture.records == 1
+    assert (
+        "1 packets have no time stamp (simple packet blocks) and are left out"
+        in (capture.remarks[0])
+    )
+    (tmp_path / "a").write_bytes(section(["eth0"], []) + simple)
+    with pytest.raises(InputError, match="none of its packets has a time stamp"):
+        read_capture("p", tmp_path / "a")
+
+
+def test_erf_that_begins_with_provenance(tmp_path: Path) -> None:
+    """Wireshark writes it with time 0."""
+    provenance = bytes(8) + struct.pack(">BBHHH", 27, 4, 16 + 24, 0, 24) + bytes(24)
+    body = b"\0\0" + FRAME + b"FCS!"
+    head = struct.pack("<II", 0, 1_700_000_000)
+    record = head + struct.pack(">BBHHH", 2, 4, 16 + len(body), 0, len(FRAME) + 4) + body
+    (tmp_path / "a.erf").write_bytes(30 * provenance + 2 * record)
+    capture = read_capture("p", tmp_path / "a.erf")
+    assert capture.columns.frame_bytes.tolist() == [len(FRAME)] * 2
+
+
+def test_bzip2(tmp_path: Path) -> None:
+    content = bz2.compress(pcap([(5, FRAME)])) + bz2.compress(b"")
+    (tmp_path / "a.pcap.bz2").write_bytes(content)
+    assert read_capture("p", tmp_path / "a.pcap.bz2").records == 1
+    (tmp_path / "a.pcap.bz2").write_bytes(content[:40])
+    with pytest.raises(InputError, match="cut off inside its first compressed block"):
+        read_capture("p", tmp_path / "a.pcap.bz2")
+
+
+def test_pieces_in_the_wrong_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As after `mergecap -a`: no clock is corrected, and all is as if sorted."""
+    sent = [P(1000 * n, seq=1448 * n, ip_id=n) for n in range(600)]
+    ack = [P(1000 * n + 500, n, "10.0.0.1", ip_id=n, payload=0, dst="10.0.0.2") for n in range(600)]
+    came = sorted([*sent, *(replace(p, at_us=p.at_us + 30) for p in ack)], key=lambda p: p.at_us)
+    left = sorted([*ack, *(replace(p, at_us=p.at_us + 40) for p in sent)], key=lambda p: p.at_us)
+    pieces = [came[start : start + 100] for start in range(0, len(came), 100)]
+    mixed = [packet for piece in reversed(pieces) for packet in piece]
+    files = {"a": capture(tmp_path / "a", mixed), "b": capture(tmp_path / "b", left)}
+    assert outcast(["join", *(f"{name}={path}" for name, path in files.items())]) == 0
+    said = capsys.readouterr()
+    assert "not in order of time, as after `mergecap -a`" in said.err
+    assert "stepped" not in said.err
+    assert "a to b          600   0.040  0.040  0.040    0.040" in said.out
