@@ -207,7 +207,7 @@ def test_columns(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert as_json[0]["sojourn_us"] is None
     assert [row["relative_seq"] for row in as_json[:3]] == [1, 1, 1 + 2 * 1448]
     with_queue = show(capsys, table, "--columns", "t_in_ms,queue").splitlines()
-    assert with_queue[0].split() == ["time", "(ms)", "flows", "queued,", "head", "first"]
+    assert with_queue[0].split() == ["came", "in", "(ms)", "flows", "queued,", "head", "first"]
     assert with_queue[-1].split() == ["0.454000", "1", "1", "1"]
 
 
