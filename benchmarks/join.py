@@ -1,6 +1,6 @@
 """Measures the time and memory of `outcast join`, and those of dpkt, scapy and tshark.
 
-    python benchmarks/join.py [--sizes 100000 1000000 10000000] [--repeats 3]
+    python benchmarks/join.py [--sizes 100000 1000000 10000000] [--repeats 3] [--against CHECKOUT]
 
 For each number of packets, the captures are those of two inputs and the output of the tests'
 reference switch, as nanosecond pcap with headers only. They are read once into the page cache. Then
@@ -10,7 +10,8 @@ addresses, ports, IP id and sequence number. They are left out if they would tak
 two minutes. tshark is Debian's package of that name; without it, this says so.
 
 Processor time is that of all threads. On a machine that does other things too, it is the better
-measure.
+measure. With `--against`, the code of another checkout joins the same captures in turn with this
+one's, by the same interpreter, and a line gives the median of the pairs' ratios of processor time.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import argparse
 import multiprocessing
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -108,10 +110,17 @@ def make_captures(folder: Path, packets: int) -> int:
     return sum(capture.size for capture in captures.values())
 
 
-def measure(command: list[str]) -> tuple[float, float, int]:
-    """Runs a command. Returns its wall and processor time in seconds and its peak memory."""
+def measure(command: list[str], code: Path = REPOSITORY) -> tuple[float, float, int]:
+    """Runs a command by the code of a checkout.
+
+    Returns its wall and processor time in seconds and its peak memory.
+    """
     began = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    environment = {**os.environ, "PYTHONPATH": str(code), "PYTHONSAFEPATH": "1"}
+    # What joins remark of these captures is always the same.
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+    )
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"{' '.join(command)}: status {status}")
@@ -120,11 +129,21 @@ def measure(command: list[str]) -> tuple[float, float, int]:
 
 def ours(folder: Path) -> list[str]:
     """The command of `outcast join` for the captures in a folder."""
-    program = str(Path(sys.executable).with_name("outcast"))
+    program = [sys.executable, "-m", "outcast"]
     ports = ["--in", f"a={folder / 'in0.pcap'}", f"b={folder / 'in1.pcap'}"]
     ports += ["--out", f"c={folder / 'out.pcap'}"]
     files = ["-o", str(folder / "packets.parquet"), "--queue", str(folder / "queue.parquet")]
-    return [program, "join", *ports, *files, "--blackouts", str(folder / "chains.parquet")]
+    return [*program, "join", *ports, *files, "--blackouts", str(folder / "chains.parquet")]
+
+
+def print_pairs(packets: int, command: list[str], other: Path, repeats: int) -> None:
+    """Prints the processor time of ours and of another checkout, in turn, and their ratio."""
+    for code in (REPOSITORY, other):
+        measure(command, code)  # It may have to be compiled.
+    pairs = [(measure(command)[1], measure(command, other)[1]) for _ in range(repeats)]
+    ratio = statistics.median(mine / its for mine, its in pairs)
+    both = "; ".join(f"{mine:.2f} and {its:.2f}" for mine, its in pairs)
+    print(f"{packets:>10} ours and the other's processor time in s: {both}; ratio {ratio:.3f}")
 
 
 def main() -> None:
@@ -133,6 +152,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[10**5, 10**6, 10**7])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="where the captures go [default: /tmp]")
+    parser.add_argument("--against", type=Path, help="a checkout whose code is compared with ours")
     arguments = parser.parse_args()
     if shutil.which("tshark") is None:
         print("tshark is left out: it is not installed (apt-get install tshark)")
@@ -146,6 +166,9 @@ def main() -> None:
             # A child's peak memory includes its parent's at the fork, so another process does it.
             with multiprocessing.get_context("spawn").Pool(1) as pool:
                 packets = pool.apply(make_captures, (folder, size))
+            if arguments.against:
+                print_pairs(packets, ours(folder), arguments.against, arguments.repeats)
+                continue
             results = {"outcast": [measure(ours(folder)) for _ in range(arguments.repeats)]}
             captures = [str(folder / f"{port}.pcap") for port in ("in0", "in1", "out")]
             for program, reader in OTHERS.items():
