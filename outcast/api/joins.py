@@ -20,7 +20,7 @@ from outcast.analysis.join.findings import ClockEstimate, DropRange, QueueEstima
 from outcast.analysis.join.join import JoinOptions, join
 from outcast.analysis.measure import blackout, queue
 from outcast.analysis.measure.drop_ranges import drop_ranges
-from outcast.analysis.measure.random_loss import has_limit, random_losses
+from outcast.analysis.measure.random_loss import Relation, random_losses, relations
 from outcast.analysis.measure.repairs import repairs, unrepaired
 from outcast.errors import ConfigError, InputError, UntrustedError, did_you_mean
 from outcast.units import MOST_SPAN_NS, parse_rate_bps, parse_size_bytes, parse_time_ns
@@ -297,11 +297,16 @@ def join_files(
     replayed = queue.replay(joined)
     clocks = joined.sources.clocks
     ranges = drop_ranges(joined, repaired, replayed)
-    doubtful = _Doubtful(unit_ns, clocks.error_ns if clocks else 0)
-    at_random = random_losses(joined, repaired, replayed)
+    doubtful = _Doubtful(unit_ns, clocks.error_ns if clocks else 0).for_outputs(joined)
+    related = relations(joined, replayed)
+    at_random = random_losses(joined, repaired, replayed, related)
     lossy = {joined.outputs[output] for output in at_random}
     estimates = tuple(
-        _estimate(joined, replayed, output, known, doubtful, output in at_random or name in mixed)
+        # Where interfaces cannot be told apart, several queues count as one.
+        _estimate(
+            *(joined, replayed, output, known, doubtful),
+            Relation.EMPTY if name in mixed else related[output],
+        )
         for output, name in enumerate(joined.outputs)
     )
     _require_possible(joined, estimates, known)
@@ -323,7 +328,7 @@ def join_files(
             *joined.sources.notes,
             *(clocks.doubts if clocks else ()),
             *doubtful.remarks(joined, known),
-            *at_random.values(),
+            *(loss.sentence for loss in at_random.values()),
             *left_out(joined, read),
             *(part.sentence for part in ranges if part.egress not in lossy),
         ),
@@ -487,23 +492,32 @@ def _resolution_ns(captures: Collection[PortCapture]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Doubtful:
-    """By how much stamps can be wrong, because of their unit or their clocks; None: unknown."""
+    """By how much stamps can be wrong, because of their unit or their clocks; None: unknown.
+
+    `hidden` has the outputs whose packets are closer together than that.
+    """
 
     unit_ns: int
     clocks_ns: int | None
+    hidden: frozenset[int] = frozenset()
 
-    def hides(self, joined: Joined, output: int) -> bool:
+    def for_outputs(self, joined: Joined) -> _Doubtful:
+        """The same, with the outputs that are hidden."""
+        outputs = range(len(joined.outputs))
+        return replace(self, hidden=frozenset(row for row in outputs if self._hides(joined, row)))
+
+    def _hides(self, joined: Joined, output: int) -> bool:
         """Whether stamps are less exact than the packets of an output are apart."""
         if int((joined.departures.port == output).sum()) < queue.LEAST_BUSY:
             return False
         error_ns = max(self.unit_ns, self.clocks_ns or 0)
-        return self.clocks_ns is None or error_ns > queue.usual_gap_ns(joined, output)
+        return self.clocks_ns is None or 2 * error_ns > queue.usual_gap_ns(joined, output)
 
     def remarks(self, joined: Joined, known: KnownQueue) -> tuple[str, ...]:
         """A line for the reader if no rate and limit is estimated because of it."""
         if known.rate_bps is not None and known.limit_bytes is not None:
             return ()
-        names = [name for output, name in enumerate(joined.outputs) if self.hides(joined, output)]
+        names = [joined.outputs[output] for output in sorted(self.hidden)]
         if not names:
             return ()
         if self.clocks_ns is None:
@@ -524,12 +538,12 @@ def _estimate(
     output: int,
     known: KnownQueue,
     doubtful: _Doubtful,
-    is_random: bool,
+    relation: Relation,
 ) -> QueueEstimate:
     """The rate and limit of an output, as known or as its packets show them."""
     estimate = QueueEstimate(joined.outputs[output])
-    hidden = is_random or doubtful.hides(joined, output)
-    rate = None if hidden else queue.service_rate(joined, output)
+    hidden = output in doubtful.hidden
+    rate = None if hidden or relation is Relation.EMPTY else queue.service_rate(joined, output)
     if known.rate_bps is not None:
         exact = float(known.rate_bps)
         rate = queue.Rate(exact, exact, exact)
@@ -537,7 +551,7 @@ def _estimate(
         estimate = replace(
             estimate, rate_bps=rate.bps, rate_low_bps=rate.low_bps, rate_high_bps=rate.high_bps
         )
-    hidden = hidden or not has_limit(joined, replayed, output)
+    hidden = hidden or relation is not Relation.FULL
     level = None if hidden else queue.capacity(joined, replayed, output)
     if known.limit_bytes is not None:
         level = queue.Capacity("bytes", known.limit_bytes, known.limit_bytes + 1, 1.0)

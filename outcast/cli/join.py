@@ -351,7 +351,8 @@ def _percentiles_ms(times_ns: I64) -> list[str]:
 
     if not times_ns.size:
         return [""] * 4
-    return [f"{float(np.percentile(times_ns, share)) / 1e6:.3f}" for share in (50, 90, 99, 100)]
+    times_ms = np.percentile(times_ns, (50, 90, 99, 100)) / 1e6
+    return [f"{time_ms:.3f}" for time_ms in times_ms.tolist()]
 
 
 def _losses(joined: Joined) -> RenderableType | None:

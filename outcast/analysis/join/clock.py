@@ -241,7 +241,7 @@ def estimate(
         [offsets[0] for offsets in solved.offsets],
         reference,
         _notes(setting, solved),
-        _error_ns(solved),
+        _error_ns(captures, solved),
         solved.contradiction,
         _by_captures(setting, solved.clocks),
     )
@@ -254,7 +254,7 @@ def _agree(setting: _Setting, max_sojourn_ns: int) -> bool:
     order, so waits that grow or differ say nothing about clocks.
     """
     captures = setting.captures
-    if any(capture.steps_back and not _pieces_in_wrong_order(capture) for capture in captures):
+    if any(_goes_back(capture) for capture in captures):
         return False
     delay = _delays(setting, [Clock()] * len(captures))
     if not delay.size:
@@ -263,6 +263,27 @@ def _agree(setting: _Setting, max_sojourn_ns: int) -> bool:
         float((delay[mine] > max_sojourn_ns).mean()) for _, _, mine in setting.pairs.groups()
     )
     return int(delay.min()) >= -STAMP_NS and late <= MOST_LATE
+
+
+def _goes_back(capture: PortCapture) -> bool:
+    """Whether stamps go back, and not because a few packets were noted late.
+
+    A busy kernel stamps packets, and hands them to the capture when others have been noted. Then
+    stamps are soon as late as before. After a clock stepped back, they take as long as it stepped.
+    """
+    if not capture.steps_back or _pieces_in_wrong_order(capture):
+        return False
+    stamps = capture.columns.stamp_ns
+    rows = np.flatnonzero(np.diff(stamps) < -STEP_BACK_NS)
+    if rows.size > MOST_STEPS:
+        return True
+    for row in rows.tolist():
+        latest_ns = stamps[: row + 1].max()
+        passed = np.flatnonzero(stamps[row + 1 :] >= latest_ns)
+        behind = stamps[row + 1 :][: passed[0] if passed.size else None]
+        if 2 * int(np.ptp(behind)) >= latest_ns - stamps[row + 1]:
+            return True
+    return False
 
 
 def _pieces_in_wrong_order(capture: PortCapture) -> bool:
@@ -537,7 +558,21 @@ def _causes(setting: _Setting, jump: _Jump, jumps: Sequence[_Jump]) -> Iterator[
         if gaps.size:
             # What has to be added is less than nothing if the clock leapt forward.
             row = first + 1 + int(gaps.argmax() if by_ns < 0 else gaps.argmin())
-            yield index, Step(by_ns, row, (first + 1, last))
+            yield index, Step(by_ns, row, _places(gaps, by_ns, first + 1, row))
+
+
+def _places(gaps: I64, by_ns: int, first_row: int, row: int) -> tuple[int, int]:
+    """The first and the last row at which a clock can have stepped.
+
+    The time from one packet to the next is not negative, neither with nor without the step.
+    `gaps` are those before `first_row` and the rows that follow; `row` is the likeliest.
+    """
+    if gaps[row - first_row] < -STAMP_NS:
+        return row, row
+    can_be = np.flatnonzero(gaps + by_ns >= -STAMP_NS)
+    if not can_be.size:
+        return row, row
+    return min(first_row + int(can_be[0]), row), max(first_row + int(can_be[-1]), row)
 
 
 def _solve(setting: _Setting, clocks: Sequence[Clock]) -> _Solved:
@@ -631,24 +666,37 @@ def _half_width_ns(offset: Offset) -> int | None:
     return max(offset.high_ns - offset.offset_ns, offset.offset_ns - offset.low_ns)
 
 
-def _error_ns(solved: _Solved) -> int | None:
+def _by_drift_ns(offset: Offset, span_ns: int) -> int:
+    """By how much stamps can be wrong because of a drift, also of one that was taken for none.
+
+    0 if no packets of both directions bound the drift: then none is assumed.
+    """
+    if offset.drift_low is None or offset.drift_high is None:
+        return 0
+    most = max(offset.drift_high - offset.drift, offset.drift - offset.drift_low)
+    return round(most * span_ns)
+
+
+def _error_ns(captures: Sequence[PortCapture], solved: _Solved) -> int | None:
     """By how much corrected stamps can be wrong or contradict each other."""
     if solved.contradiction is not None:
         return None
     error = 0 if solved.tolerance_ns <= STAMP_NS else solved.tolerance_ns
-    for clock, offsets in zip(solved.clocks, solved.offsets, strict=True):
-        for offset in offsets:
-            if len(clock.pieces) > 1 or offset.offset_ns:
+    for capture, clock, offsets in zip(captures, solved.clocks, solved.offsets, strict=True):
+        ends = [piece.first_row for piece in clock.pieces[1:]] + [capture.columns.stamp_ns.size]
+        for piece, end, offset in zip(clock.pieces, ends, offsets, strict=True):
+            if len(clock.pieces) > 1 or offset.offset_ns or offset.drift:
                 half = _half_width_ns(offset)
+                span_ns = int(np.ptp(capture.columns.stamp_ns[piece.first_row : end]))
                 if half is None:
                     return None
-                error = max(error, half)
+                error = max(error, half + _by_drift_ns(offset, span_ns))
         for before, piece in pairwise(clock.pieces):
-            by_ns = before.shift_ns - piece.shift_ns
-            if 0 < by_ns < STEP_NS:
-                # Where it leapt by little is not known well, because other gaps are as long.
-                error = max(error, by_ns)
-    return error
+            if piece.rows[0] < piece.rows[1]:
+                # Where it stepped is not known, because it can have been in other gaps.
+                error = max(error, abs(before.shift_ns - piece.shift_ns))
+    # A sojourn time is the difference of two stamps, of which the one is the reference's.
+    return error + STAMP_NS if error else error
 
 
 def _notes(setting: _Setting, solved: _Solved) -> list[str]:
@@ -661,8 +709,8 @@ def _notes(setting: _Setting, solved: _Solved) -> list[str]:
             by_ns = before.shift_ns - piece.shift_ns
             text = f"{capture.port}: its clock stepped {'back ' if by_ns < 0 else ''}by about "
             text += f"{abs(by_ns) / 1e6:.3f} ms at IP packet {piece.first_row + 1}"
-            if 0 < by_ns < STEP_NS and piece.rows[0] < piece.rows[1]:
-                # Other gaps are as long as the leap.
+            if piece.rows[0] < piece.rows[1]:
+                # It can have been in other gaps.
                 text += f" or at another of {piece.rows[0] + 1} to {piece.rows[1] + 1}"
             halves = (
                 [_half_width_ns(offset) for offset in solved.offsets[index][place - 1 : place + 1]]

@@ -269,6 +269,7 @@ class Rate:
 
 RATE_PARTS = 20
 """The rate's error is estimated from so many parts of the packets."""
+GAPS_SAMPLED = 100_000
 LEAST_BUSY = 5 * RATE_PARTS
 """From fewer packets no rate is estimated."""
 
@@ -306,6 +307,17 @@ def service_rate(joined: Joined, egress: int) -> Rate | None:
 
     Returns None if too few packets waited to tell.
     """
+    bits, time_ns, count = _busy_parts(joined, egress)
+    if count < LEAST_BUSY or not time_ns.sum():
+        return None
+    parts = bits[time_ns > 0] / time_ns[time_ns > 0] * 1e9
+    bps = float(bits.sum() / time_ns.sum() * 1e9)
+    error = 2 * float(np.std(parts)) / len(parts) ** 0.5
+    return Rate(bps, bps - error, bps + error)
+
+
+def _busy_parts(joined: Joined, egress: int) -> tuple[I64, I64, int]:
+    """The bits and the time of packets that waited, by parts, and how many packets they are."""
     bits, time_ns = np.zeros(RATE_PARTS, np.int64), np.zeros(RATE_PARTS, np.int64)
     count = _busy(
         joined.departures.port,
@@ -317,18 +329,21 @@ def service_rate(joined: Joined, egress: int) -> Rate | None:
         bits,
         time_ns,
     )
-    if count < LEAST_BUSY or not time_ns.sum():
-        return None
-    parts = bits[time_ns > 0] / time_ns[time_ns > 0] * 1e9
-    bps = float(bits.sum() / time_ns.sum() * 1e9)
-    error = 2 * float(np.std(parts)) / len(parts) ** 0.5
-    return Rate(bps, bps - error, bps + error)
+    return bits, time_ns, count
 
 
 def usual_gap_ns(joined: Joined, egress: int) -> int:
-    """The median time between two packets that leave by an output; 0 if there are no two."""
+    """How far apart packets leave by an output: all, or those that waited, if these are closer.
+
+    It is the median of all, or the mean of those that waited; 0 if there are no two.
+    """
     stamps = joined.departures.stamp_ns[joined.departures.port == egress]
-    return int(np.median(np.diff(stamps))) if stamps.size > 1 else 0
+    if stamps.size < 2:
+        return 0
+    gaps = np.diff(stamps)
+    usual = int(np.median(gaps[:: 1 + gaps.size // GAPS_SAMPLED]))
+    _, time_ns, count = _busy_parts(joined, egress)
+    return min(usual, int(time_ns.sum()) // count) if count >= LEAST_BUSY else usual
 
 
 def switch_latency_ns(joined: Joined, queue: Queue, egress: int) -> int:

@@ -1,4 +1,4 @@
-"""Drops that no full queue explains: packets that were lost although they found it empty.
+"""Drops that no full queue explains: they have no relation to what the queue held.
 
 A queue drops what finds it full. A policer, a filter (ACL), a firewall or a bad cable drops
 whatever the queue holds. Captures that lack packets look alike, but nobody sends that data again.
@@ -6,7 +6,13 @@ whatever the queue holds. Captures that lack packets look alike, but nobody send
 
 from __future__ import annotations
 
-from outcast.analysis.compiled import Bool
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from outcast.analysis.compiled import I32, Bool
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.measure.queue import Queue
 from outcast.analysis.measure.repairs import Repairs
@@ -14,16 +20,52 @@ from outcast.analysis.measure.repairs import Repairs
 LEAST_SHARE = 0.5
 """So large a share of an output's drops has to have found its queue empty."""
 LEAST = 8
+LEAST_EVEN = 100
+"""From fewer drops nothing is said of how evenly they are spread over the queue's contents."""
+SAMPLED = 10_000
+SIGMAS = 3.0
+"""By so many standard deviations at most an even spread differs from what is expected."""
 
 
-def random_losses(joined: Joined, repaired: Repairs, queue: Queue) -> dict[int, str]:
-    """For each output whose drops have no relation to its queue, a sentence with the evidence."""
+class Relation(Enum):
+    """What an output's drops have to do with what they found in its queue."""
+
+    FULL = "full"
+    """They found it fuller than others did, or there are too few to tell."""
+    EMPTY = "empty"
+    """Most found it empty."""
+    NONE = "none"
+    """They found as much as all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class RandomLoss:
+    """Drops of an output that have no relation to its queue.
+
+    Attributes:
+        sentence: the evidence.
+        is_idle: whether most found the queue empty, so that no rate shows either.
+    """
+
+    sentence: str
+    is_idle: bool
+
+
+def random_losses(
+    joined: Joined, repaired: Repairs, queue: Queue, related: Sequence[Relation]
+) -> dict[int, RandomLoss]:
+    """For each output whose drops have no relation to its queue, the evidence."""
     told = {}
     for output, name in enumerate(joined.outputs):
         mine, empty = _dropped_at(joined, queue, output)
         count, at_empty = int(mine.sum()), int(empty.sum())
-        again = int((empty & repaired.is_proven).sum())
-        if at_empty < max(LEAST, LEAST_SHARE * count) or again < LEAST_SHARE * at_empty:
+        is_idle = related[output] is Relation.EMPTY
+        if related[output] is Relation.FULL or at_empty < LEAST * is_idle:
+            continue
+        # Nobody sends an acknowledgement again, so only data can prove that packets were lost.
+        of_data = (empty if is_idle else mine) & (joined.arrivals.payload_bytes > 0)
+        again = int((of_data & repaired.is_proven).sum())
+        if again < max(LEAST, LEAST_SHARE * int(of_data.sum())):
             continue
         inputs = [
             f"{ingress} {int((mine & (joined.arrivals.port == row)).sum()):,} of "
@@ -31,19 +73,54 @@ def random_losses(joined: Joined, repaired: Repairs, queue: Queue) -> dict[int, 
             for row, ingress in enumerate(joined.inputs)
             if bool((mine & (joined.arrivals.port == row)).any())
         ]
-        told[output] = (
-            f"{name}: {at_empty:,} of the {count:,} packets that were dropped found an empty "
-            f"queue, and the data of {again:,} of them were sent again. So no full queue dropped "
-            f"them, but a policer, a filter or a bad cable, at random ({', '.join(inputs)}). No "
-            "rate and no limit are estimated"
-        )
+        shares = ", ".join(inputs)
+        if is_idle:
+            told[output] = RandomLoss(
+                f"{name}: {at_empty:,} of the {count:,} packets that were dropped found an empty "
+                f"queue, and the data of {again:,} of them were sent again. So no full queue "
+                f"dropped them, but a policer, a filter or a bad cable, at random ({shares}). No "
+                "rate and no limit are estimated",
+                is_idle,
+            )
+        else:
+            told[output] = RandomLoss(
+                f"{name}: the {count:,} packets that were dropped found the queue as full as all "
+                f"others did, and the data of {again:,} of them were sent again. So no full queue "
+                "dropped them, but a policer, a filter, a bad cable or a queue that drops by a "
+                f"steady chance, at random ({shares}). No limit is estimated",
+                is_idle,
+            )
     return told
 
 
-def has_limit(joined: Joined, queue: Queue, output: int) -> bool:
-    """Whether an output's drops can tell its limit: most of them did not find it empty."""
+def relations(joined: Joined, queue: Queue) -> list[Relation]:
+    """For each output, what its drops have to do with its queue."""
+    return [_relation(joined, queue, output) for output in range(len(joined.outputs))]
+
+
+def _relation(joined: Joined, queue: Queue, output: int) -> Relation:
     mine, empty = _dropped_at(joined, queue, output)
-    return not mine.any() or int(empty.sum()) < LEAST_SHARE * int(mine.sum())
+    count = int(mine.sum())
+    if count and int(empty.sum()) >= LEAST_SHARE * count:
+        return Relation.EMPTY
+    if count >= LEAST_EVEN and _is_even(
+        queue.found_bytes[joined.egress == output], queue.found_bytes[mine]
+    ):
+        return Relation.NONE
+    return Relation.FULL
+
+
+def _is_even(found: I32, dropped: I32) -> bool:
+    """Whether drops are as frequent among packets that found little as among those that found much.
+
+    The contents that packets found are cut into quarters. Each has a binomial number of the drops
+    if they are by chance.
+    """
+    edges = np.quantile(found[:: 1 + found.size // SAMPLED], (0.25, 0.5, 0.75))
+    shares = np.bincount(np.searchsorted(edges, found), minlength=4) / found.size
+    drops = np.bincount(np.searchsorted(edges, dropped), minlength=4)
+    most = SIGMAS * (dropped.size * shares * (1 - shares)) ** 0.5
+    return bool((np.abs(drops - dropped.size * shares) <= most).all())
 
 
 def _dropped_at(joined: Joined, queue: Queue, output: int) -> tuple[Bool, Bool]:
