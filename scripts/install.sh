@@ -28,7 +28,7 @@ of_realtime=(
     gcc libc6-dev make                                      # programs and modules in C
     flex bison bc patch xz-utils                            # a kernel where no namespace can be made
     gdb                                                     # outcast debug
-    chromium curl nginx-light tshark                        # the tests: the report, a web page, exports
+    chromium curl nginx-light tshark nftables               # the tests: report, web page, exports, a NAT
 )
 virtual=false
 case "$#:${1:-}" in
