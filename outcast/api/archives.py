@@ -29,7 +29,7 @@ from outcast.engines.root import cache as roots
 from outcast.engines.virtual import kernel_of
 from outcast.errors import ConfigError, InputError, OutcastError, shortened, without_folder
 from outcast.experiment import Experiment, Module, Trace
-from outcast.experiment.links import RateTrace
+from outcast.experiment.parts import files_of
 from outcast.networks import resolve
 from outcast.records import replay as comparing
 from outcast.records import verify
@@ -274,7 +274,7 @@ def _replayable(unpacked: Unpacked, where: str, allow_programs: bool) -> Experim
     """
     directory = unpacked.run
     manifest = directory.read_manifest()
-    experiment = resolve.experiment_of(reading.read(directory.config))
+    experiment = resolve.experiment_of(reading.read(directory.config, own_folder=directory.path))
     if "realtime" in (manifest.engine, experiment.engine):
         raise InputError(
             f"{where}: ran in real time, so it cannot be replayed; its captures can be read: "
@@ -284,7 +284,7 @@ def _replayable(unpacked: Unpacked, where: str, allow_programs: bool) -> Experim
         raise InputError(f"{directory.config}: engine: allowed is virtual, as a run resolves it")
     if not manifest.captures:
         raise InputError(f"{directory.manifest}: names no captures, so there is nothing to compare")
-    _require_own(directory, _files_of(experiment))
+    _require_own(directory, files_of(experiment))
     brought = [
         *(
             f"the program {shortened(shlex.join(program.command), 60)!r}"
@@ -300,16 +300,6 @@ def _replayable(unpacked: Unpacked, where: str, allow_programs: bool) -> Experim
             "if you trust them, allow it: --allow-programs"
         )
     return experiment
-
-
-def _files_of(experiment: Experiment) -> list[Path]:
-    """The files that a run of this experiment reads."""
-    rates = (override.rate_bps for override in experiment.links.overrides)
-    return [
-        *(path for program in experiment.programs for path in program.files),
-        *(module.path for module in _modules(experiment)),
-        *(rate.trace for rate in rates if isinstance(rate, RateTrace)),
-    ]
 
 
 def _modules(experiment: Experiment) -> tuple[Module, ...]:

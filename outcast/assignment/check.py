@@ -68,7 +68,7 @@ def _of_config(
         if gaps:
             lines = ", ".join(str(line) for line in gaps)
             return [f"{task.config}: {GAP} is still in line{'s' * (len(gaps) > 1)} {lines}"], None
-        config = experiment.load(path)
+        config = experiment.load(path, own_folder=folder.path)
         seed = handout.identity.run_seed(predicted)
         issued = departures.as_issued(handout.issued[task.config], path, seed)
         wrong = departures.departures(task, config, issued)

@@ -62,7 +62,7 @@ def as_issued(issued: str, config: Path, seed: int) -> Experiment:
         ConfigError: a gap is still there, or the result is no valid experiment.
     """
     source = reader.read(config)
-    before = reader.of_text(issued, config)
+    before = reader.of_text(issued, config, own_folder=config.parent.parent)
     filled = _filled(before.tree, source.tree)
     if not isinstance(filled, dict):
         raise ConfigError(f"{config}: allowed is a mapping of keys")

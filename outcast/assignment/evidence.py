@@ -17,9 +17,9 @@ from outcast.assignment import recomputed, replayed, seal
 from outcast.assignment.departures import departures, same
 from outcast.assignment.exercise import ALWAYS_FREE, RunTask
 from outcast.assignment.graded import COUNTING, Evidence, RunState
-from outcast.assignment.parts import leaves
 from outcast.errors import InputError, OutcastError
 from outcast.experiment import Experiment
+from outcast.experiment.parts import files_of
 from outcast.files import sha256
 from outcast.records.run import Run
 from outcast.records.run_directory import Manifest, RunDirectory
@@ -89,7 +89,7 @@ def as_asked(asked: Asked, actual: Experiment, always: frozenset[str]) -> Experi
         if (field.alias or name) in keys
     }
     for name, part in chosen.items():
-        if any(isinstance(leaf, Path) for leaf in leaves(part)):
+        if files_of(part):
             raise InputError(f"{name}: names a file; a replay reads no files of students")
     return asked.experiment.model_copy(update=chosen)
 
@@ -122,7 +122,7 @@ def examine(
     except (OutcastError, OSError) as error:
         return _ended(evidence, "forged", _told(error, directory))
     try:
-        config = experiment.load(handed.config)
+        config = experiment.load(handed.config, own_folder=handed.config.parent.parent)
         if not wrong and not same(config, run_config):
             wrong.append(f"configs/{asked.name}.yaml has changed since the run was made")
     except OutcastError as error:

@@ -14,10 +14,11 @@ from outcast import experiment
 from outcast.assignment import documents
 from outcast.assignment.documents import Document, Scalar
 from outcast.assignment.expression import Expression
-from outcast.assignment.parts import Line, Name, Part, leaves
+from outcast.assignment.parts import Line, Name, Part
 from outcast.assignment.questions import GAP, KINDS, Effect, Prediction, Question, QuestionKind
 from outcast.errors import ConfigError, did_you_mean
-from outcast.experiment import Experiment, OwnTopology, reader
+from outcast.experiment import Experiment, OwnTopology, Source, reader
+from outcast.experiment.parts import files_of, leaves
 from outcast.handed_in import FileName
 
 __all__ = ["Exercise", "Question", "RunTask", "Solution", "load_exercise", "shipped"]
@@ -172,10 +173,16 @@ class Exercise:
         self, run: str, values: Mapping[str, Scalar], seed: int, changes: Mapping[str, Any]
     ) -> Experiment:
         """A run's experiment with other values at these keys. Raises ConfigError."""
+        return self.source(run, values, seed, changes).experiment()
+
+    def source(
+        self, run: str, values: Mapping[str, Scalar], seed: int, changes: Mapping[str, Any]
+    ) -> Source:
+        """As `changed`, before it is validated. Raises ConfigError."""
         name = self.runs[run].config
         text = self.text(name, {**values, "seed": seed})
-        source = reader.of_text(text, self.folder / name)
-        return source.changed({**changes, "seed": seed}).experiment()
+        source = reader.of_text(text, self.folder / name, own_folder=self.folder)
+        return source.changed({**changes, "seed": seed})
 
     def example(self) -> dict[str, Scalar]:
         """A value for each placeholder: the first of every parameter."""
@@ -345,11 +352,17 @@ def _require_config(exercise: Exercise, run: str) -> None:
         raise ConfigError(
             f"{path}: a line `seed: {{{{seed}}}}` is needed, once and at the top level"
         )
-    config = exercise.expected(run, exercise.example(), 1)
+    changes = exercise.with_values(exercise.example()).solution.runs.get(run, {})
+    source = exercise.source(run, exercise.example(), 1, changes)
+    config = source.experiment()
     left = [line for line in gap_lines(experiment.dump(config))]
     if left:
         raise ConfigError(f"{path}: solution.yaml leaves a gap ({GAP}) in runs: {run}")
-    for key in (field for field in Experiment.model_fields if _names_file(config, field)):
+    named = [field for field in Experiment.model_fields if _names_file(config, field)]
+    # The experiment has the points of a distribution in place of their file.
+    if any(str(leaf).endswith(".csv") for leaf in leaves(source.tree.get("workloads"))):
+        named.append("workloads")
+    for key in named:
         raise ConfigError(
             f"{path}: {key}: names a file; allowed are configurations without files of your own, "
             "because grading repeats a student's run from its configuration alone"
@@ -363,7 +376,7 @@ def _require_config(exercise: Exercise, run: str) -> None:
 
 def _names_file(config: Experiment, key: str) -> bool:
     part = getattr(config, key)
-    return isinstance(part, OwnTopology) or any(isinstance(leaf, Path) for leaf in leaves(part))
+    return isinstance(part, OwnTopology) or bool(files_of(part))
 
 
 def gap_lines(text: str) -> list[int]:

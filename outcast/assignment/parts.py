@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
@@ -32,18 +31,3 @@ def _measure(value: Any) -> Any:
 
 RunMeasure = Annotated[Measure, BeforeValidator(_measure)]
 """A measure of a run: its name, or `{kind: NAME, hops: 6}` where it takes more."""
-
-
-def leaves(part: object) -> Iterator[object]:
-    """All values in a part of an experiment."""
-    if isinstance(part, BaseModel):
-        inner: Iterable[object] = (getattr(part, name) for name in type(part).model_fields)
-    elif isinstance(part, Mapping):
-        inner = part.values()
-    elif isinstance(part, (list, tuple, set, frozenset)):
-        inner = part
-    else:
-        yield part
-        return
-    for value in inner:
-        yield from leaves(value)

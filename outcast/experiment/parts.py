@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -135,6 +136,27 @@ def _absolute(value: object, info: ValidationInfo) -> Path:
 
 FOLDER = "folder"
 """The key of the validation's context that has the folder of the configuration's file."""
+OWN_FOLDER = "own_folder"
+"""The key of the validation's context that has the only folder that files are read from. It is set
+where somebody else handed the configuration in."""
+
+
+def readable_file(value: object, info: ValidationInfo) -> Path:
+    """A file that is read while a configuration is validated; its absolute path.
+
+    Raises:
+        ValueError: it is no path, or the file is not in the only folder that files are read from.
+    """
+    path = _absolute(value, info)
+    own = (info.context or {}).get(OWN_FOLDER)
+    # A link in the folder could lead out of it.
+    if own is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(own)):
+        raise ValueError(
+            f"{path}: is not read, because this configuration was handed in; allowed is a file "
+            "in the folder that was handed in"
+        )
+    return path
+
 
 UserFile = Annotated[
     Path,
@@ -143,6 +165,26 @@ UserFile = Annotated[
     WithJsonSchema({"type": "string"}),
 ]
 """A file of the user's. In YAML it may be relative to the file that names it."""
+
+
+def leaves(part: object) -> Iterator[object]:
+    """All values in a part of an experiment."""
+    if isinstance(part, BaseModel):
+        inner: Iterable[object] = (getattr(part, name) for name in type(part).model_fields)
+    elif isinstance(part, Mapping):
+        inner = part.values()
+    elif isinstance(part, (list, tuple, set, frozenset)):
+        inner = part
+    else:
+        yield part
+        return
+    for value in inner:
+        yield from leaves(value)
+
+
+def files_of(part: object) -> list[Path]:
+    """The files of the user's that a part of an experiment names, without a topology's own file."""
+    return [leaf for leaf in leaves(part) if isinstance(leaf, Path)]
 
 
 def _limit(schema: dict[str, Any]) -> Any:

@@ -19,7 +19,7 @@ from outcast import handed_in
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.experiment.network import Network
 from outcast.experiment.noise import EngineName, Noise
-from outcast.experiment.parts import FOLDER
+from outcast.experiment.parts import FOLDER, OWN_FOLDER
 from outcast.experiment.whole import Experiment
 
 
@@ -65,6 +65,8 @@ class Source:
         point: the settings of a sweep's point, for messages; empty for all else.
         files_from: the folder that a topology's own file is read from; None where no file that the
             configuration names is read, as where it comes from a result.
+        own_folder: the only folder that files are read from, for a configuration that somebody else
+            handed in; None reads what the user's own configuration names, wherever it is.
     """
 
     tree: Mapping[Any, Any]
@@ -74,6 +76,7 @@ class Source:
     folder: Path = Path()
     point: str = ""
     files_from: Path | None = None
+    own_folder: Path | None = None
 
     @property
     def where(self) -> str:
@@ -147,7 +150,8 @@ class Source:
     def experiment(self) -> Experiment:
         """The validated experiment. Raises ConfigError, see `load`."""
         try:
-            return Experiment.model_validate(self.tree, context={FOLDER: self.folder})
+            context = {FOLDER: self.folder, OWN_FOLDER: self.own_folder}
+            return Experiment.model_validate(self.tree, context=context)
         except ValidationError as error:
             raise ConfigError(_refusal(error, self)) from None
 
@@ -193,16 +197,21 @@ Overrides = Sequence[str] | Mapping[str, Any]
 """Values for keys, with dots between levels: `KEY=VALUE` in YAML, or a mapping of values."""
 
 
-def load(path: Path, overrides: Overrides = ()) -> Experiment:
+def load(path: Path, overrides: Overrides = (), *, own_folder: Path | None = None) -> Experiment:
     """Reads a YAML file, applies the overrides, and validates.
+
+    Args:
+        path: the file.
+        overrides: values for its keys.
+        own_folder: the only folder that files are read from; see `Source`.
 
     Raises:
         ConfigError: it names the file, the line or key, what is wrong and what is allowed.
     """
-    return read(path, overrides).experiment()
+    return read(path, overrides, own_folder=own_folder).experiment()
 
 
-def read(path: Path, overrides: Overrides = ()) -> Source:
+def read(path: Path, overrides: Overrides = (), *, own_folder: Path | None = None) -> Source:
     """Does what `load` does up to the validation. Raises ConfigError.
 
     If `configs/NAME.yaml` is not there, the file of this name that comes with outcast is read.
@@ -215,15 +224,28 @@ def read(path: Path, overrides: Overrides = ()) -> Source:
         raise ConfigError(f"{path}: there is no such file") from None
     except InputError as error:
         raise ConfigError(str(error)) from None
-    return of_text(text, path).changed(overrides)
+    return of_text(text, path, own_folder).changed(overrides)
 
 
-def of_text(text: str, path: Path) -> Source:
-    """The text of a configuration, whose file is or will be `path`. Raises ConfigError."""
+def of_text(text: str, path: Path, own_folder: Path | None = None) -> Source:
+    """The text of a configuration, whose file is or will be `path`. Raises ConfigError.
+
+    Args:
+        text: the text.
+        path: the file.
+        own_folder: the only folder that files are read from; see `Source`.
+    """
     tree, lines = parse_with_lines(text, str(path))
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: a mapping of keys is needed (name, topology, links, ...)")
-    return Source(tree, str(path), lines, folder=path.parent, files_from=path.parent)
+    return Source(
+        tree,
+        str(path),
+        lines,
+        folder=path.parent,
+        files_from=path.parent,
+        own_folder=own_folder,
+    )
 
 
 def _shipped(path: Path) -> Path | None:
@@ -516,10 +538,11 @@ _BEFORE_THE_KEY: Mapping[str, Mapping[str, Any]] = {"links": {"overhead": "none"
 def load_resolved(path: Path) -> Experiment:
     """The experiment in a folder's own config.yaml. Raises InputError if it cannot be read.
 
+    Nothing outside of that folder is read, because results come from other people too.
     A key that outcast did not have when it wrote the file stands for what it then did.
     """
     try:
-        source = read(path)
+        source = read(path, own_folder=path.parent)
         lacking = {
             f"{part}.{key}": value
             for part, keys in _BEFORE_THE_KEY.items()

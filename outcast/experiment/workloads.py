@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
 
 from outcast.errors import did_you_mean
 from outcast.experiment import sizes as distributions
 from outcast.experiment.links import MOST_MTU_BYTES
-from outcast.experiment.parts import Part, RateBps, SizeBytes, TimeNs
+from outcast.experiment.parts import Part, RateBps, SizeBytes, TimeNs, readable_file
 
 DATAGRAM_HEADERS_BYTES = 28
 """IPv4 and UDP."""
@@ -18,7 +17,7 @@ DATAGRAM_HEADERS_BYTES = 28
 _SizePoints = tuple[tuple[float, float], ...]
 
 
-def _parse_sizes(value: object) -> object:
+def _parse_sizes(value: object, info: ValidationInfo) -> object:
     """Keeps a published name. Replaces a file by its points, so that config.yaml has them."""
     if isinstance(value, str):
         if value in distributions.PUBLISHED:
@@ -29,7 +28,7 @@ def _parse_sizes(value: object) -> object:
                 f"{value!r} is unknown; allowed are {known} or a file's name as X.csv"
                 f"{did_you_mean(value, distributions.PUBLISHED)}"
             )
-        return distributions.read(Path(value))
+        return distributions.read(readable_file(value, info))
     if isinstance(value, (list, tuple)):
         try:
             distributions.check([(float(size), float(share)) for size, share in value])

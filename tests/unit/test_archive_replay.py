@@ -269,6 +269,21 @@ def test_files_of_this_machine_are_not_read(what: str, path: str, packed: Path) 
         outcast.replay(edited(packed, change), allow_programs=True)
 
 
+def test_sizes_of_flows_are_not_read_from_this_machine(packed: Path, place: Path) -> None:
+    (place / "grades.csv").write_text("ben,1.0\n")
+    workload = {"kind": "background", "load": 0.1, "sizes": str(place / "grades.csv")}
+    with pytest.raises(outcast.OutcastError, match="is not read, because") as refused:
+        outcast.replay(edited(packed, lambda config, manifest: config.update(workloads=[workload])))
+    assert "ben,1.0" not in str(refused.value)
+
+
+def test_a_run_directory_with_a_link_is_not_replayed(run: Path, place: Path) -> None:
+    (place / "networks.json").write_text("[]")
+    (run / "networks.json").symlink_to(place / "networks.json")
+    with pytest.raises(InputError, match="is a symbolic link; allowed are files and folders"):
+        outcast.replay(run)
+
+
 def test_a_topology_of_others_is_not_run(packed: Path, place: Path) -> None:
     (place / "evil.py").write_text(f"open({str(place / 'trace')!r}, 'w')\n")
     topology = {"kind": "file", "path": str(place / "evil.py"), "topo": "evil"}

@@ -358,17 +358,21 @@ OWN = {
     "kernel": "kernel: {modules: [evil.c]}",
     "topology": "topology: {kind: file, path: evil.py, topo: evil}",
     "a trace": "links: {overrides: [{between: [e0_0, a0_0], rate: {trace: /etc/passwd}}]}",
+    "sizes": "workloads: [{kind: background, load: 0.1, sizes: GRADES}]",
 }
 
 
 @pytest.mark.parametrize("text", OWN.values(), ids=OWN)
 def test_nothing_of_the_students_is_started_or_read(text: str, inbox: Inbox) -> None:
     run = inbox.ben.run("remedy")
-    evil = inbox.path / "EVIL"
+    evil, grades = inbox.path / "EVIL", inbox.path.parent / "grades.csv"
+    grades.write_text("ana,1.0\n")
     key = text.partition(":")[0]
     for path in (inbox.ben.path / "configs/remedy.yaml", run.config):
         lines = yaml.safe_load(path.read_text())
-        lines[key] = yaml.safe_load(text.replace("EVIL", str(evil)))[key]
+        lines[key] = yaml.safe_load(text.replace("EVIL", str(evil)).replace("GRADES", str(grades)))[
+            key
+        ]
         path.write_text(yaml.safe_dump(lines))
     for name in ("evil.py", "evil.c"):
         (inbox.ben.path / "configs" / name).write_text(f"open({str(evil)!r}, 'w')\n")
@@ -378,6 +382,7 @@ def test_nothing_of_the_students_is_started_or_read(text: str, inbox: Inbox) -> 
     assert states(graded)["remedy"] in ("other", "forged")
     assert points(graded)["remedy_works"] == 0
     assert not evil.exists()
+    assert "ana,1.0" not in str(graded)
     assert not any(asked.programs or asked.kernel for asked in inbox.runner.asked)
 
 

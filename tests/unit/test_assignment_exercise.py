@@ -189,6 +189,12 @@ def small(tmp_path: Path) -> Path:
         (
             "configs/first.yaml",
             "engine: virtual",
+            "engine: virtual\nworkloads: [{kind: background, load: 0.1, sizes: own.csv}]",
+            "first.yaml: workloads: names a file; allowed are configurations without files",
+        ),
+        (
+            "configs/first.yaml",
+            "engine: virtual",
             "engine: realtime",
             "engine is realtime; allowed is virtual",
         ),
@@ -198,6 +204,7 @@ def small(tmp_path: Path) -> Path:
 def test_what_is_wrong_is_refused_in_one_line(
     file: str, old: str, new: str, said: str, small: Path
 ) -> None:
+    (small / "configs/own.csv").write_text("1000,1\n")
     load_exercise(small)
     path = small / file
     assert old in path.read_text()
