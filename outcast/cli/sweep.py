@@ -136,6 +136,11 @@ def command(
         result = run_sweep.carry_out(prepared, limits, progress=True)
     except KeyboardInterrupt:
         raise RunError(f"interrupted; {_how_to_go_on(prepared.path, shard)}") from None
+    except RunError as error:
+        # What is finished is kept, whatever ended the sweep.
+        if (prepared.path / "sweep.yaml").exists():
+            raise RunError(f"{error}; {_how_to_go_on(prepared.path, shard)}") from None
+        raise
     _conclude(console, result, shard)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import logging
 import secrets
 import shutil
 import tempfile
@@ -22,7 +23,7 @@ import time
 import uuid
 import zipfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -67,6 +68,7 @@ MOST_LOST = 3
 FULL_BYTES = 64 << 20
 """A disk with less free than this is full."""
 
+_CLOSE_DEADLINE_S = 2.0
 LOOK_EVERY_S = 0.5
 STOP_LOOK_EVERY_S = 1.0
 
@@ -276,6 +278,9 @@ def connect(address: str, store: str | None = None) -> DaskPool:
     except (OSError, TimeoutError, ValueError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RunError(f"--scheduler {address}: no scheduler of Dask answers: {why}") from None
+    # A lost connection is told in one line of ours. Dask would print tracebacks beside it.
+    for name in ("distributed", "distributed.client", "distributed.core", "tornado", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
         return DaskPool(client, fingerprint(), None if store is None else _opened(store))
     except OutcastError:
@@ -326,7 +331,8 @@ class DaskPool:
 
     def can_start(self, task: Task) -> bool:
         """See Pool. Raises DeadlineError if there is no usable worker for a minute."""
-        self._look()
+        with self._scheduler():
+            self._look()
         if self._usable:
             self._last_usable = time.monotonic()
         elif time.monotonic() - self._last_usable > WORKER_DEADLINE_S:
@@ -338,6 +344,28 @@ class DaskPool:
         return self._free_worker() is not None
 
     def start(self, task: Task, folder: Path) -> None:
+        with self._scheduler():
+            self._give(task, folder)
+
+    @contextlib.contextmanager
+    def _scheduler(self) -> Iterator[None]:
+        """Raises RunError where the scheduler has gone before or during the block."""
+        try:
+            if not self._has_gone():
+                yield
+                return
+        except OutcastError:
+            raise
+        except Exception:  # whatever Dask makes of a closed connection
+            if not self._has_gone():
+                raise
+        raise RunError("the scheduler of Dask has gone, or cannot be reached")
+
+    def _has_gone(self) -> bool:
+        """Whether the connection to the scheduler is lost; Dask notices it by itself."""
+        return bool(self.client.status != "running")
+
+    def _give(self, task: Task, folder: Path) -> None:
         worker = self._free_worker()
         assert worker is not None
         # An attempt of a worker that we took for lost may still write to its own place.
@@ -362,7 +390,11 @@ class DaskPool:
         self._assigned[task.name] = _Assignment(task, folder, worker, future, shared, place)
 
     def poll(self) -> list[Ended]:
-        self._look()
+        with self._scheduler():
+            self._look()
+            return self._all_ended()
+
+    def _all_ended(self) -> list[Ended]:
         ended = []
         for assignment in list(self._assigned.values()):
             result = self._ended(assignment)
@@ -387,12 +419,16 @@ class DaskPool:
 
         if self.client.status == "closed":
             return
-        with contextlib.suppress(OSError, TimeoutError):
-            distributed.Event(self._stop_event, client=self.client).set()
-            self.client.cancel([assignment.future for assignment in self._assigned.values()])
-            self.client.run(end_idle, workers=list(self._usable), on_error="ignore")
+        # Without a scheduler, Dask would wait for it to come back at every call.
+        is_there = not self._has_gone()
+        if is_there:
+            with contextlib.suppress(OSError, TimeoutError):
+                distributed.Event(self._stop_event, client=self.client).set()
+                self.client.cancel([assignment.future for assignment in self._assigned.values()])
+                self.client.run(end_idle, workers=list(self._usable), on_error="ignore")
         self._assigned.clear()
-        self.client.close()
+        with contextlib.suppress(OSError, TimeoutError):
+            self.client.close(*([] if is_there else [_CLOSE_DEADLINE_S]))
         # Results have been moved from there. The attempts of lost workers have not.
         for path in self._written_to:
             shutil.rmtree(path, ignore_errors=True)

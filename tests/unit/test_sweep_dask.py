@@ -51,6 +51,7 @@ class Cluster:
     folder: Path
     address: str
     stack: ExitStack
+    scheduler: subprocess.Popen[bytes]
 
     def worker(self, name: str, path: Path = ROOT) -> subprocess.Popen[bytes]:
         """A worker with one thread and `path` first on its module path."""
@@ -82,10 +83,10 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     with ExitStack() as stack:
         argv = ["distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
         argv += ["--no-dashboard", "--scheduler-file", str(file)]
-        start(stack, argv, folder, ROOT)
+        scheduler = start(stack, argv, folder, ROOT)
         wait_for(lambda: file.exists() and '"address"' in file.read_text(), "the scheduler")
         address = file.read_text().split('"address": "')[1].split('"')[0]
-        yield Cluster(folder, address, stack)
+        yield Cluster(folder, address, stack, scheduler)
 
 
 class Watching(Quiet):
@@ -184,6 +185,16 @@ def test_an_interrupted_sweep_ends_its_runs_on_the_workers(
         return not children(worker.pid)
 
     wait_for(idle, "the run's end on the worker")
+
+
+def test_a_killed_scheduler_is_said_in_one_line(
+    cluster: Cluster, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cluster.worker("one")
+    quiet = Watching(1, lambda: cluster.scheduler.kill())
+    with pytest.raises(RunError, match=r"^the scheduler of Dask has gone, or cannot be reached$"):
+        on_dask(cluster, tmp_path / "sweep", quiet)
+    assert capfd.readouterr().err == ""
 
 
 def test_no_scheduler_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
