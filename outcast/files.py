@@ -268,6 +268,28 @@ def _give(descriptor: int) -> None:
     os.fchown(descriptor, *owner)
 
 
+def keep_plain(folder: Path) -> list[str]:
+    """Removes from a folder what is no file and no folder, and takes set-uid bits from the rest.
+
+    Returns:
+        What was removed, each with its path in the folder and what it was.
+
+    Raises:
+        OSError: something cannot be removed.
+    """
+    removed = []
+    for above, folders, names in os.walk(folder):
+        for name in sorted((*folders, *names)):
+            path = Path(above, name)
+            mode = path.lstat().st_mode
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                path.unlink()
+                removed.append(f"{path.relative_to(folder)}: {file_kind(mode)}")
+            elif mode & (stat.S_ISUID | stat.S_ISGID):
+                path.chmod(stat.S_IMODE(mode) & 0o777)
+    return removed
+
+
 def write_text(path: Path, text: str) -> None:
     """Writes a text whole or not at all. Raises OSError, which names the file, if it cannot."""
     with writing(path) as stream:

@@ -18,7 +18,7 @@ from outcast.api import guest as provision
 from outcast.api import making
 from outcast.api.progress import note
 from outcast.archive import Packed, Unpacked
-from outcast.archive.contents import Captures, listed, require_unchanged
+from outcast.archive.contents import Captures, require_unchanged
 from outcast.engines import ledger
 from outcast.engines.guest import packed
 from outcast.engines.guest.debugger import Debugger
@@ -27,7 +27,7 @@ from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.root import cache as roots
 from outcast.engines.virtual import kernel_of
-from outcast.errors import ConfigError, InputError, OutcastError, shortened, without_folder
+from outcast.errors import ConfigError, InputError, OutcastError, without_folder
 from outcast.experiment import Experiment, Module, Trace
 from outcast.experiment.parts import files_of
 from outcast.networks import resolve
@@ -286,17 +286,17 @@ def _replayable(unpacked: Unpacked, where: str, allow_programs: bool) -> Experim
         raise InputError(f"{directory.manifest}: names no captures, so there is nothing to compare")
     _require_own(directory, files_of(experiment))
     brought = [
-        *(
-            f"the program {shortened(shlex.join(program.command), 60)!r}"
-            for program in experiment.programs
-        ),
+        # The whole command, because its end can be what matters.
+        *(f"the program {shlex.join(program.command)!r}" for program in experiment.programs),
         *(f"the kernel module {module.path.name}" for module in _modules(experiment)),
     ]
+    if experiment.guest.root == "host":
+        brought.append("a guest that sees this machine's files (guest.root: host)")
     if unpacked.guest is not None and packed.find(manifest) is None:
         brought.append("the guest that made the run, which is not here")
     if brought and not allow_programs:
         raise InputError(
-            f"{where}: a replay runs what the run brings, with your rights: {listed(brought)}; "
+            f"{where}: a replay runs what the run brings, with your rights: {', '.join(brought)}; "
             "if you trust them, allow it: --allow-programs"
         )
     return experiment

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from outcast import files
 from outcast.emulation import transport
 from outcast.engines import (
     INSIDE,
@@ -151,6 +152,14 @@ class VirtualEngine:
                 raise StallError(f"{error}, during {reader.during()}{_why(reader)}") from None
             except GuestError as error:
                 raise GuestError(f"{error}, during {reader.during()}") from None
+            finally:
+                # A link or a device could lead whoever reads the result to any file of the host.
+                foreign = files.keep_plain(directory.path)
+        if foreign:
+            raise GuestError(
+                f"{directory.path}: the guest left what is no file, which was removed: "
+                f"{', '.join(foreign[:3])}"
+            )
         why = reader.error
         if why is None and (result.status != 0 or not reader.done):
             why = reader.lost(result.status, "\n".join(result.said()))

@@ -269,6 +269,20 @@ def test_files_of_this_machine_are_not_read(what: str, path: str, packed: Path) 
         outcast.replay(edited(packed, change), allow_programs=True)
 
 
+def test_the_question_shows_the_whole_command(packed: Path) -> None:
+    hidden = ["sh", "-c", "echo " + "x" * 500 + "; rm -rf ~"]
+    programs = [{**PROGRAM, "name": f"p{i}", "command": hidden} for i in range(9)]
+    with pytest.raises(InputError, match="allow it: --allow-programs") as refused:
+        outcast.replay(edited(packed, lambda config, manifest: config.update(programs=programs)))
+    assert str(refused.value).count("rm -rf ~") == 9
+
+
+def test_a_guest_that_sees_this_machine_has_to_be_allowed(packed: Path) -> None:
+    file = edited(packed, lambda config, manifest: config.update(guest={"root": "host"}))
+    with pytest.raises(InputError, match=r"this machine's files \(guest.root: host\); if you"):
+        outcast.replay(file)
+
+
 def test_sizes_of_flows_are_not_read_from_this_machine(packed: Path, place: Path) -> None:
     (place / "grades.csv").write_text("ben,1.0\n")
     workload = {"kind": "background", "load": 0.1, "sizes": str(place / "grades.csv")}

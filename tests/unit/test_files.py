@@ -128,3 +128,25 @@ def test_who_called_by_sudo_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_UID", "1000")
     monkeypatch.setenv("SUDO_GID", "100")
     assert files.caller() == (1000, 100)
+
+
+def test_only_files_and_folders_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "captures").mkdir()
+    (tmp_path / "captures/a.pcap").symlink_to("/etc/shadow")
+    (tmp_path / "linked").symlink_to("/etc", target_is_directory=True)
+    os.mkfifo(tmp_path / "captures/fifo")
+    (tmp_path / "shell").write_bytes(b"#!")
+    (tmp_path / "shell").chmod(0o6755)
+    (tmp_path / "counters.json").write_text("{}")
+    assert files.keep_plain(tmp_path) == [
+        "linked: a symbolic link",
+        "captures/a.pcap: a symbolic link",
+        "captures/fifo: a FIFO",
+    ]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [
+        "captures",
+        "counters.json",
+        "shell",
+    ]
+    assert (tmp_path / "shell").stat().st_mode & 0o7777 == 0o755
+    assert files.keep_plain(tmp_path) == []

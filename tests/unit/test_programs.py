@@ -256,6 +256,7 @@ def task(tmp_path: Path, script: str, **changes: Any) -> dict[str, Any]:
     outputs = tmp_path / "outputs"
     outputs.mkdir(exist_ok=True)
     return {
+        "confined": None,
         "argv": ["/bin/sh", "-c", script],
         "folder": str(tmp_path),
         "environment": {"PATH": "/usr/bin:/bin"},

@@ -221,3 +221,48 @@ programs:
     row = bulk.row(0, named=True)
     assert row["goodput_bytes"] > 1_000_000
     assert (row["name"], row["congestion_control"]) == ("bulk", "reno")
+
+
+ATTACK = """
+import ctypes, glob, os, subprocess
+reached = []
+def tries(what, path):
+    try:
+        if os.path.exists(path + "/config.yaml"):
+            reached.append(what)
+        os.symlink("/etc/shadow", path + "/stolen")
+    except OSError:
+        pass
+tries("the directory", "/mnt/run")
+libc = ctypes.CDLL(None)
+for target in ("/mnt/run", "/mnt", "/sys", "/proc/sys/kernel", os.path.dirname(os.getcwd())):
+    if libc.umount2(target.encode(), 2) == 0:
+        reached.append("umount " + target)
+tries("the directory below", "/mnt/run")
+for process in glob.glob("/proc/[0-9]*"):
+    for at in (process + "/root/mnt/run", process + "/cwd", *glob.glob(process + "/fd/*")):
+        if process != f"/proc/{os.getpid()}":
+            tries(at, at)
+for path in ("/proc/sys/kernel/core_pattern", "/sys/kernel/uevent_helper"):
+    try:
+        open(path, "w").write("|/bin/sh")
+        reached.append(path)
+    except OSError:
+        pass
+if any(os.path.exists(f"/tmp/{name}/programs/start") for name in os.listdir("/tmp")):
+    reached.append("what the run works with")
+open("/dev/tty0", "w").write('{"event": "error", "kind": "RunError", "message": "forged"}\\n')
+open("reached", "w").write(repr(reached))
+"""
+
+
+def test_a_program_cannot_reach_the_run(tmp_path: Path) -> None:
+    (tmp_path / "attack.py").write_text(ATTACK, encoding="ascii")
+    attack = (
+        "programs:\n  - {name: attack, host: h4, command: [python3, attack.py], "
+        'files: [attack.py]}\n  - {name: ping, host: h4, command: [ping, -c, 2, "{h1}"]}\n'
+    )
+    run = outcast.run(asked(tmp_path, attack), tmp_path / "run", progress=False)
+    assert (run.path / "programs/attack/written/reached").read_text(encoding="ascii") == "[]"
+    assert not any(path.is_symlink() or path.name == "stolen" for path in run.path.rglob("*"))
+    assert "--- 10.0.0.1 ping" in (run.path / "programs/ping/0.out").read_text(encoding="utf-8")

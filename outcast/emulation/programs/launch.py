@@ -242,6 +242,7 @@ class UserPrograms:
             "folder": str(folder),
             "environment": environment(folder, self._experiment.seed, program.name, self._library),
             "outputs": str(outputs),
+            "confined": self._confined(folder),
             "most_output_bytes": MOST_OUTPUT_BYTES,
             "line": program.ready_line,
             "server": program.is_server,
@@ -266,6 +267,18 @@ class UserPrograms:
             stderr=self._scratch / f"{program.name}.errors",
         )
         return _Running(program, process, folder, result, outputs, given)
+
+    def _confined(self, folder: Path) -> dict[str, Any] | None:
+        """What a program may not see, as the runner takes it; None in real time."""
+        if self._library is None:
+            return None
+        ours = self._scratch.parent
+        needed = [folder, *([self._library] if self._library.is_relative_to(ours) else [])]
+        return {
+            "run_directory": str(self._directory.path.absolute()),
+            "hidden": str(ours),
+            "visible": list(map(str, needed)),
+        }
 
     def _await_ready(self, server: _Running) -> None:
         program = server.program

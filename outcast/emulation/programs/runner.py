@@ -5,6 +5,9 @@ JSON, see outcast/emulation/programs/launch.py. A server is started at once. A c
 when the file START, which holds the traffic's start, has appeared: `repeat` times, one after the
 other. RESULT gets a JSON line for each execution that has ended.
 
+In the virtual engine a program is confined: it sees neither the run's directory nor what the run
+itself works with, and lacks the capabilities by which root would get there (capabilities(7)).
+
 It says on standard output, a line each: `ready` when it waits for START, `line` when a server has
 written the text that shows its readiness. At SIGTERM it ends what still runs.
 """
@@ -12,6 +15,8 @@ written the text that shows its readiness. At SIGTERM it ends what still runs.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import glob
 import json
 import os
 import select
@@ -27,6 +32,27 @@ END_S = 2.0
 """How long a program has from SIGTERM until SIGKILL."""
 _READ_BYTES = 64 * 1024
 _LONGEST_LINE_BYTES = 64 * 1024
+
+_CLONE_NEWNS, _MNT_DETACH, _PR_CAPBSET_DROP = 0x20000, 2, 24
+_MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
+_WITHHELD = {
+    "DAC_READ_SEARCH": 2,
+    "SYS_MODULE": 16,
+    "SYS_RAWIO": 17,
+    "SYS_PTRACE": 19,
+    "SYS_ADMIN": 21,
+    "SYS_BOOT": 22,
+    "MKNOD": 27,
+    "PERFMON": 38,
+    "BPF": 39,
+    "CHECKPOINT_RESTORE": 40,
+}
+"""Capabilities that a confined program does not get (linux/capability.h)."""
+_READ_ONLY = ("/proc/sys/kernel", "/sys")
+"""Here root can name programs that the kernel starts outside of the confinement, for example by
+core_pattern (core(5))."""
+_CONSOLES = ("/dev/tty[0-9]*", "/dev/console")
+"""By these the run tells the host what happens."""
 
 Task = dict[str, Any]
 
@@ -75,6 +101,59 @@ class Output:
 
 class Ended(Exception):
     """SIGTERM came."""
+
+
+def confine(run_directory: str, hidden: str, visible: list[str]) -> None:
+    """Takes the run from the sight of this process and of all that it starts.
+
+    Only this process keeps the capabilities that it has. So the kernel refuses the programs that it
+    starts any look at it by /proc (ptrace(2), access mode checking).
+
+    Args:
+        run_directory: the run's directory, which is unmounted here.
+        hidden: a folder of which only the `visible` files and folders stay.
+        visible: paths below `hidden`.
+
+    Raises:
+        OSError: the kernel refuses a step.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def checked(result: int, what: str) -> None:
+        if result:
+            number = ctypes.get_errno()
+            raise OSError(number, f"to confine a program, {what}: {os.strerror(number)}")
+
+    def mount(source: str, target: str, flags: int, kind: bytes | None = None) -> None:
+        made = libc.mount(os.fsencode(source), os.fsencode(target), kind, flags, None)
+        checked(made, f"mount {target}")
+
+    checked(libc.unshare(_CLONE_NEWNS), "unshare")
+    mount("none", "/", _MS_REC | _MS_PRIVATE)
+    # Only what was opened here can be mounted here again.
+    kept = [(path, os.open(path, os.O_PATH)) for path in visible]
+    mount("tmpfs", hidden, 0, b"tmpfs")
+    for path, descriptor in kept:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            os.mkdir(path)
+        else:
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+        mount(f"/proc/self/fd/{descriptor}", path, _MS_BIND)
+        os.close(descriptor)
+    checked(libc.umount2(os.fsencode(run_directory), _MNT_DETACH), f"umount {run_directory}")
+    for path in filter(os.path.isdir, _READ_ONLY):
+        mount(path, path, _MS_BIND)
+        mount(path, path, _MS_BIND | _MS_REMOUNT | _MS_RDONLY)
+    for path in sorted(name for pattern in _CONSOLES for name in glob.glob(pattern)):
+        mount("/dev/null", path, _MS_BIND)
+    for name, number in _WITHHELD.items():
+        checked(libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0), f"prctl {name}")
+
+
+def out_of_sight(path: str) -> str:
+    """A path of the same folder that this process alone can use, also after `confine`."""
+    return f"/proc/self/fd/{os.open(path, os.O_PATH | os.O_DIRECTORY)}"
 
 
 def execute(task: Task, number: int, end_ns: int | None, room: list[int]) -> dict[str, Any]:
@@ -238,6 +317,14 @@ def main(argv: list[str]) -> int:
         task: Task = json.load(stream)
     signal.signal(signal.SIGTERM, _on_signal)
     try:
+        if task["confined"] is not None:
+            # A confined program must find neither, and we still have to.
+            task["outputs"] = out_of_sight(task["outputs"])
+            ours = out_of_sight(os.path.dirname(start_file))
+            start_file, result_file = (
+                os.path.join(ours, os.path.basename(file)) for file in (start_file, result_file)
+            )
+            confine(**task["confined"])
         if not task["server"]:
             say("ready")
             return run_client(task, await_start(start_file), result_file)
