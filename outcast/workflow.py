@@ -29,6 +29,10 @@ from outcast.records.run_directory import RunDirectory
 from outcast.view import drawing
 
 
+class TakenError(ConfigError):
+    """The place of a result holds something, or another run has it."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """A finished run.
@@ -105,9 +109,14 @@ def _has_own_mtu(experiment: Experiment) -> bool:
     return any(key.mtu_bytes is not None for key in keys) or any("mtu" in words for words in own)
 
 
-def default_directory(experiment: Experiment) -> Path:
-    """The folder results/NAME-DATE-TIME below the working directory."""
-    return Path("results") / f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+def default_directories(experiment: Experiment) -> Iterator[Path]:
+    """The folder results/NAME-DATE-TIME below the working directory, then others with a suffix.
+
+    Several runs may start within one second.
+    """
+    first = f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    yield Path("results", first)
+    yield from (Path("results", f"{first}-{number}") for number in range(2, 100))
 
 
 def execute(
@@ -376,13 +385,13 @@ def _lock(target: Path, descriptor: int) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise ConfigError(f"{target}: another run will put its result there; {_ALLOWED}") from None
+        raise TakenError(f"{target}: another run will put its result there; {_ALLOWED}") from None
     except OSError:
         # Some network file systems lock no folders (flock(2)). There the rename at the end decides.
         return
     require_free(target)
     if not target.exists() or not os.path.samestat(os.fstat(descriptor), target.stat()):
-        raise ConfigError(f"{target}: another run has just used it; {_ALLOWED}")
+        raise TakenError(f"{target}: another run has just used it; {_ALLOWED}")
 
 
 def _put_in_place(path: Path, target: Path) -> None:
@@ -451,10 +460,10 @@ def require_free(target: Path) -> None:
             raise ConfigError(f"{target}: is a symbolic link; {_ALLOWED}")
         if not target.is_dir():
             if target.exists():
-                raise ConfigError(f"{target}: exists already; {_ALLOWED}")
+                raise TakenError(f"{target}: exists already; {_ALLOWED}")
             return
         if any(target.iterdir()):
-            raise ConfigError(f"{target}: exists already; {_ALLOWED}")
+            raise TakenError(f"{target}: exists already; {_ALLOWED}")
         _require_replaceable(target)
     except OSError as error:
         raise ConfigError(f"{target}: {error.strerror}; {_ALLOWED}") from None

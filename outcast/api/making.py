@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,10 +30,24 @@ def make(
     from outcast.sweep import measured
 
     require_experiment(experiment)
-    target = Path(directory) if directory is not None else workflow.default_directory(experiment)
-    made = execute(experiment, target, progress)
+    if directory is not None:
+        target = Path(directory)
+        made = execute(experiment, target, progress)
+    else:
+        target, made = _in_a_free_place(experiment, progress)
     measured.note(measured.of_single_run(made, experiment), measured.default_file())
     return target
+
+
+def _in_a_free_place(experiment: Experiment, progress: bool | None) -> tuple[Path, RunDirectory]:
+    """Makes a run whose folder nobody named; its folder, and the run."""
+    from outcast import workflow
+
+    *places, last = workflow.default_directories(experiment)
+    for target in places:
+        with contextlib.suppress(workflow.TakenError):
+            return target, execute(experiment, target, progress)
+    return last, execute(experiment, last, progress)
 
 
 def execute(

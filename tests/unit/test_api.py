@@ -19,7 +19,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import outcast
-from outcast import errors
+from outcast import errors, workflow
 from outcast.api import progress
 from outcast.engines import ledger
 from outcast.experiment import Source
@@ -396,3 +396,15 @@ def test_a_line_in_a_notebook_changes_its_text(monkeypatch: pytest.MonkeyPatch) 
     for text in ("starting", "1 of 2 \x1b[2J"):
         line.update(text)
     assert shown == [{"text/plain": "1 of 2 \\x1b[2J"}]
+
+
+def test_two_runs_of_one_second_have_two_folders(
+    golden: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outcast.workflow.time.strftime", lambda form: "20260101-000000")
+    with workflow.unfinished(Path("results/fig3c-20260101-000000")):
+        # Another run holds the first name, and has not ended.
+        second = outcast.run(outcast.load(FIG3C), progress=False)
+    assert second.path == Path("results/fig3c-20260101-000000-2")
+    with pytest.raises(outcast.ConfigError, match="exists already"):
+        outcast.run(outcast.load(FIG3C), second.path)
