@@ -26,7 +26,6 @@ def make(
     progress: bool | None = None,
 ) -> Path:
     """Makes a run, as `outcast.run` does, and returns its folder. Raises as that does."""
-    from outcast import workflow
     from outcast.sweep import measured
 
     require_experiment(experiment)

@@ -450,6 +450,18 @@ def restore_settings(folder: Path) -> None:
             entry.write()
 
 
+def undo_of(pid: int) -> list[str]:
+    """Undoes the pages of a process of ours that has just ended. Returns what was done, in words.
+
+    For whoever started it and knows that it was killed, because such a process undoes nothing.
+    """
+    done: list[str] = []
+    for entry in read_entries(default_folder()):
+        if entry.owner.pid == pid and entry.is_dead():
+            done += entry.undo()
+    return done
+
+
 def clean(folder: Path) -> list[str]:
     """Undoes every page whose run is dead. Returns what was done and what was not, in words."""
     entries, done = _read_pages(folder)

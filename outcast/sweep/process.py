@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from outcast.emulation.commands import leave_working_folder, python_module
+from outcast.engines import ledger
 from outcast.sweep.task import Ended, Failure, Task
 
 ENDED = "ended.json"
@@ -113,6 +114,8 @@ class RunProcess:
         except subprocess.TimeoutExpired:
             self.popen.kill()
             self.popen.wait()
+        if self.popen.returncode < 0:
+            ledger.undo_of(self.popen.pid)
 
 
 def give(task: Task, folder: Path, idle: list[RunProcess], threads: int) -> RunProcess:

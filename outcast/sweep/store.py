@@ -183,7 +183,17 @@ def problems(directory: RunDirectory, *, hashes: bool = True) -> list[str]:
             f"{directory.path / name}: not as it was when the run ended"
             for name in differences.changed
         ),
+        *(
+            f"{directory.path / name}: {directory.manifest.name} has no hash of it"
+            for name in differences.added
+            if _is_of_a_run(name)
+        ),
     ]
+
+
+def _is_of_a_run(name: str) -> bool:
+    """Whether a run writes files of such names; all others are the user's own."""
+    return "/" in name or name.endswith((".json", ".yaml", ".parquet"))
 
 
 def other_key(directory: RunDirectory, asked: Experiment) -> str | None:
@@ -196,6 +206,8 @@ def other_key(directory: RunDirectory, asked: Experiment) -> str | None:
         InputError: the run's configuration cannot be read.
     """
     made = experiment.load_resolved(directory.config)
+    if directory.read_manifest().seed != asked.seed:
+        return "seed"
     engine = made.engine if asked.engine == "auto" else asked.engine
     there, here = (_of_run(each, engine) for each in (made, asked))
     return next((key for key in (*here, *there) if here.get(key) != there.get(key)), None)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from outcast.analysis import analyze
+from outcast.emulation.commands import python_module
 from outcast.engines.ledger import ProcessMark
 from outcast.errors import DeadlineError, FeatureMissingError, InputError, RunError, UntrustedError
 from outcast.records.run_directory import RunDirectory
@@ -180,3 +181,9 @@ def test_a_run_imports_what_reads_results_while_it_goes_on() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["[]", "False"]
+
+
+def test_it_does_not_outlive_a_process_that_was_killed_at_once() -> None:
+    argv = [*python_module("outcast.view.drawing"), "run", str(os.getpid() + 1)]
+    done = subprocess.run(argv, stdin=subprocess.PIPE, timeout=_DEADLINE_S, check=False)
+    assert done.returncode == 1

@@ -19,12 +19,14 @@ import polars as pl
 import pytest
 
 from outcast import cli, experiment
+from outcast.engines import ledger
 from outcast.errors import BusyError, ConfigError
 from outcast.plan.make import make_plan
 from outcast.records import verify
 from outcast.records.run_directory import Manifest, RunDirectory
 from outcast.sweep import dataset, measured, plan, runner
 from outcast.sweep.pool import LocalPool
+from outcast.sweep.process import RunProcess
 from outcast.sweep.runner import Result
 from outcast.sweep.scheduler import Limits, Progress
 from outcast.sweep.store import SweepDirectory, locked, other_key, problems
@@ -176,6 +178,44 @@ def test_resuming_does_not_trust_a_run_in_the_folder_of_another(tmp_path: Path) 
     ]
     assert (out / "runs.parquet").read_bytes() == before
     assert result.directory.failures() == {}
+
+
+def test_resuming_does_not_trust_a_manifest_that_was_changed(tmp_path: Path) -> None:
+    wanted, target = planned(tmp_path), tmp_path / "sweep"
+    sweep(wanted, target)
+    first, second, *_ = sorted((target / "runs").iterdir())
+    for run, change in ((first, "hash"), (second, "seed")):
+        manifest = json.loads((run / "manifest.json").read_text())
+        if change == "hash":
+            del manifest["files"]["summary.json"]
+        else:
+            manifest["seed"] += 1
+        (run / "manifest.json").write_text(json.dumps(manifest))
+    result, quiet = sweep(wanted, target, resume=True)
+    assert result.complete
+    assert any("summary.json: manifest.json has no hash of it" in note for note in quiet.notes)
+    assert any("was made with another seed" in note for note in quiet.notes)
+    assert result.report.progress.finished == 2
+
+
+def test_a_killed_worker_leaves_nothing_in_the_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "default_folder", lambda: tmp_path / "ledger")
+    worker = subprocess.Popen(["sleep", "60"], stdin=subprocess.PIPE)
+    folder = tmp_path / ".run.1.partial"
+    folder.mkdir()
+    entry = ledger.Entry(
+        tmp_path / "ledger/run-1-0.json",
+        ledger.ProcessMark.of(worker.pid),
+        folders=[str(folder)],
+    )
+    entry.write()
+    mine = ledger.open_entry(tmp_path / "ledger")
+    worker.kill()
+    RunProcess(task("one"), tmp_path, worker, time.monotonic()).end(time.monotonic() + HANG_S)
+    assert not folder.exists()
+    assert [page.file for page in ledger.read_entries(tmp_path / "ledger")] == [mine.file]
 
 
 def test_a_run_that_is_not_made_again_is_no_result(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ class Drawing:
         # A pipe that nobody empties would stop whoever writes much.
         self._stderr = os.memfd_create("figures")
         self._popen = subprocess.Popen(
-            [*python_module(__name__), str(directory.path)],
+            [*python_module(__name__), str(directory.path), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

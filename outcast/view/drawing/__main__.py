@@ -153,8 +153,13 @@ def _draw() -> int:
 
 
 def main() -> int:
-    """Draws the figures of the directory that is its only argument."""
+    """Draws the figures of the directory that is its first argument, for the process of the second.
+
+    It ends at once if that process has ended meanwhile, because then nobody would end it.
+    """
     end_with_parent()
+    if os.getppid() != int(sys.argv[2]):
+        return 1
     return _telling(_draw)
 
 
