@@ -206,11 +206,11 @@ def other_key(directory: RunDirectory, asked: Experiment) -> str | None:
         InputError: the run's configuration cannot be read.
     """
     made = experiment.load_resolved(directory.config)
-    if directory.read_manifest().seed != asked.seed:
-        return "seed"
     engine = made.engine if asked.engine == "auto" else asked.engine
     there, here = (_of_run(each, engine) for each in (made, asked))
-    return next((key for key in (*here, *there) if here.get(key) != there.get(key)), None)
+    other = next((key for key in (*here, *there) if here.get(key) != there.get(key)), None)
+    # The manifest says which seed the run really had.
+    return "seed" if other is None and directory.read_manifest().seed != asked.seed else other
 
 
 def _of_run(tried: Experiment, engine: str) -> dict[str, Any]:

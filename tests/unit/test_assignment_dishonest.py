@@ -213,6 +213,17 @@ def test_a_run_that_claims_another_guest_is_compared_with_ours(
     assert points(graded)["ratio"] == 0
 
 
+def test_a_manifest_with_another_seed_than_the_configuration(inbox: Inbox) -> None:
+    run = inbox.ben.run("unfair")
+    seed = run.read_manifest().seed
+    edit(run.manifest, lambda tree: tree.update(seed=seed + 1))
+    graded = inbox.mark(inbox.ben.path)
+    assert states(graded)["unfair"] == "other"
+    reasons = [line for each in graded.runs for line in each.reasons]
+    told = f"runs/unfair: manifest.json says seed {seed + 1}, config.yaml {seed}"
+    assert told in reasons
+
+
 def test_a_run_in_real_time_is_none_of_the_task(inbox: Inbox) -> None:
     run = inbox.ben.run("unfair")
     run.config.write_text(run.config.read_text().replace("engine: virtual", "engine: realtime"))

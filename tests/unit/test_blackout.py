@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
+import numpy as np
+
 from outcast.analysis.capture.pcap import read_capture, read_captures
-from outcast.analysis.join.join import Joined, JoinOptions, join
+from outcast.analysis.join.join import Joined, JoinOptions, Verdict, join
 from outcast.analysis.measure.blackout import flow_chains, length_counts, port_chains
 from tests.golden import model
 from tests.golden.packets import P, capture
@@ -58,6 +61,16 @@ def test_the_printed_trace(tmp_path: Path) -> None:
     assert chains.flows.tolist() == [1, 1]
     assert chains.others_through.tolist() == [3, 0]
     assert length_counts(chains.drops) == {1: 1, 4: 1}
+
+
+def test_a_packet_of_unknown_fate_did_not_get_through(tmp_path: Path) -> None:
+    joined = trace(tmp_path)
+    verdict = joined.verdict.copy()
+    (rivals,) = np.nonzero(verdict == Verdict.FORWARDED)
+    verdict[rivals[0]] = Verdict.UNKNOWN
+    chains = port_chains(replace(joined, verdict=verdict))
+    assert chains.drops.tolist() == [4, 1]
+    assert chains.others_through.tolist() == [2, 0]
 
 
 def test_flows_of_a_chain_are_counted_once(tmp_path: Path) -> None:

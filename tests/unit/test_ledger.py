@@ -340,3 +340,20 @@ def test_modules_of_a_dead_run_are_unloaded_the_last_one_first(
     loaded.remove("busy")
     assert ledger.clean(tmp_path / "ledger") == []
     assert ledger.read_entries(tmp_path / "ledger") == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
+def test_what_belongs_to_others_is_not_taken_for_ours(tmp_path: Path) -> None:
+    folder = tmp_path / "ledger"
+    entry = dead_entry(folder)
+    os.chown(entry.file, 12345, -1)
+    entries, told = ledger.read_entries(folder), ledger.clean(folder)
+    assert entries == []
+    assert [line for line in told if "not a page of a run (not a file of ours)" in line] == told
+    os.chown(entry.file, 0, -1)
+    os.chown(folder, 12345, -1)
+    assert ledger.read_entries(folder) == []
+    assert "belongs to user 12345" in ledger.clean(folder)[0]
+    with pytest.raises(ConfigError, match="belongs to user 12345"):
+        ledger.open_entry(folder)
+    assert entry.file.exists()

@@ -447,6 +447,15 @@ def test_tcs_rounding_of_a_burst_is_accepted_unless_tbf_would_drop_full_frames()
     assert queues.read_back(wanted, htb(1496))["burst_bytes"] == 1496
     with pytest.raises(ReadBackError, match="burst_bytes"):
         queues.read_back(wanted, htb(1200))
+    for parameter, value, setting in (
+        ("ceil", gigabit // 8 + 1, "ceil_bps"),
+        ("ceil_overhead", 0, "ceil_overhead_bytes"),
+        ("ceil_mpu", 0, "ceil_least_bytes"),
+    ):
+        shown = htb(1496)
+        shown[1].get_attr("TCA_OPTIONS").get_attr("TCA_HTB_PARMS")[parameter] = value
+        with pytest.raises(ReadBackError, match=setting):
+            queues.read_back(wanted, shown)
     wanted = port_queue("{kind: tbf, limit: 16KB}", rate="1gbit")
     with pytest.raises(ReadBackError, match="below a full frame"):
         queues.read_back(wanted, [tbf(gigabit, 1496), bfifo(16384)])

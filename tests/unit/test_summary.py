@@ -327,6 +327,15 @@ def test_packets_that_left_without_coming_in(run: RunDirectory) -> None:
     assert "left without having been seen coming in" in reasons(run)
 
 
+def test_a_capture_whose_clock_went_back(run: RunDirectory) -> None:
+    path = run.captures / "s1-eth2.in.pcap"
+    content = path.read_bytes()
+    records = np.frombuffer(content[24:], model.RECORD).copy()
+    records[[100, 140]] = records[[140, 100]]
+    path.write_bytes(content[:24] + records.tobytes())
+    assert "s1-eth2.in.pcap: its clock went back" in reasons(run)
+
+
 def test_a_flow_that_never_came(run: RunDirectory) -> None:
     def add(tree: Any) -> None:
         tree["flows"].append({**tree["flows"][-1], "flow": 13, "sport": 9, "src": "h99"})
