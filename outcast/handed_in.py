@@ -15,7 +15,7 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
@@ -52,29 +52,22 @@ class Versioned(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
-    OLDEST_FORMAT: ClassVar[int] = 1
-
     format: int = 1
 
     @classmethod
     def require_format(cls, tree: Any) -> None:
-        """Raises ValueError if a parsed file has a format that we do not read.
-
-        A file without the key is of the first format, because early summaries had no such key.
-        """
-        number = tree.get("format", 1) if isinstance(tree, dict) else 1
+        """Raises ValueError if a parsed file has a format that we do not read."""
+        if not isinstance(tree, dict):
+            return  # which the model itself refuses
+        number = tree.get("format")
         newest = cls.model_fields["format"].default
         if type(number) is not int or number < 1:
             raise ValueError("format: allowed is a whole number above 0")
-        known = f"{cls.OLDEST_FORMAT} to {newest}" if newest > cls.OLDEST_FORMAT else str(newest)
-        for is_foreign, made_by in (
-            (number > newest, "a newer"),
-            (number < cls.OLDEST_FORMAT, "an older"),
-        ):
-            if is_foreign:
-                raise ValueError(
-                    f"made by {made_by} outcast: its format is {number}, and this one reads {known}"
-                )
+        if number > newest:
+            known = f"1 to {newest}" if newest > 1 else "1"
+            raise ValueError(
+                f"made by a newer outcast: its format is {number}, and this one reads {known}"
+            )
 
 
 def require_plain(

@@ -24,7 +24,7 @@ COLUMNS = (
     *("flow", "src", "sport", "dst", "dport", "ip_id", "seq", "payload", "ingress", "t_in"),
     *("verdict", "egress", "t_out", "queue_bytes"),
 )
-"""What every table of packets has, also those that an older outcast wrote."""
+"""What every table of packets has, also one from elsewhere."""
 _TEXTS = ("src", "dst", "ingress", "verdict", "egress")
 """Columns that hold text. All others hold whole numbers."""
 

@@ -96,7 +96,7 @@ def pack(
     if not with_guest:
         return archive.write(Path(file), run, captures, {}, license_url)
     manifest = run.read_manifest()
-    experiment = reading.load_finished(run.config)
+    experiment = reading.load_resolved(run.config)
     with scratch_folder() as scratch:
         try:
             guest = packed.pack(manifest, scratch, with_headers=bool(_modules(experiment)))

@@ -107,7 +107,7 @@ def _of_run(
     try:
         manifest = directory.read_manifest()
         broken = seal.verify(directory, manifest).broken
-        run_config = experiment.load_finished(directory.config)
+        run_config = experiment.load_resolved(directory.config)
         capture = Run(directory).summary.capture
     except (OutcastError, OSError, ValueError) as error:
         return [], [f"{name}: not complete: {str(error).replace(f'{folder.path}/', '')}"]

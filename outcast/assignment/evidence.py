@@ -115,7 +115,7 @@ def examine(
         evidence = replace(evidence, seed=manifest.seed, captures=captures)
         sealed = seal.verify(directory, manifest)
         broken = (replace(sealed, missing=()) if handed.packed else sealed).broken
-        run_config = experiment.load_finished(directory.config)
+        run_config = experiment.load_resolved(directory.config)
         wrong = departures(asked.task, run_config, asked.experiment)
         if manifest.seed != run_config.seed:
             wrong.append(f"manifest.json says seed {manifest.seed}, config.yaml {run_config.seed}")

@@ -72,7 +72,6 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
         for switch in plan.switches
     ]
     common = link_words.usual(plan.links)
-    assert common is not None
     lines += ["", f"links ({link_words.settings(common)}, where nothing else stands)"]
     own = link_words.own(plan.links)
     lines += [

@@ -18,7 +18,6 @@ from pydantic import ValidationError
 from outcast import handed_in
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.experiment.network import Network
-from outcast.experiment.noise import EngineName, Noise
 from outcast.experiment.parts import FOLDER, OWN_FOLDER
 from outcast.experiment.whole import Experiment
 
@@ -531,41 +530,12 @@ _Dumper.add_representer(
 )
 
 
-_BEFORE_THE_KEY: Mapping[str, Mapping[str, Any]] = {"links": {"overhead": "none"}}
-"""What runs did before outcast had a key, where its default is something else."""
-
-
 def load_resolved(path: Path) -> Experiment:
     """The experiment in a folder's own config.yaml. Raises InputError if it cannot be read.
 
     Nothing outside of that folder is read, because results come from other people too.
-    A key that outcast did not have when it wrote the file stands for what it then did.
     """
     try:
-        source = read(path, own_folder=path.parent)
-        lacking = {
-            f"{part}.{key}": value
-            for part, keys in _BEFORE_THE_KEY.items()
-            for key, value in keys.items()
-            if isinstance(source.tree.get(part), dict) and key not in source.tree[part]
-        }
-        return source.changed(lacking).experiment()
+        return read(path, own_folder=path.parent).experiment()
     except ConfigError as error:
         raise InputError(str(error)) from None
-
-
-def load_finished(path: Path) -> Experiment:
-    """The experiment of a finished run, from its config.yaml. Raises InputError.
-
-    A run from before there were profiles had the noise that the `links` of its configuration spell
-    out: in the virtual engine that of the profile `jitter`.
-    """
-    experiment = load_resolved(path)
-    if experiment.noise.profile is not None:
-        return experiment
-    engine: EngineName = "realtime" if experiment.engine == "realtime" else "virtual"
-    noise = Noise(profile="exact" if engine == "realtime" else "jitter").resolved(engine)
-    offset_ppm = experiment.links.clock_offset_ppm
-    return experiment.model_copy(
-        update={"noise": noise.model_copy(update={"oscillators_ppm": offset_ppm})}
-    )

@@ -10,9 +10,9 @@ from outcast.experiment import Link
 from outcast.plan.links import Direction
 
 
-def usual(links: Mapping[Direction, Link]) -> Link | None:
-    """The settings that most directions have; None where a plan has no settings of links."""
-    return Counter(links.values()).most_common(1)[0][0] if links else None
+def usual(links: Mapping[Direction, Link]) -> Link:
+    """The settings that most directions have."""
+    return Counter(links.values()).most_common(1)[0][0]
 
 
 def settings(link: Link, other_than: Link | None = None) -> str:
@@ -54,8 +54,6 @@ def own(links: Mapping[Direction, Link]) -> Callable[[str, str], str]:
     common = usual(links)
 
     def words_of(one: str, other: str) -> str:
-        if common is None:
-            return ""
         there, back = settings(links[one, other], common), settings(links[other, one], common)
         if there == back:
             return there

@@ -137,11 +137,9 @@ class _Alike(_Part):
 
 
 class _Document(handed_in.Versioned):
-    """The file's keys, in their order. Format 1 had no `links`, 2 no `events`, 3 neither
-    `overhead` nor `host_noise`, 4 no `throttle` in the latter.
-    """
+    """The file's keys, in their order."""
 
-    format: int = 5
+    format: int = 1
     graph: _Network
     routing: Annotated[str, _member_of(routes.KINDS)]
     hash_seed: int = Field(ge=0, lt=1 << 32)
@@ -151,7 +149,7 @@ class _Document(handed_in.Versioned):
     capture_ports: tuple[tuple[_Name, Literal["in", "out"]], ...]
     generated: tuple[Generated, ...] = Field(max_length=MOST_GENERATED)
     blackout_at: _Name | None
-    links: tuple[_Alike, ...] = ()
+    links: tuple[_Alike, ...]
     programs: tuple[Program, ...] = Field(default=(), max_length=MOST_NODES)
     command: Command | None = None
     traces: tuple[LinkTrace, ...] = Field(default=(), max_length=MOST_NODES)
@@ -264,7 +262,7 @@ def _graph(network: _Network) -> graphs.Graph:
 
 
 def _links(document: _Document, graph: graphs.Graph) -> dict[Direction, Link]:
-    """The settings by direction; none in a plan of the first format."""
+    """The settings by direction."""
     stored: dict[Direction, Link] = {}
     for number, alike in enumerate(document.links):
         settings = Link(**dict(alike.settings))
@@ -272,7 +270,7 @@ def _links(document: _Document, graph: graphs.Graph) -> dict[Direction, Link]:
             if not graph.has_edge(*direction) or direction in stored:
                 raise _MisfitError(f"links.{number}: {direction} is no link, or is named twice")
             stored[direction] = settings
-    if len(stored) not in (0, 2 * graph.number_of_edges()):
+    if len(stored) != 2 * graph.number_of_edges():
         raise _MisfitError("links: some directions have no settings")
     return stored
 

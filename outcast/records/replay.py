@@ -15,7 +15,7 @@ import zstandard
 
 from outcast import handed_in
 from outcast.errors import InputError, ReplayError, shortened
-from outcast.experiment import Experiment, load_finished
+from outcast.experiment import Experiment, load_resolved
 from outcast.records import packet_words
 from outcast.records.run_directory import Manifest, RunDirectory
 
@@ -388,7 +388,7 @@ def require_comparable(directory: RunDirectory, experiment: Experiment) -> None:
     """
     there, here = (
         config.model_dump(mode="json", by_alias=True)
-        for config in (load_finished(directory.config), experiment)
+        for config in (load_resolved(directory.config), experiment)
     )
     for key, value in there.items():
         if here.get(key) != value:

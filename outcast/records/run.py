@@ -104,7 +104,7 @@ class Run:
 
     @cached_property
     def plan(self) -> Plan | None:
-        """What was built for the run; None if an older outcast stored no plan.
+        """What was built for the run; None for joined captures, which do not tell.
 
         Raises InputError if the manifest has other paths or ports, because a drawing of the plan
         would then show a network that did not run.
@@ -141,7 +141,7 @@ class Run:
         """
         if isinstance(self.manifest, CapturesManifest):
             raise InputError(f"{self.directory.path}: holds joined captures; only runs have this")
-        return experiment.load_finished(self.directory.config)
+        return experiment.load_resolved(self.directory.config)
 
     @property
     def captured(self) -> CapturesManifest | None:
@@ -231,7 +231,7 @@ class Run:
     def groups(self) -> tuple[FlowsOfGroup, ...]:
         """The groups of the grouping that tables and figures show (`analysis.group_by`).
 
-        They are hop classes in runs that an older outcast analysed. There are none without flows.
+        There are none without flows.
         """
         kind = self.summary.group_by
         summaries = self.summary.grouped(kind)
@@ -265,7 +265,7 @@ class Run:
         is not among the groups shown.
         """
         compare = self.summary.compare
-        if compare is None:  # one class, or a run that an older outcast analysed
+        if compare is None:  # one class
             by_class = self.summary.group_by == "hops" and len(self.groups) > 1
             return self.groups[0].label if by_class else None
         shown = compare.by == self.summary.group_by and compare.groups[1] in self.group_of.values()

@@ -281,12 +281,9 @@ CAPTURES = "captures"
 
 
 class Manifest(handed_in.Versioned):
-    """What ran. `requested` and `effective` map settings to values.
+    """What ran. `requested` and `effective` map settings to values."""
 
-    Format 3 had no `overhead_bytes` of a queue, and format 4 no `distrust`.
-    """
-
-    format: int = 5
+    format: int = 1
 
     @classmethod
     def require_format(cls, tree: Any) -> None:
@@ -301,9 +298,7 @@ class Manifest(handed_in.Versioned):
     datapath: Literal["netdev", "system"]
     seed: int
     kernel: dict[str, Any]
-    guest: GuestRecord | None = Field(
-        default=None, description="None in real time, and where an older version ran it"
-    )
+    guest: GuestRecord | None = Field(default=None, description="null in real time")
     versions: dict[str, str]
     requested: dict[str, Any]
     effective: dict[str, Any]

@@ -141,8 +141,8 @@ class Window(_Part):
     compare: CompareSummary | None = None
 
     def grouped(self, kind: str) -> dict[str, GroupSummary]:
-        """The groups of one kind; hop classes also from files of format 1."""
-        return _grouped(self.groups, self.classes, kind)
+        """The groups of one kind; none without flows."""
+        return self.groups.get(kind, {})
 
 
 class PortDrops(_Part):
@@ -433,7 +433,7 @@ class SamplesSummary(_Part):
 class Summary(handed_in.Versioned):
     """The whole of summary.json."""
 
-    format: int = 5
+    format: int = 1
     name: str
     engine: Literal["realtime", "virtual"] | None = Field(
         description="null for joined captures, which no engine of ours made"
@@ -454,9 +454,8 @@ class Summary(handed_in.Versioned):
     classes: dict[str, ClassSummary]
     outcast_ratio: float | None
     windows_from: Literal["start", "all active"] = Field(
-        default="start",
-        description="from when windows count: the traffic's start, as in files before format 4, or "
-        "the instant from which all flows are active",
+        description="from when windows count: the instant from which all flows are active, or the "
+        "traffic's start where they never are"
     )
     windows: dict[str, Window] = Field(
         description="by length, for example `100ms`; `start_s` and `end_s` say where each lies"
@@ -472,10 +471,7 @@ class Summary(handed_in.Versioned):
     tcp: dict[str, TcpSummary] = Field(description="by hop count")
     queue: dict[str, QueueSummary] = Field(description="by output port")
     phase: dict[str, PhaseSummary] = Field(description="by output port")
-    noise: dict[str, NoiseSummary] = Field(
-        default_factory=dict,
-        description="by output port; empty in files from before outcast measured noise",
-    )
+    noise: dict[str, NoiseSummary] = Field(default_factory=dict, description="by output port")
     fairness: dict[str, FairnessSummary] = Field(
         description="by length of the sliding windows; empty if no two flows were ever active"
     )
@@ -484,7 +480,7 @@ class Summary(handed_in.Versioned):
     limited: dict[str, LimitSummary] = Field(
         default_factory=dict,
         description="what limited each flow that sends all the time, by its number; from samples "
-        "of the senders' sockets. Empty without them, and in files from before format 5",
+        "of the senders' sockets. Empty without them",
     )
     samples: SamplesSummary | None
     completions: dict[str, CompletionSummary] | None = Field(
@@ -505,7 +501,7 @@ class Summary(handed_in.Versioned):
     groups: Groups = Field(
         default_factory=dict,
         description="by `hops`, `congestion_control`, `port`, `sender`, and `name` if any flow has "
-        "one; then by label. Empty in files of format 1 and without flows",
+        "one; then by label. Empty without flows",
     )
     compare: CompareSummary | None = Field(
         default=None,
@@ -514,30 +510,5 @@ class Summary(handed_in.Versioned):
     )
 
     def grouped(self, kind: str) -> dict[str, GroupSummary]:
-        """The groups of one kind; hop classes also from files of format 1."""
-        if self.groups:
-            return self.groups.get(kind, {})
-        return {
-            label: group.model_copy(
-                update={
-                    "halted_s": self.tcp[hops].halted_s,
-                    "retransmissions_seen": self.tcp[hops].retransmissions,
-                    "timeouts_seen": self.tcp[hops].timeouts,
-                    "chains": self.flow_chains[hops],
-                }
-            )
-            for hops, (label, group) in zip(
-                self.classes, _grouped({}, self.classes, kind).items(), strict=False
-            )
-        }
-
-
-def _grouped(
-    groups: Groups, classes: dict[str, ClassSummary], kind: str
-) -> dict[str, GroupSummary]:
-    if groups or kind != "hops":
-        return groups.get(kind, {})
-    return {
-        f"{hops}-hop": GroupSummary(**part.model_dump(), congestion_controls=[])
-        for hops, part in classes.items()
-    }
+        """The groups of one kind; none without flows."""
+        return self.groups.get(kind, {})

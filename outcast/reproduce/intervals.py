@@ -1,7 +1,7 @@
 """The part of a run that a measure covers, and whether the run was stationary there.
 
 Goodput of a part comes from throughput.parquet, in whole bins of `analysis.bin`. So it needs no
-capture, and a run that an older outcast analysed has it too.
+capture.
 """
 
 from __future__ import annotations

@@ -118,6 +118,7 @@ def _summary(experiment: Experiment, ratio: float) -> Summary:
     }
     compare = experiment.analysis.compare
     return Summary(
+        windows_from="all active",
         group_by="name" if named else "hops",
         groups={"name": groups} if named else {},
         compare=CompareSummary(

@@ -474,9 +474,6 @@ def test_a_links_own_settings_are_told_in_words(capsys: pytest.CaptureFixture[st
     assert link_words.own(plan.links)("s2", "h3") == "to s2 10mbit"
     assert link_words.own(plan.links)("s1", "h1") == "to h1 queue pfifo 7 packets"
     assert link_words.own(plan.links)("s2", "h4") == ""
-    # A plan of the first format has no settings.
-    assert link_words.own({})("s2", "h4") == ""
-    assert link_words.usual({}) is None
     settings = [word for text in (*LINEAR, TALE) for word in ("--set", text)]
     assert outcast(["topo", str(CONFIGS / "linear-12.yaml"), *settings]) == 0
     told = capsys.readouterr().out

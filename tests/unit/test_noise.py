@@ -14,7 +14,7 @@ from outcast import netlink, workflow
 from outcast.emulation import arrivals, cards, link_counters, netem, queues, rtnetlink
 from outcast.emulation.manifest import requested
 from outcast.errors import ConfigError, FeatureMissingError, InputError, ReadBackError
-from outcast.experiment import Experiment, load, load_finished
+from outcast.experiment import Experiment, load
 from outcast.experiment.noise import NEVER, PROFILES, between
 from outcast.plan.make import make_plan
 from outcast.plan.noise import HostNoise, Span, Throttle, interval_ns
@@ -113,13 +113,6 @@ def test_offloads_of_a_profile_give_way_to_what_forbids_them() -> None:
     assert resolved(modern).transport.offloads
     assert not resolved(modern, "transport.offloads=false").transport.offloads
     assert not resolved(modern, tcprand).transport.offloads
-
-
-def test_a_run_from_before_there_were_profiles_is_read_as_it_was(tmp_path: Path) -> None:
-    old = tmp_path / "config.yaml"
-    old.write_text(CONFIG.read_text().replace("engine: realtime", "engine: virtual"))
-    noise = load_finished(old).noise
-    assert (noise.profile, noise.interrupts, noise.switch_latency_ns) == ("jitter", NEVER, None)
 
 
 @pytest.mark.parametrize(

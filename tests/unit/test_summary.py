@@ -232,13 +232,6 @@ def test_windows_that_are_not_of_all_flows_are_named(
     assert warning is None or warning in told[0]
 
 
-def test_a_summary_of_before_format_4_has_windows_from_the_start(run: RunDirectory) -> None:
-    tree = json.loads(analyze(run).model_dump_json())
-    del tree["windows_from"]
-    run.summary.write_text(json.dumps(tree | {"format": 3}))
-    assert Run(run.path).summary.windows_from == "start"
-
-
 def test_a_flow_of_so_many_bytes_is_active_until_its_last_new_byte(
     run: RunDirectory, traffic: model.Traffic
 ) -> None:
@@ -563,27 +556,6 @@ def test_sized_flows_have_completion_times(run: RunDirectory) -> None:
     assert 0 < small.mean_ms <= DURATION_NS / 1e6
     assert large.mean_ms is None
     assert groups["unnamed"].times is None
-
-
-def test_a_summary_of_format_1_has_its_classes_as_groups(run: RunDirectory) -> None:
-    now = analyze(run)
-
-    def older(tree: Any) -> None:
-        tree["format"] = 1
-        for part in (tree, *tree["windows"].values()):
-            for key in ("groups", "compare", "group_by"):
-                part.pop(key, None)
-
-    edit(run.summary, older)
-    groups = {group.label: group for group in Run(run).groups}
-    assert list(groups) == ["2-hop", "3-hop"]
-    for label, group in groups.items():
-        new = now.groups["hops"][label]
-        assert group.summary.mean_goodput_bps == new.mean_goodput_bps
-        assert group.summary.chains == new.chains
-        assert group.title == f"{label} (cubic)"
-    assert Run(run).marked == "2-hop"
-    assert outcast(["report", str(run.path)]) == 0
 
 
 def test_groups_of_one_class_that_are_not_compared_have_no_ratio(

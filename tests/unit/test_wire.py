@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
-from outcast import experiment, netlink, workflow
+from outcast import experiment, netlink
 from outcast.emulation import queues
 from outcast.emulation.queues.change import rate_request
 from outcast.errors import ConfigError
@@ -48,19 +47,6 @@ def test_a_full_frames_time_at_a_gigabit(overhead: str, frame_ns: int) -> None:
     assert queues.record(port).framing == FRAMINGS[overhead]  # type: ignore[index]
     # The limit stays in bytes of frames.
     assert port.queue.tc() == (("bfifo", (16384).to_bytes(4, "little")),)
-
-
-def test_a_run_from_before_the_key_had_none(tmp_path: Path) -> None:
-    loaded = workflow.resolve(experiment.load(FIG3C), "virtual")
-    file = tmp_path / "config.yaml"
-    file.write_text(experiment.dump(loaded))
-    assert experiment.load_resolved(file) == loaded
-    tree = yaml.safe_load(file.read_text())
-    assert tree["links"].pop("overhead") == "ethernet"
-    file.write_text(yaml.safe_dump(tree))
-    assert experiment.load_resolved(file).links.overhead == "none"
-    # A configuration without the key is no run.
-    assert experiment.load(file).links.overhead == "ethernet"
 
 
 def test_another_overhead_is_refused() -> None:

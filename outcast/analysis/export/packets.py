@@ -96,7 +96,7 @@ def write_pcapng(
     require_some(source, wanted)
     chosen = condition(source, wanted)
     table = source.table.with_row_index("packet").with_columns(_selected=chosen).collect()
-    table = _with_missing(table)
+    table = _with_texts(table)
     one_clock = _is_one_clock(source.run)
     found = [find(capture, table, one_clock) for capture in captures]
     table = comments.with_drops(source, table).join(
@@ -138,15 +138,8 @@ def _is_one_clock(run: Run) -> bool:
     return getattr(run.manifest, "source", None) != "captures"
 
 
-def _with_missing(table: pl.DataFrame) -> pl.DataFrame:
-    """The table with columns that tables of an older outcast lack."""
-    missing = {
-        "note": pl.lit("", pl.String),
-        "queue_packets": pl.lit(None, pl.Int64),
-    }
-    table = table.with_columns(
-        **{name: value for name, value in missing.items() if name not in table.columns}
-    )
+def _with_texts(table: pl.DataFrame) -> pl.DataFrame:
+    """The table with text in place of categories."""
     return table.with_columns(
         pl.col(name).cast(pl.String)
         for name in ("src", "dst", "ingress", "egress", "verdict", "note")

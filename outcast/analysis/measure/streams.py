@@ -114,7 +114,7 @@ def _captured(analysis: Analysis) -> Iterator[tuple[PortAnalysis, int, Generated
     port come by workload and number.
     """
     if not analysis.directory.plan.exists():
-        return  # Runs made before plans were stored do not tell the hosts' addresses.
+        return  # Joined captures do not tell the hosts' addresses.
     plan = analysis.directory.read_plan()
     generated = _by_header(plan, plan.generated)
     for port in analysis.ports:

@@ -92,7 +92,7 @@ def _harmless(json_text: str) -> str:
 
 
 def network(run: Run) -> Element:
-    """Returns the drawing of the run's plan, or a sentence if an older outcast stored none."""
+    """Returns the drawing of the run's plan, or a sentence if the folder has none."""
     if run.plan is None:
-        return element("p", "No drawing of the topology: an older outcast stored no plan.")
+        return element("p", "No drawing of the topology: the folder has no plan.json.")
     return draw(run.plan, run.summary.group_by, run.marked)

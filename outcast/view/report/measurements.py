@@ -297,8 +297,8 @@ def links(run: Run, frame: pl.DataFrame) -> Element:
         ordered = ordered.with_columns(percent)
     note = None
     plan = run.plan
-    common = link_words.usual(plan.links) if plan is not None else None
-    if plan is not None and common is not None and {"node", "neighbour"} <= set(shown):
+    if plan is not None and {"node", "neighbour"} <= set(shown):
+        common = link_words.usual(plan.links)
         note = element("p", f"Every link has {link_words.settings(common)}, where no others stand.")
         own = [
             link_words.settings(plan.links[direction], common) if direction in plan.links else ""

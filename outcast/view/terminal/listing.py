@@ -41,7 +41,7 @@ _ON_CLOCK = {"t_in_ms": "clock_in", "t_out_ms": "clock_out"}
 """What a table shows in place of times after the start, if times of day were asked for."""
 
 _OPTIONAL = {"frame": "frame", "queue_packets": "queue_packets", "flags": "flags", "note": "note"}
-"""Columns that tables of an older outcast lack, by the field that needs them."""
+"""Columns that a table from elsewhere may lack, by the field that needs them."""
 
 ALLOWED = (
     *(*FIELDS, "clock_in", "clock_out", "relative_seq", "sojourn_us", "queue_packets", "frame"),
