@@ -22,7 +22,8 @@ work=$(mktemp -d "$parent/.classroom.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 "$root/scripts/release.sh" "$work/wheels"
 git -C "$root" archive HEAD:classroom | tar -C "$work" -x
-git -C "$root" show HEAD:scripts/requirements.lock >"$work/wheels/constraints.txt"
+# Without hashes, because pip would then ask them of our own wheels too.
+git -C "$root" show HEAD:scripts/requirements.lock | sed '/^ /d; s/ \\$//' >"$work/wheels/constraints.txt"
 chmod 755 "$work"
 # Renamed when whole, so that nobody publishes a half.
 mv "$work" "$folder"

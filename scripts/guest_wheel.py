@@ -69,9 +69,9 @@ README = f"""\
 
 What the virtual engine of outcast boots, ready to use: a
 User-Mode Linux kernel, the programs that run in it, and their libraries. They are Debian's packages
-and wheels, unchanged, as the lock of outcast {outcast.__version__} pins them.
+and wheels, unchanged, as the lock of outcast-testbed {outcast.__version__} pins them.
 
-`outcast` {outcast.__version__} finds this package by itself. Nothing has to be built then.
+`outcast-testbed` {outcast.__version__} finds this package by itself. Nothing has to be built then.
 """
 
 
@@ -231,7 +231,7 @@ def _sources_text(sources: Iterable[tuple[str, str]], kernel: Kernel) -> str:
         "",
         *(f"* {wheel.name} {wheel.version}" for wheel in pinned.wheels),
         "",
-        f"Our own programs in C are in the package outcast {outcast.__version__}, in",
+        f"Our own programs in C are in the package outcast-testbed {outcast.__version__}, in",
         "`outcast/emulation/`.",
     ]
     return "\n".join(lines) + "\n"

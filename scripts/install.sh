@@ -175,9 +175,11 @@ make_venv() {
         as_owner "$python" -I -m venv --clear --system-site-packages "$venv"
     fi
     say "Python packages: installing the locked versions"
-    pip_install -r "$root/scripts/requirements-build.lock"
-    pip_install -r "$root/scripts/requirements.lock"
-    pip_install --no-build-isolation --use-pep517 -r "$root/scripts/requirements-ryu.lock"
+    # First Ryu, because it needs an old setuptools to build, which the others' replaces.
+    pip_install --require-hashes -r "$root/scripts/requirements-ryu-build.lock"
+    pip_install --require-hashes --no-build-isolation --use-pep517 \
+        -r "$root/scripts/requirements-ryu.lock"
+    pip_install --require-hashes -r "$root/scripts/requirements.lock"
     # Not by its path, because pip takes [1] at the end of one for the names of extras.
     (cd "$root" && pip_install --no-build-isolation --editable .)
     if [ ${#guest[@]} -gt 0 ]; then
@@ -197,7 +199,7 @@ link_relatively() {
     local packages
     packages=$(as_owner "$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     realpath --relative-to="$packages" "$root" \
-        | as_owner tee "$packages"/__editable__.outcast-*.pth >/dev/null
+        | as_owner tee "$packages"/__editable__.outcast_testbed-*.pth >/dev/null
 }
 
 # Compiles the loops over packets beside the modules. Otherwise the first analysis would do it.

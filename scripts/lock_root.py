@@ -1,6 +1,6 @@
 """Writes outcast/engines/root/lock.json anew: what the guest's roots are made of.
 
-    .venv/bin/python scripts/lock_root.py
+    .venv/bin/python -m scripts.lock_root
 
 apt resolves the packages of one suite with a configuration of its own. The machine's packages and
 sources do not matter, except for the mirror's address. The wheels have the versions of
@@ -23,13 +23,14 @@ from outcast import files
 from outcast.engines.kernel.programs import SystemPrograms
 from outcast.engines.root import build, cache, files_list, lock, places
 from outcast.engines.root.lock import Kind, Lock, Package, Wheel
+from scripts.bill_of_materials import canonical, pins
 
 SUITE = "bookworm"
 KERNEL_SUITE = "trixie-backports"
 KERNEL_SOURCE = "linux-source-7.3"
 """From Linux 6.16 on the guest's system calls use seccomp, which is faster."""
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-CONSTRAINTS = Path(__file__).with_name("requirements.lock")
+PYTHON_LOCK = Path(__file__).with_name("requirements.lock")
 
 PACKAGES: dict[Kind, tuple[str, ...]] = {
     "runtime": (
@@ -165,13 +166,17 @@ def snapshot_of(release: Path) -> str:
 
 def locked_wheels(folder: Path) -> Iterator[Wheel]:
     """The wheels for the root's Python, downloaded into a folder."""
+    pinned = pins(PYTHON_LOCK)
+    folder.mkdir(exist_ok=True)
+    wanted = folder / "requirements.txt"
+    wanted.write_text("\n".join(pinned[canonical(name)][1] for name in WHEELS), encoding="utf-8")
     platforms = [f"manylinux_2_{minor}_x86_64" for minor in range(GLIBC[1], 16, -1)]
     subprocess.run(
         [
             *(sys.executable, "-I", "-m", "pip", "download", "--quiet", "--only-binary=:all:"),
-            *("--no-deps", "--python-version=3.11", "--constraint", str(CONSTRAINTS)),
+            *("--no-deps", "--python-version=3.11", "--require-hashes"),
             *(f"--platform={name}" for name in (*platforms, "manylinux2014_x86_64")),
-            *("--dest", str(folder), *WHEELS),
+            *("--dest", str(folder), "--requirement", str(wanted)),
         ],
         check=True,
     )

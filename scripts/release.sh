@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the wheels of a release from the last commit: outcast, and outcast-guest with the kernel and
-# the programs of the virtual engine. The same commit gives the same bytes.
+# Builds the wheels of a release from the last commit: outcast-testbed, and outcast-guest with the kernel and
+# the programs of the virtual engine. Beside them it writes the bill of materials (CycloneDX), from the
+# locks. The same commit gives the same bytes.
 # Usage: scripts/release.sh [--only-outcast] [FOLDER]
 #   --only-outcast  not outcast-guest
 #   FOLDER          where the wheels go; dist/ otherwise
@@ -43,6 +44,7 @@ wheel_of() {
 mkdir "$work/outcast"
 git -C "$root" archive HEAD | tar -C "$work/outcast" -x
 wheel_of "$work/outcast"
+(cd "$work/outcast" && "$python" -m scripts.bill_of_materials) >"$work/wheels/outcast.cdx.json"
 if $with_guest; then
     # The code of the commit, because its lock and recipe say which kernel and root are needed.
     PYTHONPATH=$work/outcast "$python" -P "$work/outcast/scripts/guest_wheel.py" "$work/guest"
@@ -52,9 +54,9 @@ if $with_guest; then
         || die "outcast-guest has $size MB; at most $most_megabytes MB are allowed"
 fi
 mkdir -p "$folder"
-for wheel in "$work"/wheels/*.whl; do
+for file in "$work"/wheels/*; do
     # Renamed when whole, so that nobody installs a half.
-    cp "$wheel" "$folder/.${wheel##*/}.new"
-    mv "$folder/.${wheel##*/}.new" "$folder/${wheel##*/}"
-    say "$folder/${wheel##*/}: $(stat -c %s "$wheel") bytes, sha256 $(sha256sum "$wheel" | cut -c1-64)"
+    cp "$file" "$folder/.${file##*/}.new"
+    mv "$folder/.${file##*/}.new" "$folder/${file##*/}"
+    say "$folder/${file##*/}: $(stat -c %s "$file") bytes, sha256 $(sha256sum "$file" | cut -c1-64)"
 done

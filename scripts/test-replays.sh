@@ -176,7 +176,7 @@ in_chroot() {
     copy "$work/root$home"
     inside "$work/root" root / chown -R "$chroot_user:" "$home"
     shm_size=4g inside "$work/root" "$chroot_user" "$home/checkout" bash -euc "python3 -m venv ../venv
-        ../venv/bin/pip install --quiet --no-deps -r scripts/requirements.lock
+        ../venv/bin/pip install --quiet --no-deps --require-hashes -r scripts/requirements.lock
         XDG_CACHE_HOME=$home/cache ../venv/bin/python -m tests.golden.replays --engine-only"
 }
 make_debian_12() { in_chroot bookworm; }

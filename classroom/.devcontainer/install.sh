@@ -12,7 +12,7 @@ die() { printf 'install: error: %s\n' "$*" >&2; exit 1; }
 machine=$(uname -m)
 [ "$machine" = x86_64 ] || die "this machine's processor is $machine, and the guest's kernel runs on" \
     "x86_64 only; open the class in GitHub Codespaces, or see the page Anywhere of outcast's documentation"
-wheels=(wheels/outcast-*.whl wheels/outcast_guest-*.whl)
+wheels=(wheels/outcast_testbed-*.whl wheels/outcast_guest-*.whl)
 for wheel in "${wheels[@]}"; do
     [ -f "$wheel" ] || die "$wheel is missing; outcast's scripts/classroom.sh puts it there"
 done

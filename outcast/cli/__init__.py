@@ -10,6 +10,7 @@ import os
 import resource
 import stat
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -19,6 +20,9 @@ from outcast import __version__, files
 from outcast.cli import shared, terminal
 from outcast.emulation.commands import leave_working_folder
 from outcast.errors import ConfigError, FeatureMissingError, OutcastError, shortened
+
+PROJECT = "outcast-testbed"
+"""What pip calls this program; `outcast` on the Python package index is another one."""
 
 VERBS = (
     "doctor",
@@ -66,6 +70,15 @@ class _Verbs(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Adds where the pages are that messages name."""
+        super().format_epilog(ctx, formatter)
+        if (folder := pages_folder()) is not None:
+            formatter.write_paragraph()
+            formatter.write_text("Messages name pages, as docs/limits.md. They are in this folder:")
+            # Not as text, because that would be broken into lines.
+            formatter.write(f"  {folder}\n")
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -76,6 +89,25 @@ class _Verbs(click.Group):
             raise click.exceptions.NoSuchCommand(
                 error.command_name, possibilities=VERBS, ctx=ctx
             ) from None
+
+
+_A_PAGE = "limits.md"
+
+
+def pages_folder() -> Path | None:
+    """The folder with the documentation: the checkout's, or the installed wheel's. None without."""
+    # It takes milliseconds, and only `--help` needs it.
+    from importlib import metadata
+
+    checkout = Path(__file__).parents[2] / "docs"
+    if (checkout / _A_PAGE).is_file():
+        return checkout
+    try:
+        installed = metadata.files(PROJECT) or ()
+    except metadata.PackageNotFoundError:
+        return None
+    pages = (Path(str(file.locate())) for file in installed if file.name == _A_PAGE)
+    return next((page.resolve().parent for page in pages if page.is_file()), None)
 
 
 @click.group(

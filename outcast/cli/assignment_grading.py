@@ -194,7 +194,7 @@ def _print(class_: Class, graded: Sequence[Graded], form: str) -> None:
     required=True,
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="The folder with the wheels of outcast and outcast-guest, which go into the file.",
+    help="The folder with the wheels of outcast-testbed and outcast-guest, which go into the file.",
 )
 @click.option(
     "-o",

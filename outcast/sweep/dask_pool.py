@@ -271,7 +271,7 @@ def connect(address: str, store: str | None = None) -> DaskPool:
         import distributed
     except ImportError:
         raise FeatureMissingError(
-            "Dask is missing; install it with: pip install 'outcast[dask]'"
+            "Dask is missing; install it with: pip install 'outcast-testbed[dask]'"
         ) from None
     try:
         client = distributed.Client(address, timeout=CONNECT_DEADLINE_S, set_as_default=False)

@@ -95,7 +95,7 @@ class Objects:
             from fsspec.core import url_to_fs
         except ImportError:
             raise FeatureMissingError(
-                "--store: fsspec is missing; install it with: pip install 'outcast[dask]'"
+                "--store: fsspec is missing; install it with: pip install 'outcast-testbed[dask]'"
             ) from None
         try:
             system, folder = url_to_fs(self.url)

@@ -314,9 +314,9 @@ def test_without_the_key_nothing_is_graded_and_nothing_told(
 
 def test_the_autograders_zip(handed_in: tuple[Class, Folder], tmp_path: Path) -> None:
     class_, _ = handed_in
-    with pytest.raises(ConfigError, match=r"has 0 wheels outcast-.*scripts/release\.sh"):
+    with pytest.raises(ConfigError, match=r"has 0 wheels outcast_testbed-.*scripts/release\.sh"):
         autograder.write(class_.path, tmp_path, tmp_path / "x.zip")
-    for project in ("outcast", "outcast_guest"):
+    for project in ("outcast_testbed", "outcast_guest"):
         (tmp_path / f"{project}-{__version__}-py3-none-any.whl").write_bytes(b"wheel")
     made = autograder.write(class_.path, tmp_path, tmp_path / "x.zip")
     with zipfile.ZipFile(made.path) as archive:

@@ -161,7 +161,7 @@ def test_a_class_on_another_processor_is_told_where_to_go(tmp_path: Path) -> Non
 def test_a_class_without_its_wheels_says_what_makes_them(tmp_path: Path) -> None:
     said = refusal_of_a_class(tmp_path, "x86_64")
     assert said == (
-        "install: error: wheels/outcast-*.whl is missing; "
+        "install: error: wheels/outcast_testbed-*.whl is missing; "
         "outcast's scripts/classroom.sh puts it there"
     )
     assert (ROOT / "scripts/classroom.sh").is_file()

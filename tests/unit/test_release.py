@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import email
 import hashlib
 import importlib.util
 import json
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,14 +18,18 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from click.testing import CliRunner
 
 import outcast
+from outcast import cli
 from outcast.engines import shipped
 from outcast.engines.kernel.cache import Kernel
+from outcast.engines.root import lock
 from outcast.engines.root.cache import Root
 from outcast.engines.root.lock import Package
 from outcast.engines.shipped import Guest
 from outcast.errors import OutcastError
+from scripts import bill_of_materials
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,15 +49,103 @@ def test_the_same_commit_gives_the_same_wheel(tmp_path: Path) -> None:
             check=True,
             capture_output=True,
         )
-    (first,) = (tmp_path / "a").iterdir()
-    (second,) = (tmp_path / "a folder").iterdir()
-    assert first.name == second.name == f"outcast-{outcast.__version__}-py3-none-any.whl"
+    bill, first = sorted((tmp_path / "a").iterdir())
+    same_bill, second = sorted((tmp_path / "a folder").iterdir())
+    assert bill.name == "outcast.cdx.json"
+    assert sha256(bill) == sha256(same_bill)
+    stem = f"outcast_testbed-{outcast.__version__}"
+    assert first.name == second.name == f"{stem}-py3-none-any.whl"
     assert sha256(first) == sha256(second)
     with zipfile.ZipFile(first) as wheel:
         names = set(wheel.namelist())
+        metadata = email.message_from_bytes(wheel.read(f"{stem}.dist-info/METADATA"))
     assert "outcast/engines/root/lock.json" in names
     assert "configs/fig3c.yaml" in names
     assert not any(name.startswith(("tests/", "docs/", "scripts/")) for name in names)
+    pages = {f"{stem}.data/data/share/doc/outcast/{page}" for page in named_by_messages()}
+    assert len(pages) >= 5
+    assert pages <= names
+    assert metadata["Name"] == "outcast-testbed"
+    assert metadata["License-Expression"] == "MIT"
+    assert metadata["Author"] == "outcast contributors"
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert not any("url" in key.lower() or "home" in key.lower() for key in metadata)
+
+
+def named_by_messages() -> set[str]:
+    """The pages that the text of the program names."""
+    texts = (path.read_text(encoding="utf-8") for path in (ROOT / "outcast").rglob("*.py"))
+    return {page for text in texts for page in re.findall(r"\bdocs/([\w./-]+\.md)\b", text)} - {
+        # Of Perfetto's own repository.
+        "reference/synthetic-track-event.md"
+    }
+
+
+def test_help_ends_with_the_folder_of_the_pages() -> None:
+    shown = CliRunner().invoke(cli.whole, ["--help"]).output
+    folder = Path(shown.splitlines()[-1].strip())
+    assert all((folder / page).is_file() for page in named_by_messages())
+
+
+def test_an_installed_wheel_finds_its_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wheel's code stands without docs/ beside it, and its pages in share/doc."""
+    site = tmp_path / "lib" / "site-packages"
+    record = site / "outcast_testbed-9.dist-info"
+    record.mkdir(parents=True)
+    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: outcast-testbed\nVersion: 9\n")
+    (record / "RECORD").write_text("../../share/doc/outcast/limits.md,,\n")
+    pages = tmp_path / "share/doc/outcast"
+    monkeypatch.setattr(cli, "__file__", str(site / "outcast/cli/__init__.py"))
+    monkeypatch.syspath_prepend(str(site))
+    assert cli.pages_folder() is None
+    pages.mkdir(parents=True)
+    (pages / "limits.md").touch()
+    assert cli.pages_folder() == pages
+
+
+def test_nothing_tells_users_to_install_the_other_program() -> None:
+    """On the Python package index `outcast` is somebody else's."""
+    texts = (*(ROOT / "outcast").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md")
+    wrong = re.compile(r"pip install\s+(?:-\S+ )*['\"]?outcast(?![\w-])")
+    told = {path.name for path in texts if wrong.search(path.read_text(encoding="utf-8"))}
+    assert told == {"install.md"}  # which says not to
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)["project"]
+    assert project["name"] == cli.PROJECT == bill_of_materials.PROJECT
+    extras = (*(ROOT / "outcast").rglob("*.py"), ROOT / "docs" / "install.md")
+    named = {
+        extra
+        for path in extras
+        for extra in re.findall(rf"'{cli.PROJECT}\[(\w+)\]'", path.read_text(encoding="utf-8"))
+    }
+    assert named == {"dask", "realtime"} <= set(project["optional-dependencies"])
+
+
+def test_the_bill_has_every_locked_package_once() -> None:
+    components = bill_of_materials.bill()["components"]
+    refs = [component["bom-ref"] for component in components]
+    assert len(set(refs)) == len(refs)
+    versions = {(part["name"], part["version"]) for part in components}
+    ours = lock.ours()
+    pinned = (*ours.packages("runtime"), *ours.packages("build"), ours.kernel_source)
+    assert {(package.name, package.version) for package in pinned} <= versions
+    for path in (ROOT / "scripts").glob("requirements*.lock"):
+        pins = bill_of_materials.pins(path)
+        assert {(name, version) for name, (version, _) in pins.items()} <= versions
+
+
+def test_every_locked_package_has_hashes_and_no_host() -> None:
+    locks = sorted((ROOT / "scripts").glob("requirements*.lock"))
+    assert len(locks) == 3
+    for path in locks:
+        pins = bill_of_materials.pins(path)
+        assert pins
+        assert [name for name, (_, block) in pins.items() if "--hash=sha256:" not in block] == []
+        assert "://" not in path.read_text()
+    script = (ROOT / "scripts" / "install.sh").read_text()
+    assert script.count('.lock"') == script.count("--require-hashes") == 3
 
 
 @pytest.fixture

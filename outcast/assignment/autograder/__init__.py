@@ -4,7 +4,7 @@
 setup.sh        makes a virtual environment of the wheels; Gradescope calls it once
 run_autograder  grades one submission
 class/          class.yaml, key and exercise/ of the class folder, without the students' folders
-wheels/         outcast and outcast-guest
+wheels/         outcast-testbed and outcast-guest
 ```
 
 Source: "Autograder Specifications" (gradescope-autograders.readthedocs.io, specs).
@@ -25,7 +25,7 @@ CLASS = "class"
 _SCRIPTS = ("setup.sh", "run_autograder")
 _OF_CLASS = ("class.yaml", "key")
 _EXERCISE = "exercise"
-_WHEELS = ("outcast", "outcast_guest")
+_WHEELS = ("outcast_testbed", "outcast_guest")
 
 
 @dataclass(frozen=True, slots=True)

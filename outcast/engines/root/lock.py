@@ -1,6 +1,6 @@
 """The lock: which packages and wheels a root is made of, and what it has to look like then.
 
-`lock.json` beside this file is written by `scripts/lock.sh` and by nobody else. It names no host.
+`scripts/lock_root.py` writes `lock.json` beside this file, and nobody else does. It names no host.
 """
 
 from __future__ import annotations
