@@ -21,6 +21,8 @@ ROOT_PAGES = {
     "ARCHITECTURE.md": "ARCHITECTURE.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",
     "CHANGELOG.md": "CHANGELOG.md",
+    "SECURITY.md": "SECURITY.md",
+    "CODE_OF_CONDUCT.md": "CODE_OF_CONDUCT.md",
 }
 """Pages of the site that stand beside docs/, and their names on the site."""
 
