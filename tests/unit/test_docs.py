@@ -8,18 +8,21 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import click
 import pytest
 
 from outcast import experiment
+from outcast.cli import whole
 from outcast.view.figures import FIGURES
-from scripts.docs_hook import ROOT_PAGES
+from tests import doc_commands
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*(ROOT / name for name in ROOT_PAGES), *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = doc_commands.PAGES
 _FOLDERS = "benchmarks|configs|controllers|docs|outcast|scripts|tests|topologies"
 # `outcast assignment new` puts these into a student's configs/, with gaps.
 _HANDED_OUT = {path.name for path in ROOT.glob("outcast/assignment/exercises/*/configs/*.yaml")}
@@ -134,6 +137,49 @@ def test_every_experiment_that_the_docs_run_is_accepted_with_its_settings() -> N
         if Path(config).name in _HANDED_OUT:
             continue
         experiment.load(ROOT / config.rstrip(":,;)"), overrides)
+
+
+def _parse(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raises click.ClickException if `outcast WORDS` is bad usage. Nothing is run."""
+    command: click.Command = whole
+    ctx = click.Context(whole, info_name="outcast")
+    while isinstance(command, click.Group):
+        name, found, words = command.resolve_command(ctx, words)
+        assert found is not None, name
+        ctx, command = click.Context(found, info_name=name, parent=ctx), found
+    # A file of the reader's need not be there.
+    for parameter in command.params:
+        if isinstance(parameter.type, click.Path):
+            monkeypatch.setattr(parameter.type, "exists", False)
+    command.parse_args(ctx, words)
+
+
+@pytest.mark.parametrize(
+    "line",
+    sorted({found.line for found in doc_commands.commands() if "outcast " in found.line}),
+)
+def test_every_verb_and_option_that_a_page_shows_exists(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words in _words_of(line):
+        _parse(words, monkeypatch)
+
+
+def _words_of(line: str) -> Iterator[list[str]]:
+    """The words after each `outcast` that a line starts."""
+    for part in re.split(r"[|;&]{1,2}(?=(?:[^']*'[^']*')*[^']*$)", line.partition(" > ")[0]):
+        words = shlex.split(part)
+        names = [Path(word).name for word in words]
+        # `podman build -t outcast` and `ln` start nothing.
+        if "outcast" in names and not {"build", "ln"} & set(words):
+            yield words[names.index("outcast") + 1 :]
+
+
+def test_what_no_test_runs_is_in_the_pages() -> None:
+    keys = [found.key for found in doc_commands.commands()]
+    for start in doc_commands.NOT_RUN:
+        assert any(key.startswith(start) for key in keys), start
 
 
 def test_every_picture_has_a_row() -> None:

@@ -1,0 +1,58 @@
+"""The commands of the pages, as printed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import doc_commands
+from tests.deadlines import HANG_S
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a reader types: what the pages call `results/fig3c` and `results/mine` is there."""
+    folder = tmp_path_factory.mktemp("reader")
+    (folder / ".venv").symlink_to(sys.prefix)
+    (folder / "configs").symlink_to(doc_commands.ROOT / "configs")
+    for line in (
+        "outcast run configs/fig3c.yaml --engine virtual -o results/fig3c",
+        "outcast trace results/fig3c",
+    ):
+        done = type_in(folder, line)
+        assert done.returncode == 0, done.stderr
+    shutil.copytree(folder / "results/fig3c", folder / "results/mine")
+    return folder
+
+
+def type_in(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-c", line],
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [command for command in doc_commands.commands() if command.why_not_run is None],
+    ids=lambda command: command.key,
+)
+def test_a_command_of_a_page_runs(command: doc_commands.Command, folder: Path) -> None:
+    if command.line.startswith("tshark") and shutil.which("tshark") is None:
+        pytest.skip("tshark is not installed")
+    done = type_in(folder, command.line)
+    assert done.returncode == 0, done.stderr
+    # A pipe's status is that of its last program.
+    assert not [line for line in done.stderr.splitlines() if line.startswith("outcast: ")]
