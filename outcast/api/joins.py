@@ -297,7 +297,7 @@ def join_files(
     replayed = queue.replay(joined)
     clocks = joined.sources.clocks
     ranges = drop_ranges(joined, repaired, replayed)
-    doubtful = _Doubtful(unit_ns, clocks.error_ns if clocks else 0).for_outputs(joined)
+    doubtful = _Doubtful(unit_ns, clocks.shown_error_ns if clocks else 0).for_outputs(joined)
     related = relations(joined, replayed)
     at_random = random_losses(joined, repaired, replayed, related)
     lossy = {joined.outputs[output] for output in at_random}

@@ -37,7 +37,7 @@ def _rounded(time_ns: int) -> str:
 BOUNDS = {
     "rate": Bound(100_000, 10**10, units.format_rate),
     "delay": Bound(0, 600 * 10**6, units.format_time),
-    "base RTT": Bound(0, 1_200_400_000, _rounded),
+    "base RTT": Bound(2_604, 1_203_030_848, _rounded),
     "number of flows": Bound(1, 500, str),
     "MTU": Bound(576, 9000, str),
     "limit": Bound(2, 20_000, lambda packets: f"{packets} packets"),

@@ -421,6 +421,25 @@ def _windows() -> list[Case]:
             "after slow start a flow has to reach 90 %",
         ),
         Case(
+            "one switch of 10 Gbps and no delay",
+            keys(
+                "10gbit",
+                queue={"kind": "pfifo", "limit": "200 packets"},
+                between=1,
+                access="10gbit",
+                access_delay="0us",
+                duration="200ms",
+            ),
+            goodput(after_s=0.05),
+            10_000 * payload_share(),
+            0.03,
+            "Mbps",
+            _FRAMES,
+            _SHAPED,
+            "a buffer of more than a bandwidth-delay product keeps the link busy",
+            quick=True,
+        ),
+        Case(
             "10 Gbps and 20 ms with tuned buffers",
             keys(
                 "10gbit",

@@ -232,7 +232,6 @@ def test_a_tunnel_on_the_mirrored_link_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "packet",
     [
-        OUTER / GRE(proto=0x0800) / DATA,
         OUTER / GRE(proto=0x6558) / Raw(b"no Ethernet frame at all"),
         OUTER / GRE(proto=0x88BE, seqnum_present=1) / Raw(b"\x40" + ERSPAN_2[1:] + FRAME),
         OUTER / GRE(proto=0x22EB, seqnum_present=1) / Raw(b"\x10" + ERSPAN_3[1:] + FRAME),

@@ -138,6 +138,7 @@ class Clocks:
         notes: a line on each correction.
         error_ns: by how much corrected stamps can be wrong, or contradict each other; 0 if nothing
             was corrected, None if nothing bounds it.
+        shown_error_ns: the same without a drift that packets neither show nor exclude.
         contradiction: what cannot be satisfied by any clocks, if there is such.
         delays: for each two captures, the corrected sojourn times of the sampled packets that
             came in at the first and left by the second.
@@ -149,6 +150,7 @@ class Clocks:
     reference: int
     notes: list[str]
     error_ns: int | None = 0
+    shown_error_ns: int | None = 0
     contradiction: Contradiction | None = None
     delays: tuple[tuple[int, int, I64], ...] = ()
     doubts: tuple[str, ...] = ()
@@ -241,7 +243,8 @@ def estimate(
         [offsets[0] for offsets in solved.offsets],
         reference,
         _notes(setting, solved),
-        _error_ns(captures, solved),
+        _error_ns(captures, solved, with_drift=True),
+        _error_ns(captures, solved, with_drift=False),
         solved.contradiction,
         _by_captures(setting, solved.clocks),
     )
@@ -677,8 +680,11 @@ def _by_drift_ns(offset: Offset, span_ns: int) -> int:
     return round(most * span_ns)
 
 
-def _error_ns(captures: Sequence[PortCapture], solved: _Solved) -> int | None:
-    """By how much corrected stamps can be wrong or contradict each other."""
+def _error_ns(captures: Sequence[PortCapture], solved: _Solved, *, with_drift: bool) -> int | None:
+    """By how much corrected stamps can be wrong or contradict each other.
+
+    `with_drift` counts a drift that nothing showed, and that packets do not exclude.
+    """
     if solved.contradiction is not None:
         return None
     error = 0 if solved.tolerance_ns <= STAMP_NS else solved.tolerance_ns
@@ -690,7 +696,8 @@ def _error_ns(captures: Sequence[PortCapture], solved: _Solved) -> int | None:
                 span_ns = int(np.ptp(capture.columns.stamp_ns[piece.first_row : end]))
                 if half is None:
                     return None
-                error = max(error, half + _by_drift_ns(offset, span_ns))
+                unseen_ns = _by_drift_ns(offset, span_ns) if with_drift or offset.drift else 0
+                error = max(error, half + unseen_ns)
         for before, piece in pairwise(clock.pieces):
             if piece.rows[0] < piece.rows[1]:
                 # Where it stepped is not known, because it can have been in other gaps.
@@ -709,7 +716,7 @@ def _notes(setting: _Setting, solved: _Solved) -> list[str]:
             by_ns = before.shift_ns - piece.shift_ns
             text = f"{capture.port}: its clock stepped {'back ' if by_ns < 0 else ''}by about "
             text += f"{abs(by_ns) / 1e6:.3f} ms at IP packet {piece.first_row + 1}"
-            if piece.rows[0] < piece.rows[1]:
+            if piece.rows[1] > piece.rows[0]:
                 # It can have been in other gaps.
                 text += f" or at another of {piece.rows[0] + 1} to {piece.rows[1] + 1}"
             halves = (
