@@ -310,7 +310,8 @@ def test_one_capture_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert outcast(["join", f"all={path}"]) == 2
     assert outcast(["join", "--in", f"a={path}", "--out", f"b={path}"]) == 2
     alone, lacking = capsys.readouterr().err.splitlines()
-    assert "is the only capture" in alone and "`outcast inspect FILE`" in alone
+    assert "is the only capture" in alone
+    assert "`outcast inspect FILE`" in alone
     assert "has no packets of an interface a" in lacking
 
 

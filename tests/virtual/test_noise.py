@@ -35,13 +35,32 @@ def traffic(target: Path) -> tuple[np.ndarray, np.ndarray]:
     The handshakes before the start are left out, and how the connection ends.
     """
     data = captured(target, "s1-eth1", "out")
-    acks = captured(target, "s1-eth1", "in")
     start_ns = data.stamp_ns[data.payload_bytes > 1000][0]
-    # An acknowledgement spends the link's delay at its host.
-    left_ns = acks.stamp_ns - DELAY_NS
-    times = (data.stamp_ns, left_ns)
+    times = (arrived_ns(data), left_ns(captured(target, "s1-eth1", "in"), DELAY_NS))
     arrivals, left = (ns[(ns >= start_ns) & (ns < start_ns + STEADY_NS)] for ns in times)
     return arrivals, left
+
+
+def own_ns(packets: Any) -> np.ndarray:
+    """How long each frame takes on its link."""
+    return 8 * np.maximum(packets.frame_bytes.astype(np.int64) + 24, 84)
+
+
+def arrived_ns(packets: Any) -> np.ndarray:
+    """When the last bit of what a switch sent is at the host. The delay comes before the port."""
+    return packets.stamp_ns + own_ns(packets)
+
+
+def left_ns(packets: Any, delay_ns: int) -> np.ndarray:
+    """When a host sent what came in at a switch.
+
+    Frames that follow one another at once were sent together, with the first of them.
+    """
+    ends_ns = packets.stamp_ns - delay_ns
+    starts_ns = ends_ns - own_ns(packets)
+    follows = np.concatenate([[False], starts_ns[1:] == ends_ns[:-1]])
+    first = np.maximum.accumulate(np.where(follows, 0, np.arange(len(starts_ns))))
+    return starts_ns[first]
 
 
 def is_uniform(drawn: np.ndarray, least: float, most: float) -> bool:
@@ -106,12 +125,12 @@ def test_a_card_counts_from_its_last_interrupt(tmp_path: Path) -> None:
     interval_ns = interval_of(20032)
     assert interval_ns == 49_920 == 195 * 256
     assert effective["noise.interrupts_per_second.20032"] == "h1 h2 h3 h4"
-    data = captured(target, "s1-eth1", "out").stamp_ns
-    answered = np.unique(captured(target, "s1-eth1", "in").stamp_ns - DELAY_NS * 20)
+    data = arrived_ns(captured(target, "s1-eth1", "out"))
+    answered = np.unique(left_ns(captured(target, "s1-eth1", "in"), DELAY_NS * 20))
     interrupts, packets = interrupts_of(data, interval_ns)
     # The host answers at interrupts alone, but for the end of the connection, and at each that
     # brings two segments or more.
-    assert np.all(np.isin(answered[answered < data[-1]][:-1], interrupts))
+    assert np.all(np.isin(answered[answered < data[-2]][:-1], interrupts))
     assert np.sum(packets > 1) > 300
     assert np.mean(np.isin(interrupts[packets > 1], answered)) > 0.99
     # Both happen often: an interrupt with the first packet after a quiet time, and one that waited.
@@ -137,12 +156,13 @@ def test_what_a_host_sends_leaves_some_time_after_it_was_woken(tmp_path: Path) -
     columns = captured(target, "s1-eth1", "in")
     ended = {
         int(s) + int(p): int(t)
-        for s, p, t in zip(data.seq, data.payload_bytes, data.stamp_ns, strict=True)
+        for s, p, t in zip(data.seq, data.payload_bytes, arrived_ns(data), strict=True)
     }
     woken = np.array([ended.get(int(ack), -1) for ack in columns.ack])
-    waits = columns.stamp_ns - DELAY_NS - woken
+    left = left_ns(columns, DELAY_NS)
+    waits = left - woken
     known = (woken >= arrivals[0]) & (woken <= arrivals[-1])
-    first = np.flatnonzero(np.diff(columns.stamp_ns, prepend=-1) > 0)
+    first = np.flatnonzero(np.diff(left, prepend=-1) > 0)
     drawn = waits[first][known[first]]
     assert len(batches) > 500
     assert is_uniform(drawn, 5000, 40_000)

@@ -125,7 +125,8 @@ def outcome_of(line: str) -> tuple[str, Outcome]:
     told = json.loads(line)
     sent, received = np.array(told["sent"]), np.array(told["received"])
     left, ecn = np.full(len(sent), -1), np.full(len(sent), -1)
-    left[received[:, 1]] = received[:, 0]
+    # A frame arrives with its last bit, and leaves the queue with its first.
+    left[received[:, 1]] = received[:, 0] - FRAME_NS
     ecn[received[:, 1]] = received[:, 2]
     return told["name"], Outcome(
         told["effective"],

@@ -231,7 +231,7 @@ def estimate(
                     "sorted, because its stamps agree with the other captures'. `reordercap FILE "
                     "NEW` sorts it"
                     for capture in captures
-                    if capture.steps_back
+                    if capture.steps_back and _pieces_in_wrong_order(capture)
                 ),
             ),
         )
