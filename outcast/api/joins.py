@@ -39,6 +39,10 @@ SLACK_NS = 1_000_000
 """A switch in software holds packets for so long without a queue."""
 
 
+LEAST_EXPLAINED = 0.75
+"""A level that explains fewer packets is no limit. Half is what chance explains."""
+
+
 @dataclass(frozen=True, slots=True)
 class AskedCapture:
     """The capture of a port: which packets it holds, and its file or the pattern of several."""
@@ -553,6 +557,9 @@ def _estimate(
         )
     hidden = hidden or relation is not Relation.FULL
     level = None if hidden else queue.capacity(joined, replayed, output)
+    if level is not None and level.confidence < LEAST_EXPLAINED:
+        # It refused packets at every content, as what drops at random does.
+        level = None
     if known.limit_bytes is not None:
         level = queue.Capacity("bytes", known.limit_bytes, known.limit_bytes + 1, 1.0)
     if level is not None:
