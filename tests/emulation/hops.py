@@ -80,6 +80,10 @@ def build(routed: bool) -> None:
         for place, device in (([], port), (inside(host), "eth0")):
             command(*place, "ethtool", "-K", device, "tso", "off", "gso", "off", "gro", "off",
                     "tx", "off")  # fmt: skip
+            # Neighbours are asked again after half a minute, which a busy machine can take.
+            for family in ("ipv4", "ipv6"):
+                key = f"net.{family}.neigh.{device}.base_reachable_time_ms"
+                command(*place, "sysctl", "-qw", f"{key}=3600000")
         # Behind a bridge all hosts are of one network. IPv6 would flood its groups over it.
         bits = {v4(host): 24, v6(host): 64} if routed else {v4(host): 16}
         if not routed:

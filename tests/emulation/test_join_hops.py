@@ -17,7 +17,6 @@ import pytest
 
 from outcast.analysis.join.join import Verdict
 from outcast.api.joins import Join, join_captures
-from outcast.errors import UntrustedError
 from tests.emulation import hops
 
 LEAST_DROPS = 50
@@ -74,15 +73,7 @@ def require_exact(result: Join, counted: dict[str, int]) -> None:
     assert np.median(straight_ns) < np.median(queued_ns)
 
 
-NAT = pytest.param(
-    "nat",
-    marks=pytest.mark.xfail(
-        raises=UntrustedError, strict=True, reason="a NAT's packets are refused, not yet joined"
-    ),
-)
-
-
-@pytest.mark.parametrize("kind", ["router", NAT, "own", "bridge", "random"])
+@pytest.mark.parametrize("kind", ["router", "nat", "own", "bridge", "random"])
 def test_drops_are_those_of_the_counters(kind: str, make: Make) -> None:
     folder, counted = make(kind)
     require_exact(join_captures(ports=files(folder), routed=kind != "bridge"), counted)
