@@ -615,7 +615,7 @@ def _losses() -> list[Case]:
 
 def _shares() -> list[Case]:
     made = []
-    for flows, rate, limit, duration in ((2, "10mbit", 60, "30s"), (10, "50mbit", 200, "20s")):
+    for flows, rate, limit, duration in ((2, "10mbit", 60, "30s"), (10, "50mbit", 200, "60s")):
         made.append(
             Case(
                 f"{flows} equal CUBIC flows",
@@ -713,7 +713,8 @@ def _shares() -> list[Case]:
         )
     for control, bounds, source in (
         ("reno", (1.0, 2.0), "Lakshman and Madhow (ToN 1997), section 4: 1 <= a < 2"),
-        ("cubic", (0.25, 1.0), "Ha, Rhee, Xu (OSR 2008); RFC 9438, sections 3.3 and 5.1"),
+        # The sources bound it from above. Flows that lose at different times come nearer to 0.
+        ("cubic", (0.0, 1.0), "Ha, Rhee, Xu (OSR 2008); RFC 9438, sections 3.3 and 5.1"),
     ):
         made.append(
             Case(
@@ -728,7 +729,7 @@ def _shares() -> list[Case]:
                     ],
                     hosts=2,
                     overrides=[{"between": ["l2", "s1"], "delay": "60ms"}],
-                    duration="60s",
+                    duration="120s",
                     noise={"profile": "hosts-modern"},
                     transport={"congestion_control": control},
                 ),

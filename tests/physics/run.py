@@ -22,6 +22,7 @@ from pathlib import Path
 import yaml
 
 import outcast
+from outcast import files
 from outcast.engines.guest import code
 from outcast.errors import OutcastError
 from outcast.plan.envelope import BOUNDS
@@ -103,7 +104,8 @@ def configuration(case: Case, folder: Path) -> Path:
     slug = re.sub(r"[^a-z0-9]+", "-", case.name.lower()).strip("-")
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("dumbbell.py", "steps.csv"):
-        shutil.copy(HERE / name, folder)
+        # At once, because other cases read them.
+        files.write_text(folder / name, (HERE / name).read_text(encoding="utf-8"))
     config = folder / f"{slug}.yaml"
     tree = {"name": slug[:40], "seed": 1, **case.keys}
     config.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
