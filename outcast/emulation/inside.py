@@ -64,6 +64,7 @@ from outcast.emulation.load import LoadMeter, read_load
 from outcast.emulation.network import Network
 from outcast.emulation.openvswitch import Datapath, OpenVSwitch
 from outcast.emulation.phases import DURING
+from outcast.emulation.queues.port import frame_time_warnings
 from outcast.errors import CommandError, OutcastError, ReadBackError, RunError
 from outcast.experiment import Experiment, GroupKind, load_resolved
 from outcast.files import write_json
@@ -300,7 +301,11 @@ class _Run:
                     routing=self._routing(),
                     framework=framework,
                     mtus=network.read_mtus(),
-                    warnings=network.warnings,
+                    # In real time no kernel has it, which the documentation says.
+                    warnings=[
+                        *network.warnings,
+                        *(frame_time_warnings() if self.engine == "virtual" else []),
+                    ],
                 )
 
                 def watch() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from outcast import experiment, netlink
 from outcast.emulation import netem, queues, red, rtnetlink
+from outcast.emulation.queues import port
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment.queues.base import TICK_NS, Qdisc
 from outcast.experiment.queues.red import Red
@@ -459,6 +460,15 @@ def test_tcs_rounding_of_a_burst_is_accepted_unless_tbf_would_drop_full_frames()
     wanted = port_queue("{kind: tbf, limit: 16KB}", rate="1gbit")
     with pytest.raises(ReadBackError, match="below a full frame"):
         queues.read_back(wanted, [tbf(gigabit, 1496), bfifo(16384)])
+
+
+def test_a_kernel_whose_frames_take_no_time_is_told(tmp_path: Path) -> None:
+    parameter = tmp_path / "frame_time"
+    assert port.frame_time_warnings(parameter) == [port.TIMELESS]
+    parameter.write_text("N\n")
+    assert port.frame_time_warnings(parameter) == [port.TIMELESS]
+    parameter.write_text("Y\n")
+    assert port.frame_time_warnings(parameter) == []
 
 
 def test_reds_idle_time_is_one_setting_of_the_kernel(tmp_path: Path) -> None:

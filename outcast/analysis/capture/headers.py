@@ -2,9 +2,10 @@
 
 One compiled loop reads the headers of a block of packets (RFC 791, 8200, 4302, 9293, 768; IEEE
 802.1Q; tcpdump.org's LINKTYPE_LINUX_SLL and SLL2) and appends what the analysis needs to flat
-arrays. It folds the fields that a switch leaves unchanged into one 64-bit identity per packet.
-Fields that some captures lack or some hops change (TTL, checksum, TCP time stamps) stay separate,
-so that the join can choose to include them.
+arrays. It looks through what carries a packet (`mirrors`, `tunnels`). It folds the fields that a
+switch leaves unchanged into one 64-bit identity per packet. Fields that some captures lack or some
+hops change (TTL, checksum, TCP time stamps) stay separate, so that the join can choose to include
+them.
 """
 
 from __future__ import annotations

@@ -161,6 +161,27 @@ def _nflog_payload(data: U8, at: Scalar, end: Scalar) -> Scalar:
 
 
 @compiled
+def gre(data: U8, at: Scalar, end: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+    """Reads a GRE header (RFC 2784, 2890): its flags, the payload's EtherType, where that begins.
+
+    The EtherType is -1 if the header is cut off or of another kind: PPTP's (version 1), or one with
+    routing (RFC 1701).
+    """
+    if at + 4 > end:
+        return np.int64(0), np.int64(-1), at
+    flags = load16(data, at)
+    if flags & 0x4007:
+        return flags, np.int64(-1), at
+    payload = load16(data, at + 2)
+    at += 4
+    # A checksum, a key and a sequence number of 4 bytes each.
+    for bit in (0x8000, 0x2000, 0x1000):
+        if flags & bit:
+            at += 4
+    return flags, payload, at
+
+
+@compiled
 def _carried(data: U8, at: Scalar, end: Scalar, kind: Scalar) -> tuple[Scalar, Scalar]:
     """Finds the frame that a packet carries; `at` is where its network layer begins.
 
@@ -181,17 +202,7 @@ def _carried(data: U8, at: Scalar, end: Scalar, kind: Scalar) -> tuple[Scalar, S
         protocol = np.int64(data[at + 6])
         at += 40
     if protocol == _GRE:
-        if at + 4 > end:
-            return none
-        flags = load16(data, at)
-        payload = load16(data, at + 2)
-        # Version 1 is PPTP's, and routing (0x4000) is of RFC 1701.
-        if flags & 0x4007:
-            return none
-        at += 4
-        for bit in (0x8000, 0x2000, 0x1000):
-            if flags & bit:
-                at += 4
+        flags, payload, at = gre(data, at, end)
         if payload == 0x6558:
             return np.int64(3), at
         if payload == 0x88BE and not flags & 0x1000:

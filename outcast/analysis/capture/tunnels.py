@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from outcast.analysis.capture.mirrors import gre
 from outcast.analysis.compiled import I64, U8, Scalar, compiled, load16
 
 TUNNELS = ("GRE", "IPv4 in IP", "IPv6 in IP")
@@ -60,17 +61,9 @@ def _carried(data: U8, at: Scalar, end: Scalar, kind: Scalar) -> tuple[Scalar, S
     elif protocol == 41:
         inner = np.int64(0x86DD)
         code = np.int64(2)
-    elif protocol == 47 and at + 4 <= end:
-        flags = load16(data, at)
-        inner = load16(data, at + 2)
-        # Version 1 is PPTP's, and routing (0x4000) is of RFC 1701.
-        if flags & 0x4007:
-            return none
-        at += 4
-        # A checksum, a key and a sequence number of 4 bytes each.
-        for bit in (0x8000, 0x2000, 0x1000):
-            if flags & bit:
-                at += 4
+    elif protocol == 47:
+        code = np.int64(0)
+        _, inner, at = gre(data, at, end)
     if inner == 0x0800 and at + 20 <= end and data[at] >> 4 == 4:
         return code, inner, at
     if inner == 0x86DD and at + 40 <= end and data[at] >> 4 == 6:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from outcast import netlink
@@ -44,6 +45,19 @@ _TBF_REST = struct.Struct("=III")
 _TBF_PARMS, _TBF_RATE64, _TBF_BURST = 1, 4, 6
 _LINKLAYER_ETHERNET = 1
 _MOST = 0xFFFFFFFF
+
+
+FRAME_TIME = Path("/sys/module/veth/parameters/frame_time")
+TIMELESS = (
+    "a lone frame takes no time of its own on a link, because this kernel delivers it with its "
+    "first bit; so round trips on slow links are too short (docs/links.md)"
+)
+
+
+def frame_time_warnings(parameter: Path = FRAME_TIME) -> list[str]:
+    """Reads back whether veth pairs deliver a frame with its last bit (patch 0018)."""
+    delivers = parameter.exists() and parameter.read_text(encoding="ascii").strip() == "Y"
+    return [] if delivers else [TIMELESS]
 
 
 def set_delay(port_queue: PortQueue) -> None:
