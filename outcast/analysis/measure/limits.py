@@ -86,8 +86,8 @@ def limit_warnings(limited: Mapping[str, LimitSummary]) -> list[str]:
             most = max(named, key=lambda flow: shares[flow])
             those = f"flow {most}" if len(named) == 1 else f"{len(named)} flows, most flow {most}"
             lines.append(
-                f"{those}, limited for {shares[most]:.0%} of the time by {words}; so the network "
-                "does not decide what it gets"
+                f"{those}, limited for {shares[most]:.0%} of the time by {words}; then congestion "
+                "control did not decide how much was under way"
             )
     return lines
 
