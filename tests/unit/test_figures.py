@@ -82,6 +82,14 @@ def test_goodput_of_every_flow_with_the_lone_one_on_top(drawn: Run) -> None:
     assert any(np.allclose(top.values - base, table["goodput_bps"].to_numpy()) for top in tops)
 
 
+def test_the_headline_of_goodput_is_not_cut_off(drawn: Run) -> None:
+    figure = goodput.goodput_over_time(drawn)
+    assert figure is not None
+    (headline,) = [text for text in figure.texts if "one above the other" in text.get_text()]
+    # Rates and times of other runs have some digits more.
+    assert headline.get_window_extent().x1 <= 0.9 * figure.bbox.x1
+
+
 def test_bars_of_the_classes(drawn: Run) -> None:
     figure = goodput.goodput_by_class(drawn)
     (axes,) = figure.axes

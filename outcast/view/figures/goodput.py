@@ -164,9 +164,9 @@ def goodput_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
         ratio = f"; {ratio_name(run.summary)}: {format_ratio(value)}"
     figure.suptitle(
         f"{run.summary.name}: goodput of {what}, one above the other{ratio}\n"
-        f"in bins of {(edges[1] - edges[0]) * 1000:g} ms; spacing of the lines {format_bps(step)}; "
-        + ("" if fair_bps is None else f"dotted: an equal share ({format_bps(fair_bps)} a flow); ")
-        + f"right: the mean over {run.summary.start_s:g} to {run.summary.end_s:g} s",
+        f"bins: {(edges[1] - edges[0]) * 1000:g} ms; lines: {format_bps(step)} apart; "
+        + ("" if fair_bps is None else f"dotted: equal share ({format_bps(fair_bps)}); ")
+        + f"right: mean over {run.summary.start_s:g} to {run.summary.end_s:g} s",
         fontsize=9.5,
         x=0.01,
         ha="left",
