@@ -401,7 +401,7 @@ def _require_interfaces(captures: Collection[PortCapture], shared: Collection[Pa
                 )
                 near = did_you_mean(capture.port, counts)
                 raise ConfigError(
-                    f"{capture.path}: has no packets of an interface {capture.port}; there are "
+                    f"{capture.path}: has no packets of an interface {capture.port}, but of "
                     f"{there}{near}"
                 )
 

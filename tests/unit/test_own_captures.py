@@ -180,7 +180,7 @@ def test_a_folder_of_one_file_with_several_interfaces(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["all", "--in", "A", "X", "--out", "R"], "has no packets of an interface X; there are A"),
+        (["all", "--in", "A", "X", "--out", "R"], "has no packets of an interface X, but of A"),
         (["A.pcap"], "its packets are of one interface; allowed are captures of several"),
         (["A=A.pcap"], "is the only capture; allowed are those of two ports or more"),
         (["all", "A=A.pcap"], "all: allowed is NAME=PCAP"),
@@ -293,6 +293,10 @@ def test_what_tc_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     tc = tmp_path / "tc.txt"
     tc.write_text(TC)
     assert drops_by_output(tc, ["R"]) == {"R": 30}
+    minus = tmp_path / "tc.json"
+    minus.write_text('[{"kind": "tbf", "dev": "R", "root": true, "drops": -111}]')
+    with pytest.raises(InputError, match="is no output of"):
+        drops_by_output(minus, ["R"])
     assert drops_by_output(tc, ["out"]) == {None: 30}
     tc.write_text(TC + FQ)
     assert drops_by_output(tc, ["A", "R"]) == {"R": 30}

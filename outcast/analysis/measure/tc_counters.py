@@ -72,11 +72,14 @@ def _of_text(text: str) -> list[RootQdisc]:
 def _of_json(path: Path, text: str) -> list[RootQdisc]:
     try:
         tree: Any = json.loads(text)
-        return [
+        roots = [
             RootQdisc(str(part.get("dev", "")), str(part["kind"]), int(part["drops"]))
             for part in tree
             if part.get("root") and "drops" in part
         ]
+        if any(root.dropped < 0 for root in roots):
+            raise ValueError
+        return roots
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise InputError(f"{path}: is no output of `tc -s -j qdisc`; {_NEEDED}") from None
 
