@@ -33,8 +33,8 @@ from outcast.reproduce.index import (
     seeds_text,
 )
 from outcast.reproduce.pictures import band as band_picture
-from outcast.reproduce.recipe import Recipe, load_all
-from outcast.reproduce.result import Result
+from outcast.reproduce.recipe import load_all
+from outcast.reproduce.result import Result, judged_anew
 from outcast.reproduce.state import State
 from outcast.reproduce.together import Row
 from outcast.reproduce.verdict import verdict_text
@@ -235,21 +235,12 @@ def stored(docs: Path = DOCS) -> list[Result]:
     names = [_name(known, profile) for profile in (None, *PROFILES) for known in recipes]
     paths = [docs / RESULTS / f"{name}.json" for name in names]
     results = [handed_in.read_model(path, Result) for path in paths if path.exists()]
-    return [_with_words_of(recipes[result.id], result) for result in results]
+    return [judged_anew(recipes[result.id], result) for result in results]
 
 
 def judged(docs: Path = DOCS) -> list[Row]:
     """The stored results with the verdicts that the page shows."""
     return together.judge(stored(docs))
-
-
-def _with_words_of(recipe: Recipe, result: Result) -> Result:
-    """The result with the recipe's present remarks.
-
-    So a wrong sentence can be mended without making runs again. Claims stay as they were judged.
-    """
-    words = {"differs": recipe.differs, "reason": recipe.reason, "unjudged": recipe.unjudged}
-    return result.model_copy(update=words)
 
 
 def _name(recipe_id: str, profile: str | None) -> str:
@@ -271,7 +262,7 @@ def write(folders: Sequence[Path], docs: Path = DOCS) -> Path:
         for result in results:
             new[_name(result.id, result.profile)] = (
                 folder,
-                _with_words_of(recipes[result.id], result),
+                judged_anew(recipes[result.id], result),
             )
     staying = [result for result in stored(docs) if _name(result.id, result.profile) not in new]
     everything = [*(result for _, result in new.values()), *staying]
@@ -280,8 +271,10 @@ def write(folders: Sequence[Path], docs: Path = DOCS) -> Path:
     images = docs / IMAGES
     images.mkdir(parents=True, exist_ok=True)
     (docs / RESULTS).mkdir(parents=True, exist_ok=True)
-    for name, (folder, result) in new.items():
+    for result in everything:
+        name = _name(result.id, result.profile)
         write_text(docs / RESULTS / f"{name}.json", result.model_dump_json(indent=1) + "\n")
+    for name, (folder, result) in new.items():
         if name in pictured:
             figure = reproduce.folder_of(folder, result.id, result.profile) / result.figure
             shutil.copyfile(figure, images / f"{name}.png")

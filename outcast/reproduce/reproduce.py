@@ -69,7 +69,16 @@ def conclude(
         good[label].append(run)
         seeds[label].append(plan.seed)
     failures += _without_value(recipe, good, seeds)
-    judged = result.evaluate(recipe, good)
+    points = [
+        PointRecord(
+            label=point.label,
+            config=point.config,
+            set=recipe.settings(point, recipe.quick if mode == "quick" else recipe.full),
+            seeds=seeds[point.label],
+            values=_values(recipe, good[point.label]),
+        )
+        for point in recipe.points
+    ]
     folder = folder_of(store.path, recipe.id, noise)
     folder.mkdir(parents=True, exist_ok=True)
     if any(good.values()):
@@ -86,17 +95,11 @@ def conclude(
         reason=recipe.reason,
         unjudged=recipe.unjudged,
         mode=mode,
-        claims=[result.claim_record(claim, good) for claim in judged],
-        points=[
-            PointRecord(
-                label=point.label,
-                config=point.config,
-                set=recipe.settings(point, recipe.quick if mode == "quick" else recipe.full),
-                seeds=seeds[point.label],
-                values=_values(recipe, good[point.label]),
-            )
-            for point in recipe.points
+        claims=[
+            result.claim_record(judged, result.stationary_runs(judged.claim, good))
+            for judged in result.evaluate(recipe, points)
         ],
+        points=points,
         failures=failures,
         state=state.of_runs(made_by, manifests),
         profile=noise,

@@ -21,7 +21,6 @@ from outcast.reproduce.recipe import (
     Interval,
     Measure,
     OrderClaim,
-    Point,
     Recipe,
     SizeClaim,
 )
@@ -125,16 +124,16 @@ class Result(_Record):
         return f"{self.command} -o NEW"
 
 
-def evaluate(recipe: Recipe, runs: Mapping[str, Sequence[Run]]) -> list[Judged]:
-    """The verdict on every claim, from trusted runs by point label."""
+def evaluate(recipe: Recipe, points: Sequence[PointRecord]) -> list[Judged]:
+    """The verdict on every claim, from the values of the points alone."""
     judged = []
     for claim in recipe.claims:
         _, lesser_measure = measured_points(claim)[-1]
         judged.append(
             judge(
                 claim,
-                _values(runs, claim.measure, recipe.points),
-                _values(runs, lesser_measure, recipe.points),
+                _values(recipe, points, claim.measure),
+                _values(recipe, points, lesser_measure),
                 logarithmic=measures.is_logarithmic(claim.measure),
                 limits=measures.limits(claim.measure),
             )
@@ -142,12 +141,28 @@ def evaluate(recipe: Recipe, runs: Mapping[str, Sequence[Run]]) -> list[Judged]:
     return judged
 
 
+def judged_anew(recipe: Recipe, result: Result) -> Result:
+    """The result with the recipe's present words and claims, judged by the present rules.
+
+    So a wrong sentence or rule can be mended without making runs again.
+    """
+    known = {claim.text: claim.stationary for claim in result.claims}
+    claims = [
+        claim_record(judged, known.get(judged.claim.text))
+        for judged in evaluate(recipe, result.points)
+    ]
+    words = {name: getattr(recipe, name) for name in ("title", "source", "reported", "reason")}
+    words |= {"differs": recipe.differs, "unjudged": recipe.unjudged, "claims": claims}
+    return result.model_copy(update=words)
+
+
 def _values(
-    runs: Mapping[str, Sequence[Run]], measure: Measure, points: Sequence[Point]
+    recipe: Recipe, points: Sequence[PointRecord], measure: Measure
 ) -> dict[str, list[float]]:
+    known = {point.label: point.values.get(describe(measure), ()) for point in points}
     return {
-        point.label: [measures.take(run, measure) for run in runs.get(point.label, ())]
-        for point in points
+        point.label: [math.nan if value is None else value for value in known.get(point.label, ())]
+        for point in recipe.points
     }
 
 
@@ -162,8 +177,8 @@ def measured_points(claim: Claim) -> list[tuple[str, Measure]]:
             return [(label, claim.measure) for label in labels]
 
 
-def claim_record(judged: Judged, runs: Mapping[str, Sequence[Run]]) -> ClaimRecord:
-    """A judged claim, as result.json has it. `runs` are the trusted ones, by point label."""
+def claim_record(judged: Judged, stationary: tuple[int, int] | None) -> ClaimRecord:
+    """A judged claim, as result.json has it."""
     interval = judged.measured
     return ClaimRecord(
         text=judged.claim.text,
@@ -173,11 +188,12 @@ def claim_record(judged: Judged, runs: Mapping[str, Sequence[Run]]) -> ClaimReco
         high=interval.high,
         p=judged.p,
         verdict=judged.verdict,
-        stationary=_stationary(judged.claim, runs),
+        stationary=stationary,
     )
 
 
-def _stationary(claim: Claim, runs: Mapping[str, Sequence[Run]]) -> tuple[int, int] | None:
+def stationary_runs(claim: Claim, runs: Mapping[str, Sequence[Run]]) -> tuple[int, int] | None:
+    """Of a claim's runs, how many show no trend, and how many were tested; None if none was."""
     known = [
         verdict
         for label, measure in measured_points(claim)

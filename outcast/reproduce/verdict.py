@@ -14,20 +14,18 @@ order a difference above 0; of ratios a quotient above 0, or 1
 
 The rule looks at the 95 % interval over the runs:
 
-* *reproduced*: the whole interval is accepted. For a size, the whole interval lies on the reported
-  side of `none`, and the measured value is accepted. The interval's width does not count for the
-  size, because noise is no agreement.
+* *reproduced*: the whole interval is accepted.
 * *same direction, other size*: the whole interval lies on the reported side of `none`, but nothing
-  of it is accepted; for a size, the measured value is not.
+  of it is accepted.
 * *contradicted*: nothing of the interval is accepted, and it does not lie on the reported side.
 * *inconclusive*: otherwise, because the interval holds both.
 
 A claim that holds without the effect says nothing. Such a *vacuous* claim is refused when its
 recipe is read (outcast/reproduce/recipe.py). Fewer than five runs give no verdict.
 
-`p` is the chance of an interval that is as conclusive although the value lies on the boundary that
-the verdict rests on. outcast/reproduce/together.py controls the false discoveries of all claims of
-a page with it.
+`p` is the chance of an interval that is as conclusive although the value lies on an edge of what is
+accepted; of two edges, on the likelier one. outcast/reproduce/together.py controls the false
+discoveries of all claims of a page with it.
 
 A recipe has the verdict of its first claim, the main one; but *same direction, other size* if the
 main claim is reproduced and another one is not.
@@ -166,18 +164,14 @@ def decide(claim: Claim, measured: Interval, *, logarithmic: bool) -> Verdict:
     least, greatest = _accepted(claim, none)
     is_above = _rises(claim, none)
     is_directed = low > none if is_above else high < none
-    if isinstance(claim, SizeClaim):
-        is_reproduced = is_directed and least <= value <= greatest
-        is_other_size = is_directed
-    else:
-        is_strict = claim.none == claim.bound if isinstance(claim, BoundClaim) else True
-        is_reproduced = least <= low and high <= greatest and (is_directed or not is_strict)
-        is_other_size = is_directed and (high < least or low > greatest)
+    is_strict = none in (least, greatest)
+    is_reproduced = least <= low and high <= greatest and (is_directed or not is_strict)
+    is_outside = high < least or low > greatest
     if is_reproduced:
         return Verdict.REPRODUCED
-    if is_other_size:
+    if is_outside and is_directed:
         return Verdict.OTHER_SIZE
-    if high < least or low > greatest:
+    if is_outside:
         return Verdict.CONTRADICTED
     return Verdict.INCONCLUSIVE
 
@@ -212,7 +206,7 @@ def _rises(claim: Claim, none: float) -> bool:
 
 
 def _p(claim: Claim, estimate: Estimate, logarithmic: bool) -> float:
-    """The least level at which the interval would give a verdict other than inconclusive."""
+    """The least level at which the interval would hold no edge of what is accepted."""
     measured, none = estimate.interval, _none(claim, logarithmic)
     if measured.value is None or measured.low is None:
         return 1.0
@@ -220,16 +214,8 @@ def _p(claim: Claim, estimate: Estimate, logarithmic: bool) -> float:
     if measured.low == measured.high:
         is_open = decide(claim, measured, logarithmic=logarithmic) is Verdict.INCONCLUSIVE
         return 1.0 if is_open else 0.0
-    if not isinstance(claim, SizeClaim):
-        return estimate.p_value(claim.bound if isinstance(claim, BoundClaim) else none)
-    # Conclusive are intervals beyond `none` (a direction) and those before the accepted values.
-    rises = _rises(claim, none)
-    is_directed = measured.value > none if rises else measured.value < none
-    edge = least if rises else greatest
-    is_before = measured.value < edge if rises else measured.value > edge
-    tests = [estimate.p_value(none)] if is_directed else []
-    tests += [estimate.p_value(edge)] if is_before else []
-    return min(tests, default=1.0)
+    edges = [estimate.p_value(edge) for edge in (least, greatest) if math.isfinite(edge)]
+    return max(edges)
 
 
 def overall(verdicts: Sequence[Verdict | None]) -> Verdict | None:

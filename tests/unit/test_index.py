@@ -21,6 +21,7 @@ from outcast.reproduce.result import (
     FailureRecord,
     PointRecord,
     Result,
+    describe,
     write_result,
 )
 from outcast.reproduce.state import State
@@ -243,6 +244,12 @@ def make_result(
 VERDICTS = (*Verdict, None)
 
 
+@pytest.fixture
+def as_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stored verdicts stay: these results have no values to judge anew."""
+    monkeypatch.setattr(docs, "judged_anew", lambda _recipe, result: result)
+
+
 def make_reproduction(folder: Path) -> list[Result]:
     """A row for each verdict. The last has a failed run and no figure."""
     names = list(recipe.load_all())[:5]
@@ -322,6 +329,7 @@ def test_rows_under_several_profiles_say_under_which_they_hold(
     capsys.readouterr()
 
 
+@pytest.mark.usefixtures("as_made")
 def test_a_row_that_ran_under_named_profiles_only_is_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -348,6 +356,7 @@ def test_a_row_that_ran_under_named_profiles_only_is_shown(
         assert picture.read_text() == profile
 
 
+@pytest.mark.usefixtures("as_made")
 def test_rows_of_another_state_stand_apart(tmp_path: Path) -> None:
     later = STATE.model_copy(update={"commit": "b" * 40, "code": "1ate"})
     first, second = tmp_path / "first", tmp_path / "second"
@@ -411,20 +420,24 @@ def test_a_folder_of_two_states_is_not_stored(tmp_path: Path) -> None:
     assert not (tmp_path / "docs").exists()
 
 
-def test_a_stored_result_has_the_present_remarks_of_its_recipe(tmp_path: Path) -> None:
+def test_a_stored_result_has_the_present_remarks_and_verdicts_of_its_recipe(tmp_path: Path) -> None:
     known = recipe.load_all()["P14-P15"]
     assert all((known.differs, known.reason, known.unjudged))
-    made = make_result("P14-P15", Verdict.REPRODUCED)
     said = {"differs": "nothing", "reason": "a wrong reason", "unjudged": ""}
+    values = {describe(known.claims[0].measure): [1.9, 2, 2.1, 1.95, 2.05]}
+    red = PointRecord(label="RED", config="c", set={}, seeds=[1, 2, 3, 4, 5], values=values)
+    made = make_result("P14-P15", Verdict.CONTRADICTED)
     stored = tmp_path / docs.RESULTS
     stored.mkdir(parents=True)
-    write_result(stored, made.model_copy(update=said))
+    write_result(stored, made.model_copy(update={**said, "points": [red]}))
     (stored / "result.json").rename(stored / "P14-P15.json")
     [result] = docs.stored(tmp_path)
     for remark in said:
         assert getattr(result, remark) == getattr(known, remark)
-    # What was judged stays.
-    assert result.claims == made.claims
+    assert [claim.text for claim in result.claims] == [claim.text for claim in known.claims]
+    assert result.claims[0].verdict is Verdict.REPRODUCED
+    # What no run has measured has no verdict.
+    assert {claim.verdict for claim in result.claims[1:]} == {None}
 
 
 @pytest.mark.parametrize(
