@@ -165,18 +165,17 @@ def _listing(recipes: Sequence[Recipe]) -> Table:
 
 def _show(console: Console, row: Row, output: Path) -> None:
     from outcast.reproduce import index, reproduce
-    from outcast.reproduce.verdict import verdict_text
 
     result = row.result
     console.print()
     console.print(f"{result.id}: {result.title}", style="bold")
     console.print(f"reported: {result.reported}")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("claim", index.MEASURED, "p, adjusted", "verdict"):
+    for column in ("claim", index.MEASURED, "p, corrected", "verdict"):
         table.add_column(column)
     for claim in row.claims:
         measured, p = index.measured_text(claim.record), index.p_text(claim.p)
-        table.add_row(claim.record.text, measured, p, verdict_text(claim.verdict))
+        table.add_row(claim.record.text, measured, p, index.claim_text(claim))
     console.print(table)
     for failure in result.failures:
         console.print(
@@ -185,8 +184,7 @@ def _show(console: Console, row: Row, output: Path) -> None:
             markup=False,
         )
     console.print(
-        f"verdict: {verdict_text(row.verdict)} ({row.tally}; {index.seeds_text(result)}; "
-        f"noise {result.noise}); "
+        f"verdict: {row.verdict_text} ({row.tally}; {index.seeds_text(result)}); "
         f"{reproduce.folder_of(output, result.id, result.profile) / result.figure}",
         highlight=False,
         soft_wrap=True,

@@ -3,7 +3,7 @@
 Run it in a checkout. The results of the folders go to docs/results/reproduction, where they replace
 those of the same recipes, and their figures to docs/images/reproduction. If several folders hold a
 recipe, the last folder counts. The page is written from docs/results/reproduction alone. Results of
-different states (outcast/reproduce/state.py) stand in different tables, and are judged together.
+different states (outcast/reproduce/state.py) stand in different tables.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from outcast.reproduce.index import (
     MEASURED,
     anchor,
     burst_text,
+    claim_text,
     full_name,
     made_text,
     measured_text,
@@ -88,7 +89,7 @@ def _tables(shown: Sequence[Row], with_sections: Sequence[Row], number: int) -> 
         lines.append(
             f"| [{full_name(result)}](#{anchor(result).lower()}) "
             f"| {result.title} | {result.reported} "
-            f"| {main.text}: {measured_text(main)} | {verdict_text(row.verdict)} "
+            f"| {main.text}: {measured_text(main)} | {row.verdict_text} "
             f"| {row.tally} | {result.mode} |"
         )
     if bands:
@@ -111,14 +112,12 @@ def _tables(shown: Sequence[Row], with_sections: Sequence[Row], number: int) -> 
     for row in own:
         result = row.result
         lines += ["", f"## {anchor(result)}", "", f"{result.title}. {result.source}.", ""]
-        lines.append(
-            f"Verdict: **{verdict_text(row.verdict)}** ({row.tally}; {seeds_text(result)})."
-        )
+        lines.append(f"Verdict: **{row.verdict_text}** ({row.tally}; {seeds_text(result)}).")
         lines += ["", f"![{result.title}]({IMAGES}/{_name(result.id, result.profile)}.png)"]
-        lines += ["", f"| claim | rule | {MEASURED} | p, adjusted | verdict |", "|" + "---|" * 5]
+        lines += ["", f"| claim | rule | {MEASURED} | p, corrected | verdict |", "|" + "---|" * 5]
         lines += [
             f"| {claim.record.text} | {claim.record.rule} | {measured_text(claim.record)} "
-            f"| {p_text(claim.p)} | {verdict_text(claim.verdict)} |"
+            f"| {p_text(claim.p)} | {claim_text(claim)} |"
             for claim in row.claims
         ]
         for title, text in remarks(result):
@@ -154,7 +153,7 @@ def page(docs: Path = DOCS) -> str:
     most, *others = together.by_state(shown) or [[]]
     note = docs / RESULTS / NOTE
     about = note.read_text(encoding="utf-8") if note.exists() else _state_text(most, others)
-    text = f"{PREFACE}{about}\n{together.control_text(shown)}\n\n"
+    text = f"{PREFACE}{about}\n{together.control_text(shown)}\n\n{together.meter_text(shown)}\n\n"
     text += _tables(most, with_sections, 1)
     for number, group in enumerate(others, 2):
         text += f"\n# {_apart_heading(number)}\n\n{_apart_text(group)}\n"

@@ -13,7 +13,7 @@ from outcast.reproduce.pictures import band as band_picture
 from outcast.reproduce.recipe import load_all
 from outcast.reproduce.reproduce import folder_of
 from outcast.reproduce.result import ClaimRecord, Result, number
-from outcast.reproduce.together import Row
+from outcast.reproduce.together import Row, ShownClaim
 from outcast.reproduce.verdict import Verdict, verdict_text
 from outcast.sweep.points import as_text
 from outcast.view.figures import style
@@ -48,8 +48,14 @@ def measured_text(claim: ClaimRecord) -> str:
     return f"{text}; stationary: {claim.stationary[0]} of {claim.stationary[1]} runs"
 
 
+def claim_text(claim: ShownClaim) -> str:
+    """A claim's verdict, with what stands against it."""
+    note = claim.record.note
+    return verdict_text(claim.verdict) + (f"; {note}" if note else "")
+
+
 def p_text(p: float | None) -> str:
-    """A p-value, adjusted for all claims of a page."""
+    """A p-value, corrected for all claims of a row."""
     return "-" if p is None else "< 0.001" if p < 0.001 else f"{p:.2g}"
 
 
@@ -85,7 +91,7 @@ def write_index(folder: Path, shown: Sequence[Row]) -> Path:
     rows: list[list[Part]] = [
         [
             element("a", full_name(row.result), href=f"#{anchor(row.result)}"),
-            _badge(row.verdict),
+            _badge(row.verdict, row.verdict_text),
             row.tally,
             row.result.title,
             _long(row.result.reported),
@@ -248,9 +254,9 @@ def _header(shown: Sequence[Row]) -> list[Element]:
     ]
 
 
-def _badge(verdict: Verdict | None) -> Element:
+def _badge(verdict: Verdict | None, text: str | None = None) -> Element:
     mark, kind = _BADGES[verdict]
-    return element("span", f"{mark} {verdict_text(verdict)}", class_=f"badge {kind}")
+    return element("span", f"{mark} {text or verdict_text(verdict)}", class_=f"badge {kind}")
 
 
 def _long(text: str) -> Element:
@@ -263,7 +269,7 @@ def _row(row: Row, folder: Path) -> Element:
     claims: list[list[Part]] = [
         [
             element("span", claim.record.text, class_="name"),
-            _badge(claim.verdict),
+            _badge(claim.verdict, claim_text(claim)),
             measured_text(claim.record),
             p_text(claim.p),
             _long(claim.record.rule),
@@ -278,13 +284,15 @@ def _row(row: Row, folder: Path) -> Element:
         anchor(result),
         f"{full_name(result)}: {result.title}",
         element(
-            "p", _badge(row.verdict), f" {row.tally}; {seeds_text(result)}, {result.mode} mode."
+            "p",
+            _badge(row.verdict, row.verdict_text),
+            f" {row.tally}; {seeds_text(result)}, {result.mode} mode.",
         ),
         element("p", f"{result.source}. Reported: {result.reported}."),
         _figure(result, folder),
         element(
             "div",
-            table("Claims", ["claim", "verdict", MEASURED, "p, adjusted", "rule"], claims, 9),
+            table("Claims", ["claim", "verdict", MEASURED, "p, corrected", "rule"], claims, 9),
             class_="prose",
         ),
         *(element("p", element("strong", f"{title}: "), text) for title, text in remarks(result)),

@@ -76,6 +76,12 @@ def conclude(
             set=recipe.settings(point, recipe.quick if mode == "quick" else recipe.full),
             seeds=seeds[point.label],
             values=_values(recipe, good[point.label]),
+            locked=[
+                seed
+                for seed, run in zip(seeds[point.label], good[point.label], strict=True)
+                if not _is_computed(run) and result.LOCKED in _regimes(run)
+            ],
+            regimes=_count_regimes(good[point.label]),
         )
         for point in recipe.points
     ]
@@ -84,6 +90,7 @@ def conclude(
     if any(good.values()):
         pictures.draw(recipe, good, folder / FIGURE)
     emulated = [run for of_point in good.values() for run in of_point if not _is_computed(run)]
+    regimes = _count_regimes(emulated)
     manifests = [run.directory.read_manifest() for run in emulated]
     wall_s = sum(sum(run.summary.wall_s.values()) for run in emulated)
     conclusion = Result(
@@ -97,16 +104,14 @@ def conclude(
         mode=mode,
         claims=[
             result.claim_record(judged, result.stationary_runs(judged.claim, good))
-            for judged in result.evaluate(recipe, points)
+            for judged in result.evaluate(recipe, points, regimes)
         ],
         points=points,
         failures=failures,
         state=state.of_runs(made_by, manifests),
         profile=noise,
         noise=" and ".join(sorted({_profile(run) for run in emulated})) or "none",
-        regimes=dict(
-            sorted(Counter(regime for run in emulated for regime in _regimes(run)).items())
-        ),
+        regimes=regimes,
         burst=_burst(recipe, good),
         engine=", ".join(sorted({manifest.engine for manifest in manifests})) or "no",
         seconds=round(wall_s, 1),
@@ -134,6 +139,11 @@ def _profile(run: Run) -> str:
 def _regimes(run: Run) -> set[str]:
     """The regimes of noise that a run's bottlenecks had."""
     return {part.regime for part in run.summary.noise.values()}
+
+
+def _count_regimes(made: Sequence[Run]) -> dict[str, int]:
+    words = [word for run in made if not _is_computed(run) for word in _regimes(run)]
+    return dict(sorted(Counter(words).items()))
 
 
 def _copy_of(plan: PlannedRun, run: Run | None, packets: dict[tuple[str, ...], int]) -> str | None:

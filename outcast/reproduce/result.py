@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +17,7 @@ from outcast.files import write_text
 from outcast.records.run import Run
 from outcast.reproduce import measures
 from outcast.reproduce.recipe import (
+    LEAST_RUNS,
     BoundClaim,
     Claim,
     Interval,
@@ -28,6 +30,10 @@ from outcast.reproduce.state import State
 from outcast.reproduce.verdict import Judged, Verdict, judge
 
 FILE = "result.json"
+LOCKED = "phase-locked"
+"""The noise meter's word for a run that is one draw and no result (docs/noise-meter.md)."""
+MIXED = "mixed"
+"""Its word for a run whose inputs keep no phase."""
 _BANNER = re.compile(r": -{10,}.*", re.DOTALL)
 """What iperf writes first. Runs of earlier versions have it as what a client said."""
 
@@ -48,9 +54,10 @@ class ClaimRecord(_Record):
         ge=0, le=1, description="of the verdict, by its interval alone; null without one"
     )
     verdict: Verdict | None = Field(
-        description="by this interval alone; null for fewer than five runs. A page with many "
-        "claims controls false discoveries too (outcast/reproduce/together.py)"
+        description="by this interval alone; null for fewer than five runs. A page corrects p "
+        "within a row (outcast/reproduce/together.py)"
     )
+    note: str = Field(default="", description="what stands against a verdict, or limits it")
     stationary: tuple[int, int] | None = Field(
         default=None,
         description="of the claim's runs, how many show no trend over the interval, and how many "
@@ -66,6 +73,12 @@ class PointRecord(_Record):
     set: dict[str, object]
     seeds: list[int]
     values: dict[str, list[float | None]] = Field(description="by measure, a value for each seed")
+    locked: list[int] | None = Field(
+        default=None, description="seeds of phase-locked runs; null where it was not recorded"
+    )
+    regimes: dict[str, int] | None = Field(
+        default=None, description="how many runs had each regime; null where it was not recorded"
+    )
 
 
 class FailureRecord(_Record):
@@ -124,21 +137,68 @@ class Result(_Record):
         return f"{self.command} -o NEW"
 
 
-def evaluate(recipe: Recipe, points: Sequence[PointRecord]) -> list[Judged]:
-    """The verdict on every claim, from the values of the points alone."""
+def evaluate(
+    recipe: Recipe, points: Sequence[PointRecord], regimes: Mapping[str, int]
+) -> list[Judged]:
+    """The verdict on every claim, from the values of the points alone.
+
+    Phase-locked runs give no verdict. Where a result does not say which runs are, a point has none
+    if too few others can be left; and if not even each point's number is known, the row has none
+    where most runs of which `regimes` tells are.
+    """
     judged = []
     for claim in recipe.claims:
-        _, lesser_measure = measured_points(claim)[-1]
-        judged.append(
-            judge(
-                claim,
-                _values(recipe, points, claim.measure),
-                _values(recipe, points, lesser_measure),
-                logarithmic=measures.is_logarithmic(claim.measure),
-                limits=measures.limits(claim.measure),
-            )
-        )
+        labels = dict(measured_points(claim))
+        found = {p.label: _locked(p, regimes) for p in points if p.label in labels}
+        locked = {label: seeds for label, (seeds, _) in found.items()}
+        of_claim = _judge(recipe, points, claim, locked)
+        if of_claim.verdict is None:
+            # What was measured is shown all the same.
+            of_claim = replace(_judge(recipe, points, claim, {}), verdict=None, p=None)
+        notes = dict.fromkeys(note for seeds, note in found.values() if seeds)
+        judged.append(replace(of_claim, note=" and ".join(notes)))
     return judged
+
+
+def _judge(
+    recipe: Recipe, points: Sequence[PointRecord], claim: Claim, without: Mapping[str, set[int]]
+) -> Judged:
+    """The verdict on a claim without some seeds of its points."""
+    taken = [
+        {
+            point.label: [
+                math.nan if value is None or seed in without.get(point.label, ()) else value
+                for seed, value in zip(
+                    point.seeds, point.values.get(describe(measure), ()), strict=False
+                )
+            ]
+            for point in points
+        }
+        for _, measure in (measured_points(claim)[0], measured_points(claim)[-1])
+    ]
+    nothing: dict[str, list[float]] = {point.label: [] for point in recipe.points}
+    return judge(
+        claim,
+        nothing | taken[0],
+        nothing | taken[1],
+        logarithmic=measures.is_logarithmic(claim.measure),
+        limits=measures.limits(claim.measure),
+    )
+
+
+def _locked(point: PointRecord, regimes: Mapping[str, int]) -> tuple[set[int], str]:
+    """The seeds of a point that give no verdict, and why; see `evaluate`."""
+    if point.locked is not None:
+        return set(point.locked), f"{len(point.locked)} runs at {point.label} are {LOCKED}"
+    if point.regimes is not None:
+        count = point.regimes.get(LOCKED, 0)
+        few = len(point.seeds) - count < LEAST_RUNS
+        note = f"{count} of {len(point.seeds)} runs at {point.label} are {LOCKED}"
+    else:
+        told = sum(count for word, count in regimes.items() if word != "unknown")
+        few = 2 * regimes.get(LOCKED, 0) > told
+        note = f"most runs of this row are {LOCKED}"
+    return set(point.seeds) if few else set(), note
 
 
 def judged_anew(recipe: Recipe, result: Result) -> Result:
@@ -149,21 +209,11 @@ def judged_anew(recipe: Recipe, result: Result) -> Result:
     known = {claim.text: claim.stationary for claim in result.claims}
     claims = [
         claim_record(judged, known.get(judged.claim.text))
-        for judged in evaluate(recipe, result.points)
+        for judged in evaluate(recipe, result.points, result.regimes)
     ]
     words = {name: getattr(recipe, name) for name in ("title", "source", "reported", "reason")}
     words |= {"differs": recipe.differs, "unjudged": recipe.unjudged, "claims": claims}
     return result.model_copy(update=words)
-
-
-def _values(
-    recipe: Recipe, points: Sequence[PointRecord], measure: Measure
-) -> dict[str, list[float]]:
-    known = {point.label: point.values.get(describe(measure), ()) for point in points}
-    return {
-        point.label: [math.nan if value is None else value for value in known.get(point.label, ())]
-        for point in recipe.points
-    }
 
 
 def measured_points(claim: Claim) -> list[tuple[str, Measure]]:
@@ -188,6 +238,7 @@ def claim_record(judged: Judged, stationary: tuple[int, int] | None) -> ClaimRec
         high=interval.high,
         p=judged.p,
         verdict=judged.verdict,
+        note=judged.note,
         stationary=stationary,
     )
 

@@ -1,25 +1,29 @@
-"""The verdicts on all claims of a page, taken together.
+"""The verdicts that a page shows: each row's claims taken together.
 
-Many claims are tested at once, so some of their intervals leave out the truth by chance. The false
-discovery rate, the expected share of wrong ones among the conclusive verdicts, is held at 5 % by
-the procedure of Benjamini and Yekutieli (The Annals of Statistics 29, 2001). It holds however the
-tests depend on one another. These do, because claims share runs, and shares of a link add up to 1.
-A claim whose adjusted p is above 0.05 is inconclusive on this page, whatever its own interval says.
+A row's family is what its source claims there. Several intervals of a row can leave out the truth
+by chance, so p is corrected within the row by Holm's procedure (Scandinavian Journal of Statistics
+6, 1979): the chance that a row has any conclusive verdict by chance is at most 5 %, however its
+claims depend on one another. A claim whose corrected p is above 0.05 is inconclusive. Rows do not
+change one another's verdicts; a page says once how many rows can be wrong by chance.
 """
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outcast.errors import ConfigError
 from outcast.experiment.noise import PROFILES
-from outcast.reproduce.result import ClaimRecord, Result
+from outcast.reproduce import measures
+from outcast.reproduce.recipe import LEAST_RUNS, load_all
+from outcast.reproduce.result import LOCKED, MIXED, ClaimRecord, Result, describe, number
 from outcast.reproduce.verdict import Verdict, overall, verdict_text
 
 RATE = 0.05
-"""The false discovery rate that is allowed, as the intervals' level."""
+"""The chance of a conclusive verdict by chance that a row may have, as the intervals' level."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class ShownClaim:
     """A claim with the verdict that a page shows.
 
     Attributes:
-        p: adjusted for all claims of the page; None without a verdict.
+        p: corrected for all claims of the row; None without a verdict.
     """
 
     record: ClaimRecord
@@ -46,6 +50,12 @@ class Row:
     def verdict(self) -> Verdict | None:
         """The verdict on the recipe."""
         return overall([claim.verdict for claim in self.claims])
+
+    @property
+    def verdict_text(self) -> str:
+        """The verdict with the profile of noise under which it holds."""
+        under = "" if self.result.noise == "none" else f" under {self.result.noise}"
+        return f"{verdict_text(self.verdict)}{under}"
 
     @property
     def tally(self) -> str:
@@ -135,60 +145,82 @@ def rows(results: Sequence[Result]) -> list[Row]:
 
 
 def judge(results: Sequence[Result]) -> list[Row]:
-    """The results with the verdicts of a page that shows all of them, in tables of one state each.
+    """The results with the verdicts of a page; they can be of different states."""
+    return [_row(result) for result in results]
 
-    A false discovery is one whatever the state, so all claims are judged together.
-    """
-    known = [claim.p for result in results for claim in result.claims if claim.p is not None]
-    adjusted = iter(adjust(known))
-    return [
-        Row(
-            result,
-            tuple(
-                _shown(claim, None if claim.p is None else next(adjusted))
-                for claim in result.claims
-            ),
-        )
-        for result in results
+
+def _row(result: Result) -> Row:
+    known = [claim.p for claim in result.claims if claim.p is not None]
+    corrected = iter(correct(known))
+    claims = [
+        ShownClaim(claim, None, claim.verdict)
+        if claim.p is None
+        else _shown(claim, next(corrected))
+        for claim in result.claims
     ]
+    return Row(result, tuple(claims))
 
 
-def adjust(p_values: Sequence[float]) -> list[float]:
-    """The p-values adjusted for one another."""
-    from scipy import stats
+def correct(p_values: Sequence[float]) -> list[float]:
+    """The p-values corrected for one another by Holm's procedure."""
+    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    corrected, so_far = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(order):
+        so_far = max(so_far, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = so_far
+    return corrected
 
-    if not p_values:
-        return []
-    return [float(p) for p in stats.false_discovery_control(p_values, method="by")]
 
-
-def _shown(record: ClaimRecord, p: float | None) -> ShownClaim:
-    if p is None:
-        # Without p: fewer than five runs, or a result of before p was recorded.
-        return ShownClaim(record, None, record.verdict)
+def _shown(record: ClaimRecord, p: float) -> ShownClaim:
     return ShownClaim(record, p, record.verdict if p <= RATE else Verdict.INCONCLUSIVE)
 
 
 def control_text(shown: Sequence[Row]) -> str:
-    """What a page says of the control, with its numbers."""
-    claims = [claim for row in shown for claim in row.claims]
-    judged = [claim for claim in claims if claim.p is not None]
-    lost = [
-        claim
-        for claim in judged
-        if claim.verdict is Verdict.INCONCLUSIVE
-        and claim.record.verdict is not Verdict.INCONCLUSIVE
-    ]
+    """What a page says of chance, with its numbers."""
+    judged = [row for row in shown if any(claim.p is not None for claim in row.claims)]
     if not judged:
-        return "No claim has a p, so the verdicts are not controlled for false discoveries."
-    among = (
-        ", those under every profile of noise among them"
-        if any(row.result.profile is not None for row in shown)
-        else ""
-    )
+        return "No claim has a p, so no verdict is corrected for chance."
+    lost = sum(claim.verdict is not claim.record.verdict for row in shown for claim in row.claims)
     return (
-        f"{len(judged)} of {len(claims)} claims are judged together{among}. The false discovery "
-        f"rate is held at {100 * RATE:g} % by the procedure of Benjamini and Yekutieli. By their "
-        f"own intervals {len(lost)} of them would have another verdict; they count as "
-        "inconclusive."
+        f"p is corrected within each row by Holm's procedure: a row has a conclusive verdict by "
+        f"chance with at most {100 * RATE:g} %. So among the {len(judged)} rows that are judged, "
+        f"{number(RATE * len(judged))} are expected at most to have a wrong one. By their own "
+        f"intervals {lost} claims would be conclusive; here they are inconclusive."
+    )
+
+
+def meter_text(shown: Sequence[Row]) -> str:
+    """Whether the noise meter's word tells how far seeds lie apart, where it gates verdicts.
+
+    By points whose runs all have one word: the standard deviation of the main claim's logarithm
+    over the seeds. Points that rows share count once.
+    """
+    from scipy.stats import mannwhitneyu
+
+    spreads: dict[str, dict[str, float]] = {}
+    for result in (row.result for row in shown):
+        main = load_all()[result.id].claims[0].measure
+        if not measures.is_logarithmic(main):
+            continue
+        for point in result.points:
+            words = point.regimes or result.regimes
+            values = [value for value in point.values.get(describe(main), ()) if value]
+            if len(words) == 1 and len(values) >= LEAST_RUNS:
+                key = f"{result.noise} {point.config} {point.set} {describe(main)}"
+                spread = statistics.stdev(math.log(value) for value in values)
+                spreads.setdefault(next(iter(words)), {})[key] = spread
+    if not {MIXED, LOCKED} <= spreads.keys():
+        return ""
+    mixed, locked = (sorted(spreads[word].values()) for word in (MIXED, LOCKED))
+    p = float(mannwhitneyu(mixed, locked).pvalue)
+    texts = [
+        f"{number(statistics.median(known))} at {len(known)} points whose runs are all {word} "
+        f"({number(known[0])} to {number(known[-1])})"
+        for word, known in ((MIXED, mixed), (LOCKED, locked))
+    ]
+    return (
+        "Runs that the noise meter calls phase-locked are one draw and no result, so no verdict "
+        "rests on them. Does its word tell how far seeds lie apart? The standard deviation of the "
+        f"main ratio's logarithm has the median {texts[0]}, and {texts[1]}; p = {number(p)} by the "
+        "test of Mann and Whitney. So it tells in most cases and not in each: the ranges overlap."
     )

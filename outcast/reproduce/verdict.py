@@ -24,8 +24,7 @@ A claim that holds without the effect says nothing. Such a *vacuous* claim is re
 recipe is read (outcast/reproduce/recipe.py). Fewer than five runs give no verdict.
 
 `p` is the chance of an interval that is as conclusive although the value lies on an edge of what is
-accepted; of two edges, on the likelier one. outcast/reproduce/together.py controls the false
-discoveries of all claims of a page with it.
+accepted; of two edges, on the likelier one. outcast/reproduce/together.py corrects it within a row.
 
 A recipe has the verdict of its first claim, the main one; but *same direction, other size* if the
 main claim is reproduced and another one is not.
@@ -74,12 +73,14 @@ class Judged:
             are ratios.
         verdict: None if fewer than five runs gave a value.
         p: see the module's docstring; None without a verdict.
+        note: what stands against a verdict, or limits it.
     """
 
     claim: Claim
     measured: Interval
     verdict: Verdict | None
     p: float | None
+    note: str = ""
 
 
 def central(values: Sequence[float], *, logarithmic: bool, limits: Limits = UNLIMITED) -> Interval:

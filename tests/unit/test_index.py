@@ -293,7 +293,7 @@ def test_every_row_with_its_verdict_in_words_and_a_section(
     assert "outcast 0 (commit aaaaaaaaaaaa, code c0de), kernel 6.1 abc, root r00t" in text
     assert "noise jitter (mixed in 2 runs)" in text
     assert "Over noise" not in text
-    assert "4 of 5 claims are judged together." in text
+    assert "among the 4 rows that are judged, 0.2 are expected at most" in text
 
 
 def test_rows_under_several_profiles_say_under_which_they_hold(
@@ -393,9 +393,9 @@ def test_rows_of_another_state_stand_apart(tmp_path: Path) -> None:
     # P6's only row of this state is in a table too.
     assert "| P6 | exact | 6.5 [5, 9] |" in below
     assert "\n## Over noise, another state\n" in below
-    # A false discovery is one whatever the state.
-    assert "13 of 13 claims are judged together, those under every profile" in above
-    assert "judged together" not in below
+    # Chance is told once for the page, whatever the state.
+    assert "among the 13 rows that are judged" in above
+    assert "rows that are judged" not in below
     images = target / docs.IMAGES
     for name, text in (("over-noise.png", above), ("over-noise-2.png", below)):
         assert f"]({docs.IMAGES}/{name})" in text

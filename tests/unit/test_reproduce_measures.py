@@ -248,7 +248,7 @@ def test_an_order_of_two_measures(analysed: RunDirectory, tmp_path: Path) -> Non
     point = result.PointRecord(
         label="A", config="c", set={}, seeds=[1, 2], values=reproduce._values(made, runs)
     )
-    (judged,) = result.evaluate(made, [point])
+    (judged,) = result.evaluate(made, [point], {})
     assert judged.measured.value == pytest.approx(3.5e6)
     assert judged.verdict is None
 

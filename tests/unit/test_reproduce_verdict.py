@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,11 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outcast.analysis.statistics import Interval
-from outcast.reproduce import together, verdict
-from outcast.reproduce.recipe import BoundClaim, Claim, Measure, OrderClaim, SizeClaim
+from outcast.reproduce import result, together, verdict
+from outcast.reproduce.recipe import (
+    BoundClaim,
+    Claim,
+    Measure,
+    OrderClaim,
+    Point,
+    Recipe,
+    SizeClaim,
+    load_all,
+)
 from outcast.reproduce.state import State
 from outcast.reproduce.verdict import Verdict, decide, judge, overall
 
+RECIPES = load_all()
 RATIO = Measure(kind="outcast_ratio")
 
 
@@ -206,47 +215,106 @@ def result_of(*claims: tuple[float | None, Verdict | None]) -> Any:
     return together.Result.model_construct(id="X", claims=records, state=state, profile=None)
 
 
-def test_false_discoveries_among_all_claims_of_a_page_are_controlled() -> None:
+def test_rows_do_not_change_one_anothers_verdict() -> None:
     yes = Verdict.REPRODUCED
-    (alone,) = together.rows([result_of((0.03, yes))])
-    assert (alone.verdict, alone.claims[0].p) == (yes, 0.03)
-    many = [result_of((0.03, yes)), result_of((0.9, Verdict.INCONCLUSIVE), (0.0001, yes))]
-    first, second = together.rows(many)
-    # Among three claims 0.03 is 0.03 * 3 / 2 * (1 + 1/2 + 1/3).
-    assert first.claims[0].p == pytest.approx(0.0825)
-    assert first.verdict is Verdict.INCONCLUSIVE
-    assert second.tally == "1 reproduced, 1 inconclusive"
-    text = together.control_text([first, second])
-    assert text.startswith("3 of 3 claims are judged together.")
-    assert "By their own intervals 1 of them would have another verdict" in text
+    alone = result_of((0.03, yes))
+    # Among all four claims of the page 0.03 would be inconclusive.
+    row, other = together.rows(
+        [alone, result_of((0.9, Verdict.INCONCLUSIVE), *[(0.0001, yes)] * 2)]
+    )
+    assert (row.verdict, row.claims[0].p) == (yes, 0.03)
+    assert other.tally == "2 reproduced, 1 inconclusive"
+    # Within a row they are corrected: 0.03 is the least of two, so it counts double.
+    (both,) = together.rows([result_of((0.03, yes), (0.04, yes))])
+    assert [claim.p for claim in both.claims] == [0.06, 0.06]
+    assert both.verdict is Verdict.INCONCLUSIVE
+    text = together.control_text([row, other, both])
+    assert "among the 3 rows that are judged, 0.15 are expected at most" in text
+    assert "By their own intervals 2 claims would be conclusive" in text
 
 
-def test_claims_without_a_verdict_take_no_part_in_the_control() -> None:
+def test_claims_without_a_verdict_take_no_part_in_the_correction() -> None:
     (row,) = together.rows([result_of((0.03, Verdict.CONTRADICTED), (None, None))])
     assert row.claims[0].verdict is Verdict.CONTRADICTED
     assert (row.claims[1].verdict, row.verdict) == (None, Verdict.CONTRADICTED)
     assert row.tally == "1 contradicted, 1 no verdict"
-    assert together.control_text([row]).startswith("1 of 2 claims")
-    assert together.adjust([]) == []
+    assert together.control_text([]).startswith("No claim has a p")
+    assert together.correct([]) == []
 
 
-def shares_of_wrong_verdicts(control: bool, draw: Any) -> float:
-    """Of conclusive verdicts on 40 claims of which 30 are of no effect, the wrong ones' share."""
-    values: Sequence[list[float]] = [
-        list(draw.normal(1.0 if number < 30 else 3.0, 0.5, 5)) for number in range(40)
-    ]
-    judged = [judge(bound(1, at_least=1), {"A": row}, {}, logarithmic=False) for row in values]
-    p = [claim.p or 0.0 for claim in judged]
-    small = [value <= 0.05 for value in (together.adjust(p) if control else p)]
-    return sum(small[:30]) / max(1, sum(small))
-
-
-def test_the_control_does_what_it_says_by_simulation() -> None:
+def test_the_correction_does_what_it_says_by_simulation() -> None:
     import numpy as np
 
     draw = np.random.default_rng(3)
-    assert np.mean([shares_of_wrong_verdicts(True, draw) for _ in range(60)]) <= 0.05
-    assert np.mean([shares_of_wrong_verdicts(False, draw) for _ in range(60)]) > 0.08
+
+    def any_wrong(*, correct: bool) -> bool:
+        rows = [list(draw.normal(1.0, 0.5, 5)) for _ in range(8)]
+        p = [judge(bound(1, at_least=1), {"A": r}, {}, logarithmic=False).p or 0.0 for r in rows]
+        return min(together.correct(p) if correct else p) <= 0.05
+
+    assert np.mean([any_wrong(correct=True) for _ in range(300)]) <= 0.07
+    assert np.mean([any_wrong(correct=False) for _ in range(300)]) > 0.25
+
+
+# --- the regime
+
+
+def ratios_at(label: str, locked: list[int] | None, **more: Any) -> result.PointRecord:
+    values = {result.describe(RATIO): [7.0, 7.1, 7.2, 6.9, 6.8, 7.05]}
+    seeds = [1, 2, 3, 4, 5, 6]
+    return result.PointRecord(
+        label=label, config="c", set={}, seeds=seeds, values=values, locked=locked, **more
+    )
+
+
+def recipe_with(*claims: Claim) -> Any:
+    return Recipe.model_construct(points=[Point(label="A", config="c")], claims=claims)
+
+
+def test_phase_locked_runs_give_no_verdict() -> None:
+    def judged(point: result.PointRecord, regimes: dict[str, int]) -> Any:
+        (of_claim,) = result.evaluate(recipe_with(size()), [point], regimes)
+        return of_claim
+
+    free = judged(ratios_at("A", []), {})
+    assert (free.verdict, free.note) == (Verdict.REPRODUCED, "")
+    # Five others are left, and they are judged; four are none.
+    left = judged(ratios_at("A", [3]), {})
+    assert (left.verdict, left.measured.n) == (Verdict.REPRODUCED, 5)
+    assert left.note == "1 runs at A are phase-locked"
+    few = judged(ratios_at("A", [3, 4]), {})
+    assert (few.verdict, few.p, few.measured.n) == (None, None, 6)
+    # Results of before hold only numbers, of a point or of the row.
+    assert judged(ratios_at("A", None, regimes={"phase-locked": 1, "mixed": 5}), {}).verdict
+    assert judged(ratios_at("A", None, regimes={"phase-locked": 2}), {}).verdict is None
+    assert judged(ratios_at("A", None), {"phase-locked": 3, "mixed": 3, "unknown": 9}).verdict
+    row = judged(ratios_at("A", None), {"phase-locked": 4, "mixed": 3, "unknown": 9})
+    assert (row.verdict, row.note) == (None, "most runs of this row are phase-locked")
+
+
+def test_a_verdict_names_its_noise() -> None:
+    made = result_of((0.001, Verdict.REPRODUCED)).model_copy(update={"noise": "hosts-2011"})
+    assert together.rows([made])[0].verdict_text == "reproduced under hosts-2011"
+    computed = made.model_copy(update={"noise": "none"})
+    assert together.rows([computed])[0].verdict_text == "reproduced"
+
+
+def test_the_meters_word_is_compared_with_the_spread_of_seeds() -> None:
+    label, measure = "twelve 6-hop flows", RECIPES["P3"].claims[0].measure
+    shown = []
+    for number, (word, reach) in enumerate([("mixed", 1.1), ("phase-locked", 30.0)] * 4):
+        values = {result.describe(measure): [1.0, reach, 1.0, reach, 1.0]}
+        point = result.PointRecord(
+            label=label, config=str(number), set={}, seeds=[1, 2, 3, 4, 5], values=values
+        )
+        made = result_of((0.001, Verdict.REPRODUCED))
+        update = {"id": "P3", "points": [point], "regimes": {word: 5}, "noise": "x"}
+        shown += together.judge([made.model_copy(update=update)])
+    text = together.meter_text(shown)
+    assert "0.0522 at 4 points whose runs are all mixed" in text
+    assert "1.86 at 4 points whose runs are all phase-locked" in text
+    assert "p = 0.0" in text
+    assert together.meter_text(shown[:1]) == ""
 
 
 def test_all_places_show_the_same_words() -> None:
