@@ -100,9 +100,10 @@ def rates_in(run: Run, span: Span) -> FlowRates | None:
 def is_stationary(run: Run, interval: Interval | None) -> bool | None:
     """Whether the division of the link shows no trend over an interval.
 
-    The interval is cut into ten parts. In each, we take the share that the flows with the fewest
-    hops have of all goodput; if all flows have the same hops, all goodput. The run is stationary if
-    these ten values have no trend (`has_trend`).
+    The interval is cut into ten parts. In each, we take the share of all goodput that the flows
+    with the fewest hops have, and each flow's own. The run is stationary if every flow gets
+    something, and no series of ten shares has a trend (`has_trend`). The first series has half of
+    the level of 5 %, and the flows share the other half.
 
     Returns:
         None if the interval has fewer than ten bins, or if nothing arrived in a part of it.
@@ -112,20 +113,29 @@ def is_stationary(run: Run, interval: Interval | None) -> bool | None:
         return None
     edges = np.linspace(0, rates.goodput_bytes.shape[1], PARTS + 1).astype(int)[:-1]
     parts = np.add.reduceat(rates.goodput_bytes, edges, axis=1)
-    widths = np.diff(np.append(edges, rates.goodput_bytes.shape[1]))
     hops = {flow.flow: flow.hops for flow in run.manifest.compared_flows}
     known = {count for count in hops.values() if count is not None}
     total = parts.sum(axis=0)
+    compared = [row for row, flow in enumerate(rates.flows) if flow in hops]
+    if not parts[compared].sum(axis=1).all():
+        return False
     if len(known) < 2:
-        return not has_trend(total / widths)
-    if not total.all():
+        widths = np.diff(np.append(edges, rates.goodput_bytes.shape[1]))
+        together = total / widths
+    elif not total.all():
         return None
-    nearest = [row for row, flow in enumerate(rates.flows) if hops.get(flow) == min(known)]
-    return not has_trend(parts[nearest].sum(axis=0) / total)
+    else:
+        nearest = [row for row, flow in enumerate(rates.flows) if hops.get(flow) == min(known)]
+        together = parts[nearest].sum(axis=0) / total
+    if has_trend(together, SIGNIFICANT / 2):
+        return False
+    with np.errstate(invalid="ignore"):
+        shares = np.nan_to_num(parts[compared] / total)
+    return not any(has_trend(share, SIGNIFICANT / 2 / len(compared)) for share in shares)
 
 
-def has_trend(values: npt.NDArray[np.float64]) -> bool:
-    """Whether values in the order of time rise or fall, by the test of Mann and Kendall at 5 %.
+def has_trend(values: npt.NDArray[np.float64], level: float = SIGNIFICANT) -> bool:
+    """Whether values in the order of time rise or fall, by the test of Mann and Kendall.
 
     Mann, "Nonparametric tests against trend", Econometrica 13 (1945). It asks no distribution of
     the values, and a flow's share has none that is known. Values that depend on one another make it
@@ -135,4 +145,4 @@ def has_trend(values: npt.NDArray[np.float64]) -> bool:
     from scipy.stats import kendalltau
 
     # Equal values give no number, and show no trend.
-    return bool(kendalltau(np.arange(values.size), values).pvalue < SIGNIFICANT)
+    return bool(kendalltau(np.arange(values.size), values).pvalue < level)

@@ -87,7 +87,11 @@ def _at_least(mean_bps: float, flows: int, seconds: float) -> float:
 
     A run with such flows shows the effect at its strongest, so a ratio must not leave it out.
     """
-    return max(mean_bps, SEGMENT_BYTES * 8 / seconds / flows)
+    return max(mean_bps, _floor_bps(flows, seconds))
+
+
+def _floor_bps(flows: int, seconds: float) -> float:
+    return SEGMENT_BYTES * 8 / seconds / flows
 
 
 def _mean_bps(whole: Summary | Window, of_class: ClassSummary) -> float:
@@ -142,14 +146,19 @@ def _group(run: Run, measure: Measure, label: str | None) -> GroupSummary | None
 def group_ratio(run: Run, measure: Measure) -> float:
     """Mean goodput of all other groups' flows over that of one group's flows."""
     goodput, seconds = _flow_goodput_bps(run, measure)
-    inside = {flow.flow for flow in run.manifest.flows if flow.group == measure.group}
     means = []
-    for flows in (goodput.keys() - inside, goodput.keys() & inside):
+    for flows in _sides(run, measure, goodput):
         if not flows:
             return math.nan
         mean_bps = sum(goodput[flow] for flow in flows) / len(flows)
         means.append(_at_least(mean_bps, len(flows), seconds))
     return means[0] / means[1]
+
+
+def _sides(run: Run, measure: Measure, goodput: dict[int, float]) -> tuple[set[int], set[int]]:
+    """The flows outside a group and inside it."""
+    inside = {flow.flow for flow in run.manifest.flows if flow.group == measure.group}
+    return goodput.keys() - inside, goodput.keys() & inside
 
 
 def _flow_goodput_bps(run: Run, measure: Measure) -> tuple[dict[int, float], float]:
@@ -465,6 +474,33 @@ def take(run: Run, measure: Measure) -> float:
         return math.nan
 
 
+def is_at_floor(run: Run, measure: Measure) -> bool:
+    """Whether a ratio counts flows that got less than a segment as if one had arrived.
+
+    Such a value says that the ratio is at least, or at most, so much. It is no measured size.
+    """
+    if isinstance(run, ModelRun) or measure.kind not in _WITH_FLOOR:
+        return False
+    try:
+        whole = _window(run, measure)
+        seconds = whole.end_s - whole.start_s
+        if measure.group is None and measure.by is None:
+            parts = [(of.mean_goodput_bps, of.flows) for of in whole.classes.values()]
+        elif measure.by is not None:
+            groups = (_group(run, measure, label) for label in (measure.label, measure.over))
+            parts = [(of.mean_goodput_bps, of.flows) for of in groups if of is not None]
+        else:
+            goodput, seconds = _flow_goodput_bps(run, measure)
+            sides = ([goodput[flow] for flow in side] for side in _sides(run, measure, goodput))
+            parts = [(sum(side) / len(side), len(side)) for side in sides if side]
+    except NoValueError:
+        return False
+    return any(mean_bps < _floor_bps(flows, seconds) for mean_bps, flows in parts if flows)
+
+
+_WITH_FLOOR = frozenset(
+    ("outcast_ratio", "class_share", "class_ratio", "group_ratio", "compared_groups")
+)
 _LIMITS: dict[str, Limits] = {
     "window_correlation": (-1.0, 1.0),
     **dict.fromkeys(

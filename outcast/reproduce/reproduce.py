@@ -76,6 +76,7 @@ def conclude(
             set=recipe.settings(point, recipe.quick if mode == "quick" else recipe.full),
             seeds=seeds[point.label],
             values=_values(recipe, good[point.label]),
+            floor=_at_floor(recipe, good[point.label], seeds[point.label]),
             locked=[
                 seed
                 for seed, run in zip(seeds[point.label], good[point.label], strict=True)
@@ -217,6 +218,20 @@ def _values(recipe: Recipe, good: Sequence[Run]) -> dict[str, list[float | None]
         for claim in recipe.claims
         for _, measure in result.measured_points(claim)
     }
+
+
+def _at_floor(recipe: Recipe, good: Sequence[Run], seeds: Sequence[int]) -> dict[str, list[int]]:
+    """By measure, the seeds whose value is a bound."""
+    found = {
+        result.describe(measure): [
+            seed
+            for seed, run in zip(seeds, good, strict=True)
+            if measures.is_at_floor(run, measure)
+        ]
+        for claim in recipe.claims
+        for _, measure in result.measured_points(claim)
+    }
+    return {name: listed for name, listed in found.items() if listed}
 
 
 def stored(folder: Path, recipes: Sequence[Recipe]) -> list[Result]:

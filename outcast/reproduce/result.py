@@ -76,6 +76,11 @@ class PointRecord(_Record):
     locked: list[int] | None = Field(
         default=None, description="seeds of phase-locked runs; null where it was not recorded"
     )
+    floor: dict[str, list[int]] | None = Field(
+        default=None,
+        description="by measure, the seeds whose value is a bound, because flows got less than a "
+        "segment; null where it was not recorded",
+    )
     regimes: dict[str, int] | None = Field(
         default=None, description="how many runs had each regime; null where it was not recorded"
     )

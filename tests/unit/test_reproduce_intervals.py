@@ -101,6 +101,28 @@ def test_a_run_whose_shares_drift_is_not_stationary(run: Run) -> None:
     assert intervals.is_stationary(settled, "second_half") is True
 
 
+def of_flow(run: Run, flow: int, factors: np.ndarray) -> Run:
+    """The run with one flow's goodput multiplied, bin by bin."""
+    path = run.directory.path / "throughput.parquet"
+    table = pl.read_parquet(path).sort("flow", "t")
+    factor = pl.Series(
+        np.where(table["flow"] == flow, np.tile(factors, len(run.manifest.flows)), 1.0)
+    )
+    table.with_columns(pl.col("goodput_bps") * factor).write_parquet(path)
+    return run
+
+
+def test_every_flow_is_looked_at(run: Run) -> None:
+    flat = with_shares(run, 0.3 + np.random.default_rng(5).normal(0, 0.02, BINS))
+    assert intervals.is_stationary(flat, "all_active") is True
+    far = next(flow.flow for flow in run.manifest.flows if flow.hops != 2)
+    # A flow that gets nothing, and one that fades while the class with the fewest hops does not.
+    assert intervals.is_stationary(of_flow(flat, far, np.zeros(BINS)), "all_active") is False
+    flat = with_shares(run, 0.3 + np.random.default_rng(5).normal(0, 0.02, BINS))
+    fades = of_flow(flat, far, np.linspace(1, 0.1, BINS))
+    assert intervals.is_stationary(fades, "all_active") is False
+
+
 def test_few_bins_tell_nothing(run: Run) -> None:
     assert intervals.is_stationary(with_shares(run, np.full(BINS, 0.5)), ("0ms", "9ms")) is None
 

@@ -94,6 +94,24 @@ def test_the_opposite_is_as_far_on_the_other_side(
     assert take(run, kind, **more) == pytest.approx(half * ONE_SEGMENT_BPS / others / 1e8)
 
 
+@pytest.mark.parametrize(("kind", "more"), RATIOS)
+@pytest.mark.parametrize(
+    ("goodput", "is_at_floor"),
+    [({2: 0.0, 3: 1e8}, True), ({2: 1e8, 3: 0.0}, True), ({2: 1e8, 3: 1e8}, False)],
+)
+def test_a_ratio_of_flows_that_got_nothing_is_known_to_be_a_bound(
+    analysed: RunDirectory,
+    tmp_path: Path,
+    kind: str,
+    more: dict[str, Any],
+    goodput: dict[int, float],
+    is_at_floor: bool,
+) -> None:
+    run = changed(analysed, tmp_path, goodput)
+    assert measures.is_at_floor(run, Measure(kind=kind, **more)) is is_at_floor
+    assert not measures.is_at_floor(run, Measure(kind="jain_index"))
+
+
 def test_the_share_of_a_starved_class_is_above_zero(analysed: RunDirectory, tmp_path: Path) -> None:
     run = changed(analysed, tmp_path, {2: 0.0})
     share = take(run, "class_share", hops=2)
