@@ -23,6 +23,7 @@ import yaml
 
 import outcast
 from outcast import files
+from outcast.api import making
 from outcast.engines.guest import code
 from outcast.errors import OutcastError
 from outcast.plan.envelope import BOUNDS
@@ -121,11 +122,12 @@ def run_cases(cases: Sequence[Case], folder: Path) -> list[Outcome]:
         shutil.rmtree(directory, ignore_errors=True)
         began_s = time.monotonic()
         try:
-            run = outcast.run(outcast.load(config), directory, progress=False)
+            making.execute(outcast.load(config), directory, progress=False, draw=False)
         except OutcastError as error:
             failed = Outcome(None, error=f"{type(error).__name__}: {error}")
             return [failed] * len(cases)
         wall_s = time.monotonic() - began_s
+        run = outcast.open_run(directory)
         known = {case.name: asdict(_outcome(case, run, wall_s)) for case in cases}
         stored.write_text(json.dumps(known) + "\n", encoding="utf-8")
     outcomes = [Outcome(**known[case.name]) for case in cases]

@@ -32,6 +32,8 @@ from outcast.records.run_directory import GuestRecord, RunDirectory
 from tests.golden import model
 from tests.golden.run_directory import CONFIG, write_run
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 MS_20 = 20_000_000
 
 

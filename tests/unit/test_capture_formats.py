@@ -46,6 +46,7 @@ from outcast.analysis.capture import sequence
 from outcast.analysis.capture.headers import FlowKey
 from outcast.analysis.capture.pcap import PortCapture, read_capture, read_captures
 from outcast.errors import InputError
+from tests.ethernet import ETHERNET
 
 FLOW = FlowKey("10.0.0.2", 20001, "10.0.0.1", 5001, 6)
 DATA = (
@@ -167,7 +168,7 @@ def test_an_impossible_erf_record(tmp_path: Path) -> None:
 # --- mirrored packets
 
 
-OUTER = Ether() / IP(src="192.0.2.1", dst="192.0.2.9", id=1)
+OUTER = ETHERNET / IP(src="192.0.2.1", dst="192.0.2.9", id=1)
 ERSPAN_2 = bytes.fromhex("1005 2001 00000042")
 """Version 1, VLAN 5; class 1, session 1; index 66."""
 ERSPAN_3 = bytes.fromhex("2005 0001 00112233 0000 0000")
@@ -218,7 +219,7 @@ def test_erspan_3_with_a_subheader_and_of_bare_ip(tmp_path: Path) -> None:
 def test_a_mirror_that_cuts_packets_off_does_not_change_their_length(tmp_path: Path) -> None:
     gre = OUTER / GRE(proto=0x88BE, seqnum_present=1)
     check(read(tmp_path / "a.pcap", pcap([raw(gre / Raw(ERSPAN_2 + FRAME[:80]))])))
-    six = raw(Ether() / Dot1Q(vlan=3) / IPv6(dst="fd00::1") / UDP() / Raw(b"z" * 900))
+    six = raw(ETHERNET / Dot1Q(vlan=3) / IPv6(dst="fd00::1") / UDP() / Raw(b"z" * 900))
     capture = read(tmp_path / "b.pcap", pcap([raw(gre / Raw(ERSPAN_2 + six[:90]))]))
     assert capture.columns.frame_bytes.tolist() == [18 + 40 + 8 + 900]
 
@@ -283,7 +284,7 @@ def test_damaged_mirrors_are_read_or_left_out(
     "tags", [Dot1Q(vlan=5), Dot1AD(vlan=5) / Dot1Q(vlan=6), Dot1Q(vlan=5) / Dot1Q(vlan=6)]
 )
 def test_vlan_and_double_tags_within_64_bytes(tmp_path: Path, tags: Ether) -> None:
-    frame = raw(Ether() / tags / DATA)
+    frame = raw(ETHERNET / tags / DATA)
     check(read(tmp_path / "a.pcap", pcap([frame], snaplen=64)), frame=frame)
 
 
@@ -321,7 +322,7 @@ def test_every_extension_header_of_ipv6(tmp_path: Path) -> None:
         / IPv6ExtHdrDestOpt()
         / above,
     ]
-    capture = read(tmp_path / "a.pcap", pcap([raw(Ether() / packet) for packet in packets]))
+    capture = read(tmp_path / "a.pcap", pcap([raw(ETHERNET / packet) for packet in packets]))
     assert capture.columns.payload_bytes.tolist() == [500] * len(packets)
     assert capture.columns.seq.tolist() == [7] * len(packets)
     assert capture.flows == [FlowKey("fd00::2", 20001, "fd00::1", 5001, 6)]
@@ -330,7 +331,7 @@ def test_every_extension_header_of_ipv6(tmp_path: Path) -> None:
 def test_an_authentication_header_of_ipv4(tmp_path: Path) -> None:
     above = TCP(sport=20001, dport=5001, seq=7) / Raw(b"y" * 500)
     packet = (
-        Ether() / IP(src="10.0.0.2", dst="10.0.0.1", proto=51) / Raw(authentication(12)) / above
+        ETHERNET / IP(src="10.0.0.2", dst="10.0.0.1", proto=51) / Raw(authentication(12)) / above
     )
     capture = read(tmp_path / "a.pcap", pcap([raw(packet)]))
     assert (capture.columns.payload_bytes[0], capture.columns.seq[0]) == (500, 7)

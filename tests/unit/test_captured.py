@@ -142,6 +142,7 @@ def test_it_is_joined_anew_to_the_byte(folder: Path) -> None:
     assert set(hashes) == set(before) - {"manifest.json"}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_capture_that_moved_or_changed(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -167,6 +168,7 @@ def test_a_capture_that_moved_or_changed(
     assert "has another content than when it was joined" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_copies_are_taken_along(run: Path, tmp_path: Path) -> None:
     captures = shutil.copytree(run / "captures", tmp_path / "captures")
     made = tmp_path / "mine"
@@ -181,6 +183,7 @@ def test_copies_are_taken_along(run: Path, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_capture_of_several_files(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -237,6 +240,7 @@ def test_where_it_may_not_go(
     assert shown.out == ""
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_bad_usage(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = tmp_path / "x.parquet"
     command = ["join", *arguments(run / "captures"), "-o", str(table)]
@@ -250,6 +254,7 @@ def test_bad_usage(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "--follow and --packet: allowed is one of them" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_name_with_dots_is_a_folder(run: Path, tmp_path: Path) -> None:
     made = tmp_path / "10.0.0.1-noon"
     joined = api.join_captures(
@@ -263,6 +268,7 @@ def test_a_name_with_dots_is_a_folder(run: Path, tmp_path: Path) -> None:
         joined.save(made)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_two_outputs(tmp_path: Path) -> None:
     """Each output has its own queue and drops; the table of packets has them all, by time."""
     came, left, other = [], [], []
@@ -290,6 +296,7 @@ def test_two_outputs(tmp_path: Path) -> None:
     assert "an equal share" not in (tmp_path / "mine" / "report.html").read_text()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_bridge_captured_by_plain_tcpdump(tmp_path: Path) -> None:
     """Acknowledgements are no flows, and only the output that dropped packets is drawn."""
     scene = Path(__file__).parents[1] / "golden" / "bridges" / "three"
@@ -344,6 +351,7 @@ def test_the_parts_of_a_join_add_up(tmp_path: Path) -> None:
     assert sum(part.counts.dropped for part in parts) == joined.joined.counts.dropped
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_each_output_has_its_rows_and_its_noise(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -252,14 +252,3 @@ def test_a_verb_in_too_little_memory_says_so_in_one_line() -> None:
     assert done.returncode in (1, 2, 3)
     assert done.stderr.startswith("outcast: ")
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_the_analysis_never_imports_mininet() -> None:
-    script = (
-        "import sys, pkgutil, importlib, outcast.analysis as a\n"
-        "for each in pkgutil.walk_packages(a.__path__, 'outcast.analysis.'):\n"
-        "    importlib.import_module(each.name)\n"
-        "import outcast.view.figures\n"
-        "sys.exit(any(name.split('.')[0] == 'mininet' for name in sys.modules))\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)

@@ -31,6 +31,8 @@ from outcast.errors import (
 from tests.processes import is_alive
 from tests.unit.test_archive_replay import prepare
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 ENDS = f"echo '{init.EXIT_LINE} 0' >&2"
 
 

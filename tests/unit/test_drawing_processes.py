@@ -39,11 +39,15 @@ def by_script(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     monkeypatch.setattr(drawing, "python_module", lambda name: argv)
 
 
-def test_the_same_files_in_the_same_order(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+def test_the_same_files_in_the_same_order_whatever_the_user_has(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Of a user's environment, perhaps for another matplotlib.
     monkeypatch.setenv("MPLBACKEND", "unknown")
+    (tmp_path / "matplotlibrc").write_text(
+        "text.usetex: True\nfont.size: 30\nlines.linewidth: 9\naxes.facecolor: red\n"
+    )
+    monkeypatch.setenv("MATPLOTLIBRC", str(tmp_path))
     paths = [*figures.draw(run), report.write(run)]
     expected = [path.read_bytes() for path in paths]
     for path in paths:
@@ -55,20 +59,6 @@ def test_the_same_files_in_the_same_order(
     assert [path.read_bytes() for path in paths] == expected
     assert not (run.path / "rtt.png").exists()
     assert not list(run.path.glob(".*"))
-
-
-def test_a_matplotlibrc_of_the_users_changes_no_picture(
-    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paths = [*figures.draw(run), report.write(run)]
-    expected = [path.read_bytes() for path in paths]
-    (tmp_path / "matplotlibrc").write_text(
-        "text.usetex: True\nfont.size: 30\nlines.linewidth: 9\naxes.facecolor: red\n"
-    )
-    monkeypatch.setenv("MATPLOTLIBRC", str(tmp_path))
-    with Drawing(run) as processes:
-        assert processes.draw() == paths
-    assert [path.read_bytes() for path in paths] == expected
 
 
 def test_what_is_wrong_is_said_as_in_this_process(tmp_path: Path) -> None:

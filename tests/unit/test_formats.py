@@ -17,6 +17,8 @@ from outcast.records.summary import Summary
 from tests.golden import model
 from tests.golden.run_directory import write_run
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 RECORDS: Mapping[str, type[BaseModel]] = {"manifest.json": Manifest, "summary.json": Summary}
 
 

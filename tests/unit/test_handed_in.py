@@ -28,6 +28,8 @@ from outcast.sweep.points import combinations
 from tests.golden import class_folder, model
 from tests.golden.run_directory import write_run
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 BOMB = "a0: &a0 [x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30)
 )

@@ -15,6 +15,7 @@ from scapy.all import ARP, IP, TCP, CookedLinux, Dot1Q, Ether, PcapNgWriter, Pca
 
 from outcast.api.joins import join_captures
 from outcast.cli import invoke as outcast
+from tests.ethernet import ETHERNET
 from tests.golden import model
 from tests.golden.packets import P, capture
 
@@ -62,7 +63,7 @@ def test_foreign_captures(
         for row in np.flatnonzero(traffic.port == 0):
             frame = Ether(src="02:00:00:00:00:0a", dst="02:00:00:00:00:0b") / Dot1Q(vlan=7)
             writer.write(stamped(frame / packet(traffic, row), int(came[row])))
-        writer.write(stamped(Ether() / ARP(), int(came[-1])))
+        writer.write(stamped(ETHERNET / ARP(), int(came[-1])))
     with PcapWriter(str(tmp_path / "b.pcap"), linktype=113, nano=True, snaplen=96) as writer:
         for row in np.flatnonzero(traffic.port == 1):
             frame = CookedLinux(src=b"\2\0\0\0\0\1", lladdrlen=6) / packet(traffic, row)

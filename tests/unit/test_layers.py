@@ -9,8 +9,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 PACKAGE = Path(__file__).parents[2] / "outcast"
 
 LAYERS: tuple[frozenset[str], ...] = (
@@ -111,13 +109,17 @@ def test_a_room_imports_from_below_only() -> None:
     assert upwards == []
 
 
-@pytest.mark.parametrize("room", ["analysis", "records", "view"])
-def test_a_room_without_mininet(room: str) -> None:
-    names = [name for name in sorted(NAMES) if room_of(name) == room]
+def test_what_reads_results_needs_no_mininet() -> None:
+    verbs = [f"outcast.cli.{verb}" for verb in ("analyze", "inspect", "join")]
+    names = [
+        *(name for name in sorted(NAMES) if room_of(name) in ("analysis", "records", "view")),
+        *("outcast.experiment", *verbs),
+    ]
     code = (
         "import importlib, sys\n"
         f"for name in {names!r}: importlib.import_module(name)\n"
-        "print(*sorted(n for n in sys.modules if n.split('.')[0] in ('mininet', 'topologies')))"
+        "bad = ('mininet', 'os_ken', 'ryu', 'topologies')\n"
+        "print(*sorted(name for name in sys.modules if name.split('.')[0] in bad))"
     )
     imported = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -30,6 +30,8 @@ from outcast.view import report
 from tests.golden import model
 from tests.golden.run_directory import write_run
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 class Message(dict[str, Any]):
     """A netlink message as pyroute2 gives it."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import yaml
 import outcast
 from outcast import analysis, experiment, workflow
 from outcast.assignment import replayed
+from outcast.cli import invoke
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
 from outcast.errors import ConfigError, InputError, OutcastError
@@ -382,7 +381,10 @@ def foreign(tmp_path: Path) -> tuple[RunDirectory, Path]:
 
 
 def test_nothing_that_reads_a_result_runs_its_code(
-    foreign: tuple[RunDirectory, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    foreign: tuple[RunDirectory, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     directory, trace = foreign
     # No kernel is built for this, and none is booted.
@@ -397,12 +399,11 @@ def test_nothing_that_reads_a_result_runs_its_code(
         ["exec", str(directory.config), "--", "true"],
         ["sweep", str(directory.config), "--dry-run"],
     ):
-        command = [sys.executable, "-m", "outcast", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        assert "Traceback" not in done.stderr, done.stderr
+        status = invoke(arguments)
+        said = capsys.readouterr().err
         assert not trace.exists(), arguments
         refused = arguments[0] in ("topo", "exec", "sweep") or "-o" in arguments
-        assert (done.returncode != 0) is refused, (arguments, done.stderr)
+        assert (status != 0) is refused, (arguments, said)
     # What `run --replay-of` reads of the other run.
     replay.require_finished(directory)
     with pytest.raises(InputError, match="allowed is a run of the same configuration"):

@@ -17,6 +17,7 @@ from outcast.analysis.measure.one_capture import seen_flows
 from outcast.analysis.measure.tc_counters import drops_by_output
 from outcast.cli import invoke as outcast
 from outcast.errors import ConfigError, InputError
+from tests.ethernet import ETHERNET
 from tests.golden.packets import P, capture
 
 Seen = list[tuple[int, str, bool, bytes]]
@@ -206,7 +207,7 @@ def test_what_cannot_be_joined(
 
 
 def test_interfaces_without_names_and_of_very_many_sections(tmp_path: Path) -> None:
-    packet = raw(Ether() / IP(src="10.0.0.2", dst="10.0.0.1") / UDP() / Raw(b"x" * 9))
+    packet = raw(ETHERNET / IP(src="10.0.0.2", dst="10.0.0.1") / UDP() / Raw(b"x" * 9))
     (tmp_path / "a").write_bytes(
         b"".join(section(["eth0", "", "é"], [(n, n % 3, packet)]) for n in range(3000))
     )
@@ -416,7 +417,7 @@ def test_one_capture_that_cannot_be_shown(
 
 # --- rare files
 
-FRAME = raw(Ether() / IP(src="10.0.0.2", dst="10.0.0.1") / UDP(sport=1, dport=2) / Raw(b"x" * 500))
+FRAME = raw(ETHERNET / IP(src="10.0.0.2", dst="10.0.0.1") / UDP(sport=1, dport=2) / Raw(b"x" * 500))
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from outcast.analysis.capture.headers import (
 )
 from outcast.analysis.capture.pcap import PortCapture, read_capture, read_captures
 from outcast.errors import InputError
+from tests.ethernet import ETHERNET
 from tests.golden.model import PCAP_HEADER
 
 STAMPS = [1_700_000_000_123_456_789, 1_700_000_000_123_457_000, 1_700_000_001_000_000_001]
@@ -165,7 +166,7 @@ def test_compressed(tmp_path: Path) -> None:
 
 
 def test_vlan_tags_are_looked_through(tmp_path: Path) -> None:
-    tagged = raw(Ether() / Dot1Q(vlan=5, prio=3) / Dot1Q(vlan=6) / NETWORK)
+    tagged = raw(ETHERNET / Dot1Q(vlan=5, prio=3) / Dot1Q(vlan=6) / NETWORK)
     capture = read(tmp_path / "a.pcap", pcap(1, [tagged, frame(1, NETWORK)]))
     assert capture.flows == [FlowKey("10.0.0.2", 20001, "10.0.0.1", 5001, 6)]
     assert capture.columns.identity[0] == capture.columns.identity[1]
@@ -205,7 +206,7 @@ def test_fragments_have_no_ports_but_an_identity(tmp_path: Path) -> None:
 
 def test_what_is_not_ip_is_counted(tmp_path: Path) -> None:
     capture = read(
-        tmp_path / "a.pcap", pcap(1, [raw(Ether() / ARP()), frame(1, NETWORK), raw(Ether())])
+        tmp_path / "a.pcap", pcap(1, [raw(ETHERNET / ARP()), frame(1, NETWORK), raw(ETHERNET)])
     )
     assert (capture.records, capture.not_ip, capture.columns.stamp_ns.size) == (3, 2, 1)
 

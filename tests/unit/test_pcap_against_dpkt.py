@@ -13,6 +13,7 @@ from scapy.utils import PcapNgWriter, PcapWriter
 
 from outcast.analysis.capture.headers import HAS_TIMESTAMP
 from outcast.analysis.capture.pcap import PortCapture, read_capture
+from tests.ethernet import ETHERNET
 from tests.golden.model import captures, drop_tail, make_traffic, write_captures
 
 PACKETS = 60_000
@@ -129,12 +130,12 @@ def test_other_headers(tmp_path: Path, suffix: str) -> None:
     four, six = IP(src="10.0.0.2", dst="10.0.0.1", id=4711, ttl=63), IPv6(src="fd00::2", dst="::1")
     datagram = UDP(sport=7, dport=9)
     frames = [
-        Ether() / four / segment / Raw(b"x" * 1000),
-        Ether() / four / with_options,
-        Ether() / four / datagram / Raw(b"y" * 99),
-        Ether() / Dot1Q(vlan=5) / four / segment / Raw(b"z" * 7),
-        Ether() / six / segment / Raw(b"x" * 500),
-        Ether() / six / datagram,
+        ETHERNET / four / segment / Raw(b"x" * 1000),
+        ETHERNET / four / with_options,
+        ETHERNET / four / datagram / Raw(b"y" * 99),
+        ETHERNET / Dot1Q(vlan=5) / four / segment / Raw(b"z" * 7),
+        ETHERNET / six / segment / Raw(b"x" * 500),
+        ETHERNET / six / datagram,
     ]
     path = tmp_path / f"frames{suffix}"
     writer = PcapNgWriter(str(path)) if suffix == ".pcapng" else PcapWriter(str(path), nano=True)

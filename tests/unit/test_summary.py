@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -401,19 +399,6 @@ def test_the_table_names_classes_ports_and_trust(
     for word in ("Jain's index", "outcast ratio", "2-hop", "3-hop", "s1-eth2", "timeouts"):
         assert word in text
     assert "trusted:" in text
-
-
-def test_the_analysis_never_imports_mininet() -> None:
-    code = (
-        "import sys, pkgutil, importlib, outcast.analysis as a, outcast.view.figures\n"
-        "import outcast.experiment, outcast.cli.analyze, outcast.cli.join, outcast.cli.inspect\n"
-        "[importlib.import_module('outcast.analysis.' + m.name)"
-        " for m in pkgutil.iter_modules(a.__path__)]\n"
-        "bad = [n for n in sys.modules if n.split('.')[0] in ('mininet', 'ryu', 'os_ken')]\n"
-        "sys.exit(repr(bad) if bad else 0)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def held_link(tried_again: int) -> model.Traffic:

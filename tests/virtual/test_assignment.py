@@ -25,12 +25,13 @@ from outcast.assignment.folder import Folder
 from outcast.assignment.graded import Graded
 from outcast.assignment.identity import Key
 from outcast.assignment.marking import mark
-from outcast.engines.kernel import cache
 from outcast.experiment import Experiment
+from outcast.files import cache_folder
 from outcast.records.run_directory import RunDirectory
 from tests.deadlines import HANG_S
 
 NOBODY = 65534
+ROOT = Path(__file__).parents[2]
 EXERCISE = """\
 format: outcast-exercise-1
 title: One run
@@ -58,8 +59,9 @@ RUN = """
 import sys
 from pathlib import Path
 from outcast import experiment
-from outcast.assignment.replayed import Guest
-Guest().run(experiment.load(Path(sys.argv[1])), Path(sys.argv[2]))
+from outcast.engines.virtual import VirtualEngine
+from tests import engine_only
+engine_only.make(experiment.read(Path(sys.argv[1])), VirtualEngine(), Path(sys.argv[2]))
 """
 
 
@@ -93,17 +95,19 @@ def class_(tmp_path_factory: pytest.TempPathFactory) -> Class:
 
 @pytest.fixture(scope="module")
 def submitted(class_: Class) -> Iterator[Folder]:
-    """Made by another user, in that user's home, with their own kernel and no privileges."""
-    kernel = cache.find()
-    assert kernel is not None, "run: outcast kernel build"
+    """Made by another user, in that user's home, with their own kernel and no privileges.
+
+    The analysis is made here, because that user would have to compile it first.
+    """
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         made = Folder(home / "my course/ana")
         shutil.copytree(class_.handed_out("ana").path, made.path)
         config = made.path / "configs/unfair.yaml"
         config.write_text(config.read_text().replace("FILL_IN", "16KB"))
-        its = home / ".cache/outcast/kernels" / kernel.program.parent.name
-        shutil.copytree(kernel.program.parent, its, symlinks=True)
+        for name in ("kernels", "roots"):
+            cached = home / ".cache/outcast" / name
+            shutil.copytree(cache_folder() / name, cached, symlinks=True)
         words = [sys.executable, "-c", RUN, str(config), str(made.run("unfair").path)]
         if os.geteuid() == 0:
             for path in (home, *home.rglob("*")):
@@ -118,11 +122,13 @@ def submitted(class_: Class) -> Iterator[Folder]:
             check=False,
             cwd=home,
             env={
-                **{"PATH": os.environ["PATH"], "HOME": name, "NUMBA_CACHE_DIR": name},
+                **{"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT)},
                 **{"LC_ALL": "C", "TZ": "Pacific/Auckland", "USER": "ana"},
             },
         )
         assert done.returncode == 0, done.stderr
+        analysis.analyze(made.run("unfair"))
+        made.run("unfair").seal()
         yield made
 
 

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
-from outcast.engines.kernel import cache
 from tests import guest_runs
 from tests.deadlines import HANG_S
 from tests.guest_runs import argv, manifest_of
@@ -131,38 +127,6 @@ def test_a_seed_gives_the_same_captures_again_under_load(tmp_path: Path) -> None
     assert len(hashes[0]) == 5
     assert hashes[0] == hashes[1]
     assert not set(hashes[0].values()) & set(hashes[2].values())
-
-
-@pytest.fixture
-def home(kernel: cache.Kernel) -> Iterator[Path]:
-    """A home folder of an ordinary user, with the kernel in its cache."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        kernels = folder / ".cache/outcast/kernels"
-        its = kernels / kernel.program.parent.name
-        shutil.copytree(kernel.program.parent, its, symlinks=True)
-        for path in (folder, *folder.rglob("*")):
-            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-        yield folder
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
-def test_an_ordinary_user_without_capabilities(home: Path) -> None:
-    target = home / "run"
-    words = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-    words += ["--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]
-    done = subprocess.run(
-        [*words, *argv("fig3c", target, *SHORT)],
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-        cwd=home,
-        env={"PATH": os.environ["PATH"], "HOME": str(home), "NUMBA_CACHE_DIR": str(home)},
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads((target / "summary.json").read_text())["capture"]["trusted"] is True
-    assert (target / "summary.json").stat().st_uid == NOBODY
 
 
 def test_the_lone_flow_starves_behind_drop_tail_and_not_behind_sfq(tmp_path: Path) -> None:
