@@ -13,6 +13,7 @@ import polars as pl
 from outcast.analysis.capture.headers import ACK, FlowKey
 from outcast.analysis.capture.pcap import PortCapture, read_capture, read_captures
 from outcast.analysis.compiled import I32, Array
+from outcast.analysis.hashed import only_by
 from outcast.analysis.join.join import DEFAULT_MAX_SOJOURN_NS, Joined, JoinOptions, join
 from outcast.analysis.measure.blackout import Chains, flow_chains, port_chains
 from outcast.analysis.measure.port_samples import port_table
@@ -159,7 +160,9 @@ def compute(
     _require_few_bins(directory, manifest, bin_ns)
     if not manifest.bottlenecks:
         raise InputError(f"{directory.manifest}: bottlenecks: none is named")
-    joins = [(record, _join(directory, manifest, record)) for record in manifest.bottlenecks]
+    joins = [
+        (record, _join(directory, manifest, counters, record)) for record in manifest.bottlenecks
+    ]
     if not any(len(part.joined.departures) for _, part in joins):
         egress = ", ".join(record.egress for record, _ in joins)
         raise InputError(f"{directory.captures}: no IP packets; nothing left by {egress}")
@@ -214,7 +217,9 @@ class _Join:
     joined: Joined
 
 
-def _join(directory: RunDirectory, manifest: Manifest, record: BottleneckRecord) -> _Join:
+def _join(
+    directory: RunDirectory, manifest: Manifest, counters: Counters, record: BottleneckRecord
+) -> _Join:
     """Joins the captures of a bottleneck."""
     files = [
         (port, directory.path / _capture(directory, manifest, port, direction).file)
@@ -227,19 +232,25 @@ def _join(directory: RunDirectory, manifest: Manifest, record: BottleneckRecord)
                 f"{capture.path}: cut off after {capture.records} packets, inside a record; "
                 f"the capture of a run is needed whole"
             )
+    if manifest.effective.get("routing.hash") is not None:
+        plan = directory.read_plan()
+        captures[:-1] = [only_by(capture, plan, record.egress) for capture in captures[:-1]]
     traffic = manifest.traffic
+    last_ns = max([traffic.t_end_ns, *(c.last_ns for c in captures if c.last_ns)])
+    # A slow or paused link can hold a packet for as long as the run takes.
+    longest_ns = max(DEFAULT_MAX_SOJOURN_NS, last_ns - traffic.t_start_ns)
+    after = counters.ports[record.egress].after if record.egress in counters.ports else {}
+    # What did not leave a queue that was empty after the captures is not under way.
+    is_empty = after.get("qlen") == 0
     joined = join(
         captures[:-1],
         captures[-1:],
         JoinOptions(
-            # A slow or paused link can hold a packet for as long as the run takes.
-            max_sojourn_ns=max(
-                [
-                    DEFAULT_MAX_SOJOURN_NS,
-                    *(c.last_ns - traffic.t_start_ns for c in captures if c.last_ns),
-                ]
+            max_sojourn_ns=longest_ns,
+            watched_ns=(
+                traffic.t_start_ns,
+                last_ns + longest_ns if is_empty else traffic.t_end_ns,
             ),
-            watched_ns=(traffic.t_start_ns, traffic.t_end_ns),
             one_clock=True,
             checksums=not manifest.requested.get("transport.offloads"),
             release=True,
@@ -255,16 +266,20 @@ def _join(directory: RunDirectory, manifest: Manifest, record: BottleneckRecord)
 def elsewhere(
     manifest: AnyManifest, counters: Counters, record: BottleneckRecord
 ) -> frozenset[int]:
-    """The flows that cross a port and count at an earlier one of the manifest, by their numbers.
+    """The flows that do not count at a port, by their numbers.
 
-    There are none in an old run, which recorded no links.
+    They leave by another output, or they count at an earlier port of the manifest. There are none
+    where no links were recorded. Subflows may take other paths than the flow that has them.
     """
     ends = {link.port: (link.node, link.neighbour) for link in counters.links}
+    if record.egress not in ends:
+        return frozenset()
     earlier = list(takewhile(lambda other: other != record, manifest.bottlenecks))
     before = {ends[other.egress] for other in earlier if other.egress in ends}
-    paths = {flow.flow: set(pairwise(flow.path)) for flow in manifest.planned_flows}
+    port = ends[record.egress]
+    ways = [(flow, set(pairwise(flow.path))) for flow in manifest.planned_flows]
     return frozenset(
-        flow for flow, path in paths.items() if ends.get(record.egress) in path and path & before
+        flow.flow for flow, path in ways if (path & before if port in path else not flow.subflows)
     )
 
 

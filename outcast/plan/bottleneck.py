@@ -43,8 +43,9 @@ def find(
 ) -> Bottleneck | None:
     """The output port at which each flow's share of the rate is smallest.
 
-    Of several such ports it is the one with most inputs in use. Of those that are still alike it
-    is the one nearest to the receivers.
+    Of several such ports it is the one with most inputs in use, then one whose inputs together are
+    faster than it, because no queue builds up elsewhere. Of those that are still alike it is the
+    one nearest to the receivers.
 
     Args:
         graph: the network, as topology.make_graph makes it.
@@ -56,7 +57,7 @@ def find(
         The port; None where the flows cross no link that is not left out.
     """
     crossing: Counter[tuple[str, str]] = Counter()
-    inputs: dict[tuple[str, str], list[str]] = {}
+    inputs: dict[tuple[str, str], dict[str, int]] = {}
     destinations: dict[tuple[str, str], list[str]] = {}
     nearness: dict[tuple[str, str], int] = {}
     for flow in flows:
@@ -65,9 +66,9 @@ def find(
             if index == 0 or hop in without:
                 continue
             crossing[hop] += 1
-            ingress = port_name(graph, switch, flow.path[index - 1])
-            if ingress not in inputs.setdefault(hop, []):
-                inputs[hop].append(ingress)
+            before = flow.path[index - 1]
+            ingress = port_name(graph, switch, before)
+            inputs.setdefault(hop, {})[ingress] = links[before, switch].rate_bps
             if flow.dst_ip not in destinations.setdefault(hop, []):
                 destinations[hop].append(flow.dst_ip)
             nearness[hop] = index
@@ -78,6 +79,7 @@ def find(
         key=lambda hop: (
             Fraction(crossing[hop], links[hop].rate_bps),
             len(inputs[hop]),
+            sum(inputs[hop].values()) > links[hop].rate_bps,
             nearness[hop],
         ),
     )

@@ -77,12 +77,9 @@ def extents(experiment: Experiment, plan: Plan) -> Iterator[tuple[str, int, str]
     crossed = {port for flow in plan.flows for port in plan.ports_on(flow.path)}
     for port in sorted(crossed or {plan.bottleneck.egress}):
         queue = ports.switch_queue(experiment, plan, port)
-        limit, frame_bytes = queue.queue.wire_limit, queue.frame_bytes
-        packets = limit.packets or (limit.size_bytes or 0) // frame_bytes
-        if packets:
-            wire_bytes = packets * queue.framing.wire_bytes(frame_bytes)
-            yield "limit", packets, f" of the queue at {port}"
-            yield "full queue", wire_bytes * 8 * 10**9 // queue.rate_bps, f" at {port}"
+        if queue.limit_packets:
+            yield "limit", queue.limit_packets, f" of the queue at {port}"
+            yield "full queue", queue.full_ns, f" at {port}"
     yield "duration", experiment.duration_ns, ""
 
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from outcast import units
 from outcast.experiment import Experiment
+from outcast.plan import ports
 from outcast.plan.flows import Flow
 from outcast.plan.model import Plan
 
@@ -38,6 +39,16 @@ def base_rtt_ns(plan: Plan, there: Sequence[str], back: Sequence[str]) -> int:
         (link.delay_ns or 0)
         + link.framing.wire_bytes(ACKNOWLEDGEMENT_BYTES) * 8 * 10**9 // link.rate_bps
         for link in answer
+    )
+
+
+def longest_way_ns(experiment: Experiment, plan: Plan, path: Sequence[str]) -> int:
+    """What a full frame takes from the first node of a path to the last if every queue is full."""
+    queues = [ports.host_queue(experiment, plan, path[0])]
+    queues += [ports.switch_queue(experiment, plan, port) for port in plan.ports_on(path)]
+    links = [plan.links[hop] for hop in pairwise(path)]
+    return sum(queue.full_ns for queue in queues) + sum(
+        (link.delay_ns or 0) + link.frame_ns for link in links
     )
 
 

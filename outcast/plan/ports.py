@@ -64,6 +64,18 @@ class PortQueue:
         """Whether a netem stands above the shaper."""
         return self.delay_ns > 0 or self.changes_delay
 
+    @property
+    def limit_packets(self) -> int:
+        """How many full frames its queue takes; 0 if nothing limits it."""
+        limit = self.queue.wire_limit
+        return limit.packets or (limit.size_bytes or 0) // self.frame_bytes
+
+    @property
+    def full_ns(self) -> int:
+        """How long the port sends what a full queue holds."""
+        wire_bytes = self.limit_packets * self.framing.wire_bytes(self.frame_bytes)
+        return wire_bytes * 8 * 10**9 // self.rate_bps
+
 
 def switch_queue(experiment: Experiment, plan: Plan, port: str) -> PortQueue:
     """The settings of a switch's port; `port` is a name such as `s1-eth1`."""

@@ -62,12 +62,15 @@ def test_bins_add_up_to_the_run(run: RunDirectory) -> None:
     inside = packets.filter(pl.col("t_in") <= begin + 80_000_000)
     for verdict in ("forwarded", "dropped"):
         assert bins[verdict].sum() == inside.filter(pl.col("verdict") == verdict).height
-    assert bins["utilisation"].max() <= 1 + 1514 * 8 / 1e6  # type: ignore[operator]
+    assert bins["utilisation"].max() <= 1  # type: ignore[operator]
     assert bins["queue_max_bytes"].max() <= 16_384  # type: ignore[operator]
     assert (bins["queue_mean_bytes"] <= bins["queue_max_bytes"]).all()
     throughput = pl.read_parquet(run.path / "throughput.parquet")
     sent = throughput.group_by("t").agg(pl.sum("throughput_bps")).sort("t")
-    assert (sent["throughput_bps"] / 1e9).to_list() == pytest.approx(bins["utilisation"].to_list())
+    # A bin of 1 ms can differ by the part of a frame that is on the link at its edges.
+    apart = (sent["throughput_bps"] / 1e9).to_numpy() - bins["utilisation"].to_numpy()
+    assert np.abs(apart).max() <= 1514 * 8 / 1e6
+    assert abs(apart.sum()) <= 1514 * 8 / 1e6
 
 
 def test_what_goes_with_a_frame_takes_its_share_of_the_link(run: RunDirectory) -> None:
@@ -88,6 +91,6 @@ def test_what_goes_with_a_frame_takes_its_share_of_the_link(run: RunDirectory) -
         left = read_capture("out", file).columns
         first = left.stamp_ns - manifest.traffic.t_start_ns < bin_ns
         added_bytes = sum(max(24, 84 - frame) for frame in left.frame_bytes[first].tolist())
-        assert added[0] == pytest.approx(added_bytes * 8 / bin_ns)
+        assert added[0] == pytest.approx(added_bytes * 8 / bin_ns, abs=24 * 8 / bin_ns)
     finally:
         run.write_manifest(manifest)

@@ -66,10 +66,10 @@ def test_all_studied_queues_are_to_be_empty(
     monkeypatch.setattr(inside.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(inside, "DRAIN_DEADLINE_S", 0.01)
     monkeypatch.setattr(counters, "port_counters", counted(0))
-    run._drain(None)
+    assert run._drain(None) == []
     monkeypatch.setattr(counters, "port_counters", counted(1))
-    with pytest.raises(ReadBackError, match=other):
-        run._drain(None)
+    # The data are kept.
+    assert run._drain(None) == [f"{other}: packets were still queued 0 s after the flows' end"]
 
 
 def test_a_group_of_flows_is_among_what_was_requested() -> None:

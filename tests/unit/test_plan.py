@@ -198,6 +198,14 @@ def test_where_rates_differ_the_bottleneck_is_where_each_flow_has_least() -> Non
     assert plan.bottleneck.egress == "e0_0-eth1"
 
 
+def test_of_ports_alike_it_is_the_one_whose_inputs_are_faster() -> None:
+    alone = "flows=[{from: h3, to: h1}]"
+    fast = "links.overrides=[{between: [h3, s2], rate: 10gbit}]"
+    # Alike means the links of a chain: the last of them is as good as any where none has a queue.
+    assert plan_of("linear-12", alone).bottleneck.egress == "s1-eth1"
+    assert plan_of("linear-12", alone, fast).bottleneck.egress == "s2-eth1"
+
+
 @pytest.mark.parametrize(
     ("override", "reason"),
     [

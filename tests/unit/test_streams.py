@@ -22,19 +22,28 @@ from tests.golden import model
 from tests.golden.run_directory import with_records, write_run
 
 
-def stream(number: int, sent: int, received: int, delays: list[int], end_ns: int = 10**9) -> Stream:
+def stream(
+    number: int,
+    sent: int,
+    received: int,
+    delays: list[int],
+    end_ns: int = 10**9,
+    departures_ns: int = 0,
+) -> Stream:
     planned = Generated(
         number, 0, "constant_rate", f"h{number}", "h1", 40_001, None, 0,
         end_ns=end_ns, gap_ns=1000, datagram_bytes=1000,
     )  # fmt: skip
     ended = Completed(planned, 0, None, 0, 1000 * received, sent, received, None, None, None, None)
-    return Stream(ended, np.array(delays, np.int64), sent, sent - received)
+    return Stream(ended, np.array(delays, np.int64), sent, sent - received, departures_ns)
 
 
 def test_a_streams_rates_loss_and_jitter() -> None:
     one = stream(0, 1000, 750, [1000, 4000, 3000], end_ns=10**9 // 2)
-    assert one.rate_bps(one.sent) == 16e6
-    assert one.rate_bps(one.received) == 12e6
+    assert one.sent_bps == 16e6
+    assert one.received_bps == 12e6
+    # A queue that still sends a second later received no more than its link sends.
+    assert stream(0, 1000, 750, [], 10**9 // 2, departures_ns=10**9).received_bps == 6e6
     assert one.loss_share == 0.25
     assert one.jitter_ns == 2000  # the mean of 3000 and 1000
     assert stream(0, 0, 0, []).loss_share is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -156,6 +157,21 @@ def test_the_contract_of_the_tables(run: RunDirectory, traffic: model.Traffic) -
     assert chains["drops"].sum() == int((traffic.t_out < 0).sum())
     queue = pl.read_parquet(run.path / "queue.parquet")
     assert queue.height == packets.height + packets["t_out"].count()
+
+
+@pytest.mark.parametrize("qlen", [0, 3])
+def test_what_an_empty_queue_did_not_send_was_dropped(
+    qlen: int, tmp_path: Path, traffic: model.Traffic
+) -> None:
+    t_out = traffic.t_out.copy()
+    last = np.flatnonzero(t_out >= 0)[-3:]
+    t_out[last] = -1  # Nothing leaves after these, which alone tells nothing.
+    lasted_ns = int(traffic.t_in[-1] - traffic.t_in[0])
+    run = write_run(tmp_path / "run", replace(traffic, t_out=t_out), lasted_ns)
+    edit(run.counters, lambda tree: tree["ports"]["s1-eth1"]["after"].update(qlen=qlen))
+    capture = analyze(run).capture
+    assert (capture.in_flight >= 3) is (qlen == 3)
+    assert capture.trusted is (qlen == 0)
 
 
 def test_again_gives_the_same_bytes(run: RunDirectory) -> None:

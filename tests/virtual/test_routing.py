@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -65,3 +66,29 @@ def test_hashed(tmp_path: Path) -> None:
     assert all(planned[port] >= count for ports in split.values() for port, count in ports.items())
     log = (target / "log.txt").read_text()
     assert json.dumps({"event": "split", "flows": split}) in log
+
+
+def test_outputs_that_share_a_receiver(tmp_path: Path) -> None:
+    """Each of four outputs towards one receiver counts the drops of its own packets alone."""
+    config = tmp_path / "parallel.yaml"
+    shutil.copy(Path(__file__).parents[1] / "physics/dumbbell.py", tmp_path)
+    config.write_text(
+        """
+name: parallel
+topology: {kind: file, path: dumbbell.py, topo: parallel}
+links:
+  rate: 10mbit
+  delay: 1ms
+  overrides: [{between: [l1, s1], rate: 1gbit}, {between: [s2, r1], rate: 1gbit}]
+queue: {kind: pfifo, limit: 20 packets}
+routing: {kind: hashed}
+flows: [{from: l1, to: r1, per_host: 12}]
+duration: 500ms
+"""
+    )
+    target = tmp_path / "run"
+    run(config, target)
+    manifest = manifest_of(target)
+    assert {port["ingress"][0] for port in manifest["bottlenecks"]} == {"s1-eth5"}
+    assert len(manifest["bottlenecks"]) == 4
+    assert pl.read_parquet(target / "flows.parquet")["dropped"].sum() > 0

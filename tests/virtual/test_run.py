@@ -23,7 +23,7 @@ NOBODY = 65534
 SHORT = ["duration=100ms", "analysis.windows=[100ms]"]
 
 
-def run(config: str, target: Path, *settings: str, **options: Any) -> dict[str, Any]:
+def run(config: str | Path, target: Path, *settings: str, **options: Any) -> dict[str, Any]:
     """A run's summary. The run has to be trusted, and every drop be that of the queue."""
     summary = guest_runs.run(config, target, *settings, **options)
     assert summary["capture"]["inferred_drops"] == summary["capture"]["qdisc_drops"]

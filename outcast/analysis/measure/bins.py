@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from outcast.analysis.compiled import I32, I64, Array
@@ -121,16 +122,14 @@ def _port_bins(analysis: Analysis, port: PortAnalysis, edges: I64) -> pl.DataFra
     begin = analysis.manifest.traffic.t_start_ns
     arrivals = port.joined.arrivals.stamp_ns - begin
     verdict = port.joined.verdict
-    sent_bytes = port_series(analysis, port).frame_bytes.sum(axis=0)
-    sent_bytes += _added_bytes(port, begin + edges)
     mean, most = queue_in_bins(port.queue, begin + edges)
     width_s = np.diff(edges) / 1e9
     first_bps = port.record.queue.rate_bps
-    used = np.full(sent_bytes.size, np.nan)
+    used = np.full(edges.size - 1, np.nan)
     if first_bps:
         rate_bps = analysis.link_rate(port.record.egress, first_bps).mean_bps(edges)
         with np.errstate(divide="ignore", invalid="ignore"):
-            used = sent_bytes * 8 / width_s / rate_bps
+            used = carried_bytes(analysis, port, first_bps, edges) * 8 / width_s / rate_bps
         used[rate_bps == 0] = np.nan
     return pl.DataFrame(
         {
@@ -151,16 +150,39 @@ def on_wire(frame_bytes: I32 | I64, framing: Framing) -> I64:
     return np.asarray(np.maximum(frames + framing.added_bytes, framing.least_bytes), np.int64)
 
 
-def _added_bytes(port: PortAnalysis, edges_ns: I64) -> I64:
-    """What took time on the link besides the bytes of the frames that left, per bin."""
-    departures = port.joined.departures
-    first, last = np.searchsorted(departures.stamp_ns, [edges_ns[0], edges_ns[-1]]).tolist()
-    frames = departures.frame_bytes[first:last]
-    added = on_wire(frames, port.record.queue.framing) - frames
-    place = np.searchsorted(edges_ns, departures.stamp_ns[first:last], side="right") - 1
-    sums = np.zeros(edges_ns.size - 1, np.int64)
-    np.add.at(sums, place, added)
-    return sums
+def carried_bytes(
+    analysis: Analysis, port: PortAnalysis, first_bps: int, edges_ns: I64
+) -> npt.NDArray[np.float64]:
+    """What a link carried between each two neighbours of these times after the traffic's start.
+
+    A frame counts with what goes with it on the link, over the time that it takes there from its
+    departure on. So the part beyond an edge counts beyond it.
+
+    Args:
+        analysis: the run's.
+        port: the link's.
+        first_bps: the rate that the link was set up with.
+        edges_ns: increasing.
+    """
+    departures, begin = port.joined.departures, analysis.manifest.traffic.t_start_ns
+    first, last = np.searchsorted(departures.stamp_ns, begin + edges_ns[[0, -1]]).tolist()
+    # The last frame before the first edge may be on the link at that edge.
+    near = slice(max(0, first - 1), last)
+    stamps_ns = departures.stamp_ns[near] - begin
+    if not stamps_ns.size:
+        return np.zeros(edges_ns.size - 1)
+    frames = on_wire(departures.frame_bytes[near], port.record.queue.framing)
+    rate_bps = analysis.link_rate(port.record.egress, first_bps).at(stamps_ns)
+    took_ns = np.divide(frames * 8e9, rate_bps, out=np.zeros(frames.size), where=rate_bps > 0)
+    ends_ns = stamps_ns + took_ns
+    ends_ns[:-1] = np.minimum(ends_ns[:-1], stamps_ns[1:])
+    until = np.cumsum(frames)
+    at_edges = np.interp(
+        edges_ns,
+        np.column_stack([stamps_ns, ends_ns]).ravel(),
+        np.column_stack([until - frames, until]).ravel(),
+    )
+    return np.asarray(np.diff(at_edges), np.float64)
 
 
 def queue_in_bins(queue: Queue, edges_ns: I64) -> tuple[Array, I64]:
@@ -198,11 +220,5 @@ def utilisation(analysis: Analysis, port: PortAnalysis) -> float | None:
     rate_bps = float(analysis.link_rate(port.record.egress, first_bps).mean_bps(interval)[0])
     if not rate_bps:
         return None
-    begin = analysis.manifest.traffic.t_start_ns
-    departures = port.joined.departures
-    first, last = np.searchsorted(
-        departures.stamp_ns, [begin + analysis.interval.start_ns, begin + analysis.interval.end_ns]
-    ).tolist()
-    wire_bytes = on_wire(departures.frame_bytes[first:last], port.record.queue.framing)
-    sent_bytes = int(wire_bytes.sum())
-    return sent_bytes * 8 / (rate_bps * analysis.interval.seconds)
+    (sent_bytes,) = carried_bytes(analysis, port, first_bps, interval)
+    return float(sent_bytes) * 8 / (rate_bps * analysis.interval.seconds)

@@ -36,12 +36,14 @@ class Stream:
         delays_ns: sojourn times of its packets at the first captured queue that it crossed, in the
             order in which they left.
         packets, dropped: its packets that came in there, and those that were dropped.
+        departures_ns: the time from the first of its departures there to the last.
     """
 
     ended: Completed
     delays_ns: I64
     packets: int
     dropped: int
+    departures_ns: int
 
     @property
     def seconds(self) -> float:
@@ -64,10 +66,23 @@ class Stream:
         """The share of its datagrams that were lost; None if none was sent."""
         return 1 - self.received / self.sent if self.sent else None
 
-    def rate_bps(self, datagrams: int) -> float:
-        """The rate of the payload of so many datagrams."""
+    @property
+    def sent_bps(self) -> float:
+        """The rate of the payload that was sent, over the time in which it was to be sent."""
+        return self._rate_bps(self.sent, self.seconds)
+
+    @property
+    def received_bps(self) -> float:
+        """The rate of the payload that was received.
+
+        It is over the same time, or over that in which it left the queue if that is longer: a full
+        queue still sends when the stream is over.
+        """
+        return self._rate_bps(self.received, max(self.seconds, self.departures_ns / 1e9))
+
+    def _rate_bps(self, datagrams: int, seconds: float) -> float:
         size = self.ended.planned.datagram_bytes or 0
-        return 8 * size * datagrams / self.seconds if self.seconds > 0 else 0.0
+        return 8 * size * datagrams / seconds if seconds > 0 else 0.0
 
     @property
     def jitter_ns(self) -> float | None:
@@ -91,20 +106,22 @@ def streams(analysis: Analysis) -> list[Stream]:
     found = []
     for flow in of_run:
         at = seen.get(flow.planned.flow)
-        delays, packets, dropped = (empty, 0, 0) if at is None else _at_queue(*at)
-        found.append(Stream(flow, delays, packets, dropped))
+        at_queue = (empty, 0, 0, 0) if at is None else _at_queue(*at)
+        found.append(Stream(flow, *at_queue))
     return found
 
 
-def _at_queue(port: PortAnalysis, number: int) -> tuple[I64, int, int]:
+def _at_queue(port: PortAnalysis, number: int) -> tuple[I64, int, int, int]:
     joined = port.joined
     # What was under way at the duration's end is in the programs' own counts too.
     rows = np.flatnonzero(joined.arrivals.flow == number)
     left = rows[joined.left_as[rows] >= 0]
     left = left[np.argsort(joined.left_as[left], kind="stable")]
-    delays = joined.departures.stamp_ns[joined.left_as[left]] - joined.arrivals.stamp_ns[left]
+    departed_ns = joined.departures.stamp_ns[joined.left_as[left]]
+    delays = departed_ns - joined.arrivals.stamp_ns[left]
     dropped = int((joined.verdict[rows] == Verdict.DROPPED).sum())
-    return np.asarray(delays, np.int64), rows.size, dropped
+    lasted_ns = int(departed_ns[-1] - departed_ns[0]) if left.size else 0
+    return np.asarray(delays, np.int64), rows.size, dropped, lasted_ns
 
 
 def _captured(analysis: Analysis) -> Iterator[tuple[PortAnalysis, int, Generated]]:
@@ -140,7 +157,8 @@ def stream_table(analysis: Analysis) -> pl.DataFrame | None:
     """One row per stream of datagrams; None if the run had none.
 
     `sent` and `received` are datagrams; rates are of their payload, over the time that the stream
-    was to send. `packets`, `dropped`, the delays and `jitter` (ns) are those at the first captured
+    was to send. What was received counts over the time in which it left the queue if that is
+    longer. `packets`, `dropped`, the delays and `jitter` (ns) are those at the first captured
     queue that the stream crossed.
     """
     rows = []
@@ -156,8 +174,8 @@ def stream_table(analysis: Analysis) -> pl.DataFrame | None:
                 "sent": stream.sent,
                 "received": stream.received,
                 "loss_share": stream.loss_share,
-                "sent_bps": stream.rate_bps(stream.sent),
-                "received_bps": stream.rate_bps(stream.received),
+                "sent_bps": stream.sent_bps,
+                "received_bps": stream.received_bps,
                 "packets": stream.packets,
                 "dropped": stream.dropped,
                 "delay_mean": float(delays.mean()) if delays.size else None,
@@ -174,13 +192,13 @@ def stream_summary(of_workload: Sequence[Stream]) -> StreamSummary | None:
     """The streams of one workload together; None if it has none."""
     if not of_workload:
         return None
-    received_bps = [stream.rate_bps(stream.received) for stream in of_workload]
+    received_bps = [stream.received_bps for stream in of_workload]
     sent = sum(stream.sent for stream in of_workload)
     received = sum(stream.received for stream in of_workload)
     delays = np.concatenate([stream.delays_ns for stream in of_workload])
     jitters = [jitter for stream in of_workload if (jitter := stream.jitter_ns) is not None]
     return StreamSummary(
-        sent_bps=sum(stream.rate_bps(stream.sent) for stream in of_workload),
+        sent_bps=sum(stream.sent_bps for stream in of_workload),
         received_bps=sum(received_bps),
         min_received_bps=min(received_bps),
         jain_index=jain_index(received_bps),

@@ -258,7 +258,8 @@ class Program:
             call()
 
     def done(self) -> bool:
-        return self.over or self.open == 0
+        waits = self.datagrams is not None and not self.datagrams.done
+        return self.open == 0 or (self.over and not waits)
 
 
 def receipt(flow: int, t_end_ns: int | None, received: int, error: str | None = None) -> Row:
@@ -699,18 +700,23 @@ class Stream:
 
 
 class Datagrams:
-    """Counts the datagrams of each stream until a little after the end."""
+    """Counts the datagrams of each stream until the last of them can have come.
+
+    Attributes:
+        done: whether that time is over.
+    """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.counts: dict[tuple[str, int], int] = defaultdict(int)
+        self.done = False
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self.sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, DATAGRAM_BUFFER_BYTES)
         self.sock.bind((program.task["ip"], program.task["udp_port"]))
         program.open += 1
 
     def start(self) -> None:
-        self.end_ns = self.program.t_start_ns + self.program.task["end_ns"] + DRAIN_NS // 2
+        self.end_ns = self.program.t_start_ns + self.program.task["datagrams_until_ns"]
         self._later(self.program.t_start_ns)
 
     def _later(self, now_ns: int) -> None:
@@ -729,6 +735,7 @@ class Datagrams:
             self.program.rows.append(
                 {"side": "receive", "flow": flow, "datagrams": self.counts[ip, sport]}
             )
+        self.done = True
         self.program.open -= 1
 
 

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from controllers import routes
 from outcast.emulation import in_c, senders
 from outcast.emulation.commands import Commands, Process, wait_until
 from outcast.emulation.generator import generator
@@ -18,6 +19,8 @@ from outcast.errors import ReadBackError
 from outcast.experiment import Experiment, Incast, Shuffle, TcpRand
 from outcast.files import write_text
 from outcast.plan.model import Plan
+from outcast.plan.needs import longest_way_ns
+from outcast.plan.paths import generated_packet
 from outcast.plan.schedule import TCP_PORT, UDP_PORT, Generated
 from outcast.records import generated as results
 from outcast.records.generated import Completed
@@ -25,6 +28,8 @@ from outcast.records.run_directory import RunDirectory
 
 READY_DEADLINE_S = 60.0
 CONNECT_DEADLINE_S = 60.0
+LONGEST_DRAIN_NS = 120 * 10**9
+"""A datagram that takes longer counts as lost. The queue that holds it makes the run untrusted."""
 LATE_NS = 1_000_000
 """A flow that starts later than this after its time makes the run's timing doubtful."""
 
@@ -258,7 +263,7 @@ def tasks(
             case Shuffle() as shuffle:
                 _add_shuffle(task, plan, shuffle, flows)
             case _:
-                _add_timed(task, plan, flows)
+                _add_timed(task, experiment, plan, flows)
     if experiment.transport.tcprand is not None:
         _add_tcprand(by_host, experiment.transport.tcprand, experiment.seed, plan, library)
     return by_host
@@ -292,7 +297,8 @@ def _add_tcprand(
 _Task = Callable[[str], dict[str, Any]]
 
 
-def _add_timed(task: _Task, plan: Plan, flows: Sequence[Generated]) -> None:
+def _add_timed(task: _Task, experiment: Experiment, plan: Plan, flows: Sequence[Generated]) -> None:
+    longest_ns: dict[tuple[str, ...], int] = {}
     for flow in flows:
         src_ip, dst_ip = plan.ip(flow.src), plan.ip(flow.dst)
         if flow.size_bytes is None:
@@ -303,6 +309,14 @@ def _add_timed(task: _Task, plan: Plan, flows: Sequence[Generated]) -> None:
                 ]
             )
             task(flow.dst)["datagrams_from"].append([flow.flow, src_ip, flow.sport])
+            ends, packet = (flow.src, flow.dst), generated_packet(plan.graph, flow)
+            way = routes.path(plan.routes, plan.graph, *ends, packet)
+            if tuple(way) not in longest_ns:
+                longest_ns[tuple(way)] = longest_way_ns(experiment, plan, way)
+            after_ns = min(generator.DRAIN_NS // 2 + longest_ns[tuple(way)], LONGEST_DRAIN_NS)
+            until_ns = experiment.duration_ns + after_ns
+            known_ns = task(flow.dst).get("datagrams_until_ns", 0)
+            task(flow.dst)["datagrams_until_ns"] = max(until_ns, known_ns)
         else:
             task(flow.src)["send"].append(
                 [flow.flow, flow.start_ns, dst_ip, flow.sport, flow.size_bytes]

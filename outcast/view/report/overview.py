@@ -19,6 +19,7 @@ from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
 from outcast.view.terminal.tables import (
     format_bps,
+    format_ms,
     format_ratio,
     has_ratio,
     main_ratio,
@@ -51,11 +52,11 @@ def header(run: Run) -> list[Element]:
             if streams.loss_share is not None:
                 key.append(("UDP lost", f"{streams.loss_share:.2%}"))
             if streams.delay_ms is not None:
-                key.append(("UDP delay, mean", f"{streams.delay_ms.mean:.3g} ms"))
+                key.append(("UDP delay, mean", format_ms(streams.delay_ms.mean)))
             continue
         times = workload.times.get("all")
         if times is not None and times.p50_ms is not None:
-            key.append((f"{workload.kind}, median time", f"{times.p50_ms:.3g} ms"))
+            key.append((f"{workload.kind}, median time", format_ms(times.p50_ms)))
         key.append((f"{workload.kind}, goodput", format_bps(workload.goodput_bps)))
     key.append(("drops", f"{sum(part.dropped for part in summary.drops.values()):,}"))
     if summary.losses is None and run.captured is None:

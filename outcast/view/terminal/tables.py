@@ -367,8 +367,13 @@ def _stream_table(streams: pl.DataFrame) -> Table:
 
 
 def format_ns(time_ns: float | None) -> str:
-    """Writes a time with three digits in milliseconds, or `-` for None."""
-    return "-" if time_ns is None else f"{time_ns / 1e6:.3g} ms"
+    """Writes a time with three digits in milliseconds, or in seconds from one on; `-` for None."""
+    return "-" if time_ns is None else format_ms(time_ns / 1e6)
+
+
+def format_ms(time_ms: float) -> str:
+    """Writes a time with three digits in milliseconds, or in seconds from one on."""
+    return f"{time_ms:.3g} ms" if abs(time_ms) < 999.5 else f"{time_ms / 1000:#.3g} s"
 
 
 def _completion_table(completions: Mapping[str, CompletionSummary]) -> Table:
@@ -387,15 +392,11 @@ def _completion_table(completions: Mapping[str, CompletionSummary]) -> Table:
             spread = (times.mean_ms, times.p50_ms, times.p95_ms, times.p99_ms)
             table.add_row(
                 *(name, size, str(times.flows), str(times.flows - times.finished)),
-                *("-" if value is None else f"{value:.3g} ms" for value in spread),
+                *("-" if value is None else format_ms(value) for value in spread),
                 goodput,
             )
             name = goodput = ""
     return table
-
-
-def _duration(time_ms: float) -> str:
-    return f"{time_ms:.3g} ms" if time_ms < 1000 else f"{time_ms / 1000:.3g} s"
 
 
 def _program_table(programs: Mapping[str, ProgramSummary]) -> Table:
@@ -411,7 +412,7 @@ def _program_table(programs: Mapping[str, ProgramSummary]) -> Table:
             *(name, part.host),
             "server" if part.server else f"{part.executions} of {part.asked}",
             "-" if part.server else str(part.failures),
-            *(_duration(value) for value in spread),
+            *(format_ms(value) for value in spread),
             *("-",) * (4 - len(spread)),
         )
     return table
