@@ -90,6 +90,15 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "outcast"
 
 
+def is_full(folder: Path) -> bool:
+    """Whether a folder's disk has no room left for a file of ours (statvfs(3))."""
+    free = os.statvfs(folder)
+    return free.f_bavail * free.f_frsize < _LEAST_ROOM_BYTES
+
+
+_LEAST_ROOM_BYTES = 64 << 10
+
+
 def not_made(target: Path, partial: Path, error: OSError) -> str:
     """One line on a folder that could not be made; `partial` is its name until it is complete."""
     what = describe(error).replace(str(partial), str(target)).removeprefix(f"{partial.name}: ")

@@ -65,9 +65,8 @@ class Versioned(BaseModel):
             raise ValueError("format: allowed is a whole number above 0")
         if number > newest:
             known = f"1 to {newest}" if newest > 1 else "1"
-            raise ValueError(
-                f"made by a newer outcast: its format is {number}, and this one reads {known}"
-            )
+            # Newer, or from before the first release, when the numbers were higher.
+            raise ValueError(f"made by another version: format {number}, this reads {known}")
 
 
 def require_plain(

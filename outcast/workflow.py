@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import itertools
 import os
@@ -225,7 +226,7 @@ def execute_command(
         FeatureMissingError: there is no such program.
         OutcastError: the network could not be built, or the command took too long.
     """
-    entry = ledger.open_entry(ledger.default_folder())
+    entry = ledger.begin()
     folder = Path(tempfile.mkdtemp(prefix="outcast-exec-"))
     try:
         entry.folders.append(str(folder))
@@ -320,7 +321,7 @@ def unfinished(target: Path) -> Iterator[Partial]:
     """A folder beside `target` that is renamed to it when the block ends well."""
     require_free(target)
     path = _partial_of(target)
-    entry = ledger.open_entry(ledger.default_folder())
+    entry = ledger.begin()
     entry.folders.append(str(path))
     to_remove = False
     try:
@@ -412,14 +413,22 @@ def _keep_failed(path: Path, target: Path, error: Exception) -> None:
     """Keeps what a failed run has written, and adds its folder to the error.
 
     Raises:
-        RunError: in place of an OSError, as one line that names the file.
+        RunError: in place of an OSError, as one line that names the file; or what was at fault
+            where the error is only what came of it: the folder has gone, or its disk is full.
     """
+    if not path.exists():
+        raise RunError(f"{target}: removed while the run went on (as {path.name})") from error
+    is_full = files.is_full(path)
     kept = _set_aside(path, target) if (path / "log.txt").exists() else None
 
     def said(text: str) -> str:
         text = text.replace(str(path), str(kept or target))
         return with_folder(text, kept) if kept else text
 
+    if is_full:
+        full = os.strerror(errno.ENOSPC)
+        came_of_it = "" if full in str(error) else f": {error}"
+        raise RunError(said(f"{target}: {full}{came_of_it}")) from error
     if isinstance(error, OutcastError):
         error.args = (said(str(error)), *error.args[1:])
     elif isinstance(error, OSError):

@@ -228,7 +228,7 @@ def opened(source: Path) -> Iterator[Unpacked]:
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
     """A temporary folder, which `outcast clean` removes if we are killed."""
-    entry = ledger.open_entry(ledger.default_folder())
+    entry = ledger.begin()
     folder = Path(tempfile.mkdtemp(prefix="outcast-replay-"))
     try:
         entry.folders.append(str(folder))

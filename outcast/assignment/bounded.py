@@ -180,5 +180,4 @@ class _Process:
             self.popen.kill()
             self.popen.wait()
             # It had no time to remove what its run had made.
-            for folder in ledger.all_folders():
-                ledger.clean(folder)
+            ledger.undo_dead()

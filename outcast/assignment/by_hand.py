@@ -13,6 +13,7 @@ from outcast.assignment import sheets
 from outcast.assignment.graded import Graded
 from outcast.assignment.questions import Marked
 from outcast.errors import ConfigError, InputError
+from outcast.records.spreadsheets import csv_text
 
 FILE = "by-hand.csv"
 _HEADER = ("student", "question", "points", "most_points", "comment", "answer", "submission")
@@ -106,7 +107,7 @@ def write(path: Path, graded: Sequence[Graded], given: Given) -> int:
                     submission.place,
                 )
             )
-    files.write_text(path, sheets.csv_text(rows))
+    files.write_text(path, csv_text(rows))
     return waiting
 
 

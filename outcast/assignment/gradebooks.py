@@ -13,6 +13,7 @@ from typing import Any
 from outcast.assignment import sheets
 from outcast.assignment.graded import Graded
 from outcast.errors import ConfigError
+from outcast.records.spreadsheets import csv_text
 
 MOODLE_MOST_POINTS = 100
 """Moodle refuses a whole file if one grade is higher, unless its site allows more."""
@@ -35,7 +36,7 @@ def moodle(name: str, graded: Sequence[Graded]) -> str:
             f"--format moodle: {sheets.number(most)} points in all; allowed are "
             f"{MOODLE_MOST_POINTS}, because Moodle refuses more; give the questions fewer points"
         )
-    return sheets.csv_text(
+    return csv_text(
         [
             ("ID number", name, f"{name} feedback"),
             *(
@@ -54,7 +55,7 @@ def canvas(name: str, graded: Sequence[Graded]) -> str:
     gets the points. If the course has none, Canvas asks. It imports no comments.
     """
     most = max((submission.most_points for submission in graded), default=0)
-    return sheets.csv_text(
+    return csv_text(
         [
             ("Student", "ID", "SIS User ID", "SIS Login ID", "Section", name),
             ("    Points Possible", "", "", "", "", sheets.number(most)),

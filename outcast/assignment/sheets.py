@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from rich.table import Table
@@ -14,6 +11,7 @@ from rich.table import Table
 from outcast.assignment import answers
 from outcast.assignment.graded import Graded
 from outcast.assignment.questions import Marked
+from outcast.records.spreadsheets import csv_text
 
 WITHOUT_REPLAY = (
     "Without a replay no run is called genuine. `consistent` means that a submission's files agree "
@@ -21,39 +19,10 @@ WITHOUT_REPLAY = (
     "points are worth what the student's word is worth."
 )
 
-_FORMULA = re.compile(r"(^|[;\t\r\n])(?=[=+\-@\t\r\n＝＋－＠])")
-"""Where a cell may begin that a spreadsheet executes.
-
-Some spreadsheets read semicolons, tabs and line ends as the ends of cells, whatever is quoted.
-"""
-
 
 def number(value: float) -> str:
     """A number of points, without a fraction that says nothing."""
     return f"{value:.2f}".rstrip("0").rstrip(".") if value else "0"
-
-
-def csv_text(rows: Iterable[Sequence[object]]) -> str:
-    """Rows as CSV (RFC 4180, with line feeds). No cell of text can become a spreadsheet's formula.
-
-    Students write some of the cells. A spreadsheet would execute one that begins with `=`, so such
-    a text gets an apostrophe in front, also after a semicolon or in a new line (OWASP, CSV
-    Injection).
-    """
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerows([_cell(value) for value in row] for row in rows)
-    return stream.getvalue()
-
-
-def _cell(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        float(value)
-    except ValueError:
-        return _FORMULA.sub(r"\1'", value)
-    return value
 
 
 def in_short(graded: Graded) -> str:

@@ -15,12 +15,12 @@ def command() -> None:
 
     Exit status 1 if something could not be removed.
     """
-    folders = ledger.all_folders()
-    done = [line for folder in folders for line in ledger.clean(folder)]
+    done = ledger.undo_dead()
     for line in done:
         terminal.echo(line)
     if not done:
         terminal.echo("nothing was left behind")
+    folders = ledger.all_folders()
     left = [entry for folder in folders for entry in ledger.read_entries(folder) if entry.is_dead()]
     if left:
         raise RunError(f"could not undo everything: {', '.join(str(e.file) for e in left)}")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import platform
 import re
@@ -155,7 +156,8 @@ class Entry:
 
     def remove(self) -> None:
         """Deletes the page."""
-        with private.opened(self.file.parent) as folder, contextlib.suppress(FileNotFoundError):
+        # The folder may have gone, as a login's folder does when the user logs out.
+        with contextlib.suppress(FileNotFoundError), private.opened(self.file.parent) as folder:
             os.unlink(self.file.name, dir_fd=folder)
 
     def is_dead(self) -> bool:
@@ -450,22 +452,28 @@ def restore_settings(folder: Path) -> None:
             entry.write()
 
 
-def undo_of(pid: int) -> list[str]:
-    """Undoes the pages of a process of ours that has just ended. Returns what was done, in words.
+def begin() -> Entry:
+    """A new page for this process, after what dead runs of this user left is removed.
 
-    For whoever started it and knows that it was killed, because such a process undoes nothing.
+    Raises ConfigError where there is no folder for it.
     """
-    done: list[str] = []
-    for entry in read_entries(default_folder()):
-        if entry.owner.pid == pid and entry.is_dead():
-            done += entry.undo()
-    return done
+    undo_dead()
+    return open_entry(default_folder())
+
+
+def undo_dead() -> list[str]:
+    """Removes what dead runs of this user left, in any environment. Returns as `clean`."""
+    return [line for folder in all_folders() for line in clean(folder)]
 
 
 def clean(folder: Path) -> list[str]:
     """Undoes every page whose run is dead. Returns what was done and what was not, in words."""
     entries, done = _read_pages(folder)
-    for entry in entries:
-        if entry.is_dead():
-            done += entry.undo()
+    if any(entry.is_dead() for entry in entries):
+        # Of several runs that begin at once, one removes what the dead ones left.
+        with open(private.lock_file(folder, "undo.lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for entry in read_entries(folder):
+                if entry.is_dead():
+                    done += entry.undo()
     return done

@@ -212,7 +212,7 @@ def read_plan(path: Path) -> Plan:
 
     Raises:
         FileNotFoundError: there is none.
-        InputError: it cannot be read, is no stored plan, or a newer outcast wrote it.
+        InputError: it cannot be read, is no stored plan, or has another format.
     """
     document = handed_in.read_model(path, _Document)
     try:

@@ -17,6 +17,7 @@ from polars.io.plugins import register_io_source
 
 from outcast import files, handed_in
 from outcast.errors import InputError
+from outcast.records.spreadsheets import without_formulas
 
 
 def write_table(frame: pl.DataFrame, path: Path) -> None:
@@ -24,7 +25,7 @@ def write_table(frame: pl.DataFrame, path: Path) -> None:
     try:
         with files.writing(path) as stream:
             if path.suffix == ".csv":
-                frame.write_csv(stream)
+                without_formulas(frame).write_csv(stream)
             else:
                 frame.write_parquet(stream, compression="snappy", statistics=True)
     except OSError as error:
@@ -95,7 +96,7 @@ def write_blocks(path: Path, height: int, block: Callable[[slice], pl.DataFrame]
         with files.writing(path) as stream:
             if path.suffix == ".csv":
                 for number, frame in enumerate(blocks):
-                    frame.write_csv(stream, include_header=number == 0)
+                    without_formulas(frame).write_csv(stream, include_header=number == 0)
                 return
             source = register_io_source(
                 lambda *_: blocks, schema=block(slice(0, 0)).schema, is_pure=False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from outcast import files
 from outcast.emulation.commands import leave_working_folder, python_module
 from outcast.engines import ledger
 from outcast.sweep.task import Ended, Failure, Task
@@ -95,6 +97,10 @@ class RunProcess:
         said: list[str] = []
         with contextlib.suppress(OSError):
             said = (self.folder / "stderr").read_text(errors="replace").splitlines()
+        with contextlib.suppress(OSError):
+            if files.is_full(self.folder):
+                # What the process said is not on the disk either.
+                return Failure("RunError", f"{self.folder}: {os.strerror(errno.ENOSPC)}")
         how = f"signal {-status}" if status < 0 else f"status {status}"
         last_line = f": {said[-1]}" if said else ""
         return Failure("ProcessLostError", f"the run's process ended with {how}{last_line}")
@@ -115,7 +121,7 @@ class RunProcess:
             self.popen.kill()
             self.popen.wait()
         if self.popen.returncode < 0:
-            ledger.undo_of(self.popen.pid)
+            ledger.undo_dead()
 
 
 def give(task: Task, folder: Path, idle: list[RunProcess], threads: int) -> RunProcess:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from outcast.analysis.statistics import Interval
+from outcast.records.spreadsheets import csv_text
 from outcast.sweep.dataset import is_compared
 from outcast.sweep.groups import Cell, Group
 from outcast.sweep.labels import Labels
@@ -45,15 +44,13 @@ def table(groups: Sequence[Group], center: str, labels: Labels) -> RenderableTyp
 
 def as_csv(groups: Sequence[Group]) -> str:
     """A line per group and value, with its interval; unrounded, in the unit of the value's name."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([*_keys(groups), "value", "runs", "center", "low", "high"])
+    rows: list[list[object]] = [[*_keys(groups), "value", "runs", "center", "low", "high"]]
     for group in groups:
         for cell in group.cells:
             interval = cell.interval
             bounds = [interval.value, interval.low, interval.high]
-            writer.writerow([*group.at.values(), cell.value, interval.n, *bounds])
-    return stream.getvalue()
+            rows.append([*group.at.values(), cell.value, interval.n, *bounds])
+    return csv_text(rows)
 
 
 def as_json(groups: Sequence[Group]) -> str:

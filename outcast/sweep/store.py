@@ -323,23 +323,14 @@ def locked(path: Path) -> Iterator[SweepDirectory]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BusyError(f"{path}: another outcast works in it; wait until it ends") from None
-        _undo_killed(directory.unfinished)
+        # What killed runs of this sweep left on the machine.
+        ledger.undo_dead()
         shutil.rmtree(directory.unfinished)
         directory.unfinished.mkdir()
         try:
             yield directory
         finally:
             files.hand_over(path)
-
-
-def _undo_killed(unfinished: Path) -> None:
-    """Removes what killed runs of this sweep left on the machine, like `outcast clean`."""
-    ours = unfinished.absolute()
-    for folder in ledger.all_folders():
-        for entry in ledger.read_entries(folder):
-            is_ours = any(Path(name).is_relative_to(ours) for name in entry.folders)
-            if is_ours and entry.is_dead():
-                entry.undo()
 
 
 def _require_usable(directory: SweepDirectory, config: Experiment, resume: bool) -> None:

@@ -1,8 +1,13 @@
-"""Breaks the rules of the join one by one, and shows that a test notices each.
+"""Breaks the rules of the join and of what judges one by one, and shows that a test notices each.
 
     python -m tests.golden.mutations [WORD]
 
-Each mutation is made in a copy of the project. The tests of the join run there and must fail.
+Each mutation is made in a copy of the project. The tests of its rules run there and must fail.
+
+Some rules keep the ledger from removing what is not ours. Without them a test could remove what
+the machine needs. So the program wants root, and the tests run as a user who owns only the copy, in
+process and mount namespaces of their own.
+
 With WORD, only mutations whose name contains it are made.
 """
 
@@ -13,38 +18,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 
+from tests.golden.judging import JUDGING
+from tests.golden.mutation import Mutation
+
 REPOSITORY = Path(__file__).resolve().parents[2]
-TESTS = [
-    "join",
-    "join_doubts",
-    "join_scenes",
-    "join_golden",
-    "join_clocks",
-    "join_command",
-    "queue",
-    "blackout",
-    "pcap",
-]
-TESTS += ["pcap_against_dpkt", "throughput", "tcp_side", "queue_estimates", "summary", "fairness"]
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """One rule undone: a text in a module of the analysis, and what replaces it."""
-
-    name: str
-    module: str
-    text: str
-    replacement: str
-
-    def path(self, root: Path) -> Path:
-        """The file of the module below the project's root."""
-        (path,) = (root / "outcast" / "analysis").rglob(f"{self.module}.py")
-        return path
-
+OWNS_NOTHING = 61_234
+"""The number of a user who owns no file and no process on any machine."""
 
 MUTATIONS = [
     Mutation("identity: no sequence number", "headers", "np.uint64(seq) << np.uint64(32)", "0"),
@@ -168,6 +150,7 @@ MUTATIONS = [
     Mutation("trust: unmatched", "trust", "        if strays:\n", "        if False:\n"),
     Mutation("trust: count of packets", "trust",
              "if capture.records != record.captured:", "if False:"),
+    *JUDGING,
 ]  # fmt: skip
 
 
@@ -177,16 +160,27 @@ def survives(mutation: Mutation, folder: Path) -> bool:
     original = path.read_text()
     path.write_text(original.replace(mutation.text, mutation.replacement))
     try:
-        return passes(folder)
+        return passes(folder, mutation.tests)
     finally:
         path.write_text(original)
 
 
-def passes(folder: Path) -> bool:
-    """Returns whether all tests of the join pass in a copy of the project."""
-    tests = [f"tests/unit/test_{name}.py" for name in TESTS]
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
-    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+def passes(folder: Path, names: Iterable[str]) -> bool:
+    """Returns whether all these tests pass in a copy of the project."""
+    tests = [f"tests/unit/test_{name}.py" for name in names]
+    user = [f"--reuid={OWNS_NOTHING}", f"--regid={OWNS_NOTHING}", "--clear-groups"]
+    command = [
+        *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
+        *("setpriv", *user, "--no-new-privs", "--bounding-set=-all"),
+        *(sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests),
+    ]
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "TMPDIR": str(folder / "tmp"),
+        "PYTHONPATH": str(folder),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     try:
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, check=False, timeout=600
@@ -196,21 +190,31 @@ def passes(folder: Path) -> bool:
     return done.returncode == 0
 
 
+def copied(folder: Path) -> None:
+    """Copies the project into a folder, for the user who owns nothing else."""
+    for part in ("outcast", "tests", "configs", "controllers", "topologies"):
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(REPOSITORY / part, folder / part, ignore=ignore)
+    shutil.copy(REPOSITORY / "pyproject.toml", folder)
+    (folder / "tmp").mkdir()
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, OWNS_NOTHING, OWNS_NOTHING, follow_symlinks=False)
+
+
 def main() -> None:
     """Prints each mutation's fate; exit status 1 if one survives."""
+    if os.geteuid() != 0:
+        raise SystemExit("root is needed, because the tests run as a user who owns nothing")
     word = sys.argv[1] if len(sys.argv) > 1 else ""
+    chosen = [mutation for mutation in MUTATIONS if word in mutation.name]
     alive = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for part in ("outcast", "tests", "configs", "controllers", "topologies"):
-            ignore = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(REPOSITORY / part, folder / part, ignore=ignore)
-        shutil.copy(REPOSITORY / "pyproject.toml", folder)
-        if not passes(folder):
-            raise SystemExit("the tests fail without any mutation")
-        for mutation in MUTATIONS:
-            if word not in mutation.name:
-                continue
+        copied(folder)
+        for names in dict.fromkeys(mutation.tests for mutation in chosen):
+            if not passes(folder, names):
+                raise SystemExit(f"tests fail without any mutation: {', '.join(names)}")
+        for mutation in chosen:
             survived = survives(mutation, folder)
             print(f"{'SURVIVED' if survived else 'noticed':>8}  {mutation.name}", flush=True)
             if survived:

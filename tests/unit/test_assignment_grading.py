@@ -26,6 +26,7 @@ from outcast.assignment.grade import grade
 from outcast.assignment.graded import Evidence, Graded
 from outcast.assignment.questions import Marked
 from outcast.errors import BusyError, ConfigError, InputError
+from outcast.records.spreadsheets import csv_text
 from tests.golden import handed_class as golden
 
 ANA = Graded(
@@ -100,12 +101,12 @@ def test_gradescope(shows_points: bool, visibility: str) -> None:
 
 
 def test_no_cell_is_a_formula() -> None:
-    (row,) = rows(sheets.csv_text([("a", "b", "c"), ("=1+1", "-3", "@x")]))
+    (row,) = rows(csv_text([("a", "b", "c"), ("=1+1", "-3", "@x")]))
     assert row == {"a": "'=1+1", "b": "-3", "c": "'@x"}
 
 
 def test_no_cell_is_a_formula_where_semicolons_end_cells() -> None:
-    (row,) = rows(sheets.csv_text([("a", "b"), ("x;=1+1\n-2;y", "\uff1d1")]))
+    (row,) = rows(csv_text([("a", "b"), ("x;=1+1\n-2;y", "\uff1d1")]))
     assert row == {"a": "x;'=1+1\n'-2;y", "b": "'\uff1d1"}
 
 

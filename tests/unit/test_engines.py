@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Literal
 
 import pytest
 
+from outcast import files
 from outcast import workflow as execute
 from outcast.engines import EventReader, ledger, limits, realtime, require_compiler
 from outcast.errors import (
@@ -143,6 +145,38 @@ def test_what_is_called_failed_already_is_not_touched(
     assert said.endswith(f"(what was written up to then: {tmp_path / 'result.failed-3'})")
     assert (tmp_path / "result.failed/thesis.txt").read_text() == "mine"
     assert (tmp_path / "result.failed-3/log.txt").read_text() == "it began\n"
+
+
+def test_a_full_disk_is_named_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "is_full", lambda folder: folder.is_dir())
+    target = tmp_path / "result"
+    said = run_failing(target, monkeypatch)
+    assert said.startswith(f"{target}: No space left on device: the flows never came (")
+
+
+def test_a_folder_that_is_removed_meanwhile_is_named_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoil() -> None:
+        shutil.rmtree(tmp_path / "results")
+        # As Popen says of a working folder that has gone.
+        raise FeatureMissingError("tcpdump: no such program")
+
+    target = tmp_path / "results/run"
+    said = rf"^{target}: removed while the run went on \(as \.run\.[0-9]+\.partial\)$"
+    with pytest.raises(RunError, match=said):
+        run_finishing(target, monkeypatch, spoil)
+
+
+def test_a_ledger_that_is_gone_fails_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "begin", lambda: ledger.open_entry(tmp_path / "login/ledger"))
+    (tmp_path / "login").mkdir()
+    monkeypatch.setattr(execute, "_evaluate", lambda *arguments: ([], ()))
+    logout = FinishingEngine(lambda: shutil.rmtree(tmp_path / "login"))
+    execute.execute(load(FIG3C), logout, tmp_path / "run", lambda event: None)
+    assert (tmp_path / "run/log.txt").exists()
 
 
 def test_what_a_failed_run_says_can_do_without_its_folder(

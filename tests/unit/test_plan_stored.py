@@ -60,7 +60,7 @@ def test_a_stored_plan_is_read_without_mininet() -> None:
 @pytest.mark.parametrize(
     ("place", "value", "said"),
     [
-        ("format", 9, "made by a newer outcast: its format is 9, and this one reads 1"),
+        ("format", 9, "made by another version: format 9, this reads 1"),
         ("format", 0, "format: allowed is a whole number"),
         ("format", "1", "format: allowed is a whole number"),
         ("surplus", 1, "surplus"),

@@ -18,7 +18,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from outcast import cli, experiment
+from outcast import cli, experiment, files
 from outcast.engines import ledger
 from outcast.errors import BusyError, ConfigError
 from outcast.plan.make import make_plan
@@ -201,7 +201,7 @@ def test_resuming_does_not_trust_a_manifest_that_was_changed(tmp_path: Path) -> 
 def test_a_killed_worker_leaves_nothing_in_the_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "default_folder", lambda: tmp_path / "ledger")
+    monkeypatch.setattr(ledger, "all_folders", lambda: [tmp_path / "ledger"])
     worker = subprocess.Popen(["sleep", "60"], stdin=subprocess.PIPE)
     folder = tmp_path / ".run.1.partial"
     folder.mkdir()
@@ -216,6 +216,17 @@ def test_a_killed_worker_leaves_nothing_in_the_ledger(
     RunProcess(task("one"), tmp_path, worker, time.monotonic()).end(time.monotonic() + HANG_S)
     assert not folder.exists()
     assert [page.file for page in ledger.read_entries(tmp_path / "ledger")] == [mine.file]
+
+
+def test_a_full_disk_is_why_a_worker_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = subprocess.Popen(["sh", "-c", "exit 1"], stdin=subprocess.PIPE)
+    worker.wait()
+    process = RunProcess(task("one"), tmp_path, worker, time.monotonic())
+    monkeypatch.setattr(files, "is_full", lambda folder: folder == tmp_path)
+    ended = process.poll()
+    assert ended is not None
+    assert ended.failure is not None
+    assert ended.failure.message == f"{tmp_path}: No space left on device"
 
 
 def test_a_run_that_is_not_made_again_is_no_result(tmp_path: Path) -> None:
@@ -339,7 +350,7 @@ import sys
 from pathlib import Path
 from tests.unit import test_sweep as t
 from outcast.sweep import plan
-from outcast import cli, experiment
+from outcast import cli, experiment, files
 wanted = plan.plan_sweep(experiment.read(Path(sys.argv[1])), lambda each: "virtual")
 print("go", flush=True)
 t.sweep(wanted, Path(sys.argv[2]), resume=True)

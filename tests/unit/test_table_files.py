@@ -138,3 +138,23 @@ def test_no_other_module_opens_tables() -> None:
             if node.attr in ("write_parquet", "write_ipc", "sink_parquet", "sink_csv"):
                 found.append(f"{path}:{node.lineno}: {node.attr}")
     assert found == []
+
+
+def test_no_text_of_a_csv_is_a_formula(tmp_path: Path) -> None:
+    """Captures name their interfaces, and whoever made one wrote the name."""
+    names = ["=1+1", "eth0", "@x", None]
+    frame = pl.DataFrame(
+        {
+            "ingress": pl.Series(names, dtype=pl.Categorical),
+            "egress": names,
+            "t": [-1, 2, 3, 4],
+        }
+    )
+    tables.write_table(frame, tmp_path / "whole.csv")
+    tables.write_blocks(tmp_path / "blocks.csv", 4, lambda rows: frame[rows])
+    for name in ("whole.csv", "blocks.csv"):
+        assert (tmp_path / name).read_text().splitlines() == [
+            *("ingress,egress,t", "'=1+1,'=1+1,-1", "eth0,eth0,2", "'@x,'@x,3", ",,4")
+        ]
+    tables.write_table(frame, tmp_path / "whole.parquet")
+    assert pl.read_parquet(tmp_path / "whole.parquet")["egress"].to_list() == names
