@@ -20,6 +20,7 @@ from outcast.analysis.join.findings import ClockEstimate, QueueEstimate
 from outcast.analysis.join.join import Counts, Joined, Note, Stray, Verdict
 from outcast.analysis.join.packets import Packets
 from outcast.analysis.measure.blackout import Chains, flow_chains, port_chains
+from outcast.analysis.measure.latency import latency
 from outcast.analysis.measure.queue import Queue, replay
 from outcast.analysis.measure.tcp import resent, round_trips
 from outcast.analysis.measure.throughput import fresh_bytes
@@ -253,7 +254,7 @@ def _analyze(
         record=record,
         captures=[],
         joined=part,
-        queue=replay(part) if found is None else found.queue,
+        queue=replay(part, latency(part).delay_ns(part)) if found is None else found.queue,
         chains=port_chains(part) if found is None else found.chains,
         flow_chains=flow_chains(part),
         numbers=numbers,

@@ -14,7 +14,15 @@ import numpy as np
 from outcast.analysis.capture.pcap import read_capture
 from outcast.analysis.join import directions, pairs
 from outcast.analysis.join.join import join
-from outcast.analysis.measure import blackout, drop_ranges, queue, sent_again, tcp, throughput
+from outcast.analysis.measure import (
+    blackout,
+    drop_ranges,
+    latency,
+    queue,
+    sent_again,
+    tcp,
+    throughput,
+)
 from outcast.analysis.trace.pages import open_events
 from outcast.analysis.trace.tables import nearest
 from outcast.records.trace import Formats, Statistics
@@ -65,7 +73,7 @@ def warm() -> None:
     directions.tell([came, left], pairs.sample([came, left]), [None, None], 1)
     joined = join([came], [left])
     queue.replay(joined)
-    queue.service_rate(joined, 0)
+    latency.latency(joined)
     drop_ranges.missing_ids(joined)
     blackout.port_chains(joined)
     blackout.flow_chains(joined)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from outcast.analysis.capture.pcap import shared_files
+from outcast.analysis.capture.pcap import interfaces_of, shared_files
+from outcast.analysis.capture.records import INTO, OUT_OF
 from outcast.analysis.join.join import Verdict
 from outcast.api import joins
 from outcast.errors import ConfigError, InputError, UntrustedError
@@ -73,7 +74,8 @@ def join_chain(
 
     Args:
         captures: a name of yours for each point, in the order of the way, and its capture. Points
-            of one file are interfaces of it, as in `join_captures`.
+            of one file are interfaces of it, as in `join_captures`; a file of several interfaces
+            is not one point, because it has packets before and behind its queue.
         destinations: as in `join_captures`.
         one_clock: as in `join_captures`.
         max_sojourn: as in `join_captures`, for each segment and for the whole way.
@@ -88,6 +90,9 @@ def join_chain(
     max_sojourn_ns = joins.parse_max_sojourn_ns(max_sojourn, "--max-sojourn")
     wanted = joins.parse_addresses(destinations)
     shared = shared_files(points)
+    for name, path in points:
+        if path not in shared:
+            _require_one_interface(name, path)
     pairs = list(pairwise(points))
     if len(points) > LEAST_POINTS:
         pairs.append((points[0], points[-1]))
@@ -119,6 +124,20 @@ def join_chain(
     whole = [segment for segment in back if segment.is_whole]
     parts = [segment for segment in reversed(back) if not segment.is_whole]
     return Chain((*there, *parts, *whole), tuple(dict.fromkeys(remarks)))
+
+
+def _require_one_interface(name: str, path: Path) -> None:
+    """Raises ConfigError where a point's file has packets of several interfaces."""
+    names = list(interfaces_of(path))
+    if len(names) < LEAST_POINTS:
+        return
+    if {INTO, OUT_OF} & set(names):
+        allowed = "which it does not name. Give captures of single interfaces, or `tcpdump -y "
+        allowed += "LINUX_SLL2 -i any`"
+    else:
+        each = " ".join(f"{interface}={path.name}" for interface in names[:4])
+        allowed = f"so it is several points. Give those on the way, in its order: {each}"
+    raise ConfigError(f"--chain {name}={path}: has packets of {len(names)} interfaces, {allowed}")
 
 
 def _segment(joined: Joined, begins: str, ends: str, is_whole: bool) -> list[Segment]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -14,12 +14,15 @@ import numpy as np
 from outcast.analysis.capture.headers import INBOUND, OUTBOUND, Columns
 from outcast.analysis.capture.pcap import interfaces_of, read_captures, shared_files
 from outcast.analysis.capture.records import INTO, OUT_OF
+from outcast.analysis.join import fragments, identities
 from outcast.analysis.join.directions import CAME, LEFT, UNTOLD
 from outcast.analysis.join.doubts import MOST_SHARE, doubts, left_out
 from outcast.analysis.join.findings import ClockEstimate, DropRange, QueueEstimate, Role
-from outcast.analysis.join.join import JoinOptions, join
+from outcast.analysis.join.join import JoinOptions, Verdict, join
+from outcast.analysis.join.pairs import sample
 from outcast.analysis.measure import blackout, queue
 from outcast.analysis.measure.drop_ranges import drop_ranges
+from outcast.analysis.measure.latency import Latency, latency
 from outcast.analysis.measure.random_loss import Relation, random_losses, relations
 from outcast.analysis.measure.repairs import repairs, unrepaired
 from outcast.errors import ConfigError, InputError, UntrustedError, did_you_mean
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from outcast.analysis.capture.pcap import PortCapture
+    from outcast.analysis.join.clock import Clocks
     from outcast.analysis.join.join import Joined
     from outcast.analysis.measure.blackout import Chains
     from outcast.analysis.measure.queue import Queue
@@ -270,7 +274,7 @@ def join_files(
     files = list(dict.fromkeys([*both.items(), *came.items(), *left.items()]))
     captures = dict(zip(files, read_captures(files, shared=shared), strict=True))
     _require_interfaces(captures.values(), shared)
-    aside = _keep_common(captures.values()) if common else []
+    aside = _keep_common(list(captures.values())) if common else []
     unit_ns = _resolution_ns(captures.values())
     # All that left, by whatever interface, is no queue of its own.
     mixed = {
@@ -298,17 +302,18 @@ def join_files(
     refusals = doubts(joined, read, max_sojourn_ns) or unrepaired(joined, repaired, read)
     if refusals:
         raise UntrustedError(refusals[0].sentence)
-    replayed = queue.replay(joined)
+    least = latency(joined)
+    replayed = queue.replay(joined, least.delay_ns(joined))
     clocks = joined.sources.clocks
     ranges = drop_ranges(joined, repaired, replayed)
-    doubtful = _Doubtful(unit_ns, clocks.shown_error_ns if clocks else 0).for_outputs(joined)
+    doubtful = _Doubtful.of(unit_ns, clocks, least)
     related = relations(joined, replayed)
     at_random = random_losses(joined, repaired, replayed, related)
     lossy = {joined.outputs[output] for output in at_random}
     estimates = tuple(
         # Where interfaces cannot be told apart, several queues count as one.
         _estimate(
-            *(joined, replayed, output, known, doubtful),
+            *(joined, replayed, output, known, doubtful, least),
             Relation.EMPTY if name in mixed else related[output],
         )
         for output, name in enumerate(joined.outputs)
@@ -330,8 +335,9 @@ def join_files(
             ),
             *joined.clocks,
             *joined.sources.notes,
-            *(clocks.doubts if clocks else ()),
+            *((*clocks.remarks, *clocks.doubts) if clocks else ()),
             *doubtful.remarks(joined, known),
+            *_latency_remarks(joined, least, known, doubtful, one_clock=clocks is None),
             *(loss.sentence for loss in at_random.values()),
             *left_out(joined, read),
             *(part.sentence for part in ranges if part.egress not in lossy),
@@ -369,10 +375,18 @@ def _ports_of(path: Path) -> tuple[dict[str, Path], dict[str, Path], dict[str, P
     return {_port_name(name): path for name in counts}, {}, {}
 
 
-def _keep_common(captures: Collection[PortCapture]) -> list[str]:
-    """Leaves out the flows that not every capture has; says how many packets they are."""
+def _keep_common(captures: Sequence[PortCapture]) -> list[str]:
+    """Leaves out the flows that not every capture has; says how many packets they are.
+
+    Flows that are changed on the way, as by a NAT, are first given one name. Raises UntrustedError
+    if there are none, but flows that could be the same.
+    """
+    remarks = fragments.assemble(captures)
+    united = identities.unite(captures, sample(captures), [None] * len(captures))
     common = set.intersection(*(set(capture.flows) for capture in captures))
-    remarks = []
+    if not common and united.refusals:
+        raise UntrustedError(united.refusals[0])
+    remarks += [*united.notes, *united.refusals]
     for capture in captures:
         kept = np.array([flow in common for flow in capture.flows], np.bool_)
         rows = kept[capture.columns.flow]
@@ -383,8 +397,8 @@ def _keep_common(captures: Collection[PortCapture]) -> list[str]:
         if away:
             capture.columns = Columns.of(column[rows] for column in capture.columns)
             remarks.append(
-                f"{capture.port}: {away:,} packets of {int((~kept).sum()):,} flows that were seen "
-                "at one of the two points only take no part"
+                f"{capture.port}: {away:,} packets that were seen at one of the two points only "
+                f"({int((~kept).sum()):,} of {kept.size:,} flows) take no part"
             )
     return remarks
 
@@ -498,24 +512,34 @@ def _resolution_ns(captures: Collection[PortCapture]) -> int:
 class _Doubtful:
     """By how much stamps can be wrong, because of their unit or their clocks; None: unknown.
 
-    `hidden` has the outputs whose packets are closer together than that.
+    `hidden` has the outputs whose packets are closer together than that. If a clock may be off by
+    a constant, it has those that were not seen to run empty, because only then it is taken away
+    with the least wait.
     """
 
     unit_ns: int
     clocks_ns: int | None
     hidden: frozenset[int] = frozenset()
 
-    def for_outputs(self, joined: Joined) -> _Doubtful:
-        """The same, with the outputs that are hidden."""
-        outputs = range(len(joined.outputs))
-        return replace(self, hidden=frozenset(row for row in outputs if self._hides(joined, row)))
-
-    def _hides(self, joined: Joined, output: int) -> bool:
-        """Whether stamps are less exact than the packets of an output are apart."""
-        if int((joined.departures.port == output).sum()) < queue.LEAST_BUSY:
-            return False
-        error_ns = max(self.unit_ns, self.clocks_ns or 0)
-        return self.clocks_ns is None or 2 * error_ns > queue.usual_gap_ns(joined, output)
+    @classmethod
+    def of(cls, unit_ns: int, clocks: Clocks | None, least: Latency) -> _Doubtful:
+        """What is doubtful of outputs whose busy times are known."""
+        clocks_ns = clocks.shown_error_ns if clocks else 0
+        is_off = clocks is not None and bool(clocks.doubts)
+        error_ns = max(unit_ns, clocks_ns or 0)
+        hidden = frozenset(
+            output
+            for output, sent in enumerate(least.busy)
+            if sent.packets >= queue.LEAST_BUSY
+            and (
+                clocks_ns is None
+                or 2 * error_ns > sent.usual_gap_ns
+                or (is_off and not least.is_empty[output])
+            )
+        )
+        if is_off:
+            clocks_ns = None
+        return cls(unit_ns, clocks_ns, hidden)
 
     def remarks(self, joined: Joined, known: KnownQueue) -> tuple[str, ...]:
         """A line for the reader if no rate and limit is estimated because of it."""
@@ -536,18 +560,50 @@ class _Doubtful:
         )
 
 
+def _latency_remarks(
+    joined: Joined, least: Latency, known: KnownQueue, doubtful: _Doubtful, *, one_clock: bool
+) -> list[str]:
+    """A line on each output whose packets all took long, or whose limit is unknown by that."""
+    lines = []
+    for output, name in enumerate(joined.outputs):
+        dropped = (joined.egress == output) & (joined.verdict == Verdict.DROPPED)
+        is_missed = known.limit_bytes is None and not least.is_known[output] and dropped.any()
+        short_ns = max(SLACK_NS, 2 * least.busy[output].usual_gap_ns)
+        times_ns = least.least_ns[:, output]
+        if not is_missed and int(times_ns.max(initial=0)) <= short_ns:
+            continue
+        times = ", ".join(
+            f"{time_ns / 1e6:.3f} ms from {ingress}"
+            for ingress, time_ns in zip(joined.inputs, times_ns.tolist(), strict=True)
+            if time_ns
+        )
+        causes = "a latency" if one_clock else "a latency, or two clocks that differ by it"
+        if output in doubtful.hidden:
+            is_missed = False
+        elif least.is_known[output]:
+            causes += ". The queue's content, rate and limit are told without it"
+        else:
+            causes += ", or a queue that never ran empty"
+        lines.append(
+            f"{name}: the least wait is {times}: {causes}"
+            + (". So no limit is estimated" if is_missed else "")
+        )
+    return lines
+
+
 def _estimate(
     joined: Joined,
     replayed: Queue,
     output: int,
     known: KnownQueue,
     doubtful: _Doubtful,
+    least: Latency,
     relation: Relation,
 ) -> QueueEstimate:
     """The rate and limit of an output, as known or as its packets show them."""
     estimate = QueueEstimate(joined.outputs[output])
     hidden = output in doubtful.hidden
-    rate = None if hidden or relation is Relation.EMPTY else queue.service_rate(joined, output)
+    rate = None if hidden or relation is Relation.EMPTY else least.rates[output]
     if known.rate_bps is not None:
         exact = float(known.rate_bps)
         rate = queue.Rate(exact, exact, exact)
@@ -555,7 +611,7 @@ def _estimate(
         estimate = replace(
             estimate, rate_bps=rate.bps, rate_low_bps=rate.low_bps, rate_high_bps=rate.high_bps
         )
-    hidden = hidden or relation is not Relation.FULL
+    hidden = hidden or relation is not Relation.FULL or not least.is_known[output]
     level = None if hidden else queue.capacity(joined, replayed, output)
     if level is not None and level.confidence < LEAST_EXPLAINED:
         # It refused packets at every content, as what drops at random does.

@@ -69,7 +69,7 @@ def _ports(role: str, texts: tuple[str, ...], file: Path | None = None) -> dict[
         "outcast join eth1=eth1.pcap eth2=eth2.pcap.gz eth3=eth3.pcap -o results/mine",
         "outcast join --in in1=a.pcap in2=b.pcap.gz --out out=c.pcap --to 10.0.0.1",
         "outcast join any.pcap --in eth1 eth2 --out eth3 --routed",
-        "outcast join --chain a=a.pcap r1=r1.pcap r2=r2.pcap b=b.pcap",
+        "outcast join --chain a=a.pcap if2=router.pcap if4=router.pcap b=b.pcap",
     ),
 )
 @click.argument("ports", nargs=-1, metavar="[FILE | PORT=FILE...]")
@@ -92,7 +92,8 @@ def _ports(role: str, texts: tuple[str, ...], file: Path | None = None) -> dict[
     "points",
     multiple=True,
     metavar="NAME=PCAP...",
-    help="Instead, points of a path in the order of the way: print loss and delay of each segment.",
+    help="Instead, points of a path in the order of the way: print loss and delay of each segment. "
+    "Points of one file are its interfaces, as if2=FILE if4=FILE.",
 )
 @click.option(
     "-o",
@@ -200,6 +201,12 @@ def command(
         from outcast import workflow
 
         workflow.require_free(folder)
+    if not ports:
+        # The options take all that follows them, so FILE too.
+        ports = tuple(text for text in inputs + outputs if "=" not in text and Path(text).is_file())
+        inputs, outputs = (
+            tuple(text for text in texts if text not in ports) for texts in (inputs, outputs)
+        )
     file = Path(ports[0]) if len(ports) == 1 and "=" not in ports[0] else None
     ports_in, ports_out = _ports("input", inputs, file), _ports("output", outputs, file)
     ports_both = {} if file is not None else _ports("", ports)
@@ -302,7 +309,7 @@ def _segments(chain: Chain) -> RenderableType:
             f"{part.lost:,}",
             f"{100 * part.lost / part.packets:.3f}",
             f"{part.unknown:,}",
-            *_percentiles_ms(part.delays_ns),
+            *_percentiles_ms(part.delays_ns)[1:],
         )
     return table
 
@@ -332,7 +339,7 @@ def _waits(joined: Joined) -> RenderableType:
 
     table = Table(box=None, pad_edge=False)
     table.add_column("waits (ms)")
-    for column in ("packets", "median", "90 %", "99 %", "longest"):
+    for column in ("packets", "least", "median", "90 %", "99 %", "longest"):
         table.add_column(column, justify="right")
     waits_ns = joined.t_out_ns - joined.arrivals.stamp_ns
     left = joined.t_out_ns >= 0
@@ -346,12 +353,12 @@ def _waits(joined: Joined) -> RenderableType:
 
 
 def _percentiles_ms(times_ns: I64) -> list[str]:
-    """The median, 90 %, 99 % and the longest of times, in ms; empty texts if there are none."""
+    """The least, median, 90 %, 99 % and longest of times, in ms; empty texts if there are none."""
     import numpy as np
 
     if not times_ns.size:
-        return [""] * 4
-    times_ms = np.percentile(times_ns, (50, 90, 99, 100)) / 1e6
+        return [""] * 5
+    times_ms = np.percentile(times_ns, (0, 50, 90, 99, 100)) / 1e6
     return [f"{time_ms:.3f}" for time_ms in times_ms.tolist()]
 
 

@@ -88,12 +88,16 @@ class Scene:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with the clock of a port: `by_ns` from `from_ns` on, and a drift."""
+    """What is wrong with the clock of a port: `by_ns` from `from_ns` on, and a drift.
+
+    `came_ns` is by how much what comes in, at any port, is stamped by another clock.
+    """
 
     port: str
     by_ns: int = 0
     from_ns: int = 0
     drift: float = 0.0
+    came_ns: int = 0
 
     def stamp_ns(self, port: str, at_ns: int) -> int:
         """What the clock of a port shows."""
@@ -107,8 +111,8 @@ RIGHT = Fault("")
 """No clock is wrong."""
 
 
-def make(seed: int) -> Scene:
-    """A scene by chance."""
+def make(seed: int, latency_ns: int = 0) -> Scene:
+    """A scene by chance. Packets take `latency_ns` to their queue, those of B twice as long."""
     draw = random.Random(seed)
     service_ns = draw.choice([12_000, 120_000, 300_000, 1_200_000])
     senders = draw.choice(["AB", "ABC"])
@@ -149,10 +153,16 @@ def make(seed: int) -> Scene:
         )
     left = {}
     for port, queue in queues.items():
-        left.update(_serve(queue, sorted_by_time(p for p in sent if p.dst == port)))
+        queued = {
+            replace(p, at_ns=p.at_ns + latency_ns * (1 + (p.src == "B"))): p
+            for p in sent
+            if p.dst == port
+        }
+        served = _serve(queue, sorted_by_time(list(queued)))
+        left.update({queued[p]: gone for p, gone in served.items()})
     # Longer than any wait: a second is the most that a join allows.
     if max(gone - p.at_ns for p, gone in left.items() if gone is not None) > 900_000_000:
-        return make(seed + 1_000_000)
+        return make(seed + 1_000_000, latency_ns)
     return Scene(
         tuple(sorted_by_time(sent)), left, queues, draw.choice(UNITS_NS), draw.random() < 0.5
     )
@@ -253,13 +263,16 @@ def _stamps(scene: Scene, fault: Fault) -> dict[Sent, tuple[int, int | None]]:
         return EPOCH_NS + fault.stamp_ns(port, at_ns) // scene.unit_ns * scene.unit_ns
 
     return {
-        packet: (shown(packet.src, packet.at_ns), None if gone is None else shown(packet.dst, gone))
+        packet: (
+            shown(packet.src, packet.at_ns + fault.came_ns),
+            None if gone is None else shown(packet.dst, gone),
+        )
         for packet, gone in scene.left_ns.items()
     }
 
 
-def joined(scene: Scene, folder: Path, fault: Fault = RIGHT) -> Join:
-    """The join of a scene's captures."""
+def joined(scene: Scene, folder: Path, fault: Fault = RIGHT, *, in_order: bool = False) -> Join:
+    """The join of a scene's captures; `in_order` of what they show, as `reordercap` gives them."""
     files: dict[str, list[tuple[int, P]]] = {port: [] for port in scene.queues}
     for packet, (came_ns, gone_ns) in _stamps(scene, fault).items():
         # Without payload, because nobody here sends again what was dropped.
@@ -278,7 +291,7 @@ def joined(scene: Scene, folder: Path, fault: Fault = RIGHT) -> Join:
             files[packet.dst].append((left_ns, gone))
     paths = {}
     for port, packets in files.items():
-        packets.sort(key=lambda entry: entry[0])
+        packets.sort(key=lambda entry: entry[1].at_us if in_order else entry[0])
         paths[port] = capture(folder / f"{port}.pcap", [packet for _, packet in packets])
     return join_captures(ports=paths, routed=scene.routed)
 
@@ -297,6 +310,11 @@ def faults(scene: Scene, result: Join) -> list[str]:
             continue
         if not low * 0.999 <= truth_bps <= high * 1.001:
             found.append(f"{estimate.port}: {low:.0f} to {high:.0f} bps, truly {truth_bps:.0f}")
+        if queue.kind != "priority" and estimate.limit_at_least is not None:
+            # A packet that comes as another one leaves can count as before it or as behind it.
+            size = 1 if estimate.limit_unit == "packets" else FRAME_BYTES
+            if abs(estimate.limit_at_least / size - queue.limit) > 1:
+                found.append(f"{estimate.port}: {estimate}, truly {queue.limit}")
     return found
 
 

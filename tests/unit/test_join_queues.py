@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from outcast.analysis.join import clock
+from outcast.errors import UntrustedError
 from tests.golden import queues
 
 
@@ -17,6 +18,52 @@ from tests.golden import queues
 def test_a_switch_on_one_clock_is_exact(seed: int, tmp_path: Path) -> None:
     scene = queues.make(seed)
     assert queues.faults(scene, queues.joined(scene, tmp_path)) == [], scene.words
+
+
+@pytest.mark.parametrize("latency_ms", [0.05, 0.3, 1, 5, 20, 100])
+def test_a_latency_before_the_queues_is_no_wait(latency_ms: float, tmp_path: Path) -> None:
+    """Rates and limits are right or not stated; packets of B take twice as long."""
+    rates = limits = 0
+    for seed in (6, 20, 32, 34, 41, 52):
+        scene = queues.make(seed, round(latency_ms * 1e6))
+        result = queues.joined(scene, tmp_path)
+        assert queues.faults(scene, result) == [], scene.words
+        rates += sum(estimate.rate_bps is not None for estimate in result.estimates)
+        limits += sum(estimate.limit_at_least is not None for estimate in result.estimates)
+    assert (rates, limits) >= (5, 4)
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+@pytest.mark.parametrize("seed", [3, 5, 7])
+def test_another_clock_of_what_comes_in_is_named(seed: int, in_order: bool, tmp_path: Path) -> None:
+    """A stamp that is ahead contradicts, and one that is behind looks like a latency."""
+    scene = queues.make(seed)
+    for by_ms in (0.3, 3, 50, 2000):
+        fault = queues.Fault("", came_ns=round(by_ms * 1e6))
+        with pytest.raises(UntrustedError, match="two clocks stamped"):
+            queues.joined(scene, tmp_path, fault, in_order=in_order)
+    behind = queues.Fault("", came_ns=-3_000_000)
+    if not in_order:
+        with pytest.raises(UntrustedError, match="two clocks stamped"):
+            queues.joined(scene, tmp_path, behind)
+        return
+    result = queues.joined(scene, tmp_path, behind, in_order=True)
+    assert any("or two clocks that differ by it" in line for line in result.remarks)
+    with pytest.raises(UntrustedError, match="Packets of the other direction contradict"):
+        queues.joined(scene, tmp_path, queues.Fault("", came_ns=-2 * 10**9), in_order=True)
+
+
+def test_a_doubtful_clock_gives_no_rate_unless_it_is_taken_away(tmp_path: Path) -> None:
+    """With B behind by 30 ms, packets seem to wait for so long; nothing contradicts that."""
+    behind = queues.Fault("B", -30_000_000)
+    for seed, port, bps in ((14, "R", None), (41, "R", 440_000.0)):
+        result = queues.joined(queues.make(seed), tmp_path, behind)
+        clocks = result.joined.sources.clocks
+        assert clocks is not None
+        assert clocks.doubts
+        (estimate,) = (found for found in result.estimates if found.port == port)
+        assert estimate.rate_bps == (None if bps is None else pytest.approx(bps, rel=1e-3))
+        assert any("clocks are apart" in line for line in result.remarks) == (bps is None)
 
 
 def test_clocks_that_are_wrong_are_found_or_refused(tmp_path: Path) -> None:

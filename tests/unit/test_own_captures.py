@@ -141,8 +141,12 @@ def test_one_file_of_several_interfaces(
     said = capsys.readouterr()
     assert "in 1830 = forwarded 1800 + dropped 30 " in said.out
     assert "10.0.0.2:20001 to 10.0.0.1:5001      630       30        4.762" in said.out
-    assert outcast(["join", str(file), *roles, "--routed"]) == 0
-    assert "in 1230 = forwarded 1200 + dropped 30 " in capsys.readouterr().out
+    for command in (
+        ["join", str(file), *roles, "--routed"],
+        ["join", "--routed", *roles, str(file)],
+    ):
+        assert outcast(command) == 0
+        assert "in 1230 = forwarded 1200 + dropped 30 " in capsys.readouterr().out
 
 
 def test_old_captures_of_any_tell_only_in_and_out(
@@ -221,8 +225,11 @@ def test_interfaces_without_names_and_of_very_many_sections(tmp_path: Path) -> N
 # --- a path
 
 
-def path_captures(folder: Path) -> dict[str, Path]:
-    """From r1 to r2, 30 of 600 packets are lost and others take 5 ms; more traffic joins there."""
+def path_captures(folder: Path, *, nat: bool = False) -> dict[str, Path]:
+    """From r1 to r2, 30 of 600 packets are lost and others take 5 ms; more traffic joins there.
+
+    With a NAT between them, host .2 becomes .9.
+    """
     points: dict[str, list[P]] = {name: [] for name in ("a", "r1", "r2", "b")}
     for n in range(600):
         data = P(1000 * n, seq=1448 * n, ip_id=n)
@@ -238,6 +245,15 @@ def path_captures(folder: Path) -> dict[str, Path]:
             points[name].append(replace(ack, at_us=ack.at_us + after_us, ttl=64 - place))
         points["r1"].append(other)
         points["r2"].append(replace(other, at_us=other.at_us + 30, ttl=63))
+    for name in ("r2", "b") if nat else ():
+        points[name] = [
+            replace(
+                packet,
+                src=packet.src.replace("10.0.0.2", "10.0.0.9"),
+                dst=packet.dst.replace("10.0.0.2", "10.0.0.9"),
+            )
+            for packet in points[name]
+        ]
     return {
         name: capture(folder / f"{name}.pcap", sorted(packets, key=lambda packet: packet.at_us))
         for name, packets in points.items()
@@ -267,8 +283,38 @@ def test_traffic_that_joins_on_the_way_is_told(
     command = ["join", "--to", "10.0.0.1", "--chain", *(f"{n}={p}" for n, p in files.items())]
     assert outcast(command) == 0
     said = capsys.readouterr()
-    assert "a to r1: r1: 600 packets of 1 flows that were seen at one of the two" in said.err
+    assert "a to r1: r1: 600 packets that were seen at one of the two points only (1 of" in said.err
     assert " ".join(said.out.splitlines()[2].split()).startswith("r1 to r2 630 30 4.762 0 5.000")
+
+
+def test_a_chain_over_a_nat(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Between r1 and r2 host .2 becomes .9; what others send is seen at both points as well."""
+    files = path_captures(tmp_path, nat=True)
+    assert outcast(["join", "--chain", *(f"{name}={path}" for name, path in files.items())]) == 0
+    said = capsys.readouterr()
+    lines = [" ".join(line.split()) for line in said.out.splitlines()]
+    assert "r1 to r2 1,230 30 2.439 0 2.515 5.000 5.000 5.000" in lines
+    assert "a to b 630 30 4.762 0 5.030 5.030 5.030 5.030" in lines
+    assert "b to a 600 0 0.000 0 0.050 0.050 0.050 0.050" in lines
+    assert "r1 to r2: r1 and r2: addresses are translated between them (NAT)" in said.err
+
+
+def test_a_point_of_several_interfaces_hides_what_its_queue_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ports = at_router()
+    seen = machine(tmp_path, ports)
+    Path("any").write_bytes(of_any(seen, {"A": 2, "C": 3, "R": 4}))
+    Path("old").write_bytes(of_old_any(seen))
+    assert outcast(["join", "--chain", "any=any", "R=R.pcap"]) == 2
+    error = capsys.readouterr().err
+    assert "--chain any=any: has packets of 3 interfaces, so it is several points" in error
+    assert "in its order: if2=any if3=any if4=any" in error
+    assert outcast(["join", "--chain", "old=old", "R=R.pcap"]) == 2
+    assert "which it does not name" in capsys.readouterr().err
+    assert outcast(["join", "--chain", "if2=any", "if4=any"]) == 0
+    assert "if2 to if4 630 30" in " ".join(capsys.readouterr().out.split())
 
 
 # --- counters of tc
@@ -496,4 +542,4 @@ def test_pieces_in_the_wrong_order(tmp_path: Path, capsys: pytest.CaptureFixture
     said = capsys.readouterr()
     assert "not in order of time, as after `mergecap -a`" in said.err
     assert "stepped" not in said.err
-    assert "a to b          600   0.040  0.040  0.040    0.040" in said.out
+    assert "a to b          600  0.040   0.040  0.040  0.040    0.040" in said.out

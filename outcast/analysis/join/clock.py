@@ -37,6 +37,8 @@ NEAR = 25
 """How many packets before and after a step are compared."""
 _FAR = 1 << 60
 """No bound: farther than any clock."""
+TWO_CLOCKS_NS = 100_000
+"""If packets of all ways leave by more before they came in, directions have clocks of their own."""
 MOST_LATE = 0.01
 """If more than this share of packets stays for longer than any can, the clocks disagree."""
 MOST_STEPS = 16
@@ -143,6 +145,7 @@ class Clocks:
         delays: for each two captures, the corrected sojourn times of the sampled packets that
             came in at the first and left by the second.
         doubts: a line on each clock that may be wrong, but need not be.
+        remarks: a line on each file that was read as if sorted.
     """
 
     clocks: list[Clock]
@@ -154,6 +157,7 @@ class Clocks:
     contradiction: Contradiction | None = None
     delays: tuple[tuple[int, int, I64], ...] = ()
     doubts: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def stepped(self) -> bool:
@@ -224,20 +228,19 @@ def estimate(
             reference,
             [],
             delays=_by_captures(setting, kept),
-            doubts=(
-                *_doubts(setting, _solve(setting, kept)),
-                *(
-                    f"{capture.path}: not in order of time, as after `mergecap -a`; read as if "
-                    "sorted, because its stamps agree with the other captures'. `reordercap FILE "
-                    "NEW` sorts it"
-                    for capture in captures
-                    if capture.steps_back and _pieces_in_wrong_order(capture)
-                ),
+            doubts=tuple(_doubts(setting, _solve(setting, kept))),
+            remarks=tuple(
+                f"{capture.path}: not in order of time, as after `mergecap -a`; read as if sorted, "
+                "because its stamps agree with the other captures'. `reordercap FILE NEW` sorts it"
+                for capture in captures
+                if capture.steps_back and _pieces_in_wrong_order(capture)
             ),
         )
     for capture, rows in zip(captures, left_rows, strict=True):
         _require_few_steps_back(capture, rows)
     solved = _without_steps(setting, [_without_steps_back(capture) for capture in captures])
+    if solved.tolerance_ns > STAMP_NS:
+        _require_one_clock_of_directions(setting)
     return Clocks(
         solved.clocks,
         [offsets[0] for offsets in solved.offsets],
@@ -341,6 +344,28 @@ def _require_few_steps_back(capture: PortCapture, left_rows: Array) -> None:
         f"{text}, so it is not in order of time, as after `mergecap -a`; sort it: "
         "`reordercap FILE NEW`"
     )
+
+
+def _require_one_clock_of_directions(setting: _Setting) -> None:
+    """Raises UntrustedError where packets of all ways leave before they came in.
+
+    A clock of a capture moves its two directions to opposite sides.
+    """
+    delay = _delays(setting, [Clock()] * len(setting.captures))
+    least = {
+        (came, left): int(delay[mine].min())
+        for came, left, mine in setting.pairs.groups()
+        if mine.size >= LEAST_PAIRS
+    }
+    both = [(came, left) for came, left in least if (left, came) in least]
+    if both and max(least.values()) < -TWO_CLOCKS_NS:
+        first, second = (setting.captures[place] for place in both[0])
+        raise UntrustedError(
+            f"{first.path} and {second.path}: packets leave up to {-min(least.values()) / 1e6:.3f} "
+            "ms before they came in, whichever way they go. So two clocks stamped the captures, "
+            "one what came in and one what left, as `-j adapter_unsynced` can do; capture with "
+            "`-j host`, or convert both directions to one clock"
+        )
 
 
 def _without_steps_back(capture: PortCapture) -> Clock:

@@ -4,6 +4,7 @@ A host is behind one port of the switch. Its packets come in there, and leave by
 suffices to find out behind which port each address is. These tell it, in this order:
 
 1. The capture itself, where it says of each packet whether it came in or left (Linux cooked).
+   And the TTL, which a router counts down.
 2. Packets of both directions between two hosts that the same two captures saw. One way the later
    stamp is that of the one capture, the other way that of the other. This holds whatever the
    offset of the clocks is, because it moves both differences alike.
@@ -27,7 +28,7 @@ import numpy as np
 
 from outcast.analysis.capture.headers import INBOUND, OUTBOUND, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
-from outcast.analysis.compiled import I8, I32, I64, compiled
+from outcast.analysis.compiled import I8, I32, I64, Array, compiled
 from outcast.analysis.join.pairs import Sightings
 
 ELSEWHERE = -1
@@ -235,6 +236,7 @@ def _compare(
             continue
         columns, flows = captures[first].columns, captures[first].flows
         stamps = columns.stamp_ns[first_row]
+        second_ttl = captures[second].columns.ttl[second_row]
         later = captures[second].columns.stamp_ns[second_row] - stamps
         numbers: dict[tuple[str, str], int] = {}
         ends = np.array(
@@ -246,17 +248,24 @@ def _compare(
             names: order[edges[number] : edges[number + 1]] for names, number in numbers.items()
         }
         for (src, dst), rows in rows_of.items():
-            if rows.size:
-                delays[first, second, src, dst] = later[rows]
-            back = rows_of.get((dst, src))
-            if src > dst or not rows.size or back is None or not back.size:
+            if not rows.size:
                 continue
-            balance = _balance(first_row[rows], later[rows], first_row[back], later[back])
+            delays[first, second, src, dst] = later[rows]
+            back = rows_of.get((dst, src))
+            balance = _counted_down(columns.ttl[first_row[rows]], second_ttl[rows])
+            if not balance and src < dst and back is not None and back.size:
+                balance = _balance(first_row[rows], later[rows], first_row[back], later[back])
             if balance:
                 behind_first, behind_second = (src, dst) if balance > 0 else (dst, src)
                 votes[behind_first][first] += abs(balance)
                 votes[behind_second][second] += abs(balance)
     return delays
+
+
+def _counted_down(ttl: Array, other_ttl: Array) -> float:
+    """How many packets have a lower TTL at the other capture; negative if it is higher there."""
+    steps = np.sign(ttl.astype(np.int16) - other_ttl)
+    return float(steps.sum()) if abs(int(steps.sum())) >= NEARLY_ALL * steps.size else 0.0
 
 
 def _balance(at: I32, later: I64, back_at: I32, back_later: I64) -> float:

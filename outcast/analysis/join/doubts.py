@@ -135,14 +135,20 @@ def _clocks(joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int
             )
         ]
     beyond: Counter[str] = Counter()
+    ways = {(came, left) for came, left, _ in clocks.delays}
+    causes = (
+        "The clock of one of the captures is wrong, and no packets of the other direction tell by "
+        "how much",
+        "Packets of the other direction contradict any other clock of one of the captures. So one "
+        "clock stamped what came in and another one what left, as `-j adapter_unsynced` can do",
+    )
     for came, left, delay in clocks.delays:
         wrong = int(((delay > max_sojourn_ns) | (delay < -CLOCK_TOLERANCE_NS)).sum())
         if wrong > MOST_SHARE * delay.size:
             beyond[
                 f"{captures[came].port} to {captures[left].port}: packets would stay in the switch "
                 f"for {float(np.median(delay)) / 1e9:.3f} s, but --max-sojourn is "
-                f"{max_sojourn_ns / 1e9:g} s. The clock of one of the captures is wrong, and no "
-                "packets of the other direction tell by how much"
+                f"{max_sojourn_ns / 1e9:g} s. {causes[(left, came) in ways]}"
             ] = wrong
     return [Refusal(Reason.CLOCKS, text) for text, _ in beyond.most_common(1)]
 
@@ -285,7 +291,8 @@ def _unexplained_at(
     return Refusal(
         Reason.UNEXPLAINED,
         f"{what}, though they come from hosts behind {source.port}. Probably its capture "
-        f"({source.path}) lost packets, had a filter, or is of another time",
+        f"({source.path}) lost packets, had a filter, is of another time, or was stamped by two "
+        "clocks, one for what came in and one for what left",
     )
 
 

@@ -7,7 +7,7 @@ A packet on its way from the input to the queue counts as queued.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Literal
 
@@ -124,24 +124,51 @@ def _walk(
     return events
 
 
-def _entered_ns(joined: Joined, delay_ns: int) -> I64:
-    """When each arrival entered the queue. The times keep their order and precede its departure."""
+def _entered_ns(joined: Joined, delay_ns: int | I64) -> I64:
+    """When each arrival entered the queue, and not after its departure."""
     stamps = joined.arrivals.stamp_ns
-    if not delay_ns:
+    if not np.any(delay_ns):
         return stamps
-    entered = stamps + delay_ns
+    entered: I64 = stamps + delay_ns
+    if not isinstance(delay_ns, int):
+        return entered
     left = joined.left_as >= 0
     left_ns = joined.departures.stamp_ns[joined.left_as[left]]
     entered[left] = np.maximum(stamps[left], np.minimum(entered[left], left_ns))
     return np.asarray(np.minimum.accumulate(entered[::-1])[::-1], np.int64)
 
 
-def replay(joined: Joined, delay_ns: int = 0) -> Queue:
+def _replay_in_order(joined: Joined, entered_ns: I64) -> Queue:
+    """`replay` where arrivals entered their queues in another order than they came in."""
+    order = np.argsort(entered_ns, kind="stable").astype(np.int32)
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size, dtype=np.int32)
+    came_as = joined.came_as.copy()
+    came_as[came_as >= 0] = place[came_as[came_as >= 0]]
+    arrivals = replace(
+        joined.arrivals,
+        stamp_ns=entered_ns[order],
+        frame_bytes=joined.arrivals.frame_bytes[order],
+    )
+    sides = {
+        name: getattr(joined, name)[order] for name in ("egress", "verdict", "note", "left_as")
+    }
+    found = replay(replace(joined, arrivals=arrivals, came_as=came_as, **sides))
+    found.packet[found.packet >= 0] = order[found.packet[found.packet >= 0]]
+    return replace(
+        found, found_bytes=found.found_bytes[place], found_packets=found.found_packets[place]
+    )
+
+
+def replay(joined: Joined, delay_ns: int | I64 = 0) -> Queue:
     """The queues of a join's outputs over time.
 
-    `delay_ns` is the known time from a packet's arrival to its queueing, such as a delay that the
-    experiment asks for.
+    `delay_ns` is the known time from a packet's arrival to its queueing: one for all, such as a
+    delay that the experiment asks for, or one for each arrival, which it left no sooner than after.
     """
+    entered_ns = _entered_ns(joined, delay_ns)
+    if (entered_ns[1:] < entered_ns[:-1]).any():
+        return _replay_in_order(joined, entered_ns)
     arrivals, departures = joined.arrivals, joined.departures
     kind = np.full(len(arrivals), -1, np.int8)
     kind[joined.verdict == Verdict.FORWARDED] = Event.ENQUEUE
@@ -164,7 +191,7 @@ def replay(joined: Joined, delay_ns: int = 0) -> Queue:
     after_bytes = room.empty(events, np.int32)
     after_packets = room.empty(events, np.int32)
     count = _walk(
-        _entered_ns(joined, delay_ns),
+        entered_ns,
         arrivals.frame_bytes,
         joined.egress,
         kind,
@@ -274,6 +301,35 @@ LEAST_BUSY = 5 * RATE_PARTS
 """From fewer packets no rate is estimated."""
 
 
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """What an output sent while packets waited.
+
+    Attributes:
+        bits, time_ns: bits of frames and the time that they took, by parts of the departures.
+        count: how many packets they are.
+        packets: how many left at all.
+        usual_gap_ns: how far apart packets leave: the median of all, or the mean of those that
+            waited, if these are closer; 0 if there are no two.
+    """
+
+    bits: I64
+    time_ns: I64
+    count: int
+    packets: int
+    usual_gap_ns: int
+
+    def rate(self) -> Rate | None:
+        """The rate at which the output sends; None if too few packets waited to tell."""
+        time_ns = self.time_ns
+        if self.count < LEAST_BUSY or not time_ns.sum():
+            return None
+        parts = self.bits[time_ns > 0] / time_ns[time_ns > 0] * 1e9
+        bps = float(self.bits.sum() / time_ns.sum() * 1e9)
+        error = 2 * float(np.std(parts)) / len(parts) ** 0.5
+        return Rate(bps, bps - error, bps + error)
+
+
 @compiled
 def _busy(
     out_port: I8,
@@ -281,6 +337,8 @@ def _busy(
     out_frame: I32,
     came_as: I32,
     in_stamp: I64,
+    in_port: I8,
+    delay: I64,
     egress: int,
     bits: I64,
     time: I64,
@@ -292,8 +350,12 @@ def _busy(
         if out_port[departure] != egress:
             continue
         arrival = came_as[departure]
-        # The packet had come before the one ahead of it left, so the output was busy in between.
-        if before >= 0 and arrival >= 0 and in_stamp[arrival] <= before:
+        # The packet was there before the one ahead of it left, so the output was busy in between.
+        if (
+            before >= 0
+            and arrival >= 0
+            and in_stamp[arrival] + delay[in_port[arrival], egress] <= before
+        ):
             part = departure * bits.size // out_port.size
             bits[part] += 8 * out_frame[departure]
             time[part] += out_stamp[departure] - before
@@ -302,48 +364,31 @@ def _busy(
     return count
 
 
-def service_rate(joined: Joined, egress: int) -> Rate | None:
-    """Estimates an output's rate from packets that left while the next one was waiting.
+def busy(joined: Joined, egress: int, delay_ns: I64) -> Busy:
+    """What an output sent while packets waited.
 
-    Returns None if too few packets waited to tell.
+    `delay_ns` has for each input and output how long packets take at least.
     """
-    bits, time_ns, count = _busy_parts(joined, egress)
-    if count < LEAST_BUSY or not time_ns.sum():
-        return None
-    parts = bits[time_ns > 0] / time_ns[time_ns > 0] * 1e9
-    bps = float(bits.sum() / time_ns.sum() * 1e9)
-    error = 2 * float(np.std(parts)) / len(parts) ** 0.5
-    return Rate(bps, bps - error, bps + error)
-
-
-def _busy_parts(joined: Joined, egress: int) -> tuple[I64, I64, int]:
-    """The bits and the time of packets that waited, by parts, and how many packets they are."""
+    departures, arrivals = joined.departures, joined.arrivals
     bits, time_ns = np.zeros(RATE_PARTS, np.int64), np.zeros(RATE_PARTS, np.int64)
     count = _busy(
-        joined.departures.port,
-        joined.departures.stamp_ns,
-        joined.departures.frame_bytes,
+        departures.port,
+        departures.stamp_ns,
+        departures.frame_bytes,
         joined.came_as,
-        joined.arrivals.stamp_ns,
+        arrivals.stamp_ns,
+        arrivals.port,
+        delay_ns,
         egress,
         bits,
         time_ns,
     )
-    return bits, time_ns, count
-
-
-def usual_gap_ns(joined: Joined, egress: int) -> int:
-    """How far apart packets leave by an output: all, or those that waited, if these are closer.
-
-    It is the median of all, or the mean of those that waited; 0 if there are no two.
-    """
-    stamps = joined.departures.stamp_ns[joined.departures.port == egress]
-    if stamps.size < 2:
-        return 0
+    stamps = departures.stamp_ns[departures.port == egress]
     gaps = np.diff(stamps)
-    usual = int(np.median(gaps[:: 1 + gaps.size // GAPS_SAMPLED]))
-    _, time_ns, count = _busy_parts(joined, egress)
-    return min(usual, int(time_ns.sum()) // count) if count >= LEAST_BUSY else usual
+    usual = int(np.median(gaps[:: 1 + gaps.size // GAPS_SAMPLED])) if gaps.size else 0
+    if count >= LEAST_BUSY:
+        usual = min(usual, int(time_ns.sum()) // count)
+    return Busy(bits, time_ns, count, stamps.size, usual)
 
 
 def switch_latency_ns(joined: Joined, queue: Queue, egress: int) -> int:
