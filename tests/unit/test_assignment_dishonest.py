@@ -23,8 +23,10 @@ import zstandard
 from outcast import analysis, experiment, workflow
 from outcast.assignment import copies, marking, packed
 from outcast.assignment.classes import Class
+from outcast.assignment.evidence import Asked, as_asked
 from outcast.assignment.folder import Folder
 from outcast.assignment.graded import Graded
+from outcast.errors import InputError
 from outcast.files import sha256
 from outcast.records.run_directory import RunDirectory
 from tests.golden import handed_class as golden
@@ -342,6 +344,21 @@ def test_a_remedy_that_is_none(inbox: Inbox) -> None:
     set_config(inbox.ben, "remedy", queue=before.queue)
     graded = inbox.mark(inbox.ben.path)
     assert (graded.verdict, points(graded)["remedy_works"]) == ("genuine", 0)
+
+
+def test_a_run_that_was_not_handed_in_is_missing(inbox: Inbox) -> None:
+    shutil.rmtree(inbox.ben.run("remedy").path)
+    graded = inbox.mark(inbox.ben.path)
+    assert (graded.verdict, states(graded)["remedy"]) == ("incomplete", "missing")
+
+
+def test_a_free_key_names_no_file(inbox: Inbox, tmp_path: Path) -> None:
+    """A replay would read it, because it takes the free keys from the student."""
+    ours = experiment.load(inbox.ben.path / "configs/unfair.yaml")
+    theirs = ours.model_copy(update={"queue": {"sizes": tmp_path / "grades.csv"}})
+    asked = Asked("remedy", inbox.class_.exercise.runs["remedy"], ours)
+    with pytest.raises(InputError, match="queue: names a file; a replay reads no files"):
+        as_asked(asked, theirs, frozenset())
 
 
 def test_one_run_handed_in_as_another(inbox: Inbox) -> None:
