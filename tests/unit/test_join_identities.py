@@ -205,6 +205,32 @@ def test_a_router_that_fragments(lost: int | None, tmp_path: Path) -> None:
     assert ("1 datagrams lack fragments" in line) == (lost is not None)
 
 
+@pytest.mark.parametrize("lost", [None, 1])
+def test_a_router_that_fragments_anew(lost: int | None, tmp_path: Path) -> None:
+    """Three fragments of a datagram come in, and seven leave, or six."""
+
+    def cut(packet: Packet) -> list[Packet]:
+        parts = list(fragment(packet, fragsize=552)) if UDP in packet else [packet]
+        return [part for n, part in enumerate(parts) if not (packet.id == 30 and n == lost)]
+
+    router = Router(cut, unchanged)
+    for number in range(60):
+        data = UDP(sport=4000, dport=53) / Raw(random.Random(number).randbytes(3500))
+        packet = fresh(IP(src=CLIENTS[0], dst=SERVER, id=number, ttl=64) / data)
+        router.send(number * 100_000, packet, lost=number in (20, 21))
+    router.seen["A"] = [
+        (at_ns + 100 * part, piece)
+        for at_ns, packet in router.seen["A"]
+        for part, piece in enumerate(fragment(packet, fragsize=1480))
+    ]
+    result = router.join(tmp_path)
+    assert router.faults(result) == []
+    assert result.joined.counts.dropped == 2
+    said = [text for text in result.remarks if "fragments" in text]
+    assert said[0].startswith("A: 180 fragments are of 60 datagrams that another capture has in")
+    assert said[1].startswith(f"R: {58 * 7 - (lost is not None)} fragments are of 58 datagrams")
+
+
 def test_fragments_that_are_passed_on_are_packets(tmp_path: Path) -> None:
     router = Router(unchanged, unchanged)
     for number in range(60):
