@@ -368,6 +368,22 @@ def test_without_a_replay_the_hashes_still_count(inbox: Inbox) -> None:
     assert "plan.json changed after the run" in " ".join(graded.notes)
 
 
+def test_without_a_replay_nothing_is_added_and_no_hash_is_left_out(inbox: Inbox) -> None:
+    for name, forge, said in (
+        ("remedy", lambda run: (run.captures / "more.txt").write_text("more"), "added after"),
+        ("unfair", lambda run: edit(run.manifest, without_a_hash), "missing"),
+    ):
+        run = inbox.ben.run(name)
+        forge(run)
+        graded = inbox.mark(inbox.ben.path, replays=False)
+        assert states(graded)[name] == "forged"
+        assert any(said in note for note in graded.notes if f"runs/{name}: " in note)
+
+
+def without_a_hash(manifest: dict[str, Any]) -> None:
+    del manifest["files"][manifest["captures"][0]["file"]]
+
+
 def test_without_a_replay_the_analysis_is_made_again(inbox: Inbox) -> None:
     run = inbox.ben.run("remedy")
     edit(run.summary, lambda summary: summary.update(jain_index=0.999))
