@@ -21,14 +21,16 @@ import yaml
 import zstandard
 
 from outcast import analysis, experiment, workflow
-from outcast.assignment import copies, marking, packed
+from outcast.assignment import copies, evidence, marking, packed
 from outcast.assignment.classes import Class
 from outcast.assignment.evidence import Asked, as_asked
 from outcast.assignment.folder import Folder
 from outcast.assignment.graded import Graded
 from outcast.errors import InputError
 from outcast.files import sha256
+from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
+from outcast.records.summary import Summary
 from tests.golden import handed_class as golden
 from tests.golden import hostile
 
@@ -364,6 +366,58 @@ def test_without_a_replay_the_hashes_still_count(inbox: Inbox) -> None:
     graded = inbox.mark(inbox.ben.path, replays=False)
     assert states(graded)["remedy"] == "forged"
     assert "plan.json changed after the run" in " ".join(graded.notes)
+
+
+def test_without_a_replay_nothing_is_added_and_no_hash_is_left_out(inbox: Inbox) -> None:
+    for name, forge, said in (
+        ("remedy", lambda run: (run.captures / "more.txt").write_text("more"), "added after"),
+        ("unfair", lambda run: edit(run.manifest, without_a_hash), "missing"),
+    ):
+        run = inbox.ben.run(name)
+        forge(run)
+        graded = inbox.mark(inbox.ben.path, replays=False)
+        assert states(graded)[name] == "forged"
+        assert any(said in note for note in graded.notes if f"runs/{name}: " in note)
+
+
+def without_a_hash(manifest: dict[str, Any]) -> None:
+    del manifest["files"][manifest["captures"][0]["file"]]
+
+
+def test_without_a_replay_the_analysis_is_made_again(inbox: Inbox) -> None:
+    run = inbox.ben.run("remedy")
+    edit(run.summary, lambda summary: summary.update(jain_index=0.999))
+    run.seal()
+    graded = inbox.mark(inbox.ben.path, replays=False)
+    assert states(graded)["remedy"] == "forged"
+    assert "summary.json is not what the captures give: jain_index" in " ".join(graded.notes)
+
+
+@pytest.mark.parametrize("replays", [True, False])
+def test_an_untrusted_run_does_not_count(
+    replays: bool, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Untrusted(Run):
+        @property
+        def summary(self) -> Summary:
+            capture = super().summary.capture
+            update = {"trusted": False, "reasons": ["tcpdump lost 7 packets in the kernel"]}
+            capture = capture.model_copy(update=update)
+            return super().summary.model_copy(update={"capture": capture})
+
+    monkeypatch.setattr(evidence, "Run", Untrusted)
+    graded = inbox.mark(inbox.ben.path, replays=replays)
+    assert set(states(graded).values()) == {"untrusted"}
+    assert "runs/remedy: tcpdump lost 7 packets in the kernel" in graded.notes
+
+
+def test_only_large_captures_tell_a_copy(inbox: Inbox) -> None:
+    """Those of idle ports can be equal by chance."""
+    run = inbox.ben.run("remedy")
+    (run.captures / "idle.in.pcap").write_bytes(bytes(24))
+    known = evidence._captures(run, run.read_manifest())
+    assert known
+    assert sha256(run.captures / "idle.in.pcap") not in known
 
 
 def test_without_a_replay_hashes_alone_show_nothing(inbox: Inbox) -> None:
