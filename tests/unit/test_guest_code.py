@@ -124,7 +124,7 @@ def test_code_that_was_changed_is_made_anew(tmp_path: Path) -> None:
 
 def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
     class Fails(ThisPython):
-        def run(self, argv: Sequence[str], **_: object) -> str:  # type: ignore[override]
+        def run(self, argv: Sequence[str], **_: object) -> str:
             raise CommandError(argv, 1, "cannot execute")
 
     with pytest.raises(RootError, match=r"the guest's root cannot compile our code: .*cannot exec"):

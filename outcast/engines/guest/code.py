@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from outcast import files, handed_in
 from outcast.engines.kernel.programs import Programs, SystemPrograms
 from outcast.engines.root import files_list
 from outcast.engines.root.cache import Root
+from outcast.engines.workshop import temporary
 from outcast.errors import CommandError, InputError, RootError
 
 _OURS = Path(__file__).resolve().parents[3]
@@ -30,7 +30,6 @@ _PLACE = "opt/outcast"
 """Where the code lies in the layer; `outcast.engines.guest.world.CODE` is the same in the guest."""
 _FORMAT = 4
 """Raise it when what is kept is made in another way."""
-_UNFINISHED = "unfinished-"
 
 PACKAGES = ("controllers", "topologies")
 ROOMS = ("experiment", "plan", "records", "emulation")
@@ -125,18 +124,13 @@ def provide(
     layer = find(key, folder)
     if layer is None:
         folder.mkdir(parents=True, exist_ok=True)
-        with (
-            files.about(folder),
-            tempfile.TemporaryDirectory(
-                prefix=_UNFINISHED, dir=folder, ignore_cleanup_errors=True
-            ) as name,
-        ):
-            whole = Path(name) / "whole"
+        with files.about(folder), temporary(folder) as workshop:
+            whole = workshop / "whole"
             _fill(whole / _LAYER, contents, root, run or SystemPrograms())
             files.write_text(whole / _LIST, files_list.dumps(files_list.scan(whole / _LAYER)))
             with contextlib.suppress(OSError):  # another run has just kept the same
                 if (folder / key).exists() and find(key, folder) is None:
-                    (folder / key).rename(Path(name) / "damaged")
+                    (folder / key).rename(workshop / "damaged")
                 whole.rename(folder / key)
         layer = find(key, folder)
         if layer is None:

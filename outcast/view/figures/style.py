@@ -40,6 +40,7 @@ STYLE: dict[Any, Any] = {
 
 FORMATS = ("png", "svg", "pdf")
 _METADATA: Mapping[str, dict[str, Any]] = {
+    "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
@@ -179,10 +180,9 @@ def save(figure: Figure, path: Path, dpi: float | None = None) -> Path:
                 drawn = io.BytesIO()
                 figure.savefig(drawn, format=kind, metadata=_METADATA[kind], dpi=dpi)
                 stream.write(_without_noise(drawn.getvalue()))
-            elif kind == "png":
-                figure.savefig(stream, format=kind, dpi=dpi, pil_kwargs=_PNG)
             else:
-                figure.savefig(stream, format=kind, metadata=_METADATA[kind], dpi=dpi)
+                how: dict[str, Any] = {"pil_kwargs": _PNG} if kind == "png" else {}
+                figure.savefig(stream, format=kind, metadata=_METADATA[kind], dpi=dpi, **how)
         except UserWarning:
             width, height = figure.get_size_inches()
             raise ValueError(
