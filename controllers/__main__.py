@@ -19,11 +19,10 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from controllers import bytecode, slim
+from controllers import slim
 
 # All that is imported stays. A tenth of the time would go to looking for garbage in it.
 gc.disable()
-bytecode.use()
 slim.slim(*slim.GRAPHS)
 slim.later(*slim.OPENFLOW)
 

@@ -50,8 +50,7 @@ def provide(experiment: Experiment, progress: bool | None = None) -> None:
 
         make_plan(experiment)
     # Few runs need these, and all would wait for their imports.
-    from outcast.api.kernel import build_shown
-    from outcast.api.root import build_root_shown
+    from outcast.api.building import build_kernel, build_root
     from outcast.engines.kernel import build as kernel_build
     from outcast.engines.root import build
 
@@ -63,10 +62,10 @@ def provide(experiment: Experiment, progress: bool | None = None) -> None:
         if lacking:
             note(progress, "making the guest's root first; this takes a minute, once")
         for kind in lacking:
-            build_root_shown(kind) if show else build.build(kind)
+            build_root(kind) if show else build.build(kind)
         if lacks_kernel:
             note(progress, "building the virtual engine's kernel first; this takes minutes, once")
-            build_shown() if show else kernel_build.build()
+            build_kernel() if show else kernel_build.build()
     except (FeatureMissingError, KernelError, RootError) as error:
         if experiment.engine == "virtual":
             raise
@@ -82,12 +81,12 @@ def provide_mininet(progress: bool | None = None) -> None:
     Raises:
         FeatureMissingError, RootError: as `build.build` of the root.
     """
-    from outcast.api.root import build_root_shown
+    from outcast.api.building import build_root
     from outcast.engines.root import build
 
     note(progress, "planning needs Mininet, which the guest's root has: making that first, once")
     if is_shown(progress):
-        build_root_shown()
+        build_root()
     else:
         build.build()
 

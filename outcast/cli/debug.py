@@ -73,9 +73,9 @@ def command(
 ) -> None:
     """Make the run in DIR or in FILE, an archive, again, and stop its kernel with gdb attached.
 
-    Without --break and --command, gdb reads your commands. Ours are now, hosts, devices, sockets,
-    tcp-sock, queue, tasks and run-to. With quit the run goes on to its end. Virtual time stands
-    still while the kernel does, so it stays the same run.
+    Without --break and --command, gdb reads your commands. Ours are now, tcp-sock, queue and
+    run-to. With quit the run goes on to its end. Virtual time stands still while the kernel does,
+    so it stays the same run.
 
     Exit status 4 if the captures differ from the earlier run's.
     """

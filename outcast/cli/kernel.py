@@ -93,10 +93,10 @@ def build_kernel(
 
     The lock pins the source and the compiler, so that every machine builds the same file.
     """
-    from outcast.api.kernel import build_shown
+    from outcast.api.building import build_kernel as build
     from outcast.engines.kernel.recipe import OURS
 
-    kernel = build_shown(
+    kernel = build(
         suites=suites,
         package=package,
         tarball=tarball,

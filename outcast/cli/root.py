@@ -53,13 +53,11 @@ def build_roots(
 
     Besides the guest's root there is one with a compiler, for the kernel and our programs.
     """
-    from outcast.api.root import build_root_shown
+    from outcast.api.building import build_root
 
     kinds: tuple[Kind, ...] = ("runtime", "build")
     for kind in kinds:
-        root = build_root_shown(
-            kind, mirror=mirror, snapshot=snapshot, packages=packages, again=again
-        )
+        root = build_root(kind, mirror=mirror, snapshot=snapshot, packages=packages, again=again)
         terminal.echo(f"{root.key} {root.folder}")
 
 

@@ -10,11 +10,10 @@ import gc
 import os
 import sys
 
-from controllers import bytecode, slim
+from controllers import slim
 
 # All that is imported stays. A tenth of the time would go to looking for garbage in it.
 gc.disable()
-bytecode.use()
 slim.slim(*slim.GRAPHS)
 slim.later("pyroute2")
 

@@ -12,10 +12,9 @@ t15-incast      41 generators, 41 captures    88           347         2439
 p-ports-k8      113 flows, 3 captures        123           568         2596
 ```
 
-Where the guest sees this machine's own root, Python has no file with all bytecode
-(controllers/bytecode.py) and reads about 640 files more. Where networkx or pyroute2 have to be
-imported as a whole (controllers/slim.py) it reads 500 more, and another Python may read still more.
-So FILES and half as much again are asked for.
+Most are modules of Python. Where networkx or pyroute2 have to be imported as a whole
+(controllers/slim.py) it reads 500 more, and another Python may read still more. So FILES and half
+as much again are asked for.
 """
 
 from __future__ import annotations

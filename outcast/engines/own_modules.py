@@ -7,12 +7,10 @@ them is a new module, and the same again is found.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +22,7 @@ from outcast.engines.kernel.enclosed import enclose, link_or_copy
 from outcast.engines.kernel.headers import make_arguments
 from outcast.engines.kernel.programs import Programs, SystemPrograms
 from outcast.engines.root import cache as roots
+from outcast.engines.workshop import temporary
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, InputError
 from outcast.experiment import Experiment, Module
 
@@ -34,7 +33,6 @@ _MOST_FILES = 100
 _MOST_ERRORS_SHOWN = 3
 _NEEDED = {"make": "make", "gcc": "gcc", "ld": "binutils"}
 """From each program to the Debian package that has it."""
-_UNFINISHED = "unfinished-"
 
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 _ERROR = re.compile(
@@ -236,7 +234,8 @@ def _compile(module: Module, headers: Headers, run: Programs, folder: Path) -> C
         program = folder / key / f"{module.path.stem}.ko"
         if program.exists():
             break
-        with _workshop(folder) as workshop:
+        folder.mkdir(parents=True, exist_ok=True)
+        with temporary(folder) as workshop:
             try:
                 place = _place(headers, compiler, run, workshop)
             except FeatureMissingError:
@@ -271,16 +270,6 @@ def records(modules: Sequence[Compiled]) -> dict[str, dict[str, object]]:
         }
         for module in modules
     }
-
-
-@contextlib.contextmanager
-def _workshop(folder: Path) -> Iterator[Path]:
-    """A folder to compile in, on the cache's file system."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        prefix=_UNFINISHED, dir=folder, ignore_cleanup_errors=True
-    ) as name:
-        yield Path(name)
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import functools
-import shutil
-import tempfile
-import time
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from outcast import __version__, files, handed_in
 from outcast.engines.root import packed
+from outcast.engines.workshop import workshop
 from outcast.errors import DeadlineError, FeatureMissingError, InputError
 from outcast.handed_in import FileName, Versioned
 
@@ -37,8 +33,6 @@ SHARED = "unpacked"
 
 _FOR_ALL = 0o755
 """Whatever the umask of who shares: all others can read."""
-_UNFINISHED = "unpacking-"
-_POLL_S = 0.1
 _ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -180,7 +174,7 @@ def _shared(place: Path, part: Part) -> Path:
 def _put(part: Part, archive: Path, target: Path, shared: Path | None) -> None:
     """Makes a folder from its archive, or a link to where that is unpacked already."""
     files.make_folders(target.parent)
-    with _workshop(target.parent) as workshop:
+    with _workshop(target.parent) as place:
         if target.exists():
             return
         # What a link led to may have gone with an older installation.
@@ -191,7 +185,7 @@ def _put(part: Part, archive: Path, target: Path, shared: Path | None) -> None:
         try:
             if files.sha256(archive) != part.sha256:
                 raise InputError("it has another hash than its record says")
-            whole = workshop / "whole"
+            whole = place / "whole"
             whole.mkdir()
             with archive.open("rb") as stream:
                 packed.unpack(stream, whole)
@@ -210,24 +204,9 @@ def _remedy(error: OSError, needed_bytes: int) -> str:
     return f"let XDG_CACHE_HOME name a folder that you can write to, with {room} of room"
 
 
-@contextlib.contextmanager
-def _workshop(folder: Path) -> Iterator[Path]:
-    """A folder to unpack in, for one process at a time. It removes what killed ones have left."""
-    with (folder / "unpacking").open("w") as lock:
-        deadline = time.monotonic() + UNPACK_DEADLINE_S
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise DeadlineError(
-                        f"another process that unpacks {PROJECT} in {folder}", UNPACK_DEADLINE_S
-                    ) from None
-                time.sleep(_POLL_S)
-        for left in folder.glob(f"{_UNFINISHED}*"):
-            shutil.rmtree(left, ignore_errors=True)
-        with tempfile.TemporaryDirectory(
-            prefix=_UNFINISHED, dir=folder, ignore_cleanup_errors=True
-        ) as name:
-            yield Path(name)
+def _workshop(folder: Path) -> contextlib.AbstractContextManager[Path]:
+    """A folder to unpack in, for which other processes wait."""
+    busy = DeadlineError(f"another process that unpacks {PROJECT} in {folder}", UNPACK_DEADLINE_S)
+    return workshop(
+        folder, busy, lock="unpacking", prefix="unpacking-", patience_s=UNPACK_DEADLINE_S
+    )

@@ -306,10 +306,6 @@ def test_packets_are_put_in_words(in_gdb: Any) -> None:
     assert in_gdb.packet_text(frame[:40]) == "10.0.0.3 > 10.0.0.2 id 77 protocol 6"
 
 
-def test_columns_have_one_width(in_gdb: Any) -> None:
-    assert in_gdb.table_text([("a", "b"), ("long", "")]) == "a     b\nlong"
-
-
 @pytest.mark.parametrize(
     ("count", "hits"), [(None, [False, False]), (2, [False, True]), (1, [True])]
 )

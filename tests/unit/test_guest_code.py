@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from controllers import bytecode
 from outcast.emulation import in_c
 from outcast.engines.guest import code, helpers, world
 from outcast.engines.kernel.programs import Programs, SystemPrograms
@@ -25,14 +22,10 @@ PROGRAMS = {program.name: b"\x7fELF" for program in in_c.IN_GUEST}
 
 
 class ThisPython:
-    """Compiles by the Python of the tests, in place of a root's.
+    """Compiles by the Python of the tests, in place of a root's."""
 
-    What the programs import is listed only if `lists` is set, because that takes seconds.
-    """
-
-    def __init__(self, lists: bool = False) -> None:
+    def __init__(self) -> None:
         self.calls = 0
-        self._lists = lists
 
     def run(
         self,
@@ -44,8 +37,6 @@ class ThisPython:
     ) -> str:
         self.calls += 1
         assert argv[0].endswith("ld-linux-x86-64.so.2")
-        if bytecode.__name__ in argv and not self._lists:
-            return ""
         return SystemPrograms().run([sys.executable, *argv[4:]], cwd=cwd, environment=environment)
 
 
@@ -96,22 +87,6 @@ def test_the_code_is_the_same_under_any_umask_and_at_any_time(tmp_path: Path) ->
         assert str(tmp_path).encode() not in path.read_bytes()
 
 
-def test_the_programs_in_the_guest_have_their_bytecode_in_one_file(tmp_path: Path) -> None:
-    place = provide(tmp_path, ThisPython(lists=True)).layer / world.CODE.removeprefix("/")
-    content = (place / bytecode.NAME).read_bytes()
-    length = int.from_bytes(content[:8], "little")
-    index = json.loads(content[8 : 8 + length])
-    for name in ("outcast.emulation.inside", "controllers.static_routes", "outcast.plan"):
-        source, is_package, at, size = index[name]
-        path = name.replace(".", "/") + ("/__init__.py" if is_package else ".py")
-        assert source == f"{world.CODE}/{path}"
-        compiled = next((place / path).parent.glob(f"__pycache__/{Path(path).stem}.*.pyc"))
-        assert content[8 + length + at :][:size] == compiled.read_bytes()[16:]
-    # Of this Python, which is not in the root, the file has nothing.
-    assert {source.startswith(f"{world.CODE}/") for source, *_ in index.values()} == {True}
-    assert str(tmp_path).encode() not in content
-
-
 def test_the_key_names_all_that_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = ThisPython()
     first = provide(tmp_path, run)
@@ -149,19 +124,11 @@ def test_code_that_was_changed_is_made_anew(tmp_path: Path) -> None:
 
 def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
     class Fails(ThisPython):
-        def run(self, argv: Sequence[str], **_: object) -> str:  # type: ignore[override]
+        def run(self, argv: Sequence[str], **_: object) -> str:
             raise CommandError(argv, 1, "cannot execute")
-
-    class CannotImport(ThisPython):
-        def run(self, argv: Sequence[str], **given: Any) -> str:  # type: ignore[override]
-            if "controllers.__main__" in argv:
-                raise CommandError(argv, 1, "no module eventlet")
-            return super().run(argv, **given)
 
     with pytest.raises(RootError, match=r"the guest's root cannot compile our code: .*cannot exec"):
         provide(tmp_path, Fails())
-    with pytest.raises(RootError, match=r"cannot import our code: .*no module eventlet"):
-        provide(tmp_path, CannotImport())
     assert list((tmp_path / "cache").iterdir()) == []
 
 

@@ -133,11 +133,8 @@ def test_people_look_around_and_the_run_goes_on(run: outcast.Run) -> None:
         for name, field in (("snd_cwnd", "snd_cwnd"), ("snd_una", "snd_una")):
             assert f"{field} {seen[name]} " in said
         for command, shown in (
-            ("hosts", "switches"),
             ("queue s1-eth1", "bfifo"),
-            ("devices", "h2-eth0"),
-            ("sockets h1", "10.0.0.1:5001 > 10.0.0.2:20001"),
-            ("tasks", "ovs-vswitchd"),
+            ("tcp-sock h1 5001", "10.0.0.1:5001 > 10.0.0.2:20001"),
             ("run-to 30.0000005ms", "30.0000005ms': allowed is a time as 0.7ms"),
             ("run-to 1ms", "1ms is past"),
             ("run-to 30ms", "30.000000 ms"),

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from controllers import bytecode
 from outcast import files, handed_in
 from outcast.engines.kernel.programs import Programs, SystemPrograms
 from outcast.engines.root import files_list
 from outcast.engines.root.cache import Root
+from outcast.engines.workshop import temporary
 from outcast.errors import CommandError, InputError, RootError
 
 _OURS = Path(__file__).resolve().parents[3]
@@ -30,9 +28,8 @@ _LAYER = "layer"
 _LIST = "files.tsv"
 _PLACE = "opt/outcast"
 """Where the code lies in the layer; `outcast.engines.guest.world.CODE` is the same in the guest."""
-_FORMAT = 3
+_FORMAT = 4
 """Raise it when what is kept is made in another way."""
-_UNFINISHED = "unfinished-"
 
 PACKAGES = ("controllers", "topologies")
 ROOMS = ("experiment", "plan", "records", "emulation")
@@ -46,10 +43,6 @@ whole = compileall.compile_dir(
     invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
 sys.exit(not whole)
 """
-_STARTED = ("outcast.emulation.__main__", "controllers.__main__")
-"""The programs whose modules are kept in one file; see `controllers.bytecode`."""
-_PYC_HEADER_BYTES = 16
-"""What a file of bytecode has before the bytecode (PEP 552)."""
 
 
 @dataclass(frozen=True)
@@ -131,18 +124,13 @@ def provide(
     layer = find(key, folder)
     if layer is None:
         folder.mkdir(parents=True, exist_ok=True)
-        with (
-            files.about(folder),
-            tempfile.TemporaryDirectory(
-                prefix=_UNFINISHED, dir=folder, ignore_cleanup_errors=True
-            ) as name,
-        ):
-            whole = Path(name) / "whole"
+        with files.about(folder), temporary(folder) as workshop:
+            whole = workshop / "whole"
             _fill(whole / _LAYER, contents, root, run or SystemPrograms())
             files.write_text(whole / _LIST, files_list.dumps(files_list.scan(whole / _LAYER)))
             with contextlib.suppress(OSError):  # another run has just kept the same
                 if (folder / key).exists() and find(key, folder) is None:
-                    (folder / key).rename(Path(name) / "damaged")
+                    (folder / key).rename(workshop / "damaged")
                 whole.rename(folder / key)
         layer = find(key, folder)
         if layer is None:
@@ -164,41 +152,10 @@ def _fill(layer: Path, contents: Mapping[str, bytes], root: Root, run: Programs)
         )
     except CommandError as error:
         raise RootError(f"the guest's root cannot compile our code: {error}") from None
-    (place / bytecode.NAME).write_bytes(bytecode.dumps(_imported(layer, root, run)))
     for path in sorted([layer, *layer.rglob("*")], reverse=True):
         is_program = path.parent.name == Code.PROGRAMS
         path.chmod(0o755 if path.is_dir() or is_program else 0o644)
         os.utime(path, (files_list.TIME_S, files_list.TIME_S))
-
-
-def _imported(layer: Path, root: Root, run: Programs) -> dict[str, bytecode.Module]:
-    """What the programs in the guest import of the root and the layer, by the modules' names."""
-    place = layer / _PLACE
-    modules = {}
-    for program in _STARTED:
-        try:
-            said = run.run(
-                [*python_of(root), "-s", "-P", "-B", "-m", bytecode.__name__, program],
-                cwd=Path("/"),
-                environment={
-                    "PYTHONHASHSEED": "0",
-                    "PYTHONPATH": str(place),
-                    "SETUPTOOLS_USE_DISTUTILS": "stdlib",
-                },
-            )
-        except CommandError as error:
-            raise RootError(f"the guest's root cannot import our code: {error}") from None
-        # A library may warn between the lines.
-        lines = [line for line in said.splitlines() if line.startswith("[")]
-        for name, is_package, source, cached in map(json.loads, lines):
-            for folder in (layer, root.folder):
-                if Path(source).is_relative_to(folder) and Path(cached).is_file():
-                    modules[name] = bytecode.Module(
-                        f"/{Path(source).relative_to(folder)}",
-                        is_package,
-                        Path(cached).read_bytes()[_PYC_HEADER_BYTES:],
-                    )
-    return modules
 
 
 def python_of(root: Root) -> list[str]:

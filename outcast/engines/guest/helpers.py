@@ -12,7 +12,6 @@ import hashlib
 import json
 import shlex
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,12 +23,12 @@ from outcast.engines.guest import boot
 from outcast.engines.guest.world import World
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.root.cache import Root
+from outcast.engines.workshop import temporary
 from outcast.errors import GuestError
 
 COMPILER = "gcc-12"
 _FORMAT = 2
 """Raise it when what is kept is made in another way."""
-_UNFINISHED = "unfinished-"
 _HASHES = "sha256.json"
 _STALL_S = 300.0
 
@@ -110,13 +109,8 @@ def provide(
         return ready
     folder = folder or default_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    with (
-        files.about(folder),
-        tempfile.TemporaryDirectory(
-            prefix=_UNFINISHED, dir=folder, ignore_cleanup_errors=True
-        ) as name,
-    ):
-        place, whole = Path(name) / "place", Path(name) / "whole"
+    with files.about(folder), temporary(folder) as workshop:
+        place, whole = workshop / "place", workshop / "whole"
         place.mkdir()
         whole.mkdir()
         _compile(kernel, World(root.folder, compiler.folder), place)

@@ -5,7 +5,7 @@ environment has a JSON object, see `outcast.engines.guest.debugger`. What came o
 
 It is written against Linux 7.3: network namespaces (include/net/net_namespace.h), the table of
 TCP's sockets (include/net/inet_hashtables.h), qdiscs and what they hold (include/net/sch_generic.h,
-net/sched/sch_netem.c), tasks (include/linux/sched.h), virtual time (arch/um/kernel/time.c).
+net/sched/sch_netem.c), virtual time (arch/um/kernel/time.c).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 import shlex
 import socket
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gdb
@@ -49,7 +49,6 @@ _TIMERS = {
     6: "reordering",
 }
 """Of `icsk_pending` (include/net/inet_connection_sock.h)."""
-_TASK_STATES = {0: "running", 1: "sleeping", 2: "uninterruptible"}
 _STOPS = re.compile("(__)?kill$|os_stop_self|(__)?time_travel_(stopped|set_time|update_time)")
 """The functions by which the guest stops itself (patch 0008)."""
 _HEADERS_BYTES = 100
@@ -94,26 +93,12 @@ def packet_text(frame: bytes) -> str:
     return f"{source}:{sport} > {target}:{dport} id {ident} seq {seq} ack {ack} payload {payload}"
 
 
-def table_text(rows: Sequence[Sequence[str]]) -> str:
-    """Columns of equal width; the first row names them."""
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
-
-
 def _offset(kind: str, member: str) -> int:
     return int(gdb.parse_and_eval(f"(long)&(({kind} *)0)->{member}"))
 
 
 def _at(address: int, kind: str) -> Any:
     return gdb.Value(address).cast(gdb.lookup_type(kind).pointer()).dereference()
-
-
-def _number(value: Any) -> int:
-    """A number of 64 bits that the kernel wraps in structures, as u64_stats_t."""
-    return int(_at(int(value.address), "unsigned long"))
 
 
 def _memory(address: int, size: int) -> bytes:
@@ -230,31 +215,28 @@ class Session:
             for device in devices(net):
                 if device["name"].string() == name:
                     return device
-        raise gdb.GdbError(f"there is no interface {name}; `devices HOST` lists them")
+        raise gdb.GdbError(f"there is no interface {name}")
 
 
 def sockets(net: Any) -> Iterator[Any]:
-    """The TCP sockets of a namespace that are connected or listen, each a `struct sock`.
+    """The connected TCP sockets of a namespace, each a `struct sock`.
 
     What is in the state TIME_WAIT or NEW_SYN_RECV is smaller, and has only `__sk_common`.
     """
     table = net["ipv4"]["tcp_death_row"]["hashinfo"].dereference()
     offset = _offset("struct sock", "__sk_common.skc_nulls_node")
-    for buckets, mask, kind, head in (
-        ("ehash", "ehash_mask", "struct inet_ehash_bucket", "chain"),
-        ("lhash2", "lhash2_mask", "struct inet_listen_hashbucket", "nulls_head"),
-    ):
-        size, begin = int(gdb.lookup_type(kind).sizeof), _offset(kind, head)
-        content = _memory(int(table[buckets]), (int(table[mask]) + 1) * size)
-        for at in range(begin, len(content), size):
-            (node,) = struct.unpack_from("=Q", content, at)
-            for _ in range(_MOST):
-                if node & 1:  # so a list of `nulls` ends (include/linux/list_nulls.h)
-                    break
-                sock = _at(node - offset, "struct sock")
-                if int(sock["__sk_common"]["skc_net"]["net"]) == int(net.address):
-                    yield sock
-                node = int(sock["__sk_common"]["skc_nulls_node"]["next"])
+    kind = "struct inet_ehash_bucket"
+    size = int(gdb.lookup_type(kind).sizeof)
+    content = _memory(int(table["ehash"]), (int(table["ehash_mask"]) + 1) * size)
+    for at in range(_offset(kind, "chain"), len(content), size):
+        (node,) = struct.unpack_from("=Q", content, at)
+        for _ in range(_MOST):
+            if node & 1:  # so a list of `nulls` ends (include/linux/list_nulls.h)
+                break
+            sock = _at(node - offset, "struct sock")
+            if int(sock["__sk_common"]["skc_net"]["net"]) == int(net.address):
+                yield sock
+            node = int(sock["__sk_common"]["skc_nulls_node"]["next"])
 
 
 def ports(sock: Any) -> tuple[int, int]:
@@ -359,12 +341,7 @@ def qdiscs(device: Any) -> list[Any]:
                 break
             found.append(_at(int(node) - offset, "struct Qdisc"))
             node = node["next"]
-    return sorted(found[:1], key=int_handle) + sorted(found[1:], key=int_handle)
-
-
-def int_handle(qdisc: Any) -> int:
-    """A qdisc's handle as a number."""
-    return int(qdisc["handle"])
+    return found[:1] + sorted(found[1:], key=lambda qdisc: int(qdisc["handle"]))
 
 
 def queued(qdisc: Any) -> Iterator[tuple[Any, int | None]]:
@@ -447,85 +424,6 @@ class Now(_Command):
         )
 
 
-class Hosts(_Command):
-    """The hosts, which are network namespaces, with their addresses and TCP sockets.
-    hosts
-    """
-
-    name = "hosts"
-
-    def text(self, words: list[str]) -> str:
-        rows = [("host", "addresses", "sockets", "struct net")]
-        for net in namespaces():
-            count = str(sum(1 for _ in sockets(net)))
-            addresses = " ".join(text for device in devices(net) for text in addresses_of(device))
-            rows.append((host_of(net), addresses, count, f"{int(net.address):#x}"))
-        return table_text(rows[:1] + sorted(rows[1:]))
-
-
-def addresses_of(device: Any) -> list[str]:
-    """The IPv4 addresses of an interface."""
-    found = []
-    if int(device["ip_ptr"]):
-        one = device["ip_ptr"]["ifa_list"]
-        for _ in range(_MOST):
-            if not int(one):
-                break
-            found.append(address_text(one["ifa_local"]))
-            one = one["ifa_next"]
-    return found
-
-
-class Devices(_Command):
-    """The interfaces of a host's namespace, and their qdiscs.
-    devices HOST; `devices switches` lists the switches' ports.
-    """
-
-    name = "devices"
-
-    def text(self, words: list[str]) -> str:
-        _, net = self.session.take_namespace(words)
-        rows = [("interface", "mtu", "up", "addresses", "qdiscs", "sent", "drops", "qlen")]
-        for device in devices(net):
-            found = qdiscs(device)
-            rows.append(
-                (
-                    device["name"].string(),
-                    str(int(device["mtu"])),
-                    "yes" if int(device["flags"]) & 1 else "no",
-                    " ".join(addresses_of(device)) or "-",
-                    " ".join(
-                        f"{qdisc['ops']['id'].string()} {handle_text(qdisc['handle'])}"
-                        for qdisc in found
-                    ),
-                    str(_number(found[0]["bstats"]["packets"])) if found else "-",
-                    str(sum(int(qdisc["qstats"]["drops"]) for qdisc in found)),
-                    str(int(found[0]["q"]["qlen"])) if found else "-",
-                )
-            )
-        return table_text(rows)
-
-
-class Sockets(_Command):
-    """The TCP sockets of a host.
-    sockets HOST
-    """
-
-    name = "sockets"
-
-    def text(self, words: list[str]) -> str:
-        _, net = self.session.take_namespace(words)
-        rows = [("ends", "flow", "state", "cwnd", "in flight", "struct tcp_sock")]
-        for sock in sockets(net):
-            state, cwnd, flight = state_text(sock), "-", "-"
-            if state not in ("LISTEN", *_SMALLER_THAN_A_SOCKET):
-                tcp = tcp_of(sock)
-                cwnd, flight = str(int(tcp["snd_cwnd"])), str(in_flight(tcp))
-            flow = self.session.flow_text(*ports(sock))
-            rows.append((ends_text(sock), flow, state, cwnd, flight, f"{int(sock.address):#x}"))
-        return table_text(rows[:1] + sorted(rows[1:]))
-
-
 class TcpSock(_Command):
     """What TCP knows of a host's connections with this port, at either end.
     tcp-sock HOST PORT
@@ -540,10 +438,10 @@ class TcpSock(_Command):
         host, net = self.session.take_namespace(words)
         lines: list[str] = []
         for sock in sockets(net):
-            if port in ports(sock) and state_text(sock) not in ("LISTEN", *_SMALLER_THAN_A_SOCKET):
+            if port in ports(sock) and state_text(sock) not in _SMALLER_THAN_A_SOCKET:
                 lines += socket_lines(self.session, host, sock)
         if not lines:
-            raise gdb.GdbError(f"{host} has no connection with port {port}; try: sockets {host}")
+            raise gdb.GdbError(f"{host} has no connection with port {port}")
         return "\n".join(lines)
 
 
@@ -558,27 +456,6 @@ class Queue(_Command):
         if len(words) != 1:
             raise gdb.GdbError("allowed is: queue INTERFACE")
         return "\n".join(queue_lines(self.session, self.session.device(words[0])))
-
-
-class Tasks(_Command):
-    """The guest's processes and the host that each is in; the kernel's own are left out.
-    tasks
-    """
-
-    name = "tasks"
-
-    def text(self, words: list[str]) -> str:
-        rows = [("pid", "command", "state", "host", "struct task_struct")]
-        for task in entries(gdb.parse_and_eval("init_task.tasks"), "struct task_struct", "tasks"):
-            if not int(task["mm"]):
-                continue
-            state = _TASK_STATES.get(int(task["__state"]) & 3, "?")
-            host = (
-                self.session.name(int(task["nsproxy"]["net_ns"])) if int(task["nsproxy"]) else "-"
-            )
-            pid, command = str(int(task["pid"])), task["comm"].string(errors="replace")
-            rows.append((pid, command, state, host, f"{int(task.address):#x}"))
-        return table_text(rows)
 
 
 class RunTo(_Command):
@@ -607,7 +484,7 @@ class RunTo(_Command):
         return f"{self.session.time_text()}"
 
 
-COMMANDS = (Now, Hosts, Devices, Sockets, TcpSock, Queue, Tasks, RunTo)
+COMMANDS = (Now, TcpSock, Queue, RunTo)
 
 
 def variable(frame: Any, name: str) -> Any:

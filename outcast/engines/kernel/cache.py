@@ -8,11 +8,9 @@ changed.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -20,6 +18,7 @@ from pathlib import Path
 
 from outcast import files
 from outcast.engines import shipped
+from outcast.engines import workshop as workshops
 from outcast.engines.kernel.bench import locked_compiler
 from outcast.engines.kernel.recipe import OURS, Recipe
 from outcast.engines.root import lock
@@ -30,7 +29,6 @@ _PROGRAM = "linux"
 _RECORD = "kernel.json"
 _HEADERS = "headers"
 _SYMBOLS = "linux.debug"
-_UNFINISHED = "unfinished-"
 
 MAKE_SYMBOLS = "outcast kernel build --again"
 """The command that makes the same kernel with symbols, where the wheel gave one without."""
@@ -185,8 +183,8 @@ def keep(
         symbols: what a debugger knows of the program. It is moved.
     """
     target = folder / kernel.key
-    with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as name:
-        whole = Path(name) / "whole"
+    with workshops.temporary(folder) as place:
+        whole = place / "whole"
         whole.mkdir()
         shutil.copy2(kernel.program, whole / _PROGRAM)
         if headers is not None:
@@ -198,7 +196,7 @@ def keep(
         (whole / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         if target.exists():
             # It goes with the temporary folder. Who kills us now loses no kernel to a long removal.
-            target.rename(Path(name) / "replaced")
+            target.rename(place / "replaced")
         whole.rename(target)
     kept = _read(target)
     assert kept is not None
@@ -207,33 +205,16 @@ def keep(
 
 @contextmanager
 def workshop(folder: Path) -> Iterator[Path]:
-    """A folder to build in, for one build of this user at a time.
-
-    It removes the folders that killed builds have left.
-
-    Raises:
-        KernelError: another build is going on, or the disk is full.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
+    """A folder to build in. Raises KernelError: another build is going on, or the disk is full."""
+    busy = KernelError(f"another kernel build is going on in {folder}; wait for it")
+    with workshops.workshop(folder, busy) as place:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise KernelError(
-                f"another kernel build is going on in {folder}; wait for it"
-            ) from None
-        for left in folder.glob(f"{_UNFINISHED}*"):
-            shutil.rmtree(left, ignore_errors=True)
-        with tempfile.TemporaryDirectory(
-            prefix=_UNFINISHED, dir=folder, ignore_cleanup_errors=True
-        ) as name:
-            try:
-                yield Path(name)
-            except OSError as error:
-                if error.filename is not None or not error.strerror:
-                    raise
-                # A full disk is known only when a file is written, and then has no name.
-                raise KernelError(f"{folder}: {error.strerror}") from None
+            yield place
+        except OSError as error:
+            if error.filename is not None or not error.strerror:
+                raise
+            # A full disk is known only when a file is written, and then has no name.
+            raise KernelError(f"{folder}: {error.strerror}") from None
 
 
 def _all(folder: Path) -> Iterator[Kernel]:

@@ -8,15 +8,14 @@ folder gets its name by a rename when everything in it is whole. Nothing in it i
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from outcast import files, handed_in
 from outcast.engines import shipped
+from outcast.engines import workshop as workshops
 from outcast.engines.root import files_list, lock
 from outcast.engines.root.files_list import Item
 from outcast.engines.root.lock import Kind, Lock
@@ -26,7 +25,6 @@ from outcast.handed_in import Versioned
 _ROOT = "root"
 _LIST = "files.tsv"
 _RECORD = "root.json"
-_UNFINISHED = "unfinished-"
 _KEY_CHARACTERS = 20
 REBUILD = "outcast root build --again makes it anew"
 
@@ -183,27 +181,10 @@ def _list_of(root: Root) -> str:
     return listed
 
 
-@contextlib.contextmanager
-def workshop(folder: Path) -> Iterator[Path]:
-    """A folder to make a root in, for one process of this user at a time.
-
-    It removes the folders that killed processes have left.
-
-    Raises:
-        RootError: another process is making a root.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RootError(f"another process makes a root in {folder}; wait for it") from None
-        for left in folder.glob(f"{_UNFINISHED}*"):
-            shutil.rmtree(left, ignore_errors=True)
-        with tempfile.TemporaryDirectory(
-            prefix=_UNFINISHED, dir=folder, ignore_cleanup_errors=True
-        ) as name:
-            yield Path(name)
+def workshop(folder: Path) -> AbstractContextManager[Path]:
+    """A folder to make a root in. Raises RootError: another process is making a root."""
+    busy = RootError(f"another process makes a root in {folder}; wait for it")
+    return workshops.workshop(folder, busy)
 
 
 def _read(folder: Path) -> Root | None:

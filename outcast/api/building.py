@@ -1,0 +1,98 @@
+"""The virtual engine's kernel and the guest's roots, built with their progress shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.progress import Progress as Bar
+
+from outcast.engines.kernel import build as kernels
+from outcast.engines.kernel.cache import Kernel
+from outcast.engines.root import build as roots
+from outcast.engines.root.cache import Root
+from outcast.engines.root.lock import Kind
+from outcast.view.terminal.console import NotebookLine, PlainConsole
+
+_KERNEL_STAGES = {
+    "search": "looking for the source",
+    "fetch": "fetching",
+    "compiler": "making the compiler's root",
+    "unpack": "unpacking",
+    "configure": "configuring",
+    "compile": "compiling",
+    "check": "booting it",
+}
+_ROOTS: dict[Kind, str] = {"runtime": "the guest's root", "build": "the root with the compiler"}
+_ROOT_STAGES = {
+    "fetch": "fetching packages for",
+    "wheels": "fetching wheels for",
+    "compile": "compiling the Python code of",
+    "check": "checking",
+}
+
+
+def build_kernel(**options: Any) -> Kernel:
+    """Builds, and shows the progress on standard error; `options` are those of `build.build`."""
+    with _shown() as show:
+
+        def on_progress(progress: kernels.Progress) -> None:
+            text = _KERNEL_STAGES[progress.stage]
+            if progress.stage != "compile" and progress.detail:
+                text += f" {progress.detail}"
+            show(text, progress.done, progress.total)
+
+        return kernels.build(on_progress=on_progress, **options)
+
+
+def build_root(kind: Kind = "runtime", **options: Any) -> Root:
+    """Makes a root, and shows the progress on standard error.
+
+    Args:
+        kind: which root.
+        options: those of `build.build`.
+    """
+    with _shown() as show:
+
+        def on_progress(progress: roots.Progress) -> None:
+            show(f"{_ROOT_STAGES[progress.stage]} {_ROOTS[kind]}", progress.done, progress.total)
+
+        return roots.build(kind, on_progress=on_progress, **options)
+
+
+@contextmanager
+def _shown() -> Iterator[Callable[[str, int, int], None]]:
+    """A display of one step: what it does, and how many of how many parts are done."""
+    console = PlainConsole(stderr=True)
+    notebook = NotebookLine() if console.is_jupyter else None
+    shown = ""
+    with Bar(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(text: str, done: int, total: int) -> None:
+            nonlocal shown
+            bar.update(task, description=text, completed=done, total=total or None)
+            if notebook is not None:
+                notebook.update(f"{text} {done or ''}")
+            elif not console.is_terminal and text != shown:
+                console.print(text)
+            shown = text
+
+        yield show

@@ -1,0 +1,55 @@
+"""A folder to make something in, beside where it is kept: whole, it gets there by a rename."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_POLL_S = 0.1
+
+
+@contextlib.contextmanager
+def workshop(
+    folder: Path,
+    busy: Exception,
+    *,
+    lock: str = "lock",
+    prefix: str = "unfinished-",
+    patience_s: float = 0.0,
+) -> Iterator[Path]:
+    """A new folder in this one, for one process at a time. It removes what killed ones have left.
+
+    Args:
+        folder: where what is made is kept. It is made.
+        busy: what to raise while another process has the folder.
+        lock: the name of the file that only one process can hold.
+        prefix: how the new folder's name begins.
+        patience_s: how long to wait for another process.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / lock).open("w") as held:
+        deadline = time.monotonic() + patience_s
+        while True:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise busy from None
+                time.sleep(_POLL_S)
+        for left in folder.glob(f"{prefix}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        with temporary(folder, prefix) as place:
+            yield place
+
+
+@contextlib.contextmanager
+def temporary(folder: Path, prefix: str = "unfinished-") -> Iterator[Path]:
+    """A new folder in this one, for any number of processes."""
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=folder, ignore_cleanup_errors=True) as name:
+        yield Path(name)
