@@ -171,20 +171,72 @@ MUTATIONS = [
 ]  # fmt: skip
 
 
+class Rule(Mutation):
+    """A rule of the verdicts undone: a text in a module of outcast/reproduce."""
+
+    def path(self, root: Path) -> Path:
+        """The file of the module below the project's root."""
+        return root / "outcast" / "reproduce" / f"{self.module}.py"
+
+
+RULE_TESTS = ["reproduce_verdict", "reproduce_intervals", "reproduce_recipes", "reproduce_measures"]
+RULES = [
+    Rule("size: by its value alone", "verdict", "least <= low and high <= greatest",
+         "least <= value <= greatest"),
+    Rule("size: one end of the interval", "verdict", "least <= low and high <= greatest",
+         "least <= low"),
+    Rule("bound that is no effect", "verdict", "(is_directed or not is_strict)", "True"),
+    Rule("other size without direction", "verdict", "if is_outside and is_directed:",
+         "if is_outside:"),
+    Rule("nothing is contradicted", "verdict", "    if is_outside:\n", "    if False:\n"),
+    Rule("p of the farther edge", "verdict", "return max(edges)", "return min(edges)"),
+    Rule("four runs judge", "verdict", "if measured.n < LEAST_RUNS:", "if measured.n < 4:"),
+    Rule("control: not needed", "verdict", "lowered = Verdict.UNCONTROLLED if",
+         "lowered = verdict if"),
+    Rule("control: few runs", "verdict", "if control.n < LEAST_RUNS:", "if control.n < 1:"),
+    Rule("control: bears it out", "verdict",
+         "if decide(claim, control, logarithmic=logarithmic) is Verdict.REPRODUCED:", "if False:"),
+    Rule("control: not apart", "verdict", "told = p <= 1 - statistics.LEVEL and is_apart",
+         "told = True"),
+    Rule("control: p", "verdict", "p=max(judged.p or 0.0, p), note", "p=judged.p, note"),
+    Rule("control: another size", "verdict", "verdict if told else Verdict.CONTRADICTED",
+         "verdict"),
+    Rule("no worse: the margin", "recipe", "(1 / self.margin, math.inf)", "(0.0, math.inf)"),
+    Rule("no worse: of times", "recipe", "(0.0, self.margin) if", "(0.0, math.inf) if"),
+    Rule("a claim without a control", "recipe",
+         "if needed is not None and needed not in labels:", "if False:"),
+    Rule("control: settings below a key", "recipe", 'key.startswith(f"{new}.")', "False"),
+    Rule("rows: no correction", "together", "(len(p_values) - rank) * p_values[place]",
+         "p_values[place]"),
+    Rule("rows: Holm rises", "together", "max(so_far, min(", "max(0.0, min("),
+    Rule("rows: corrected p decides", "together", "record.verdict if p <= RATE else",
+         "record.verdict if True else"),
+    Rule("regime: locked runs judge", "result", "return set(point.locked), f", "return set(), f"),
+    Rule("regime: of a point", "result", "- count < LEAST_RUNS", "- count < 0"),
+    Rule("regime: of a row", "result", "few = 2 * regimes.get(LOCKED, 0) > told", "few = False"),
+    Rule("stationary: a flow gets nothing", "intervals",
+         "if not parts[compared].sum(axis=1).all():", "if False:"),
+    Rule("stationary: each flow", "intervals", "for share in shares)", "for share in shares[:0])"),
+    Rule("floor", "measures", "return any(mean_bps < _floor_bps(flows, seconds)",
+         "return any(False"),
+]  # fmt: skip
+MUTATIONS += RULES
+
+
 def survives(mutation: Mutation, folder: Path) -> bool:
     """Returns whether all tests pass with the mutation."""
     path = mutation.path(folder)
     original = path.read_text()
     path.write_text(original.replace(mutation.text, mutation.replacement))
     try:
-        return passes(folder)
+        return passes(folder, RULE_TESTS if isinstance(mutation, Rule) else TESTS)
     finally:
         path.write_text(original)
 
 
-def passes(folder: Path) -> bool:
-    """Returns whether all tests of the join pass in a copy of the project."""
-    tests = [f"tests/unit/test_{name}.py" for name in TESTS]
+def passes(folder: Path, names: list[str]) -> bool:
+    """Returns whether the tests of these names pass in a copy of the project."""
+    tests = [f"tests/unit/test_{name}.py" for name in names]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
@@ -206,7 +258,7 @@ def main() -> None:
             ignore = shutil.ignore_patterns("__pycache__")
             shutil.copytree(REPOSITORY / part, folder / part, ignore=ignore)
         shutil.copy(REPOSITORY / "pyproject.toml", folder)
-        if not passes(folder):
+        if not passes(folder, [*TESTS, *RULE_TESTS]):
             raise SystemExit("the tests fail without any mutation")
         for mutation in MUTATIONS:
             if word not in mutation.name:
