@@ -14,4 +14,5 @@ if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
     only=(--virtual)
 fi
 scripts/install.sh "${only[@]}"
+echo "demo: this run is one draw; the paper's value and the mean over seeds stand at the top of README.md"
 exec .venv/bin/outcast run configs/fig3c.yaml "$@"

@@ -27,7 +27,7 @@ from outcast.files import write_text
 from outcast.reproduce import docs, measures, together
 from outcast.reproduce.index import burst_text, interval_text, measured_text
 from outcast.reproduce.recipe import Recipe, load_all
-from outcast.reproduce.result import Result, describe
+from outcast.reproduce.result import Result, describe, values_of
 from outcast.reproduce.result import number as show
 from outcast.reproduce.verdict import Verdict, central, verdict_text
 
@@ -164,7 +164,9 @@ def of_points(name: str, result: Result, recipe: Recipe) -> dict[str, str]:
         seeds = point.values.get(describe(main), [])
         values = [math.nan if value is None else value for value in seeds]
         interval = central(
-            values, logarithmic=measures.is_logarithmic(main), limits=measures.limits(main)
+            values_of(point, main),
+            logarithmic=measures.is_logarithmic(main),
+            limits=measures.limits(main),
         )
         shown = interval_text(interval.value, interval.low, interval.high)
         lines.append(f"| {point.label} | {shown} |")

@@ -7,12 +7,13 @@ run has no such number, for example if a class has no flows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
+from outcast.analysis import statistics
 from outcast.analysis.measure import chance, fairness
 from outcast.analysis.measure.blackout import is_dense
 from outcast.analysis.statistics import Limits
@@ -479,6 +480,31 @@ def take(run: Run, measure: Measure) -> float:
         return MEASURES[measure.kind].function(run, measure)
     except NoValueError:
         return math.nan
+
+
+def rivals(run: Run, measure: Measure) -> float | None:
+    """Of a ratio of goodputs, the flows of the first side for each of the other; None of others."""
+    if isinstance(run, ModelRun) or measure.kind not in ("outcast_ratio", "group_ratio"):
+        return None
+    flows = run.manifest.compared_flows
+    if measure.kind == "group_ratio":
+        inside = sum(flow.group == measure.group for flow in flows)
+        return (len(flows) - inside) / inside if inside else None
+    hops = [flow.hops for flow in flows if flow.hops is not None]
+    return hops.count(max(hops)) / hops.count(min(hops)) if hops else None
+
+
+def as_means(
+    values: Sequence[float], measure: Measure, rivals_of: Mapping[str, float]
+) -> list[float]:
+    """The values so that a geometric mean of them is the source's own: a ratio of means.
+
+    `rivals_of` has what `rivals` gave, by the measure's kind. Without it the values stay.
+    """
+    if measure.kind == "class_share":
+        return statistics.as_ratio_of_means(values, None)
+    known = rivals_of.get(measure.kind)
+    return list(values) if known is None else statistics.as_ratio_of_means(values, known)
 
 
 def is_at_floor(run: Run, measure: Measure) -> bool:

@@ -76,6 +76,7 @@ def conclude(
             set=recipe.settings(point, recipe.quick if mode == "quick" else recipe.full),
             seeds=seeds[point.label],
             values=_values(recipe, good[point.label]),
+            rivals=_rivals(recipe, good[point.label][:1]),
             floor=_at_floor(recipe, good[point.label], seeds[point.label]),
             locked=[
                 seed
@@ -218,6 +219,13 @@ def _values(recipe: Recipe, good: Sequence[Run]) -> dict[str, list[float | None]
         for claim in recipe.claims
         for _, measure in result.measured_points(claim)
     }
+
+
+def _rivals(recipe: Recipe, good: Sequence[Run]) -> dict[str, float]:
+    """Of the ratios of goodputs, how many flows one side has for each of the other."""
+    asked = [measure for claim in recipe.claims for _, measure in result.measured_points(claim)]
+    found = {each.kind: measures.rivals(run, each) for run in good for each in asked}
+    return {kind: number for kind, number in found.items() if number is not None}
 
 
 def _at_floor(recipe: Recipe, good: Sequence[Run], seeds: Sequence[int]) -> dict[str, list[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -77,6 +77,11 @@ class PointRecord(_Record):
     values: dict[str, list[float | None]] = Field(description="by measure, a value for each seed")
     locked: list[int] | None = Field(
         default=None, description="seeds of phase-locked runs; null where it was not recorded"
+    )
+    rivals: dict[str, float] = Field(
+        default_factory=dict,
+        description="by the kind of a ratio of goodputs, the flows of its first side for each of "
+        "the other",
     )
     floor: dict[str, list[int]] | None = Field(
         default=None,
@@ -172,14 +177,11 @@ def _judge(
     recipe: Recipe, points: Sequence[PointRecord], claim: Claim, without: Mapping[str, set[int]]
 ) -> Judged:
     """The verdict on a claim without some seeds of its points."""
+    # Two measures of one point are compared run by run, so each run's ratio counts as it is.
+    paired = isinstance(claim, OrderClaim) and claim.greater == claim.lesser
     taken = [
         {
-            point.label: [
-                math.nan if value is None or seed in without.get(point.label, ()) else value
-                for seed, value in zip(
-                    point.seeds, point.values.get(describe(measure), ()), strict=False
-                )
-            ]
+            point.label: values_of(point, measure, without.get(point.label, ()), paired=paired)
             for point in points
         }
         for _, measure in (measured_points(claim)[0], measured_points(claim)[-1])
@@ -192,6 +194,15 @@ def _judge(
         logarithmic=measures.is_logarithmic(claim.measure),
         limits=measures.limits(claim.measure),
     )
+
+
+def values_of(
+    point: PointRecord, measure: Measure, without: Collection[int] = (), *, paired: bool = False
+) -> list[float]:
+    """A point's value for every seed, with NaN for none, so that means of them are the source's."""
+    known = zip(point.seeds, point.values.get(describe(measure), ()), strict=False)
+    values = [math.nan if value is None or seed in without else value for seed, value in known]
+    return values if paired else measures.as_means(values, measure, point.rivals)
 
 
 def _locked(point: PointRecord, regimes: Mapping[str, int]) -> tuple[set[int], str]:

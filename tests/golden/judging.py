@@ -8,7 +8,9 @@ from __future__ import annotations
 from tests.golden.mutation import Mutation
 
 _TRUST = ("summary", "losses", "links", "own_captures", "captured", "run_reader")
-_VERDICT = ("reproduce_verdict",)
+_VERDICT = (
+    *("reproduce_verdict", "reproduce_intervals", "reproduce_recipes", "reproduce_measures"),
+)
 _HANDED_IN = ("assignment_dishonest",)
 _COPIES, _QUESTIONS = ("assignment_copies",), ("assignment_questions",)
 _LEDGER = ("ledger",)
@@ -53,6 +55,44 @@ JUDGING = [
         ("verdict: few runs", "verdict", "measured.n < LEAST_RUNS", "measured.n < 0"),
         ("verdict: the main claim", "verdict", "if main not in agreeing:", "if False:"),
         ("verdict: a claim without one", "verdict", "if None in verdicts:", "if False:"),
+        ("size: by its value alone", "verdict", "least <= low and high <= greatest",
+         "least <= value <= greatest"),
+        ("size: one end of the interval", "verdict", "least <= low and high <= greatest",
+         "least <= low"),
+        ("bound that is no effect", "verdict", "(is_directed or not is_strict)", "True"),
+        ("other size without direction", "verdict", "if is_outside and is_directed:",
+         "if is_outside:"),
+        ("nothing is contradicted", "verdict", "    if is_outside:\n", "    if False:\n"),
+        ("p of the farther edge", "verdict", "return max(edges)", "return min(edges)"),
+        ("four runs judge", "verdict", "if measured.n < LEAST_RUNS:", "if measured.n < 4:"),
+        ("control: not needed", "verdict", "lowered = Verdict.UNCONTROLLED if",
+         "lowered = verdict if"),
+        ("control: few runs", "verdict", "if control.n < LEAST_RUNS:", "if control.n < 1:"),
+        ("control: bears it out", "verdict",
+         "if decide(claim, control, logarithmic=logarithmic) is Verdict.REPRODUCED:", "if False:"),
+        ("control: not apart", "verdict", "told = p <= 1 - statistics.LEVEL and is_apart",
+         "told = True"),
+        ("control: p", "verdict", "p=max(judged.p or 0.0, p), note", "p=judged.p, note"),
+        ("control: another size", "verdict", "verdict if told else Verdict.CONTRADICTED",
+         "verdict"),
+        ("no worse: the margin", "recipe", "(1 / self.margin, math.inf)", "(0.0, math.inf)"),
+        ("no worse: of times", "recipe", "(0.0, self.margin) if", "(0.0, math.inf) if"),
+        ("a claim without a control", "recipe",
+         "if needed is not None and needed not in labels:", "if False:"),
+        ("control: settings below a key", "recipe", 'key.startswith(f"{new}.")', "False"),
+        ("rows: no correction", "together", "(len(p_values) - rank) * p_values[place]",
+         "p_values[place]"),
+        ("rows: Holm rises", "together", "max(so_far, min(", "max(0.0, min("),
+        ("rows: corrected p decides", "together", "record.verdict if p <= RATE else",
+         "record.verdict if True else"),
+        ("regime: locked runs judge", "result", "return set(point.locked), f", "return set(), f"),
+        ("regime: of a point", "result", "- count < LEAST_RUNS", "- count < 0"),
+        ("regime: of a row", "result", "few = 2 * regimes.get(LOCKED, 0) > told", "few = False"),
+        ("stationary: a flow gets nothing", "intervals",
+         "if not parts[compared].sum(axis=1).all():", "if False:"),
+        ("stationary: each flow", "intervals", "for share in shares)", "for share in shares[:0])"),
+        ("floor", "measures", "return any(mean_bps < _floor_bps(flows, seconds)",
+         "return any(False"),
     ),
     *_of(
         *("assignment", _HANDED_IN),

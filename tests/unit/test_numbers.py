@@ -122,7 +122,7 @@ def test_every_point_of_a_row_has_its_value_and_the_range_of_its_runs() -> None:
     measure = describe(load_all()[stored.id].claims[0].measure)
     (label, *_) = (point.label for point in stored.points)
     points = [
-        point.model_copy(update={"values": {measure: [0.1, 0.2, 0.4, None]}})
+        point.model_copy(update={"values": {measure: [0.1, 0.2, 0.4, None]}, "rivals": {}})
         for point in stored.points
     ]
     known = numbers.of_points(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outcast.analysis.statistics import Interval
-from outcast.reproduce import result, together, verdict
+from outcast.reproduce import measures, result, together, verdict
 from outcast.reproduce.recipe import (
     BoundClaim,
     Claim,
@@ -267,6 +267,37 @@ def test_a_claim_has_to_differ_from_its_control() -> None:
     far = judge(fair, shares | {"C": [0.03, 0.02, 0.05, 0.03, 0.04]}, {}, logarithmic=True)
     assert (near.verdict, far.verdict) == (Verdict.CONTRADICTED, Verdict.OTHER_SIZE)
     assert near.p == far.p
+
+
+# --- the estimator
+
+
+def test_a_ratio_is_that_of_the_means_and_not_of_the_seeds_that_starve_most() -> None:
+    # Two of five seeds got one segment: 1,690 times less. Their mean of logarithms says 60 times.
+    ratios = [6.0, 7.0, 5.0, 1690.0, 1690.0]
+    values = {result.describe(RATIO): ratios}
+    point = result.PointRecord(
+        label="A", config="c", set={}, seeds=[1, 2, 3, 4, 5], values=values, locked=[]
+    )
+
+    def measured(**more: Any) -> Any:
+        record = point.model_copy(update=more)
+        (judged,) = result.evaluate(recipe_with(size()), [record], {})
+        return judged.measured
+
+    near = [1 / (12 * ratio + 1) for ratio in ratios]
+    far = [ratio / (12 * ratio + 1) for ratio in ratios]
+    of_means = measured(rivals={"outcast_ratio": 12.0})
+    assert of_means.value == pytest.approx(sum(far) / sum(near))
+    assert of_means.value == pytest.approx(9.85, abs=0.01)
+    assert of_means.low < of_means.value < of_means.high
+    # Where nobody knows how many flows each side has, it stays the geometric mean.
+    assert measured().value == pytest.approx(56.9, abs=0.5)
+    # Equal runs have no spread, and a missing value stays missing.
+    same = measures.as_means([2.0, math.nan, 2.0], RATIO, {"outcast_ratio": 12.0})
+    assert same == pytest.approx([2.0, math.nan, 2.0], nan_ok=True)
+    share = Measure(kind="class_share", hops=2)
+    assert math.prod(measures.as_means([0.5, 1.5], share, {})) == pytest.approx(1.0)
 
 
 # --- no worse

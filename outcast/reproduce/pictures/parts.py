@@ -65,10 +65,13 @@ def label_of(hops: int) -> str:
 
 
 def interval(runs: Sequence[Run], measure: Measure, *, logarithmic: bool | None = None) -> Interval:
-    """The measure's mean over runs with its interval; the geometric mean for a ratio."""
+    """The measure's mean over runs with its interval; of ratios of goodputs that of the means."""
     if logarithmic is None:
         logarithmic = measures.is_logarithmic(measure)
     values = [measures.take(run, measure) for run in runs]
+    if logarithmic and runs:
+        known = measures.rivals(runs[0], measure)
+        values = measures.as_means(values, measure, {} if known is None else {measure.kind: known})
     return central(values, logarithmic=logarithmic, limits=measures.limits(measure))
 
 
