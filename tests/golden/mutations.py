@@ -147,7 +147,7 @@ MUTATIONS = [
     Mutation("doubts: too long", "doubts", "if wrong > MOST_SHARE * delay.size:", "if False:"),
     Mutation("doubts: merged frames", "doubts", "if largest <= LARGEST_FRAME or ", "if True or "),
     Mutation("rate: only while packets wait", "queue",
-             " and arrival >= 0 and in_stamp[arrival] <= before", ""),
+             "and in_stamp[arrival] + delay[in_port[arrival], egress] <= before", ""),
     Mutation("queue: departure first", "queue", "out_stamp[departure] <= in_stamp[arrival]",
              "out_stamp[departure] < in_stamp[arrival]"),
     Mutation("queue: own arrival first", "queue", "and came_as[departure] < arrival", ""),
