@@ -337,6 +337,7 @@ def join_files(
             *joined.sources.notes,
             *((*clocks.remarks, *clocks.doubts) if clocks else ()),
             *doubtful.remarks(joined, known),
+            *_late_remarks(joined, max_sojourn_ns),
             *_latency_remarks(joined, least, known, doubtful, one_clock=clocks is None),
             *(loss.sentence for loss in at_random.values()),
             *left_out(joined, read),
@@ -558,6 +559,18 @@ class _Doubtful:
             f"{', '.join(names)}: rate and limit are not estimated, because {why}, and packets "
             "follow one another sooner; times in the switch are as uncertain",
         )
+
+
+def _late_remarks(joined: Joined, max_sojourn_ns: int) -> list[str]:
+    """A line if a few packets left later than any can, which more would make a refusal."""
+    late_ns = joined.sources.late_ns
+    if not late_ns.size:
+        return []
+    return [
+        f"{late_ns.size:,} packets left up to {int(late_ns.max()) / 1e9:.3f} s after they came in, "
+        f"which is longer than --max-sojourn {max_sojourn_ns / 1e9:g}s. They count as dropped; "
+        "a clock that was set has the same effect"
+    ]
 
 
 def _latency_remarks(

@@ -152,7 +152,7 @@ def _listing(recipes: Sequence[Recipe]) -> Table:
     for column in ("id", "experiment", "reported", "runs quick", "full"):
         table.add_column(column, justify="right" if column in ("runs quick", "full") else "left")
     for figure in recipes:
-        points = len(figure.points)
+        points = len(figure.every_point)
         table.add_row(
             figure.id,
             figure.title,

@@ -114,17 +114,22 @@ PROGRAMS = {
 }
 
 
-def require_programs() -> None:
+def require_programs(besides: Collection[str] = ()) -> None:
     """Checks that all is installed here that the inner program starts and imports.
 
     The virtual engine needs it only with `guest.root: host`.
 
     Python packages are looked up and not imported, because an import takes half a second.
 
+    Args:
+        besides: commands of `PROGRAMS` that the engine itself starts.
+
     Raises:
         FeatureMissingError: names what is missing, with its remedy.
     """
-    missing = [finding for finding in _programs(virtual=True) if not finding.present]
+    missing = [
+        finding for finding in _programs(virtual=True, besides=besides) if not finding.present
+    ]
     mininet = find_spec("mininet")
     if mininet is None or mininet_package.is_the_guests(mininet):
         missing.append(Finding(_MININET, False, "", _MININET_REMEDY))
@@ -136,8 +141,8 @@ def require_programs() -> None:
         raise FeatureMissingError(f"not installed here: {names}; {'; '.join(remedies)}")
 
 
-def _programs(*, virtual: bool = False) -> list[Finding]:
-    """Findings of the programs; of those that the virtual engine needs if `virtual`."""
+def _programs(*, virtual: bool = False, besides: Collection[str] = ()) -> list[Finding]:
+    """Findings of the programs; of those that the virtual engine needs, and more, if `virtual`."""
     return [
         Finding(
             program.name,
@@ -146,7 +151,7 @@ def _programs(*, virtual: bool = False) -> list[Finding]:
             f"install Debian's package {program.package} (scripts/install.sh does)",
         )
         for command, program in PROGRAMS.items()
-        if program.virtual or not virtual
+        if program.virtual or not virtual or command in besides
     ]
 
 

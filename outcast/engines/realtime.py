@@ -87,7 +87,7 @@ class RealtimeEngine:
             raise FeatureMissingError(
                 "trace: records events of the guest's kernel, in virtual time; use --engine virtual"
             )
-        doctor.require_programs()
+        doctor.require_programs(("unshare", "setpriv"))
         require_compiler(experiment, start_afterwards=True)
         programs.require(experiment, None)
         # A profile's parts need as much of the kernel as those that the configuration names.

@@ -23,7 +23,7 @@ LONGEST_INTERFACE = 15
 """In bytes: IFNAMSIZ of linux/if.h without the null."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 _CLASS = re.compile(r"[0-9]+-hop")
-_TAKEN = frozenset(
+TAKEN = frozenset(
     {"lo", "all", "default", "ovs-system", "ovs-netdev", "blackout-link", "blackout-port"}
 )
 """Names of interfaces that are there already, and of the kernel's folders beside theirs."""
@@ -141,7 +141,7 @@ def _require_names(hosts: tuple[NetworkHost, ...], switches: tuple[NetworkSwitch
     for name, count in names.items():
         if count > 1:
             raise NetworkError(name, "two nodes have this name; allowed is one")
-        if not _NAME.fullmatch(name) or name in _TAKEN:
+        if not _NAME.fullmatch(name) or name in TAKEN:
             raise NetworkError(
                 repr(name),
                 "is no name for a node; allowed are letters, digits and _ . + - , and no name "

@@ -21,7 +21,7 @@ import yaml
 from outcast import handed_in
 from outcast.errors import did_you_mean
 from outcast.experiment import NetworkError
-from outcast.experiment.network import LONGEST_INTERFACE, MOST_LINKS, MOST_NODES
+from outcast.experiment.network import LONGEST_INTERFACE, MOST_LINKS, MOST_NODES, TAKEN
 from outcast.networks.assemble import natural
 
 MOST_BYTES = 8 << 20
@@ -243,7 +243,7 @@ def _names(graph: Any, kinds: Mapping[Any, str], hosts_per_switch: int) -> dict[
             plain = f"n{plain}"
         fitted[node] = (plain[:room], room, plain[:room] == label)
     names: dict[Any, str] = {}
-    taken: set[str] = set()
+    taken = set(TAKEN)
     for node in sorted(fitted, key=lambda node: not fitted[node][2]):
         name, room, _ = fitted[node]
         number = 1

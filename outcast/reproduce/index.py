@@ -24,8 +24,10 @@ from outcast.view.report.pictures import picture
 MEASURED = "measured, 95 % interval"
 _BADGES = {
     Verdict.REPRODUCED: ("✓", "good"),
+    Verdict.UNCONTROLLED: ("~", "doubtful"),
     Verdict.OTHER_SIZE: ("≈", "doubtful"),
     Verdict.INCONCLUSIVE: ("?", "doubtful"),
+    Verdict.VACUOUS: ("∅", "doubtful"),
     Verdict.CONTRADICTED: ("✗", "bad"),
     None: ("–", "none"),
 }

@@ -364,16 +364,23 @@ def timeouts_per_flow(run: Run, measure: Measure) -> float:
     return of_class.timeouts / of_class.flows
 
 
-def rtt_ms(run: Run, measure: Measure) -> float:
-    """The mean smoothed round-trip time of a class's sockets, in ms."""
+def median_rtt_ms(run: Run, measure: Measure) -> float:
+    """The median over the samples of the smoothed round-trip time of a class's sockets, in ms.
+
+    Not the mean: after a timeout a lone segment's acknowledgement can wait for a second segment,
+    and such round trips are no property of the path.
+    """
     flows = run.table("flows").filter(pl.col("hops") == measure.hops)["flow"]
     span = intervals.span_of(run, measure.interval)
-    mine = run.table("sockets").filter(
-        pl.col("flow").is_in(flows.implode()),
-        pl.col("t").is_between(span.start_ns, span.end_ns),
-    )["srtt_us"]
-    mean = mine.mean()
-    return mean / 1e3 if isinstance(mean, float) else math.nan
+    median = (
+        run.table("sockets")
+        .filter(
+            pl.col("flow").is_in(flows.implode()),
+            pl.col("t").is_between(span.start_ns, span.end_ns),
+        )["srtt_us"]
+        .median()
+    )
+    return median / 1e3 if isinstance(median, float) else math.nan
 
 
 def window_correlation(run: Run, _measure: Measure) -> float:
@@ -448,7 +455,7 @@ MEASURES: dict[str, Kind] = {
         (least_of_far, False, True),
         (halted_s_per_flow, False, False),
         (timeouts_per_flow, False, False),
-        (rtt_ms, False, True),
+        (median_rtt_ms, False, True),
         (completion_ms, False, False),
         (workload_goodput_bps, False, False),
         (window_correlation, False, False),

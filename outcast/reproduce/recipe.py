@@ -5,6 +5,7 @@ A recipe is data (`recipes/*.yaml`), so that no number behind a verdict stands i
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -114,6 +115,13 @@ _VACUOUS = (
 )
 
 
+_CONTROL = Field(
+    default=None,
+    description="the point that shows the measure without the effect; if left out, the claim's "
+    "point with the recipe's `without`",
+)
+
+
 class SizeClaim(_Claim):
     """An effect has a reported size. The measure is compared with the value without an effect."""
 
@@ -121,7 +129,8 @@ class SizeClaim(_Claim):
     at: str = Field(description="the point's label")
     over: str | None = Field(default=None, description="divide by the mean at this point")
     reported: float
-    none: float = Field(description="the value that the measure would have without an effect")
+    none: float = Field(description="the value that is expected without an effect")
+    control: str | None = _CONTROL
     within: float = Field(default=1.5, gt=1, description="a factor up to which values are equal")
 
     @property
@@ -147,6 +156,9 @@ class OrderClaim(_Claim):
     greater: str = Field(description="a point's label")
     lesser: str = Field(description="a point's label")
     lesser_measure: Measure | None = Field(default=None, description="default: the same measure")
+    control: str | None = Field(
+        default=None, description="as of a size; only where both measures are of one point"
+    )
 
     @model_validator(mode="after")
     def _two_values(self) -> OrderClaim:
@@ -167,7 +179,8 @@ class BoundClaim(_Claim):
     over: str | None = Field(default=None, description="divide by the mean at this point")
     at_least: float | None = None
     at_most: float | None = None
-    none: float = Field(description="the value that the measure would have without the effect")
+    none: float = Field(description="the value that is expected without the effect")
+    control: str | None = _CONTROL
 
     @property
     def bound(self) -> float:
@@ -187,7 +200,26 @@ class BoundClaim(_Claim):
         return self
 
 
-Claim = Annotated[SizeClaim | OrderClaim | BoundClaim, Field(discriminator="kind")]
+class NoWorseClaim(_Claim):
+    """The measure at a point is not worse than at another by more than a margin.
+
+    The margin is stated before the runs. Whether it is worse is a claim that can fail, so it needs
+    no effect.
+    """
+
+    kind: Literal["no_worse"] = "no_worse"
+    at: str = Field(description="the point's label")
+    over: str = Field(description="the label of the point that it is compared with")
+    margin: float = Field(gt=1, description="the factor by which it may be worse")
+    less_is_better: bool = Field(default=False, description="as of times")
+
+    @property
+    def accepted(self) -> tuple[float, float]:
+        """The least and the greatest quotient of the two that count as no worse."""
+        return (0.0, self.margin) if self.less_is_better else (1 / self.margin, math.inf)
+
+
+Claim = Annotated[SizeClaim | OrderClaim | BoundClaim | NoWorseClaim, Field(discriminator="kind")]
 
 
 class Mode(_Part):
@@ -224,6 +256,11 @@ class Recipe(_Part):
         default="", description="what the source also says and no claim judges, with the reason"
     )
     points: Annotated[tuple[Point, ...], Field(min_length=1)]
+    without: dict[str, Any] = Field(
+        default_factory=dict,
+        description="settings that take the effect away; with them, the point of each claim that "
+        "needs a control has one",
+    )
     quick: Mode
     full: Mode
     claims: Annotated[tuple[Claim, ...], Field(min_length=1)]
@@ -242,11 +279,20 @@ class Recipe(_Part):
 
     @model_validator(mode="after")
     def _labels_exist(self) -> Recipe:
-        labels = [point.label for point in self.points]
+        labels = [point.label for point in self.every_point]
         if len(set(labels)) != len(labels):
             raise ValueError("two points have one label")
         for claim in self.claims:
-            named = [claim.greater, claim.lesser] if isinstance(claim, OrderClaim) else [claim.at]
+            if isinstance(claim, OrderClaim):
+                named = [claim.greater, claim.lesser]
+            else:
+                named = [claim.at] if claim.over is None else [claim.at, claim.over]
+            needed = control_of(claim)
+            if needed is not None and needed not in labels:
+                raise ValueError(
+                    f"{claim.text!r}: nothing shows it without the effect; allowed is a control, "
+                    "which is a point, or the recipe's `without`"
+                )
             for label in named:
                 if label not in labels:
                     raise ValueError(f"a claim names the point {label!r}; there are {labels}")
@@ -256,6 +302,25 @@ class Recipe(_Part):
         return self
 
     @property
+    def controls(self) -> tuple[Point, ...]:
+        """The points that show claims without their effect, and are no points of the source."""
+        if not self.without:
+            return ()
+        asked = {control_of(claim) for claim in self.claims}
+        return tuple(
+            point.model_copy(
+                update={"label": label, "set": _changed(point.set, self.without), "x": None}
+            )
+            for point in self.points
+            if (label := f"{point.label}{_WITHOUT}") in asked
+        )
+
+    @property
+    def every_point(self) -> tuple[Point, ...]:
+        """The source's points, and the controls."""
+        return (*self.points, *self.controls)
+
+    @property
     def has_runs(self) -> bool:
         """Whether a point of it is a run; otherwise all are computations."""
         return any(point.config is not None for point in self.points)
@@ -263,6 +328,34 @@ class Recipe(_Part):
     def settings(self, point: Point, mode: Mode) -> dict[str, Any]:
         """The overrides of a point's configuration. Those of the point win over the mode's."""
         return {**mode.set, **point.set}
+
+
+_WITHOUT = ", without the effect"
+
+
+def control_of(claim: Claim) -> str | None:
+    """The label of the point that shows a claim without its effect.
+
+    None if the claim compares two points, because then one shows the other without the effect.
+    """
+    match claim:
+        case NoWorseClaim():
+            return None
+        case OrderClaim():
+            at = claim.greater if claim.greater == claim.lesser else None
+        case _:
+            at = claim.at if claim.over is None else None
+    return None if at is None else claim.control or f"{at}{_WITHOUT}"
+
+
+def _changed(settings: Mapping[str, Any], without: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with others in their place: `queue` also takes that of `queue.limit`."""
+    kept = {
+        key: value
+        for key, value in settings.items()
+        if not any(key == new or key.startswith(f"{new}.") for new in without)
+    }
+    return {**kept, **without}
 
 
 def _has_interval(tree: object) -> TypeGuard[Mapping[str, object]]:

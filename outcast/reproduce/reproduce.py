@@ -54,8 +54,8 @@ def conclude(
     Raises:
         ConfigError: different kernels or roots made the runs.
     """
-    good: dict[str, list[Run]] = {point.label: [] for point in recipe.points}
-    seeds: dict[str, list[int]] = {point.label: [] for point in recipe.points}
+    good: dict[str, list[Run]] = {point.label: [] for point in recipe.every_point}
+    seeds: dict[str, list[int]] = {point.label: [] for point in recipe.every_point}
     failures = []
     packets: dict[tuple[str, ...], int] = {}
     for plan in planned:
@@ -84,7 +84,7 @@ def conclude(
             ],
             regimes=_count_regimes(good[point.label]),
         )
-        for point in recipe.points
+        for point in recipe.every_point
     ]
     folder = folder_of(store.path, recipe.id, noise)
     folder.mkdir(parents=True, exist_ok=True)
@@ -205,7 +205,7 @@ def _without_value(
     failures = [
         FailureRecord(label=label, seed=seed, reason=f"has no {result.describe(measure)}")
         for claim in recipe.claims
-        for label, measure in result.measured_points(claim)
+        for label, measure in result.needed_points(claim)
         for run, seed in zip(good[label], seeds[label], strict=True)
         if not math.isfinite(measures.take(run, measure))
     ]

@@ -22,9 +22,11 @@ from outcast.reproduce.recipe import (
     Claim,
     Interval,
     Measure,
+    NoWorseClaim,
     OrderClaim,
     Recipe,
     SizeClaim,
+    control_of,
 )
 from outcast.reproduce.state import State
 from outcast.reproduce.verdict import Judged, Verdict, judge
@@ -153,7 +155,7 @@ def evaluate(
     """
     judged = []
     for claim in recipe.claims:
-        labels = dict(measured_points(claim))
+        labels = dict(needed_points(claim))
         found = {p.label: _locked(p, regimes) for p in points if p.label in labels}
         locked = {label: seeds for label, (seeds, _) in found.items()}
         of_claim = _judge(recipe, points, claim, locked)
@@ -161,7 +163,8 @@ def evaluate(
             # What was measured is shown all the same.
             of_claim = replace(_judge(recipe, points, claim, {}), verdict=None, p=None)
         notes = dict.fromkeys(note for seeds, note in found.values() if seeds)
-        judged.append(replace(of_claim, note=" and ".join(notes)))
+        texts = [of_claim.note] if of_claim.note else []
+        judged.append(replace(of_claim, note=" and ".join([*notes, *texts])))
     return judged
 
 
@@ -181,7 +184,7 @@ def _judge(
         }
         for _, measure in (measured_points(claim)[0], measured_points(claim)[-1])
     ]
-    nothing: dict[str, list[float]] = {point.label: [] for point in recipe.points}
+    nothing: dict[str, list[float]] = {point.label: [] for point in recipe.every_point}
     return judge(
         claim,
         nothing | taken[0],
@@ -232,6 +235,14 @@ def measured_points(claim: Claim) -> list[tuple[str, Measure]]:
             return [(label, claim.measure) for label in labels]
 
 
+def needed_points(claim: Claim) -> list[tuple[str, Measure]]:
+    """As `measured_points`, and those of the claim's control."""
+    measured, control = measured_points(claim), control_of(claim)
+    if control is None:
+        return measured
+    return [*measured, *((control, measure) for _, measure in measured)]
+
+
 def claim_record(judged: Judged, stationary: tuple[int, int] | None) -> ClaimRecord:
     """A judged claim, as result.json has it."""
     interval = judged.measured
@@ -273,6 +284,10 @@ def rule(claim: Claim) -> str:
             other = "" if lesser is None else f"{describe(lesser)} "
             relation = "quotient" if measures.is_logarithmic(claim.measure) else "difference"
             return f"{name} at {claim.greater} above {other}at {claim.lesser} ({relation})"
+        case NoWorseClaim():
+            side = "at most" if claim.less_is_better else "at least"
+            edge = claim.margin if claim.less_is_better else 1 / claim.margin
+            return f"{name} at {_where(claim)} {side} {number(edge)}, the margin"
         case BoundClaim():
             side = "at most" if claim.at_least is None else "at least"
             without = f"; no effect would be {number(claim.none)}"
@@ -296,7 +311,7 @@ def number(value: float) -> str:
     return f"{float(digits):,.0f}" if "e+" in digits else digits
 
 
-def _where(claim: SizeClaim | BoundClaim) -> str:
+def _where(claim: SizeClaim | BoundClaim | NoWorseClaim) -> str:
     return claim.at if claim.over is None else f"{claim.at} over {claim.over}"
 
 

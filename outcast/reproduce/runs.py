@@ -24,7 +24,7 @@ from outcast.records.run import Run
 from outcast.reproduce import model
 from outcast.reproduce.measures import ModelRun
 from outcast.reproduce.recipe import Mode, Point, Recipe
-from outcast.reproduce.result import measured_points
+from outcast.reproduce.result import needed_points
 from outcast.sweep import measured, scheduler
 from outcast.sweep.measured import Forecast, Measurement, Size
 from outcast.sweep.pool import LocalPool
@@ -67,7 +67,7 @@ def planned_runs(
     """
     chosen: Mode = recipe.quick if mode == "quick" else recipe.full
     runs = []
-    for point in recipe.points:
+    for point in recipe.every_point:
         single = None
         if point.config is not None:
             settings = recipe.settings(point, chosen)
@@ -93,7 +93,7 @@ def _require_within(recipe: Recipe, point: Point, chosen: Experiment) -> None:
     """
     from outcast.plan.make import make_plan
 
-    measured = [at for claim in recipe.claims for at in measured_points(claim)]
+    measured = [at for claim in recipe.claims for at in needed_points(claim)]
     named = [measure.interval for label, measure in measured if label == point.label]
     spans = [interval for interval in named if isinstance(interval, tuple)]
     if not spans:

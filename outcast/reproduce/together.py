@@ -185,7 +185,24 @@ def control_text(shown: Sequence[Row]) -> str:
         f"p is corrected within each row by Holm's procedure: a row has a conclusive verdict by "
         f"chance with at most {100 * RATE:g} %. So among the {len(judged)} rows that are judged, "
         f"{number(RATE * len(judged))} are expected at most to have a wrong one. By their own "
-        f"intervals {lost} claims would be conclusive; here they are inconclusive."
+        f"intervals {lost} claims would be conclusive; here they are inconclusive.{_lacking(shown)}"
+    )
+
+
+def _lacking(shown: Sequence[Row]) -> str:
+    """Which rows have claims whose control has not been run."""
+    counts = Counter(
+        row.result.id
+        for row in shown
+        for claim in row.claims
+        if row.result.profile is None and claim.verdict is Verdict.UNCONTROLLED
+    )
+    if not counts:
+        return ""
+    names = ", ".join(counts)
+    return (
+        f"\n\nA control shows a claim without its effect. {counts.total()} claims agree with their "
+        f"source, and their control has not been run, so they are not called reproduced: {names}."
     )
 
 

@@ -10,6 +10,8 @@ size  from reported / within to reported * within      `none`
 bound from at_least on, or up to at_most               `none`, which is not accepted, or the bound
 order a difference above 0; of ratios a quotient above 0, or 1
       1
+no    a quotient from 1 / margin on; of times up to    none: worse is possible without it
+worse margin
 ===== ================================================ ==========================================
 
 The rule looks at the 95 % interval over the runs:
@@ -20,14 +22,22 @@ The rule looks at the 95 % interval over the runs:
 * *contradicted*: nothing of the interval is accepted, and it does not lie on the reported side.
 * *inconclusive*: otherwise, because the interval holds both.
 
-A claim that holds without the effect says nothing. Such a *vacuous* claim is refused when its
-recipe is read (outcast/reproduce/recipe.py). Fewer than five runs give no verdict.
+`none` is what is expected. What is measured without the effect is the *control*: another point of
+the recipe. A claim that compares two points has it in itself. The control changes the verdict:
+
+* *says nothing*: the claim is accepted, and so is its control. So it holds without the effect too.
+* *agrees, control not run*: the claim is accepted, and no five runs show it without the effect.
+* *inconclusive*, or *contradicted*: what would be reproduced, or have another size, cannot be told
+  apart from its control.
+
+A claim that accepts its `none` is refused when its recipe is read (outcast/reproduce/recipe.py).
+Fewer than five runs give no verdict.
 
 `p` is the chance of an interval that is as conclusive although the value lies on an edge of what is
 accepted; of two edges, on the likelier one. outcast/reproduce/together.py corrects it within a row.
 
 A recipe has the verdict of its first claim, the main one; but *same direction, other size* if the
-main claim is reproduced and another one is not.
+main claim is reproduced, or agrees, and another one does neither.
 
 outcast/analysis/statistics.py makes the intervals. For ratios the logarithm is averaged, because
 they are positive and skewed. For other measures, the quotient of two points is the quotient of
@@ -38,20 +48,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from outcast.analysis import statistics
 from outcast.analysis.statistics import UNLIMITED, Estimate, Interval, Kind, Limits
-from outcast.reproduce.recipe import LEAST_RUNS, BoundClaim, Claim, OrderClaim, SizeClaim
+from outcast.reproduce.recipe import (
+    LEAST_RUNS,
+    BoundClaim,
+    Claim,
+    NoWorseClaim,
+    OrderClaim,
+    SizeClaim,
+    control_of,
+)
 
 
 class Verdict(StrEnum):
     """The verdicts on what could be judged; the module's docstring has the rule."""
 
     REPRODUCED = "reproduced"
+    UNCONTROLLED = "agrees, control not run"
     OTHER_SIZE = "same direction, other size"
     INCONCLUSIVE = "inconclusive"
+    VACUOUS = "says nothing"
     CONTRADICTED = "contradicted"
 
 
@@ -138,11 +158,67 @@ def judge(
     if measured.n < LEAST_RUNS:
         return Judged(claim, measured, None, None)
     verdict = decide(claim, measured, logarithmic=logarithmic)
-    return Judged(claim, measured, verdict, _p(claim, estimate, logarithmic))
+    judged = Judged(claim, measured, verdict, _p(claim, estimate, logarithmic))
+    label = control_of(claim)
+    if label is None or verdict not in (Verdict.REPRODUCED, Verdict.OTHER_SIZE):
+        return judged
+    return _against_control(
+        judged, label, values, lesser_values, logarithmic=logarithmic, limits=limits
+    )
+
+
+def _against_control(
+    judged: Judged,
+    label: str,
+    values: Mapping[str, Sequence[float]],
+    lesser_values: Mapping[str, Sequence[float]],
+    *,
+    logarithmic: bool,
+    limits: Limits,
+) -> Judged:
+    """The verdict on a claim that its own runs bear out, if they differ from the control's."""
+    claim, verdict, kind = judged.claim, judged.verdict, _kind(logarithmic)
+    here, there = (
+        _differences(claim, at, values, lesser_values, logarithmic=logarithmic)
+        for at in (claim.greater if isinstance(claim, OrderClaim) else claim.at, label)
+    )
+    control = statistics.estimate(there, kind, limits).interval
+    if control.n < LEAST_RUNS:
+        lowered = Verdict.UNCONTROLLED if verdict is Verdict.REPRODUCED else verdict
+        return replace(judged, verdict=lowered, note="")
+    if decide(claim, control, logarithmic=logarithmic) is Verdict.REPRODUCED:
+        return replace(judged, verdict=Verdict.VACUOUS, note=f"its control has {control.value:.3g}")
+    apart = statistics.estimate_difference(here, there, kind)
+    equal = 1.0 if logarithmic else 0.0
+    p = apart.p_value(equal)
+    value = apart.interval.value or equal
+    is_apart = (value > equal) == _rises(claim, without_effect(claim, logarithmic))
+    told = p <= 1 - statistics.LEVEL and is_apart
+    note = "" if told else f"not told apart from its control, {control.value:.3g}"
+    if verdict is Verdict.OTHER_SIZE:
+        # Its p is that of the size; the control only says whether the direction is there.
+        return replace(judged, verdict=verdict if told else Verdict.CONTRADICTED, note=note)
+    verdict = verdict if told else Verdict.INCONCLUSIVE
+    return replace(judged, verdict=verdict, p=max(judged.p or 0.0, p), note=note)
+
+
+def _differences(
+    claim: Claim,
+    label: str,
+    values: Mapping[str, Sequence[float]],
+    lesser_values: Mapping[str, Sequence[float]],
+    *,
+    logarithmic: bool,
+) -> list[float]:
+    """The measure of each run at a point; of an order, the two measures' difference or quotient."""
+    if not isinstance(claim, OrderClaim):
+        return _known(values.get(label, ()))
+    pairs = zip(values.get(label, ()), lesser_values.get(label, ()), strict=True)
+    return _known([a / b if logarithmic else a - b for a, b in pairs])
 
 
 def _measured(
-    claim: SizeClaim | BoundClaim,
+    claim: SizeClaim | BoundClaim | NoWorseClaim,
     values: Mapping[str, Sequence[float]],
     logarithmic: bool,
     limits: Limits,
@@ -161,7 +237,7 @@ def decide(claim: Claim, measured: Interval, *, logarithmic: bool) -> Verdict:
     low, high, value = measured.low, measured.high, measured.value
     if low is None or high is None or value is None:
         return Verdict.INCONCLUSIVE
-    none = _none(claim, logarithmic)
+    none = without_effect(claim, logarithmic)
     least, greatest = _accepted(claim, none)
     is_above = _rises(claim, none)
     is_directed = low > none if is_above else high < none
@@ -177,15 +253,20 @@ def decide(claim: Claim, measured: Interval, *, logarithmic: bool) -> Verdict:
     return Verdict.INCONCLUSIVE
 
 
-def _none(claim: Claim, logarithmic: bool) -> float:
-    if isinstance(claim, OrderClaim):
-        return 1.0 if logarithmic else 0.0
-    return claim.none
+def without_effect(claim: Claim, logarithmic: bool) -> float:
+    """The value that the measure is expected to have without the claim's effect."""
+    match claim:
+        case OrderClaim():
+            return 1.0 if logarithmic else 0.0
+        case NoWorseClaim():
+            return 1.0
+        case _:
+            return claim.none
 
 
 def _accepted(claim: Claim, none: float) -> tuple[float, float]:
     match claim:
-        case SizeClaim():
+        case SizeClaim() | NoWorseClaim():
             return claim.accepted
         case BoundClaim() if claim.at_most is not None:
             return -math.inf, claim.bound
@@ -202,13 +283,15 @@ def _rises(claim: Claim, none: float) -> bool:
             return claim.reported > none
         case BoundClaim():
             return claim.at_least is not None
+        case NoWorseClaim():
+            return not claim.less_is_better
         case OrderClaim():
             return True
 
 
 def _p(claim: Claim, estimate: Estimate, logarithmic: bool) -> float:
     """The least level at which the interval would hold no edge of what is accepted."""
-    measured, none = estimate.interval, _none(claim, logarithmic)
+    measured, none = estimate.interval, without_effect(claim, logarithmic)
     if measured.value is None or measured.low is None:
         return 1.0
     least, greatest = _accepted(claim, none)
@@ -222,8 +305,11 @@ def _p(claim: Claim, estimate: Estimate, logarithmic: bool) -> float:
 def overall(verdicts: Sequence[Verdict | None]) -> Verdict | None:
     """The verdict on a recipe from those on its claims; None if a claim that decides has none."""
     main = verdicts[0] if verdicts else None
-    if main is not Verdict.REPRODUCED:
+    agreeing = {Verdict.REPRODUCED, Verdict.UNCONTROLLED}
+    if main not in agreeing:
         return main
     if None in verdicts:
         return None
-    return main if set(verdicts) == {main} else Verdict.OTHER_SIZE
+    if set(verdicts) == {main}:
+        return main
+    return Verdict.UNCONTROLLED if set(verdicts) <= agreeing else Verdict.OTHER_SIZE

@@ -51,7 +51,7 @@ JUDGING = [
     *_of(
         *("reproduce", _VERDICT),
         ("verdict: few runs", "verdict", "measured.n < LEAST_RUNS", "measured.n < 0"),
-        ("verdict: the main claim", "verdict", "if main is not Verdict.REPRODUCED:", "if False:"),
+        ("verdict: the main claim", "verdict", "if main not in agreeing:", "if False:"),
         ("verdict: a claim without one", "verdict", "if None in verdicts:", "if False:"),
     ),
     *_of(

@@ -376,7 +376,9 @@ def judge(scene: Scene, folder: Path, fault: Fault) -> tuple[str, list[str]]:
     clocks = result.joined.sources.clocks
     assert clocks is not None
     if not result.joined.clocks:
-        if contradicts(scene, fault):
+        # So few that they are told, and make no contradiction.
+        told = any("longer than --max-sojourn" in line for line in result.remarks)
+        if contradicts(scene, fault) and not told:
             return "overlooked", ["no clock is corrected, though packets leave before they came in"]
         return "not to be seen", []
     return (

@@ -21,12 +21,16 @@ import yaml
 import zstandard
 
 from outcast import analysis, experiment, workflow
-from outcast.assignment import copies, marking, packed
+from outcast.assignment import copies, evidence, marking, packed
 from outcast.assignment.classes import Class
+from outcast.assignment.evidence import Asked, as_asked
 from outcast.assignment.folder import Folder
 from outcast.assignment.graded import Graded
+from outcast.errors import InputError
 from outcast.files import sha256
+from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
+from outcast.records.summary import Summary
 from tests.golden import handed_class as golden
 from tests.golden import hostile
 
@@ -50,10 +54,11 @@ class Inbox:
     def ana(self) -> Folder:
         return Folder(self.path / "ana")
 
-    def mark(self, place: Path) -> Graded:
+    def mark(self, place: Path, *, replays: bool = True) -> Graded:
         scratch = self.path / f"scratch-{len(list(self.path.glob('scratch-*')))}"
         scratch.mkdir()
-        return marking.mark(self.class_, place, self.runner, scratch, self.runner.kept)
+        runner = self.runner if replays else None
+        return marking.mark(self.class_, place, runner, scratch, self.runner.kept)
 
 
 @pytest.fixture(scope="module")
@@ -344,6 +349,98 @@ def test_a_remedy_that_is_none(inbox: Inbox) -> None:
     assert (graded.verdict, points(graded)["remedy_works"]) == ("genuine", 0)
 
 
+def test_a_configuration_that_was_changed_after_its_run(inbox: Inbox) -> None:
+    path = inbox.ben.path / "configs/remedy.yaml"
+    config = experiment.load(path)
+    path.write_text(experiment.dump(config.model_copy(update={"repetitions": 2})))
+    graded = inbox.mark(inbox.ben.path)
+    assert states(graded)["remedy"] == "other"
+    assert "configs/remedy.yaml has changed since the run was made" in " ".join(graded.notes)
+
+
+def test_without_a_replay_the_hashes_still_count(inbox: Inbox) -> None:
+    assert states(inbox.mark(inbox.ben.path, replays=False))["remedy"] == "consistent"
+    # The analysis of its captures comes out the same.
+    plan = inbox.ben.run("remedy").plan
+    plan.write_text(f"{plan.read_text()}\n")
+    graded = inbox.mark(inbox.ben.path, replays=False)
+    assert states(graded)["remedy"] == "forged"
+    assert "plan.json changed after the run" in " ".join(graded.notes)
+
+
+def test_without_a_replay_nothing_is_added_and_no_hash_is_left_out(inbox: Inbox) -> None:
+    for name, forge, said in (
+        ("remedy", lambda run: (run.captures / "more.txt").write_text("more"), "added after"),
+        ("unfair", lambda run: edit(run.manifest, without_a_hash), "missing"),
+    ):
+        run = inbox.ben.run(name)
+        forge(run)
+        graded = inbox.mark(inbox.ben.path, replays=False)
+        assert states(graded)[name] == "forged"
+        assert any(said in note for note in graded.notes if f"runs/{name}: " in note)
+
+
+def without_a_hash(manifest: dict[str, Any]) -> None:
+    del manifest["files"][manifest["captures"][0]["file"]]
+
+
+def test_without_a_replay_the_analysis_is_made_again(inbox: Inbox) -> None:
+    run = inbox.ben.run("remedy")
+    edit(run.summary, lambda summary: summary.update(jain_index=0.999))
+    run.seal()
+    graded = inbox.mark(inbox.ben.path, replays=False)
+    assert states(graded)["remedy"] == "forged"
+    assert "summary.json is not what the captures give: jain_index" in " ".join(graded.notes)
+
+
+@pytest.mark.parametrize("replays", [True, False])
+def test_an_untrusted_run_does_not_count(
+    replays: bool, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Untrusted(Run):
+        @property
+        def summary(self) -> Summary:
+            capture = super().summary.capture
+            update = {"trusted": False, "reasons": ["tcpdump lost 7 packets in the kernel"]}
+            capture = capture.model_copy(update=update)
+            return super().summary.model_copy(update={"capture": capture})
+
+    monkeypatch.setattr(evidence, "Run", Untrusted)
+    graded = inbox.mark(inbox.ben.path, replays=replays)
+    assert set(states(graded).values()) == {"untrusted"}
+    assert "runs/remedy: tcpdump lost 7 packets in the kernel" in graded.notes
+
+
+def test_only_large_captures_tell_a_copy(inbox: Inbox) -> None:
+    """Those of idle ports can be equal by chance."""
+    run = inbox.ben.run("remedy")
+    (run.captures / "idle.in.pcap").write_bytes(bytes(24))
+    known = evidence._captures(run, run.read_manifest())
+    assert known
+    assert sha256(run.captures / "idle.in.pcap") not in known
+
+
+def test_without_a_replay_hashes_alone_show_nothing(inbox: Inbox) -> None:
+    graded = inbox.mark(packed_of(inbox.ben), replays=False)
+    assert set(states(graded).values()) == {"unchecked"}
+    assert not any(points(graded)[key] for key in UNFAIR_POINTS)
+
+
+def test_a_run_that_was_not_handed_in_is_missing(inbox: Inbox) -> None:
+    shutil.rmtree(inbox.ben.run("remedy").path)
+    graded = inbox.mark(inbox.ben.path)
+    assert (graded.verdict, states(graded)["remedy"]) == ("incomplete", "missing")
+
+
+def test_a_free_key_names_no_file(inbox: Inbox, tmp_path: Path) -> None:
+    """A replay would read it, because it takes the free keys from the student."""
+    ours = experiment.load(inbox.ben.path / "configs/unfair.yaml")
+    theirs = ours.model_copy(update={"queue": {"sizes": tmp_path / "grades.csv"}})
+    asked = Asked("remedy", inbox.class_.exercise.runs["remedy"], ours)
+    with pytest.raises(InputError, match="queue: names a file; a replay reads no files"):
+        as_asked(asked, theirs, frozenset())
+
+
 def test_one_run_handed_in_as_another(inbox: Inbox) -> None:
     shutil.rmtree(inbox.ben.run("remedy").path)
     shutil.copytree(inbox.ben.run("unfair").path, inbox.ben.run("remedy").path)
@@ -359,7 +456,9 @@ def test_what_a_run_records_is_not_chosen_by_the_student(inbox: Inbox) -> None:
     inbox.runner.asked.clear()
     graded = inbox.mark(inbox.ben.path)
     assert states(graded)["unfair"] == "genuine"
-    assert [asked.analysis == before for asked in inbox.runner.asked[:2]] == [False, True]
+    seed = inbox.ben.run("unfair").read_manifest().seed
+    asked = [run for run in inbox.runner.asked if run.seed == seed]
+    assert [run.analysis == before for run in asked] == [False, True]
 
 
 # Code and files of the student's, which a replay must not start or read.

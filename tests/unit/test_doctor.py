@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,6 +64,15 @@ def test_a_run_is_refused_before_it_starts(
 def test_what_the_guest_does_without_is_no_hindrance(without: set[str], program: str) -> None:
     without.add(program)
     doctor.require_programs()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs in real time")
+@pytest.mark.parametrize("program", ["unshare", "setpriv"])
+def test_what_the_realtime_engine_starts_is_named(without: set[str], program: str) -> None:
+    """Without unshare no qdisc could be tried, and the kernel would seem to have none."""
+    without.add(program)
+    with pytest.raises(FeatureMissingError, match=f"^not installed here: {program}; .*util-linux"):
+        realtime.RealtimeEngine().require(experiment.load(CONFIG))
 
 
 @pytest.fixture

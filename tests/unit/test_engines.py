@@ -70,7 +70,7 @@ def test_real_time_refuses_cards_that_are_asked_for_before_anything_is_built(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(realtime.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(realtime.doctor, "require_programs", lambda: None)
+    monkeypatch.setattr(realtime.doctor, "require_programs", lambda besides: None)
     asked = load(FIG3C, ["noise={profile: exact, interrupts: {per_second: 20000}}"])
     with pytest.raises(FeatureMissingError, match="per_second: no real machine's timers"):
         realtime.RealtimeEngine().require(asked)

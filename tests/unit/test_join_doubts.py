@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from scapy.all import IP, UDP, Ether, PcapWriter
 
 from outcast.analysis.measure.repairs import repairs
 from outcast.api.joins import join_captures
@@ -370,3 +371,21 @@ def test_a_drop_whose_data_had_come_through_needs_no_repair(tmp_path: Path) -> N
     result = join_captures({"a": a}, {"b": b})
     assert result.joined.counts.dropped == 1
     assert not repairs(result.joined).is_due.any()
+
+
+def test_drops_of_udp_at_an_empty_queue_have_two_causes(tmp_path: Path) -> None:
+    paths = {}
+    for name, later in (("a", 0), ("b", 5e-5)):
+        with PcapWriter(str(tmp_path / name), linktype=1, nano=True) as writer:
+            for n in range(300):
+                packet = IP(src="10.0.0.2", dst="10.0.0.1", id=n) / UDP(sport=9, dport=5) / b"xy"
+                frame = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02") / packet
+                frame.time = 1000 + n / 1000 + later
+                if name == "a" or n % 100 != 50:
+                    writer.write(frame)
+        paths[name] = tmp_path / name
+    result = join_captures({"a": paths["a"]}, {"b": paths["b"]})
+    (part,) = result.drop_ranges
+    assert (part.least, part.counted, part.most) == (0, 3, 3)
+    assert "3 of them found an empty queue, and nobody sent their data again" in part.sentence
+    assert "captures lack packets" not in part.sentence

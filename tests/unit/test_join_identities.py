@@ -205,6 +205,32 @@ def test_a_router_that_fragments(lost: int | None, tmp_path: Path) -> None:
     assert ("1 datagrams lack fragments" in line) == (lost is not None)
 
 
+@pytest.mark.parametrize("lost", [None, 1])
+def test_a_router_that_fragments_anew(lost: int | None, tmp_path: Path) -> None:
+    """Three fragments of a datagram come in, and seven leave, or six."""
+
+    def cut(packet: Packet) -> list[Packet]:
+        parts = list(fragment(packet, fragsize=552)) if UDP in packet else [packet]
+        return [part for n, part in enumerate(parts) if not (packet.id == 30 and n == lost)]
+
+    router = Router(cut, unchanged)
+    for number in range(60):
+        data = UDP(sport=4000, dport=53) / Raw(random.Random(number).randbytes(3500))
+        packet = fresh(IP(src=CLIENTS[0], dst=SERVER, id=number, ttl=64) / data)
+        router.send(number * 100_000, packet, lost=number in (20, 21))
+    router.seen["A"] = [
+        (at_ns + 100 * part, piece)
+        for at_ns, packet in router.seen["A"]
+        for part, piece in enumerate(fragment(packet, fragsize=1480))
+    ]
+    result = router.join(tmp_path)
+    assert router.faults(result) == []
+    assert result.joined.counts.dropped == 2
+    said = [text for text in result.remarks if "fragments" in text]
+    assert said[0].startswith("A: 180 fragments are of 60 datagrams that another capture has in")
+    assert said[1].startswith(f"R: {58 * 7 - (lost is not None)} fragments are of 58 datagrams")
+
+
 def test_fragments_that_are_passed_on_are_packets(tmp_path: Path) -> None:
     router = Router(unchanged, unchanged)
     for number in range(60):
@@ -218,6 +244,26 @@ def test_fragments_that_are_passed_on_are_packets(tmp_path: Path) -> None:
     result = router.join(tmp_path)
     assert router.faults(result) == []
     assert not any("fragments" in text for text in result.remarks)
+
+
+def test_pings_of_several_hosts_behind_a_nat(tmp_path: Path) -> None:
+    """All have one address outside; each ping's identifier tells whose it is."""
+    router = Router(*masquerade(5))
+    for number in range(80):
+        for place, host in enumerate((*CLIENTS, CLIENTS[0])):
+            at_ns = number * 300_000 + place * 90_000
+            echo = ICMP(type=8, id=7 + place // 2, seq=number) / Raw(b"x" * 56)
+            packet = IP(src=host, dst=SERVER, id=number * 3 + 100 * place, ttl=64) / echo
+            lost = number == 30 + place
+            router.send(at_ns, packet, lost=lost)
+            if not lost:
+                answer = IP(src=SERVER, dst=host, id=number * 3 + place, ttl=64)
+                reply = ICMP(type=0, id=7 + place // 2, seq=number) / Raw(b"x" * 56)
+                router.send(at_ns + 40_000, answer / reply, back=True)
+    result = router.join(tmp_path)
+    assert router.faults(result) == []
+    assert result.joined.counts.dropped == 3
+    assert any("addresses are translated between them (NAT)" in line for line in result.remarks)
 
 
 # --- what nothing joins is named

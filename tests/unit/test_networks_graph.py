@@ -158,6 +158,12 @@ def test_labels_become_names_of_interfaces(tmp_path: Path) -> None:
     assert network_of(file, **{"topology.hosts_per_switch": 1}) == network
 
 
+def test_no_label_becomes_a_name_of_the_kernels(tmp_path: Path) -> None:
+    graph = nx.relabel_nodes(small(), {"s1": "lº"})
+    network = network_of(config_of(tmp_path, "net.graphml", graphml(graph)))
+    assert "lo2" in {switch.name for switch in network.switches}
+
+
 def test_a_misspelled_attribute_is_told(tmp_path: Path) -> None:
     graph = small()
     graph.edges["h1", "s1"]["dealy"] = "3ms"

@@ -406,7 +406,9 @@ def test_one_capture_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert (row["sent_again"], row["late"], row["rtt_beyond_least_ms"]) == (1, 1, None)
 
 
-def test_round_trips_to_both_sides_of_one_capture(tmp_path: Path) -> None:
+def test_round_trips_to_both_sides_of_one_capture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The receiver answers after 3 ms, and the sender answers the receiver's stamp after 4 ms."""
     rows: list[tuple[int, bytes]] = []
     for n in range(20):
@@ -421,6 +423,11 @@ def test_round_trips_to_both_sides_of_one_capture(tmp_path: Path) -> None:
     data = seen_flows(read_capture("p", tmp_path / "a"))[0]
     assert set(data.beyond_ns.tolist()) == {3_000_000}
     assert set(data.before_ns.tolist()) == {7_000_000}
+    # What only acknowledges is no flow of the table.
+    assert outcast(["inspect", str(tmp_path / "a")]) == 0
+    out = capsys.readouterr().out
+    assert "10.0.0.1:5001 to 10.0.0.2:20001" not in out
+    assert "and 20 packets without payload, of 1 other directions" in out
 
 
 def tcp_frame(

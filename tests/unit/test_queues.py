@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +20,7 @@ from outcast.netlink import encode as attribute
 from outcast.plan import ports
 from outcast.plan.make import make_plan
 from outcast.plan.ports import PortQueue
+from outcast.records.qdisc_handles import CABLE_HANDLE, DELAY_HANDLE
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 
@@ -420,10 +422,33 @@ def test_netems_times_are_read_from_its_raw_attributes() -> None:
     in_order = delay(5000, {netem.JITTER64: 1000, netem.RATE64: netem.IN_ORDER_RATE})
     shown = queues.read_back(jittery, [in_order, tbf(), bfifo(16384)])
     assert (shown["jitter_ns"], shown["packets keep their order"]) == (1000, True)
+    seeded = replace(jittery, jitter_seed=7)
+    for seed, is_ours in ((7, True), (8, False)):
+        numbers = {netem.JITTER64: 1000, netem.RATE64: netem.IN_ORDER_RATE, netem.PRNG_SEED: seed}
+        shown = [delay(5000, numbers), tbf(), bfifo(16384)]
+        with nullcontext() if is_ours else pytest.raises(ReadBackError, match="jitter is seeded"):
+            assert queues.read_back(seeded, shown)["jitter is seeded"]
     for rate in ({}, {netem.RATE64: 10**9}):
         overtaking = delay(5000, {netem.JITTER64: 1000, **rate})
         with pytest.raises(ReadBackError, match="keep their order: requested True"):
             queues.read_back(jittery, [overtaking, tbf(), bfifo(16384)])
+
+
+def test_behind_a_cable_each_qdisc_stands_in_its_place() -> None:
+    wanted = replace(port_queue("{kind: tbf, limit: 16KB}", delay="5us"), has_cable=True)
+    latency = attribute(netem.LATENCY64, struct.pack("=q", 5000))
+
+    def shown(shaper_at: int, delay_at: int) -> list[Shown]:
+        delay = qdisc(DELAY_HANDLE, "netem", (bytes(24) + latency).hex(":"))
+        shaper = tbf()
+        shaper["parent"] = (CABLE_HANDLE << 16) + shaper_at
+        delay["parent"] = (CABLE_HANDLE << 16) + delay_at
+        return [qdisc(CABLE_HANDLE, "cable", None), shaper, delay, bfifo(16384)]
+
+    assert queues.read_back(wanted, shown(1, 2))["delay_ns"] == 5000
+    for places in ((2, 1), (1, 1), (2, 2)):
+        with pytest.raises(ReadBackError, match="parent of"):
+            queues.read_back(wanted, shown(*places))
 
 
 def test_tcs_rounding_of_a_burst_is_accepted_unless_tbf_would_drop_full_frames() -> None:
@@ -457,6 +482,8 @@ def test_tcs_rounding_of_a_burst_is_accepted_unless_tbf_would_drop_full_frames()
         shown[1].get_attr("TCA_OPTIONS").get_attr("TCA_HTB_PARMS")[parameter] = value
         with pytest.raises(ReadBackError, match=setting):
             queues.read_back(wanted, shown)
+    with pytest.raises(ReadBackError, match="htb classes: requested 1, the kernel shows 2"):
+        queues.read_back(wanted, [*htb(1496), htb(1496)[1]])
     wanted = port_queue("{kind: tbf, limit: 16KB}", rate="1gbit")
     with pytest.raises(ReadBackError, match="below a full frame"):
         queues.read_back(wanted, [tbf(gigabit, 1496), bfifo(16384)])

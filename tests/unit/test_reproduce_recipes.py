@@ -11,7 +11,8 @@ from pydantic import TypeAdapter, ValidationError
 from outcast.analysis.statistics import Interval
 from outcast.errors import ConfigError
 from outcast.reproduce import measures, model, pictures, recipe, runs
-from outcast.reproduce.recipe import Mode, OrderClaim, Point
+from outcast.reproduce.recipe import Mode, NoWorseClaim, OrderClaim, Point, control_of
+from outcast.reproduce.result import needed_points
 from outcast.reproduce.verdict import Verdict, decide
 
 RECIPES = recipe.load_all()
@@ -34,7 +35,7 @@ def test_every_run_of_a_recipe_is_accepted(name, mode):
     found = RECIPES[name]
     repetitions = (found.quick if mode == "quick" else found.full).repetitions
     assert repetitions >= recipe.LEAST_RUNS
-    for point in found.points:
+    for point in found.every_point:
         seeds = [each.seed for each in wanted if each.point == point]
         assert seeds == list(range(1, repetitions + 1))
 
@@ -79,6 +80,8 @@ def test_measures_and_pictures_exist(name):
 @pytest.mark.parametrize("name", ROWS)
 def test_no_claim_holds_without_its_effect(name):
     for claim in RECIPES[name].claims:
+        if isinstance(claim, NoWorseClaim):
+            continue
         none = None if isinstance(claim, OrderClaim) else claim.none
         # A ratio of equals is 1, and nobody may write another value to get a claim through.
         if claim.measure.kind.endswith("_ratio") and none is not None:
@@ -92,6 +95,32 @@ def test_no_claim_holds_without_its_effect(name):
             assert least <= none <= greatest, claim.text
         same = Interval(9, none, none, none)
         assert decide(claim, same, logarithmic=False) is not Verdict.REPRODUCED, claim.text
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_point_is_judged_or_said_not_to_be(name):
+    found = RECIPES[name]
+    judged = {label for claim in found.claims for label, _ in needed_points(claim)}
+    left = [point.label for point in found.points if point.label not in judged]
+    # Only a recipe that says what is not judged, and why, may leave out a point.
+    assert not left or found.unjudged, left
+
+
+def test_a_control_takes_the_effect_away_and_nothing_else():
+    found = RECIPES["P-buf"]
+    (control,) = [each for each in found.controls if each.label.startswith("32 KB")]
+    queue = {"queue": {"kind": "sfq", "limit": "60 packets", "buckets": 1024}}
+    assert control.set == {"transport.congestion_control": "reno", "transport.sack": False, **queue}
+    assert control_of(found.claims[1]) == control.label
+    assert "queue.limit" in {key for point in found.points for key in point.set}
+    assert RECIPES["T17"].controls == ()
+
+
+def test_a_claim_that_nothing_shows_without_its_effect_is_refused():
+    found = RECIPES["P6"]
+    tree = {**found.model_dump(), "without": {}}
+    with pytest.raises(ValidationError, match="nothing shows it without the effect; allowed is"):
+        recipe.Recipe.model_validate(tree)
 
 
 def test_the_claims_of_t15_and_others_that_were_vacuous_are_refused():

@@ -13,6 +13,7 @@ from outcast.reproduce.recipe import (
     BoundClaim,
     Claim,
     Measure,
+    NoWorseClaim,
     OrderClaim,
     Point,
     Recipe,
@@ -34,12 +35,14 @@ def bound(none: float, **which: float) -> BoundClaim:
     return BoundClaim(text="a bound", measure=RATIO, at="A", none=none, **which)
 
 
+CONTROL = {"A, without the effect": [1.0, 1.1, 0.9, 1.0, 1.05]}
 ORDER = OrderClaim(text="more", measure=RATIO, greater="A", lesser="B")
 
 
 def verdict_of(
     claim: Claim, values: dict[str, list[float]], logarithmic: bool = True
 ) -> Verdict | None:
+    values = CONTROL | values
     return judge(claim, values, values, logarithmic=logarithmic).verdict
 
 
@@ -136,11 +139,15 @@ def test_fewer_than_five_runs_give_no_verdict(claim: Claim, extra: list[float]) 
 
 def test_two_measures_of_the_same_runs_are_compared_run_by_run() -> None:
     order = OrderClaim(
-        text="m", measure=RATIO, greater="A", lesser="A", lesser_measure=Measure(kind="rtt_ms")
+        text="m",
+        measure=RATIO,
+        greater="A",
+        lesser="A",
+        lesser_measure=Measure(kind="median_rtt_ms"),
     )
     more, less = [1.1, 5.1, 9.1, 30.1, 2.1], [1.0, 5.0, 9.0, 30.0, 2.0]
     got = judge(order, {"A": more}, {"A": less}, logarithmic=False)
-    assert got.verdict is Verdict.REPRODUCED
+    assert got.verdict is Verdict.UNCONTROLLED
     assert got.measured.low == pytest.approx(0.1)
     # Each lacks what the other has, so they differ by 6 and -4.
     got = judge(order, {"A": [8.0, 3.0]}, {"A": [2.0, 7.0]}, logarithmic=False)
@@ -190,7 +197,16 @@ def test_a_verdict_is_conclusive_exactly_where_p_is_small(
 
 
 def test_the_main_claim_decides_and_a_row_is_reproduced_only_if_all_claims_are() -> None:
-    yes, size_, open_, no = Verdict
+    yes, size_, open_, no = (
+        Verdict.REPRODUCED,
+        Verdict.OTHER_SIZE,
+        Verdict.INCONCLUSIVE,
+        Verdict.CONTRADICTED,
+    )
+    agrees = Verdict.UNCONTROLLED
+    assert overall([yes, agrees]) is overall([agrees, yes]) is overall([agrees, agrees]) is agrees
+    assert overall([agrees, no]) is overall([yes, Verdict.VACUOUS]) is size_
+    assert overall([Verdict.VACUOUS, yes]) is Verdict.VACUOUS
     assert overall([yes, yes]) is yes
     assert overall([yes, no]) is size_
     assert overall([no, yes]) is no
@@ -199,6 +215,81 @@ def test_the_main_claim_decides_and_a_row_is_reproduced_only_if_all_claims_are()
     assert overall([no, None]) is no
     assert overall([None, yes]) is None
     assert overall([]) is None
+
+
+# --- the control
+
+
+def test_a_claim_without_a_run_of_its_control_is_not_reproduced() -> None:
+    claim = bound(1, at_least=1)
+    values = {"A": [6.0, 7.5, 8.0, 6.5, 7.0]}
+    judged = judge(claim, values, {}, logarithmic=True)
+    assert judged.verdict is Verdict.UNCONTROLLED
+    few = values | {label: runs[:4] for label, runs in CONTROL.items()}
+    assert judge(claim, few, {}, logarithmic=True).verdict is Verdict.UNCONTROLLED
+    assert judge(claim, values | CONTROL, {}, logarithmic=True).verdict is Verdict.REPRODUCED
+    # What two points show is shown against one of them.
+    ratios = {"A": values["A"], "B": [1.0] * 5}
+    assert judge(ORDER, ratios, ratios, logarithmic=True).verdict is Verdict.REPRODUCED
+
+
+def test_a_claim_that_its_control_bears_out_says_nothing() -> None:
+    # T16: 0.994 with TCPRand, and 0.994 without it.
+    claim = bound(0.2, at_least=0.9).model_copy(update={"control": "CUBIC"})
+    values = {"A": [0.99, 0.995, 0.999, 0.99, 0.996], "CUBIC": [0.995, 0.99, 0.998, 0.992, 0.994]}
+    judged = judge(claim, values, {}, logarithmic=False)
+    assert (judged.verdict, judged.note) == (Verdict.VACUOUS, "its control has 0.994")
+    # P11: longer chains on one port, and as much longer where drops are by lot.
+    order = OrderClaim(
+        text="m",
+        measure=RATIO,
+        greater="A",
+        lesser="A",
+        lesser_measure=Measure(kind="loss_ratio"),
+        control="lot",
+    )
+    more = {"A": [22.0, 24, 25, 23, 12], "lot": [19.6, 16, 22, 15.2, 11.5]}
+    less = {"A": [1.0] * 5, "lot": [1.0] * 5}
+    assert judge(order, more, less, logarithmic=False).verdict is Verdict.VACUOUS
+
+
+def test_a_claim_has_to_differ_from_its_control() -> None:
+    claim = bound(0.2, at_least=0.9).model_copy(update={"control": "C"})
+    values = {"A": [0.95, 0.96, 0.97, 0.95, 0.96], "C": [0.99, 0.5, 0.99, 0.99, 0.98]}
+    judged = judge(claim, values, {}, logarithmic=False)
+    assert judged.verdict is Verdict.INCONCLUSIVE
+    assert judged.note == "not told apart from its control, 0.89"
+    assert (judged.p or 0) > 0.05
+    # T10, 12 rivals: far below what is claimed, and above what is without TCPRand.
+    fair = bound(0.14, at_least=0.75).model_copy(update={"control": "C"})
+    shares = {"A": [0.26, 0.22, 0.32, 0.3, 0.25]}
+    near = judge(fair, shares | {"C": [0.25, 0.3, 0.2, 0.27, 0.26]}, {}, logarithmic=True)
+    far = judge(fair, shares | {"C": [0.03, 0.02, 0.05, 0.03, 0.04]}, {}, logarithmic=True)
+    assert (near.verdict, far.verdict) == (Verdict.CONTRADICTED, Verdict.OTHER_SIZE)
+    assert near.p == far.p
+
+
+# --- no worse
+
+
+@pytest.mark.parametrize(
+    ("ours", "less_is_better", "expected"),
+    [
+        ([0.97, 0.98, 0.99, 1.0, 0.96], False, Verdict.REPRODUCED),
+        ([0.7, 0.8, 0.75, 0.72, 0.78], False, Verdict.CONTRADICTED),
+        ([0.7, 1.2, 0.9, 1.1, 0.8], False, Verdict.INCONCLUSIVE),
+        ([1.3, 1.35, 1.32, 1.31, 1.4], True, Verdict.CONTRADICTED),
+        ([0.5, 0.55, 0.52, 0.51, 0.6], True, Verdict.REPRODUCED),
+    ],
+)
+def test_no_worse_has_a_margin(ours: list[float], less_is_better: bool, expected: Verdict) -> None:
+    claim = NoWorseClaim(
+        text="n", measure=RATIO, at="A", over="B", margin=1.1, less_is_better=less_is_better
+    )
+    values = {"A": ours, "B": [1.0, 1.01, 0.99, 1.0, 1.0]}
+    assert judge(claim, values, {}, logarithmic=False).verdict is expected
+    edge = "at most 1.1" if less_is_better else "at least 0.909"
+    assert f"at A over B {edge}, the margin" in result.rule(claim)
 
 
 # --- together
@@ -261,6 +352,8 @@ def test_the_correction_does_what_it_says_by_simulation() -> None:
 
 def ratios_at(label: str, locked: list[int] | None, **more: Any) -> result.PointRecord:
     values = {result.describe(RATIO): [7.0, 7.1, 7.2, 6.9, 6.8, 7.05]}
+    if label != "A":
+        values = {result.describe(RATIO): [1.0, 1.1, 0.9, 1.0, 1.05, 0.95]}
     seeds = [1, 2, 3, 4, 5, 6]
     return result.PointRecord(
         label=label, config="c", set={}, seeds=seeds, values=values, locked=locked, **more
@@ -268,12 +361,15 @@ def ratios_at(label: str, locked: list[int] | None, **more: Any) -> result.Point
 
 
 def recipe_with(*claims: Claim) -> Any:
-    return Recipe.model_construct(points=[Point(label="A", config="c")], claims=claims)
+    points = [Point(label="A", config="c")]
+    return Recipe.model_construct(points=points, claims=claims, without={"queue": "sfq"})
 
 
 def test_phase_locked_runs_give_no_verdict() -> None:
     def judged(point: result.PointRecord, regimes: dict[str, int]) -> Any:
-        (of_claim,) = result.evaluate(recipe_with(size()), [point], regimes)
+        (without,) = CONTROL
+        control = ratios_at(without, [])
+        (of_claim,) = result.evaluate(recipe_with(size()), [point, control], regimes)
         return of_claim
 
     free = judged(ratios_at("A", []), {})
@@ -320,8 +416,10 @@ def test_the_meters_word_is_compared_with_the_spread_of_seeds() -> None:
 def test_all_places_show_the_same_words() -> None:
     assert [verdict.verdict_text(value) for value in (*Verdict, None)] == [
         "reproduced",
+        "agrees, control not run",
         "same direction, other size",
         "inconclusive",
+        "says nothing",
         "contradicted",
         "no verdict",
     ]

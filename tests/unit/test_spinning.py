@@ -12,12 +12,11 @@ from outcast.emulation import in_c
 from outcast.emulation.commands import SystemCommands
 
 SCRIPT = """
-import time, sys
-before = time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)
+import resource, time
 begin = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 while time.clock_gettime_ns(time.CLOCK_MONOTONIC) < begin + 200_000_000:
     pass
-print(time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID) - before)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw)
 print(abs(time.time() - time.clock_gettime(time.CLOCK_REALTIME)) < 1)
 """
 
@@ -37,7 +36,7 @@ def test_a_loop_over_the_clock_sleeps_where_readings_follow_at_once(
     near.write_text(text.replace("#define NEAR_NS 1000\n", "#define NEAR_NS 100000000\n"))
     raised = tmp_path / "near.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", raised, near], check=True)
-    cpu_s = {}
+    times_waited = {}
     for name, preloaded in (("sleeps", raised), ("alone", None)):
         environment = {} if preloaded is None else {"LD_PRELOAD": str(preloaded)}
         done = subprocess.run(
@@ -48,10 +47,11 @@ def test_a_loop_over_the_clock_sleeps_where_readings_follow_at_once(
             check=True,
             timeout=60,
         )
-        took_s, agrees = done.stdout.split()
+        waited, agrees = done.stdout.split()
         assert agrees == "True"
-        cpu_s[name] = float(took_s)
-    assert cpu_s["sleeps"] < 0.9 * cpu_s["alone"]
+        times_waited[name] = int(waited)
+    # However busy the machine is, a program that only reads the clock gives the core up to nobody.
+    assert times_waited["sleeps"] > times_waited["alone"] + 10
 
 
 def test_programs_see_the_same_times_with_it(library: Path) -> None:

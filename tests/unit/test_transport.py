@@ -62,6 +62,12 @@ def test_allowing_a_congestion_control(tmp_path: Path) -> None:
     assert allowed.read_text().split() == ["reno", "bbr", "cubic"]
 
 
+def test_a_congestion_control_that_the_kernel_does_not_take() -> None:
+    # It takes every write and shows nothing.
+    with pytest.raises(ReadBackError, match="requested cubic"):
+        transport.allow_congestion_control("cubic", Path("/dev/null"))
+
+
 def test_a_congestion_control_that_the_kernel_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

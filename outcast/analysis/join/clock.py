@@ -145,7 +145,7 @@ class Clocks:
         delays: for each two captures, the corrected sojourn times of the sampled packets that
             came in at the first and left by the second.
         doubts: a line on each clock that may be wrong, but need not be.
-        remarks: a line on each file that was read as if sorted.
+        remarks: a line on each file that was read as if sorted, and on what is left wrong.
     """
 
     clocks: list[Clock]
@@ -241,15 +241,20 @@ def estimate(
     solved = _without_steps(setting, [_without_steps_back(capture) for capture in captures])
     if solved.tolerance_ns > STAMP_NS:
         _require_one_clock_of_directions(setting)
+    error_ns = _error_ns(setting, solved, with_all=True)
+    most = (
+        "nothing bounds by how much" if error_ns is None else f"by {error_ns / 1e6:.3f} ms at most"
+    )
     return Clocks(
         solved.clocks,
         [offsets[0] for offsets in solved.offsets],
         reference,
         _notes(setting, solved),
-        _error_ns(captures, solved, with_drift=True),
-        _error_ns(captures, solved, with_drift=False),
+        error_ns,
+        _error_ns(setting, solved, with_all=False),
         solved.contradiction,
         _by_captures(setting, solved.clocks),
+        remarks=(f"clocks were corrected; {most}",),
     )
 
 
@@ -705,28 +710,65 @@ def _by_drift_ns(offset: Offset, span_ns: int) -> int:
     return round(most * span_ns)
 
 
-def _error_ns(captures: Sequence[PortCapture], solved: _Solved, *, with_drift: bool) -> int | None:
+def _can_begin_elsewhere(
+    setting: _Setting, solved: _Solved, index: int, first_row: int, by_ns: int
+) -> bool:
+    """Whether packets leave it open before which of them a clock stepped.
+
+    It does if those next to it could have left with the stamps of the other side of the step.
+    """
+    pairs = setting.pairs
+    came, left = pairs.came == index, pairs.left == index
+    rows = np.concatenate([pairs.came_row[came], pairs.left_row[left]])
+    later_ns = np.where(rows >= first_row, by_ns, -by_ns)
+    later_ns[int(came.sum()) :] *= -1
+    other_ns = np.concatenate([solved.delay_ns[came], solved.delay_ns[left]]) + later_ns
+    before, behind = rows[rows < first_row], rows[rows >= first_row]
+    if not before.size or not behind.size or before.max() < first_row - 1:
+        return True
+    next_to_it = (rows == before.max()) | (rows == behind.min())
+    return bool((other_ns[next_to_it] >= -STAMP_NS).any())
+
+
+def _error_ns(setting: _Setting, solved: _Solved, *, with_all: bool) -> int | None:
     """By how much corrected stamps can be wrong or contradict each other.
 
-    `with_drift` counts a drift that nothing showed, and that packets do not exclude.
+    `with_all` counts what nothing showed and packets do not exclude, as clocks are known to differ:
+    a drift, also where clocks were widened, and clocks that were left as they are.
     """
+    captures = setting.captures
     if solved.contradiction is not None:
         return None
-    error = 0 if solved.tolerance_ns <= STAMP_NS else solved.tolerance_ns
-    for capture, clock, offsets in zip(captures, solved.clocks, solved.offsets, strict=True):
+    widened = solved.tolerance_ns > STAMP_NS
+    drifts = any(offset.drift for offsets in solved.offsets for offset in offsets)
+    steps = [len(clock.pieces) > 1 for clock in solved.clocks]
+    changed = widened or drifts or any(steps)
+    changed |= any(offset.offset_ns for offsets in solved.offsets for offset in offsets)
+    if with_all and widened:
+        return None
+    error = solved.tolerance_ns if widened else 0
+    for index, (capture, clock, offsets) in enumerate(
+        zip(captures, solved.clocks, solved.offsets, strict=True)
+    ):
         ends = [piece.first_row for piece in clock.pieces[1:]] + [capture.columns.stamp_ns.size]
         for piece, end, offset in zip(clock.pieces, ends, offsets, strict=True):
-            if len(clock.pieces) > 1 or offset.offset_ns or offset.drift:
+            if steps[index] or offset.offset_ns or offset.drift or (with_all and changed):
                 half = _half_width_ns(offset)
                 span_ns = int(np.ptp(capture.columns.stamp_ns[piece.first_row : end]))
-                if half is None:
+                is_reference = offset.low_ns == offset.high_ns == 0
+                if half is None or (
+                    with_all and drifts and offset.drift_low is None and not is_reference
+                ):
                     return None
-                unseen_ns = _by_drift_ns(offset, span_ns) if with_drift or offset.drift else 0
+                unseen_ns = _by_drift_ns(offset, span_ns) if with_all or offset.drift else 0
                 error = max(error, half + unseen_ns)
         for before, piece in pairwise(clock.pieces):
-            if piece.rows[0] < piece.rows[1]:
-                # Where it stepped is not known, because it can have been in other gaps.
-                error = max(error, abs(before.shift_ns - piece.shift_ns))
+            by_ns = piece.shift_ns - before.shift_ns
+            # Where it stepped is not known, because it can have been in other gaps.
+            if piece.rows[0] < piece.rows[1] or (
+                with_all and _can_begin_elsewhere(setting, solved, index, piece.first_row, by_ns)
+            ):
+                error = max(error, abs(by_ns))
     # A sojourn time is the difference of two stamps, of which the one is the reference's.
     return error + STAMP_NS if error else error
 
@@ -759,7 +801,7 @@ def _notes(setting: _Setting, solved: _Solved) -> list[str]:
     if solved.contradiction is None and solved.tolerance_ns > STAMP_NS:
         notes.append(
             f"the captures' clocks contradict each other by up to {solved.tolerance_ns / 1e6:g} "
-            "ms, so a clock jitters or stepped; times in the switch can be wrong by as much"
+            "ms, so a clock jitters, drifts or stepped; times in the switch can be wrong by more"
         )
     return notes
 

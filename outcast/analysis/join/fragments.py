@@ -1,12 +1,13 @@
 """Datagrams that a hop cuts into fragments (RFC 791, 3.2), or that it puts together.
 
 Fragments that a hop only passes on are packets like others. But where one capture has a datagram
-whole and another has it in fragments, these become one packet there: with the time of the first
-one, and the length of all.
+whole, or in other fragments, these become one packet there: with the time of the first one, and the
+length of all.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,7 +23,7 @@ _Datagram = tuple[str, str, int]
 
 
 def assemble(captures: Sequence[PortCapture]) -> list[str]:
-    """Makes one packet of the fragments of each datagram that another capture has whole.
+    """Makes one packet of the fragments of each datagram that another capture has not in the same.
 
     The captures' columns and flows are changed. Returns a line on each such capture.
     """
@@ -40,6 +41,9 @@ def assemble(captures: Sequence[PortCapture]) -> list[str]:
         )
         for capture in captures
     ]
+    lines = _assemble_cut_anew(captures, of_flow, cut)
+    if lines:
+        cut = [np.flatnonzero(capture.columns.marks & FRAGMENT) for capture in captures]
     is_cut = np.zeros(len(numbers), np.bool_)
     for flows, rows, capture in zip(of_flow, cut, captures, strict=True):
         is_cut[flows[capture.columns.flow[rows]]] = True
@@ -47,12 +51,67 @@ def assemble(captures: Sequence[PortCapture]) -> list[str]:
         _whole(capture.columns, flows, is_cut)
         for capture, flows in zip(captures, of_flow, strict=True)
     ]
-    lines = []
     for index, (capture, flows, rows) in enumerate(zip(captures, of_flow, cut, strict=True)):
         if rows.size:
             others = [n for n in range(len(captures)) if n != index and wholes[n][0].size]
             lines += _assemble(capture, flows, rows, [(captures[n], *wholes[n]) for n in others])
     return lines
+
+
+def _assemble_cut_anew(
+    captures: Sequence[PortCapture], of_flow: Sequence[I64], cut: Sequence[Array]
+) -> list[str]:
+    """Makes datagrams whole that have other fragments in another capture, where most of them are.
+
+    Fragments that are the same but for some that are missing are left as they are.
+    """
+    sizes: dict[int, list[Counter[int]]] = defaultdict(lambda: [Counter() for _ in captures])
+    keys = [
+        _key(capture.columns, flows, rows)
+        for capture, flows, rows in zip(captures, of_flow, cut, strict=True)
+    ]
+    for index, (capture, rows) in enumerate(zip(captures, cut, strict=True)):
+        payload = capture.columns.payload_bytes[rows].tolist()
+        for key, size in zip(keys[index].tolist(), payload, strict=True):
+            sizes[key][index][size] += 1
+    anew: dict[int, Counter[int]] = {}
+    for key, of_captures in sizes.items():
+        largest = max(of_captures, key=lambda parts: sum(size * n for size, n in parts.items()))
+        if any(not parts <= largest for parts in of_captures):
+            count = anew.setdefault(key >> 16, Counter())
+            count[of_captures.index(largest)] += 1
+    lines = []
+    for index, (capture, rows, key) in enumerate(zip(captures, cut, keys, strict=True)):
+        mine = [number for number, count in anew.items() if count.most_common(1)[0][0] == index]
+        taken = np.isin(key >> 16, mine)
+        if not taken.any():
+            continue
+        columns = capture.columns
+        rows, key = rows[taken], key[taken]
+        rows = rows[np.lexsort((rows, key))]
+        first = _begins(columns, rows, np.sort(key, kind="stable"))
+        heads = rows[first]
+        for name in ("payload_bytes", "frame_bytes"):
+            column = getattr(columns, name)
+            column[heads] = np.add.reduceat(column[rows].astype(np.int64), first)
+        columns.marks[heads] &= np.uint8(0xFF & ~(FRAGMENT | LATER_FRAGMENT))
+        columns.identity[heads] ^= np.uint64(0x9E3779B97F4A7C15)
+        keep = np.ones(columns.flow.size, np.bool_)
+        keep[np.setdiff1d(rows, heads)] = False
+        capture.columns = Columns.of(column[keep] for column in columns)
+        lines.append(
+            f"{capture.port}: {rows.size:,} fragments are of {heads.size:,} datagrams that another "
+            "capture has in other fragments. Each datagram is one packet, with the time of its "
+            "first fragment and the length of all"
+        )
+    return lines
+
+
+def _begins(columns: Columns, rows: Array, key: I64) -> I64:
+    """Where a datagram begins in fragments that are in the order of keys and time."""
+    begins = np.ones(rows.size, np.bool_)
+    begins[1:] = (key[1:] != key[:-1]) | (np.diff(columns.stamp_ns[rows]) > TOGETHER_NS)
+    return np.flatnonzero(begins)
 
 
 def _key(columns: Columns, flows: I64, rows: Array) -> I64:
@@ -82,9 +141,7 @@ def _assemble(
     key = _key(columns, flows, rows)
     order = np.lexsort((rows, key))
     rows, key = rows[order], key[order]
-    begins = np.ones(rows.size, np.bool_)
-    begins[1:] = (key[1:] != key[:-1]) | (np.diff(columns.stamp_ns[rows]) > TOGETHER_NS)
-    first = np.flatnonzero(begins)
+    first = _begins(columns, rows, key)
     count = np.diff(np.append(first, rows.size))
     payload = np.add.reduceat(columns.payload_bytes[rows].astype(np.int64), first)
     frame = np.add.reduceat(columns.frame_bytes[rows].astype(np.int64), first)

@@ -155,6 +155,9 @@ def unite(
     wanted = [one | other for one, other in zip(alone, failing, strict=True)]
     if not any(flows.any() for flows in wanted):
         return United()
+    wanted = [
+        _split_echoes(capture, flows) for capture, flows in zip(captures, wanted, strict=True)
+    ]
     notes: list[str] = []
     unsure = [np.zeros_like(flows) for flows in wanted]
     for level in LEVELS:
@@ -246,6 +249,29 @@ def _failing(
         nothing[one] |= lost[of_flow[one]]
         nothing[other] |= lost[of_flow[other]]
     return nothing
+
+
+def _split_echoes(capture: PortCapture, wanted: Bool) -> Bool:
+    """Makes a flow of the echoes of each identifier, because behind a NAT all hosts are one.
+
+    The identifier takes the place of the port of the host that asks. Returns `wanted` with the new
+    flows.
+    """
+    columns, flows = capture.columns, capture.flows
+    for row in np.flatnonzero(wanted).tolist():
+        if flows[row].protocol not in ICMP:
+            continue
+        rows = np.flatnonzero(columns.flow == row)
+        # The type, and the identifier (RFC 792 and RFC 4443).
+        kind, number = columns.seq[rows] >> 24, columns.ack[rows] >> 16
+        for kinds, end in (((8, 128), "sport"), ((0, 129), "dport")):
+            echoes = np.isin(kind, kinds)
+            for identifier in np.unique(number[echoes]).tolist():
+                columns.flow[rows[echoes & (number == identifier)]] = len(flows)
+                flows.append(replace(flows[row], **{end: identifier}))
+                if capture.macs:
+                    capture.macs.append(capture.macs[row])
+    return np.append(wanted, np.ones(len(flows) - wanted.size, np.bool_))
 
 
 def _sampled(columns: Columns, flows: Bool) -> I64:

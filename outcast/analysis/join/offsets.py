@@ -239,8 +239,7 @@ def _slopes(captures: int, found: Sequence[Crossing]) -> dict[tuple[int, int], _
         # The stamps of the first are the axis of time for both directions.
         above = _tightest(there.came_ns, there.delay_ns)
         below = _tightest(back.left_ns, back.delay_ns)
-        span = min(np.ptp(above[0]), np.ptp(below[0]))
-        if span < LEAST_SPAN_NS:
+        if max(np.ptp(above[0]), np.ptp(below[0])) < LEAST_SPAN_NS:
             continue
         slope = _slope(above[0], above[1] + STAMP_NS, below[0], -below[1] - STAMP_NS)
         if slope is not None:

@@ -77,6 +77,18 @@ def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRan
             most = max(most, counted + int(unseen[row, output]))
             if least == most:
                 continue
+            at_empty = int((empty & mine).sum())
+            if most == counted and at_empty and not (alone or before or own_lacks):
+                ranges.append(
+                    DropRange(
+                        *(ingress, name, counted, least, most),
+                        f"{ingress}: {counted:,} packets to {name} seem dropped, truly between "
+                        f"{least:,} and {most:,}: {at_empty:,} of them found an empty queue, and "
+                        "nobody sent their data again, as of UDP. So a policer, a filter or a bad "
+                        f"cable dropped them, or {name}'s capture lacks them",
+                    )
+                )
+                continue
             reasons = []
             if most > counted:
                 reasons.append(f"{ingress}'s lacks at least {lacks_of_input[row]:,} that came in")

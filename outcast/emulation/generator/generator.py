@@ -257,6 +257,10 @@ class Program:
         for call in self.at_last:
             call()
 
+    def is_past_end(self) -> bool:
+        """Whether connections may be cut off, because some other program may have ended."""
+        return self.ended or time.time_ns() >= self.t_start_ns + self.task["end_ns"]
+
     def done(self) -> bool:
         waits = self.datagrams is not None and not self.datagrams.done
         return self.open == 0 or (self.over and not waits)
@@ -290,7 +294,7 @@ class Receiving:
         if self.left <= 0:
             self._close(time.time_ns(), None if self.left == 0 else "more bytes than planned")
         elif got == 0:
-            early = None if self.program.ended else error or "the sender closed early"
+            early = None if self.program.is_past_end() else error or "the sender closed early"
             self._close(None, early)
 
     def _close(self, t_end_ns: int | None, error: str | None) -> None:
@@ -455,7 +459,7 @@ class Sending:
             self._close(None)
 
     def _close(self, error: str | None) -> None:
-        self._record(error)
+        self._record(None if self.program.is_past_end() else error)
         self.connection.close()
         self.program.open -= 1
         if self.on_end:

@@ -15,14 +15,16 @@ from outcast.reproduce import measures
 from outcast.reproduce.pictures.parts import Size, in_mbps
 from outcast.reproduce.recipe import Claim, OrderClaim, Recipe
 from outcast.reproduce.together import Row
-from outcast.reproduce.verdict import Verdict, verdict_text
+from outcast.reproduce.verdict import Verdict, verdict_text, without_effect
 from outcast.view.figures.style import save, styled
 from outcast.view.palette import BLUE, GREEN, GREY, VERMILION, VIOLET
 
 FILE = "over-noise.png"
 MARKS: Mapping[Verdict | None, tuple[str, str]] = {
     Verdict.REPRODUCED: ("o", GREEN),
+    Verdict.UNCONTROLLED: ("v", GREEN),
     Verdict.OTHER_SIZE: ("^", BLUE),
+    Verdict.VACUOUS: ("s", GREY),
     Verdict.CONTRADICTED: ("X", VERMILION),
     Verdict.INCONCLUSIVE: ("D", GREY),
     None: ("_", VIOLET),
@@ -87,7 +89,7 @@ def _effect(axes: Axes, claim: Claim, band: Sequence[Row], places: Mapping[str, 
     quotient = not isinstance(claim, OrderClaim) and claim.over is not None
     logarithmic = measures.is_logarithmic(claim.measure)
     scale = 1.0 if quotient or logarithmic else in_mbps(claim.measure)
-    none = float(logarithmic) if isinstance(claim, OrderClaim) else claim.none / scale
+    none = without_effect(claim, logarithmic) / scale
     reached = [none]
     axes.axhline(none, color=GREY, lw=0.8)
     for row in band:

@@ -102,6 +102,10 @@ def _table(flows: Sequence[SeenFlow]) -> Iterator[str]:
     heads = ("packets", "payload (B)", "seconds", "Mbps", "sent again", "late", "RTT beyond",
              "RTT before")  # fmt: skip
     rows = [("flow", heads)]
+    # A TCP direction without payload acknowledges that of another flow.
+    carrying = [flow for flow in flows if flow.payload_bytes or flow.key.protocol != TCP]
+    silent = [flow for flow in flows if not flow.payload_bytes and flow.key.protocol == TCP]
+    flows, silent = (carrying, silent) if carrying else (flows, [])
     for flow in flows[:MOST_SHOWN]:
         record = _record(flow)
         key = flow.key
@@ -126,6 +130,9 @@ def _table(flows: Sequence[SeenFlow]) -> Iterator[str]:
     rest = flows[MOST_SHOWN:]
     if rest:
         yield f"and {len(rest):,} more flows of {sum(flow.packets for flow in rest):,} packets"
+    if silent:
+        packets = sum(flow.packets for flow in silent)
+        yield f"and {packets:,} packets without payload, of {len(silent):,} other directions"
     yield from LIMITS
 
 

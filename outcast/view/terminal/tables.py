@@ -108,7 +108,7 @@ def render(directory: RunDirectory) -> RenderableType:
         parts += ["", *(Text(line) for line in noise_lines(run))]
     if summary.losses is not None and summary.losses.elsewhere:
         parts += ["", _loss_table(summary.losses)]
-    happened = [f"at {moment.t_s:.4g} s {moment.text}" for moment in moments(run)]
+    happened = [f"at {moment.t_s:.9g} s {moment.text}" for moment in moments(run)]
     if happened or run.rates.ports:
         parts += ["", *(Text(line) for line in (*happened[:MOST_ROWS], *trace_sentences(run)))]
     parts += ["", _trust(summary)]
