@@ -178,7 +178,7 @@ def make_again(
             looks = stack.enter_context(debugger(kernel))
         try:
             fresh = making.execute(
-                *(experiment, target, progress), draw=draw, guest=guest, debugger=looks
+                experiment, target, progress, draw=draw, guest=guest, debugger=looks
             )
         except OutcastError as error:
             if target.is_relative_to(scratch):

@@ -64,13 +64,7 @@ def _named(students: tuple[str, ...], file: Path | None) -> list[str]:
 )
 @_student
 @_students_file
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="The class folder to make [default: NAME].",
-)
+@shared.output("DIR", "The class folder to make [default: NAME].")
 def new(
     name: str, exercise: str, students: tuple[str, ...], file: Path | None, output: Path | None
 ) -> None:
@@ -183,14 +177,7 @@ def lint(exercise: str, seeds: int, jobs: int | None) -> None:
 )
 @click.argument("klass", type=click.Path(path_type=Path), metavar="CLASS")
 @click.option("--student", required=True, metavar="ID", help="Whose solution.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="DIR",
-    help="The folder to make.",
-)
+@shared.output("DIR", "The folder to make.", required=True)
 def solve(klass: Path, student: str, output: Path) -> None:
     """Make the solution of one student of CLASS, as it would be handed in."""
     from outcast.assignment import solve as solving

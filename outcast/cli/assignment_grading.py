@@ -22,14 +22,7 @@ _FORMS = ("table", "csv", "json", "moodle", "canvas", "gradescope")
 
 @click.command("pack", epilog=shared.examples("outcast assignment pack . -o ada.zip"))
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The file to write.",
-)
+@shared.output("FILE", "The file to write.", required=True)
 def pack(directory: Path, output: Path) -> None:
     """Make one small file of the student's folder DIR, to hand in.
 
@@ -68,13 +61,7 @@ def pack(directory: Path, output: Path) -> None:
     show_default=True,
     help="How to print: for people, for programs, or for a gradebook.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Where feedback sheets, and the table of points to give by hand, go.",
-)
+@shared.output("DIR", "Where feedback sheets, and the table of points to give by hand, go.")
 @shared.jobs
 @click.option("--resume", is_flag=True, help="Take what DIR has of the same submissions.")
 def grade(
@@ -196,14 +183,7 @@ def _print(class_: Class, graded: Sequence[Graded], form: str) -> None:
     metavar="FOLDER",
     help="The folder with the wheels of outcast-testbed and outcast-guest, which go into the file.",
 )
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE.zip",
-    help="The file to write.",
-)
+@shared.output("FILE.zip", "The file to write.", required=True)
 def autograder(class_folder: Path, wheels: Path, output: Path) -> None:
     """Make the autograder's zip file for Gradescope. It holds the key: show it to nobody."""
     from outcast.assignment import autograder as making

@@ -56,12 +56,8 @@ if TYPE_CHECKING:
     metavar="KEY=VALUE",
     help="Of a sweep: only runs with this value. Can be repeated.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The figure's file: .png, .svg or .pdf [default: NAME.FORMAT in the current folder].",
+@shared.output(
+    "FILE", "The figure's file: .png, .svg or .pdf [default: NAME.FORMAT in the current folder]."
 )
 def command(
     directory: Path,

@@ -19,14 +19,7 @@ from outcast.cli import shared, terminal
     ),
 )
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    required=True,
-    help="The archive to write, a zip file.",
-)
+@shared.output("FILE", "The archive to write, a zip file.", required=True)
 @click.option(
     "--captures",
     type=shared.Choice(["keep", "hashes"]),

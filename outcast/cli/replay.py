@@ -28,13 +28,7 @@ from outcast.errors import ReplayError
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 @shared.allow_programs
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Keep the new run in this folder.",
-)
+@shared.output("DIR", "Keep the new run in this folder.")
 def command(
     source: Path,
     with_explanation: bool,

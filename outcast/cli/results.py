@@ -68,13 +68,7 @@ if TYPE_CHECKING:
     type=shared.Choice(["line", "bar", "heat", "cdf"]),
     help="Draw instead of printing: the first --by along the axis, the others as series.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Where the figure goes: .png, .svg or .pdf [default: DIR/VALUE-KIND.png].",
-)
+@shared.output("FILE", "Where the figure goes: .png, .svg or .pdf [default: DIR/VALUE-KIND.png].")
 @click.option("--columns", is_flag=True, help="List all columns, and do nothing else.")
 def command(
     directory: Path,

@@ -33,13 +33,7 @@ if TYPE_CHECKING:
     help="Where the run takes place; overrides `engine` in CONFIG.",
 )
 @shared.overrides
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="The run directory [default: results/NAME-DATE-TIME].",
-)
+@shared.output("DIR", "The run directory [default: results/NAME-DATE-TIME].")
 @click.option(
     "--verify-replay",
     is_flag=True,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from outcast.analysis.selection import Selection, Span
     from outcast.experiment import Experiment
 
+Verb = TypeVar("Verb", bound=Callable[..., object])
+
 FORMATS = ("table", "csv", "json")
 
 
@@ -32,6 +34,18 @@ def examples(*command_lines: str) -> str:
     """
     title = "Examples:" if len(command_lines) > 1 else "Example:"
     return "\n".join(["\b", title, *(f"  {line}" for line in command_lines)])
+
+
+def output(metavar: str, text: str, *, required: bool = False) -> Callable[[Verb], Verb]:
+    """The option -o, whose value is a path."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path),
+        metavar=metavar,
+        required=required,
+        help=text,
+    )
 
 
 jobs = click.option(

@@ -60,13 +60,7 @@ if TYPE_CHECKING:
     help="Run nothing; put the shards' folders together. Can be repeated. Every run must be there.",
 )
 @click.option("--resume", is_flag=True, help="Continue the sweep in the folder.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="The sweep's folder [default: results/NAME-sweep].",
-)
+@shared.output("DIR", "The sweep's folder [default: results/NAME-sweep].")
 @click.option(
     "--keep-free",
     default="1GB",

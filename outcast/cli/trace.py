@@ -39,13 +39,7 @@ from outcast.errors import ConfigError
     help="Write the events for ui.perfetto.dev instead of listing them.",
 )
 @shared.allow_programs
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Keep the run that is made again in this folder, which an archive needs.",
-)
+@shared.output("DIR", "Keep the run that is made again in this folder, which an archive needs.")
 def command(
     source: Path,
     events: str | None,

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from outcast.emulation import instants
 from outcast.errors import (
@@ -131,12 +130,7 @@ class Recorder:
             self._require(event)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
         self._stopped = True
         if self._thread.ident is not None:
             self._thread.join(_STOP_DEADLINE_S)

@@ -251,8 +251,7 @@ def _held_arrivals(kernel_modules: modules.Modules, netem: modules.Lookup, inste
     if not lacking:
         return Finding(feature, True, "an ifb with slots of netem")
     return Finding(
-        *(feature, False, f"lacks {', '.join(lacking)}"),
-        f"leave noise.interrupts out, or {instead}",
+        feature, False, f"lacks {', '.join(lacking)}", f"leave noise.interrupts out, or {instead}"
     )
 
 

@@ -7,9 +7,9 @@ asks for:
 
 ```
                                           processes   descriptors   asked for
-fig3c           13 flows, 3 captures          23           268         2146
-t15-incast      41 generators, 41 captures    88           347         2439
-p-ports-k8      113 flows, 3 captures        123           568         2596
+fig3c           13 flows, 3 captures          23           818         2146
+t15-incast      41 generators, 41 captures    88           892         2439
+p-ports-k8      113 flows, 3 captures        123          1118         2596
 ```
 
 Most are modules of Python. Where networkx or pyroute2 have to be imported as a whole

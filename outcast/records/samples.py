@@ -17,7 +17,6 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import zstandard
 
@@ -78,12 +77,7 @@ class SamplesWriter:
     def __enter__(self) -> SamplesWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
         self._stream.close()  # type: ignore[no-untyped-call]
         if kind is None:
             self._temporary.replace(self._path)

@@ -18,7 +18,7 @@ _Label = TypeVar("_Label", bound=int | str)
 VERMILION, BLUE, GREEN, WINE, VIOLET, BROWN = (
     *("#C44E00", "#0072B2", "#32A645", "#591B30", "#BA49F2", "#806346"),
 )
-MORE = (*("#001580", "#441B59", "#7900F2", "#800000", "#A6008A", "#F200CA", "#315359", "#8800CC"),)
+MORE = ("#001580", "#441B59", "#7900F2", "#800000", "#A6008A", "#F200CA", "#315359", "#8800CC")
 GREY = "#8C8C8C"
 """The colour of what matters least: levels, marks of time, packets of unknown fate."""
 SERIES = (BLUE, GREEN, WINE, VIOLET, BROWN, *MORE)

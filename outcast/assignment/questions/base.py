@@ -110,7 +110,6 @@ class QuestionKind(Part, abc.ABC):
             ValueError: it is no answer. The text says what is wrong and what is allowed.
         """
 
-    @abc.abstractmethod
     def mark(self, answer: Any, right: Right | None) -> Marked:
         """Marks an answer.
 
@@ -118,6 +117,17 @@ class QuestionKind(Part, abc.ABC):
             answer: what `read` returned; None without an answer.
             right: the right answers; None if they are not known, as without the run.
         """
+        if answer is None:
+            return self.missing()
+        if right is None:
+            return self.missing(NO_RUN)
+        if not right:
+            return self.by_hand(NO_ANSWER)
+        return self.judged(self.is_right(answer, right))
+
+    def is_right(self, answer: Any, right: Right) -> bool:
+        """Whether an answer is one of the right ones, of which there is at least one."""
+        return answer in right
 
     def is_blank(self, value: Any) -> bool:
         """Whether a value of answers.yaml is no answer yet."""

@@ -9,9 +9,6 @@ from pydantic import Field
 
 from outcast.assignment.parts import Line, Name
 from outcast.assignment.questions.base import (
-    NO_ANSWER,
-    NO_RUN,
-    Marked,
     QuestionKind,
     Right,
     choice_lines,
@@ -53,12 +50,3 @@ class Choice(QuestionKind):
             raise ValueError(
                 f"answer: allowed is one of {', '.join(self.choices)}, or {{sql: ...}}"
             )
-
-    def mark(self, answer: Any, right: Right | None) -> Marked:
-        if answer is None:
-            return self.missing()
-        if right is None:
-            return self.missing(NO_RUN)
-        if not right:
-            return self.by_hand(NO_ANSWER)
-        return self.judged(answer in right)

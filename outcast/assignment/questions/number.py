@@ -9,9 +9,6 @@ from pydantic import Field, field_validator
 
 from outcast.assignment.questions.base import (
     GAP,
-    NO_ANSWER,
-    NO_RUN,
-    Marked,
     QuestionKind,
     Right,
     as_number,
@@ -73,12 +70,6 @@ class Number(QuestionKind):
         if isinstance(self.answer, str):
             raise ValueError("answer: allowed is a number, {sql: ...} or {measure: ...}")
 
-    def mark(self, answer: Any, right: Right | None) -> Marked:
-        if answer is None:
-            return self.missing()
-        if right is None:
-            return self.missing(NO_RUN)
-        if not right:
-            return self.by_hand(NO_ANSWER)
+    def is_right(self, answer: Any, right: Right) -> bool:
         values = [value for value in right if isinstance(value, float)]
-        return self.judged(any(abs(answer - value) <= self.reach(value) for value in values))
+        return any(abs(answer - value) <= self.reach(value) for value in values)

@@ -9,9 +9,6 @@ from pydantic import Field
 
 from outcast.assignment.questions.base import (
     GAP,
-    NO_ANSWER,
-    NO_RUN,
-    Marked,
     QuestionKind,
     Right,
     as_number,
@@ -71,13 +68,7 @@ class Packets(QuestionKind):
         if isinstance(self.answer, (float, str)):
             raise ValueError("answer: allowed is {sql: ...}")
 
-    def mark(self, answer: Any, right: Right | None) -> Marked:
-        if answer is None:
-            return self.missing()
-        if right is None:
-            return self.missing(NO_RUN)
-        if not right:
-            return self.by_hand(NO_ANSWER)
+    def is_right(self, answer: Any, right: Right) -> bool:
         begin, end = answer
         spans = [span for span in right if isinstance(span, tuple)]
-        return self.judged(any(begin <= first and last <= end for first, last in spans))
+        return any(begin <= first and last <= end for first, last in spans)

@@ -181,15 +181,14 @@ class Gdb:
         os.pwrite(self._descriptor, json.dumps(settings).encode(), 0)
         return subprocess.Popen(
             [
-                *(
-                    self._program,
-                    "--nx",
-                    "--quiet",
-                    "--init-eval-command=set debuginfod enabled off",
-                    "--init-eval-command=set print symbol-loading off",
-                    "--init-eval-command=set pagination off",
-                ),
-                *(f"--exec={self._kernel.program}", f"--symbols={self._kernel.symbols}"),
+                self._program,
+                "--nx",
+                "--quiet",
+                "--init-eval-command=set debuginfod enabled off",
+                "--init-eval-command=set print symbol-loading off",
+                "--init-eval-command=set pagination off",
+                f"--exec={self._kernel.program}",
+                f"--symbols={self._kernel.symbols}",
                 f"--command={IN_GDB}",
             ],
             stdin=stdin,

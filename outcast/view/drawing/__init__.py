@@ -16,7 +16,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 from outcast import errors
 from outcast.emulation.commands import leave_working_folder, python_module
@@ -72,12 +71,7 @@ class Drawing:
     def __enter__(self) -> Drawing:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
         self.close()
 
     def draw(self) -> list[Path]:

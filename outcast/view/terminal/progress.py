@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -43,16 +42,11 @@ class Progress:
             self._line.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
         if isinstance(self._line, Status):
             self._line.stop()
         elif isinstance(self._line, NotebookLine):
-            how = "done" if error is None else "stopped"
+            how = "done" if kind is None else "stopped"
             self._line.update(f"{how} after {time.monotonic() - self._began:.1f} s")
 
     def __call__(self, event: Mapping[str, Any]) -> None:

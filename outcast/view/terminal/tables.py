@@ -190,8 +190,7 @@ def loss_sentence(losses: LossSummary) -> str:
 def _loss_table(losses: LossSummary) -> Table:
     """Returns a table of the ports that lost packets, those with the most first."""
     table = _table(
-        *("port", "from", "to", "sent", "lost", "rate", "cause"),
-        left=("port", "from", "to", "cause"),
+        "port", "from", "to", "sent", "lost", "rate", "cause", left=("port", "from", "to", "cause")
     )
     ordered = sorted(losses.ports.items(), key=lambda item: -sum(item[1].lost.values()))
     lossy = [(port, part) for port, part in ordered if part.lost]
