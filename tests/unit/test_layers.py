@@ -76,6 +76,25 @@ def test_every_room_has_a_layer() -> None:
     assert rooms - {"__init__"} == set(LEVEL)
 
 
+def test_every_room_keeps_to_its_lines() -> None:
+    """A room that needs more says so in ARCHITECTURE.md, and its commit says why."""
+    page = (PACKAGE.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    most = {
+        name.rstrip("/"): int(lines.replace(",", ""))
+        for name, lines in re.findall(r"^\| `([\w/.]+)` \| ([\d,]+) \|", page, re.MULTILINE)
+    }
+    rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and any(path.glob("*.py"))}
+    assert rooms <= most.keys()
+    over = {}
+    for name, budget in most.items():
+        path = PACKAGE / name
+        files = [path] if path.is_file() else list(path.rglob("*.py"))
+        lines = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
+        if not 0 < lines <= budget:
+            over[name] = (lines, budget)
+    assert not over
+
+
 def test_modules_are_imported_by_their_names() -> None:
     """An import of a computed name would hide from these tests, so few modules have one."""
     computed = {
