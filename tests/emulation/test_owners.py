@@ -18,6 +18,7 @@ from outcast import workflow as execute
 from outcast.engines import ledger, private
 from outcast.engines.ledger import ProcessMark
 from outcast.errors import ConfigError
+from tests import other_users
 from tests.golden import model
 from tests.golden.run_directory import write_run
 
@@ -293,6 +294,7 @@ def test_a_place_that_cannot_be_written_to_is_one_line(argv: tuple[str, ...]) ->
 
 
 def test_where_no_cache_can_be_written_the_analysis_works(shared: Path) -> None:
+    other_users.require_readable()
     make_run(shared / "run")
     captures = shared / "run/captures"
     done = subprocess.run(

@@ -28,6 +28,7 @@ from outcast.assignment.marking import mark
 from outcast.experiment import Experiment
 from outcast.files import cache_folder
 from outcast.records.run_directory import RunDirectory
+from tests import other_users
 from tests.deadlines import HANG_S
 
 NOBODY = 65534
@@ -110,6 +111,7 @@ def submitted(class_: Class) -> Iterator[Folder]:
             shutil.copytree(cache_folder() / name, cached, symlinks=True)
         words = [sys.executable, "-c", RUN, str(config), str(made.run("unfair").path)]
         if os.geteuid() == 0:
+            other_users.require_readable()
             for path in (home, *home.rglob("*")):
                 os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
             as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
