@@ -79,9 +79,13 @@ def completion_summary(analysis: Analysis) -> dict[str, CompletionSummary] | Non
     for index in sorted({flow.planned.workload for flow in flows}):
         mine = [flow for flow in flows if flow.planned.workload == index]
         of_workload = [part for part in of_streams if part.ended.planned.workload == index]
-        summaries[str(index)] = _summary(mine, analysis.manifest.traffic.duration_ns).model_copy(
-            update={"streams": stream_summary(of_workload)}
-        )
+        of_all = stream_summary(of_workload)
+        update: dict[str, object] = {"streams": of_all}
+        if of_all is not None and len(of_workload) == len(mine):
+            # What a full queue still held at the end left later.
+            update["goodput_bps"] = of_all.received_bps
+        summary = _summary(mine, analysis.manifest.traffic.duration_ns)
+        summaries[str(index)] = summary.model_copy(update=update)
     return summaries
 
 

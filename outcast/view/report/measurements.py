@@ -316,10 +316,12 @@ def links(run: Run, frame: pl.DataFrame) -> Element:
         "settings": "own settings",
     }
     traffic = run.manifest.traffic
-    whole_s = (traffic.t_end_ns - traffic.t_start_ns) / 1e9
+    at_end = all(link.at_end is not None for link in run.counters.links)
+    whole_s = (traffic.duration_ns if at_end else traffic.t_end_ns - traffic.t_start_ns) / 1e9
+    until = "that the run lasts" if at_end else "until the last flow had ended"
     listed = table(
         "What each link carried, and for how many flows; a row for each direction. Utilisation is "
-        f"over the {whole_s:.3g} s until the last flow had ended",
+        f"over the {whole_s:.3g} s {until}",
         [heads.get(name, name) for name in shown],
         _rows(ordered),
         numbers_from=texts,
