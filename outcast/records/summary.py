@@ -328,7 +328,8 @@ class CompletionSummary(_Part):
     failed: int = Field(description="flows with an error, which completions.parquet names")
     goodput_bps: float = Field(
         description="rate of the bytes that arrived, from the first start to the end of the last "
-        "flow, or to the end of the experiment if a flow did not end; of streams, what they received"
+        "flow, or to the end of the experiment if a flow did not end; of streams alone, the sum of "
+        "what they received"
     )
     datagrams_sent: int | None
     datagrams_lost: int | None
