@@ -54,6 +54,11 @@ def only(*events: Event) -> dict[str, Any]:
     return row
 
 
+def test_a_cards_copy_is_no_packet_that_was_dropped() -> None:
+    copies = [drop(at, 100 * at, port="behind", reason_name="TC_INGRESS") for at in (1, 2)]
+    assert dropped(tables(drop(1, 100), *copies)).height == 1
+
+
 def test_rack_at_an_acknowledgement() -> None:
     row = only(
         drop(1, 100),

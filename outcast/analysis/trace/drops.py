@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from outcast.analysis.trace.events import TcpEvents
+from outcast.plan.noise import CARD_ENDS
 from outcast.records.run_directory import Counters
 from outcast.records.sender_tables import DROPS
 
@@ -31,7 +32,11 @@ def drop_table(events: TcpEvents, host_of: Mapping[str, str]) -> pl.DataFrame:
     freed = events.tables.get("kfree_skb")
     if freed is None or not freed.height:
         return pl.DataFrame(schema={**DROPS, **_ALSO})
-    freed = freed.filter(pl.col("saddr").is_not_null())
+    # A host's card of noise begins its pause by a copy of a packet, and drops the copy behind it
+    # (outcast/emulation/cards.py).
+    reason = pl.col("reason_name").cast(pl.String)
+    is_copy = (pl.col("port") == CARD_ENDS[1]) & (reason == "TC_INGRESS")
+    freed = freed.filter(pl.col("saddr").is_not_null() & is_copy.not_().fill_null(True))
     queues = events.tables.get("qdisc_drop")
     if queues is None:
         queued = freed.select(
