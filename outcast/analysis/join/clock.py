@@ -243,7 +243,9 @@ def estimate(
         _require_one_clock_of_directions(setting)
     error_ns = _error_ns(setting, solved, with_all=True)
     most = (
-        "nothing bounds by how much" if error_ns is None else f"by {error_ns / 1e6:.3f} ms at most"
+        "nothing bounds how wrong times in the switch still are"
+        if error_ns is None
+        else f"times in the switch are still wrong by {error_ns / 1e6:.3f} ms at most"
     )
     return Clocks(
         solved.clocks,
