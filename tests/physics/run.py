@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from threading import Lock
 
 import yaml
 
@@ -59,6 +60,10 @@ full frame for 12 ms.
 
 | experiment | expected | measured | within | formula | source |
 |---|---|---|---|---|---|"""
+
+
+WRITING = Lock()
+"""Two cases run at a time, and a file that is being written has its process's number alone."""
 
 
 @dataclass(frozen=True)
@@ -106,9 +111,10 @@ def configuration(case: Case, folder: Path) -> Path:
     """Writes the configuration of a case into a folder, with the files that it names."""
     slug = re.sub(r"[^a-z0-9]+", "-", case.name.lower()).strip("-")
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("dumbbell.py", "steps.csv"):
-        # At once, because other cases read them.
-        files.write_text(folder / name, (HERE / name).read_text(encoding="utf-8"))
+    with WRITING:
+        for name in ("dumbbell.py", "steps.csv"):
+            # At once, because other cases read them.
+            files.write_text(folder / name, (HERE / name).read_text(encoding="utf-8"))
     config = folder / f"{slug}.yaml"
     tree = {"name": slug[:40], "seed": 1, **case.keys}
     config.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
