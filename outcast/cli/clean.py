@@ -15,7 +15,7 @@ def command() -> None:
 
     Exit status 1 if something could not be removed.
     """
-    done = ledger.undo_dead()
+    done = ledger.undo_dead(waits=True)
     for line in done:
         terminal.echo(line)
     if not done:

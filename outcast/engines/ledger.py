@@ -455,24 +455,31 @@ def restore_settings(folder: Path) -> None:
 def begin() -> Entry:
     """A new page for this process, after what dead runs of this user left is removed.
 
+    It does not wait for another run that removes it just now.
+
     Raises ConfigError where there is no folder for it.
     """
     undo_dead()
     return open_entry(default_folder())
 
 
-def undo_dead() -> list[str]:
-    """Removes what dead runs of this user left, in any environment. Returns as `clean`."""
-    return [line for folder in all_folders() for line in clean(folder)]
+def undo_dead(*, waits: bool = False) -> list[str]:
+    """Removes what dead runs of this user left, in any environment; see `clean`."""
+    return [line for folder in all_folders() for line in clean(folder, waits=waits)]
 
 
-def clean(folder: Path) -> list[str]:
-    """Undoes every page whose run is dead. Returns what was done and what was not, in words."""
+def clean(folder: Path, *, waits: bool = True) -> list[str]:
+    """Undoes every page whose run is dead. Returns what was done and what was not, in words.
+
+    Of several runs that begin at once, one does it. The others go on, unless they are to wait.
+    """
     entries, done = _read_pages(folder)
     if any(entry.is_dead() for entry in entries):
-        # Of several runs that begin at once, one removes what the dead ones left.
         with open(private.lock_file(folder, "undo.lock"), "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+            except BlockingIOError:
+                return done
             for entry in read_entries(folder):
                 if entry.is_dead():
                     done += entry.undo()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -92,6 +93,14 @@ def test_runs_that_begin_at_once_remove_what_is_left_once(tmp_path: Path) -> Non
     ]
     said = sorted(run.communicate(timeout=60)[0].strip() for run in runs)
     assert said == [f"['removed {left}']", *["[]"] * 3]
+
+
+def test_a_run_does_not_wait_for_another_that_removes(tmp_path: Path) -> None:
+    dead_entry(tmp_path / "ledger", folders=[str(tmp_path / ".left.1.partial")])
+    with open(tmp_path / "ledger/undo.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert ledger.clean(tmp_path / "ledger", waits=False) == []
+        assert len(ledger.read_entries(tmp_path / "ledger")) == 1
 
 
 def test_a_process_that_has_ended_is_dead_though_nobody_waited_for_it() -> None:
