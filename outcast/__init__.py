@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from outcast.api.exports import export
     from outcast.api.joins import Join, join_captures
     from outcast.api.run_sweep import run_sweep
-    from outcast.api.runs import Run, analyze, open_run, run
+    from outcast.api.runs import Execution, Program, Run, analyze, open_run, run
     from outcast.api.sweeps import Sweep, open_sweep
     from outcast.api.traces import KernelTrace, trace
     from outcast.archive import Packed
@@ -53,6 +53,7 @@ __all__ = [
     "BusyError",
     "ConfigError",
     "Executed",
+    "Execution",
     "Experiment",
     "FeatureMissingError",
     "GuestError",
@@ -62,6 +63,7 @@ __all__ = [
     "KernelTrace",
     "OutcastError",
     "Packed",
+    "Program",
     "Replay",
     "ReplayError",
     "RootError",
@@ -86,10 +88,12 @@ __all__ = [
 
 _MODULES = {
     "Executed": "outcast.api.commands",
+    "Execution": "outcast.api.runs",
     "Experiment": "outcast.experiment",
     "Join": "outcast.api.joins",
     "KernelTrace": "outcast.api.traces",
     "Packed": "outcast.archive",
+    "Program": "outcast.api.runs",
     "Replay": "outcast.api.archives",
     "Run": "outcast.api.runs",
     "Sweep": "outcast.api.sweeps",

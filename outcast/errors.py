@@ -68,6 +68,10 @@ class InputError(OutcastError):
     exit_status = 2
 
 
+class NothingSentError(InputError):
+    """No packet passed what was captured, so there is nothing to analyse."""
+
+
 class FeatureMissingError(OutcastError):
     """The machine lacks a feature that the experiment needs. The text names it and its remedy."""
 

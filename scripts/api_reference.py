@@ -20,7 +20,18 @@ FUNCTIONS = (
     *("load", "run", "open_run", "analyze", "pack", "replay", "trace"),
     *("run_sweep", "open_sweep", "exec_in", "join_captures"),
 )
-CLASSES = ("Experiment", "Run", "Packed", "Replay", "KernelTrace", "Sweep", "Executed", "Join")
+CLASSES = (
+    "Experiment",
+    "Run",
+    "Program",
+    "Execution",
+    "Packed",
+    "Replay",
+    "KernelTrace",
+    "Sweep",
+    "Executed",
+    "Join",
+)
 
 
 def markdown() -> str:

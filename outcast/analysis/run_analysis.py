@@ -22,7 +22,7 @@ from outcast.analysis.measure.queue import Queue, replay
 from outcast.analysis.measure.socket_samples import socket_table
 from outcast.analysis.measure.tcp import Resent, RoundTrips, resent, round_trips, rows_by_flow
 from outcast.analysis.measure.throughput import fresh_bytes
-from outcast.errors import InputError
+from outcast.errors import InputError, NothingSentError
 from outcast.experiment import GroupKind
 from outcast.plan import grouping
 from outcast.plan.grouping import Comparison
@@ -165,7 +165,14 @@ def compute(
     ]
     if not any(len(part.joined.departures) for _, part in joins):
         egress = ", ".join(record.egress for record, _ in joins)
-        raise InputError(f"{directory.captures}: no IP packets; nothing left by {egress}")
+        failed = "".join(
+            f"; program {program.name}: {program.failures} of {len(program.executions)} failed"
+            for program in manifest.programs
+            if program.failures
+        )
+        raise NothingSentError(
+            f"{directory.captures}: no IP packets; nothing left by {egress}{failed}"
+        )
     of_programs = program_flows(manifest, [(record, part.joined) for record, part in joins])
     manifest = manifest.model_copy(update={"flows": [*manifest.planned_flows, *of_programs]})
     _require_few_bins(directory, manifest, bin_ns)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from outcast import handed_in
 from outcast.api import making
+from outcast.errors import InputError
 from outcast.experiment import Experiment
 from outcast.records import run as records
 from outcast.records.run_directory import RunDirectory
@@ -14,6 +17,61 @@ from outcast.records.run_directory import RunDirectory
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, FigureBase
+
+
+_MOST_OUTPUT_BYTES = 16 << 20
+"""The executions of a program keep no more than this together."""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One execution of a program.
+
+    Attributes:
+        status: its exit status; negative for the signal that ended it, as in `subprocess`.
+        duration_s: how long it took, by the engine's clock.
+        ended_by: `itself`, or `run`: a server at the run's end, a client that took too long.
+        output: what it wrote to standard output, as far as it was kept.
+        errors: what it wrote to standard error, as far as it was kept.
+    """
+
+    status: int
+    duration_s: float
+    ended_by: str
+    output: str
+    errors: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a program of the configuration did in a run.
+
+    Attributes:
+        executions: every execution, in order; there may be none.
+    """
+
+    executions: tuple[Execution, ...]
+
+    @property
+    def status(self) -> int | None:
+        """The first exit status that is not 0, or else 0; None without an execution."""
+        statuses = [execution.status for execution in self.executions]
+        return next((status for status in statuses if status), 0 if statuses else None)
+
+    @property
+    def output(self) -> str:
+        """Standard output of all executions."""
+        return "".join(execution.output for execution in self.executions)
+
+    @property
+    def errors(self) -> str:
+        """Standard error of all executions."""
+        return "".join(execution.errors for execution in self.executions)
+
+    @property
+    def duration_s(self) -> float:
+        """How long all executions took together."""
+        return sum(execution.duration_s for execution in self.executions)
 
 
 class Run(records.Run):
@@ -37,6 +95,27 @@ class Run(records.Run):
     def path(self) -> Path:
         """The run directory."""
         return self.directory.path
+
+    def program(self, name: str) -> Program:
+        """What a program did. Raises InputError where the run has none of this name."""
+        records_of = {record.name: record for record in self.manifest.programs}
+        if name not in records_of:
+            raise InputError(
+                f"{self.path}: no program {name!r}; its programs: {', '.join(records_of) or 'none'}"
+            )
+        folder = self.directory.programs / name
+        return Program(
+            tuple(
+                Execution(
+                    execution.status,
+                    (execution.t_end_ns - execution.t_start_ns) / 1e9,
+                    execution.ended_by,
+                    _written(folder / f"{execution.number}.out"),
+                    _written(folder / f"{execution.number}.err"),
+                )
+                for execution in records_of[name].executions
+            )
+        )
 
     def figure(
         self,
@@ -87,6 +166,14 @@ class Run(records.Run):
         from outcast.view import report
 
         return report.write(self.directory)
+
+
+def _written(file: Path) -> str:
+    """What an execution wrote; a file is there only if it wrote anything."""
+    try:
+        return handed_in.read_bytes(file, _MOST_OUTPUT_BYTES).decode(errors="replace")
+    except FileNotFoundError:
+        return ""
 
 
 def run(

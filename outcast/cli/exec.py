@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Literal
@@ -50,6 +51,12 @@ class _Exec(click.Command):
     metavar="TIME",
     help="How long the command may take, by the engine's clock.",
 )
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one object with status, stdout and stderr when the command has ended.",
+)
 @shared.overrides
 def command(
     config: Path,
@@ -57,6 +64,7 @@ def command(
     host: str | None,
     engine: str | None,
     deadline: str,
+    as_json: bool,
     overrides: tuple[str, ...],
 ) -> int:
     """Run one command in a host of CONFIG's network.
@@ -88,6 +96,17 @@ def command(
         to.flush()
 
     executed = commands.exec_in(
-        chosen, command_line, host, deadline_s=deadline_s, on_output=on_output
+        chosen,
+        command_line,
+        host,
+        deadline_s=deadline_s,
+        on_output=None if as_json else on_output,
     )
+    if as_json:
+        told = {
+            "status": executed.status,
+            "stdout": executed.stdout.decode(errors="replace"),
+            "stderr": executed.stderr.decode(errors="replace"),
+        }
+        click.echo(json.dumps(told))
     return executed.status if executed.status >= 0 else 128 - executed.status

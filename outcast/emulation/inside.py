@@ -105,6 +105,8 @@ if TYPE_CHECKING:
 
 DRAIN_DEADLINE_S = 10.0
 GOODPUT_PAUSE_S = 1.0
+HOSTS_TABLE = Path("/etc/hosts")
+"""Names and addresses, as programs look them up (hosts(5))."""
 _LONGEST_MESSAGE = 300
 
 Emit = Callable[[Mapping[str, Any]], None]
@@ -478,9 +480,14 @@ class _Run:
         )
 
     def _preloaded(self) -> Path | None:
-        """What programs are started with: under virtual time, a library against spinning."""
+        """What programs are started with: under virtual time, a library against spinning.
+
+        The guest's table of names gets every host there; a machine's own table stays as it is.
+        """
         if self.engine != "virtual":
             return None
+        names = [f"{self.plan.ip(host)} {host}\n" for host in self.plan.hosts]
+        HOSTS_TABLE.write_text("".join(["127.0.0.1 localhost outcast\n", *names]))
         return in_c.provide(in_c.SPINNING, self.scratch, self.commands)
 
     def _programs(self, network: Network) -> UserPrograms | None:

@@ -292,7 +292,7 @@ def _overrides(overrides: Overrides) -> Iterator[_Override]:
         for key, value in overrides.items():
             if not isinstance(key, str) or not key:
                 raise ConfigError(f"override {key!r}: allowed is the name of a key, as links.rate")
-            yield _Override(key, _plain(value, f"override {key}"), f"override {key}")
+            yield _Override(key, plain(value, f"override {key}"), f"override {key}")
         return
     for text in overrides:
         key, separator, yaml_text = text.partition("=")
@@ -301,7 +301,7 @@ def _overrides(overrides: Overrides) -> Iterator[_Override]:
         yield _Override(key, parse_yaml(yaml_text, f"--set {key}"), f"--set {key}")
 
 
-def _plain(value: object, where: str) -> Any:
+def plain(value: object, where: str) -> Any:
     """A Python value as YAML could hold it: tuples are lists, numpy's numbers are numbers."""
     try:
         return handed_in.parse_json(json.dumps(value, default=_converted))

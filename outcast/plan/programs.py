@@ -20,6 +20,7 @@ SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """The PATH of every program, whoever starts the run."""
 
 _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_NAME = re.compile(r"(?<![\w.-])[A-Za-z][\w-]*(?![\w.-])")
 _ADDRESS = re.compile(r"(?<![0-9.])(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![0-9.])")
 
 
@@ -134,7 +135,7 @@ def resolve_programs(
 def fill(word: str, hosts: Mapping[str, str], where: str) -> tuple[str, list[str]]:
     """A word of a command with addresses in place of `{host}`, and the hosts that it names.
 
-    `{{` and `}}` stand for braces. An address that is written out names its host too.
+    `{{` and `}}` stand for braces. An address or a name that is written out names its host too.
 
     Args:
         word: as the configuration has it.
@@ -162,6 +163,7 @@ def fill(word: str, hosts: Mapping[str, str], where: str) -> tuple[str, list[str
     filled = _BRACES.sub(address, word)
     of_address = {ip: name for name, ip in hosts.items()}
     named += [of_address[ip] for ip in _ADDRESS.findall(filled) if ip in of_address]
+    named += [name for name in _NAME.findall(filled) if name in hosts]
     return filled, named
 
 

@@ -23,7 +23,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"workflow"}),
     frozenset({"sweep"}),
     frozenset({"api"}),
-    frozenset({"reproduce"}),
+    frozenset({"reproduce", "testing"}),
     frozenset({"assignment"}),
     frozenset({"cli"}),
     frozenset({"__main__"}),

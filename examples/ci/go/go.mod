@@ -1,0 +1,3 @@
+module example.org/transfer
+
+go 1.19

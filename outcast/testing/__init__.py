@@ -1,0 +1,1 @@
+"""Tests of network programs under pytest; `plugin.py` is the plugin, found by its entry point."""

@@ -1,0 +1,84 @@
+"""What a failing test leaves: its runs, with all that explains them, in one folder."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from outcast.errors import OutcastError
+
+if TYPE_CHECKING:
+    from outcast.testing.networks import Networks
+
+MARK = ".outcast-evidence"
+"""Stands in each folder of ours; a later failure of the same test replaces no other folder."""
+
+
+def keep(networks: Networks, home: Path, test: str) -> list[str]:
+    """Moves the runs of a failing test to a folder named after it, and completes them.
+
+    Each gets figures, the report, `packets.pcapng` with verdicts, and `run.zip`.
+
+    Args:
+        networks: what the test ran.
+        home: holds the folders of all tests.
+        test: the test's name in pytest.
+
+    Returns:
+        What to print: three lines for each run.
+    """
+    if not networks.kept:
+        return []
+    try:
+        folder = fresh_folder(home, test)
+        lines = []
+        for path in networks.kept:
+            kept = folder / path.name
+            shutil.move(path, kept)
+            lines += _complete(kept)
+    except OSError as error:
+        return [f"the evidence could not be kept: {error}"]
+    networks.kept.clear()
+    return lines
+
+
+def fresh_folder(home: Path, test: str) -> Path:
+    """An empty folder for a test, in place of the one that an earlier failure left."""
+    home.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError), (home / ".gitignore").open("x") as stream:
+        stream.write("*\n")
+    name = re.sub(r"[^\w.\[\]-]+", "-", test).strip("-.")[-120:]
+    for number in range(1, 1000):
+        folder = home / (name if number == 1 else f"{name}-{number}")
+        if (folder / MARK).is_file() and not folder.is_symlink():
+            shutil.rmtree(folder)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+            (folder / MARK).touch()
+            return folder
+    raise OSError(f"{home / name}: all names are taken")
+
+
+def _complete(path: Path) -> list[str]:
+    """Adds what explains a run. Returns the lines to print."""
+    if path.name.endswith(".failed"):
+        return [f"the run failed; what it had written: {path}"]
+    from outcast.api import archives, exports
+    from outcast.records.run_directory import RunDirectory
+    from outcast.view import figures, report
+
+    packets, archive = path.with_name(f"{path.name}.pcapng"), path.with_name(f"{path.name}.zip")
+    lines = [f"run:     {path / 'report.html'}", f"packets: {packets}"]
+    try:
+        figures.draw(RunDirectory(path))
+        report.write(RunDirectory(path))
+        archives.pack(path, archive)
+        exports.export(path, packets)
+    except OutcastError as error:
+        lines.append(f"not all of it could be written: {error}")
+    allow = " --allow-programs" if (path / "programs").exists() else ""
+    return [*lines, f"again:   outcast replay {shlex.quote(str(archive))}{allow}"]

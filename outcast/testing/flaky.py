@@ -1,0 +1,91 @@
+"""Which packet's fate tells the passing runs of a network from the failing ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+from scipy.stats import fisher_exact
+
+_MOST_PACKETS = 10
+_KEY = ["flow", "seq", "payload", "nth"]
+_Key = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Telling:
+    """A packet whose fate differs between runs that pass and runs that fail.
+
+    Attributes:
+        flow: its flow's number.
+        seq: its first sequence number, counted from the flow's first.
+        payload: bytes of payload.
+        nth: which packet of this flow, sequence number and length it is, from 0; a later one is
+            sent again.
+        dropped_of_passing: in how many runs that pass it was dropped.
+        dropped_of_failing: in how many runs that fail it was dropped.
+        p: Fisher's exact test of both, two-sided, not corrected for the number of packets.
+    """
+
+    flow: int
+    seq: int
+    payload: int
+    nth: int
+    dropped_of_passing: int
+    dropped_of_failing: int
+    p: float
+
+
+@dataclass
+class Flaky:
+    """A network under several seeds.
+
+    Attributes:
+        passing: seeds of runs that pass.
+        failing: seeds of runs that fail.
+    """
+
+    passing: list[int] = field(default_factory=list)
+    failing: list[int] = field(default_factory=list)
+    _dropped: dict[bool, Counter[_Key]] = field(
+        default_factory=lambda: {True: Counter(), False: Counter()}, repr=False
+    )
+
+    def add(self, seed: int, passes: bool, packets: pl.DataFrame) -> None:
+        """Takes a run's table of packets."""
+        (self.passing if passes else self.failing).append(seed)
+        first = pl.col("seq").min().over("flow")
+        numbered = packets.with_columns(seq=pl.col("seq") - first).with_columns(
+            nth=pl.int_range(pl.len()).over(["flow", "seq", "payload"])
+        )
+        dropped = numbered.filter(pl.col("verdict") == "dropped").select(_KEY)
+        self._dropped[passes].update(dropped.unique().rows())
+
+    @property
+    def telling(self) -> list[Telling]:
+        """The packets whose drops tell most, the most telling first; at most ten."""
+        if not self.passing or not self.failing:
+            return []
+        found = [self._telling(key) for key in {*self._dropped[True], *self._dropped[False]}]
+        found.sort(key=lambda packet: (packet.p, packet.flow, packet.seq, packet.nth))
+        return found[:_MOST_PACKETS]
+
+    def _telling(self, key: _Key) -> Telling:
+        passing, failing = self._dropped[True][key], self._dropped[False][key]
+        counts = [(passing, len(self.passing) - passing), (failing, len(self.failing) - failing)]
+        p = float(fisher_exact(np.array(counts)).pvalue)
+        return Telling(*key, dropped_of_passing=passing, dropped_of_failing=failing, p=p)
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.passing)} of {len(self.passing) + len(self.failing)} seeds pass"]
+        if self.failing and self.passing:
+            lines.append(f"failing seeds: {', '.join(map(str, self.failing))}")
+            lines += [
+                f"flow {packet.flow}, seq {packet.seq} ({packet.payload} B, number {packet.nth}): "
+                f"dropped in {packet.dropped_of_failing} of {len(self.failing)} that fail and "
+                f"{packet.dropped_of_passing} of {len(self.passing)} that pass, p = {packet.p:.2g}"
+                for packet in self.telling
+            ]
+        return "\n".join(lines)

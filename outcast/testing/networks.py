@@ -1,0 +1,138 @@
+"""What the fixture `outcast` gives to a test."""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from outcast.api import experiments, making
+from outcast.api.runs import Run
+from outcast.errors import ConfigError, NothingSentError, OutcastError, without_folder
+from outcast.experiment import reader
+from outcast.experiment.reader import Source
+from outcast.testing.flaky import Flaky
+
+
+class UntrustedRunWarning(UserWarning):
+    """A run's captures and counters contradict each other, so no test should build on it."""
+
+
+class Networks:
+    """Runs networks for one test.
+
+    Args:
+        folder: an empty folder, where runs go.
+        beside: the test's file; relative paths of a configuration are relative to its folder.
+        seed: the seed of all runs; None leaves it to the configuration.
+
+    Attributes:
+        kept: folders of the runs so far, finished or failed, in order.
+    """
+
+    def __init__(self, folder: Path, beside: Path, seed: int | None) -> None:
+        self._folder = folder
+        self._beside = beside
+        self._seed = seed
+        self.kept: list[Path] = []
+
+    def run(self, **keys: Any) -> Run:
+        """Runs the network that these keys describe, as in a configuration file.
+
+        A client that fails is no error here: its program has another `status` than 0. Figures and
+        the report are left out. Of a run in which no packet was sent only the programs are known.
+
+        Raises:
+            ConfigError: the configuration is refused.
+            FeatureMissingError: no engine can run it here.
+            OutcastError: the run failed.
+        """
+        __tracebackhide__ = True
+        return self._run(self._source(keys), self._seed)
+
+    def load(self, path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None) -> Run:
+        """Runs a configuration file, whose path is relative to the test's folder.
+
+        Args:
+            path: the file.
+            overrides: other values for some keys, with dots between levels.
+
+        Raises as `run`.
+        """
+        __tracebackhide__ = True
+        source = reader.read(self._beside.parent / path, overrides or {})
+        return self._run(source, self._seed)
+
+    def flaky(
+        self, passes: Callable[[Run], bool], seeds: int | Sequence[int] = 20, **keys: Any
+    ) -> Flaky:
+        """Runs a network under several seeds, and looks for the packet that decides.
+
+        Args:
+            passes: tells for a run whether it passes.
+            seeds: seeds to try, or the number of them, which begin at 1.
+            keys: the network, as for `run`.
+
+        Returns:
+            Which seeds pass, and the packets whose fates tell those that pass from the others.
+
+        Raises as `run`.
+        """
+        chosen = range(1, seeds + 1) if isinstance(seeds, int) else seeds
+        if len(chosen) < 2:
+            raise ConfigError(f"seeds: {seeds!r}; allowed are at least 2")
+        source = self._source(keys)
+        found = Flaky()
+        for seed in chosen:
+            run = self._run(source, seed)
+            found.add(seed, bool(passes(run)), run.table("packets"))
+            shutil.rmtree(self.kept.pop(), ignore_errors=True)
+        return found
+
+    def remove(self) -> None:
+        """Removes all runs."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _source(self, keys: Mapping[str, Any]) -> Source:
+        folder = self._beside.parent
+        tree = reader.plain(keys, str(self._beside))
+        return Source({"name": "test"} | tree, str(self._beside), folder=folder, files_from=folder)
+
+    def _run(self, source: Source, seed: int | None) -> Run:
+        __tracebackhide__ = True
+        target = self._folder / str(len(self.kept) + 1)
+        try:
+            experiment = experiments.checked(_adapted(source, seed))
+            making.execute(experiment, target, progress=False, draw=False)
+        except OutcastError as error:
+            failed = target.with_name(f"{target.name}.failed")
+            self.kept += [failed] if failed.exists() else []
+            if isinstance(error, NothingSentError):
+                # What the programs did is known, and a test may be about just that.
+                return Run(failed)
+            # The folder moves if the test fails.
+            error.args = (without_folder(str(error)), *error.args[1:])
+            # The line says it all; a test's output needs no frames of ours.
+            raise error.with_traceback(None) from None
+        self.kept.append(target)
+        run = Run(target)
+        if not run.trusted:
+            warnings.warn("; ".join(run.reasons), UntrustedRunWarning, stacklevel=3)
+        return run
+
+
+def _adapted(source: Source, seed: int | None) -> Source:
+    """The configuration with another seed. Clients may fail unless it says something else."""
+    tree = copy.deepcopy(dict(source.tree))
+    if seed is not None:
+        tree["seed"] = seed
+    programs = tree.get("programs")
+    for program in programs if isinstance(programs, list) else ():
+        if isinstance(program, dict) and "ready" not in program:
+            program.setdefault("allow_failure", True)
+    return replace(source, tree=tree)

@@ -1,0 +1,110 @@
+"""The pytest plugin: the fixture `outcast`, seeds of tests, and the evidence of those that fail.
+
+pytest loads it in every session, so it imports nothing heavy before a test asks for the fixture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from outcast.testing.networks import Networks
+
+MARKER = "outcast_seeds"
+_SEED_FIXTURE = "outcast_seed"
+_NETWORKS = pytest.StashKey["Networks"]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds our options to pytest's."""
+    group = parser.getgroup("outcast", "networks of outcast")
+    group.addoption(
+        "--outcast-seed",
+        type=_seed,
+        metavar="N",
+        help="make all runs with this seed, and each test of several seeds with this alone",
+    )
+    group.addoption(
+        "--outcast-keep",
+        metavar="DIR",
+        help="where the evidence of failing tests goes [default: outcast-failures in the rootdir]",
+    )
+
+
+def _seed(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes the marker known."""
+    config.addinivalue_line(
+        "markers", f"{MARKER}(n): makes the test n times, with the seeds 1 to n"
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Makes a test of each seed."""
+    marker = metafunc.definition.get_closest_marker(MARKER)
+    if marker is None:
+        return
+    place = f"{metafunc.definition.nodeid}: {MARKER}"
+    count = marker.args[0] if len(marker.args) == 1 and not marker.kwargs else None
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise pytest.UsageError(f"{place}: allowed is one number above 0, as {MARKER}(10)")
+    if _SEED_FIXTURE not in metafunc.fixturenames:
+        raise pytest.UsageError(f"{place}: the test does not use the fixture `outcast`")
+    only = metafunc.config.getoption("--outcast-seed")
+    seeds = range(1, count + 1) if only is None else [only]
+    metafunc.parametrize(_SEED_FIXTURE, seeds, ids=[f"seed{seed}" for seed in seeds], indirect=True)
+
+
+@pytest.fixture
+def outcast_seed(request: pytest.FixtureRequest) -> int | None:
+    """The seed of this test's runs; None leaves it to their configurations."""
+    seed: int | None = getattr(request, "param", None)
+    return request.config.getoption("--outcast-seed") if seed is None else seed
+
+
+@pytest.fixture
+def outcast(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    outcast_seed: int | None,
+) -> Generator[Networks]:
+    """Runs networks for a test: `outcast.run(**keys)`, `outcast.load(path)`, `outcast.flaky(...)`.
+
+    Runs of a test that passes are removed when it ends.
+    """
+    from outcast.testing.networks import Networks
+
+    networks = Networks(
+        folder=tmp_path_factory.mktemp("outcast"), beside=request.path, seed=outcast_seed
+    )
+    request.node.stash[_NETWORKS] = networks
+    yield networks
+    networks.remove()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keeps the evidence of a test that failed, and says where it is."""
+    report = yield
+    networks = item.stash.get(_NETWORKS, None)
+    if report.when == "call" and report.failed and networks is not None:
+        from outcast.testing import evidence
+
+        chosen = item.config.getoption("--outcast-keep")
+        home = Path(chosen) if chosen else item.config.rootpath / "outcast-failures"
+        lines = evidence.keep(networks, home.absolute(), item.nodeid)
+        if lines:
+            report.sections.append(("outcast", "\n".join(lines)))
+    return report

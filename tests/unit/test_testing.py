@@ -1,0 +1,58 @@
+"""What tests of network programs keep, and how they find the packet that decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from outcast.testing import evidence
+from outcast.testing.flaky import Flaky
+
+
+def packets(dropped: int | None, first_seq: int) -> pl.DataFrame:
+    """Five packets of a flow; the second is sent again if it was dropped."""
+    seqs = [0, 100, 200, 300, 400]
+    rows = [(first_seq + seq, "dropped" if seq == dropped else "forwarded") for seq in seqs]
+    rows += [] if dropped is None else [(first_seq + dropped, "forwarded")]
+    return pl.DataFrame(
+        {
+            "flow": [0] * len(rows),
+            "seq": [seq for seq, _ in rows],
+            "payload": [100] * len(rows),
+            "verdict": [verdict for _, verdict in rows],
+        }
+    )
+
+
+def test_the_packet_that_tells_failing_from_passing_seeds_comes_first() -> None:
+    found = Flaky()
+    for seed in range(20):
+        fails = seed % 4 == 0
+        found.add(seed, not fails, packets(300 if fails else (100 if seed % 2 else None), 5000))
+    assert found.failing == [0, 4, 8, 12, 16]
+    first = found.telling[0]
+    assert (first.flow, first.seq, first.payload, first.nth) == (0, 300, 100, 0)
+    assert (first.dropped_of_failing, first.dropped_of_passing) == (5, 0)
+    assert first.p < 0.001
+    assert "dropped in 5 of 5 that fail and 0 of 15 that pass" in str(found)
+
+
+def test_nothing_tells_where_all_seeds_pass() -> None:
+    found = Flaky()
+    found.add(1, True, packets(100, 1))
+    assert found.telling == []
+    assert str(found) == "1 of 1 seeds pass"
+
+
+def test_evidence_replaces_that_of_the_same_test_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py-test_x").mkdir()
+    (tmp_path / "test_a.py-test_x" / "of somebody").touch()
+    first = evidence.fresh_folder(tmp_path, "test_a.py::test_x")
+    assert first.name == "test_a.py-test_x-2"
+    (first / "old").touch()
+    again = evidence.fresh_folder(tmp_path, "test_a.py::test_x")
+    assert again == first
+    assert not (again / "old").exists()
+    assert (tmp_path / "test_a.py-test_x" / "of somebody").exists()
+    assert (tmp_path / ".gitignore").read_text() == "*\n"

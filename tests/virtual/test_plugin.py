@@ -1,0 +1,192 @@
+"""The pytest plugin, in sessions of pytest as users have them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from outcast.api import archives
+from tests.deadlines import HANG_S
+
+APP = """
+import socket, sys
+if sys.argv[1] == "serve":
+    server = socket.create_server(("", 7777))
+    while True:
+        connection = server.accept()[0]
+        connection.sendall(b"x" * 100_000)
+        connection.close()
+connection = socket.create_connection((sys.argv[2], 7777))
+print(sum(len(data) for data in iter(lambda: connection.recv(65536), b"")))
+"""
+
+NETWORK = """
+import pytest
+
+NETWORK = dict(
+    topology={"kind": "linear", "rivals": 2},
+    links={"rate": "50mbit", "delay": "3ms"},
+    queue={"kind": "pfifo", "limit": "40 packets"},
+    duration="20s",
+    programs=[
+        {"name": "serve", "host": "h2", "command": ["python3", "app.py", "serve"],
+         "files": ["app.py"], "ready": {"port": 7777}},
+        {"name": "get", "host": "h1", "command": ["python3", "app.py", "get", "h2"],
+         "files": ["app.py"]},
+    ],
+)
+"""
+
+
+def session(folder: Path, tests: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """A session of pytest in a folder with the program and these tests."""
+    (folder / "app.py").write_text(APP)
+    (folder / "test_app.py").write_text(NETWORK + tests)
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
+
+
+def test_a_test_sees_programs_and_packets_and_leaves_nothing(tmp_path: Path) -> None:
+    tests = """
+def test_transfer(outcast):
+    run = outcast.run(**NETWORK)
+    get = run.program("get")
+    assert (get.status, get.output, get.errors) == (0, "100000\\n", "")
+    assert 0.05 < get.duration_s < 1
+    assert len(get.executions) == 1
+    assert run.table("packets").height > 60
+"""
+    done = session(tmp_path, tests)
+    assert done.returncode == 0, done.stdout
+    assert not (tmp_path / "outcast-failures").exists()
+
+
+def test_a_failing_test_keeps_what_replays(tmp_path: Path) -> None:
+    tests = """
+@pytest.mark.outcast_seeds(3)
+def test_transfer(outcast):
+    assert outcast.run(**NETWORK).program("get").duration_s < 0.001
+"""
+    done = session(tmp_path, tests, "--outcast-seed", "7")
+    assert done.returncode == 1
+    assert "test_transfer[seed7]" in done.stdout
+    assert "seed1" not in done.stdout
+    folder = tmp_path / "outcast-failures" / "test_app.py-test_transfer[seed7]"
+    assert f"packets: {folder / '1.pcapng'}" in done.stdout
+    assert (folder / "1" / "report.html").is_file()
+    again = re.search(r"again: +outcast replay (.+)", done.stdout)
+    assert again is not None
+    archive, allow = shlex.split(again[1])
+    assert allow == "--allow-programs"
+    assert archives.replay(archive, allow_programs=True, progress=False).equal
+
+
+def test_failures_of_programs_and_mistakes_are_told_in_a_line(tmp_path: Path) -> None:
+    tests = """
+def with_client(*command):
+    serve, get = NETWORK["programs"]
+    return NETWORK | {"programs": [serve, get | {"command": [*command], "to": ["h2"]}]}
+
+def test_status_without_a_packet(outcast):
+    assert outcast.run(**with_client("python3", "-c", "exit(7)")).program("get").status == 7
+
+def test_no_such_kind(outcast):
+    outcast.run(**NETWORK | {"queue": {"kind": "pfifoo"}})
+
+def test_a_server_that_ends(outcast):
+    outcast.run(**NETWORK | {"programs": [
+        {"name": "serve", "host": "h2", "command": ["python3", "-c", "print('up')"],
+         "ready": {"line": "up"}},
+        {"name": "get", "host": "h1", "command": ["sleep", 1], "to": ["h2"]},
+    ]})
+"""
+    done = session(tmp_path, tests)
+    assert "2 failed, 1 passed" in done.stdout
+    assert "did you mean 'pfifo'?" in done.stdout
+    assert "program serve at h2" in done.stdout
+    assert "outcast/api" not in done.stdout, "frames of ours"
+    kept = tmp_path / "outcast-failures" / "test_app.py-test_a_server_that_ends" / "1.failed"
+    assert (kept / "log.txt").is_file()
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "ci"
+OUTCAST = Path(sys.executable).parent
+FLOW = "flows:\n  - {from: [h2]}\n"
+
+
+@pytest.mark.parametrize(
+    ("language", "command"),
+    [
+        ("python", [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]),
+        ("go", ["go", "test", "./..."]),
+        ("rust", ["cargo", "test", "--offline"]),
+    ],
+)
+def test_the_examples_of_other_languages_pass(
+    tmp_path: Path, language: str, command: list[str]
+) -> None:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"there is no {command[0]}")
+    folder = tmp_path / language
+    shutil.copytree(EXAMPLES / language, folder, ignore=shutil.ignore_patterns("target"))
+    path = f"{OUTCAST}:{os.environ['PATH']}"
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("tests", "said"),
+    [
+        (
+            "@pytest.mark.outcast_seeds(0)\ndef test_it(outcast): pass",
+            "outcast_seeds: allowed is one number above 0, as outcast_seeds(10)",
+        ),
+        (
+            "@pytest.mark.outcast_seeds(2)\ndef test_it(): pass",
+            "outcast_seeds: the test does not use the fixture `outcast`",
+        ),
+    ],
+)
+def test_a_wrong_marker_is_told(tmp_path: Path, tests: str, said: str) -> None:
+    done = session(tmp_path, tests)
+    assert done.returncode != 0
+    assert said in done.stdout + done.stderr
+
+
+def test_a_command_in_a_host_tells_its_end_as_json(tmp_path: Path) -> None:
+    network = EXAMPLES / "go" / "net.yaml"
+    (tmp_path / "net.yaml").write_text(network.read_text().partition("programs:")[0] + FLOW)
+    words = ["exec", "net.yaml", "--host", "h1", "--json", "--", "sh", "-c"]
+    done = subprocess.run(
+        [OUTCAST / "outcast", *words, "getent hosts h2; echo no >&2; kill -9 $$"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
+    assert done.returncode == 128 + 9
+    told = {"status": -9, "stdout": "10.0.0.2        h2\n", "stderr": "no\n"}
+    assert json.loads(done.stdout) == told
