@@ -10,7 +10,7 @@ from typing import Literal
 import click
 
 from outcast import units
-from outcast.cli import shared
+from outcast.cli import shared, terminal
 from outcast.errors import ConfigError
 
 
@@ -108,5 +108,5 @@ def command(
             "stdout": executed.stdout.decode(errors="replace"),
             "stderr": executed.stderr.decode(errors="replace"),
         }
-        click.echo(json.dumps(told))
+        terminal.echo(json.dumps(told))
     return executed.status if executed.status >= 0 else 128 - executed.status

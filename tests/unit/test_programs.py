@@ -143,7 +143,9 @@ def test_an_address_that_is_written_out_names_its_host() -> None:
     assert fill("http://10.0.0.2:80/", HOSTS, "x") == ("http://10.0.0.2:80/", ["h2"])
     assert fill("{h1}:{h2}", HOSTS, "x") == ("10.0.0.1:10.0.0.2", ["h1", "h2", "h1", "h2"])
     assert fill("110.0.0.2 10.0.0.21", HOSTS, "x")[1] == []
-    assert fill("{{h1}}", HOSTS, "x") == ("{h1}", [])
+    assert fill("{{x}}", HOSTS, "x") == ("{x}", [])
+    assert fill("http://h2:80/", HOSTS, "x") == ("http://h2:80/", ["h2"])
+    assert fill("h21 h2.txt x-h2", HOSTS, "x")[1] == []
 
 
 @given(st.text())
