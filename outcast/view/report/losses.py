@@ -71,9 +71,11 @@ def queue(run: Run) -> Element:
     rows: list[list[Part]] = []
     for port, part in run.summary.queue.items():
         of_what = ", of packets forwarded" if part.counted == "forwarded" else ""
+        empty_ms = part.switch_latency_us / 1e3
+        of_empty = f", {empty_ms:.4f} where it is empty" if empty_ms else ""
         for what, spread, form, scale in (
             (f"length (KiB){of_what}", part.length_bytes, ".2f", 1024),
-            ("sojourn time (ms)", part.sojourn_ms, ".4f", 1),
+            (f"sojourn time (ms){of_empty}", part.sojourn_ms, ".4f", 1),
         ):
             if spread is not None:
                 numbers = (spread.mean, spread.p50, spread.p90, spread.p99, spread.max)
@@ -81,6 +83,8 @@ def queue(run: Run) -> Element:
     if rows:
         head = ["queue", "mean", "median", "90 %", "99 %", "most"]
         parts.append(table("The queue's length, and the sojourn time of packets", head, rows))
+        text = "A sojourn time is from port to port. It includes the link's own delay."
+        parts.append(element("p", text, class_="note"))
     if len(shown) < len(run.manifest.bottlenecks):
         text = "The other outputs are not drawn, because they dropped no packet."
         parts.append(element("p", text, class_="note"))

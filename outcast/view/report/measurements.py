@@ -99,8 +99,9 @@ def streams(run: Run, frame: pl.DataFrame) -> Element:
     head = ["flow", "to", "sent", "received", "datagrams sent", "received", "lost"]
     head += ["mean delay", "median", "99 %", "jitter"]
     delays = (
-        "Rates are of payload. A delay is the sojourn time at the captured queue. Jitter is the "
-        "mean difference between the delays of packets in a row."
+        "Rates are of payload. A delay is the sojourn time at the captured queue, which includes "
+        "the link's own delay. Jitter is the mean difference between the delays of packets in a "
+        "row."
     )
     listed = table("Every UDP flow", head, rows, numbers_from=2)
     return section("streams", "UDP", listed, element("p", delays), _more(frame, "streams"))

@@ -140,7 +140,7 @@ def _trust(run: Run) -> Element:
     packets = sum(part.packets for part in run.summary.drops.values())
     lines = [
         f"Captures: tcpdump lost {capture.tcpdump_kernel_drops:,} packets.",
-        f"Counters: {capture.inferred_drops:,} drops were inferred from the captures, "
+        f"Counters: {capture.inferred_drops:,} drops were inferred from the whole captures, "
         f"the queue itself counted {capture.qdisc_drops:,}"
         + (f", the blackout's switch {capture.blackout_drops:,}" if capture.blackout_drops else "")
         + (

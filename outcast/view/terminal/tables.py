@@ -351,9 +351,10 @@ def _stream_table(streams: pl.DataFrame) -> Table:
         *("UDP flow", "from", "to", "sent", "received", "lost", "mean\ndelay", "99 %", "jitter"),
         left=("from", "to"),
     )
+    table.caption = "a delay is at the captured queue, and includes the link's own"
     if streams.height > MOST_ROWS:
         streams = streams.sort("loss_share", descending=True, nulls_last=True).head(MOST_ROWS)
-        table.caption = "those that lost the largest share; streams.parquet has them all"
+        table.caption += "; those that lost the largest share, streams.parquet has them all"
     for row in streams.iter_rows(named=True):
         lost = row["loss_share"]
         table.add_row(
@@ -427,8 +428,8 @@ def _trust(summary: Summary) -> Text:
         )
     if capture.trusted:
         return Text(
-            f"trusted: {capture.inferred_drops} drops inferred, the queue counted "
-            f"{capture.qdisc_drops}"
+            f"trusted: {capture.inferred_drops} drops inferred in the whole captures, the queue "
+            f"counted {capture.qdisc_drops}"
             + (
                 f" and the blackout's switch {capture.blackout_drops}"
                 if capture.blackout_drops
