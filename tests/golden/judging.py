@@ -174,7 +174,7 @@ JUDGING = [
          "self.modules, unload"),
         ("ledger: what could not be undone", "ledger", "                left.append(item)\n", ""),
         ("ledger: a new run removes what is left", "ledger",
-         "    undo_dead()\n    return", "    return"),
+         "tell_undone(undo_dead(), tell)", "pass"),
     ),
     *_of(
         *("emulation", _READ_BACK),
