@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tests.golden.mutation import Mutation
 
-_TRUST = ("summary", "losses", "links", "own_captures", "captured", "run_reader")
+_TRUST = ("summary", "losses", "links", "own_captures", "captured", "run_reader", "trust")
 _VERDICT = (
     *("reproduce_verdict", "reproduce_intervals", "reproduce_recipes", "reproduce_measures"),
 )
