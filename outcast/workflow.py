@@ -11,7 +11,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,7 +138,7 @@ def execute(
             with `.failed`, or `.failed-2` and so on if that is taken. A complete result that
             cannot be put in its place is kept too, and the error names its folder.
     """
-    with unfinished(target) as partial:
+    with unfinished(target, _notes(on_event)) as partial:
         directory = RunDirectory(partial.path)
         resolved = _with_own_files(experiment, engine, directory)
         directory.write_plan(make_plan(resolved))
@@ -226,7 +226,7 @@ def execute_command(
         FeatureMissingError: there is no such program.
         OutcastError: the network could not be built, or the command took too long.
     """
-    entry = ledger.begin()
+    entry = ledger.begin(_notes(on_event))
     folder = Path(tempfile.mkdtemp(prefix="outcast-exec-"))
     try:
         entry.folders.append(str(folder))
@@ -316,12 +316,19 @@ class Partial:
     entry: ledger.Entry
 
 
+def _notes(on_event: OnEvent) -> Callable[[str], None]:
+    return lambda text: on_event({"event": "note", "text": text})
+
+
 @contextmanager
-def unfinished(target: Path) -> Iterator[Partial]:
-    """A folder beside `target` that is renamed to it when the block ends well."""
+def unfinished(target: Path, tell: Callable[[str], None] = lambda text: None) -> Iterator[Partial]:
+    """A folder beside `target` that is renamed to it when the block ends well.
+
+    `tell` is given a line if killed runs had left something, which is removed.
+    """
     require_free(target)
     path = _partial_of(target)
-    entry = ledger.begin()
+    entry = ledger.begin(tell)
     entry.folders.append(str(path))
     to_remove = False
     try:

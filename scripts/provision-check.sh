@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Tries the provisioning on a fresh Debian of this machine's own release, made with debootstrap from
 # the mirror of this machine's apt sources. It tries the Vagrantfile's provisioning, the Containerfile
-# step by step, and what an editor does with a class's devcontainer.json, each in a root of its own. In
-# each root a user without any rights then runs an experiment on the virtual engine. It takes some twenty
-# minutes and 8 GB, and is not part of scripts/test.sh. The root is a chroot with process and mount
+# step by step, what an editor does with a class's devcontainer.json, and a release's wheels, each in a root
+# of its own. In each root a user without any rights then runs an experiment on the virtual engine. It takes
+# some twenty minutes and 8 GB, and is not part of scripts/test.sh. The root is a chroot with process and mount
 # namespaces, not a hypervisor or a container engine. So boxes, images, shared folders and port
 # forwarding are not tried. A class has two cores and a cgroup of 4 GB.
 # Usage, as root: scripts/provision-check.sh [--kernels FOLDER] [--keep FOLDER]
-#                 [vagrant|container|classroom]...
+#                 [vagrant|container|classroom|wheel]...
 #   --kernels FOLDER  lend this cache of kernels (~/.cache/outcast/kernels) instead of building one
 #   --keep FOLDER     work in this folder, keep the roots, and reuse the base root if there is one
 set -euo pipefail
@@ -27,11 +27,11 @@ while [ $# -gt 0 ]; do
     case $1 in
         --kernels) kernels=$(realpath "$2") && shift 2 ;;
         --keep) work=$(realpath "$2") && shift 2 ;;
-        vagrant | container | classroom) parts+=("$1") && shift ;;
+        vagrant | container | classroom | wheel) parts+=("$1") && shift ;;
         *) sed -n 's/^# Usage, as root: /usage: /p' "$0" >&2; exit 2 ;;
     esac
 done
-[ ${#parts[@]} -gt 0 ] || parts=(vagrant container classroom)
+[ ${#parts[@]} -gt 0 ] || parts=(vagrant container classroom wheel)
 require_programs debootstrap unshare:util-linux setpriv:util-linux tar git
 # The fresh root's Open vSwitch would take the ports of this machine's Open vSwitch for left-overs.
 [ ! -e /sys/module/openvswitch ] || die "the openvswitch module is loaded: try another machine"
@@ -161,6 +161,25 @@ print(described["remoteEnv"]["PATH"].partition(":")[0])')
     say "classroom: the first run of configs/fig3c.yaml took $((SECONDS - began)) s"
     check_run "$root$class_folder/results/fig3c"
     rmdir "$group" && group=""
+}
+
+# Installs the wheels of a release as docs/install.md says, in a Debian with nothing but Python.
+check_wheel() {
+    local root=$work/wheel home=/home/user
+    logged "$work/wheel-release.log" "$repo/scripts/release.sh" "$work/dist"
+    fresh_root "$base" "$root" "$work/packages"
+    logged "$work/wheel-python.log" inside "$root" root / sh -euc "apt-get update
+        DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3 python3-venv
+        useradd --create-home --shell /bin/bash user"
+    keep_packages "$root" "$work/packages"
+    cp -R "$work/dist" "$root$home/dist"
+    logged "$work/wheel-install.log" inside "$root" user "$home" sh -euc "python3 -m venv venv
+        venv/bin/pip install dist/outcast_testbed-*.whl dist/outcast_guest-*.whl"
+    say "wheel: installed"
+    logged "$work/wheel-doctor.log" inside "$root" user "$home" venv/bin/outcast doctor
+    logged "$work/wheel-run.log" inside "$root" user "$home" venv/bin/outcast "${experiment[@]}" -o wheel
+    check_run "$root$home/wheel"
+    say "wheel: the virtual engine ran"
 }
 
 [ -x "$base/usr/bin/apt-get" ] \

@@ -121,7 +121,7 @@ class Folder:
 
         Raises:
             InputError: if there is no assignment.yaml, or it cannot be read; or configs and runs
-                hold anything but files and folders.
+                hold anything but files and folders; or the answers are a link.
         """
         issued = self._as(_Issued, self._tree())
         return Identity(
@@ -144,6 +144,10 @@ class Folder:
             for name in ("configs", "runs"):
                 if os.path.lexists(self.path / name):
                     handed_in.require_plain(self.path / name, most_bytes=MOST_BYTES)
+            for file in (self.assignment, self.answers):
+                # A teacher may look at a folder that was handed in.
+                if file.is_symlink():
+                    raise InputError(f"{file}: is a symbolic link; allowed are files and folders")
             return handed_in.read_yaml(self.assignment)
         except FileNotFoundError:
             of_class = ", such as one below its handout/" * (self.path / "class.yaml").exists()

@@ -29,7 +29,7 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from outcast.engines import modules, private
-from outcast.errors import ConfigError, DeadlineError, RunError
+from outcast.errors import ConfigError, DeadlineError, RunError, shortened
 
 _Item = TypeVar("_Item")
 
@@ -47,6 +47,7 @@ _OF_A_RUN = re.compile(r"\..+\.[0-9]+\.partial|outcast-([a-z]+-)?[a-z0-9_]{8}", 
 _MODULE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,54}")
 
 _MOST_BYTES = 1 << 20
+_LINE_CHARACTERS = 400
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -452,15 +453,20 @@ def restore_settings(folder: Path) -> None:
             entry.write()
 
 
-def begin() -> Entry:
+def begin(tell: Callable[[str], None] = lambda text: None) -> Entry:
     """A new page for this process, after what dead runs of this user left is removed.
 
-    It does not wait for another run that removes it just now.
-
-    Raises ConfigError where there is no folder for it.
+    It does not wait for another run that removes it just now. `tell` is given one line if anything
+    was left. Raises ConfigError where there is no folder for it.
     """
-    undo_dead()
+    tell_undone(undo_dead(), tell)
     return open_entry(default_folder())
+
+
+def tell_undone(done: list[str], tell: Callable[[str], None]) -> None:
+    """Tells in one line what was done about what killed runs left, if anything was."""
+    if done:
+        tell(f"left by a killed run: {shortened('; '.join(done), _LINE_CHARACTERS)}")
 
 
 def undo_dead(*, waits: bool = False) -> list[str]:

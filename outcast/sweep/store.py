@@ -280,8 +280,12 @@ def take_stock(
 
 
 @contextmanager
-def opened(path: Path, config: Experiment, resume: bool) -> Iterator[SweepDirectory]:
+def opened(
+    path: Path, config: Experiment, resume: bool, note: Callable[[str], None] = lambda text: None
+) -> Iterator[SweepDirectory]:
     """Opens a sweep's folder for us alone until the block ends. Removes what a killed sweep left.
+
+    `note` is told what was removed.
 
     Raises:
         ConfigError: if the folder holds something and `resume` is false, or if it holds a sweep of
@@ -289,14 +293,16 @@ def opened(path: Path, config: Experiment, resume: bool) -> Iterator[SweepDirect
         BusyError: if another process works in the folder.
     """
     _require_usable(SweepDirectory(path), config, resume)
-    with locked(path) as directory:
+    with locked(path, note) as directory:
         write_text(directory.config, experiment.dump(config))
         yield directory
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[SweepDirectory]:
+def locked(path: Path, note: Callable[[str], None] = lambda text: None) -> Iterator[SweepDirectory]:
     """Opens a store for runs for us alone until the block ends. Removes what a killed process left.
+
+    `note` is told what was removed.
 
     Raises:
         ConfigError: if the folder cannot be made, or holds something else.
@@ -324,7 +330,7 @@ def locked(path: Path) -> Iterator[SweepDirectory]:
         except BlockingIOError:
             raise BusyError(f"{path}: another outcast works in it; wait until it ends") from None
         # What killed runs of this sweep left on the machine.
-        ledger.undo_dead()
+        ledger.tell_undone(ledger.undo_dead(), note)
         shutil.rmtree(directory.unfinished)
         directory.unfinished.mkdir()
         try:

@@ -527,12 +527,18 @@ def check(number: int, seed: int, bases: Bases, scratch: Path, server: Server) -
 
 @dataclass(frozen=True)
 class Answer:
-    """What a verb did. `status` is None if it was ended, or could not be ended."""
+    """What a verb did.
+
+    Attributes:
+        status: None if it was ended, or could not be ended.
+        opened: files of the machine that it opened in Python: those in the folder `precious`.
+    """
 
     status: int | None
     out: str
     err: str
     cpu_s: float
+    opened: tuple[str, ...] = ()
 
 
 _CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -582,15 +588,15 @@ class Server:
         self._pipe.send((list(arguments), str(place)))
         answered = self._pipe.poll(HUNG_S)
         try:
-            status, cpu_s = self._pipe.recv() if answered else (None, HUNG_S)
+            status, cpu_s, opened = self._pipe.recv() if answered else (None, HUNG_S, ())
         except EOFError:
-            status, cpu_s = None, 0.0
+            status, cpu_s, opened = None, 0.0, ()
         if status is None:
             self.close()
         out, err = ((place / name).read_text(errors="surrogateescape") for name in ("out", "err"))
         for name in ("out", "err"):
             (place / name).unlink()
-        return Answer(status, out, err, cpu_s)
+        return Answer(status, out, err, cpu_s, opened)
 
     def close(self) -> None:
         """Ends the process."""
@@ -610,9 +616,37 @@ def _use_ledger(folder: Path) -> None:
     assert ledger.default_folder() == folder
 
 
+def _run_nothing() -> None:
+    """Keeps verbs from starting a run: no input may get so far that it needs one."""
+    from outcast import workflow
+    from outcast.api import guest
+    from outcast.errors import RunError
+
+    def refuse(*_: object, **__: object) -> None:
+        raise RunError("nothing is run here")
+
+    for module, name in (
+        *((workflow, "execute"), (workflow, "execute_command"), (guest, "provide")),
+    ):
+        assert hasattr(module, name)
+        setattr(module, name, refuse)
+
+
+_opened: list[str] = []
+
+
+def _note_opened(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "open" and isinstance(arguments[0], str | bytes | os.PathLike):
+        path = os.path.realpath(os.fsdecode(arguments[0]))
+        if "/precious/" in path:
+            _opened.append(path)
+
+
 def _serve(pipe: Connection) -> None:
     from outcast import cli
 
+    _run_nothing()
+    sys.addaudithook(_note_opened)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     for name in ("NO_COLOR", "COLUMNS"):
         os.environ[name] = "100"
@@ -633,6 +667,7 @@ def _serve(pipe: Connection) -> None:
             io.TextIOWrapper(io.FileIO(descriptor, "w", closefd=False), errors="surrogateescape")
             for descriptor in (1, 2)
         )
+        _opened.clear()
         began = time.process_time()
         try:
             status = cli.invoke(arguments)
@@ -641,7 +676,7 @@ def _serve(pipe: Connection) -> None:
             traceback.print_exc()
         sys.stdout.flush()
         sys.stderr.flush()
-        pipe.send((status, time.process_time() - began))
+        pipe.send((status, time.process_time() - began, tuple(_opened)))
 
 
 def failures(numbers: Sequence[int], seed: int, folder: Path, jobs: int) -> list[str]:

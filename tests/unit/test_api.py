@@ -398,6 +398,14 @@ def test_a_line_in_a_notebook_changes_its_text(monkeypatch: pytest.MonkeyPatch) 
     assert shown == [{"text/plain": "1 of 2 \\x1b[2J"}]
 
 
+def test_a_run_says_what_it_removed_of_a_killed_one(
+    golden: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ledger, "undo_dead", lambda: ["removed /x/.a.1.partial"])
+    outcast.run(outcast.load(FIG3C), golden / "b", progress=True)
+    assert "note: left by a killed run: removed /x/.a.1.partial\n" in capsys.readouterr().err
+
+
 def test_two_runs_of_one_second_have_two_folders(
     golden: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

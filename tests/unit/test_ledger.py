@@ -73,7 +73,10 @@ def test_a_new_run_removes_what_dead_ones_left(
         left.mkdir()
         dead_entry(folder, folders=[str(left)])
     going_on = ledger.open_entry(other)
-    mine = ledger.begin()
+    told: list[str] = []
+    mine = ledger.begin(told.append)
+    (line,) = told
+    assert line.startswith(f"left by a killed run: removed {tmp_path}/.left.0.partial; removed ")
     assert not list(tmp_path.glob(".left*"))
     assert [page.file for page in ledger.read_entries(place)] == [mine.file]
     assert [page.file for page in ledger.read_entries(other)] == [going_on.file]

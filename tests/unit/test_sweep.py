@@ -148,7 +148,9 @@ def test_resuming_does_what_is_missing_half_or_changed(
     (out / "unfinished" / "left").mkdir()
     with pytest.raises(ConfigError, match="--resume"):
         sweep(wanted, out)
-    result, _ = sweep(wanted, out, resume=True)
+    monkeypatch.setattr(ledger, "undo_dead", lambda: ["removed /x/.a.1.partial"])
+    result, quiet = sweep(wanted, out, resume=True)
+    assert quiet.notes[0] == "left by a killed run: removed /x/.a.1.partial"
     assert (result.report.progress.finished_before, result.report.progress.finished) == (1, 3)
     calls = [int(mark.name.partition("-")[0]) for mark in marks.iterdir()]
     assert sorted(calls) == sorted(

@@ -1,0 +1,116 @@
+"""A stranger's archive, run, submission, capture, network and config, given to every verb."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from outcast.cli import VERBS
+from tests.golden import class_folder, hostile, strangers
+
+SECRET = "nobody-may-read-this"
+X = "X"
+"""Where the input's path goes."""
+
+WAYS: dict[str, tuple[str, ...]] = {
+    "run": ("run", X, "-o", "out"),
+    "run --replay-of": ("run", "own.yaml", "--replay-of", X, "-o", "out"),
+    "exec": ("exec", X, "--", "true"),
+    "sweep": ("sweep", X, "--dry-run"),
+    "sweep --merge": ("sweep", "own.yaml", "--set", "sweep.seed=[1]", "--merge", X, "-o", "out"),
+    "topo": ("topo", X),
+    "results": ("results", X),
+    "reproduce": ("reproduce", X),
+    "analyze": ("analyze", X),
+    "report": ("report", X),
+    "figure": ("figure", X, "goodput", "-o", "out.png"),
+    "pack": ("pack", X, "-o", "out.zip"),
+    "replay": ("replay", X),
+    "trace": ("trace", X, "-o", "out"),
+    "debug": ("debug", X, "--command", "now"),
+    "join FILE": ("join", X),
+    "join": ("join", "--in", f"a={X}", "--out", "b=own.pcap", "-o", "out.csv"),
+    "inspect": ("inspect", X),
+    "export": ("export", X, "--csv", "out.csv"),
+    "export --pcapng": ("export", X, "--pcapng", "out.pcapng"),
+    "why": ("why", X),
+    "assignment check": ("assignment", "check", X),
+    "assignment pack": ("assignment", "pack", X, "-o", "out.zip"),
+    "assignment predict": ("assignment", "predict", X),
+    "assignment lint": ("assignment", "lint", X),
+    "assignment grade": ("assignment", "grade", "CLASS", X, "--no-replay", "-o", "out"),
+}
+"""Every way to give a verb something of a stranger's."""
+
+FEW = {"reproduce": 10, "assignment grade": 5}
+"""Ways that are slow are given each so-manieth input of what they do not take."""
+
+TAKE_NOTHING = {"doctor", "kernel", "root", "clean", "completion"}
+YOUR_OWN = {"run", "exec", "sweep", "topo"}
+"""These take a configuration as a program of the user's own (SECURITY.md)."""
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> hostile.Bases:
+    return hostile.make_bases(tmp_path_factory.mktemp("bases"))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[hostile.Server]:
+    made = hostile.Server()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def class_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("class")
+    return class_folder.make_class(folder / "class", "ana").path
+
+
+def test_every_verb_is_tried() -> None:
+    assert {words[0] for words in WAYS.values()} | TAKE_NOTHING == set(VERBS)
+
+
+def wrong_with(
+    way: str, name: str, place: Path, bases: hostile.Bases, server: hostile.Server, class_path: Path
+) -> list[str]:
+    """What is wrong with a verb's answer to an input."""
+    for folder in ("given", "precious", "here", "tmp"):
+        (place / folder).mkdir(parents=True)
+    secret = place / "precious/file"
+    secret.write_text(f"{SECRET}\n")
+    (place / "here/own.pcap").write_bytes(bases.captures[0])
+    shutil.copyfile(hostile.CONFIGS / "linear-12.yaml", place / "here/own.yaml")
+    path = strangers.INPUTS[name](place / "given", bases)
+    words = [str(class_path) if w == "CLASS" else w.replace(X, str(path)) for w in WAYS[way]]
+    answer = server.ask(words, place)
+    # Notes may come before an error.
+    wrong = hostile.judge("inspect", answer)
+    is_own = way in YOUR_OWN and name.startswith(("config:", "topology"))
+    if answer.opened and not is_own:
+        wrong.append(f"opened {answer.opened}")
+    left = [file for file in place.rglob("*") if file.is_file() and not file.is_symlink()]
+    told = [file.name for file in left if file != secret and SECRET.encode() in file.read_bytes()]
+    if SECRET in answer.out + answer.err or told:
+        wrong.append(f"tells the file's content: {told}")
+    if [file.name for file in (place / "precious").iterdir()] != ["file"]:
+        wrong.append("ran or wrote something")
+    return [f"{' '.join(map(ascii, words))}: {each}" for each in wrong]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_of_a_strangers_harms(
+    way: str, tmp_path: Path, bases: hostile.Bases, server: hostile.Server, class_path: Path
+) -> None:
+    wrong = []
+    takes = {**strangers.PACKS, **strangers.SUBMISSIONS} if way == "assignment grade" else {}
+    for number, name in enumerate(strangers.INPUTS):
+        if name not in takes and number % FEW.get(way, 1):
+            continue
+        wrong += wrong_with(way, name, tmp_path / str(number), bases, server, class_path)
+        shutil.rmtree(tmp_path / str(number))
+    assert wrong == []
