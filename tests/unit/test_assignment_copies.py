@@ -38,6 +38,12 @@ def test_of_a_students_submissions_the_best_counts_and_of_equal_ones_the_first()
     assert second.for_teacher == ("does not count: first, also handed in for ana, came first",)
 
 
+def test_the_first_is_so_by_its_date() -> None:
+    """Not by its place, which the student names."""
+    later, first = copies.compare([handed("ana", "a"), handed("ana", "b")], [2, 1])
+    assert [later.counts, first.counts] == [False, True]
+
+
 def test_without_a_name_nothing_is_a_second_submission() -> None:
     assert all(each.counts for each in compared(handed(None, "a"), handed(None, "b")))
 

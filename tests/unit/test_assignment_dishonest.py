@@ -21,11 +21,11 @@ import yaml
 import zstandard
 
 from outcast import analysis, experiment, workflow
-from outcast.assignment import copies, evidence, marking, packed
+from outcast.assignment import copies, evidence, marking, packed, recomputed
 from outcast.assignment.classes import Class
 from outcast.assignment.evidence import Asked, as_asked
 from outcast.assignment.folder import Folder
-from outcast.assignment.graded import Graded
+from outcast.assignment.graded import Evidence, Graded
 from outcast.errors import InputError
 from outcast.files import sha256
 from outcast.records.run import Run
@@ -166,6 +166,12 @@ def edited_counters(run: RunDirectory) -> None:
     analyze_again(run)
 
 
+def rewritten_counters(run: RunDirectory) -> None:
+    """So that the analysis comes out the same."""
+    run.counters.write_text(f"{run.counters.read_text()}\n")
+    run.seal()
+
+
 def edited_settings(run: RunDirectory) -> None:
     edit(run.manifest, lambda tree: tree["effective"].update({"bottleneck.limit_bytes": 16384}))
     analyze_again(run)
@@ -181,7 +187,7 @@ def capture_of_another_seed(run: RunDirectory) -> None:
 
 CHANGED = (
     *(edited_summary, edited_summary_and_hashes, handmade_table, edited_capture),
-    *(edited_counters, edited_settings, capture_of_another_seed),
+    *(edited_counters, rewritten_counters, edited_settings, capture_of_another_seed),
 )
 
 
@@ -235,7 +241,23 @@ def test_a_run_in_real_time_is_none_of_the_task(inbox: Inbox) -> None:
     run.seal()
     graded = inbox.mark(inbox.ben.path)
     assert states(graded)["unfair"] == "other"
+    told = "runs/unfair: engine is realtime, and the task sheet asks for virtual"
+    assert told in graded.notes
     assert not any(points(graded)[key] for key in UNFAIR_POINTS)
+
+
+def test_a_summary_that_leaves_something_out(inbox: Inbox) -> None:
+    whole = Run(inbox.ben.run("unfair")).summary
+    less = whole.model_copy(update={"classes": {}})
+    for first, second in ((whole, less), (less, whole)):
+        assert "classes.2.flows" in recomputed.summary_differences(first, second)
+
+
+def test_a_submission_is_no_better_than_the_worst_of_its_runs() -> None:
+    good, fair = Evidence("unfair", "genuine"), Evidence("remedy", "consistent")
+    assert marking._verdict((good, fair), unanswered=False) == "consistent"
+    assert marking._verdict((good,), unanswered=False) == "genuine"
+    assert marking._verdict((good,), unanswered=True) == "incomplete"
 
 
 # What is another student's.
@@ -424,12 +446,15 @@ def test_without_a_replay_hashes_alone_show_nothing(inbox: Inbox) -> None:
     graded = inbox.mark(packed_of(inbox.ben), replays=False)
     assert set(states(graded).values()) == {"unchecked"}
     assert not any(points(graded)[key] for key in UNFAIR_POINTS)
+    comments = {marked.key: marked.comment for marked in graded.marked}
+    assert comments["remedy_works"] == "only a grading with replays can judge it"
 
 
 def test_a_run_that_was_not_handed_in_is_missing(inbox: Inbox) -> None:
-    shutil.rmtree(inbox.ben.run("remedy").path)
+    shutil.rmtree(inbox.ben.run("unfair").path)
     graded = inbox.mark(inbox.ben.path)
-    assert (graded.verdict, states(graded)["remedy"]) == ("incomplete", "missing")
+    assert (graded.verdict, states(graded)["unfair"]) == ("incomplete", "missing")
+    assert (points(graded)["ratio"], graded.for_teacher) == (0, ())
 
 
 def test_a_free_key_names_no_file(inbox: Inbox, tmp_path: Path) -> None:
@@ -599,6 +624,24 @@ def test_an_archive_that_attacks(make: Callable[[Path], str], inbox: Inbox) -> N
     assert (graded.verdict, graded.student, graded.points) == ("rejected", None, 0)
     assert said in graded.notes[0]
     assert not (inbox.path.parent / "evil").exists()
+
+
+def test_a_packed_submission_that_was_unpacked_and_changed(inbox: Inbox) -> None:
+    folder = inbox.path / "unpacked"
+    with zipfile.ZipFile(packed_of(inbox.ben)) as archive:
+        archive.extractall(folder)
+    assert inbox.mark(folder).verdict == "genuine"
+    (folder / "answers.yaml").write_text("ratio: 1\n")
+    graded = inbox.mark(folder)
+    assert (graded.verdict, graded.student) == ("rejected", None)
+    assert "answers.yaml has another hash than submission.json says" in graded.notes[0]
+
+
+def test_a_picture_that_is_a_link(inbox: Inbox) -> None:
+    (inbox.ben.path / "more.png").symlink_to("/etc/passwd")
+    graded = inbox.mark(inbox.ben.path)
+    assert graded.verdict == "rejected"
+    assert "is a symbolic link; allowed are files and folders" in graded.notes[0]
 
 
 def test_a_folder_with_a_link(inbox: Inbox) -> None:

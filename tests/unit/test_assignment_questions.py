@@ -50,6 +50,7 @@ def question(**keys: Any) -> Question:
         ({"kind": "choice", "choices": CHOICES}, "rivals", ("lone",), "wrong"),
         ({"kind": "packets", "widest": 1}, (1.0, 2.0), ((1.2, 1.3),), "right"),
         ({"kind": "packets", "widest": 1}, (1.25, 2.0), ((1.2, 1.3),), "wrong"),
+        ({"kind": "packets", "widest": 1}, (1.0, 1.25), ((1.2, 1.3),), "wrong"),
         ({"kind": "packets", "widest": 1}, (5.0, 5.5), ((1.2, 1.3), (5.1, 5.1)), "right"),
         ({"kind": "text"}, "words", None, "by_hand"),
         ({"kind": "text"}, None, None, "missing"),
