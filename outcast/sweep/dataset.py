@@ -12,6 +12,7 @@ the same sweep gives the same tables, however often it was interrupted and where
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +69,9 @@ def load(path: Path) -> Dataset:
         runs = read_table(path / "runs.parquet")
         flows = read_table(path / "run_flows.parquet")
         written = (path / "runs.parquet").stat().st_mtime_ns
-        fresh = runs["run"].to_list() == finished and all(
+        # A table of the future says nothing: this machine's clock was set back since.
+        fresh = written <= time.time_ns() and runs["run"].to_list() == finished
+        fresh = fresh and all(
             directory.run(name).summary.stat().st_mtime_ns <= written for name in finished
         )
     except (OSError, InputError, pl.exceptions.PolarsError):

@@ -102,6 +102,8 @@ class RunProcess:
                 # What the process said is not on the disk either.
                 return Failure("RunError", f"{self.folder}: {os.strerror(errno.ENOSPC)}")
         how = f"signal {-status}" if status < 0 else f"status {status}"
+        if status == -signal.SIGKILL:
+            how += ", as where memory runs out; fewer --jobs take less"
         last_line = f": {said[-1]}" if said else ""
         return Failure("ProcessLostError", f"the run's process ended with {how}{last_line}")
 

@@ -231,6 +231,30 @@ def test_a_full_disk_is_why_a_worker_ended(tmp_path: Path, monkeypatch: pytest.M
     assert ended.failure.message == f"{tmp_path}: No space left on device"
 
 
+def test_a_worker_that_was_killed_for_memory_is_said_so(tmp_path: Path) -> None:
+    worker = subprocess.Popen(["sh", "-c", "kill -KILL $$"], stdin=subprocess.PIPE)
+    worker.wait()
+    ended = RunProcess(task("one"), tmp_path, worker, time.monotonic()).poll()
+    assert ended is not None
+    assert ended.failure is not None
+    assert ended.failure.message == (
+        "the run's process ended with signal 9, as where memory runs out; fewer --jobs take less"
+    )
+
+
+def test_a_table_of_the_future_is_made_anew(tmp_path: Path) -> None:
+    """The clock was set back, and a run was analysed again since."""
+    result, _ = sweep(planned(tmp_path), tmp_path / "out")
+    table, first = tmp_path / "out/runs.parquet", result.report
+    assert first.progress.finished == 4
+    before = dataset.load(tmp_path / "out").runs
+    pl.DataFrame({"run": before["run"], "stale": 1}).write_parquet(table)
+    assert "stale" in dataset.load(tmp_path / "out").runs.columns
+    ahead_s = time.time() + 3600
+    os.utime(table, (ahead_s, ahead_s))
+    assert dataset.load(tmp_path / "out").runs.equals(before)
+
+
 def test_a_run_that_is_not_made_again_is_no_result(tmp_path: Path) -> None:
     wanted, out = planned(tmp_path), tmp_path / "out"
     result, _ = sweep(wanted, out)
