@@ -335,7 +335,7 @@ def join_files(
             ),
             *joined.clocks,
             *joined.sources.notes,
-            *((*clocks.remarks, *clocks.doubts) if clocks else ()),
+            *((*clocks.remarks, *clocks.doubts, *clocks.leaps) if clocks else ()),
             *doubtful.remarks(joined, known),
             *_late_remarks(joined, max_sojourn_ns),
             *_latency_remarks(joined, least, known, doubtful, one_clock=clocks is None),
@@ -527,6 +527,7 @@ class _Doubtful:
         """What is doubtful of outputs whose busy times are known."""
         clocks_ns = clocks.shown_error_ns if clocks else 0
         is_off = clocks is not None and bool(clocks.doubts)
+        may_step = clocks is not None and bool(clocks.leaps)
         error_ns = max(unit_ns, clocks_ns or 0)
         hidden = frozenset(
             output
@@ -536,9 +537,10 @@ class _Doubtful:
                 clocks_ns is None
                 or 2 * error_ns > sent.usual_gap_ns
                 or (is_off and not least.is_empty[output])
+                or may_step
             )
         )
-        if is_off:
+        if is_off or may_step:
             clocks_ns = None
         return cls(unit_ns, clocks_ns, hidden)
 

@@ -168,6 +168,25 @@ def make(seed: int, latency_ns: int = 0) -> Scene:
     )
 
 
+def standing(seed: int) -> Scene:
+    """A queue of R that stands at about 11 ms to the end, with acknowledgements back."""
+    draw = random.Random(seed)
+    service_ns = 200_000
+    sent = []
+    for src in "AB":
+        at = 0.0
+        for number in range(1_000):
+            sent.append(Sent(int(at), src, "R", number))
+            sent.append(Sent(int(at) + draw.randint(20_000, 60_000), "R", src, number))
+            # First a pause, so that queues are seen empty, then more than fits.
+            at += 5e6 if number < 10 else draw.expovariate(1 / (1.7 * service_ns))
+    queues = {port: Queue("fifo", 200_000 if port == "R" else 1_000, 60) for port in "RAB"}
+    left = {}
+    for port, queue in queues.items():
+        left.update(_serve(queue, sorted_by_time([p for p in sent if p.dst == port])))
+    return Scene(tuple(sorted_by_time(sent)), left, queues, 1, routed=False)
+
+
 def sorted_by_time(sent: Iterator[Sent] | list[Sent]) -> list[Sent]:
     """Packets in the order of time."""
     return sorted(sent, key=lambda packet: (packet.at_ns, packet.src, packet.dst, packet.number))

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,73 @@ def test_a_doubtful_clock_gives_no_rate_unless_it_is_taken_away(tmp_path: Path) 
         (estimate,) = (found for found in result.estimates if found.port == port)
         assert estimate.rate_bps == (None if bps is None else pytest.approx(bps, rel=1e-3))
         assert any("clocks are apart" in line for line in result.remarks) == (bps is None)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6])
+@pytest.mark.parametrize("by_ms", [0.5, 2, 4])
+@pytest.mark.parametrize("port", ["A", "B"])
+def test_a_clock_that_leaps_while_a_queue_stands_is_doubted(
+    port: str, by_ms: float, share: float, tmp_path: Path
+) -> None:
+    """Nothing contradicts it, but waits of both directions change at once and for good."""
+    scene = queues.standing(1)
+    right = queues.joined(scene, tmp_path)
+    assert queues.faults(scene, right) == []
+    rates = {one.port: one.rate_bps for one in right.estimates}
+    assert rates["R"] == pytest.approx(66 * 8 / 200e-6, rel=1e-3)
+    fault = queues.Fault(port, round(by_ms * 1e6), round(share * scene.sent[-1].at_ns))
+    result = queues.joined(scene, tmp_path, fault)
+    (line,) = (line for line in result.remarks if "a clock stepped, or queues changed" in line)
+    assert line.startswith(f"R to {port}: from IP packet ")
+    assert all(one.rate_bps is None and one.limit_unit is None for one in result.estimates)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6])
+@pytest.mark.parametrize("by_ms", [-20, -3, 2, 5, 8, 20])
+@pytest.mark.parametrize("port", ["A", "R"])
+def test_one_step_while_a_queue_stands_is_one_and_within_its_bounds(
+    port: str, by_ms: int, share: float, tmp_path: Path
+) -> None:
+    scene = queues.standing(2)
+    # What is sent last finds the queue empty, so that every step contradicts.
+    end = scene.sent[-1].at_ns + 50_000_000
+    last = [queues.Sent(end + n * 10**7, "AR"[n % 2], "RA"[n % 2], 2000 + n) for n in range(8)]
+    scene = replace(scene, sent=(*scene.sent, *last), left_ns={
+        **scene.left_ns, **{one: one.at_ns + 1_000 for one in last}
+    })  # fmt: skip
+    fault = queues.Fault(port, by_ms * 1_000_000, round(share * scene.sent[-8].at_ns))
+    result = queues.joined(scene, tmp_path, fault)
+    (line,) = result.joined.clocks
+    size, first, likely, last_row = re.fullmatch(
+        port + r": its clock stepped (?:back )?by about ([\d.]+) ms at IP packet "
+        r"((\d+))(?: or at another of \d+ to (\d+))?.*; corrected",
+        line,
+    ).groups()  # type: ignore[union-attr]
+    if last_row:
+        first = re.search(r"another of (\d+)", line)[1]  # type: ignore[index]
+    seen = sorted(
+        at for one, gone in scene.left_ns.items() for at in
+        ([one.at_ns] if one.src == port else [gone] if one.dst == port and gone else [])
+    )  # fmt: skip
+    row = 1 + sum(at < fault.from_ns for at in seen)
+    assert int(first) <= row <= int(last_row or likely)
+    assert float(size) == pytest.approx(abs(by_ms), abs=0.05)
+    clocks = result.joined.sources.clocks
+    assert clocks is not None
+    assert list(queues._wrong_packets(scene, result, fault, clocks.error_ns)) == []
+    assert (last_row is None) == any(one.rate_bps for one in result.estimates)
+
+
+def test_a_latency_of_all_inputs_blames_no_input(tmp_path: Path) -> None:
+    """Behind the queue, and only one direction was captured."""
+    scene = queues.standing(3)
+    one_way = {one: at for one, at in scene.left_ns.items() if one.dst == "R"}
+    scene = replace(scene, sent=tuple(one for one in scene.sent if one.dst == "R"), left_ns={
+        one: None if at is None else at + 3_000_000 for one, at in one_way.items()
+    })  # fmt: skip
+    result = queues.joined(scene, tmp_path)
+    assert not any("order of departures" in line for line in result.remarks)
+    assert any("or two clocks that differ by it" in line for line in result.remarks)
 
 
 def test_clocks_that_are_wrong_are_found_or_refused(tmp_path: Path) -> None:

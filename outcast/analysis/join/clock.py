@@ -8,11 +8,13 @@ other. docs/join.md has the limits.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.capture.records import MAX_STAMP_NS
@@ -22,6 +24,7 @@ from outcast.analysis.join.offsets import (
     STAMP_NS,
     Contradiction,
     Offset,
+    by_order,
     crossings,
     solve,
 )
@@ -35,6 +38,11 @@ STEP_NS = 5_000_000
 than they vary, and stay changed."""
 NEAR = 25
 """How many packets before and after a step are compared."""
+LEAST_BOTH = 3
+"""So many packets of each way have to be on one side of a step. Otherwise two clocks may have
+stamped what came in and what left."""
+LEAP_NS = 20_000
+"""If waits change at once and for good by more, a clock may have stepped."""
 _FAR = 1 << 60
 """No bound: farther than any clock."""
 TWO_CLOCKS_NS = 100_000
@@ -145,6 +153,7 @@ class Clocks:
         delays: for each two captures, the corrected sojourn times of the sampled packets that
             came in at the first and left by the second.
         doubts: a line on each clock that may be wrong, but need not be.
+        leaps: a line on each two captures between which a clock may have stepped unseen.
         remarks: a line on each file that was read as if sorted, and on what is left wrong.
     """
 
@@ -157,6 +166,7 @@ class Clocks:
     contradiction: Contradiction | None = None
     delays: tuple[tuple[int, int, I64], ...] = ()
     doubts: tuple[str, ...] = ()
+    leaps: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
     @property
@@ -228,7 +238,8 @@ def estimate(
             reference,
             [],
             delays=_by_captures(setting, kept),
-            doubts=tuple(_doubts(setting, _solve(setting, kept))),
+            doubts=tuple(_doubts(setting)),
+            leaps=tuple(_leaps(setting, kept)),
             remarks=tuple(
                 f"{capture.path}: not in order of time, as after `mergecap -a`; read as if sorted, "
                 "because its stamps agree with the other captures'. `reordercap FILE NEW` sorts it"
@@ -256,6 +267,7 @@ def estimate(
         _error_ns(setting, solved, with_all=False),
         solved.contradiction,
         _by_captures(setting, solved.clocks),
+        leaps=tuple(_leaps(setting, solved.clocks)),
         remarks=(f"clocks were corrected; {most}",),
     )
 
@@ -312,17 +324,80 @@ def _pieces_in_wrong_order(capture: PortCapture) -> bool:
     return bool((last[order][:-1] <= first[order][1:]).all())
 
 
-def _doubts(setting: _Setting, solved: _Solved) -> Iterator[str]:
-    """A line on each clock that the order of departures would move, though nothing needs it."""
-    for capture, offsets in zip(setting.captures, solved.offsets, strict=False):
-        if abs(offsets[0].offset_ns) > STAMP_NS:
-            yield (
-                f"{capture.port}: the order of departures would fit a first-in, first-out queue "
-                f"better if its clock were {abs(offsets[0].offset_ns) / 1e6:.3f} ms "
-                f"{'ahead' if offsets[0].offset_ns < 0 else 'behind'}; not corrected, because a "
-                "queue with priorities or classes does the same. Packets of the other direction "
-                "would tell"
+def _doubts(setting: _Setting) -> Iterator[str]:
+    """A line on each clock that the order of departures would move, though nothing needs it.
+
+    It is the clock that differs from most others that packets of the same output tell of, and the
+    one that is behind if there are as many, because its packets seem to wait for longer.
+    """
+    captures = setting.captures
+    stamps = [capture.columns.stamp_ns for capture in captures]
+    found = crossings(setting.pairs, stamps, setting.left_rows)
+    behind: dict[int, list[float]] = defaultdict(list)
+    for first, second, (low, high) in by_order(found):
+        if low > STAMP_NS or high < -STAMP_NS:
+            behind[first].append(low if low > 0 else high)
+            behind[second].append(-behind[first][-1])
+    while behind:
+        index = max(behind, key=lambda index: (len(behind[index]), sum(behind[index])))
+        by_ns = float(np.median(behind.pop(index)))
+        yield (
+            f"{captures[index].port}: the order of departures would fit a first-in, first-out "
+            f"queue better if its clock were {abs(by_ns) / 1e6:.3f} ms "
+            f"{'ahead' if by_ns < 0 else 'behind'}; not corrected, because a queue with priorities "
+            "or classes does the same. Packets of the other direction would tell"
+        )
+        behind = {other: shifts[1:] for other, shifts in behind.items() if shifts[1:]}
+
+
+def _leaps(setting: _Setting, clocks: Sequence[Clock]) -> Iterator[str]:
+    """A line on each two captures between which waits change at once and for good.
+
+    A clock that steps while a queue stands does it, and so does a queue that stands from then on.
+    Waits of the other direction have to change by as much to the other side.
+    """
+    delay, pairs = _delays(setting, clocks), setting.pairs
+    for came, left, mine in pairs.groups():
+        if mine.size < 2 * LEAST_PAIRS:
+            continue
+        own = delay[mine]
+        # By how much all packets on the one side waited for longer than the next on the other one.
+        near = sliding_window_view(own, LEAST_PAIRS)
+        later = np.minimum.accumulate(own[::-1])[::-1][LEAST_PAIRS:] - near[:-1].max(axis=1)
+        before = np.minimum.accumulate(own)[:-LEAST_PAIRS] - near[1:].max(axis=1)
+        by_ns = max(int(later.max()), int(before.max()))
+        if by_ns <= LEAP_NS:
+            continue
+        is_later = int(later.max()) == by_ns
+        place = int(later.argmax()) + LEAST_PAIRS if is_later else int(before.argmax()) + 1
+        back = np.flatnonzero((pairs.came == left) & (pairs.left == came))
+        by_came = back[np.argsort(pairs.came_row[back], kind="stable")]
+        change_ns = -by_ns if is_later else by_ns
+        if not any(
+            _changes(delay[rows], int(np.searchsorted(place_of[rows], first)), change_ns)
+            for rows, place_of, first in (
+                (back, pairs.left_row, pairs.came_row[mine[place]]),
+                (by_came, pairs.came_row, pairs.left_row[mine[place]]),
             )
+        ):
+            continue
+        names = [setting.captures[index].port for index in (came, left)]
+        yield (
+            f"{names[0]} to {names[1]}: from IP packet {int(pairs.left_row[mine[place]]) + 1} of "
+            f"{names[1]} on, all wait for {by_ns / 1e6:.3f} ms {'longer' if is_later else 'less'} "
+            "at least, and those of the other direction the other way: a clock stepped, or queues "
+            "changed. Nothing tells them apart, so it is not corrected, no rate and limit are "
+            f"estimated, and waits between {names[0]} and {names[1]} may be wrong by as much"
+        )
+
+
+def _changes(delay: I64, place: int, by_ns: int) -> bool:
+    """Whether sojourn times change by so much at a place, as far as they vary there anyway."""
+    before, behind = delay[max(0, place - LEAST_PAIRS) : place], delay[place:][:LEAST_PAIRS]
+    if min(before.size, behind.size) < LEAST_PAIRS:
+        return False
+    varies_ns = max(int(np.ptp(before)), int(np.ptp(behind)), abs(by_ns) // 2)
+    return abs(int(np.median(behind)) - int(np.median(before)) - by_ns) <= varies_ns
 
 
 def _by_captures(setting: _Setting, clocks: Sequence[Clock]) -> tuple[tuple[int, int, I64], ...]:
@@ -393,11 +468,28 @@ def _without_steps_back(capture: PortCapture) -> Clock:
 def _without_steps(setting: _Setting, clocks: list[Clock]) -> _Solved:
     """Finds the steps of clocks.
 
-    Sojourn times that change at once and stay changed show large ones. But a queue that builds up
-    does the same, so a step has to end or begin a contradiction. If the clocks still contradict
-    each other, stretches of time that exclude each other show small ones.
+    Where packets went both ways between two captures, stretches of time that exclude each other
+    show them, however the queue was. Elsewhere sojourn times that change at once and stay changed
+    do. But a queue that builds up does the same, so such a step has to end or begin a
+    contradiction.
     """
     guess = _Guess.of(setting, clocks)
+    for _ in range(MOST_STEPS):
+        delay = _delays(setting, guess.clocks)
+        # Half of the greatest contradiction is allowed, so that a drift is taken for no step.
+        slack_ns = _most_apart(delay, setting.pairs) // 2
+        if guess.solved.tolerance_ns <= STAMP_NS or slack_ns <= STAMP_NS:
+            break
+        breaks = _breaks(delay, setting.pairs, slack_ns)
+        if not 0 < len(breaks) <= 2 * MOST_STEPS:
+            # A clock that jitters, or one of what came in and another one of what left.
+            break
+        most = max(breaks, key=lambda one: abs(one.by_ns))
+        causes = [one for one in breaks if {one.index, one.other} == {most.index, most.other}]
+        better = _stepped(setting, guess, causes, breaks, slack_ns)
+        if better.merit[0] >= len(breaks):
+            break
+        guess = better
     dismissed: set[tuple[int, int]] = set()
     for _ in range(MOST_STEPS):
         delay = _delays(setting, guess.clocks)
@@ -409,20 +501,12 @@ def _without_steps(setting: _Setting, clocks: list[Clock]) -> _Solved:
             break
         # The narrower the rows between which sojourn times changed, the better is it known.
         jump = min(left, key=lambda jump: jump.left_rows[1] - jump.left_rows[0])
-        better = _stepped(setting, guess, jump, jumps)
+        breaks = [one for other in jumps for one in other.breaks]
+        better = _stepped(setting, guess, jump.breaks, breaks)
         if better.merit < guess.merit:
             guess = better
         else:
             dismissed.add((jump.left, jump.left_rows[0]))
-    for _ in range(MOST_STEPS):
-        jumps = _breaks(_delays(setting, guess.clocks), setting.pairs)
-        if guess.solved.tolerance_ns <= STAMP_NS or not jumps:
-            break
-        better = _stepped(setting, guess, max(jumps, key=lambda jump: abs(jump.exact_ns)), jumps)
-        # Of a clock that jitters no step halves the contradictions.
-        if better.solved.tolerance_ns > guess.solved.tolerance_ns // 2:
-            break
-        guess = better
     return guess.solved
 
 
@@ -430,40 +514,44 @@ def _without_steps(setting: _Setting, clocks: list[Clock]) -> _Solved:
 class _Guess:
     """Clocks with steps that are known roughly, and what follows from them.
 
-    `merit` is the less, the better: contradictions, jumps of sojourn times, mean sojourn time.
+    `merit` is the less, the better: breaks between captures if `slack_ns` is allowed,
+    contradictions, jumps of sojourn times, mean sojourn time.
     """
 
     clocks: list[Clock]
     solved: _Solved
-    merit: tuple[int, int, float]
+    merit: tuple[int, int, int, float]
 
     @classmethod
-    def of(cls, setting: _Setting, clocks: list[Clock]) -> _Guess:
+    def of(cls, setting: _Setting, clocks: list[Clock], slack_ns: int = _FAR) -> _Guess:
         """Solves clocks."""
         solved = _solve(setting, clocks)
         delay = solved.delay_ns
         mean_ns = float(np.abs(delay).mean()) if delay.size else 0.0
-        return cls(
-            clocks, solved, (solved.tolerance_ns, len(_jumps(delay, setting.pairs)), mean_ns)
-        )
+        breaks = len(_breaks(_delays(setting, clocks), setting.pairs, slack_ns))
+        jumps = len(_jumps(delay, setting.pairs))
+        return cls(clocks, solved, (breaks, solved.tolerance_ns, jumps, mean_ns))
 
 
-def _stepped(setting: _Setting, guess: _Guess, jump: _Jump, jumps: Sequence[_Jump]) -> _Guess:
-    """The better of the two guesses that explain a jump; the guess itself if there is none.
+def _stepped(
+    setting: _Setting,
+    guess: _Guess,
+    causes: Sequence[_Break],
+    breaks: Sequence[_Break],
+    slack_ns: int = _FAR,
+) -> _Guess:
+    """The best of the guesses that each undo one of the causes; the guess itself without any.
 
     It was the clock of the one capture or of the other. The step is there where it leaves fewer
     contradictions, fewer jumps and shorter sojourn times.
     """
-    tries = [
-        _Guess.of(
-            setting,
-            [
-                clock.shifted(step) if index == place else clock
-                for place, clock in enumerate(guess.clocks)
-            ],
-        )
-        for index, step in _causes(setting, jump, jumps)
-    ]
+    tries = []
+    for one in causes:
+        step = _step(setting, one, breaks)
+        if step is not None:
+            clocks = list(guess.clocks)
+            clocks[one.index] = clocks[one.index].shifted(step)
+            tries.append(_Guess.of(setting, clocks, slack_ns))
     return min(tries, key=lambda other: other.merit, default=guess)
 
 
@@ -480,12 +568,21 @@ class _Jump:
     left_rows: tuple[int, int]
     exact_ns: int
 
+    @property
+    def breaks(self) -> tuple[_Break, _Break]:
+        """The steps of the one clock or the other that explain it."""
+        return (
+            _Break(self.came, self.left, self.came_rows, self.exact_ns, self.exact_ns),
+            _Break(self.left, self.came, self.left_rows, -self.exact_ns, -self.exact_ns),
+        )
+
 
 def _jumps(delay: I64, pairs: Pairs) -> list[_Jump]:
-    """Where sojourn times change and stay changed."""
+    """Where sojourn times change and stay changed, between captures of one direction."""
     jumps = []
+    sizes_of = {(came, left): mine.size for came, left, mine in pairs.groups()}
     for came, left, mine in pairs.groups():
-        if mine.size < 2 * LEAST_PAIRS:
+        if mine.size < 2 * LEAST_PAIRS or sizes_of.get((left, came), 0) >= LEAST_PAIRS:
             continue
         own = delay[mine]
         sizes = np.abs(np.diff(own))
@@ -508,92 +605,167 @@ def _jumps(delay: I64, pairs: Pairs) -> list[_Jump]:
 
 
 def _parts_what_can_be(jump: _Jump, delay: I64, pairs: Pairs) -> bool:
-    """Whether packets can have left when they did on one side of a jump only.
-
-    Where packets of the other direction bound the clocks too, they alone decide.
-    """
-    back = (pairs.came == jump.left) & (pairs.left == jump.came)
-    if int(back.sum()) >= LEAST_PAIRS:
-        return False
+    """Whether packets can have left when they did on one side of a jump only."""
     mine = (pairs.came == jump.came) & (pairs.left == jump.left)
     before = delay[mine & (pairs.left_row <= jump.left_rows[0])]
     after = delay[mine & (pairs.left_row >= jump.left_rows[1])]
     return (int(before.min()) < -STAMP_NS) != (int(after.min()) < -STAMP_NS)
 
 
-def _breaks(delay: I64, pairs: Pairs) -> list[_Jump]:
-    """Where the bounds on two clocks before and after a packet exclude each other.
+@dataclass(frozen=True, slots=True)
+class _Both:
+    """Packets that went both ways between two captures, in the order of the first's rows.
 
-    It is where the bounds on either side exclude each other least.
-
-    Only captures with packets both ways bound each other from both sides.
+    Attributes:
+        first, second: the captures. Each two are there twice, because a step is where the rows of
+            the capture are whose clock it is of.
+        rows: the packets' rows at the first.
+        least, most: bounds of the first's correction minus the second's. One of them is far.
     """
-    groups = {(came, left): mine for came, left, mine in pairs.groups()}
+
+    first: int
+    second: int
+    rows: I64
+    least: I64
+    most: I64
+
+    @classmethod
+    def all_of(cls, delay: I64, pairs: Pairs) -> Iterator[_Both]:
+        """Those of all captures."""
+        groups = {(came, left): mine for came, left, mine in pairs.groups()}
+        for (first, second), there in groups.items():
+            back = groups.get((second, first))
+            if back is None:
+                continue
+            rows = np.concatenate([pairs.came_row[there], pairs.left_row[back]])
+            most = np.concatenate([delay[there], np.full(back.size, _FAR)])
+            least = np.concatenate([np.full(there.size, -_FAR), -delay[back]])
+            order = np.argsort(rows, kind="stable")
+            yield cls(first, second, rows[order], least[order], most[order])
+
+    def is_bounded(self, start: int, end: int) -> bool:
+        """Whether packets of both ways bound the clocks there."""
+        there = int((self.most[start:end] < _FAR).sum())
+        return LEAST_BOTH <= there <= end - start - LEAST_BOTH
+
+    def closer(self, place: int, before: int, behind: int, last: int) -> tuple[int, int]:
+        """The two packets between which it rose: nearer, if others cannot be on either side."""
+        between = slice(before + 1, behind)
+        cannot = []
+        for side in (slice(place, before + 1), slice(behind, last)):
+            low = int(self.least[side].max()) - 2 * STAMP_NS
+            high = int(self.most[side].min()) + 2 * STAMP_NS
+            if low > high:
+                return before, behind
+            outside = (self.least[between] > high) | (self.most[between] < low)
+            cannot.append(before + 1 + np.flatnonzero(outside))
+        nearer = int(cannot[1].max(initial=before)), int(cannot[0].min(initial=behind))
+        return nearer if nearer[0] < nearer[1] else (before, behind)
+
+    def rises_ns(self, place: int, before: int, behind: int, last: int) -> tuple[int, int]:
+        """By how much the correction rose between two packets, from `place` and up to `last`.
+
+        The first is the likeliest, and the second the one that is nearest to nothing.
+
+        Of what the packets nearest to it show on the one way and on the other, the one counts that
+        varies less, within the bounds that all packets leave.
+        """
+        early, late = slice(place, before + 1), slice(behind, last)
+        low = int(self.least[late].max()) - int(self.most[early].min())
+        high = int(self.most[late].min()) - int(self.least[early].max())
+        shown = []
+        for bounds in (self.most, self.least):
+            sides = [part[np.abs(part) < _FAR] for part in (bounds[early], bounds[late])]
+            if min(side.size for side in sides):
+                ends = sides[0][-NEAR:], sides[1][:NEAR]
+                rise = int(np.median(ends[1])) - int(np.median(ends[0]))
+                shown.append((sum(int(np.ptp(end)) for end in ends), rise))
+        rise = min(shown)[1] if shown else 0
+        return min(max(rise, low), high), min(max(0, low), high)
+
+
+def _most_apart(delay: I64, pairs: Pairs) -> int:
+    """The most by which bounds of two captures exclude each other; negative if none do."""
+    return max(
+        (int(both.least.max()) - int(both.most.min()) for both in _Both.all_of(delay, pairs)),
+        default=-_FAR,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Break:
+    """A step of a capture's clock that the bounds between it and another one show.
+
+    Attributes:
+        index, other: the capture whose clock may have stepped, and the other one.
+        rows: its rows between which it did.
+        by_ns: what has to be added from there on.
+        least_ns: the same, if it is as near to nothing as the bounds allow.
+    """
+
+    index: int
+    other: int
+    rows: tuple[int, int]
+    by_ns: int
+    least_ns: int
+
+
+def _breaks(delay: I64, pairs: Pairs, slack_ns: int) -> list[_Break]:
+    """Between which packets clocks stepped: the fewest steps by which bounds agree to `slack_ns`.
+
+    The one packet is the last that cannot be together with those after the step, and the other one
+    the first that cannot be together with those before.
+    """
     breaks = []
-    for (first, second), there in groups.items():
-        back = groups.get((second, first))
-        if first > second or back is None:
-            continue
-        rows = np.concatenate([pairs.came_row[there], pairs.left_row[back]])
-        others = np.concatenate([pairs.left_row[there], pairs.came_row[back]])
-        order = np.argsort(rows, kind="stable")
-        rows, others = rows[order], others[order]
-        # By how much the first's correction can exceed the second's.
-        most = np.concatenate([delay[there], np.full(back.size, _FAR)])[order]
-        least = np.concatenate([np.full(there.size, -_FAR), -delay[back]])[order]
-        most_before, most_after = _before_and_after(most, np.minimum)
-        least_before, least_after = _before_and_after(least, np.maximum)
-        apart = np.maximum(least_before - most_after, least_after - most_before)
-        if apart.size and apart.max() > 2 * STAMP_NS:
-            within = np.maximum(least_before - most_before, least_after - most_after)
-            at = np.flatnonzero(within <= max(int(within.min()), 2 * STAMP_NS))
-            rise = least_after[at[0]] + most_after[at[0]] - least_before[at[0]] - most_before[at[0]]
-            if 4 * STAMP_NS < abs(rise) < _FAR:
-                breaks.append(
-                    _Jump(
-                        first,
-                        second,
-                        (int(rows[at[0]]), int(rows[at[-1] + 1])),
-                        (int(others[at[0]]), int(others[at[-1] + 1])),
-                        int(rise) // 2,
-                    )
-                )
+    for both in _Both.all_of(delay, pairs):
+        place, found = 0, []
+        while (behind := _first_apart(both.least[place:], both.most[place:], slack_ns)) >= 0:
+            behind += place
+            back = slice(behind, place - 1 if place else None, -1)
+            before = behind - _first_apart(both.least[back], both.most[back], slack_ns)
+            found.append((place, before, behind))
+            place = behind
+            if len(found) > MOST_STEPS:
+                break
+        for (start, before, behind), last in zip(
+            found, [*(behind for _, _, behind in found[1:]), both.rows.size], strict=False
+        ):
+            if not both.is_bounded(start, before + 1) and not both.is_bounded(behind, last):
+                continue
+            before, behind = both.closer(start, before, behind, last)
+            rows = int(both.rows[before]), int(both.rows[behind])
+            rises_ns = both.rises_ns(start, before, behind, last)
+            breaks.append(_Break(both.first, both.second, rows, *rises_ns))
     return breaks
 
 
-def _before_and_after(values: I64, least: np.ufunc) -> tuple[I64, I64]:
-    """The least or greatest of the values up to each but the last, and of all that follow it."""
-    return least.accumulate(values)[:-1], least.accumulate(values[::-1])[::-1][1:]
+def _first_apart(least: I64, most: I64, slack_ns: int) -> int:
+    """The first place up to which bounds exclude each other by more; -1 if there is none."""
+    apart = np.maximum.accumulate(least) - np.minimum.accumulate(most) > slack_ns
+    place = int(apart.argmax())
+    return place if apart[place] else -1
 
 
-def _causes(setting: _Setting, jump: _Jump, jumps: Sequence[_Jump]) -> Iterator[tuple[int, Step]]:
-    """The steps that explain a jump, each with the capture whose clock it is of.
+def _step(setting: _Setting, one: _Break, breaks: Sequence[_Break]) -> Step | None:
+    """The step that explains a break; None if its rows are no packets.
 
-    Jumps of about the same size at the same time tell better where the step is.
+    Breaks of the same clock, of about the same size at the same time, tell better where it is.
     """
-    same = [other for other in jumps if abs(other.exact_ns - jump.exact_ns) <= STEP_NS]
-    for index, by_ns, rows, others in (
-        (
-            jump.came,
-            jump.exact_ns,
-            jump.came_rows,
-            [o.came_rows for o in same if o.came == jump.came],
-        ),
-        (
-            jump.left,
-            -jump.exact_ns,
-            jump.left_rows,
-            [o.left_rows for o in same if o.left == jump.left],
-        ),
-    ):
-        overlapping = [other for other in others if other[0] < rows[1] and rows[0] < other[1]]
-        first = max((other[0] for other in overlapping), default=rows[0])
-        last = max(min((other[1] for other in overlapping), default=rows[1]), first + 1)
-        gaps = np.diff(setting.captures[index].columns.stamp_ns[first : last + 1])
-        if gaps.size:
-            # What has to be added is less than nothing if the clock leapt forward.
-            row = first + 1 + int(gaps.argmax() if by_ns < 0 else gaps.argmin())
-            yield index, Step(by_ns, row, _places(gaps, by_ns, first + 1, row))
+    same = [
+        other.rows
+        for other in breaks
+        if other.index == one.index
+        if abs(other.by_ns - one.by_ns) <= min(STEP_NS, abs(one.by_ns) // 2)
+        if other.rows[0] < one.rows[1] and one.rows[0] < other.rows[1]
+    ]
+    first = max(rows[0] for rows in same)
+    last = max(min(rows[1] for rows in same), first + 1)
+    gaps = np.diff(setting.captures[one.index].columns.stamp_ns[first : last + 1])
+    if not gaps.size:
+        return None
+    # What has to be added is less than nothing if the clock leapt forward.
+    row = first + 1 + int(gaps.argmax() if one.by_ns < 0 else gaps.argmin())
+    return Step(one.by_ns, row, _places(gaps, one.least_ns, first + 1, row))
 
 
 def _places(gaps: I64, by_ns: int, first_row: int, row: int) -> tuple[int, int]:
@@ -643,10 +815,7 @@ def _solve(setting: _Setting, clocks: Sequence[Clock]) -> _Solved:
         for rows, own in zip(setting.left_rows, starts, strict=True)
         for part in np.split(rows, np.searchsorted(rows, own))
     ]
-    reference = max(
-        (number for number, (index, _) in enumerate(nodes) if index == setting.reference),
-        key=lambda number: left_rows[number].size,
-    )
+    reference = nodes.index((setting.reference, 0))
     found = crossings(by_node, [stamps[index] for index, _ in nodes], left_rows)
     solution = solve(len(nodes), reference, found)
     contradiction = solution.contradiction

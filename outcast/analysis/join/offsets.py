@@ -13,8 +13,9 @@ sends in the order in which it was filled, and it does not hold a packet while i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -157,7 +158,7 @@ def solve(captures: int, reference: int, found: Sequence[Crossing]) -> Solution:
             break
     else:
         return Solution([], tolerance, _worst(bounds, captures))
-    nearest = _with_order(nearest, straight, captures)
+    nearest = _with_order(nearest, straight)
     shifts, nearest_given = _choose(nearest, reference, straight)
     result = []
     for index in range(captures):
@@ -338,7 +339,7 @@ def _fixed(nearest: F64, index: int, reference: int, value: float) -> F64 | None
     return None if above is None else _tightened(above, reference, index, -value)
 
 
-def _with_order(nearest: F64, found: Sequence[Crossing], captures: int) -> F64:
+def _with_order(nearest: F64, found: Sequence[Crossing]) -> F64:
     """Adds what the order of departures and idle outputs say where nothing else bounds clocks."""
     for one in found:
         # At an idle output a packet came in after the one before it had left.
@@ -350,25 +351,28 @@ def _with_order(nearest: F64, found: Sequence[Crossing], captures: int) -> F64:
         least = float(np.quantile((one.delay_ns - one.gap_ns)[idle], 1 - LEAST_SHARE / 2))
         closer = _tightened(nearest, one.left, one.came, -least)
         nearest = nearest if closer is None else closer
+    for first, second, (low, high) in by_order(found):
+        closer = _tightened(nearest, first, second, high)
+        if closer is not None:
+            closer = _tightened(closer, second, first, -low)
+        nearest = nearest if closer is None else closer
+    return nearest
+
+
+def by_order(found: Sequence[Crossing]) -> Iterator[tuple[int, int, tuple[float, float]]]:
+    """What the order of departures says of each two inputs; see `_by_order`."""
     by_ends = {(one.came, one.left): one for one in found}
     lefts = sorted({one.left for one in found})
-    for first in range(captures):
-        for second in range(first + 1, captures):
-            bounds = _by_order(
-                [
-                    (by_ends[first, left], by_ends[second, left])
-                    for left in lefts
-                    if (first, left) in by_ends and (second, left) in by_ends
-                ]
-            )
-            if bounds is None:
-                continue
-            low, high = bounds
-            closer = _tightened(nearest, first, second, high)
-            if closer is not None:
-                closer = _tightened(closer, second, first, -low)
-            nearest = nearest if closer is None else closer
-    return nearest
+    for first, second in combinations(sorted({one.came for one in found}), 2):
+        bounds = _by_order(
+            [
+                (by_ends[first, left], by_ends[second, left])
+                for left in lefts
+                if (first, left) in by_ends and (second, left) in by_ends
+            ]
+        )
+        if bounds is not None:
+            yield first, second, bounds
 
 
 def _by_order(shared: Sequence[tuple[Crossing, Crossing]]) -> tuple[float, float] | None:
