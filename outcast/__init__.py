@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from outcast.api.runs import Execution, Program, Run, analyze, open_run, run
     from outcast.api.sweeps import Sweep, open_sweep
     from outcast.api.traces import KernelTrace, trace
+    from outcast.api.whatif import Counterfactual
     from outcast.archive import Packed
     from outcast.errors import (
         BusyError,
@@ -53,6 +54,7 @@ __version__ = "0.2.0"
 __all__ = [
     "BusyError",
     "ConfigError",
+    "Counterfactual",
     "Executed",
     "Execution",
     "Experiment",
@@ -89,6 +91,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Counterfactual": "outcast.api.whatif",
     "Executed": "outcast.api.commands",
     "Execution": "outcast.api.runs",
     "Experiment": "outcast.experiment",

@@ -121,7 +121,13 @@ def default_directories(experiment: Experiment) -> Iterator[Path]:
 
 
 def execute(
-    experiment: Experiment, engine: Engine, target: Path, on_event: OnEvent, *, draw: bool = True
+    experiment: Experiment,
+    engine: Engine,
+    target: Path,
+    on_event: OnEvent,
+    *,
+    draw: bool = True,
+    on_analysed: Callable[[RunDirectory], None] | None = None,
 ) -> Outcome:
     """Runs, analyses and draws an experiment; `target` appears when the result is complete.
 
@@ -131,6 +137,7 @@ def execute(
         target: the run directory.
         on_event: is given each event of the run.
         draw: whether figures and the report are drawn.
+        on_analysed: is called with the run's folder before they are.
 
     Raises:
         ConfigError: `target` already holds something, or a run could not put its result there.
@@ -149,7 +156,7 @@ def execute(
                 on_event = _importing(on_event)
             wall_s = dict(engine.run(directory, partial.entry, on_event))
             _keep_source(directory, resolved)
-            figures, distrust = _evaluate(directory, wall_s, on_event, pictures)
+            figures, distrust = _evaluate(directory, wall_s, on_event, pictures, on_analysed)
     return Outcome(
         RunDirectory(target),
         tuple(target / figure.relative_to(partial.path) for figure in figures),
@@ -289,7 +296,11 @@ def _importing(on_event: OnEvent) -> OnEvent:
 
 
 def _evaluate(
-    directory: RunDirectory, wall_s: dict[str, float], on_event: OnEvent, pictures: _Pictures
+    directory: RunDirectory,
+    wall_s: dict[str, float],
+    on_event: OnEvent,
+    pictures: _Pictures,
+    on_analysed: Callable[[RunDirectory], None] | None,
 ) -> tuple[list[Path], tuple[str, ...]]:
     from outcast import analysis
 
@@ -301,6 +312,8 @@ def _evaluate(
     manifest = directory.read_manifest()
     directory.write_manifest(manifest.model_copy(update={"wall_s": wall_s}))
     summary = analysis.write(directory, computed)
+    if on_analysed is not None:
+        on_analysed(directory)
     if pictures.draw:
         on_event({"event": "phase", "phase": "figures"})
     drawn = pictures.write()

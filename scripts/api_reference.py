@@ -28,6 +28,7 @@ CLASSES = (
     "Packed",
     "Replay",
     "KernelTrace",
+    "Counterfactual",
     "Sweep",
     "Executed",
     "Join",

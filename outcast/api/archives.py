@@ -33,6 +33,7 @@ from outcast.experiment.parts import files_of
 from outcast.networks import resolve
 from outcast.records import replay as comparing
 from outcast.records import verify
+from outcast.records.interventions import Interventions
 from outcast.records.replay import Explanation
 from outcast.records.run_directory import Manifest, RunDirectory
 
@@ -146,6 +147,8 @@ def make_again(
     draw: bool,
     events: Sequence[str] | None = None,
     debugger: Callable[[Kernel], AbstractContextManager[Debugger]] | None = None,
+    interventions: Interventions | None = None,
+    on_analysed: Callable[[RunDirectory], None] | None = None,
 ) -> Explanation:
     """Makes a run again in the folder `target`, and compares it with the earlier one.
 
@@ -159,6 +162,8 @@ def make_again(
         draw: whether figures and the report are drawn.
         events: the kernel's events to record; None records those that the run recorded.
         debugger: makes what looks into the guest's kernel, given the kernel.
+        interventions: what is changed in the run; None makes those of the earlier run again.
+        on_analysed: is called with the new run's folder before figures are drawn.
 
     Raises as `replay`.
     """
@@ -166,6 +171,8 @@ def make_again(
     experiment = _replayable(unpacked, source, allow_programs)
     if events is not None:
         experiment = experiment.model_copy(update={"trace": Trace(events=tuple(events))})
+    if interventions is None:
+        interventions = earlier.read_manifest().interventions
     guest = _guest(unpacked, scratch)
     other = other_guest(earlier.read_manifest()) if guest is None else ""
     if other:
@@ -178,7 +185,12 @@ def make_again(
             looks = stack.enter_context(debugger(kernel))
         try:
             fresh = making.execute(
-                experiment, target, progress, draw=draw, guest=guest, debugger=looks
+                *(experiment, target, progress),
+                draw=draw,
+                guest=guest,
+                debugger=looks,
+                interventions=interventions,
+                on_analysed=on_analysed,
             )
         except OutcastError as error:
             if target.is_relative_to(scratch):

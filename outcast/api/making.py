@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from outcast.records.run_directory import RunDirectory
 if TYPE_CHECKING:
     from outcast.engines.guest.debugger import Debugger
     from outcast.engines.guest.packed import Guest
+    from outcast.records.interventions import Interventions
 
 
 def make(
@@ -57,6 +58,8 @@ def execute(
     draw: bool = True,
     guest: Guest | None = None,
     debugger: Debugger | None = None,
+    interventions: Interventions | None = None,
+    on_analysed: Callable[[RunDirectory], None] | None = None,
 ) -> RunDirectory:
     """Makes a run, as `outcast.run` and every replay do.
 
@@ -67,6 +70,8 @@ def execute(
         draw: whether figures and the report are drawn.
         guest: the guest of an earlier run; None takes the one that the experiment asks for.
         debugger: what looks into a virtual run's kernel at an instant.
+        interventions: what is changed in a virtual run.
+        on_analysed: is called with the run's folder before figures are drawn.
 
     Raises as `outcast.run`.
     """
@@ -80,13 +85,15 @@ def execute(
         engine: Engine
         if guest is None or guest.world is None:
             provide(experiment, progress)
-        if guest is None and debugger is None:
+        if guest is None and debugger is None and interventions is None:
             engine = choice.choose(experiment, lambda why: shown.note(progress, why))
         else:
-            engine = VirtualEngine(guest, debugger)
+            engine = VirtualEngine(guest, debugger, interventions)
             engine.require(experiment)
         with shown.of_run(progress) as on_event:
-            return workflow.execute(experiment, engine, target, on_event, draw=draw).directory
+            return workflow.execute(
+                experiment, engine, target, on_event, draw=draw, on_analysed=on_analysed
+            ).directory
 
 
 @contextmanager

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, FigureBase
 
+    from outcast.api.whatif import Counterfactual
+
 
 _MOST_OUTPUT_BYTES = 16 << 20
 """The executions of a program keep no more than this together."""
@@ -160,6 +162,35 @@ class Run(records.Run):
 
         look = looks.asked(size, title, legend, xlabel, ylabel, log_x, log_y, font_size)
         return figures.figure(self, name, look, looks.canvas(ax, figure))
+
+    def whatif(
+        self,
+        packet: int,
+        fate: str,
+        directory: str | os.PathLike[str] | None = None,
+        *,
+        allow_programs: bool = False,
+        progress: bool | None = None,
+    ) -> Counterfactual:
+        """Makes this run again with another fate of one packet, everything else the same.
+
+        Args:
+            packet: a row of `table("packets")`, from 0.
+            fate: `forward`, `drop`, `mark`, `keep`, or a delay as `delay=5us`.
+            directory: a new or empty folder; None names it by the packet, beside this run.
+            allow_programs: as in `outcast.replay`.
+            progress: as in `outcast.run`.
+
+        Raises as `outcast.api.whatif.what_if`.
+        """
+        from outcast.api import whatif
+        from outcast.whatif.fates import asked
+
+        return whatif.what_if(
+            *(self.path, [asked(packet, fate)], directory),
+            allow_programs=allow_programs,
+            progress=progress,
+        )
 
     def write_report(self) -> Path:
         """Writes report.html into the run directory. Raises InputError where it cannot."""

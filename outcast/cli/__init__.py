@@ -38,6 +38,7 @@ VERBS = (
     "replay",
     "trace",
     "debug",
+    "whatif",
     "join",
     "inspect",
     "export",

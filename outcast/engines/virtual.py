@@ -38,6 +38,7 @@ from outcast.errors import FeatureMissingError, GuestError, StallError, did_you_
 from outcast.experiment import Experiment, load_resolved
 from outcast.plan import transport as plan_transport
 from outcast.plan.make import make_plan
+from outcast.records.interventions import Interventions
 from outcast.records.run_directory import GuestRecord, RunDirectory
 
 
@@ -57,15 +58,22 @@ class VirtualEngine:
 
     name: Literal["realtime", "virtual"] = "virtual"
 
-    def __init__(self, guest: Guest | None = None, debugger: Debugger | None = None) -> None:
+    def __init__(
+        self,
+        guest: Guest | None = None,
+        debugger: Debugger | None = None,
+        interventions: Interventions | None = None,
+    ) -> None:
         """An engine.
 
         Args:
             guest: the guest of an earlier run; None takes the one that the experiment asks for.
             debugger: what looks into the guest's kernel at an instant.
+            interventions: what is changed in the run.
         """
         self._guest = guest
         self._debugger = debugger
+        self._interventions = interventions
 
     def require(self, experiment: Experiment) -> None:
         """Raises FeatureMissingError: the kernel is missing, or names what that kernel lacks."""
@@ -100,6 +108,7 @@ class VirtualEngine:
         cache.verify(kernel)
         modules = _compiled(experiment, kernel)
         plan = directory.read_plan()
+        changes = self._interventions
         has_programs = bool(plan.programs) or plan.command is not None
         reader = EventReader(on_event)
         if plan.command is not None:
@@ -147,6 +156,7 @@ class VirtualEngine:
                     sees=sees,
                     modules=modules,
                     debugger=self._debugger,
+                    arguments=[] if changes is None else [*changes.arguments()],
                 )
             except StallError as error:
                 raise StallError(f"{error}, during {reader.during()}{_why(reader)}") from None
@@ -172,7 +182,8 @@ class VirtualEngine:
         if why is not None:
             raise why
         if plan.command is None:
-            _record_guest(directory, kernel, own_modules.records(modules), sees)
+            changes = None if changes is None else changes.done(result.fates)
+            _record_guest(directory, kernel, own_modules.records(modules), sees, changes)
         return reader.wall_s
 
     def _kernel(self, experiment: Experiment) -> Kernel:
@@ -198,6 +209,7 @@ def _record_guest(
     kernel: Kernel,
     modules: Mapping[str, Mapping[str, object]],
     sees: World,
+    interventions: Interventions | None,
 ) -> None:
     """Adds to the manifest what the guest cannot know about its own kernel and root."""
     manifest = directory.read_manifest()
@@ -218,6 +230,7 @@ def _record_guest(
             update={
                 "kernel": {**manifest.kernel, **built_from},
                 "guest": GuestRecord(**sees.record),
+                "interventions": interventions,
             }
         )
     )

@@ -152,6 +152,7 @@ class ManifestDifference:
 
     Attributes:
         part: the part of the manifest: `config`, `engine`, `seed`, `outcast`, `kernel`, `guest`,
+            `interventions`,
             `versions`, `effective` or `traffic`.
         name: the setting's name in that part.
         one, other: its value in each run; None where it is absent.
@@ -350,6 +351,7 @@ def _manifests_differ(one: Manifest, other: Manifest) -> Iterator[ManifestDiffer
             "guest": {} if manifest.guest is None else manifest.guest.model_dump(),
             "versions": manifest.versions,
             "effective": manifest.effective,
+            "interventions": {} if manifest.interventions is None else manifest.interventions.named,
             "traffic": {"t_start_ns": manifest.traffic.t_start_ns},
         }
         for manifest in (one, other)

@@ -12,6 +12,7 @@ programs/           each program's files, and what its executions wrote
 samples/            sockets and queues over time, as the kernel's messages (outcast.records.samples)
 blackout.json       the ON periods of a synthetic blackout
 rates.json          the rates that traces gave to links, as they were read back
+whatif.json         what came of interventions (outcast.records.interventions)
 trace/              events of the guest's kernel, and tables of them (outcast.records.trace)
 log.txt             the run's progress
 sources/            copies of the user's files that the run was made from, for the record only
@@ -43,6 +44,7 @@ from outcast.plan import grouping, stored
 from outcast.plan.grouping import Groups
 from outcast.plan.model import Plan
 from outcast.records.effective import COUNTED, AppliedChange
+from outcast.records.interventions import Interventions, WhatIf
 from outcast.records.trace import (
     EVENTS_FILE,
     FOLDER,
@@ -317,6 +319,9 @@ class Manifest(handed_in.Versioned):
     blackout: BlackoutRecord | None = None
     bottlenecks: list[BottleneckRecord]
     captures: list[CaptureRecord]
+    interventions: Interventions | None = Field(
+        default=None, description="what was changed in a run that was made again"
+    )
     changes: list[AppliedChange] = Field(
         default_factory=list, description="what `events` changed, and when"
     )
@@ -621,6 +626,10 @@ class RunDirectory:
         return self.path / "summary.json"
 
     @property
+    def whatif(self) -> Path:
+        return self.path / "whatif.json"
+
+    @property
     def log(self) -> Path:
         return self.path / "log.txt"
 
@@ -664,6 +673,13 @@ class RunDirectory:
 
     def write_traced(self, traced: Traced) -> None:
         write_text(self.traced, traced.model_dump_json(indent=1) + "\n")
+
+    def read_whatif(self) -> WhatIf | None:
+        """Reads what came of interventions; None without any. Raises InputError."""
+        return read_record(self.whatif, WhatIf) if self.whatif.exists() else None
+
+    def write_whatif(self, record: WhatIf) -> None:
+        write_text(self.whatif, record.model_dump_json(indent=1) + "\n")
 
     def read_rates(self) -> Rates:
         """Reads what traces set; nothing where there were none. Raises InputError."""

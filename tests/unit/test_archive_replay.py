@@ -359,7 +359,7 @@ def guest(run: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> list[Guest
     )
     given: list[Guest] = []
 
-    def engine(guest: Guest, debugger: object) -> SeededEngine:
+    def engine(guest: Guest, debugger: object, interventions: object) -> SeededEngine:
         assert debugger is None
         assert guest.world is None or (guest.world.root / "usr/bin/iperf").exists()
         given.append(guest)

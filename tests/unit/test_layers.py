@@ -21,7 +21,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"archive", "emulation", "analysis", "networks"}),
     frozenset({"engines", "view"}),
     frozenset({"workflow"}),
-    frozenset({"sweep"}),
+    frozenset({"sweep", "whatif"}),
     frozenset({"api"}),
     frozenset({"reproduce", "testing"}),
     frozenset({"assignment"}),

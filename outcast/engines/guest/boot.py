@@ -63,6 +63,7 @@ WHO = "the virtual engine's guest"
 BOOT_PREFIX = "outcast-guest-"
 _HOST_ERROR = re.compile(r"(.*\bfailed)\b[ ,-]+errno = -?([0-9]+)")
 _CRASHED_AT = re.compile(r"RIP: [0-9a-f]{4}:([A-Za-z_][^ ]*\+0x[^ ]+(?: \[\w+\])?)")
+_FATE_LINE = re.compile(r"outcast (noise|fate): ([0-9 -]+)$")
 STALL_S = 600.0
 """The guest hangs if it prints no line and passes no second of virtual time for this long. A busy
 emulated processor took more than two minutes from one line of the boot to the next."""
@@ -85,12 +86,14 @@ class GuestResult:
         boot_s: seconds by the host's clock from the start to the payload's start.
         wall_s: seconds by the host's clock from the start to the guest's end.
         console: the last lines of the kernel's messages and the payload's standard error.
+        fates: what the kernel did to packets, the words of a line for each (patch 0019).
     """
 
     status: int
     boot_s: float
     wall_s: float
     console: tuple[str, ...]
+    fates: tuple[tuple[str, ...], ...] = ()
 
     @property
     def host_failure(self) -> str:
@@ -132,6 +135,7 @@ def boot(
     sees: World | None = None,
     modules: Sequence[Compiled] = (),
     debugger: Debugger | None = None,
+    arguments: Sequence[str] = (),
 ) -> GuestResult:
     """Boots the guest and runs a program in it.
 
@@ -157,6 +161,7 @@ def boot(
         sees: what the guest sees besides the run directory; None is this machine's own programs.
         modules: what the guest's kernel loads before the program starts.
         debugger: what is started on the guest's kernel at an instant; see Debugger.
+        arguments: what the kernel is told besides, and does not show in the guest.
 
     Raises:
         FeatureMissingError: the host has no room for the guest's memory, its limits are too
@@ -181,7 +186,7 @@ def boot(
     programs = [module.program for module in modules]
     with _boot_directory(description, programs, on_folder) as directory, _free_core() as core:
         stop_ns = None if debugger is None else debugger.stop_ns
-        argv_of_kernel = command_line(kernel, seed, memory_mib, stop_ns)
+        argv_of_kernel = command_line(kernel, seed, memory_mib, stop_ns, arguments)
         with limits.raised(limits.of_guest(processes, memory_mib), WHO):
             folders = {
                 init.BOOT_FD: directory,
@@ -208,10 +213,16 @@ def boot(
             _end(process)
 
 
-def command_line(kernel: Path, seed: int, memory_mib: int, stop_ns: int | None = None) -> list[str]:
+def command_line(
+    kernel: Path,
+    seed: int,
+    memory_mib: int,
+    stop_ns: int | None = None,
+    arguments: Sequence[str] = (),
+) -> list[str]:
     """The guest kernel's arguments. Only the kernel's own path depends on the host's folders.
 
-    The guest sees all of them but the instant at which it stops for a debugger.
+    The guest sees all of them but the instant at which it stops for a debugger, and `arguments`.
 
     The first process is the root's Python. It mounts the boot directory and runs init.py from
     there. hostfs looks for every folder among the descriptors of the guest's kernel.
@@ -228,6 +239,7 @@ def command_line(kernel: Path, seed: int, memory_mib: int, stop_ns: int | None =
         f"time-travel-start={START_NS}",
         f"entropy-seed={seed % (1 << 64)}",
         *([] if stop_ns is None else [f"time-travel-stop={stop_ns}"]),
+        *arguments,
         "norandmaps",
         "root=none",
         "rootfstype=hostfs",
@@ -401,12 +413,16 @@ def _follow(
     """Reads both outputs until the guest has ended."""
     began = seen = time.monotonic()
     console: deque[str] = deque(maxlen=CONSOLE_LINES)
+    fates: list[tuple[str, ...]] = []
     boot_s = 0.0
     status: int | None = None
 
     def on_console(line: str) -> None:
         nonlocal boot_s, status
         if line.startswith(init.BEAT_LINE):
+            return
+        if (match := _FATE_LINE.match(line)) is not None:
+            fates.append((match[1], *match[2].split()))
             return
         if line.startswith(init.START_LINE):
             boot_s = time.monotonic() - began
@@ -451,7 +467,7 @@ def _follow(
         raise GuestError(_why(ended, console, last()))
     if refused := _refused(console):
         raise GuestError(refused)
-    return GuestResult(status, boot_s, time.monotonic() - began, tuple(console))
+    return GuestResult(status, boot_s, time.monotonic() - began, tuple(console), tuple(fates))
 
 
 class _Lines:

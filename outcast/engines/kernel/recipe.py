@@ -94,11 +94,12 @@ OURS = Recipe(
         "0013-drops-below-netem.patch",
         "0014-um-fault-around.patch",
         # Where these do not fit, hosts' delays come before their queues, RED is the stock kernel's,
-        # programs read, and a lone frame takes no time on a link.
+        # programs read, a lone frame takes no time on a link, and no packet has another fate.
         "0015-a-host-lets-go-behind-its-card.patch",
         "0016-red-sees-an-empty-queue.patch",
         "0017-tcp-sink.patch",
         "0018-a-frame-takes-its-time.patch",
+        "0019-fates-of-packets.patch",
     ),
 )
 """The recipe that the virtual engine uses."""

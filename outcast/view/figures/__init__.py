@@ -28,6 +28,7 @@ from outcast.view.figures.programs import execution_times
 from outcast.view.figures.queue import draw_queue, queue_in_blackout
 from outcast.view.figures.senders import rtt_over_time, timeouts_by_class, windows_over_time
 from outcast.view.figures.style import OWN, Canvas, save, styled
+from outcast.view.figures.whatif import what_if
 
 __all__ = ["FIGURES", "draw", "draw_one", "draw_queue", "figure"]
 
@@ -50,6 +51,7 @@ FIGURES: dict[str, Callable[[Run, Canvas], Figure | None]] = {
     "programs": execution_times,
     "workloads": with_events(rate_over_time),
     "streams": datagrams_by_flow,
+    "whatif": what_if,
 }
 """Every picture of a run, by the stem of its file's name, in the order of display."""
 

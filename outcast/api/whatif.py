@@ -1,0 +1,163 @@
+"""What if: a run made again with other fates of packets, everything else the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from outcast.api import archives, debugging, runs
+from outcast.errors import InputError
+from outcast.records import replay as comparing
+from outcast.records.interventions import Interventions, PacketFate, WhatIf
+from outcast.records.run import Run as Record
+from outcast.records.run_directory import RunDirectory
+from outcast.units import MOST_SPAN_NS
+from outcast.whatif import compare, fates
+from outcast.whatif.fates import Asked
+
+
+@dataclass(frozen=True)
+class Counterfactual:
+    """A run with an intervention, and what came of that.
+
+    Attributes:
+        run: the run with the intervention.
+        record: what differs, as whatif.json has it.
+    """
+
+    run: runs.Run
+    record: WhatIf
+
+    @property
+    def blast(self) -> pl.DataFrame:
+        """The packets that have another fate; see docs/whatif.md."""
+        return self.run.table(compare.TABLE).filter("other").drop("other")
+
+    @property
+    def flows(self) -> pl.DataFrame:
+        """A row for each flow and quantity: `factual`, `counterfactual`, `difference`."""
+        return _frame(self.record.flows)
+
+    @property
+    def groups(self) -> pl.DataFrame:
+        """The same for each group of flows."""
+        return _frame(self.record.groups)
+
+
+_QUANTITIES = ("goodput_bps", "drops", "timeouts", "completion_ns")
+
+
+def _frame(compared: Sequence[object]) -> pl.DataFrame:
+    rows = [
+        {
+            "name": one.name,  # type: ignore[attr-defined]
+            "quantity": quantity,
+            "factual": values.factual,
+            "counterfactual": values.counterfactual,
+            "difference": values.difference,
+        }
+        for one in compared
+        for quantity in _QUANTITIES
+        for values in [getattr(one, quantity)]
+    ]
+    kinds = {"name": pl.String, "quantity": pl.String}
+    numbers = dict.fromkeys(("factual", "counterfactual", "difference"), pl.Float64)
+    return pl.DataFrame(rows, schema={**kinds, **numbers})
+
+
+def what_if(
+    source: str | os.PathLike[str],
+    wanted: Sequence[Asked],
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    allow_programs: bool = False,
+    progress: bool | None = None,
+    draw: bool = True,
+) -> Counterfactual:
+    """Makes a run again in which packets have other fates, and compares the two runs.
+
+    Everything before the first of these packets has to be equal to the nanosecond.
+
+    Args:
+        source: a run directory, or an archive.
+        wanted: the fates, each for a row of packets.parquet.
+        directory: a new or empty folder for the run with the intervention; None names it by the
+            first fate, beside the run.
+        allow_programs: as in `replay`.
+        progress: whether to show it on standard error; None shows it on a terminal and in a
+            notebook.
+        draw: whether figures and the report are drawn.
+
+    Raises:
+        ConfigError: the run has no such packet, or the packet cannot have this fate.
+        InputError: the run cannot be made again.
+        RunError: the packet's fate became another one.
+        UntrustedError: the runs part before the intervention, or the new run cannot be trusted.
+        OutcastError: the run failed, as in `run`.
+    """
+    path = Path(source)
+    with archives.opened(path) as unpacked, archives.scratch_folder() as scratch:
+        factual = Record(unpacked.run)
+        manifest = unpacked.run.read_manifest()
+        if manifest.engine == "realtime":
+            raise InputError(
+                f"{source}: ran in real time, so it cannot be made again; allowed are runs of the "
+                "virtual engine"
+            )
+        boot_ns = debugging.guest_ns(manifest)
+        changes, own = fates.interventions(factual, path.name, wanted, boot_ns)
+        target = _default_folder(path, wanted[0]) if directory is None else Path(directory)
+        archives.make_again(
+            *(unpacked, str(source), scratch, target, allow_programs, progress),
+            draw=draw,
+            interventions=changes,
+            on_analysed=lambda made: _compare(factual, made, changes, own, str(source)),
+        )
+    made = runs.open_run(target)
+    record = made.directory.read_whatif()
+    assert record is not None
+    return Counterfactual(made, record)
+
+
+def _default_folder(source: Path, first: Asked) -> Path:
+    words = first.fate + (f"-{first.delay_ns}ns" if first.delay_ns else "")
+    return source.with_name(f"{source.stem if source.is_file() else source.name}"
+                            f"-whatif-{first.packet}-{words}")  # fmt: skip
+
+
+def _compare(
+    factual: Record,
+    made: RunDirectory,
+    changes: Interventions,
+    own: Sequence[PacketFate],
+    named: str,
+) -> None:
+    """Checks the run with the intervention, and writes what differs into its folder."""
+    # Comparing needs the captures' hashes, which a run has once it is sealed.
+    made.seal()
+    run = Record(made)
+    explanation = comparing.explain(factual.directory, made)
+    before = factual.directory.read_manifest().interventions
+    earlier = {fate.identity for fate in before.fates} if before else set()
+    new = [fate for fate in own if fate.fate != "keep" or fate.identity in earlier]
+    # Runs in which every packet keeps its fate never part.
+    since_ns = min((fate.t_in_ns for fate in new), default=MOST_SPAN_NS)
+    compare.require_prefix(explanation, since_ns, named)
+    compare.require_fates(run, changes.fates)
+    if factual.trusted:
+        compare.require_counted(run)
+    write(factual, run, explanation)
+
+
+def write(factual: Record, run: Record, explanation: comparing.Explanation) -> None:
+    """Writes whatif.json and its tables into the folder of the run with the intervention."""
+    with factual.reading(), run.reading():
+        packets = compare.blast(factual, run)
+        run.directory.write_whatif(compare.of(factual, run, explanation, packets))
+        packets.write_parquet(run.directory.path / f"{compare.TABLE}.parquet")
+        both = compare.goodput(factual, run)
+        both.write_parquet(run.directory.path / f"{compare.GOODPUT}.parquet")

@@ -1,0 +1,84 @@
+"""`outcast whatif`: a run made again in which single packets have other fates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from outcast.cli import shared, terminal
+from outcast.errors import ConfigError
+
+
+@click.command(
+    "whatif",
+    epilog=shared.examples(
+        "outcast whatif results/fig3c --packet 1234 --fate forward",
+        "outcast whatif results/fig3c --packet 7 --fate drop --packet 9 --fate delay=5us -o other",
+        "outcast whatif results/fig3c --fates fates.csv -o other",
+    ),
+)
+@click.argument("source", type=click.Path(path_type=Path), metavar="RUN")
+@click.option(
+    "--packet",
+    "packets",
+    type=int,
+    multiple=True,
+    metavar="N",
+    help="A row of packets.parquet, from 0, as `outcast inspect` numbers it. Can be repeated.",
+)
+@click.option(
+    "--fate",
+    "words",
+    multiple=True,
+    metavar="FATE",
+    help="What happens to it: forward, drop, mark, delay=TIME or keep. One for each --packet.",
+)
+@click.option(
+    "--fates",
+    "file",
+    type=click.Path(path_type=Path),
+    metavar="FILE.csv",
+    help="A file of fates, with the columns port, packet and fate.",
+)
+@shared.allow_programs
+@shared.output("DIR", "The new run's folder [default: beside RUN, named by the first fate].")
+def command(
+    source: Path,
+    packets: tuple[int, ...],
+    words: tuple[str, ...],
+    file: Path | None,
+    allow_programs: bool,
+    output: Path | None,
+) -> None:
+    """Make RUN again with other fates of single packets, everything else the same.
+
+    RUN is a run directory or an archive, of the virtual engine. All before the first of these
+    packets is equal to the nanosecond. The new run has all tables, figures and the report;
+    whatif.json says where the two runs part and what differs.
+
+    Exit status 4 if they part before, or the new run cannot be trusted.
+    """
+    from outcast.api import whatif
+    from outcast.view.terminal import whatif as shown
+    from outcast.whatif import fates
+
+    shared.end_as_interrupted()
+    if len(packets) != len(words):
+        raise ConfigError(
+            f"{len(packets)} times --packet and {len(words)} times --fate; allowed is one --fate "
+            "for each --packet"
+        )
+    wanted = [fates.asked(*pair) for pair in zip(packets, words, strict=True)]
+    wanted += [] if file is None else fates.read(file)
+    made = whatif.what_if(source, wanted, output, allow_programs=allow_programs, progress=True)
+    record, changes = made.record, made.run.directory.read_manifest().interventions
+    assert changes is not None
+    for line in (*shown.told(changes), *record.parts):
+        terminal.echo(line)
+    console = terminal.console()
+    console.print(shown.table(record.groups, "group"))
+    console.print(shown.table(record.flows, "flow"))
+    for line in (shown.ratio_words(record), shown.blast_words(record), *shown.first_lines(record)):
+        terminal.echo(line)
+    shared.print_drawn(made.run.path)

@@ -1,0 +1,233 @@
+"""What was changed in a run that was made again: fates of packets, and the seed of its noise.
+
+The manifest of such a run has its `Interventions`. whatif.json says what came of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv4Address
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from outcast import handed_in
+from outcast.errors import FeatureMissingError, RunError
+from outcast.units import MOST_SPAN_NS, format_time
+
+Fate = Literal["keep", "forward", "drop", "mark", "delay"]
+MOST_FATES = 1024
+"""The most fates of a run (MOST_FATES in net/core/packet_fate.c, patch 0019)."""
+FATE_LINE, NOISE_LINE = "fate", "noise"
+"""How lines of the kernel begin: what it did to a packet, and from which seed it drew."""
+
+_Number = Annotated[int, Field(ge=0, lt=1 << 32)]
+_Port = Annotated[int, Field(ge=0, le=65535)]
+_TimeNs = Annotated[int, Field(ge=-MOST_SPAN_NS, le=MOST_SPAN_NS)]
+_Word = Annotated[int, Field(ge=0, lt=1 << 64)]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+class PacketFate(_Record):
+    """A packet and what happens to it at its queue. The packet is known by all but `packet`."""
+
+    packet: _Number = Field(description="its row of packets.parquet in the run intervened in")
+    fate: Fate
+    delay_ns: Annotated[int, Field(ge=0, le=10**9)] = Field(
+        default=0, description="how long it is held before its queue; 0 for other fates"
+    )
+    port: str = Field(pattern=r"^[^\s,/]{1,15}$", description="the port by which it leaves")
+    t_in_ns: _TimeNs = Field(description="when it came in, after the traffic's start")
+    boot_ns: Annotated[int, Field(ge=0, le=1 << 62)] = Field(
+        description="the same by the guest's clock, since its boot"
+    )
+    flow: _Number
+    src: IPv4Address
+    sport: _Port
+    dst: IPv4Address
+    dport: _Port
+    ip_id: _Port
+    seq: _Number
+    queued_ns: _TimeNs | None = Field(
+        default=None, description="when its queue got it, or dropped it, after the traffic's start"
+    )
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What tells the packet from all others of its run."""
+        address = (self.src, self.sport, self.dst, self.dport)
+        return (self.port, self.t_in_ns, *address, self.ip_id, self.seq)
+
+    @property
+    def words(self) -> str:
+        """The fate as it is asked for: `drop`, `delay=5us`."""
+        return f"delay={format_time(self.delay_ns)}" if self.fate == "delay" else self.fate
+
+    @property
+    def name(self) -> str:
+        """The packet as errors name it."""
+        return (
+            f"packet {self.packet} ({self.src}:{self.sport} to {self.dst}:{self.dport}, "
+            f"IP id {self.ip_id}, sequence number {self.seq}, at {self.port})"
+        )
+
+    def argument(self) -> str:
+        """What the guest's kernel is told."""
+        words = (
+            *(self.boot_ns, self.port, f"{int(self.src):x}", f"{int(self.dst):x}"),
+            *(self.sport, self.dport, self.ip_id, self.seq, self.fate, self.delay_ns),
+        )
+        return f"packet-fate={','.join(map(str, words))}"
+
+    def done(self, said: Sequence[int]) -> PacketFate:
+        """The record with what the kernel did.
+
+        Args:
+            said: when its device got the packet and when its queue did, by the guest's clock; what
+                the queue returned (NET_XMIT_SUCCESS is 0); and whether it was marked.
+
+        Raises:
+            RunError: the packet did not come, or its fate is another one.
+        """
+        found_ns, queued_ns, returned, marked = said
+        if not found_ns:
+            raise RunError(
+                f"{self.name} did not come, so this is another experiment than the one asked for"
+            )
+        if not queued_ns:
+            raise RunError(f"{self.name} did not reach its queue")
+        if self.fate == "mark" and not marked:
+            raise RunError(f"{self.name}: cannot be marked, because it is not ECN-capable")
+        if self.fate == "forward" and returned:
+            raise RunError(f"{self.name}: its queue refused it, though it was to be forwarded")
+        return self.model_copy(update={"queued_ns": queued_ns - self.boot_ns + self.t_in_ns})
+
+
+class NoiseFrom(_Record):
+    """From an instant on, the run's noise is drawn from another seed."""
+
+    t_ns: _TimeNs = Field(description="the instant, after the traffic's start")
+    boot_ns: Annotated[int, Field(ge=0, le=1 << 62)] = Field(
+        description="the same by the guest's clock, since its boot"
+    )
+    seed: Annotated[int, Field(gt=0, lt=1 << 63)]
+
+    def argument(self) -> str:
+        """What the guest's kernel is told."""
+        return f"noise-from={self.boot_ns},{self.kernel_seed}"
+
+    @property
+    def kernel_seed(self) -> int:
+        """The seed, spread over 64 bits, because the kernel combines it with times by xor."""
+        return (self.seed * 0x9E3779B97F4A7C15) % (1 << 64) or 1
+
+
+class Interventions(_Record):
+    """What was changed in a run, in comparison with the run of its configuration and seed.
+
+    Attributes:
+        of: the run directory or archive in which somebody intervened last, as it was named.
+        captures: the SHA-256 of that run's captures.
+        fates: of packets, in the order of time.
+        noise: the other seed.
+    """
+
+    of: str
+    captures: dict[handed_in.FileName, str] = Field(default_factory=dict)
+    fates: tuple[PacketFate, ...] = Field(default=(), max_length=MOST_FATES)
+    noise: NoiseFrom | None = None
+
+    @property
+    def named(self) -> dict[str, str]:
+        """Every fate by the name of its packet, and the seed of noise."""
+        named = {fate.name: fate.words for fate in self.fates}
+        return named if self.noise is None else {**named, "noise": str(self.noise.seed)}
+
+    def arguments(self) -> Iterator[str]:
+        """What the guest's kernel is told. Nothing in the guest can tell."""
+        yield from (fate.argument() for fate in self.fates)
+        if self.noise is not None:
+            yield self.noise.argument()
+
+    def done(self, said: Sequence[Sequence[str]]) -> Interventions:
+        """The record with what the kernel did.
+
+        Args:
+            said: the words of each line that the kernel wrote when it ended.
+
+        Raises:
+            FeatureMissingError: the kernel knows no fates.
+            RunError: the fate of a packet is another one than was asked for.
+        """
+        fates = [line[1:] for line in said if line[0] == FATE_LINE]
+        is_reseeded = [line for line in said if line[0] == NOISE_LINE]
+        if len(fates) != len(self.fates) or bool(self.noise) != bool(is_reseeded):
+            raise FeatureMissingError(
+                "the guest's kernel cannot change the fate of packets or the seed of noise; "
+                "make the run anew with the present kernel: outcast run"
+            )
+        done = [
+            fate.done([int(word) for word in line])
+            for fate, line in zip(self.fates, fates, strict=True)
+        ]
+        return self.model_copy(update={"fates": tuple(done)})
+
+
+class Compared(_Record):
+    """One quantity in both runs."""
+
+    factual: float | None
+    counterfactual: float | None
+
+    @property
+    def difference(self) -> float | None:
+        """Counterfactual less factual; None where one is unknown."""
+        if self.factual is None or self.counterfactual is None:
+            return None
+        return self.counterfactual - self.factual
+
+
+class ComparedFlows(_Record):
+    """A flow, or a group of flows, in both runs.
+
+    `completion_ns` is the mean over flows that complete.
+    """
+
+    name: str
+    flows: int
+    goodput_bps: Compared
+    drops: Compared
+    timeouts: Compared
+    completion_ns: Compared
+
+
+class OtherFate(_Record):
+    """A packet that has another fate in the other run. None stands for: was not sent there."""
+
+    flow: int
+    seq: int
+    payload: int
+    transmission: int = Field(description="how often the segment had been sent before")
+    t_in_ns: int = Field(description="when it came in, in the run in which it was sent first")
+    factual: str | None
+    counterfactual: str | None
+
+
+class WhatIf(handed_in.Versioned):
+    """whatif.json: what came of the interventions in a run."""
+
+    of: str
+    parts_ns: int | None = Field(description="where the runs part, after the traffic's start")
+    parts: list[str] = Field(description="the same in words")
+    flows: list[ComparedFlows]
+    groups: list[ComparedFlows]
+    ratio: Compared = Field(description="the outcast ratio, or that of the groups compared")
+    changed: int = Field(description="packets that both runs have, with other fates")
+    only_factual: int = Field(description="packets that were sent only in the run intervened in")
+    only_counterfactual: int = Field(description="packets that were sent only in this run")
+    packets: int = Field(description="packets of both runs together, each counted once")
+    by_flow: dict[int, int] = Field(description="packets with another fate, by their flow")
+    first: list[OtherFate] = Field(description="the first packets with another fate")

@@ -1,0 +1,76 @@
+"""Draws a run with an intervention over the run in which somebody intervened."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from outcast.records.interventions import WhatIf
+from outcast.records.run import Run
+from outcast.view.figures.style import OWN, Canvas, heading
+from outcast.view.palette import GREY, run_colours
+
+
+def what_if(run: Run, on: Canvas = OWN) -> Figure | None:
+    """Draws both runs over each other where one had an intervention, and how far that spread."""
+    record = run.directory.read_whatif() if run.captured is None else None
+    if record is None:
+        return None
+    figure = on.new((8, 5))
+    goodput, spread = figure.subplots(2, sharex=True, height_ratios=(3, 2))
+    _goodput(run, goodput)
+    _spread(run, spread)
+    for axes in (goodput, spread):
+        if record.parts_ns is not None:
+            axes.axvline(record.parts_ns / 1e9, color=GREY, lw=0.8, ls="--", zorder=0)
+    spread.set_xlim(0, run.summary.duration_s)
+    spread.set_xlabel("time (s)")
+    heading(figure, f"{run.summary.name}: {_title(record)}")
+    figure.legend(loc="outside lower center", ncols=4)
+    return figure
+
+
+def _title(record: WhatIf) -> str:
+    if record.parts_ns is None:
+        return "the two runs never part"
+    return f"the two runs part at {record.parts_ns / 1e6:.3f} ms"
+
+
+def _goodput(run: Run, axes: Axes) -> None:
+    """Each group's mean goodput; that of the run intervened in is thin and dashed."""
+    table, colours = run.table("whatif"), run_colours(run)
+    for group in run.groups:
+        means = (
+            table.filter(pl.col("flow").is_in(list(group.flows)))
+            .group_by("t")
+            .agg(pl.col("factual_bps", "counterfactual_bps").mean())
+            .sort("t")
+        )
+        time_s, colour = means["t"].to_numpy() / 1e9, colours[group.label]
+        axes.step(
+            *(time_s, means["factual_bps"].to_numpy() / 1e6),
+            color=colour, lw=0.9, ls="--", where="post", label=f"{group.title}, before",
+        )  # fmt: skip
+        axes.step(
+            *(time_s, means["counterfactual_bps"].to_numpy() / 1e6),
+            color=colour, lw=1.4, where="post", label=f"{group.title}, then",
+        )  # fmt: skip
+    axes.set_yscale("symlog", linthresh=1)
+    axes.set_ylim(0)
+    axes.set_ylabel("mean goodput (Mbps)")
+
+
+def _spread(run: Run, axes: Axes) -> None:
+    """How many packets have had another fate by then."""
+    changed = run.table("blast").filter("other")
+    both = changed.filter(pl.col("factual").is_not_null() & pl.col("counterfactual").is_not_null())
+    for frame, label, style in ((changed, "all", "-"), (both, "sent in both runs", ":")):
+        time_s = frame["t"].sort().to_numpy() / 1e9
+        axes.step(
+            time_s, np.arange(1, time_s.size + 1), where="post", color="black", ls=style,
+            label=f"other fates, {label}",
+        )  # fmt: skip
+    axes.set_ylim(0)
+    axes.set_ylabel("packets with another fate")

@@ -1,0 +1,45 @@
+"""The section on an intervention: what was changed, and what came of it."""
+
+from __future__ import annotations
+
+from outcast.records.interventions import Compared, ComparedFlows
+from outcast.records.run import Run
+from outcast.records.run_directory import Manifest
+from outcast.view.report.markup import Element, Part, element, table
+from outcast.view.report.page import section
+from outcast.view.terminal import whatif as shown
+from outcast.view.terminal.tables import MOST_ROWS, format_bps
+
+
+def what_if(run: Run) -> Element | None:
+    """Returns the section on a run's interventions; None if it had none."""
+    if not isinstance(run.manifest, Manifest) or run.manifest.interventions is None:
+        return None
+    parts: list[Part] = [
+        element(
+            "p", f"This is the run {run.manifest.interventions.of}, made again with these changes:"
+        ),
+        element("ul", *(element("li", line) for line in shown.told(run.manifest.interventions))),
+    ]
+    record = run.directory.read_whatif()
+    if record is not None:
+        parts.append(element("p", f"{'; '.join(record.parts)}."))
+        head = ["", "goodput", "then", "drops", "then", "timeouts", "then"]
+        for title, compared in (("Groups", record.groups), ("Flows", record.flows[:MOST_ROWS])):
+            parts.append(table(title, head, [_row(one) for one in compared]))
+        parts.append(element("p", f"{shown.ratio_words(record)}; {shown.blast_words(record)}."))
+        if record.first:
+            parts.append(element("p", "The first packets with another fate:"))
+            lines = (element("li", line) for line in shown.first_lines(record))
+            parts.append(element("ol", *lines))
+    return section("whatif", "What if", *parts)
+
+
+def _row(one: ComparedFlows) -> list[Part]:
+    def count(values: Compared) -> list[Part]:
+        both = (values.factual, values.counterfactual)
+        return ["-" if value is None else f"{value:.0f}" for value in both]
+
+    rates = (one.goodput_bps.factual, one.goodput_bps.counterfactual)
+    goodput = ["-" if rate is None else format_bps(rate) for rate in rates]
+    return [one.name, *goodput, *count(one.drops), *count(one.timeouts)]

@@ -1,0 +1,186 @@
+"""Two runs, one of which had an intervention: where they part, and what differs after that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from outcast.errors import RunError, UntrustedError
+from outcast.records.interventions import Compared, ComparedFlows, OtherFate, PacketFate, WhatIf
+from outcast.records.replay import Explanation
+from outcast.records.run import Run
+from outcast.units import format_time
+from outcast.view.terminal.tables import main_ratio
+
+NAMED = 10
+"""So many packets with another fate are named."""
+TABLE = "blast"
+GOODPUT = "whatif"
+_SEGMENT = ["flow", "seq", "payload", "transmission"]
+
+
+def blast(factual: Run, counterfactual: Run) -> pl.DataFrame:
+    """The packets that have another fate in the other run, in the order of time.
+
+    Packets are the same if they are the n-th transmission of the same segment at the same port. A
+    datagram of UDP has no sequence number, so its IP identification tells it.
+
+    Returns:
+        - `flow`, `seq` (of UDP the IP identification), `payload`, `transmission` (from 0), `egress`
+        - `factual`, `counterfactual`: the verdicts; null where the packet was not sent
+        - `t_factual`, `t_counterfactual`: when it came in (ns after the traffic's start)
+        - `t`: the earlier of the two
+    """
+    one, other = (
+        _transmissions(run).rename({"verdict": name, "t_in": f"t_{name}"})
+        for run, name in ((factual, "factual"), (counterfactual, "counterfactual"))
+    )
+    both = one.join(other, on=[*_SEGMENT, "egress"], how="full", coalesce=True)
+    return (
+        both.with_columns(pl.min_horizontal("t_factual", "t_counterfactual").alias("t"))
+        .sort("t", *_SEGMENT)
+        .with_columns((~pl.col("factual").eq_missing(pl.col("counterfactual"))).alias("other"))
+    )
+
+
+def _transmissions(run: Run) -> pl.DataFrame:
+    protocols = {flow.flow: flow.protocol for flow in run.manifest.flows}
+    udp = [flow for flow, protocol in protocols.items() if protocol == "udp"]
+    with run.reading():
+        frame = run.table("packets").select(
+            pl.col("flow").cast(pl.Int64),
+            pl.when(pl.col("flow").is_in(udp)).then(pl.col("ip_id").cast(pl.UInt32))
+            .otherwise(pl.col("seq")).cast(pl.Int64).alias("seq"),
+            pl.col("payload").cast(pl.Int64),
+            pl.col("egress", "verdict").cast(pl.String),
+            pl.col("t_in") - run.manifest.traffic.t_start_ns,
+        )  # fmt: skip
+    segment = ["flow", "seq", "payload", "egress"]
+    return frame.with_columns((pl.int_range(pl.len()).over(segment)).alias("transmission"))
+
+
+def goodput(factual: Run, counterfactual: Run) -> pl.DataFrame:
+    """Goodput of every flow over time in both runs: `flow`, `t` (ns), and a column for each."""
+    frames = [
+        run.table("throughput").select("flow", "t", pl.col("goodput_bps").alias(name))
+        for run, name in ((factual, "factual_bps"), (counterfactual, "counterfactual_bps"))
+    ]
+    both = frames[0].join(frames[1], on=["flow", "t"], how="full", coalesce=True)
+    return both.fill_null(0).sort("flow", "t")
+
+
+def of(
+    factual: Run, counterfactual: Run, explanation: Explanation, changes: pl.DataFrame
+) -> WhatIf:
+    """What whatif.json has of two runs.
+
+    Args:
+        factual: the run in which somebody intervened.
+        counterfactual: the run with the intervention.
+        explanation: where they part.
+        changes: what `blast` gave.
+    """
+    first = explanation.first
+    other = changes.filter("other")
+    only = [other.filter(pl.col(name).is_null()).height for name in ("counterfactual", "factual")]
+    ratios = [main_ratio(run.summary) for run in (factual, counterfactual)]
+    manifest = counterfactual.manifest
+    groups = manifest.groups[counterfactual.summary.group_by]
+    named = {f"flow {flow.flow} ({flow.src})": [flow.flow] for flow in manifest.flows}
+    return WhatIf(
+        of=manifest.interventions.of if manifest.interventions else "",  # type: ignore[union-attr]
+        parts_ns=None if first is None else first.since_start_ns,
+        parts=explanation.lines()[:1] if first is None else first.lines(),
+        flows=_compared(factual, counterfactual, named),
+        groups=_compared(
+            factual,
+            counterfactual,
+            {label: [flow.flow for flow in flows] for label, flows in groups.items()},
+        ),
+        ratio=Compared(factual=ratios[0], counterfactual=ratios[1]),
+        changed=other.height - sum(only),
+        only_factual=only[0],
+        only_counterfactual=only[1],
+        packets=changes.height,
+        by_flow=dict(other.group_by("flow").len().sort("flow").iter_rows()),
+        first=[
+            OtherFate(
+                flow=row["flow"],
+                seq=row["seq"],
+                payload=row["payload"],
+                transmission=row["transmission"],
+                t_in_ns=row["t"],
+                factual=row["factual"],
+                counterfactual=row["counterfactual"],
+            )
+            for row in other.head(NAMED).iter_rows(named=True)
+        ],
+    )
+
+
+def _compared(
+    factual: Run, counterfactual: Run, named: dict[str, list[int]]
+) -> list[ComparedFlows]:
+    tables = [run.table("flows") for run in (factual, counterfactual)]
+
+    def compared(flows: list[int], value: pl.Expr) -> Compared:
+        chosen = pl.col("flow").is_in(flows)
+        one, other = (table.filter(chosen).select(value).item() for table in tables)
+        return Compared(factual=one, counterfactual=other)
+
+    return [
+        ComparedFlows(
+            name=name,
+            flows=len(flows),
+            goodput_bps=compared(flows, pl.col("goodput_bps").mean()),
+            drops=compared(flows, pl.col("dropped").sum()),
+            timeouts=compared(flows, pl.col("timeouts_seen").sum()),
+            completion_ns=compared(flows, pl.col("completion_ns").mean()),
+        )
+        for name, flows in named.items()
+    ]
+
+
+def require_prefix(explanation: Explanation, since_ns: int, named: str) -> None:
+    """Raises UntrustedError if two runs part before an instant after the traffic's start."""
+    first = explanation.first
+    if explanation.equal or (first is not None and first.since_start_ns >= since_ns):
+        return
+    when = "at an unknown time" if first is None else first.lines()[0]
+    raise UntrustedError(
+        f"{named}: the run made again is another one before the intervention at "
+        f"{format_time(since_ns)}: {when}; outcast replay --explain says more"
+    )
+
+
+def require_fates(run: Run, fates: Sequence[PacketFate]) -> None:
+    """Compares the packets' fates in the captures with what was asked for, and the counters.
+
+    Raises:
+        RunError: a packet has another fate.
+    """
+    with run.reading():
+        packets = run.table("packets")
+    for fate in fates:
+        rows = packets.filter(
+            egress=fate.port,
+            t_in=fate.t_in_ns + run.manifest.traffic.t_start_ns,
+            src=str(fate.src),
+            sport=fate.sport,
+            dport=fate.dport,
+            ip_id=fate.ip_id,
+            seq=fate.seq,
+        )
+        if rows.height != 1:
+            raise RunError(f"{fate.name}: is {rows.height} times in the captures")
+        verdict = rows["verdict"].cast(pl.String).item()
+        asked = {"drop": "dropped", "forward": "forwarded"}.get(fate.fate, verdict)
+        if verdict not in (asked, "unknown"):
+            raise RunError(f"{fate.name}: was to be {asked}, and is {verdict} in the captures")
+
+
+def require_counted(run: Run) -> None:
+    """Raises UntrustedError if captures and counters do not agree on the drops."""
+    if not run.trusted:
+        raise UntrustedError(f"{run.directory.path}: cannot be trusted: {run.reasons[0]}")

@@ -1,0 +1,188 @@
+"""Fates that are asked for: read, checked against a run, and turned into interventions."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import polars as pl
+
+from outcast import handed_in
+from outcast.errors import ConfigError, InputError, did_you_mean
+from outcast.plan import ports
+from outcast.records import replay
+from outcast.records.interventions import MOST_FATES, Fate, Interventions, PacketFate
+from outcast.records.run import Run
+from outcast.records.run_directory import Manifest
+from outcast.units import format_time, parse_time_ns
+
+FATES = get_args(Fate)
+ALLOWED = "allowed are keep, forward, drop, mark and delay=TIME, as delay=5us"
+LONGEST_DELAY_NS = 10**9
+FORWARDING = frozenset({"bfifo", "pfifo", "red", "pie"})
+"""Qdiscs that take a packet beyond their limit when the kernel tells them (patch 0019)."""
+_COLUMNS = ("port", "packet", "fate")
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A fate that somebody asks for.
+
+    Attributes:
+        packet: the row of packets.parquet, from 0.
+        fate: what happens to the packet.
+        delay_ns: how long it is held.
+        port: the port by which it is said to leave; None where nothing is said.
+        where: how errors begin.
+    """
+
+    packet: int
+    fate: Fate
+    delay_ns: int = 0
+    port: str | None = None
+    where: str = ""
+
+
+def asked(packet: int, words: str, port: str | None = None, where: str = "") -> Asked:
+    """Reads a fate as `drop` or `delay=5us`. Raises ConfigError."""
+    where = where or f"--packet {packet} --fate {words}"
+    name, has_time, time = words.strip().partition("=")
+    if name not in FATES or bool(has_time) != (name == "delay"):
+        raise ConfigError(f"{where}: {ALLOWED}{did_you_mean(name, FATES)}")
+    try:
+        delay_ns = parse_time_ns(time) if has_time else 0
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    if has_time and not 0 < delay_ns <= LONGEST_DELAY_NS:
+        raise ConfigError(f"{where}: allowed is a delay of up to {format_time(LONGEST_DELAY_NS)}")
+    return Asked(packet, cast(Fate, name), delay_ns, port, where)
+
+
+def read(file: Path) -> list[Asked]:
+    """Reads a CSV file with the columns port, packet and fate.
+
+    Raises:
+        ConfigError: a line is refused; the error names it.
+        InputError: the file cannot be read.
+    """
+    try:
+        text = handed_in.read_bytes(file, _MOST_BYTES).decode()
+    except FileNotFoundError:
+        raise InputError(f"{file}: there is no such file") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{file}: is no text") from None
+    rows = list(csv.reader(text.splitlines()))
+    if not rows or tuple(word.strip() for word in rows[0]) != _COLUMNS:
+        raise ConfigError(f"{file}:1: the first line has to be {','.join(_COLUMNS)}")
+    found = []
+    for number, row in enumerate(rows[1:], 2):
+        where = f"{file}:{number}"
+        if not row:
+            continue
+        if len(row) != len(_COLUMNS) or not row[1].strip().isdecimal():
+            raise ConfigError(f"{where}: allowed is a line as s1-eth1,17,drop")
+        found.append(asked(int(row[1]), row[2], row[0].strip(), where))
+    if not found:
+        raise ConfigError(f"{file}: names no packets")
+    return found
+
+
+def interventions(
+    run: Run, named: str, wanted: Sequence[Asked], boot_ns: int
+) -> tuple[Interventions, list[PacketFate]]:
+    """What is changed in a run: its own interventions, and those that are wanted now.
+
+    A packet that had a fate of its own before gets the new one; `keep` gives it back its own.
+
+    Args:
+        run: a run of the virtual engine, analysed.
+        named: how the run was named.
+        wanted: the fates.
+        boot_ns: the traffic's start by the guest's clock, since its boot.
+
+    Returns:
+        All that is changed, and of it what is wanted now.
+
+    Raises:
+        ConfigError: the run has no such packet or port, or the packet cannot have this fate.
+    """
+    if not wanted:
+        raise ConfigError("no packet is named: --packet N --fate FATE, or --fates FILE.csv")
+    manifest = cast(Manifest, run.manifest)
+    with run.reading():
+        packets = run.table("packets")
+    earlier = manifest.interventions or Interventions(of=named)
+    fates = {fate.identity: fate for fate in earlier.fates}
+    new: dict[int, PacketFate] = {}
+    for one in wanted:
+        if one.packet in new:
+            raise ConfigError(f"{one.where}: packet {one.packet} is named twice")
+        fate = _fate(run, packets, one, boot_ns)
+        new[one.packet] = fates[fate.identity] = fate
+    if len(fates) > MOST_FATES:
+        raise ConfigError(f"{len(fates)} packets: allowed are {MOST_FATES}")
+    changes = Interventions(
+        of=named,
+        captures=replay.digests(run.directory),
+        fates=tuple(sorted(fates.values(), key=lambda fate: fate.boot_ns)),
+        noise=earlier.noise,
+    )
+    return changes, [*new.values()]
+
+
+def _fate(run: Run, packets: pl.DataFrame, one: Asked, boot_ns: int) -> PacketFate:
+    if one.port is not None:
+        known = [record.egress for record in run.manifest.bottlenecks]
+        if one.port not in known:
+            raise ConfigError(
+                f"{one.where}: {one.port}: no queue of the run; allowed are "
+                f"{', '.join(known)}{did_you_mean(one.port, known)}"
+            )
+    if not 0 <= one.packet < packets.height:
+        raise ConfigError(
+            f"{one.where}: the run has no packet {one.packet}; allowed are rows of "
+            f"packets.parquet, 0 to {packets.height - 1}"
+        )
+    row = packets.row(one.packet, named=True)
+    if one.port not in (None, row["egress"]):
+        raise ConfigError(f"{one.where}: packet {one.packet} leaves by {row['egress']}")
+    if ":" in row["src"]:
+        raise ConfigError(f"{one.where}: is a packet of IPv6; allowed are packets of IPv4")
+    _require_possible(run, one, row)
+    since_ns = row["t_in"] - run.manifest.traffic.t_start_ns
+    return PacketFate(
+        packet=one.packet,
+        fate=one.fate,
+        delay_ns=one.delay_ns,
+        port=row["egress"],
+        t_in_ns=since_ns,
+        boot_ns=boot_ns + since_ns,
+        **{name: row[name] for name in ("flow", "src", "sport", "dst", "dport", "ip_id", "seq")},
+    )
+
+
+def _require_possible(run: Run, one: Asked, row: dict[str, Any]) -> None:
+    """Raises ConfigError if the queue or the flow of a packet cannot give it this fate."""
+    if one.fate == "forward":
+        queue = ports.switch_queue(run.experiment, run.directory.read_plan(), row["egress"]).queue
+        if unable := {qdisc.kind for qdisc in queue.tc()} - FORWARDING:
+            raise ConfigError(
+                f"{one.where}: a queue of kind {queue.kind} cannot be told to take a packet, "
+                f"because {', '.join(sorted(unable))} chooses what to drop by itself; "
+                "allowed are the other fates"
+            )
+    if one.fate == "mark":
+        able = [
+            flow.transport.negotiates_ecn
+            for flow in run.directory.read_plan().flows
+            if flow.flow == row["flow"]
+        ]
+        if able == [False]:
+            raise ConfigError(
+                f"{one.where}: flow {row['flow']} is not ECN-capable, so its packets cannot be "
+                "marked; allowed are the other fates"
+            )

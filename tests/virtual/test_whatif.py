@@ -1,0 +1,147 @@
+"""`outcast whatif` in the guest: one packet's fate changes, and all before it stays the same."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import outcast
+from outcast.cli import invoke
+from outcast.errors import ConfigError, RunError
+from outcast.records import replay
+from outcast.records.run_directory import RunDirectory
+
+SETTINGS = {
+    "engine": "virtual",
+    "topology.rivals": 2,
+    "duration": "50ms",
+    "analysis": {"bin": "10ms", "windows": []},
+    "links.rate": "100mbit",
+    "flows": [{"from": "2-hop", "hosts": 1}, {"from": "3-hop", "hosts": 2}],
+}
+QUEUES: dict[str, Any] = {
+    "tbf": {"kind": "tbf", "limit": "16KB"},
+    "htb": {"kind": "htb", "limit": "16KB"},
+    "pfifo": {"kind": "pfifo", "limit": "12 packets"},
+    "red": {"kind": "red", "limit": "64KB"},
+    "pie": {"kind": "pie", "limit": "100 packets"},
+    "codel": {"kind": "codel", "limit": "100 packets"},
+    "fq_codel": {"kind": "fq_codel", "limit": "100 packets"},
+    "sfq": {"kind": "sfq", "limit": "40 packets"},
+}
+
+
+def made(folder: Path, **settings: Any) -> outcast.Run:
+    experiment = outcast.load("configs/linear-12.yaml", {**SETTINGS, **settings})
+    return outcast.run(experiment, folder, progress=False)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> outcast.Run:
+    return made(tmp_path_factory.mktemp("whatif") / "run")
+
+
+def captures(run: outcast.Run) -> dict[str, str]:
+    return replay.digests(run.directory)
+
+
+def rows(run: outcast.Run, **wanted: Any) -> list[int]:
+    """The rows of packets after the start with so much payload that they are data."""
+    packets = run.table("packets").with_row_index()
+    start_ns = run.manifest.traffic.t_start_ns
+    chosen = packets.filter(pl.col("t_in") > start_ns, pl.col("payload") > 1000, **wanted)
+    return chosen["index"].to_list()
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+def test_keep_is_the_same_run_with_every_queue(kind: str, tmp_path: Path) -> None:
+    first = made(tmp_path / "run", queue=QUEUES[kind])
+    packet = rows(first)[len(rows(first)) // 2]
+    kept = first.whatif(packet, "keep", tmp_path / "kept")
+    assert captures(kept.run) == captures(first)
+    assert kept.record.parts_ns is None
+    dropped = first.whatif(packet, "drop", tmp_path / "dropped")
+    assert dropped.run.trusted
+    assert captures(dropped.run) != captures(first)
+    able = kind not in ("codel", "fq_codel", "sfq")
+    lost = rows(first, verdict="dropped")
+    if not able:
+        with pytest.raises(ConfigError, match=f"of kind {kind} cannot be told"):
+            first.whatif(packet, "forward", tmp_path / "forwarded")
+    elif lost:
+        forwarded = first.whatif(lost[0], "forward", tmp_path / "forwarded")
+        assert forwarded.run.table("packets")["verdict"][lost[0]] == "forwarded"
+
+
+def test_a_planted_drop_is_undone(run: outcast.Run, tmp_path: Path) -> None:
+    packet = random.Random(1).choice(rows(run, verdict="forwarded"))
+    forced = run.whatif(packet, "drop", tmp_path / "forced")
+    start_ns = run.manifest.traffic.t_start_ns
+    at_ns = run.table("packets")["t_in"][packet] - start_ns
+    assert forced.record.parts_ns is not None
+    assert forced.record.parts_ns >= at_ns
+    assert forced.run.table("packets")["verdict"][packet] == "dropped"
+    undone = forced.run.whatif(packet, "forward", tmp_path / "undone")
+    assert captures(undone.run) == captures(run)
+    assert undone.record.changed == forced.record.changed
+    # It can be made again, and packed.
+    assert outcast.replay(forced.run.path).equal
+    packed = outcast.pack(forced.run.path, tmp_path / "forced.zip").path
+    assert outcast.replay(packed).equal
+
+
+def test_a_packet_is_held(run: outcast.Run, tmp_path: Path) -> None:
+    packet = rows(run, verdict="forwarded")[100]
+    held = run.whatif(packet, "delay=2ms", tmp_path / "held")
+    interventions = held.run.directory.read_manifest().interventions
+    assert interventions is not None
+    (fate,) = interventions.fates
+    assert fate.queued_ns is not None
+    # The link's delay and its jitter come before the queue, and then the packet is held.
+    assert fate.queued_ns - fate.t_in_ns >= 2_000_000
+    assert held.run.table("packets")["t_out"][packet] >= run.table("packets")["t_in"][packet] + 2e6
+
+
+def test_a_packet_is_marked(run: outcast.Run, tmp_path: Path) -> None:
+    able = made(tmp_path / "ecn", **{"transport.ecn": True})
+    marked = able.whatif(rows(able, verdict="forwarded")[100], "mark", tmp_path / "marked")
+    assert captures(marked.run) != captures(able)
+    with pytest.raises(ConfigError, match=r"flow \d is not ECN-capable"):
+        run.whatif(rows(run)[100], "mark", tmp_path / "never")
+    # A SYN is no packet of the connection yet, and says so only to the kernel.
+    with pytest.raises(RunError, match="cannot be marked"):
+        able.whatif(0, "mark", tmp_path / "syn")
+
+
+def test_another_packet_is_an_error(run: outcast.Run, tmp_path: Path) -> None:
+    """A run whose manifest asks for a packet that never comes is no other experiment."""
+    forced = run.whatif(rows(run)[100], "drop", tmp_path / "forced")
+    directory = RunDirectory(forced.run.path)
+    manifest = directory.read_manifest()
+    assert manifest.interventions is not None
+    (fate,) = manifest.interventions.fates
+    wrong = manifest.interventions.model_copy(
+        update={"fates": (fate.model_copy(update={"ip_id": (fate.ip_id + 1) % 65536}),)}
+    )
+    directory.write_manifest(manifest.model_copy(update={"interventions": wrong}))
+    with pytest.raises(RunError, match="did not come, so this is another experiment"):
+        outcast.replay(forced.run.path)
+
+
+def test_the_verb(run: outcast.Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    packets = rows(run, verdict="forwarded")[100:102]
+    port = run.manifest.bottlenecks[0].egress
+    lines = ["port,packet,fate", *(f"{port},{packet},drop" for packet in packets)]
+    (tmp_path / "fates.csv").write_text("\n".join(lines) + "\n")
+    asked = ["whatif", str(run.path), "--fates", str(tmp_path / "fates.csv")]
+    assert invoke([*asked, "-o", str(tmp_path / "other")]) == 0
+    said = capfd.readouterr().out
+    assert said.count("drop: packet") == 2
+    assert "they part" in said
+    assert "packets have another fate" in said
+    assert (tmp_path / "other" / "whatif.png").exists()
+    assert "What if" in (tmp_path / "other" / "report.html").read_text()
