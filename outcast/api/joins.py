@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from outcast.analysis.capture.grid import grid_ns
 from outcast.analysis.capture.headers import INBOUND, OUTBOUND, Columns
 from outcast.analysis.capture.pcap import interfaces_of, read_captures, shared_files
 from outcast.analysis.capture.records import INTO, OUT_OF
@@ -275,7 +276,7 @@ def join_files(
     captures = dict(zip(files, read_captures(files, shared=shared), strict=True))
     _require_interfaces(captures.values(), shared)
     aside = _keep_common(list(captures.values())) if common else []
-    unit_ns = _resolution_ns(captures.values())
+    unit_ns = max((grid_ns(capture.columns.stamp_ns) for capture in captures.values()), default=1)
     # All that left, by whatever interface, is no queue of its own.
     mixed = {
         capture.port
@@ -302,13 +303,18 @@ def join_files(
     refusals = doubts(joined, read, max_sojourn_ns) or unrepaired(joined, repaired, read)
     if refusals:
         raise UntrustedError(refusals[0].sentence)
-    least = latency(joined)
+    least = latency(joined, unit_ns - 1)
     replayed = queue.replay(joined, least.delay_ns(joined))
     clocks = joined.sources.clocks
     ranges = drop_ranges(joined, repaired, replayed)
     doubtful = _Doubtful.of(unit_ns, clocks, least)
     related = relations(joined, replayed)
-    at_random = random_losses(joined, repaired, replayed, related)
+    at_random = {
+        output: loss
+        for output, loss in random_losses(joined, repaired, replayed, related).items()
+        # Otherwise nothing tells what a packet found.
+        if output not in doubtful.hidden
+    }
     lossy = {joined.outputs[output] for output in at_random}
     estimates = tuple(
         # Where interfaces cannot be told apart, several queues count as one.
@@ -496,19 +502,6 @@ def _clocks(joined: Joined) -> tuple[ClockEstimate, ...]:
     )
 
 
-def _resolution_ns(captures: Collection[PortCapture]) -> int:
-    """The coarsest unit of a capture's stamps: the largest power of ten that divides them all."""
-    coarsest = 1
-    for capture in captures:
-        stamps = capture.columns.stamp_ns
-        stamps = stamps[:: 1 + stamps.size // 10_000]
-        unit = 1
-        while unit < 10**9 and stamps.size > 1 and not (stamps % (10 * unit)).any():
-            unit *= 10
-        coarsest = max(coarsest, unit)
-    return coarsest
-
-
 @dataclass(frozen=True, slots=True)
 class _Doubtful:
     """By how much stamps can be wrong, because of their unit or their clocks; None: unknown.
@@ -556,7 +549,7 @@ class _Doubtful:
         elif self.clocks_ns >= self.unit_ns:
             why = f"clocks are known to within {self.clocks_ns / 1e6:.3f} ms only"
         else:
-            why = f"stamps are multiples of {self.unit_ns / 1e6:g} ms"
+            why = f"stamps are multiples of {self.unit_ns / 1e6:.7g} ms"
         return (
             f"{', '.join(names)}: rate and limit are not estimated, because {why}, and packets "
             "follow one another sooner; times in the switch are as uncertain",
@@ -627,7 +620,7 @@ def _estimate(
             estimate, rate_bps=rate.bps, rate_low_bps=rate.low_bps, rate_high_bps=rate.high_bps
         )
     hidden = hidden or relation is not Relation.FULL or not least.is_known[output]
-    level = None if hidden else queue.capacity(joined, replayed, output)
+    level = None if hidden else _level(joined, replayed, output, doubtful, least)
     if level is not None and level.confidence < LEAST_EXPLAINED:
         # It refused packets at every content, as what drops at random does.
         level = None
@@ -642,6 +635,24 @@ def _estimate(
             limit_explains=level.confidence,
         )
     return estimate
+
+
+def _level(
+    joined: Joined, replayed: Queue, output: int, doubtful: _Doubtful, least: Latency
+) -> queue.Capacity | None:
+    """The limit that packets show, however much of the least wait is a latency.
+
+    The least wait may hold the time that a packet itself takes, where that was taken away. Stamps
+    differ from the truth by their unit and by clocks.
+    """
+    error_ns = max(doubtful.unit_ns - 1, doubtful.clocks_ns or 0)
+    early, late = error_ns, error_ns
+    of_output = (joined.egress == output)[joined.left_as >= 0].any()
+    if of_output:
+        taken = least.delays_ns[:, output]
+        early += int(np.minimum(taken, least.busy[output].usual_gap_ns).max())
+        late += int(np.where(taken > 0, 0, least.least_ns[:, output]).max())
+    return queue.level_within(joined, replayed, output, early, late)
 
 
 def _require_possible(

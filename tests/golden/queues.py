@@ -28,6 +28,8 @@ NAMES = {address: name for name, address in HOSTS.items()}
 KINDS = ("fifo", "priority", "turns", "htb")
 ARRIVALS = ("poisson", "even", "bursts", "heavy", "standing", "pauses")
 UNITS_NS = (1, 1_000, 1_000_000)
+ODD_UNITS_NS = (1, 1_000, 64_000, 128_000, 250_000, 976_562, 3_906_250, 4_000_000, 15_625_000)
+LATENCIES_NS = (0, 20_000, 50_000, 200_000, 700_000)
 FRAME_BYTES = 66
 PROCESSING_NS = 1_000
 """A packet takes so long from its turn to its departure."""
@@ -187,6 +189,12 @@ def standing(seed: int) -> Scene:
     return Scene(tuple(sorted_by_time(sent)), left, queues, 1, routed=False)
 
 
+def later(scene: Scene, latency_ns: int, unit_ns: int) -> Scene:
+    """The scene with a latency behind each queue, and stamps that are multiples of a unit."""
+    left = {one: None if at is None else at + latency_ns for one, at in scene.left_ns.items()}
+    return replace(scene, left_ns=left, unit_ns=unit_ns)
+
+
 def sorted_by_time(sent: Iterator[Sent] | list[Sent]) -> list[Sent]:
     """Packets in the order of time."""
     return sorted(sent, key=lambda packet: (packet.at_ns, packet.src, packet.dst, packet.number))
@@ -290,8 +298,18 @@ def _stamps(scene: Scene, fault: Fault) -> dict[Sent, tuple[int, int | None]]:
     }
 
 
-def joined(scene: Scene, folder: Path, fault: Fault = RIGHT, *, in_order: bool = False) -> Join:
-    """The join of a scene's captures; `in_order` of what they show, as `reordercap` gives them."""
+def joined(
+    scene: Scene,
+    folder: Path,
+    fault: Fault = RIGHT,
+    *,
+    in_order: bool = False,
+    coarse: dict[str, int] | None = None,
+) -> Join:
+    """The join of a scene's captures; `in_order` of what they show, as `reordercap` gives them.
+
+    `coarse` has units of the stamps of some ports.
+    """
     files: dict[str, list[tuple[int, P]]] = {port: [] for port in scene.queues}
     for packet, (came_ns, gone_ns) in _stamps(scene, fault).items():
         # Without payload, because nobody here sends again what was dropped.
@@ -311,6 +329,9 @@ def joined(scene: Scene, folder: Path, fault: Fault = RIGHT, *, in_order: bool =
     paths = {}
     for port, packets in files.items():
         packets.sort(key=lambda entry: entry[1].at_us if in_order else entry[0])
+        if coarse and port in coarse:
+            unit = coarse[port] / 1000
+            packets = [(at, replace(one, at_us=one.at_us // unit * unit)) for at, one in packets]
         paths[port] = capture(folder / f"{port}.pcap", [packet for _, packet in packets])
     return join_captures(ports=paths, routed=scene.routed)
 
@@ -330,9 +351,8 @@ def faults(scene: Scene, result: Join) -> list[str]:
         if not low * 0.999 <= truth_bps <= high * 1.001:
             found.append(f"{estimate.port}: {low:.0f} to {high:.0f} bps, truly {truth_bps:.0f}")
         if queue.kind != "priority" and estimate.limit_at_least is not None:
-            # A packet that comes as another one leaves can count as before it or as behind it.
-            size = 1 if estimate.limit_unit == "packets" else FRAME_BYTES
-            if abs(estimate.limit_at_least / size - queue.limit) > 1:
+            limit = queue.limit * (1 if estimate.limit_unit == "packets" else FRAME_BYTES)
+            if not estimate.limit_at_least <= limit < (estimate.limit_below or math.inf):
                 found.append(f"{estimate.port}: {estimate}, truly {queue.limit}")
     return found
 
@@ -426,12 +446,18 @@ def main() -> int:
     parser.add_argument("count", type=int)
     parser.add_argument("--faults", type=int, default=0, help="so many have a clock that is wrong")
     parser.add_argument("--first", type=int, default=0, help="the first seed with one clock")
+    parser.add_argument(
+        "--odd", action="store_true", help="latencies behind the queues, and odd units of stamps"
+    )
     given = parser.parse_args()
     bad = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for seed in range(given.first, given.first + given.count):
             scene = make(seed)
+            if given.odd:
+                draw = random.Random(-1 - seed)
+                scene = later(scene, draw.choice(LATENCIES_NS), draw.choice(ODD_UNITS_NS))
             try:
                 wrong = faults(scene, joined(scene, folder))
             except UntrustedError as error:

@@ -135,6 +135,40 @@ def test_a_latency_of_all_inputs_blames_no_input(tmp_path: Path) -> None:
     assert any("or two clocks that differ by it" in line for line in result.remarks)
 
 
+@pytest.mark.parametrize("unit_ns", [1, 64_000, 128_000])
+@pytest.mark.parametrize("latency_ns", [0, 20_000, 90_000, 200_000])
+def test_the_bounds_of_a_limit_have_it_in_them(
+    latency_ns: int, unit_ns: int, tmp_path: Path
+) -> None:
+    """With a latency behind the queue, and stamps that are multiples of half a packet's time."""
+    limits = 0
+    for seed in (2, 8, 32, 35):
+        scene = queues.later(queues.make(seed), latency_ns, unit_ns)
+        result = queues.joined(scene, tmp_path)
+        assert queues.faults(scene, result) == [], scene.words
+        limits += sum(one.limit_at_least is not None for one in result.estimates)
+    scene = queues.later(queues.standing(4), latency_ns, min(unit_ns, 64_000))
+    result = queues.joined(scene, tmp_path)
+    assert queues.faults(scene, result) == []
+    assert limits + sum(one.limit_at_least is not None for one in result.estimates) > 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_odd_units_of_stamps(seed: int, tmp_path: Path) -> None:
+    scene = queues.later(queues.make(seed), 50_000, queues.ODD_UNITS_NS[1 + seed % 8])
+    assert queues.faults(scene, queues.joined(scene, tmp_path)) == [], scene.words
+
+
+@pytest.mark.parametrize("unit_ns", [250_000, 1_000_000, 3_906_250, 15_625_000])
+def test_files_of_different_units_are_no_clocks_that_differ(unit_ns: int, tmp_path: Path) -> None:
+    scene = queues.standing(5)
+    result = queues.joined(scene, tmp_path, coarse={"R": unit_ns})
+    assert result.joined.clocks == ()
+    assert list(queues._wrong_packets(scene, result, queues.RIGHT, unit_ns)) == []
+    (line,) = (line for line in result.remarks if "others are finer" in line)
+    assert line.startswith(f"R: stamps are multiples of up to {unit_ns / 1e6:.7g} ms")
+
+
 def test_clocks_that_are_wrong_are_found_or_refused(tmp_path: Path) -> None:
     outcomes, wrong = queues.try_faults(range(5, 17), tmp_path)
     assert wrong == []

@@ -16,6 +16,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from outcast.analysis.capture.grid import grid_ns
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.capture.records import MAX_STAMP_NS
 from outcast.analysis.compiled import I64, Array, Bool
@@ -155,6 +156,8 @@ class Clocks:
         doubts: a line on each clock that may be wrong, but need not be.
         leaps: a line on each two captures between which a clock may have stepped unseen.
         remarks: a line on each file that was read as if sorted, and on what is left wrong.
+        slack_ns: by how much sooner than it came a packet may seem to leave on right clocks,
+            because stamps have different units.
     """
 
     clocks: list[Clock]
@@ -168,6 +171,7 @@ class Clocks:
     doubts: tuple[str, ...] = ()
     leaps: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    slack_ns: int = 0
 
     @property
     def stepped(self) -> bool:
@@ -183,6 +187,12 @@ class _Setting:
     pairs: Pairs
     left_rows: Sequence[Array]
     reference: int
+    units_ns: Sequence[int]
+
+    def slack_ns(self, came: int, left: int) -> int:
+        """By how much sooner a packet may seem to leave because stamps have different units."""
+        units = self.units_ns[came], self.units_ns[left]
+        return 0 if units[0] == units[1] else max(units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +239,8 @@ def estimate(
         for capture, flows in zip(captures, left_flows, strict=True)
     ]
     reference = max(sorted(outputs), key=lambda index: left_rows[index].size)
-    setting = _Setting(captures, pairs, left_rows, reference)
+    units = [max(grid_ns(capture.columns.stamp_ns), STAMP_NS) for capture in captures]
+    setting = _Setting(captures, pairs, left_rows, reference, units)
     if _agree(setting, max_sojourn_ns):
         kept = [Clock()] * len(captures)
         return Clocks(
@@ -240,7 +251,9 @@ def estimate(
             delays=_by_captures(setting, kept),
             doubts=tuple(_doubts(setting)),
             leaps=tuple(_leaps(setting, kept)),
-            remarks=tuple(
+            slack_ns=max(units) if len(set(units)) > 1 else 0,
+            remarks=_units_remark(setting)
+            + tuple(
                 f"{capture.path}: not in order of time, as after `mergecap -a`; read as if sorted, "
                 "because its stamps agree with the other captures'. `reordercap FILE NEW` sorts it"
                 for capture in captures
@@ -269,6 +282,22 @@ def estimate(
         _by_captures(setting, solved.clocks),
         leaps=tuple(_leaps(setting, solved.clocks)),
         remarks=(f"clocks were corrected; {most}",),
+    )
+
+
+def _units_remark(setting: _Setting) -> tuple[str, ...]:
+    """A line if stamps have different units, so that waits may seem to be less than nothing."""
+    least, most = min(setting.units_ns), max(setting.units_ns)
+    if least == most:
+        return ()
+    coarse = [
+        capture.port
+        for capture, unit in zip(setting.captures, setting.units_ns, strict=True)
+        if unit > least
+    ]
+    return (
+        f"{', '.join(coarse)}: stamps are multiples of up to {most / 1e6:.7g} ms, and others are "
+        "finer. So waits can be wrong by as much, and can seem to be less than nothing",
     )
 
 
@@ -332,7 +361,7 @@ def _doubts(setting: _Setting) -> Iterator[str]:
     """
     captures = setting.captures
     stamps = [capture.columns.stamp_ns for capture in captures]
-    found = crossings(setting.pairs, stamps, setting.left_rows)
+    found = crossings(setting.pairs, stamps, setting.left_rows, setting.slack_ns)
     behind: dict[int, list[float]] = defaultdict(list)
     for first, second, (low, high) in by_order(found):
         if low > STAMP_NS or high < -STAMP_NS:
@@ -816,7 +845,12 @@ def _solve(setting: _Setting, clocks: Sequence[Clock]) -> _Solved:
         for part in np.split(rows, np.searchsorted(rows, own))
     ]
     reference = nodes.index((setting.reference, 0))
-    found = crossings(by_node, [stamps[index] for index, _ in nodes], left_rows)
+    found = crossings(
+        by_node,
+        [stamps[index] for index, _ in nodes],
+        left_rows,
+        lambda came, left: setting.slack_ns(nodes[came][0], nodes[left][0]),
+    )
     solution = solve(len(nodes), reference, found)
     contradiction = solution.contradiction
     if contradiction is not None:
@@ -857,6 +891,9 @@ def _delays(setting: _Setting, clocks: Sequence[Clock]) -> I64:
         ):
             mine = which == index
             delay[mine] += sign * stamps[rows[mine]]
+    if len(set(setting.units_ns)) > 1:
+        for came, left, mine in pairs.groups():
+            delay[mine] += setting.slack_ns(came, left)
     return delay
 
 

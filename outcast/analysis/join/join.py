@@ -317,7 +317,7 @@ def join(
         len(inputs),
         len(outputs),
         options.max_sojourn_ns,
-        CLOCK_TOLERANCE_NS if corrections else 0,
+        max(CLOCK_TOLERANCE_NS if corrections else 0, clocks.slack_ns if clocks else 0),
     )
     left_as, came_as = matched.left_as, matched.came_as
     if corrections:

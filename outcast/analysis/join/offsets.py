@@ -51,6 +51,7 @@ class Crossing:
         came_ns, left_ns: the stamps there, each on its own clock.
         gap_ns: for how long the output had sent nothing before it sent the packet.
         usual_gap_ns: the median of all gaps at that output.
+        slack_ns: by how much sooner packets may seem to leave, because stamps' units differ.
     """
 
     came: int
@@ -59,11 +60,12 @@ class Crossing:
     left_ns: I64
     gap_ns: I64
     usual_gap_ns: int
+    slack_ns: int = 0
 
     @property
     def delay_ns(self) -> I64:
         """From coming in to leaving, if the clocks were equal."""
-        return self.left_ns - self.came_ns
+        return self.left_ns - self.came_ns + self.slack_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +95,19 @@ class Contradiction:
     by_ns: int
 
 
-def crossings(pairs: Pairs, stamps: Sequence[I64], left_rows: Sequence[Array]) -> list[Crossing]:
+def crossings(
+    pairs: Pairs,
+    stamps: Sequence[I64],
+    left_rows: Sequence[Array],
+    slack_ns: Callable[[int, int], int],
+) -> list[Crossing]:
     """The sampled pairs by captures.
 
     Args:
         pairs: the sample.
         stamps: every capture's stamps.
         left_rows: for each capture, the rows of all packets that left by it, in order.
+        slack_ns: of two captures, where packets came in and left.
     """
     result = []
     usual: dict[int, int] = {}
@@ -113,7 +121,10 @@ def crossings(pairs: Pairs, stamps: Sequence[I64], left_rows: Sequence[Array]) -
         before = stamps[left][all_rows[np.maximum(place - 1, 0)]]
         gap = np.where(place > 0, left_ns - before, 0)
         result.append(
-            Crossing(came, left, stamps[came][pairs.came_row[mine]], left_ns, gap, usual[left])
+            Crossing(
+                *(came, left, stamps[came][pairs.came_row[mine]], left_ns, gap, usual[left]),
+                slack_ns(came, left),
+            )
         )
     return result
 
@@ -148,6 +159,7 @@ def solve(captures: int, reference: int, found: Sequence[Crossing]) -> Solution:
             _straightened(one.left_ns, drifts[one.left].drift, origins[one.left]),
             one.gap_ns,
             one.usual_gap_ns,
+            one.slack_ns,
         )
         for one in found
     ]

@@ -93,8 +93,10 @@ def _count_empty(
         before = departure
 
 
-def latency(joined: Joined) -> Latency:
+def latency(joined: Joined, unit_ns: int = 0) -> Latency:
     """Finds what the packets of a join take at least, and whether it is no wait.
+
+    Stamps are multiples of `unit_ns`, which makes rates less certain.
 
     A packet counts as waiting if it came in by so much before the one ahead of it left. So where
     the least time is longer than the latency, fewer packets count, but all of them did wait.
@@ -108,7 +110,7 @@ def latency(joined: Joined) -> Latency:
     unused = least == _NONE
     least[unused] = 0
     sent = tuple(busy(joined, output, least) for output in range(outputs))
-    rates = tuple(part.rate() for part in sent)
+    rates = tuple(part.rate(unit_ns) for part in sent)
     empty = np.zeros_like(least)
     for output, rate in enumerate(rates):
         if rate is not None:

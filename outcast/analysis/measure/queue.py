@@ -280,6 +280,82 @@ def _threshold(unit: Literal["bytes", "packets"], taken: I32, refused: I32) -> C
     return Capacity(unit, int(levels[best]), below, float(explained[best]) / 2)
 
 
+MOST_LEVELS = 200_000
+"""From so many arrivals of each kind a level is told, first from those that found most."""
+MOST_WRONG = 0.05
+
+
+def level_within(
+    joined: Joined, queue: Queue, egress: int, early_ns: int, late_ns: int
+) -> Capacity | None:
+    """Bounds of a drop-tail queue's capacity, from what packets can have found at most and least.
+
+    A departure within `early_ns` before an arrival may have been behind it, and one within
+    `late_ns` after it may have been before. If no capacity explains all packets, the bounds are
+    those of all that are against hardly more packets than the best one.
+
+    Returns None if nothing was dropped or nothing was forwarded, because then no level shows.
+    """
+    mine = (joined.egress == egress) & (queue.found_bytes >= 0)
+    taken = _most_found(queue, np.flatnonzero(mine & (joined.verdict == Verdict.FORWARDED)))
+    refused = np.flatnonzero(mine & (joined.verdict == Verdict.DROPPED))
+    refused = refused[:: 1 + refused.size // MOST_LEVELS]
+    if not taken.size or not refused.size:
+        return None
+    departures, arrivals = joined.departures, joined.arrivals
+    gone = departures.port == egress
+    gone &= (joined.came_as >= 0) | (joined.stray == Stray.EARLY)
+    entered = (queue.egress == egress) & (queue.event == Event.ENQUEUE)
+    at_ns = np.zeros(len(arrivals), np.int64)
+    is_arrival = queue.event != Event.DEQUEUE
+    at_ns[queue.packet[is_arrival]] = queue.time_ns[is_arrival]
+    # When packets came and left, and how many bytes. What was there at first counts from then on.
+    early = departures.frame_bytes[gone & (joined.stray == Stray.EARLY)]
+    there = early.size, int(early.sum())
+    came = queue.time_ns[entered], arrivals.frame_bytes[queue.packet[entered]]
+    left = departures.stamp_ns[gone], departures.frame_bytes[gone]
+    estimates = []
+    for is_bytes in (True, False):
+        bounds = []
+        for rows, sides in ((taken, (-early_ns, late_ns)), (refused, (early_ns, -early_ns))):
+            own = arrivals.frame_bytes[rows].astype(np.int64) if is_bytes else 1
+            at = at_ns[rows]
+            held = _sum_until(*came, at + sides[0], is_bytes, "left" if rows is taken else "right")
+            held -= _sum_until(*left, at + sides[1], is_bytes, "right" if rows is taken else "left")
+            bounds.append(np.asarray(np.maximum(held + there[is_bytes], 0) + own, np.int64))
+        estimates.append(_bracket("bytes" if is_bytes else "packets", *bounds))
+    return max(estimates, key=lambda estimate: estimate.confidence)
+
+
+def _sum_until(
+    times_ns: I64, sizes: I32, at_ns: I64, is_bytes: bool, side: Literal["left", "right"]
+) -> I64:
+    """How many bytes or packets passed until each time; with those at that time, or without."""
+    places = np.searchsorted(times_ns, at_ns, side)
+    if not is_bytes:
+        return places.astype(np.int64)
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])[places]
+
+
+def _bracket(unit: Literal["bytes", "packets"], taken: I64, refused: I64) -> Capacity:
+    """The levels that explain most packets, of the least that was taken and the most refused."""
+    levels = np.unique(np.concatenate([taken, refused]))
+    explained = np.searchsorted(np.sort(taken), levels, side="right") / taken.size
+    explained += 1 - np.searchsorted(np.sort(refused), levels, side="right") / refused.size
+    most = float(explained.max())
+    # As many packets may be wrong on the one side as on the other.
+    good = np.flatnonzero(explained >= most - min(2 - most, MOST_WRONG) - 1e-9)
+    below = int(levels[good[-1] + 1]) if good[-1] + 1 < levels.size else None
+    return Capacity(unit, int(levels[good[0]]), below, most / 2)
+
+
+def _most_found(queue: Queue, rows: Array) -> Array:
+    """Of many rows, those that found most."""
+    if rows.size <= MOST_LEVELS:
+        return rows
+    return rows[np.argpartition(queue.found_bytes[rows], rows.size - MOST_LEVELS)[-MOST_LEVELS:]]
+
+
 @dataclass(frozen=True, slots=True)
 class Rate:
     """The rate at which an output sends while packets wait, in bits of frames a second.
@@ -309,6 +385,7 @@ class Busy:
         bits, time_ns: bits of frames and the time that they took, by parts of the departures.
         count: how many packets they are.
         packets: how many left at all.
+        runs: how many times it began to send without a pause.
         usual_gap_ns: how far apart packets leave: the median of all, or the mean of those that
             waited, if these are closer; 0 if there are no two.
     """
@@ -316,17 +393,22 @@ class Busy:
     bits: I64
     time_ns: I64
     count: int
+    runs: int
     packets: int
     usual_gap_ns: int
 
-    def rate(self) -> Rate | None:
-        """The rate at which the output sends; None if too few packets waited to tell."""
+    def rate(self, unit_ns: int = 0) -> Rate | None:
+        """The rate at which the output sends; None if too few packets waited to tell.
+
+        Stamps are multiples of `unit_ns`, so the time of each run can be wrong by as much.
+        """
         time_ns = self.time_ns
         if self.count < LEAST_BUSY or not time_ns.sum():
             return None
         parts = self.bits[time_ns > 0] / time_ns[time_ns > 0] * 1e9
         bps = float(self.bits.sum() / time_ns.sum() * 1e9)
         error = 2 * float(np.std(parts)) / len(parts) ** 0.5
+        error += bps * min(unit_ns * self.runs / int(time_ns.sum()), 1.0)
         return Rate(bps, bps - error, bps + error)
 
 
@@ -342,10 +424,14 @@ def _busy(
     egress: int,
     bits: I64,
     time: I64,
-) -> int:
-    """Sums bits and time of packets that waited, by parts of the departures. Returns how many."""
+) -> tuple[int, int]:
+    """Sums bits and time of packets that waited, by parts of the departures.
+
+    Returns how many they are, and how many runs of such packets.
+    """
     before: Scalar = -1
-    count = 0
+    count = runs = 0
+    waited = False
     for departure in range(out_port.size):
         if out_port[departure] != egress:
             continue
@@ -360,8 +446,12 @@ def _busy(
             bits[part] += 8 * out_frame[departure]
             time[part] += out_stamp[departure] - before
             count += 1
+            runs += not waited
+            waited = True
+        else:
+            waited = False
         before = out_stamp[departure]
-    return count
+    return count, runs
 
 
 def busy(joined: Joined, egress: int, delay_ns: I64) -> Busy:
@@ -371,7 +461,7 @@ def busy(joined: Joined, egress: int, delay_ns: I64) -> Busy:
     """
     departures, arrivals = joined.departures, joined.arrivals
     bits, time_ns = np.zeros(RATE_PARTS, np.int64), np.zeros(RATE_PARTS, np.int64)
-    count = _busy(
+    count, runs = _busy(
         departures.port,
         departures.stamp_ns,
         departures.frame_bytes,
@@ -388,7 +478,7 @@ def busy(joined: Joined, egress: int, delay_ns: I64) -> Busy:
     usual = int(np.median(gaps[:: 1 + gaps.size // GAPS_SAMPLED])) if gaps.size else 0
     if count >= LEAST_BUSY:
         usual = min(usual, int(time_ns.sum()) // count)
-    return Busy(bits, time_ns, count, stamps.size, usual)
+    return Busy(bits, time_ns, count, runs, stamps.size, usual)
 
 
 def switch_latency_ns(joined: Joined, queue: Queue, egress: int) -> int:
