@@ -17,7 +17,7 @@ from outcast import handed_in
 from outcast.errors import OutcastError
 from outcast.experiment.noise import PROFILES
 from outcast.files import write_text
-from outcast.reproduce import reproduce, together
+from outcast.reproduce import reproduce, settings, together
 from outcast.reproduce.index import (
     ABOUT_BAND,
     ABOUT_PICTURE,
@@ -120,6 +120,8 @@ def _tables(shown: Sequence[Row], with_sections: Sequence[Row], number: int) -> 
             f"| {p_text(claim.p)} | {claim_text(claim)} |"
             for claim in row.claims
         ]
+        if settled := settings.lines(load_all()[result.id]):
+            lines += ["", "Settings that are not the source's:", "", *(f"- {x}" for x in settled)]
         for title, text in remarks(result):
             lines += ["", f"{title}: {' '.join(text.split())}"]
         for failure in result.failures:

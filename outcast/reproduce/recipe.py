@@ -251,6 +251,10 @@ class Recipe(_Part):
         "half where the source names none"
     )
     differs: str = Field(default="", description="known differences from the source's set-up")
+    departs: dict[str, str] = Field(
+        default_factory=dict,
+        description="keys whose values are not those of sources.yaml, each with the reason",
+    )
     reason: str = Field(default="", description="why the result differs, if that is known")
     unjudged: str = Field(
         default="", description="what the source also says and no claim judges, with the reason"

@@ -42,7 +42,7 @@ questions:
      choices: {lone: the near one, rivals: the far ones}}
   - {key: ratio, kind: number, run: unfair, asked: "How many times as much?", points: 2,
      tolerance: 2%, answer: {sql: "SELECT outcast_ratio FROM run"}}
-  - {key: cause, kind: choice, asked: "What is the cause?", points: 2, answer: phase,
+  - {key: cause, kind: choice, run: unfair, asked: "What is the cause?", points: 2, answer: phase,
      choices: {rtt: the round-trip time, phase: the order of arrivals}}
   - {key: why, kind: text, asked: "Why?", points: 4, least_words: 5}
   - {key: remedy_works, kind: effect, run: remedy, against: unfair, measure: total_goodput_bps,

@@ -454,7 +454,7 @@ def test_a_run_that_was_not_handed_in_is_missing(inbox: Inbox) -> None:
     shutil.rmtree(inbox.ben.run("unfair").path)
     graded = inbox.mark(inbox.ben.path)
     assert (graded.verdict, states(graded)["unfair"]) == ("incomplete", "missing")
-    assert (points(graded)["ratio"], graded.for_teacher) == (0, ())
+    assert (points(graded)["ratio"], points(graded)["cause"], graded.for_teacher) == (0, 0, ())
 
 
 def test_a_free_key_names_no_file(inbox: Inbox, tmp_path: Path) -> None:

@@ -1,0 +1,149 @@
+"""How the settings of a recipe's runs differ from those that its source names.
+
+sources.yaml has the sources' settings, by the keys of a configuration. A recipe declares each key
+that differs, with the reason, as `departs`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import configs
+from outcast import experiment, workflow
+from outcast.errors import ConfigError
+from outcast.experiment import Experiment
+from outcast.reproduce.recipe import Point, Recipe
+from outcast.reproduce.runs import load_experiment
+
+FILE = Path(__file__).parent / "sources.yaml"
+HOPS = "hops"
+"""Stands for the classes of senders, which no single key of a configuration has."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A key whose values are not the source's.
+
+    Attributes:
+        key: of a configuration, with dots between levels.
+        source: the values that the source names.
+        here: those of the recipe's points.
+    """
+
+    key: str
+    source: tuple[str, ...]
+    here: tuple[str, ...]
+
+    def text(self, reason: str) -> str:
+        """One line for people."""
+        here, source = (" and ".join(values) or "none" for values in (self.here, self.source))
+        return f"`{self.key}` is {here}, and {source} in the source: {reason}"
+
+
+def of_sources() -> dict[str, dict[str, Any]]:
+    """What the sources say, by the identifiers of recipes."""
+    rows: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))["rows"]
+    return rows
+
+
+def differences(recipe: Recipe, named: Mapping[str, Any]) -> list[Difference]:
+    """The keys whose values at the recipe's points, in full mode, are not those that are named.
+
+    A list of values is that of the points together: each has one of them, and each is there.
+
+    Raises:
+        ConfigError: a point's configuration is refused.
+    """
+    made = {
+        point.label: (point, _made(point.config, _settings(recipe, point)))
+        for point in recipe.points
+        if point.config is not None
+    }
+    found = []
+    for key, value in named.items():
+        if key == HOPS:
+            here = {_hops(each) for _, each in made.values()}
+            is_same = here == {tuple(value)}
+            wanted = [", ".join(map(str, value))]
+            texts = [", ".join(map(str, classes)) for classes in sorted(here)]
+        else:
+            values = value if isinstance(value, list) else [value]
+            fits = [
+                [one for one in values if _has(recipe, *each, key, one)] for each in made.values()
+            ]
+            is_same = all(fits) and all(any(one in some for some in fits) for one in values)
+            wanted = [_shown(one) for one in values]
+            texts = [_shown(_at(each, key)) for _, each in made.values()]
+        if not is_same:
+            found.append(Difference(key, tuple(wanted), tuple(dict.fromkeys(texts))))
+    return found
+
+
+def undeclared(recipe: Recipe, named: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a recipe's `departs`: a line for each key."""
+    found = {each.key: each for each in differences(recipe, named)}
+    return [
+        *(each.text("not declared") for key, each in found.items() if key not in recipe.departs),
+        *(f"`{key}` is declared and does not differ" for key in recipe.departs if key not in found),
+    ]
+
+
+def lines(recipe: Recipe) -> list[str]:
+    """The declared differences of a recipe, for people."""
+    named = of_sources().get(recipe.id, {})
+    return [each.text(recipe.departs.get(each.key, "")) for each in differences(recipe, named)]
+
+
+def _made(config: str, settings: Mapping[str, Any]) -> Experiment:
+    return workflow.resolve(load_experiment(configs.find(config), settings), "virtual")
+
+
+def _settings(recipe: Recipe, point: Point) -> dict[str, Any]:
+    return recipe.settings(point, recipe.full)
+
+
+def _has(recipe: Recipe, point: Point, made: Experiment, key: str, value: Any) -> bool:
+    """Whether a point has this value: setting it changes nothing."""
+    assert point.config is not None
+    try:
+        settings = {**_settings(recipe, point), key: value}
+        return _made(point.config, settings) == made
+    except ConfigError:
+        return False
+
+
+def _hops(made: Experiment) -> tuple[int, ...]:
+    names = [name for group in made.flows for name in _names(group.source)]
+    return tuple(sorted({int(found[1]) for name in names if (found := _CLASS.fullmatch(name))}))
+
+
+_CLASS = re.compile(r"(\d+)-hop")
+
+
+def _names(source: str | Sequence[str]) -> Sequence[str]:
+    return [source] if isinstance(source, str) else source
+
+
+def _at(made: Experiment, key: str) -> Any:
+    """The value of a dotted key in a configuration's own words."""
+    tree: Any = yaml.safe_load(experiment.dump(made))
+    for part in key.split("."):
+        if isinstance(tree, list):
+            tree = tree[int(part)] if int(part) < len(tree) else None
+        else:
+            tree = tree.get(part) if isinstance(tree, dict) else None
+    return tree
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {part}" for key, part in value.items() if part is not None)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "not set" if value is None else str(value)
