@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from outcast.api.commands import Executed, exec_in
     from outcast.api.experiments import load
     from outcast.api.exports import export
+    from outcast.api.fate import fate, whatif_each
     from outcast.api.joins import Join, join_captures
     from outcast.api.run_sweep import run_sweep
     from outcast.api.runs import Execution, Program, Run, analyze, open_run, run
@@ -79,6 +80,7 @@ __all__ = [
     "analyze",
     "exec_in",
     "export",
+    "fate",
     "join_captures",
     "load",
     "open_run",
@@ -88,6 +90,7 @@ __all__ = [
     "run",
     "run_sweep",
     "trace",
+    "whatif_each",
 ]
 
 _MODULES = {
@@ -114,6 +117,8 @@ _MODULES = {
     "run": "outcast.api.runs",
     "run_sweep": "outcast.api.run_sweep",
     "trace": "outcast.api.traces",
+    "fate": "outcast.api.fate",
+    "whatif_each": "outcast.api.fate",
 }
 """Where the members stand; the errors are in outcast.errors."""
 

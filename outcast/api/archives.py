@@ -168,7 +168,7 @@ def make_again(
     Raises as `replay`.
     """
     earlier = unpacked.run
-    experiment = _replayable(unpacked, source, allow_programs)
+    experiment = replayable(unpacked, source, allow_programs)
     if events is not None:
         experiment = experiment.model_copy(update={"trace": Trace(events=tuple(events))})
     if interventions is None:
@@ -277,7 +277,7 @@ def _guest(unpacked: Unpacked, scratch: Path) -> Guest | None:
     return None if kernel is None or kernel == cache.find() else Guest(kernel)
 
 
-def _replayable(unpacked: Unpacked, where: str, allow_programs: bool) -> Experiment:
+def replayable(unpacked: Unpacked, where: str, allow_programs: bool) -> Experiment:
     """The experiment of a run that somebody handed in, if it can be made again here.
 
     Raises:

@@ -14,9 +14,9 @@ from outcast.errors import InputError
 from outcast.records import replay as comparing
 from outcast.records.interventions import Interventions, PacketFate, WhatIf
 from outcast.records.run import Run as Record
-from outcast.records.run_directory import RunDirectory
+from outcast.records.run_directory import Manifest, RunDirectory
 from outcast.units import MOST_SPAN_NS
-from outcast.whatif import compare, fates
+from outcast.whatif import compare, fates, futures
 from outcast.whatif.fates import Asked
 
 
@@ -76,7 +76,7 @@ def what_if(
     *,
     allow_programs: bool = False,
     progress: bool | None = None,
-    draw: bool = True,
+    noise: str | None = None,
 ) -> Counterfactual:
     """Makes a run again in which packets have other fates, and compares the two runs.
 
@@ -90,7 +90,7 @@ def what_if(
         allow_programs: as in `replay`.
         progress: whether to show it on standard error; None shows it on a terminal and in a
             notebook.
-        draw: whether figures and the report are drawn.
+        noise: from when on the run's noise is drawn from another seed, as `25ms:12345`; see `fate`.
 
     Raises:
         ConfigError: the run has no such packet, or the packet cannot have this fate.
@@ -109,13 +109,20 @@ def what_if(
                 "virtual engine"
             )
         boot_ns = debugging.guest_ns(manifest)
-        changes, own = fates.interventions(factual, path.name, wanted, boot_ns)
-        target = _default_folder(path, wanted[0]) if directory is None else Path(directory)
+        own: list[PacketFate] = []
+        if noise is None:
+            changes, own = fates.interventions(factual, path.name, wanted, boot_ns)
+            from_ns = _since_ns(manifest, own)
+        else:
+            changes = futures.asked(factual, path.name, wanted, noise, boot_ns)
+            assert changes.noise is not None
+            from_ns = changes.noise.t_ns
+        target = _default_folder(path, changes, own) if directory is None else Path(directory)
         archives.make_again(
             *(unpacked, str(source), scratch, target, allow_programs, progress),
-            draw=draw,
+            draw=True,
             interventions=changes,
-            on_analysed=lambda made: _compare(factual, made, changes, own, str(source)),
+            on_analysed=lambda made: _compare(factual, made, changes, from_ns, str(source)),
         )
     made = runs.open_run(target)
     record = made.directory.read_whatif()
@@ -123,17 +130,27 @@ def what_if(
     return Counterfactual(made, record)
 
 
-def _default_folder(source: Path, first: Asked) -> Path:
-    words = first.fate + (f"-{first.delay_ns}ns" if first.delay_ns else "")
-    return source.with_name(f"{source.stem if source.is_file() else source.name}"
-                            f"-whatif-{first.packet}-{words}")  # fmt: skip
+def _since_ns(manifest: Manifest, own: Sequence[PacketFate]) -> int:
+    """Up to when the runs have to be equal. If every packet keeps its fate, they never part."""
+    before = manifest.interventions
+    earlier = {fate.identity for fate in before.fates} if before else set()
+    new = [fate for fate in own if fate.fate != "keep" or fate.identity in earlier]
+    return min((fate.t_in_ns for fate in new), default=MOST_SPAN_NS)
+
+
+def _default_folder(source: Path, changes: Interventions, own: Sequence[PacketFate]) -> Path:
+    name = source.stem if source.is_file() else source.name
+    if changes.noise is not None and not own:
+        return source.with_name(f"{name}-future-{changes.noise.t_ns}ns-{changes.noise.seed}")
+    words = own[0].words.replace("=", "-")
+    return source.with_name(f"{name}-whatif-{own[0].packet}-{words}")
 
 
 def _compare(
     factual: Record,
     made: RunDirectory,
     changes: Interventions,
-    own: Sequence[PacketFate],
+    from_ns: int,
     named: str,
 ) -> None:
     """Checks the run with the intervention, and writes what differs into its folder."""
@@ -141,12 +158,7 @@ def _compare(
     made.seal()
     run = Record(made)
     explanation = comparing.explain(factual.directory, made)
-    before = factual.directory.read_manifest().interventions
-    earlier = {fate.identity for fate in before.fates} if before else set()
-    new = [fate for fate in own if fate.fate != "keep" or fate.identity in earlier]
-    # Runs in which every packet keeps its fate never part.
-    since_ns = min((fate.t_in_ns for fate in new), default=MOST_SPAN_NS)
-    compare.require_prefix(explanation, since_ns, named)
+    compare.require_prefix(explanation, from_ns, named)
     compare.require_fates(run, changes.fates)
     if factual.trusted:
         compare.require_counted(run)

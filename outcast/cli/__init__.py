@@ -39,6 +39,7 @@ VERBS = (
     "trace",
     "debug",
     "whatif",
+    "fate",
     "join",
     "inspect",
     "export",

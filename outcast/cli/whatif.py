@@ -41,6 +41,11 @@ from outcast.errors import ConfigError
     metavar="FILE.csv",
     help="A file of fates, with the columns port, packet and fate.",
 )
+@click.option(
+    "--noise",
+    metavar="TIME:SEED",
+    help="In place of fates: from this time on, draw the noise from another seed.",
+)
 @shared.allow_programs
 @shared.output("DIR", "The new run's folder [default: beside RUN, named by the first fate].")
 def command(
@@ -48,6 +53,7 @@ def command(
     packets: tuple[int, ...],
     words: tuple[str, ...],
     file: Path | None,
+    noise: str | None,
     allow_programs: bool,
     output: Path | None,
 ) -> None:
@@ -71,7 +77,9 @@ def command(
         )
     wanted = [fates.asked(*pair) for pair in zip(packets, words, strict=True)]
     wanted += [] if file is None else fates.read(file)
-    made = whatif.what_if(source, wanted, output, allow_programs=allow_programs, progress=True)
+    made = whatif.what_if(
+        source, wanted, output, allow_programs=allow_programs, progress=True, noise=noise
+    )
     record, changes = made.record, made.run.directory.read_manifest().interventions
     assert changes is not None
     for line in (*shown.told(changes), *record.parts):

@@ -231,3 +231,31 @@ class WhatIf(handed_in.Versioned):
     packets: int = Field(description="packets of both runs together, each counted once")
     by_flow: dict[int, int] = Field(description="packets with another fate, by their flow")
     first: list[OtherFate] = Field(description="the first packets with another fate")
+
+
+class Instant(_Record):
+    """What became of the futures from one instant on."""
+
+    t_ns: _TimeNs = Field(description="from when the noise is another one, after the start")
+    seeds: list[int] = Field(description="of the futures' noise")
+    happened: list[bool] = Field(description="whether each future had the outcome")
+    low: float = Field(ge=0, le=1, description="95 % interval of the probability (Clopper-Pearson)")
+    high: float = Field(ge=0, le=1)
+
+    @property
+    def probability(self) -> float:
+        """The share of the futures with the outcome."""
+        return sum(self.happened) / len(self.happened)
+
+
+class Decision(handed_in.Versioned):
+    """fate.json: from when on an outcome of a run was decided."""
+
+    outcome: str
+    happened: bool = Field(description="whether the run itself had the outcome")
+    futures: str = Field(description="the folder with the futures' runs")
+    instants: list[Instant]
+    decided_ns: int | None = Field(
+        description="the first instant from which on the probability lies above 0.95 or below "
+        "0.05; null where there is none"
+    )

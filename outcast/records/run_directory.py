@@ -13,6 +13,7 @@ samples/            sockets and queues over time, as the kernel's messages (outc
 blackout.json       the ON periods of a synthetic blackout
 rates.json          the rates that traces gave to links, as they were read back
 whatif.json         what came of interventions (outcast.records.interventions)
+fate.json           from when on an outcome was decided (outcast.records.interventions)
 trace/              events of the guest's kernel, and tables of them (outcast.records.trace)
 log.txt             the run's progress
 sources/            copies of the user's files that the run was made from, for the record only
@@ -44,7 +45,7 @@ from outcast.plan import grouping, stored
 from outcast.plan.grouping import Groups
 from outcast.plan.model import Plan
 from outcast.records.effective import COUNTED, AppliedChange
-from outcast.records.interventions import Interventions, WhatIf
+from outcast.records.interventions import Decision, Interventions, WhatIf
 from outcast.records.trace import (
     EVENTS_FILE,
     FOLDER,
@@ -630,6 +631,10 @@ class RunDirectory:
         return self.path / "whatif.json"
 
     @property
+    def decision(self) -> Path:
+        return self.path / "fate.json"
+
+    @property
     def log(self) -> Path:
         return self.path / "log.txt"
 
@@ -680,6 +685,13 @@ class RunDirectory:
 
     def write_whatif(self, record: WhatIf) -> None:
         write_text(self.whatif, record.model_dump_json(indent=1) + "\n")
+
+    def read_decision(self) -> Decision | None:
+        """Reads when an outcome was decided; None if nobody asked. Raises InputError."""
+        return read_record(self.decision, Decision) if self.decision.exists() else None
+
+    def write_decision(self, record: Decision) -> None:
+        write_text(self.decision, record.model_dump_json(indent=1) + "\n")
 
     def read_rates(self) -> Rates:
         """Reads what traces set; nothing where there were none. Raises InputError."""

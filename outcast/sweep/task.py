@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from outcast.errors import ConfigError, OutcastError
 from outcast.experiment import Experiment
+from outcast.records.interventions import Interventions
 
-Executor = Callable[[Experiment, Path], None]
-"""Makes a whole run directory at a new path. If it fails, it raises OutcastError and makes none."""
+
+class Executor(Protocol):
+    """Makes a whole run directory at a new path. If it fails, it raises OutcastError."""
+
+    def __call__(
+        self, experiment: Experiment, target: Path, interventions: Interventions | None = None, /
+    ) -> None: ...
+
 
 Captures = Literal["keep", "compress", "drop"]
 
@@ -43,6 +49,7 @@ class Task:
         exclusive: whether no other run may share the machine with it.
         executor: `module:function` of an Executor.
         memory_bytes: the most memory that it takes; see `outcast.sweep.measured.memory_bytes`.
+        interventions: what is changed in it, as JSON; empty where nothing is.
     """
 
     name: str
@@ -51,6 +58,7 @@ class Task:
     exclusive: bool
     executor: str = REAL
     memory_bytes: int = RUN_BYTES
+    interventions: str = ""
 
 
 @dataclass(frozen=True)

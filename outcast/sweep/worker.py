@@ -23,6 +23,7 @@ from typing import NoReturn
 from outcast import experiment
 from outcast.errors import RunError
 from outcast.files import write_json
+from outcast.records.interventions import Interventions
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import captures
 from outcast.sweep.process import ENDED
@@ -54,7 +55,12 @@ def run_task(task: Task, folder: Path) -> Failure | None:
     config.write_text(task.config, encoding="utf-8")
     directory = RunDirectory(folder / RESULT)
     try:
-        load_executor(task.executor)(experiment.load(config), directory.path)
+        make, asked = load_executor(task.executor), experiment.load(config)
+        if task.interventions:
+            changes = Interventions.model_validate_json(task.interventions)
+            make(asked, directory.path, changes)
+        else:
+            make(asked, directory.path)
         captures.reduce(directory, task.captures)
         if wrong := problems(directory):
             raise RunError(f"the result does not verify: {wrong[0]}")

@@ -71,17 +71,17 @@ def goodput(factual: Run, counterfactual: Run) -> pl.DataFrame:
 
 
 def of(
-    factual: Run, counterfactual: Run, explanation: Explanation, changes: pl.DataFrame
+    factual: Run, counterfactual: Run, explanation: Explanation | None, changes: pl.DataFrame
 ) -> WhatIf:
     """What whatif.json has of two runs.
 
     Args:
         factual: the run in which somebody intervened.
         counterfactual: the run with the intervention.
-        explanation: where they part.
+        explanation: where they part; None if that is not told.
         changes: what `blast` gave.
     """
-    first = explanation.first
+    first = None if explanation is None else explanation.first
     other = changes.filter("other")
     only = [other.filter(pl.col(name).is_null()).height for name in ("counterfactual", "factual")]
     ratios = [main_ratio(run.summary) for run in (factual, counterfactual)]
@@ -91,7 +91,7 @@ def of(
     return WhatIf(
         of=manifest.interventions.of if manifest.interventions else "",  # type: ignore[union-attr]
         parts_ns=None if first is None else first.since_start_ns,
-        parts=explanation.lines()[:1] if first is None else first.lines(),
+        parts=_parts(explanation),
         flows=_compared(factual, counterfactual, named),
         groups=_compared(
             factual,
@@ -117,6 +117,13 @@ def of(
             for row in other.head(NAMED).iter_rows(named=True)
         ],
     )
+
+
+def _parts(explanation: Explanation | None) -> list[str]:
+    if explanation is None:
+        return []
+    first = explanation.first
+    return explanation.lines()[:1] if first is None else first.lines()
 
 
 def _compared(

@@ -145,3 +145,51 @@ def test_the_verb(run: outcast.Run, tmp_path: Path, capfd: pytest.CaptureFixture
     assert "packets have another fate" in said
     assert (tmp_path / "other" / "whatif.png").exists()
     assert "What if" in (tmp_path / "other" / "report.html").read_text()
+
+
+def test_futures_of_a_run(run: outcast.Run, capfd: pytest.CaptureFixture[str]) -> None:
+    asked = ["fate", str(run.path), "--at", "10ms:50ms:20ms", "--outcome", "starved"]
+    assert invoke([*asked, "--futures", "2"]) == 0
+    assert "starved: " in capfd.readouterr().out
+    decision = run.directory.read_decision()
+    assert decision is not None
+    assert [one.t_ns for one in decision.instants] == [10_000_000, 30_000_000]
+    seeds = {seed for one in decision.instants for seed in one.seeds}
+    assert len(seeds) == 4
+    # All are other runs, and each can be made again by one command.
+    futures = sorted(Path(decision.futures, "runs").iterdir())
+    digests = [replay.digests(RunDirectory(path)) for path in futures]
+    assert captures(run) not in digests
+    assert all(digests.count(one) == 1 for one in digests)
+    last = decision.instants[-1]
+    again = run.path.with_name("again")
+    assert (
+        invoke(["whatif", str(run.path), "--noise", f"30ms:{last.seeds[0]}", "-o", str(again)]) == 0
+    )
+    assert replay.digests(RunDirectory(again)) in digests
+    record = RunDirectory(again).read_whatif()
+    assert record is not None
+    assert record.parts_ns is not None
+    assert record.parts_ns >= 30_000_000
+    # What is there is not made again, and another outcome can be asked of it.
+    asked[-1] = "timeouts(0) > 1000"
+    assert invoke([*asked, "--futures", "2", "--resume"]) == 0
+    assert "timeouts(0) > 1000: no" in capfd.readouterr().out
+
+
+def test_a_run_without_randomness_has_one_future(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    exact = made(tmp_path / "exact", noise={"profile": "exact"})
+    asked = ["--at", "0:50ms:25ms", "--outcome", "starved"]
+    assert invoke(["fate", str(exact.path), *asked]) == 2
+    assert "draws nothing at random" in capfd.readouterr().err
+
+
+def test_many_packets(run: outcast.Run) -> None:
+    packets = rows(run, verdict="forwarded")[100:103]
+    table = outcast.whatif_each(run, packets, "drop", jobs=2)
+    assert table["packet"].to_list() == packets
+    assert table["changed"].min() >= 1  # type: ignore[operator]
+    alone = run.whatif(packets[0], "drop", run.path.with_name("alone"))
+    assert table["changed"][0] == alone.record.changed

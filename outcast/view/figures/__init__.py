@@ -17,6 +17,7 @@ from outcast.records.run_directory import RunDirectory
 from outcast.view.figures.completions import completion_times
 from outcast.view.figures.drops import chain_lengths, drops_over_time
 from outcast.view.figures.fairness import convergence, fairness_over_time
+from outcast.view.figures.fate import probability_over_time
 from outcast.view.figures.generated import datagrams_by_flow, rate_over_time
 from outcast.view.figures.goodput import goodput_by_class, goodput_by_flow, goodput_over_time
 from outcast.view.figures.link import link_over_time
@@ -52,6 +53,7 @@ FIGURES: dict[str, Callable[[Run, Canvas], Figure | None]] = {
     "workloads": with_events(rate_over_time),
     "streams": datagrams_by_flow,
     "whatif": what_if,
+    "fate": probability_over_time,
 }
 """Every picture of a run, by the stem of its file's name, in the order of display."""
 

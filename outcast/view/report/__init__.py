@@ -65,7 +65,7 @@ def make(
     told = run.captured
     sections = [
         overview.words(run, network(run)) if told is None else captured.words(told),
-        *(shown for shown in (whatif.what_if(run),) if shown is not None),
+        *(shown for shown in (whatif.what_if(run), whatif.fate(run)) if shown is not None),
         viewer.part(run, packed),
         *([goodput.goodput(run), goodput.fairness(run)] if run.manifest.flows else []),
         losses.network(run),

@@ -7,6 +7,7 @@ from outcast.records.run import Run
 from outcast.records.run_directory import Manifest
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
+from outcast.view.terminal import fate as decided
 from outcast.view.terminal import whatif as shown
 from outcast.view.terminal.tables import MOST_ROWS, format_bps
 
@@ -33,6 +34,28 @@ def what_if(run: Run) -> Element | None:
             lines = (element("li", line) for line in shown.first_lines(record))
             parts.append(element("ol", *lines))
     return section("whatif", "What if", *parts)
+
+
+def fate(run: Run) -> Element | None:
+    """Returns the section on when an outcome was decided; None if nobody asked."""
+    decision = run.directory.read_decision() if run.captured is None else None
+    if decision is None:
+        return None
+    rows: list[list[Part]] = [
+        [
+            f"{one.t_ns / 1e6:g} ms",
+            f"{sum(one.happened)} of {len(one.happened)}",
+            f"{one.probability:.2f} [{one.low:.2f}, {one.high:.2f}]",
+        ]
+        for one in decision.instants
+    ]
+    head = ["noise anew from", "futures with the outcome", "probability, 95 %"]
+    return section(
+        "fate",
+        "When it was decided",
+        *(element("p", f"{text}.") for text in decided.sentences(decision)),
+        table(decision.outcome, head, rows),
+    )
 
 
 def _row(one: ComparedFlows) -> list[Part]:

@@ -1,0 +1,83 @@
+"""`outcast fate`: from when on an outcome of a run was decided."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from outcast.cli import shared, terminal
+
+
+@click.command(
+    "fate",
+    epilog=shared.examples(
+        "outcast fate results/fig3c --at 0:500ms:25ms --futures 20 --outcome starved",
+        "outcast fate results/fig3c --at 0:100ms:10ms --futures 10 --outcome 'share(lone) < 0.5'",
+    ),
+)
+@click.argument("directory", type=click.Path(path_type=Path), metavar="RUN")
+@click.option(
+    "--at",
+    "at",
+    required=True,
+    metavar="FROM:TO:STEP",
+    help="From when on the noise is drawn anew: instants after the traffic's start, without TO.",
+)
+@click.option(
+    "--futures",
+    type=int,
+    default=10,
+    show_default=True,
+    metavar="K",
+    help="How many futures each instant has.",
+)
+@click.option(
+    "--outcome",
+    required=True,
+    metavar="WORDS",
+    help="What may become of the run: starved, 'share(lone) < 0.5', 'ratio > 2 and jain < 0.9'.",
+)
+@shared.jobs
+@click.option("--resume", is_flag=True, help="Continue with the futures in the folder.")
+@shared.allow_programs
+@shared.output("DIR", "The futures' folder [default: RUN-futures].")
+def command(
+    directory: Path,
+    at: str,
+    futures: int,
+    outcome: str,
+    jobs: int | None,
+    resume: bool,
+    allow_programs: bool,
+    output: Path | None,
+) -> None:
+    """Ask from when on an outcome of RUN was decided.
+
+    A future is the same run up to an instant. From then on its noise is drawn from another seed.
+    RUN is a run directory of the virtual engine, whose noise is random. What comes out is also in
+    its fate.json, fate.png and report.
+
+    Exit status 1 if a future failed.
+    """
+    from outcast.api import fate
+    from outcast.view.terminal import fate as shown
+    from outcast.whatif.futures import instants
+
+    shared.end_as_interrupted()
+    decision = fate.fate(
+        directory,
+        instants(at),
+        futures,
+        outcome,
+        output,
+        jobs=jobs,
+        resume=resume,
+        allow_programs=allow_programs,
+        progress=True,
+    )
+    terminal.console().print(shown.table(decision))
+    for line in shown.sentences(decision):
+        terminal.echo(line)
+    terminal.echo(f"a future again: {shown.again(decision, shlex.quote(str(directory)))}")

@@ -1,0 +1,43 @@
+"""Shows on the terminal from when on an outcome was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.table import Table
+
+from outcast.records.interventions import Decision
+from outcast.units import format_time
+
+
+def table(decision: Decision) -> Table:
+    """A row for each instant: how many futures had the outcome, and the probability."""
+    made = Table(box=None, pad_edge=False)
+    for name in ("noise anew from", "futures", "with the outcome", "probability, 95 %"):
+        made.add_column(name, justify="right")
+    for one in decision.instants:
+        made.add_row(
+            f"{one.t_ns / 1e6:g} ms",
+            str(len(one.happened)),
+            str(sum(one.happened)),
+            f"{one.probability:.2f} [{one.low:.2f}, {one.high:.2f}]",
+        )
+    return made
+
+
+def sentences(decision: Decision) -> Iterator[str]:
+    """Whether the run had the outcome, and from when on that was decided."""
+    yield f"{decision.outcome}: {'yes' if decision.happened else 'no'}, in the run itself"
+    if decision.decided_ns is None:
+        yield "not decided at any of these instants: the futures still differ at the last one"
+    else:
+        yield (
+            f"decided from {decision.decided_ns / 1e6:g} ms on: more than 95 of 100 futures agree "
+            "at each instant from then on"
+        )
+
+
+def again(decision: Decision, run: str) -> str:
+    """The command that makes the first future of the last instant again."""
+    last = decision.instants[-1]
+    return f"outcast whatif {run} --noise {format_time(last.t_ns)}:{last.seeds[0]}"

@@ -1,0 +1,155 @@
+"""Futures of a run: from an instant on its noise is another one, and all before is the same."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from outcast.errors import ConfigError, InputError
+from outcast.experiment import Experiment
+from outcast.experiment.noise import Throttled
+from outcast.records.interventions import Instant, Interventions, NoiseFrom
+from outcast.records.run import Run
+from outcast.sweep.points import derived_seed
+from outcast.units import format_time, parse_time_ns
+
+LEVEL = 0.95
+SURE = 0.95
+"""Above this probability an outcome is decided, and below one minus it its opposite is."""
+MOST_INSTANTS = 10_000
+MOST_FUTURES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Future:
+    """A future of a run.
+
+    Attributes:
+        name: the name of its folder.
+        noise: from when its noise is another one, and the seed of that.
+    """
+
+    name: str
+    noise: NoiseFrom
+
+    @property
+    def words(self) -> str:
+        """The future as `outcast whatif --noise` takes it."""
+        return f"{format_time(self.noise.t_ns)}:{self.noise.seed}"
+
+
+def instants(text: str) -> range:
+    """Reads `FROM:TO:STEP` in nanoseconds; TO itself is left out. Raises ConfigError."""
+    where = f"--at {text}: allowed is FROM:TO:STEP, as 0:500ms:25ms"
+    parts = text.split(":")
+    try:
+        from_ns, to_ns, step_ns = (0 if part.strip() == "0" else parse_time_ns(part)
+                                   for part in parts)  # fmt: skip
+    except ValueError as error:
+        raise ConfigError(where if len(parts) != 3 else f"{where}: {error}") from None
+    if step_ns <= 0 or to_ns <= from_ns:
+        raise ConfigError(f"{where}, with TO after FROM and a STEP above 0")
+    found = range(from_ns, to_ns, step_ns)
+    if len(found) > MOST_INSTANTS:
+        raise ConfigError(f"{where}: {len(found)} instants; allowed are {MOST_INSTANTS}")
+    return found
+
+
+def noise(text: str, boot_ns: int) -> NoiseFrom:
+    """Reads a future as `25ms:12345`. Raises ConfigError."""
+    at, _, seed = text.partition(":")
+    try:
+        t_ns = 0 if at.strip() == "0" else parse_time_ns(at)
+    except ValueError as error:
+        raise ConfigError(f"--noise {text}: {error}") from None
+    if not seed.isdecimal() or not 0 < int(seed) < 1 << 63:
+        raise ConfigError(f"--noise {text}: allowed is TIME:SEED, as 25ms:12345")
+    return NoiseFrom(t_ns=t_ns, boot_ns=boot_ns + t_ns, seed=int(seed))
+
+
+def plan(at_ns: Sequence[int], count: int, seed: int, boot_ns: int) -> Iterator[Future]:
+    """The futures from every instant on, each with a seed that nothing else decides."""
+    for t_ns in at_ns:
+        for number in range(count):
+            own = derived_seed(seed, {"noise from": t_ns}, number) or 1
+            digest = hashlib.sha256(f"{t_ns} {own}".encode()).hexdigest()[:12]
+            name = f"from={format_time(t_ns)},f{number}-{digest}"
+            yield Future(name, NoiseFrom(t_ns=t_ns, boot_ns=boot_ns + t_ns, seed=own))
+
+
+def interventions(earlier: Interventions | None, named: str, noise: NoiseFrom) -> Interventions:
+    """What is changed in a future: the run's own fates of packets stay. Raises InputError."""
+    if earlier is not None and earlier.noise is not None:
+        raise InputError(
+            f"{named}: its noise is another one from {format_time(earlier.noise.t_ns)} on already; "
+            "allowed is the run that it was made from"
+        )
+    fates = () if earlier is None else earlier.fates
+    return Interventions(of=named, fates=fates, noise=noise)
+
+
+def asked(
+    run: Run, named: str, wanted: Sequence[object], words: str, boot_ns: int
+) -> Interventions:
+    """A single future of a run. Raises ConfigError or InputError."""
+    if wanted:
+        raise ConfigError("--noise: not together with fates of packets; allowed is one of the two")
+    earlier = run.directory.read_manifest().interventions
+    require_random(run.experiment, named)
+    return interventions(earlier, named, noise(words, boot_ns))
+
+
+def require_random(experiment: Experiment, named: str) -> None:
+    """Raises InputError if nothing in a run is drawn at random once it has begun."""
+    links, noise = experiment.links, experiment.noise
+    every = [links, *links.overrides, *(own for _, own in links.layers.given())]
+    held = noise.interrupts if not isinstance(noise.interrupts, Throttled) else None
+    drawn = [
+        any(getattr(link, "jitter_ns", None) for link in every),
+        any(getattr(link, "loss", None) for link in every),
+        bool(noise.switch_latency_ns),
+        *(span is not None and span.most_ns > span.least_ns for span in (held, noise.sender)),
+    ]
+    if not any(drawn):
+        raise InputError(
+            f"{named}: its noise draws nothing at random while it runs (profile "
+            f"{noise.profile or 'of its own'}), so it has one future alone; allowed are runs with "
+            "jitter, random interrupts or losses"
+        )
+
+
+def interval(happened: int, futures: int) -> tuple[float, float]:
+    """The exact interval of a probability at LEVEL.
+
+    Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the
+    binomial", Biometrika 26 (1934).
+    """
+    from scipy import special
+
+    tail, failed = (1 - LEVEL) / 2, futures - happened
+    low = special.betaincinv(happened, failed + 1, tail) if happened else 0.0
+    high = special.betaincinv(happened + 1, failed, 1 - tail) if failed else 1.0
+    return float(low), float(high)
+
+
+def instant(t_ns: int, outcomes: Mapping[int, bool]) -> Instant:
+    """What became of the futures from one instant on, by their seeds."""
+    low, high = interval(sum(outcomes.values()), len(outcomes))
+    return Instant(t_ns=t_ns, seeds=[*outcomes], happened=[*outcomes.values()], low=low, high=high)
+
+
+def decided_ns(found: Sequence[Instant]) -> int | None:
+    """The first instant from which on the outcome or its opposite is sure; None without one.
+
+    It is told by shares of the futures, not by the intervals, which few futures leave wide.
+    """
+    if not found:
+        return None
+    happens = found[-1].probability > SURE
+    decided = None
+    for one in reversed(found):
+        if (one.probability if happens else 1 - one.probability) <= SURE:
+            break
+        decided = one.t_ns
+    return decided

@@ -1,0 +1,206 @@
+"""A small language for what became of a run: `share(lone) < 0.5 and timeouts(0) > 3`.
+
+An outcome is a comparison, or several with `and`, `or` and `not`. It compares numbers with the
+quantities of QUANTITIES. Of these some are of the run, and some of a flow or a group of flows.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from outcast.errors import ConfigError, did_you_mean
+from outcast.records.run import Run
+from outcast.view.terminal.tables import main_ratio
+
+LONGEST = 200
+LONE = "lone"
+STARVED_SHARE = 0.5
+EXAMPLES = "share(lone) < 0.5, starved, ratio > 2, timeouts(0) > 3"
+
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[float, float], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+
+
+def _mean(column: str) -> Callable[[pl.DataFrame, pl.DataFrame], float]:
+    return lambda some, every: _number(some[column].mean())
+
+
+def _sum(column: str) -> Callable[[pl.DataFrame, pl.DataFrame], float]:
+    return lambda some, every: _number(some[column].sum())
+
+
+def _share(some: pl.DataFrame, every: pl.DataFrame) -> float:
+    fair = _number(every["goodput_bps"].mean())
+    return _number(some["goodput_bps"].mean()) / fair if fair else float("nan")
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else float("nan")
+
+
+OF_FLOWS: Mapping[str, Callable[[pl.DataFrame, pl.DataFrame], float]] = {
+    "share": _share,
+    "goodput": _mean("goodput_bps"),
+    "drops": _sum("dropped"),
+    "timeouts": _sum("timeouts_seen"),
+    "longest_chain": lambda some, every: _number(some["longest_chain"].max()),
+}
+"""Quantities of a flow or a group of flows, from its rows of flows.parquet and from all rows."""
+
+OF_RUN: Mapping[str, Callable[[Run], float]] = {
+    "ratio": lambda run: _number(main_ratio(run.summary)),
+    "jain": lambda run: _number(run.summary.jain_index),
+    "total": lambda run: run.summary.total_goodput_bps,
+}
+"""Quantities of a run."""
+
+STARVED = "starved"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run, as a question that can be answered with yes or no.
+
+    Attributes:
+        words: the outcome as it was written.
+    """
+
+    words: str
+    _tree: ast.expr
+
+    def of(self, run: Run) -> bool:
+        """Whether a run has this outcome. What is not known, as the ratio of one class, has none.
+
+        Raises:
+            ConfigError: the run has no such flow or group.
+            InputError: its tables cannot be read.
+        """
+        with run.reading():
+            flows = run.table("flows")
+        return _holds(self._tree, run, flows)
+
+
+def parse(words: str) -> Outcome:
+    """Reads an outcome. Raises ConfigError, which says what is allowed."""
+    if len(words) > LONGEST:
+        raise ConfigError(f"--outcome: {len(words)} characters; allowed are {LONGEST}")
+    try:
+        tree = ast.parse(words.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        raise _refused(words, "is no outcome") from None
+    _check(tree, words)
+    return Outcome(words.strip(), tree)
+
+
+def _refused(words: str, why: str) -> ConfigError:
+    return ConfigError(f"--outcome {words!a}: {why}; allowed are outcomes as {EXAMPLES}")
+
+
+def _check(tree: ast.expr, words: str) -> None:
+    """Raises ConfigError unless the expression is a question."""
+    if isinstance(tree, ast.BoolOp):
+        for part in tree.values:
+            _check(part, words)
+    elif isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not):
+        _check(tree.operand, words)
+    elif isinstance(tree, ast.Compare):
+        if any(type(op) not in _COMPARISONS for op in tree.ops):
+            raise _refused(words, "has another comparison than < <= > >= == !=")
+        for part in (tree.left, *tree.comparators):
+            _check_number(part, words)
+    elif not _is_starved(tree):
+        raise _refused(words, "compares nothing")
+    elif isinstance(tree, ast.Call):
+        _check_of_flows(tree, words)
+
+
+def _is_starved(tree: ast.expr) -> bool:
+    name = tree.func if isinstance(tree, ast.Call) else tree
+    return isinstance(name, ast.Name) and name.id == STARVED
+
+
+def _check_number(tree: ast.expr, words: str) -> None:
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+        tree = tree.operand
+    if isinstance(tree, ast.Constant) and type(tree.value) in (int, float):
+        return
+    if isinstance(tree, ast.Name) and tree.id in OF_RUN:
+        return
+    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id in OF_FLOWS:
+        _check_of_flows(tree, words)
+        return
+    name = tree.func if isinstance(tree, ast.Call) else tree
+    known = (*OF_RUN, *(f"{quantity}(...)" for quantity in OF_FLOWS))
+    near = did_you_mean(name.id, (*OF_RUN, *OF_FLOWS)) if isinstance(name, ast.Name) else ""
+    raise _refused(words, f"{ast.unparse(tree)} is no quantity ({', '.join(known)}){near}")
+
+
+def _check_of_flows(call: ast.Call, words: str) -> None:
+    if len(call.args) != 1 or call.keywords or _asked(call.args[0]) is None:
+        raise _refused(
+            words, f"{ast.unparse(call)}: of one flow's number, of {LONE}, or of 'a group'"
+        )
+
+
+def _asked(argument: ast.expr) -> str | int | None:
+    if isinstance(argument, ast.Name):
+        return argument.id
+    if isinstance(argument, ast.Constant) and type(argument.value) in (int, str):
+        return argument.value  # type: ignore[return-value]
+    return None
+
+
+def _holds(tree: ast.expr, run: Run, flows: pl.DataFrame) -> bool:
+    if isinstance(tree, ast.BoolOp):
+        parts = (_holds(part, run, flows) for part in tree.values)
+        return all(parts) if isinstance(tree.op, ast.And) else any(parts)
+    if isinstance(tree, ast.UnaryOp):
+        return not _holds(tree.operand, run, flows)
+    if isinstance(tree, ast.Compare):
+        values = [_value(part, run, flows) for part in (tree.left, *tree.comparators)]
+        return all(
+            _COMPARISONS[type(op)](values[place], values[place + 1])
+            for place, op in enumerate(tree.ops)
+        )
+    wanted = _asked(tree.args[0]) if isinstance(tree, ast.Call) else LONE
+    return _share(_rows(wanted, run, flows), flows) < STARVED_SHARE
+
+
+def _value(tree: ast.expr, run: Run, flows: pl.DataFrame) -> float:
+    if isinstance(tree, ast.UnaryOp):
+        return -_value(tree.operand, run, flows)
+    if isinstance(tree, ast.Constant):
+        return float(tree.value)  # type: ignore[arg-type]
+    if isinstance(tree, ast.Name):
+        return OF_RUN[tree.id](run)
+    assert isinstance(tree, ast.Call)
+    assert isinstance(tree.func, ast.Name)
+    return OF_FLOWS[tree.func.id](_rows(_asked(tree.args[0]), run, flows), flows)
+
+
+def _rows(wanted: str | int | None, run: Run, flows: pl.DataFrame) -> pl.DataFrame:
+    """The rows of flows.parquet of a flow or of a group. Raises ConfigError."""
+    groups = {group.label: list(group.flows) for group in run.groups}
+    if wanted == LONE:
+        wanted = run.marked
+    if isinstance(wanted, int):
+        found = [flow for flow in flows["flow"] if flow == wanted]
+    else:
+        found = groups.get(str(wanted), [])
+    if not found:
+        raise ConfigError(
+            f"--outcome: {wanted}: no flow or group of the run; allowed are 0 to "
+            f"{flows.height - 1}, {LONE}, and {', '.join(map(repr, groups))}"
+        )
+    return flows.filter(pl.col("flow").is_in(found))

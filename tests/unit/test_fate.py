@@ -1,0 +1,190 @@
+"""Outcomes and futures: the language, the instants, the intervals, and when it was decided."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import polars as pl
+import pytest
+
+from outcast.errors import ConfigError, InputError
+from outcast.experiment import load
+from outcast.records.interventions import Decision, Instant
+from outcast.view.terminal import fate as shown
+from outcast.whatif import futures, outcome
+
+FLOWS = pl.DataFrame(
+    {
+        "flow": [0, 1, 2],
+        "goodput_bps": [10e6, 40e6, 40e6],
+        "dropped": [9, 1, 2],
+        "timeouts_seen": [4, 0, 1],
+        "longest_chain": [5, 1, 2],
+    }
+)
+
+
+class FakeRun:
+    """What an outcome reads of a run."""
+
+    marked = "2-hop"
+    groups = (
+        SimpleNamespace(label="2-hop", flows=(0,)),
+        SimpleNamespace(label="3-hop", flows=(1, 2)),
+    )
+    summary = SimpleNamespace(
+        outcast_ratio=4.0, compare=None, jain_index=0.8, total_goodput_bps=90e6
+    )
+
+    def table(self, name: str) -> pl.DataFrame:
+        assert name == "flows"
+        return FLOWS
+
+    def reading(self) -> Any:
+        return pytest.MonkeyPatch.context()
+
+
+def holds(words: str) -> bool:
+    run: Any = FakeRun()
+    return outcome.parse(words).of(run)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("starved", True),
+        ("starved(1)", False),
+        ("not starved", False),
+        ("ratio > 2", True),
+        ("share(lone) < 0.5", True),
+        ("share(0) < 0.3", False),
+        ("share('3-hop') >= 1.3", True),
+        ("goodput('3-hop') == 40e6", True),
+        ("timeouts(0) > 3 and drops(0) < 9", False),
+        ("timeouts(0) > 3 or drops(0) < 9", True),
+        ("longest_chain('3-hop') == 2", True),
+        ("0.5 < jain < 0.9", True),
+        ("total != 90e6", False),
+        ("ratio > -1", True),
+    ],
+)
+def test_outcomes(words: str, expected: bool) -> None:
+    assert holds(words) is expected
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("", "ratio", "5", "ratio >", "share < 0.5", "share() < 1", "share(1, 2) < 1"),
+        *("share(flow=1) < 1", "raito > 2", "__import__('os') > 1", "ratio.real > 1"),
+        *("ratio in (1, 2)", "starved(1, 2)", "lambda: 1", "ratio > 'x'", "(" * 150, "a" * 300),
+        *("share(1.5) < 1", "ratio + 1 > 2", "True", "ratio > True"),
+    ],
+)
+def test_what_is_no_outcome(words: str) -> None:
+    with pytest.raises(ConfigError, match="--outcome"):
+        outcome.parse(words)
+
+
+def test_a_slip_is_named() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'ratio'"):
+        outcome.parse("raito > 2")
+    with pytest.raises(ConfigError, match="no flow or group of the run"):
+        holds("share(7) < 1")
+
+
+def test_a_deep_outcome_is_refused_or_read() -> None:
+    deep = "not " * 40 + "starved"
+    assert holds(deep) is True
+
+
+def test_instants() -> None:
+    assert [*futures.instants("0:100ms:25ms")] == [0, 25_000_000, 50_000_000, 75_000_000]
+
+
+@pytest.mark.parametrize("text", ["", "0", "0:1ms", "0:1ms:0", "2ms:1ms:1us", "0:1:2", "0:1s:1ns"])
+def test_other_instants_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="--at"):
+        futures.instants(text)
+
+
+@pytest.mark.parametrize("text", ["", "5", "5ms", "5ms:", "5ms:x", "5ms:0", "x:5"])
+def test_other_noise_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="--noise"):
+        futures.noise(text, 0)
+
+
+def test_every_future_has_a_seed_and_a_name() -> None:
+    planned = [*futures.plan([0, 1000], 50, 7, 16)]
+    assert len({one.name for one in planned}) == len({one.noise.seed for one in planned}) == 100
+    assert planned == [*futures.plan([0, 1000], 50, 7, 16)]
+    last = planned[-1]
+    assert last.noise.boot_ns == 1016
+    assert futures.noise(last.words, 16) == last.noise
+
+
+def test_intervals_are_exact() -> None:
+    # Newcombe, Statistics in Medicine 17 (1998), table I, method 5: 81 of 263, 15 of 148, 0 of 20.
+    for happened, count, low, high in (
+        (81, 263, 0.2527, 0.3676),
+        (15, 148, 0.0578, 0.1617),
+        (0, 20, 0.0, 0.1684),
+        (20, 20, 0.8316, 1.0),
+    ):
+        found = futures.interval(happened, count)
+        assert found == pytest.approx((low, high), abs=5e-5)
+
+
+def at(t_ns: int, share: float) -> Instant:
+    happened = [place < share * 20 for place in range(20)]
+    return futures.instant(t_ns, dict(enumerate(happened)))
+
+
+@pytest.mark.parametrize(
+    ("shares", "decided"),
+    [
+        ([0.5, 1, 1], 1),
+        ([1, 0.5, 1], 2),
+        ([0.5, 0, 0], 1),
+        ([1, 0, 0], 1),
+        ([1, 1, 1], 0),
+        ([1, 1, 0.95], None),
+        ([1, 1, 0.5], None),
+        ([], None),
+    ],
+)
+def test_when_it_was_decided(shares: list[float], decided: int | None) -> None:
+    found = [at(place, share) for place, share in enumerate(shares)]
+    assert futures.decided_ns(found) == decided
+
+
+def test_profiles_without_randomness_are_refused() -> None:
+    config = Path(__file__).parents[2] / "configs/fig3c.yaml"
+    for profile in ("exact", "oscillators"):
+        experiment = load(config, [f"noise={{profile: {profile}}}"])
+        with pytest.raises(InputError, match="draws nothing at random"):
+            futures.require_random(resolved(experiment), "run")
+    futures.require_random(resolved(load(config)), "run")
+
+
+def resolved(experiment: Any) -> Any:
+    from outcast import workflow
+
+    return workflow.resolve(experiment, "virtual")
+
+
+def test_it_is_told_in_words() -> None:
+    decision = Decision(
+        outcome="starved",
+        happened=True,
+        futures="run-futures",
+        instants=[at(0, 0.5), at(25_000_000, 1)],
+        decided_ns=25_000_000,
+    )
+    first, second = shown.sentences(decision)
+    assert first == "starved: yes, in the run itself"
+    assert second.startswith("decided from 25 ms on")
+    assert shown.again(decision, "run") == "outcast whatif run --noise 25ms:0"
+    assert shown.table(decision).row_count == 2
