@@ -117,6 +117,7 @@ def command(
 def _show_capture(path: Path, wanted: Selection, form: str, has_others: bool) -> None:
     from dataclasses import replace
 
+    from outcast.analysis.measure.one_capture import seen_flows as flows_of
     from outcast.view.terminal import seen_flows
 
     if has_others or replace(wanted, port=None) != type(wanted)(margin_ns=wanted.margin_ns):
@@ -125,9 +126,10 @@ def _show_capture(path: Path, wanted: Selection, form: str, has_others: bool) ->
             "--port and --format"
         )
     capture = seen_flows.read(path, wanted.port)
-    for text in capture.remarks:
+    flows, remarks = flows_of(capture)
+    for text in [*capture.remarks, *remarks]:
         terminal.tell(f"outcast: {text}")
-    for line in seen_flows.lines(capture, form):
+    for line in seen_flows.lines(flows, form):
         terminal.echo(line)
 
 

@@ -394,7 +394,8 @@ def test_one_capture_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
             data = replace(data, seq=1448 * 51)
         packets.append(data)
     file = capture(tmp_path / "one.pcap", packets)
-    (flow,) = seen_flows(read_capture("p", file))
+    ((flow,), remarks) = seen_flows(read_capture("p", file))
+    assert remarks == []
     assert (flow.packets, flow.sent_again, flow.late) == (100, 1, 1)
     assert flow.new_bytes == 1448 * 99
     assert outcast(["inspect", str(file)]) == 0
@@ -404,6 +405,39 @@ def test_one_capture_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert outcast(["inspect", str(file), "--format", "json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["sent_again"], row["late"], row["rtt_beyond_least_ms"]) == (1, 1, None)
+
+
+@pytest.mark.parametrize("ip_ids", [True, False])
+@pytest.mark.parametrize("apart_us", [0, 5, 90])
+def test_packets_that_one_capture_has_twice_were_not_sent_again(
+    tmp_path: Path, apart_us: float, ip_ids: bool
+) -> None:
+    """A mirror of both directions has each packet twice; the sender truly repeats one."""
+    packets = [P(1_000 * n, seq=1448 * n, ip_id=(1 + n) * ip_ids, tsval=n) for n in range(100)]
+    packets.append(P(200_000, seq=1448 * 50, ip_id=999 * ip_ids, tsval=200))
+    twice = [replace(one, at_us=one.at_us + later) for one in packets for later in (0, apart_us)]
+    twice.sort(key=lambda one: one.at_us)
+    ((flow,), remarks) = seen_flows(read_capture("p", capture(tmp_path / "a", twice)))
+    assert (flow.packets, flow.sent_again, flow.late) == (101, 1, 0)
+    assert len(remarks) == 1
+    assert "101 packets are there twice" in remarks[0]
+
+
+@pytest.mark.parametrize("by_us", [5_000, 20_000, 3e6])
+def test_a_clock_that_is_set_back_makes_no_packet_late(
+    tmp_path: Path, by_us: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packets = [
+        P(1e7 + 1_000 * n - by_us * (n >= 60), seq=1448 * n, ip_id=n, tsval=n) for n in range(100)
+    ]
+    file = capture(tmp_path / "a", packets)
+    ((flow,), remarks) = seen_flows(read_capture("p", file))
+    assert (flow.packets, flow.sent_again, flow.late) == (100, 0, 0)
+    assert flow.last_ns - flow.first_ns == pytest.approx(99e6, abs=1e3)
+    assert len(remarks) == 1
+    assert "its clock was set back, 1 times" in remarks[0]
+    assert outcast(["inspect", str(file)]) == 0
+    assert "its clock was set back" in capsys.readouterr().err
 
 
 def test_round_trips_to_both_sides_of_one_capture(
@@ -420,7 +454,7 @@ def test_round_trips_to_both_sides_of_one_capture(
             ports = (20001, 5001) if src == "10.0.0.2" else (5001, 20001)
             rows.append((at + delay, tcp_frame(src, dst, ports, seq, ack, size, stamp)))
     (tmp_path / "a").write_bytes(pcap(rows))
-    data = seen_flows(read_capture("p", tmp_path / "a"))[0]
+    data = seen_flows(read_capture("p", tmp_path / "a"))[0][0]
     assert set(data.beyond_ns.tolist()) == {3_000_000}
     assert set(data.before_ns.tolist()) == {7_000_000}
     # What only acknowledges is no flow of the table.

@@ -262,7 +262,7 @@ def estimate(
         )
     for capture, rows in zip(captures, left_rows, strict=True):
         _require_few_steps_back(capture, rows)
-    solved = _without_steps(setting, [_without_steps_back(capture) for capture in captures])
+    solved = _without_steps(setting, [without_steps_back(capture) for capture in captures])
     if solved.tolerance_ns > STAMP_NS:
         _require_one_clock_of_directions(setting)
     error_ns = _error_ns(setting, solved, with_all=True)
@@ -317,6 +317,13 @@ def _agree(setting: _Setting, max_sojourn_ns: int) -> bool:
         float((delay[mine] > max_sojourn_ns).mean()) for _, _, mine in setting.pairs.groups()
     )
     return int(delay.min()) >= -STAMP_NS and late <= MOST_LATE
+
+
+def steps_back(capture: PortCapture) -> int:
+    """How often stamps go back by so much that a clock was set."""
+    if not capture.steps_back:
+        return 0
+    return int((np.diff(capture.columns.stamp_ns) < -STEP_BACK_NS).sum())
 
 
 def _goes_back(capture: PortCapture) -> bool:
@@ -438,7 +445,7 @@ def _by_captures(setting: _Setting, clocks: Sequence[Clock]) -> tuple[tuple[int,
 def _require_few_steps_back(capture: PortCapture, left_rows: Array) -> None:
     """Raises UntrustedError where stamps go back too often for a clock that was set."""
     stamps = capture.columns.stamp_ns
-    steps = int((np.diff(stamps) < -STEP_BACK_NS).sum()) if capture.steps_back else 0
+    steps = steps_back(capture)
     if steps <= MOST_STEPS:
         return
     left = stamps[left_rows]
@@ -479,7 +486,7 @@ def _require_one_clock_of_directions(setting: _Setting) -> None:
         )
 
 
-def _without_steps_back(capture: PortCapture) -> Clock:
+def without_steps_back(capture: PortCapture) -> Clock:
     """Where stamps step back, assumes that time went on by the median gap."""
     stamps = capture.columns.stamp_ns
     clock = Clock()

@@ -26,6 +26,7 @@ import numpy as np
 from outcast.analysis.capture.headers import HAS_TIMESTAMP, SYN, TCP, Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I64, Array
+from outcast.analysis.join.clock import MOST_STEPS, steps_back, without_steps_back
 from outcast.analysis.measure.tcp import round_trips, rows_by_flow
 from outcast.analysis.measure.throughput import paint, unwrap
 
@@ -63,19 +64,76 @@ class SeenFlow:
         return self.new_bytes * 8e9 / (self.last_ns - self.first_ns)
 
 
-def seen_flows(capture: PortCapture) -> list[SeenFlow]:
-    """The flows of a capture, those with most payload first."""
-    columns = capture.columns
+COPIED_WITHIN_NS = 1_000_000_000
+"""A packet with the same IP id and contents within this time is a copy, because a sender numbers
+what it sends again."""
+UNNUMBERED_WITHIN_NS = 100_000
+"""The same for data without an IP id, because no round trip is as short."""
+
+
+def seen_flows(capture: PortCapture) -> tuple[list[SeenFlow], list[str]]:
+    """The flows of a capture, those with most payload first, and what the reader should know.
+
+    Packets that the file has twice count once. A clock that was set back is set on again.
+    """
+    remarks = []
+    columns = _by_stamps(capture.columns)
+    flows = _flows(columns, capture)
+    steps = steps_back(capture)
+    if 0 < steps <= MOST_STEPS:
+        # After a clock was set back, packets are in their order in the file, not by their stamps.
+        stamps = without_steps_back(capture).correct(capture.columns.stamp_ns)
+        mended = _by_stamps(capture.columns._replace(stamp_ns=stamps))
+        as_in_file = _flows(mended, capture)
+        if _disorder(as_in_file) < _disorder(flows):
+            columns, flows = mended, as_in_file
+            remarks.append(
+                f"{capture.path}: its clock was set back, {steps:,} times. Packets count in the "
+                "file's order, and time is taken to have gone on by a usual gap there"
+            )
+    copies = _copies(columns)
+    if copies.any():
+        remarks.append(
+            f"{capture.path}: {int(copies.sum()):,} packets are there twice, as in a mirror of "
+            "both directions of a port or of several ports. Each counts once, when it was first "
+            "seen"
+        )
+        flows = _flows(Columns.of(column[~copies] for column in columns), capture)
+    return sorted(flows, key=lambda flow: (-flow.payload_bytes, flow.first_ns, flow.key)), remarks
+
+
+def _by_stamps(columns: Columns) -> Columns:
     order = np.argsort(columns.stamp_ns, kind="stable")
     if (np.diff(order) < 0).any():
-        columns = Columns.of(column[order] for column in columns)
+        return Columns.of(column[order] for column in columns)
+    return columns
+
+
+def _disorder(flows: list[SeenFlow]) -> int:
+    """How many segments came late or again."""
+    return sum((flow.late or 0) + (flow.sent_again or 0) for flow in flows)
+
+
+def _flows(columns: Columns, capture: PortCapture) -> list[SeenFlow]:
+    """The flows of a capture's packets, which are in the order of time."""
     rows_of = {
         capture.flows[number]: rows for number, rows in rows_by_flow(columns, len(capture.flows))
     }
-    flows = [
-        _seen(columns, key, rows, rows_of.get(_opposite(key))) for key, rows in rows_of.items()
-    ]
-    return sorted(flows, key=lambda flow: (-flow.payload_bytes, flow.first_ns, flow.key))
+    return [_seen(columns, key, rows, rows_of.get(_opposite(key))) for key, rows in rows_of.items()]
+
+
+def _copies(columns: Columns) -> Array:
+    """Which packets are copies of earlier ones."""
+    fields = (columns.flow, columns.identity, columns.tsval, columns.tsecr)
+    order = np.lexsort((columns.stamp_ns, *fields))
+    same = np.logical_and.reduce([field[order][1:] == field[order][:-1] for field in fields])
+    numbered = columns.ip_id[order][1:] > 0
+    within = np.where(numbered, COPIED_WITHIN_NS, UNNUMBERED_WITHIN_NS)
+    same &= np.diff(columns.stamp_ns[order]) <= within
+    same &= numbered | (columns.payload_bytes[order][1:] > 0)
+    copies = np.zeros(columns.flow.size, np.bool_)
+    copies[order[1:]] = same
+    return copies
 
 
 def _opposite(key: FlowKey) -> FlowKey:

@@ -13,7 +13,7 @@ import numpy as np
 
 from outcast.analysis.capture.headers import TCP, UDP
 from outcast.analysis.capture.pcap import PortCapture, interfaces_of, read_captures
-from outcast.analysis.measure.one_capture import SeenFlow, seen_flows
+from outcast.analysis.measure.one_capture import SeenFlow
 from outcast.errors import ConfigError, InputError
 
 MOST_SHOWN = 40
@@ -52,9 +52,8 @@ def read(path: Path, interface: str | None) -> PortCapture:
     return capture
 
 
-def lines(capture: PortCapture, form: str) -> Iterator[str]:
-    """The flows of a capture as lines of text; `form` is table, csv or json."""
-    flows = seen_flows(capture)
+def lines(flows: Sequence[SeenFlow], form: str) -> Iterator[str]:
+    """Flows as lines of text; `form` is table, csv or json."""
     if form == "table":
         yield from _table(flows)
         return
