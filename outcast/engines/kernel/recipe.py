@@ -87,7 +87,7 @@ OURS = Recipe(
     fragment=FOLDER / "fragment.config",
     patches=tuple(sorted((FOLDER / "patches").glob("*.patch"))),
     # Events of TCP and the queues differ with Linux's version, and runs without events need none.
-    # The last one only saves time.
+    # The last one only saves time, as the last two of all do.
     optional=(
         "0010-events-say-whose-packet.patch",
         "0011-events-of-tcp.patch",
@@ -100,6 +100,8 @@ OURS = Recipe(
         "0017-tcp-sink.patch",
         "0018-a-frame-takes-its-time.patch",
         "0019-fates-of-packets.patch",
+        "0020-um-small-code.patch",
+        "0021-um-interrupts-in-virtual-time.patch",
     ),
 )
 """The recipe that the virtual engine uses."""
