@@ -115,7 +115,10 @@ def join_chain(
                 common=True,
             )
         except (InputError, UntrustedError) as error:
-            raise type(error)(f"{where}: {error}") from None
+            text = str(error)
+            if text.startswith("no packets"):
+                text = "no packet of a host was seen at both points"
+            raise type(error)(f"{where}: {text}") from None
         is_whole = number >= len(points) - 1
         # Of the whole way, the segments have said all.
         remarks += [] if is_whole else [f"{where}: {text}" for text in join.remarks]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from outcast.analysis.capture.copies import remove_few
 from outcast.analysis.capture.grid import grid_ns
 from outcast.analysis.capture.headers import INBOUND, OUTBOUND, Columns
 from outcast.analysis.capture.pcap import interfaces_of, read_captures, shared_files
@@ -44,6 +45,8 @@ SLACK_NS = 1_000_000
 """A switch in software holds packets for so long without a queue."""
 
 
+FINE_NS = 10_000
+"""Stamps of such a unit tell what a packet found in a queue."""
 LEAST_EXPLAINED = 0.75
 """A level that explains fewer packets is no limit. Half is what chance explains."""
 
@@ -275,7 +278,8 @@ def join_files(
     files = list(dict.fromkeys([*both.items(), *came.items(), *left.items()]))
     captures = dict(zip(files, read_captures(files, shared=shared), strict=True))
     _require_interfaces(captures.values(), shared)
-    aside = _keep_common(list(captures.values())) if common else []
+    aside = [line for capture in captures.values() for line in remove_few(capture, MOST_SHARE)]
+    aside += _keep_common(list(captures.values())) if common else []
     unit_ns = max((grid_ns(capture.columns.stamp_ns) for capture in captures.values()), default=1)
     # All that left, by whatever interface, is no queue of its own.
     mixed = {
@@ -313,7 +317,8 @@ def join_files(
         output: loss
         for output, loss in random_losses(joined, repaired, replayed, related).items()
         # Otherwise nothing tells what a packet found.
-        if output not in doubtful.hidden
+        if unit_ns <= FINE_NS
+        or ((waits := queue.sojourn_spread(joined, output)) and waits.p50 > 2 * unit_ns)
     }
     lossy = {joined.outputs[output] for output in at_random}
     estimates = tuple(
@@ -620,6 +625,8 @@ def _estimate(
             estimate, rate_bps=rate.bps, rate_low_bps=rate.low_bps, rate_high_bps=rate.high_bps
         )
     hidden = hidden or relation is not Relation.FULL or not least.is_known[output]
+    # A queue holds and drops fragments, not what they were put together to.
+    hidden = hidden or joined.sources.is_assembled
     level = None if hidden else _level(joined, replayed, output, doubtful, least)
     if level is not None and level.confidence < LEAST_EXPLAINED:
         # It refused packets at every content, as what drops at random does.

@@ -203,6 +203,8 @@ def test_a_router_that_fragments(lost: int | None, tmp_path: Path) -> None:
     total = 174 - (lost is not None)
     assert line.startswith(f"R: {total} fragments are of 58 datagrams that another capture has")
     assert ("1 datagrams lack fragments" in line) == (lost is not None)
+    assert result.joined.sources.is_assembled
+    assert all(one.limit_unit is None for one in result.estimates)
 
 
 @pytest.mark.parametrize("lost", [None, 1])

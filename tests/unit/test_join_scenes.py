@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from outcast.analysis.compiled import I64
+from outcast.api.chains import join_chain
 from outcast.api.joins import Join, join_captures
-from outcast.errors import UntrustedError
+from outcast.errors import InputError, UntrustedError
 from tests.golden import scenes
 
 SCENES = {folder.name: scenes.read_scene(folder) for folder in sorted(scenes.STORED.iterdir())}
@@ -170,3 +171,24 @@ def test_an_output_whose_packets_left_twice_is_refused(tmp_path: Path, every: in
     mirrored = replace(scene.files["R"], packets=tuple(both))
     with pytest.raises(UntrustedError, match=r"^R: [\d,]+ of its [\d,]+ packets left twice"):
         joined(tmp_path, {**scene.files, "R": mirrored})
+
+
+@pytest.mark.parametrize("name", ["A", "R"])
+def test_a_few_records_that_are_there_twice_are_no_drops(tmp_path: Path, name: str) -> None:
+    scene = SCENES["three"]
+    before = joined(tmp_path, scene.files)
+    packets = scene.files[name].packets
+    copies = tuple(replace(one, stamp_ns=one.stamp_ns + 2000) for one in packets[5::150])
+    both = tuple(sorted((*packets, *copies), key=lambda one: one.stamp_ns))
+    after = joined(tmp_path, {**scene.files, name: replace(scene.files[name], packets=both)})
+    assert after.joined.counts.dropped == before.joined.counts.dropped
+    assert any("are there twice" in line for line in after.remarks)
+    assert after.estimates == before.estimates
+
+
+def test_points_of_a_path_without_a_common_flow_are_no_switch(tmp_path: Path) -> None:
+    scene = SCENES["three"]
+    for name in "AB":
+        scene.files[name].write(tmp_path / f"{name}.pcap")
+    with pytest.raises(InputError, match=r"^A to B: no packet of a host was seen at both points$"):
+        join_chain({name: tmp_path / f"{name}.pcap" for name in "AB"})

@@ -17,8 +17,9 @@ _MUCH = 8
 def grid_ns(stamps: I64) -> int:
     """The largest unit that divides all gaps between stamps, as far as the file's rounding shows.
 
-    Ticks need not be whole microseconds: 1/256 s, rounded to these, is 3906250. Where every gap is
-    the unit itself and no stamps are equal, packets were sent evenly, so that is no unit.
+    Ticks need not be whole microseconds: 1/256 s, rounded to these, is 3906250. Where no stamps
+    are equal, and gaps are of few lengths or mostly the unit itself, packets were sent at regular
+    times, so that is no unit.
 
     Args:
         stamps: the capture's stamps, in nanoseconds.
@@ -35,8 +36,10 @@ def grid_ns(stamps: I64) -> int:
     while own % decimal:
         decimal //= 10
     steps = np.diff(stamps[:_SAMPLED])
-    evenly = bool((steps != 0).all()) and float(np.median(np.abs(steps))) <= 1.01 * unit
-    return decimal if evenly else round(unit)
+    regular = bool((steps != 0).all()) and (
+        gaps.size < _FEW or float(np.median(np.abs(steps))) <= 1.01 * unit
+    )
+    return decimal if regular else round(unit)
 
 
 def _common(gaps: Array, spare: float) -> float:

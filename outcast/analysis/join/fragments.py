@@ -102,7 +102,8 @@ def _assemble_cut_anew(
         lines.append(
             f"{capture.port}: {rows.size:,} fragments are of {heads.size:,} datagrams that another "
             "capture has in other fragments. Each datagram is one packet, with the time of its "
-            "first fragment and the length of all"
+            "first fragment and the length of all. No limit is estimated, because queues count "
+            "fragments"
         )
     return lines
 
@@ -174,7 +175,7 @@ def _assemble(
     return [
         f"{capture.port}: {fragments:,} fragments are of {datagrams:,} datagrams that another "
         "capture has whole. Each datagram is one packet, with the time of its first fragment and "
-        "the length of all"
+        "the length of all. No limit is estimated, because queues count fragments"
         + (
             f"; {partly:,} datagrams lack fragments, which were dropped or not captured. They "
             "count as forwarded, because a part of them was"

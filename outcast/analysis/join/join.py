@@ -151,6 +151,7 @@ class Sources:
         notes: what the hop does besides queueing, a line each: flows that were joined by a looser
             identity, fragments, and what takes no part because the router itself sent it.
         differing: what of some flows no identity joins, a line each.
+        is_assembled: whether fragments were put together, so that packets are not what queues hold.
         late_ns: how long ago an equal packet had come in, for each departure that nothing else
             explains, though longer ago than `max_sojourn_ns` allows.
     """
@@ -162,6 +163,7 @@ class Sources:
     clocks: clock.Clocks | None
     notes: tuple[str, ...] = ()
     differing: tuple[str, ...] = ()
+    is_assembled: bool = False
     late_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
 
@@ -352,6 +354,7 @@ def join(
             clocks,
             tuple(notes),
             united.refusals,
+            bool(assembled),
             late,
         ),
     )

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from outcast.analysis.capture.copies import copies_in
 from outcast.analysis.capture.headers import HAS_TIMESTAMP, SYN, TCP, Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I64, Array
@@ -64,13 +65,6 @@ class SeenFlow:
         return self.new_bytes * 8e9 / (self.last_ns - self.first_ns)
 
 
-COPIED_WITHIN_NS = 1_000_000_000
-"""A packet with the same IP id and contents within this time is a copy, because a sender numbers
-what it sends again."""
-UNNUMBERED_WITHIN_NS = 100_000
-"""The same for data without an IP id, because no round trip is as short."""
-
-
 def seen_flows(capture: PortCapture) -> tuple[list[SeenFlow], list[str]]:
     """The flows of a capture, those with most payload first, and what the reader should know.
 
@@ -91,7 +85,7 @@ def seen_flows(capture: PortCapture) -> tuple[list[SeenFlow], list[str]]:
                 f"{capture.path}: its clock was set back, {steps:,} times. Packets count in the "
                 "file's order, and time is taken to have gone on by a usual gap there"
             )
-    copies = _copies(columns)
+    copies = copies_in(columns)
     if copies.any():
         remarks.append(
             f"{capture.path}: {int(copies.sum()):,} packets are there twice, as in a mirror of "
@@ -120,20 +114,6 @@ def _flows(columns: Columns, capture: PortCapture) -> list[SeenFlow]:
         capture.flows[number]: rows for number, rows in rows_by_flow(columns, len(capture.flows))
     }
     return [_seen(columns, key, rows, rows_of.get(_opposite(key))) for key, rows in rows_of.items()]
-
-
-def _copies(columns: Columns) -> Array:
-    """Which packets are copies of earlier ones."""
-    fields = (columns.flow, columns.identity, columns.tsval, columns.tsecr)
-    order = np.lexsort((columns.stamp_ns, *fields))
-    same = np.logical_and.reduce([field[order][1:] == field[order][:-1] for field in fields])
-    numbered = columns.ip_id[order][1:] > 0
-    within = np.where(numbered, COPIED_WITHIN_NS, UNNUMBERED_WITHIN_NS)
-    same &= np.diff(columns.stamp_ns[order]) <= within
-    same &= numbered | (columns.payload_bytes[order][1:] > 0)
-    copies = np.zeros(columns.flow.size, np.bool_)
-    copies[order[1:]] = same
-    return copies
 
 
 def _opposite(key: FlowKey) -> FlowKey:
