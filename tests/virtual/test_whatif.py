@@ -65,6 +65,7 @@ def test_keep_is_the_same_run_with_every_queue(kind: str, tmp_path: Path) -> Non
     kept = first.whatif(packet, "keep", tmp_path / "kept")
     assert captures(kept.run) == captures(first)
     assert kept.record.parts_ns is None
+    assert kept.record.parts == ["equal: 3 captures, byte by byte"]
     dropped = first.whatif(packet, "drop", tmp_path / "dropped")
     assert dropped.run.trusted
     assert captures(dropped.run) != captures(first)
