@@ -93,7 +93,9 @@ class PacketFate(_Record):
             RunError: the packet did not come, or its fate is another one.
         """
         found_ns, queued_ns, returned, marked = said
-        if not found_ns:
+        # A datagram without an IP identification is told by its instant alone.
+        is_another = found_ns != self.boot_ns and not (self.ip_id or self.seq)
+        if not found_ns or is_another:
             raise RunError(
                 f"{self.name} did not come, so this is another experiment than the one asked for"
             )

@@ -231,6 +231,8 @@ def test_a_link_restores_the_view(run: RunDirectory, page: Page, open_page: Open
     low, high = data(page, "from"), data(page, "to")
     details = page.inner_text(".details")
     assert details.startswith("packet ")
+    # Only a run of the virtual engine can be made again.
+    assert "outcast whatif" not in details
     fragment = page.evaluate("location.hash")
     again = open_page(run.path / "report.html", fragment)
     assert data(again, "from") == pytest.approx(low, abs=2)

@@ -111,6 +111,13 @@ def test_another_fate_is_an_error(fate: str, said: tuple[int, ...], why: str) ->
         FATE.model_copy(update={"fate": fate}).done(said)
 
 
+def test_a_datagram_is_told_by_its_instant() -> None:
+    datagram = FATE.model_copy(update={"ip_id": 0, "seq": 0})
+    assert datagram.done((datagram.boot_ns, datagram.boot_ns + 5, 1, 0)).queued_ns == 2_005
+    with pytest.raises(RunError, match="did not come"):
+        datagram.done((datagram.boot_ns + 1, datagram.boot_ns + 5, 1, 0))
+
+
 def test_lines_of_the_kernel_are_no_messages() -> None:
     assert boot._FATE_LINE.match("outcast fate: 1 2 0 0")
     assert boot._FATE_LINE.match("outcast noise: 5")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 import outcast
 from outcast.cli import invoke
-from outcast.errors import ConfigError, RunError
+from outcast.errors import ConfigError, InputError, RunError
 from outcast.records import replay
 from outcast.records.run_directory import RunDirectory
 
@@ -64,6 +65,7 @@ def test_keep_is_the_same_run_with_every_queue(kind: str, tmp_path: Path) -> Non
     kept = first.whatif(packet, "keep", tmp_path / "kept")
     assert captures(kept.run) == captures(first)
     assert kept.record.parts_ns is None
+    assert kept.record.parts == ["equal: 3 captures, byte by byte"]
     dropped = first.whatif(packet, "drop", tmp_path / "dropped")
     assert dropped.run.trusted
     assert captures(dropped.run) != captures(first)
@@ -193,3 +195,24 @@ def test_many_packets(run: outcast.Run) -> None:
     assert table["changed"].min() >= 1  # type: ignore[operator]
     alone = run.whatif(packets[0], "drop", run.path.with_name("alone"))
     assert table["changed"][0] == alone.record.changed
+
+
+def test_what_cannot_be_asked_is_one_line(run: outcast.Run, tmp_path: Path) -> None:
+    packet = rows(run)[100]
+    with pytest.raises(ConfigError, match=f"the run has no packet {10**6}; allowed are rows"):
+        run.whatif(10**6, "drop", tmp_path / "never")
+    (tmp_path / "fates.csv").write_text(f"port,packet,fate\ns9-eth9,{packet},drop\n")
+    asked = ["whatif", str(run.path), "--fates", str(tmp_path / "fates.csv")]
+    assert invoke([*asked, "-o", str(tmp_path / "never")]) == 2
+    # A run in real time cannot be made again.
+    copy = tmp_path / "realtime"
+    shutil.copytree(run.path, copy)
+    directory = RunDirectory(copy)
+    directory.write_manifest(directory.read_manifest().model_copy(update={"engine": "realtime"}))
+    with pytest.raises(InputError, match="ran in real time"):
+        outcast.open_run(copy).whatif(packet, "drop", tmp_path / "never")
+    with pytest.raises(InputError, match="ran in real time"):
+        outcast.fate(copy, [0], 1, "starved")
+    with pytest.raises(ConfigError, match="--at: allowed is from 0 until the flows have ended"):
+        outcast.fate(run.path, [10**12], 1, "starved")
+    assert not (tmp_path / "never").exists()

@@ -160,6 +160,7 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
         "start_epoch_ns": str(start_ns),
         "duration_ns": run.manifest.traffic.duration_ns,
         "packets": packets.height,
+        "virtual": run.summary.engine == "virtual",
         "every": every,
         "events": [
             {

@@ -238,8 +238,16 @@ class OutcastViewer {
     this.showSender(this.lanes.packets.flow[row]);
     this.walk.list(row);
     this.touched = true;
-    this.say(this.describe(row).join("; ") + ".");
+    this.say(this.describe(row).join("; ") + "." + this.whatIf(row));
     this.redraw();
+  }
+
+  // The command that gives a packet of a virtual run another fate.
+  whatIf(row) {
+    const h = this.lanes.header, isDropped = h.verdicts[this.lanes.packets.verdict[row]] === "dropped";
+    if (!h.virtual) return "";
+    const fate = isDropped ? "forward" : "drop";
+    return ` What if: outcast whatif DIR --packet ${this.number(row)} --fate ${fate}`;
   }
 
   // Shows the window of another flow's sender, if there is one.
