@@ -121,7 +121,7 @@ def of_verdict(shown: Sequence[together.Row], kind: Verdict) -> str:
         result = row.result
         if result.profile is not None or result.id.startswith(OUR_OWN):
             continue
-        link = f"[{result.id}](reproduction.md#{result.id.lower()})"
+        link = f"[{result.id}]({docs.PAGES[result.id[0]][0]}#{result.id.lower()})"
         if row not in most:
             link += f" (commit {(result.state.commit or 'unknown')[:12]})"
         for claim in row.claims:
@@ -273,7 +273,10 @@ NOT_LOOKED_AT: Mapping[str, str] = {
     "docs/a-timeout-explained.md": "scripts/timeout_explained.py writes it from a run",
     "docs/api.md": "generated from the code",
     "docs/config.md": "generated from the code",
-    "docs/reproduction.md": "generated from stored results",
+    **{
+        f"docs/{name}": "generated from stored results"
+        for name in (docs.MAIN, *(name for name, _ in docs.PAGES.values()))
+    },
     "docs/verbs": "options and formats; a test compares them with the command line",
     "docs/analysis.md": "its table of speed is printed by benchmarks/join.py",
     "docs/envelope.md": "tests/physics/run.py writes it from runs",
@@ -307,7 +310,8 @@ def without_numbers_by_hand() -> list[Path]:
 
 def main() -> int:
     """Writes the pages that have other numbers than the results. Returns the exit status."""
-    write_text(ROOT / "docs/reproduction.md", docs.page(ROOT / "docs"))
+    for name, text in docs.pages(ROOT / "docs").items():
+        write_text(ROOT / "docs" / name, text)
     known = values()
     for page in pages():
         text = page.read_text(encoding="utf-8")

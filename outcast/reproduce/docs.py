@@ -1,9 +1,10 @@
-"""Writes docs/reproduction.md from stored results: `python -m outcast.reproduce.docs [DIR...]`.
+"""Writes the reproduction's pages from results: `python -m outcast.reproduce.docs [DIR...]`.
 
 Run it in a checkout. The results of the folders go to docs/results/reproduction, where they replace
 those of the same recipes, and their figures to docs/images/reproduction. If several folders hold a
-recipe, the last folder counts. The page is written from docs/results/reproduction alone. Results of
-different states (outcast/reproduce/state.py) stand in different tables.
+recipe, the last folder counts. docs/reproduction.md has a table of all rows, and a page for each
+source has their claims. All are written from docs/results/reproduction alone. Results of different
+states (outcast/reproduce/state.py) stand in different tables.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from outcast import handed_in
 from outcast.errors import OutcastError
 from outcast.experiment.noise import PROFILES
 from outcast.files import write_text
-from outcast.reproduce import reproduce, settings, together
+from outcast.reproduce import modes, reproduce, settings, together
 from outcast.reproduce.index import (
     ABOUT_BAND,
     ABOUT_PICTURE,
@@ -35,16 +36,16 @@ from outcast.reproduce.index import (
 )
 from outcast.reproduce.pictures import band as band_picture
 from outcast.reproduce.recipe import load_all
-from outcast.reproduce.result import Result, judged_anew
+from outcast.reproduce.result import Result, describe, judged_anew
 from outcast.reproduce.state import State
 from outcast.reproduce.together import Row
 from outcast.reproduce.verdict import verdict_text
 
 DOCS = Path("docs")
-PREFACE = """# The sources' figures, run again
-
-`python -m outcast.reproduce.docs` writes this page from the results of `outcast reproduce`. That
-verb's page ([verbs/reproduce.md](verbs/reproduce.md)) states the rule of the verdicts.
+TITLE = "# The sources' figures, run again\n\n"
+PREFACE = """`python -m outcast.reproduce.docs` writes this page from the results of
+`outcast reproduce`. That verb's page ([verbs/reproduce.md](verbs/reproduce.md)) states the rule of
+the verdicts.
 [findings.md](findings.md) says what follows from them, and why sources contradict one another. P is
 "The TCP Outcast Problem" (NSDI 2012), T is TCPRand, W is "Exploring Outcast", H is "Life's not
 fair, neither is TCP". F are [questions of our own](findings.md).
@@ -53,6 +54,15 @@ Out of scope are TCPRand's table 1, the CPU time of a kernel patch that is not p
 report on the Outcast problem (2017), whose figures are those of P and H.
 
 """
+PAGES = {
+    "P": ("reproduction-p.md", "The TCP Outcast Problem (NSDI 2012)"),
+    "T": ("reproduction-t.md", "TCPRand (Computer Networks 2017)"),
+    "W": ("reproduction-w-h.md", "Exploring Outcast, and Life's not fair, neither is TCP"),
+    "H": ("reproduction-w-h.md", "Exploring Outcast, and Life's not fair, neither is TCP"),
+    "F": ("reproduction-f.md", "Questions of our own"),
+}
+"""By the first letter of an id, the page that has its claims, and that page's title."""
+MAIN = "reproduction.md"
 IMAGES = "images/reproduction"
 RESULTS = "results/reproduction"
 NOTE = "note.txt"
@@ -66,7 +76,9 @@ def markdown(results: Sequence[Result]) -> str:
         ConfigError: they are of different states.
     """
     shown = together.rows(results)
-    return f"{together.control_text(shown)}\n\n{_tables(shown, together.with_sections(shown), 1)}"
+    with_sections = together.with_sections(shown)
+    tables = _tables(shown, with_sections, 1)
+    return f"{together.control_text(shown)}\n\n{tables}{_sections(with_sections)}"
 
 
 def _tables(shown: Sequence[Row], with_sections: Sequence[Row], number: int) -> str:
@@ -87,7 +99,7 @@ def _tables(shown: Sequence[Row], with_sections: Sequence[Row], number: int) -> 
     for row in own:
         result, main = row.result, row.result.claims[0]
         lines.append(
-            f"| [{full_name(result)}](#{anchor(result).lower()}) "
+            f"| [{full_name(result)}]({link(result)}) "
             f"| {result.title} | {result.reported} "
             f"| {main.text}: {measured_text(main)} | {row.verdict_text} "
             f"| {row.tally} | {result.mode} |"
@@ -109,7 +121,18 @@ def _tables(shown: Sequence[Row], with_sections: Sequence[Row], number: int) -> 
         ]
         if left_out:
             lines += ["", "Left out:", "", *(f"- {text}" for text in left_out)]
-    for row in own:
+    return "\n".join(lines) + "\n"
+
+
+def link(result: Result) -> str:
+    """The link from docs/reproduction.md to a row's claims."""
+    return f"{PAGES[result.id[0]][0]}#{anchor(result).lower()}"
+
+
+def _sections(rows: Sequence[Row]) -> str:
+    """The claims of rows, a section for each."""
+    lines: list[str] = []
+    for row in rows:
         result = row.result
         lines += ["", f"## {anchor(result)}", "", f"{result.title}. {result.source}.", ""]
         lines.append(f"Verdict: **{row.verdict_text}** ({row.tally}; {seeds_text(result)}).")
@@ -122,6 +145,7 @@ def _tables(shown: Sequence[Row], with_sections: Sequence[Row], number: int) -> 
         ]
         if settled := settings.lines(load_all()[result.id]):
             lines += ["", "Settings that are not the source's:", "", *(f"- {x}" for x in settled)]
+        lines += _modes(result) + _older_settings(result)
         for title, text in remarks(result):
             lines += ["", f"{title}: {' '.join(text.split())}"]
         for failure in result.failures:
@@ -144,8 +168,8 @@ def _missing(result: Result) -> list[str]:
     ]
 
 
-def page(docs: Path = DOCS) -> str:
-    """The page's text, from the results that are stored with the documentation.
+def pages(docs: Path = DOCS) -> dict[str, str]:
+    """The pages' texts by their names, from the results that are stored with the documentation.
 
     Raises:
         InputError: a result cannot be read.
@@ -155,12 +179,26 @@ def page(docs: Path = DOCS) -> str:
     most, *others = together.by_state(shown) or [[]]
     note = docs / RESULTS / NOTE
     about = note.read_text(encoding="utf-8") if note.exists() else _state_text(most, others)
-    text = f"{PREFACE}{about}\n{together.control_text(shown)}\n\n{together.meter_text(shown)}\n\n"
+    older = {row.result.id for row in shown if _older_settings(row.result)}
+    first = "".join(f"- {line}.\n" for line in [*together.glance(shown, older), *_headline(shown)])
+    text = f"{TITLE}{first}\n{PREFACE}{about}\n{together.control_text(shown)}\n\n"
+    text += f"{together.meter_text(shown)}\n\n"
     text += _tables(most, with_sections, 1)
     for number, group in enumerate(others, 2):
         text += f"\n# {_apart_heading(number)}\n\n{_apart_text(group)}\n"
         text += _tables(group, with_sections, number)
-    return text
+    return {MAIN: text, **_pages_of_sources(with_sections)}
+
+
+def _pages_of_sources(rows: Sequence[Row]) -> dict[str, str]:
+    """A page for each source that has rows."""
+    made: dict[str, str] = {}
+    for name, title in dict.fromkeys(PAGES.values()):
+        own = [row for row in rows if PAGES[row.result.id[0]][0] == name]
+        if own:
+            back = f"[All rows]({MAIN}) says what holds, and of which state results are."
+            made[name] = f"# {title}, run again\n\n{back}\n{_sections(own)}"
+    return made
 
 
 def _own(shown: Sequence[Row], with_sections: Sequence[Row]) -> list[Row]:
@@ -195,7 +233,44 @@ def _state_text(shown: Sequence[Row], others: Sequence[Sequence[Row]]) -> str:
         heading = _apart_heading(number)
         link = f"#{heading.lower().replace(',', '').replace(' ', '-')}"
         apart.append(f"[{heading.lower()}]({link}): {_names(group)}")
-    return f"All results are of {state}{', except '.join(['', *apart])}.\n"
+    if not apart:
+        return f"All results are of {state}.\n"
+    lines = "".join(f"- {line}.\n" for line in apart)
+    return f"All results are of {state}, except these:\n\n{lines}"
+
+
+def _headline(shown: Sequence[Row]) -> list[str]:
+    """The main claim of figure 3 under the noise of the paper's time."""
+    return [
+        f"**The headline**, by [P3](reproduction-p.md#p3) under hosts-2011: {claim.text}; "
+        f"measured: {measured_text(claim)}"
+        for row in shown
+        if (row.result.id, row.result.profile) == ("P3", "hosts-2011")
+        for claim in row.result.claims[:1]
+    ]
+
+
+def _older_settings(result: Result) -> list[str]:
+    """A line if the runs had other settings than the recipe has now."""
+    recipe = load_all()[result.id]
+    mode = recipe.quick if result.mode == "quick" else recipe.full
+    wanted = {point.label: recipe.settings(point, mode) for point in recipe.points}
+    made = {point.label: dict(point.set) for point in result.points if point.label in wanted}
+    if all(settings == wanted[label] for label, settings in made.items()):
+        return []
+    return ["", "The recipe has other settings now, so these runs are to be made again."]
+
+
+def _modes(result: Result) -> list[str]:
+    """A line for each point whose seeds have two modes of the main claim's ratio."""
+    measure = load_all()[result.id].claims[0].measure
+    if measure.kind != "outcast_ratio":
+        return []
+    lines = [
+        modes.text(point.label, [x for x in point.values.get(describe(measure), ()) if x])
+        for point in result.points
+    ]
+    return [part for line in lines if line for part in ("", f"{line}.")]
 
 
 def _names(shown: Sequence[Row]) -> str:
@@ -282,9 +357,9 @@ def write(folders: Sequence[Path], docs: Path = DOCS) -> Path:
     _draw_bands(docs)
     if new:
         (docs / RESULTS / NOTE).unlink(missing_ok=True)
-    path = docs / "reproduction.md"
-    write_text(path, page(docs))
-    return path
+    for name, text in pages(docs).items():
+        write_text(docs / name, text)
+    return docs / MAIN
 
 
 def _draw_bands(docs: Path) -> None:

@@ -168,9 +168,24 @@ def evaluate(
             # What was measured is shown all the same.
             of_claim = replace(_judge(recipe, points, claim, {}), verdict=None, p=None)
         notes = dict.fromkeys(note for seeds, note in found.values() if seeds)
+        if bounds := _at_floor(points, claim):
+            notes[bounds] = None
         texts = [of_claim.note] if of_claim.note else []
         judged.append(replace(of_claim, note=" and ".join([*notes, *texts])))
     return judged
+
+
+def _at_floor(points: Sequence[PointRecord], claim: Claim) -> str:
+    """How many of a claim's values are censored, in words; empty if none is known to be."""
+    by_label = {point.label: point for point in points}
+    counts = [
+        len((by_label[label].floor or {}).get(describe(measure), ()))
+        for label, measure in measured_points(claim)
+        if label in by_label
+    ]
+    if not sum(counts):
+        return ""
+    return f"{sum(counts)} values are censored: flows got less than a segment, so these are bounds"
 
 
 def _judge(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from outcast.errors import ConfigError
@@ -24,6 +24,9 @@ from outcast.reproduce.verdict import Verdict, overall, verdict_text
 
 RATE = 0.05
 """The chance of a conclusive verdict by chance that a row may have, as the intervals' level."""
+
+
+AGREEING = frozenset({Verdict.REPRODUCED, Verdict.UNCONTROLLED})
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,14 @@ class Row:
 
     @property
     def verdict_text(self) -> str:
-        """The verdict with the profile of noise under which it holds."""
+        """The verdict with the profile of noise under which it holds.
+
+        `mixed` where some claims agree with the source and others contradict it.
+        """
         under = "" if self.result.noise == "none" else f" under {self.result.noise}"
-        return f"{verdict_text(self.verdict)}{under}"
+        found = {claim.verdict for claim in self.claims}
+        is_mixed = bool(found & AGREEING) and Verdict.CONTRADICTED in found
+        return f"{'mixed' if is_mixed else verdict_text(self.verdict)}{under}"
 
     @property
     def tally(self) -> str:
@@ -173,6 +181,39 @@ def correct(p_values: Sequence[float]) -> list[float]:
 
 def _shown(record: ClaimRecord, p: float) -> ShownClaim:
     return ShownClaim(record, p, record.verdict if p <= RATE else Verdict.INCONCLUSIVE)
+
+
+def glance(shown: Sequence[Row], older: Collection[str] = ()) -> list[str]:
+    """What holds, what does not and what is open, a line each: rows of sources, by default noise.
+
+    A row is where its worst claim is: contradicted, then of another size, then open. `older` are
+    ids of rows whose runs had other settings than their recipes have now. They are open.
+    """
+    groups: dict[str, list[str]] = {"holds": [], "size": [], "fails": [], "open": []}
+    own = [row for row in shown if row.result.profile is None and row.result.id[0] != "F"]
+    for row in own:
+        found = {claim.verdict for claim in row.claims}
+        if Verdict.CONTRADICTED in found:
+            groups["fails"].append(row.result.id)
+        elif Verdict.OTHER_SIZE in found:
+            groups["size"].append(row.result.id)
+        else:
+            holds = found <= AGREEING and row.result.id not in older
+            groups["holds" if holds else "open"].append(row.result.id)
+    count = Counter(claim.verdict for row in own for claim in row.claims)
+    words = {
+        "holds": "**Holds**: every claim agrees with its source",
+        "size": "**Holds at another size**: the direction is the source's, a number is not",
+        "fails": "**Does not hold**: a claim or more is contradicted",
+        "open": "**Open**: no claim is contradicted, and not every one is decided",
+    }
+    return [
+        f"{len(own)} rows of sources have {count.total()} claims: "
+        + ", ".join(
+            f"{count[kind]} {verdict_text(kind)}" for kind in (*Verdict, None) if count[kind]
+        ),
+        *(f"{words[kind]} ({len(ids)}): {', '.join(ids)}" for kind, ids in groups.items() if ids),
+    ]
 
 
 def control_text(shown: Sequence[Row]) -> str:

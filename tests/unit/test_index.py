@@ -348,8 +348,9 @@ def test_a_row_that_ran_under_named_profiles_only_is_shown(
         (reproduce.folder_of(tmp_path, "P3", profile) / reproduce.FIGURE).write_text(profile)
     (tmp_path / "docs/results/reproduction").mkdir(parents=True)
     page = docs.write([tmp_path], tmp_path / "docs").read_text(encoding="utf-8")
+    page += (tmp_path / "docs/reproduction-p.md").read_text(encoding="utf-8")
     for profile in ("exact", "jitter"):
-        assert f"[P3, {profile}](#p3-{profile})" in page
+        assert f"[P3, {profile}](reproduction-p.md#p3-{profile})" in page
         assert f"## P3-{profile}\n" in page
         assert f"images/reproduction/P3@{profile}.png" in page
         picture = tmp_path / f"docs/images/reproduction/P3@{profile}.png"
@@ -383,13 +384,15 @@ def test_rows_of_another_state_stand_apart(tmp_path: Path) -> None:
     assert "another state" not in alone
     page = docs.write([second], target).read_text(encoding="utf-8")
     above, below = page.split("\n# Rows of another state\n")
-    assert f"All results are of {STATE}, except [rows of another state]" in above
+    assert f"All results are of {STATE}, except these:\n\n- [rows of another state](#" in above
     apart = "H6; P4 under exact, jitter; P5 under exact, jitter; P6 under exact"
     assert f"(#rows-of-another-state): {apart}.\n" in above
     assert f"These results are of {later}. Do not compare" in below
-    # P5 was replaced: its old state is nowhere. P4 has a section above.
-    assert ("## P5" in above, "## P5-exact\n" in below, "## H6\n" in below) == (False, True, True)
-    assert ("## P4\n" in above, "## P4" in below) == (True, False)
+    # P5 was replaced: its old state is nowhere. Each source has a page, whatever the state.
+    claims = {name: (target / name).read_text() for name in docs.pages(target)}
+    of_p, of_h = claims["reproduction-p.md"], claims["reproduction-w-h.md"]
+    assert ("## P5\n" in of_p, "## P5-exact\n" in of_p, "## H6\n" in of_h) == (False, True, True)
+    assert ("## P4\n" in of_p, "## H6" in of_p) == (True, False)
     # P6's only row of this state is in a table too.
     assert "| P6 | exact | 6.5 [5, 9] |" in below
     assert "\n## Over noise, another state\n" in below
@@ -403,7 +406,7 @@ def test_rows_of_another_state_stand_apart(tmp_path: Path) -> None:
             assert image.format == "PNG"
     assert "P5: reproduced under exact, jitter" in below
     # The page says the same again, from what is stored.
-    assert docs.page(target) == page
+    assert docs.pages(target) == claims
     with pytest.raises(ConfigError, match="P3 is of"):
         docs.markdown(docs.stored(target))
 

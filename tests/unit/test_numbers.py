@@ -106,7 +106,7 @@ def test_claims_by_verdict_are_those_of_sources_with_the_configurations_own_nois
     head, _, *lines = numbers.of_verdict(rows, Verdict.INCONCLUSIVE).splitlines()
     assert head == "| figure | claim | rule | measured |"
     (line,) = lines
-    assert line.startswith(f"| [P3](reproduction.md#p3) | {claim.text} | {claim.rule} | ")
+    assert line.startswith(f"| [P3](reproduction-p.md#p3) | {claim.text} | {claim.rule} | ")
     assert len(numbers.of_verdict(rows, Verdict.CONTRADICTED).splitlines()) == 2
 
 
@@ -134,8 +134,8 @@ def test_every_point_of_a_row_has_its_value_and_the_range_of_its_runs() -> None:
 
 
 def test_the_page_of_the_reproduction_is_what_the_stored_results_give() -> None:
-    page = docs.page(numbers.ROOT / "docs")
-    assert (numbers.ROOT / "docs/reproduction.md").read_text(encoding="utf-8") == page, HINT
+    for name, text in docs.pages(numbers.ROOT / "docs").items():
+        assert (numbers.ROOT / "docs" / name).read_text(encoding="utf-8") == text, HINT
 
 
 def test_a_page_names_every_state_of_its_numbers(known: numbers.Values) -> None:

@@ -426,6 +426,40 @@ def test_a_verdict_names_its_noise() -> None:
     assert together.rows([computed])[0].verdict_text == "reproduced"
 
 
+def test_a_row_whose_claims_agree_and_contradict_is_mixed() -> None:
+    agrees, contradicts = (0.0001, Verdict.REPRODUCED), (0.0001, Verdict.CONTRADICTED)
+    for claims, word in (
+        ((agrees, contradicts), "mixed"),
+        ((contradicts, agrees), "mixed"),
+        ((contradicts, contradicts), "contradicted"),
+        ((agrees, agrees), "reproduced"),
+    ):
+        made = result_of(*claims).model_copy(update={"noise": "none"})
+        assert together.rows([made])[0].verdict_text == word
+
+
+def test_what_holds_is_said_at_a_glance() -> None:
+    yes, no = (0.0001, Verdict.REPRODUCED), (0.0001, Verdict.CONTRADICTED)
+    size, unsure = (0.0001, Verdict.OTHER_SIZE), (0.9, Verdict.INCONCLUSIVE)
+    rows = {"P1": (yes,), "P2": (yes, size), "P3": (yes, no), "P4": (yes, unsure), "P5": (yes,)}
+    made = [
+        result_of(*claims).model_copy(update={"id": name, "noise": "none"})
+        for name, claims in {**rows, "F1": (no,)}.items()
+    ]
+    tally, *lines = together.glance(together.rows(made), {"P5"})
+    assert tally.startswith("5 rows of sources have 8 claims: 5 reproduced, ")
+    assert [line.rpartition(": ")[2] for line in lines] == ["P1", "P2", "P3", "P4, P5"]
+
+
+def test_values_at_the_floor_are_called_censored() -> None:
+    claim = BoundClaim(text="t", measure=RATIO, at="A", at_least=1, none=1)
+    control = ratios_at("A, without the effect", [])
+    for floor, is_told in (({result.describe(RATIO): [1, 2]}, True), ({}, False), (None, False)):
+        points = [ratios_at("A", [], floor=floor), control]
+        (judged,) = result.evaluate(recipe_with(claim), points, {})
+        assert ("2 values are censored" in judged.note) is is_told
+
+
 def test_the_meters_word_is_compared_with_the_spread_of_seeds() -> None:
     label, measure = "twelve 6-hop flows", RECIPES["P3"].claims[0].measure
     shown = []
