@@ -659,7 +659,7 @@ def _level(
         taken = least.delays_ns[:, output]
         early += int(np.minimum(taken, least.busy[output].usual_gap_ns).max())
         late += int(np.where(taken > 0, 0, least.least_ns[:, output]).max())
-    return queue.level_within(joined, replayed, output, early, late)
+    return queue.level_within(joined, replayed, output, least.delay_ns(joined), early, late)
 
 
 def _require_possible(

@@ -13,7 +13,7 @@ COPIED_WITHIN_NS = 1_000_000_000
 what it sends again."""
 UNNUMBERED_WITHIN_NS = 100_000
 """The same for data without an IP id, because no round trip is as short."""
-_SAMPLES, _SAMPLED = 16, 4_096
+_SAMPLES, _SAMPLED = 4, 4_096
 
 
 def copies_in(columns: Columns, within_ns: int = COPIED_WITHIN_NS) -> Bool:

@@ -280,40 +280,40 @@ def _threshold(unit: Literal["bytes", "packets"], taken: I32, refused: I32) -> C
     return Capacity(unit, int(levels[best]), below, float(explained[best]) / 2)
 
 
-MOST_LEVELS = 200_000
-"""From so many arrivals of each kind a level is told, first from those that found most."""
+MOST_LEVELS = 50_000
+"""From so many arrivals of each kind a level is told. Fewer only make its bounds wider."""
 MOST_WRONG = 0.05
 
 
 def level_within(
-    joined: Joined, queue: Queue, egress: int, early_ns: int, late_ns: int
+    joined: Joined, queue: Queue, egress: int, delay_ns: int | I64, early_ns: int, late_ns: int
 ) -> Capacity | None:
     """Bounds of a drop-tail queue's capacity, from what packets can have found at most and least.
 
     A departure within `early_ns` before an arrival may have been behind it, and one within
-    `late_ns` after it may have been before. If no capacity explains all packets, the bounds are
-    those of all that are against hardly more packets than the best one.
+    `late_ns` after it may have been before. `delay_ns` is as in `replay`. If no capacity explains
+    all packets, the bounds are those of all that are against hardly more packets than the best one.
 
     Returns None if nothing was dropped or nothing was forwarded, because then no level shows.
     """
     mine = (joined.egress == egress) & (queue.found_bytes >= 0)
-    taken = _most_found(queue, np.flatnonzero(mine & (joined.verdict == Verdict.FORWARDED)))
-    refused = np.flatnonzero(mine & (joined.verdict == Verdict.DROPPED))
-    refused = refused[:: 1 + refused.size // MOST_LEVELS]
+    taken, refused = (
+        rows[:: 1 + rows.size // MOST_LEVELS]
+        for verdict in (Verdict.FORWARDED, Verdict.DROPPED)
+        for rows in [np.flatnonzero(mine & (joined.verdict == verdict))]
+    )
     if not taken.size or not refused.size:
         return None
     departures, arrivals = joined.departures, joined.arrivals
     gone = departures.port == egress
     gone &= (joined.came_as >= 0) | (joined.stray == Stray.EARLY)
     entered = (queue.egress == egress) & (queue.event == Event.ENQUEUE)
-    at_ns = np.zeros(len(arrivals), np.int64)
-    is_arrival = queue.event != Event.DEQUEUE
-    at_ns[queue.packet[is_arrival]] = queue.time_ns[is_arrival]
+    at_ns = _entered_ns(joined, delay_ns)
     # When packets came and left, and how many bytes. What was there at first counts from then on.
     early = departures.frame_bytes[gone & (joined.stray == Stray.EARLY)]
     there = early.size, int(early.sum())
-    came = queue.time_ns[entered], arrivals.frame_bytes[queue.packet[entered]]
-    left = departures.stamp_ns[gone], departures.frame_bytes[gone]
+    came = queue.time_ns[entered], _sums(arrivals.frame_bytes[queue.packet[entered]])
+    left = departures.stamp_ns[gone], _sums(departures.frame_bytes[gone])
     estimates = []
     for is_bytes in (True, False):
         bounds = []
@@ -327,14 +327,18 @@ def level_within(
     return max(estimates, key=lambda estimate: estimate.confidence)
 
 
+def _sums(sizes: I32) -> I64:
+    sums = np.zeros(sizes.size + 1, np.int64)
+    np.cumsum(sizes, out=sums[1:])
+    return sums
+
+
 def _sum_until(
-    times_ns: I64, sizes: I32, at_ns: I64, is_bytes: bool, side: Literal["left", "right"]
+    times_ns: I64, sums: I64, at_ns: I64, is_bytes: bool, side: Literal["left", "right"]
 ) -> I64:
     """How many bytes or packets passed until each time; with those at that time, or without."""
     places = np.searchsorted(times_ns, at_ns, side)
-    if not is_bytes:
-        return places.astype(np.int64)
-    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])[places]
+    return sums[places] if is_bytes else places.astype(np.int64)
 
 
 def _bracket(unit: Literal["bytes", "packets"], taken: I64, refused: I64) -> Capacity:
@@ -347,13 +351,6 @@ def _bracket(unit: Literal["bytes", "packets"], taken: I64, refused: I64) -> Cap
     good = np.flatnonzero(explained >= most - min(2 - most, MOST_WRONG) - 1e-9)
     below = int(levels[good[-1] + 1]) if good[-1] + 1 < levels.size else None
     return Capacity(unit, int(levels[good[0]]), below, most / 2)
-
-
-def _most_found(queue: Queue, rows: Array) -> Array:
-    """Of many rows, those that found most."""
-    if rows.size <= MOST_LEVELS:
-        return rows
-    return rows[np.argpartition(queue.found_bytes[rows], rows.size - MOST_LEVELS)[-MOST_LEVELS:]]
 
 
 @dataclass(frozen=True, slots=True)
