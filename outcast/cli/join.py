@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from outcast.cli import shared, terminal
-from outcast.errors import ConfigError, UntrustedError
+from outcast.errors import ConfigError, FeatureMissingError, UntrustedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,6 +61,20 @@ def _ports(role: str, texts: tuple[str, ...], file: Path | None = None) -> dict[
             raise ConfigError(f"{role and f'{role} '}port {name} is given twice")
         ports[name] = Path(path)
     return ports
+
+
+LEAST_ADDRESS_SPACE = 1_150_000_000
+"""Libraries take so many bytes at the least, and some of them end the process if they get none."""
+
+
+def _require_address_space() -> None:
+    """Raises FeatureMissingError where this shell allows too little."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY and soft < LEAST_ADDRESS_SPACE:
+        raise FeatureMissingError(
+            f"this shell allows {soft // 1024:,} KB of address space (ulimit -v); a join takes "
+            f"{LEAST_ADDRESS_SPACE // 1024:,} KB at the least, for its libraries"
+        )
 
 
 @click.command(
@@ -176,6 +191,7 @@ def command(
     Prints for each input port how many packets were forwarded and dropped. Exit status 4 and a
     sentence say what is probably missing if more than 1 % of the packets cannot be explained.
     """
+    _require_address_space()
     folder = output if output is not None and _is_folder(output) else None
     files = {"packets": output, "queue": queue, "blackouts": blackouts}
     written = {

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import random
+import resource
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -324,3 +327,20 @@ def test_packets_that_wait_longer_than_was_said_are_told_with_the_option(
     assert "99 packets left up to 1.495 s after they came in" in capsys.readouterr().err
     assert outcast([*command, "--max-sojourn", "3s"]) == 0
     assert "forwarded 300 + dropped 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("megabytes", [400, 700, 1000])
+def test_a_shell_with_too_little_memory_is_told_in_one_line(megabytes: int) -> None:
+    """Libraries end the process otherwise, some by a signal."""
+    command = "import sys; from outcast.cli import main; main(['join', 'a=a', 'b=b'])"
+    limit = megabytes * 10**6
+    done = subprocess.run(
+        [sys.executable, "-c", command],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+    )
+    assert done.returncode == 3
+    (line,) = done.stderr.splitlines()
+    assert "KB of address space (ulimit -v)" in line
