@@ -72,7 +72,7 @@ MUTATIONS = [
     Mutation("leaps forward", "clock",
              "if abs(int(np.median(after)) - int(np.median(before))) > STEP_NS:", "if False:"),
     Mutation("small steps", "clock",
-             "if better.solved.tolerance_ns > guess.solved.tolerance_ns // 2:", "if True:"),
+             "if better.merit < guess.merit:", "if True:"),
     Mutation("bounds of drops: IP ids", "drop_ranges", "missing[f] += step - 1", "pass"),
     Mutation("bounds of drops: a late capture", "drop_ranges",
              "missing[place] += int(back.max()) - np.unique(back).size", "pass"),

@@ -29,6 +29,8 @@ WAYS: dict[str, tuple[str, ...]] = {
     "figure": ("figure", X, "goodput", "-o", "out.png"),
     "pack": ("pack", X, "-o", "out.zip"),
     "replay": ("replay", X),
+    "whatif": ("whatif", X, "--packet", "3", "--fate", "drop", "-o", "out"),
+    "fate": ("fate", X, "--at", "0:10ms:5ms", "--outcome", "starved", "-o", "out"),
     "trace": ("trace", X, "-o", "out"),
     "debug": ("debug", X, "--command", "now"),
     "join FILE": ("join", X),
