@@ -61,6 +61,8 @@ def test_a_file_of_fates(tmp_path: Path) -> None:
         ("port,packet,fate\ns1-eth1,x,drop\n", ":2: allowed is a line"),
         ("port,packet,fate\ns1-eth1,1\n", ":2: allowed is a line"),
         ("port,packet,fate\ns1-eth1,1,dorp\n", ":2: allowed are keep"),
+        ("port,packet,fate\ns1-eth1," + "9" * 5000 + ",drop\n", ":2: allowed is a line"),
+        ("port,packet,fate\ns1-eth1,1," + "d" * 200_000, "field larger than"),
     ],
 )
 def test_a_broken_file_of_fates(tmp_path: Path, text: str, said: str) -> None:
