@@ -118,6 +118,11 @@ def named(error: Exception, path: Path) -> OSError | None:
     return OSError(errno.EIO, str(error), str(path)) if isinstance(error, OSError) else None
 
 
+def nameable(path: Path) -> Path:
+    """The same path with a last name, beside which others can lie. `.` and `..` have none."""
+    return path.resolve() if path.name in ("", "..") else path
+
+
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
     """Opens a stream of bytes, which becomes the file `path` when the block ends without an error.

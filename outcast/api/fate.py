@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
+from outcast import files
 from outcast.api import archives, debugging
 from outcast.api import guest as provision
 from outcast.api import progress as shown
@@ -62,14 +63,13 @@ def fate(
         InputError: the run cannot be made again, or has no noise that is drawn.
         RunError: a future failed, or is another run before its instant.
     """
-    path, asked = Path(directory), outcomes.parse(outcome)
+    path, asked = files.nameable(Path(directory)), outcomes.parse(outcome)
     if not 1 <= futures_each <= futures.MOST_FUTURES:
         raise ConfigError(f"--futures {futures_each}: allowed are 1 to {futures.MOST_FUTURES}")
     experiment, manifest = _experiment(path, allow_programs)
     futures.require_random(experiment, str(path))
     end_ns = manifest.traffic.t_end_ns - manifest.traffic.t_start_ns
-    if not at_ns or not 0 <= min(at_ns) <= max(at_ns) < end_ns:
-        raise ConfigError(f"--at: allowed is from 0 until the flows have ended, {end_ns / 1e6:g}ms")
+    futures.require_within(at_ns, end_ns, "--at")
     factual = Record(path)
     happened = asked.of(factual)
     planned = list(futures.plan(at_ns, futures_each, experiment.seed, debugging.guest_ns(manifest)))

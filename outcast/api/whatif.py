@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
+from outcast import files
 from outcast.api import archives, debugging, runs
 from outcast.errors import InputError
 from outcast.records import replay as comparing
@@ -99,7 +100,7 @@ def what_if(
         UntrustedError: the runs part before the intervention, or the new run cannot be trusted.
         OutcastError: the run failed, as in `run`.
     """
-    path = Path(source)
+    path = files.nameable(Path(source))
     with archives.opened(path) as unpacked, archives.scratch_folder() as scratch:
         factual = Record(unpacked.run)
         manifest = unpacked.run.read_manifest()

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from outcast.testing.networks import Networks
 
 MARK = ".outcast-evidence"
-"""Stands in each folder of ours; a later failure of the same test replaces no other folder."""
+"""Stands in each folder of ours and has the test's name, as other tests may share the folder's.
+
+A later failure of the same test replaces no other folder.
+"""
 
 
 def keep(networks: Networks, home: Path, test: str) -> list[str]:
@@ -48,19 +51,27 @@ def keep(networks: Networks, home: Path, test: str) -> list[str]:
 
 def fresh_folder(home: Path, test: str) -> Path:
     """An empty folder for a test, in place of the one that an earlier failure left."""
-    home.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileExistsError), (home / ".gitignore").open("x") as stream:
-        stream.write("*\n")
+    # A folder that was there before may be somebody's repository, so git goes on to see it.
+    with contextlib.suppress(FileExistsError):
+        home.mkdir(parents=True)
+        (home / ".gitignore").write_text("*\n")
     name = re.sub(r"[^\w.\[\]-]+", "-", test).strip("-.")[-120:]
     for number in range(1, 1000):
         folder = home / (name if number == 1 else f"{name}-{number}")
-        if (folder / MARK).is_file() and not folder.is_symlink():
+        if _has_mark(folder, test):
             shutil.rmtree(folder)
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
-            (folder / MARK).touch()
+            (folder / MARK).write_text(test)
             return folder
     raise OSError(f"{home / name}: all names are taken")
+
+
+def _has_mark(folder: Path, test: str) -> bool:
+    mark = folder / MARK
+    if not mark.is_file() or mark.is_symlink() or folder.is_symlink():
+        return False
+    return mark.read_text() == test
 
 
 def _complete(path: Path) -> list[str]:

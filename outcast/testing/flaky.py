@@ -22,8 +22,8 @@ class Telling:
         flow: its flow's number.
         seq: its first sequence number, counted from the flow's first.
         payload: bytes of payload.
-        nth: which packet of this flow, sequence number and length it is, from 0; a later one is
-            sent again.
+        nth: which packet of this flow, sequence number and length it is at its port, from 0; a
+            later one is sent again.
         dropped_of_passing: in how many runs that pass it was dropped.
         dropped_of_failing: in how many runs that fail it was dropped.
         p: Fisher's exact test of both, two-sided, not corrected for the number of packets.
@@ -56,9 +56,11 @@ class Flaky:
     def add(self, seed: int, passes: bool, packets: pl.DataFrame) -> None:
         """Takes a run's table of packets."""
         (self.passing if passes else self.failing).append(seed)
-        first = pl.col("seq").min().over("flow")
-        numbered = packets.with_columns(seq=pl.col("seq") - first).with_columns(
-            nth=pl.int_range(pl.len()).over(["flow", "seq", "payload"])
+        # From the first packet on, modulo 2**32: in some seeds the numbers begin anew at 0.
+        seq = pl.col("seq").cast(pl.Int64)
+        first = seq.first().over("flow", "egress")
+        numbered = packets.with_columns(seq=(seq - first) % (1 << 32)).with_columns(
+            nth=pl.int_range(pl.len()).over(["flow", "egress", "seq", "payload"])
         )
         dropped = numbered.filter(pl.col("verdict") == "dropped").select(_KEY)
         self._dropped[passes].update(dropped.unique().rows())

@@ -17,47 +17,51 @@ NAMED = 10
 """So many packets with another fate are named."""
 TABLE = "blast"
 GOODPUT = "whatif"
-_SEGMENT = ["flow", "seq", "payload", "transmission"]
+_SEGMENT = ["src", "sport", "dst", "dport", "seq", "payload", "egress"]
 
 
 def blast(factual: Run, counterfactual: Run) -> pl.DataFrame:
     """The packets that have another fate in the other run, in the order of time.
 
     Packets are the same if they are the n-th transmission of the same segment at the same port. A
-    datagram of UDP has no sequence number, so its IP identification tells it.
+    datagram of UDP has no sequence number, so its IP identification tells it. Addresses and ports
+    tell flows, because those of workloads and programs are numbered as they appear in each run.
 
     Returns:
-        - `flow`, `seq` (of UDP the IP identification), `payload`, `transmission` (from 0), `egress`
+        - `flow` (as the first run numbers it, if it has the packet), `egress`
+        - `seq` (of UDP the IP identification), `payload`, `transmission` (from 0)
         - `factual`, `counterfactual`: the verdicts; null where the packet was not sent
         - `t_factual`, `t_counterfactual`: when it came in (ns after the traffic's start)
         - `t`: the earlier of the two
     """
     one, other = (
-        _transmissions(run).rename({"verdict": name, "t_in": f"t_{name}"})
+        _transmissions(run).rename({"flow": f"flow_{name}", "verdict": name, "t_in": f"t_{name}"})
         for run, name in ((factual, "factual"), (counterfactual, "counterfactual"))
     )
-    both = one.join(other, on=[*_SEGMENT, "egress"], how="full", coalesce=True)
-    return (
-        both.with_columns(pl.min_horizontal("t_factual", "t_counterfactual").alias("t"))
-        .sort("t", *_SEGMENT)
-        .with_columns((~pl.col("factual").eq_missing(pl.col("counterfactual"))).alias("other"))
-    )
+    both = one.join(other, on=[*_SEGMENT, "transmission"], how="full", coalesce=True)
+    return both.select(
+        pl.coalesce("flow_factual", "flow_counterfactual").alias("flow"),
+        *("seq", "payload", "transmission", "egress", "factual", "counterfactual"),
+        *("t_factual", "t_counterfactual"),
+        pl.min_horizontal("t_factual", "t_counterfactual").alias("t"),
+        (~pl.col("factual").eq_missing(pl.col("counterfactual"))).alias("other"),
+    ).sort("t", "flow", "seq", "payload", "transmission")
 
 
 def _transmissions(run: Run) -> pl.DataFrame:
-    protocols = {flow.flow: flow.protocol for flow in run.manifest.flows}
-    udp = [flow for flow, protocol in protocols.items() if protocol == "udp"]
+    # Each packet of TCP has a flag, and no datagram of UDP has one.
+    is_datagram = pl.col("flags") == 0
     with run.reading():
         frame = run.table("packets").select(
             pl.col("flow").cast(pl.Int64),
-            pl.when(pl.col("flow").is_in(udp)).then(pl.col("ip_id").cast(pl.UInt32))
+            pl.when(is_datagram).then(pl.col("ip_id").cast(pl.UInt32))
             .otherwise(pl.col("seq")).cast(pl.Int64).alias("seq"),
             pl.col("payload").cast(pl.Int64),
-            pl.col("egress", "verdict").cast(pl.String),
+            pl.col("src", "dst", "egress", "verdict").cast(pl.String),
+            *("sport", "dport"),
             pl.col("t_in") - run.manifest.traffic.t_start_ns,
         )  # fmt: skip
-    segment = ["flow", "seq", "payload", "egress"]
-    return frame.with_columns((pl.int_range(pl.len()).over(segment)).alias("transmission"))
+    return frame.with_columns(pl.int_range(pl.len()).over(_SEGMENT).alias("transmission"))
 
 
 def goodput(factual: Run, counterfactual: Run) -> pl.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ FORWARDING = frozenset({"bfifo", "pfifo", "red", "pie"})
 """Qdiscs that take a packet beyond their limit when the kernel tells them (patch 0019)."""
 _COLUMNS = ("port", "packet", "fate")
 _MOST_BYTES = 1 << 20
+_PACKET = re.compile(r"[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,10 @@ def read(file: Path) -> list[Asked]:
         raise InputError(f"{file}: there is no such file") from None
     except UnicodeDecodeError:
         raise InputError(f"{file}: is no text") from None
-    rows = list(csv.reader(text.splitlines()))
+    try:
+        rows = list(csv.reader(text.splitlines()))
+    except csv.Error as error:
+        raise ConfigError(f"{file}: {error}") from None
     if not rows or tuple(word.strip() for word in rows[0]) != _COLUMNS:
         raise ConfigError(f"{file}:1: the first line has to be {','.join(_COLUMNS)}")
     found = []
@@ -83,7 +88,7 @@ def read(file: Path) -> list[Asked]:
         where = f"{file}:{number}"
         if not row:
             continue
-        if len(row) != len(_COLUMNS) or not row[1].strip().isdecimal():
+        if len(row) != len(_COLUMNS) or not _PACKET.fullmatch(row[1].strip()):
             raise ConfigError(f"{where}: allowed is a line as s1-eth1,17,drop")
         found.append(asked(int(row[1]), row[2], row[0].strip(), where))
     if not found:

@@ -19,6 +19,7 @@ SURE = 0.95
 """Above this probability an outcome is decided, and below one minus it its opposite is."""
 MOST_INSTANTS = 10_000
 MOST_FUTURES = 10_000
+_MOST_DIGITS = len(str(1 << 63))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +51,38 @@ def instants(text: str) -> range:
         raise ConfigError(where if len(parts) != 3 else f"{where}: {error}") from None
     if step_ns <= 0 or to_ns <= from_ns:
         raise ConfigError(f"{where}, with TO after FROM and a STEP above 0")
-    found = range(from_ns, to_ns, step_ns)
-    if len(found) > MOST_INSTANTS:
-        raise ConfigError(f"{where}: {len(found)} instants; allowed are {MOST_INSTANTS}")
-    return found
+    # A range's own length is refused beyond 64 bits.
+    count = -(-(to_ns - from_ns) // step_ns)
+    if count > MOST_INSTANTS:
+        raise ConfigError(f"{where}: {count} instants; allowed are {MOST_INSTANTS}")
+    return range(from_ns, to_ns, step_ns)
 
 
-def noise(text: str, boot_ns: int) -> NoiseFrom:
-    """Reads a future as `25ms:12345`. Raises ConfigError."""
+def noise(text: str, boot_ns: int, end_ns: int) -> NoiseFrom:
+    """Reads a future as `25ms:12345`. Raises ConfigError.
+
+    Args:
+        text: the future.
+        boot_ns: the traffic's start by the guest's clock, since its boot.
+        end_ns: when the flows have ended, after the traffic's start.
+    """
     at, _, seed = text.partition(":")
     try:
         t_ns = 0 if at.strip() == "0" else parse_time_ns(at)
     except ValueError as error:
         raise ConfigError(f"--noise {text}: {error}") from None
-    if not seed.isdecimal() or not 0 < int(seed) < 1 << 63:
+    if not seed.isdecimal() or len(seed) > _MOST_DIGITS or not 0 < int(seed) < 1 << 63:
         raise ConfigError(f"--noise {text}: allowed is TIME:SEED, as 25ms:12345")
+    require_within([t_ns], end_ns, f"--noise {text}")
     return NoiseFrom(t_ns=t_ns, boot_ns=boot_ns + t_ns, seed=int(seed))
+
+
+def require_within(at_ns: Sequence[int], end_ns: int, option: str) -> None:
+    """Raises ConfigError unless all instants lie before the flows' end."""
+    if not at_ns or not 0 <= min(at_ns) <= max(at_ns) < end_ns:
+        raise ConfigError(
+            f"{option}: allowed is from 0 until the flows have ended, {end_ns / 1e6:g}ms"
+        )
 
 
 def plan(at_ns: Sequence[int], count: int, seed: int, boot_ns: int) -> Iterator[Future]:
@@ -95,9 +112,10 @@ def asked(
     """A single future of a run. Raises ConfigError or InputError."""
     if wanted:
         raise ConfigError("--noise: not together with fates of packets; allowed is one of the two")
-    earlier = run.directory.read_manifest().interventions
+    manifest = run.directory.read_manifest()
     require_random(run.experiment, named)
-    return interventions(earlier, named, noise(words, boot_ns))
+    end_ns = manifest.traffic.t_end_ns - manifest.traffic.t_start_ns
+    return interventions(manifest.interventions, named, noise(words, boot_ns, end_ns))
 
 
 def require_random(experiment: Experiment, named: str) -> None:

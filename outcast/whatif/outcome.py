@@ -7,8 +7,10 @@ quantities of QUANTITIES. Of these some are of the run, and some of a flow or a 
 from __future__ import annotations
 
 import ast
+import itertools
+import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -80,7 +82,9 @@ class Outcome:
     _tree: ast.expr
 
     def of(self, run: Run) -> bool:
-        """Whether a run has this outcome. What is not known, as the ratio of one class, has none.
+        """Whether a run has this outcome, for sure.
+
+        What is not known, as the ratio of one class, is neither so nor otherwise, as NULL in SQL.
 
         Raises:
             ConfigError: the run has no such flow or group.
@@ -88,7 +92,7 @@ class Outcome:
         """
         with run.reading():
             flows = run.table("flows")
-        return _holds(self._tree, run, flows)
+        return _holds(self._tree, run, flows) is True
 
 
 def parse(words: str) -> Outcome:
@@ -161,20 +165,31 @@ def _asked(argument: ast.expr) -> str | int | None:
     return None
 
 
-def _holds(tree: ast.expr, run: Run, flows: pl.DataFrame) -> bool:
+def _holds(tree: ast.expr, run: Run, flows: pl.DataFrame) -> bool | None:
+    """Whether it is so; None where that is not known."""
     if isinstance(tree, ast.BoolOp):
-        parts = (_holds(part, run, flows) for part in tree.values)
-        return all(parts) if isinstance(tree.op, ast.And) else any(parts)
+        parts = [_holds(part, run, flows) for part in tree.values]
+        return _all(parts) if isinstance(tree.op, ast.And) else _not(_all(map(_not, parts)))
     if isinstance(tree, ast.UnaryOp):
-        return not _holds(tree.operand, run, flows)
+        return _not(_holds(tree.operand, run, flows))
     if isinstance(tree, ast.Compare):
         values = [_value(part, run, flows) for part in (tree.left, *tree.comparators)]
-        return all(
-            _COMPARISONS[type(op)](values[place], values[place + 1])
-            for place, op in enumerate(tree.ops)
-        )
+        return _all([
+            None if math.isnan(one) or math.isnan(other) else _COMPARISONS[type(op)](one, other)
+            for op, (one, other) in zip(tree.ops, itertools.pairwise(values), strict=True)
+        ])  # fmt: skip
     wanted = _asked(tree.args[0]) if isinstance(tree, ast.Call) else LONE
-    return _share(_rows(wanted, run, flows), flows) < STARVED_SHARE
+    share = _share(_rows(wanted, run, flows), flows)
+    return None if math.isnan(share) else share < STARVED_SHARE
+
+
+def _all(parts: Iterable[bool | None]) -> bool | None:
+    found = {*parts}
+    return False if False in found else None if None in found else True
+
+
+def _not(part: bool | None) -> bool | None:
+    return None if part is None else not part
 
 
 def _value(tree: ast.expr, run: Run, flows: pl.DataFrame) -> float:
@@ -193,7 +208,7 @@ def _rows(wanted: str | int | None, run: Run, flows: pl.DataFrame) -> pl.DataFra
     """The rows of flows.parquet of a flow or of a group. Raises ConfigError."""
     groups = {group.label: list(group.flows) for group in run.groups}
     if wanted == LONE:
-        wanted = run.marked
+        wanted = run.marked if run.marked is not None else LONE
     if isinstance(wanted, int):
         found = [flow for flow in flows["flow"] if flow == wanted]
     else:

@@ -95,6 +95,20 @@ def test_a_slip_is_named() -> None:
         holds("share(7) < 1")
 
 
+def test_what_is_not_known_is_neither_so_nor_otherwise() -> None:
+    class OneGroup(FakeRun):
+        summary = SimpleNamespace(
+            outcast_ratio=None, compare=None, jain_index=0.8, total_goodput_bps=90e6
+        )
+
+    run: Any = OneGroup()
+    for words in ("ratio > 2", "not ratio > 2", "ratio != 2", "ratio > 2 and starved"):
+        assert outcome.parse(words).of(run) is False, words
+        assert outcome.parse(f"not ({words})").of(run) is False, words
+    assert outcome.parse("ratio > 2 or starved").of(run) is True
+    assert outcome.parse("not (ratio > 2 and not starved)").of(run) is True
+
+
 def test_a_deep_outcome_is_refused_or_read() -> None:
     deep = "not " * 40 + "starved"
     assert holds(deep) is True
@@ -104,16 +118,21 @@ def test_instants() -> None:
     assert [*futures.instants("0:100ms:25ms")] == [0, 25_000_000, 50_000_000, 75_000_000]
 
 
-@pytest.mark.parametrize("text", ["", "0", "0:1ms", "0:1ms:0", "2ms:1ms:1us", "0:1:2", "0:1s:1ns"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "0:1ms", "0:1ms:0", "2ms:1ms:1us", "0:1:2", "0:1s:1ns", f"0:{1 << 90}s:1ns"]
+)
 def test_other_instants_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="--at"):
         futures.instants(text)
 
 
-@pytest.mark.parametrize("text", ["", "5", "5ms", "5ms:", "5ms:x", "5ms:0", "x:5"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "5", "5ms", "5ms:", "5ms:x", "5ms:0", "x:5", "5ms:" + "9" * 5000, "2s:5", "9999999h:5"],
+)
 def test_other_noise_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="--noise"):
-        futures.noise(text, 0)
+        futures.noise(text, 0, 10**9)
 
 
 def test_every_future_has_a_seed_and_a_name() -> None:
@@ -122,7 +141,7 @@ def test_every_future_has_a_seed_and_a_name() -> None:
     assert planned == [*futures.plan([0, 1000], 50, 7, 16)]
     last = planned[-1]
     assert last.noise.boot_ns == 1016
-    assert futures.noise(last.words, 16) == last.noise
+    assert futures.noise(last.words, 16, 10**9) == last.noise
 
 
 def test_intervals_are_exact() -> None:

@@ -150,3 +150,11 @@ def test_only_files_and_folders_are_kept(tmp_path: Path) -> None:
     ]
     assert (tmp_path / "shell").stat().st_mode & 0o7777 == 0o755
     assert files.keep_plain(tmp_path) == []
+
+
+def test_a_path_without_a_name_gets_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run").mkdir()
+    monkeypatch.chdir(tmp_path / "run")
+    assert files.nameable(Path()) == tmp_path / "run"
+    assert files.nameable(Path("..")) == tmp_path
+    assert files.nameable(Path("../run")) == Path("../run")

@@ -18,7 +18,8 @@ def packets(dropped: int | None, first_seq: int) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "flow": [0] * len(rows),
-            "seq": [seq for seq, _ in rows],
+            "egress": ["s1-eth1"] * len(rows),
+            "seq": [seq % (1 << 32) for seq, _ in rows],
             "payload": [100] * len(rows),
             "verdict": [verdict for _, verdict in rows],
         }
@@ -38,6 +39,25 @@ def test_the_packet_that_tells_failing_from_passing_seeds_comes_first() -> None:
     assert "dropped in 5 of 5 that fail and 0 of 15 that pass" in str(found)
 
 
+def test_a_packet_is_the_same_where_sequence_numbers_begin_anew() -> None:
+    found = Flaky()
+    for seed in range(8):
+        fails = seed % 2 == 0
+        first = (1 << 32) - 250 if seed % 4 == 0 else 5000
+        found.add(seed, not fails, packets(300 if fails else None, first))
+    told = [(one.seq, one.dropped_of_failing, one.dropped_of_passing) for one in found.telling]
+    assert told == [(300, 4, 0)]
+
+
+def test_a_packet_of_two_ports_was_sent_once() -> None:
+    found = Flaky()
+    lost = packets(300, 0)
+    for seed in range(4):
+        before = packets(None, 0).with_columns(egress=pl.lit("s2-eth1"))
+        found.add(seed, seed > 1, pl.concat([before, lost if seed <= 1 else packets(None, 0)]))
+    assert [(one.seq, one.nth) for one in found.telling] == [(300, 0)]
+
+
 def test_nothing_tells_where_all_seeds_pass() -> None:
     found = Flaky()
     found.add(1, True, packets(100, 1))
@@ -48,11 +68,16 @@ def test_nothing_tells_where_all_seeds_pass() -> None:
 def test_evidence_replaces_that_of_the_same_test_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "test_a.py-test_x").mkdir()
     (tmp_path / "test_a.py-test_x" / "of somebody").touch()
+    shared = evidence.fresh_folder(tmp_path, "test_a.py-test_x")
+    assert shared.name == "test_a.py-test_x-2"
     first = evidence.fresh_folder(tmp_path, "test_a.py::test_x")
-    assert first.name == "test_a.py-test_x-2"
+    assert first.name == "test_a.py-test_x-3"
     (first / "old").touch()
     again = evidence.fresh_folder(tmp_path, "test_a.py::test_x")
     assert again == first
     assert not (again / "old").exists()
     assert (tmp_path / "test_a.py-test_x" / "of somebody").exists()
-    assert (tmp_path / ".gitignore").read_text() == "*\n"
+    assert shared.is_dir()
+    assert not (tmp_path / ".gitignore").exists()
+    evidence.fresh_folder(tmp_path / "new" / "home", "test_a.py::test_x")
+    assert (tmp_path / "new" / "home" / ".gitignore").read_text() == "*\n"

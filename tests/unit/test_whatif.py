@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from ipaddress import IPv4Address
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import polars as pl
 import pytest
 
 from outcast.engines.guest import boot
 from outcast.errors import ConfigError, FeatureMissingError, InputError, RunError
 from outcast.records.interventions import Compared, Interventions, NoiseFrom, PacketFate, WhatIf
 from outcast.view.terminal import whatif as shown
-from outcast.whatif import fates
+from outcast.whatif import compare, fates
 
 FATE = PacketFate(
     packet=7,
@@ -61,6 +65,8 @@ def test_a_file_of_fates(tmp_path: Path) -> None:
         ("port,packet,fate\ns1-eth1,x,drop\n", ":2: allowed is a line"),
         ("port,packet,fate\ns1-eth1,1\n", ":2: allowed is a line"),
         ("port,packet,fate\ns1-eth1,1,dorp\n", ":2: allowed are keep"),
+        ("port,packet,fate\ns1-eth1," + "9" * 5000 + ",drop\n", ":2: allowed is a line"),
+        ("port,packet,fate\ns1-eth1,1," + "d" * 200_000, "field larger than"),
     ],
 )
 def test_a_broken_file_of_fates(tmp_path: Path, text: str, said: str) -> None:
@@ -122,6 +128,38 @@ def test_lines_of_the_kernel_are_no_messages() -> None:
     assert boot._FATE_LINE.match("outcast fate: 1 2 0 0")
     assert boot._FATE_LINE.match("outcast noise: 5")
     assert not boot._FATE_LINE.match("outcast guest: start")
+
+
+def made(*rows: tuple[int, int, int, int, int, str]) -> Any:
+    """A run of these packets: flow, source port, TCP's flags, IP id, sequence number, verdict."""
+    names = ("flow", "sport", "flags", "ip_id", "seq", "verdict")
+    packets = pl.DataFrame(rows, schema=names, orient="row").with_columns(
+        pl.lit("10.0.0.2").alias("src"), pl.lit("10.0.0.1").alias("dst"),
+        pl.lit(5001).alias("dport"), pl.lit(1000).alias("payload"),
+        pl.lit("s1-eth1").alias("egress"), pl.int_range(pl.len()).alias("t_in"),
+    )  # fmt: skip
+    return SimpleNamespace(
+        reading=nullcontext,
+        table={"packets": packets}.__getitem__,
+        manifest=SimpleNamespace(traffic=SimpleNamespace(t_start_ns=0)),
+    )
+
+
+def test_a_flow_with_another_number_is_the_same_flow() -> None:
+    factual = made((3, 20, 16, 1, 500, "dropped"), (4, 30, 16, 1, 500, "forwarded"))
+    other = made((3, 30, 16, 1, 500, "forwarded"), (4, 20, 16, 1, 500, "dropped"))
+    packets = compare.blast(factual, other)
+    assert packets.height == 2
+    assert not packets["other"].any()
+    assert packets["flow"].to_list() == [3, 4]
+
+
+def test_datagrams_of_a_workload_are_told_by_their_ip_identification() -> None:
+    factual = made(*((3, 40, 0, ip_id, 0, "forwarded") for ip_id in (7, 8, 9)))
+    other = made(*((3, 40, 0, ip_id, 0, "forwarded") for ip_id in (8, 9)))
+    packets = compare.blast(factual, other)
+    assert packets.filter("other").select("seq", "counterfactual").rows() == [(7, None)]
+    assert packets.height == 3
 
 
 def test_what_came_of_it_in_words() -> None:
