@@ -48,14 +48,12 @@ TCPRAND = InC("tcprand.so", (_PAYLOADS,), _HEADERS, ("-lm",))
 """TCPRand's payloads, for the generator of traffic."""
 HELD_START = InC("held_start.so", (_HERE / "senders/held_start.c",), _HEADERS, ("-ldl",))
 """Makes iperf wait for its start, in real time."""
-SPINNING = InC("spinning.so", (_HERE / "programs/spinning.c",))
-"""Lets time pass for the configuration's programs that spin, in the virtual engine."""
 BLACKOUT = InC("blackout_switch", (_HERE / "blackout_switch.c",), (), ("-lm",))
 """Drops packets in a row."""
 BROADCASTS_ONLY = InC("broadcasts_only.so", (_HERE / "broadcasts_only.c",), (), ("-ldl",))
 """Keeps Open vSwitch from forwarding what bridges forward, in real time."""
 
-IN_GUEST = (STREAM, TCPRAND, SPINNING, BLACKOUT)
+IN_GUEST = (STREAM, TCPRAND, BLACKOUT)
 """What runs in the virtual engine's guest."""
 
 

@@ -352,9 +352,10 @@ class _Run:
 
         netns = network.netns(command.host)
         self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
+        self._name_hosts()
         single.execute(
             *(command, netns, self.scratch, self.commands, self.experiment.seed, self.emit, watch),
-            self._preloaded(),
+            self.engine == "virtual",
         )
         if programs is not None:
             programs.finish()
@@ -479,16 +480,11 @@ class _Run:
             distrust=self._failed_checks(active, samples),
         )
 
-    def _preloaded(self) -> Path | None:
-        """What programs are started with: under virtual time, a library against spinning.
-
-        The guest's table of names gets every host there; a machine's own table stays as it is.
-        """
-        if self.engine != "virtual":
-            return None
-        names = [f"{self.plan.ip(host)} {host}\n" for host in self.plan.hosts]
-        HOSTS_TABLE.write_text("".join(["127.0.0.1 localhost outcast\n", *names]))
-        return in_c.provide(in_c.SPINNING, self.scratch, self.commands)
+    def _name_hosts(self) -> None:
+        """Puts every host into the guest's table of names; a machine's own stays as it is."""
+        if self.engine == "virtual":
+            names = [f"{self.plan.ip(host)} {host}\n" for host in self.plan.hosts]
+            HOSTS_TABLE.write_text("".join(["127.0.0.1 localhost outcast\n", *names]))
 
     def _programs(self, network: Network) -> UserPrograms | None:
         """The configuration's programs, its servers ready; None if there are none."""
@@ -497,9 +493,10 @@ class _Run:
         # Imported here, because what a run without programs imports decides its bytes.
         from outcast.emulation.programs.launch import UserPrograms
 
+        self._name_hosts()
         programs = UserPrograms(
             *(self.experiment, self.plan, self.directory, self.scratch, self.commands),
-            *(network.netns, self.emit, self._preloaded()),
+            *(network.netns, self.emit, self.engine == "virtual"),
         )
         programs.serve()
         programs.prepare()

@@ -156,10 +156,10 @@ def test_programs_are_named_by_their_sources_and_their_compiler(
         (kept / program.name).write_bytes(program.name.encode())
     helpers.keep(kept)
     assert helpers.find("one", tmp_path) == {p.name: p.name.encode() for p in in_c.IN_GUEST}
-    source = tmp_path / "spinning.c"
+    source = tmp_path / "tcprand.c"
     source.write_text("int other;\n")
-    other = in_c.InC("spinning.so", (source,))
-    monkeypatch.setattr(in_c, "IN_GUEST", (*in_c.IN_GUEST[:2], other, *in_c.IN_GUEST[3:]))
+    other = in_c.InC("tcprand.so", (source,))
+    monkeypatch.setattr(in_c, "IN_GUEST", (in_c.IN_GUEST[0], other, *in_c.IN_GUEST[2:]))
     assert helpers.key("one") != key
 
 
@@ -189,4 +189,4 @@ def test_ready_programs_are_taken_and_others_compiled(
     assert list(commands.argv[:4]) == ["cc", "-O2", "-o", str(tmp_path / "stream")]
     assert commands.argv[-1] == "-lm"
     monkeypatch.setenv(in_c.READY, "/opt/ready")
-    assert in_c.provide(in_c.SPINNING, tmp_path, None) == Path("/opt/ready/spinning.so")  # type: ignore[arg-type]
+    assert in_c.provide(in_c.TCPRAND, tmp_path, None) == Path("/opt/ready/tcprand.so")  # type: ignore[arg-type]

@@ -9,6 +9,9 @@ from outcast.emulation import instants
 from outcast.engines.guest import boot as guest
 from outcast.engines.kernel.cache import Kernel
 
+SPIN_STEP_NS = 50_000
+"""How long a program that spins waits at each call (patch 0020)."""
+
 AFTER = """
 import os, socket, time, instants
 server = socket.create_server(("127.0.0.1", 7))
@@ -76,6 +79,34 @@ def test_reading_the_clock_takes_time_only_where_nothing_else_would(
     free_ns, spinning_ns = (int(number) for number in said[0].split())
     assert free_ns == 0
     assert 1500 < spinning_ns <= 3000
+
+
+def test_a_program_of_the_configuration_that_spins_waits(kernel: Kernel, tmp_path: Path) -> None:
+    """Its runner gives it the personality that patch 0022 looks for."""
+    code = """
+import ctypes, os, select, socket, time
+ctypes.CDLL(None).personality(0x2000000)
+poll, mine = select.poll(), socket.socketpair()[0]
+mine.setblocking(False)
+def read():
+    try: mine.recv(1)
+    except BlockingIOError: pass
+times = []
+for call in (time.monotonic_ns, lambda: poll.poll(0), os.sched_yield, lambda: time.sleep(0), read):
+    time.sleep(0.001)
+    begin = time.monotonic_ns()
+    for _ in range(300): call()
+    middle = time.monotonic_ns()
+    for _ in range(1700): call()
+    times += [middle - begin, time.monotonic_ns() - middle]
+print(*times)
+"""
+    said = after(kernel, tmp_path / "spin", code)
+    times = [int(number) for number in said[0].split()]
+    free, waited = times[::2], times[1::2]
+    assert max(free) < 1000, free
+    # Python's `poll` and `sleep` read the clock too.
+    assert all(900 * SPIN_STEP_NS < ns < 4000 * SPIN_STEP_NS for ns in waited), waited
 
 
 def test_a_call_that_fails_takes_time_only_where_nothing_else_would(

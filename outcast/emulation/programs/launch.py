@@ -56,18 +56,15 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9._+-]{0,120}")
 _UDP_UNCONNECTED, _TCP_LISTEN = "07", "0A"
 
 
-def environment(folder: Path, seed: int, name: str, library: Path | None) -> dict[str, str]:
+def environment(folder: Path, seed: int, name: str) -> dict[str, str]:
     """A program's whole environment. It has nothing of the caller's.
 
     Args:
         folder: its home folder.
         seed: the experiment's seed.
         name: the program's name.
-        library: what is preloaded; None in real time.
     """
-    preloaded = {} if library is None else {"LD_PRELOAD": str(library)}
     return {
-        **preloaded,
         "PATH": SEARCH_PATH,
         "HOME": str(folder),
         "TMPDIR": str(folder),
@@ -114,9 +111,9 @@ class UserPrograms:
         commands: Commands,
         netns: Callable[[str], int],
         emit: Callable[[Mapping[str, Any]], None],
-        library: Path | None,
+        is_virtual: bool,
     ) -> None:
-        self._library = library
+        self._is_virtual = is_virtual
         self._experiment, self._plan = experiment, plan
         self._directory, self._commands, self._netns = directory, commands, netns
         self._scratch = scratch / "programs"
@@ -240,7 +237,7 @@ class UserPrograms:
         task = {
             "argv": found(program.argv, folder),
             "folder": str(folder),
-            "environment": environment(folder, self._experiment.seed, program.name, self._library),
+            "environment": environment(folder, self._experiment.seed, program.name),
             "outputs": str(outputs),
             "confined": self._confined(folder),
             "most_output_bytes": MOST_OUTPUT_BYTES,
@@ -270,14 +267,12 @@ class UserPrograms:
 
     def _confined(self, folder: Path) -> dict[str, Any] | None:
         """What a program may not see, as the runner takes it; None in real time."""
-        if self._library is None:
+        if not self._is_virtual:
             return None
-        ours = self._scratch.parent
-        needed = [folder, *([self._library] if self._library.is_relative_to(ours) else [])]
         return {
             "run_directory": str(self._directory.path.absolute()),
-            "hidden": str(ours),
-            "visible": list(map(str, needed)),
+            "hidden": str(self._scratch.parent),
+            "visible": [str(folder)],
         }
 
     def _await_ready(self, server: _Running) -> None:

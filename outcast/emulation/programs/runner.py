@@ -33,6 +33,8 @@ END_S = 2.0
 _READ_BYTES = 64 * 1024
 _LONGEST_LINE_BYTES = 64 * 1024
 
+_WHOLE_SECONDS = 0x2000000
+"""The personality of programs that wait where they spin (personality(2), patch 0022)."""
 _CLONE_NEWNS, _MNT_DETACH, _PR_CAPBSET_DROP = 0x20000, 2, 24
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 _WITHHELD = {
@@ -128,6 +130,7 @@ def confine(run_directory: str, hidden: str, visible: list[str]) -> None:
         made = libc.mount(os.fsencode(source), os.fsencode(target), kind, flags, None)
         checked(made, f"mount {target}")
 
+    checked(libc.personality(_WHOLE_SECONDS) == -1, "personality")
     checked(libc.unshare(_CLONE_NEWNS), "unshare")
     mount("none", "/", _MS_REC | _MS_PRIVATE)
     # Only what was opened here can be mounted here again.

@@ -29,7 +29,7 @@ def execute(
     seed: int,
     emit: Callable[[Mapping[str, Any]], None],
     watch: Callable[[], None],
-    library: Path | None,
+    is_virtual: bool,
 ) -> None:
     """Runs a command to its end.
 
@@ -44,20 +44,22 @@ def execute(
         seed: the experiment's seed.
         emit: takes each event.
         watch: is called in between; it raises if something that the network needs has died.
-        library: what is preloaded; None in real time.
+        is_virtual: whether it runs in the guest.
 
     Raises:
         DeadlineError: it took longer than allowed. It has been ended.
     """
     home = scratch / "command"
     home.mkdir()
-    variables = environment(home, seed, "exec", library)
+    variables = environment(home, seed, "exec")
     argv = found(command.argv, Path(command.folder))
     title = shortened(shlex.join(command.argv), _COMMAND_CHARACTERS)
     emit({"event": "programs", "running": [f"{title} at {command.host}"]})
     process = commands.spawn(
         shlex.join(command.argv),
         [
+            # A program that spins waits then (patch 0022).
+            *(("setarch", "--whole-seconds") if is_virtual else ()),
             *("env", "--ignore-environment", f"--chdir={command.folder}"),
             *(f"{name}={value}" for name, value in variables.items()),
             *argv,
