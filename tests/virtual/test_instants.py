@@ -86,7 +86,7 @@ def test_a_program_of_the_configuration_that_spins_waits(kernel: Kernel, tmp_pat
     code = """
 import ctypes, os, select, socket, time
 ctypes.CDLL(None).personality(0x2000000)
-poll, mine = select.poll(), socket.socketpair()[0]
+poll, (mine, other) = select.poll(), socket.socketpair()
 mine.setblocking(False)
 def read():
     try: mine.recv(1)
