@@ -207,6 +207,18 @@ def test_futures_of_a_run_with_other_fates_are_made_again() -> None:
     assert "not compared" in str(fate._why_another(made, change))
 
 
+def test_futures_begin_after_the_last_fate_of_a_packet() -> None:
+    packet: Any = SimpleNamespace(t_in_ns=10)
+    earlier = Interventions(of="run").model_copy(update={"fates": (packet,)})
+    noise = NoiseFrom(t_ns=9, boot_ns=25, seed=7)
+    with pytest.raises(InputError, match="at 10ns; allowed are futures from then on"):
+        futures.interventions(earlier, "run", noise)
+    later = noise.model_copy(update={"t_ns": 10})
+    # Taken: only the record of the fake packet is refused then.
+    with pytest.raises(ValueError, match="fates"):
+        futures.interventions(earlier, "run", later)
+
+
 def test_it_is_told_in_words() -> None:
     decision = Decision(
         outcome="starved",
