@@ -151,6 +151,11 @@ def _make(
         pool = LocalPool(jobs, threads=max(1, (os.cpu_count() or 1) // jobs))
         with shown.of_sweep(progress) as observer:
             finished = store.take_stock(directory, asked, observer.note)
+            for name in sorted(finished):
+                if why := _why_another(directory.run(name).read_manifest(), changes[name]):
+                    directory.set_aside(name, why)
+                    observer.note(f"set aside and made again: {why}")
+                    finished.discard(name)
             tasks = [
                 Task(
                     name,
@@ -171,6 +176,15 @@ def _make(
         raise RunError(f"{len(report.failures)} runs failed; {name}: {failure.message}")
     if report.left:
         raise RunError(f"{len(report.left)} runs are left: {report.stopped}; --resume goes on")
+
+
+def _why_another(made: Manifest, change: Interventions) -> str | None:
+    """Why a finished run is not the one asked for; None if it is."""
+    before = made.interventions
+    if before is None or [*before.arguments()] != [*change.arguments()]:
+        return "made from a run with other fates of packets"
+    # Its captures are dropped once it was compared with the run before it.
+    return None if made.dropped else "not compared with the run that it was made from"
 
 
 def whatif_each(
@@ -211,6 +225,8 @@ def whatif_each(
     for packet in packets:
         wanted = fates.asked(packet, fate)
         name = f"{wanted.fate}-{wanted.delay_ns}ns-{packet}"
+        if name in changes:
+            raise ConfigError(f"packet {packet} is named twice")
         changes[name], (own[name],) = fates.interventions(factual, path.name, [wanted], boot_ns)
     target = path.with_name(f"{path.name}-each") if folder is None else Path(folder)
     from_ns = {name: changed.t_in_ns for name, changed in own.items()}

@@ -99,7 +99,8 @@ def pytest_runtest_makereport(
     """Keeps the evidence of a test that failed, and says where it is."""
     report = yield
     networks = item.stash.get(_NETWORKS, None)
-    if report.when == "call" and report.failed and networks is not None:
+    # A fixture that runs a network may fail too. In teardown the runs are gone already.
+    if report.when != "teardown" and report.failed and networks is not None:
         from outcast.testing import evidence
 
         chosen = item.config.getoption("--outcast-keep")

@@ -103,6 +103,13 @@ def interventions(earlier: Interventions | None, named: str, noise: NoiseFrom) -
             "allowed is the run that it was made from"
         )
     fates = () if earlier is None else earlier.fates
+    last_ns = max((fate.t_in_ns for fate in fates), default=noise.t_ns)
+    if noise.t_ns < last_ns:
+        # With other noise before it, the packet need not come.
+        raise InputError(
+            f"{named}: has a packet with another fate at {format_time(last_ns)}; allowed are "
+            "futures from then on"
+        )
     return Interventions(of=named, fates=fates, noise=noise)
 
 

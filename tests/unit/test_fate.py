@@ -9,9 +9,10 @@ from typing import Any
 import polars as pl
 import pytest
 
+from outcast.api import fate
 from outcast.errors import ConfigError, InputError
 from outcast.experiment import load
-from outcast.records.interventions import Decision, Instant
+from outcast.records.interventions import Decision, Instant, Interventions, NoiseFrom
 from outcast.view.terminal import fate as shown
 from outcast.whatif import futures, outcome
 
@@ -192,6 +193,30 @@ def resolved(experiment: Any) -> Any:
     from outcast import workflow
 
     return workflow.resolve(experiment, "virtual")
+
+
+def test_futures_of_a_run_with_other_fates_are_made_again() -> None:
+    noise = NoiseFrom(t_ns=5, boot_ns=25, seed=7)
+    change = Interventions(of="run", noise=noise)
+    made: Any = SimpleNamespace(interventions=change, dropped={"a.pcap": "0" * 64})
+    assert fate._why_another(made, change) is None
+    assert fate._why_another(made, Interventions(of="else", noise=noise)) is None
+    other = Interventions(of="run", noise=noise.model_copy(update={"boot_ns": 26}))
+    assert "other fates" in str(fate._why_another(made, other))
+    made.dropped = {}
+    assert "not compared" in str(fate._why_another(made, change))
+
+
+def test_futures_begin_after_the_last_fate_of_a_packet() -> None:
+    packet: Any = SimpleNamespace(t_in_ns=10)
+    earlier = Interventions(of="run").model_copy(update={"fates": (packet,)})
+    noise = NoiseFrom(t_ns=9, boot_ns=25, seed=7)
+    with pytest.raises(InputError, match="at 10ns; allowed are futures from then on"):
+        futures.interventions(earlier, "run", noise)
+    later = noise.model_copy(update={"t_ns": 10})
+    # Taken: only the record of the fake packet is refused then.
+    with pytest.raises(ValueError, match="fates"):
+        futures.interventions(earlier, "run", later)
 
 
 def test_it_is_told_in_words() -> None:

@@ -95,6 +95,22 @@ def test_transfer(outcast):
     assert archives.replay(archive, allow_programs=True, progress=False).equal
 
 
+def test_a_fixture_that_fails_keeps_its_run(tmp_path: Path) -> None:
+    tests = """
+@pytest.fixture
+def transfer(outcast):
+    assert outcast.run(**NETWORK).program("get").duration_s < 0.001
+
+def test_transfer(transfer):
+    pass
+"""
+    done = session(tmp_path, tests, "--outcast-keep", "kept")
+    assert "1 error" in done.stdout
+    folder = tmp_path / "kept" / "test_app.py-test_transfer"
+    assert f"packets: {folder / '1.pcapng'}" in done.stdout
+    assert (folder / "1.zip").is_file()
+
+
 def test_failures_of_programs_and_mistakes_are_told_in_a_line(tmp_path: Path) -> None:
     tests = """
 def with_client(*command):
