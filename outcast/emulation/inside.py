@@ -352,6 +352,7 @@ class _Run:
 
         netns = network.netns(command.host)
         self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
+        wires.start_losing(self.experiment, self.plan)
         self._name_hosts()
         single.execute(
             *(command, netns, self.scratch, self.commands, self.experiment.seed, self.emit, watch),

@@ -10,6 +10,7 @@ import polars as pl
 from scipy.stats import fisher_exact
 
 _MOST_PACKETS = 10
+_TELLING_P = 0.05
 _KEY = ["flow", "seq", "payload", "nth"]
 _Key = tuple[int, int, int, int]
 
@@ -26,7 +27,8 @@ class Telling:
             later one is sent again.
         dropped_of_passing: in how many runs that pass it was dropped.
         dropped_of_failing: in how many runs that fail it was dropped.
-        p: Fisher's exact test of both, two-sided, not corrected for the number of packets.
+        p: Fisher's exact test of both, two-sided, times the number of packets that were dropped in
+            any run (Bonferroni).
     """
 
     flow: int
@@ -38,7 +40,7 @@ class Telling:
     p: float
 
 
-@dataclass
+@dataclass(repr=False)
 class Flaky:
     """A network under several seeds.
 
@@ -50,12 +52,14 @@ class Flaky:
     passing: list[int] = field(default_factory=list)
     failing: list[int] = field(default_factory=list)
     _dropped: dict[bool, Counter[_Key]] = field(
-        default_factory=lambda: {True: Counter(), False: Counter()}, repr=False
+        default_factory=lambda: {True: Counter(), False: Counter()}
     )
 
-    def add(self, seed: int, passes: bool, packets: pl.DataFrame) -> None:
-        """Takes a run's table of packets."""
+    def add(self, seed: int, passes: bool, packets: pl.DataFrame | None) -> None:
+        """Takes a run's table of packets; None if no packet was sent."""
         (self.passing if passes else self.failing).append(seed)
+        if packets is None:
+            return
         # From the first packet on, modulo 2**32: in some seeds the numbers begin anew at 0.
         seq = pl.col("seq").cast(pl.Int64)
         first = seq.first().over("flow", "egress")
@@ -67,20 +71,20 @@ class Flaky:
 
     @property
     def telling(self) -> list[Telling]:
-        """The packets whose drops tell most, the most telling first; at most ten."""
-        if not self.passing or not self.failing:
-            return []
-        found = [self._telling(key) for key in {*self._dropped[True], *self._dropped[False]}]
+        """The packets whose drops tell failing seeds from passing ones; at most ten."""
+        keys = {*self._dropped[True], *self._dropped[False]}
+        found = [self._compared(key, len(keys)) for key in keys]
+        found = [packet for packet in found if packet.p < _TELLING_P]
         found.sort(key=lambda packet: (packet.p, packet.flow, packet.seq, packet.nth))
         return found[:_MOST_PACKETS]
 
-    def _telling(self, key: _Key) -> Telling:
+    def _compared(self, key: _Key, count: int) -> Telling:
         passing, failing = self._dropped[True][key], self._dropped[False][key]
         counts = [(passing, len(self.passing) - passing), (failing, len(self.failing) - failing)]
-        p = float(fisher_exact(np.array(counts)).pvalue)
+        p = min(1.0, float(fisher_exact(np.array(counts)).pvalue) * count)
         return Telling(*key, dropped_of_passing=passing, dropped_of_failing=failing, p=p)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         lines = [f"{len(self.passing)} of {len(self.passing) + len(self.failing)} seeds pass"]
         if self.failing and self.passing:
             lines.append(f"failing seeds: {', '.join(map(str, self.failing))}")
@@ -89,5 +93,5 @@ class Flaky:
                 f"dropped in {packet.dropped_of_failing} of {len(self.failing)} that fail and "
                 f"{packet.dropped_of_passing} of {len(self.passing)} that pass, p = {packet.p:.2g}"
                 for packet in self.telling
-            ]
+            ] or ["no packet's drop tells them apart; more seeds may"]
         return "\n".join(lines)

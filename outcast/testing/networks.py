@@ -73,6 +73,8 @@ class Networks:
     ) -> Flaky:
         """Runs a network under several seeds, and looks for the packet that decides.
 
+        If the test fails, the run of the first failing seed is its evidence.
+
         Args:
             passes: tells for a run whether it passes.
             seeds: seeds to try, or the number of them, which begin at 1.
@@ -90,8 +92,10 @@ class Networks:
         found = Flaky()
         for seed in chosen:
             run = self._run(source, seed)
-            found.add(seed, bool(passes(run)), run.table("packets"))
-            shutil.rmtree(self.kept.pop(), ignore_errors=True)
+            packets = run.table("packets") if "packets" in run.tables else None
+            found.add(seed, bool(passes(run)), packets)
+            if found.failing != [seed]:
+                shutil.rmtree(self.kept.pop(), ignore_errors=True)
         return found
 
     def remove(self) -> None:

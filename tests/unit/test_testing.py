@@ -52,10 +52,18 @@ def test_a_packet_is_the_same_where_sequence_numbers_begin_anew() -> None:
 def test_a_packet_of_two_ports_was_sent_once() -> None:
     found = Flaky()
     lost = packets(300, 0)
-    for seed in range(4):
+    for seed in range(8):
         before = packets(None, 0).with_columns(egress=pl.lit("s2-eth1"))
-        found.add(seed, seed > 1, pl.concat([before, lost if seed <= 1 else packets(None, 0)]))
+        found.add(seed, seed > 3, pl.concat([before, lost if seed <= 3 else packets(None, 0)]))
     assert [(one.seq, one.nth) for one in found.telling] == [(300, 0)]
+
+
+def test_few_seeds_tell_nothing_and_a_run_without_a_packet_counts() -> None:
+    found = Flaky()
+    for seed in range(4):
+        found.add(seed, seed > 1, packets(300, 0) if seed <= 1 else None)
+    assert found.telling == []
+    assert repr(found).splitlines()[-1] == "no packet's drop tells them apart; more seeds may"
 
 
 def test_nothing_tells_where_all_seeds_pass() -> None:

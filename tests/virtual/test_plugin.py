@@ -192,6 +192,24 @@ def test_a_wrong_marker_is_told(tmp_path: Path, tests: str, said: str) -> None:
     assert said in done.stdout + done.stderr
 
 
+def test_a_command_meets_the_losses_of_links(tmp_path: Path) -> None:
+    network = (EXAMPLES / "go" / "net.yaml").read_text().partition("programs:")[0] + FLOW
+    (tmp_path / "net.yaml").write_text(network.replace("3ms}", "3ms, loss: 0.2}"))
+    words = ["exec", "net.yaml", "--host", "h1", "--", "ping", "-c", "200", "-i", "0.01", "h2"]
+    done = subprocess.run(
+        [OUTCAST / "outcast", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
+    received = re.search(r"(\d+) received", done.stdout)
+    assert received is not None, done.stdout + done.stderr
+    # Each way has links that lose a fifth: some 0.8 ** 4 or less of the answers come back.
+    assert 20 < int(received[1]) < 150
+
+
 def test_a_command_in_a_host_tells_its_end_as_json(tmp_path: Path) -> None:
     network = EXAMPLES / "go" / "net.yaml"
     (tmp_path / "net.yaml").write_text(network.read_text().partition("programs:")[0] + FLOW)
