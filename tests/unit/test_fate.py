@@ -227,8 +227,23 @@ def test_it_is_told_in_words() -> None:
         instants=[at(0, 0.5), at(25_000_000, 1)],
         decided_ns=25_000_000,
     )
-    first, second = shown.sentences(decision)
+    first, second, _ = shown.sentences(decision)
     assert first == "starved: yes, in the run itself"
     assert second.startswith("decided from 25 ms on")
     assert shown.again(decision, "run") == "outcast whatif run --noise 25ms:0"
     assert shown.table(decision).row_count == 2
+
+
+def test_few_futures_say_how_little_they_say() -> None:
+    def told(count: int, happened: bool) -> list[str]:
+        instants = [futures.instant(t_ns, dict.fromkeys(range(count), happened)) for t_ns in (0, 5)]
+        decision = Decision(
+            outcome="starved", happened=happened, futures="f", instants=instants, decided_ns=0
+        )
+        return list(shown.sentences(decision))
+
+    assert told(4, True)[2:] == [
+        "the intervals say no more than 40%: 72 futures that all agree say 95 %"
+    ]
+    assert len(told(71, True)) == 3
+    assert len(told(72, False)) == 2

@@ -9,6 +9,9 @@ from rich.table import Table
 from outcast.records.interventions import Decision
 from outcast.units import format_time
 
+FUTURES_TO_BE_SURE = 72
+"""Of so many that agree, the lower end of Clopper and Pearson's 95 % interval lies above 0.95."""
+
 
 def table(decision: Decision) -> Table:
     """A row for each instant: how many futures had the outcome, and the probability."""
@@ -30,10 +33,18 @@ def sentences(decision: Decision) -> Iterator[str]:
     yield f"{decision.outcome}: {'yes' if decision.happened else 'no'}, in the run itself"
     if decision.decided_ns is None:
         yield "not decided at any of these instants: the futures still differ at the last one"
-    else:
+        return
+    agree = [one for one in decision.instants if one.t_ns >= decision.decided_ns]
+    yield (
+        f"decided from {decision.decided_ns / 1e6:g} ms on, by the shares: more than 95 % of the "
+        "futures agree at each instant from then on"
+    )
+    # What the intervals leave of that share, whichever way the futures agree.
+    surely = min(max(one.low, 1 - one.high) for one in agree)
+    if surely < 0.95:
         yield (
-            f"decided from {decision.decided_ns / 1e6:g} ms on: more than 95 of 100 futures agree "
-            "at each instant from then on"
+            f"the intervals say no more than {surely:.0%}: {FUTURES_TO_BE_SURE} futures that all "
+            "agree say 95 %"
         )
 
 
