@@ -16,6 +16,7 @@ from outcast.records import replay as comparing
 from outcast.records.interventions import Interventions, PacketFate, WhatIf
 from outcast.records.run import Run as Record
 from outcast.records.run_directory import Manifest, RunDirectory
+from outcast.records.tables import write_table
 from outcast.units import MOST_SPAN_NS
 from outcast.whatif import compare, fates, futures
 from outcast.whatif.fates import Asked
@@ -171,6 +172,6 @@ def write(factual: Record, run: Record, explanation: comparing.Explanation) -> N
     with factual.reading(), run.reading():
         packets = compare.blast(factual, run)
         run.directory.write_whatif(compare.of(factual, run, explanation, packets))
-        packets.write_parquet(run.directory.path / f"{compare.TABLE}.parquet")
+        write_table(packets, run.directory.path / f"{compare.TABLE}.parquet")
         both = compare.goodput(factual, run)
-        both.write_parquet(run.directory.path / f"{compare.GOODPUT}.parquet")
+        write_table(both, run.directory.path / f"{compare.GOODPUT}.parquet")

@@ -171,7 +171,8 @@ def test_a_folder_that_is_removed_meanwhile_is_named_and_nothing_else(
 def test_a_ledger_that_is_gone_fails_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "begin", lambda: ledger.open_entry(tmp_path / "login/ledger"))
+    entry = tmp_path / "login/ledger"
+    monkeypatch.setattr(ledger, "begin", lambda _tell: ledger.open_entry(entry))
     (tmp_path / "login").mkdir()
     monkeypatch.setattr(execute, "_evaluate", lambda *arguments: ([], ()))
     logout = FinishingEngine(lambda: shutil.rmtree(tmp_path / "login"))
