@@ -55,6 +55,7 @@ NOT_RUN: dict[str, str] = {
     "docs/releasing.md": "its steps take hours, and publish",
     "docs/same-bytes.md": LONG,
     "docs/sweeps.md": ELSEWHERE,
+    "docs/test-your-program.md": ELSEWHERE,
     "docs/teaching.md": LONG,
     "docs/transports.md": LONG,
     "docs/whatif.md": LONG,
