@@ -178,9 +178,10 @@ def test_clocks_that_are_wrong_are_found_or_refused(tmp_path: Path) -> None:
 def test_the_error_of_corrected_clocks_is_stated_in_full(tmp_path: Path) -> None:
     """Drifts that one direction bounds, clocks left as they are, and steps in other places.
 
-    Of seed 77 three packets leave too late for --max-sojourn, which is told.
+    Of seed 77 three packets leave too late for --max-sojourn, which is told. Of seed 162 two files
+    have too few stamps to tell a unit.
     """
-    outcomes, wrong = queues.try_faults((4, 43, 52, 56, 57, 77, 85, 102, 146, 187), tmp_path)
+    outcomes, wrong = queues.try_faults((4, 43, 52, 56, 57, 77, 85, 102, 146, 162, 187), tmp_path)
     assert wrong == []
     assert outcomes["overlooked"] == 0
 

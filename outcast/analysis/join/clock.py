@@ -239,7 +239,7 @@ def estimate(
         for capture, flows in zip(captures, left_flows, strict=True)
     ]
     reference = max(sorted(outputs), key=lambda index: left_rows[index].size)
-    units = [max(grid_ns(capture.columns.stamp_ns), STAMP_NS) for capture in captures]
+    units = _units_ns(captures)
     setting = _Setting(captures, pairs, left_rows, reference, units)
     if _agree(setting, max_sojourn_ns):
         kept = [Clock()] * len(captures)
@@ -283,6 +283,21 @@ def estimate(
         leaps=tuple(_leaps(setting, solved.clocks)),
         remarks=(f"clocks were corrected; {most}",),
     )
+
+
+def _units_ns(captures: Sequence[PortCapture]) -> list[int]:
+    """The unit of each capture's stamps.
+
+    Few stamps tell none. If they fit the coarsest unit of the others, it is theirs too.
+    """
+    units = [max(grid_ns(capture.columns.stamp_ns), STAMP_NS) for capture in captures]
+    coarsest = max(units)
+    return [
+        unit
+        if unit == coarsest or np.any(np.diff(capture.columns.stamp_ns) % coarsest)
+        else coarsest
+        for capture, unit in zip(captures, units, strict=True)
+    ]
 
 
 def _units_remark(setting: _Setting) -> tuple[str, ...]:
