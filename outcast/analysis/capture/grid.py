@@ -30,11 +30,12 @@ def grid_ns(stamps: I64) -> int:
     own = int(np.gcd.reduce(values[1:] - values[0]))
     near = np.unique(stamps[:_SAMPLED])
     gaps = np.unique(np.diff(near))[:_MOST_GAPS].astype(np.float64)
-    unit = _common(gaps, 2.0 * own) if gaps.size else float(own)
-    unit = unit if unit > _MUCH * own else float(own)
     decimal = 10 ** int(np.log10(own))
     while own % decimal:
         decimal //= 10
+    # A gap between two rounded stamps is off by one unit of the file at most.
+    unit = _common(gaps, 1.5 * decimal) if gaps.size else float(own)
+    unit = unit if unit > _MUCH * own else float(own)
     steps = np.diff(stamps[:_SAMPLED])
     regular = bool((steps != 0).all()) and (
         gaps.size < _FEW or float(np.median(np.abs(steps))) <= 1.01 * unit

@@ -301,15 +301,20 @@ def _units_ns(captures: Sequence[PortCapture]) -> list[int]:
 
 
 def _units_remark(setting: _Setting) -> tuple[str, ...]:
-    """A line if stamps have different units, so that waits may seem to be less than nothing."""
+    """A line if stamps have different units, so that waits may seem to be less than nothing.
+
+    Only a file with packets of one stamp counts as coarse: others may show regular sending.
+    """
     least, most = min(setting.units_ns), max(setting.units_ns)
     if least == most:
         return ()
     coarse = [
         capture.port
         for capture, unit in zip(setting.captures, setting.units_ns, strict=True)
-        if unit > least
+        if unit > least and not np.diff(capture.columns.stamp_ns).all()
     ]
+    if not coarse:
+        return ()
     return (
         f"{', '.join(coarse)}: stamps are multiples of up to {most / 1e6:.7g} ms, and others are "
         "finer. So waits can be wrong by as much, and can seem to be less than nothing",
