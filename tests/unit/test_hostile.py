@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,18 +13,6 @@ NUMBERS = {
     kind: [number for number in range(300) if hostile.kind_of(number) == kind][:12]
     for kind in hostile.KINDS
 }
-
-
-@pytest.fixture(scope="module")
-def bases(tmp_path_factory: pytest.TempPathFactory) -> hostile.Bases:
-    return hostile.make_bases(tmp_path_factory.mktemp("bases"))
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[hostile.Server]:
-    made = hostile.Server()
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("kind", hostile.KINDS)

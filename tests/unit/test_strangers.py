@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,18 +52,6 @@ FEW = {"reproduce": 10, "assignment grade": 5}
 TAKE_NOTHING = {"doctor", "kernel", "root", "clean", "completion"}
 YOUR_OWN = {"run", "exec", "sweep", "topo"}
 """These take a configuration as a program of the user's own (SECURITY.md)."""
-
-
-@pytest.fixture(scope="module")
-def bases(tmp_path_factory: pytest.TempPathFactory) -> hostile.Bases:
-    return hostile.make_bases(tmp_path_factory.mktemp("bases"))
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[hostile.Server]:
-    made = hostile.Server()
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")

@@ -75,6 +75,29 @@ def test_transfer(outcast):
     assert not (tmp_path / "outcast-failures").exists()
 
 
+def test_programs_and_commands_that_spin_see_time_pass(tmp_path: Path) -> None:
+    """Without the wait of patch 0022 a reading takes 1 ns, and 0.2 s need minutes."""
+    (tmp_path / "spin.py").write_text(
+        "import time\nend, n = time.monotonic() + 0.2, 0\n"
+        "while time.monotonic() < end: n += 1\nprint(n)\n"
+    )
+    tests = """
+def test_spin(outcast):
+    spin = {"name": "spin", "host": "h1", "command": ["python3", "spin.py"], "files": ["spin.py"]}
+    run = outcast.run(**NETWORK | {"programs": [*NETWORK["programs"], spin | {"to": ["h2"]}]})
+    assert 3000 < int(run.program("spin").output) < 6000
+"""
+    done = session(tmp_path, tests)
+    assert done.returncode == 0, done.stdout
+    network = EXAMPLES / "go" / "net.yaml"
+    (tmp_path / "net.yaml").write_text(network.read_text().partition("programs:")[0] + FLOW)
+    words = [OUTCAST / "outcast", "exec", "net.yaml", "--host", "h1", "--", "python3", "spin.py"]
+    said = subprocess.run(
+        words, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S, check=True
+    )
+    assert 3000 < int(said.stdout) < 6000
+
+
 def test_a_failing_test_keeps_what_replays(tmp_path: Path) -> None:
     tests = """
 @pytest.mark.outcast_seeds(3)
