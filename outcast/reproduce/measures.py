@@ -320,6 +320,11 @@ def longest_blackout(run: Run, measure: Measure) -> float:
     return float(blackouts["drops"][0]) if blackouts.height else 0.0
 
 
+def longest_chain(run: Run, _measure: Measure) -> float:
+    """The most consecutive packets that one input port lost."""
+    return float(max((port.longest_chain for port in run.summary.drops.values()), default=0))
+
+
 def queue_span_in_longest_blackout(run: Run, _measure: Measure) -> float:
     """The queue's span in packets between the first and last drop of the longest blackout."""
     blackouts = dense_blackouts(run)
@@ -451,6 +456,7 @@ MEASURES: dict[str, Kind] = {
         (chains_over_chance, True, False),
         (loss_ratio, True, False),
         (longest_blackout, False, False),
+        (longest_chain, False, False),
         (queue_span_in_longest_blackout, False, False),
         (class_ratio, True, True),
         (least_of_far, False, True),

@@ -18,7 +18,8 @@ from outcast.reproduce.verdict import Verdict, decide
 RECIPES = recipe.load_all()
 IDS = """P2 P3 P4 P5 P6 P7 P-buf P-rtt P-ports P8 P10 P11 P12 P13 P14-P15 P16 P-tab2 P-era
 P-variants
-T2 T5 T8a T8b T8c T9 T10 T11 T12 T13 T14 T15 T16 T17 W4 W5 W6 H3 H4 H6 H-trace F1 F2 F3 F4 F5 F6"""
+T2 T5 T8a T8b T8c T9 T10 T11 T12 T13 T14 T15 T16 T17 W4 W5 W6 H3 H4 H6 H-trace
+F1 F2 F3 F4 F5 F6 F8"""
 ROWS = IDS.split()
 
 
