@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from outcast.api import fate
+from outcast.api import many
 from outcast.errors import ConfigError, InputError
 from outcast.experiment import load
 from outcast.records.interventions import Decision, Instant, Interventions, NoiseFrom
@@ -199,12 +199,12 @@ def test_futures_of_a_run_with_other_fates_are_made_again() -> None:
     noise = NoiseFrom(t_ns=5, boot_ns=25, seed=7)
     change = Interventions(of="run", noise=noise)
     made: Any = SimpleNamespace(interventions=change, dropped={"a.pcap": "0" * 64})
-    assert fate._why_another(made, change) is None
-    assert fate._why_another(made, Interventions(of="else", noise=noise)) is None
+    assert many._why_another(made, change) is None
+    assert many._why_another(made, Interventions(of="else", noise=noise)) is None
     other = Interventions(of="run", noise=noise.model_copy(update={"boot_ns": 26}))
-    assert "other fates" in str(fate._why_another(made, other))
+    assert "other fates" in str(many._why_another(made, other))
     made.dropped = {}
-    assert "not compared" in str(fate._why_another(made, change))
+    assert "not compared" in str(many._why_another(made, change))
 
 
 def test_futures_begin_after_the_last_fate_of_a_packet() -> None:
