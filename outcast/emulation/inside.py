@@ -100,6 +100,7 @@ from outcast.records.run_directory import (
 
 if TYPE_CHECKING:
     from outcast.emulation.changes import Changer
+    from outcast.emulation.lost import LostPackets
     from outcast.emulation.programs.launch import UserPrograms
     from outcast.plan.programs import Command
 
@@ -234,6 +235,7 @@ class _Run:
         self.emit = emit
         self.commands = commands
         self.scratch = scratch
+        self.lost = self._lost_packets()
         self.received: dict[int, tuple[float, int]] = {}
         self.instants: dict[str, int] = {}
         self.at_end: _Counted | None = None
@@ -244,6 +246,16 @@ class _Run:
         self.phase = "setup"
         # In real time the kernel is the user's own.
         self.events = Recorder(plan.events, directory) if engine == "virtual" else None
+
+    def _lost_packets(self) -> LostPackets | None:
+        """The packets that links are to lose; None if nobody asks for any."""
+        packets = self.directory.read_lost().packets
+        if not packets:
+            return None
+        # As with programs, a run imports only what it needs.
+        from outcast.emulation.lost import LostPackets
+
+        return LostPackets(packets, self.plan, self.commands)
 
     def sleep_to_instant(self, of: str, step_ns: int = instants.STEP_NS) -> None:
         """Sleeps to the next fixed instant under virtual time, and notes whose instant it is."""
@@ -269,7 +281,8 @@ class _Run:
             self.experiment, self.plan, self.directory, self.scratch, self.commands
         )
         captures = capture.Captures(
-            self.plan.capture_ports, self.engine, self.directory, self.scratch, self.commands
+            *(self.plan.capture_ports, self.engine, self.directory, self.scratch, self.commands),
+            self.lost,
         )
         core = max(os.sched_getaffinity(0))
         load = LoadMeter(lambda: read_load(switches.pid, core))
@@ -329,6 +342,8 @@ class _Run:
                     self.enter("capture_end")
                     undrained = self._drain(network)
                     watch()
+                    if self.lost is not None:
+                        self.directory.write_lost(self.lost.record())
                 after = self._read_counters(network)
         measured = _Measured(captures.records, before, after, blackout.record, load)
         flows = replace(flows, distrust=[*flows.distrust, *undrained])
@@ -409,6 +424,8 @@ class _Run:
                     held_start=held_start,
                 )
                 losses = wires.start_losing(self.experiment, self.plan)
+                if self.lost is not None:
+                    self.lost.start(network.netns)
                 if afterwards:
                     generators.connect()
                     # On a slow machine flows may have ended when the middle sample is taken.
@@ -678,8 +695,15 @@ class _Run:
             counters.port_counters(network, captured_ports),
             {host: counters.host_counters(network, host) for host in hosts},
             {**network.interface_counters(), **network.wire_counters()},
-            network.losses(),
+            self._losses(network),
         )
+
+    def _losses(self, network: Network) -> links.Losses:
+        losses = network.losses()
+        if self.lost is not None:
+            for port, count in self.lost.by_sender().items():
+                losses[port]["link"] = losses[port].get("link", 0) + count
+        return losses
 
     def _modules(self) -> Mapping[str, Mapping[str, str]]:
         """The user's modules with their parameters as the kernel shows them. Raises ReadBackError.

@@ -7,11 +7,19 @@ from collections.abc import Sequence
 import polars as pl
 
 from outcast.errors import RunError, UntrustedError
-from outcast.records.interventions import Compared, ComparedFlows, OtherFate, PacketFate, WhatIf
+from outcast.records.interventions import (
+    Compared,
+    ComparedFlows,
+    Interventions,
+    OtherFate,
+    PacketFate,
+    WhatIf,
+)
 from outcast.records.replay import Explanation
 from outcast.records.run import Run
 from outcast.units import format_time
 from outcast.view.terminal.tables import main_ratio
+from outcast.view.terminal.whatif import told
 
 NAMED = 10
 """So many packets with another fate are named."""
@@ -91,9 +99,11 @@ def of(
     ratios = [main_ratio(run.summary) for run in (factual, counterfactual)]
     manifest = counterfactual.manifest
     groups = manifest.groups[counterfactual.summary.group_by]
+    changed = counterfactual.directory.read_manifest().interventions or Interventions(of="")
     named = {f"flow {flow.flow} ({flow.src})": [flow.flow] for flow in manifest.flows}
     return WhatIf(
-        of=manifest.interventions.of if manifest.interventions else "",  # type: ignore[union-attr]
+        of=changed.of,
+        changes=[*told(changed)],
         parts_ns=None if first is None else first.since_start_ns,
         parts=_parts(explanation),
         flows=_compared(factual, counterfactual, named),
