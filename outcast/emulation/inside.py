@@ -324,7 +324,7 @@ class _Run:
                 self.enter("capture_start")
                 with captures:
                     before = self._read_counters(network)
-                    self.enter("traffic")
+                    self.enter("connect")
                     flows = self._run_flows(network, watch, load, blackout.end_drops)
                     self.enter("capture_end")
                     undrained = self._drain(network)
@@ -445,6 +445,7 @@ class _Run:
                     still = generators.running()
                     return still if programs is None else still + programs.running(time.time_ns())
 
+                self.enter("traffic")
                 with sampler, changer or contextlib.nullcontext():
                     self._await_end(network, connected, clients, samples, watch_running, others)
                 workloads, warnings = generators.verify(clients.t_start_ns)
