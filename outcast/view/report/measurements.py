@@ -21,12 +21,14 @@ from outcast.view.terminal.tables import format_bps, format_ns, noun
 MOST_ROWS = 60
 """The most rows of a table that are shown. The Parquet file has all of them."""
 MOST_POINTS = 400
+MOST_CURVES = 8
 _DELAYS = ("delay_mean", "delay_p50", "delay_p99", "jitter")
 
 
 def sections(run: Run) -> list[Element]:
     """Returns the sections for which the run has a table."""
     parts: tuple[tuple[str, Callable[[Run, pl.DataFrame], Element | None]], ...] = (
+        ("probes", probes),
         ("streams", streams),
         ("completions", completions),
         ("programs", programs),
@@ -82,6 +84,40 @@ def _over_time(
         if np.isfinite(y).any():
             lines.append(Line(label, colour, y, charts.dash(len(lines))))
     return grid["bin"].to_numpy() / 1e9, lines
+
+
+def probes(run: Run, frame: pl.DataFrame) -> Element:
+    """Returns the section on probes: the percentiles of their round trips, and a chart."""
+    told = run.summary.probes or {}
+    rows: list[list[Part]] = []
+    for number, part in [*told.items()][:MOST_ROWS]:
+        rtt = part.rtt_ms
+        spread = () if rtt is None else (rtt.p50, rtt.p90, rtt.p99, rtt.max)
+        rows.append(
+            [
+                *(f"{number}: {part.title}", f"{part.payload_bytes} B", f"{part.sent:,}"),
+                *(f"{part.lost:,}", f"{part.base_rtt_ms:,.3f}"),
+                *(f"{value:,.3f}" for value in spread),
+                *("-",) * (4 - len(spread)),
+            ]
+        )
+    head = ["probe", "payload", "sent", "lost", "without queues", "median", "90 %", "99 %", "most"]
+    named = [
+        (int(number), part.title, series_colour(place))
+        for place, (number, part) in enumerate([*told.items()][:MOST_CURVES])
+    ]
+    answered = frame.drop_nulls("rtt_ns").with_columns(pl.col("rtt_ns") / 1e6)
+    chart = None
+    if not answered.is_empty():
+        x, lines = _over_time(answered, "probe", "rtt_ns", named)
+        what = "Round trips of probes over time, means where there are many"
+        chart = charts.line_chart(what, what, x, lines, "time (s)", "ms")
+    text = (
+        "A probe is small packets that are each answered. Without queues a round trip takes the "
+        "links' delays and the times of both frames."
+    )
+    listed = table("Round trips in ms", head, rows)
+    return section("probes", "Latency under load", element("p", text), listed, chart)
 
 
 def streams(run: Run, frame: pl.DataFrame) -> Element:
