@@ -28,9 +28,12 @@ def fate(
     *,
     jobs: int | None = None,
     resume: bool = False,
+    scheduler: str | None = None,
+    shard: tuple[int, int] | None = None,
+    merge: Sequence[str | os.PathLike[str]] = (),
     allow_programs: bool = False,
     progress: bool | None = None,
-) -> Decision:
+) -> Decision | None:
     """Asks from when on an outcome was decided: futures from several instants on.
 
     In a future, the run's noise is drawn from another seed from that instant on. All before is the
@@ -44,9 +47,15 @@ def fate(
         folder: where the futures are made; None is the run's directory with `-futures` behind.
         jobs: how many runs go on at a time; None is as many as there are cores.
         resume: go on with the futures in the folder; what is finished there is not repeated.
+        scheduler: the address of a Dask scheduler, whose workers make the futures instead.
+        shard: a number from 1 on and a count, as `(3, 10)`: only this part of the futures is made.
+        merge: the folders of all shards, whose futures are put together; those that lack are made.
         allow_programs: as in `replay`.
         progress: whether to show it on standard error; None shows it on a terminal and in a
             notebook.
+
+    Returns:
+        What was found; None for a shard, which does not have all futures.
 
     Raises:
         ConfigError: the outcome, an instant or the folder is refused.
@@ -69,7 +78,10 @@ def fate(
     }
     from_ns = {one.name: one.noise.t_ns for one in planned}
     target = path.with_name(f"{path.name}-futures") if folder is None else Path(folder)
-    many.make_each(factual, experiment, changes, from_ns, target, jobs, resume, progress)
+    place = many.Place(target, jobs, resume, scheduler, shard, [Path(each) for each in merge])
+    many.make_each(factual, experiment, changes, from_ns, place, progress)
+    if shard is not None:
+        return None
     found: dict[int, dict[int, bool]] = {}
     for one in planned:
         made = Record(SweepDirectory(target).run(one.name))
@@ -96,6 +108,9 @@ def whatif_each(
     *,
     folder: str | os.PathLike[str] | None = None,
     resume: bool = False,
+    scheduler: str | None = None,
+    shard: tuple[int, int] | None = None,
+    merge: Sequence[str | os.PathLike[str]] = (),
     allow_programs: bool = False,
     progress: bool | None = None,
 ) -> pl.DataFrame:
@@ -108,12 +123,15 @@ def whatif_each(
         jobs: how many runs go on at a time; None is as many as there are cores.
         folder: where the runs are made; None is the run's directory with `-each` behind.
         resume: go on with the runs in the folder; what is finished there is not repeated.
+        scheduler: the address of a Dask scheduler, as in `fate`.
+        shard: the part of the packets whose runs are made, as in `fate`.
+        merge: the folders of all shards, as in `fate`.
         allow_programs: as in `replay`.
         progress: as in `outcast.run`.
 
     Returns:
-        A row for each packet: `packet`, `flow`, `t_in` (ns after the start), `changed`,
-        `only_factual`, `only_counterfactual` and `packets` as in whatif.json, the `ratio`, and a
+        A row for each packet of the shard: `packet`, `flow`, `t_in` (ns after the start),
+        `changed`, `only_factual`, `only_counterfactual` and `packets` as in whatif.json, `ratio`, a
         column for the goodput of each group (bit/s).
 
     Raises as `Run.whatif`.
@@ -131,9 +149,10 @@ def whatif_each(
         changes[name], (own[name],) = fates.interventions(factual, path.name, [wanted], boot_ns)
     target = path.with_name(f"{path.name}-each") if folder is None else Path(folder)
     from_ns = {name: changed.t_in_ns for name, changed in own.items()}
-    many.make_each(factual, experiment, changes, from_ns, target, jobs, resume, progress)
+    place = many.Place(target, jobs, resume, scheduler, shard, [Path(each) for each in merge])
     rows = []
-    for name, changed in own.items():
+    for name in many.make_each(factual, experiment, changes, from_ns, place, progress):
+        changed = own[name]
         made = Record(SweepDirectory(target).run(name))
         compare.require_fates(made, [changed])
         record = compare.of(factual, made, None, compare.blast(factual, made))

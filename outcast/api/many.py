@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from outcast.api import archives
@@ -17,11 +19,46 @@ from outcast.records.interventions import Interventions
 from outcast.records.run import Run as Record
 from outcast.records.run_directory import Manifest
 from outcast.sweep import captures, scheduler, store
-from outcast.sweep.pool import LocalPool
+from outcast.sweep.pool import LocalPool, Pool
 from outcast.sweep.scheduler import Limits
 from outcast.sweep.store import SweepDirectory
 from outcast.sweep.task import Task
 from outcast.whatif import compare
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where many runs are made, and how many of them.
+
+    Attributes:
+        folder: the folder of all.
+        jobs: how many go on at a time here; None is as many as there are cores.
+        resume: go on with what is in the folder.
+        scheduler: the address of a Dask scheduler, whose workers make the runs instead.
+        shard: a number from 1 on and a count: only this part of the runs is made.
+        merge: folders of shards, whose runs are put into this folder first.
+    """
+
+    folder: Path
+    jobs: int | None = None
+    resume: bool = False
+    scheduler: str | None = None
+    shard: tuple[int, int] | None = None
+    merge: Sequence[Path] = ()
+
+    def part(self, names: Iterable[str]) -> list[str]:
+        """The runs that are made here."""
+        number, count = self.shard or (1, 1)
+        return [*names][number - 1 :: count]
+
+    def pool(self) -> Pool:
+        """What makes the runs. Raises FeatureMissingError or DeadlineError, as `run_sweep`."""
+        if self.scheduler is None:
+            jobs = self.jobs or os.cpu_count() or 1
+            return LocalPool(jobs, threads=max(1, (os.cpu_count() or 1) // jobs))
+        from outcast.sweep.dask_pool import connect
+
+        return connect(self.scheduler, None)
 
 
 def experiment_of(path: Path, allow_programs: bool) -> tuple[Experiment, Manifest]:
@@ -41,11 +78,9 @@ def make_each(
     experiment: Experiment,
     changes: Mapping[str, Interventions],
     from_ns: Mapping[str, int],
-    target: Path,
-    jobs: int | None,
-    resume: bool,
+    place: Place,
     progress: bool | None,
-) -> None:
+) -> list[str]:
     """Makes runs with interventions, as a sweep does, and compares each with the run before it.
 
     Args:
@@ -53,19 +88,19 @@ def make_each(
         experiment: what that was made from.
         changes: what is changed in each, by the name of its folder.
         from_ns: up to when each has to be equal, after the traffic's start.
-        target: the folder of all.
-        jobs: how many go on at a time; None is as many as there are cores.
-        resume: whether to go on with what is in the folder.
+        place: where they are made.
         progress: whether to show it.
+
+    Returns:
+        The names of those that the place has now: all, or its shard.
 
     Raises:
         ConfigError: the folder cannot be used.
         RunError: one failed.
         UntrustedError: one is another run before its intervention.
     """
-    jobs = jobs or os.cpu_count() or 1
+    names = place.part(changes)
     provision.provide(experiment, progress)
-    asked = dict.fromkeys(changes, experiment)
 
     def check(directory: SweepDirectory, name: str) -> None:
         made = directory.run(name)
@@ -73,10 +108,11 @@ def make_each(
         compare.require_prefix(explanation, from_ns[name], name)
         captures.reduce(made, "drop")
 
-    with absolute_search_paths(), store.opened(target, experiment, resume) as directory:
-        pool = LocalPool(jobs, threads=max(1, (os.cpu_count() or 1) // jobs))
+    resume = place.resume or bool(place.merge)
+    with absolute_search_paths(), store.opened(place.folder, experiment, resume) as directory:
+        _gather(directory, names, place.merge)
         with shown.of_sweep(progress) as observer:
-            finished = store.take_stock(directory, asked, observer.note)
+            finished = store.take_stock(directory, dict.fromkeys(names, experiment), observer.note)
             for name in sorted(finished):
                 if why := _why_another(directory.run(name).read_manifest(), changes[name]):
                     directory.set_aside(name, why)
@@ -88,26 +124,44 @@ def make_each(
                     dump(experiment),
                     "keep",
                     exclusive=False,
-                    interventions=change.model_dump_json(),
+                    interventions=changes[name].model_dump_json(),
                 )
-                for name, change in changes.items()
+                for name in names
                 if name not in finished
             ]
-            report = scheduler.run(
-                *(tasks, len(finished), directory, pool, Limits(), observer),
-                on_result=lambda name, wall_s, disk_bytes: check(directory, name),
-            )
+            pool = place.pool()
+            try:
+                report = scheduler.run(
+                    *(tasks, len(finished), directory, pool, Limits(), observer),
+                    on_result=lambda name, wall_s, disk_bytes: check(directory, name),
+                )
+            finally:
+                pool.stop()
     if report.failures:
         name, failure = next(iter(report.failures.items()))
         raise RunError(f"{len(report.failures)} runs failed; {name}: {failure.message}")
     if report.left:
         raise RunError(f"{len(report.left)} runs are left: {report.stopped}; --resume goes on")
+    return names
+
+
+def _gather(directory: SweepDirectory, names: Sequence[str], shards: Sequence[Path]) -> None:
+    """Copies the runs of shards that the folder lacks. Raises InputError if a shard is none."""
+    for shard in map(SweepDirectory, shards):
+        shard.read_experiment()
+        for name in names:
+            source, target = shard.run(name), directory.run(name)
+            if source.manifest.exists() and not target.path.exists():
+                # A copy that is broken off is no run.
+                directory.clear(name)
+                shutil.copytree(source.path, directory.attempt(name) / store.RESULT)
+                directory.accept(name)
 
 
 def _why_another(made: Manifest, change: Interventions) -> str | None:
     """Why a finished run is not the one asked for; None if it is."""
     before = made.interventions
-    if before is None or [*before.arguments()] != [*change.arguments()]:
+    if before is None or before.asked != change.asked:
         return "made from a run with other fates of packets"
     # Its captures are dropped once it was compared with the run before it.
     return None if made.dropped else "not compared with the run that it was made from"

@@ -182,6 +182,11 @@ class Interventions(_Record):
         named |= dict.fromkeys((one.name for one in self.lost), "lost")
         return named if self.noise is None else {**named, "noise": str(self.noise.seed)}
 
+    @property
+    def asked(self) -> tuple[object, ...]:
+        """What tells these interventions from others of the same run."""
+        return (*self.arguments(), *self.lost)
+
     def arguments(self) -> Iterator[str]:
         """What the guest's kernel is told. Nothing in the guest can tell."""
         yield from (fate.argument() for fate in self.fates)

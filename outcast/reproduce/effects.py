@@ -124,7 +124,8 @@ def make(store: SweepDirectory, name: str, asked: Fates, jobs: int) -> None:
             changes[key] = Interventions(of=name, noise=future.noise)
             from_ns[key] = 0
     target = table_of(store, name, asked).with_suffix("")
-    many.make_each(factual, experiment, changes, from_ns, target, jobs, target.exists(), None)
+    place = many.Place(target, jobs, resume=target.exists())
+    many.make_each(factual, experiment, changes, from_ns, place, None)
     made = SweepDirectory(target)
     rows = [_row(factual, Run(made.run(key)), other, asked) for key, other in others.items()]
     write_table(pl.DataFrame(rows, infer_schema_length=None), table_of(store, name, asked))

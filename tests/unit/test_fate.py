@@ -13,6 +13,7 @@ from outcast.api import many
 from outcast.errors import ConfigError, InputError
 from outcast.experiment import load
 from outcast.records.interventions import Decision, Instant, Interventions, NoiseFrom
+from outcast.sweep import store
 from outcast.view.terminal import fate as shown
 from outcast.whatif import futures, outcome
 
@@ -247,3 +248,27 @@ def test_few_futures_say_how_little_they_say() -> None:
     ]
     assert len(told(71, True)) == 3
     assert len(told(72, False)) == 2
+
+
+def test_a_shard_has_its_part(tmp_path: Path) -> None:
+    names = ["a", "b", "c", "d", "e"]
+    parts = [many.Place(tmp_path, shard=(number, 2)).part(names) for number in (1, 2)]
+    assert parts == [["a", "c", "e"], ["b", "d"]]
+    assert many.Place(tmp_path).part(names) == names
+
+
+def test_runs_of_shards_are_put_together(tmp_path: Path) -> None:
+    experiment = load(Path("configs/linear-12.yaml"), {})
+    for name, run in (("one", "a"), ("other", "b")):
+        with store.opened(tmp_path / name, experiment, resume=False) as shard:
+            shard.run(run).path.mkdir()
+            shard.run(run).manifest.write_text(name)
+    shards = [tmp_path / "one", tmp_path / "other"]
+    with store.opened(tmp_path / "whole", experiment, resume=False) as whole:
+        whole.run("b").path.mkdir()
+        many._gather(whole, ["a", "b", "c"], shards)
+        assert whole.run("a").manifest.read_text() == "one"
+        # What is there stays.
+        assert not whole.run("b").manifest.exists()
+        with pytest.raises(InputError, match="a folder that `outcast sweep` wrote"):
+            many._gather(whole, ["a"], [tmp_path])
