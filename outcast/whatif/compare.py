@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
@@ -106,7 +106,7 @@ def of(
         changes=[*told(changed)],
         parts_ns=None if first is None else first.since_start_ns,
         parts=_parts(explanation),
-        flows=_compared(factual, counterfactual, named),
+        flows=[*_compared(factual, counterfactual, named), *_streams(factual, counterfactual)],
         groups=_compared(
             factual,
             counterfactual,
@@ -163,6 +163,32 @@ def _compared(
         )
         for name, flows in named.items()
     ]
+
+
+def _streams(factual: Run, counterfactual: Run) -> Iterator[ComparedFlows]:
+    """The UDP flows of workloads, which addresses and ports tell in both runs."""
+    keys = ["workload", "src", "sport", "dst"]
+    if not all("streams" in run.tables for run in (factual, counterfactual)):
+        return
+    one, other = (
+        run.table("streams").select(*keys, "received_bps", "dropped")
+        for run in (factual, counterfactual)
+    )
+    both = one.join(other, on=keys, how="full", coalesce=True, suffix="_other").sort(keys)
+    unknown = Compared(factual=None, counterfactual=None)
+    for row in both.iter_rows(named=True):
+        goodput, drops = (
+            Compared(factual=row[name], counterfactual=row[f"{name}_other"])
+            for name in ("received_bps", "dropped")
+        )
+        yield ComparedFlows(
+            name=f"UDP of workload {row['workload']} ({row['src']})",
+            flows=1,
+            goodput_bps=goodput,
+            drops=drops,
+            timeouts=unknown,
+            completion_ns=unknown,
+        )
 
 
 def require_prefix(explanation: Explanation, since_ns: int, named: str) -> None:

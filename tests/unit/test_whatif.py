@@ -307,3 +307,18 @@ def test_a_guest_that_does_not_say_what_it_lost() -> None:
     lost = losses.find(crossing(), losses.asked("flow 0, segment 1, link s1-h2"))
     with pytest.raises(RunError, match="does not say"):
         Lost(packets=(lost,)).require_done()
+
+
+def test_streams_of_workloads_have_rows() -> None:
+    def run(*rows: tuple[int, str, float, int]) -> Any:
+        table = pl.DataFrame(
+            rows, schema=["workload", "src", "received_bps", "dropped"], orient="row"
+        ).with_columns(pl.lit(40001).alias("sport"), pl.lit("h1").alias("dst"))
+        return SimpleNamespace(tables=["streams"], table={"streams": table}.__getitem__)
+
+    one, other = run((0, "h3", 5e6, 1), (0, "h4", 6e6, 2)), run((0, "h3", 4e6, 3))
+    found = [*compare._streams(one, other)]
+    assert [row.name for row in found] == ["UDP of workload 0 (h3)", "UDP of workload 0 (h4)"]
+    assert found[0].goodput_bps == Compared(factual=5e6, counterfactual=4e6)
+    assert found[1].drops == Compared(factual=2, counterfactual=None)
+    assert not [*compare._streams(one, SimpleNamespace(tables=[]))]  # type: ignore[arg-type]
