@@ -154,6 +154,7 @@ def _print(
         )
     lines += groups.without_value(summed)
     lines += groups.remarks_on_losses(runs)
+    lines += groups.remarks_on_intervals(runs)
     if unmatched:
         lines.append(f"{unmatched} groups are left out, because only one of the sweeps has them")
     missing = results.planned - results.runs.height

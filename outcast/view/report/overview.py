@@ -25,6 +25,7 @@ from outcast.view.terminal.tables import (
     has_ratio,
     main_ratio,
     ratio_name,
+    stationarity_sentence,
     workload_result,
 )
 
@@ -77,9 +78,17 @@ def header(run: Run) -> list[Element]:
     ]
 
 
+COVERED = {
+    "whole": "the whole run",
+    "all active": "the time all flows were active",
+    "asked": "the interval that the configuration asks for",
+}
+"""What numbers cover, by the summary's `interval`."""
+
+
 def _result(run: Run) -> str:
     summary = run.summary
-    covered = "the whole run" if summary.interval == "whole" else "the time all flows were active"
+    covered = COVERED[summary.interval]
     if run.captured is not None:
         covered = "all of the captures"
     texts = []
@@ -89,6 +98,9 @@ def _result(run: Run) -> str:
             f"{_flows(len(run.manifest.flows))} got {format_bps(summary.total_goodput_bps)}"
             f"{' together' if len(run.manifest.flows) > 1 else ''}."
         )
+        if run.captured is None and summary.classes:
+            sentence = stationarity_sentence(summary)
+            texts.append(f"{sentence[0].upper()}{sentence[1:]}.")
     for workload in (summary.completions or {}).values():
         if workload.streams is not None:
             texts.append(f"{workload_result(workload)}.")

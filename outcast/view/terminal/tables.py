@@ -88,6 +88,8 @@ def render(directory: RunDirectory) -> RenderableType:
     summary, flows = run.summary, run.table("flows")
     parts: list[RenderableType] = [_heading(summary)]
     if run.captured is None:
+        if summary.classes:
+            parts.append(Text(stationarity_sentence(summary)))
         parts.append(_losses(summary))
     if 0 < flows.height <= MOST_ROWS:
         parts += ["", _flow_table(run, flows)]
@@ -136,7 +138,8 @@ def noise_lines(run: Run) -> list[str]:
 
 def _heading(summary: Summary) -> Text:
     covered = f"{summary.start_s:g} to {summary.end_s:g} s"
-    why = " (all flows active)" if summary.interval == "all active" else ""
+    whys = {"whole": "", "all active": " (all flows active)", "asked": " (analysis.from and to)"}
+    why = whys[summary.interval]
     results = [workload_result(part) for part in (summary.completions or {}).values()]
     among = " of the TCP flows" if results else " in all"
     total = f"{format_bps(summary.total_goodput_bps)}{among}"
@@ -152,6 +155,22 @@ def _heading(summary: Summary) -> Text:
         f"{summary.name}: {what}, {covered}{why}; {'; '.join(results)}",
         style="bold",
     )
+
+
+def stationarity_sentence(summary: Summary) -> str:
+    """Whether the division of the link changed over the interval, in words."""
+    interval = f"from {summary.start_s:g} to {summary.end_s:g} s"
+    if summary.stationary is None:
+        return (
+            f"steady state {interval}: not known, because the test needs ten bins (analysis.bin) "
+            "and goodput in each tenth"
+        )
+    found = (
+        "no flow's share of the goodput has a trend"
+        if summary.stationary
+        else "shares of the goodput have a trend, or a flow got nothing"
+    )
+    return f"steady state {interval}: {found} (docs/steady-state.md)"
 
 
 def workload_result(part: CompletionSummary) -> str:
@@ -318,7 +337,7 @@ def _awaiting_rto(summary: Summary, part: ClassSummary) -> str:
     """Returns the share of a flow's time that it spent waiting for timeouts."""
     if part.halted_s is None:
         return "-"
-    return f"{part.halted_s / part.flows / summary.duration_s:.1%}"
+    return f"{part.halted_s / part.flows / summary.counted_s:.1%}"
 
 
 def _round_trip(part: ClassSummary) -> str:
