@@ -24,6 +24,7 @@ from outcast.view.terminal.tables import (
     format_ratio,
     has_ratio,
     main_ratio,
+    noise_lines,
     ratio_name,
     stationarity_sentence,
     workload_result,
@@ -110,13 +111,21 @@ def _result(run: Run) -> str:
             f"{_flows(workload.flows, 'generated ')} ({workload.kind}) ran{unfinished}, at "
             f"{format_bps(workload.goodput_bps)} together."
         )
-    losses, elsewhere = summary.losses, ""
+    return " ".join(texts) + _comparison(summary) + _doubt(run)
+
+
+def _doubt(run: Run) -> str:
+    """How sure the result is: what the noise meter says, and losses that the tables lack."""
+    text = ""
+    if run.captured is None and run.manifest.flows and (lines := noise_lines(run)):
+        text += f" How sure that is: {lines[0].rstrip('.')}."
+    losses = run.summary.losses
     if losses is not None and losses.elsewhere > losses.bottleneck:
-        elsewhere = (
+        text += (
             f" {losses.elsewhere:,} of {losses.total:,} lost packets were lost elsewhere than at "
             f"the bottleneck: {where(losses)}."
         )
-    return " ".join(texts) + _comparison(summary) + elsewhere
+    return text
 
 
 def _comparison(summary: Summary) -> str:

@@ -255,7 +255,7 @@ def _flow_table(run: Run, flows: pl.DataFrame) -> Table:
         *("flow", "from", "control" if by_sender else noun(run), "goodput", "share", "drops"),
         *("longest\nchain", "re-\ntrans-\nmits"),
         *(("time-\nouts",) if run.captured is None else ()),
-        "queueing\n50/99 %\n(ms)",
+        "queue-\ning\n(ms)",
         left=("from", "control", noun(run)),
         wrapped=(noun(run),),
     )
@@ -275,14 +275,14 @@ def _flow_table(run: Run, flows: pl.DataFrame) -> Table:
             str(row["dropped"]),
             str(row["longest_chain"]),
             *counts,
-            _queueing(row.get("queueing_p50_ns"), row.get("queueing_p99_ns")),
+            _queueing(row.get("queueing_p50_ns")),
             style="yellow" if label == run.marked else None,
         )
     return table
 
 
-def _queueing(*of_ns: float | None) -> str:
-    return "/".join("-" if time_ns is None else f"{time_ns / 1e6:.3g}" for time_ns in of_ns)
+def _queueing(p50_ns: float | None) -> str:
+    return "-" if p50_ns is None else f"{p50_ns / 1e6:.3g}"
 
 
 def _limit_table(run: Run) -> Table:
@@ -325,7 +325,7 @@ def _group_table(run: Run) -> Table:
             format_bps(part.min_goodput_bps),
             share,
             *told,
-            "-" if waits is None else f"{waits.p50:.3g}",
+            _queueing(None if waits is None else waits.p50 * 1e6),
             style="yellow" if group.label == run.marked and len(run.groups) > 1 else None,
         )
     if len(run.groups) > MOST_ROWS:
