@@ -16,8 +16,8 @@ from outcast.records.run_directory import CaptureRecord, RunDirectory
 Engine = Literal["realtime", "virtual"]
 
 SNAPLEN_BYTES = 128
-"""Room for Ethernet, IPv4 and TCP headers with all options that Linux sends: 14 + 20 + 60. In
-theory they can be 14 + 60 + 60."""
+"""Room for Ethernet, IP and TCP headers with all options that Linux sends: 14 + 20 + 60, or
+14 + 40 + 60 with IPv6. In theory they can be 14 + 60 + 60."""
 FILE_HEADER_BYTES = 24
 RECORD_HEADER_BYTES = 16
 """Sizes of the headers of a capture's file and of each packet in it (pcap-savefile(5))."""
@@ -49,9 +49,17 @@ def ring_kib(engine: Engine, captures: int) -> int:
 
 
 def start(
-    ports: Sequence[tuple[str, str]], engine: Engine, folder: Path, logs: Path, commands: Commands
+    ports: Sequence[tuple[str, str]],
+    engine: Engine,
+    folder: Path,
+    logs: Path,
+    commands: Commands,
+    wanted: str = "ip",
 ) -> list[Capture]:
-    """Starts one tcpdump for each (port, direction) and waits until all listen."""
+    """Starts one tcpdump for each (port, direction) and waits until all listen.
+
+    `wanted` says which packets are captured, as pcap-filter(7) has it.
+    """
     buffer_kib = ring_kib(engine, len(ports))
     captures = []
     for port, direction in ports:
@@ -63,7 +71,7 @@ def start(
                 # user. That fails in the guest, where the folder is an ordinary user's.
                 *("tcpdump", "-i", port, "-Q", direction, "-w", "-"),
                 *("-s", str(SNAPLEN_BYTES), "-B", str(buffer_kib), "-n", "-Z", "root"),
-                *("--time-stamp-precision=nano", "ip"),
+                *("--time-stamp-precision=nano", wanted),
             ],
             stdout=file,
             stderr=logs / f"tcpdump.{port}.{direction}.err",
@@ -96,7 +104,9 @@ class Captures:
         directory: RunDirectory,
         logs: Path,
         commands: Commands,
+        wanted: str = "ip",
     ) -> None:
+        self._wanted = wanted
         self._ports, self._engine, self._directory = ports, engine, directory
         self._logs, self._commands = logs, commands
         self._captures: list[Capture] = []
@@ -104,7 +114,9 @@ class Captures:
 
     def __enter__(self) -> Captures:
         folder = self._directory.captures
-        self._captures = start(self._ports, self._engine, folder, self._logs, self._commands)
+        self._captures = start(
+            self._ports, self._engine, folder, self._logs, self._commands, self._wanted
+        )
         return self
 
     def __exit__(self, failed: type[BaseException] | None, *_error: object) -> None:

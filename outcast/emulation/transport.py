@@ -109,6 +109,15 @@ def require_rack(transport: Transport, release: str) -> None:
         )
 
 
+def require_ipv6() -> None:
+    """Raises FeatureMissingError where this kernel has no IPv6."""
+    if not read_sysctl("ipv6/conf/all/disable_ipv6"):
+        raise FeatureMissingError(
+            "addressing: this kernel has no IPv6, or it was switched off at boot (ipv6.disable=1); "
+            "allowed is addressing: ipv4, or --engine virtual"
+        )
+
+
 RECORDED_SYSCTLS = (
     "ipv4/tcp_rmem",
     "ipv4/tcp_wmem",

@@ -96,6 +96,8 @@ class RealtimeEngine:
         plan = make_plan(experiment)
         if plan.host_noise.throttle is not None:
             raise cards.only_virtual()
+        if "ipv6" in plan.families:
+            transport.require_ipv6()
         limits.require(_limits(plan), _WHO)
         kinds = _qdiscs(experiment, plan)
         transports = plan_transport.all_of(experiment)

@@ -134,7 +134,7 @@ def _node(
     is_switch = plan.graph.nodes[name]["kind"] == "switch"
     role = "switch" if is_switch else "receiver" if receives else "sender" if colour else "idle"
     wide = max(26.0, 6.6 * len(name) + 8)
-    kind = f"{name}: {role}" + ("" if is_switch else f", {plan.ip(name)}")
+    kind = f"{name}: {role}" + ("" if is_switch else f", {', '.join(plan.addresses(name))}")
     return element(
         "g",
         element("title", kind),
