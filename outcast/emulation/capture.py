@@ -7,11 +7,14 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from outcast.emulation.commands import Commands, Process, wait_until
 from outcast.errors import RunError
 from outcast.records.run_directory import CaptureRecord, RunDirectory
+
+if TYPE_CHECKING:
+    from outcast.experiment.parts import Family
 
 Engine = Literal["realtime", "virtual"]
 
@@ -31,6 +34,16 @@ STOP_DEADLINE_S = 60.0
 RING_TIMEOUT_S = 1.0
 """tcpdump reads a partly filled block of its ring after this time (pcap_set_timeout(3PCAP)). If it
 is ended earlier, the packets in that block are lost without being counted."""
+
+
+_WANTED = {"ipv4": "ip", "ipv6": "(ip6 and not dst host ff02::16)"}
+"""What is captured, as pcap-filter(7) has it. Hosts tell ff02::16 of the groups that they belong to
+(RFC 3810), and no switch passes that on."""
+
+
+def wanted(families: Sequence[Family]) -> str:
+    """The filter for hosts with such addresses."""
+    return " or ".join(_WANTED[family] for family in families)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +67,9 @@ def start(
     folder: Path,
     logs: Path,
     commands: Commands,
-    wanted: str = "ip",
+    wanted: str,
 ) -> list[Capture]:
-    """Starts one tcpdump for each (port, direction) and waits until all listen.
-
-    `wanted` says which packets are captured, as pcap-filter(7) has it.
-    """
+    """Starts one tcpdump for each (port, direction) and waits until all listen."""
     buffer_kib = ring_kib(engine, len(ports))
     captures = []
     for port, direction in ports:
@@ -104,7 +114,7 @@ class Captures:
         directory: RunDirectory,
         logs: Path,
         commands: Commands,
-        wanted: str = "ip",
+        wanted: str,
     ) -> None:
         self._wanted = wanted
         self._ports, self._engine, self._directory = ports, engine, directory

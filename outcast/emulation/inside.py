@@ -274,7 +274,7 @@ class _Run:
         )
         captures = capture.Captures(
             *(self.plan.capture_ports, self.engine, self.directory, self.scratch, self.commands),
-            wanted={"ipv4": "ip", "ipv6": "ip6"}.get(self.experiment.addressing, "ip or ip6"),
+            wanted=capture.wanted(self.plan.families),
         )
         core = max(os.sched_getaffinity(0))
         load = LoadMeter(lambda: read_load(switches.pid, core))

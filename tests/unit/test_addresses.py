@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outcast import experiment
-from outcast.errors import ConfigError
+from outcast.emulation import capture, transport
+from outcast.errors import ConfigError, FeatureMissingError
 from outcast.plan import stored
 from outcast.plan.addresses import ipv4_of, ipv6_of
 from outcast.plan.make import make_plan
@@ -105,3 +106,18 @@ def test_a_stored_plan_has_its_addresses_again(tmp_path: Path) -> None:
 def test_what_cannot_be_addressed_is_refused(tmp_path: Path, settings: list[str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         planned(tmp_path, *settings)
+
+
+def test_a_kernel_without_ipv6_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "_SYSCTL", tmp_path)
+    with pytest.raises(FeatureMissingError, match="this kernel has no IPv6") as raised:
+        transport.require_ipv6()
+    assert raised.value.exit_status == 3
+    (tmp_path / "ipv6/conf/all").mkdir(parents=True)
+    (tmp_path / "ipv6/conf/all/disable_ipv6").write_text("1\n")
+    transport.require_ipv6()
+
+
+def test_a_run_captures_the_families_that_hosts_have() -> None:
+    assert capture.wanted(["ipv4"]) == "ip"
+    assert capture.wanted(["ipv4", "ipv6"]) == "ip or (ip6 and not dst host ff02::16)"
