@@ -99,9 +99,13 @@ from outcast.records.run_directory import (
 )
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from outcast.emulation.changes import Changer
+    from outcast.emulation.probing import Probes
     from outcast.emulation.programs.launch import UserPrograms
     from outcast.plan.programs import Command
+    from outcast.records.probes import ProbeRecord
 
 DRAIN_DEADLINE_S = 10.0
 GOODPUT_PAUSE_S = 1.0
@@ -400,9 +404,12 @@ class _Run:
             stream, held_start = self._build_senders(afterwards)
             mptcp_subflows = multipath.configure(flows, network.netns, self.commands)
             programs = self._programs(network)
-            with traffic.serving(
-                flows, network.netns, logs, self.commands, stream, held_start
-            ) as servers:
+            with (
+                traffic.serving(
+                    flows, network.netns, logs, self.commands, stream, held_start
+                ) as servers,
+                self._probes(network) as probes,
+            ):
                 if self.events is not None:
                     self.events.start(instants.CONNECT_STEP_NS)
                 self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
@@ -422,6 +429,8 @@ class _Run:
                 generators.start(clients.t_start_ns)
                 if programs is not None:
                     programs.start(clients.t_start_ns)
+                if probes is not None:
+                    probes.start(clients.t_start_ns)
                 receivers.read_at_once(server.popen.pid for server in servers)
                 middle_s = self.experiment.duration_ns / 2e9
                 active = [f for f in flows if _is_active(f.start_ns, f.duration_ns, middle_s)]
@@ -448,6 +457,8 @@ class _Run:
 
                 def others() -> list[str]:
                     still = generators.running()
+                    if probes is not None:
+                        still += probes.running()
                     return still if programs is None else still + programs.running(time.time_ns())
 
                 self.enter("traffic")
@@ -513,6 +524,16 @@ class _Run:
         programs.serve()
         programs.prepare()
         return programs
+
+    def _probes(self, network: Network) -> AbstractContextManager[Probes | None]:
+        """The programs of the configuration's probes; None if there are none."""
+        if not self.plan.probes:
+            return contextlib.nullcontext()
+        # Imported here, because what a run without probes imports decides its bytes.
+        from outcast.emulation import probing
+
+        arguments = (self.experiment, self.plan, self.directory.flows, self.scratch, self.commands)
+        return probing.probing(*arguments, network.netns)
 
     def _changer(self, network: Network, t_start_ns: int) -> Changer | None:
         """What makes the changes of events and traces; None if there are none."""
@@ -696,6 +717,13 @@ class _Run:
             network.losses(),
         )
 
+    def _probe_records(self) -> list[ProbeRecord]:
+        if not self.plan.probes:
+            return []
+        from outcast.emulation import probing
+
+        return probing.records(self.plan)
+
     def _modules(self) -> Mapping[str, Mapping[str, str]]:
         """The user's modules with their parameters as the kernel shows them. Raises ReadBackError.
 
@@ -784,6 +812,7 @@ class _Run:
                 flows=records.flows(plan, flows.subflows),
                 generated_hosts=sorted({flow.src for flow in plan.generated}),
                 programs=list(flows.programs),
+                probes=self._probe_records(),
                 program_controls=list(flows.program_controls),
                 blackout=measured.blackout,
                 bottlenecks=[

@@ -27,6 +27,7 @@ from outcast.experiment.network import (
 )
 from outcast.experiment.noise import Noise
 from outcast.experiment.parts import MTU_FRAME_BYTES, UNIT_SCHEMA, Limit
+from outcast.experiment.probes import Probe
 from outcast.experiment.programs import Program, Ready
 from outcast.experiment.queues import PacingFq, Pfifo, Queue
 from outcast.experiment.reader import (
@@ -91,6 +92,7 @@ __all__ = [
     "PacingFq",
     "Pfifo",
     "Poisson",
+    "Probe",
     "Program",
     "Queue",
     "QueueException",

@@ -21,6 +21,7 @@ from outcast.plan import (
     grouping,
     noise,
     ports,
+    probes,
     programs,
     schedule,
     traces,
@@ -78,17 +79,22 @@ def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config
         _require_transport(experiment.transport, of_hosts, generated)
         planned_programs = programs.resolve_programs(experiment, graph, table)
         program_ways = programs.program_ways(graph, table, planned_programs)
+        planned_probes = probes.resolve_probes(experiment, graph, table)
+        probe_ways = probes.probe_ways(graph, table, planned_probes)
         ways = [*generated_ways(graph, table, generated), *program_ways]
         plan_links.require_mtu(links, _packets(graph, table, flows, generated))
         plan_links.require_mtu(
             links, (("programs", path, None) for w in program_ways for path in w)
         )
-        if not flows and not ways:
+        plan_links.require_mtu(links, probes.packets(planned_probes, probe_ways))
+        if not flows and not ways and not probe_ways:
             raise ConfigError(_no_flows(experiment))
-        first = _bottleneck(experiment, graph, flows or _way_flows(graph, ways), links)
+        # Probes load nothing, so they are looked at only where there is nothing else.
+        crossing = flows or _way_flows(graph, ways or probe_ways)
+        first = _bottleneck(experiment, graph, crossing, links)
         measured = (*flows, *_way_flows(graph, program_ways, len(flows))) if program_ways else flows
         bottleneck, *others = (
-            with_acknowledgements(with_inputs(port, graph, ways), graph, flows)
+            with_acknowledgements(with_inputs(port, graph, [*ways, *probe_ways]), graph, flows)
             for port in (
                 first,
                 # A program's flows are found in the captures, and would be found at both ports.
@@ -107,6 +113,7 @@ def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config
             others=tuple(others),
             links=links,
             programs=planned_programs,
+            probes=planned_probes,
             traces=traces.of_links(experiment, link_traces),
             events=experiment.trace.events if experiment.trace is not None else (),
             host_noise=noise.of_hosts(experiment),
@@ -152,6 +159,7 @@ def plan_of_command(
         plan,
         flows=(),
         generated=(),
+        probes=(),
         programs=tuple(program for program in plan.programs if program.is_server),
         command=programs.Command(chosen, argv, folder, within_ns),
     )

@@ -72,7 +72,7 @@ def test_hosts_of_programs_have_a_probe_for_each_family(tmp_path: Path) -> None:
         ("both", {"10.0.0.1", "10.0.0.2", "fd00::a00:1", "fd00::a00:2"}),
     ):
         plan = planned(tmp_path, f"addressing={addressing}", flows=[], programs=[program])
-        assert {packet.src for packet in plan.probes()} == sources
+        assert {packet.src for packet in plan.path_probes()} == sources
     assert plan.host_of["fd00::a00:2"] == plan.host_of["10.0.0.2"] == "h2"
 
 

@@ -82,12 +82,6 @@ def _result(run: Run) -> str:
     if run.captured is not None:
         covered = "all of the captures"
     texts = []
-    losses = summary.losses
-    if losses is not None and losses.elsewhere > losses.bottleneck:
-        texts.append(
-            f"{losses.elsewhere:,} of {losses.total:,} lost packets were lost elsewhere than at "
-            f"the bottleneck: {where(losses)}."
-        )
     if run.manifest.flows:
         texts.append(
             f"Over {covered} ({summary.start_s:g} to {summary.end_s:g} s), "
@@ -103,8 +97,13 @@ def _result(run: Run) -> str:
             f"{_flows(workload.flows, 'generated ')} ({workload.kind}) ran{unfinished}, at "
             f"{format_bps(workload.goodput_bps)} together."
         )
-    text = " ".join(texts)
-    return text + _comparison(summary)
+    losses, elsewhere = summary.losses, ""
+    if losses is not None and losses.elsewhere > losses.bottleneck:
+        elsewhere = (
+            f" {losses.elsewhere:,} of {losses.total:,} lost packets were lost elsewhere than at "
+            f"the bottleneck: {where(losses)}."
+        )
+    return " ".join(texts) + _comparison(summary) + elsewhere
 
 
 def _comparison(summary: Summary) -> str:
