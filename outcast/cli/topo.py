@@ -67,7 +67,9 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
     lines += ["", "hosts"]
     network = getattr(experiment.topology, "network", None)
     labels = labels_of(network) if network else {}
-    lines += [f"  {host}  {plan.ip(host)}{labels.get(host, '')}" for host in plan.hosts]
+    lines += [
+        f"  {host}  {', '.join(plan.addresses(host))}{labels.get(host, '')}" for host in plan.hosts
+    ]
     lines += ["", "switches"]
     lines += [
         f"  {switch}  {graph.nodes[switch]['layer']}  {graph.degree(switch)} ports"

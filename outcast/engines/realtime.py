@@ -107,6 +107,9 @@ class RealtimeEngine:
             if plan.host_noise.throttle is not None:
                 raise cards.only_virtual()
         with lacking.noting():
+            if "ipv6" in plan.families:
+                transport.require_ipv6()
+        with lacking.noting():
             limits.require(_limits(plan), _WHO)
         if os.geteuid() == 0:
             self._require_of_kernel(experiment, plan, lacking)

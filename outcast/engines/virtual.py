@@ -165,7 +165,10 @@ class VirtualEngine:
                     sees=sees,
                     modules=modules,
                     debugger=self._debugger,
-                    arguments=[] if changes is None else [*changes.arguments()],
+                    arguments=[
+                        *(() if changes is None else changes.arguments()),
+                        *([IPV6_ON] if "ipv6" in plan.families else []),
+                    ],
                 )
             except StallError as error:
                 raise StallError(f"{error}, during {reader.during()}{_why(reader)}") from None
@@ -200,6 +203,10 @@ class VirtualEngine:
 
     def _world(self) -> World | None:
         return None if self._guest is None else self._guest.world
+
+
+IPV6_ON = "ipv6.disable=0"
+"""What the guest's kernel is told where hosts have IPv6 addresses (patch 0023)."""
 
 
 def _why(reader: EventReader) -> str:

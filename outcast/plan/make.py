@@ -16,6 +16,7 @@ from outcast.experiment import Experiment, FlowGroup, Link, Transport
 from outcast.experiment.links import STANDARD_MTU_BYTES
 from outcast.experiment.workloads import DATAGRAM_HEADERS_BYTES
 from outcast.plan import (
+    addresses,
     events,
     grouping,
     noise,
@@ -65,10 +66,14 @@ def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config
     """
     try:
         graph = make_graph(make_topo(experiment))
+        if experiment.addressing != "ipv4":
+            addresses.add_ipv6(graph)
         table = compute_routes(experiment, graph)
         _require_layers(experiment, graph)
         link_traces = traces.read_all(experiment)
         links = plan_links.resolve(experiment, graph, link_traces)
+        if experiment.addressing != "ipv4":
+            addresses.require_mtu(links.values())
         flows = resolve_flows(experiment, graph, table, links)
         of_hosts = transport.of_hosts(experiment.transport, flows)
         generated = schedule.make_schedule(experiment, _hosts(graph, links))
@@ -113,6 +118,7 @@ def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config
             traces=traces.of_links(experiment, link_traces),
             events=experiment.trace.events if experiment.trace is not None else (),
             host_noise=noise.of_hosts(experiment),
+            families=addresses.families(experiment),
         )
         _require_ports(experiment, plan)
         _require_room(experiment, plan)
@@ -142,7 +148,7 @@ def plan_of_command(
     Raises:
         ConfigError: there is no such host, or the switches choose paths by ports.
     """
-    hosts = {name: plan.ip(name) for name in plan.hosts}
+    hosts = {name: plan.addresses(name) for name in plan.hosts}
     chosen = host or plan.hosts[0]
     programs.require_host(hosts, chosen, "--host")
     if plan.routes.choices:
