@@ -15,13 +15,13 @@ from outcast.records.run_directory import CaptureRecord, RunDirectory
 
 if TYPE_CHECKING:
     from outcast.emulation.lost import LostPackets
+    from outcast.experiment.parts import Family
 
 Engine = Literal["realtime", "virtual"]
 
 SNAPLEN_BYTES = 128
-"""Room for Ethernet, IPv4 and TCP headers with all options that Linux sends: 14 + 20 + 60. In
-theory they can be 14 + 60 + 60."""
-USUAL = "ip"
+"""Room for Ethernet, IP and TCP headers with all options that Linux sends: 14 + 20 + 60, or
+14 + 40 + 60 with IPv6. In theory they can be 14 + 60 + 60."""
 FILE_HEADER_BYTES = 24
 RECORD_HEADER_BYTES = 16
 """Sizes of the headers of a capture's file and of each packet in it (pcap-savefile(5))."""
@@ -35,6 +35,16 @@ STOP_DEADLINE_S = 60.0
 RING_TIMEOUT_S = 1.0
 """tcpdump reads a partly filled block of its ring after this time (pcap_set_timeout(3PCAP)). If it
 is ended earlier, the packets in that block are lost without being counted."""
+
+
+_WANTED = {"ipv4": "ip", "ipv6": "(ip6 and not dst host ff02::16)"}
+"""What is captured, as pcap-filter(7) has it. Hosts tell ff02::16 of the groups that they belong to
+(RFC 3810), and no switch passes that on."""
+
+
+def wanted(families: Sequence[Family]) -> str:
+    """The filter for hosts with such addresses."""
+    return " or ".join(_WANTED[family] for family in families)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,7 @@ def start(
     folder: Path,
     logs: Path,
     commands: Commands,
+    wanted: str,
     lost: LostPackets | None = None,
 ) -> list[Capture]:
     """Starts one tcpdump for each (port, direction) and waits until all listen.
@@ -76,7 +87,7 @@ def start(
                 *("tcpdump", "-i", port, "-Q", direction, "-w", "-"),
                 *("-s", str(SNAPLEN_BYTES), "-B", str(buffer_kib), "-n", "-Z", "root"),
                 "--time-stamp-precision=nano",
-                USUAL if lost is None else lost.capture_filter(port, direction, USUAL),
+                wanted if lost is None else lost.capture_filter(port, direction, wanted),
             ],
             stdout=file,
             stderr=logs / f"tcpdump.{port}.{direction}.err",
@@ -109,8 +120,10 @@ class Captures:
         directory: RunDirectory,
         logs: Path,
         commands: Commands,
+        wanted: str,
         lost: LostPackets | None = None,
     ) -> None:
+        self._wanted = wanted
         self._ports, self._engine, self._directory = ports, engine, directory
         self._lost = lost
         self._logs, self._commands = logs, commands
@@ -120,7 +133,8 @@ class Captures:
     def __enter__(self) -> Captures:
         folder = self._directory.captures
         self._captures = start(
-            self._ports, self._engine, folder, self._logs, self._commands, self._lost
+            *(self._ports, self._engine, folder, self._logs, self._commands, self._wanted),
+            lost=self._lost,
         )
         return self
 

@@ -68,12 +68,12 @@ from outcast.emulation.queues.port import frame_time_warnings
 from outcast.errors import CommandError, OutcastError, ReadBackError, RunError
 from outcast.experiment import Experiment, GroupKind, load_resolved
 from outcast.files import write_json
-from outcast.plan import grouping, ports
+from outcast.plan import grouping, link_words, ports
 from outcast.plan import transport as plan_transport
 from outcast.plan.envelope import envelope_warnings
-from outcast.plan.flows import Flow
+from outcast.plan.flows import Flow, families_of
+from outcast.plan.hints import hints
 from outcast.plan.model import Plan
-from outcast.plan.needs import buffer_warnings
 from outcast.records.effective import (
     AppliedChange,
     Effective,
@@ -112,6 +112,10 @@ DRAIN_DEADLINE_S = 10.0
 GOODPUT_PAUSE_S = 1.0
 HOSTS_TABLE = Path("/etc/hosts")
 """Names and addresses, as programs look them up (hosts(5))."""
+_LOOPBACK_NAMES = {
+    "ipv4": "127.0.0.1 localhost outcast\n",
+    "ipv6": "::1 localhost outcast\n",
+}
 _LONGEST_MESSAGE = 300
 
 Emit = Callable[[Mapping[str, Any]], None]
@@ -244,7 +248,7 @@ class _Run:
         self.instants: dict[str, int] = {}
         self.at_end: _Counted | None = None
         self.beforehand = [
-            *buffer_warnings(experiment, plan),
+            *hints(experiment, plan),
             *envelope_warnings(experiment, plan, engine),
         ]
         self.phase = "setup"
@@ -273,7 +277,9 @@ class _Run:
     def go(self) -> None:
         """The whole run. What is entered here is left in the opposite order."""
         self.enter("setup")
-        for text in self.beforehand:
+        bottlenecks = [port.egress for port in (self.plan.bottleneck, *self.plan.others)]
+        limits = link_words.limits(self.experiment, self.plan, bottlenecks)
+        for text in (*limits, *self.beforehand):
             self.emit({"event": "note", "text": text})
         self.sleep_to_instant("network")
         if self.engine == "virtual":
@@ -286,7 +292,8 @@ class _Run:
         )
         captures = capture.Captures(
             *(self.plan.capture_ports, self.engine, self.directory, self.scratch, self.commands),
-            self.lost,
+            wanted=capture.wanted(self.plan.families),
+            lost=self.lost,
         )
         core = max(os.sched_getaffinity(0))
         load = LoadMeter(lambda: read_load(switches.pid, core))
@@ -513,8 +520,13 @@ class _Run:
     def _name_hosts(self) -> None:
         """Puts every host into the guest's table of names; a machine's own stays as it is."""
         if self.engine == "virtual":
-            names = [f"{self.plan.ip(host)} {host}\n" for host in self.plan.hosts]
-            HOSTS_TABLE.write_text("".join(["127.0.0.1 localhost outcast\n", *names]))
+            names = [
+                f"{address} {host}\n"
+                for host in self.plan.hosts
+                for address in self.plan.addresses(host)
+            ]
+            own = [_LOOPBACK_NAMES[family] for family in self.plan.families]
+            HOSTS_TABLE.write_text("".join([*own, *names]))
 
     def _programs(self, network: Network) -> UserPrograms | None:
         """The configuration's programs, its servers ready; None if there are none."""
@@ -633,7 +645,11 @@ class _Run:
 
     def _sample(self, network: Network, flows: Sequence[Flow]) -> list[sockets.SocketSample]:
         hosts = sorted({name for flow in flows for name in (flow.src, flow.dst)})
-        return [sample for host in hosts for sample in sockets.sample_sockets(network.netns(host))]
+        return [
+            sample
+            for host in hosts
+            for sample in sockets.sample_sockets(network.netns(host), families_of(flows))
+        ]
 
     def _check_connected(self, network: Network, flows: Sequence[Flow]) -> None:
         """Checks the sockets of flows that are not active in the middle of the run."""
@@ -645,7 +661,7 @@ class _Run:
             return
         by_port: dict[int, int] = {}
         for host in sorted({flow.dst for flow in self.plan.flows}):
-            for sample in sockets.sample_sockets(network.netns(host)):
+            for sample in sockets.sample_sockets(network.netns(host), families_of(self.plan.flows)):
                 by_port[sample.peer_port] = sample.bytes_received
         rates_bps: dict[int, float] = {}
         for flow in self.plan.flows:

@@ -36,7 +36,9 @@ class LostPackets:
     def capture_filter(self, port: str, direction: str, usual: str) -> str:
         """What a capture takes (pcap-filter(7)): the usual packets without those lost before it."""
         lost = [one for one in self.packets if direction == "in" and self._port(one) == port]
-        return " and ".join([usual, *(f"not ({_words(one)})" for one in lost)])
+        if not lost:
+            return usual
+        return " and ".join([f"({usual})", *(f"not ({_words(one)})" for one in lost)])
 
     def start(self, netns: Callable[[str], int]) -> None:
         """Drops the packets from now on; `netns` gives a host's namespace. Raises CommandError."""

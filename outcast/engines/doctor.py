@@ -222,6 +222,8 @@ def diagnose(
         _open_vswitch(kernel_modules, instead),
     ]
     hz = transport.kernel_hz()
+    without = f"leave addressing at ipv4, or {instead}"
+    findings.append(Finding("IPv6", transport.has_ipv6(), "for addressing: ipv6 and both", without))
     jiffy = f"HZ={hz}: a minimum RTO of 2 ms becomes {_effective_ms(hz)}" if hz else "unknown"
     findings.append(Finding("2 ms minimum RTO", hz is not None and hz >= 500, jiffy, instead))
     in_guest = [_processor(), _kernel(guest), _root(root), _planning()]
@@ -262,7 +264,7 @@ def guest_is_too_old(qdisc: str, guest: Kernel | None) -> str:
         return ""
     return (
         f"build the virtual engine's kernel from Linux {since} or later (outcast kernel build "
-        f"--package NAME); it is {guest.release}"
+        f"--tarball FILE); it is {guest.release}"
     )
 
 

@@ -6,7 +6,7 @@ The manifest of such a run has its `Interventions`. whatif.json says what came o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -48,9 +48,9 @@ class PacketFate(_Record):
         description="the same by the guest's clock, since its boot"
     )
     flow: _Number
-    src: IPv4Address
+    src: IPv4Address | IPv6Address
     sport: _Port
-    dst: IPv4Address
+    dst: IPv4Address | IPv6Address
     dport: _Port
     ip_id: _Port
     seq: _Number
@@ -79,8 +79,10 @@ class PacketFate(_Record):
 
     def argument(self) -> str:
         """What the guest's kernel is told."""
+        # Of an IPv6 address the kernel compares the last four bytes (patch 0010).
+        ends = (f"{int(address) & 0xFFFFFFFF:x}" for address in (self.src, self.dst))
         words = (
-            *(self.boot_ns, self.port, f"{int(self.src):x}", f"{int(self.dst):x}"),
+            *(self.boot_ns, self.port, *ends),
             *(self.sport, self.dport, self.ip_id, self.seq, self.fate, self.delay_ns),
         )
         return f"packet-fate={','.join(map(str, words))}"
@@ -96,8 +98,9 @@ class PacketFate(_Record):
             RunError: the packet did not come, or its fate is another one.
         """
         found_ns, queued_ns, returned, marked = said
-        # A datagram without an IP identification is told by its instant alone.
-        is_another = found_ns != self.boot_ns and not (self.ip_id or self.seq)
+        # Without an IP identification, as in IPv6, its instant tells it from a copy of its data.
+        is_told = self.ip_id or (self.seq and self.src.version == 4)
+        is_another = found_ns != self.boot_ns and not is_told
         if not found_ns or is_another:
             raise RunError(
                 f"{self.name} did not come, so this is another experiment than the one asked for"

@@ -17,6 +17,7 @@ from outcast.analysis.capture.headers import TCP, UDP, FlowKey
 from outcast.analysis.join.join import Joined
 from outcast.analysis.measure.tcp import rows_by_flow
 from outcast.plan import schedule
+from outcast.plan.addresses import ipv4_of
 from outcast.records.probes import ProbeRecord
 from outcast.records.run_directory import (
     BottleneckRecord,
@@ -77,7 +78,7 @@ def program_flows(
         if not programs:
             continue
         own, peer = programs[0]
-        at_own = key.src == own.ip
+        at_own = ipv4_of(key.src) == ipv4_of(own.ip)
         src = own.host if at_own else peer.host
         control = chosen.get((src, key.sport, key.dport), usual)
         records.append(
@@ -152,17 +153,19 @@ def _programs(
 ) -> list[tuple[ProgramRecord, PeerRecord]]:
     """The programs that may have sent a flow, each with its other host."""
     key = seen.key
-    port_at = {key.src: key.sport, key.dst: key.dport}
+    port_at = {ipv4_of(key.src): key.sport, ipv4_of(key.dst): key.dport}
     between = [
         (program, peer)
         for program in programs
         for peer in program.peers
-        if port_at.keys() == {program.ip, peer.ip}
+        if port_at.keys() == {ipv4_of(program.ip), ipv4_of(peer.ip)}
         and _WITHOUT_FLOWS.isdisjoint(Path(word).name for word in program.command[:1])
     ]
     # A server may also ask others, as a proxy does.
     between = [
-        (program, peer) for program, peer in between if program.port in (None, port_at[program.ip])
+        (program, peer)
+        for program, peer in between
+        if program.port in (None, port_at[ipv4_of(program.ip)])
     ] or between
     running = [
         (program, peer)

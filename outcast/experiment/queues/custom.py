@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from outcast import netlink
-from outcast.experiment.parts import Limit
+from outcast.experiment.limit import Limit
 from outcast.experiment.queues.base import Counters, Drops, Probe, Qdisc, Setting, Shaped
 
 _Word = Annotated[int, Field(ge=0, lt=1 << 32)]
@@ -37,6 +37,10 @@ class Custom(Shaped):
         description="TCA_OPTIONS: a list is a struct of 32-bit numbers, a mapping has the number "
         "of each attribute; what the qdisc shows has to agree",
     )
+
+    @property
+    def marks(self) -> bool:
+        return True
 
     @property
     def wire_limit(self) -> Limit:
