@@ -68,7 +68,7 @@ from outcast.emulation.queues.port import frame_time_warnings
 from outcast.errors import CommandError, OutcastError, ReadBackError, RunError
 from outcast.experiment import Experiment, GroupKind, load_resolved
 from outcast.files import write_json
-from outcast.plan import grouping, ports
+from outcast.plan import grouping, link_words, ports
 from outcast.plan import transport as plan_transport
 from outcast.plan.envelope import envelope_warnings
 from outcast.plan.flows import Flow, families_of
@@ -265,7 +265,9 @@ class _Run:
     def go(self) -> None:
         """The whole run. What is entered here is left in the opposite order."""
         self.enter("setup")
-        for text in self.beforehand:
+        bottlenecks = [port.egress for port in (self.plan.bottleneck, *self.plan.others)]
+        limits = link_words.limits(self.experiment, self.plan, bottlenecks)
+        for text in (*limits, *self.beforehand):
             self.emit({"event": "note", "text": text})
         self.sleep_to_instant("network")
         if self.engine == "virtual":

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from outcast.plan.model import Plan
-from outcast.plan.needs import base_rtt_ns
 from outcast.plan.paths import generated_ways
 from outcast.plan.probes import probe_ways
 from outcast.plan.programs import program_ways
+from outcast.plan.round_trips import base_rtt_ns
 from outcast.records.run_directory import Cause, LinkRecord, LinkTotals
 
 Interfaces = Mapping[str, Mapping[str, int]]

@@ -310,16 +310,22 @@ def _bottleneck(
 def _require_room(experiment: Experiment, plan: Plan) -> None:
     """Raises ConfigError where a port's queue or burst holds no full frame of its own link.
 
-    The rates of `links` and `links.layers` were checked when the experiment was read.
+    The rates of `links` and `links.layers` were checked when the experiment was read, and so were
+    limits that need no port to be counted.
     """
     tried = set()
     for (node, neighbour), link in plan.links.items():
-        if link == experiment.links.between(plan.graph.edges[node, neighbour]["layers"]) and (
-            link.mtu_bytes <= STANDARD_MTU_BYTES
-        ):
-            continue
         port = plan.port(node, neighbour)
         is_host = plan.graph.nodes[node]["kind"] == "host"
+        key, asked = ("links", link.queue)
+        if not is_host:
+            key, asked = ports.asked_of_switch(experiment, plan, port)
+        if (
+            link == experiment.links.between(plan.graph.edges[node, neighbour]["layers"])
+            and link.mtu_bytes <= STANDARD_MTU_BYTES
+            and (asked is None or asked.is_counted)
+        ):
+            continue
         if (
             is_host
             and link.queue
@@ -329,11 +335,16 @@ def _require_room(experiment: Experiment, plan: Plan) -> None:
                 f"links: {port} has a queue of its own, and its flows have transport.pacing: fq, "
                 "which is a queue of that port too; allowed is one of the two"
             )
-        settings = (
-            ports.host_queue(experiment, plan, node)
-            if is_host
-            else ports.switch_queue(experiment, plan, port)
-        )
+        try:
+            settings = (
+                ports.host_queue(experiment, plan, node)
+                if is_host
+                else ports.switch_queue(experiment, plan, port)
+            )
+        except ValueError as error:
+            raise ConfigError(
+                f"{key}{'' if key == 'links' else '.limit'}: {port}: {error}"
+            ) from None
         alike = (settings.queue, settings.rate_bps, settings.frame_bytes)
         if alike in tried:
             continue

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from controllers import routes
 from controllers.graph import Graph
 from controllers.hashing import FiveTuple
-from outcast.plan import addresses, grouping
+from outcast.plan import addresses, grouping, round_trips
 from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import Flow
 from outcast.plan.grouping import Groups
@@ -94,6 +94,11 @@ class Plan:
     def traced(self) -> frozenset[Direction]:
         """The directions of links whose rate a trace changes."""
         return frozenset(direction for trace in self.traces for direction in trace.directions)
+
+    @cached_property
+    def base_rtts_ns(self) -> Mapping[Direction, int]:
+        """See `round_trips.of_directions`."""
+        return round_trips.of_directions(self)
 
     @cached_property
     def routes(self) -> routes.Routes:

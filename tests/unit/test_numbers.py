@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from outcast.errors import ConfigError
-from outcast.reproduce import docs, together
+from outcast.reproduce import together
 from outcast.reproduce.recipe import load_all
 from outcast.reproduce.result import describe
 from outcast.reproduce.verdict import Verdict
 from scripts import fill_numbers as numbers
+from scripts import reproduction_docs as docs
 
 HINT = "run: python -m scripts.fill_numbers"
 
