@@ -193,18 +193,23 @@ def _losses(summary: Summary) -> Text:
     if losses is None:
         return Text("losses of the other ports: not recorded")
     return Text(
-        loss_sentence(losses), style="yellow" if losses.elsewhere > losses.bottleneck else ""
+        loss_sentence(summary, losses),
+        style="yellow" if losses.elsewhere > losses.bottleneck else "",
     )
 
 
-def loss_sentence(losses: LossSummary) -> str:
-    """Returns how many packets the whole network lost, and where if not at the bottleneck."""
+def loss_sentence(summary: Summary, losses: LossSummary) -> str:
+    """Returns how many packets the whole network lost, and where if not at the bottleneck.
+
+    Kernels count for the whole duration, so it is named where all else is of an interval of it.
+    """
+    when = f" from 0 to {summary.duration_s:g} s" if summary.interval == "asked" else ""
     if not losses.total:
-        return "no packet was lost in the whole network"
+        return f"no packet was lost in the whole network{when}"
     if not losses.elsewhere:
-        return f"lost in the whole network: {losses.total:,} packets, all at the bottleneck"
+        return f"lost in the whole network{when}: {losses.total:,} packets, all at the bottleneck"
     return (
-        f"lost in the whole network: {losses.total:,} packets, {losses.elsewhere:,} of them "
+        f"lost in the whole network{when}: {losses.total:,} packets, {losses.elsewhere:,} of them "
         f"elsewhere than at the bottleneck: {where(losses)}"
     )
 
