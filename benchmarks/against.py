@@ -289,7 +289,7 @@ def _of_one(cost: Cost | None, runs: int) -> Cost | None:
 
 
 def measure_ns3(states: Sequence[Path], asked: argparse.Namespace, found: Findings) -> None:
-    """The time of the traffic against ns-3's for the same experiment."""
+    """The time of both states' traffic against ns-3's for the same experiment."""
     if not ns3.is_installed():
         print(f"left out: ns-3 is missing; install it with: {ns3.RECIPE}", file=sys.stderr)
         return
@@ -298,13 +298,17 @@ def measure_ns3(states: Sequence[Path], asked: argparse.Namespace, found: Findin
     with tempfile.TemporaryDirectory(prefix="outcast-against-") as name:
         program, lines = ns3.compiled(Path(name)), ns3.lines_of(tried)
         for number in range(asked.repetitions):
-            there = ns3.simulate(program, lines, Path(name))
-            run = Path(name, str(number))
-            if outcast(states[1], "run", asked.config, "--engine", "virtual", "-o", str(run)):
-                here_s = phases(run)["traffic"]
-                what = "the traffic alone, against ns-3 (before)"
-                found.rows.setdefault(what, []).append((Cost(there.wall_s), Cost(here_s)))
-                quotients.append(here_s / there.wall_s)
+            there = Cost(ns3.simulate(program, lines, Path(name)).wall_s)
+            for place, (state, whose) in enumerate(zip(states, ("before", "after"), strict=True)):
+                run = Path(name, f"{number}.{place}")
+                if not outcast(state, "run", asked.config, "--engine", "virtual", "-o", str(run)):
+                    continue
+                took = ns3.seconds(run)
+                for what, here_s in took.items():
+                    row = found.rows.setdefault(f"{what} of ns-3 (before) and {whose} (after)", [])
+                    row.append((there, Cost(here_s)))
+                if whose == "after":
+                    quotients.append(took[ns3.WHOLE] / (there.wall_s or 1.0))
     if quotients:
         found.values[NS3] = f"{median(quotients):.2f}"
 

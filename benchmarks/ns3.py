@@ -36,6 +36,7 @@ PROGRAM = Path(__file__).with_suffix(".cc")
 RECIPE = "apt-get install libns3-dev g++"
 HEADER = Path("/usr/include/ns3/core-module.h")
 MODULES = ("applications", "internet", "point-to-point", "traffic-control", "network", "core")
+CONNECT, WHOLE, ALONE = "connect", "connecting and traffic", "traffic alone"
 TCP = {"bic": "TcpBic", "cubic": "TcpCubic", "reno": "TcpLinuxReno", "dctcp": "TcpDctcp"}
 
 
@@ -115,6 +116,17 @@ def simulate(program: Path, lines: Sequence[str], folder: Path) -> Simulated:
     return Simulated(float(wall_s), int(events), tuple(map(int, received)))
 
 
+def seconds(run: Path) -> dict[str, float]:
+    """What a run of ours took: from the start of its flows' programs, and from their first byte.
+
+    Older states told only the first, as the phase of the traffic.
+    """
+    phases = json.loads((run / "manifest.json").read_text())["wall_s"]
+    if CONNECT not in phases:
+        return {WHOLE: phases["traffic"]}
+    return {WHOLE: phases[CONNECT] + phases["traffic"], ALONE: phases["traffic"]}
+
+
 def main() -> int:
     """Runs both in turns and prints the quotients."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -134,7 +146,7 @@ def main() -> int:
             argv = [sys.executable, "-m", "outcast", "run", str(given.config), *options]
             argv += ["--engine", "virtual", "-o", str(run)]
             subprocess.run(argv, cwd=ROOT, check=True, capture_output=True)
-            here_s = json.loads((run / "manifest.json").read_text())["wall_s"]["traffic"]
+            here_s = seconds(run)[ALONE]
             goodput = json.loads((run / "summary.json").read_text())["total_goodput_bps"] / 1e6
             theirs = sum(there.received) * 8e3 / asked.duration_ns
             quotients.append(here_s / there.wall_s)

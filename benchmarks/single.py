@@ -26,6 +26,7 @@ PHASES = {
     "setup": "set-up",
     "verify": "verification",
     "capture_start": "captures start",
+    "connect": "flows connect",
     "traffic": "traffic",
     "capture_end": "captures end",
     "done": "the guest's end",

@@ -22,6 +22,7 @@ _DELAYS = ("delay_mean", "delay_p50", "delay_p99", "jitter")
 def sections(run: Run) -> list[Element]:
     """Returns the sections for which the run has a table."""
     parts: tuple[tuple[str, Callable[[Run, pl.DataFrame], Element | None]], ...] = (
+        ("probes", probes),
         ("streams", streams),
         ("completions", completions),
         ("programs", programs),
@@ -56,6 +57,31 @@ def _more(frame: pl.DataFrame, name: str) -> Element | None:
         return None
     text = f"The first {MOST_ROWS} of {frame.height:,}; {name}.parquet has them all."
     return element("p", text, class_="note")
+
+
+def probes(run: Run, _frame: pl.DataFrame) -> Element:
+    """Returns the section on probes: the percentiles of their round trips, and a chart."""
+    told = run.summary.probes or {}
+    rows: list[list[Part]] = []
+    for number, part in [*told.items()][:MOST_ROWS]:
+        rtt = part.rtt_ms
+        spread = () if rtt is None else (rtt.p50, rtt.p90, rtt.p99, rtt.max)
+        rows.append(
+            [
+                *(f"{number}: {part.title}", f"{part.payload_bytes} B", f"{part.sent:,}"),
+                *(f"{part.lost:,}", f"{part.base_rtt_ms:,.3f}"),
+                *(f"{value:,.3f}" for value in spread),
+                *("-",) * (4 - len(spread)),
+            ]
+        )
+    head = ["probe", "payload", "sent", "lost", "without queues", "median", "90 %", "99 %", "most"]
+    chart = pictures.drawn(run, "probes")
+    text = (
+        "A probe is small packets that are each answered. Without queues a round trip takes the "
+        "links' delays and the times of both frames."
+    )
+    listed = table("Round trips in ms", head, rows)
+    return section("probes", "Latency under load", element("p", text), listed, chart)
 
 
 def streams(run: Run, frame: pl.DataFrame) -> Element:

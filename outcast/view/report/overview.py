@@ -8,6 +8,7 @@ from typing import Any
 
 from outcast.analysis.measure.losses import where
 from outcast.errors import shortened
+from outcast.plan import ports
 from outcast.plan.grouping import UDP, control_of, title
 from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord, Manifest, ProgramRecord
@@ -320,6 +321,10 @@ def _queue(run: Run, record: BottleneckRecord) -> str:
         parts = [f"has room for {spaced(format_size(queue.limit_bytes))}"]
     elif queue.limit_packets is not None:
         parts = [f"has room for {queue.limit_packets} packets"]
+    plan = run.plan
+    asked = plan and ports.switch_queue(run.experiment, plan, record.egress).asked
+    if asked is not None:
+        parts[0] += f" ({asked})"
     if queue.rate_bps is not None:
         rate = run.link_rate(record)
         at_first = ""

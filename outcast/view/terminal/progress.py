@@ -15,6 +15,7 @@ PHASES = {
     "setup": "building the network",
     "verify": "verifying tables and paths",
     "capture_start": "starting captures",
+    "connect": "connecting flows",
     "traffic": "flows are running",
     "capture_end": "ending captures",
     "analysis": "joining the captures",
