@@ -23,6 +23,7 @@ TABLES = (".parquet", ".csv")
     epilog=shared.examples(
         "outcast inspect results/fig3c --around 120ms --queue",
         "outcast inspect results/fig3c --flow 0 --verdict dropped --format csv",
+        "outcast inspect results/fig3c --blackouts --flow 0",
         "outcast inspect eth1.pcap",
     ),
 )
@@ -63,6 +64,12 @@ TABLES = (".parquet", ".csv")
     help="Show instead what every link of a run of outcast carried, and the flows planned to cross "
     "it.",
 )
+@click.option(
+    "--blackouts",
+    "with_blackouts",
+    is_flag=True,
+    help="List instead the blackouts in which a packet that is selected was lost.",
+)
 @shared.form
 def command(
     source: Path,
@@ -73,6 +80,7 @@ def command(
     followed: str | None,
     png: Path | None,
     with_links: bool,
+    with_blackouts: bool,
     form: str,
 ) -> None:
     """Show the packets of a run, of joined captures (DIR) or of a joined table (FILE).
@@ -88,13 +96,16 @@ def command(
     from outcast.view.terminal import listing
 
     if not source.is_dir() and source.suffix not in TABLES:
-        others = (with_queue, columns, packet, followed, png, with_links)
+        others = (with_queue, columns, packet, followed, png, with_links, with_blackouts)
         _show_capture(source, selection, form, any(other not in (None, False) for other in others))
         return
     if followed is not None and packet is not None:
         raise ConfigError("--follow and --packet: allowed is one of them")
     if with_links:
         _show_links(source, form)
+        return
+    if with_blackouts:
+        _list_blackouts(source, selection, form)
         return
     if packet is not None:
         if not source.is_dir():
@@ -160,6 +171,14 @@ def _draw(path: Path, wanted: Selection, png: Path) -> None:
     middle_ns = (span[0] + span[1]) // 2 - source.start_ns
     figures.draw_queue(RunDirectory(path), middle_ns, (span[1] - span[0]) // 2, png)
     terminal.echo_path(png)
+
+
+def _list_blackouts(path: Path, wanted: Selection, form: str) -> None:
+    from outcast.analysis import selection
+    from outcast.view.terminal import blackouts
+
+    for line in blackouts.lines(selection.open_source(path), wanted, form):
+        terminal.echo(line)
 
 
 def _show_links(source: Path, form: str) -> None:

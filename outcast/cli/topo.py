@@ -61,7 +61,7 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
     """The lines that the verb prints without --dot and --png."""
     from outcast.plan import link_words
     from outcast.plan.envelope import envelope_warnings
-    from outcast.plan.needs import buffer_warnings
+    from outcast.plan.hints import hints
 
     graph = plan.graph
     lines = [f"{experiment.name}: {len(plan.hosts)} hosts, {len(plan.switches)} switches"]
@@ -94,7 +94,7 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
         f"{_base_rtt(plan, flow)}{_who(flow)}"
         for flow in plan.flows
     ]
-    warnings = buffer_warnings(experiment, plan)
+    warnings = hints(experiment, plan)
     warnings += envelope_warnings(experiment, plan, experiment.engine)
     lines += [f"  warning: {text}" for text in warnings]
     lines += _groups(experiment, plan)

@@ -72,8 +72,8 @@ from outcast.plan import grouping, link_words, ports
 from outcast.plan import transport as plan_transport
 from outcast.plan.envelope import envelope_warnings
 from outcast.plan.flows import Flow, families_of
+from outcast.plan.hints import hints
 from outcast.plan.model import Plan
-from outcast.plan.needs import buffer_warnings
 from outcast.records.effective import (
     AppliedChange,
     Effective,
@@ -246,7 +246,7 @@ class _Run:
         self.instants: dict[str, int] = {}
         self.at_end: _Counted | None = None
         self.beforehand = [
-            *buffer_warnings(experiment, plan),
+            *hints(experiment, plan),
             *envelope_warnings(experiment, plan, engine),
         ]
         self.phase = "setup"

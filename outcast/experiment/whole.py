@@ -209,12 +209,9 @@ class Experiment(Part):
                 raise ValueError(
                     f"events.{index}.at: allowed is a time before the end of the duration"
                 )
-        for index, window_ns in enumerate(self.analysis.windows_ns):
-            if window_ns > self.duration_ns:
-                raise ValueError(
-                    f"analysis.windows.{index}: is longer than the duration; allowed are shorter "
-                    "windows, or none: analysis.windows=[]"
-                )
+        since = self.analysis.since
+        if since is not None and since.offset_ns >= self.duration_ns:
+            raise ValueError("analysis.from: allowed is a time before the end of the duration")
         if self.blackout is not None and self.transport.offloads:
             raise ValueError(
                 "blackout: its switch forwards frames as they are on the wire; "

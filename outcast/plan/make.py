@@ -47,6 +47,7 @@ from outcast.plan.paths import (
 )
 from outcast.plan.schedule import Generated
 from outcast.plan.topology import make_graph, make_topo
+from outcast.units import format_time
 
 
 def _in_config(refusal: str) -> str:
@@ -126,6 +127,7 @@ def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config
         events.port_traces(experiment, plan)
         _check_blackout(experiment, bottleneck)
         _check_groups(experiment, plan)
+        _check_interval(experiment, plan)
     except ConfigError as error:
         raise ConfigError(located(str(error))) from None
     return replace(plan, capture_ports=captures)
@@ -248,6 +250,21 @@ def _check_groups(experiment: Experiment, plan: Plan) -> None:
         )
     except ValueError as error:
         raise ConfigError(f"analysis.compare: {error}") from None
+
+
+def _check_interval(experiment: Experiment, plan: Plan) -> None:
+    """Raises ConfigError where `analysis.from` and `analysis.to` leave nothing of the run."""
+    analysis = experiment.analysis
+    active_ns = max((flow.start_ns for flow in plan.flows), default=0)
+    start_ns = 0 if analysis.since is None else analysis.since.at_ns(active_ns)
+    until = analysis.until
+    end_ns = experiment.duration_ns if until is None else until.at_ns(active_ns)
+    if start_ns >= min(end_ns, experiment.duration_ns):
+        key, value = ("to", until) if analysis.since is None else ("from", analysis.since)
+        raise ConfigError(
+            f"analysis.{key}: {value} is {format_time(start_ns)} after the traffic's start, which "
+            f"leaves nothing up to {format_time(min(end_ns, experiment.duration_ns))}"
+        )
 
 
 def _packets(

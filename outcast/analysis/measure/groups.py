@@ -82,7 +82,8 @@ def _counted(
     alone = sum(sent_by[host] for host in hosts) == len(records)
     known = hosts <= counters.keys() and not hosts & {*analysis.manifest.generated_hosts}
     names = {"timeouts": "TcpExtTCPTimeouts", "retransmits": "TcpRetransSegs"}
-    if not (alone and known):
+    # The kernel's counters are of the whole run alone.
+    if not (alone and known) or analysis.is_asked:
         return dict.fromkeys(names)
     return {key: sum(counters[host].within(name) for host in hosts) for key, name in names.items()}
 
@@ -138,8 +139,9 @@ def _flows(analysis: Analysis, tcp_of_flow: TcpOfFlow) -> dict[int, _Flow]:
                 flow.dropped += int((joined.verdict[rows] == Verdict.DROPPED).sum())
                 flow.queueing_ns = np.concatenate([flow.queueing_ns, waits_ns])
         chains = port.flow_chains
-        of_chains = joined.arrivals.flow[chains.first].tolist()
-        for place, drops in zip(of_chains, chains.drops.tolist(), strict=True):
+        mine = analysis.counts(joined.arrivals.stamp_ns[chains.first])
+        of_chains = joined.arrivals.flow[chains.first[mine]].tolist()
+        for place, drops in zip(of_chains, chains.drops[mine].tolist(), strict=True):
             if port.numbers[place] in flows:
                 flows[port.numbers[place]].chains.append(drops)
         left = np.bincount(joined.departures.flow, port.fresh, len(port.numbers))
@@ -147,7 +149,14 @@ def _flows(analysis: Analysis, tcp_of_flow: TcpOfFlow) -> dict[int, _Flow]:
         ends = np.searchsorted(
             port.round_trips.flow[order], np.arange(len(port.numbers)), side="right"
         )
-        parts = np.split(port.round_trips.rtt_ns[order], ends)
+        counts = analysis.counts(port.round_trips.sent_ns[order])
+        of_parts = np.split(counts, ends)
+        parts = [
+            part[of_part]
+            for part, of_part in zip(
+                np.split(port.round_trips.rtt_ns[order], ends), of_parts, strict=True
+            )
+        ]
         for place, number in enumerate(port.numbers):
             sent_bytes[number] += int(left[place])
             rtt_ns[number].append(parts[place])
@@ -173,6 +182,8 @@ def _add_samples(analysis: Analysis, flows: Mapping[int, _Flow]) -> None:
         values = samples.filter(pl.col(column) > 0).select("flow", column)
         for (number,), part in values.partition_by("flow", as_dict=True).items():
             setattr(flows[number], column, part[column].to_numpy().astype(np.int64))
+    if analysis.is_asked:
+        return
     last = mine.group_by("flow").agg(pl.last("recovering_ms"))
     for number, recovering_ms in last.iter_rows():
         flows[number].recovering_ms = recovering_ms

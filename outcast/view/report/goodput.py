@@ -56,7 +56,7 @@ def _groups(run: Run) -> Element:
             _or_dash(part.dropped, ",d"),
             _or_dash(part.retransmits, ",d"),
             _or_dash(part.timeouts, ",d"),
-            "-" if waiting is None else f"{waiting / run.summary.duration_s:.1%}",
+            "-" if waiting is None else f"{waiting / run.summary.counted_s:.1%}",
         ]
         if sized:
             row.append(_completions(part))

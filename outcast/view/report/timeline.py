@@ -140,6 +140,7 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
         "drops": ("plain", chains["drops"].to_numpy()),
         "flows": ("plain", chains["flows"].to_numpy()),
         "through": ("plain", chains["others_through"].to_numpy()),
+        "number": ("plain", chains["blackout"].to_numpy()),
     }
     place = np.where(keep, np.cumsum(keep) - 1, -1)
     told_header: dict[str, Any] | None = None

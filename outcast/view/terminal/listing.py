@@ -125,8 +125,9 @@ def _of_blackout(source: Source, number: int) -> str:
     """The blackout in a sentence, above its packets."""
     chain = selection.blackout(source, number)
     lasts_us = (chain["t_end"] - chain["t_start"]) / 1e3
+    what = "blackout" if chain["others_through"] else "chain"
     return (
-        f"blackout {number} of 0 to {source.blackouts.height - 1}: from "
+        f"{what} {number}: from "
         f"{milliseconds(chain['t_start'] - source.start_ns)} ms on, {chain['ingress']} lost "
         f"{chain['drops']} packets in a row, of {chain['flows']} flow"
         f"{'' if chain['flows'] == 1 else 's'}, within {lasts_us:,.1f} us; "
