@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 from rich.console import Group, RenderableType
@@ -107,7 +107,7 @@ def render(directory: RunDirectory) -> RenderableType:
     if summary.probes:
         parts += ["", _probe_table(summary.probes)]
     if run.groups:
-        parts += ["", _group_table(run)]
+        parts += ["", _group_table(run, flows)]
     parts += ["", _port_table(run)]
     if summary.noise:
         parts += ["", *(Text(line) for line in noise_lines(run))]
@@ -305,7 +305,7 @@ def _limit_table(run: Run) -> Table:
     return table
 
 
-def _group_table(run: Run) -> Table:
+def _group_table(run: Run, flows: pl.DataFrame) -> Table:
     summary = run.summary
     table = _table(
         *(noun(run), "flows", "mean\ngoodput", "least", "share", "re-\ntrans-\nmits"),
@@ -317,8 +317,7 @@ def _group_table(run: Run) -> Table:
     for group in run.groups[:MOST_ROWS]:
         part = group.summary
         waits = part.queueing_ms
-        total = summary.total_goodput_bps
-        share = f"{part.flows * part.mean_goodput_bps / total:.1%}" if total else "-"
+        share = _share_of(flows, group.flows)
         told = [_number(part.retransmits), _number(part.timeouts)]
         told += [_awaiting_rto(summary, part), _round_trip(part)]
         if run.captured is not None:
@@ -336,6 +335,12 @@ def _group_table(run: Run) -> Table:
     if len(run.groups) > MOST_ROWS:
         table.add_row(f"and {len(run.groups) - MOST_ROWS} more in summary.json")
     return table
+
+
+def _share_of(table: pl.DataFrame, flows: Sequence[int]) -> str:
+    """The share of all goodput that these flows got."""
+    share = table.filter(pl.col("flow").is_in(list(flows)))["share"].drop_nulls()
+    return f"{share.sum():.1%}" if len(share) else "-"
 
 
 def _awaiting_rto(summary: Summary, part: ClassSummary) -> str:
