@@ -28,10 +28,10 @@ from pathlib import Path
 import polars as pl
 
 from benchmarks import stored
+from benchmarks.seen import held_against
 from outcast.analysis.trace import senders, sums
 from outcast.analysis.trace.causes import CAUSES
 from outcast.analysis.trace.events import EVENTS
-from outcast.analysis.trace.seen import held_against
 from outcast.analysis.trace.waits import after_timeouts, wait_table, within
 from outcast.records.run import Run
 

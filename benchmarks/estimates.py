@@ -20,11 +20,6 @@ from outcast.sweep import measured
 from outcast.sweep.measured import Measurement, Size
 
 
-def taken_s(run: Measurement) -> float:
-    """All seconds of a run."""
-    return run.other_s + run.traffic_s
-
-
 def spread(quotients: list[float]) -> str:
     """The median of quotients and the bounds of nine in ten."""
     if len(quotients) < 2:
@@ -43,15 +38,15 @@ def main() -> int:
     rows: dict[Size, list[Measurement]] = defaultdict(list)
     for place, run in enumerate(runs):
         rows[run.size].append(run)
-        of_model.append(taken_s(run) / measured.estimate(run.size, run.captures, []).wall_s)
+        of_model.append(run.wall_s / measured.estimate(run.size, run.captures, []).wall_s)
         earlier = measured.estimate(run.size, run.captures, runs[:place])
         if earlier.runs:
-            of_earlier.append(taken_s(run) / earlier.wall_s)
-    print("engine    ports  flows  Gbit through  runs  took s  model s")
+            of_earlier.append(run.wall_s / earlier.wall_s)
+    print("engine    ports  Gbit through  runs  took s  model s")
     for size, alike in sorted(rows.items(), key=lambda row: (row[0].engine, row[0].ports)):
         print(
-            f"{size.engine:8} {size.ports:6} {size.flows:6} {size.bits / 1e9:13.2f} "
-            f"{len(alike):5} {median(map(taken_s, alike)):7.1f} "
+            f"{size.engine:8} {size.ports:6} {size.bits / 1e9:13.2f} "
+            f"{len(alike):5} {median(run.wall_s for run in alike):7.1f} "
             f"{measured.estimate(size, 'keep', []).wall_s:8.1f}"
         )
     print(f"took / model: {spread(of_model)}")

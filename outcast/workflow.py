@@ -21,7 +21,7 @@ from outcast import files, handed_in
 from outcast.engines import Engine, OnEvent, ledger, own_modules, programs
 from outcast.errors import ConfigError, InputError, OutcastError, RunError, with_folder
 from outcast.experiment import Experiment, Noise, Transport, dump
-from outcast.experiment.links import RateTrace
+from outcast.experiment.links import VIRTUAL_DELAY_NS, RateTrace
 from outcast.experiment.noise import PROFILES
 from outcast.files import write_text
 from outcast.plan import traces
@@ -56,10 +56,6 @@ _LONGEST_PATH = 4095
 _ROOM_IN_NAME = 16
 _ROOM_IN_PATH = 256
 """Bytes that the files in a run directory need, and the longer name of a failed run."""
-
-VIRTUAL_DELAY_NS = 25_000
-"""How long a switch takes for a packet when nothing else waits (the TCPRand paper, section 5.1)."""
-
 
 SAMPLES_EVERY_NS = {"virtual": 10_000_000, "realtime": 100_000_000}
 """In real time sampling takes CPU time from the network; docs/analysis.md says how much."""

@@ -24,12 +24,13 @@ from benchmarks import against, stored
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment.noise import PROFILES
 from outcast.files import write_text
-from outcast.reproduce import docs, measures, together
+from outcast.reproduce import measures, together
 from outcast.reproduce.index import burst_text, interval_text, measured_text
 from outcast.reproduce.recipe import Recipe, load_all
 from outcast.reproduce.result import Result, describe, values_of
 from outcast.reproduce.result import number as show
 from outcast.reproduce.verdict import Verdict, central, verdict_text
+from scripts import reproduction_docs as docs
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results"

@@ -27,6 +27,7 @@ from outcast.analysis.measure.losses import loss_summary, loss_warnings, lost_to
 from outcast.analysis.measure.noise import noise as measure_noise
 from outcast.analysis.measure.noise import regime_of
 from outcast.analysis.measure.phase import packet_time_ns, phases
+from outcast.analysis.measure.probes import probe_summary
 from outcast.analysis.measure.program_runs import program_summary
 from outcast.analysis.measure.queue import (
     Spread,
@@ -118,6 +119,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         samples=_samples(analysis),
         completions=completion_summary(analysis),
         programs=program_summary(analysis),
+        probes=probe_summary(analysis),
         warnings=[
             *loss_warnings(losses, measured),
             *limit_warnings(limited),

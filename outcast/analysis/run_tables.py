@@ -13,12 +13,15 @@ import numpy as np
 import polars as pl
 
 from outcast.analysis import store
+from outcast.analysis.compiled import Array
 from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.bins import throughput_table, utilisation_table
 from outcast.analysis.measure.completions import completion_table
 from outcast.analysis.measure.fairness_windows import fairness_table
 from outcast.analysis.measure.links import link_table
+from outcast.analysis.measure.probes import probe_table
 from outcast.analysis.measure.program_runs import execution_table
+from outcast.analysis.measure.queue import queueing_ns, spread_of
 from outcast.analysis.measure.run_goodput import flow_bytes, host_counts
 from outcast.analysis.measure.streams import stream_table, workload_table
 from outcast.analysis.run_analysis import Analysis, PortAnalysis
@@ -115,14 +118,17 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
     for record in analysis.manifest.flows:
         packets = dropped = longest = 0
         stamps: list[int] = []
+        waits_ns: list[Array] = []
         for number, port in enumerate(analysis.ports):
             mine = rows_of_flow(port, record.flow)
             packets += mine.size
             if mine.size:
                 stamps += port.joined.arrivals.stamp_ns[mine[[0, -1]]].tolist()
             dropped += int((port.joined.verdict[mine] == Verdict.DROPPED).sum())
+            waits_ns.append(queueing_ns(port.joined, mine, port.record.queue.delay_ns))
             longest = max(longest, longest_by_port[number].get(record.flow, 0))
         tcp = tcp_of_flow(analysis, record.flow)
+        waited = spread_of(np.concatenate(waits_ns))
         alone = [record] if sent_by[record.src] == 1 else None
         rows.append(
             {
@@ -152,6 +158,9 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
                 "timeouts_seen": None if is_captured else tcp.timeouts,
                 "halted_s": None if is_captured else tcp.halted_s,
                 "rtt_p50_ns": median_rtt_ns(analysis, record.flow),
+                "queueing_mean_ns": None if waited is None else waited.mean,
+                "queueing_p50_ns": None if waited is None else int(waited.p50),
+                "queueing_p99_ns": None if waited is None else int(waited.p99),
                 "name": record.name,
                 "protocol": record.protocol,
                 "of_program": record.of_program,
@@ -166,6 +175,7 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
         pl.col("name", "congestion_control").cast(pl.String),
         *([pl.col(name).cast(_FLOW_COLUMNS[name]) for name in _UNTOLD] if is_captured else []),
         pl.col("t_first", "t_last", "completion_ns").cast(pl.Int64),
+        *(pl.col(name).cast(_FLOW_COLUMNS[name]) for name in _OF_QUEUE),
     )
 
 
@@ -191,18 +201,22 @@ _UNTOLD = (
 )
 """Columns that have no value in joined captures."""
 
+_OF_QUEUE = ("queueing_mean_ns", "queueing_p50_ns", "queueing_p99_ns")
+"""Columns without a value for a flow of which no packet left."""
+
 _FLOW_COLUMNS: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(
         (
             *("flow", "sport", "dport", "hops", "path_links", "start_ns", "goodput_bytes"),
             *("packets", "dropped"),
             *("longest_chain", "retransmits", "timeouts", "retransmissions_seen", "spurious_seen"),
-            *("timeouts_seen", "rtt_p50_ns"),
+            *("timeouts_seen", "rtt_p50_ns", "queueing_p50_ns", "queueing_p99_ns"),
         ),
         pl.Int64,
     ),
     **dict.fromkeys(("src", "src_ip", "dst", "dst_ip", "ingress", "congestion_control"), pl.String),
     **dict.fromkeys(("goodput_bps", "throughput_bps", "share", "halted_s"), pl.Float64),
+    "queueing_mean_ns": pl.Float64,
     **dict.fromkeys(("name", "protocol"), pl.String),
     "of_program": pl.Boolean,
     **dict.fromkeys(("t_first", "t_last", "completion_ns"), pl.Int64),
@@ -222,6 +236,7 @@ TABLES: tuple[tuple[str, Callable[[Analysis], pl.DataFrame | None]], ...] = (
     ("ports", lambda analysis: analysis.port_samples),
     ("completions", completion_table),
     ("programs", execution_table),
+    ("probes", probe_table),
     ("streams", stream_table),
     ("workloads", workload_table),
 )

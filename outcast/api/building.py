@@ -23,7 +23,6 @@ from outcast.engines.root.lock import Kind
 from outcast.view.terminal.console import NotebookLine, PlainConsole
 
 _KERNEL_STAGES = {
-    "search": "looking for the source",
     "fetch": "fetching",
     "compiler": "making the compiler's root",
     "unpack": "unpacking",

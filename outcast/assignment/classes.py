@@ -137,10 +137,6 @@ class Class:
         """What the student was issued, with its ticket, as the key gives it again."""
         return self.key.issued(self.name, student, self.exercise, self.feedback)
 
-    def exercise_of(self, student: str) -> Exercise:
-        """The exercise with the student's values."""
-        return self.exercise.with_values(self.issued(student).values)
-
     def hand_out(self, students: Sequence[str]) -> list[Folder]:
         """Makes the folders of further students, and names these in class.yaml.
 

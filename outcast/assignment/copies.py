@@ -99,8 +99,7 @@ def _runs(graded: Sequence[Graded]) -> Iterator[tuple[int, str]]:
                     yield (
                         number,
                         f"runs/{name}: its captures are those of {graded[other].place}, "
-                        f"runs/{its_name}"
-                        + ("; only a replay tells whose they are" if state == "consistent" else ""),
+                        f"runs/{its_name}",
                     )
 
 

@@ -1,6 +1,6 @@
 """The evidence for and against one run that was handed in.
 
-With a replay the right answers come from the run that was made again here, from the exercise's own
+The right answers come from the run that was made again here, from the exercise's own
 configuration and the student's seed. Of the student's configuration only the parts count that the
 exercise leaves free. So nothing that a student names is started or read: no program, no topology,
 no kernel module, no file.
@@ -94,15 +94,13 @@ def as_asked(asked: Asked, actual: Experiment, always: frozenset[str]) -> Experi
     return asked.experiment.model_copy(update=chosen)
 
 
-def examine(
-    handed: Handed, asked: Asked, runner: replayed.Runner | None, scratch: Path
-) -> Examined:
+def examine(handed: Handed, asked: Asked, runner: replayed.Runner, scratch: Path) -> Examined:
     """Checks one run in every way.
 
     Args:
         handed: what was handed in.
         asked: what the exercise asks for.
-        runner: makes the run again; None compares only what was handed in.
+        runner: makes the run again.
         scratch: a folder for the run that answers are computed from.
     """
     directory = handed.directory
@@ -131,13 +129,7 @@ def examine(
         return _ended(evidence, "forged", broken)
     if wrong:
         return _ended(evidence, "other", *wrong)
-    if runner is not None:
-        return _replayed(evidence, handed, asked, run_config, runner, scratch)
-    if handed.packed:
-        return _ended(
-            evidence, "unchecked", "has no captures, so only a replay can tell what is in it"
-        )
-    return _recomputed(evidence, directory, run_config, scratch / "recomputed")
+    return _replayed(evidence, handed, asked, run_config, runner, scratch)
 
 
 def _replayed(
@@ -181,22 +173,6 @@ def _replayed(
 
 def _measured(experiment: Experiment) -> tuple[object, ...]:
     return experiment.capture, experiment.samples, experiment.analysis
-
-
-def _recomputed(
-    evidence: Evidence, directory: RunDirectory, run_config: Experiment, target: Path
-) -> Examined:
-    try:
-        fresh = recomputed.recompute(directory, target)
-    except InputError as error:
-        return _ended(evidence, "forged", _told(error, directory))
-    differences = recomputed.differences(directory, fresh, tables=True)
-    if differences:
-        return _ended(evidence, "forged", *differences)
-    capture = Run(fresh).summary.capture
-    if not capture.trusted:
-        return _ended(evidence, "untrusted", *capture.reasons)
-    return Examined(evidence, fresh, run_config)
 
 
 def _ended(evidence: Evidence, state: RunState, *reasons: str) -> Examined:

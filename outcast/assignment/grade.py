@@ -37,7 +37,7 @@ def grade(
     class_: Class,
     places: Sequence[Path],
     *,
-    runner: str = worker.GUEST,
+    runner: str | None = None,
     jobs: int = 1,
     results: Path | None = None,
     resume: bool = False,
@@ -49,7 +49,7 @@ def grade(
     Args:
         class_: the class, with its key.
         places: folders and packed files.
-        runner: see `worker.Task`.
+        runner: see `worker.Task`; None is the virtual engine.
         jobs: how many submissions are graded at a time.
         results: a folder in which grades are kept; None keeps none.
         resume: whether a kept grade of the same submission is taken.
@@ -62,9 +62,10 @@ def grade(
     """
     exercise = class_.exercise
     _ = class_.key
+    runner = runner or worker.GUEST
     kept = None if results is None else results / KEPT
     graded: dict[int, Graded] = {}
-    bounds = bounds or usual_bounds(exercise, replays=bool(runner))
+    bounds = bounds or usual_bounds(exercise)
     with contextlib.ExitStack() as stack:
         if kept is not None:
             files.make_folders(kept)
@@ -118,7 +119,7 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def usual_bounds(exercise: Exercise, *, replays: bool) -> Bounds:
+def usual_bounds(exercise: Exercise) -> Bounds:
     """What grading one submission of an exercise may take."""
     repeated = {
         (name, number)
@@ -127,8 +128,7 @@ def usual_bounds(exercise: Exercise, *, replays: bool) -> Bounds:
         for name in (question.run, question.against)
         for number in range(question.seeds)
     }
-    runs = len(exercise.runs) + (len(repeated) if replays else 0)
-    return Bounds(_ONCE_S + _RUN_S * runs, MEMORY_BYTES)
+    return Bounds(_ONCE_S + _RUN_S * (len(exercise.runs) + len(repeated)), MEMORY_BYTES)
 
 
 def _basis(class_: Class, runner: str) -> str:

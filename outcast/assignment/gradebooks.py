@@ -1,14 +1,12 @@
-"""Points in the forms that gradebooks take: Moodle's and Canvas's CSV, Gradescope's JSON.
+"""Points in the forms that gradebooks take: the CSV of Moodle and of Canvas.
 
-Sources: Moodle's grade/import/csv/classes/load_data.php, Canvas's app/models/gradebook_importer.rb,
-and Gradescope's "Autograder Specifications" (gradescope-autograders.readthedocs.io, specs).
+Sources: Moodle's grade/import/csv/classes/load_data.php, and Canvas's
+app/models/gradebook_importer.rb.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Any
 
 from outcast.assignment import sheets
 from outcast.assignment.graded import Graded
@@ -65,38 +63,6 @@ def canvas(name: str, graded: Sequence[Graded]) -> str:
             ),
         ]
     )
-
-
-def gradescope(graded: Graded, *, shows_points: bool) -> str:
-    """The results.json of Gradescope's autograder, for one submission. A question is a test.
-
-    Questions that are marked by hand are left out, because Gradescope has a place of its own for
-    their points. A right answer is never printed.
-
-    Args:
-        graded: the submission.
-        shows_points: whether the student sees the points at once. Otherwise they appear when you
-            publish the grades, because a student could hand in until the points are right.
-    """
-    tree: dict[str, Any] = {
-        "output": "\n".join((f"verdict: {graded.verdict}", *graded.notes)),
-        "visibility": "visible" if shows_points else "after_published",
-        "stdout_visibility": "hidden",
-    }
-    by_program = [marked for marked in graded.marked if marked.state != "by_hand"]
-    if graded.verdict == "rejected" or not by_program:
-        # Gradescope shows an error without a score. The teacher decides on a rejected submission.
-        return json.dumps({"score": 0.0, **tree}, indent=1) + "\n"
-    tree["tests"] = [
-        {
-            "name": marked.key,
-            "score": marked.points,
-            "max_score": marked.most_points,
-            "output": marked.comment or marked.state,
-        }
-        for marked in by_program
-    ]
-    return json.dumps(tree, indent=1) + "\n"
 
 
 def with_points(graded: Sequence[Graded]) -> list[Graded]:

@@ -10,7 +10,7 @@ from outcast.assignment.questions import Marked
 Verdict = Literal["genuine", "consistent", "incomplete", "rejected"]
 """
 genuine: every run came out the same when it was made again, and every question is answered.
-consistent: nothing is wrong with what was handed in, but a run was not made again.
+consistent: nothing is wrong with what was handed in, but a run came from another guest or version.
 incomplete: a run or an answer is missing, or a run is not the one that the task asks for.
 rejected: something was forged, was not issued to this student, or is another's. A person decides.
 """
@@ -18,7 +18,7 @@ rejected: something was forged, was not issued to this student, or is another's.
 RunState = Literal["genuine", "consistent", "untrusted", "unchecked", "other", "forged", "missing"]
 """
 genuine: made again from its configuration and seed, the run came out the same to the byte.
-consistent: everything agrees that can be checked without making the run again.
+consistent: it was made with another guest or version, so it cannot be the same to the byte.
 untrusted: its captures and counters contradict each other.
 unchecked: nothing shows what is in it, because it could not be made again here.
 other: it is a run, but not the one that the task asks of this student.

@@ -15,7 +15,7 @@ from outcast.assignment.evidence import Asked, Examined, Handed, examine
 from outcast.assignment.exercise import Exercise
 from outcast.assignment.folder import MOST_BYTES, Folder, Identity
 from outcast.assignment.graded import COUNTING, Evidence, Graded, Verdict
-from outcast.assignment.questions import Effect, Marked, Prediction, Question, Right, Text
+from outcast.assignment.questions import Effect, Prediction, Question, Right, Text
 from outcast.assignment.repeated import Repeated
 from outcast.assignment.replayed import Runner
 from outcast.assignment.right import right_answers
@@ -27,14 +27,14 @@ _UNFINISHED = frozenset({"missing", "other", "untrusted", "unchecked"})
 
 
 def mark(
-    class_: Class, place: Path, runner: Runner | None, scratch: Path, shared: Path | None = None
+    class_: Class, place: Path, runner: Runner, scratch: Path, shared: Path | None = None
 ) -> Graded:
     """Grades one submission.
 
     Args:
         class_: the class, with its key.
         place: a student's folder, or a packed file.
-        runner: makes runs again; None compares only what was handed in.
+        runner: makes runs again.
         scratch: a new folder for what is unpacked and run.
         shared: the folder of measures that gradings share; None shares none.
 
@@ -50,7 +50,7 @@ def mark(
         return Graded(None, str(place), "rejected", notes=(text,))
     exercise = class_.exercise.with_values(identity.values)
     answers = read_answers(folder.path, exercise.questions)
-    repeated = None if runner is None else Repeated(shared or scratch / "shared", runner, scratch)
+    repeated = Repeated(shared or scratch / "shared", runner, scratch)
     submission = _Submission(
         *(class_, folder, is_packed, identity, exercise, answers, runner, scratch, repeated)
     )
@@ -61,7 +61,7 @@ def opened(place: Path, scratch: Path, exercise: Exercise) -> tuple[Folder, bool
     """A submission as a student's folder, and whether it was packed.
 
     A folder may also hold the submission alone, as the downloads of Moodle do, and be a packed file
-    that somebody has unpacked, as Gradescope does.
+    that somebody has unpacked.
 
     Args:
         place: a folder or a file.
@@ -120,9 +120,9 @@ class _Submission:
     identity: Identity
     exercise: Exercise
     answers: Answers
-    runner: Runner | None
+    runner: Runner
     scratch: Path
-    repeated: Repeated | None
+    repeated: Repeated
 
     def graded(self, place: str) -> Graded:
         examined = {name: self._examined(name) for name in self.exercise.runs}
@@ -136,7 +136,7 @@ class _Submission:
                 notes.append(
                     f"{question.key}: not computed: {error}".replace(f"{self.scratch}/", "")
                 )
-            marked.append(self._marked(question, right))
+            marked.append(question.mark(self.answers.given.get(question.key), right))
         return Graded(
             student=self.identity.student,
             place=place,
@@ -166,11 +166,6 @@ class _Submission:
         handed = Handed(self.folder.path / task.config, self.folder.run(name), self.is_packed)
         return examine(handed, asked, self.runner, scratch)
 
-    def _marked(self, question: Question, right: Right | None) -> Marked:
-        if isinstance(question, Effect) and self.runner is None:
-            return question.missing("only a grading with replays can judge it")
-        return question.mark(self.answers.given.get(question.key), right)
-
     def _right(self, question: Question, examined: Mapping[str, Examined]) -> Right | None:
         """The right answers; None if the run that they come from does not count."""
         if isinstance(question, Prediction):
@@ -187,7 +182,7 @@ class _Submission:
         """The interval over repeated runs: the student's experiment against the exercise's own."""
         assert question.run is not None
         ours = examined[question.run].experiment
-        if self.repeated is None or ours is None:
+        if ours is None:
             return None
         theirs = self.exercise.expected(question.against, self.identity.values, 1)
         seeds = [self.class_.seed("", f"repeat {number}") for number in range(question.seeds)]
@@ -204,7 +199,6 @@ class _Submission:
             for other in self.exercise.questions
             if isinstance(other, Effect) and name in (other.run, other.against)
         ]
-        assert self.repeated is not None
         values = self.repeated.values(experiment.model_copy(update={"seed": seed}), wanted)
         return values[wanted.index(question.measure)]
 

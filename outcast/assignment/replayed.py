@@ -32,7 +32,7 @@ class Guest:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The outcome of a replay. `reason` is empty if the runs are equal or there was no replay."""
+    """The outcome of a replay. `reason` is empty if the runs are equal."""
 
     state: Literal["equal", "different", "impossible"]
     reason: str = ""

@@ -13,12 +13,6 @@ from outcast.assignment.graded import Graded
 from outcast.assignment.questions import Marked
 from outcast.records.spreadsheets import csv_text
 
-WITHOUT_REPLAY = (
-    "Without a replay no run is called genuine. `consistent` means that a submission's files agree "
-    "with each other. Whoever makes captures by a program of their own can arrange that, so these "
-    "points are worth what the student's word is worth."
-)
-
 
 def number(value: float) -> str:
     """A number of points, without a fraction that says nothing."""

@@ -38,7 +38,7 @@ class Task:
     Attributes:
         class_folder: the class, with its key.
         place: the submission.
-        runner: `module:class` of a Runner; empty for a grading without replays.
+        runner: `module:class` of a Runner.
         kept: the folder of earlier grades, of which one for the same submission is taken; empty for
             none.
         basis: what else decides a grade, so that an earlier one of another basis is not taken.
@@ -84,9 +84,7 @@ def at_place(graded: Graded, place: str) -> Graded:
     return replace(graded, place=place)
 
 
-def _runner(name: str) -> Runner | None:
-    if not name:
-        return None
+def _runner(name: str) -> Runner:
     module, _, kind = name.partition(":")
     runner: Runner = getattr(importlib.import_module(module), kind)()
     return runner

@@ -190,5 +190,5 @@ def solve(klass: Path, student: str, output: Path) -> None:
     terminal.echo(str(solved.path))
 
 
-for verb in (assignment_grading.pack, assignment_grading.grade, assignment_grading.autograder):
+for verb in (assignment_grading.pack, assignment_grading.grade):
     command.add_command(verb)

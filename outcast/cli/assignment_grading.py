@@ -1,4 +1,4 @@
-"""`outcast assignment pack`, `grade` and `autograder`: what comes after a student has finished."""
+"""`outcast assignment pack` and `grade`: what comes after a student has finished."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from outcast.assignment.classes import Class
     from outcast.assignment.graded import Graded
 
-_FORMS = ("table", "csv", "json", "moodle", "canvas", "gradescope")
+_FORMS = ("table", "csv", "json", "moodle", "canvas")
 
 
 @click.command("pack", epilog=shared.examples("outcast assignment pack . -o ada.zip"))
@@ -49,11 +49,6 @@ def pack(directory: Path, output: Path) -> None:
     "submissions", type=click.Path(path_type=Path), metavar="SUBMISSION...", nargs=-1, required=True
 )
 @click.option(
-    "--no-replay",
-    is_flag=True,
-    help="Do not make the runs again: nothing is called genuine, packed files get nothing.",
-)
-@click.option(
     "--format",
     "form",
     type=shared.Choice(_FORMS),
@@ -67,7 +62,6 @@ def pack(directory: Path, output: Path) -> None:
 def grade(
     class_folder: Path,
     submissions: tuple[Path, ...],
-    no_replay: bool,
     form: str,
     output: Path | None,
     jobs: int | None,
@@ -77,23 +71,17 @@ def grade(
 
     Exit status 4 if a submission is rejected.
     """
-    from outcast.assignment import by_hand, sheets, worker
+    from outcast.assignment import by_hand
     from outcast.assignment.grade import grade as grade_all
 
     if resume and output is None:
         raise ConfigError("--resume: only together with -o, because the grades are kept there")
-    if form == "gradescope" and len(submissions) > 1:
-        raise ConfigError(
-            f"--format gradescope: {len(submissions)} submissions; allowed is one, because "
-            "results.json is about one"
-        )
     shared.end_as_interrupted()
     class_ = open_class(class_folder)
     given = {} if output is None else by_hand.read(output / by_hand.FILE)
     graded = grade_all(
         class_,
         submissions,
-        runner="" if no_replay else worker.GUEST,
         jobs=jobs or os.cpu_count() or 1,
         results=output,
         resume=resume,
@@ -102,9 +90,6 @@ def grade(
     finished = by_hand.apply(graded, given)
     if output is not None:
         _write(class_, graded, finished, output)
-    if no_replay:
-        # At the table's top, and beside what programs read.
-        (terminal.echo if form == "table" else shared.note)(sheets.WITHOUT_REPLAY)
     _print(class_, finished, form)
     rejected = [each.place for each in finished if each.verdict == "rejected"]
     if rejected:
@@ -161,35 +146,5 @@ def _print(class_: Class, graded: Sequence[Graded], form: str) -> None:
         terminal.echo(sheets.as_json(graded))
     elif form == "moodle":
         terminal.echo(gradebooks.moodle(class_.name, graded), nl=False)
-    elif form == "canvas":
-        terminal.echo(gradebooks.canvas(class_.name, graded), nl=False)
     else:
-        (only,) = graded
-        shows = class_.feedback == "points"
-        terminal.echo(gradebooks.gradescope(only, shows_points=shows), nl=False)
-
-
-@click.command(
-    "autograder",
-    epilog=shared.examples(
-        "outcast assignment autograder NETS26 --wheels dist -o autograder.zip",
-    ),
-)
-@click.argument("class_folder", type=click.Path(path_type=Path), metavar="CLASS")
-@click.option(
-    "--wheels",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="The folder with the wheels of outcast-testbed and outcast-guest, which go into the file.",
-)
-@shared.output("FILE.zip", "The file to write.", required=True)
-def autograder(class_folder: Path, wheels: Path, output: Path) -> None:
-    """Make the autograder's zip file for Gradescope. It holds the key: show it to nobody."""
-    from outcast.assignment import autograder as making
-
-    class_ = open_class(class_folder)
-    _ = class_.key, class_.exercise
-    made = making.write(class_folder, wheels, output)
-    names = ", ".join(made.wheels)
-    terminal.echo_path(made.path, f": {made.bytes / 1e6:.1f} MB, with the class's key, {names}")
+        terminal.echo(gradebooks.canvas(class_.name, graded), nl=False)

@@ -28,19 +28,10 @@ def command() -> None:
     ),
 )
 @click.option(
-    "--suite",
-    "suites",
-    multiple=True,
-    help="Build from the newest source of this suite instead of the lock's. Can be repeated.",
-)
-@click.option(
-    "--package", metavar="NAME", help="Build from this package, as linux-source-6.1, instead."
-)
-@click.option(
     "--tarball",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Build from this kernel source instead.",
+    help="Build from this kernel source, or Debian's package of one, instead.",
 )
 @click.option(
     "--config-fragment",
@@ -78,8 +69,6 @@ def command() -> None:
 )
 @click.option("--again", is_flag=True, help="Build even if the kernel is there already.")
 def build_kernel(
-    suites: tuple[str, ...],
-    package: str | None,
     tarball: Path | None,
     fragments: tuple[Path, ...],
     patches: tuple[Path, ...],
@@ -97,8 +86,6 @@ def build_kernel(
     from outcast.engines.kernel.recipe import OURS
 
     kernel = build(
-        suites=suites,
-        package=package,
         tarball=tarball,
         recipe=OURS.with_own(fragments, patches),
         mirror=mirror,

@@ -43,6 +43,9 @@ def command(config: Path, overrides: tuple[str, ...], dot: bool, png: Path | Non
 
     source = experiment.read(config, overrides)
     chosen = resolve.experiment_of(source)
+    if chosen.engine == "realtime" and chosen.links.delay_ns is None:
+        links = chosen.links.model_copy(update={"delay_ns": 0})
+        chosen = chosen.model_copy(update={"links": links})
     plan = make_plan(chosen, source.located)
     if png is not None:
         drawing.draw(plan, png, chosen.name, chosen.analysis.group_by)
@@ -79,7 +82,9 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
         f"{own(node, neighbour)}".rstrip()
         for node, neighbour in graph.edges
     ]
-    lines += ["", "flows"]
+    is_default = any(link.delay_ns is None for link in plan.links.values())
+    with_delay = " (base RTTs with the virtual engine's delay of 25us)" if is_default else ""
+    lines += ["", f"flows{with_delay}"]
     lines += [
         f"  {flow.flow}: {flow.hops}-hop  {' '.join(flow.path)}  "
         f"({flow.src_ip}:{flow.sport} to {flow.dst_ip}:{flow.dport})  "
@@ -101,6 +106,8 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
         ]
     bottleneck = plan.bottleneck
     lines += ["", f"bottleneck: {bottleneck.egress}, fed by {', '.join(bottleneck.ingress)}"]
+    limits = link_words.limits(experiment, plan, plan.switch_ports())
+    lines += ["", "queues", *(f"  {text}" for text in limits)] if limits else []
     lines += ["", f"noise: {_noise(experiment)}"]
     if network and network.notes:
         lines += ["", "not used", *(f"  {note}" for note in network.notes)]
@@ -127,15 +134,11 @@ def _noise(experiment: Experiment) -> str:
 
 
 def _base_rtt(plan: Plan, flow: Flow) -> str:
-    """The round trip of a full frame without queues; empty where the engine decides the delays."""
-    from itertools import pairwise
+    """The round trip of a full frame without queues, and the bandwidth-delay product."""
+    from outcast.plan.round_trips import base_rtt_ns, product_bytes
 
-    from outcast.plan.needs import base_rtt_ns
-
-    hops = [*pairwise(flow.path), *pairwise(flow.return_path)]
-    if any(plan.links[hop].delay_ns is None for hop in hops):
-        return ""
-    return f"base RTT {base_rtt_ns(plan, flow.path, flow.return_path) / 1e6:.4g} ms  "
+    rtt_ms = base_rtt_ns(plan, flow.path, flow.return_path) / 1e6
+    return f"base RTT {rtt_ms:.4g} ms, BDP {product_bytes(plan, flow):,} B  "
 
 
 def _who(flow: Flow) -> str:

@@ -172,7 +172,7 @@ def verify_paths(network: Network) -> None:
     expected: Counter[str] = Counter()
     before = network.transmitted()
     with Probes(network.netns, hosts.__getitem__, PROBE_DEADLINE_S) as probes:
-        for packet in plan.probes():
+        for packet in plan.path_probes():
             src, dst = hosts[packet.src], hosts[packet.dst]
             path = plan.path(src, dst, packet)
             try:

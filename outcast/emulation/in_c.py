@@ -48,12 +48,14 @@ TCPRAND = InC("tcprand.so", (_PAYLOADS,), _HEADERS, ("-lm",))
 """TCPRand's payloads, for the generator of traffic."""
 HELD_START = InC("held_start.so", (_HERE / "senders/held_start.c",), _HEADERS, ("-ldl",))
 """Makes iperf wait for its start, in real time."""
+PROBE = InC("probe", (_HERE / "senders/probe.c",), _HEADERS[:1])
+"""Measures round trips, or answers."""
 BLACKOUT = InC("blackout_switch", (_HERE / "blackout_switch.c",), (), ("-lm",))
 """Drops packets in a row."""
 BROADCASTS_ONLY = InC("broadcasts_only.so", (_HERE / "broadcasts_only.c",), (), ("-ldl",))
 """Keeps Open vSwitch from forwarding what bridges forward, in real time."""
 
-IN_GUEST = (STREAM, TCPRAND, BLACKOUT)
+IN_GUEST = (STREAM, TCPRAND, PROBE, BLACKOUT)
 """What runs in the virtual engine's guest."""
 
 

@@ -68,7 +68,7 @@ from outcast.emulation.queues.port import frame_time_warnings
 from outcast.errors import CommandError, OutcastError, ReadBackError, RunError
 from outcast.experiment import Experiment, GroupKind, load_resolved
 from outcast.files import write_json
-from outcast.plan import grouping, ports
+from outcast.plan import grouping, link_words, ports
 from outcast.plan import transport as plan_transport
 from outcast.plan.envelope import envelope_warnings
 from outcast.plan.flows import Flow
@@ -99,9 +99,13 @@ from outcast.records.run_directory import (
 )
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from outcast.emulation.changes import Changer
+    from outcast.emulation.probing import Probes
     from outcast.emulation.programs.launch import UserPrograms
     from outcast.plan.programs import Command
+    from outcast.records.probes import ProbeRecord
 
 DRAIN_DEADLINE_S = 10.0
 GOODPUT_PAUSE_S = 1.0
@@ -257,7 +261,9 @@ class _Run:
     def go(self) -> None:
         """The whole run. What is entered here is left in the opposite order."""
         self.enter("setup")
-        for text in self.beforehand:
+        bottlenecks = [port.egress for port in (self.plan.bottleneck, *self.plan.others)]
+        limits = link_words.limits(self.experiment, self.plan, bottlenecks)
+        for text in (*limits, *self.beforehand):
             self.emit({"event": "note", "text": text})
         self.sleep_to_instant("network")
         if self.engine == "virtual":
@@ -395,9 +401,12 @@ class _Run:
             stream, held_start = self._build_senders(afterwards)
             mptcp_subflows = multipath.configure(flows, network.netns, self.commands)
             programs = self._programs(network)
-            with traffic.serving(
-                flows, network.netns, logs, self.commands, stream, held_start
-            ) as servers:
+            with (
+                traffic.serving(
+                    flows, network.netns, logs, self.commands, stream, held_start
+                ) as servers,
+                self._probes(network) as probes,
+            ):
                 if self.events is not None:
                     self.events.start(instants.CONNECT_STEP_NS)
                 self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
@@ -417,6 +426,8 @@ class _Run:
                 generators.start(clients.t_start_ns)
                 if programs is not None:
                     programs.start(clients.t_start_ns)
+                if probes is not None:
+                    probes.start(clients.t_start_ns)
                 receivers.read_at_once(server.popen.pid for server in servers)
                 middle_s = self.experiment.duration_ns / 2e9
                 active = [f for f in flows if _is_active(f.start_ns, f.duration_ns, middle_s)]
@@ -443,6 +454,8 @@ class _Run:
 
                 def others() -> list[str]:
                     still = generators.running()
+                    if probes is not None:
+                        still += probes.running()
                     return still if programs is None else still + programs.running(time.time_ns())
 
                 self.enter("traffic")
@@ -503,6 +516,16 @@ class _Run:
         programs.serve()
         programs.prepare()
         return programs
+
+    def _probes(self, network: Network) -> AbstractContextManager[Probes | None]:
+        """The programs of the configuration's probes; None if there are none."""
+        if not self.plan.probes:
+            return contextlib.nullcontext()
+        # Imported here, because what a run without probes imports decides its bytes.
+        from outcast.emulation import probing
+
+        arguments = (self.experiment, self.plan, self.directory.flows, self.scratch, self.commands)
+        return probing.probing(*arguments, network.netns)
 
     def _changer(self, network: Network, t_start_ns: int) -> Changer | None:
         """What makes the changes of events and traces; None if there are none."""
@@ -682,6 +705,13 @@ class _Run:
             network.losses(),
         )
 
+    def _probe_records(self) -> list[ProbeRecord]:
+        if not self.plan.probes:
+            return []
+        from outcast.emulation import probing
+
+        return probing.records(self.plan)
+
     def _modules(self) -> Mapping[str, Mapping[str, str]]:
         """The user's modules with their parameters as the kernel shows them. Raises ReadBackError.
 
@@ -770,6 +800,7 @@ class _Run:
                 flows=records.flows(plan, flows.subflows),
                 generated_hosts=sorted({flow.src for flow in plan.generated}),
                 programs=list(flows.programs),
+                probes=self._probe_records(),
                 program_controls=list(flows.program_controls),
                 blackout=measured.blackout,
                 bottlenecks=[

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from outcast.plan.model import Plan
-from outcast.plan.needs import base_rtt_ns
 from outcast.plan.paths import generated_ways
+from outcast.plan.probes import probe_ways
 from outcast.plan.programs import program_ways
+from outcast.plan.round_trips import base_rtt_ns
 from outcast.records.run_directory import Cause, LinkRecord, LinkTotals
 
 Interfaces = Mapping[str, Mapping[str, int]]
@@ -30,8 +31,8 @@ class Crossing:
         flows: the numbers of the flows whose data crosses it.
         acknowledged: the numbers of the flows whose acknowledgements cross it.
         other: whether other traffic may cross it, whose paths are not known flow by flow. That is
-            generated traffic, programs' flows, and MPTCP's further subflows where switches choose
-            by ports.
+            generated traffic, programs' flows, probes, and MPTCP's further subflows where switches
+            choose by ports.
     """
 
     flows: list[int] = field(default_factory=list)
@@ -62,10 +63,11 @@ def planned(plan: Plan) -> dict[tuple[str, str], Crossing]:
 
 
 def _other_ways(plan: Plan) -> list[tuple[list[str], list[str]]]:
-    """The paths of generated flows and of programs, each with the path back."""
+    """The paths of generated flows, programs and probes, each with the path back."""
     return [
         *generated_ways(plan.graph, plan.routes, plan.generated),
         *program_ways(plan.graph, plan.routes, plan.programs),
+        *probe_ways(plan.graph, plan.routes, plan.probes),
     ]
 
 

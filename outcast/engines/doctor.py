@@ -262,7 +262,7 @@ def guest_is_too_old(qdisc: str, guest: Kernel | None) -> str:
         return ""
     return (
         f"build the virtual engine's kernel from Linux {since} or later (outcast kernel build "
-        f"--package NAME); it is {guest.release}"
+        f"--tarball FILE); it is {guest.release}"
     )
 
 

@@ -9,6 +9,7 @@ from outcast.experiment.events import Event
 from outcast.experiment.exceptions import QueueException
 from outcast.experiment.flows import FlowGroup
 from outcast.experiment.kernel import Kernel, Module
+from outcast.experiment.limit import Drain, Limit
 from outcast.experiment.links import (
     LayerLinks,
     Layers,
@@ -26,7 +27,8 @@ from outcast.experiment.network import (
     NetworkSwitch,
 )
 from outcast.experiment.noise import Noise
-from outcast.experiment.parts import MTU_FRAME_BYTES, UNIT_SCHEMA, Limit
+from outcast.experiment.parts import MTU_FRAME_BYTES, UNIT_SCHEMA
+from outcast.experiment.probes import Probe
 from outcast.experiment.programs import Program, Ready
 from outcast.experiment.queues import PacingFq, Pfifo, Queue
 from outcast.experiment.reader import (
@@ -62,6 +64,7 @@ __all__ = [
     "Blackout",
     "Capture",
     "ConstantRate",
+    "Drain",
     "Event",
     "Experiment",
     "FlowGroup",
@@ -91,6 +94,7 @@ __all__ = [
     "PacingFq",
     "Pfifo",
     "Poisson",
+    "Probe",
     "Program",
     "Queue",
     "QueueException",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
+from outcast.experiment.limit import QueueLimit
 from outcast.experiment.links import Loss
-from outcast.experiment.parts import KernelRateBps, Part, QueueLimit, TimeNs
+from outcast.experiment.parts import KernelRateBps, Part, TimeNs
 
 
 class Event(Part):

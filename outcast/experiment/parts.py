@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,8 +28,6 @@ MTU_FRAME_BYTES = 1500 + ETHERNET_HEADER_BYTES
 """A full Ethernet frame without its checksum, as a qdisc counts it, where a link has the usual MTU.
 Queues that take a number of packets for a number of bytes count in this unit."""
 
-MOST_QUEUED = 1 << 30
-"""The largest limit in bytes or packets, because the kernel and tc(8) count in 32 bits."""
 LEAST_RATE_BPS, MOST_RATE_BPS = 10**3, 34 * 10**9
 """A higher rate, in bytes a second, needs more than the 32 bits in which it is read back."""
 
@@ -52,42 +49,6 @@ class Part(BaseModel):
     """The base class of an experiment's parts: unknown keys are refused, values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
-
-
-class Limit(Part):
-    """A queue's capacity, in bytes or in packets; exactly one of the two is set."""
-
-    size_bytes: int | None = None
-    packets: int | None = None
-
-
-def _parse_limit(value: object) -> Limit:
-    """`16KB` is bytes, `11 packets` is packets."""
-    allowed = "allowed is a size as 16KB or a number of packets as '11 packets'"
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not a queue limit; {allowed}")
-    match = re.fullmatch(r"\s*([0-9]+)\s*(packets?|p)\s*", value)
-    if match:
-        limit = Limit(packets=int(match[1]))
-    else:
-        try:
-            limit = Limit(size_bytes=units.parse_size_bytes(value))
-        except ValueError:
-            raise ValueError(f"{value!r} is not a queue limit; {allowed}") from None
-    if limit.packets == 0 or (limit.size_bytes is not None and limit.size_bytes < MTU_FRAME_BYTES):
-        raise ValueError(
-            f"{value!r} holds no full frame of {MTU_FRAME_BYTES} B and would drop every one; "
-            f"{allowed}"
-        )
-    if max(limit.packets or 0, limit.size_bytes or 0) > MOST_QUEUED:
-        raise ValueError(f"{value!r} is above what the kernel takes: 1GB, or {MOST_QUEUED} packets")
-    return limit
-
-
-def _format_limit(limit: Limit) -> str:
-    if limit.packets is not None:
-        return f"{limit.packets} packets"
-    return units.format_size(limit.size_bytes or 0)
 
 
 def _unit(kind: str, parse: Any, format_: Any) -> Any:
@@ -185,21 +146,3 @@ def leaves(part: object) -> Iterator[object]:
 def files_of(part: object) -> list[Path]:
     """The files of the user's that a part of an experiment names, without a topology's own file."""
     return [leaf for leaf in leaves(part) if isinstance(leaf, Path)]
-
-
-def _limit(schema: dict[str, Any]) -> Any:
-    return (
-        BeforeValidator(_parse_limit),
-        PlainSerializer(_format_limit, return_type=str),
-        WithJsonSchema({"type": "string", **schema}),
-    )
-
-
-QueueLimit = Annotated[Limit, *_limit({"examples": ["16KB", "11 packets"]})]
-PacketLimit = Annotated[
-    Limit,
-    *_limit({"pattern": r"^\s*[0-9]+\s*(packets?|p)\s*$", "examples": ["11 packets"]}),
-]
-"""The limit of a queue that counts only packets; the queue refuses a limit in bytes."""
-ByteLimit = Annotated[Limit, *_limit({"pattern": UNIT_SCHEMA["size"]})]
-"""The limit of a queue that counts only bytes; the queue refuses a limit in packets."""

@@ -16,6 +16,7 @@ from outcast.experiment.links import Links
 from outcast.experiment.measure import Analysis, Capture, Samples
 from outcast.experiment.noise import Noise
 from outcast.experiment.parts import NAME_PATTERN, Part, TimeNs
+from outcast.experiment.probes import MOST_PROBES, Probe
 from outcast.experiment.programs import Program
 from outcast.experiment.queues import Queue
 from outcast.experiment.routing import Routing, Shortest
@@ -56,6 +57,11 @@ class Experiment(Part):
     )
     programs: tuple[Program, ...] = Field(
         default=(), description="commands that run in hosts; see docs/programs.md"
+    )
+    probes: tuple[Probe, ...] = Field(
+        default=(),
+        max_length=MOST_PROBES,
+        description="small packets whose round trips are measured; see docs/probes.md",
     )
     blackout: Blackout | None = Field(
         default=None, description="a switch that drops packets in a row; see docs/traffic.md"
@@ -149,8 +155,10 @@ class Experiment(Part):
 
     @model_validator(mode="after")
     def _times_fit(self) -> Experiment:
-        if not self.flows and not self.workloads and not self.programs:
-            raise ValueError("flows: there are none; allowed are flows, workloads or programs")
+        if not (self.flows or self.workloads or self.programs or self.probes):
+            raise ValueError(
+                "flows: there are none; allowed are flows, workloads, programs or probes"
+            )
         for index, group in enumerate(self.flows):
             if group.start_ns >= self.duration_ns:
                 raise ValueError(
@@ -159,10 +167,11 @@ class Experiment(Part):
             end_ns = group.start_ns + (group.duration_ns or 0)
             if end_ns > self.duration_ns:
                 raise ValueError(f"flows.{index}.duration: ends after the experiment's duration")
-        for index, workload in enumerate(self.workloads):
-            lasts_ns = getattr(workload, "duration_ns", None) or 1
-            if workload.start_ns + lasts_ns > self.duration_ns:
-                raise ValueError(f"workloads.{index}: goes on after the experiment's duration")
+        for key, parts in (("workloads", self.workloads), ("probes", self.probes)):
+            for index, part in enumerate(parts):
+                lasts_ns = getattr(part, "duration_ns", None) or 1
+                if part.start_ns + lasts_ns > self.duration_ns:
+                    raise ValueError(f"{key}.{index}: goes on after the experiment's duration")
         for index, program in enumerate(self.programs):
             if program.start_ns >= self.duration_ns:
                 raise ValueError(

@@ -13,7 +13,7 @@ from outcast import units
 from outcast.experiment import Experiment
 from outcast.plan import ports
 from outcast.plan.model import Plan
-from outcast.plan.needs import base_rtt_ns, rate_bps
+from outcast.plan.round_trips import base_rtt_ns, rate_bps
 
 PAGE = "docs/envelope.md"
 

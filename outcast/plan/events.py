@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from outcast import units
 from outcast.errors import ConfigError
-from outcast.experiment import Event, Experiment, Queue
+from outcast.experiment import Drain, Event, Experiment, Queue
 from outcast.experiment.links import MOST_DELAY_NS
 from outcast.plan import ports
 from outcast.plan.links import no_link
@@ -239,31 +239,31 @@ def _wanted(
                 f"configuration's; allowed is the other direction alone: from: {neighbour}, "
                 f"to: {node}"
             )
-        queue = _with_limit(port.queue, event, where)
+        rtt_ns = plan.base_rtts_ns[node, neighbour]
+        drain = ports.drain_of(replace(plan.links[node, neighbour], rate_bps=port.rate_bps), rtt_ns)
+        queue = _with_limit(port.queue, event, drain, where)
         port = replace(port, queue=queue)
-        limit = event.limit
+        limit = queue.wire_limit
         if limit.packets is not None:
             yield "limit_packets", limit.packets, port
         else:
             yield "limit_bytes", limit.size_bytes or 0, port
 
 
-def _with_limit(queue: Queue, event: Event, where: str) -> Queue:
+def _with_limit(queue: Queue, event: Event, drain: Drain, where: str) -> Queue:
     if queue.limit_options() is None:
         raise ConfigError(
             f"{where}.limit: a queue of kind {queue.kind} would lose its packets when its limit "
             "changes, and count no drop; allowed are tbf, htb, pfifo, bfifo and ecn_threshold"
         )
-    written = {**queue.model_dump(mode="json", by_alias=True), "limit": _written(event)}
+    written = {**queue.model_dump(mode="json", by_alias=True), "limit": event.limit}
     try:
-        return type(queue).model_validate(written)
+        return type(queue).model_validate(written).counted(drain)
     except ValidationError as error:
         message = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise ConfigError(f"{where}.limit: {message}") from None
-
-
-def _written(event: Event) -> str:
-    return str(event.model_dump(mode="json")["limit"])
+    except ValueError as error:
+        raise ConfigError(f"{where}.limit: {error}") from None
 
 
 def _note_up(event: Event, number: int, down: dict[frozenset[str], int]) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from outcast import units
-from outcast.experiment import Link
+from outcast.experiment import Experiment, Link
+from outcast.plan import ports
 from outcast.plan.links import Direction
+from outcast.plan.model import Plan
 
 
 def usual(links: Mapping[Direction, Link]) -> Link:
@@ -61,3 +63,30 @@ def own(links: Mapping[Direction, Link]) -> Callable[[str, str], str]:
         return "; ".join(f"to {node} {words}" for node, words in ways if words)
 
     return words_of
+
+
+def limits(experiment: Experiment, plan: Plan, at: Collection[str]) -> list[str]:
+    """A line on each limit that was not asked for as the kernel counts it, and what it came to.
+
+    Args:
+        experiment: what is asked for.
+        plan: its plan.
+        at: the switch ports that are meant. Those that are alike share a line.
+    """
+    alike: dict[str, list[str]] = {}
+    for port in at:
+        settings = ports.switch_queue(experiment, plan, port)
+        if settings.asked is None:
+            continue
+        direction = plan.ends[port]
+        link = plan.links[direction]
+        of = [f"{units.format_rate(link.rate_bps)}{' on average' * (direction in plan.traced)}"]
+        if settings.asked.bdp is not None:
+            of.append(f"a base RTT of {plan.base_rtts_ns[direction] / 1e6:.4g} ms")
+        came_to = settings.queue.limits["limit"]
+        words = (
+            f"{settings.queue.kind}, limit {settings.asked}: {came_to}, from {', '.join(of)} "
+            f"and frames of {link.frame_bytes} B"
+        )
+        alike.setdefault(words, []).append(port)
+    return [f"{', '.join(names)}: {words}" for words, names in alike.items()]

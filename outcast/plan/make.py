@@ -15,7 +15,17 @@ from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, FlowGroup, Link, Transport
 from outcast.experiment.links import STANDARD_MTU_BYTES
 from outcast.experiment.workloads import DATAGRAM_HEADERS_BYTES
-from outcast.plan import events, grouping, noise, ports, programs, schedule, traces, transport
+from outcast.plan import (
+    events,
+    grouping,
+    noise,
+    ports,
+    probes,
+    programs,
+    schedule,
+    traces,
+    transport,
+)
 from outcast.plan import links as plan_links
 from outcast.plan.bottleneck import (
     Bottleneck,
@@ -64,17 +74,22 @@ def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config
         _require_transport(experiment.transport, of_hosts, generated)
         planned_programs = programs.resolve_programs(experiment, graph, table)
         program_ways = programs.program_ways(graph, table, planned_programs)
+        planned_probes = probes.resolve_probes(experiment, graph, table)
+        probe_ways = probes.probe_ways(graph, table, planned_probes)
         ways = [*generated_ways(graph, table, generated), *program_ways]
         plan_links.require_mtu(links, _packets(graph, table, flows, generated))
         plan_links.require_mtu(
             links, (("programs", path, None) for w in program_ways for path in w)
         )
-        if not flows and not ways:
+        plan_links.require_mtu(links, probes.packets(planned_probes, probe_ways))
+        if not flows and not ways and not probe_ways:
             raise ConfigError(_no_flows(experiment))
-        first = _bottleneck(experiment, graph, flows or _way_flows(graph, ways), links)
+        # Probes load nothing, so they are looked at only where there is nothing else.
+        crossing = flows or _way_flows(graph, ways or probe_ways)
+        first = _bottleneck(experiment, graph, crossing, links)
         measured = (*flows, *_way_flows(graph, program_ways, len(flows))) if program_ways else flows
         bottleneck, *others = (
-            with_acknowledgements(with_inputs(port, graph, ways), graph, flows)
+            with_acknowledgements(with_inputs(port, graph, [*ways, *probe_ways]), graph, flows)
             for port in (
                 first,
                 # A program's flows are found in the captures, and would be found at both ports.
@@ -93,6 +108,7 @@ def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config
             others=tuple(others),
             links=links,
             programs=planned_programs,
+            probes=planned_probes,
             traces=traces.of_links(experiment, link_traces),
             events=experiment.trace.events if experiment.trace is not None else (),
             host_noise=noise.of_hosts(experiment),
@@ -137,6 +153,7 @@ def plan_of_command(
         plan,
         flows=(),
         generated=(),
+        probes=(),
         programs=tuple(program for program in plan.programs if program.is_server),
         command=programs.Command(chosen, argv, folder, within_ns),
     )
@@ -287,16 +304,22 @@ def _bottleneck(
 def _require_room(experiment: Experiment, plan: Plan) -> None:
     """Raises ConfigError where a port's queue or burst holds no full frame of its own link.
 
-    The rates of `links` and `links.layers` were checked when the experiment was read.
+    The rates of `links` and `links.layers` were checked when the experiment was read, and so were
+    limits that need no port to be counted.
     """
     tried = set()
     for (node, neighbour), link in plan.links.items():
-        if link == experiment.links.between(plan.graph.edges[node, neighbour]["layers"]) and (
-            link.mtu_bytes <= STANDARD_MTU_BYTES
-        ):
-            continue
         port = plan.port(node, neighbour)
         is_host = plan.graph.nodes[node]["kind"] == "host"
+        key, asked = ("links", link.queue)
+        if not is_host:
+            key, asked = ports.asked_of_switch(experiment, plan, port)
+        if (
+            link == experiment.links.between(plan.graph.edges[node, neighbour]["layers"])
+            and link.mtu_bytes <= STANDARD_MTU_BYTES
+            and (asked is None or asked.is_counted)
+        ):
+            continue
         if (
             is_host
             and link.queue
@@ -306,11 +329,16 @@ def _require_room(experiment: Experiment, plan: Plan) -> None:
                 f"links: {port} has a queue of its own, and its flows have transport.pacing: fq, "
                 "which is a queue of that port too; allowed is one of the two"
             )
-        settings = (
-            ports.host_queue(experiment, plan, node)
-            if is_host
-            else ports.switch_queue(experiment, plan, port)
-        )
+        try:
+            settings = (
+                ports.host_queue(experiment, plan, node)
+                if is_host
+                else ports.switch_queue(experiment, plan, port)
+            )
+        except ValueError as error:
+            raise ConfigError(
+                f"{key}{'' if key == 'links' else '.limit'}: {port}: {error}"
+            ) from None
         alike = (settings.queue, settings.rate_bps, settings.frame_bytes)
         if alike in tried:
             continue

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from controllers import routes
 from controllers.graph import Graph
 from controllers.hashing import FiveTuple
-from outcast.plan import grouping
+from outcast.plan import grouping, round_trips
 from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import Flow
 from outcast.plan.grouping import Groups
 from outcast.plan.links import Direction, Wire, wires
 from outcast.plan.noise import HostNoise
 from outcast.plan.paths import generated_packet, ingress_port, port_name
+from outcast.plan.probes import Probe
 from outcast.plan.programs import Command, Program, probe
 from outcast.plan.programs import pairs as program_pairs
 from outcast.plan.schedule import Generated
@@ -62,6 +63,7 @@ class Plan:
         links: the settings of each direction of each link, by the sending node and its neighbour.
             A plan that was stored before the plan had them has none.
         programs: every program, in the order of the configuration.
+        probes: every probe, in the order of the configuration.
         traces: the rates that traces give to links.
         events: the tracepoints of the guest's kernel whose events are recorded.
         host_noise: what hosts do to arrivals and departures.
@@ -83,11 +85,17 @@ class Plan:
     traces: tuple[LinkTrace, ...] = ()
     events: tuple[str, ...] = ()
     host_noise: HostNoise = field(default_factory=HostNoise)
+    probes: tuple[Probe, ...] = ()
 
     @cached_property
     def traced(self) -> frozenset[Direction]:
         """The directions of links whose rate a trace changes."""
         return frozenset(direction for trace in self.traces for direction in trace.directions)
+
+    @cached_property
+    def base_rtts_ns(self) -> Mapping[Direction, int]:
+        """See `round_trips.of_directions`."""
+        return round_trips.of_directions(self)
 
     @cached_property
     def routes(self) -> routes.Routes:
@@ -108,9 +116,10 @@ class Plan:
 
     @property
     def pairs(self) -> set[tuple[str, str]]:
-        """Sender and receiver of every flow, and hosts of programs that talk to each other."""
+        """Sender and receiver of every flow and probe, and hosts of programs that talk."""
         pairs = {(flow.src, flow.dst) for flow in self.flows}
         pairs |= {(flow.src, flow.dst) for flow in self.generated}
+        pairs |= {(asked.src, asked.dst) for asked in self.probes}
         return pairs | set(self._other_pairs())
 
     def _other_pairs(self) -> list[tuple[str, str]]:
@@ -152,11 +161,12 @@ class Plan:
         """The output ports of the switches on a path, in the path's order."""
         return [self.port(switch, following) for switch, following in pairwise(path[1:])]
 
-    def probes(self) -> list[FiveTuple]:
+    def path_probes(self) -> list[FiveTuple]:
         """The headers of packets that together try every path of the flows, in both directions.
 
         There is one for each pair of hosts where paths depend on nothing else, and one for each
-        flow where they do. Generated flows and programs always have one for each pair.
+        flow where they do. Generated flows and programs always have one for each pair. So have
+        probes, and one each where paths depend on ports.
         """
         packets: dict[object, FiveTuple] = {}
         for flow in self.flows:
@@ -165,7 +175,10 @@ class Plan:
         for generated in self.generated:
             packet = generated_packet(self.graph, generated)
             packets.setdefault((generated.src, generated.dst), packet)
-        for src, dst in self._other_pairs():
+        for asked in self.probes:
+            if self.routes.choices:
+                packets[asked.headers] = asked.headers
+        for src, dst in [*self._other_pairs(), *((each.src, each.dst) for each in self.probes)]:
             packets.setdefault((src, dst), probe(self.graph, src, dst))
         there = set(packets.values())
         both = there | {packet.reversed() for packet in there}

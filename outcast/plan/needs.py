@@ -1,4 +1,4 @@
-"""What a path needs of its ends: the base round trip, and buffers that hold what it holds.
+"""What a path needs of its ends: buffers that hold what it holds.
 
 Pure: a plan and its experiment say it all, so a run can tell it before anything is built.
 """
@@ -13,6 +13,7 @@ from outcast.experiment import Experiment
 from outcast.plan import ports
 from outcast.plan.flows import Flow
 from outcast.plan.model import Plan
+from outcast.plan.round_trips import base_rtt_ns, product_bytes, rate_bps
 
 SEND_BUFFER_BYTES = 4 << 20
 """tcp_wmem's largest on a machine with memory (tcp_init in net/ipv4/tcp.c)."""
@@ -23,25 +24,6 @@ PAYLOAD_OF_BUFFER = 0.5
 (tcp_adv_win_scale in Documentation/networking/ip-sysctl.rst)."""
 
 
-ACKNOWLEDGEMENT_BYTES = 66
-"""Ethernet, IPv4, and TCP with time stamps."""
-
-
-def base_rtt_ns(plan: Plan, there: Sequence[str], back: Sequence[str]) -> int:
-    """What a full frame and its acknowledgement take without any queue.
-
-    A switch sends a frame on when its last bit has come, so each link adds the frame's own time to
-    its delay.
-    """
-    data = [plan.links[hop] for hop in pairwise(there)]
-    answer = [plan.links[hop] for hop in pairwise(back)]
-    return sum((link.delay_ns or 0) + link.frame_ns for link in data) + sum(
-        (link.delay_ns or 0)
-        + link.framing.wire_bytes(ACKNOWLEDGEMENT_BYTES) * 8 * 10**9 // link.rate_bps
-        for link in answer
-    )
-
-
 def longest_way_ns(experiment: Experiment, plan: Plan, path: Sequence[str]) -> int:
     """What a full frame takes from the first node of a path to the last if every queue is full."""
     queues = [ports.host_queue(experiment, plan, path[0])]
@@ -50,11 +32,6 @@ def longest_way_ns(experiment: Experiment, plan: Plan, path: Sequence[str]) -> i
     return sum(queue.full_ns for queue in queues) + sum(
         (link.delay_ns or 0) + link.frame_ns for link in links
     )
-
-
-def rate_bps(plan: Plan, flow: Flow) -> int:
-    """The least rate of a flow's path."""
-    return min(plan.links[hop].rate_bps for hop in pairwise(flow.path))
 
 
 def buffer_warnings(experiment: Experiment, plan: Plan) -> list[str]:
@@ -71,8 +48,7 @@ def buffer_warnings(experiment: Experiment, plan: Plan) -> list[str]:
         for flow in plan.flows:
             own = getattr(flow.transport, key)
             holds = linux if own is None else own.max_bytes
-            rtt_ns = base_rtt_ns(plan, flow.path, flow.return_path)
-            product = rate_bps(plan, flow) * rtt_ns // (8 * 10**9)
+            product = product_bytes(plan, flow)
             if product > PAYLOAD_OF_BUFFER * holds:
                 short.append((product, flow, holds, own is None))
         if not short:

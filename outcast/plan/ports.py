@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from outcast import units
-from outcast.experiment import MTU_FRAME_BYTES, Experiment, Limit, PacingFq, Pfifo, Queue
+from outcast.experiment import (
+    MTU_FRAME_BYTES,
+    Drain,
+    Experiment,
+    Limit,
+    PacingFq,
+    Pfifo,
+    Queue,
+)
 from outcast.experiment.queues.base import BURST_ROUNDING_NS
 from outcast.experiment.queues.htb import Htb
 from outcast.experiment.wire import FRAMINGS, Framing
@@ -16,6 +24,7 @@ from outcast.plan.noise import Span
 
 if TYPE_CHECKING:
     from outcast.experiment import Link
+    from outcast.plan.links import Direction
     from outcast.plan.model import Plan
 
 HOST_QUEUE = Limit(packets=1000)
@@ -38,6 +47,8 @@ class PortQueue:
         framing: what a frame takes on the link besides its bytes.
         changes_delay: whether an event changes the delay, so that a netem stands there from the
             beginning.
+        asked: the limit as it was asked for, where it is a time, bandwidth-delay products, or in
+            another unit than the queue counts.
         jitter_seed: of the generator that draws the jitter; None for the kernel's own seed.
         noise_ns: the part of the delay that noise adds on average.
         sender: how long after the first packet all that a host sends leaves, at a host's port.
@@ -58,6 +69,7 @@ class PortQueue:
     noise_ns: int = 0
     sender: Span | None = None
     has_cable: bool = False
+    asked: Limit | None = None
 
     @property
     def has_netem(self) -> bool:
@@ -79,17 +91,25 @@ class PortQueue:
 
 def switch_queue(experiment: Experiment, plan: Plan, port: str) -> PortQueue:
     """The settings of a switch's port; `port` is a name such as `s1-eth1`."""
+    _, queue = asked_of_switch(experiment, plan, port)
+    return _port_queue(experiment, plan, port, queue)
+
+
+def asked_of_switch(experiment: Experiment, plan: Plan, port: str) -> tuple[str, Queue]:
+    """The queue that is asked for at a switch's port, and the key that asks for it."""
+    own = plan.links[plan.ends[port]].queue
+    if own is not None:
+        return "links", own
     is_bottleneck = port == plan.bottleneck.egress
-    queue: Queue = experiment.queue
-    if queue.where == "bottleneck" and not is_bottleneck:
-        queue = _host_queue(experiment)
     layer = plan.graph.nodes[plan.ends[port][0]]["layer"]
     names = {port, layer, "bottleneck"} if is_bottleneck else {port, layer}
-    for exception in experiment.queues:
+    for number, exception in reversed([*enumerate(experiment.queues)]):
         at = [exception.at] if isinstance(exception.at, str) else exception.at
         if not names.isdisjoint(at):
-            queue = exception.queue
-    return _port_queue(experiment, plan, port, plan.links[plan.ends[port]].queue or queue)
+            return f"queues.{number}.queue", exception.queue
+    if experiment.queue.where == "bottleneck" and not is_bottleneck:
+        return "queue", _host_queue(experiment)
+    return "queue", experiment.queue
 
 
 def rounds_of_handshakes(experiment: Experiment, plan: Plan) -> int:
@@ -139,6 +159,8 @@ def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> 
     node, neighbour = plan.ends[port]
     link = plan.links[node, neighbour]
     rate_bps = port_rate_bps(experiment, port, link.rate_bps)
+    asked = queue.limits.get("limit")
+    queue = _counted(plan, (node, neighbour), queue)
     if (node, neighbour) in plan.traced:
         queue = _below_htb(queue)
     noise_ns = _added_by_noise_ns(experiment, link)
@@ -156,7 +178,21 @@ def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> 
         ),
         jitter_seed=_jitter_seed(experiment, port) if link.jitter_ns else None,
         noise_ns=noise_ns,
+        asked=None if asked == queue.limits.get("limit") else asked,
     )
+
+
+def _counted(plan: Plan, direction: Direction, queue: Queue) -> Queue:
+    """The queue with its limits in what the kernel counts, by its link's rate and base RTT."""
+    if queue.is_counted:
+        return queue
+    return queue.counted(drain_of(plan.links[direction], plan.base_rtts_ns[direction]))
+
+
+def drain_of(link: Link, base_rtt_ns: int) -> Drain:
+    """How a link's sending port empties its queue."""
+    wire_bytes = link.framing.wire_bytes(link.frame_bytes)
+    return Drain(link.rate_bps, link.frame_bytes, wire_bytes, base_rtt_ns)
 
 
 def _added_by_noise_ns(experiment: Experiment, link: Link) -> int:

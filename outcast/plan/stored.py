@@ -33,12 +33,14 @@ from outcast.experiment.links import (
 )
 from outcast.experiment.noise import LEAST_PER_SECOND, MOST_INTERVAL_NS, MOST_PER_SECOND
 from outcast.experiment.parts import LEAST_RATE_BPS, MOST_RATE_BPS
+from outcast.experiment.probes import MOST_PROBES
 from outcast.experiment.trace import MOST_EVENTS, EventName
 from outcast.experiment.wire import Overhead
 from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import MOST_FLOWS, Flow
 from outcast.plan.model import Plan
 from outcast.plan.noise import HostNoise
+from outcast.plan.probes import Probe
 from outcast.plan.programs import Command, Program
 from outcast.plan.schedule import MOST_FLOWS as MOST_GENERATED
 from outcast.plan.schedule import Generated
@@ -152,6 +154,7 @@ class _Document(handed_in.Versioned):
     links: tuple[_Alike, ...]
     programs: tuple[Program, ...] = Field(default=(), max_length=MOST_NODES)
     command: Command | None = None
+    probes: tuple[Probe, ...] = Field(default=(), max_length=MOST_PROBES)
     traces: tuple[LinkTrace, ...] = Field(default=(), max_length=MOST_NODES)
     events: tuple[EventName, ...] = Field(default=(), max_length=MOST_EVENTS)
     host_noise: Annotated[HostNoise, AfterValidator(_possible)] = HostNoise()
@@ -237,6 +240,7 @@ def read_plan(path: Path) -> Plan:
         traces=document.traces,
         events=document.events,
         host_noise=document.host_noise,
+        probes=document.probes,
     )
 
 
@@ -297,6 +301,9 @@ def _require_fitting(document: _Document, graph: graphs.Graph) -> None:
     for number, program in enumerate(document.programs):
         if not hosts.keys() >= {program.host, *program.peers}:
             raise _MisfitError(f"programs.{number}: names a host that the graph does not have")
+    for number, probe in enumerate(document.probes):
+        if (hosts.get(probe.src), hosts.get(probe.dst)) != (probe.src_ip, probe.dst_ip):
+            raise _MisfitError(f"probes.{number}: its src or dst is no host with that address")
     for where, bottleneck in (
         ("bottleneck", document.bottleneck),
         *((f"others.{number}", other) for number, other in enumerate(document.others)),

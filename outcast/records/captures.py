@@ -25,6 +25,7 @@ from outcast.files import sha256, write_text
 from outcast.plan import grouping
 from outcast.plan.grouping import Groups
 from outcast.records.effective import AppliedChange
+from outcast.records.probes import ProbeRecord
 from outcast.records.run_directory import (
     CAPTURES,
     MOST_COUNT,
@@ -140,6 +141,11 @@ class CapturesManifest(handed_in.Versioned):
     @property
     def programs(self) -> list[ProgramRecord]:
         """None: captures do not tell of programs."""
+        return []
+
+    @property
+    def probes(self) -> list[ProbeRecord]:
+        """None: captures do not tell of probes."""
         return []
 
     @property

@@ -103,6 +103,16 @@ def sender_of(header: Header, manifest: Manifest, plan: Plan | None) -> Sender:
             (header.dport, header.sport) in ends
         ):
             return Sender(flow.flow, flow.dst, f"the receiver of {named}")
+    for probe in manifest.probes:
+        end_at = {probe.src_ip: probe.src, probe.dst_ip: probe.dst}
+        # Of ICMP the header here has no identifier, so the first probe between them is named.
+        ports = (probe.sport, probe.dport) if probe.kind == "udp" else (None, None)
+        if (
+            header.src in end_at
+            and header.dst in end_at
+            and (header.sport, header.dport) in (ports, ports[::-1])
+        ):
+            return Sender(None, end_at[header.src], f"probe {probe.probe} ({probe.kind})")
     hosts = dict(_addresses(manifest, plan))
     host, peer = hosts.get(header.src or ""), hosts.get(header.dst or "")
     if plan is not None:

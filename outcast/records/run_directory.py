@@ -46,6 +46,7 @@ from outcast.plan.grouping import Groups
 from outcast.plan.model import Plan
 from outcast.records.effective import COUNTED, AppliedChange
 from outcast.records.interventions import Decision, Interventions, WhatIf
+from outcast.records.probes import ProbeRecord
 from outcast.records.trace import (
     EVENTS_FILE,
     FOLDER,
@@ -317,6 +318,7 @@ class Manifest(handed_in.Versioned):
         description="congestion controls that programs chose, as far as samples of their sockets "
         "saw them",
     )
+    probes: list[ProbeRecord] = Field(default_factory=list)
     blackout: BlackoutRecord | None = None
     bottlenecks: list[BottleneckRecord]
     captures: list[CaptureRecord]
@@ -378,6 +380,7 @@ class Manifest(handed_in.Versioned):
         names: dict[str, list[object]] = {
             "flows": [record.flow for record in self.flows],
             "programs": [record.name for record in self.programs],
+            "probes": [record.probe for record in self.probes],
             "bottlenecks": [record.egress for record in self.bottlenecks],
             "captures": [(record.port, record.direction) for record in self.captures],
             **{

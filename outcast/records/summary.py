@@ -90,6 +90,11 @@ class GroupSummary(ClassSummary):
         default=None, description="that came to the bottleneck; null in the windows"
     )
     dropped: int | None = Field(default=None, description="of these packets")
+    queueing_ms: SpreadSummary | None = Field(
+        default=None,
+        description="how long packets waited at the bottleneck: from its input to its output, "
+        "without the link's delay",
+    )
     retransmissions_seen: int | None = Field(
         default=None, description="retransmissions that came to the bottleneck"
     )
@@ -360,6 +365,28 @@ class ProgramSummary(_Part):
     )
 
 
+class ProbeSummary(_Part):
+    """The round trips of one probe, of all that it sent."""
+
+    kind: Literal["icmp", "udp"]
+    src: str
+    dst: str
+    payload_bytes: int
+    every_ms: float
+    sent: int
+    lost: int = Field(description="packets without an answer")
+    base_rtt_ms: float = Field(
+        description="what links take: delays and the times of the frames, there and back, without "
+        "any queue"
+    )
+    rtt_ms: SpreadSummary | None = Field(description="of the answered ones; null without any")
+
+    @property
+    def title(self) -> str:
+        """What tables and figures call it."""
+        return f"{self.src} to {self.dst} ({self.kind})"
+
+
 class CaptureSummary(_Part):
     """Whether the captures and the counters agree."""
 
@@ -489,6 +516,9 @@ class Summary(handed_in.Versioned):
     )
     programs: dict[str, ProgramSummary] | None = Field(
         default=None, description="programs, by name; null if the run had none"
+    )
+    probes: dict[str, ProbeSummary] | None = Field(
+        default=None, description="probes, by number; null if the run had none"
     )
     warnings: list[str] = Field(
         description="the manifest's warnings, and one if a single flow held the link against all "

@@ -187,9 +187,7 @@ def make_missing(
 
     def note(name: str, wall_s: float, disk_bytes: int) -> None:
         if measurements is not None:
-            taken = measured.measure(
-                store.run(name), runs.sizes[name], wall_s, disk_bytes, CAPTURES
-            )
+            taken = Measurement(runs.sizes[name], wall_s, disk_bytes, CAPTURES)
             measured.note(taken, measurements)
 
     report = scheduler.run(

@@ -1,9 +1,8 @@
 """A pool of Dask's workers: each of their threads makes one run at a time.
 
-A worker that sees the sweep's folder writes its results there. With an object store all workers
-write theirs to it (objects.py). They send back hashes alone. Otherwise the whole result comes back
-through the scheduler. Whichever way it came, its files are compared with their hashes here, because
-a file system of the network can lose what a worker has already read back.
+A result comes back through the scheduler, or with a store through that (objects.py): an object
+store, or a folder that all machines see. Whichever way it came, its files are compared with their
+hashes here, because a file system of the network can lose what a worker has already read back.
 
 We give every run to one worker by name. So we know which runs were lost when a worker goes away,
 and another worker makes them again. Only this module imports Dask.
@@ -55,10 +54,6 @@ FINGERPRINT_DEADLINE_S = 30.0
 """How long a worker may take to read and hash the Python files of its outcast."""
 
 RESULT_DEADLINE_S = 120.0
-SEEN_DEADLINE_S = 20.0
-"""How long we may take to see what a worker has written into the sweep's folder. A network file
-system shows new files after some seconds (nfs(5), acregmax and acdirmax)."""
-
 ASKED_DEADLINE_S = 2 * BASE_DEADLINE_S + 10.0
 """How long a worker may take to use a file system of ours, which may have to be mounted first."""
 
@@ -114,7 +109,7 @@ class Reply:
 
     Attributes:
         ended: how the task ended.
-        archive: the attempt's folder as a ZIP file; None where it was written elsewhere.
+        archive: the attempt's folder as a ZIP file; None where it is in the object store.
         in_store: the ZIP file's hash and bytes, where it is in the object store.
         manifest: the SHA-256 of the result's manifest; None where there is no result.
     """
@@ -138,22 +133,20 @@ _idle: dict[int, list[RunProcess]] = {}
 that started them (PR_SET_PDEATHSIG in prctl(2))."""
 
 
-def make_run(task: Task, stop_event: str, shared: str | None, store: Objects | None) -> Reply:
+def make_run(task: Task, stop_event: str, store: Objects | None) -> Reply:
     """Makes a run on a worker, in a process beside it. Ends the process if the event is set.
 
     Args:
         task: the run.
         stop_event: the name of the event.
-        shared: a new path for the attempt's folder, in a folder that the sweep sees too.
-        store: a place of the attempt's own in the object store. With neither, the folder is sent
-            back.
+        store: a place of the attempt's own in the store. Without it, the folder is sent back.
     """
     import distributed
 
     base = distributed.get_worker().local_directory
     try:
         with tempfile.TemporaryDirectory(prefix="outcast-", dir=base) as scratch:
-            folder = Path(scratch) / "attempt" if shared is None else Path(shared)
+            folder = Path(scratch) / "attempt"
             stop = distributed.Event(stop_event)
             ended = _make(task, folder, stop)
             if stop.is_set():
@@ -163,8 +156,6 @@ def make_run(task: Task, stop_event: str, shared: str | None, store: Objects | N
                 return _nothing(task, f"{full}: {ended.failure.message}")
             manifest = RunDirectory(folder / RESULT).manifest
             digest = sha256(manifest) if ended.failure is None else None
-            if shared is not None:
-                return Reply(ended, None, None, digest)
             file = Path(scratch) / _ARCHIVE
             pack(folder, file)
             if store is None:
@@ -217,12 +208,6 @@ def end_idle() -> None:
 _ARCHIVE = "attempt.zip"
 _QUESTION, _ANSWER = "question", "answer"
 _QUESTION_BYTES = 16
-
-
-def answer(folder: str) -> None:
-    """Copies the question in a folder to an answer, on a worker. Fails if it is not there."""
-    path = Path(folder)
-    (path / _ANSWER).write_bytes((path / _QUESTION).read_bytes())
 
 
 def answer_in_store(store: Objects) -> str | None:
@@ -307,7 +292,6 @@ class _Assignment:
     folder: Path
     worker: str
     future: Any
-    shared: Path | None
     place: Objects | None
 
 
@@ -320,9 +304,7 @@ class DaskPool:
     store: Objects | None = None
     _usable: dict[str, int] = field(default_factory=dict)
     _refused: set[str] = field(default_factory=set)
-    _shares: dict[str, bool] = field(default_factory=dict)
     _lost: Counter[str] = field(default_factory=Counter)
-    _written_to: list[Path] = field(default_factory=list)
     _assigned: dict[str, _Assignment] = field(default_factory=dict)
     _notes: list[str] = field(default_factory=list)
     _looked: float = 0.0
@@ -368,26 +350,21 @@ class DaskPool:
     def _give(self, task: Task, folder: Path) -> None:
         worker = self._free_worker()
         assert worker is not None
-        # An attempt of a worker that we took for lost may still write to its own place.
-        own_name = f"{folder.name}.{uuid.uuid4().hex[:8]}"
-        shared, place = None, None
+        place = None
         if self.store is not None:
-            place = self.store.below(own_name)
-        elif self._sees(worker, folder.parent):
-            shared = folder.absolute().with_name(own_name)
-            self._written_to.append(shared)
+            # An attempt of a worker that we took for lost may still write to its own place.
+            place = self.store.below(f"{folder.name}.{uuid.uuid4().hex[:8]}")
         future = self.client.submit(
             make_run,
             task,
             self._stop_event,
-            None if shared is None else str(shared),
             place,
             key=f"outcast-{task.name}-{uuid.uuid4().hex}",
             workers=[worker],
             allow_other_workers=False,
             pure=False,
         )
-        self._assigned[task.name] = _Assignment(task, folder, worker, future, shared, place)
+        self._assigned[task.name] = _Assignment(task, folder, worker, future, place)
 
     def poll(self) -> list[Ended]:
         with self._scheduler():
@@ -429,9 +406,6 @@ class DaskPool:
         self._assigned.clear()
         with contextlib.suppress(OSError, TimeoutError):
             self.client.close(*([] if is_there else [_CLOSE_DEADLINE_S]))
-        # Results have been moved from there. The attempts of lost workers have not.
-        for path in self._written_to:
-            shutil.rmtree(path, ignore_errors=True)
         if self.store is not None:
             # What is left there is named after outcast, and does no harm.
             with contextlib.suppress(OutcastError):
@@ -466,21 +440,6 @@ class DaskPool:
         if worker not in self._refused:
             self._refused.add(worker)
             self._notes.append(f"worker {worker} is refused: {why}")
-
-    def _sees(self, worker: str, folder: Path) -> bool:
-        """Whether a worker can write into a folder of ours, under the same path."""
-        if worker not in self._shares:
-            with tempfile.TemporaryDirectory(prefix=".seen-", dir=folder) as name:
-                place = Path(name).absolute()
-                question = secrets.token_bytes(_QUESTION_BYTES)
-                (place / _QUESTION).write_bytes(question)
-                failed = self._asked(worker, answer, str(place))
-                try:
-                    answered = (place / _ANSWER).read_bytes() == question
-                except OSError:
-                    answered = False
-            self._shares[worker] = failed is None and answered
-        return self._shares[worker]
 
     def _asked(
         self, worker: str, function: Callable[..., str | None], *given: object
@@ -574,17 +533,8 @@ class DaskPool:
 
 def _taken(reply: Reply, assignment: _Assignment) -> Failure | None:
     """Puts a result into its folder here. Returns why it cannot be used; None if it can."""
-    folder, shared = assignment.folder, assignment.shared
-    end = time.monotonic() + (SEEN_DEADLINE_S if shared is not None else 0.0)
     try:
-        if shared is not None:
-            while not shared.exists():
-                if time.monotonic() > end:
-                    return Failure(LOST, f"it wrote to {shared}, and nothing is there")
-                time.sleep(0.1)
-            shared.rename(folder)
-        else:
-            _received(reply, assignment.place, folder)
+        _received(reply, assignment.place, assignment.folder)
     except OSError as error:
         # Our own disk is at fault, so another worker would not help.
         return Failure.of(RunError(files.describe(error)))
@@ -592,9 +542,7 @@ def _taken(reply: Reply, assignment: _Assignment) -> Failure | None:
         return Failure(LOST, str(error))
     if reply.ended.failure is not None:
         return None
-    result = RunDirectory(folder / RESULT)
-    while (wrong := why_other(result, reply.manifest)) and time.monotonic() < end:
-        time.sleep(0.1)
+    wrong = why_other(RunDirectory(assignment.folder / RESULT), reply.manifest)
     return None if wrong is None else Failure(LOST, f"its result came back broken: {wrong}")
 
 

@@ -1,7 +1,8 @@
 """All results of a sweep in two tables: one row per run, and one row per flow of each run.
 
-`runs.parquet` has `run`, `repetition`, `seed`, a column for each swept key, and every single value
-of summary.json. Dots separate the levels in the column's name (`classes.2.mean_goodput_bps`).
+`runs.parquet` has `run`, `repetition`, `seed`, a column for each swept key (where whole queues are
+swept, also `queue.kind` and `queue.limit`), and every single value of summary.json.
+Dots separate the levels in the column's name (`classes.2.mean_goodput_bps`).
 The groups of `analysis.compare` have a column that names them (`bbr over cubic`).
 `trusted` is `capture.trusted`. `run_flows.parquet` begins with the same columns up to the swept
 keys; the columns of flows.parquet follow.
@@ -21,7 +22,7 @@ from typing import Any
 import polars as pl
 
 from outcast.errors import InputError
-from outcast.experiment import Sweep
+from outcast.experiment import Experiment, Sweep
 from outcast.records.run import Run
 from outcast.records.summary import Summary
 from outcast.records.tables import read_table, refusing, write_table
@@ -93,7 +94,11 @@ def build(directory: SweepDirectory) -> Dataset:
     """Reads all finished runs. Raises InputError if one cannot be read."""
     planned = planned_points(directory)
     keys = swept_keys(planned)
-    types = {key: _type_of([point.settings.get(key) for point in planned]) for key in keys}
+    whole = directory.read_experiment()
+    own: dict[str, type[pl.DataType]] = dict.fromkeys(
+        _OF_QUEUE if "queue" in keys else (), pl.String
+    )
+    types = own | {key: _type_of([point.settings.get(key) for point in planned]) for key in keys}
     rows: list[dict[str, Any]] = []
     flows: list[pl.DataFrame] = []
     for point in planned:
@@ -101,6 +106,8 @@ def build(directory: SweepDirectory) -> Dataset:
         if not run.directory.manifest.exists():
             continue
         head = _head(point, types)
+        if own:
+            head |= _of_queue(point.settings.get("queue"), whole)
         rows.append({**head, **dict(_flattened(run.summary))})
         flows.append(_flow_rows(run.table("flows"), head, types))
     with refusing(f"{directory.path}: its results cannot be put into one table"):
@@ -131,6 +138,16 @@ def _type_of(values: Sequence[Any]) -> type[pl.DataType]:
     if present and all(isinstance(value, (int, float)) for value in present):
         return pl.Float64
     return pl.String
+
+
+_OF_QUEUE = ("queue.kind", "queue.limit")
+"""The columns that a sweep of whole queues has besides its keys."""
+
+
+def _of_queue(swept: Any, whole: Experiment) -> dict[str, Any]:
+    """The kind and the limit of a swept queue, or of the one that is not swept at a point."""
+    queue = swept if isinstance(swept, Mapping) else whole.queue.model_dump(mode="json")
+    return {key: queue.get(key.removeprefix("queue.")) for key in _OF_QUEUE}
 
 
 _OWN = {"run": pl.String, "repetition": pl.Int64, "seed": pl.Int64}

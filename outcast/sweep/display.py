@@ -97,9 +97,7 @@ def format_forecast(expected: Forecast, where: str) -> str:
     )
     if expected.known:
         runs = "1 run" if expected.known == 1 else f"{expected.known} runs"
-        were = "it was" if expected.known == 1 else "they were"
-        far = f"; it is rough, because {were} of another size" if expected.far else ""
-        return f"{text}from {runs} measured on this machine{far}"
+        return f"{text}from {runs} measured on this machine"
     least, most = TIMES_LEAST * expected.wall_s, TIMES_MOST * expected.wall_s
     return (
         f"{text}by a model of networks, rates and durations, because this machine has measured no "

@@ -39,6 +39,7 @@ _SCALES: dict[str, tuple[tuple[str, float], ...]] = {
     "rate": (("Mbps", 1e6), ("kbps", 1e3), ("bps", 1.0)),
     "time": (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0)),
     "packets": (("packets", 1.0),),
+    "bdp": (("BDP", 1.0),),
     "number": (("", 1.0),),
 }
 """The units of each kind of amount, the largest first, with what a base unit is divided by."""
@@ -135,9 +136,9 @@ def _mapping(text: str) -> str:
 
 
 def amount(value: object) -> tuple[str, float] | None:
-    """The kind and the number of `16KB`, `1gbit`, `2ms`, `11 packets` or a number; else None.
+    """The kind and the number of `16KB`, `1gbit`, `2ms`, `11 packets`, `1 bdp` or a number.
 
-    Sizes are in bytes, rates in bit/s, times in nanoseconds.
+    Sizes are in bytes, rates in bit/s, times in nanoseconds. None of all else.
     """
     if isinstance(value, bool) or value is None:
         return None
@@ -147,6 +148,8 @@ def amount(value: object) -> tuple[str, float] | None:
     first, _, rest = text.partition(" ")
     if rest in ("packets", "packet", "p") and first.isdigit():
         return "packets", float(first)
+    if products := re.fullmatch(r"\s*([0-9.]+)\s*bdp\s*", text, re.IGNORECASE):
+        return "bdp", float(products[1])
     parsers: tuple[tuple[str, Any], ...] = (
         ("size", units.parse_size_bytes),
         ("rate", units.parse_rate_bps),

@@ -1,15 +1,14 @@
 """The time and disk that runs took on this machine, and estimates for other runs.
 
 `$XDG_CACHE_HOME/outcast/measured.jsonl` has a line of JSON for each run that was made here. A plain
-model of a run's time and disk scales what the nearest of these runs took. Where there are none of
-the same engine, the model is all there is.
+model says a run's time and disk. The newest of these runs say how many times that this machine
+takes. Where there are none of the same engine, the model is all there is.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -25,12 +24,9 @@ from outcast.plan.model import Plan
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep.task import RUN_BYTES
 
-_NEAREST = 5
-_FAR = math.log(4)
-"""A distance beyond this is far: four times the flows, the traffic or the network."""
 _MOST_LINES = 2000
-_WITH_TRAFFIC = ("traffic", "analysis")
-"""The phases whose time grows with the traffic; that of the others grows with the network."""
+_NEWEST = 20
+"""So many of the newest runs of an engine say how fast this machine is."""
 
 START_S = {"virtual": 2.5, "realtime": 3.0}
 PORT_S = {"virtual": 0.013, "realtime": 0.03}
@@ -60,7 +56,6 @@ class Size:
     """What decides how long a run takes.
 
     Attributes:
-        flows: the number of flows.
         bits: what the bottleneck can carry in the experiment's duration.
         ports: the ports of all switches, and the hosts.
         hops: the links on a flow's path, on average.
@@ -68,33 +63,21 @@ class Size:
     """
 
     engine: Literal["realtime", "virtual"]
-    flows: _Count
     bits: _Positive
     duration_s: _Seconds
     ports: _Count
     hops: _Positive
     captured: _Count
 
-    def distance(self, other: Size) -> float:
-        """0 for equal sizes. A factor of e in flows, bits, ports or captures counts as 1 each."""
-        ratios = (
-            self.flows / other.flows,
-            self.bits / other.bits,
-            self.ports / other.ports,
-            self.captured / other.captured,
+    @property
+    def modelled_s(self) -> float:
+        """The model's seconds, without the time of real traffic."""
+        return (
+            START_S[self.engine]
+            + PORT_S[self.engine] * self.ports
+            + CAPTURE_S[self.engine] * self.captured
+            + HOP_BIT_S[self.engine] * self.bits * self.hops
         )
-        return sum(abs(math.log(ratio)) for ratio in ratios)
-
-    @property
-    def modelled_other_s(self) -> float:
-        """The model's seconds that grow with the network and its captures."""
-        of_captures_s = CAPTURE_S[self.engine] * self.captured
-        return START_S[self.engine] + PORT_S[self.engine] * self.ports + of_captures_s
-
-    @property
-    def modelled_traffic_s(self) -> float:
-        """The model's seconds that grow with the traffic, without the time of real traffic."""
-        return HOP_BIT_S[self.engine] * self.bits * self.hops
 
     @property
     def real_s(self) -> float:
@@ -107,14 +90,12 @@ class Measurement:
     """What one run took.
 
     Attributes:
-        traffic_s: seconds that grow with the traffic.
-        other_s: all other seconds.
+        wall_s: the seconds of its whole process.
         captures: what happened to the captures, as in `outcast.sweep.task.Captures`.
     """
 
     size: Size
-    traffic_s: _Seconds
-    other_s: _Seconds
+    wall_s: _Seconds
     disk_bytes: Annotated[int, Field(ge=0, le=10**18)]
     captures: str
 
@@ -125,13 +106,11 @@ class Estimate:
 
     Attributes:
         runs: the number of measured runs behind the estimate; 0 where the model is all there is.
-        far: whether all of these runs are further away than `_FAR`.
     """
 
     wall_s: float
     disk_bytes: float
     runs: int
-    far: bool
 
 
 @dataclass(frozen=True)
@@ -144,14 +123,12 @@ class Forecast:
         disk_bytes: the disk that all results need.
         known: the number of measured runs behind the estimate of each. If it is 0, the model gave
             at least one.
-        far: whether the measured runs were much smaller or larger, so that the estimate is rough.
     """
 
     wall_s: float
     each_s: float
     disk_bytes: float
     known: int
-    far: bool
 
 
 def size_of(experiment: Experiment, engine: Literal["realtime", "virtual"], plan: Plan) -> Size:
@@ -161,7 +138,6 @@ def size_of(experiment: Experiment, engine: Literal["realtime", "virtual"], plan
     rate_bps = experiment.links.rate_bps if link is None else link.rate_bps
     return Size(
         engine,
-        flows=max(1, len(plan.flows)),
         bits=duration_s * rate_bps,
         duration_s=duration_s,
         ports=len(plan.ends),
@@ -181,15 +157,6 @@ def default_file() -> Path:
     return files.cache_folder() / "measured.jsonl"
 
 
-def measure(
-    directory: RunDirectory, size: Size, wall_s: float, disk_bytes: int, captures: str
-) -> Measurement:
-    """A finished run's measurement; `wall_s` is the time of its whole process."""
-    phases = directory.read_manifest().wall_s
-    traffic_s = min(wall_s, sum(phases.get(phase, 0.0) for phase in _WITH_TRAFFIC))
-    return Measurement(size, traffic_s, wall_s - traffic_s, disk_bytes, captures)
-
-
 def of_single_run(directory: RunDirectory, experiment: Experiment) -> Measurement:
     """The measurement of a run of `outcast run`, without its figures, which a sweep lacks."""
     manifest = directory.read_manifest()
@@ -199,7 +166,7 @@ def of_single_run(directory: RunDirectory, experiment: Experiment) -> Measuremen
         for path in directory.path.rglob("*")
         if path.is_file() and path.suffix not in (".png", ".html")
     )
-    return measure(directory, size, sum(manifest.wall_s.values()), disk_bytes, "keep")
+    return Measurement(size, sum(manifest.wall_s.values()), disk_bytes, "keep")
 
 
 def note(measurement: Measurement, file: Path) -> None:
@@ -228,35 +195,22 @@ def read_measurements(file: Path) -> list[Measurement]:
 
 
 def estimate(size: Size, captures: str, known: Sequence[Measurement]) -> Estimate:
-    """An estimate from the nearest runs of the same engine, or from the model without any.
+    """An estimate from the newest runs of the same engine, or from the model without any.
 
-    Of runs at the same distance, newer ones count first. Far runs count only if there are no near
-    ones. The model says how much more or less than each of them this run takes. If no run treated
-    its captures in the same way, the disk is estimated from other runs.
+    The model says how much more or less than each of them this run takes. If no run treated its
+    captures in the same way, the disk is estimated from other runs.
     """
-    alike = [run for run in reversed(known) if run.size.engine == size.engine]
-    near = [run for run in alike if size.distance(run.size) <= _FAR]
-    nearest = sorted(near or alike, key=lambda run: size.distance(run.size))[:_NEAREST]
-    alike_stored = [[run for run in runs if run.captures == captures] for runs in (near, alike)]
-    stored = next(filter(None, [*alike_stored, near]), alike)
-    stored = sorted(stored, key=lambda run: size.distance(run.size))[:_NEAREST]
-    if not nearest:
-        wall_s = size.modelled_other_s + size.modelled_traffic_s + size.real_s
-        return Estimate(wall_s, BASE_BYTES + BIT_BYTES[captures] * size.bits, 0, far=False)
+    alike = [run for run in known if run.size.engine == size.engine][-_NEWEST:]
+    if not alike:
+        disk_bytes = BASE_BYTES + BIT_BYTES[captures] * size.bits
+        return Estimate(size.modelled_s + size.real_s, disk_bytes, 0)
+    times = median(max(0.0, run.wall_s - run.size.real_s) / run.size.modelled_s for run in alike)
+    stored = [run for run in alike if run.captures == captures] or alike
     return Estimate(
-        wall_s=median(_scaled_s(run, size) for run in nearest),
-        disk_bytes=median(run.disk_bytes * size.bits / run.size.bits for run in stored),
-        runs=len(nearest),
-        far=not near,
+        wall_s=times * size.modelled_s + size.real_s,
+        disk_bytes=size.bits * median(run.disk_bytes / run.size.bits for run in stored),
+        runs=len(alike),
     )
-
-
-def _scaled_s(run: Measurement, size: Size) -> float:
-    """The seconds of a run of this size, from what another run took."""
-    other_s = run.other_s * size.modelled_other_s / run.size.modelled_other_s
-    hop_bits = size.hops * size.bits / (run.size.hops * run.size.bits)
-    traffic_s = max(0.0, run.traffic_s - run.size.real_s) * hop_bits
-    return other_s + traffic_s + size.real_s
 
 
 def forecast(
@@ -280,5 +234,4 @@ def forecast(
         each_s=(alone_s + shared_s) / max(1, len(sizes)),
         disk_bytes=disk_bytes,
         known=min((one.runs for one in each.values()), default=0),
-        far=any(one.far for one in each.values()),
     )

@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from outcast.records.run_directory import RunDirectory
 from outcast.sweep import dataset, measured, scheduler, store
 from outcast.sweep.plan import Plan
 from outcast.sweep.pool import Pool
@@ -70,14 +69,9 @@ def run_sweep(
         def note(name: str, wall_s: float, disk_bytes: int) -> None:
             if measurements is None:
                 return
-            measurement = measured.measure(
-                RunDirectory(directory.runs / name),
-                by_name[name].size,
-                wall_s,
-                disk_bytes,
-                plan.sweep.captures,
-            )
-            measured.note(measurement, measurements)
+            size = by_name[name].size
+            taken = measured.Measurement(size, wall_s, disk_bytes, plan.sweep.captures)
+            measured.note(taken, measurements)
 
         report = scheduler.run(
             tasks, len(finished), directory, pool, limits or Limits(), observer, on_result=note

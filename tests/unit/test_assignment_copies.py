@@ -58,7 +58,7 @@ def test_captures_of_another_are_not_held_against_who_made_them() -> None:
     assert his.for_teacher == ("runs/unfair: its captures are those of ana, runs/unfair",)
 
 
-def test_without_a_replay_nobody_is_blamed_for_equal_captures() -> None:
+def test_nobody_is_blamed_for_equal_captures_of_other_guests() -> None:
     both = compared(
         *(
             handed(name, captures=("a",), state="consistent", verdict="consistent")
@@ -66,7 +66,7 @@ def test_without_a_replay_nobody_is_blamed_for_equal_captures() -> None:
         )
     )
     assert [each.verdict for each in both] == ["consistent", "consistent"]
-    assert all("only a replay tells whose they are" in each.for_teacher[0] for each in both)
+    assert all("its captures are those of" in each.for_teacher[0] for each in both)
 
 
 def test_words_alike_give_one_remark_for_each_pair() -> None:

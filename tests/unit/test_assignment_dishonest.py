@@ -54,11 +54,10 @@ class Inbox:
     def ana(self) -> Folder:
         return Folder(self.path / "ana")
 
-    def mark(self, place: Path, *, replays: bool = True) -> Graded:
+    def mark(self, place: Path) -> Graded:
         scratch = self.path / f"scratch-{len(list(self.path.glob('scratch-*')))}"
         scratch.mkdir()
-        runner = self.runner if replays else None
-        return marking.mark(self.class_, place, runner, scratch, self.runner.kept)
+        return marking.mark(self.class_, place, self.runner, scratch, self.runner.kept)
 
 
 @pytest.fixture(scope="module")
@@ -380,24 +379,22 @@ def test_a_configuration_that_was_changed_after_its_run(inbox: Inbox) -> None:
     assert "configs/remedy.yaml has changed since the run was made" in " ".join(graded.notes)
 
 
-def test_without_a_replay_the_hashes_still_count(inbox: Inbox) -> None:
-    assert states(inbox.mark(inbox.ben.path, replays=False))["remedy"] == "consistent"
-    # The analysis of its captures comes out the same.
+def test_hashes_count_where_the_analysis_comes_out_the_same(inbox: Inbox) -> None:
     plan = inbox.ben.run("remedy").plan
     plan.write_text(f"{plan.read_text()}\n")
-    graded = inbox.mark(inbox.ben.path, replays=False)
+    graded = inbox.mark(inbox.ben.path)
     assert states(graded)["remedy"] == "forged"
     assert "plan.json changed after the run" in " ".join(graded.notes)
 
 
-def test_without_a_replay_nothing_is_added_and_no_hash_is_left_out(inbox: Inbox) -> None:
+def test_nothing_is_added_and_no_hash_is_left_out(inbox: Inbox) -> None:
     for name, forge, said in (
         ("remedy", lambda run: (run.captures / "more.txt").write_text("more"), "added after"),
         ("unfair", lambda run: edit(run.manifest, without_a_hash), "missing"),
     ):
         run = inbox.ben.run(name)
         forge(run)
-        graded = inbox.mark(inbox.ben.path, replays=False)
+        graded = inbox.mark(inbox.ben.path)
         assert states(graded)[name] == "forged"
         assert any(said in note for note in graded.notes if f"runs/{name}: " in note)
 
@@ -406,19 +403,7 @@ def without_a_hash(manifest: dict[str, Any]) -> None:
     del manifest["files"][manifest["captures"][0]["file"]]
 
 
-def test_without_a_replay_the_analysis_is_made_again(inbox: Inbox) -> None:
-    run = inbox.ben.run("remedy")
-    edit(run.summary, lambda summary: summary.update(jain_index=0.999))
-    run.seal()
-    graded = inbox.mark(inbox.ben.path, replays=False)
-    assert states(graded)["remedy"] == "forged"
-    assert "summary.json is not what the captures give: jain_index" in " ".join(graded.notes)
-
-
-@pytest.mark.parametrize("replays", [True, False])
-def test_an_untrusted_run_does_not_count(
-    replays: bool, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_untrusted_run_does_not_count(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
     class Untrusted(Run):
         @property
         def summary(self) -> Summary:
@@ -428,7 +413,7 @@ def test_an_untrusted_run_does_not_count(
             return super().summary.model_copy(update={"capture": capture})
 
     monkeypatch.setattr(evidence, "Run", Untrusted)
-    graded = inbox.mark(inbox.ben.path, replays=replays)
+    graded = inbox.mark(inbox.ben.path)
     assert set(states(graded).values()) == {"untrusted"}
     assert "runs/remedy: tcpdump lost 7 packets in the kernel" in graded.notes
 
@@ -440,14 +425,6 @@ def test_only_large_captures_tell_a_copy(inbox: Inbox) -> None:
     known = evidence._captures(run, run.read_manifest())
     assert known
     assert sha256(run.captures / "idle.in.pcap") not in known
-
-
-def test_without_a_replay_hashes_alone_show_nothing(inbox: Inbox) -> None:
-    graded = inbox.mark(packed_of(inbox.ben), replays=False)
-    assert set(states(graded).values()) == {"unchecked"}
-    assert not any(points(graded)[key] for key in UNFAIR_POINTS)
-    comments = {marked.key: marked.comment for marked in graded.marked}
-    assert comments["remedy_works"] == "only a grading with replays can judge it"
 
 
 def test_a_run_that_was_not_handed_in_is_missing(inbox: Inbox) -> None:

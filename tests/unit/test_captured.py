@@ -314,7 +314,7 @@ def test_a_bridge_captured_by_plain_tcpdump(tmp_path: Path) -> None:
     assert opened.fair_bps is not None
     assert [way.label for way in opened.ways.values()] == ["A to R", "B to R"]
     text = (tmp_path / "mine" / "report.html").read_text()
-    assert "Queue of R, in bins" in text
+    assert "R: length (KiB)" in text
     assert "Queue of A, in bins" not in text
     # An output where too few packets waited has no row, and the rate's bounds differ.
     estimates = text.partition("Rate and limit of the queues")[2].partition("</table>")[0]

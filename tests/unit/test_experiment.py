@@ -102,7 +102,7 @@ def test_overrides_reach_lists_and_new_sections() -> None:
         ("flows=[{from: [h0_0_3], to: [h0_0_2, h1_0_2]}]", "flows.0", "list of the same length"),
         ("transport.min_rto=2", "transport.min_rto", "as 2ms"),
         ("transport.min_rto=500us", "transport", "whole milliseconds"),
-        ("flows=[]", "flows", "flows, workloads or programs"),
+        ("flows=[]", "flows", "flows, workloads, programs or probes"),
         ("flows.0.hosts=0", "flows.0.hosts", "greater than or equal to 1"),
         ("flows.0.start=600ms", "flows.0.start", "before the end"),
         ("analysis.windows=[1s]", "analysis.windows.0", "or none: analysis.windows=[]"),
@@ -273,6 +273,7 @@ def test_the_json_schema_knows_every_key() -> None:
     schema = experiment.json_schema()
     assert set(schema["properties"]) == {
         *("name", "topology", "links", "noise", "queue", "queues", "routing", "transport", "flows"),
+        "probes",
         *(
             "workloads",
             "guest",

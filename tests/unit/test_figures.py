@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import threading
@@ -25,7 +24,6 @@ from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view import figures, palette
 from outcast.view.figures import drops, goodput, noise, phase, queue, style
-from outcast.view.report import phase as clocks
 from outcast.view.terminal.tables import format_bps
 from tests.golden import model
 from tests.golden.run_directory import with_records, write_run
@@ -120,22 +118,6 @@ def test_bars_of_the_chains(drawn: Run) -> None:
     per_flow = [bar.get_height() for bar in right.containers[1]]
     assert per_flow[0] == pytest.approx(drawn.summary.flow_chains["3"]["1"] / 12)
     assert "s1-eth3 (3-hop, cubic)" in texts(figure)
-
-
-def test_the_report_has_the_same_clocks(drawn: Run) -> None:
-    figure = phase.arrivals_in_a_packet_time(drawn)
-    section = clocks.phase(drawn)
-    assert figure is not None
-    assert section is not None
-    groups = section.findall(".//svg/g")
-    dots = [np.asarray(marks.get_offsets()) for axes in figure.axes for marks in axes.collections]
-    for group, offsets in zip(groups, dots, strict=True):
-        starts = [re.match(r"M(-?[\d.]+) (-?[\d.]+)", path.get("d", "")) for path in group]
-        x, y = np.array([found.groups() for found in starts if found], float).T
-        angles, distances = offsets.T
-        np.testing.assert_allclose(np.hypot(x, y) / 100, distances, atol=1e-3)
-        np.testing.assert_allclose(x / 100, distances * np.sin(angles), atol=1e-3)
-        np.testing.assert_allclose(-y / 100, distances * np.cos(angles), atol=1e-3)
 
 
 def test_who_takes_the_free_place(drawn: Run) -> None:

@@ -15,7 +15,6 @@ from outcast.records.sender_tables import write_sender_table
 from outcast.records.summary import ChangeSummary, SynchronisationSummary
 from outcast.view import sender_series
 from outcast.view.figures import fairness, goodput, link, senders
-from outcast.view.report import measurements
 from tests.golden import model
 from tests.golden.run_directory import with_records, write_run
 
@@ -138,10 +137,6 @@ def test_windows_are_exact_where_the_kernel_recorded_them(run: Run) -> None:
     assert "from every acknowledgement" in figure.get_suptitle()
     many, lone = (np.asarray(line.get_ydata()) for line in figure.axes[0].lines)
     assert (set(many), lone[0], lone[-1]) == ({4}, 1, 11)
-    # The report's charts follow, and what the sockets counted is in its table as before.
-    frame = run.table("sockets").with_columns(host=pl.lit("h2"))
-    section = measurements.sockets(run, frame)
-    assert "Congestion window" in "".join(section.itertext())
 
 
 def test_timeouts_by_count_and_time(run: Run) -> None:

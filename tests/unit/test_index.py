@@ -14,7 +14,7 @@ from PIL import Image
 
 from outcast import cli
 from outcast.errors import ConfigError
-from outcast.reproduce import docs, recipe, reproduce
+from outcast.reproduce import recipe, reproduce
 from outcast.reproduce.result import (
     BurstRecord,
     ClaimRecord,
@@ -31,6 +31,7 @@ from outcast.sweep.store import SweepDirectory
 from outcast.sweep.task import Failure
 from outcast.view.figures import style
 from outcast.view.palette import SERIES
+from scripts import reproduction_docs as docs
 from tests.unit.test_report import Checker
 from tests.unit.test_sweep_results import CONFIG, make_sweep
 

@@ -54,17 +54,16 @@ def test_build_shows_its_stages_and_the_result(
         asked.update(options)
         tell = options["on_progress"]
         assert callable(tell)
-        tell(build.Progress("search", detail="some-suite"))
+        tell(build.Progress("fetch", detail="some-source"))
         for step in (1, 2):
             tell(build.Progress("compile", step, 800, "CC x.o"))
         return kernel
 
     monkeypatch.setattr(build, "build", fake)
-    assert cli.invoke(["kernel", "build", "--suite", "some-suite", "--jobs", "3", "--again"]) == 0
+    assert cli.invoke(["kernel", "build", "--jobs", "3", "--again"]) == 0
     captured = capsys.readouterr()
-    assert captured.err.splitlines() == ["looking for the source some-suite", "compiling"]
+    assert captured.err.splitlines() == ["fetching some-source", "compiling"]
     assert "Linux 7.3.4" in captured.out
-    assert asked["suites"] == ("some-suite",)
     assert (asked["jobs"], asked["again"], asked["tarball"]) == (3, True, None)
 
 
@@ -81,7 +80,7 @@ def test_build_takes_what_the_lock_pins_from_where_the_user_says(
     words = ["kernel", "build", "--mirror", "http://m.example", "--packages", str(tmp_path)]
     assert cli.invoke([*words, "--snapshot", "http://s.example"]) == 0
     assert (asked["mirror"], asked["snapshot"]) == ("http://m.example", "http://s.example")
-    assert (asked["packages"], asked["suites"], asked["package"]) == (tmp_path, (), None)
+    assert asked["packages"] == tmp_path
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_a_run_that_recorded_none_says_so(
     assert "did not record what ports other than the captured ones lost" in page
 
 
-def test_losses_elsewhere_are_told_first(
+def test_losses_elsewhere_are_told_at_the_top(
     run: RunDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = lossy(
@@ -141,7 +141,7 @@ def test_losses_elsewhere_are_told_first(
     assert out.index("51,412 of them elsewhere") < out.index("input port")
     page = report.make(result)
     lead = page.index("51,412 of 51,712 lost packets were lost elsewhere")
-    assert lead < page.index("Over the")
+    assert lead < page.index("Captures and counters")
     assert page.index("Losses of every port</h2>") < page.index("Drops</h2>")
 
 

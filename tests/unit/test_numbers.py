@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from outcast.errors import ConfigError
-from outcast.reproduce import docs, together
+from outcast.reproduce import together
 from outcast.reproduce.recipe import load_all
 from outcast.reproduce.result import describe
 from outcast.reproduce.verdict import Verdict
 from scripts import fill_numbers as numbers
+from scripts import reproduction_docs as docs
 
 HINT = "run: python -m scripts.fill_numbers"
 
@@ -148,6 +149,12 @@ def test_the_state_of_every_number_stands_on_a_page(known: numbers.Values) -> No
         names = numbers.named(text)
         for state in {known[state] for name in names if (state := numbers.state_of(name, known))}:
             assert state in text + elsewhere, f"{page.name}: {state}"
+
+
+def test_the_readme_says_the_headline_in_words(known: numbers.Values) -> None:
+    text = " ".join((numbers.ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert "some four times on average over ten seeds" in text
+    assert round(float(known["P3@hosts-2011.1.value"])) == 4
 
 
 def test_no_guide_shows_a_commit_or_a_missing_result(known: numbers.Values) -> None:

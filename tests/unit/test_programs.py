@@ -68,7 +68,7 @@ def test_words_hosts_and_numbers_make_the_command(tmp_path: Path) -> None:
     assert get.peers == ("h1",)
     assert (get.start_ns, get.repeat, get.every_ns) == (100_000_000, 20, None)
     assert plan.pairs == {("h4", "h1")}
-    assert {(packet.src, packet.dst) for packet in plan.probes()} == {
+    assert {(packet.src, packet.dst) for packet in plan.path_probes()} == {
         ("10.0.0.1", "10.0.0.4"),
         ("10.0.0.4", "10.0.0.1"),
     }

@@ -18,7 +18,7 @@ from outcast.emulation import rtnetlink
 from outcast.engines import doctor
 from outcast.errors import FeatureMissingError, RunError
 from outcast.experiment import queues
-from outcast.experiment.parts import Limit
+from outcast.experiment.limit import Limit
 from outcast.experiment.queues import KINDS, Queue
 from outcast.experiment.queues.base import Drops, Qdisc, QueueKind
 

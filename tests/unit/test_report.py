@@ -1,4 +1,4 @@
-"""The report's parts that need no browser: packing, thinning, charts, words, the page."""
+"""The report's parts that need no browser: packing, thinning, words, the page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import CompletionSummary, TimesSummary
 from outcast.view import report
-from outcast.view.report import charts, markup, timeline
+from outcast.view.report import markup, timeline
 from outcast.view.report.overview import sentences, spaced
 from outcast.view.report.packed import GREATEST, Encoding, pack
 from tests.golden import model
@@ -150,20 +150,6 @@ def test_a_kept_packet_stands_for_those_left_out_before_it(
     for port, row in last.items():
         until = [each for each in range(row + 1) if ports[each] == port and not dropped[each]]
         assert standing[port] == len(until)
-
-
-def test_curves_go_up_with_what_they_show() -> None:
-    x = np.array([0.0, 1.0, 2.0])
-    line = charts.Line("all", "#000", np.array([0.0, 5.0, 10.0]))
-    made = charts.line_chart("title", "words", x, [line], "s", "Mbps", top=10)
-    # SVG counts from the top.
-    assert "M0.0 1000.0L500.0 500.0L1000.0 0.0" in markup.render(made)
-
-
-def test_ticks_are_round_and_within() -> None:
-    assert charts.ticks(0, 1) == [0, 0.2, 0.4, 0.6, 0.8, 1]
-    assert charts.ticks(0, 137, 4) == [0, 50, 100]
-    assert charts.ticks(2, 2) == [2]
 
 
 def test_texts_are_escaped_and_scripts_cannot_be_ended() -> None:
@@ -301,7 +287,13 @@ def test_what_else_was_measured_is_shown_where_it_is_there(tmp_path: Path) -> No
     sockets = {"t": t, "flow": [0, 1, 0, 1, 0], "host": ["h2", "h3", "h2", "h3", "h2"]}
     written = {
         "sockets": {**sockets, "cwnd": [10, 4, 5, 3, 2], "srtt_us": [90] * 5, "timeouts": [3] * 5},
-        "ports": {"t": t, "port": ["s1-eth1"] * 5, "backlog_bytes": t // 1000, "drops": t // 10**5},
+        "ports": {
+            "t": t,
+            "port": ["s1-eth1"] * 5,
+            "backlog_bytes": t // 1000,
+            "drops": t // 10**5,
+            "marks": t,
+        },
         "links": {
             **{"port": ["s1-eth1"], "node": ["s1"], "neighbour": ["h1"]},
             **{"other": [False], "bytes": [12_345_678], "utilisation": [0.5478]},
@@ -381,20 +373,3 @@ def test_a_capacity_that_nothing_was_configured_for(run: RunDirectory) -> None:
     text = report.make(with_records(read, summary=summary))
     assert f"{port} has room for at least {unknown.at_least:,}" in text
     assert "configured" not in text.split("has room for at least")[1].split("</p>")[0]
-
-
-def test_few_flows_of_one_class_have_a_curve_each(run: RunDirectory) -> None:
-    read = Run(run)
-    few = [flow.model_copy(update={"hops": 3}) for flow in read.manifest.flows[:4]]
-    summary = read.summary.model_copy(
-        update={
-            "classes": {"3": read.summary.classes["3"]},
-            "groups": {"hops": {"3-hop": read.summary.groups["hops"]["3-hop"]}},
-            "compare": None,
-            "windows": {},
-        }
-    )
-    manifest = read.manifest.model_copy(update={"flows": few})
-    text = report.make(with_records(read, manifest=manifest, plan=None, summary=summary))
-    assert "Goodput of every flow, in bins of" in text
-    assert f"{few[0].src} #{few[0].flow}, 3-hop (cubic)" in text

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from outcast.reproduce import modes
+from scripts import reproduction_modes as modes
 
 STARVING = [300.0, 250.0, 400.0]
 FAIR = [1.2, 0.8, 1.0, 1.5, 0.9, 1.1, 1.3]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from outcast.reproduce import settings
 from outcast.reproduce.recipe import Recipe, load_all
+from scripts import reproduction_settings as settings
 
 RECIPES = load_all()
 SOURCES = settings.of_sources()

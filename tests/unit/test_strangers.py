@@ -42,7 +42,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     "assignment pack": ("assignment", "pack", X, "-o", "out.zip"),
     "assignment predict": ("assignment", "predict", X),
     "assignment lint": ("assignment", "lint", X),
-    "assignment grade": ("assignment", "grade", "CLASS", X, "--no-replay", "-o", "out"),
+    "assignment grade": ("assignment", "grade", "CLASS", X, "-o", "out"),
 }
 """Every way to give a verb something of a stranger's."""
 

@@ -473,85 +473,59 @@ def test_an_executor_that_is_not_there_is_a_failure_in_words(
     assert failure.kind == "ConfigError"
 
 
+SIZE = measured.Size("virtual", 5e8, 0.5, ports=96, hops=5.7, captured=3)
+
+
 def test_the_estimate_comes_from_runs_of_this_machine(tmp_path: Path) -> None:
-    sizes = [planned(tmp_path).runs[0].size] * 4
     file = tmp_path / "cache/measured.jsonl"
-    for factor in (1.0, 2.0, 10.0):
-        size = replace(sizes[0], bits=1e7 * factor, duration_s=0.1 * factor)
-        measured.note(measured.Measurement(size, factor, 2.0, int(1000 * factor), "keep"), file)
+    for factor in (1.0, 3.0, 40.0):
+        taken_s, disk_bytes = factor * SIZE.modelled_s, int(1e6 * factor)
+        measured.note(measured.Measurement(SIZE, taken_s, disk_bytes, "keep"), file)
     with file.open("a") as stream:
         stream.write("broken\n")
     known = measured.read_measurements(file)
     assert len(known) == 3
-    # Four runs of 2 s, and another second scaled to their traffic; two at a time.
-    expected = measured.forecast(sizes, "keep", 2, known)
-    assert expected.wall_s == pytest.approx(4 * 3.0 / 2)
-    assert expected.disk_bytes == pytest.approx(4000)
-    # The run that is ten times as large does not count, because two are nearer.
-    assert (expected.known, expected.far) == (2, False)
-    assert measured.forecast(sizes, "keep", 2, known[2:]).far
-    # Realtime runs are made one by one, and there are no earlier ones to estimate from.
-    alone = [replace(size, engine="realtime") for size in sizes]
-    of_model = measured.forecast(alone, "keep", 2, known)
-    assert of_model.known == 0
-    assert of_model.wall_s == pytest.approx(4 * of_model.each_s)
-    assert of_model.each_s > sizes[0].duration_s
+    # This machine takes three times as long as the model says; two runs at a time.
+    large = replace(SIZE, ports=2592, bits=1e9)
+    expected = measured.forecast([large] * 4, "keep", 2, known)
+    assert expected.wall_s == pytest.approx(4 * 3 * large.modelled_s / 2)
+    assert (expected.disk_bytes, expected.known) == (pytest.approx(4 * 6e6), 3)
+    # Only the newest runs say how fast the machine is now.
+    known += [measured.Measurement(SIZE, SIZE.modelled_s, 1, "keep")] * 20
+    assert measured.estimate(large, "keep", known).wall_s == pytest.approx(large.modelled_s)
+
+
+def test_a_first_run_is_estimated_by_a_model() -> None:
+    # Realtime runs are made one by one, and take their own time on every machine.
+    real = replace(SIZE, engine="realtime", duration_s=10.0)
+    known = [measured.Measurement(SIZE, 1e3, 1, "keep")]
+    of_model = measured.forecast([real] * 4, "keep", 2, known)
+    assert (of_model.known, of_model.wall_s) == (0, pytest.approx(4 * of_model.each_s))
+    assert of_model.each_s == pytest.approx(real.modelled_s + 10)
+    taken = measured.Measurement(real, 2 * real.modelled_s + 10, 10**6, "keep")
+    longer = replace(real, duration_s=20.0)
+    scaled = measured.estimate(longer, "drop", [taken])
+    assert scaled.wall_s == pytest.approx(2 * longer.modelled_s + 20)
+    assert scaled.disk_bytes == pytest.approx(10**6)
 
 
 @pytest.mark.parametrize(
     "damaged",
     [
-        *('"flows": 0', '"flows": "x"', '"bits": -1', '"bits": NaN', '"ports": 0', '"hops": 0'),
-        *(
-            '"ports": null',
-            '"traffic_s": 1e300',
-            '"traffic_s": "x"',
-            '"other_s": -5',
-            '"disk_bytes": null',
-        ),
+        *('"bits": -1', '"bits": NaN', '"ports": 0', '"hops": 0', '"ports": null'),
+        *('"wall_s": 1e300', '"wall_s": "x"', '"wall_s": -5', '"disk_bytes": null'),
     ],
 )
 def test_a_measurement_that_cannot_be_true_does_not_count(tmp_path: Path, damaged: str) -> None:
     file = tmp_path / "measured.jsonl"
-    size = measured.Size("virtual", 13, 5e8, 0.5, ports=96, hops=5.7, captured=3)
-    measured.note(measured.Measurement(size, 2.0, 3.0, 1000, "keep"), file)
+    measured.note(measured.Measurement(SIZE, 5.0, 1000, "keep"), file)
     line = file.read_text()
     key = damaged.partition(":")[0]
     broken = re.sub(rf"{key}: [^,}}]*", damaged, line)
     assert broken != line
     file.write_bytes(broken.encode() + b"\xff\n" + b"[" * 10_000 + b"\n" + line.encode())
     [known] = measured.read_measurements(file)
-    assert measured.estimate(size, "keep", [known]).wall_s == pytest.approx(5.0)
-
-
-def test_a_first_run_is_estimated_by_a_model_which_scales_what_was_measured() -> None:
-    small = measured.Size("virtual", 13, 5e8, 0.5, ports=96, hops=5.7, captured=3)
-    large = replace(small, ports=2592, bits=1e9)
-    alone = measured.estimate(large, "keep", [])
-    assert (alone.runs, alone.far) == (0, False)
-    assert alone.wall_s > 5 * measured.estimate(small, "keep", []).wall_s
-    assert alone.disk_bytes > 25e6
-    # This machine is three times as slow as the model's.
-    slow = measured.Measurement(
-        small, 3 * small.modelled_traffic_s, 3 * small.modelled_other_s, 10**6, "keep"
-    )
-    scaled = measured.estimate(large, "keep", [slow])
-    assert scaled.wall_s == pytest.approx(3 * alone.wall_s)
-    assert (scaled.runs, scaled.far) == (1, True)
-    assert scaled.disk_bytes == pytest.approx(2e6)
-    # Many far runs do not count beside a near one.
-    near = measured.Measurement(large, 1.0, 100.0, 10**6, "keep")
-    of_near = measured.estimate(large, "keep", [slow, slow, near, slow])
-    assert (of_near.wall_s, of_near.runs, of_near.far) == (pytest.approx(101), 1, False)
-    assert of_near.disk_bytes == pytest.approx(10**6)
-    # Runs that capture every port are others.
-    every = measured.Measurement(replace(large, captured=3000), 1.0, 900.0, 10**9, "keep")
-    assert measured.estimate(large, "keep", [every, near, every]) == of_near
-    # A run of real time takes its own time on every machine.
-    real = measured.Size("realtime", 13, 1e9, 10.0, ports=96, hops=5.7, captured=3)
-    taken = measured.Measurement(real, 12.0, 6.0, 10**6, "keep")
-    longer = replace(real, duration_s=20.0, bits=2e9)
-    assert measured.estimate(longer, "keep", [taken]).wall_s == pytest.approx(6 + 2 * 2 + 20)
+    assert measured.estimate(SIZE, "keep", [known]).wall_s == pytest.approx(5.0)
 
 
 def test_a_bottleneck_that_is_slower_than_the_links_decides(tmp_path: Path) -> None:
@@ -569,7 +543,7 @@ def test_a_single_run_is_measured_without_its_figures(tmp_path: Path) -> None:
     manifest = made.read_manifest()
     made.write_manifest(manifest.model_copy(update={"wall_s": {"boot": 2.0, "traffic": 1.0}}))
     before = measured.of_single_run(made, wanted)
-    assert (before.other_s, before.traffic_s, before.captures) == (2.0, 1.0, "keep")
+    assert (before.wall_s, before.captures) == (3.0, "keep")
     (made.path / "queue.png").write_bytes(bytes(1000))
     assert measured.of_single_run(made, wanted) == before
     assert measured.estimate(before.size, "keep", [before]).wall_s == 3.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import importlib
-import itertools
 import os
 import shutil
 import signal
@@ -109,20 +108,7 @@ def on_dask(cluster: Cluster, target: Path, quiet: Quiet, store: str | None = No
     return runner.run_sweep(wanted, target, pool, quiet, executor=fake_run.NAME)
 
 
-def test_a_killed_worker_changes_nothing_of_the_dataset(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Every other result is written to the sweep's folder, and the rest comes through the scheduler.
-    sees, shares = DaskPool._sees, itertools.cycle((True, False))
-    packed: list[Path] = []
-    monkeypatch.setattr(DaskPool, "_sees", lambda *given: sees(*given) and next(shares))
-    unpack = dask_pool.unpack
-
-    def count(stream: IO[bytes], folder: Path) -> None:
-        packed.append(folder)
-        unpack(stream, folder)
-
-    monkeypatch.setattr(dask_pool, "unpack", count)
+def test_a_killed_worker_changes_nothing_of_the_dataset(cluster: Cluster, tmp_path: Path) -> None:
     first, second = cluster.worker("first"), cluster.worker("second")
     quiet = Watching(3, lambda: first.send_signal(signal.SIGKILL))
     result = on_dask(cluster, tmp_path / "dask", quiet)
@@ -130,7 +116,6 @@ def test_a_killed_worker_changes_nothing_of_the_dataset(
     assert quiet.done
     assert result.complete
     assert result.report.progress.finished == 8
-    assert 0 < len(packed) < 8
     assert not list((tmp_path / "dask/unfinished").iterdir())
     assert any("tried again: " in note and "has gone" in note for note in quiet.notes)
     sweep(planned(tmp_path, repetitions=2), tmp_path / "local")
@@ -232,8 +217,8 @@ def replied(
     return Reply(Ended("a", None, 1.0), archive, in_store, digest)
 
 
-def assigned(target: Path, shared: Path | None = None, place: Objects | None = None) -> _Assignment:
-    return _Assignment(task("a"), target, "tcp://w", Finished(), shared, place)
+def assigned(target: Path, place: Objects | None = None) -> _Assignment:
+    return _Assignment(task("a"), target, "tcp://w", Finished(), place)
 
 
 @dataclass
@@ -263,16 +248,10 @@ def through_store(made: Path, target: Path) -> tuple[Reply, _Assignment]:
     return replied(made, target, in_store=of_store), assigned(target, place=place)
 
 
-def through_folder(made: Path, target: Path) -> tuple[Reply, _Assignment]:
-    shared = made.parent / "shared"
-    shutil.copytree(made, shared)
-    return replied(made, target), assigned(target, shared=shared)
-
-
 Way = Callable[[Path, Path], tuple[Reply, _Assignment]]
 
 
-@pytest.mark.parametrize("way", [through_scheduler, through_store, through_folder])
+@pytest.mark.parametrize("way", [through_scheduler, through_store])
 def test_a_result_comes_whole_by_every_way(way: Way, made: Path, tmp_path: Path) -> None:
     target = tmp_path / "unfinished/a"
     reply, assignment = way(made, target)
@@ -296,36 +275,11 @@ def halved(file: Path) -> None:
             "attempt.zip: has 1048576 bytes; ",
         ),
         (through_store, lambda top: (top / "store/attempt.zip").unlink(), "FileNotFoundError"),
-        # Half a file of a result, whose manifest is whole: what a full network disk leaves.
-        (
-            through_folder,
-            lambda top: halved(top / "shared/run/flows.parquet"),
-            "flows.parquet: not as it was when the run ended",
-        ),
-        (
-            through_folder,
-            lambda top: (top / "shared/run/summary.json").unlink(),
-            "summary.json: missing",
-        ),
-        (through_folder, lambda top: (top / "shared/run/manifest.json").unlink(), "No such file"),
-        (through_folder, lambda top: shutil.rmtree(top / "shared"), "and nothing is there"),
-        # Another worker's result of another run.
-        (
-            through_folder,
-            lambda top: (top / "shared/run/manifest.json").write_text("{}"),
-            "not as the worker wrote it",
-        ),
     ],
 )
 def test_what_comes_back_broken_is_lost(
-    way: Way,
-    harm: Callable[[Path], object],
-    said: str,
-    made: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    way: Way, harm: Callable[[Path], object], said: str, made: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(dask_pool, "SEEN_DEADLINE_S", 0.2)
     reply, assignment = way(made, tmp_path / "unfinished/a")
     harm(tmp_path)
     failure = dask_pool._taken(reply, assignment)
@@ -370,7 +324,7 @@ def test_a_worker_that_loses_results_gets_no_further_run(
     monkeypatch.setattr(dask_pool, "FULL_BYTES", 2**62)
     failed = Ended("a", Failure("RunError", "No space left on device"), 1.0)
     monkeypatch.setattr(dask_pool, "_make", lambda *given: failed)
-    reply = dask_pool.make_run(task("a"), "stop", None, None)
+    reply = dask_pool.make_run(task("a"), "stop", None)
     assert reply.ended.failure is not None
     assert reply.ended.failure.kind == "WorkerLostError"
     pool = DaskPool(None, Fingerprint("1", "a", None), _usable={"tcp://w": 1, "tcp://v": 1})
@@ -386,7 +340,7 @@ def test_a_worker_that_loses_results_gets_no_further_run(
     # After its end a sweep takes nothing, and would not remove it from the object store.
     stop.is_over = True
     monkeypatch.setattr(Objects, "put", lambda *given: pytest.fail("written"))
-    after = dask_pool.make_run(task("a"), "stop", None, Objects("s3://a"))
+    after = dask_pool.make_run(task("a"), "stop", Objects("s3://a"))
     assert (after.in_store, after.archive) == (None, None)
 
 
@@ -402,7 +356,6 @@ def test_results_come_through_an_object_store(
             halved(file)
 
     monkeypatch.setattr(Objects, "get", half_at_first)
-    monkeypatch.setattr(dask_pool.DaskPool, "_sees", lambda *given: pytest.fail("asked"))
     (tmp_path / "bucket").mkdir()
     cluster.worker("only")
     quiet = Quiet()

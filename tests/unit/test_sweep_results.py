@@ -120,6 +120,16 @@ def test_a_swept_mapping_stands_as_one_would_write_it(
     assert flows["queue"].unique(maintain_order=True).to_list() == names
 
 
+def test_a_sweep_of_whole_queues_has_columns_of_kind_and_limit(tmp_path: Path) -> None:
+    swept = "  queue: [{kind: codel, limit: 1 bdp}, {kind: tbf, limit: 16KB}]\n"
+    text = CONFIG.replace("  queue.limit: [16KB, 64KB, 512KB]\n", swept)
+    made = dataset.load(make_sweep(tmp_path / "sweep", text.replace("[1, 2]", "[1]")))
+    assert made.keys == ("queue", "topology.rivals")
+    for table in (made.runs, made.flows):
+        rows = table.select("queue.kind", "queue.limit").unique(maintain_order=True).rows()
+        assert rows == [("codel", "1 bdp"), ("tbf", "16KB")]
+
+
 def test_a_key_that_is_named_twice_counts_once(
     sweep: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

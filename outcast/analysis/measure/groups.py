@@ -18,7 +18,7 @@ from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.blackout import length_counts
 from outcast.analysis.measure.completions import times_summary
 from outcast.analysis.measure.congestion import during
-from outcast.analysis.measure.queue import Spread, spread
+from outcast.analysis.measure.queue import Spread, queueing_ns, spread_of
 from outcast.analysis.run_analysis import Analysis, active
 from outcast.records.run_directory import FlowRecord
 from outcast.records.summary import Groups, SpreadSummary, TcpSummary, TimesSummary
@@ -38,6 +38,7 @@ class _Flow:
     rtt_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     srtt_us: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     cwnd: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    queueing_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     recovering_ms: int | None = None
     completion_ns: int | None = None
 
@@ -92,9 +93,7 @@ def _added(
     told: Callable[[Spread | None, float], SpreadSummary | None],
 ) -> dict[str, object]:
     def distribution(name: str, unit: float) -> SpreadSummary | None:
-        values = np.concatenate([getattr(flow, name) for flow in flows])
-        ones = np.ones(values.size, np.int64)
-        return told(spread(values, ones) if values.size else None, unit)
+        return told(spread_of(np.concatenate([getattr(flow, name) for flow in flows])), unit)
 
     recovering = [flow.recovering_ms for flow in flows if flow.recovering_ms is not None]
     return {
@@ -103,6 +102,7 @@ def _added(
         "rtt_ms": distribution("rtt_ns", 1e6),
         "srtt_ms": distribution("srtt_us", 1e3),
         "cwnd": distribution("cwnd", 1),
+        "queueing_ms": distribution("queueing_ns", 1e6),
         "packets": sum(flow.packets for flow in flows),
         "dropped": sum(flow.dropped for flow in flows),
         "retransmissions_seen": sum(flow.tcp.retransmissions for flow in flows),
@@ -133,7 +133,10 @@ def _flows(analysis: Analysis, tcp_of_flow: TcpOfFlow) -> dict[int, _Flow]:
         for number, rows in port.rows.items():
             if number in flows:
                 flows[number].packets += rows.size
-                flows[number].dropped += int((joined.verdict[rows] == Verdict.DROPPED).sum())
+                flow = flows[number]
+                waits_ns = queueing_ns(joined, rows, port.record.queue.delay_ns)
+                flow.dropped += int((joined.verdict[rows] == Verdict.DROPPED).sum())
+                flow.queueing_ns = np.concatenate([flow.queueing_ns, waits_ns])
         chains = port.flow_chains
         of_chains = joined.arrivals.flow[chains.first].tolist()
         for place, drops in zip(of_chains, chains.drops.tolist(), strict=True):

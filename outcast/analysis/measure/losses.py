@@ -245,8 +245,8 @@ def _down_ns(manifest: AnyManifest, links: list[LinkRecord]) -> dict[str, int]:
 def _came(analysis: Analysis, node: str) -> int | None:
     """The packets that a node had to send; None if that is not known.
 
-    A host with offloads sends several segments as one packet, and a program may send packets that
-    sockets do not count.
+    A host with offloads sends several segments as one packet. Programs and probes may send packets
+    that these counters lack, as ICMP.
     """
     inputs = [link for link in analysis.counters.links if link.neighbour == node]
     if not any(
@@ -254,8 +254,10 @@ def _came(analysis: Analysis, node: str) -> int | None:
     ):
         return sum(link.packets - _lost_on_the_way(analysis, link) for link in inputs)
     host = analysis.counters.hosts.get(node)
-    has_program = any(program.host == node for program in analysis.manifest.programs)
-    if host is None or has_program or analysis.manifest.requested.get("transport.offloads"):
+    manifest = analysis.manifest
+    beside = {program.host for program in manifest.programs}
+    beside |= {end for probe in manifest.probes for end in (probe.src, probe.dst)}
+    if host is None or node in beside or manifest.requested.get("transport.offloads"):
         return None
     return sum(host.delta(name) for name in _SENT_BY_SOCKETS)
 

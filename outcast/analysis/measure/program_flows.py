@@ -17,6 +17,7 @@ from outcast.analysis.capture.headers import TCP, UDP, FlowKey
 from outcast.analysis.join.join import Joined
 from outcast.analysis.measure.tcp import rows_by_flow
 from outcast.plan import schedule
+from outcast.records.probes import ProbeRecord
 from outcast.records.run_directory import (
     BottleneckRecord,
     FlowRecord,
@@ -55,7 +56,7 @@ def program_flows(
     if not manifest.programs:
         return []
     planned = manifest.planned_flows
-    known = _planned_keys(planned)
+    known = _planned_keys([*planned, *manifest.probes])
     groups = max((record.group for record in planned), default=-1) + 1
     number = max((record.flow for record in planned), default=-1) + 1
     # What a host's sockets have unless the program asks for another one.
@@ -120,13 +121,15 @@ def _flows(joined: Joined) -> list[_Seen]:
     ]
 
 
-def _planned_keys(records: Sequence[FlowRecord]) -> set[tuple[str, int, str, int]]:
-    """Addresses and ports of the planned flows, and of their acknowledgements."""
+def _planned_keys(
+    records: Sequence[FlowRecord | ProbeRecord],
+) -> set[tuple[str, int, str, int]]:
+    """Addresses and ports of planned flows and probes, and of what they are answered with."""
     keys = set()
     for record in records:
         for sport, dport in (
             (record.sport, record.dport),
-            *((sub.sport, sub.dport) for sub in record.subflows),
+            *((sub.sport, sub.dport) for sub in getattr(record, "subflows", ())),
         ):
             keys.add((record.src_ip, sport, record.dst_ip, dport))
             keys.add((record.dst_ip, dport, record.src_ip, sport))

@@ -514,8 +514,28 @@ def sojourn_spread(joined: Joined, egress: int) -> Spread | None:
     mine = (joined.egress == egress) & (joined.left_as >= 0)
     if not mine.any():
         return None
-    sojourn_ns = joined.departures.stamp_ns[joined.left_as[mine]] - joined.arrivals.stamp_ns[mine]
-    return spread(sojourn_ns, np.ones(sojourn_ns.size, np.int64))
+    return spread_of(
+        joined.departures.stamp_ns[joined.left_as[mine]] - joined.arrivals.stamp_ns[mine]
+    )
+
+
+def queueing_ns(joined: Joined, rows: Array, delay_ns: int) -> I64:
+    """How long packets waited: from the input to the output, without the link's delay.
+
+    Args:
+        joined: the join of a bottleneck's captures.
+        rows: rows of the arrivals; packets that did not leave have no value.
+        delay_ns: the delay, which is spent before the queue.
+    """
+    left = rows[joined.left_as[rows] >= 0]
+    departed_ns = joined.departures.stamp_ns[joined.left_as[left]]
+    waited: I64 = np.maximum(departed_ns - joined.arrivals.stamp_ns[left] - delay_ns, 0)
+    return waited
+
+
+def spread_of(values: Array) -> Spread | None:
+    """The distribution of values; None without any."""
+    return spread(values, np.ones(values.size, np.int64)) if values.size else None
 
 
 def spread(values: Array, weights: Array) -> Spread:

@@ -18,7 +18,7 @@ from outcast.analysis.compiled import I64, Array
 from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.bins import edges_ns, port_series
 from outcast.analysis.measure.fairness import jain_index
-from outcast.analysis.measure.queue import spread
+from outcast.analysis.measure.queue import spread_of
 from outcast.analysis.run_analysis import Analysis, PortAnalysis
 from outcast.plan.model import Plan
 from outcast.plan.paths import generated_packet
@@ -203,15 +203,16 @@ def stream_summary(of_workload: Sequence[Stream]) -> StreamSummary | None:
         min_received_bps=min(received_bps),
         jain_index=jain_index(received_bps),
         loss_share=1 - received / sent if sent else None,
-        delay_ms=_delays(delays),
+        delay_ms=in_ms(delays),
         jitter_ms=float(np.mean(jitters)) / 1e6 if jitters else None,
     )
 
 
-def _delays(delays_ns: I64) -> SpreadSummary | None:
-    if not delays_ns.size:
+def in_ms(values_ns: Array) -> SpreadSummary | None:
+    """The distribution of times as the summary has it; None without any."""
+    of_all = spread_of(values_ns)
+    if of_all is None:
         return None
-    of_all = spread(delays_ns, np.ones(delays_ns.size, np.int64))
     return SpreadSummary(
         mean=round(of_all.mean / 1e6, 6),
         p50=of_all.p50 / 1e6,

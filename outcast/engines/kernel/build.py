@@ -25,13 +25,13 @@ from outcast.engines.kernel.cache import Kernel
 from outcast.engines.kernel.headers import VARIABLES
 from outcast.engines.kernel.programs import Programs, SystemPrograms
 from outcast.engines.kernel.recipe import OURS, Recipe
-from outcast.engines.kernel.source import SUITES, Archive, Source, from_tarball
+from outcast.engines.kernel.source import Source, from_tarball
 from outcast.engines.kernel.supply import LockSupply, Supply
 from outcast.engines.root import contents
 from outcast.errors import CommandError, FeatureMissingError, KernelError, RootError
 from outcast.experiment.queues.base import QueueKind
 
-Stage = Literal["search", "fetch", "compiler", "unpack", "configure", "compile", "check"]
+Stage = Literal["fetch", "compiler", "unpack", "configure", "compile", "check"]
 
 COMPILE_STEPS = 800
 """Roughly the number of lines that make prints, for the progress display alone."""
@@ -69,8 +69,6 @@ class Progress:
 
 def build(
     *,
-    suites: Sequence[str] = (),
-    package: str | None = None,
     tarball: Path | None = None,
     jobs: int | None = None,
     again: bool = False,
@@ -86,9 +84,7 @@ def build(
     """The kernel of the lock's source, or of another, which is built if the cache lacks it.
 
     Args:
-        suites: suites of the distribution's archive whose newest source is used instead.
-        package: a source package of these suites to use instead.
-        tarball: a source file of the user to use instead.
+        tarball: a source of the user's to use instead: a tarball, or Debian's package of one.
         jobs: the number of compilers at a time; the number of cores if left out.
         again: whether to build although the cache has the kernel.
         folder: the cache.
@@ -113,7 +109,7 @@ def build(
     supply = supply or LockSupply(run, mirror, snapshot, packages)
     folder = folder or cache.default_folder()
     began = time.monotonic()
-    if not (again or suites or package or tarball):
+    if not (again or tarball):
         # A kernel that is there needs no wait for another build.
         there = cache.find_exactly(
             *(supply.source.name, supply.source.version, recipe),
@@ -123,7 +119,7 @@ def build(
         if there is not None:
             return there
     with cache.workshop(folder) as workshop:
-        source, fetch = _choose(workshop, run, supply, suites, package, tarball, on_progress)
+        source, fetch = _choose(workshop, supply, tarball, on_progress)
         kept = partial(cache.find_exactly, source.name, source.version, recipe, folder=folder)
         locked = cache.key(source.name, source.version, recipe.digest, bench.locked_compiler())
         if not again:
@@ -160,10 +156,7 @@ def build(
 
 def _choose(
     workshop: Path,
-    run: Programs,
     supply: Supply,
-    suites: Sequence[str],
-    package: str | None,
     tarball: Path | None,
     on_progress: Callable[[Progress], None],
 ) -> tuple[Source, Callable[[], Path]]:
@@ -174,17 +167,13 @@ def _choose(
     downloads = workshop / "fetched"
     downloads.mkdir()
 
-    def shown(fetch: Callable[[], Path]) -> Path:
-        on_progress(Progress("fetch", detail=f"{source.name} {source.version}"))
-        return fetch()
+    source = Source(supply.source.name, supply.source.version)
 
-    if not suites and package is None:
-        source = Source(supply.source.name, supply.source.version)
-        return source, lambda: shown(lambda: supply.fetch_source(downloads))
-    on_progress(Progress("search", detail=", ".join(suites)))
-    archive = Archive(downloads, run, suites or SUITES)
-    source = archive.newest(package)
-    return source, lambda: shown(lambda: archive.fetch(source))
+    def fetch() -> Path:
+        on_progress(Progress("fetch", detail=f"{source.name} {source.version}"))
+        return supply.fetch_source(downloads)
+
+    return source, fetch
 
 
 def _make(
@@ -202,7 +191,7 @@ def _make(
     run = place.programs
     tree = place.folder / "source"
     on_progress(Progress("unpack", detail=fetched.name))
-    _unpack(place.admit(_tarball(fetched)), tree, run)
+    _unpack(place.admit(_tarball(fetched, place.folder)), tree, run)
     _patch(tree, place, recipe)
     output = _configure(tree, recipe, run, on_progress)
     cores = len(os.sched_getaffinity(0))
@@ -212,14 +201,14 @@ def _make(
     return program, symbols, for_modules
 
 
-def _tarball(fetched: Path) -> Path:
-    """The tarball that was fetched, or the one in the package that was fetched."""
+def _tarball(fetched: Path, folder: Path) -> Path:
+    """The tarball that was given or fetched, or the one in the package that was, in the folder."""
     if fetched.suffix != ".deb":
         return fetched
     for content in contents.of_debian_package(fetched):
         match = _SOURCE.fullmatch(content.path)
         if match and content.data is not None:
-            tarball = fetched.with_name(match[1])
+            tarball = folder / match[1]
             tarball.write_bytes(content.data)
             return tarball
     raise KernelError(f"{fetched.name}: the package has no tarball of a kernel's source")

@@ -69,9 +69,7 @@ class LockSupply:
             with fetch.packages([self.source], where, into) as paths:
                 return next(paths)
         except RootError as error:
-            raise RootError(
-                f"{error}, or build another kernel with --suite, --package or --tarball"
-            ) from None
+            raise RootError(f"{error}, or build another kernel with --tarball") from None
 
     def provide_root(self, kind: Kind) -> Root:
         """See Supply.provide_root."""

@@ -11,18 +11,13 @@ from __future__ import annotations
 import struct
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, get_origin
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_origin
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from outcast import units
-from outcast.experiment.parts import (
-    MTU_FRAME_BYTES,
-    Limit,
-    PacketLimit,
-    Part,
-    SizeBytes,
-)
+from outcast.experiment.limit import Drain, Limit, QueueLimit, Unit
+from outcast.experiment.parts import MTU_FRAME_BYTES, Part, SizeBytes
 
 Drops = Literal["at_limit", "on_arrival", "later"]
 """When a queue drops.
@@ -84,6 +79,7 @@ class QueueKind(Part):
         drops: when it drops. Take it from the kernel's source, because the analysis relies on it.
         probe: the qdiscs that a kernel needs for it, with options to try each.
         counters: what its qdisc counts besides what all qdiscs count.
+        counts: what its limits can count in the kernel.
         since: the first Linux that has it, as `6.17`. The default is the oldest Linux that the
             guest's kernel is built from.
     """
@@ -91,6 +87,7 @@ class QueueKind(Part):
     drops: ClassVar[Drops]
     probe: ClassVar[Probe]
     counters: ClassVar[Counters]
+    counts: ClassVar[tuple[Unit, ...]] = ("size_bytes", "packets")
     since: ClassVar[str] = "6.1"
 
     where: Literal["every_port", "bottleneck"] = Field(
@@ -130,6 +127,36 @@ class QueueKind(Part):
         (their `change` functions in net/sched).
         """
         return None
+
+    @property
+    def limits(self) -> dict[str, Limit]:
+        """Its limits by key, as they were asked for."""
+        values = {name: getattr(self, name) for name in type(self).model_fields}
+        return {name: value for name, value in values.items() if isinstance(value, Limit)}
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether each limit is in what the kernel counts, so that no port has to say more."""
+        return all(
+            any(getattr(limit, unit) is not None for unit in self.counts)
+            for limit in self.limits.values()
+        )
+
+    def counted(self, drain: Drain) -> Self:
+        """The queue at a port, with its limits in what the kernel counts.
+
+        Raises:
+            ValueError: a limit does not fit the port, or the queue.
+        """
+        if self.is_counted:
+            return self
+        own = {name: str(limit.counted(self.counts, drain)) for name, limit in self.limits.items()}
+        try:
+            return self.model_validate({**self.model_dump(mode="json", by_alias=True), **own})
+        except ValidationError as error:
+            asked = ", ".join(f"{limit} is {own[name]}" for name, limit in self.limits.items())
+            message = error.errors()[0]["msg"].removeprefix("Value error, ")
+            raise ValueError(f"{asked}: {message}") from None
 
     @classmethod
     def __pydantic_init_subclass__(cls, **more: Any) -> None:
@@ -186,20 +213,29 @@ class Shaped(QueueKind):
 
 
 class CountsPackets(Shaped):
-    """A queue whose limit is a number of packets."""
+    """A queue whose limit the kernel counts in packets."""
+
+    counts: ClassVar[tuple[Unit, ...]] = ("packets",)
 
     kind: str
-    limit: PacketLimit
+    limit: QueueLimit
 
     @property
     def wire_limit(self) -> Limit:
         return self.limit
 
-    @model_validator(mode="after")
-    def _counts_packets(self) -> CountsPackets:
-        if self.limit.packets is None:
-            raise ValueError(f"{self.kind} counts packets; allowed is a limit as '11 packets'")
-        return self
+
+class CountsBytes(Shaped):
+    """A queue whose limit the kernel counts in bytes."""
+
+    counts: ClassVar[tuple[Unit, ...]] = ("size_bytes",)
+
+    kind: str
+    limit: QueueLimit
+
+    @property
+    def wire_limit(self) -> Limit:
+        return self.limit
 
 
 class ControlsDelay(Shaped):

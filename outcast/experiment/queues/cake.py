@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from outcast import netlink
-from outcast.experiment.parts import ByteLimit, Limit, TimeNs
+from outcast.experiment.limit import Limit, QueueLimit
+from outcast.experiment.parts import TimeNs
 from outcast.experiment.queues.base import (
     ControlsDelay,
     Counters,
+    CountsBytes,
     Drops,
     Probe,
     Qdisc,
@@ -36,7 +38,7 @@ def _of_all_tins(raw: bytes) -> dict[str, int]:
     }
 
 
-class Cake(ControlsDelay):
+class Cake(ControlsDelay, CountsBytes):
     """tc-cake(8): a queue for each flow, drops as CoDel and BLUE do, under a shaper of ours.
 
     It marks ECN-capable packets instead of dropping them; this cannot be switched off.
@@ -48,7 +50,7 @@ class Cake(ControlsDelay):
     counters: ClassVar[Counters] = {"cake": _of_all_tins}
 
     kind: Literal["cake"]
-    limit: ByteLimit = Field(description="the kernel's memory for packets, with its own headers")
+    limit: QueueLimit = Field(description="the kernel's memory for packets, with its own headers")
     rtt_ns: TimeNs = Field(
         default=100_000_000,
         alias="rtt",
@@ -57,12 +59,6 @@ class Cake(ControlsDelay):
     isolation: Literal["flowblind", "flows", "hosts", "srchost", "dsthost", "triple-isolate"] = (
         Field(default="flows", description="what gets a queue of its own, as tc-cake(8) names it")
     )
-
-    @model_validator(mode="after")
-    def _counts_bytes(self) -> Cake:
-        if self.limit.size_bytes is None:
-            raise ValueError("cake counts bytes of memory; allowed is a limit as 4MB")
-        return self
 
     @property
     def wire_limit(self) -> Limit:

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from outcast import netlink
-from outcast.experiment.parts import Limit
+from outcast.experiment.limit import Limit
 from outcast.experiment.queues.base import Counters, Drops, Probe, Qdisc, Setting, Shaped
 
 _Word = Annotated[int, Field(ge=0, lt=1 << 32)]

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import ClassVar
 
-from outcast.experiment.parts import Limit
+from outcast.experiment.limit import Limit
 from outcast.experiment.queues.base import Counters, Drops, Qdisc, QueueKind, Setting
 
 

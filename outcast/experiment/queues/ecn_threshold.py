@@ -19,7 +19,8 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from outcast import netlink
-from outcast.experiment.parts import MTU_FRAME_BYTES, Limit, QueueLimit
+from outcast.experiment.limit import Limit, QueueLimit
+from outcast.experiment.parts import MTU_FRAME_BYTES
 from outcast.experiment.queues import red
 from outcast.experiment.queues.base import Counters, Drops, Probe, Qdisc, Setting, Shaped
 from outcast.experiment.queues.drop_tail import check_limit, fifo, fifo_options
@@ -51,6 +52,8 @@ class EcnThreshold(Shaped):
 
     @model_validator(mode="after")
     def _marks_below_the_limit(self) -> EcnThreshold:
+        if not self.is_counted:
+            return self
         if self.threshold_bytes >= (self.limit.packets or 0) * MTU_FRAME_BYTES + (
             self.limit.size_bytes or 0
         ):

@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from outcast import netlink
-from outcast.experiment.parts import MOST_QUEUED, MTU_FRAME_BYTES, SizeBytes
+from outcast.experiment.limit import MOST_QUEUED
+from outcast.experiment.parts import MTU_FRAME_BYTES, SizeBytes
 from outcast.experiment.queues.base import (
     Counters,
     CountsPackets,

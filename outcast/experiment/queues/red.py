@@ -10,15 +10,15 @@ from typing import ClassVar, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from outcast import netlink
-from outcast.experiment.parts import MTU_FRAME_BYTES, ByteLimit, Limit
+from outcast.experiment.parts import MTU_FRAME_BYTES
 from outcast.experiment.queues.base import (
     RATE,
     Counters,
+    CountsBytes,
     Drops,
     Probe,
     Qdisc,
     Setting,
-    Shaped,
     fields,
 )
 
@@ -29,7 +29,7 @@ _AVERAGE_BITS = 32
 _SCALED_PROBABILITY = 1 << 32
 
 
-class Red(Shaped):
+class Red(CountsBytes):
     """tc-red(8): random early detection under a shaper (Floyd and Jacobson 1993)."""
 
     drops: ClassVar[Drops] = "on_arrival"
@@ -41,10 +41,16 @@ class Red(Shaped):
     }
 
     kind: Literal["red"]
-    limit: ByteLimit
-    min_packets: int = Field(default=5, ge=1, description="nothing is dropped below this average")
-    max_packets: int = Field(
-        default=15, ge=2, description="everything is dropped above this average"
+    min_packets: int | None = Field(
+        default=None,
+        ge=1,
+        description="nothing is dropped below this average; if left out, a third of the maximum",
+    )
+    max_packets: int | None = Field(
+        default=None,
+        ge=2,
+        description="everything is dropped above this average; if left out, a third of the limit, "
+        "so that 64KB have 15 packets, and a minimum of 5",
     )
     probability: float = Field(default=0.1, gt=0, lt=1, description="of a drop at the maximum")
     weight: float = Field(default=0.002, gt=0, lt=1, description="of the moving average")
@@ -57,26 +63,43 @@ class Red(Shaped):
 
     @model_validator(mode="after")
     def _thresholds_fit(self) -> Red:
-        if self.limit.size_bytes is None:
-            raise ValueError("red's limit counts bytes; allowed is a limit as 64KB")
-        if not self.min_packets < self.max_packets:
-            raise ValueError("min_packets: allowed is less than max_packets")
-        if self.max_packets * MTU_FRAME_BYTES > self.limit.size_bytes:
+        if not self.is_counted:
+            return self
+        least, most = self.thresholds_packets
+        if not least < most:
+            raise ValueError(f"min_packets: allowed is less than max_packets, which is {most}")
+        if most * MTU_FRAME_BYTES > (self.limit.size_bytes or 0):
             raise ValueError(
-                f"max_packets ({self.max_packets} frames of {MTU_FRAME_BYTES} B) is above the limit"
+                f"max_packets ({most} frames of {MTU_FRAME_BYTES} B) is above the limit; allowed "
+                "is a larger limit"
             )
-        bits = (self.max_packets * MTU_FRAME_BYTES).bit_length() + self.weight_exponent
+        bits = (most * MTU_FRAME_BYTES).bit_length() + self.weight_exponent
         if self.burst_packets is None or bits >= _AVERAGE_BITS:
             raise ValueError(
                 f"weight {self.weight:g}: the kernel cannot keep its average with min_packets "
-                f"{self.min_packets} and max_packets {self.max_packets}; allowed are "
-                "other thresholds, or another weight"
+                f"{least} and max_packets {most}; allowed are other thresholds, or another weight"
             )
-        if self.probability * 2**32 < (self.max_packets - self.min_packets) * MTU_FRAME_BYTES:
+        if self.probability * 2**32 < (most - least) * MTU_FRAME_BYTES:
             raise ValueError(
                 f"probability {self.probability:g}: tc-red(8) rounds it to 0; allowed is more"
             )
         return self
+
+    @property
+    def thresholds_packets(self) -> tuple[int, int]:
+        """The minimum and the maximum in full frames, in proportion to the limit unless given.
+
+        The maximum is three times the minimum, as Floyd recommends ("RED: Discussions of setting
+        parameters", 1997), and the limit a few times the maximum, as tc-red(8) advises. Neither is
+        more than the kernel's average holds.
+        """
+        most = self.max_packets
+        if most is None:
+            kept = ((1 << (_AVERAGE_BITS - 1 - self.weight_exponent)) - 1) // MTU_FRAME_BYTES
+            third = -(-((self.limit.size_bytes or 0) // MTU_FRAME_BYTES) // 3)
+            most = max(3, min(third, kept))
+        # From a minimum of 1, tc-red(8) computes no small weight.
+        return self.min_packets or max(2, most // 3), most
 
     @property
     def weight_exponent(self) -> int:
@@ -90,22 +113,20 @@ class Red(Shaped):
         The computation is that of tc_red_eval_ewma in iproute2's tc/tc_red.c. None where no burst
         gives this weight.
         """
-        bursts = range(self.min_packets, self.min_packets + _MOST_BURST)
+        least, _ = self.thresholds_packets
+        bursts = range(least, least + _MOST_BURST)
         return next((n for n in bursts if self._exponent_by(n) == self.weight_exponent), None)
 
     def _exponent_by(self, burst: int) -> int | None:
-        gap = burst + 1 - self.min_packets
+        gap = burst + 1 - self.thresholds_packets[0]
         weights = ((n, 0.5**n) for n in range(1, 32))
         return next((n for n, w in weights if gap <= (1 - (1 - w) ** burst) / w), None)
 
-    @property
-    def wire_limit(self) -> Limit:
-        return self.limit
-
     def tc(self) -> tuple[Qdisc, ...]:
+        least, most = self.thresholds_packets
         words = (
-            f"limit {self.limit.size_bytes} min {self.min_packets * MTU_FRAME_BYTES} "
-            f"max {self.max_packets * MTU_FRAME_BYTES} avpkt {MTU_FRAME_BYTES} "
+            f"limit {self.limit.size_bytes} min {least * MTU_FRAME_BYTES} "
+            f"max {most * MTU_FRAME_BYTES} avpkt {MTU_FRAME_BYTES} "
             f"burst {self.burst_packets} probability {self.probability} bandwidth {RATE}"
         )
         return (Qdisc("red", f"{words} ecn" if self.ecn else words),)
@@ -113,8 +134,9 @@ class Red(Shaped):
     def check(self, *shown: bytes) -> Iterator[Setting]:
         actual = parameters(shown[0])
         yield Setting("limit_bytes", self.limit.size_bytes, actual.limit_bytes)
-        yield Setting("min_bytes", self.min_packets * MTU_FRAME_BYTES, actual.min_bytes)
-        yield Setting("max_bytes", self.max_packets * MTU_FRAME_BYTES, actual.max_bytes)
+        least, most = self.thresholds_packets
+        yield Setting("min_bytes", least * MTU_FRAME_BYTES, actual.min_bytes)
+        yield Setting("max_bytes", most * MTU_FRAME_BYTES, actual.max_bytes)
         yield Setting("weight_exponent", self.weight_exponent, actual.weight_exponent)
         probability = netlink.numbers(shown[0]).get(TCA_RED_MAX_P, 0) / _SCALED_PROBABILITY
         yield Setting("probability", round(self.probability, 6), round(probability, 6))

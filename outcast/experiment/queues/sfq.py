@@ -46,7 +46,7 @@ class Sfq(CountsPackets):
             raise ValueError("perturb: allowed are whole seconds up to 1000s")
         flows = min(self.buckets, _MOST_FLOWS)
         most = flows * _MOST_DEPTH
-        if not 2 <= (self.limit.packets or 0) <= most:
+        if self.is_counted and not 2 <= (self.limit.packets or 0) <= most:
             raise ValueError(
                 f"sfq with {self.buckets} buckets holds at most {most} packets, {_MOST_DEPTH} of "
                 f"each of {flows} flows; allowed is a limit of 2 to {most} packets"

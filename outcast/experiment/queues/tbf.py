@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from outcast.experiment.parts import QueueLimit
+from outcast.experiment.limit import QueueLimit
 from outcast.experiment.queues.base import Probe
 from outcast.experiment.queues.drop_tail import DropTail
 

@@ -25,6 +25,7 @@ from outcast.view.figures.look import Look, finished
 from outcast.view.figures.marked import with_events
 from outcast.view.figures.noise import gaps_and_batches
 from outcast.view.figures.phase import arrivals_in_a_packet_time
+from outcast.view.figures.probes import probe_round_trips
 from outcast.view.figures.programs import execution_times
 from outcast.view.figures.queue import draw_queue, queue_in_blackout
 from outcast.view.figures.senders import rtt_over_time, timeouts_by_class, windows_over_time
@@ -42,6 +43,7 @@ FIGURES: dict[str, Callable[[Run, Canvas], Figure | None]] = {
     "rtt": with_events(rtt_over_time),
     "cwnd": with_events(windows_over_time),
     "timeouts": timeouts_by_class,
+    "probes": probe_round_trips,
     "link": with_events(link_over_time),
     "chains": chain_lengths,
     "drops": with_events(drops_over_time),

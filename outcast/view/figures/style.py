@@ -177,9 +177,7 @@ def save(figure: Figure, path: Path, dpi: float | None = None) -> Path:
         warnings.filterwarnings("error", "constrained_layout not applied", UserWarning)
         try:
             if kind == "svg":
-                drawn = io.BytesIO()
-                figure.savefig(drawn, format=kind, metadata=_METADATA[kind], dpi=dpi)
-                stream.write(_without_noise(drawn.getvalue()))
+                stream.write(as_svg(figure, dpi, outlines=True))
             else:
                 how: dict[str, Any] = {"pil_kwargs": _PNG} if kind == "png" else {}
                 figure.savefig(stream, format=kind, metadata=_METADATA[kind], dpi=dpi, **how)
@@ -190,6 +188,21 @@ def save(figure: Figure, path: Path, dpi: float | None = None) -> Path:
                 "larger size, or fewer words around it (legend off, title off)"
             ) from None
     return path
+
+
+def as_svg(figure: Figure, dpi: float = _PIXELS_PER_INCH, *, outlines: bool = False) -> bytes:
+    """Returns a figure as the bytes of an SVG file; the same figure always gives the same.
+
+    Args:
+        figure: what to store.
+        dpi: pixels per inch of what is stored as pixels.
+        outlines: whether letters are outlines, which need no font and twice the bytes.
+    """
+    _rasterize(figure)
+    drawn = io.BytesIO()
+    with styled({**STYLE, "svg.fonttype": "path" if outlines else "none"}):
+        Figure.savefig(figure, drawn, format="svg", metadata=_METADATA["svg"], dpi=dpi)
+    return _without_noise(drawn.getvalue())
 
 
 def _without_noise(svg: bytes) -> bytes:

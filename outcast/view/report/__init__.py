@@ -21,6 +21,7 @@ from outcast.view.report import (
     noise,
     overview,
     phase,
+    pictures,
     senders,
     timeline,
     viewer,
@@ -28,7 +29,6 @@ from outcast.view.report import (
 )
 from outcast.view.report.markup import Element, element
 from outcast.view.report.page import document
-from outcast.view.report.topology import draw
 
 NAME = "report.html"
 
@@ -63,11 +63,14 @@ def make(
     """
     packed = timeline.make(run, most_packets, most_points)
     told = run.captured
-    sections = [
-        overview.words(run, network(run)) if told is None else captured.words(told),
+    first = [
         *(shown for shown in (whatif.what_if(run), whatif.fate(run)) if shown is not None),
+        *([goodput.goodput(run)] if run.manifest.flows else []),
         viewer.part(run, packed),
-        *([goodput.goodput(run), goodput.fairness(run)] if run.manifest.flows else []),
+    ]
+    more = [
+        overview.words(run, network(run)) if told is None else captured.words(told),
+        *([goodput.detail(run), goodput.fairness(run)] if run.manifest.flows else []),
         losses.network(run),
         losses.queue(run),
         losses.drops(run),
@@ -85,7 +88,7 @@ def make(
         element("script", packed.payload, type="text/plain", id="viewer-data"),
     ]
     title = f"{run.summary.name}: report"
-    return document(title, overview.header(run), sections, data, viewer.SCRIPTS)
+    return document(title, overview.header(run), first, data, viewer.SCRIPTS, more=more)
 
 
 def _harmless(json_text: str) -> str:
@@ -95,6 +98,11 @@ def _harmless(json_text: str) -> str:
 
 def network(run: Run) -> Element:
     """Returns the drawing of the run's plan, or a sentence if the folder has none."""
+    from outcast.view.figures.style import as_svg
+    from outcast.view.figures.topology import picture
+
     if run.plan is None:
         return element("p", "No drawing of the topology: the folder has no plan.json.")
-    return draw(run.plan, run.summary.group_by, run.marked)
+    drawing = as_svg(picture(run.plan, "The network", run.summary.group_by))
+    words = "The network: switches by layer, hosts below, the flows' paths, and the bottleneck"
+    return pictures.picture("", words, drawing, "image/svg+xml")

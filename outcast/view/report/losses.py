@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-import polars as pl
-
 from outcast.records.run import Run
-from outcast.records.run_directory import BottleneckRecord
-from outcast.view.figures.drops import arrivals, chain_counts
-from outcast.view.palette import BLUE, BROWN, GREEN, port_colours, run_colours
-from outcast.view.report import charts
-from outcast.view.report.charts import Line
+from outcast.view.figures.drops import chain_counts
+from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
 from outcast.view.terminal.tables import loss_rate, loss_sentence
 
-BINS = 250
 MOST_PORTS = 40
 """The most ports that are listed; summary.json has all of them."""
 LONGEST = 10
@@ -24,50 +17,7 @@ LONGEST = 10
 
 def queue(run: Run) -> Element:
     """Returns the section on the queue: its length over time, and its distribution."""
-    parts: list[Element] = []
-    start_ns = run.manifest.traffic.t_start_ns
-    edges_ns = np.linspace(0, run.manifest.traffic.duration_ns, BINS + 1)
-    shown = _with_queue(run)
-    for record in shown:
-        frame = (
-            run.scan("queue")
-            .filter(pl.col("egress").cast(pl.String) == record.egress)
-            .select(
-                ((pl.col("t") - start_ns) / edges_ns[1]).floor().cast(pl.Int64).alias("bin"),
-                "queue_bytes",
-            )
-            .filter(pl.col("bin").is_between(0, BINS - 1))
-            .group_by("bin")
-            .agg(
-                pl.col("queue_bytes").mean().alias("mean"),
-                pl.col("queue_bytes").max().alias("most"),
-                pl.col("queue_bytes").min().alias("least"),
-            )
-            .collect()
-        )
-        curves = {}
-        for name in ("most", "mean", "least"):
-            curves[name] = np.full(BINS, np.nan)
-            curves[name][frame["bin"].to_numpy()] = frame[name].to_numpy() / 1024
-        limit = record.queue.limit_bytes
-        parts.append(
-            charts.line_chart(
-                f"Queue of {record.egress}, in bins of {edges_ns[1] / 1e6:g} ms",
-                f"length of the queue between {np.nanmin(curves['least']):.1f} and "
-                f"{np.nanmax(curves['most']):.1f} KiB"
-                if frame.height
-                else "nothing was queued",
-                edges_ns / 1e9,
-                [
-                    Line("most", BROWN, curves["most"]),
-                    Line("mean over its changes", BLUE, curves["mean"]),
-                    Line("least", GREEN, curves["least"], "2 3"),
-                ],
-                "time (s)",
-                "KiB",
-                limits=[(f"limit {limit / 1024:g} KiB", limit / 1024)] if limit else [],
-            )
-        )
+    parts: list[Part] = [pictures.drawn(run, "link")]
     rows: list[list[Part]] = []
     for port, part in run.summary.queue.items():
         of_what = ", of packets forwarded" if part.counted == "forwarded" else ""
@@ -85,20 +35,8 @@ def queue(run: Run) -> Element:
         parts.append(table("The queue's length, and the sojourn time of packets", head, rows))
         text = "A sojourn time is from port to port. It includes the link's own delay."
         parts.append(element("p", text, class_="note"))
-    if len(shown) < len(run.manifest.bottlenecks):
-        text = "The other outputs are not drawn, because they dropped no packet."
-        parts.append(element("p", text, class_="note"))
     parts += [element("p", text) for text in _capacity(run)]
     return section("queue", "The queue", *parts)
-
-
-def _with_queue(run: Run) -> list[BottleneckRecord]:
-    """The outputs to draw. Of joined captures those that dropped packets, or all if none did."""
-    records = run.manifest.bottlenecks
-    if run.captured is None:
-        return records
-    drawn = {way.egress for way in run.ways.values()}
-    return [record for record in records if record.egress in drawn]
 
 
 def _capacity(run: Run) -> list[str]:
@@ -155,27 +93,7 @@ def network(run: Run) -> Element:
 
 
 def drops(run: Run) -> Element:
-    """Returns the section on drops: how many each input port lost, when, and how many in a row."""
-    edges_s = np.linspace(0, run.summary.duration_s, BINS + 1)
-    ports = {port: run.port_groups(port) for port in run.ways}
-    colours = port_colours(ports, run_colours(run))
-    lines: list[Line] = []
-    for place, (port, colour) in enumerate(colours.items()):
-        way = run.ways[port]
-        _, dropped = arrivals(run, way.ingress, edges_s, way.egress)
-        lines.append(Line(way.label, colour, dropped.astype(float), charts.dash(place)))
-    total = sum(part.dropped for part in run.summary.drops.values())
-    chart = element("p", "No packet was dropped.")
-    if total:
-        chart = charts.line_chart(
-            f"Packets dropped, in bins of {edges_s[1] * 1e3:g} ms",
-            f"{total:,} packets dropped in all",
-            edges_s,
-            lines,
-            "time (s)",
-            "packets",
-            least_top=1,
-        )
+    """Returns the section on drops: how many each input port lost, and how many in a row."""
     rows: list[list[Part]] = [
         [
             way.label,
@@ -193,7 +111,7 @@ def drops(run: Run) -> Element:
     if len(run.ways) < len(run.summary.drops):
         text = "Ports whose packets were all forwarded are left out; summary.json has them."
         listed = element("div", listed, element("p", text, class_="note"))
-    return section("drops", "Drops", listed, chart, _chains(run))
+    return section("drops", "Drops", listed, _chains(run))
 
 
 def _chains(run: Run) -> Element | None:

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import polars as pl
 
 from outcast.plan import link_words
 from outcast.records.run import Run
-from outcast.view import sender_series
-from outcast.view.figures.generated import rate_curves
-from outcast.view.palette import run_colours, series_colour
-from outcast.view.report import charts
-from outcast.view.report.charts import Line
+from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
 from outcast.view.terminal.tables import format_bps, format_ns, noun
 
 MOST_ROWS = 60
 """The most rows of a table that are shown. The Parquet file has all of them."""
-MOST_POINTS = 400
 _DELAYS = ("delay_mean", "delay_p50", "delay_p99", "jitter")
 
 
 def sections(run: Run) -> list[Element]:
     """Returns the sections for which the run has a table."""
     parts: tuple[tuple[str, Callable[[Run, pl.DataFrame], Element | None]], ...] = (
+        ("probes", probes),
         ("streams", streams),
         ("completions", completions),
         ("programs", programs),
@@ -63,25 +59,29 @@ def _more(frame: pl.DataFrame, name: str) -> Element | None:
     return element("p", text, class_="note")
 
 
-def _over_time(
-    frame: pl.DataFrame, by: str, value: str, groups: Sequence[tuple[object, str, str]]
-) -> tuple[np.ndarray, list[Line]]:
-    """Returns times in seconds, and for each group a curve: the mean of a column over time."""
-    times = frame["t"].unique().sort()
-    width_ns = max(1, (int(times[-1]) - int(times[0])) // MOST_POINTS) if times.len() > 1 else 1
-    binned = (
-        frame.with_columns(bin=(pl.col("t") // width_ns) * width_ns)
-        .group_by("bin", by)
-        .agg(pl.col(value).cast(pl.Float64).mean())
+def probes(run: Run, _frame: pl.DataFrame) -> Element:
+    """Returns the section on probes: the percentiles of their round trips, and a chart."""
+    told = run.summary.probes or {}
+    rows: list[list[Part]] = []
+    for number, part in [*told.items()][:MOST_ROWS]:
+        rtt = part.rtt_ms
+        spread = () if rtt is None else (rtt.p50, rtt.p90, rtt.p99, rtt.max)
+        rows.append(
+            [
+                *(f"{number}: {part.title}", f"{part.payload_bytes} B", f"{part.sent:,}"),
+                *(f"{part.lost:,}", f"{part.base_rtt_ms:,.3f}"),
+                *(f"{value:,.3f}" for value in spread),
+                *("-",) * (4 - len(spread)),
+            ]
+        )
+    head = ["probe", "payload", "sent", "lost", "without queues", "median", "90 %", "99 %", "most"]
+    chart = pictures.drawn(run, "probes")
+    text = (
+        "A probe is small packets that are each answered. Without queues a round trip takes the "
+        "links' delays and the times of both frames."
     )
-    grid = binned.select("bin").unique().sort("bin")
-    lines: list[Line] = []
-    for group, label, colour in groups:
-        mine = binned.filter(pl.col(by) == group).select("bin", value)
-        y = grid.join(mine, on="bin", how="left").sort("bin")[value].to_numpy().astype(float)
-        if np.isfinite(y).any():
-            lines.append(Line(label, colour, y, charts.dash(len(lines))))
-    return grid["bin"].to_numpy() / 1e9, lines
+    listed = table("Round trips in ms", head, rows)
+    return section("probes", "Latency under load", element("p", text), listed, chart)
 
 
 def streams(run: Run, frame: pl.DataFrame) -> Element:
@@ -109,20 +109,7 @@ def streams(run: Run, frame: pl.DataFrame) -> Element:
 
 def workloads(run: Run, _frame: pl.DataFrame) -> Element:
     """Returns the section on the rate of generated traffic over time, a curve for each UDP flow."""
-    edges_s, curves = rate_curves(run)
-    lines = [
-        Line(label, series_colour(place), rate_bps / 1e6, charts.dash(place))
-        for place, (label, rate_bps) in enumerate(curves.items())
-    ]
-    bin_ms = (edges_s[1] - edges_s[0]) * 1e3
-    chart = charts.line_chart(
-        f"Rate of generated traffic behind the captured queues, in bins of {bin_ms:g} ms",
-        "; ".join(f"{line.label}: {float(line.y.mean()):.1f} Mbps on average" for line in lines),
-        edges_s,
-        lines,
-        "time (s)",
-        "Mbps",
-    )
+    chart = pictures.drawn(run, "workloads")
     return section("workloads", "Generated traffic over time", chart)
 
 
@@ -134,24 +121,7 @@ def _by_group(run: Run, frame: pl.DataFrame) -> pl.DataFrame:
 
 def sockets(run: Run, frame: pl.DataFrame) -> Element:
     """Returns the section on the senders' sockets: mean cwnd and smoothed RTT of each group."""
-    colours = run_colours(run)
-    groups = [(group.label, f"{group.title}, mean", colours[group.label]) for group in run.groups]
-    exact = sender_series.exact(run)
-    parts: list[Element] = []
-    for column, title, unit, scale in (
-        ("cwnd", "Congestion window", "segments", 1.0),
-        ("srtt_us", "Smoothed round trip", "ms", 1e-3),
-    ):
-        if column not in frame.columns:
-            continue
-        values = sender_series.means(run, column, MOST_POINTS) if exact else frame
-        scaled = _by_group(run, values).with_columns(pl.col(column) * scale)
-        if scaled.is_empty():
-            continue
-        x, lines = _over_time(scaled, "group", column, groups)
-        if lines:
-            what = f"{title} of a flow of each {noun(run)} over time"
-            parts.append(charts.line_chart(what, what, x, lines, "time (s)", unit))
+    parts: list[Part] = [pictures.drawn(run, "cwnd")]
     counters = {
         "retransmits": "retransmits",
         "timeouts": "timeouts",
@@ -204,17 +174,13 @@ def round_trips(run: Run, frame: pl.DataFrame) -> Element:
     ]
     head = [noun(run), "segments", "mean", "median", "90 %", "99 %", "most"]
     caption = "From a segment's arrival to its acknowledgement, in µs"
-    return section("round-trips", "Round trips", table(caption, head, rows))
+    return section(
+        "round-trips", "Round trips", table(caption, head, rows), pictures.drawn(run, "rtt")
+    )
 
 
 def utilisation(run: Run, frame: pl.DataFrame) -> Element:
     """Returns the section on how much of the bottleneck's rate was used."""
-    names = frame["port"].unique(maintain_order=True).to_list()
-    groups = [(name, name, series_colour(place)) for place, name in enumerate(names)]
-    percent = frame.with_columns(pl.col("utilisation") * 100)
-    x, lines = _over_time(percent, "port", "utilisation", groups)
-    # The end of the last bin makes the chart draw steps, because each value covers a bin.
-    x = np.append(x, run.summary.duration_s) if x[-1] < run.summary.duration_s else x
     told: tuple[str | Element, ...] = ("The bottleneck has no rate of its own to compare with.",)
     if run.captured is not None:
         told = (
@@ -225,12 +191,7 @@ def utilisation(run: Run, frame: pl.DataFrame) -> Element:
     text = _shares(run)
     if text:
         told = (text,)
-    chart = None
-    if lines:
-        chart = charts.line_chart(
-            "Utilisation of the bottleneck", text, x, lines, "time (s)", "%", top=105, height=160
-        )
-    return section("utilisation", "Utilisation", element("p", *told), chart)
+    return section("utilisation", "Utilisation", element("p", *told))
 
 
 def _shares(run: Run) -> str:
@@ -252,14 +213,6 @@ def _shares(run: Run) -> str:
 
 def ports(run: Run, frame: pl.DataFrame) -> Element:
     """Returns the section on the kernel's own statistics of all sampled queues."""
-    bottlenecks = [record.egress for record in run.manifest.bottlenecks]
-    groups = [(name, name, series_colour(place)) for place, name in enumerate(bottlenecks)]
-    kib = frame.with_columns(pl.col("backlog_bytes") / 1024)
-    x, lines = _over_time(kib, "port", "backlog_bytes", groups)
-    chart = None
-    if lines:
-        what = "Backlog of the bottleneck's queue, sampled from the kernel"
-        chart = charts.line_chart(what, what, x, lines, "time (s)", "KiB")
     counters = [
         name for name in ("drops", "marks", "sent_packets", "sent_bytes") if name in frame.columns
     ]
@@ -278,7 +231,7 @@ def ports(run: Run, frame: pl.DataFrame) -> Element:
     )
     caption = "Every sampled queue, from the first sample to the last"
     listed = table(caption, summed.columns, _rows(summed))
-    return section("ports", "Queues by the kernel's count", chart, listed, _more(summed, "ports"))
+    return section("ports", "Queues by the kernel's count", listed, _more(summed, "ports"))
 
 
 def links(run: Run, frame: pl.DataFrame) -> Element:
@@ -337,34 +290,24 @@ def completions(run: Run, frame: pl.DataFrame) -> Element | None:
         return None
     finished = frame.drop_nulls("fct").with_columns(ms=pl.col("fct") / 1e6)
     grouped = frame.group_by("workload", "kind", maintain_order=True).len()
-    share = np.linspace(0, 100, 101)
-    lines: list[Line] = []
     rows: list[list[Part]] = []
-    for place, (workload, kind, count) in enumerate(grouped.iter_rows()):
+    for workload, kind, count in grouped.iter_rows():
         times = finished.filter(pl.col("workload") == workload)["ms"].to_numpy()
         row: list[Part] = [f"{workload}: {kind}", f"{count:,}", f"{times.size:,}"]
         if times.size:
-            y = np.quantile(times, share / 100)
-            lines.append(Line(f"{workload}: {kind}", series_colour(place), y))
             spread = [times.mean(), *np.quantile(times, [0.5, 0.95, 0.99]), times.max()]
             row += [f"{value:,.3f}" for value in spread]
         else:
             row += ["-"] * 5
         rows.append(row)
     head = ["workload", "flows", "finished", "mean", "median", "95 %", "99 %", "most"]
-    chart = None
-    if lines:
-        what = "Flow completion time over the share of flows that took no longer"
-        chart = charts.line_chart(what, what, share, lines, "% of flows", "ms")
+    chart = pictures.drawn(run, "completions")
     return section("completions", "Flow completion times", table("In ms", head, rows), chart)
 
 
 def programs(run: Run, frame: pl.DataFrame) -> Element | None:
     """Returns the section on the executions of programs."""
-    ended = frame.filter(~pl.col("server")).with_columns(ms=pl.col("duration_ns") / 1e6)
     rows: list[list[Part]] = []
-    lines: list[Line] = []
-    share = np.linspace(0, 100, 101)
     for name, part in (run.summary.programs or {}).items():
         if part.server:
             rows.append([name, part.host, "server", *("-",) * 5])
@@ -378,15 +321,8 @@ def programs(run: Run, frame: pl.DataFrame) -> Element | None:
                 *("-",) * (4 - len(spread)),
             ]
         )
-        taken = ended.filter(pl.col("program") == name, pl.col("status") == 0)["ms"].to_numpy()
-        if taken.size > 1:
-            y = np.quantile(taken, share / 100)
-            lines.append(Line(name, series_colour(len(lines)), y))
     head = ["program", "host", "executions", "failed", "mean", "median", "90 %", "most"]
-    chart = None
-    if lines:
-        what = "Time of an execution over the share of executions that took no longer"
-        chart = charts.line_chart(what, what, share, lines, "% of executions", "ms")
+    chart = pictures.drawn(run, "programs")
     kept = element(
         "p", "programs.parquet has every execution; programs/ has what each wrote.", class_="note"
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 from outcast.analysis.measure.losses import where
 from outcast.errors import shortened
+from outcast.plan import ports
 from outcast.plan.grouping import UDP, control_of, title
 from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord, Manifest, ProgramRecord
@@ -82,12 +83,6 @@ def _result(run: Run) -> str:
     if run.captured is not None:
         covered = "all of the captures"
     texts = []
-    losses = summary.losses
-    if losses is not None and losses.elsewhere > losses.bottleneck:
-        texts.append(
-            f"{losses.elsewhere:,} of {losses.total:,} lost packets were lost elsewhere than at "
-            f"the bottleneck: {where(losses)}."
-        )
     if run.manifest.flows:
         texts.append(
             f"Over {covered} ({summary.start_s:g} to {summary.end_s:g} s), "
@@ -103,8 +98,13 @@ def _result(run: Run) -> str:
             f"{_flows(workload.flows, 'generated ')} ({workload.kind}) ran{unfinished}, at "
             f"{format_bps(workload.goodput_bps)} together."
         )
-    text = " ".join(texts)
-    return text + _comparison(summary)
+    losses, elsewhere = summary.losses, ""
+    if losses is not None and losses.elsewhere > losses.bottleneck:
+        elsewhere = (
+            f" {losses.elsewhere:,} of {losses.total:,} lost packets were lost elsewhere than at "
+            f"the bottleneck: {where(losses)}."
+        )
+    return " ".join(texts) + _comparison(summary) + elsewhere
 
 
 def _comparison(summary: Summary) -> str:
@@ -321,6 +321,10 @@ def _queue(run: Run, record: BottleneckRecord) -> str:
         parts = [f"has room for {spaced(format_size(queue.limit_bytes))}"]
     elif queue.limit_packets is not None:
         parts = [f"has room for {queue.limit_packets} packets"]
+    plan = run.plan
+    asked = plan and ports.switch_queue(run.experiment, plan, record.egress).asked
+    if asked is not None:
+        parts[0] += f" ({asked})"
     if queue.rate_bps is not None:
         rate = run.link_rate(record)
         at_first = ""

@@ -31,6 +31,7 @@ def document(
     data: Sequence[Element] = (),
     scripts: Sequence[str] = (),
     contents: Sequence[tuple[str, str]] | None = None,
+    more: Sequence[Element] = (),
 ) -> str:
     """Returns a whole HTML document.
 
@@ -42,9 +43,14 @@ def document(
         scripts: names of scripts of this package. They run in this order, after the page is built.
         contents: the ids that the page's contents link to, each with its text; None lists every
             section by its heading.
+        more: further sections, which open below the others. A link to one opens them.
     """
     if contents is None:
-        contents = [(part.get("id") or "", part[0].text or "") for part in sections]
+        contents = [(part.get("id") or "", part[0].text or "") for part in (*sections, *more)]
+    if more:
+        headings = ", ".join((part[0].text or "").lower() for part in more)
+        sections = [*sections, element("details", element("summary", f"More: {headings}"), *more)]
+        scripts = [*scripts, "more.js"]
     links = (element("li", element("a", text, href=f"#{place}")) for place, text in contents)
     navigation = element("nav", element("ul", *links), aria_label="Contents")
     head = element(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Literal
 
+from outcast.records.run import Run
 from outcast.view.report.markup import Element, element
 
 MediaType = Literal["image/svg+xml", "image/png"]
@@ -16,7 +17,7 @@ def picture(
     """Returns a figure with its title.
 
     Args:
-        title: the text above the figure.
+        title: the text above the figure; empty for a figure that has its own.
         description: what the figure shows, for readers who cannot see it.
         data: the bytes of the whole file.
         media_type: the file's type.
@@ -24,7 +25,7 @@ def picture(
     """
     return element(
         "figure",
-        element("figcaption", title),
+        element("figcaption", title) if title else None,
         element(
             "img",
             src=f"data:{media_type};base64,{b64encode(data).decode('ascii')}",
@@ -32,3 +33,16 @@ def picture(
             style=None if width is None else f"max-width:min(100%,{width}px)",
         ),
     )
+
+
+def drawn(run: Run, name: str) -> Element | None:
+    """Returns one of the run's figures as an SVG; None if the run has no data for it."""
+    # Imported here, because matplotlib takes a second to import.
+    from outcast.view.figures import FIGURES, described
+    from outcast.view.figures.style import OWN, as_svg, styled
+
+    with styled():
+        figure = FIGURES[name](run, OWN)
+        if figure is None:
+            return None
+        return picture("", f"{described()[name]}.", as_svg(figure), "image/svg+xml", 960)

@@ -18,6 +18,7 @@ from outcast.records.summary import (
     CompletionSummary,
     LossSummary,
     PortLosses,
+    ProbeSummary,
     ProgramSummary,
     Summary,
     Window,
@@ -101,6 +102,8 @@ def render(directory: RunDirectory) -> RenderableType:
         parts += ["", _completion_table(transfers)]
     if summary.programs:
         parts += ["", _program_table(summary.programs)]
+    if summary.probes:
+        parts += ["", _probe_table(summary.probes)]
     if run.groups:
         parts += ["", _group_table(run)]
     parts += ["", _port_table(run)]
@@ -231,8 +234,9 @@ def _flow_table(run: Run, flows: pl.DataFrame) -> Table:
     by_sender = run.summary.group_by == "sender"
     table = _table(
         *("flow", "from", "control" if by_sender else noun(run), "goodput", "share", "drops"),
-        *("longest\nchain", "retrans-\nmits"),
-        *(("timeouts",) if run.captured is None else ()),
+        *("longest\nchain", "re-\ntrans-\nmits"),
+        *(("time-\nouts",) if run.captured is None else ()),
+        "queueing\n50/99 %\n(ms)",
         left=("from", "control", noun(run)),
         wrapped=(noun(run),),
     )
@@ -252,9 +256,14 @@ def _flow_table(run: Run, flows: pl.DataFrame) -> Table:
             str(row["dropped"]),
             str(row["longest_chain"]),
             *counts,
+            _queueing(row.get("queueing_p50_ns"), row.get("queueing_p99_ns")),
             style="yellow" if label == run.marked else None,
         )
     return table
+
+
+def _queueing(*of_ns: float | None) -> str:
+    return "/".join("-" if time_ns is None else f"{time_ns / 1e6:.3g}" for time_ns in of_ns)
 
 
 def _limit_table(run: Run) -> Table:
@@ -276,12 +285,14 @@ def _group_table(run: Run) -> Table:
     summary = run.summary
     table = _table(
         *(noun(run), "flows", "mean\ngoodput", "least", "share", "re-\ntrans-\nmits"),
-        *(("timeouts", "RTO\nwait", "RTT\n(ms)") if run.captured is None else ()),
+        *(("time-\nouts", "RTO\nwait", "RTT\n(ms)") if run.captured is None else ()),
+        "queue-\ning\n(ms)",
         left=(noun(run),),
         wrapped=(noun(run),),
     )
     for group in run.groups[:MOST_ROWS]:
         part = group.summary
+        waits = part.queueing_ms
         total = summary.total_goodput_bps
         share = f"{part.flows * part.mean_goodput_bps / total:.1%}" if total else "-"
         told = [_number(part.retransmits), _number(part.timeouts)]
@@ -295,6 +306,7 @@ def _group_table(run: Run) -> Table:
             format_bps(part.min_goodput_bps),
             share,
             *told,
+            "-" if waits is None else f"{waits.p50:.3g}",
             style="yellow" if group.label == run.marked and len(run.groups) > 1 else None,
         )
     if len(run.groups) > MOST_ROWS:
@@ -415,6 +427,25 @@ def _program_table(programs: Mapping[str, ProgramSummary]) -> Table:
             *(format_ms(value) for value in spread),
             *("-",) * (4 - len(spread)),
         )
+    return table
+
+
+def _probe_table(probes: Mapping[str, ProbeSummary]) -> Table:
+    """Returns a table of the probes, with the distribution of their round trips."""
+    table = _table(
+        *("probe", "sent", "lost", "without\nqueues", "median", "90 %", "99 %", "most"),
+        left=("probe",),
+    )
+    for part in [*probes.values()][:MOST_ROWS]:
+        rtt = part.rtt_ms
+        spread = () if rtt is None else (rtt.p50, rtt.p90, rtt.p99, rtt.max)
+        table.add_row(
+            *(part.title, f"{part.sent:,}", f"{part.lost:,}", format_ms(part.base_rtt_ms)),
+            *(format_ms(value) for value in spread),
+            *("-",) * (4 - len(spread)),
+        )
+    if len(probes) > MOST_ROWS:
+        table.add_row(f"and {len(probes) - MOST_ROWS} more in summary.json")
     return table
 
 

@@ -1,4 +1,4 @@
-"""Writes the reproduction's pages from results: `python -m outcast.reproduce.docs [DIR...]`.
+"""Writes the reproduction's pages from results: `python -m scripts.reproduction_docs [DIR...]`.
 
 Run it in a checkout. The results of the folders go to docs/results/reproduction, where they replace
 those of the same recipes, and their figures to docs/images/reproduction. If several folders hold a
@@ -18,7 +18,7 @@ from outcast import handed_in
 from outcast.errors import OutcastError
 from outcast.experiment.noise import PROFILES
 from outcast.files import write_text
-from outcast.reproduce import modes, reproduce, settings, together
+from outcast.reproduce import reproduce, together
 from outcast.reproduce.index import (
     ABOUT_BAND,
     ABOUT_PICTURE,
@@ -40,10 +40,12 @@ from outcast.reproduce.result import Result, describe, judged_anew
 from outcast.reproduce.state import State
 from outcast.reproduce.together import Row
 from outcast.reproduce.verdict import verdict_text
+from scripts import reproduction_modes as modes
+from scripts import reproduction_settings as settings
 
 DOCS = Path("docs")
 TITLE = "# The sources' figures, run again\n\n"
-PREFACE = """`python -m outcast.reproduce.docs` writes this page from the results of
+PREFACE = """`python -m scripts.reproduction_docs` writes this page from the results of
 `outcast reproduce`. That verb's page ([verbs/reproduce.md](verbs/reproduce.md)) states the rule of
 the verdicts.
 [findings.md](findings.md) says what follows from them, and why sources contradict one another. P is

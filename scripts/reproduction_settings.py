@@ -21,7 +21,7 @@ from outcast.experiment import Experiment
 from outcast.reproduce.recipe import Point, Recipe
 from outcast.reproduce.runs import load_experiment
 
-FILE = Path(__file__).parent / "sources.yaml"
+FILE = Path(__file__).parents[1] / "outcast/reproduce/sources.yaml"
 HOPS = "hops"
 """Stands for the classes of senders, which no single key of a configuration has."""
 

@@ -1,0 +1,157 @@
+"""Probes: a program that asks at each one's sender, and one that answers at UDP's receivers."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from outcast.emulation import in_c
+from outcast.emulation.commands import Commands, Process, wait_until
+from outcast.experiment import Experiment
+from outcast.plan.model import Plan
+from outcast.plan.needs import longest_way_ns
+from outcast.plan.probes import ECHO_PORT, Probe, base_rtt_ns
+from outcast.records.probes import ProbeRecord, result_file
+
+READY_DEADLINE_S = 60.0
+END_DEADLINE_S = 10.0
+DRAIN_NS = 20_000_000
+"""How much longer the program waits for the last answer than full queues take."""
+LONGEST_DRAIN_NS = 30 * 10**9
+"""An answer that takes longer counts as lost."""
+
+
+class Probes:
+    """The programs of a run's probes while they run."""
+
+    def __init__(self, asking: dict[int, Process]) -> None:
+        self._asking = asking
+
+    def start(self, t_start_ns: int) -> None:
+        """Tells all programs when the traffic starts."""
+        for process in self._asking.values():
+            process.tell(str(t_start_ns))
+
+    def running(self) -> list[str]:
+        """The names of programs that have not ended. Raises CommandError where one has failed."""
+        still = []
+        for process in self._asking.values():
+            status = process.popen.poll()
+            if status is None:
+                still.append(process.name)
+            elif status:
+                raise process.failure()
+        return still
+
+
+@contextmanager
+def probing(
+    experiment: Experiment,
+    plan: Plan,
+    logs: Path,
+    scratch: Path,
+    commands: Commands,
+    netns: Callable[[str], int],
+) -> Iterator[Probes]:
+    """Starts every program, and waits until all can begin; those that answer end with the block.
+
+    Where the block fails they are left to `SystemCommands.end_all`.
+
+    Raises:
+        DeadlineError: a program is not ready in time.
+        CommandError: a program has ended, or it could not be compiled.
+    """
+    program = str(in_c.provide(in_c.PROBE, scratch, commands)) if plan.probes else ""
+    answering = [
+        commands.spawn(
+            f"the answerer of probes at {host}",
+            [program, "answer", "--port", str(ECHO_PORT)],
+            netns=netns(host),
+            stdout=logs / f"probes.{host}.out",
+            stderr=logs / f"probes.{host}.err",
+        )
+        for host in sorted({probe.dst for probe in plan.probes if probe.kind == "udp"})
+    ]
+    asking = {
+        probe.probe: commands.spawn(
+            f"probe {probe.probe} at {probe.src}",
+            arguments(program, probe, drain_ns(experiment, plan, probe)),
+            netns=netns(probe.src),
+            stdout=result_file(logs, probe.probe),
+            stderr=logs / f"probe.{probe.probe}.err",
+            hears=True,
+        )
+        for probe in plan.probes
+    }
+    for process in (*answering, *asking.values()):
+        wait_until(
+            lambda process=process: _is_ready(process),  # type: ignore[misc]
+            f"{process.name} to be ready",
+            READY_DEADLINE_S,
+            detail=process.errors,
+        )
+    yield Probes(asking)
+    for process in answering:
+        process.require_alive()
+        process.end(signal.SIGTERM, END_DEADLINE_S)
+
+
+def _is_ready(process: Process) -> bool:
+    process.require_alive()
+    return "ready" in process.output()
+
+
+def arguments(program: str, probe: Probe, after_ns: int) -> list[str]:
+    """The command line of a probe; it waits so long for the last answer."""
+    words = {
+        "kind": probe.kind,
+        "from": probe.src_ip,
+        "to": probe.dst_ip,
+        "sport": probe.sport,
+        "dport": probe.dport,
+        "payload": probe.payload_bytes,
+        "first": probe.start_ns,
+        "every": probe.every_ns,
+        "count": probe.packets,
+        "drain": after_ns,
+    }
+    options = [part for key, value in words.items() for part in (f"--{key}", str(value))]
+    return [program, "ask", *options]
+
+
+def drain_ns(experiment: Experiment, plan: Plan, probe: Probe) -> int:
+    """How long an answer may take: as long as full queues on the whole way, and a little more."""
+    longest_ns = sum(longest_way_ns(experiment, plan, way) for way in _ways(plan, probe))
+    return min(longest_ns + DRAIN_NS, LONGEST_DRAIN_NS)
+
+
+def records(plan: Plan) -> list[ProbeRecord]:
+    """Every probe for the manifest."""
+    return [
+        ProbeRecord(
+            probe=probe.probe,
+            kind=probe.kind,
+            src=probe.src,
+            src_ip=probe.src_ip,
+            dst=probe.dst,
+            dst_ip=probe.dst_ip,
+            sport=probe.sport,
+            dport=probe.dport,
+            payload_bytes=probe.payload_bytes,
+            start_ns=probe.start_ns,
+            every_ns=probe.every_ns,
+            packets=probe.packets,
+            base_rtt_ns=base_rtt_ns(plan.links, probe, *_ways(plan, probe)),
+        )
+        for probe in plan.probes
+    ]
+
+
+def _ways(plan: Plan, probe: Probe) -> tuple[list[str], list[str]]:
+    packet = probe.headers
+    return (
+        plan.path(probe.src, probe.dst, packet),
+        plan.path(probe.dst, probe.src, packet.reversed()),
+    )

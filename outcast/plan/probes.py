@@ -1,0 +1,151 @@
+"""The probes of an experiment: between which hosts, with which headers, when."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+from controllers import routes
+from controllers.graph import Graph
+from controllers.hashing import UDP, FiveTuple
+from outcast.errors import ConfigError
+from outcast.experiment import Experiment
+from outcast.experiment.parts import ETHERNET_HEADER_BYTES
+from outcast.experiment.workloads import DATAGRAM_HEADERS_BYTES
+from outcast.plan.programs import Ways, require_host
+
+if TYPE_CHECKING:
+    from outcast.experiment import Link
+    from outcast.plan.links import Direction
+
+ICMP = 1
+ECHO_PORT = 7
+"""The port of UDP's echo service (RFC 862)."""
+FIRST_SOURCE_PORT = 10_001
+"""The first source port of probes by UDP; other flows use higher ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A series of packets from one host to another, each of which is answered.
+
+    Attributes:
+        probe: its number, from 0, in the order of the configuration.
+        kind: icmp or udp.
+        src, dst: host names. Their addresses are `src_ip` and `dst_ip`.
+        sport: UDP's source port, or the identifier of ICMP's echo requests.
+        dport: UDP's destination port; 0 for ICMP.
+        payload_bytes: the bytes behind the header of ICMP or UDP.
+        start_ns: when the first packet is sent, after the traffic's start.
+        end_ns: no packet is sent from then on.
+        every_ns: time from one packet to the next.
+    """
+
+    probe: int
+    kind: Literal["icmp", "udp"]
+    src: str
+    src_ip: str
+    dst: str
+    dst_ip: str
+    sport: int
+    dport: int
+    payload_bytes: int
+    start_ns: int
+    end_ns: int
+    every_ns: int
+
+    @property
+    def packets(self) -> int:
+        """How many packets it sends."""
+        return max(0, -(-(self.end_ns - self.start_ns) // self.every_ns))
+
+    @property
+    def packet_bytes(self) -> int:
+        """The size of its IP packets."""
+        return self.payload_bytes + DATAGRAM_HEADERS_BYTES
+
+    @property
+    def headers(self) -> FiveTuple:
+        """The addresses and ports by which switches see it; ICMP has no ports."""
+        if self.kind == "udp":
+            return FiveTuple(self.src_ip, self.sport, self.dst_ip, self.dport, UDP)
+        return FiveTuple(self.src_ip, 0, self.dst_ip, 0, ICMP)
+
+
+def resolve_probes(experiment: Experiment, graph: Graph, table: routes.Routes) -> tuple[Probe, ...]:
+    """Every probe, in the order of the configuration.
+
+    Raises:
+        ConfigError: a probe does not fit the topology, or switches choose its path by ports.
+    """
+    hosts = {name: str(data["ip"]) for name, data in graph.nodes(data=True) if "ip" in data}
+    probes = []
+    for number, asked in enumerate(experiment.probes):
+        where = f"probes.{number}"
+        require_host(hosts, asked.source, f"{where}.from")
+        require_host(hosts, asked.to, f"{where}.to")
+        if asked.source == asked.to:
+            raise ConfigError(f"{where}.to: {asked.to} cannot probe itself; allowed is another")
+        if asked.kind == "icmp" and table.choices:
+            raise ConfigError(
+                f"{where}.kind: {experiment.routing.kind} routing chooses paths by ports, which "
+                "icmp has not; allowed is kind: udp"
+            )
+        # At one phase with the traffic, all packets of a probe could meet the same queue.
+        draw = random.Random(f"{experiment.seed} probe {number}")
+        lasts_ns = asked.duration_ns or experiment.duration_ns - asked.start_ns
+        is_udp = asked.kind == "udp"
+        probes.append(
+            Probe(
+                probe=number,
+                kind=asked.kind,
+                src=asked.source,
+                src_ip=hosts[asked.source],
+                dst=asked.to,
+                dst_ip=hosts[asked.to],
+                sport=(FIRST_SOURCE_PORT if is_udp else 1) + number,
+                dport=ECHO_PORT if is_udp else 0,
+                payload_bytes=asked.size_bytes,
+                start_ns=asked.start_ns + draw.randrange(min(asked.every_ns, lasts_ns)),
+                end_ns=asked.start_ns + lasts_ns,
+                every_ns=asked.every_ns,
+            )
+        )
+    return tuple(probes)
+
+
+def probe_ways(graph: Graph, table: routes.Routes, probes: Sequence[Probe]) -> Ways:
+    """The path of each probe, with that of its answers; then the same from the other end."""
+    ways = []
+    for probe in probes:
+        packet = probe.headers
+        there = routes.path(table, graph, probe.src, probe.dst, packet)
+        back = routes.path(table, graph, probe.dst, probe.src, packet.reversed())
+        ways += [(there, back), (back, there)]
+    return ways
+
+
+def base_rtt_ns(
+    links: Mapping[Direction, Link], probe: Probe, path: Sequence[str], back: Sequence[str]
+) -> int:
+    """What a packet of a probe and its answer take without any queue.
+
+    A switch sends a frame on when its last bit has come, so each link adds the frame's own time to
+    its delay.
+    """
+    frame_bytes = ETHERNET_HEADER_BYTES + probe.packet_bytes
+    crossed = [links[hop] for way in (path, back) for hop in pairwise(way)]
+    return sum(
+        (link.delay_ns or 0) + link.framing.wire_bytes(frame_bytes) * 8 * 10**9 // link.rate_bps
+        for link in crossed
+    )
+
+
+def packets(probes: Sequence[Probe], ways: Ways) -> Iterator[tuple[str, Sequence[str], int]]:
+    """Where an error points, a path, and the size of what crosses it, for each probe."""
+    for probe, (there, back) in zip(probes, ways[::2], strict=True):
+        for path in (there, back):
+            yield f"probes.{probe.probe}", path, probe.packet_bytes

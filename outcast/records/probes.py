@@ -1,0 +1,61 @@
+"""What probes leave: a record each in the manifest, and a file with every packet's times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from outcast import handed_in
+from outcast.errors import InputError
+
+_Name = Annotated[str, Field(min_length=1, max_length=255)]
+_Count = Annotated[int, Field(ge=0, le=2**53)]
+
+
+class ProbeRecord(BaseModel):
+    """A series of small packets, each of which is answered."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    probe: _Count
+    kind: Literal["icmp", "udp"]
+    src: _Name
+    src_ip: str
+    dst: _Name
+    dst_ip: str
+    sport: int = Field(ge=0, le=65535, description="of ICMP the identifier of its echo requests")
+    dport: int = Field(ge=0, le=65535, description="0 for ICMP")
+    payload_bytes: _Count
+    start_ns: _Count = Field(description="when the first packet was due, after the traffic's start")
+    every_ns: int = Field(ge=1, le=2**53)
+    packets: _Count = Field(description="how many packets were due")
+    base_rtt_ns: int = Field(
+        ge=1, le=2**53, description="what a packet and its answer take without any queue"
+    )
+
+
+def result_file(flows: Path, probe: int) -> Path:
+    """Where a probe's times are in a run's folder of flows."""
+    return flows / f"probe.{probe}.out"
+
+
+def read_times(flows: Path, record: ProbeRecord) -> Iterator[tuple[int, int | None]]:
+    """When each packet was sent and when its answer came in, in nanoseconds of the run's clock.
+
+    Raises InputError if the file cannot be read, or is not of this probe.
+    """
+    path = result_file(flows, record.probe)
+    try:
+        lines = handed_in.read_text(path).split("ready\n", 1)[-1].splitlines()
+        rows = [tuple(map(int, line.split())) for line in lines]
+    except (FileNotFoundError, ValueError) as error:
+        raise InputError(f"{path}: no times of a probe: {error}") from None
+    for place, row in enumerate(rows):
+        if len(row) != 3 or row[0] != place or not 0 < row[1] < 2**63 or not 0 <= row[2] < 2**63:
+            raise InputError(f"{path}: line {place + 1} has no times of packet {place}")
+        yield row[1], row[2] or None
+    if len(rows) != record.packets:
+        raise InputError(f"{path}: {len(rows)} packets; the manifest has {record.packets}")

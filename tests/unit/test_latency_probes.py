@@ -1,0 +1,230 @@
+"""Probes: what is asked for, planned, kept and shown."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import polars as pl
+import pytest
+from matplotlib.figure import Figure
+from rich.console import Console
+
+import configs
+import outcast
+from outcast import experiment
+from outcast.analysis import analyze
+from outcast.emulation import probing
+from outcast.errors import ConfigError, InputError
+from outcast.plan import stored
+from outcast.plan.make import make_plan
+from outcast.plan.model import Plan
+from outcast.plan.probes import base_rtt_ns
+from outcast.records.probes import ProbeRecord, result_file
+from outcast.records.run import Run
+from outcast.records.run_directory import RunDirectory
+from outcast.view import figures
+from outcast.view.report import measurements
+from outcast.view.report.markup import render
+from outcast.view.terminal import tables
+from tests.golden import model
+from tests.golden.run_directory import write_run
+
+TWO = "[{from: h3, to: h1, every: 10ms}, {from: h1, to: h4, kind: udp, size: 1000B, start: 1s}]"
+
+
+def plan_of(probes: str, *overrides: str, config: str = "linear-12") -> Plan:
+    return make_plan(experiment.load(configs.find(config), (f"probes={probes}", *overrides)))
+
+
+def test_probes_have_their_own_ports_and_phases() -> None:
+    plan = plan_of(TWO, "duration=2s", "analysis.windows=[]", "seed=3")
+    one, two = plan.probes
+    assert (one.kind, one.sport, one.dport, one.payload_bytes) == ("icmp", 1, 0, 56)
+    assert (two.kind, two.sport, two.dport, two.packet_bytes) == ("udp", 10_002, 7, 1028)
+    assert 0 <= one.start_ns < 10**7
+    assert 10**9 <= two.start_ns < 10**9 + 10**7
+    assert (one.packets, two.packets) == (200, 100)
+    assert (
+        plan_of(TWO, "duration=2s", "analysis.windows=[]", "seed=4").probes[0].start_ns
+        != one.start_ns
+    )
+    assert {("h3", "h1"), ("h1", "h4")} <= plan.pairs
+
+
+def test_inputs_of_probes_are_captured_and_the_bottleneck_stays() -> None:
+    plain = plan_of("[]")
+    plan = plan_of("[{from: h1, to: h3}]")
+    assert plan.bottleneck.egress == plain.bottleneck.egress
+    assert plan.bottleneck.ingress == plain.bottleneck.ingress
+    # The answers of h3 leave by another port than anything else that comes in by s1-eth1.
+    beside = plan_of("[{from: h3, to: h2}]")
+    assert beside.bottleneck == plain.bottleneck
+
+
+def test_probes_alone_are_an_experiment() -> None:
+    plan = plan_of("[{from: h3, to: h1}]", "flows=[]")
+    assert not plan.flows
+    assert plan.bottleneck.egress in plan.switch_ports()
+
+
+def test_the_base_round_trip_is_that_of_links_and_frames() -> None:
+    plan = plan_of("[{from: h3, to: h1}]", "links.rate=10mbit", "links.delay=1ms")
+    (probe,) = plan.probes
+    there, back = plan.path("h3", "h1"), plan.path("h1", "h3")
+    frame_ns = (14 + 20 + 8 + 56 + 24) * 800
+    assert base_rtt_ns(plan.links, probe, there, back) == 6 * (10**6 + frame_ns)
+
+
+def test_a_stored_plan_has_its_probes(tmp_path: Path) -> None:
+    plan = plan_of(TWO, "duration=2s", "analysis.windows=[]")
+    path = tmp_path / "plan.json"
+    path.write_text(stored.dumps(plan), encoding="utf-8")
+    assert stored.read_plan(path).probes == plan.probes
+    path.write_text(path.read_text("utf-8").replace('"src":"h3"', '"src":"h9"'), encoding="utf-8")
+    with pytest.raises(InputError):
+        stored.read_plan(path)
+
+
+@pytest.mark.parametrize(
+    ("probes", "line"),
+    [
+        ("[{from: h99, to: h1}]", "probes.0.from: no host 'h99'"),
+        ("[{from: h3, to: h99}]", "probes.0.to: no host 'h99'"),
+        ("[{from: h3, to: h3}]", "probes.0.to: h3 cannot probe itself"),
+        ("[{from: h3, to: h1, every: 1us}]", "probes.0.every"),
+        ("[{from: h3, to: h1, size: 2B}]", "probes.0.size"),
+        ("[{from: h3, to: h1, size: 1473B}]", "probes.0: h3 sends packets of up to 1501 B"),
+        ("[{from: h3, to: h1, start: 60s}]", "probes.0: goes on after the experiment's duration"),
+        ("[{from: h3, to: h1, kind: tcp}]", "probes.0.kind"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(probes: str, line: str) -> None:
+    with pytest.raises(ConfigError, match=line.replace("[", r"\[")) as refused:
+        plan_of(probes)
+    assert "\n" not in str(refused.value)
+
+
+def test_where_ports_decide_the_path_only_udp_has_one() -> None:
+    hashed = ("routing={kind: hashed}",)
+    probes = "[{from: h3_0_2, to: h0_0_2, kind: %s}]"
+    with pytest.raises(ConfigError, match="hashed routing chooses paths by ports, which icmp"):
+        plan_of(probes % "icmp", *hashed, config="fattree-12")
+    plan = plan_of(probes % "udp", *hashed, config="fattree-12")
+    assert plan.probes[0].headers in plan.path_probes()
+
+
+def test_the_command_line_says_all_of_a_probe() -> None:
+    plan = plan_of(TWO, "duration=2s", "analysis.windows=[]")
+    words = probing.arguments("/probe", plan.probes[1], 5)
+    assert words[:2] == ["/probe", "ask"]
+    given = dict(zip(words[2::2], words[3::2], strict=True))
+    assert given["--from"] == plan.ip("h1")
+    assert given["--sport"] == "10002"
+    assert given["--payload"] == "1000"
+    assert given["--count"] == "100"
+    assert given["--drain"] == "5"
+
+
+def text_of(directory: RunDirectory) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=100).print(tables.render(directory))
+    return stream.getvalue()
+
+
+RECORD = ProbeRecord(
+    probe=0,
+    kind="icmp",
+    src="h3",
+    src_ip="10.0.0.3",
+    dst="h1",
+    dst_ip="10.0.0.1",
+    sport=1,
+    dport=0,
+    payload_bytes=56,
+    start_ns=0,
+    every_ns=10_000_000,
+    packets=4,
+    base_rtt_ns=2_000_000,
+)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    traffic = model.drop_tail(model.make_traffic(9, 3_000), 16_384, 10**9)
+    made = write_run(tmp_path / "run", traffic, 80_000_000)
+    manifest = made.read_manifest()
+    made.write_manifest(manifest.model_copy(update={"probes": [RECORD]}))
+    start = manifest.traffic.t_start_ns
+    lines = [
+        f"{n} {start + n * 10**7} {start + n * 10**7 + rtt if rtt else 0}"
+        for n, rtt in enumerate((2_000_000, 0, 3_000_000, 7_000_000))
+    ]
+    made.flows.mkdir(exist_ok=True)
+    result_file(made.flows, 0).write_text("\nready\n" + "\n".join(lines) + "\n", encoding="ascii")
+    return made
+
+
+def test_percentiles_losses_and_rows(directory: RunDirectory) -> None:
+    analyze(directory)
+    run = Run(directory)
+    table = run.table("probes")
+    assert table.columns == ["probe", "kind", "src", "dst", "packet", "t", "rtt_ns"]
+    assert table["rtt_ns"].to_list() == [2_000_000, None, 3_000_000, 7_000_000]
+    assert table["t"].to_list() == [0, 10**7, 2 * 10**7, 3 * 10**7]
+    assert table["rtt_ns"].dtype == pl.Int64
+    assert run.summary.probes is not None
+    part = run.summary.probes["0"]
+    assert (part.sent, part.lost, part.base_rtt_ms, part.every_ms) == (4, 1, 2.0, 10.0)
+    assert part.rtt_ms is not None
+    assert (part.rtt_ms.mean, part.rtt_ms.p50, part.rtt_ms.max) == (4.0, 3.0, 7.0)
+    shown = text_of(directory)
+    assert "h3 to h1 (icmp)" in shown
+    drawn = figures.figure(run, "probes")
+    assert isinstance(drawn, Figure)
+    page = "".join(render(part) for part in measurements.sections(run))
+    assert "Latency under load" in page
+    assert "h3 to h1 (icmp)" in page
+
+
+def test_without_an_answer_there_are_no_percentiles(directory: RunDirectory) -> None:
+    start = directory.read_manifest().traffic.t_start_ns
+    lines = [f"{n} {start + n} 0" for n in range(4)]
+    result_file(directory.flows, 0).write_text("ready\n" + "\n".join(lines), encoding="ascii")
+    analyze(directory)
+    run = Run(directory)
+    assert run.summary.probes is not None
+    assert run.summary.probes["0"].rtt_ms is None
+    assert run.summary.probes["0"].lost == 4
+    figures.figure(run, "probes")
+    assert "h3 to h1 (icmp)" in text_of(directory)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "ready\n0 1\n", "ready\n1 1 1\n", "ready\n0 1 x\n", "ready\n0 1 2\n", "ready\n0 -1 2\n"],
+)
+def test_a_broken_file_is_one_line(directory: RunDirectory, text: str) -> None:
+    path = result_file(directory.flows, 0)
+    path.write_text(text, encoding="ascii")
+    with pytest.raises(InputError, match=r"probe\.0\.out") as refused:
+        analyze(directory)
+    assert "\n" not in str(refused.value)
+    path.unlink()
+    with pytest.raises(InputError, match=r"probe\.0\.out"):
+        analyze(directory)
+
+
+def test_flows_and_groups_have_the_time_that_their_packets_waited(directory: RunDirectory) -> None:
+    analyze(directory)
+    run = outcast.open_run(directory.path)
+    packets = run.table("packets").filter(pl.col("t_out").is_not_null())
+    waited = packets.filter(pl.col("flow") == 0)
+    waited = waited.filter(pl.col("t_in") < run.manifest.traffic.t_start_ns + 80_000_000)
+    times = (waited["t_out"] - waited["t_in"]).sort()
+    row = run.table("flows").filter(pl.col("flow") == 0).row(0, named=True)
+    assert row["queueing_mean_ns"] == pytest.approx(times.mean())
+    assert row["queueing_p50_ns"] == times[-(-len(times) // 2) - 1]
+    group = run.summary.groups["hops"]["2-hop"]
+    assert group.queueing_ms is not None
+    assert group.queueing_ms.p50 == row["queueing_p50_ns"] / 1e6
