@@ -8,7 +8,7 @@ from typing import Any
 
 from outcast.analysis.measure.losses import where
 from outcast.errors import InputError, shortened
-from outcast.experiment.parts import Limit
+from outcast.experiment import Limit
 from outcast.plan import ports
 from outcast.plan.grouping import UDP, control_of, title
 from outcast.records.run import Run
