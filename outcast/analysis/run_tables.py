@@ -22,7 +22,7 @@ from outcast.analysis.measure.links import link_table
 from outcast.analysis.measure.probes import probe_table
 from outcast.analysis.measure.program_runs import execution_table
 from outcast.analysis.measure.queue import queueing_ns, spread_of
-from outcast.analysis.measure.run_goodput import flow_bytes, host_counts
+from outcast.analysis.measure.run_goodput import active_seconds, flow_bytes, host_counts
 from outcast.analysis.measure.streams import stream_table, workload_table
 from outcast.analysis.run_analysis import Analysis, PortAnalysis
 from outcast.analysis.run_summary import median_rtt_ns, rows_of_flow, tcp_of_flow
@@ -135,6 +135,7 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
         tcp = tcp_of_flow(analysis, record.flow)
         waited = spread_of(np.concatenate(waits_ns))
         alone = [record] if sent_by[record.src] == 1 and not analysis.is_asked else None
+        seconds = active_seconds(analysis, record, interval)
         rows.append(
             {
                 "flow": record.flow,
@@ -150,8 +151,8 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
                 "start_ns": record.start_ns,
                 "congestion_control": record.congestion_control,
                 "goodput_bytes": goodput[record.flow],
-                "goodput_bps": 8 * goodput[record.flow] / interval.seconds,
-                "throughput_bps": 8 * frames[record.flow] / interval.seconds,
+                "goodput_bps": 8 * goodput[record.flow] / seconds,
+                "throughput_bps": 8 * frames[record.flow] / seconds,
                 "share": goodput[record.flow] / total if total else None,
                 "packets": packets,
                 "dropped": dropped,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from outcast.cli import shared, terminal
+from outcast.plan.addresses import with_port
 
 if TYPE_CHECKING:
     from outcast.experiment import Experiment, Network, NetworkHost, NetworkSwitch
@@ -89,7 +90,7 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
     lines += ["", f"flows{with_delay}"]
     lines += [
         f"  {flow.flow}: {flow.hops}-hop  {' '.join(flow.path)}  "
-        f"({flow.src_ip}:{flow.sport} to {flow.dst_ip}:{flow.dport})  "
+        f"({with_port(flow.src_ip, flow.sport)} to {with_port(flow.dst_ip, flow.dport)})  "
         f"{_base_rtt(plan, flow)}{_who(flow)}"
         for flow in plan.flows
     ]

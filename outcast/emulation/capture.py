@@ -134,7 +134,7 @@ class Captures:
         folder = self._directory.captures
         self._captures = start(
             *(self._ports, self._engine, folder, self._logs, self._commands, self._wanted),
-            lost=self._lost,
+            self._lost,
         )
         return self
 

@@ -91,7 +91,7 @@ class Experiment(Part):
         default=None, description="modules of your own; see docs/own-kernel-code.md"
     )
     guest: Guest = Field(
-        default=Guest(), description="what runs in the virtual engine's guest; see docs/virtual.md"
+        default=Guest(), description="what runs in the virtual engine's guest; see docs/engines.md"
     )
     trace: Trace | None = Field(
         default=None,

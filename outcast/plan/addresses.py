@@ -44,6 +44,11 @@ def ipv4_of(address: str) -> str:
     return str(IPv4Address(int(ipv6) & 0xFFFFFFFF))
 
 
+def with_port(address: str, port: int) -> str:
+    """An address with a port; IPv6 stands in brackets (RFC 3986, section 3.2.2)."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
 def add_ipv6(graph: Graph) -> None:
     """Gives every host its IPv6 address, as `ip6`."""
     for _, data in graph.nodes(data=True):

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from outcast import handed_in
 from outcast.errors import FeatureMissingError, RunError
+from outcast.plan.addresses import with_port
 from outcast.units import MOST_SPAN_NS, format_time
 
 Fate = Literal["keep", "forward", "drop", "mark", "delay"]
@@ -73,7 +74,8 @@ class PacketFate(_Record):
     def name(self) -> str:
         """The packet as errors name it."""
         return (
-            f"packet {self.packet} ({self.src}:{self.sport} to {self.dst}:{self.dport}, "
+            f"packet {self.packet} ({with_port(str(self.src), self.sport)} to "
+            f"{with_port(str(self.dst), self.dport)}, "
             f"IP id {self.ip_id}, sequence number {self.seq}, at {self.port})"
         )
 

@@ -33,7 +33,7 @@ from outcast.reproduce.verdict import Judged, Verdict, judge
 
 FILE = "result.json"
 LOCKED = "phase-locked"
-"""The noise meter's word for a run that is one draw and no result (docs/noise-meter.md)."""
+"""The noise meter's word for a run that is one draw and no result (docs/noise.md)."""
 MIXED = "mixed"
 """Its word for a run whose inputs keep no phase."""
 _BANNER = re.compile(r": -{10,}.*", re.DOTALL)

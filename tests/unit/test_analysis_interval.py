@@ -18,6 +18,7 @@ from outcast.errors import ConfigError
 from outcast.experiment import Instant
 from outcast.plan.make import make_plan
 from outcast.records.run import Run
+from outcast.records.summary import LossSummary
 from outcast.reproduce import intervals
 from outcast.sweep.groups import remarks_on_intervals
 from outcast.view.figures import FIGURES
@@ -69,6 +70,15 @@ def test_the_summary_says_what_it_covers(part: Run, usual: Run) -> None:
     assert (usual.summary.interval, usual.summary.start_s) == ("whole", 0.0)
     heading = tables._heading(summary).plain
     assert "0.01 to 0.025 s (analysis.from and to)" in heading
+
+
+def test_losses_by_the_kernels_counters_say_that_they_are_of_the_whole_run(
+    part: Run, usual: Run
+) -> None:
+    losses = LossSummary(total=2, bottleneck=2, elsewhere=0, causes={"queue": 2}, ports={})
+    whole_s = f"{part.summary.duration_s:g} s"
+    assert f"network from 0 to {whole_s}: 2" in tables.loss_sentence(part.summary, losses)
+    assert "network: 2" in tables.loss_sentence(usual.summary, losses)
 
 
 def test_drops_are_those_of_the_interval(part: Run, usual: Run) -> None:

@@ -64,7 +64,7 @@ def with_whole_run(
             label: groups[kind][label].model_copy(
                 update={
                     **_counted(analysis, records, sent_by),
-                    **_added(records, [flows[record.flow] for record in records], told),
+                    **_added(records, flows, told),
                 }
             )
             for label, records in by_label.items()
@@ -90,10 +90,16 @@ def _counted(
 
 def _added(
     records: Sequence[FlowRecord],
-    flows: Sequence[_Flow],
+    every: Mapping[int, _Flow],
     told: Callable[[Spread | None, float], SpreadSummary | None],
 ) -> dict[str, object]:
-    def distribution(name: str, unit: float) -> SpreadSummary | None:
+    flows = [every[record.flow] for record in records]
+    carrying = [record for record in records if record.carries_data] or records
+    of_data = [every[record.flow] for record in carrying]
+
+    def distribution(
+        name: str, unit: float, flows: Sequence[_Flow] = flows
+    ) -> SpreadSummary | None:
         return told(spread_of(np.concatenate([getattr(flow, name) for flow in flows])), unit)
 
     recovering = [flow.recovering_ms for flow in flows if flow.recovering_ms is not None]
@@ -103,7 +109,7 @@ def _added(
         "rtt_ms": distribution("rtt_ns", 1e6),
         "srtt_ms": distribution("srtt_us", 1e3),
         "cwnd": distribution("cwnd", 1),
-        "queueing_ms": distribution("queueing_ns", 1e6),
+        "queueing_ms": distribution("queueing_ns", 1e6, of_data),
         "packets": sum(flow.packets for flow in flows),
         "dropped": sum(flow.dropped for flow in flows),
         "retransmissions_seen": sum(flow.tcp.retransmissions for flow in flows),
@@ -114,7 +120,7 @@ def _added(
                 np.array([drops for flow in flows for drops in flow.chains], int)
             ).items()
         },
-        "times": _times(records, flows),
+        "times": _times(carrying, of_data),
     }
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from outcast.errors import ReadBackError
 from outcast.experiment import TcpRand, Transport
+from outcast.plan.addresses import with_port
 from outcast.plan.flows import Flow
 
 if TYPE_CHECKING:
@@ -47,11 +48,6 @@ def sends(flow: Flow) -> bool:
     return bool((flow.duration_ns or 0) % IPERF_DURATION_NS)
 
 
-def end_words(address: str, port: int) -> str:
-    """An address with a port, as our own program takes it: IPv6 stands in brackets."""
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
 def receiver_arguments(
     program: Path, port: int, transport: Transport, family: Family = "ipv4"
 ) -> list[str]:
@@ -75,8 +71,8 @@ def sender_arguments(
             its start once it has connected.
     """
     transport = flow.transport
-    argv = [str(program), "send", "--from", end_words(flow.src_ip, flow.sport)]
-    argv += ["--to", end_words(flow.dst_ip, flow.dport)]
+    argv = [str(program), "send", "--from", with_port(flow.src_ip, flow.sport)]
+    argv += ["--to", with_port(flow.dst_ip, flow.dport)]
     if t_start_ns is not None:
         argv += ["--start", str(t_start_ns + flow.start_ns)]
     if flow.size_bytes is not None:

@@ -23,6 +23,7 @@ from outcast.analysis import selection
 from outcast.analysis.export.captured import captures_of, find
 from outcast.analysis.selection import Selection, Source, open_source
 from outcast.errors import ConfigError, InputError, did_you_mean
+from outcast.plan.addresses import with_port
 
 SLICE_ROWS = 50_000
 LOOK_BACK_NS = 1_000_000_000
@@ -204,11 +205,11 @@ def _stream(frame: pl.LazyFrame) -> Iterator[dict[str, Any]]:
 
 
 def _source(values: dict[str, Any]) -> str:
-    return f"{values['src']}:{values['sport']}"
+    return with_port(values["src"], values["sport"])
 
 
 def _destination(values: dict[str, Any]) -> str:
-    return f"{values['dst']}:{values['dport']}"
+    return with_port(values["dst"], values["dport"])
 
 
 def _content(queue: Sequence[dict[str, Any]]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 from rich.console import Group, RenderableType
@@ -107,7 +107,7 @@ def render(directory: RunDirectory) -> RenderableType:
     if summary.probes:
         parts += ["", _probe_table(summary.probes)]
     if run.groups:
-        parts += ["", _group_table(run)]
+        parts += ["", _group_table(run, flows)]
     parts += ["", _port_table(run)]
     if summary.noise:
         parts += ["", *(Text(line) for line in noise_lines(run))]
@@ -193,18 +193,23 @@ def _losses(summary: Summary) -> Text:
     if losses is None:
         return Text("losses of the other ports: not recorded")
     return Text(
-        loss_sentence(losses), style="yellow" if losses.elsewhere > losses.bottleneck else ""
+        loss_sentence(summary, losses),
+        style="yellow" if losses.elsewhere > losses.bottleneck else "",
     )
 
 
-def loss_sentence(losses: LossSummary) -> str:
-    """Returns how many packets the whole network lost, and where if not at the bottleneck."""
+def loss_sentence(summary: Summary, losses: LossSummary) -> str:
+    """Returns how many packets the whole network lost, and where if not at the bottleneck.
+
+    Kernels count for the whole duration, so it is named where all else is of an interval of it.
+    """
+    when = f" from 0 to {summary.duration_s:g} s" if summary.interval == "asked" else ""
     if not losses.total:
-        return "no packet was lost in the whole network"
+        return f"no packet was lost in the whole network{when}"
     if not losses.elsewhere:
-        return f"lost in the whole network: {losses.total:,} packets, all at the bottleneck"
+        return f"lost in the whole network{when}: {losses.total:,} packets, all at the bottleneck"
     return (
-        f"lost in the whole network: {losses.total:,} packets, {losses.elsewhere:,} of them "
+        f"lost in the whole network{when}: {losses.total:,} packets, {losses.elsewhere:,} of them "
         f"elsewhere than at the bottleneck: {where(losses)}"
     )
 
@@ -300,7 +305,7 @@ def _limit_table(run: Run) -> Table:
     return table
 
 
-def _group_table(run: Run) -> Table:
+def _group_table(run: Run, flows: pl.DataFrame) -> Table:
     summary = run.summary
     table = _table(
         *(noun(run), "flows", "mean\ngoodput", "least", "share", "re-\ntrans-\nmits"),
@@ -312,8 +317,7 @@ def _group_table(run: Run) -> Table:
     for group in run.groups[:MOST_ROWS]:
         part = group.summary
         waits = part.queueing_ms
-        total = summary.total_goodput_bps
-        share = f"{part.flows * part.mean_goodput_bps / total:.1%}" if total else "-"
+        share = _share_of(flows, group.flows)
         told = [_number(part.retransmits), _number(part.timeouts)]
         told += [_awaiting_rto(summary, part), _round_trip(part)]
         if run.captured is not None:
@@ -331,6 +335,12 @@ def _group_table(run: Run) -> Table:
     if len(run.groups) > MOST_ROWS:
         table.add_row(f"and {len(run.groups) - MOST_ROWS} more in summary.json")
     return table
+
+
+def _share_of(table: pl.DataFrame, flows: Sequence[int]) -> str:
+    """The share of all goodput that these flows got."""
+    share = table.filter(pl.col("flow").is_in(list(flows)))["share"].drop_nulls()
+    return f"{share.sum():.1%}" if len(share) else "-"
 
 
 def _awaiting_rto(summary: Summary, part: ClassSummary) -> str:
