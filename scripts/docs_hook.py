@@ -38,7 +38,9 @@ def on_config(config: Any) -> Any:
     docs = Path(config.docs_dir)
     named = set(_pages(config.nav))
     others = sorted(str(path.relative_to(docs)) for path in docs.rglob("*.md"))
-    if more := [path for path in others if path not in named and path.partition("/")[0] != "design"]:
+    if more := [
+        path for path in others if path not in named and path.partition("/")[0] != "design"
+    ]:
         config.nav.append({"More": more})
     return config
 
