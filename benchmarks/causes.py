@@ -28,11 +28,11 @@ from pathlib import Path
 import polars as pl
 
 from benchmarks import stored
-from benchmarks.seen import held_against
+from benchmarks.seen import after_timeouts, held_against
 from outcast.analysis.trace import senders, sums
 from outcast.analysis.trace.causes import CAUSES
 from outcast.analysis.trace.events import EVENTS
-from outcast.analysis.trace.waits import after_timeouts, wait_table, within
+from outcast.analysis.trace.waits import wait_table, within
 from outcast.records.run import Run
 
 ROOT = Path(__file__).parents[1]

@@ -1,4 +1,4 @@
-"""Timeouts as the captures of a run alone show them, beside those of the kernel."""
+"""Timeouts as the captures of a run alone show them, and what came after those of the kernel."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import numpy as np
 import polars as pl
 
 from outcast import analysis
+from outcast.analysis.trace import events as of
+from outcast.analysis.trace.events import SOCKET, TcpEvents
 from outcast.analysis.trace.senders import Traced
 from outcast.records.run_directory import RunDirectory
 
@@ -70,4 +72,36 @@ def held_against(directory: RunDirectory, traced: Traced) -> pl.DataFrame:
     columns = ("flow", "cause", "t_ns", "came_in", "inferred", "halted_ns")
     return pl.concat([came_in.select(columns), lost_before.select(columns)]).with_columns(
         timeout=pl.col("cause").is_in(["rto", "syn"]).fill_null(False)
+    )
+
+
+def after_timeouts(every: TcpEvents, senders: TcpEvents) -> pl.DataFrame:
+    """What came after each timeout of a sender, in the order of time.
+
+    Returns:
+        - `flow`, `t_ns`: the flow, and when its retransmission timer went off.
+        - `heard_ns`: how long it took until an acknowledgement came; null if none did.
+        - `delayed`: whether the receiver's timer of delayed acknowledgements went off within this
+          time. One segment alone is acknowledged late (RFC 5681, section 4.2).
+    """
+    timeouts = senders["tcp_timeout"].select(*SOCKET, "t_ns").sort("t_ns")
+    heard = senders["tcp_ack_done"].select(*SOCKET, "t_ns", heard="t_ns").sort("t_ns")
+    late = (
+        every["tcp_timer"]
+        .filter(pl.col("action") == of.FIRED, pl.col("kind") == of.TIME_DACK)
+        .select("flow", "t_ns", late="t_ns")
+        .drop_nulls("flow")
+        .sort("t_ns")
+    )
+    return (
+        timeouts.join_asof(
+            heard, on="t_ns", by=list(SOCKET), strategy="forward", check_sortedness=False
+        )
+        .join_asof(late, on="t_ns", by="flow", strategy="forward", check_sortedness=False)
+        .select(
+            "flow",
+            "t_ns",
+            (pl.col("heard") - pl.col("t_ns")).alias("heard_ns"),
+            (pl.col("late") <= pl.col("heard")).fill_null(False).alias("delayed"),
+        )
     )

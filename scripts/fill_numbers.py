@@ -31,6 +31,7 @@ from outcast.reproduce.result import Result, describe, values_of
 from outcast.reproduce.result import number as show
 from outcast.reproduce.verdict import Verdict, central, verdict_text
 from scripts import reproduction_docs as docs
+from scripts import reproduction_summary
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results"
@@ -93,7 +94,7 @@ def _reproduced(folder: Path) -> dict[str, str]:
         known[f"claims {verdict_text(kind).removeprefix('same direction, ')}"] = of_verdict(
             shown, kind
         )
-    for group in reversed(together.by_state(shown)):
+    for group in reversed(reproduction_summary.by_state(shown)):
         for name, band in together.over_noise(group).items():
             known[f"{name}.band"] = band_table(band)
             known[f"{name}.band.state"] = str(band[0].result.state)
@@ -119,7 +120,7 @@ def of_verdict(shown: Sequence[together.Row], kind: Verdict) -> str:
     Claims whose runs another commit made name that.
     """
     lines = ["| figure | claim | rule | measured |", "|" + "---|" * 4]
-    most, *others = together.by_state(shown) or [[]]
+    most, *others = reproduction_summary.by_state(shown) or [[]]
     for row in (row for group in (most, *others) for row in group):
         result = row.result
         if result.profile is not None or result.id.startswith(OUR_OWN):

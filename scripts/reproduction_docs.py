@@ -42,6 +42,7 @@ from outcast.reproduce.together import Row
 from outcast.reproduce.verdict import verdict_text
 from scripts import reproduction_modes as modes
 from scripts import reproduction_settings as settings
+from scripts import reproduction_summary
 
 DOCS = Path("docs")
 TITLE = "# The sources' figures, run again\n\n"
@@ -178,13 +179,15 @@ def pages(docs: Path = DOCS) -> dict[str, str]:
     """
     shown = judged(docs)
     with_sections = together.with_sections(shown)
-    most, *others = together.by_state(shown) or [[]]
+    most, *others = reproduction_summary.by_state(shown) or [[]]
     note = docs / RESULTS / NOTE
     about = note.read_text(encoding="utf-8") if note.exists() else _state_text(most, others)
     older = {row.result.id for row in shown if _older_settings(row.result)}
-    first = "".join(f"- {line}.\n" for line in [*together.glance(shown, older), *_headline(shown)])
+    first = "".join(
+        f"- {line}.\n" for line in [*reproduction_summary.glance(shown, older), *_headline(shown)]
+    )
     text = f"{TITLE}{first}\n{PREFACE}{about}\n{together.control_text(shown)}\n\n"
-    text += f"{together.meter_text(shown)}\n\n"
+    text += f"{reproduction_summary.meter_text(shown)}\n\n"
     text += _tables(most, with_sections, 1)
     for number, group in enumerate(others, 2):
         text += f"\n# {_apart_heading(number)}\n\n{_apart_text(group)}\n"
@@ -372,7 +375,7 @@ def _draw_bands(docs: Path) -> None:
         old.unlink()
     shown = judged(docs)
     with_sections = together.with_sections(shown)
-    for number, group in enumerate(together.by_state(shown), 1):
+    for number, group in enumerate(reproduction_summary.by_state(shown), 1):
         if bands := _bands(group, with_sections):
             band_picture.draw_band(bands, load_all(), images / _band_file(number))
 

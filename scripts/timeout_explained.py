@@ -23,10 +23,11 @@ from pathlib import Path
 import polars as pl
 
 from benchmarks import stored
+from benchmarks.seen import after_timeouts
 from outcast.analysis.trace import senders
 from outcast.analysis.trace.events import LOSS, RECOVERY
 from outcast.analysis.trace.moment import Moment, moments
-from outcast.analysis.trace.waits import BLACKOUT, after_timeouts, wait_table
+from outcast.analysis.trace.waits import BLACKOUT, wait_table
 from outcast.records.run import Run
 
 ROOT = Path(__file__).parents[1]

@@ -23,7 +23,6 @@ from outcast.handed_in import FileName
 
 __all__ = ["Exercise", "Question", "RunTask", "Solution", "load_exercise", "shipped"]
 
-FORMAT = "outcast-exercise-1"
 SHIPPED = Path(__file__).parent / "exercises"
 """The exercises that come with outcast, a folder each."""
 

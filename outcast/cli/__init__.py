@@ -45,6 +45,7 @@ VERBS = (
     "export",
     "why",
     "topo",
+    "guest",
     "kernel",
     "root",
     "assignment",
@@ -68,7 +69,11 @@ class _Verbs(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the verbs with their whole summaries; click's own cuts them to one line."""
         commands = [(verb, self.get_command(ctx, verb)) for verb in VERBS]
-        rows = [(verb, command.get_short_help_str(1000)) for verb, command in commands if command]
+        rows = [
+            (verb, command.get_short_help_str(1000))
+            for verb, command in commands
+            if command is not None and not command.hidden
+        ]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 

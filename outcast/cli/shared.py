@@ -120,7 +120,7 @@ _FILTERS = (
         "--blackout",
         type=int,
         metavar="N",
-        help="Only packets around a blackout: its number from 0, as in the report.",
+        help="Only packets around a blackout: its row in blackouts.parquet, from 0.",
     ),
     click.option(
         "--within",

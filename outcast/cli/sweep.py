@@ -106,6 +106,14 @@ def command(
     )
     source = experiment.read(config, overrides)
     whole = source.experiment()
+    if whole.sweep is None:
+        values = "sweep.queue.limit='[16KB, 64KB]'"
+        terminal.console(stderr=True).print(
+            f"note: {config} has no `sweep:`, so this is one point; --set {values} gives values",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
     part = None if shard is None else _shard(shard)
     if shards:
         _merge(source, shards, output, others=resume or dry_run or part is not None)

@@ -71,9 +71,9 @@ from outcast.files import write_json
 from outcast.plan import grouping, link_words, ports
 from outcast.plan import transport as plan_transport
 from outcast.plan.envelope import envelope_warnings
-from outcast.plan.flows import Flow
+from outcast.plan.flows import Flow, families_of
+from outcast.plan.hints import hints
 from outcast.plan.model import Plan
-from outcast.plan.needs import buffer_warnings
 from outcast.records.effective import (
     AppliedChange,
     Effective,
@@ -111,6 +111,10 @@ DRAIN_DEADLINE_S = 10.0
 GOODPUT_PAUSE_S = 1.0
 HOSTS_TABLE = Path("/etc/hosts")
 """Names and addresses, as programs look them up (hosts(5))."""
+_LOOPBACK_NAMES = {
+    "ipv4": "127.0.0.1 localhost outcast\n",
+    "ipv6": "::1 localhost outcast\n",
+}
 _LONGEST_MESSAGE = 300
 
 Emit = Callable[[Mapping[str, Any]], None]
@@ -242,7 +246,7 @@ class _Run:
         self.instants: dict[str, int] = {}
         self.at_end: _Counted | None = None
         self.beforehand = [
-            *buffer_warnings(experiment, plan),
+            *hints(experiment, plan),
             *envelope_warnings(experiment, plan, engine),
         ]
         self.phase = "setup"
@@ -275,7 +279,8 @@ class _Run:
             self.experiment, self.plan, self.directory, self.scratch, self.commands
         )
         captures = capture.Captures(
-            self.plan.capture_ports, self.engine, self.directory, self.scratch, self.commands
+            *(self.plan.capture_ports, self.engine, self.directory, self.scratch, self.commands),
+            wanted=capture.wanted(self.plan.families),
         )
         core = max(os.sched_getaffinity(0))
         load = LoadMeter(lambda: read_load(switches.pid, core))
@@ -498,8 +503,13 @@ class _Run:
     def _name_hosts(self) -> None:
         """Puts every host into the guest's table of names; a machine's own stays as it is."""
         if self.engine == "virtual":
-            names = [f"{self.plan.ip(host)} {host}\n" for host in self.plan.hosts]
-            HOSTS_TABLE.write_text("".join(["127.0.0.1 localhost outcast\n", *names]))
+            names = [
+                f"{address} {host}\n"
+                for host in self.plan.hosts
+                for address in self.plan.addresses(host)
+            ]
+            own = [_LOOPBACK_NAMES[family] for family in self.plan.families]
+            HOSTS_TABLE.write_text("".join([*own, *names]))
 
     def _programs(self, network: Network) -> UserPrograms | None:
         """The configuration's programs, its servers ready; None if there are none."""
@@ -618,7 +628,11 @@ class _Run:
 
     def _sample(self, network: Network, flows: Sequence[Flow]) -> list[sockets.SocketSample]:
         hosts = sorted({name for flow in flows for name in (flow.src, flow.dst)})
-        return [sample for host in hosts for sample in sockets.sample_sockets(network.netns(host))]
+        return [
+            sample
+            for host in hosts
+            for sample in sockets.sample_sockets(network.netns(host), families_of(flows))
+        ]
 
     def _check_connected(self, network: Network, flows: Sequence[Flow]) -> None:
         """Checks the sockets of flows that are not active in the middle of the run."""
@@ -630,7 +644,7 @@ class _Run:
             return
         by_port: dict[int, int] = {}
         for host in sorted({flow.dst for flow in self.plan.flows}):
-            for sample in sockets.sample_sockets(network.netns(host)):
+            for sample in sockets.sample_sockets(network.netns(host), families_of(self.plan.flows)):
                 by_port[sample.peer_port] = sample.bytes_received
         rates_bps: dict[int, float] = {}
         for flow in self.plan.flows:

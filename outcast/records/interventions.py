@@ -6,13 +6,14 @@ The manifest of such a run has its `Interventions`. whatif.json says what came o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from outcast import handed_in
 from outcast.errors import FeatureMissingError, RunError
+from outcast.plan.addresses import with_port
 from outcast.units import MOST_SPAN_NS, format_time
 
 Fate = Literal["keep", "forward", "drop", "mark", "delay"]
@@ -45,9 +46,9 @@ class PacketFate(_Record):
         description="the same by the guest's clock, since its boot"
     )
     flow: _Number
-    src: IPv4Address
+    src: IPv4Address | IPv6Address
     sport: _Port
-    dst: IPv4Address
+    dst: IPv4Address | IPv6Address
     dport: _Port
     ip_id: _Port
     seq: _Number
@@ -70,14 +71,17 @@ class PacketFate(_Record):
     def name(self) -> str:
         """The packet as errors name it."""
         return (
-            f"packet {self.packet} ({self.src}:{self.sport} to {self.dst}:{self.dport}, "
+            f"packet {self.packet} ({with_port(str(self.src), self.sport)} to "
+            f"{with_port(str(self.dst), self.dport)}, "
             f"IP id {self.ip_id}, sequence number {self.seq}, at {self.port})"
         )
 
     def argument(self) -> str:
         """What the guest's kernel is told."""
+        # Of an IPv6 address the kernel compares the last four bytes (patch 0010).
+        ends = (f"{int(address) & 0xFFFFFFFF:x}" for address in (self.src, self.dst))
         words = (
-            *(self.boot_ns, self.port, f"{int(self.src):x}", f"{int(self.dst):x}"),
+            *(self.boot_ns, self.port, *ends),
             *(self.sport, self.dport, self.ip_id, self.seq, self.fate, self.delay_ns),
         )
         return f"packet-fate={','.join(map(str, words))}"
@@ -93,8 +97,9 @@ class PacketFate(_Record):
             RunError: the packet did not come, or its fate is another one.
         """
         found_ns, queued_ns, returned, marked = said
-        # A datagram without an IP identification is told by its instant alone.
-        is_another = found_ns != self.boot_ns and not (self.ip_id or self.seq)
+        # Without an IP identification, as in IPv6, its instant tells it from a copy of its data.
+        is_told = self.ip_id or (self.seq and self.src.version == 4)
+        is_another = found_ns != self.boot_ns and not is_told
         if not found_ns or is_another:
             raise RunError(
                 f"{self.name} did not come, so this is another experiment than the one asked for"

@@ -131,6 +131,11 @@ class FlowRecord(_Record):
         default=False,
         description="whether a program sent it, so that only the captures tell of it",
     )
+    carries_data: bool = Field(
+        default=True,
+        description="false for a direction of a program's connection with less than a tenth of "
+        "the other one's payload, as acknowledgements and requests",
+    )
 
 
 class PeerRecord(_Record):
@@ -355,15 +360,15 @@ class Manifest(handed_in.Versioned):
     def compared_flows(self) -> list[FlowRecord]:
         """The flows whose shares are compared: the planned ones, or else those of programs.
 
-        Of the latter those at the first bottleneck that has any, because the others are mostly
-        requests and acknowledgements.
+        Of the latter those that carry data, at the first bottleneck that has any.
         """
         if self.planned_flows:
             return self.planned_flows
+        carrying = [record for record in self.flows if record.carries_data] or self.flows
         at_ports = (
             [
                 record
-                for record in self.flows
+                for record in carrying
                 if record.ingress in port.ingress and record.dst_ip in port.destinations
             ]
             for port in self.bottlenecks

@@ -407,11 +407,43 @@ def _order(recipe: Recipe) -> tuple[int, int, str]:
     return ("PTWHF".find(recipe.id[0]), int(digits[1]) if digits else 99, recipe.id)
 
 
+_FIGURE = re.compile(r"(?:f|fig|figure)?[ ._-]*([0-9]+) *\(?([a-z]?)\)?", re.IGNORECASE)
+_OF_OURS = "The TCP Outcast Problem"
+"""The paper that a figure is of if no other is named, as `fig3c` is its figure 3(c)."""
+
+
+def _also_named(recipes: dict[str, Recipe], name: str) -> list[Recipe]:
+    """The recipe of a figure that is named as README does (`fig3c`), or of a configuration.
+
+    Raises:
+        ConfigError: figures of several other sources have this number.
+    """
+    of_config = [
+        recipe
+        for recipe in recipes.values()
+        if any(point.config == name for point in recipe.every_point)
+    ]
+    if of_config:
+        return of_config[:1]
+    match = _FIGURE.fullmatch(name)
+    if match is None:
+        return []
+    number = re.compile(rf"figures? (?:[0-9]+ and )?{match[1]}\b")
+    found = [recipe for recipe in recipes.values() if number.search(recipe.source)]
+    # Recipes of one figure's parts have the part's letter.
+    found = [recipe for recipe in found if f"({match[2]})" in recipe.source] or found
+    ours = [recipe for recipe in found if recipe.source.startswith(_OF_OURS)]
+    if len(ours or found) > 1:
+        rows = ", ".join(f"{recipe.id} ({recipe.source})" for recipe in ours or found)
+        raise ConfigError(f"{name}: several rows are of such a figure: {rows}")
+    return ours or found
+
+
 def choose(recipes: dict[str, Recipe], names: Iterable[str]) -> list[Recipe]:
     """The named recipes; the name `all` means every recipe.
 
     Raises:
-        ConfigError: if no recipe has a name.
+        ConfigError: if no recipe has a name, or several could be meant.
     """
     chosen: list[Recipe] = []
     by_name = {name.lower(): recipe for name, recipe in recipes.items()}
@@ -420,6 +452,8 @@ def choose(recipes: dict[str, Recipe], names: Iterable[str]) -> list[Recipe]:
             named = list(recipes.values())
         elif name.lower() in by_name:
             named = [by_name[name.lower()]]
+        elif also := _also_named(recipes, name):
+            named = also
         else:
             raise ConfigError(
                 f"{name}: no such figure; allowed are all, {', '.join(recipes)}"

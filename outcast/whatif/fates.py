@@ -155,8 +155,6 @@ def _fate(run: Run, packets: pl.DataFrame, one: Asked, boot_ns: int) -> PacketFa
     row = packets.row(one.packet, named=True)
     if one.port not in (None, row["egress"]):
         raise ConfigError(f"{one.where}: packet {one.packet} leaves by {row['egress']}")
-    if ":" in row["src"]:
-        raise ConfigError(f"{one.where}: is a packet of IPv6; allowed are packets of IPv4")
     _require_possible(run, one, row)
     since_ns = row["t_in"] - run.manifest.traffic.t_start_ns
     return PacketFate(

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from outcast import cli
+from outcast.api import building
 from outcast.engines.kernel import build, cache
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.kernel.recipe import OURS
@@ -117,3 +120,32 @@ def test_info_lists_all_kernels_the_default_first(
     shutil.rmtree(default.program.parent)
     assert cli.invoke(["kernel", "info"]) == 3
     assert f"(there are others: {own.key})" in capsys.readouterr().err
+
+
+def test_guest_makes_and_shows_root_and_kernel_together(
+    kernel: Kernel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made: list[tuple[object, dict[str, object]]] = []
+    monkeypatch.setattr(
+        building, "build_kernel", lambda **given: made.append(("", given)) or kernel
+    )
+    root = SimpleNamespace(key="abc", folder=tmp_path)
+    monkeypatch.setattr(
+        building, "build_root", lambda kind, **given: made.append((kind, given)) or root
+    )
+    words = ["guest", "build", "--jobs", "3", "--packages", str(tmp_path)]
+    assert cli.invoke(words) == 0
+    assert [kind for kind, _ in made] == ["runtime", "build", ""]
+    assert {given["packages"] for _, given in made} == {tmp_path}
+    assert made[2][1]["jobs"] == 3
+    assert "Linux 7.3.4" in capsys.readouterr().out
+    for verb in ("info", "check"):
+        assert cli.invoke(["guest", verb]) == 3
+        assert "the guest's root is missing" in capsys.readouterr().err
+    assert cli.invoke(["--help"]) == 0
+    listed = capsys.readouterr().out
+    assert re.search(r"^  guest ", listed, re.MULTILINE)
+    assert not re.search(r"^  (kernel|root) ", listed, re.MULTILINE)

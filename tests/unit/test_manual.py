@@ -100,7 +100,7 @@ def test_completion_prints_a_script_for_the_shell(
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("outcast kern", {"kernel"}),
+        ("outcast gue", {"guest"}),
         ("outcast run --ver", {"--verify-replay"}),
         ("outcast run --engine r", {"realtime"}),
         ("outcast kernel ", {"build", "info"}),

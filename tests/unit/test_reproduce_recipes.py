@@ -200,3 +200,33 @@ def test_the_smaller_the_least_payload_the_more_often_the_loser_gets_in():
 def test_shares_of_the_model_add_up():
     found = model.compute(random.Random(1).randint(1, 1448), 3)
     assert found.x2 + found.y2 - found.both + found.neither == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "ids"),
+    [
+        ("fig3c", ["P3"]),
+        ("F3c", ["P3"]),
+        ("figure 3(c)", ["P3"]),
+        ("fig14", ["P14-P15"]),
+        ("Fig8b", ["T8b"]),
+        ("p3c-12-rivals", ["P3"]),
+        ("F3", ["F3"]),
+        ("p3", ["P3"]),
+    ],
+)
+def test_a_figure_is_known_by_the_names_that_people_use(name: str, ids: list[str]) -> None:
+    assert [each.id for each in recipe.choose(RECIPES, [name])] == ids
+
+
+def test_a_figure_of_several_sources_is_refused_with_their_rows() -> None:
+    sources = {"P10": "Some paper, figure 40", "T10": "Another one, figure 40"}
+    recipes = {
+        name: RECIPES[name].model_copy(update={"source": source})
+        for name, source in sources.items()
+    }
+    refusal = r"fig40: several rows .*: P10 \(Some paper, figure 40\), T10 \(Another one"
+    with pytest.raises(ConfigError, match=refusal):
+        recipe.choose(recipes, ["fig40"])
+    with pytest.raises(ConfigError, match="fig99: no such figure"):
+        recipe.choose(RECIPES, ["fig99"])

@@ -22,6 +22,7 @@ from outcast.reproduce.recipe import (
 )
 from outcast.reproduce.state import State
 from outcast.reproduce.verdict import Verdict, decide, judge, overall
+from scripts import reproduction_summary
 
 RECIPES = load_all()
 RATIO = Measure(kind="outcast_ratio")
@@ -446,7 +447,7 @@ def test_what_holds_is_said_at_a_glance() -> None:
         result_of(*claims).model_copy(update={"id": name, "noise": "none"})
         for name, claims in {**rows, "F1": (no,)}.items()
     ]
-    tally, *lines = together.glance(together.rows(made), {"P5"})
+    tally, *lines = reproduction_summary.glance(together.rows(made), {"P5"})
     assert tally.startswith("5 rows of sources have 8 claims: 5 reproduced, ")
     assert [line.rpartition(": ")[2] for line in lines] == ["P1", "P2", "P3", "P4, P5"]
 
@@ -471,11 +472,11 @@ def test_the_meters_word_is_compared_with_the_spread_of_seeds() -> None:
         made = result_of((0.001, Verdict.REPRODUCED))
         update = {"id": "P3", "points": [point], "regimes": {word: 5}, "noise": "x"}
         shown += together.judge([made.model_copy(update=update)])
-    text = together.meter_text(shown)
+    text = reproduction_summary.meter_text(shown)
     assert "0.0522 at 4 points whose runs are all mixed" in text
     assert "1.86 at 4 points whose runs are all phase-locked" in text
     assert "p = 0.0" in text
-    assert together.meter_text(shown[:1]) == ""
+    assert reproduction_summary.meter_text(shown[:1]) == ""
 
 
 def test_all_places_show_the_same_words() -> None:

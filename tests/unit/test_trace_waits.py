@@ -7,11 +7,12 @@ from typing import Any
 import polars as pl
 import pytest
 
+from benchmarks.seen import after_timeouts
 from outcast.analysis.trace import events as of
 from outcast.analysis.trace.causes import retransmission_table
 from outcast.analysis.trace.drops import drops_of_packets
 from outcast.analysis.trace.events import TcpEvents
-from outcast.analysis.trace.waits import after_timeouts, wait_table, within
+from outcast.analysis.trace.waits import wait_table, within
 from tests.unit.tcp_events import Event, tables
 
 MS = 1_000_000

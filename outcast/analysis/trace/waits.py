@@ -155,35 +155,3 @@ def _in_blackouts(packets: pl.DataFrame, chains: pl.DataFrame) -> pl.DataFrame:
         )
         .select("packet", "is_blackout")
     )
-
-
-def after_timeouts(every: TcpEvents, senders: TcpEvents) -> pl.DataFrame:
-    """What came after each timeout of a sender, in the order of time.
-
-    Returns:
-        - `flow`, `t_ns`: the flow, and when its retransmission timer went off.
-        - `heard_ns`: how long it took until an acknowledgement came; null if none did.
-        - `delayed`: whether the receiver's timer of delayed acknowledgements went off within this
-          time. One segment alone is acknowledged late (RFC 5681, section 4.2).
-    """
-    timeouts = senders["tcp_timeout"].select(*SOCKET, "t_ns").sort("t_ns")
-    heard = senders["tcp_ack_done"].select(*SOCKET, "t_ns", heard="t_ns").sort("t_ns")
-    late = (
-        every["tcp_timer"]
-        .filter(pl.col("action") == of.FIRED, pl.col("kind") == of.TIME_DACK)
-        .select("flow", "t_ns", late="t_ns")
-        .drop_nulls("flow")
-        .sort("t_ns")
-    )
-    return (
-        timeouts.join_asof(
-            heard, on="t_ns", by=list(SOCKET), strategy="forward", check_sortedness=False
-        )
-        .join_asof(late, on="t_ns", by="flow", strategy="forward", check_sortedness=False)
-        .select(
-            "flow",
-            "t_ns",
-            (pl.col("heard") - pl.col("t_ns")).alias("heard_ns"),
-            (pl.col("late") <= pl.col("heard")).fill_null(False).alias("delayed"),
-        )
-    )

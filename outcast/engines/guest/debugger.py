@@ -258,11 +258,6 @@ class Attached:
         self._interrupts = contextlib.ExitStack()
 
     @property
-    def was_reached(self) -> bool:
-        """Whether the guest has stopped for the debugger."""
-        return self._process is not None
-
-    @property
     def is_waited_for(self) -> bool:
         """Whether somebody types into the debugger now."""
         process = self._process

@@ -24,7 +24,9 @@ from outcast.view.terminal.tables import (
     format_ratio,
     has_ratio,
     main_ratio,
+    noise_lines,
     ratio_name,
+    stationarity_sentence,
     workload_result,
 )
 
@@ -77,9 +79,17 @@ def header(run: Run) -> list[Element]:
     ]
 
 
+COVERED = {
+    "whole": "the whole run",
+    "all active": "the time all flows were active",
+    "asked": "the interval that the configuration asks for",
+}
+"""What numbers cover, by the summary's `interval`."""
+
+
 def _result(run: Run) -> str:
     summary = run.summary
-    covered = "the whole run" if summary.interval == "whole" else "the time all flows were active"
+    covered = COVERED[summary.interval]
     if run.captured is not None:
         covered = "all of the captures"
     texts = []
@@ -89,6 +99,9 @@ def _result(run: Run) -> str:
             f"{_flows(len(run.manifest.flows))} got {format_bps(summary.total_goodput_bps)}"
             f"{' together' if len(run.manifest.flows) > 1 else ''}."
         )
+        if run.captured is None and summary.classes:
+            sentence = stationarity_sentence(summary)
+            texts.append(f"{sentence[0].upper()}{sentence[1:]}.")
     for workload in (summary.completions or {}).values():
         if workload.streams is not None:
             texts.append(f"{workload_result(workload)}.")
@@ -98,13 +111,21 @@ def _result(run: Run) -> str:
             f"{_flows(workload.flows, 'generated ')} ({workload.kind}) ran{unfinished}, at "
             f"{format_bps(workload.goodput_bps)} together."
         )
-    losses, elsewhere = summary.losses, ""
+    return " ".join(texts) + _comparison(summary) + _doubt(run)
+
+
+def _doubt(run: Run) -> str:
+    """How sure the result is: what the noise meter says, and losses that the tables lack."""
+    text = ""
+    if run.captured is None and run.manifest.flows and (lines := noise_lines(run)):
+        text += f" How sure that is: {lines[0].rstrip('.')}."
+    losses = run.summary.losses
     if losses is not None and losses.elsewhere > losses.bottleneck:
-        elsewhere = (
+        text += (
             f" {losses.elsewhere:,} of {losses.total:,} lost packets were lost elsewhere than at "
             f"the bottleneck: {where(losses)}."
         )
-    return " ".join(texts) + _comparison(summary) + elsewhere
+    return text
 
 
 def _comparison(summary: Summary) -> str:
