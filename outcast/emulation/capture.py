@@ -14,6 +14,7 @@ from outcast.errors import RunError
 from outcast.records.run_directory import CaptureRecord, RunDirectory
 
 if TYPE_CHECKING:
+    from outcast.emulation.lost import LostPackets
     from outcast.experiment.parts import Family
 
 Engine = Literal["realtime", "virtual"]
@@ -68,8 +69,12 @@ def start(
     logs: Path,
     commands: Commands,
     wanted: str,
+    lost: LostPackets | None = None,
 ) -> list[Capture]:
-    """Starts one tcpdump for each (port, direction) and waits until all listen."""
+    """Starts one tcpdump for each (port, direction) and waits until all listen.
+
+    No capture has the packets that were lost on the link before its port.
+    """
     buffer_kib = ring_kib(engine, len(ports))
     captures = []
     for port, direction in ports:
@@ -81,7 +86,8 @@ def start(
                 # user. That fails in the guest, where the folder is an ordinary user's.
                 *("tcpdump", "-i", port, "-Q", direction, "-w", "-"),
                 *("-s", str(SNAPLEN_BYTES), "-B", str(buffer_kib), "-n", "-Z", "root"),
-                *("--time-stamp-precision=nano", wanted),
+                "--time-stamp-precision=nano",
+                wanted if lost is None else lost.capture_filter(port, direction, wanted),
             ],
             stdout=file,
             stderr=logs / f"tcpdump.{port}.{direction}.err",
@@ -115,9 +121,11 @@ class Captures:
         logs: Path,
         commands: Commands,
         wanted: str,
+        lost: LostPackets | None = None,
     ) -> None:
         self._wanted = wanted
         self._ports, self._engine, self._directory = ports, engine, directory
+        self._lost = lost
         self._logs, self._commands = logs, commands
         self._captures: list[Capture] = []
         self.records: list[CaptureRecord] = []
@@ -125,7 +133,8 @@ class Captures:
     def __enter__(self) -> Captures:
         folder = self._directory.captures
         self._captures = start(
-            self._ports, self._engine, folder, self._logs, self._commands, self._wanted
+            *(self._ports, self._engine, folder, self._logs, self._commands, self._wanted),
+            self._lost,
         )
         return self
 

@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from outcast.emulation.changes import Changer
+    from outcast.emulation.lost import LostPackets
     from outcast.emulation.probing import Probes
     from outcast.emulation.programs.launch import UserPrograms
     from outcast.plan.programs import Command
@@ -242,6 +243,7 @@ class _Run:
         self.emit = emit
         self.commands = commands
         self.scratch = scratch
+        self.lost = self._lost_packets()
         self.received: dict[int, tuple[float, int]] = {}
         self.instants: dict[str, int] = {}
         self.at_end: _Counted | None = None
@@ -252,6 +254,16 @@ class _Run:
         self.phase = "setup"
         # In real time the kernel is the user's own.
         self.events = Recorder(plan.events, directory) if engine == "virtual" else None
+
+    def _lost_packets(self) -> LostPackets | None:
+        """The packets that links are to lose; None if nobody asks for any."""
+        packets = self.directory.read_lost().packets
+        if not packets:
+            return None
+        # As with programs, a run imports only what it needs.
+        from outcast.emulation.lost import LostPackets
+
+        return LostPackets(packets, self.plan, self.commands)
 
     def sleep_to_instant(self, of: str, step_ns: int = instants.STEP_NS) -> None:
         """Sleeps to the next fixed instant under virtual time, and notes whose instant it is."""
@@ -281,6 +293,7 @@ class _Run:
         captures = capture.Captures(
             *(self.plan.capture_ports, self.engine, self.directory, self.scratch, self.commands),
             wanted=capture.wanted(self.plan.families),
+            lost=self.lost,
         )
         core = max(os.sched_getaffinity(0))
         load = LoadMeter(lambda: read_load(switches.pid, core))
@@ -340,6 +353,8 @@ class _Run:
                     self.enter("capture_end")
                     undrained = self._drain(network)
                     watch()
+                    if self.lost is not None:
+                        self.directory.write_lost(self.lost.record())
                 after = self._read_counters(network)
         measured = _Measured(captures.records, before, after, blackout.record, load)
         flows = replace(flows, distrust=[*flows.distrust, *undrained])
@@ -423,6 +438,8 @@ class _Run:
                     held_start=held_start,
                 )
                 losses = wires.start_losing(self.experiment, self.plan)
+                if self.lost is not None:
+                    self.lost.start(network.netns)
                 if afterwards:
                     generators.connect()
                     # On a slow machine flows may have ended when the middle sample is taken.
@@ -716,8 +733,15 @@ class _Run:
             counters.port_counters(network, captured_ports),
             {host: counters.host_counters(network, host) for host in hosts},
             {**network.interface_counters(), **network.wire_counters()},
-            network.losses(),
+            self._losses(network),
         )
+
+    def _losses(self, network: Network) -> links.Losses:
+        losses = network.losses()
+        if self.lost is not None:
+            for port, count in self.lost.by_sender().items():
+                losses[port]["link"] = losses[port].get("link", 0) + count
+        return losses
 
     def _probe_records(self) -> list[ProbeRecord]:
         if not self.plan.probes:

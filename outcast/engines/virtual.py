@@ -39,7 +39,7 @@ from outcast.errors import FeatureMissingError, GuestError, StallError, did_you_
 from outcast.experiment import Experiment, load_resolved
 from outcast.plan import transport as plan_transport
 from outcast.plan.make import make_plan
-from outcast.records.interventions import Interventions
+from outcast.records.interventions import Interventions, Lost
 from outcast.records.run_directory import GuestRecord, RunDirectory
 
 
@@ -128,6 +128,8 @@ class VirtualEngine:
             sees = replace(sees, folder=Path(plan.command.folder))
             plan = replace(plan, command=replace(plan.command, folder=init.FOLDER))
             directory.write_plan(plan)
+        if changes is not None and changes.lost:
+            directory.write_lost(Lost(packets=changes.lost))
         argv = [*sees.python_module(INSIDE), str(boot.RUN_DIRECTORY), self.name]
         with (directory.path / "log.txt").open("a", encoding="utf-8") as log:
 
@@ -194,7 +196,11 @@ class VirtualEngine:
         if why is not None:
             raise why
         if plan.command is None:
-            changes = None if changes is None else changes.done(result.fates)
+            if changes is not None:
+                if changes.lost:
+                    directory.read_lost().require_done()
+                    directory.lost.unlink()
+                changes = changes.done(result.fates)
             _record_guest(directory, kernel, own_modules.records(modules), sees, changes)
         return reader.wall_s
 

@@ -45,7 +45,7 @@ from outcast.plan import grouping, stored
 from outcast.plan.grouping import Groups
 from outcast.plan.model import Plan
 from outcast.records.effective import COUNTED, AppliedChange
-from outcast.records.interventions import Decision, Interventions, WhatIf
+from outcast.records.interventions import Decision, Interventions, Lost, WhatIf
 from outcast.records.probes import ProbeRecord
 from outcast.records.trace import (
     EVENTS_FILE,
@@ -635,6 +635,11 @@ class RunDirectory:
         return self.path / "summary.json"
 
     @property
+    def lost(self) -> Path:
+        """What links are to lose, and then have lost; it is there while a run goes on."""
+        return self.path / "lost.json"
+
+    @property
     def whatif(self) -> Path:
         return self.path / "whatif.json"
 
@@ -693,6 +698,13 @@ class RunDirectory:
 
     def write_whatif(self, record: WhatIf) -> None:
         write_text(self.whatif, record.model_dump_json(indent=1) + "\n")
+
+    def read_lost(self) -> Lost:
+        """Reads what links are to lose; nothing where nobody asks. Raises InputError."""
+        return read_record(self.lost, Lost) if self.lost.exists() else Lost()
+
+    def write_lost(self, record: Lost) -> None:
+        write_text(self.lost, record.model_dump_json(indent=1) + "\n")
 
     def read_decision(self) -> Decision | None:
         """Reads when an outcome was decided; None if nobody asked. Raises InputError."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeGuard
 
@@ -43,6 +43,18 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+class Fates(_Part):
+    """Each run of a point is made again, once for each of some other fates of its packets."""
+
+    kind: Literal["flip", "keep", "noise", "blackout", "nudge"] = Field(
+        description="packets by lot that are dropped or forwarded instead, or keep their fate; all "
+        "noise anew; drops of blackouts undone, together and one by one; or a packet after each "
+        "blackout held for 1 us"
+    )
+    each: int = Field(ge=1, description="how many packets or blackouts of each run")
+    hops: int | None = Field(default=None, description="the class that has the blackouts")
+
+
 class Point(_Part):
     """One setting of an experiment, which runs with several seeds."""
 
@@ -56,6 +68,7 @@ class Point(_Part):
     set: dict[str, Any] = Field(default_factory=dict, description="dotted keys and their values")
     x: float | None = Field(default=None, description="its place on a numeric axis")
     series: str = Field(default="", description="the curve or kind of bar that it belongs to")
+    fates: Fates | None = Field(default=None, description="what its runs are made again with")
 
     @model_validator(mode="after")
     def _config_or_payload(self) -> Point:
@@ -79,6 +92,7 @@ class Measure(_Part):
     by: GroupKind | None = Field(default=None, description="a kind of grouping, with `label`")
     label: str | None = Field(default=None, description="a group of that kind")
     over: str | None = Field(default=None, description="another group of that kind")
+    within_ms: int | None = Field(default=None, description="so long after a blackout's start")
 
     @model_validator(mode="after")
     def _a_group_has_a_kind(self) -> Measure:
@@ -226,6 +240,7 @@ class Mode(_Part):
     """How much to run: the seeds for each point, and settings that shorten each run."""
 
     repetitions: int = Field(ge=LEAST_RUNS)
+    most_fates: int | None = Field(default=None, ge=1, description="the most fates `each`")
     set: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -328,6 +343,16 @@ class Recipe(_Part):
     def has_runs(self) -> bool:
         """Whether a point of it is a run; otherwise all are computations."""
         return any(point.config is not None for point in self.points)
+
+    def points_of(self, mode: Mode) -> Iterator[Point]:
+        """Every point, with as many fates as the mode allows."""
+        for point in self.every_point:
+            if point.fates is None or mode.most_fates is None:
+                yield point
+                continue
+            each = min(point.fates.each, mode.most_fates)
+            fates = point.fates.model_copy(update={"each": each})
+            yield point.model_copy(update={"fates": fates})
 
     def settings(self, point: Point, mode: Mode) -> dict[str, Any]:
         """The overrides of a point's configuration. Those of the point win over the mode's."""

@@ -357,6 +357,8 @@ def describe(measure: Measure) -> str:
         words.append(f"below {measure.below}")
     if measure.above is not None:
         words.append(f"above {measure.above}")
+    if measure.within_ms is not None:
+        words.append(f"within {measure.within_ms} ms")
     if measures.MEASURES[measure.kind].has_interval:
         words += _interval_words(measure.interval)
     return " ".join(words)

@@ -18,7 +18,8 @@ from outcast.reproduce.verdict import Verdict, decide
 RECIPES = recipe.load_all()
 IDS = """P2 P3 P4 P5 P6 P7 P-buf P-rtt P-ports P8 P10 P11 P12 P13 P14-P15 P16 P-tab2 P-era
 P-variants
-T2 T5 T8a T8b T8c T9 T10 T11 T12 T13 T14 T15 T16 T17 W4 W5 W6 H3 H4 H6 H-trace F1 F2 F3 F4 F5 F6"""
+T2 T5 T8a T8b T8c T9 T10 T11 T12 T13 T14 T15 T16 T17 W4 W5 W6 H3 H4 H6 H-trace
+F1 F2 F3 F4 F5 F6 F7 F8 F9"""
 ROWS = IDS.split()
 
 
@@ -36,7 +37,7 @@ def test_every_run_of_a_recipe_is_accepted(name, mode):
     repetitions = (found.quick if mode == "quick" else found.full).repetitions
     assert repetitions >= recipe.LEAST_RUNS
     for point in found.every_point:
-        seeds = [each.seed for each in wanted if each.point == point]
+        seeds = [each.seed for each in wanted if each.point.label == point.label]
         assert seeds == list(range(1, repetitions + 1))
 
 
