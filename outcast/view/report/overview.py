@@ -7,7 +7,8 @@ import shlex
 from typing import Any
 
 from outcast.analysis.measure.losses import where
-from outcast.errors import shortened
+from outcast.errors import InputError, shortened
+from outcast.experiment.parts import Limit
 from outcast.plan import ports
 from outcast.plan.grouping import UDP, control_of, title
 from outcast.records.run import Run
@@ -335,6 +336,16 @@ def _overhead(asked: dict[str, Any]) -> str:
     return ", on which preamble, check sequence and gap take time too"
 
 
+def _limit_asked(run: Run, port: str) -> Limit | None:
+    """The limit of a port's queue in the configuration's words, where the folder has them."""
+    if run.plan is None:
+        return None
+    try:
+        return ports.switch_queue(run.experiment, run.plan, port).asked
+    except InputError:
+        return None
+
+
 def _queue(run: Run, record: BottleneckRecord) -> str:
     queue = record.queue
     parts = ["holds what comes"]
@@ -342,8 +353,7 @@ def _queue(run: Run, record: BottleneckRecord) -> str:
         parts = [f"has room for {spaced(format_size(queue.limit_bytes))}"]
     elif queue.limit_packets is not None:
         parts = [f"has room for {queue.limit_packets} packets"]
-    plan = run.plan
-    asked = plan and ports.switch_queue(run.experiment, plan, record.egress).asked
+    asked = _limit_asked(run, record.egress)
     if asked is not None:
         parts[0] += f" ({asked})"
     if queue.rate_bps is not None:
