@@ -22,7 +22,6 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from benchmarks import stored
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.view.terminal.tables import main_ratio
 
 ROOT = Path(__file__).parents[1]
 CONFIG = "configs/fig3c.yaml"
@@ -74,15 +73,10 @@ def longest_blackout(run: Run) -> dict[str, Any]:
 def _entry(run: Run) -> stored.Entry:
     """The numbers that pages tell of the pictures."""
     longest = longest_blackout(run)
-    ratio = main_ratio(run.summary)
-    assert ratio is not None, f"{CONFIG} has two classes of flows"
-    drops = run.summary.capture.inferred_drops
     return stored.Entry(
         "scripts/pictures.py",
         stored.state_of([run]),
         values={
-            "drops": str(drops),
-            "ratio": f"{ratio:.1f}",
             "blackout": f"{longest['drops']} packets",
             "blackout.port": str(longest["ingress"]),
             "blackout.others": f"{longest['others_through']:,}",

@@ -46,7 +46,6 @@ NOT_RUN: dict[str, str] = {
     "docs/exercises.md": ELSEWHERE,
     "docs/grading.md": ELSEWHERE,
     "docs/install.md": BY_HAND,
-    "docs/links.md": LONG,
     "docs/noise.md": LONG,
     "docs/own-captures.md": ELSEWHERE,
     "docs/programs.md": LONG,
