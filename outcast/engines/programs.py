@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outcast import handed_in
+from outcast.engines import libraries
 from outcast.engines.guest import init, world
 from outcast.engines.guest.world import World
 from outcast.errors import ConfigError, FeatureMissingError, InputError
 from outcast.experiment import Experiment, Program
-from outcast.plan.programs import SEARCH_PATH, Command
+from outcast.plan.programs import LIBRARIES, SEARCH_PATH, Command
 from outcast.records.run_directory import RunDirectory
 
 MOST_FILES_BYTES = 1 << 30
@@ -40,6 +41,14 @@ def require(experiment: Experiment, sees: World | None) -> None:
         for path in program.files:
             _require_copyable(path, f"{where}.files")
         _require_program(program, f"{where}.command", sees)
+        of_files = list(libraries.elf_files(program.files))
+        needed = [
+            path
+            for file in (of_files if program.libraries else ())
+            for path in libraries.needed_by(file, f"{where}.libraries").values()
+        ]
+        if sees is not None and not sees.is_host:
+            libraries.require_glibc([*of_files, *needed], f"{where}.files", sees)
 
 
 def require_command(command: Command, sees: World | None) -> None:
@@ -176,5 +185,19 @@ def take_files(experiment: Experiment, directory: RunDirectory) -> Experiment:
             else:
                 shutil.copy(path, folder / path.name)
             taken.append((folder / path.name).relative_to(directory.path))
-        programs.append(program.model_copy(update={"files": tuple(taken)}))
+        if program.libraries and (copies := _take_libraries(program, folder, index)):
+            taken.append(copies.relative_to(directory.path))
+        # A run of the copies takes these libraries, whatever the machine has by then.
+        update = {"files": tuple(taken), "libraries": False}
+        programs.append(program.model_copy(update=update))
     return experiment.model_copy(update={"programs": tuple(programs)})
+
+
+def _take_libraries(program: Program, folder: Path, index: int) -> Path | None:
+    """Copies the libraries that a program's files need; the folder, or None if they need none."""
+    where, copies = f"programs.{index}.libraries", folder / LIBRARIES
+    for file in libraries.elf_files(program.files):
+        for name, path in libraries.needed_by(file, where).items():
+            copies.mkdir(exist_ok=True)
+            shutil.copyfile(path, copies / name)
+    return copies if copies.is_dir() else None

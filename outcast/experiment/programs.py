@@ -86,6 +86,11 @@ class Program(Part):
     files: tuple[UserFile, ...] = Field(
         default=(), description="files and folders copied into its working folder"
     )
+    libraries: bool = Field(
+        default=False,
+        description="whether the shared libraries that `files` need are copied beside them, but "
+        "for glibc's, which is the guest's",
+    )
     allow_failure: bool = Field(
         default=False, description="whether the run goes on if an execution fails"
     )
@@ -107,6 +112,8 @@ class Program(Part):
                         f"{name}: not allowed with `ready`, because a server runs from before the "
                         "traffic until after it"
                     )
+        if self.libraries and not self.files:
+            raise ValueError("libraries: there are no `files` whose libraries could be copied")
         names = [path.name for path in self.files]
         for name in names:
             if names.count(name) > 1:

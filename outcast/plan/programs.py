@@ -17,6 +17,9 @@ PROBE_PORT = 9
 """The ports of a program's probes, because its own are not known before it runs. It is the port of
 discard (RFC 863)."""
 
+LIBRARIES = "libraries"
+"""The folder among a program's files that has shared libraries (outcast/engines/libraries.py)."""
+
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """The PATH of every program, whoever starts the run."""
 

@@ -15,7 +15,7 @@ import shutil
 import signal
 import stat
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from outcast.errors import CommandError, DeadlineError, RunError, gist, shortene
 from outcast.experiment import Experiment
 from outcast.files import write_text
 from outcast.plan.model import Plan
-from outcast.plan.programs import SEARCH_PATH, Program, pairs
+from outcast.plan.programs import LIBRARIES, SEARCH_PATH, Program, pairs
 from outcast.records.run_directory import (
     ControlRecord,
     ExecutionRecord,
@@ -78,6 +78,13 @@ def environment(folder: Path, seed: int, name: str) -> dict[str, str]:
         "OUTCAST_SEED": str(seed),
         "OUTCAST_PROGRAM": name,
     }
+
+
+def _with_libraries(given: Iterable[str], folder: Path) -> dict[str, str]:
+    """Where the loader finds a program's own libraries, if it was given some."""
+    if not any(name.startswith(f"{LIBRARIES}/") for name in given):
+        return {}
+    return {"LD_LIBRARY_PATH": str(folder / LIBRARIES)}
 
 
 @dataclass(frozen=True)
@@ -237,7 +244,10 @@ class UserPrograms:
         task = {
             "argv": found(program.argv, folder),
             "folder": str(folder),
-            "environment": environment(folder, self._experiment.seed, program.name),
+            "environment": {
+                **environment(folder, self._experiment.seed, program.name),
+                **_with_libraries(given, folder),
+            },
             "outputs": str(outputs),
             "confined": self._confined(folder),
             "most_output_bytes": MOST_OUTPUT_BYTES,

@@ -1,0 +1,97 @@
+"""Shared libraries of programs' files: found by ldd, copied beside them, and glibc's version."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from outcast import experiment
+from outcast.engines import libraries, programs
+from outcast.engines.guest import world
+from outcast.errors import ConfigError, FeatureMissingError
+from outcast.records.run_directory import RunDirectory
+
+CONFIG = """
+name: libraries
+topology: {kind: linear, rivals: 1}
+links: {rate: 100mbit, delay: 5us}
+queue: {kind: pfifo, limit: 20 packets}
+duration: 100ms
+programs:
+  - {name: greet, host: h1, to: [h2], command: [./greet], files: [greet], libraries: true}
+"""
+NEEDS_CC = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+
+
+def program(folder: Path) -> Path:
+    """A program with a library that only this folder has."""
+    (folder / "lib.c").write_text('const char *greeting(void) { return "hello"; }')
+    (folder / "greet.c").write_text(
+        "#include <stdio.h>\nconst char *greeting(void);\n"
+        "int main(void) { puts(greeting()); return 0; }"
+    )
+    library, made = folder / "libgreeting.so.1", folder / "greet"
+    soname = f"-Wl,-soname,{library.name}"
+    for argv in (
+        ["cc", "-shared", "-fPIC", soname, "-o", str(library), str(folder / "lib.c")],
+        ["cc", "-o", str(made), str(folder / "greet.c"), str(library), f"-Wl,-rpath,{folder}"],
+    ):
+        subprocess.run(argv, check=True)
+    return made
+
+
+@NEEDS_CC
+def test_libraries_are_copied_beside_the_program(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    assert libraries.needed_by(made, "x") == {"libgreeting.so.1": tmp_path / "libgreeting.so.1"}
+    (tmp_path / "net.yaml").write_text(CONFIG)
+    loaded = experiment.load(tmp_path / "net.yaml")
+    directory = RunDirectory(tmp_path / "run")
+    taken = programs.take_files(loaded, directory).programs[0]
+    assert [str(path) for path in taken.files] == [
+        "programs/greet/files/greet",
+        "programs/greet/files/libraries",
+    ]
+    # So a run made again takes these, and no others.
+    assert not taken.libraries
+    assert (directory.path / taken.files[1] / "libgreeting.so.1").is_file()
+
+
+@NEEDS_CC
+def test_a_library_that_is_not_there_is_named(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    (tmp_path / "libgreeting.so.1").unlink()
+    with pytest.raises(ConfigError, match=r"^x: greet needs libgreeting\.so\.1, which this"):
+        libraries.needed_by(made, "x")
+
+
+def test_a_script_needs_none(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\n")
+    assert list(libraries.elf_files([script, tmp_path])) == []
+
+
+def test_a_newer_glibc_than_the_guests_is_named(tmp_path: Path) -> None:
+    libc = tmp_path / "root/lib/x86_64-linux-gnu/libc.so.6"
+    libc.parent.mkdir(parents=True)
+    libc.write_bytes(b"\x7fELF GLIBC_2.2.5 GLIBC_2.36 GLIBC_PRIVATE")
+    sees = replace(world.of_host(), root=tmp_path / "root", python="/usr/bin/python3")
+    app = tmp_path / "app"
+    app.write_bytes(b"\x7fELF GLIBC_2.36 GLIBC_2.9")
+    libraries.require_glibc([app], "programs.0.files", sees)
+    app.write_bytes(b"\x7fELF GLIBC_2.38")
+    with pytest.raises(
+        FeatureMissingError,
+        match=r"^programs\.0\.files: app needs glibc 2\.38, the guest has 2\.36",
+    ):
+        libraries.require_glibc([app], "programs.0.files", sees)
+
+
+def test_libraries_of_no_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "net.yaml").write_text(CONFIG.replace(", files: [greet]", ""))
+    with pytest.raises(ConfigError, match="libraries: there are no `files`"):
+        experiment.load(tmp_path / "net.yaml")
