@@ -197,9 +197,12 @@ def _show_losses(path: Path, wanted: Selection, form: str) -> None:
         raise ConfigError("--losses: allowed besides is --flow with a flow's number")
     if not path.is_dir():
         raise ConfigError("--losses: needs a run's folder, where the captures are")
-    table = ways.loss_table(Run(path), None if flow is None else int(flow))
+    run = Run(path)
+    table = ways.loss_table(run, None if flow is None else int(flow))
     for line in shown.lines(table, flow is not None, form):
         terminal.echo(line)
+    if form == "table" and (missing := shown.elsewhere(table, run.summary.losses)):
+        terminal.echo(missing)
 
 
 def _list_blackouts(path: Path, wanted: Selection, form: str) -> None:

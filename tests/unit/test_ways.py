@@ -132,3 +132,21 @@ def test_a_wait_is_since_the_last_packet_like_it() -> None:
     left = pl.DataFrame({"stamp_ns": [5], "identity": [1]}, schema)
     came = pl.DataFrame({"stamp_ns": [1, 4, 6], "identity": [1, 1, 1]}, schema)
     assert ways._waits(came, left).to_list() == [1]
+
+
+def test_losses_where_nothing_is_captured_are_told() -> None:
+    schema = {"begins": pl.String, "ends": pl.String, "where": pl.String}
+    step = {"begins": ["s1-eth2 in"], "ends": ["s1-eth1 out"], "where": ["queue of s1-eth1"]}
+    ports = {
+        port: PortLosses(node="s", neighbour="t", packets=9, lost={"queue": lost}, elsewhere=lost)
+        for port, lost in {"s1-eth1": 2, "s2-eth1": 1007}.items()
+    }
+    losses = LossSummary(total=1009, bottleneck=2, elsewhere=1007, causes={}, ports=ports)
+    said = words.elsewhere(pl.DataFrame(step, schema), losses)
+    assert said is not None
+    assert said.startswith("besides, 1,007 packets were lost")
+    assert "s2-eth1 1,007;" in said
+    assert "s1-eth1" not in said
+    spans = pl.DataFrame({**step, "where": ["between s1-eth2 and s1-eth1"]}, schema)
+    assert words.elsewhere(spans, losses) is None
+    assert words.elsewhere(pl.DataFrame(step, schema), None) is None

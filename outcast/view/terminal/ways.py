@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
+from outcast.records.summary import LossSummary
+
 _HEADS = ("where", "flows", "packets", "lost", "share", "most of")
 _OF_FLOW = ("step", "where", "packets", "lost", "share", "median (ms)", "99 % (ms)")
 
@@ -28,6 +30,28 @@ def lines(table: pl.DataFrame, is_of_flow: bool, form: str) -> Iterator[str]:
         yield _sum(table)
     else:
         yield from _aligned(_HEADS, list(_places(table)))
+
+
+def elsewhere(table: pl.DataFrame, losses: LossSummary | None) -> str | None:
+    """What the kernel counted as lost at ports that are no point of a step, which the table lacks.
+
+    None where there is nothing of it, or where a step spans more than a queue or a link.
+    """
+    if table["where"].str.starts_with("between").any():
+        return None
+    points = {point.partition(" ")[0] for name in ("begins", "ends") for point in table[name]}
+    lost = {
+        port: sum(part.lost.values())
+        for port, part in (losses.ports.items() if losses is not None else ())
+        if port not in points and part.lost
+    }
+    if not lost:
+        return None
+    ports = ", ".join(f"{port} {count:,}" for port, count in sorted(lost.items()))
+    return (
+        f"besides, {sum(lost.values()):,} packets were lost at ports that are not captured, so "
+        f"flows are not told apart: {ports}; `capture: {{ports: all}}` captures them"
+    )
 
 
 def _step(row: dict[str, int | str | None]) -> list[str]:
