@@ -12,6 +12,8 @@ from outcast.cli import invoke as outcast
 from outcast.errors import ConfigError, InputError
 from outcast.records.run import Run
 from outcast.records.run_directory import LinkRecord, LinkTotals, RunDirectory
+from outcast.records.summary import LossSummary, PortLosses
+from outcast.view.terminal import ways as words
 from tests.golden import model
 from tests.golden.run_directory import write_run
 
