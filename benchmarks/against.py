@@ -14,7 +14,8 @@ the memory of the largest process. Exit status 1 if captures of the two states d
 with one and two runs at a time.
 
 `--write` puts the table into docs/results/measured.json, from which `python -m
-scripts.fill_numbers` fills docs/cost.md. Parts that were written for the same two states stay.
+scripts.fill_numbers` fills docs/design/cost.md. Parts that were written for the same two states
+stay.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Draws samples of 3, 5 and 10 runs from distributions whose mean (or geometric me
 their intervals by each method, and counts how many hold it. `ours` is what outcast uses
 (outcast/analysis/statistics.py): for a geometric mean Student's t of the logarithms, otherwise
 Student's t. Prints the shares as a table in Markdown. With 4000 samples the standard error of a
-share of 0.95 is 0.0034. The file is what docs/intervals.md shows (scripts/fill_numbers.py).
+share of 0.95 is 0.0034. The file is what docs/steady-state.md shows (scripts/fill_numbers.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the noise meter says beside how far seeds disagree: the table of docs/noise-meter.md.
+"""What the noise meter says beside how far seeds disagree: the table of docs/noise.md.
 
     outcast reproduce F1 --full -o DIR
     outcast reproduce P3 --quick --noise all -o DIR

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks import stored
-from outcast.reproduce.intervals import PARTS, has_trend
+from outcast.analysis.measure.stationarity import PARTS, has_trend
 
 SERIES = 400
 

@@ -14,7 +14,9 @@ FROM_ABOVE_PRIORITY = 150
 ROUTE_PRIORITY = 100
 MISS_PRIORITY = 0
 
-ETH_TYPES = {"ip": 0x0800, "arp": 0x0806}
+ETH_TYPES = {"ip": 0x0800, "arp": 0x0806, "ipv6": 0x86DD}
+_DESTINATIONS = {"ip": "nw_dst", "arp": "arp_tpa", "ipv6": "ipv6_dst"}
+"""The field of each protocol's destination, by ovs-ofctl(8)'s names."""
 
 IN_PORT = 0xFFFFFFF8
 """OpenFlow's OFPP_IN_PORT: out by the port that the packet came in by.
@@ -24,6 +26,8 @@ A switch drops a packet that is sent to that port by its number.
 
 HASH_FIELDS = ("ip_src", "ip_dst", "nw_proto", "tcp_src", "tcp_dst", "udp_src", "udp_dst")
 """The fields that groups hash, by ovs-ofctl(8)'s names; controllers/hashing.py has the hash."""
+HASH_FIELDS_IPV6 = ("ipv6_src", "ipv6_dst")
+"""What groups hash besides where hosts have IPv6 addresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +36,8 @@ class Entry:
 
     Attributes:
         priority: of several entries that match, the one with the highest priority counts.
-        protocol: `"ip"` or `"arp"`; None matches every packet.
-        destination: the IPv4 destination, or the ARP target, as dotted text.
+        protocol: `"ip"`, `"arp"` or `"ipv6"`; None matches every packet.
+        destination: the destination, or the ARP target, as text.
         output: the port by which packets are sent, or IN_PORT.
         in_port: the port by which packets come in; None means any.
         group: the group that chooses the port. Without `group` and `output` packets are dropped.
@@ -55,11 +59,13 @@ class Group:
         number: the group's identifier.
         ports: the output of each bucket, in the order of the buckets, which have weight 1.
         parameter: 64 bits that go into the hash.
+        ipv6: whether HASH_FIELDS_IPV6 are hashed too.
     """
 
     number: int
     ports: tuple[int, ...]
     parameter: int
+    ipv6: bool = False
 
 
 TABLE_MISS = Entry(MISS_PRIORITY)
@@ -69,9 +75,10 @@ TABLE_MISS = Entry(MISS_PRIORITY)
 def planned(graph: Graph, routes: Routes) -> dict[str, frozenset[Entry]]:
     """All entries of each switch, by switch name.
 
-    There is one for IP and one for ARP for each destination, and the table miss. By the ARP
-    entries a request goes straight to the host that it asks for, so nothing is ever flooded. Where
-    the route depends on the port that a packet came in by, entries of higher priority match it.
+    There is one for IP and one for ARP for each destination, one for IPv6 if it has such an
+    address, and the table miss. By the ARP entries a request goes straight to the host that it asks
+    for, so nothing is ever flooded. IPv6 neighbours are static, and nobody asks for them. Where the
+    route depends on the port that a packet came in by, entries of higher priority match it.
     """
     numbers = {
         switch: {group.ports: group.number for group in groups}
@@ -92,9 +99,10 @@ def planned(graph: Graph, routes: Routes) -> dict[str, frozenset[Entry]]:
 
 def planned_groups(graph: Graph, routes: Routes) -> dict[str, frozenset[Group]]:
     """All groups of each switch, by switch name: one for each set of ports."""
+    ipv6 = any(data.get("ip6") for _, data in graph.nodes(data=True))
     return {
         switch: frozenset(
-            Group(number, ports, hash_parameter(routes.hash_seed, graph, switch))
+            Group(number, ports, hash_parameter(routes.hash_seed, graph, switch), ipv6)
             for number, ports in enumerate(
                 sorted(set(routes.choices.get(switch, {}).values())), start=1
             )
@@ -109,13 +117,20 @@ def _towards(
     chosen = routes.choices.get(switch, {})
     entries = []
     for host, port in routes.to[switch].items():
-        ip = graph.nodes[host]["ip"]
-        entries.append(Entry(ROUTE_PRIORITY, "arp", ip, port))
-        if host in chosen:
-            entries.append(Entry(ROUTE_PRIORITY, "ip", ip, group=numbers[chosen[host]]))
-        else:
-            entries.append(Entry(ROUTE_PRIORITY, "ip", ip, port))
+        for protocol, address in _addresses(graph, host):
+            if host in chosen and protocol != "arp":
+                group = numbers[chosen[host]]
+                entries.append(Entry(ROUTE_PRIORITY, protocol, address, group=group))
+            else:
+                entries.append(Entry(ROUTE_PRIORITY, protocol, address, port))
     return entries
+
+
+def _addresses(graph: Graph, host: str) -> list[tuple[str, str]]:
+    """A host's destinations, each after its protocol."""
+    data = graph.nodes[host]
+    ipv6 = [("ipv6", data["ip6"])] if data.get("ip6") else []
+    return [("ip", data["ip"]), ("arp", data["ip"]), *ipv6]
 
 
 def _from_above(graph: Graph, routes: Routes, switch: str) -> list[Entry]:
@@ -123,9 +138,9 @@ def _from_above(graph: Graph, routes: Routes, switch: str) -> list[Entry]:
     for in_port in routes.upper.get(switch, ()):
         entries.append(Entry(FROM_ABOVE_PRIORITY, in_port=in_port))
         entries += [
-            Entry(FROM_PORT_PRIORITY, protocol, graph.nodes[host]["ip"], port, in_port)
+            Entry(FROM_PORT_PRIORITY, protocol, address, port, in_port)
             for host, port in routes.from_above[switch].items()
-            for protocol in ETH_TYPES
+            for protocol, address in _addresses(graph, host)
         ]
     return entries
 
@@ -135,9 +150,9 @@ def _back(graph: Graph, routes: Routes, switch: str) -> list[Entry]:
     if not routes.depends_on_input or switch in routes.upper:
         return []
     return [
-        Entry(FROM_PORT_PRIORITY, protocol, graph.nodes[host]["ip"], IN_PORT, port)
+        Entry(FROM_PORT_PRIORITY, protocol, address, IN_PORT, port)
         for host, port in routes.to[switch].items()
-        for protocol in ETH_TYPES
+        for protocol, address in _addresses(graph, host)
     ]
 
 
@@ -167,7 +182,7 @@ def _parse_line(line: str) -> Entry:
     values = dict(field.split("=", 1) for field in fields if "=" in field)
     flags = {field for field in fields if "=" not in field}
     protocol = next((name for name in ETH_TYPES if name in flags), None)
-    destination = values.pop({"ip": "nw_dst", "arp": "arp_tpa", None: ""}[protocol], None)
+    destination = values.pop(_DESTINATIONS[protocol], None) if protocol else None
     # ovs-ofctl leaves out the priority 32768.
     priority = int(values.pop("priority", "32768"))
     in_port = values.pop("in_port", None)
@@ -199,13 +214,15 @@ def parse_groups(dump: str) -> frozenset[Group]:
 def _parse_group(line: str) -> Group:
     match = re.fullmatch(
         r"group_id=([0-9]+),type=select,selection_method=hash,"
-        r"(?:selection_method_param=([0-9]+),)?fields\(([a-z_,]+)\)"
+        r"(?:selection_method_param=([0-9]+),)?fields\(([a-z0-9_,]+)\)"
         r"((?:,bucket=bucket_id:[0-9]+,actions=output:[0-9]+)+)",
         line,
     )
     buckets = re.findall("bucket_id:([0-9]+),actions=output:([0-9]+)", match[4] if match else "")
     in_order = [int(number) for number, _ in buckets] == list(range(len(buckets)))
-    if match is None or set(match[3].split(",")) != set(HASH_FIELDS) or not in_order:
+    fields = set(match[3].split(",")) if match else set()
+    ipv6 = not fields.isdisjoint(HASH_FIELDS_IPV6)
+    if match is None or fields != {*HASH_FIELDS, *(HASH_FIELDS_IPV6 * ipv6)} or not in_order:
         raise ValueError(f"unexpected group: {line}")
     ports = tuple(int(port) for _, port in buckets)
-    return Group(int(match[1]), ports, int(match[2] or 0))
+    return Group(int(match[1]), ports, int(match[2] or 0), ipv6)

@@ -4,7 +4,8 @@ It is an undirected `networkx.Graph`. Every node has `kind`:
 
 - `"switch"`: with `dpid` (int, the OpenFlow datapath id) and `layer` (one of LAYERS, or any other
   text);
-- `"host"`: with `ip` (dotted IPv4, no prefix length) and `mac`; a host has exactly one link.
+- `"host"`: with `ip` (dotted IPv4, no prefix length) and `mac`, and with `ip6` if it also has an
+  IPv6 address; a host has exactly one link.
 
 Every edge has `ports`: the port number at each end by node name. Port n of switch s is the
 interface `s-ethn`. Other attributes are kept and ignored.
@@ -21,7 +22,7 @@ The file is networkx's node-link form in JSON:
 from __future__ import annotations
 
 import json
-from ipaddress import AddressValueError, IPv4Address
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -116,7 +117,7 @@ def check(graph: Graph) -> None:
 
 
 def _identity(name: str, data: dict[str, Any]) -> dict[str, object]:
-    """The attribute that must be unique among nodes. Raises GraphError for a malformed one."""
+    """The attributes that must be unique among nodes. Raises GraphError for a malformed one."""
     match data.get("kind"):
         case "switch":
             dpid = data.get("dpid")
@@ -125,10 +126,18 @@ def _identity(name: str, data: dict[str, Any]) -> dict[str, object]:
             return {"dpid": dpid}
         case "host":
             try:
-                return {"ip": IPv4Address(str(data.get("ip")))}
+                ip = IPv4Address(str(data.get("ip")))
             except AddressValueError as error:
                 raise GraphError(
                     f"host {name}: ip {data.get('ip')!r}; an IPv4 address is allowed"
+                ) from error
+            if data.get("ip6") is None:
+                return {"ip": ip}
+            try:
+                return {"ip": ip, "ip6": IPv6Address(str(data["ip6"]))}
+            except AddressValueError as error:
+                raise GraphError(
+                    f"host {name}: ip6 {data['ip6']!r}; an IPv6 address is allowed"
                 ) from error
         case kind:
             raise GraphError(f"node {name}: kind {kind!r}; 'switch' or 'host' is allowed")

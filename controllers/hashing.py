@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from ipaddress import IPv4Address
+from ipaddress import ip_address
 
 TCP, UDP = 6, 17
 """IP protocol numbers. For any other, Open vSwitch hashes only the addresses and the number."""
@@ -26,7 +26,7 @@ class FiveTuple:
     """The header fields by which a switch tells flows apart.
 
     Attributes:
-        src, dst: IPv4 addresses, as dotted text.
+        src, dst: addresses, as text, both of IPv4 or both of IPv6.
         sport, dport: the ports.
         protocol: `TCP` or `UDP`.
     """
@@ -64,15 +64,15 @@ def choose(flow: FiveTuple, parameter: int, ports: Sequence[int]) -> int:
 def _basis(flow: FiveTuple, parameter: int) -> int:
     basis = _finish(_add(0, parameter & _MASK, parameter >> 32), 8)
     # Open vSwitch hashes the fields in the order of their numbers, with the packet's byte order.
-    for field, width in (
-        (int(IPv4Address(flow.src)), 4),
-        (int(IPv4Address(flow.dst)), 4),
-        (flow.protocol, 1),
-        (flow.sport, 2),
-        (flow.dport, 2),
+    for field in (
+        ip_address(flow.src).packed,
+        ip_address(flow.dst).packed,
+        flow.protocol.to_bytes(1, "big"),
+        flow.sport.to_bytes(2, "big"),
+        flow.dport.to_bytes(2, "big"),
     ):
-        in_memory = int.from_bytes(field.to_bytes(width, "big"), "little")
-        basis = _finish(_add(basis, in_memory), width)
+        words = (int.from_bytes(field[at : at + 4], "little") for at in range(0, len(field), 4))
+        basis = _finish(_add(basis, *words), len(field))
     return basis
 
 

@@ -28,20 +28,23 @@ _FIELDS = {
     "udp_src": (15, 2),
     "udp_dst": (16, 2),
 }
-"""From each of entries.HASH_FIELDS to its number in that class and its width in bytes."""
+_FIELDS_IPV6 = {"ipv6_src": (26, 16), "ipv6_dst": (27, 16)}
+"""From each of entries.HASH_FIELDS and HASH_FIELDS_IPV6 to its number in that class and its width
+in bytes."""
 
 
 class SelectionMethod:
     """The property that sets the method `hash` over all bits of these fields."""
 
-    def __init__(self, parameter: int) -> None:
+    def __init__(self, parameter: int, *, ipv6: bool = False) -> None:
         self._parameter = parameter
+        self._fields = {**_FIELDS, **(_FIELDS_IPV6 if ipv6 else {})}
 
     def serialize(self) -> bytes:
         """The property's bytes in a message, padded to a multiple of 8."""
         fields = b"".join(
             struct.pack("!HBB", _OXM_CLASS, number << 1, width) + b"\xff" * width
-            for number, width in _FIELDS.values()
+            for number, width in self._fields.values()
         )
         length = _HEADER.size + len(fields)
         header = _HEADER.pack(
@@ -64,5 +67,5 @@ def group_mod(datapath: Any, group: Group) -> Any:
         type_=ofproto.OFPGT_SELECT,
         group_id=group.number,
         buckets=buckets,
-        properties=[SelectionMethod(group.parameter)],
+        properties=[SelectionMethod(group.parameter, ipv6=group.ipv6)],
     )

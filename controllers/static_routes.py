@@ -162,7 +162,9 @@ def _group_deletion(datapath: Any) -> Any:
     )
 
 
+_DESTINATION_FIELDS = {"ip": "ipv4_dst", "arp": "arp_tpa", "ipv6": "ipv6_dst"}
 _DESTINATION_MARK = "203.0.113.254"
+_DESTINATION_MARK_IPV6 = "2001:db8::7e57:1"
 _TARGET_MARK = 0x7E577E57
 """Stands for the port or the group; a group's number has the same 4 bytes."""
 
@@ -183,19 +185,25 @@ def flow_mods(datapath: Any, planned: Iterable[entries.Entry]) -> Iterator[bytes
             continue
         kind = (entry.priority, entry.protocol, entry.in_port, entry.group is None)
         if kind not in forms:
-            marked = replace(entry, destination=_DESTINATION_MARK)
+            mark = _DESTINATION_MARK_IPV6 if ":" in entry.destination else _DESTINATION_MARK
+            marked = replace(entry, destination=mark)
             if entry.group is None:
                 marked = replace(marked, output=_TARGET_MARK)
             else:
                 marked = replace(marked, group=_TARGET_MARK)
             content = _written(datapath, _flow_mod(datapath, marked))
-            at_destination = content.index(socket.inet_aton(_DESTINATION_MARK))
+            at_destination = content.index(_packed(mark))
             forms[kind] = content, at_destination, content.index(_TARGET_MARK.to_bytes(4, "big"))
         content, at_destination, at_target = forms[kind]
         message = bytearray(content)
-        message[at_destination : at_destination + 4] = socket.inet_aton(entry.destination)
+        destination = _packed(entry.destination)
+        message[at_destination : at_destination + len(destination)] = destination
         message[at_target : at_target + 4] = target.to_bytes(4, "big")
         yield bytes(message)
+
+
+def _packed(address: str) -> bytes:
+    return socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
 
 
 def _written(datapath: Any, message: Any) -> bytes:
@@ -211,7 +219,7 @@ def _flow_mod(datapath: Any, entry: entries.Entry) -> Any:
         fields["in_port"] = entry.in_port
     if entry.protocol is not None:
         fields["eth_type"] = entries.ETH_TYPES[entry.protocol]
-        fields[{"ip": "ipv4_dst", "arp": "arp_tpa"}[entry.protocol]] = entry.destination
+        fields[_DESTINATION_FIELDS[entry.protocol]] = entry.destination
     actions = []
     if entry.group is not None:
         actions.append(parser.OFPActionGroup(entry.group))

@@ -165,8 +165,8 @@ def add_matchall(interface: str, actions: Sequence[bytes]) -> None:
     Raises:
         OSError: the kernel refused, or there is no such interface.
     """
-    # A filter has its priority and its protocol in place of flags.
-    every_protocol = 1 << 16 | socket.htons(_ETH_P_ALL)
+    # A filter has its priority and its protocol in place of flags. Those of lost packets go first.
+    every_protocol = 1 << 31 | socket.htons(_ETH_P_ALL)
     index = socket.if_nametoindex(interface)
     listed = [encode(number | NESTED, action) for number, action in enumerate(actions, 1)]
     body = struct.pack("=BxxxiIII", 0, index, 0, INGRESS, every_protocol)

@@ -14,5 +14,5 @@ if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
     only=(--virtual)
 fi
 scripts/install.sh "${only[@]}"
-echo "demo: this run is one draw; the paper's value and the mean over seeds stand at the top of README.md"
+echo "demo: this run is one draw; docs/reproduction-p.md has the paper's value and the mean over seeds (P3)"
 exec .venv/bin/outcast run configs/fig3c.yaml "$@"

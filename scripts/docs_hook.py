@@ -31,11 +31,16 @@ _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
 def on_config(config: Any) -> Any:
-    """Adds pages that the navigation does not name at its end, so that every page is reachable."""
+    """Adds pages that the navigation does not name at its end, so that every page is reachable.
+
+    Studies below design/ stay out: the page on contributing links them.
+    """
     docs = Path(config.docs_dir)
     named = set(_pages(config.nav))
     others = sorted(str(path.relative_to(docs)) for path in docs.rglob("*.md"))
-    if more := [path for path in others if path not in named]:
+    if more := [
+        path for path in others if path not in named and path.partition("/")[0] != "design"
+    ]:
         config.nav.append({"More": more})
     return config
 

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import against, coverage, stored
+from benchmarks import against, stored
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment.noise import PROFILES
 from outcast.files import write_text
@@ -41,6 +41,8 @@ Values = Mapping[str, str]
 """The text of a value, by its name."""
 OUR_OWN = "F"
 """The first letter of questions of our own; other recipes have a source's initial."""
+STATES = "docs/numbers.md"
+"""The page that says what made the numbers of all pages."""
 MISSING = "no result yet"
 """The text of a value whose recipe has no stored result."""
 
@@ -183,23 +185,38 @@ def of_points(name: str, result: Result, recipe: Recipe) -> dict[str, str]:
 def _measured(folder: Path) -> dict[str, str]:
     """What other commands measured: `NAME` is its table, `NAME.KEY` one of its values.
 
-    `NAME.state` says what made it, and `NAME.command` what makes it anew.
+    `NAME.state` says what made it, and `NAME.command` what makes it anew. `states` is the table of
+    both, which stands on STATES.
     """
     known: dict[str, str] = {}
-    for name, entry in stored.read(folder / "measured.json").items():
+    entries = stored.read(folder / "measured.json")
+    for name, entry in entries.items():
         known[f"{name}.command"] = entry.command
         known[f"{name}.state"] = entry.state
         if entry.table:
             known[name] = entry.markdown()
         known |= {f"{name}.{key}": text for key, text in entry.values.items()}
-    return known
+    return {**known, "states": _states(entries)}
+
+
+def _states(entries: Mapping[str, stored.Entry]) -> str:
+    """A table of what made each entry; those of one command and one state share a row."""
+    made: dict[tuple[str, str], list[str]] = {}
+    for name, entry in entries.items():
+        made.setdefault((entry.command, entry.state), []).append(name)
+    lines = ["| numbers | command | made by |", "|---|---|---|"]
+    lines += [
+        f"| {'; '.join(names)} | `{command}` | {state} |"
+        for (command, state), names in made.items()
+    ]
+    return "\n".join(lines)
 
 
 def _coverage(folder: Path) -> dict[str, str]:
-    """The table of benchmarks/coverage.py, and of each row how often our intervals hold."""
+    """How often our intervals hold, by the rows of benchmarks/coverage.py."""
     content = json.loads((folder / "coverage.json").read_text(encoding="utf-8"))
     table: dict[str, dict[str, dict[str, float]]] = content["table"]
-    known = {"coverage": coverage.markdown(table)}
+    known: dict[str, str] = {}
     for name, sizes in table.items():
         shares = sorted(shares["ours"] for shares in sizes.values())
         known[f"coverage of {name}"] = f"{shares[0]:.2f} to {shares[-1]:.2f}"
@@ -282,6 +299,7 @@ NOT_LOOKED_AT: Mapping[str, str] = {
     "docs/verbs": "options and formats; a test compares them with the command line",
     "docs/analysis.md": "its table of speed is printed by benchmarks/join.py",
     "docs/envelope.md": "tests/physics/run.py writes it from runs",
+    STATES: "commands and versions",
     "docs/report.md": "its table of speed is printed by benchmarks/report.py",
     "docs/design/parallel.md": "a study, made once; benchmarks/parallel/ prints its numbers",
 }

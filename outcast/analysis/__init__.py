@@ -33,6 +33,8 @@ def compute(directory: RunDirectory) -> Analysis:
             settings.bin_ns,
             settings.group_by,
             settings.compare,
+            settings.since,
+            settings.until,
         )
 
 

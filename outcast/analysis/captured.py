@@ -21,6 +21,7 @@ from outcast.analysis.join.join import Counts, Joined, Note, Stray, Verdict
 from outcast.analysis.join.packets import Packets
 from outcast.analysis.measure.blackout import Chains, flow_chains, port_chains
 from outcast.analysis.measure.latency import latency
+from outcast.analysis.measure.program_flows import LEAST_DATA_SHARE
 from outcast.analysis.measure.queue import Queue, replay
 from outcast.analysis.measure.tcp import resent, round_trips
 from outcast.analysis.measure.throughput import fresh_bytes
@@ -58,9 +59,6 @@ from outcast.records.summary import Summary
 
 _BINS = 200
 """About so many bins show a capture over time, in round numbers of nanoseconds."""
-
-_LEAST_SHARE = 0.1
-"""A direction of a connection with less of the other one's payload is no flow of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +191,7 @@ def _flows(joined: Joined, numbers: Sequence[int], start_ns: int) -> list[FlowRe
         for key in joined.flows
     ]
     is_data = [
-        payload[row] > 0 and (other is None or payload[row] >= _LEAST_SHARE * payload[other])
+        payload[row] > 0 and (other is None or payload[row] >= LEAST_DATA_SHARE * payload[other])
         for row, other in enumerate(opposite)
     ]
     carrying = arrivals.payload_bytes > 0

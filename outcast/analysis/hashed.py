@@ -27,7 +27,7 @@ def only_by(capture: PortCapture, plan: Plan, egress: str) -> PortCapture:
     """
     if not plan.routes.choices:
         return capture
-    hosts = {plan.graph.nodes[name]["ip"]: name for name in plan.hosts}
+    hosts = plan.host_of
 
     def leaves(flow: FlowKey) -> bool:
         if flow.src not in hosts or flow.dst not in hosts:

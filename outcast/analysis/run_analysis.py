@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 
 import numpy as np
@@ -12,7 +12,7 @@ import polars as pl
 
 from outcast.analysis.capture.headers import ACK, FlowKey
 from outcast.analysis.capture.pcap import PortCapture, read_capture, read_captures
-from outcast.analysis.compiled import I32, Array
+from outcast.analysis.compiled import I32, Array, Bool
 from outcast.analysis.hashed import only_by
 from outcast.analysis.join.join import DEFAULT_MAX_SOJOURN_NS, Joined, JoinOptions, join
 from outcast.analysis.measure.blackout import Chains, flow_chains, port_chains
@@ -23,7 +23,7 @@ from outcast.analysis.measure.socket_samples import socket_table
 from outcast.analysis.measure.tcp import Resent, RoundTrips, resent, round_trips, rows_by_flow
 from outcast.analysis.measure.throughput import fresh_bytes
 from outcast.errors import InputError, NothingSentError
-from outcast.experiment import GroupKind
+from outcast.experiment import GroupKind, Instant
 from outcast.plan import grouping
 from outcast.plan.grouping import Comparison
 from outcast.records.captures import AnyManifest
@@ -39,6 +39,7 @@ from outcast.records.run_directory import (
     RunDirectory,
 )
 from outcast.records.samples import PORTS_FILE, SOCKETS_FILE
+from outcast.units import format_time
 
 DEFAULT_MIN_RTO_NS = 200_000_000
 """Linux's default, used if the manifest does not name the effective one."""
@@ -50,7 +51,7 @@ class PortAnalysis:
 
     Attributes:
         numbers: for each flow of the join, its number in the run; foreign flows follow on.
-        rows: for each of these numbers, the rows of its arrivals within the duration.
+        rows: for each of these numbers, the rows of its arrivals that count.
         fresh: for each departure, the payload bytes of its flow that had not left before.
         round_trips: from the inputs to the receivers and back. Empty unless the acknowledgements
             were captured (`capture: {ports: all}`).
@@ -108,6 +109,9 @@ class Analysis:
         comparison: the groups that the headline compares; None if there is only one hop class.
         interval: what the main figures cover.
         all_active: whether that is shorter than the duration, because flows start or end within it.
+        is_asked: whether `analysis.from` or `analysis.to` asks for that interval. Then packets,
+            drops and what TCP did count in it alone; otherwise they count in the whole duration.
+        remarks: why the interval is not what was asked for.
         windows_from_ns: the instant from which all flows are active, from which windows count; None
             if there is none.
         sockets, port_samples: what was sampled while the flows ran; None without samples.
@@ -130,6 +134,16 @@ class Analysis:
     port_samples: pl.DataFrame | None
     rates: Rates
     whole: Whole | None = None
+    is_asked: bool = False
+    remarks: tuple[str, ...] = ()
+
+    def counts(self, stamps_ns: Array) -> Bool:
+        """Which of these instants, by the captures' clock, count where an interval is asked for."""
+        if not self.is_asked:
+            return np.ones(stamps_ns.size, np.bool_)
+        start_ns = self.manifest.traffic.t_start_ns + self.interval.start_ns
+        end_ns = self.manifest.traffic.t_start_ns + self.interval.end_ns
+        return (stamps_ns >= start_ns) & (stamps_ns < end_ns)
 
     def link_rate(self, port: str, first_bps: int) -> LinkRate:
         """The rate at which a port sent over time; it was set up with `first_bps`."""
@@ -142,6 +156,8 @@ def compute(
     bin_ns: int,
     group_by: GroupKind | None = None,
     compare: tuple[str, str] | None = None,
+    since: Instant | None = None,
+    until: Instant | None = None,
 ) -> Analysis:
     """Reads a run's captures and joins them.
 
@@ -151,6 +167,8 @@ def compute(
         bin_ns: the width of the bins of throughput over time.
         group_by: a kind of `grouping.GROUPINGS`, or None for the default.
         compare: the labels of the two groups to compare, or None for the default.
+        since: the beginning of what the summary is of; None for the default.
+        until: its end; None for the default.
 
     Raises InputError if the manifest, the counters or a capture is missing or broken, or if the
     flows do not form the groups to compare.
@@ -189,6 +207,10 @@ def compute(
     together = _all_active(manifest, ports)
     whole = Interval(0, manifest.traffic.duration_ns)
     interval = together or whole
+    asked, remarks = _asked(since, until, together, whole)
+    if asked is not None:
+        interval = asked
+        ports = [_counting_in(asked, port, manifest) for port in ports]
     t_start_ns = manifest.traffic.t_start_ns
     sockets, queues = directory.samples / SOCKETS_FILE, directory.samples / PORTS_FILE
     return Analysis(
@@ -201,12 +223,56 @@ def compute(
         comparison=comparison,
         ports=ports,
         interval=interval,
-        all_active=interval != whole,
+        all_active=asked is None and interval != whole,
         windows_from_ns=None if together is None else together.start_ns,
         sockets=socket_table(sockets, manifest.flows, t_start_ns) if sockets.exists() else None,
         port_samples=port_table(queues, t_start_ns) if queues.exists() else None,
         rates=directory.read_rates(),
+        is_asked=asked is not None,
+        remarks=remarks,
     )
+
+
+def _asked(
+    since: Instant | None, until: Instant | None, together: Interval | None, whole: Interval
+) -> tuple[Interval | None, tuple[str, ...]]:
+    """The interval that is asked for, cut to the duration, and why it is another one."""
+    given = [instant for instant in (since, until) if instant is not None]
+    if not given:
+        return None, ()
+    remarks = []
+    if together is None and any(instant.after_all_active for instant in given):
+        remarks.append(
+            "analysis.from and analysis.to count from the traffic's start, because at no time all "
+            "flows were active"
+        )
+    active_ns = 0 if together is None else together.start_ns
+    start_ns = 0 if since is None else since.at_ns(active_ns)
+    end_ns = whole.end_ns if until is None else until.at_ns(active_ns)
+    if end_ns > whole.end_ns:
+        end_ns = whole.end_ns
+        remarks.append(
+            f"analysis.to: {until} is after the end of the duration, so the interval ends there, "
+            f"at {format_time(end_ns)}"
+        )
+    if start_ns >= end_ns:
+        return None, (
+            *remarks,
+            f"analysis.from: {since} leaves nothing of the run, so the interval is the usual one",
+        )
+    return Interval(start_ns, end_ns), tuple(remarks)
+
+
+def _counting_in(interval: Interval, port: PortAnalysis, manifest: Manifest) -> PortAnalysis:
+    """The port with only those rows of its flows that came in within an interval."""
+    start_ns = manifest.traffic.t_start_ns + interval.start_ns
+    end_ns = manifest.traffic.t_start_ns + interval.end_ns
+    stamps_ns = port.joined.arrivals.stamp_ns
+    rows = {
+        number: rows[(stamps_ns[rows] >= start_ns) & (stamps_ns[rows] < end_ns)]
+        for number, rows in port.rows.items()
+    }
+    return replace(port, rows=rows)
 
 
 def _require_few_bins(directory: RunDirectory, manifest: Manifest, bin_ns: int) -> None:

@@ -15,7 +15,7 @@ import polars as pl
 
 from outcast.analysis.compiled import I64, Array
 from outcast.analysis.join.join import Verdict
-from outcast.analysis.measure.bins import utilisation
+from outcast.analysis.measure.bins import throughput_table, utilisation
 from outcast.analysis.measure.blackout import length_counts
 from outcast.analysis.measure.completions import completion_summary
 from outcast.analysis.measure.congestion import during, last_total, sampled_spread, synchronisation
@@ -39,6 +39,7 @@ from outcast.analysis.measure.queue import (
     switch_latency_ns,
 )
 from outcast.analysis.measure.run_goodput import by_class, flow_bytes, mice_warnings, window
+from outcast.analysis.measure.stationarity import is_stationary, rates_in
 from outcast.analysis.run_analysis import Analysis, Interval, PortAnalysis
 from outcast.analysis.trust import capture_summary
 from outcast.plan import grouping
@@ -70,7 +71,8 @@ LEAST_EXPLAINED = 0.95
 
 def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
     """Returns the summary of an analysis. `wall_s` comes from the manifest."""
-    main = window(analysis, analysis.interval, with_counts=True)
+    # The kernel's counters are of the whole run alone.
+    main = window(analysis, analysis.interval, with_counts=not analysis.is_asked)
     fairness = fairness_table(analysis)
     losses = loss_summary(analysis)
     is_captured = isinstance(analysis.manifest, CapturesManifest)
@@ -85,10 +87,11 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         name=analysis.manifest.name,
         engine=_engine(analysis),
         duration_s=analysis.manifest.traffic.duration_ns / 1e9,
-        interval="all active" if analysis.all_active else "whole",
+        interval=_covered(analysis),
         start_s=main.start_s,
         end_s=main.end_s,
         jain_index=main.jain_index,
+        stationary=None if is_captured else _stationary(analysis),
         total_goodput_bps=main.total_goodput_bps,
         classes=_with_tcp(analysis, main.classes),
         outcast_ratio=main.outcast_ratio,
@@ -104,7 +107,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         queue=queues,
         phase={port.record.egress: _phase_summary(analysis, port) for port in analysis.ports},
         noise=noises,
-        fairness=_fairness(fairness),
+        fairness=_fairness(analysis, fairness),
         convergence=[
             ChangeSummary(
                 t_s=change.t_ns / 1e9,
@@ -113,6 +116,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
             )
             # A flow of joined captures joins with its first packet, which is no event of its own.
             for change in ([] if is_captured else changes(analysis, fairness))
+            if not analysis.is_asked or _inside(analysis.interval, change.t_ns)
         ],
         synchronisation=_synchronisation(analysis),
         limited=limited,
@@ -130,6 +134,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
             ),
             *mice_warnings(analysis),
             *_window_warnings(analysis),
+            *analysis.remarks,
             *analysis.manifest.warnings,
             *([] if is_captured else _held(analysis)),
             *(
@@ -146,21 +151,42 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
     )
 
 
+def _covered(analysis: Analysis) -> Literal["whole", "all active", "asked"]:
+    if analysis.is_asked:
+        return "asked"
+    return "all active" if analysis.all_active else "whole"
+
+
+def _inside(interval: Interval, t_ns: int) -> bool:
+    return interval.start_ns <= t_ns < interval.end_ns
+
+
+def _stationary(analysis: Analysis) -> bool | None:
+    records = analysis.manifest.compared_flows
+    if not records:
+        return None
+    duration_ns = analysis.manifest.traffic.duration_ns
+    rates = rates_in(throughput_table(analysis), duration_ns, analysis.interval)
+    return is_stationary(rates, records)
+
+
 def _limited(analysis: Analysis) -> dict[str, LimitSummary]:
     """What limited each flow that is to send for a given time; a flow of a size may be done."""
     if analysis.sockets is None:
         return {}
+    whole = Interval(0, analysis.manifest.traffic.duration_ns)
+    within = analysis.interval if analysis.is_asked else whole
     spans = [
         FlowSpan(
             record,
-            record.start_ns,
-            min(record.start_ns + record.duration_ns, analysis.manifest.traffic.duration_ns),
+            max(record.start_ns, within.start_ns),
+            min(record.start_ns + record.duration_ns, within.end_ns),
             tcp_of_flow(analysis, record.flow).halted_s,
         )
         for record in analysis.manifest.planned_flows
         if record.duration_ns
     ]
-    return limits(analysis.sockets, spans)
+    return limits(analysis.sockets, [span for span in spans if span.start_ns < span.end_ns])
 
 
 def _engine(analysis: Analysis) -> Literal["realtime", "virtual"] | None:
@@ -178,13 +204,13 @@ def _without_timeouts(groups: Groups) -> Groups:
 
 
 def _windows(analysis: Analysis) -> list[Interval]:
-    """The configured windows that end within the duration.
+    """The configured windows that end within the duration; one that is longer is cut to its end.
 
     They count from when all flows are active; from the traffic's start if there is no such time.
     """
-    begin = analysis.windows_from_ns or 0
-    parts = [Interval(begin, begin + width) for width in analysis.windows_ns]
-    return [part for part in parts if part.end_ns <= analysis.manifest.traffic.duration_ns]
+    begin, end = analysis.windows_from_ns or 0, analysis.manifest.traffic.duration_ns
+    ends = [end if width > end else begin + width for width in analysis.windows_ns]
+    return [Interval(begin, until) for until in dict.fromkeys(ends) if begin < until <= end]
 
 
 def _window_warnings(analysis: Analysis) -> list[str]:
@@ -197,13 +223,20 @@ def _window_warnings(analysis: Analysis) -> list[str]:
         warnings.append(
             "windows count from the traffic's start, because at no time all flows were active"
         )
-    elif any(part.end_ns > analysis.interval.end_ns for part in parts):
+    elif not analysis.is_asked and any(part.end_ns > analysis.interval.end_ns for part in parts):
         warnings.append(
             f"windows that end after {format_time(analysis.interval.end_ns)} are not of all flows, "
             "because the first one ended then"
         )
+    duration_ns = analysis.manifest.traffic.duration_ns
+    longer = [format_time(width) for width in analysis.windows_ns if width > duration_ns]
+    if longer:
+        warnings.append(
+            f"analysis.windows: {', '.join(longer)}: cut to the end of the duration, "
+            f"{format_time(duration_ns)}, because longer than it"
+        )
     kept = {part.end_ns - part.start_ns for part in parts}
-    missing = [width for width in analysis.windows_ns if width not in kept]
+    missing = [width for width in analysis.windows_ns if width <= duration_ns and width not in kept]
     if missing:
         begin = format_time(analysis.windows_from_ns or 0)
         names = ", ".join(map(format_time, missing))
@@ -246,6 +279,7 @@ def _port_drops(analysis: Analysis) -> dict[str, PortDrops]:
         within = joined.arrivals.stamp_ns < traffic.t_start_ns + traffic.duration_ns
         # Joined captures are of one interval alone, on clocks that may have been corrected.
         within |= isinstance(analysis.manifest, CapturesManifest)
+        within &= analysis.counts(joined.arrivals.stamp_ns)
         for index, name in enumerate(joined.inputs):
             mine = within & (joined.arrivals.port == index)
             of_port = (port.chains.ingress == index) & within[port.chains.first]
@@ -268,8 +302,10 @@ def _class_chains(analysis: Analysis) -> dict[str, dict[str, int]]:
     by_flow = {record.flow: record.hops for record in analysis.manifest.compared_flows}
     lengths: dict[int, list[int]] = {hops: [] for hops in by_class(analysis.manifest)}
     for port in analysis.ports:
-        flows = port.joined.arrivals.flow[port.flow_chains.first].tolist()
-        for flow, drops in zip(flows, port.flow_chains.drops.tolist(), strict=True):
+        firsts = port.flow_chains.first
+        mine = analysis.counts(port.joined.arrivals.stamp_ns[firsts])
+        flows = port.joined.arrivals.flow[firsts[mine]].tolist()
+        for flow, drops in zip(flows, port.flow_chains.drops[mine].tolist(), strict=True):
             hops = by_flow.get(port.numbers[flow])
             if hops is not None:
                 lengths[hops].append(drops)
@@ -304,13 +340,19 @@ def _halted_ns(analysis: Analysis, port: PortAnalysis, flow: int) -> int:
     rows = rows_of_flow(port, flow)
     halted_ns = port.resent.halted_ns[rows]
     traffic = analysis.manifest.traffic
-    left_ns = traffic.t_start_ns + traffic.duration_ns - port.joined.arrivals.stamp_ns[rows]
+    stamps_ns = port.joined.arrivals.stamp_ns[rows]
+    left_ns = traffic.t_start_ns + traffic.duration_ns - stamps_ns
+    if analysis.is_asked:
+        since_ns = stamps_ns - traffic.t_start_ns - analysis.interval.start_ns
+        halted_ns = np.minimum(halted_ns, since_ns)
     return int(np.clip(halted_ns + left_ns, 0, halted_ns).sum())
 
 
 def _rtt_ns(analysis: Analysis, flows: Collection[int]) -> I64:
     parts = [
-        port.round_trips.rtt_ns[np.isin(port.round_trips.flow, numbers)]
+        port.round_trips.rtt_ns[
+            np.isin(port.round_trips.flow, numbers) & analysis.counts(port.round_trips.sent_ns)
+        ]
         for port in analysis.ports
         if (numbers := [n for n, number in enumerate(port.numbers) if number in flows])
     ]
@@ -344,11 +386,17 @@ def _tcp(analysis: Analysis) -> dict[str, TcpSummary]:
 def _queue_summary(analysis: Analysis, port: PortAnalysis) -> QueueSummary:
     latency = switch_latency_ns(port.joined, port.queue, 0)
     traffic = analysis.manifest.traffic
-    end = traffic.t_start_ns + traffic.duration_ns
+    begin, end = traffic.t_start_ns, traffic.t_start_ns + traffic.duration_ns
+    if analysis.is_asked:
+        begin, end = (
+            traffic.t_start_ns + at_ns
+            for at_ns in (analysis.interval.start_ns, analysis.interval.end_ns)
+        )
+    counts = analysis.counts(port.joined.arrivals.stamp_ns)
     return QueueSummary(
         counted="forwarded" if port.record.queue.drops == "later" else "all",
-        length_bytes=_spread(length_spread(port.queue, 0, traffic.t_start_ns, end), 1),
-        sojourn_ms=_spread(sojourn_spread(port.joined, 0), 1e6),
+        length_bytes=_spread(length_spread(port.queue, 0, begin, end), 1),
+        sojourn_ms=_spread(sojourn_spread(port.joined, 0, counts), 1e6),
         switch_latency_us=latency / 1e3,
         capacity=_capacity_summary(analysis, port, latency),
         utilisation=utilisation(analysis, port),
@@ -388,7 +436,10 @@ def _capacity_summary(
 def _marks(analysis: Analysis, port: PortAnalysis) -> int | None:
     if analysis.port_samples is None:
         return None
-    marks = analysis.port_samples.filter(port=port.record.egress)["marks"]
+    samples = analysis.port_samples.filter(port=port.record.egress)
+    if analysis.is_asked:
+        samples = during(samples, analysis.interval)
+    marks = samples["marks"]
     return int(marks[-1] - marks[0]) if len(marks) else None
 
 
@@ -405,7 +456,10 @@ def _with_tcp(analysis: Analysis, classes: Mapping[str, ClassSummary]) -> dict[s
             "rtt_ms": _spread(_captured_rtt(analysis, flows), 1e6),
         }
         if sockets is not None and samples is not None:
-            recovering_ms = last_total(sockets, flows, "recovering_ms")
+            # The kernel counts from the connection's beginning on.
+            recovering_ms = (
+                None if analysis.is_asked else last_total(sockets, flows, "recovering_ms")
+            )
             more["recovering_s"] = None if recovering_ms is None else recovering_ms / 1e3
             more["srtt_ms"] = _spread(sampled_spread(samples, flows, "srtt_us"), 1e3)
             more["cwnd"] = _spread(sampled_spread(samples, flows, "cwnd"), 1)
@@ -413,9 +467,12 @@ def _with_tcp(analysis: Analysis, classes: Mapping[str, ClassSummary]) -> dict[s
     return completed
 
 
-def _fairness(table: pl.DataFrame | None) -> dict[str, FairnessSummary]:
+def _fairness(analysis: Analysis, table: pl.DataFrame | None) -> dict[str, FairnessSummary]:
     if table is None:
         return {}
+    if analysis.is_asked:
+        start_ns, end_ns = analysis.interval.start_ns, analysis.interval.end_ns
+        table = table.filter((pl.col("t_start") >= start_ns) & (pl.col("t_end") <= end_ns))
     widths = table.group_by((pl.col("t_end") - pl.col("t_start")).alias("width")).agg(
         pl.len().alias("windows"), pl.mean("jain").alias("mean"), pl.min("jain").alias("min")
     )
@@ -532,7 +589,10 @@ def _phase_summary(analysis: Analysis, port: PortAnalysis) -> PhaseSummary:
         packet_times = times.astype(np.int64)
         whole = np.array([0, traffic.duration_ns], np.int64)
         packet_ns = packet_time_ns(port.joined, 0, float(rate.mean_bps(whole)[0]) or None, framing)
-    arrivals = phases(port.joined, port.chains, 0, packet_times, port.record.queue.delay_ns)
+    chains = port.chains
+    if analysis.is_asked:
+        chains = chains.only(analysis.counts(port.joined.arrivals.stamp_ns[chains.first]))
+    arrivals = phases(port.joined, chains, 0, packet_times, port.record.queue.delay_ns)
     return PhaseSummary(
         packet_time_us=packet_ns / 1e3,
         blackouts=int(np.unique(arrivals.chain).size),

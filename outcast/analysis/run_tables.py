@@ -22,7 +22,7 @@ from outcast.analysis.measure.links import link_table
 from outcast.analysis.measure.probes import probe_table
 from outcast.analysis.measure.program_runs import execution_table
 from outcast.analysis.measure.queue import queueing_ns, spread_of
-from outcast.analysis.measure.run_goodput import flow_bytes, host_counts
+from outcast.analysis.measure.run_goodput import active_seconds, flow_bytes, host_counts
 from outcast.analysis.measure.streams import stream_table, workload_table
 from outcast.analysis.run_analysis import Analysis, PortAnalysis
 from outcast.analysis.run_summary import median_rtt_ns, rows_of_flow, tcp_of_flow
@@ -78,11 +78,13 @@ def _stack(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat([frame.with_columns(pl.col(pl.Enum).cast(pl.String)) for frame in frames])
 
 
-def _longest_chains(port: PortAnalysis) -> dict[int, int]:
+def _longest_chains(analysis: Analysis, port: PortAnalysis) -> dict[int, int]:
     """The length of the longest chain of drops, for each flow that lost packets."""
     longest: dict[int, int] = {}
-    flows = port.joined.arrivals.flow[port.flow_chains.first].tolist()
-    for flow, drops in zip(flows, port.flow_chains.drops.tolist(), strict=True):
+    firsts = port.flow_chains.first
+    mine = analysis.counts(port.joined.arrivals.stamp_ns[firsts])
+    flows = port.joined.arrivals.flow[firsts[mine]].tolist()
+    for flow, drops in zip(flows, port.flow_chains.drops[mine].tolist(), strict=True):
         number = port.numbers[flow]
         longest[number] = max(longest.get(number, 0), drops)
     return longest
@@ -105,12 +107,15 @@ def round_trip_table(analysis: Analysis) -> pl.DataFrame | None:
 
 
 def flow_table(analysis: Analysis) -> pl.DataFrame:
-    """One row per flow of the run. Rates are over the main interval, counts over the whole run."""
+    """One row per flow of the run. Rates are over the main interval, counts over the whole run.
+
+    Where an interval is asked for, counts are over it too.
+    """
     interval = analysis.interval
     goodput = flow_bytes(analysis, interval)
     frames = flow_bytes(analysis, interval, of="frames")
     total = sum(goodput.values())
-    longest_by_port = [_longest_chains(port) for port in analysis.ports]
+    longest_by_port = [_longest_chains(analysis, port) for port in analysis.ports]
     t_start_ns = analysis.manifest.traffic.t_start_ns
     is_captured = isinstance(analysis.manifest, CapturesManifest)
     sent_by = Counter(record.src for record in analysis.manifest.flows)
@@ -129,7 +134,8 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
             longest = max(longest, longest_by_port[number].get(record.flow, 0))
         tcp = tcp_of_flow(analysis, record.flow)
         waited = spread_of(np.concatenate(waits_ns))
-        alone = [record] if sent_by[record.src] == 1 else None
+        alone = [record] if sent_by[record.src] == 1 and not analysis.is_asked else None
+        seconds = active_seconds(analysis, record, interval)
         rows.append(
             {
                 "flow": record.flow,
@@ -145,8 +151,8 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
                 "start_ns": record.start_ns,
                 "congestion_control": record.congestion_control,
                 "goodput_bytes": goodput[record.flow],
-                "goodput_bps": 8 * goodput[record.flow] / interval.seconds,
-                "throughput_bps": 8 * frames[record.flow] / interval.seconds,
+                "goodput_bps": 8 * goodput[record.flow] / seconds,
+                "throughput_bps": 8 * frames[record.flow] / seconds,
                 "share": goodput[record.flow] / total if total else None,
                 "packets": packets,
                 "dropped": dropped,
@@ -164,7 +170,7 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
                 "name": record.name,
                 "protocol": record.protocol,
                 "of_program": record.of_program,
-                **_times(record, [stamp - t_start_ns for stamp in stamps]),
+                **_times(record, [stamp - t_start_ns for stamp in stamps], analysis.is_asked),
             }
         )
     if not rows:  # All traffic is generated; completions.parquet has its flows.
@@ -179,13 +185,13 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
     )
 
 
-def _times(record: FlowRecord, stamps_ns: Sequence[int]) -> dict[str, int | None]:
+def _times(record: FlowRecord, stamps_ns: Sequence[int], cut: bool) -> dict[str, int | None]:
     """The first and the last packet at the bottleneck, and the time between them.
 
-    A flow of a planned duration has no time of completion.
+    A flow of a planned duration has no time of completion, nor has one that an interval may cut.
     """
     first, last = (min(stamps_ns), max(stamps_ns)) if stamps_ns else (None, None)
-    completes = record.of_program or record.size_bytes is not None
+    completes = not cut and (record.of_program or record.size_bytes is not None)
     return {
         "t_first": first,
         "t_last": last,

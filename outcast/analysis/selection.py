@@ -62,8 +62,8 @@ class Selection:
         dst: where the packet goes: an address, `address:port`, or the name of a run's host.
         verdict: what became of the packet, as in the table.
         span: when the packet came in.
-        blackout: the number of a blackout, from 0, as in the links of the report. It takes the
-            packets to the same output that came in during it, and `margin_ns` before and after.
+        blackout: the number of a blackout, its row in blackouts.parquet. It takes the packets to
+            the same output that came in during it, and `margin_ns` before and after.
         margin_ns: what to take before and after the blackout.
     """
 
@@ -97,26 +97,24 @@ class Source:
     run: Run | None
 
     @cached_property
-    def blackouts(self) -> pl.DataFrame:
-        """The chains of drops while packets of other ports got through, in the order of time.
-
-        A blackout's number is its row. Raises ConfigError for a table alone, which has none.
-        """
+    def chains(self) -> pl.DataFrame:
+        """The chains of drops; a blackout's number is its row. Raises ConfigError for a table."""
         if self.run is None:
             raise ConfigError(
                 f"--blackout: {self.path} has no blackouts; allowed is the folder of a run, or of "
                 "`outcast join ... -o DIR`"
             )
-        return blackouts(self.run)
+        return self.run.table("blackouts")
 
 
 def blackouts(run: Run) -> pl.DataFrame:
     """Returns the chains of drops during which packets of other ports got through, by time.
 
-    The number of a blackout is its row here, also in the links of the report.
+    The column `blackout` is the number of each: its row in blackouts.parquet, from 0.
     """
     return (
         run.table("blackouts")
+        .with_row_index("blackout")
         .filter(pl.col("others_through") > 0)
         .sort("t_start", maintain_order=True)
     )
@@ -219,11 +217,11 @@ def _since_1970_ns(midnight: datetime, of_day_ns: int) -> int:
 
 
 def blackout(source: Source, number: int) -> dict[str, Any]:
-    """Returns a blackout by its number, as a row of `Source.blackouts`. Raises ConfigError."""
-    rows = source.blackouts
+    """Returns a row of `Source.chains` by its number. Raises ConfigError."""
+    rows = source.chains
     if not 0 <= number < rows.height:
-        there = f"there are 0 to {rows.height - 1}, by time" if rows.height else "there are none"
-        raise ConfigError(f"--blackout {number}: {there}")
+        there = f"there are 0 to {rows.height - 1}" if rows.height else "there are none"
+        raise ConfigError(f"--blackout {number}: {there}, the rows of blackouts.parquet")
     return rows.row(number, named=True)
 
 

@@ -5,8 +5,8 @@ of geometric means are Student's t of the logarithms. Two samples are compared b
 (Biometrika 34, 1947), which does not assume equal variances. Quotients of means have Fieller's
 interval (Journal of the Royal Statistical Society B 16, 1954), with Welch's degrees of freedom.
 `benchmarks/coverage.py` compares these with two bootstraps by simulation with known truth, and
-docs/intervals.md has its table. Percentile bootstrap intervals stay for medians, to which Student's
-t does not apply.
+docs/steady-state.md has its table. Percentile bootstrap intervals stay for medians, to which
+Student's t does not apply.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ from outcast.records import run as records
 from outcast.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, FigureBase
 
@@ -165,19 +167,21 @@ class Run(records.Run):
 
     def whatif(
         self,
-        packet: int,
-        fate: str,
+        packet: int | None = None,
+        fate: str = "keep",
         directory: str | os.PathLike[str] | None = None,
         *,
+        lose: str | Sequence[str] = (),
         allow_programs: bool = False,
         progress: bool | None = None,
     ) -> Counterfactual:
         """Makes this run again with another fate of one packet, everything else the same.
 
         Args:
-            packet: a row of `table("packets")`, from 0.
+            packet: a row of `table("packets")`, from 0; None changes the fate of none.
             fate: `forward`, `drop`, `mark`, `keep`, or a delay as `delay=5us`.
             directory: a new or empty folder; None names it by the packet, beside this run.
+            lose: data segments that a link loses, as `flow 0, segment 17, link a-b`.
             allow_programs: as in `outcast.replay`.
             progress: as in `outcast.run`.
 
@@ -187,7 +191,8 @@ class Run(records.Run):
         from outcast.whatif.fates import asked
 
         return whatif.what_if(
-            *(self.path, [asked(packet, fate)], directory),
+            *(self.path, [] if packet is None else [asked(packet, fate)], directory),
+            lose=[lose] if isinstance(lose, str) else lose,
             allow_programs=allow_programs,
             progress=progress,
         )

@@ -101,6 +101,7 @@ class Sweep:
         value: str | None = None,
         *,
         by: Sequence[str] = (),
+        over: Sequence[str] = (),
         where: Sequence[str] = (),
         ax: Axes | None = None,
         figure: FigureBase | None = None,
@@ -119,8 +120,8 @@ class Sweep:
             name: which one.
             value: a column of `table()`, or for `cdf` also of `flows()`; None is the outcast ratio,
                 or the first value that there is.
-            by: the keys to group by, the first along the axis; without any, all swept keys, or for
-                `cdf` the first.
+            by: the keys to group by, the first along the axis; without any, all swept keys.
+            over: swept keys that may differ within a group, so that its mean pools them.
             where: conditions on the runs, as `queue.limit=16KB`.
             ax: as for `Run.figure`, like all that follow.
             figure: an empty matplotlib figure or subfigure to draw on.
@@ -141,7 +142,7 @@ class Sweep:
         from outcast.view.figures import look as looks
 
         look = looks.asked(size, title, legend, xlabel, ylabel, log_x, log_y, font_size)
-        choice = draw.Choice(value, tuple(by), tuple(where))
+        choice = draw.Choice(value, tuple(by), tuple(where), over=tuple(over))
         return draw.figure(self.path, name, choice, look, looks.canvas(ax, figure))
 
     def write_report(self, *, progress: bool | None = None) -> Path:

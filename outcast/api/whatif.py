@@ -18,7 +18,7 @@ from outcast.records.run import Run as Record
 from outcast.records.run_directory import Manifest, RunDirectory
 from outcast.records.tables import write_table
 from outcast.units import MOST_SPAN_NS
-from outcast.whatif import compare, fates, futures
+from outcast.whatif import compare, fates, futures, losses
 from outcast.whatif.fates import Asked
 
 
@@ -79,6 +79,7 @@ def what_if(
     allow_programs: bool = False,
     progress: bool | None = None,
     noise: str | None = None,
+    lose: Sequence[str] = (),
 ) -> Counterfactual:
     """Makes a run again in which packets have other fates, and compares the two runs.
 
@@ -93,6 +94,7 @@ def what_if(
         progress: whether to show it on standard error; None shows it on a terminal and in a
             notebook.
         noise: from when on the run's noise is drawn from another seed, as `25ms:12345`; see `fate`.
+        lose: data segments that a link loses, as `flow 0, segment 17, link a-b`.
 
     Raises:
         ConfigError: the run has no such packet, or the packet cannot have this fate.
@@ -112,11 +114,12 @@ def what_if(
             )
         boot_ns = debugging.guest_ns(manifest)
         own: list[PacketFate] = []
+        asked = [losses.asked(words) for words in lose]
         if noise is None:
-            changes, own = fates.interventions(factual, path.name, wanted, boot_ns)
-            from_ns = _since_ns(manifest, own)
+            changes, own = fates.interventions(factual, path.name, wanted, boot_ns, asked)
+            from_ns = _since_ns(manifest, own, changes)
         else:
-            changes = futures.asked(factual, path.name, wanted, noise, boot_ns)
+            changes = futures.asked(factual, path.name, [*wanted, *asked], noise, boot_ns)
             assert changes.noise is not None
             from_ns = changes.noise.t_ns
         target = _default_folder(path, changes, own) if directory is None else Path(directory)
@@ -132,18 +135,25 @@ def what_if(
     return Counterfactual(made, record)
 
 
-def _since_ns(manifest: Manifest, own: Sequence[PacketFate]) -> int:
+def _since_ns(manifest: Manifest, own: Sequence[PacketFate], changes: Interventions) -> int:
     """Up to when the runs have to be equal. If every packet keeps its fate, they never part."""
     before = manifest.interventions
     earlier = {fate.identity for fate in before.fates} if before else set()
     new = [fate for fate in own if fate.fate != "keep" or fate.identity in earlier]
-    return min((fate.t_in_ns for fate in new), default=MOST_SPAN_NS)
+    known = before.lost if before else ()
+    lost_ns = [one.t_ns for one in changes.lost if one not in known]
+    return min([*(fate.t_in_ns for fate in new), *lost_ns], default=MOST_SPAN_NS)
 
 
 def _default_folder(source: Path, changes: Interventions, own: Sequence[PacketFate]) -> Path:
     name = source.stem if source.is_file() else source.name
     if changes.noise is not None and not own:
         return source.with_name(f"{name}-future-{changes.noise.t_ns}ns-{changes.noise.seed}")
+    if not own:
+        one = changes.lost[-1]
+        return source.with_name(
+            f"{name}-lose-flow{one.flow}-segment{one.segment}-{one.node}-{one.neighbour}"
+        )
     words = own[0].words.replace("=", "-")
     return source.with_name(f"{name}-whatif-{own[0].packet}-{words}")
 
@@ -162,6 +172,8 @@ def _compare(
     explanation = comparing.explain(factual.directory, made)
     compare.require_prefix(explanation, from_ns, named)
     compare.require_fates(run, changes.fates)
+    for lost in changes.lost:
+        losses.require_lost(run, lost)
     if factual.trusted:
         compare.require_counted(run)
     write(factual, run, explanation)

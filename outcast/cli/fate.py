@@ -40,6 +40,24 @@ from outcast.cli import shared, terminal
     help="What may become of the run: starved, 'share(lone) < 0.5', 'ratio > 2 and jain < 0.9'.",
 )
 @shared.jobs
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Make the futures on the workers of the Dask scheduler at ADDRESS, as tcp://host:8786.",
+)
+@click.option(
+    "--shard",
+    metavar="I/N",
+    help="Make only the I-th of N parts of the futures, as 3/10. --merge puts them together.",
+)
+@click.option(
+    "--merge",
+    "shards",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Take the futures of a shard's folder. Can be repeated. Those that lack are made.",
+)
 @click.option("--resume", is_flag=True, help="Continue with the futures in the folder.")
 @shared.allow_programs
 @shared.output("DIR", "The futures' folder [default: RUN-futures].")
@@ -49,6 +67,9 @@ def command(
     futures: int,
     outcome: str,
     jobs: int | None,
+    scheduler: str | None,
+    shard: str | None,
+    shards: tuple[Path, ...],
     resume: bool,
     allow_programs: bool,
     output: Path | None,
@@ -74,9 +95,15 @@ def command(
         output,
         jobs=jobs,
         resume=resume,
+        scheduler=scheduler,
+        shard=None if shard is None else shared.shard(shard),
+        merge=shards,
         allow_programs=allow_programs,
         progress=True,
     )
+    if decision is None:
+        terminal.echo(f"part {shard} of the futures is there; --merge puts the parts together")
+        return
     terminal.console().print(shown.table(decision))
     for line in shown.sentences(decision):
         terminal.echo(line)

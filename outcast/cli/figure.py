@@ -50,6 +50,12 @@ if TYPE_CHECKING:
     help="Of a sweep: group by this column; the first is along the axis. Can be repeated.",
 )
 @click.option(
+    "--over",
+    multiple=True,
+    metavar="KEY",
+    help="Of a sweep: pool runs with different values of this swept key. Can be repeated.",
+)
+@click.option(
     "--where",
     "conditions",
     multiple=True,
@@ -74,6 +80,7 @@ def command(
     log_y: bool,
     value: str | None,
     by: tuple[str, ...],
+    over: tuple[str, ...],
     conditions: tuple[str, ...],
     output: Path | None,
 ) -> None:
@@ -91,8 +98,10 @@ def command(
     if name is None:
         _list(is_sweep)
         return
-    if not is_sweep and (value is not None or by or conditions):
-        raise ConfigError(f"--value, --by, --where: {directory} is no sweep; allowed for a sweep")
+    if not is_sweep and (value is not None or by or over or conditions):
+        raise ConfigError(
+            f"--value, --by, --over, --where: {directory} is no sweep; allowed for a sweep"
+        )
     path = _path(output, form, name)
     look = looks.Look(
         size_inches=None if size is None else looks.parse_size(size),
@@ -105,7 +114,7 @@ def command(
         font_points=None if font_size is None else looks.require_font(font_size),
     )
     if is_sweep:
-        drawn = draw.figure(directory, name, draw.Choice(value, by, conditions), look)
+        drawn = draw.figure(directory, name, draw.Choice(value, by, conditions, over=over), look)
     else:
         drawn = figures.figure(Run(directory), name, look)
     _save(drawn, path, dpi)

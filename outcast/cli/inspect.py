@@ -23,6 +23,7 @@ TABLES = (".parquet", ".csv")
     epilog=shared.examples(
         "outcast inspect results/fig3c --around 120ms --queue",
         "outcast inspect results/fig3c --flow 0 --verdict dropped --format csv",
+        "outcast inspect results/fig3c --blackouts --flow 0",
         "outcast inspect eth1.pcap",
     ),
 )
@@ -63,6 +64,19 @@ TABLES = (".parquet", ".csv")
     help="Show instead what every link of a run of outcast carried, and the flows planned to cross "
     "it.",
 )
+@click.option(
+    "--blackouts",
+    "with_blackouts",
+    is_flag=True,
+    help="List instead the blackouts in which a packet that is selected was lost.",
+)
+@click.option(
+    "--losses",
+    "with_losses",
+    is_flag=True,
+    help="Show instead where flows of a run lose packets: at which queue or link of their paths, "
+    "as far as these are captured; with --flow step by step.",
+)
 @shared.form
 def command(
     source: Path,
@@ -73,6 +87,8 @@ def command(
     followed: str | None,
     png: Path | None,
     with_links: bool,
+    with_blackouts: bool,
+    with_losses: bool,
     form: str,
 ) -> None:
     """Show the packets of a run, of joined captures (DIR) or of a joined table (FILE).
@@ -88,13 +104,20 @@ def command(
     from outcast.view.terminal import listing
 
     if not source.is_dir() and source.suffix not in TABLES:
-        others = (with_queue, columns, packet, followed, png, with_links)
-        _show_capture(source, selection, form, any(other not in (None, False) for other in others))
+        others = (with_queue, with_links, with_blackouts, with_losses, columns, packet)
+        given = any(other not in (None, False) for other in (*others, followed, png))
+        _show_capture(source, selection, form, given)
         return
     if followed is not None and packet is not None:
         raise ConfigError("--follow and --packet: allowed is one of them")
     if with_links:
         _show_links(source, form)
+        return
+    if with_losses:
+        _show_losses(source, selection, form)
+        return
+    if with_blackouts:
+        _list_blackouts(source, selection, form)
         return
     if packet is not None:
         if not source.is_dir():
@@ -160,6 +183,31 @@ def _draw(path: Path, wanted: Selection, png: Path) -> None:
     middle_ns = (span[0] + span[1]) // 2 - source.start_ns
     figures.draw_queue(RunDirectory(path), middle_ns, (span[1] - span[0]) // 2, png)
     terminal.echo_path(png)
+
+
+def _show_losses(path: Path, wanted: Selection, form: str) -> None:
+    from dataclasses import replace
+
+    from outcast.analysis import ways
+    from outcast.records.run import Run
+    from outcast.view.terminal import ways as shown
+
+    flow = wanted.flow
+    if replace(wanted, flow=None) != type(wanted)() or (flow is not None and not flow.isdecimal()):
+        raise ConfigError("--losses: allowed besides is --flow with a flow's number")
+    if not path.is_dir():
+        raise ConfigError("--losses: needs a run's folder, where the captures are")
+    table = ways.loss_table(Run(path), None if flow is None else int(flow))
+    for line in shown.lines(table, flow is not None, form):
+        terminal.echo(line)
+
+
+def _list_blackouts(path: Path, wanted: Selection, form: str) -> None:
+    from outcast.analysis import selection
+    from outcast.view.terminal import blackouts
+
+    for line in blackouts.lines(selection.open_source(path), wanted, form):
+        terminal.echo(line)
 
 
 def _show_links(source: Path, form: str) -> None:

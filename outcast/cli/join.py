@@ -12,6 +12,7 @@ import click
 
 from outcast.cli import shared, terminal
 from outcast.errors import ConfigError, FeatureMissingError, UntrustedError
+from outcast.plan.addresses import with_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -406,7 +407,7 @@ def _losses(joined: Joined) -> RenderableType | None:
 
 
 def _flow_text(flow: FlowKey) -> str:
-    return f"{flow.src}:{flow.sport} to {flow.dst}:{flow.dport}"
+    return f"{with_port(flow.src, flow.sport)} to {with_port(flow.dst, flow.dport)}"
 
 
 def _require_counter(joined: Joined, counted: Mapping[str | None, int]) -> None:

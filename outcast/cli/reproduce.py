@@ -113,6 +113,7 @@ def command(
         with Display(errors, expected) as display:
             file = measured.default_file()
             failed = runs.make_missing(needed, store, at_a_time, display, file)
+        failed = {**runs.make_effects(everything, store, at_a_time), **failed}
         for (name, profile), planned in runs_by_figure.items():
             reproduce.conclude(recipes[name], mode, planned, store, failed, made_by, profile)
         shown = together.rows(reproduce.stored(output, list(recipes.values())))

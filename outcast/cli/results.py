@@ -12,6 +12,8 @@ from outcast.cli import shared, terminal
 from outcast.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import polars as pl
     from matplotlib.figure import Figure
 
@@ -40,6 +42,12 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="KEY",
     help="Group by this column. Can be repeated [default: all swept keys].",
+)
+@click.option(
+    "--over",
+    multiple=True,
+    metavar="KEY",
+    help="Pool runs with different values of this swept key. Can be repeated.",
 )
 @click.option(
     "--value",
@@ -74,6 +82,7 @@ def command(
     directory: Path,
     conditions: tuple[str, ...],
     by: tuple[str, ...],
+    over: tuple[str, ...],
     values: tuple[str, ...],
     center: str,
     untrusted: bool,
@@ -101,18 +110,21 @@ def command(
         raise ConfigError("--against: a difference has no cdf; allowed are line, bar and heat")
     kind: Kind = center  # type: ignore[assignment]  # click has checked it
     experiment = SweepDirectory(directory).read_experiment()
-    keys = list(by) or groups.default_by(results)
+    keys = list(by) or groups.default_by(results, over)
     if figure == "cdf":
         value = values[0] if values else groups.default_values(results.runs)[0]
-        choice = draw.Choice(value, by, conditions, kind, untrusted)
+        choice = draw.Choice(value, by, conditions, kind, untrusted, over)
         drawn = draw.figure(directory, figure, choice)
         terminal.echo_path(_save(drawn, output or _default(directory, value, figure)))
         return
     runs = draw.chosen(results.runs, conditions, untrusted)
+    mixed = groups.pooled(runs, results.keys, keys, over)
     names = list(values) or groups.default_values(runs)
     unmatched = 0
     if against is not None:
-        other = draw.chosen(dataset.load(against).runs, conditions, untrusted)
+        others = dataset.load(against)
+        other = draw.chosen(others.runs, conditions, untrusted)
+        groups.pooled(other, others.keys, keys, [key for key in over if key in others.keys])
         summed = groups.compare(runs, other, keys, names, kind)
         unmatched = sum(len(groups.grouped(rows, keys)) - len(summed) for rows in (runs, other))
     else:
@@ -128,7 +140,7 @@ def command(
     elif form == "json":
         terminal.echo(render.as_json(summed))
     else:
-        _print(results, runs, summed, center, against, unmatched, Labels(experiment))
+        _print(results, runs, summed, center, against, unmatched, Labels(experiment), mixed)
 
 
 def _print(
@@ -139,6 +151,7 @@ def _print(
     against: Path | None,
     unmatched: int,
     labels: Labels,
+    mixed: Mapping[str, Sequence[str]],
 ) -> None:
     """Prints the table and the remarks on it; only one of two sweeps has `unmatched` groups."""
     from outcast.sweep import groups, render
@@ -152,8 +165,10 @@ def _print(
             "where all runs of a group gave the same values, they count as one run, and the "
             "interval says nothing: without noise a seed hardly changes anything"
         )
+    lines += [f"pooled over {key}: {', '.join(values)}" for key, values in mixed.items()]
     lines += groups.without_value(summed)
     lines += groups.remarks_on_losses(runs)
+    lines += groups.remarks_on_intervals(runs)
     if unmatched:
         lines.append(f"{unmatched} groups are left out, because only one of the sweeps has them")
     missing = results.planned - results.runs.height

@@ -120,7 +120,7 @@ _FILTERS = (
         "--blackout",
         type=int,
         metavar="N",
-        help="Only packets around a blackout: its number from 0, as in the report.",
+        help="Only packets around a blackout: its row in blackouts.parquet, from 0.",
     ),
     click.option(
         "--within",
@@ -287,3 +287,11 @@ def end_as_interrupted() -> None:
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+def shard(text: str) -> tuple[int, int]:
+    """The number and the count of a shard."""
+    match = re.fullmatch("([0-9]{1,6})/([0-9]{1,6})", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise ConfigError(f"--shard: {text!r}; allowed is I/N with I from 1 to N, as 3/10")
+    return int(match[1]), int(match[2])

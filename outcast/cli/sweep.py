@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -106,7 +105,15 @@ def command(
     )
     source = experiment.read(config, overrides)
     whole = source.experiment()
-    part = None if shard is None else _shard(shard)
+    if whole.sweep is None:
+        values = "sweep.queue.limit='[16KB, 64KB]'"
+        terminal.console(stderr=True).print(
+            f"note: {config} has no `sweep:`, so this is one point; --set {values} gives values",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+    part = None if shard is None else shared.shard(shard)
     if shards:
         _merge(source, shards, output, others=resume or dry_run or part is not None)
         return
@@ -136,14 +143,6 @@ def command(
             raise RunError(f"{error}; {_how_to_go_on(prepared.path, shard)}") from None
         raise
     _conclude(console, result, shard)
-
-
-def _shard(text: str) -> tuple[int, int]:
-    """The number and the count of a shard."""
-    match = re.fullmatch("([0-9]{1,6})/([0-9]{1,6})", text)
-    if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        raise ConfigError(f"--shard: {text!r}; allowed is I/N with I from 1 to N, as 3/10")
-    return int(match[1]), int(match[2])
 
 
 def _merge(source: Source, shards: Sequence[Path], output: Path | None, *, others: bool) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from outcast.cli import shared, terminal
+from outcast.plan.addresses import with_port
 
 if TYPE_CHECKING:
     from outcast.experiment import Experiment, Network, NetworkHost, NetworkSwitch
@@ -60,14 +61,16 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
     """The lines that the verb prints without --dot and --png."""
     from outcast.plan import link_words
     from outcast.plan.envelope import envelope_warnings
-    from outcast.plan.needs import buffer_warnings
+    from outcast.plan.hints import hints
 
     graph = plan.graph
     lines = [f"{experiment.name}: {len(plan.hosts)} hosts, {len(plan.switches)} switches"]
     lines += ["", "hosts"]
     network = getattr(experiment.topology, "network", None)
     labels = labels_of(network) if network else {}
-    lines += [f"  {host}  {plan.ip(host)}{labels.get(host, '')}" for host in plan.hosts]
+    lines += [
+        f"  {host}  {', '.join(plan.addresses(host))}{labels.get(host, '')}" for host in plan.hosts
+    ]
     lines += ["", "switches"]
     lines += [
         f"  {switch}  {graph.nodes[switch]['layer']}  {graph.degree(switch)} ports"
@@ -87,11 +90,11 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
     lines += ["", f"flows{with_delay}"]
     lines += [
         f"  {flow.flow}: {flow.hops}-hop  {' '.join(flow.path)}  "
-        f"({flow.src_ip}:{flow.sport} to {flow.dst_ip}:{flow.dport})  "
+        f"({with_port(flow.src_ip, flow.sport)} to {with_port(flow.dst_ip, flow.dport)})  "
         f"{_base_rtt(plan, flow)}{_who(flow)}"
         for flow in plan.flows
     ]
-    warnings = buffer_warnings(experiment, plan)
+    warnings = hints(experiment, plan)
     warnings += envelope_warnings(experiment, plan, experiment.engine)
     lines += [f"  warning: {text}" for text in warnings]
     lines += _groups(experiment, plan)

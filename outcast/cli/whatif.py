@@ -16,6 +16,7 @@ from outcast.errors import ConfigError
         "outcast whatif results/fig3c --packet 1234 --fate forward",
         "outcast whatif results/fig3c --packet 7 --fate drop --packet 9 --fate delay=5us -o other",
         "outcast whatif results/fig3c --fates fates.csv -o other",
+        "outcast whatif results/fig3c --lose 'flow 0, segment 17, link h0_0_3-e0_0'",
     ),
 )
 @click.argument("source", type=click.Path(path_type=Path), metavar="RUN")
@@ -42,6 +43,12 @@ from outcast.errors import ConfigError
     help="A file of fates, with the columns port, packet and fate.",
 )
 @click.option(
+    "--lose",
+    multiple=True,
+    metavar="PACKET",
+    help="Lose a data segment on a link: 'flow 0, segment 17, link a-b'. Can be repeated.",
+)
+@click.option(
     "--noise",
     metavar="TIME:SEED",
     help="In place of fates: from this time on, draw the noise from another seed.",
@@ -53,6 +60,7 @@ def command(
     packets: tuple[int, ...],
     words: tuple[str, ...],
     file: Path | None,
+    lose: tuple[str, ...],
     noise: str | None,
     allow_programs: bool,
     output: Path | None,
@@ -78,7 +86,11 @@ def command(
     wanted = [fates.asked(*pair) for pair in zip(packets, words, strict=True)]
     wanted += [] if file is None else fates.read(file)
     made = whatif.what_if(
-        source, wanted, output, allow_programs=allow_programs, progress=True, noise=noise
+        *(source, wanted, output),
+        allow_programs=allow_programs,
+        progress=True,
+        noise=noise,
+        lose=lose,
     )
     record, changes = made.record, made.run.directory.read_manifest().interventions
     assert changes is not None

@@ -146,18 +146,28 @@ static unsigned field(const unsigned char *at)
     return (unsigned) at[0] << 8 | at[1];
 }
 
-static int is_ipv4(const unsigned char *frame, size_t length)
+static int is_ipv6(const unsigned char *frame)
 {
+    return field(frame + 12) == ETHERTYPE_IPV6;
+}
+
+/* Whether the run captures a packet; reports of groups, to ff02::16, it does not. */
+static int is_ip(const unsigned char *frame, size_t length)
+{
+    if (is_ipv6(frame))
+        return length >= 54 && memcmp(frame, "\x33\x33\0\0\0\x16", 6);
     return length >= 34 && field(frame + 12) == ETHERTYPE_IP;
 }
 
 static int carries_tcp_data(const unsigned char *frame, size_t length)
 {
     const unsigned char *ip = frame + 14;
-    size_t header = 4u * (ip[0] & 15);
-    if (ip[9] != IPPROTO_TCP || length < 14 + header + 20)
+    int six = is_ipv6(frame);
+    size_t header = six ? 40 : 4u * (ip[0] & 15);
+    size_t whole = six ? field(ip + 4) + header : field(ip + 2);
+    if (ip[six ? 6 : 9] != IPPROTO_TCP || length < 14 + header + 20)
         return 0;
-    return field(ip + 2) > header + 4u * (ip[header + 12] >> 4);
+    return whole > header + 4u * (ip[header + 12] >> 4);
 }
 
 static unsigned long lost_frames(int fd)
@@ -224,8 +234,8 @@ int main(int count, char **words)
         ssize_t length = receive(link, frame, &now_ns);
         if (length < 0)
             continue;
-        packets += is_ipv4(frame, (size_t) length);
-        if (!over && is_ipv4(frame, (size_t) length)) {
+        packets += is_ip(frame, (size_t) length);
+        if (!over && is_ip(frame, (size_t) length)) {
             if (next_on_ns < 0 && carries_tcp_data(frame, (size_t) length))
                 next_on_ns = now_ns + exponential_ns(off_mean_ns);
             if (on_ns) {

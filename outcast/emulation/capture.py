@@ -7,17 +7,21 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from outcast.emulation.commands import Commands, Process, wait_until
 from outcast.errors import RunError
 from outcast.records.run_directory import CaptureRecord, RunDirectory
 
+if TYPE_CHECKING:
+    from outcast.emulation.lost import LostPackets
+    from outcast.experiment.parts import Family
+
 Engine = Literal["realtime", "virtual"]
 
 SNAPLEN_BYTES = 128
-"""Room for Ethernet, IPv4 and TCP headers with all options that Linux sends: 14 + 20 + 60. In
-theory they can be 14 + 60 + 60."""
+"""Room for Ethernet, IP and TCP headers with all options that Linux sends: 14 + 20 + 60, or
+14 + 40 + 60 with IPv6. In theory they can be 14 + 60 + 60."""
 FILE_HEADER_BYTES = 24
 RECORD_HEADER_BYTES = 16
 """Sizes of the headers of a capture's file and of each packet in it (pcap-savefile(5))."""
@@ -31,6 +35,16 @@ STOP_DEADLINE_S = 60.0
 RING_TIMEOUT_S = 1.0
 """tcpdump reads a partly filled block of its ring after this time (pcap_set_timeout(3PCAP)). If it
 is ended earlier, the packets in that block are lost without being counted."""
+
+
+_WANTED = {"ipv4": "ip", "ipv6": "(ip6 and not dst host ff02::16)"}
+"""What is captured, as pcap-filter(7) has it. Hosts tell ff02::16 of the groups that they belong to
+(RFC 3810), and no switch passes that on."""
+
+
+def wanted(families: Sequence[Family]) -> str:
+    """The filter for hosts with such addresses."""
+    return " or ".join(_WANTED[family] for family in families)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +63,18 @@ def ring_kib(engine: Engine, captures: int) -> int:
 
 
 def start(
-    ports: Sequence[tuple[str, str]], engine: Engine, folder: Path, logs: Path, commands: Commands
+    ports: Sequence[tuple[str, str]],
+    engine: Engine,
+    folder: Path,
+    logs: Path,
+    commands: Commands,
+    wanted: str,
+    lost: LostPackets | None = None,
 ) -> list[Capture]:
-    """Starts one tcpdump for each (port, direction) and waits until all listen."""
+    """Starts one tcpdump for each (port, direction) and waits until all listen.
+
+    No capture has the packets that were lost on the link before its port.
+    """
     buffer_kib = ring_kib(engine, len(ports))
     captures = []
     for port, direction in ports:
@@ -63,7 +86,8 @@ def start(
                 # user. That fails in the guest, where the folder is an ordinary user's.
                 *("tcpdump", "-i", port, "-Q", direction, "-w", "-"),
                 *("-s", str(SNAPLEN_BYTES), "-B", str(buffer_kib), "-n", "-Z", "root"),
-                *("--time-stamp-precision=nano", "ip"),
+                "--time-stamp-precision=nano",
+                wanted if lost is None else lost.capture_filter(port, direction, wanted),
             ],
             stdout=file,
             stderr=logs / f"tcpdump.{port}.{direction}.err",
@@ -96,15 +120,22 @@ class Captures:
         directory: RunDirectory,
         logs: Path,
         commands: Commands,
+        wanted: str,
+        lost: LostPackets | None = None,
     ) -> None:
+        self._wanted = wanted
         self._ports, self._engine, self._directory = ports, engine, directory
+        self._lost = lost
         self._logs, self._commands = logs, commands
         self._captures: list[Capture] = []
         self.records: list[CaptureRecord] = []
 
     def __enter__(self) -> Captures:
         folder = self._directory.captures
-        self._captures = start(self._ports, self._engine, folder, self._logs, self._commands)
+        self._captures = start(
+            *(self._ports, self._engine, folder, self._logs, self._commands, self._wanted),
+            self._lost,
+        )
         return self
 
     def __exit__(self, failed: type[BaseException] | None, *_error: object) -> None:

@@ -168,7 +168,7 @@ def verify_paths(network: Network) -> None:
     """
     plan = network.plan
     usual = all(link.mtu_bytes == STANDARD_MTU_BYTES for link in plan.links.values())
-    hosts = {plan.ip(host): host for host in plan.hosts}
+    hosts = plan.host_of
     expected: Counter[str] = Counter()
     before = network.transmitted()
     with Probes(network.netns, hosts.__getitem__, PROBE_DEADLINE_S) as probes:

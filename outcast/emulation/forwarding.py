@@ -87,7 +87,7 @@ def install(plan: Plan, tables: Mapping[str, Set[Entry]], commands: Commands) ->
     Raises:
         ReadBackError: a port's addresses or settings differ; the error names the first one.
     """
-    hosts = {plan.ip(host): plan.mac(host) for host in plan.hosts}
+    hosts = {address: plan.mac(host) for address, host in plan.host_of.items()}
     macs_by_port: dict[str, set[str]] = {plan.attached(port): set() for port in plan.switch_ports()}
     for switch, entries in tables.items():
         ports = {
@@ -97,7 +97,7 @@ def install(plan: Plan, tables: Mapping[str, Set[Entry]], commands: Commands) ->
             for neighbour in plan.graph.neighbors(switch)
         }
         for entry in entries:
-            if entry.protocol == "ip" and entry.destination is not None:
+            if entry.protocol in ("ip", "ipv6") and entry.destination is not None:
                 assert entry.output is not None
                 macs_by_port[ports[entry.output]].add(hosts[entry.destination])
     lines = [

@@ -71,9 +71,9 @@ from outcast.files import write_json
 from outcast.plan import grouping, link_words, ports
 from outcast.plan import transport as plan_transport
 from outcast.plan.envelope import envelope_warnings
-from outcast.plan.flows import Flow
+from outcast.plan.flows import Flow, families_of
+from outcast.plan.hints import hints
 from outcast.plan.model import Plan
-from outcast.plan.needs import buffer_warnings
 from outcast.records.effective import (
     AppliedChange,
     Effective,
@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from outcast.emulation.changes import Changer
+    from outcast.emulation.lost import LostPackets
     from outcast.emulation.probing import Probes
     from outcast.emulation.programs.launch import UserPrograms
     from outcast.plan.programs import Command
@@ -111,6 +112,10 @@ DRAIN_DEADLINE_S = 10.0
 GOODPUT_PAUSE_S = 1.0
 HOSTS_TABLE = Path("/etc/hosts")
 """Names and addresses, as programs look them up (hosts(5))."""
+_LOOPBACK_NAMES = {
+    "ipv4": "127.0.0.1 localhost outcast\n",
+    "ipv6": "::1 localhost outcast\n",
+}
 _LONGEST_MESSAGE = 300
 
 Emit = Callable[[Mapping[str, Any]], None]
@@ -238,16 +243,27 @@ class _Run:
         self.emit = emit
         self.commands = commands
         self.scratch = scratch
+        self.lost = self._lost_packets()
         self.received: dict[int, tuple[float, int]] = {}
         self.instants: dict[str, int] = {}
         self.at_end: _Counted | None = None
         self.beforehand = [
-            *buffer_warnings(experiment, plan),
+            *hints(experiment, plan),
             *envelope_warnings(experiment, plan, engine),
         ]
         self.phase = "setup"
         # In real time the kernel is the user's own.
         self.events = Recorder(plan.events, directory) if engine == "virtual" else None
+
+    def _lost_packets(self) -> LostPackets | None:
+        """The packets that links are to lose; None if nobody asks for any."""
+        packets = self.directory.read_lost().packets
+        if not packets:
+            return None
+        # As with programs, a run imports only what it needs.
+        from outcast.emulation.lost import LostPackets
+
+        return LostPackets(packets, self.plan, self.commands)
 
     def sleep_to_instant(self, of: str, step_ns: int = instants.STEP_NS) -> None:
         """Sleeps to the next fixed instant under virtual time, and notes whose instant it is."""
@@ -275,7 +291,9 @@ class _Run:
             self.experiment, self.plan, self.directory, self.scratch, self.commands
         )
         captures = capture.Captures(
-            self.plan.capture_ports, self.engine, self.directory, self.scratch, self.commands
+            *(self.plan.capture_ports, self.engine, self.directory, self.scratch, self.commands),
+            wanted=capture.wanted(self.plan.families),
+            lost=self.lost,
         )
         core = max(os.sched_getaffinity(0))
         load = LoadMeter(lambda: read_load(switches.pid, core))
@@ -335,6 +353,8 @@ class _Run:
                     self.enter("capture_end")
                     undrained = self._drain(network)
                     watch()
+                    if self.lost is not None:
+                        self.directory.write_lost(self.lost.record())
                 after = self._read_counters(network)
         measured = _Measured(captures.records, before, after, blackout.record, load)
         flows = replace(flows, distrust=[*flows.distrust, *undrained])
@@ -418,6 +438,8 @@ class _Run:
                     held_start=held_start,
                 )
                 losses = wires.start_losing(self.experiment, self.plan)
+                if self.lost is not None:
+                    self.lost.start(network.netns)
                 if afterwards:
                     generators.connect()
                     # On a slow machine flows may have ended when the middle sample is taken.
@@ -498,8 +520,13 @@ class _Run:
     def _name_hosts(self) -> None:
         """Puts every host into the guest's table of names; a machine's own stays as it is."""
         if self.engine == "virtual":
-            names = [f"{self.plan.ip(host)} {host}\n" for host in self.plan.hosts]
-            HOSTS_TABLE.write_text("".join(["127.0.0.1 localhost outcast\n", *names]))
+            names = [
+                f"{address} {host}\n"
+                for host in self.plan.hosts
+                for address in self.plan.addresses(host)
+            ]
+            own = [_LOOPBACK_NAMES[family] for family in self.plan.families]
+            HOSTS_TABLE.write_text("".join([*own, *names]))
 
     def _programs(self, network: Network) -> UserPrograms | None:
         """The configuration's programs, its servers ready; None if there are none."""
@@ -618,7 +645,11 @@ class _Run:
 
     def _sample(self, network: Network, flows: Sequence[Flow]) -> list[sockets.SocketSample]:
         hosts = sorted({name for flow in flows for name in (flow.src, flow.dst)})
-        return [sample for host in hosts for sample in sockets.sample_sockets(network.netns(host))]
+        return [
+            sample
+            for host in hosts
+            for sample in sockets.sample_sockets(network.netns(host), families_of(flows))
+        ]
 
     def _check_connected(self, network: Network, flows: Sequence[Flow]) -> None:
         """Checks the sockets of flows that are not active in the middle of the run."""
@@ -630,7 +661,7 @@ class _Run:
             return
         by_port: dict[int, int] = {}
         for host in sorted({flow.dst for flow in self.plan.flows}):
-            for sample in sockets.sample_sockets(network.netns(host)):
+            for sample in sockets.sample_sockets(network.netns(host), families_of(self.plan.flows)):
                 by_port[sample.peer_port] = sample.bytes_received
         rates_bps: dict[int, float] = {}
         for flow in self.plan.flows:
@@ -702,8 +733,15 @@ class _Run:
             counters.port_counters(network, captured_ports),
             {host: counters.host_counters(network, host) for host in hosts},
             {**network.interface_counters(), **network.wire_counters()},
-            network.losses(),
+            self._losses(network),
         )
+
+    def _losses(self, network: Network) -> links.Losses:
+        losses = network.losses()
+        if self.lost is not None:
+            for port, count in self.lost.by_sender().items():
+                losses[port]["link"] = losses[port].get("link", 0) + count
+        return losses
 
     def _probe_records(self) -> list[ProbeRecord]:
         if not self.plan.probes:

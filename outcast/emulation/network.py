@@ -17,7 +17,7 @@ import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mininet.link import Intf, Link
 from mininet.net import Mininet
@@ -29,7 +29,7 @@ from outcast.errors import FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Experiment, Transport
 from outcast.experiment.links import STANDARD_MTU_BYTES
 from outcast.experiment.links import Link as LinkSettings
-from outcast.plan import ports
+from outcast.plan import addresses, ports
 from outcast.plan import transport as plan_transport
 from outcast.plan.model import BLACKOUT_ENDS, Plan
 from outcast.plan.paths import port_name
@@ -37,6 +37,9 @@ from outcast.plan.topology import make_topo
 from outcast.records.effective import HostSettings, QueueSettings
 from outcast.records.queue_statistics import Shown
 from outcast.records.run_directory import Cause
+
+if TYPE_CHECKING:
+    from outcast.experiment.parts import Family
 
 _LOOPBACK = 1
 """The index of lo in every network namespace (loopback_net_init in drivers/net/loopback.c)."""
@@ -265,7 +268,10 @@ class Network:
         of_hosts = plan_transport.of_hosts(base, self.plan.flows)
         for host in self.plan.hosts:
             with entered(self.netns(host)):
-                disable_ipv6(host)
+                if "ipv6" in self.plan.families:
+                    enable_ipv6(host)
+                else:
+                    disable_ipv6(host)
                 for name, value in transport.sysctls(of_hosts.get(host, base)).items():
                     transport.write_sysctl(name, value, host)
                 settings = of_hosts.get(host, base)
@@ -312,8 +318,6 @@ class Network:
     ) -> dict[str, int]:
         """Sets up a host in its namespace. Returns its route's metrics; `rto_min` is in ms."""
         index = socket.if_nametoindex(f"{host}-eth0")
-        address = self.plan.ip(host)
-        network = f"{address.partition('.')[0]}.0.0.0"
         asked = {
             "rto_min": settings.min_rto_ns // 10**6,
             **transport.route_metrics(settings),
@@ -321,34 +325,39 @@ class Network:
         # The kernel uses a minimum RTO only if the metric is locked (net/tcp.h, tcp_rto_min).
         # ip-route(8) locks it silently.
         metrics = {**asked, "lock": _RTO_MIN_LOCK}
-        kernel.do(
-            [
-                rtnetlink.set_up(_LOOPBACK),
-                rtnetlink.add_address(index, address, PREFIX_LENGTH),
-                rtnetlink.set_up(index),
-                rtnetlink.replace_route(index, network, PREFIX_LENGTH, address, metrics),
-                *(
-                    rtnetlink.replace_neighbour(index, self.plan.ip(other), self.plan.mac(other))
-                    for other in talks_to
-                ),
+        # Nobody answers for an IPv6 address that is not known, so all of them are.
+        known_to = {"ipv4": talks_to, "ipv6": set(self.plan.hosts) - {host}}
+        families = {
+            family: (own, network_of(own), self._neighbours(family, known_to[family]))
+            for family, own in zip(self.plan.families, self.plan.addresses(host), strict=True)
+        }
+        requests = [rtnetlink.set_up(_LOOPBACK)]
+        for own, (_, prefix_length), _ in families.values():
+            requests.append(rtnetlink.add_address(index, own, prefix_length))
+        requests.append(rtnetlink.set_up(index))
+        for own, (network, prefix_length), neighbours in families.values():
+            requests.append(rtnetlink.replace_route(index, network, prefix_length, own, metrics))
+            requests += [
+                rtnetlink.replace_neighbour(index, address, mac)
+                for address, mac in neighbours.items()
             ]
-        )
-        routes = kernel.route_metrics(network, PREFIX_LENGTH)
-        if len(routes) != 1:
-            raise ReadBackError(host, f"route to {network}", "one with metrics", len(routes))
-        transport.check_route(host, asked, routes[0])
-        if not routes[0].get("lock", 0) & _RTO_MIN_LOCK:
-            raise ReadBackError(host, "lock of the route's rto_min", "locked", "not locked")
-        known = kernel.neighbours(index)
-        for other in talks_to:
-            if known.get(self.plan.ip(other)) != self.plan.mac(other):
-                raise ReadBackError(
-                    host,
-                    f"ARP entry of {other}",
-                    self.plan.mac(other),
-                    known.get(self.plan.ip(other)),
-                )
+        kernel.do(requests)
+        for own, (network, prefix_length), neighbours in families.values():
+            routes = kernel.route_metrics(network, prefix_length)
+            if len(routes) != 1:
+                raise ReadBackError(host, f"route to {network}", "one with metrics", len(routes))
+            transport.check_route(host, asked, routes[0])
+            if not routes[0].get("lock", 0) & _RTO_MIN_LOCK:
+                raise ReadBackError(host, "lock of the route's rto_min", "locked", "not locked")
+            known = kernel.neighbours(index, rtnetlink.family_of(own))
+            for address, mac in neighbours.items():
+                if known.get(address) != mac:
+                    raise ReadBackError(host, f"ARP entry of {address}", mac, known.get(address))
         return asked
+
+    def _neighbours(self, family: Family, hosts: Collection[str]) -> dict[str, str]:
+        """The MAC address of each host by its address."""
+        return {addresses.of(self.plan.graph, host, family): self.plan.mac(host) for host in hosts}
 
     def _configure_offloads(self, interface: str) -> None:
         on = bool(self.experiment.transport.offloads)
@@ -591,6 +600,45 @@ def _core_mask(core: int) -> str:
     words = ["00000000"] * (core // 32 + 1)
     words[0] = f"{1 << core % 32:08x}"
     return ",".join(words)
+
+
+def network_of(address: str) -> tuple[str, int]:
+    """The network of a host's address: its first address, and its prefix's length in bits."""
+    ipv4 = addresses.ipv4_of(address)
+    network = f"{ipv4.partition('.')[0]}.0.0.0"
+    if ":" not in address:
+        return network, PREFIX_LENGTH
+    return addresses.ipv6_of(network), addresses.PREFIX_BITS + PREFIX_LENGTH
+
+
+_IPV6_SETTINGS = {
+    "disable_ipv6": "0",
+    "accept_ra": "0",
+    "autoconf": "0",
+    "router_solicitations": "0",
+    "addr_gen_mode": "1",
+    "accept_dad": "0",
+    "dad_transmits": "0",
+    "mldv2_unsolicited_report_interval": "1",
+}
+"""What keeps a host from sending IPv6 packets of its own: it has the addresses that it is given,
+and no link-local one, asks for no router, and looks for no duplicate. That it belongs to its
+address's group (RFC 3810) it repeats within 1 ms, before there is a switch (ip-sysctl.rst)."""
+
+
+def enable_ipv6(host: str) -> None:
+    """Switches IPv6 on at a host's interfaces.
+
+    Raises:
+        FeatureMissingError: the kernel has no IPv6.
+    """
+    transport.require_ipv6()
+    for scope in ("all", "lo"):
+        transport.write_sysctl(f"ipv6/conf/{scope}/disable_ipv6", "0", host)
+    # Packets may come in by an interface that is made later, as a card's.
+    for scope in ("default", f"{host}-eth0"):
+        for name, value in _IPV6_SETTINGS.items():
+            transport.write_sysctl(f"ipv6/conf/{scope}/{name}", value, host)
 
 
 def disable_ipv6(where: str) -> None:

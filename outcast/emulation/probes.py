@@ -12,15 +12,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from controllers.hashing import TCP, UDP, FiveTuple
+from outcast.emulation import rtnetlink
 from outcast.emulation.commands import entered
 from outcast.errors import ReadBackError
 
 _TCP_HEADER = struct.Struct("!HHIIBBHHH")
 _HEADER_WORDS = 5
-_IP_HEADER_BYTES, _UDP_HEADER_BYTES = 20, 8
+_IP_HEADER_BYTES, _IPV6_HEADER_BYTES, _UDP_HEADER_BYTES = 20, 40, 8
 _MOST_BYTES = 1 << 16
-_IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE = 10, 3
-"""Of linux/in.h: never cut a packet, and do not heed what the kernel knows of the path."""
+_IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER, _PMTUDISC_PROBE = 10, 23, 3
+"""Of linux/in.h and linux/in6.h: never cut a packet, and do not heed what the kernel knows of the
+path."""
 _RESET = 0x04
 """A reset to a port that nobody listens at is ignored (RFC 9293, section 3.5.2)."""
 
@@ -30,7 +32,7 @@ class Probes:
 
     Args:
         netns: the descriptor of a host's network namespace.
-        host_of: the host that has an IPv4 address.
+        host_of: the host that has an address.
         deadline_s: how long a probe may take.
     """
 
@@ -67,11 +69,16 @@ class Probes:
         payload = b""
         if size_bytes is not None:
             _forbid_cutting(sender)
-            payload = bytes(size_bytes - _IP_HEADER_BYTES - _TCP_HEADER.size)
+            payload = bytes(size_bytes - _header_bytes(packet) - _TCP_HEADER.size)
         sender.sendto(tcp_reset(packet, payload), (packet.dst, 0))
-        arrived = receiver.recv(_MOST_BYTES)
-        if size_bytes is not None and len(arrived) != size_bytes:
-            raise ReadBackError(packet.dst, "size of a probe", size_bytes, len(arrived))
+        arrived, source = receiver.recvfrom(_MOST_BYTES)
+        # A raw socket of IPv6 hands over what follows the header (RFC 3542, section 3).
+        size = len(arrived) + (_IPV6_HEADER_BYTES if ":" in packet.dst else 0)
+        if size_bytes is not None and size != size_bytes:
+            raise ReadBackError(packet.dst, "size of a probe", size_bytes, size)
+        if ":" in packet.dst:
+            sport, dport = struct.unpack_from("!HH", arrived)
+            return FiveTuple(source[0], sport, packet.dst, dport)
         return parse_tcp(arrived)
 
     def _raw_socket(self, address: str) -> socket.socket:
@@ -92,9 +99,9 @@ class Probes:
             payload = b"probe"
             if size_bytes is not None:
                 _forbid_cutting(sender)
-                payload = bytes(size_bytes - _IP_HEADER_BYTES - _UDP_HEADER_BYTES)
+                payload = bytes(size_bytes - _header_bytes(packet) - _UDP_HEADER_BYTES)
             sender.sendto(payload, (packet.dst, packet.dport))
-            arrived, (address, port) = receiver.recvfrom(_MOST_BYTES)
+            arrived, (address, port, *_) = receiver.recvfrom(_MOST_BYTES)
             if len(arrived) != len(payload):
                 raise ReadBackError(packet.dst, "size of a probe", len(payload), len(arrived))
             return FiveTuple(address, port, packet.dst, packet.dport, UDP)
@@ -102,24 +109,30 @@ class Probes:
     @contextmanager
     def _socket(self, address: str, kind: int, protocol: int) -> Iterator[socket.socket]:
         with entered(self._netns(self._host_of(address))):
-            inside = socket.socket(socket.AF_INET, kind, protocol)
+            inside = socket.socket(rtnetlink.family_of(address), kind, protocol)
         with inside:
             inside.settimeout(self._deadline_s)
             yield inside
 
 
+def _header_bytes(packet: FiveTuple) -> int:
+    return _IPV6_HEADER_BYTES if ":" in packet.dst else _IP_HEADER_BYTES
+
+
 def _forbid_cutting(sender: socket.socket) -> None:
-    sender.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
+    if sender.family == socket.AF_INET6:
+        sender.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PMTUDISC_PROBE)
+    else:
+        sender.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_PROBE)
 
 
 def tcp_reset(packet: FiveTuple, zeros: bytes = b"") -> bytes:
     """A reset, with a payload of zeros, which do not change the checksum."""
     fields = (packet.sport, packet.dport, 0, 0, _HEADER_WORDS << 4, _RESET, 0)
-    pseudo = struct.pack(
-        "!4s4sxBH",
-        *(socket.inet_aton(packet.src), socket.inet_aton(packet.dst), TCP),
-        _TCP_HEADER.size + len(zeros),
-    )
+    # The checksum is the same over the pseudo-headers of both versions (RFC 8200, section 8.1).
+    family = rtnetlink.family_of(packet.src)
+    ends = socket.inet_pton(family, packet.src) + socket.inet_pton(family, packet.dst)
+    pseudo = ends + struct.pack("!xBH", TCP, _TCP_HEADER.size + len(zeros))
     checksum = internet_checksum(pseudo + _TCP_HEADER.pack(*fields, 0, 0))
     return _TCP_HEADER.pack(*fields, checksum, 0) + zeros
 

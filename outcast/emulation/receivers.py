@@ -81,8 +81,8 @@ def _connections(pid: int) -> Iterator[socket.socket]:
                 number = ctypes.get_errno()
                 raise OSError(number, f"descriptor {path.name} of {pid}: {os.strerror(number)}")
             with socket.socket(fileno=descriptor) as ours:
-                kind = (ours.family, ours.type, ours.proto)
-                if kind == (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP):
+                is_tcp = (ours.type, ours.proto) == (socket.SOCK_STREAM, socket.IPPROTO_TCP)
+                if is_tcp and ours.family in (socket.AF_INET, socket.AF_INET6):
                     try:
                         ours.getpeername()
                     except OSError:  # the listening one

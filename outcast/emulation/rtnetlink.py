@@ -61,11 +61,15 @@ _IFF_UP = 1
 _ADDRESS_MESSAGE = struct.Struct("=BBBBI")
 """struct ifaddrmsg: family, length of the prefix, flags, scope, interface."""
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
+_NO_DUPLICATES = 0x02
+"""IFA_F_NODAD: nobody else is asked whether he has the address (linux/if_addr.h)."""
 
 _ROUTE_MESSAGE = struct.Struct("=8BI")
 """struct rtmsg: family, lengths of the prefixes (to, from), TOS, table, protocol, scope, type and
 flags."""
-_RTA_DST, _RTA_OIF, _RTA_PREFSRC, _RTA_METRICS = 1, 4, 7, 8
+_RTA_DST, _RTA_OIF, _RTA_PRIORITY, _RTA_PREFSRC, _RTA_METRICS = 1, 4, 6, 7, 8
+_IP6_RT_PRIO_ADDRCONF = 256
+"""The metric of the route that the kernel makes for an IPv6 address's network (net/ip6_route.h)."""
 _TABLE_MAIN, _PROTOCOL_KERNEL, _SCOPE_LINK, _UNICAST = 254, 2, 253, 1
 METRICS = {"lock": 1, "initcwnd": 11, "rto_min": 13, "quickack": 15}
 """The numbers of a route's metrics by ip-route(8)'s names (RTAX_ in linux/rtnetlink.h)."""
@@ -140,10 +144,20 @@ def set_up(interface: int) -> Request:
     return Request(f"interface {interface}: up", netlink.RTM_NEWLINK, 0, body)
 
 
+def family_of(address: str) -> socket.AddressFamily:
+    """The family of an address."""
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def _packed(address: str) -> bytes:
+    return socket.inet_pton(family_of(address), address)
+
+
 def add_address(interface: int, address: str, prefix_length: int) -> Request:
-    """An IPv4 address that an interface gets."""
-    packed = socket.inet_aton(address)
-    body = _ADDRESS_MESSAGE.pack(socket.AF_INET, prefix_length, 0, 0, interface)
+    """An address that an interface gets. An IPv6 address can be used at once (RFC 4862, 5.4)."""
+    packed, family = _packed(address), family_of(address)
+    flags = _NO_DUPLICATES if family == socket.AF_INET6 else 0
+    body = _ADDRESS_MESSAGE.pack(family, prefix_length, flags, 0, interface)
     body += netlink.encode(_IFA_LOCAL, packed) + netlink.encode(_IFA_ADDRESS, packed)
     return Request(f"address {address}/{prefix_length}", netlink.RTM_NEWADDR, _NEW, body)
 
@@ -151,7 +165,7 @@ def add_address(interface: int, address: str, prefix_length: int) -> Request:
 def replace_route(
     interface: int, network: str, prefix_length: int, source: str, metrics: Mapping[str, int]
 ) -> Request:
-    """The route to the IPv4 network of an interface, in place of the one that the kernel made.
+    """The route to the network of an interface, in place of the one that the kernel made.
 
     Args:
         interface: its index.
@@ -161,12 +175,14 @@ def replace_route(
         metrics: by the names of METRICS.
     """
     body = _ROUTE_MESSAGE.pack(
-        *(socket.AF_INET, prefix_length, 0, 0),
+        *(family_of(network), prefix_length, 0, 0),
         *(_TABLE_MAIN, _PROTOCOL_KERNEL, _SCOPE_LINK, _UNICAST, 0),
     )
-    body += netlink.encode(_RTA_DST, socket.inet_aton(network))
+    body += netlink.encode(_RTA_DST, _packed(network))
     body += netlink.encode(_RTA_OIF, struct.pack("=I", interface))
-    body += netlink.encode(_RTA_PREFSRC, socket.inet_aton(source))
+    body += netlink.encode(_RTA_PREFSRC, _packed(source))
+    if family_of(network) == socket.AF_INET6:
+        body += netlink.encode(_RTA_PRIORITY, struct.pack("=I", _IP6_RT_PRIO_ADDRCONF))
     listed = [
         netlink.encode(METRICS[name], struct.pack("=I", value)) for name, value in metrics.items()
     ]
@@ -175,9 +191,9 @@ def replace_route(
 
 
 def replace_neighbour(interface: int, address: str, mac: str) -> Request:
-    """A permanent ARP entry: the MAC address of an IPv4 address."""
-    body = _NEIGHBOUR_MESSAGE.pack(socket.AF_INET, interface, _PERMANENT, 0, 0)
-    body += netlink.encode(_NDA_DST, socket.inet_aton(address))
+    """A permanent neighbour, as an ARP entry: the MAC address of an address."""
+    body = _NEIGHBOUR_MESSAGE.pack(family_of(address), interface, _PERMANENT, 0, 0)
+    body += netlink.encode(_NDA_DST, _packed(address))
     body += netlink.encode(_NDA_LLADDR, _mac(mac))
     return Request(f"ARP entry of {address}", netlink.RTM_NEWNEIGH, _REPLACE, body)
 
@@ -316,28 +332,30 @@ class Kernel:
         return shown
 
     def route_metrics(self, network: str, prefix_length: int) -> list[dict[str, int]]:
-        """The METRICS of each route to an IPv4 network in the main table. Raises RunError."""
-        body = _ROUTE_MESSAGE.pack(socket.AF_INET, 0, 0, 0, _TABLE_MAIN, 0, 0, 0, 0)
+        """The METRICS of each route to a network in the main table. Raises RunError."""
+        body = _ROUTE_MESSAGE.pack(family_of(network), 0, 0, 0, _TABLE_MAIN, 0, 0, 0, 0)
         shown = []
         for answer in self._dump("routes", netlink.RTM_GETROUTE, body):
             _, length, _, _, table, *_ = _ROUTE_MESSAGE.unpack_from(answer.body)
             parts = dict(netlink.attributes(answer.body[_ROUTE_MESSAGE.size :]))
             if (length, table) != (prefix_length, _TABLE_MAIN):
                 continue
-            if parts.get(_RTA_DST) == socket.inet_aton(network):
+            if parts.get(_RTA_DST) == _packed(network):
                 values = netlink.numbers(parts.get(_RTA_METRICS, b""))
                 shown.append({n: values[kind] for n, kind in METRICS.items() if kind in values})
         return shown
 
-    def neighbours(self, interface: int) -> dict[str, str]:
-        """The MAC address of each IPv4 address that an interface knows. Raises RunError."""
-        body = _NEIGHBOUR_MESSAGE.pack(socket.AF_INET, interface, 0, 0, 0)
+    def neighbours(
+        self, interface: int, family: socket.AddressFamily = socket.AF_INET
+    ) -> dict[str, str]:
+        """The MAC address of each address that an interface knows. Raises RunError."""
+        body = _NEIGHBOUR_MESSAGE.pack(family, interface, 0, 0, 0)
         shown = {}
         for answer in self._dump("ARP entries", netlink.RTM_GETNEIGH, body):
             _, index, *_ = _NEIGHBOUR_MESSAGE.unpack_from(answer.body)
             parts = dict(netlink.attributes(answer.body[_NEIGHBOUR_MESSAGE.size :]))
             if index == interface and _NDA_LLADDR in parts:
-                shown[socket.inet_ntoa(parts[_NDA_DST])] = parts[_NDA_LLADDR].hex(":")
+                shown[socket.inet_ntop(family, parts[_NDA_DST])] = parts[_NDA_LLADDR].hex(":")
         return shown
 
     def counters(self, interface: int | None = None) -> dict[int, dict[str, int]]:

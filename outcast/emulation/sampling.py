@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from outcast import netlink
+from outcast.emulation import rtnetlink
 from outcast.emulation.commands import entered
 from outcast.emulation.sockets import (
     INET_DIAG_INFO,
@@ -47,13 +48,16 @@ _STOP_DEADLINE_S = 10.0
 
 def socket_request(sequence: int, flow: Flow) -> bytes:
     """Asks for a flow's sending socket, in any state."""
+    family = rtnetlink.family_of(flow.src_ip)
     body = inet_diag_request(
         _EXTENSIONS,
         _ALL_STATES,
         ports=(flow.sport, flow.dport),
         addresses=b"".join(
-            socket.inet_aton(address).ljust(16, b"\0") for address in (flow.src_ip, flow.dst_ip)
+            socket.inet_pton(family, address).ljust(16, b"\0")
+            for address in (flow.src_ip, flow.dst_ip)
         ),
+        family=family,
     )
     return netlink.message(SOCK_DIAG_BY_FAMILY, netlink.REQUEST, sequence, body)
 

@@ -6,14 +6,18 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from outcast import netlink
 from outcast.emulation import senders
 from outcast.emulation.commands import entered
 from outcast.errors import ReadBackError
 from outcast.plan.flows import Flow
+
+if TYPE_CHECKING:
+    from outcast.experiment.parts import Family
 
 _HEADER = struct.Struct("=IHHII")
 """struct nlmsghdr (netlink(7)): length, type, flags, sequence number, port."""
@@ -88,37 +92,54 @@ class SocketSample:
     mptcp_token: int | None
 
 
-def sample_sockets(netns: int | None) -> list[SocketSample]:
-    """The TCP connections of a host now (IPv4); None is the present network namespace.
+FAMILIES: Mapping[Family, socket.AddressFamily] = {
+    "ipv4": socket.AF_INET,
+    "ipv6": socket.AF_INET6,
+}
+
+
+def sample_sockets(netns: int | None, families: Sequence[Family] = ("ipv4",)) -> list[SocketSample]:
+    """The TCP connections of a host now; None is the present network namespace.
 
     Raises:
         OSError: the kernel refuses the request.
     """
     extensions = 1 << (INET_DIAG_INFO - 1) | 1 << (_INET_DIAG_CONG - 1)
-    messages = list(_dump(netns, extensions, _CONNECTIONS))
+    messages = [
+        message
+        for family in families
+        for message in _dump(netns, extensions, _CONNECTIONS, FAMILIES[family])
+    ]
     t_ns = time.time_ns()
     samples = (parse_socket(message, t_ns) for message in messages)
     return [sample for sample in samples if sample is not None]
 
 
-def listens(netns: int | None, port: int) -> bool:
-    """Whether a host has a socket that listens at a TCP port (IPv4)."""
-    return any(_ports(message)[0] == port for message in _dump(netns, 0, 1 << _LISTENING))
+def listens(netns: int | None, port: int, family: Family = "ipv4") -> bool:
+    """Whether a host has a socket that listens at a TCP port."""
+    listening = _dump(netns, 0, 1 << _LISTENING, FAMILIES[family])
+    return any(_ports(message)[0] == port for message in listening)
 
 
 def inet_diag_request(
-    extensions: int, states: int, *, ports: tuple[int, int] = (0, 0), addresses: bytes = bytes(32)
+    extensions: int,
+    states: int,
+    *,
+    ports: tuple[int, int] = (0, 0),
+    addresses: bytes = bytes(32),
+    family: socket.AddressFamily = socket.AF_INET,
 ) -> bytes:
-    """Struct inet_diag_req_v2 (linux/inet_diag.h) for TCP over IPv4.
+    """Struct inet_diag_req_v2 (linux/inet_diag.h) for TCP.
 
     Args:
         extensions: a bit for each attribute that is asked for.
         states: a bit for each state that is asked for.
         ports: source and destination port of the one socket that is asked for.
         addresses: its source and destination address, 16 bytes each.
+        family: of the sockets that are asked for.
     """
     return (
-        struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, extensions, 0, states)
+        struct.pack("=BBBBI", family, socket.IPPROTO_TCP, extensions, 0, states)
         + struct.pack("!HH", *ports)
         + addresses
         + struct.pack("=I", 0)
@@ -127,9 +148,11 @@ def inet_diag_request(
     )
 
 
-def _dump(netns: int | None, extensions: int, states: int) -> Iterator[bytes]:
+def _dump(
+    netns: int | None, extensions: int, states: int, family: socket.AddressFamily
+) -> Iterator[bytes]:
     """Every socket in one of the states: struct inet_diag_msg and its attributes."""
-    body = inet_diag_request(extensions, states)
+    body = inet_diag_request(extensions, states, family=family)
     with entered(netns):
         asked = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG)
     with asked:

@@ -17,15 +17,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from outcast.emulation import multipath, senders
 from outcast.emulation.commands import Commands, Process, wait_until
 from outcast.emulation.multipath import Subflows
 from outcast.emulation.sockets import listens, sample_sockets
 from outcast.errors import DeadlineError, ReadBackError, RunError, gist
-from outcast.plan.flows import Flow
+from outcast.plan.flows import Flow, families_of
 from outcast.records.effective import Start
+
+if TYPE_CHECKING:
+    from outcast.experiment.parts import Family
 
 SERVER_DEADLINE_S = 60.0
 CONNECT_DEADLINE_S = 240.0
@@ -110,13 +113,14 @@ def start_servers(
         held_start: the library to preload into iperf, if the start is set when all have connected.
     """
     servers = []
-    kinds = {(flow.dst, flow.dport): flow.transport for flow in flows}
-    for (host, port), transport in sorted(kinds.items(), key=lambda item: item[0]):
+    kinds = {(flow.dst, flow.dport): (flow.transport, flow.family) for flow in flows}
+    for (host, port), (transport, family) in sorted(kinds.items(), key=lambda item: item[0]):
         if stream is not None and senders.needed(transport):
-            argv, environment = senders.receiver_arguments(stream, port, transport), None
+            argv, environment = senders.receiver_arguments(stream, port, transport, family), None
         else:
             environment = _preloaded(held_start, "server")
             argv = ["iperf", "-s", "-p", str(port), "-f", "b", "-Z", transport.congestion_control]
+            argv += ["-V"] if family == "ipv6" else []
         server = commands.spawn(
             f"the {Path(argv[0]).name} server at {host}",
             argv,
@@ -127,9 +131,11 @@ def start_servers(
         )
         servers.append(server)
 
-        def is_ready(host: str = host, port: int = port, server: Process = server) -> bool:
+        def is_ready(
+            host: str = host, port: int = port, server: Process = server, family: Family = family
+        ) -> bool:
             server.require_alive()
-            return listens(netns(host), port)
+            return listens(netns(host), port, family)
 
         wait_until(is_ready, f"{server.name} to listen", SERVER_DEADLINE_S, detail=server.errors)
     return servers
@@ -206,7 +212,7 @@ def connect_clients(
         )
     _await_connected(flows, processes, netns, deadline_ns, hold=start_afterwards)
     subflows = multipath.await_subflows(
-        flows, lambda host: sample_sockets(netns(host)), deadline_ns
+        flows, lambda host: sample_sockets(netns(host), families_of(flows)), deadline_ns
     )
     return Connected(
         processes,
@@ -263,7 +269,7 @@ def _await_connected(
         connected = {
             sample.peer_port
             for host in sorted({flow.dst for flow in flows})
-            for sample in sample_sockets(netns(host))
+            for sample in sample_sockets(netns(host), families_of(flows))
             if sample.is_established
         }
         waiting = [

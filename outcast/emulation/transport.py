@@ -109,6 +109,20 @@ def require_rack(transport: Transport, release: str) -> None:
         )
 
 
+def has_ipv6() -> bool:
+    """Whether this kernel has IPv6."""
+    return bool(read_sysctl("ipv6/conf/all/disable_ipv6"))
+
+
+def require_ipv6() -> None:
+    """Raises FeatureMissingError where this kernel has no IPv6."""
+    if not has_ipv6():
+        raise FeatureMissingError(
+            "addressing: this kernel has no IPv6, or it was switched off at boot (ipv6.disable=1); "
+            "allowed is addressing: ipv4, or --engine virtual"
+        )
+
+
 RECORDED_SYSCTLS = (
     "ipv4/tcp_rmem",
     "ipv4/tcp_wmem",

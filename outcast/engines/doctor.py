@@ -222,6 +222,8 @@ def diagnose(
         _open_vswitch(kernel_modules, instead),
     ]
     hz = transport.kernel_hz()
+    without = f"leave addressing at ipv4, or {instead}"
+    findings.append(Finding("IPv6", transport.has_ipv6(), "for addressing: ipv6 and both", without))
     jiffy = f"HZ={hz}: a minimum RTO of 2 ms becomes {_effective_ms(hz)}" if hz else "unknown"
     findings.append(Finding("2 ms minimum RTO", hz is not None and hz >= 500, jiffy, instead))
     in_guest = [_processor(), _kernel(guest), _root(root), _planning()]

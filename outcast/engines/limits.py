@@ -47,7 +47,7 @@ LEAST_MEMORY_MIB = 2048
 """The guest's memory for all but very large networks. Runs of one network should have the same."""
 MEMORY_MIB, LINK_MIB, ENTRY_MIB, PROCESS_MIB = 256, 0.6, 0.0012, 1.5
 """What a guest needs by itself, for a link, for a flow entry, and for a process; somewhat more than
-was measured in fat-trees of 8, 12 and 16 pods (docs/cost.md)."""
+was measured in fat-trees of 8, 12 and 16 pods (docs/design/cost.md)."""
 ADDRESS_SPACE_MIB = 1024
 """What the guest's kernel maps besides the guest's memory."""
 

@@ -39,6 +39,7 @@ from outcast.engines import (
     require_compiler,
 )
 from outcast.engines.kernel import cache
+from outcast.engines.lacking import Lacking
 from outcast.engines.ledger import Entry, ProcessMark, all_folders, default_folder, restore_settings
 from outcast.engines.modules import Loading, Modules
 from outcast.engines.own_modules import Compiled
@@ -75,28 +76,47 @@ class RealtimeEngine:
         The modules that the experiment needs are loaded first, because the kernel shows only what
         is loaded. They stay loaded.
         """
-        if os.geteuid() != 0:
-            raise FeatureMissingError(
-                "root is missing: the realtime engine makes network namespaces; run it as root"
-            )
-        if experiment.kernel is not None and experiment.kernel.build is not None:
-            raise FeatureMissingError(
-                "kernel.build selects a kernel of the virtual engine; use --engine virtual"
-            )
-        if experiment.trace is not None:
-            raise FeatureMissingError(
-                "trace: records events of the guest's kernel, in virtual time; use --engine virtual"
-            )
-        doctor.require_programs(("unshare", "setpriv"))
-        require_compiler(experiment, start_afterwards=True)
-        programs.require(experiment, None)
+        lacking = Lacking()
+        with lacking.noting():
+            if os.geteuid() != 0:
+                raise FeatureMissingError(
+                    "root is missing: the realtime engine makes network namespaces; run it as root"
+                )
+        with lacking.noting():
+            if experiment.kernel is not None and experiment.kernel.build is not None:
+                raise FeatureMissingError(
+                    "kernel.build selects a kernel of the virtual engine; use --engine virtual"
+                )
+        with lacking.noting():
+            if experiment.trace is not None:
+                raise FeatureMissingError(
+                    "trace: records events of the guest's kernel, in virtual time; use "
+                    "--engine virtual"
+                )
+        with lacking.noting():
+            doctor.require_programs(("unshare", "setpriv"))
+        with lacking.noting():
+            require_compiler(experiment, start_afterwards=True)
+        with lacking.noting():
+            programs.require(experiment, None)
         # A profile's parts need as much of the kernel as those that the configuration names.
         noise = experiment.noise.resolved(self.name)
         experiment = experiment.model_copy(update={"noise": noise})
         plan = make_plan(experiment)
-        if plan.host_noise.throttle is not None:
-            raise cards.only_virtual()
-        limits.require(_limits(plan), _WHO)
+        with lacking.noting():
+            if plan.host_noise.throttle is not None:
+                raise cards.only_virtual()
+        with lacking.noting():
+            if "ipv6" in plan.families:
+                transport.require_ipv6()
+        with lacking.noting():
+            limits.require(_limits(plan), _WHO)
+        if os.geteuid() == 0:
+            self._require_of_kernel(experiment, plan, lacking)
+        lacking.refuse()
+
+    def _require_of_kernel(self, experiment: Experiment, plan: Plan, lacking: Lacking) -> None:
+        """Loads the modules that a plan needs, and notes what this machine's kernel lacks."""
         kinds = _qdiscs(experiment, plan)
         transports = plan_transport.all_of(experiment)
         listed = {modules.congestion_control(name) for name in transport.congestion_controls()}
@@ -105,29 +125,37 @@ class RealtimeEngine:
         self._load([*map(modules.qdisc, sorted(kinds)), *sorted(controls - listed)])
         if plan.host_noise.interrupts is not None:
             self._load(modules.HELD_ARRIVALS)
-            if lacking := doctor.lacking_for_held_arrivals():
-                raise arrivals.missing(", ".join(lacking))
+            with lacking.noting():
+                if held := doctor.lacking_for_held_arrivals():
+                    raise arrivals.missing(", ".join(held))
         why = self._loading.why
         if not has_kernel_module():
             self._load([modules.BRIDGE])
-            forwarding.require(experiment.routing, why(modules.OPEN_VSWITCH))
+            with lacking.noting():
+                forwarding.require(experiment.routing, why(modules.OPEN_VSWITCH))
         self._needed += controls & listed
-        compiled = _compiled(experiment)
+        compiled: list[Compiled] = []
+        with lacking.noting():
+            compiled = _compiled(experiment)
         guest = cache.find()
         in_guest = guest.congestion_controls if guest is not None else None
         for tcp in transports:
-            transport.require_rack(tcp, os.uname().release)
+            with lacking.noting():
+                transport.require_rack(tcp, os.uname().release)
             name = tcp.congestion_control
             refused = why(modules.congestion_control(name))
-            # What a module registers, only the kernel knows once it is loaded.
-            if not compiled:
-                transport.require_congestion_control(name, in_guest, refused)
-            if tcp.mptcp is not None:
-                multipath.require()
+            with lacking.noting():
+                # What a module registers, only the kernel knows once it is loaded.
+                if not compiled:
+                    transport.require_congestion_control(name, in_guest, refused)
+            with lacking.noting():
+                if tcp.mptcp is not None:
+                    multipath.require()
         known = kinds & set(doctor.QDISCS)
-        queues.require_kinds(
-            known, doctor.probe_qdiscs(known), lambda kind: why(modules.qdisc(kind))
-        )
+        with lacking.noting():
+            queues.require_kinds(
+                known, doctor.probe_qdiscs(known), lambda kind: why(modules.qdisc(kind))
+            )
 
     def _load(self, features: Sequence[str]) -> None:
         loading = self._modules.load(features)

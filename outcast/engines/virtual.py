@@ -30,6 +30,7 @@ from outcast.engines.guest.packed import Guest
 from outcast.engines.guest.world import World
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
+from outcast.engines.lacking import Lacking
 from outcast.engines.ledger import Entry, ProcessMark
 from outcast.engines.own_modules import Compiled
 from outcast.engines.root import cache as roots
@@ -38,7 +39,7 @@ from outcast.errors import FeatureMissingError, GuestError, StallError, did_you_
 from outcast.experiment import Experiment, load_resolved
 from outcast.plan import transport as plan_transport
 from outcast.plan.make import make_plan
-from outcast.records.interventions import Interventions
+from outcast.records.interventions import Interventions, Lost
 from outcast.records.run_directory import GuestRecord, RunDirectory
 
 
@@ -80,25 +81,33 @@ class VirtualEngine:
         processor.require()
         kernel = self._kernel(experiment)
         sees = self._world() or root_of(experiment)
-        if sees.is_host:
-            doctor.require_programs()
-            require_compiler(experiment)
+        lacking = Lacking()
+        with lacking.noting():
+            if sees.is_host:
+                doctor.require_programs()
+                require_compiler(experiment)
         for queue in (experiment.queue, *(exception.queue for exception in experiment.queues)):
             for qdisc in queue.tc():
                 remedy = doctor.guest_is_too_old(qdisc.kind, kernel)
-                if remedy:
-                    raise FeatureMissingError(
-                        f"the virtual engine's kernel has no qdisc {qdisc.kind}; {remedy}"
-                    )
+                with lacking.noting():
+                    if remedy:
+                        raise FeatureMissingError(
+                            f"the virtual engine's kernel has no qdisc {qdisc.kind}; {remedy}"
+                        )
         compiled = _compiled(experiment, kernel)
         for tcp in plan_transport.all_of(experiment):
-            # What a module registers, only the kernel knows once it is loaded.
-            if not compiled:
-                require_congestion_control(tcp.congestion_control, kernel)
-            transport.require_rack(tcp, kernel.release)
-        programs.require(experiment, sees)
+            with lacking.noting():
+                # What a module registers, only the kernel knows once it is loaded.
+                if not compiled:
+                    require_congestion_control(tcp.congestion_control, kernel)
+            with lacking.noting():
+                transport.require_rack(tcp, kernel.release)
+        with lacking.noting():
+            programs.require(experiment, sees)
         plan = make_plan(experiment)
-        boot.require(limits.processes(plan), limits.memory_mib(plan))
+        with lacking.noting():
+            boot.require(limits.processes(plan), limits.memory_mib(plan))
+        lacking.refuse()
 
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
         """See Engine.run."""
@@ -119,6 +128,8 @@ class VirtualEngine:
             sees = replace(sees, folder=Path(plan.command.folder))
             plan = replace(plan, command=replace(plan.command, folder=init.FOLDER))
             directory.write_plan(plan)
+        if changes is not None and changes.lost:
+            directory.write_lost(Lost(packets=changes.lost))
         argv = [*sees.python_module(INSIDE), str(boot.RUN_DIRECTORY), self.name]
         with (directory.path / "log.txt").open("a", encoding="utf-8") as log:
 
@@ -156,7 +167,10 @@ class VirtualEngine:
                     sees=sees,
                     modules=modules,
                     debugger=self._debugger,
-                    arguments=[] if changes is None else [*changes.arguments()],
+                    arguments=[
+                        *(() if changes is None else changes.arguments()),
+                        *([IPV6_ON] if "ipv6" in plan.families else []),
+                    ],
                 )
             except StallError as error:
                 raise StallError(f"{error}, during {reader.during()}{_why(reader)}") from None
@@ -182,7 +196,11 @@ class VirtualEngine:
         if why is not None:
             raise why
         if plan.command is None:
-            changes = None if changes is None else changes.done(result.fates)
+            if changes is not None:
+                if changes.lost:
+                    directory.read_lost().require_done()
+                    directory.lost.unlink()
+                changes = changes.done(result.fates)
             _record_guest(directory, kernel, own_modules.records(modules), sees, changes)
         return reader.wall_s
 
@@ -191,6 +209,10 @@ class VirtualEngine:
 
     def _world(self) -> World | None:
         return None if self._guest is None else self._guest.world
+
+
+IPV6_ON = "ipv6.disable=0"
+"""What the guest's kernel is told where hosts have IPv6 addresses (patch 0023)."""
 
 
 def _why(reader: EventReader) -> str:

@@ -18,7 +18,7 @@ from outcast.experiment.links import (
     Links,
     OwnKeys,
 )
-from outcast.experiment.measure import Analysis, Capture, GroupKind, Samples
+from outcast.experiment.measure import Analysis, Capture, GroupKind, Instant, Samples
 from outcast.experiment.network import (
     Network,
     NetworkError,
@@ -73,6 +73,7 @@ __all__ = [
     "GroupKind",
     "GroupTransport",
     "Incast",
+    "Instant",
     "Kernel",
     "LayerLinks",
     "Layers",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from outcast.experiment.parts import GroupName, Part, SizeBytes, TimeNs
+from outcast.experiment.parts import Family, GroupName, Part, SizeBytes, TimeNs
 from outcast.experiment.transport import GroupTransport
 
 
@@ -45,6 +45,11 @@ class FlowGroup(Part):
     )
     size_bytes: SizeBytes | None = Field(
         default=None, alias="bytes", gt=0, description="bytes to send, instead of a duration"
+    )
+    addressing: Family | None = Field(
+        default=None,
+        description="the addresses of these flows; if left out, ipv6 where hosts have no others, "
+        "else ipv4",
     )
     transport: GroupTransport | None = Field(
         default=None, description="this group's settings that differ from `transport`"

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
+from outcast import units
 from outcast.experiment.parts import Part, TimeNs
 
 GroupKind = Literal["name", "hops", "congestion_control", "port", "sender"]
@@ -40,6 +49,55 @@ class Samples(Part):
         return self
 
 
+class Instant(Part):
+    """An instant of a run: after the traffic's start, or after all flows are active."""
+
+    after_all_active: bool
+    offset_ns: int
+
+    def __str__(self) -> str:
+        """As people write it."""
+        offset = units.format_time(self.offset_ns)
+        if not self.after_all_active:
+            return offset
+        return f"all_active + {offset}" if self.offset_ns else "all_active"
+
+    def at_ns(self, all_active_ns: int) -> int:
+        """The time after the traffic's start; all flows are active from `all_active_ns` on."""
+        return self.offset_ns + (all_active_ns if self.after_all_active else 0)
+
+
+_INSTANT = re.compile(r"\s*(?:(all_active)\s*(?:\+|$))?\s*(.*?)\s*")
+
+
+def _instant(value: object) -> Instant:
+    """`1s`, `all_active` or `all_active + 500ms`. Raises ValueError."""
+    if isinstance(value, Instant):
+        return value
+    match = _INSTANT.fullmatch(value) if isinstance(value, str) else None
+    try:
+        if match is None:
+            raise ValueError
+        after = match[1] is not None
+        is_bare = after and not match[2] and "+" not in match[0]
+        return Instant(
+            after_all_active=after, offset_ns=0 if is_bare else units.parse_time_ns(match[2])
+        )
+    except ValueError:
+        raise ValueError(
+            f"{value!r} is not an instant; allowed is a time after the traffic's start as 1s, "
+            "all_active, or all_active + 500ms"
+        ) from None
+
+
+RunInstant = Annotated[
+    Instant,
+    BeforeValidator(_instant),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string", "examples": ["1s", "all_active", "all_active + 500ms"]}),
+]
+
+
 class Analysis(Part):
     """How the captures are summed up."""
 
@@ -47,6 +105,19 @@ class Analysis(Part):
         default=(),
         alias="windows",
         description="times from when all flows are active, for each of which goodput is summed up",
+    )
+    since: RunInstant | None = Field(
+        default=None,
+        alias="from",
+        description="what comes before counts neither in the summary nor in the tables of flows "
+        "and groups; see docs/analysis.md. If left out, goodput is of the time when all flows are "
+        "active, and counts are of the whole duration",
+    )
+    until: RunInstant | None = Field(
+        default=None,
+        alias="to",
+        description="what comes from then on does not count either; if only `from` is given, the "
+        "end of the duration",
     )
     bin_ns: TimeNs = Field(
         default=100_000_000,
@@ -65,6 +136,16 @@ class Analysis(Part):
         description="two groups; the headline is the first one's mean goodput over the second's. "
         "If left out, the classes with the most and the fewest hops",
     )
+
+    @model_validator(mode="after")
+    def _leaves_something(self) -> Analysis:
+        since, until = self.since, self.until
+        if until is None:
+            return self
+        alike = since is None or since.after_all_active == until.after_all_active
+        if alike and until.offset_ns <= (0 if since is None else since.offset_ns):
+            raise ValueError(f"to: {until} is not after from: {since or '0s'}")
+        return self
 
     @field_validator("compare")
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -79,6 +79,8 @@ def _no_label_of_others(name: str) -> str:
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 GroupName = Annotated[str, Field(pattern=NAME_PATTERN), AfterValidator(_no_label_of_others)]
 """The name of flows that are summed up together. Several entries may share it."""
+Family = Literal["ipv4", "ipv6"]
+Addressing = Literal["ipv4", "ipv6", "both"]
 RateBps = Annotated[int, *_unit("rate", units.parse_rate_bps, units.format_rate)]
 KernelRateBps = Annotated[RateBps, AfterValidator(_whole_bytes)]
 SizeBytes = Annotated[int, *_unit("size", units.parse_size_bytes, units.format_size)]

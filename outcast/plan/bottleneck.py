@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from controllers.graph import Graph
+from outcast.plan import addresses
 from outcast.plan.paths import ingress_port, port_name
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Bottleneck:
         switch: the switch's name.
         egress: its output port, as `s1-eth1`.
         ingress: the ports by which the flows come in.
-        destinations: IPv4 addresses of the receivers behind the output port.
+        destinations: addresses of the receivers behind the output port.
     """
 
     switch: str
@@ -69,8 +70,8 @@ def find(
             before = flow.path[index - 1]
             ingress = port_name(graph, switch, before)
             inputs.setdefault(hop, {})[ingress] = links[before, switch].rate_bps
-            if flow.dst_ip not in destinations.setdefault(hop, []):
-                destinations[hop].append(flow.dst_ip)
+            mine = destinations.setdefault(hop, [])
+            mine += [ip for ip in addresses.of_host(graph, flow.dst) if ip not in mine]
             nearness[hop] = index
     if not crossing:
         return None
@@ -129,7 +130,9 @@ def find_others(
                 ingress=tuple(
                     dict.fromkeys(str(ingress_port(graph, f.path, shared.egress)) for f in crossing)
                 ),
-                destinations=tuple(dict.fromkeys(f.dst_ip for f in crossing)),
+                destinations=tuple(
+                    dict.fromkeys(ip for f in crossing for ip in addresses.of_host(graph, f.dst))
+                ),
             )
         )
     return tuple(bottlenecks[1:])
@@ -164,7 +167,7 @@ def with_inputs(
         entered = ingress_port(graph, path, bottleneck.egress)
         if entered is not None:
             ingress.append(entered)
-            destinations.append(graph.nodes[path[-1]]["ip"])
+            destinations += addresses.of_host(graph, path[-1])
     return replace(
         bottleneck,
         ingress=tuple(dict.fromkeys(ingress)),

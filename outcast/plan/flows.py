@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -14,11 +14,12 @@ from controllers.hashing import TCP, FiveTuple
 from outcast import units
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, FlowGroup, Transport
-from outcast.plan import transport
+from outcast.plan import addresses, transport
 from outcast.plan.paths import receiver
 
 if TYPE_CHECKING:
     from outcast.experiment import Link
+    from outcast.experiment.parts import Family
     from outcast.plan.links import Direction
 
 FIRST_SOURCE_PORT = 20001
@@ -40,7 +41,7 @@ class Flow:
     Attributes:
         flow: its number, from 0, in the order of the configuration.
         group: the index of its group in the configuration.
-        src, dst: host names. Their IPv4 addresses are `src_ip` and `dst_ip`.
+        src, dst: host names. Their addresses are `src_ip` and `dst_ip`, both of one family.
         path: node names from sender to receiver; a switch may stand in it twice.
         return_path: node names of its acknowledgements, from receiver to sender.
         hops: its class: the links on a shortest path, even if it takes a longer one. A "2-hop"
@@ -70,9 +71,19 @@ class Flow:
     name: str | None = None
 
     @property
+    def family(self) -> Family:
+        """Of its addresses."""
+        return "ipv6" if ":" in self.src_ip else "ipv4"
+
+    @property
     def five_tuple(self) -> FiveTuple:
         """The addresses and ports in the headers of its data packets."""
         return FiveTuple(self.src_ip, self.sport, self.dst_ip, self.dport, TCP)
+
+
+def families_of(flows: Iterable[Flow]) -> list[Family]:
+    """The families of the flows' addresses, without those of programs."""
+    return sorted({flow.family for flow in flows})
 
 
 def resolve_flows(
@@ -89,14 +100,18 @@ def resolve_flows(
     flows: list[Flow] = []
     pairs_of = _pairs_of(experiment.flows, graph)
     distances: dict[str, dict[str, int]] = {}
-    ports: dict[transport.ReceiverKind, int] = {
-        transport.receiver_kind(experiment.transport): SERVER_PORT
+    ports: dict[tuple[Family, transport.ReceiverKind], int] = {
+        (
+            addresses.default_family(experiment),
+            transport.receiver_kind(experiment.transport),
+        ): SERVER_PORT
     }
     for index, group in enumerate(experiment.flows):
         where = f"flows.{index}"
         settings = experiment.group_transport(index)
+        family = experiment.group_family(index)
         dport = ports.setdefault(
-            transport.receiver_kind(settings), _FURTHER_SERVER_PORT - 1 + len(ports)
+            (family, transport.receiver_kind(settings)), _FURTHER_SERVER_PORT - 1 + len(ports)
         )
         pairs = pairs_of[index]
         _require_times(experiment, group, len(pairs) * group.per_host, where)
@@ -107,7 +122,8 @@ def resolve_flows(
                 if duration_ns is None and group.size_bytes is None:
                     duration_ns = experiment.duration_ns - start_ns
                 sport = FIRST_SOURCE_PORT + len(flows)
-                packet = FiveTuple(graph.nodes[src]["ip"], sport, graph.nodes[dst]["ip"], dport)
+                own, other = (addresses.of(graph, host, family) for host in (src, dst))
+                packet = FiveTuple(own, sport, other, dport)
                 flow = Flow(
                     flow=len(flows),
                     group=index,

@@ -16,6 +16,7 @@ from outcast.experiment import Experiment, FlowGroup, Link, Transport
 from outcast.experiment.links import STANDARD_MTU_BYTES
 from outcast.experiment.workloads import DATAGRAM_HEADERS_BYTES
 from outcast.plan import (
+    addresses,
     events,
     grouping,
     noise,
@@ -46,6 +47,7 @@ from outcast.plan.paths import (
 )
 from outcast.plan.schedule import Generated
 from outcast.plan.topology import make_graph, make_topo
+from outcast.units import format_time
 
 
 def _in_config(refusal: str) -> str:
@@ -64,10 +66,14 @@ def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config
     """
     try:
         graph = make_graph(make_topo(experiment))
+        if experiment.addressing != "ipv4":
+            addresses.add_ipv6(graph)
         table = compute_routes(experiment, graph)
         _require_layers(experiment, graph)
         link_traces = traces.read_all(experiment)
         links = plan_links.resolve(experiment, graph, link_traces)
+        if experiment.addressing != "ipv4":
+            addresses.require_mtu(links.values())
         flows = resolve_flows(experiment, graph, table, links)
         of_hosts = transport.of_hosts(experiment.transport, flows)
         generated = schedule.make_schedule(experiment, _hosts(graph, links))
@@ -112,6 +118,7 @@ def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config
             traces=traces.of_links(experiment, link_traces),
             events=experiment.trace.events if experiment.trace is not None else (),
             host_noise=noise.of_hosts(experiment),
+            families=addresses.families(experiment),
         )
         _require_ports(experiment, plan)
         _require_room(experiment, plan)
@@ -120,6 +127,7 @@ def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config
         events.port_traces(experiment, plan)
         _check_blackout(experiment, bottleneck)
         _check_groups(experiment, plan)
+        _check_interval(experiment, plan)
     except ConfigError as error:
         raise ConfigError(located(str(error))) from None
     return replace(plan, capture_ports=captures)
@@ -140,7 +148,7 @@ def plan_of_command(
     Raises:
         ConfigError: there is no such host, or the switches choose paths by ports.
     """
-    hosts = {name: plan.ip(name) for name in plan.hosts}
+    hosts = {name: plan.addresses(name) for name in plan.hosts}
     chosen = host or plan.hosts[0]
     programs.require_host(hosts, chosen, "--host")
     if plan.routes.choices:
@@ -242,6 +250,21 @@ def _check_groups(experiment: Experiment, plan: Plan) -> None:
         )
     except ValueError as error:
         raise ConfigError(f"analysis.compare: {error}") from None
+
+
+def _check_interval(experiment: Experiment, plan: Plan) -> None:
+    """Raises ConfigError where `analysis.from` and `analysis.to` leave nothing of the run."""
+    analysis = experiment.analysis
+    active_ns = max((flow.start_ns for flow in plan.flows), default=0)
+    start_ns = 0 if analysis.since is None else analysis.since.at_ns(active_ns)
+    until = analysis.until
+    end_ns = experiment.duration_ns if until is None else until.at_ns(active_ns)
+    if start_ns >= min(end_ns, experiment.duration_ns):
+        key, value = ("to", until) if analysis.since is None else ("from", analysis.since)
+        raise ConfigError(
+            f"analysis.{key}: {value} is {format_time(start_ns)} after the traffic's start, which "
+            f"leaves nothing up to {format_time(min(end_ns, experiment.duration_ns))}"
+        )
 
 
 def _packets(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from controllers import routes
 from controllers.graph import Graph
 from controllers.hashing import FiveTuple
-from outcast.plan import grouping, round_trips
+from outcast.plan import addresses, grouping, round_trips
 from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import Flow
 from outcast.plan.grouping import Groups
@@ -29,6 +29,7 @@ from outcast.plan.traces import LinkTrace
 
 if TYPE_CHECKING:
     from outcast.experiment import Link
+    from outcast.experiment.parts import Family
 
 BLACKOUT_ENDS = ("blackout-link", "blackout-port")
 """The veth pair between a synthetic blackout's switch and the switch that it stands in front of."""
@@ -67,6 +68,7 @@ class Plan:
         traces: the rates that traces give to links.
         events: the tracepoints of the guest's kernel whose events are recorded.
         host_noise: what hosts do to arrivals and departures.
+        families: of the hosts' addresses; the first one is meant where nothing says which.
         command: what runs instead of flows, workloads and clients; None in a run.
     """
 
@@ -86,6 +88,7 @@ class Plan:
     events: tuple[str, ...] = ()
     host_noise: HostNoise = field(default_factory=HostNoise)
     probes: tuple[Probe, ...] = ()
+    families: tuple[Family, ...] = ("ipv4",)
 
     @cached_property
     def traced(self) -> frozenset[Direction]:
@@ -144,6 +147,17 @@ class Plan:
         """The host's IPv4 address."""
         return str(self.graph.nodes[host]["ip"])
 
+    def addresses(self, host: str) -> tuple[str, ...]:
+        """The host's addresses, in the order of `families`."""
+        return tuple(addresses.of(self.graph, host, family) for family in self.families)
+
+    @cached_property
+    def host_of(self) -> dict[str, str]:
+        """The host that has an address, whichever of the families it is of."""
+        return {
+            address: host for host in self.hosts for address in addresses.of_host(self.graph, host)
+        }
+
     def mac(self, host: str) -> str:
         """The host's Ethernet address."""
         return str(self.graph.nodes[host]["mac"])
@@ -171,15 +185,16 @@ class Plan:
         packets: dict[object, FiveTuple] = {}
         for flow in self.flows:
             packet = flow.five_tuple
-            packets[packet if self.routes.choices else (flow.src, flow.dst)] = packet
+            packets[packet if self.routes.choices else (packet.src, packet.dst)] = packet
         for generated in self.generated:
             packet = generated_packet(self.graph, generated)
-            packets.setdefault((generated.src, generated.dst), packet)
+            packets.setdefault((packet.src, packet.dst), packet)
         for asked in self.probes:
             if self.routes.choices:
                 packets[asked.headers] = asked.headers
         for src, dst in [*self._other_pairs(), *((each.src, each.dst) for each in self.probes)]:
-            packets.setdefault((src, dst), probe(self.graph, src, dst))
+            for ends in zip(self.addresses(src), self.addresses(dst), strict=True):
+                packets.setdefault(ends, probe(*ends))
         there = set(packets.values())
         both = there | {packet.reversed() for packet in there}
         return sorted(both, key=lambda packet: (packet.src, packet.dst, packet.sport, packet.dport))

@@ -11,6 +11,7 @@ from controllers.graph import Graph
 from controllers.hashing import TCP, FiveTuple
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment
+from outcast.plan import addresses
 
 PROBE_PORT = 9
 """The ports of a program's probes, because its own are not known before it runs. It is the port of
@@ -21,7 +22,10 @@ SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _NAME = re.compile(r"(?<![\w.-])[A-Za-z][\w-]*(?![\w.-])")
-_ADDRESS = re.compile(r"(?<![0-9.])(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![0-9.])")
+_ADDRESS = re.compile(
+    r"(?<![0-9.])(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![0-9.])|(?<![0-9a-f:])[0-9a-f:]+::[0-9a-f:]+"
+)
+_FORMS = ("ipv4", "ipv6", "url")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,12 @@ def resolve_programs(
             f"programs: {experiment.routing.kind} routing chooses paths by ports, which programs "
             "choose themselves; allowed is another routing"
         )
-    hosts = {name: str(data["ip"]) for name, data in graph.nodes(data=True) if "ip" in data}
+    families = addresses.families(experiment)
+    hosts = {
+        name: tuple(addresses.of(graph, name, family) for family in families)
+        for name, data in graph.nodes(data=True)
+        if "ip" in data
+    }
     programs: list[Program] = []
     for index, asked in enumerate(experiment.programs):
         where = f"programs.{index}"
@@ -132,14 +141,16 @@ def resolve_programs(
     return tuple(programs)
 
 
-def fill(word: str, hosts: Mapping[str, str], where: str) -> tuple[str, list[str]]:
+def fill(word: str, hosts: Mapping[str, Sequence[str]], where: str) -> tuple[str, list[str]]:
     """A word of a command with addresses in place of `{host}`, and the hosts that it names.
 
-    `{{` and `}}` stand for braces. An address or a name that is written out names its host too.
+    `{host.ipv4}` and `{host.ipv6}` say which address; `{host.url}` is the first one as a URL has
+    it, IPv6 in brackets (RFC 3986, section 3.2.2). `{{` and `}}` stand for braces. An address or a
+    name that is written out names its host too.
 
     Args:
         word: as the configuration has it.
-        hosts: every host's address.
+        hosts: every host's addresses; the first one is meant where nothing says which.
         where: the key that an error begins with.
 
     Raises:
@@ -156,18 +167,31 @@ def fill(word: str, hosts: Mapping[str, str], where: str) -> tuple[str, list[str
                 f"{where}: {word!r} has a brace alone; allowed is a host as {{{next(iter(hosts))}}}"
                 ", or {{ and }} for braces"
             )
-        require_host(hosts, match[1], where)
-        named.append(match[1])
-        return hosts[match[1]]
+        name, form = match[1], ""
+        if name not in hosts and name.rpartition(".")[2] in _FORMS:
+            name, _, form = name.rpartition(".")
+        require_host(hosts, name, where)
+        named.append(name)
+        return _in_form(hosts[name], form, f"{where}: {text}")
 
     filled = _BRACES.sub(address, word)
-    of_address = {ip: name for name, ip in hosts.items()}
+    of_address = {ip: name for name, ips in hosts.items() for ip in ips}
     named += [of_address[ip] for ip in _ADDRESS.findall(filled) if ip in of_address]
     named += [name for name in _NAME.findall(filled) if name in hosts]
     return filled, named
 
 
-def require_host(hosts: Mapping[str, str], name: str, where: str) -> None:
+def _in_form(own: Sequence[str], form: str, where: str) -> str:
+    """One of a host's addresses: the first one, or that of a family, or as a URL has it."""
+    if form in ("", "url"):
+        return f"[{own[0]}]" if form and ":" in own[0] else own[0]
+    for address in own:
+        if (":" in address) == (form == "ipv6"):
+            return address
+    raise ConfigError(f"{where}: hosts have no such address; allowed is addressing: both")
+
+
+def require_host(hosts: Mapping[str, object], name: str, where: str) -> None:
     """Raises ConfigError, which begins with `where`, unless there is a host of this name."""
     if name not in hosts:
         some = ", ".join([*hosts][:6]) + (", ..." if len(hosts) > 6 else "")
@@ -182,9 +206,9 @@ def pairs(programs: Sequence[Program]) -> list[tuple[str, str]]:
     return list(dict.fromkeys(named))
 
 
-def probe(graph: Graph, src: str, dst: str) -> FiveTuple:
-    """The headers of a packet that tries the path between two hosts of a program."""
-    return FiveTuple(graph.nodes[src]["ip"], PROBE_PORT, graph.nodes[dst]["ip"], PROBE_PORT, TCP)
+def probe(src: str, dst: str) -> FiveTuple:
+    """The headers of a packet that tries the path between two addresses of programs' hosts."""
+    return FiveTuple(src, PROBE_PORT, dst, PROBE_PORT, TCP)
 
 
 def program_ways(graph: Graph, table: routes.Routes, programs: Sequence[Program]) -> Ways:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -32,10 +32,11 @@ from outcast.experiment.links import (
     Mtu,
 )
 from outcast.experiment.noise import LEAST_PER_SECOND, MOST_INTERVAL_NS, MOST_PER_SECOND
-from outcast.experiment.parts import LEAST_RATE_BPS, MOST_RATE_BPS
+from outcast.experiment.parts import LEAST_RATE_BPS, MOST_RATE_BPS, Family
 from outcast.experiment.probes import MOST_PROBES
 from outcast.experiment.trace import MOST_EVENTS, EventName
 from outcast.experiment.wire import Overhead
+from outcast.plan import addresses
 from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import MOST_FLOWS, Flow
 from outcast.plan.model import Plan
@@ -81,6 +82,7 @@ class _Host(_Part):
     id: _Name
     kind: Literal["host"] = "host"
     ip: _Address
+    ip6: Annotated[str, AfterValidator(lambda text: str(IPv6Address(text)))] | None = None
     mac: _Name
     role: _Name
 
@@ -158,6 +160,7 @@ class _Document(handed_in.Versioned):
     traces: tuple[LinkTrace, ...] = Field(default=(), max_length=MOST_NODES)
     events: tuple[EventName, ...] = Field(default=(), max_length=MOST_EVENTS)
     host_noise: Annotated[HostNoise, AfterValidator(_possible)] = HostNoise()
+    families: Annotated[tuple[Family, ...], Field(min_length=1)] = ("ipv4",)
 
 
 def dumps(plan: Plan) -> str:
@@ -240,6 +243,7 @@ def read_plan(path: Path) -> Plan:
         traces=document.traces,
         events=document.events,
         host_noise=document.host_noise,
+        families=document.families,
         probes=document.probes,
     )
 
@@ -251,7 +255,7 @@ class _MisfitError(ValueError):
 def _graph(network: _Network) -> graphs.Graph:
     graph: graphs.Graph = nx.Graph()
     for node in network.nodes:
-        graph.add_node(node.id, **node.model_dump(exclude={"id"}))
+        graph.add_node(node.id, **node.model_dump(exclude={"id"}, exclude_none=True))
     if len(graph) < len(network.nodes):
         raise _MisfitError("graph.nodes: two have the same id")
     for number, link in enumerate(network.edges):
@@ -291,7 +295,8 @@ def _require_fitting(document: _Document, graph: graphs.Graph) -> None:
         where = f"flows.{number}"
         if flow.flow != number or flow.hops < 1:
             raise _MisfitError(f"{where}: is not numbered {number}, or has no hops")
-        if (hosts.get(flow.src), hosts.get(flow.dst)) != (flow.src_ip, flow.dst_ip):
+        ends = tuple(addresses.ipv4_of(address) for address in (flow.src_ip, flow.dst_ip))
+        if (hosts.get(flow.src), hosts.get(flow.dst)) != ends:
             raise _MisfitError(f"{where}: its src or dst is no host of the graph with that address")
         _require_path(f"{where}.path", graph, flow.path, (flow.src, flow.dst))
         _require_path(f"{where}.return_path", graph, flow.return_path, (flow.dst, flow.src))

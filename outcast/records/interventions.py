@@ -6,24 +6,28 @@ The manifest of such a run has its `Interventions`. whatif.json says what came o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from outcast import handed_in
 from outcast.errors import FeatureMissingError, RunError
+from outcast.plan.addresses import with_port
 from outcast.units import MOST_SPAN_NS, format_time
 
 Fate = Literal["keep", "forward", "drop", "mark", "delay"]
 MOST_FATES = 1024
 """The most fates of a run (MOST_FATES in net/core/packet_fate.c, patch 0019)."""
+MOST_LOST = 64
+"""The most packets that links of a run lose; each has a filter of its own."""
 FATE_LINE, NOISE_LINE = "fate", "noise"
 """How lines of the kernel begin: what it did to a packet, and from which seed it drew."""
 
 _Number = Annotated[int, Field(ge=0, lt=1 << 32)]
 _Port = Annotated[int, Field(ge=0, le=65535)]
 _TimeNs = Annotated[int, Field(ge=-MOST_SPAN_NS, le=MOST_SPAN_NS)]
+_Name = Annotated[str, Field(pattern=r"^[^\s,/]{1,64}$")]
 _Word = Annotated[int, Field(ge=0, lt=1 << 64)]
 
 
@@ -45,9 +49,9 @@ class PacketFate(_Record):
         description="the same by the guest's clock, since its boot"
     )
     flow: _Number
-    src: IPv4Address
+    src: IPv4Address | IPv6Address
     sport: _Port
-    dst: IPv4Address
+    dst: IPv4Address | IPv6Address
     dport: _Port
     ip_id: _Port
     seq: _Number
@@ -70,14 +74,17 @@ class PacketFate(_Record):
     def name(self) -> str:
         """The packet as errors name it."""
         return (
-            f"packet {self.packet} ({self.src}:{self.sport} to {self.dst}:{self.dport}, "
+            f"packet {self.packet} ({with_port(str(self.src), self.sport)} to "
+            f"{with_port(str(self.dst), self.dport)}, "
             f"IP id {self.ip_id}, sequence number {self.seq}, at {self.port})"
         )
 
     def argument(self) -> str:
         """What the guest's kernel is told."""
+        # Of an IPv6 address the kernel compares the last four bytes (patch 0010).
+        ends = (f"{int(address) & 0xFFFFFFFF:x}" for address in (self.src, self.dst))
         words = (
-            *(self.boot_ns, self.port, f"{int(self.src):x}", f"{int(self.dst):x}"),
+            *(self.boot_ns, self.port, *ends),
             *(self.sport, self.dport, self.ip_id, self.seq, self.fate, self.delay_ns),
         )
         return f"packet-fate={','.join(map(str, words))}"
@@ -93,8 +100,9 @@ class PacketFate(_Record):
             RunError: the packet did not come, or its fate is another one.
         """
         found_ns, queued_ns, returned, marked = said
-        # A datagram without an IP identification is told by its instant alone.
-        is_another = found_ns != self.boot_ns and not (self.ip_id or self.seq)
+        # Without an IP identification, as in IPv6, its instant tells it from a copy of its data.
+        is_told = self.ip_id or (self.seq and self.src.version == 4)
+        is_another = found_ns != self.boot_ns and not is_told
         if not found_ns or is_another:
             raise RunError(
                 f"{self.name} did not come, so this is another experiment than the one asked for"
@@ -106,6 +114,34 @@ class PacketFate(_Record):
         if self.fate == "forward" and returned:
             raise RunError(f"{self.name}: its queue refused it, though it was to be forwarded")
         return self.model_copy(update={"queued_ns": queued_ns - self.boot_ns + self.t_in_ns})
+
+
+class LostPacket(_Record):
+    """A data segment that is lost on a link. It is known by all but `segment`."""
+
+    flow: _Number
+    segment: _Number = Field(description="of the flow's data segments on the link, from 0")
+    node: _Name
+    neighbour: _Name = Field(description="the link's end that it does not reach")
+    t_ns: _TimeNs = Field(
+        description="when a capture at an end of the link saw it in the run intervened in, after "
+        "the traffic's start"
+    )
+    src: IPv4Address
+    sport: _Port
+    dst: IPv4Address
+    dport: _Port
+    ip_id: _Port
+    seq: _Number
+
+    @property
+    def name(self) -> str:
+        """The packet as errors name it."""
+        return (
+            f"flow {self.flow}, segment {self.segment}, link {self.node}-{self.neighbour} "
+            f"({self.src}:{self.sport} to {self.dst}:{self.dport}, IP id {self.ip_id}, sequence "
+            f"number {self.seq})"
+        )
 
 
 class NoiseFrom(_Record):
@@ -134,19 +170,27 @@ class Interventions(_Record):
         of: the run directory or archive in which somebody intervened last, as it was named.
         captures: the SHA-256 of that run's captures.
         fates: of packets, in the order of time.
+        lost: packets that links lose, in the order of time.
         noise: the other seed.
     """
 
     of: str
     captures: dict[handed_in.FileName, str] = Field(default_factory=dict)
     fates: tuple[PacketFate, ...] = Field(default=(), max_length=MOST_FATES)
+    lost: tuple[LostPacket, ...] = Field(default=(), max_length=MOST_LOST)
     noise: NoiseFrom | None = None
 
     @property
     def named(self) -> dict[str, str]:
         """Every fate by the name of its packet, and the seed of noise."""
         named = {fate.name: fate.words for fate in self.fates}
+        named |= dict.fromkeys((one.name for one in self.lost), "lost")
         return named if self.noise is None else {**named, "noise": str(self.noise.seed)}
+
+    @property
+    def asked(self) -> tuple[object, ...]:
+        """What tells these interventions from others of the same run."""
+        return (*self.arguments(), *self.lost)
 
     def arguments(self) -> Iterator[str]:
         """What the guest's kernel is told. Nothing in the guest can tell."""
@@ -176,6 +220,29 @@ class Interventions(_Record):
             for fate, line in zip(self.fates, fates, strict=True)
         ]
         return self.model_copy(update={"fates": tuple(done)})
+
+
+class Lost(_Record):
+    """lost.json, which is there while a run goes on: what links lose, and then what they lost.
+
+    Attributes:
+        packets: what they are to lose.
+        counts: how many packets the guest has lost of each; none before.
+    """
+
+    packets: tuple[LostPacket, ...] = Field(default=(), max_length=MOST_LOST)
+    counts: tuple[_Number, ...] = Field(default=(), max_length=MOST_LOST)
+
+    def require_done(self) -> None:
+        """Raises RunError unless each packet was lost, and once."""
+        if len(self.packets) != len(self.counts):
+            raise RunError("the guest does not say what its links have lost")
+        for one, count in zip(self.packets, self.counts, strict=True):
+            if count != 1:
+                raise RunError(
+                    f"{one.name}: {count} such packets were lost, so this is another experiment "
+                    "than the one asked for"
+                )
 
 
 class Compared(_Record):
@@ -222,6 +289,7 @@ class WhatIf(handed_in.Versioned):
     """whatif.json: what came of the interventions in a run."""
 
     of: str
+    changes: list[str] = Field(default=[], description="what was changed, in words")
     parts_ns: int | None = Field(description="where the runs part, after the traffic's start")
     parts: list[str] = Field(description="the same in words")
     flows: list[ComparedFlows]

@@ -9,15 +9,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 
+from outcast.plan.addresses import ipv4_of
 from outcast.plan.model import Plan
 from outcast.records.run_directory import Manifest
 
 _ETHERNET_BYTES = 14
-_VLAN, _IPV4 = 0x8100, 0x0800
-_TYPES = {0x0806: "ARP", 0x86DD: "IPv6", 0x88CC: "LLDP"}
-_TCP, _UDP, _ICMP = 6, 17, 1
+_VLAN, _IPV4, _IPV6 = 0x8100, 0x0800, 0x86DD
+_IPV6_BYTES = 40
+_TYPES = {0x0806: "ARP", 0x88CC: "LLDP"}
+_TCP, _UDP = 6, 17
+_PROTOCOLS = {1: "ICMP", 58: "ICMPv6"}
 _FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR")
 """Of TCP, from the lowest bit (RFC 9293, section 3.1)."""
 
@@ -27,7 +30,7 @@ class Header:
     """A packet's addresses, and what it is.
 
     Attributes:
-        src, dst: IPv4 addresses; None if it is not IPv4 or was captured too short.
+        src, dst: its addresses; None if it is not IP or was captured too short.
         sport, dport: its ports; None if it has none.
         what: what it is, as `TCP ACK, sequence number 7, 1448 bytes`.
     """
@@ -48,13 +51,20 @@ def read_header(data: bytes) -> Header:
     if kind == _VLAN and len(data) >= at + 4:
         at += 4
         (kind,) = struct.unpack_from("!H", data, at - 2)
-    if kind != _IPV4 or len(data) < at + 20:
+    numbered = ""
+    if kind == _IPV4 and len(data) >= at + 20:
+        length, ip_id, protocol = struct.unpack_from("!HH3xB", data, at + 2)
+        src, dst = (str(IPv4Address(data[at + place : at + place + 4])) for place in (12, 16))
+        header_bytes = (data[at] & 15) * 4
+        begin = at + header_bytes
+        payload_bytes = max(0, length - header_bytes)
+        numbered = f", IP id {ip_id}"
+    elif kind == _IPV6 and len(data) >= at + _IPV6_BYTES:
+        payload_bytes, protocol = struct.unpack_from("!HB", data, at + 4)
+        src, dst = (str(IPv6Address(data[at + place : at + place + 16])) for place in (8, 24))
+        begin = at + _IPV6_BYTES
+    else:
         return Header(None, None, None, None, _TYPES.get(kind, f"Ethernet of type {kind:#06x}"))
-    length, ip_id, protocol = struct.unpack_from("!HH3xB", data, at + 2)
-    src, dst = (str(IPv4Address(data[at + place : at + place + 4])) for place in (12, 16))
-    header_bytes = (data[at] & 15) * 4
-    begin = at + header_bytes
-    payload_bytes = max(0, length - header_bytes)
     if protocol == _TCP and len(data) >= begin + 14:
         sport, dport, sequence, acknowledged, offset, flags = struct.unpack_from(
             "!HHIIBB", data, begin
@@ -63,16 +73,15 @@ def read_header(data: bytes) -> Header:
         payload_bytes = max(0, payload_bytes - (offset >> 4) * 4)
         what = (
             f"TCP {names or 'without flags'}, sequence number {sequence}, "
-            f"acknowledges {acknowledged}, {payload_bytes} bytes, IP id {ip_id}"
+            f"acknowledges {acknowledged}, {payload_bytes} bytes{numbered}"
         )
         return Header(src, dst, sport, dport, what)
     if protocol == _UDP and len(data) >= begin + 8:
         sport, dport = struct.unpack_from("!HH", data, begin)
-        return Header(
-            src, dst, sport, dport, f"UDP, {max(0, payload_bytes - 8)} bytes, IP id {ip_id}"
-        )
-    name = "ICMP" if protocol == _ICMP else f"IP protocol {protocol}"
-    return Header(src, dst, None, None, f"{name}, {payload_bytes} bytes, IP id {ip_id}")
+        what = f"UDP, {max(0, payload_bytes - 8)} bytes{numbered}"
+        return Header(src, dst, sport, dport, what)
+    name = _PROTOCOLS.get(protocol, f"IP protocol {protocol}")
+    return Header(src, dst, None, None, f"{name}, {payload_bytes} bytes{numbered}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +133,15 @@ def sender_of(header: Header, manifest: Manifest, plan: Plan | None) -> Sender:
                 if (me, other, port) == (generated.src, generated.dst, generated.sport):
                     process = f"the {role} of generated flow {generated.flow}"
                     return Sender(None, host, process)
-    programs = [program.name for program in manifest.programs if program.ip == header.src]
+    own = ipv4_of(header.src or "")
+    programs = [program.name for program in manifest.programs if ipv4_of(program.ip) == own]
     if programs:
         return Sender(None, host, f"program {' or '.join(programs)}")
     return Sender(None, host, None)
 
 
 def _addresses(manifest: Manifest, plan: Plan | None) -> Iterator[tuple[str, str]]:
-    """IPv4 addresses with their hosts, as far as the records tell them."""
+    """Addresses with their hosts, as far as the records tell them."""
     for flow in manifest.flows:
         yield flow.src_ip, flow.src
         yield flow.dst_ip, flow.dst
@@ -140,5 +150,4 @@ def _addresses(manifest: Manifest, plan: Plan | None) -> Iterator[tuple[str, str
         for peer in program.peers:
             yield peer.ip, peer.host
     if plan is not None:
-        for host in plan.hosts:
-            yield plan.ip(host), host
+        yield from plan.host_of.items()

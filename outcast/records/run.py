@@ -151,7 +151,7 @@ class Run:
     @property
     def fair_bps(self) -> float | None:
         """An equal share of a flow; None if the flows do not share one output."""
-        flows = self.manifest.flows
+        flows = [flow for flow in self.manifest.flows if flow.carries_data]
         if not flows or (self.captured and len(self.captured.compared_flows) < len(flows)):
             return None
         return self.summary.total_goodput_bps / len(flows)

@@ -45,7 +45,7 @@ from outcast.plan import grouping, stored
 from outcast.plan.grouping import Groups
 from outcast.plan.model import Plan
 from outcast.records.effective import COUNTED, AppliedChange
-from outcast.records.interventions import Decision, Interventions, WhatIf
+from outcast.records.interventions import Decision, Interventions, Lost, WhatIf
 from outcast.records.probes import ProbeRecord
 from outcast.records.trace import (
     EVENTS_FILE,
@@ -130,6 +130,11 @@ class FlowRecord(_Record):
     of_program: bool = Field(
         default=False,
         description="whether a program sent it, so that only the captures tell of it",
+    )
+    carries_data: bool = Field(
+        default=True,
+        description="false for a direction of a program's connection with less than a tenth of "
+        "the other one's payload, as acknowledgements and requests",
     )
 
 
@@ -355,15 +360,15 @@ class Manifest(handed_in.Versioned):
     def compared_flows(self) -> list[FlowRecord]:
         """The flows whose shares are compared: the planned ones, or else those of programs.
 
-        Of the latter those at the first bottleneck that has any, because the others are mostly
-        requests and acknowledgements.
+        Of the latter those that carry data, at the first bottleneck that has any.
         """
         if self.planned_flows:
             return self.planned_flows
+        carrying = [record for record in self.flows if record.carries_data] or self.flows
         at_ports = (
             [
                 record
-                for record in self.flows
+                for record in carrying
                 if record.ingress in port.ingress and record.dst_ip in port.destinations
             ]
             for port in self.bottlenecks
@@ -630,6 +635,11 @@ class RunDirectory:
         return self.path / "summary.json"
 
     @property
+    def lost(self) -> Path:
+        """What links are to lose, and then have lost; it is there while a run goes on."""
+        return self.path / "lost.json"
+
+    @property
     def whatif(self) -> Path:
         return self.path / "whatif.json"
 
@@ -688,6 +698,13 @@ class RunDirectory:
 
     def write_whatif(self, record: WhatIf) -> None:
         write_text(self.whatif, record.model_dump_json(indent=1) + "\n")
+
+    def read_lost(self) -> Lost:
+        """Reads what links are to lose; nothing where nobody asks. Raises InputError."""
+        return read_record(self.lost, Lost) if self.lost.exists() else Lost()
+
+    def write_lost(self, record: Lost) -> None:
+        write_text(self.lost, record.model_dump_json(indent=1) + "\n")
 
     def read_decision(self) -> Decision | None:
         """Reads when an outcome was decided; None if nobody asked. Raises InputError."""

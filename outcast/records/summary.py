@@ -467,14 +467,19 @@ class Summary(handed_in.Versioned):
         description="null for joined captures, which no engine of ours made"
     )
     duration_s: float
-    interval: Literal["whole", "all active"] = Field(
-        description="what the numbers below cover: the whole duration, or the time in which all "
-        "flows were active"
+    interval: Literal["whole", "all active", "asked"] = Field(
+        description="what the numbers below cover: the whole duration, the time in which all "
+        "flows were active, or what `analysis.from` and `analysis.to` ask for"
     )
     start_s: float
     end_s: float
     jain_index: float | None = Field(
         description="of the flows of `flows`; null without any, as with generated traffic only"
+    )
+    stationary: bool | None = Field(
+        default=None,
+        description="whether no flow's share of the goodput has a trend over the interval; null "
+        "with fewer than ten bins, or if nothing arrived in a tenth of it",
     )
     total_goodput_bps: float = Field(
         description="of the flows of `flows`; generated traffic and UDP are in `completions`"
@@ -539,6 +544,11 @@ class Summary(handed_in.Versioned):
         description="the groups of `analysis.compare`, or the classes with the most and the fewest "
         "hops; null if there is only one class",
     )
+
+    @property
+    def counted_s(self) -> float:
+        """The time in which TCP's waits count: the interval asked for, or the whole duration."""
+        return self.end_s - self.start_s if self.interval == "asked" else self.duration_s
 
     def grouped(self, kind: str) -> dict[str, GroupSummary]:
         """The groups of one kind; none without flows."""

@@ -16,11 +16,12 @@ import polars as pl
 from outcast.analysis import statistics
 from outcast.analysis.measure import chance, fairness
 from outcast.analysis.measure.blackout import is_dense
-from outcast.analysis.statistics import Limits
+from outcast.analysis.statistics import UNLIMITED, Limits
 from outcast.errors import ConfigError
 from outcast.records.run import Run
 from outcast.records.summary import ClassSummary, GroupSummary, Summary, Window
 from outcast.reproduce import intervals, model
+from outcast.reproduce.effects import EffectsRun, mean_of
 from outcast.reproduce.recipe import Measure
 from outcast.units import parse_size_bytes
 
@@ -320,6 +321,11 @@ def longest_blackout(run: Run, measure: Measure) -> float:
     return float(blackouts["drops"][0]) if blackouts.height else 0.0
 
 
+def longest_chain(run: Run, _measure: Measure) -> float:
+    """The most consecutive packets that one input port lost."""
+    return float(max((port.longest_chain for port in run.summary.drops.values()), default=0))
+
+
 def queue_span_in_longest_blackout(run: Run, _measure: Measure) -> float:
     """The queue's span in packets between the first and last drop of the longest blackout."""
     blackouts = dense_blackouts(run)
@@ -415,6 +421,57 @@ def workload_goodput_bps(run: Run, _measure: Measure) -> float:
     return workload.goodput_bps if workload else math.nan
 
 
+def _effects(run: Run) -> pl.DataFrame:
+    if not isinstance(run, EffectsRun):
+        raise ConfigError("this measure needs other fates: the point must have fates")
+    return run.effects
+
+
+def undone_together_bps(run: Run, measure: Measure) -> float:
+    """What a blackout's flows get more if all its drops are undone: the mean, in bit/s."""
+    effects = _effects(run).filter(pl.col("undone").is_null())
+    return mean_of(effects, f"gain_{measure.within_ms}ms_bps")
+
+
+def undone_apart_bps(run: Run, measure: Measure) -> float:
+    """The same for its drops undone one by one: what they give together, without one another."""
+    gain = f"gain_{measure.within_ms}ms_bps"
+    singles = _effects(run).filter(pl.col("undone").is_not_null())
+    return mean_of(singles.group_by("group").agg(pl.col(gain).sum()), gain)
+
+
+def undone_last_bps(run: Run, measure: Measure) -> float:
+    """The same for its last drop alone, of blackouts that a timeout follows."""
+    last = _effects(run).filter("is_last", "timeout")
+    return mean_of(last, f"gain_{measure.within_ms}ms_bps")
+
+
+def undone_before_timeout_bps(run: Run, measure: Measure) -> float:
+    """The same for all drops together, of blackouts that a timeout follows."""
+    every = _effects(run).filter(pl.col("undone").is_null(), "timeout")
+    return mean_of(every, f"gain_{measure.within_ms}ms_bps")
+
+
+def fates_that_spread(run: Run, _measure: Measure) -> float:
+    """The share of other fates after which a packet of another flow has another fate too."""
+    return mean_of(_effects(run), "spread")
+
+
+def fates_changed(run: Run, _measure: Measure) -> float:
+    """The mean share of a run's packets that have another fate, or are in one of the runs alone."""
+    return mean_of(_effects(run), "changed")
+
+
+def fates_that_starve_others(run: Run, _measure: Measure) -> float:
+    """The share of other fates after which other flows get less than half of the mean."""
+    return mean_of(_effects(run), "other_starved")
+
+
+def fates_that_swap_sides(run: Run, _measure: Measure) -> float:
+    """The share of other fates after which it is the other side of the ratio that gets less."""
+    return mean_of(_effects(run), "other_side")
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of measure.
@@ -451,6 +508,7 @@ MEASURES: dict[str, Kind] = {
         (chains_over_chance, True, False),
         (loss_ratio, True, False),
         (longest_blackout, False, False),
+        (longest_chain, False, False),
         (queue_span_in_longest_blackout, False, False),
         (class_ratio, True, True),
         (least_of_far, False, True),
@@ -460,6 +518,19 @@ MEASURES: dict[str, Kind] = {
         (completion_ms, False, False),
         (workload_goodput_bps, False, False),
         (window_correlation, False, False),
+        *(
+            (function, False, False)
+            for function in (
+                *(
+                    undone_together_bps,
+                    undone_apart_bps,
+                    undone_last_bps,
+                    undone_before_timeout_bps,
+                ),
+                *(fates_that_spread, fates_changed, fates_that_starve_others),
+                fates_that_swap_sides,
+            )
+        ),
         (x2_queued, False, False),
         (y2_queued, False, False),
         (both_queued, False, False),
@@ -537,9 +608,15 @@ _WITH_FLOOR = frozenset(
 _LIMITS: dict[str, Limits] = {
     "window_correlation": (-1.0, 1.0),
     **dict.fromkeys(
+        ("undone_together_bps", "undone_apart_bps", "undone_last_bps", "undone_before_timeout_bps"),
+        UNLIMITED,
+    ),
+    **dict.fromkeys(
         (
             *("jain_index", "sender_jain_index", "chain_share", "long_chain_share", "least_of_far"),
             *("x2_queued", "y2_queued", "both_queued", "neither_queued"),
+            *("fates_that_spread", "fates_changed", "fates_that_starve_others"),
+            "fates_that_swap_sides",
         ),
         (0.0, 1.0),
     ),

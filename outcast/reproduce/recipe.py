@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeGuard
 
@@ -43,6 +43,18 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+class Fates(_Part):
+    """Each run of a point is made again, once for each of some other fates of its packets."""
+
+    kind: Literal["flip", "keep", "noise", "blackout", "nudge"] = Field(
+        description="packets by lot that are dropped or forwarded instead, or keep their fate; all "
+        "noise anew; drops of blackouts undone, together and one by one; or a packet after each "
+        "blackout held for 1 us"
+    )
+    each: int = Field(ge=1, description="how many packets or blackouts of each run")
+    hops: int | None = Field(default=None, description="the class that has the blackouts")
+
+
 class Point(_Part):
     """One setting of an experiment, which runs with several seeds."""
 
@@ -56,6 +68,7 @@ class Point(_Part):
     set: dict[str, Any] = Field(default_factory=dict, description="dotted keys and their values")
     x: float | None = Field(default=None, description="its place on a numeric axis")
     series: str = Field(default="", description="the curve or kind of bar that it belongs to")
+    fates: Fates | None = Field(default=None, description="what its runs are made again with")
 
     @model_validator(mode="after")
     def _config_or_payload(self) -> Point:
@@ -79,6 +92,7 @@ class Measure(_Part):
     by: GroupKind | None = Field(default=None, description="a kind of grouping, with `label`")
     label: str | None = Field(default=None, description="a group of that kind")
     over: str | None = Field(default=None, description="another group of that kind")
+    within_ms: int | None = Field(default=None, description="so long after a blackout's start")
 
     @model_validator(mode="after")
     def _a_group_has_a_kind(self) -> Measure:
@@ -226,6 +240,7 @@ class Mode(_Part):
     """How much to run: the seeds for each point, and settings that shorten each run."""
 
     repetitions: int = Field(ge=LEAST_RUNS)
+    most_fates: int | None = Field(default=None, ge=1, description="the most fates `each`")
     set: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -329,6 +344,16 @@ class Recipe(_Part):
         """Whether a point of it is a run; otherwise all are computations."""
         return any(point.config is not None for point in self.points)
 
+    def points_of(self, mode: Mode) -> Iterator[Point]:
+        """Every point, with as many fates as the mode allows."""
+        for point in self.every_point:
+            if point.fates is None or mode.most_fates is None:
+                yield point
+                continue
+            each = min(point.fates.each, mode.most_fates)
+            fates = point.fates.model_copy(update={"each": each})
+            yield point.model_copy(update={"fates": fates})
+
     def settings(self, point: Point, mode: Mode) -> dict[str, Any]:
         """The overrides of a point's configuration. Those of the point win over the mode's."""
         return {**mode.set, **point.set}
@@ -407,11 +432,43 @@ def _order(recipe: Recipe) -> tuple[int, int, str]:
     return ("PTWHF".find(recipe.id[0]), int(digits[1]) if digits else 99, recipe.id)
 
 
+_FIGURE = re.compile(r"(?:f|fig|figure)?[ ._-]*([0-9]+) *\(?([a-z]?)\)?", re.IGNORECASE)
+_OF_OURS = "The TCP Outcast Problem"
+"""The paper that a figure is of if no other is named, as `fig3c` is its figure 3(c)."""
+
+
+def _also_named(recipes: dict[str, Recipe], name: str) -> list[Recipe]:
+    """The recipe of a figure that is named as README does (`fig3c`), or of a configuration.
+
+    Raises:
+        ConfigError: figures of several other sources have this number.
+    """
+    of_config = [
+        recipe
+        for recipe in recipes.values()
+        if any(point.config == name for point in recipe.every_point)
+    ]
+    if of_config:
+        return of_config[:1]
+    match = _FIGURE.fullmatch(name)
+    if match is None:
+        return []
+    number = re.compile(rf"figures? (?:[0-9]+ and )?{match[1]}\b")
+    found = [recipe for recipe in recipes.values() if number.search(recipe.source)]
+    # Recipes of one figure's parts have the part's letter.
+    found = [recipe for recipe in found if f"({match[2]})" in recipe.source] or found
+    ours = [recipe for recipe in found if recipe.source.startswith(_OF_OURS)]
+    if len(ours or found) > 1:
+        rows = ", ".join(f"{recipe.id} ({recipe.source})" for recipe in ours or found)
+        raise ConfigError(f"{name}: several rows are of such a figure: {rows}")
+    return ours or found
+
+
 def choose(recipes: dict[str, Recipe], names: Iterable[str]) -> list[Recipe]:
     """The named recipes; the name `all` means every recipe.
 
     Raises:
-        ConfigError: if no recipe has a name.
+        ConfigError: if no recipe has a name, or several could be meant.
     """
     chosen: list[Recipe] = []
     by_name = {name.lower(): recipe for name, recipe in recipes.items()}
@@ -420,6 +477,8 @@ def choose(recipes: dict[str, Recipe], names: Iterable[str]) -> list[Recipe]:
             named = list(recipes.values())
         elif name.lower() in by_name:
             named = [by_name[name.lower()]]
+        elif also := _also_named(recipes, name):
+            named = also
         else:
             raise ConfigError(
                 f"{name}: no such figure; allowed are all, {', '.join(recipes)}"

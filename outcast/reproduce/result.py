@@ -33,7 +33,7 @@ from outcast.reproduce.verdict import Judged, Verdict, judge
 
 FILE = "result.json"
 LOCKED = "phase-locked"
-"""The noise meter's word for a run that is one draw and no result (docs/noise-meter.md)."""
+"""The noise meter's word for a run that is one draw and no result (docs/noise.md)."""
 MIXED = "mixed"
 """Its word for a run whose inputs keep no phase."""
 _BANNER = re.compile(r": -{10,}.*", re.DOTALL)
@@ -357,6 +357,8 @@ def describe(measure: Measure) -> str:
         words.append(f"below {measure.below}")
     if measure.above is not None:
         words.append(f"above {measure.above}")
+    if measure.within_ms is not None:
+        words.append(f"within {measure.within_ms} ms")
     if measures.MEASURES[measure.kind].has_interval:
         words += _interval_words(measure.interval)
     return " ".join(words)

@@ -8,20 +8,22 @@ whose manifest verifies and whose configuration is the one that is asked for.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+import polars as pl
 
 import configs
 from outcast import experiment
 from outcast.api.experiments import load
 from outcast.engines import choice
-from outcast.errors import ConfigError
+from outcast.errors import ConfigError, OutcastError
 from outcast.experiment import Experiment
 from outcast.plan.make import make_plan
 from outcast.records.run import Run
-from outcast.reproduce import model
+from outcast.reproduce import effects, model
 from outcast.reproduce.measures import ModelRun
 from outcast.reproduce.recipe import Mode, Point, Recipe
 from outcast.reproduce.result import needed_points
@@ -67,7 +69,7 @@ def planned_runs(
     """
     chosen: Mode = recipe.quick if mode == "quick" else recipe.full
     runs = []
-    for point in recipe.every_point:
+    for point in recipe.points_of(chosen):
         single = None
         if point.config is not None:
             settings = recipe.settings(point, chosen)
@@ -126,11 +128,13 @@ class Needed:
         finished: how many are there.
         missing: the experiments of all others, by the names of their runs.
         sizes: what decides how long these take.
+        kept: those whose captures are kept until their fates were compared.
     """
 
     finished: int
     missing: Mapping[str, Experiment]
     sizes: Mapping[str, Size]
+    kept: Set[str] = frozenset()
 
     def forecast(self, jobs: int, known: Sequence[Measurement]) -> Forecast:
         """The time and disk that the missing runs need."""
@@ -143,6 +147,10 @@ def needed(
     """Looks which runs are finished. `note` is told of what is set aside; see `take_stock`."""
     asked = {run.name: run.experiment for run in runs if run.experiment is not None}
     there = take_stock(store, asked, note)
+    for name in there & {run.name for run in runs if _lacks_effects(run, store)}:
+        if not store.run(name).captures.exists():
+            store.set_aside(name, "its captures were dropped, and its fates are asked for")
+            there.remove(name)
     missing = {name: run for name, run in asked.items() if name not in there}
     by_content: dict[str, Size] = {}
     sizes = {}
@@ -153,7 +161,8 @@ def needed(
             engine = choice.choose(run).name
             by_content[content] = measured.size_of(run, engine, make_plan(run))
         sizes[name] = by_content[content]
-    return Needed(len(there), missing, sizes)
+    kept = {run.name for run in runs if run.point.fates is not None}
+    return Needed(len(there), missing, sizes, kept)
 
 
 def make_missing(
@@ -179,7 +188,7 @@ def make_missing(
         Task(
             name=name,
             config=experiment.dump(run),
-            captures=CAPTURES,
+            captures="keep" if name in runs.kept else CAPTURES,
             exclusive=runs.sizes[name].engine == "realtime",
         )
         for name, run in runs.missing.items()
@@ -197,9 +206,39 @@ def make_missing(
     return {**not_run, **report.failures}
 
 
+def make_effects(
+    runs: Sequence[PlannedRun], store: SweepDirectory, jobs: int
+) -> dict[str, Failure]:
+    """Makes runs again with the fates that their points ask for; by run name, why one failed."""
+    failed: dict[str, Failure] = {}
+    asked = [run for run in runs if run.point.fates is not None]
+    for run in asked:
+        if not _lacks_effects(run, store) or not store.run(run.name).manifest.exists():
+            continue
+        assert run.point.fates is not None
+        try:
+            effects.make(store, run.name, run.point.fates, jobs)
+        except OutcastError as error:
+            failed[run.name] = Failure(type(error).__name__, str(error), error.exit_status)
+    for name in {run.name for run in asked} - failed.keys():
+        effects.drop_captures(store, name)
+    return failed
+
+
+def _lacks_effects(run: PlannedRun, store: SweepDirectory) -> bool:
+    asked = run.point.fates
+    return asked is not None and not effects.table_of(store, run.name, asked).exists()
+
+
 def finished(run: PlannedRun, store: SweepDirectory) -> Run | None:
     """A run's result; None if it is not finished."""
     if run.point.payload_min is not None:
         return ModelRun(model.compute(run.point.payload_min, run.seed))
     directory = store.run(run.name)
-    return Run(directory.path) if directory.manifest.exists() else None
+    if not directory.manifest.exists() or _lacks_effects(run, store):
+        return None
+    found = Run(directory.path)
+    if run.point.fates is None:
+        return found
+    table = effects.table_of(store, run.name, run.point.fates)
+    return effects.EffectsRun(found, pl.read_parquet(table))

@@ -39,8 +39,8 @@ class Choice:
 
     Attributes:
         value: a column; None is the first of those that `outcast results` shows.
-        by: the keys to group by, the first along the axis; without any, all swept keys, or for
-            `cdf` the first.
+        by: the keys to group by, the first along the axis; without any, all swept keys.
+        over: swept keys that may differ within a group.
         where: conditions KEY=VALUE on the runs.
         center: the average.
         untrusted: whether runs count that cannot be trusted.
@@ -51,6 +51,7 @@ class Choice:
     where: Sequence[str] = ()
     center: Kind = "mean"
     untrusted: bool = False
+    over: Sequence[str] = ()
 
 
 def chosen(runs: pl.DataFrame, where: Sequence[str], untrusted: bool) -> pl.DataFrame:
@@ -77,14 +78,15 @@ def figure(
     if not results.runs.height:
         raise InputError(f"{path}: no run has finished yet")
     labels = Labels(SweepDirectory(path).read_experiment())
-    keys = list(choice.by) or groups.default_by(results)
+    keys = list(choice.by) or groups.default_by(results, choice.over)
+    runs = chosen(results.runs, _of_runs(results, choice), choice.untrusted)
+    groups.pooled(runs, results.keys, keys, choice.over)
     if name == "cdf":
         value = choice.value or groups.default_values(results.runs)[0]
         rows = _rows_with(results, value, choice)
         with styled():
-            drawn = figures.cdf(rows, keys if choice.by else keys[:1], value, labels, on)
+            drawn = figures.cdf(rows, keys, value, labels, on)
     else:
-        runs = chosen(results.runs, choice.where, choice.untrusted)
         value = choice.value or groups.default_values(runs)[0]
         summed = groups.summarize(runs, keys, [value], choice.center)
         drawn = of_groups(summed, name, value, labels, on)
@@ -100,12 +102,22 @@ def of_groups(
         return OF_GROUPS[name](summed, value, labels, on)
 
 
+def _of_runs(results: Dataset, choice: Choice) -> list[str]:
+    """The conditions that runs meet; others are on flows."""
+    known = (results.runs.columns, results.flows.columns)
+    return [
+        text
+        for text in choice.where
+        if (key := text.partition("=")[0]) in known[0] or key not in known[1]
+    ]
+
+
 def _rows_with(results: Dataset, value: str, choice: Choice) -> pl.DataFrame:
     """The chosen runs; or the flows of these, if only the table of flows has the value."""
     runs, flows = results.runs, results.flows
     if value in runs.columns or value not in flows.columns:
         return chosen(runs, choice.where, choice.untrusted)
-    of_runs = [text for text in choice.where if text.partition("=")[0] in runs.columns]
+    of_runs = _of_runs(results, choice)
     kept = chosen(runs, of_runs, choice.untrusted)
     of_kept = flows.join(kept.select("run"), on="run", how="semi")
     return groups.where(of_kept, [text for text in choice.where if text not in of_runs])

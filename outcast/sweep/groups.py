@@ -18,6 +18,7 @@ from outcast.errors import ConfigError, did_you_mean
 from outcast.sweep.dataset import Dataset, is_compared
 
 _NEVER_BY = ("seed",)
+_MOST_VALUES_NAMED = 6
 _MOST_COLUMNS_NAMED = 20
 """A refusal names no more columns than these, because it is one line."""
 _USUAL = ("jain_index", "total_goodput_bps")
@@ -116,13 +117,52 @@ def trusted(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.filter(pl.col("trusted")) if "trusted" in frame.columns else frame
 
 
-def default_by(dataset: Dataset) -> list[str]:
-    """The swept keys with more than one value."""
+def default_by(dataset: Dataset, over: Sequence[str] = ()) -> list[str]:
+    """The swept keys with more than one value, without those to pool over."""
     return [
         key
         for key in dataset.keys
-        if key not in _NEVER_BY and dataset.runs.height and dataset.runs[key].n_unique() > 1
+        if key not in (*_NEVER_BY, *over)
+        and dataset.runs.height
+        and dataset.runs[key].n_unique() > 1
     ]
+
+
+def pooled(
+    frame: pl.DataFrame, keys: Sequence[str], by: Sequence[str], over: Sequence[str]
+) -> dict[str, list[str]]:
+    """The swept keys that differ within a group, with their values: what a mean pools.
+
+    Args:
+        frame: the runs.
+        keys: the swept keys.
+        by: the keys to group by.
+        over: the keys that may differ within a group.
+
+    Raises:
+        ConfigError: another key differs within a group, or one of `over` cannot.
+    """
+    for key in over:
+        if key not in keys or key in by:
+            told = ", ".join(name for name in keys if name not in by) or "none"
+            raise ConfigError(f"--over {key}: allowed are swept keys that --by lacks: {told}")
+    mixed: dict[str, list[str]] = {}
+    parts = grouped(frame, by)
+    for key in keys:
+        if key in by or key in _NEVER_BY:
+            continue
+        if any(rows[key].n_unique() > 1 for _, rows in parts):
+            mixed[key] = [_text(value) for value in frame[key].unique(maintain_order=True)]
+    for key, values in mixed.items():
+        if key not in over:
+            listed = ", ".join(values[:_MOST_VALUES_NAMED])
+            more = ", ..." if len(values) > _MOST_VALUES_NAMED else ""
+            raise ConfigError(
+                f"--by {', '.join(by) or 'nothing'}: a group would pool runs with different {key} "
+                f"({listed}{more}); allowed are --by {key} too, --where {key}={values[0]}, or "
+                f"--over {key}"
+            )
+    return mixed
 
 
 def default_values(frame: pl.DataFrame) -> list[str]:
@@ -176,6 +216,20 @@ def remarks_on_losses(frame: pl.DataFrame) -> list[str]:
         f"{count} of {frame.height} runs lost more packets elsewhere than at the bottleneck "
         "(losses.elsewhere, and losses.bottleneck for those that it lost)"
     ]
+
+
+def remarks_on_intervals(frame: pl.DataFrame) -> list[str]:
+    """A sentence on the interval that runs were asked to count, and one on trends in it."""
+    lines = []
+    if "interval" in frame.columns:
+        asked = frame.filter(pl.col("interval") == "asked").select("start_s", "end_s").unique()
+        spans = [f"{start:g} to {end:g} s" for start, end in asked.sort("start_s", "end_s").rows()]
+        if spans:
+            named = ", ".join(spans[:3]) + (", ..." if len(spans) > 3 else "")
+            lines.append(f"numbers are of {named} of each run (analysis.from and to)")
+    if "stationary" in frame.columns and (known := frame["stationary"].drop_nulls()).len():
+        lines.append(f"stationary: {int(known.sum())} of {known.len()} runs (docs/steady-state.md)")
+    return lines
 
 
 def summarize(

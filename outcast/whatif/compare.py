@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
 from outcast.errors import RunError, UntrustedError
-from outcast.records.interventions import Compared, ComparedFlows, OtherFate, PacketFate, WhatIf
+from outcast.records.interventions import (
+    Compared,
+    ComparedFlows,
+    Interventions,
+    OtherFate,
+    PacketFate,
+    WhatIf,
+)
 from outcast.records.replay import Explanation
 from outcast.records.run import Run
 from outcast.units import format_time
 from outcast.view.terminal.tables import main_ratio
+from outcast.view.terminal.whatif import told
 
 NAMED = 10
 """So many packets with another fate are named."""
@@ -91,12 +99,14 @@ def of(
     ratios = [main_ratio(run.summary) for run in (factual, counterfactual)]
     manifest = counterfactual.manifest
     groups = manifest.groups[counterfactual.summary.group_by]
+    changed = counterfactual.directory.read_manifest().interventions or Interventions(of="")
     named = {f"flow {flow.flow} ({flow.src})": [flow.flow] for flow in manifest.flows}
     return WhatIf(
-        of=manifest.interventions.of if manifest.interventions else "",  # type: ignore[union-attr]
+        of=changed.of,
+        changes=[*told(changed)],
         parts_ns=None if first is None else first.since_start_ns,
         parts=_parts(explanation),
-        flows=_compared(factual, counterfactual, named),
+        flows=[*_compared(factual, counterfactual, named), *_streams(factual, counterfactual)],
         groups=_compared(
             factual,
             counterfactual,
@@ -153,6 +163,32 @@ def _compared(
         )
         for name, flows in named.items()
     ]
+
+
+def _streams(factual: Run, counterfactual: Run) -> Iterator[ComparedFlows]:
+    """The UDP flows of workloads, which addresses and ports tell in both runs."""
+    keys = ["workload", "src", "sport", "dst"]
+    if not all("streams" in run.tables for run in (factual, counterfactual)):
+        return
+    one, other = (
+        run.table("streams").select(*keys, "received_bps", "dropped")
+        for run in (factual, counterfactual)
+    )
+    both = one.join(other, on=keys, how="full", coalesce=True, suffix="_other").sort(keys)
+    unknown = Compared(factual=None, counterfactual=None)
+    for row in both.iter_rows(named=True):
+        goodput, drops = (
+            Compared(factual=row[name], counterfactual=row[f"{name}_other"])
+            for name in ("received_bps", "dropped")
+        )
+        yield ComparedFlows(
+            name=f"UDP of workload {row['workload']} ({row['src']})",
+            flows=1,
+            goodput_bps=goodput,
+            drops=drops,
+            timeouts=unknown,
+            completion_ns=unknown,
+        )
 
 
 def require_prefix(explanation: Explanation, since_ns: int, named: str) -> None:

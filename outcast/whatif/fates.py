@@ -15,10 +15,12 @@ from outcast import handed_in
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.plan import ports
 from outcast.records import replay
-from outcast.records.interventions import MOST_FATES, Fate, Interventions, PacketFate
+from outcast.records.interventions import MOST_FATES, MOST_LOST, Fate, Interventions, PacketFate
 from outcast.records.run import Run
 from outcast.records.run_directory import Manifest
 from outcast.units import format_time, parse_time_ns
+from outcast.whatif import losses
+from outcast.whatif.losses import AskedLoss
 
 FATES = get_args(Fate)
 ALLOWED = "allowed are keep, forward, drop, mark and delay=TIME, as delay=5us"
@@ -97,7 +99,11 @@ def read(file: Path) -> list[Asked]:
 
 
 def interventions(
-    run: Run, named: str, wanted: Sequence[Asked], boot_ns: int
+    run: Run,
+    named: str,
+    wanted: Sequence[Asked],
+    boot_ns: int,
+    wanted_losses: Sequence[AskedLoss] = (),
 ) -> tuple[Interventions, list[PacketFate]]:
     """What is changed in a run: its own interventions, and those that are wanted now.
 
@@ -108,15 +114,18 @@ def interventions(
         named: how the run was named.
         wanted: the fates.
         boot_ns: the traffic's start by the guest's clock, since its boot.
+        wanted_losses: what links are to lose.
 
     Returns:
-        All that is changed, and of it what is wanted now.
+        All that is changed, and of it the fates that are wanted now.
 
     Raises:
         ConfigError: the run has no such packet or port, or the packet cannot have this fate.
     """
-    if not wanted:
-        raise ConfigError("no packet is named: --packet N --fate FATE, or --fates FILE.csv")
+    if not wanted and not wanted_losses:
+        raise ConfigError(
+            "no packet is named: --packet N --fate FATE, --fates FILE.csv, or --lose PACKET"
+        )
     manifest = cast(Manifest, run.manifest)
     with run.reading():
         packets = run.table("packets")
@@ -130,10 +139,17 @@ def interventions(
         new[one.packet] = fates[fate.identity] = fate
     if len(fates) > MOST_FATES:
         raise ConfigError(f"{len(fates)} packets: allowed are {MOST_FATES}")
+    lost = {one.name: one for one in earlier.lost}
+    for loss in wanted_losses:
+        found = losses.find(run, loss)
+        lost[found.name] = found
+    if len(lost) > MOST_LOST:
+        raise ConfigError(f"{len(lost)} packets that links lose; allowed are {MOST_LOST}")
     changes = Interventions(
         of=named,
         captures=replay.digests(run.directory),
         fates=tuple(sorted(fates.values(), key=lambda fate: fate.boot_ns)),
+        lost=tuple(sorted(lost.values(), key=lambda one: one.t_ns)),
         noise=earlier.noise,
     )
     return changes, [*new.values()]
@@ -155,8 +171,6 @@ def _fate(run: Run, packets: pl.DataFrame, one: Asked, boot_ns: int) -> PacketFa
     row = packets.row(one.packet, named=True)
     if one.port not in (None, row["egress"]):
         raise ConfigError(f"{one.where}: packet {one.packet} leaves by {row['egress']}")
-    if ":" in row["src"]:
-        raise ConfigError(f"{one.where}: is a packet of IPv6; allowed are packets of IPv4")
     _require_possible(run, one, row)
     since_ns = row["t_in"] - run.manifest.traffic.t_start_ns
     return PacketFate(

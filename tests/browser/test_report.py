@@ -154,6 +154,25 @@ def test_jumps_to_the_longest_blackout(run: RunDirectory, page: Page) -> None:
     assert f"{longest['t_start'] / 1e6:.4f} ms" in first
 
 
+def test_a_key_at_the_top_of_the_page_brings_the_blackout_into_view(
+    run: RunDirectory, page: Page
+) -> None:
+    page.evaluate("scrollTo(0, 0); document.activeElement.blur()")
+    page.keyboard.press("l")
+    chains = table(run, "blackouts").with_row_index("number").filter(pl.col("others_through") > 0)
+    assert data(page, "chain-drops") == chains["drops"].max()
+    box = page.locator("canvas.lanes").bounding_box()
+    assert box is not None
+    assert -1 <= box["y"] < 900
+    longest = chains.filter(pl.col("t_start") - chains["t_start"].min() >= 0).filter(
+        pl.col("drops") == chains["drops"].max()
+    )
+    page.wait_for_function("location.hash.includes('blackout=')")
+    number = int(page.evaluate("location.hash").split("blackout=")[1].split("&")[0])
+    assert number in longest["number"].to_list()
+    assert f"Blackout {number} of" in page.inner_text(".details")
+
+
 def test_walks_through_the_blackouts_of_a_port(run: RunDirectory, page: Page) -> None:
     page.select_option(f"{VIEWER} select", label="s1-eth2 (2-hop, cubic)")
     page.focus("canvas.lanes")

@@ -245,9 +245,9 @@ def timeouts(run: Run) -> float:
     return float(run.summary.classes[next(iter(run.summary.classes))].timeouts or 0)
 
 
-def payload_share(mtu: int = 1500) -> float:
-    """Payload of a frame: without IP, TCP and time stamps (52 bytes), beside Ethernet's bytes."""
-    return (mtu - 52) / (mtu + 14 + ON_THE_WIRE)
+def payload_share(mtu: int = 1500, headers: int = 52) -> float:
+    """Payload of a frame: without IP, TCP and time stamps, beside Ethernet's bytes."""
+    return (mtu - headers) / (mtu + 14 + ON_THE_WIRE)
 
 
 _FRAMES = "goodput = rate x (MTU - 52) / (MTU + 38)"
@@ -333,6 +333,28 @@ def _rates() -> list[Case]:
                 quick=mtu == 9000,
             )
         )
+    made.append(
+        Case(
+            "one flow of IPv6 fills 100mbit",
+            keys(
+                "100mbit",
+                "5ms",
+                {"kind": "pfifo", "limit": "200 packets"},
+                access_delay="10us",
+                duration="5s",
+                transport={"receive_buffer": "64MB", "send_buffer": "64MB"},
+                addressing="ipv6",
+            ),
+            goodput(after_s=1.25),
+            100 * payload_share(headers=40 + 32),
+            0.03,
+            "Mbps",
+            "goodput = rate x (MTU - 72) / (MTU + 38)",
+            "tc-tbf(8); IPv6, TCP, time stamps: RFC 8200, 9293, 7323; IEEE 802.3",
+            "a buffer of a bandwidth-delay product and more keeps the link busy",
+            quick=True,
+        )
+    )
     return made
 
 

@@ -61,7 +61,9 @@ def test_captures_are_read_where_their_block_ends_well(
     calls: list[str] = []
     monkeypatch.setattr(capture, "start", lambda *given: calls.append("start") or [])
     monkeypatch.setattr(capture, "stop", lambda *given: calls.append("stop") or [record])
-    captures = capture.Captures([], "virtual", RunDirectory(tmp_path), tmp_path, SystemCommands())
+    captures = capture.Captures(
+        [], "virtual", RunDirectory(tmp_path), tmp_path, SystemCommands(), "ip"
+    )
     with captures:
         assert captures.records == []
     assert captures.records == [record]

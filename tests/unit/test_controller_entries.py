@@ -36,6 +36,16 @@ def test_each_destination_has_an_entry_for_ip_and_one_for_arp() -> None:
     }
 
 
+def test_a_destination_with_an_ipv6_address_has_an_entry_for_it() -> None:
+    graph: Graph = nx.Graph()
+    graph.add_node("h1", kind="host", ip="10.0.0.1", ip6="fd00::a00:1")
+    entry = Entry(100, "ipv6", "fd00::a00:1", 3)
+    assert entry in planned(graph, Routes("shortest", {"s1": {"h1": 3}}))["s1"]
+    # Open vSwitch 3.1: `ovs-appctl bridge/dump-flows`.
+    line = "duration=1s, n_packets=2, priority=100,ipv6,ipv6_dst=fd00::a00:1,actions=output:3\n"
+    assert parse_dump(line) == {entry}
+
+
 def test_a_dump_is_read_with_and_without_statistics() -> None:
     # Open vSwitch 3.1: `ovs-ofctl -O OpenFlow13 dump-flows`, with and without --no-stats.
     dump = """\
@@ -137,6 +147,10 @@ bucket=bucket_id:0,actions=output:2,bucket=bucket_id:1,actions=output:5
 def test_a_dump_of_groups_is_read() -> None:
     # Open vSwitch 3.1: `ovs-ofctl -O OpenFlow15 dump-groups`.
     assert parse_groups(GROUPS) == {Group(7, (2, 5), 12884901893)}
+    with_ipv6 = GROUPS.replace("ip_dst", "ip_dst,ipv6_src,ipv6_dst")
+    assert parse_groups(with_ipv6) == {Group(7, (2, 5), 12884901893, ipv6=True)}
+    with pytest.raises(ValueError, match="unexpected group"):
+        parse_groups(GROUPS.replace("ip_dst", "ip_dst,ipv6_src"))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from controllers import entries, openflow, routes, static_routes
+from outcast.plan.addresses import add_ipv6
 from tests.unit.test_routes import fat_tree
 
 
@@ -24,8 +25,13 @@ class Datapath:
 
 @pytest.mark.parametrize("version", openflow.versions, ids=lambda version: version.__name__[-4:])
 @pytest.mark.parametrize("kind", routes.KINDS)
-def test_flow_mods_are_as_the_framework_writes_them(version: Any, kind: str) -> None:
+@pytest.mark.parametrize("has_ipv6", [False, True])
+def test_flow_mods_are_as_the_framework_writes_them(
+    version: Any, kind: str, has_ipv6: bool
+) -> None:
     graph = fat_tree(4)
+    if has_ipv6:
+        add_ipv6(graph)
     datapath = Datapath(version)
     computed = routes.compute(graph, kind, 3)
     for switch, planned in entries.planned(graph, computed).items():

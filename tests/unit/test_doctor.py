@@ -12,11 +12,12 @@ from outcast import __version__, experiment, files
 from outcast.engines import choice, doctor, realtime, virtual
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
+from outcast.engines.lacking import Lacking
 from outcast.engines.root import cache as roots
 from outcast.engines.root import files_list, mininet_package
 from outcast.engines.root.cache import Root
 from outcast.engines.root.unpack import settle
-from outcast.errors import FeatureMissingError
+from outcast.errors import ConfigError, FeatureMissingError
 
 CONFIG = Path(__file__).parents[2] / "configs" / "fig3c.yaml"
 GUEST = Kernel("linux-source-7.3", "7.3.4-1", "", "7.3.4", 0.0, "", Path("linux"))
@@ -173,3 +174,22 @@ def test_why_auto_is_real_time_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     told.clear()
     choice.choose(auto.model_copy(update={"engine": "realtime"}), told.append)
     assert told == []
+
+
+def test_a_refusal_names_everything_that_is_missing() -> None:
+    lacking = Lacking()
+    lacking.refuse()
+    for text in ("no red", "no dctcp", "no red"):
+        with lacking.noting():
+            raise FeatureMissingError(text)
+    with pytest.raises(ConfigError), lacking.noting():
+        raise ConfigError("is none of its business")
+    with pytest.raises(FeatureMissingError, match=r"^no red; no dctcp$"):
+        lacking.refuse()
+
+
+def test_an_engine_refuses_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(realtime.os, "geteuid", lambda: 1000)
+    asked = experiment.load(CONFIG, ["trace={events: [tcp:tcp_probe]}"])
+    with pytest.raises(FeatureMissingError, match=r"^root is missing: .*; trace: records events"):
+        realtime.RealtimeEngine().require(asked)

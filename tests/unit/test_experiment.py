@@ -273,7 +273,7 @@ def test_the_json_schema_knows_every_key() -> None:
     schema = experiment.json_schema()
     assert set(schema["properties"]) == {
         *("name", "topology", "links", "noise", "queue", "queues", "routing", "transport", "flows"),
-        "probes",
+        *("addressing", "probes"),
         *(
             "workloads",
             "guest",

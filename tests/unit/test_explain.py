@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any
 
@@ -363,3 +363,14 @@ def test_a_datagram() -> None:
     frame[14 + 9] = 17
     header = packet_words.read_header(bytes(frame))
     assert (header.sport, header.what) == (20001, "UDP, 56 bytes, IP id 99")
+
+
+def test_a_packet_of_ipv6_and_its_flow() -> None:
+    ends = [IPv6Address(text).packed for text in ("fd00::a00:1", "fd00::a00:2")]
+    segment = struct.pack("!HHIIBBHHH", 20001, 5001, 7, 9, 5 << 4, ACK, 0, 0, 0) + bytes(100)
+    frame = bytes(12) + b"\x86\xdd" + struct.pack("!IHBB", 6 << 28, len(segment), 6, 64)
+    header = packet_words.read_header(frame + b"".join(ends) + segment)
+    assert (header.src, header.dst) == ("fd00::a00:1", "fd00::a00:2")
+    # It has no IP id.
+    assert header.what == "TCP ACK, sequence number 7, acknowledges 9, 100 bytes"
+    assert packet_words.read_header(frame).what == "Ethernet of type 0x86dd"

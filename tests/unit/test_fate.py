@@ -9,10 +9,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from outcast.api import fate
+from outcast.api import many
 from outcast.errors import ConfigError, InputError
 from outcast.experiment import load
 from outcast.records.interventions import Decision, Instant, Interventions, NoiseFrom
+from outcast.sweep import store
 from outcast.view.terminal import fate as shown
 from outcast.whatif import futures, outcome
 
@@ -199,12 +200,12 @@ def test_futures_of_a_run_with_other_fates_are_made_again() -> None:
     noise = NoiseFrom(t_ns=5, boot_ns=25, seed=7)
     change = Interventions(of="run", noise=noise)
     made: Any = SimpleNamespace(interventions=change, dropped={"a.pcap": "0" * 64})
-    assert fate._why_another(made, change) is None
-    assert fate._why_another(made, Interventions(of="else", noise=noise)) is None
+    assert many._why_another(made, change) is None
+    assert many._why_another(made, Interventions(of="else", noise=noise)) is None
     other = Interventions(of="run", noise=noise.model_copy(update={"boot_ns": 26}))
-    assert "other fates" in str(fate._why_another(made, other))
+    assert "other fates" in str(many._why_another(made, other))
     made.dropped = {}
-    assert "not compared" in str(fate._why_another(made, change))
+    assert "not compared" in str(many._why_another(made, change))
 
 
 def test_futures_begin_after_the_last_fate_of_a_packet() -> None:
@@ -247,3 +248,27 @@ def test_few_futures_say_how_little_they_say() -> None:
     ]
     assert len(told(71, True)) == 3
     assert len(told(72, False)) == 2
+
+
+def test_a_shard_has_its_part(tmp_path: Path) -> None:
+    names = ["a", "b", "c", "d", "e"]
+    parts = [many.Place(tmp_path, shard=(number, 2)).part(names) for number in (1, 2)]
+    assert parts == [["a", "c", "e"], ["b", "d"]]
+    assert many.Place(tmp_path).part(names) == names
+
+
+def test_runs_of_shards_are_put_together(tmp_path: Path) -> None:
+    experiment = load(Path("configs/linear-12.yaml"), {})
+    for name, run in (("one", "a"), ("other", "b")):
+        with store.opened(tmp_path / name, experiment, resume=False) as shard:
+            shard.run(run).path.mkdir()
+            shard.run(run).manifest.write_text(name)
+    shards = [tmp_path / "one", tmp_path / "other"]
+    with store.opened(tmp_path / "whole", experiment, resume=False) as whole:
+        whole.run("b").path.mkdir()
+        many._gather(whole, ["a", "b", "c"], shards)
+        assert whole.run("a").manifest.read_text() == "one"
+        # What is there stays.
+        assert not whole.run("b").manifest.exists()
+        with pytest.raises(InputError, match="a folder that `outcast sweep` wrote"):
+            many._gather(whole, ["a"], [tmp_path])

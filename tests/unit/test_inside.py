@@ -42,7 +42,7 @@ def test_a_flow_that_is_over_by_the_middle_is_read_back_when_it_has_connected(
     early = replace(FLOW, duration_ns=None, size_bytes=1000)
     for control, fits in (("cubic", True), ("reno", False)):
         shown = [replace(end, congestion_control=control) for end in (SAMPLE, RECEIVER)]
-        monkeypatch.setattr(sockets, "sample_sockets", lambda netns, shown=shown: shown)
+        monkeypatch.setattr(sockets, "sample_sockets", lambda _netns, _families, shown=shown: shown)
         run = run_of(tmp_path)
         run._check_connected(network, [])
         if fits:

@@ -213,8 +213,7 @@ def test_columns(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_blackout_with_its_surroundings(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chains = pl.read_parquet(run / "blackouts.parquet")
-    chains = chains.filter(pl.col("others_through") > 0).sort("t_start", maintain_order=True)
-    number = int(chains["drops"].arg_max() or 0)
+    number = int((chains["drops"] * (chains["others_through"] > 0)).arg_max() or 0)
     chain = chains.row(number, named=True)
     packets = pl.read_parquet(run / "packets.parquet")
     for within, margin_ns in (([], 1_000_000), (["--within", "50us"], 50_000)):
@@ -225,7 +224,7 @@ def test_a_blackout_with_its_surroundings(run: Path, capsys: pytest.CaptureFixtu
         got = json.loads(show(capsys, run, "--format", "json", *options))
         assert [packet["packet"] for packet in got] == near["packet"].to_list()
     text = show(capsys, run, *options).splitlines()
-    assert text[0].startswith(f"blackout {number} of 0 to {chains.height - 1}: from ")
+    assert text[0].startswith(f"blackout {number}: from ")
     assert f"lost {chain['drops']} packets in a row" in text[0]
     lost = show(capsys, run, *options, "--within", "0ns", "--verdict", "dropped").splitlines()
     of_port = [line for line in lost if f" {chain['ingress']} " in line][1:]
@@ -233,7 +232,50 @@ def test_a_blackout_with_its_surroundings(run: Path, capsys: pytest.CaptureFixtu
     for bad in (chains.height, -1):
         assert outcast(["inspect", str(run), "--blackout", str(bad)]) == 2
         error = capsys.readouterr().err
-        assert f"--blackout {bad}: there are 0 to {chains.height - 1}, by time" in error
+        assert f"--blackout {bad}: there are 0 to {chains.height - 1}, the rows of" in error
+
+
+def test_blackouts_are_listed_by_the_numbers_of_their_rows(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chains = pl.read_parquet(run / "blackouts.parquet").with_row_index("blackout")
+    dark = chains.filter(pl.col("others_through") > 0).sort("t_start", maintain_order=True)
+    got = json.loads(show(capsys, run, "--blackouts", "--format", "json"))
+    assert [row["blackout"] for row in got] == dark["blackout"].to_list()
+    assert [row["drops"] for row in got] == dark["drops"].to_list()
+    assert got[0]["blackout"] != 0 or len(got) < chains.height
+    text = show(capsys, run, "--blackouts").splitlines()
+    assert text[0].split()[:3] == ["blackout", "ingress", "egress"]
+    assert len(text) == dark.height + 1
+    first = show(capsys, run, "--blackout", str(got[3]["blackout"])).splitlines()[0]
+    assert f"from {text[4].split()[3]} ms on" in first
+    of_port = show(capsys, run, "--blackouts", "--port", "s1-eth2", "--format", "csv").splitlines()
+    assert len(of_port) == dark.filter(pl.col("ingress").cast(pl.String) == "s1-eth2").height + 1
+    everywhere = show(capsys, run, "--blackouts", "--port", "s1-eth1", "--format", "csv")
+    assert len(everywhere.splitlines()) == dark.height + 1
+    lost = pl.read_parquet(run / "packets.parquet").filter(
+        pl.col("verdict").cast(pl.String) == "dropped", pl.col("flow") == 0
+    )
+    hit = [
+        row["blackout"]
+        for row in dark.iter_rows(named=True)
+        if lost.filter(
+            pl.col("ingress").cast(pl.String) == row["ingress"],
+            pl.col("t_in").is_between(row["t_start"], row["t_end"]),
+        ).height
+    ]
+    assert hit
+    of_flow = json.loads(show(capsys, run, "--blackouts", "--flow", "0", "--format", "json"))
+    assert [row["blackout"] for row in of_flow] == hit
+    around = ["--around", f"{got[5]['from_ms']}ms", "--within", "0ns", "--format", "json"]
+    near = json.loads(show(capsys, run, "--blackouts", *around))
+    assert got[5]["blackout"] in [row["blackout"] for row in near]
+    assert outcast(["inspect", str(run), "--blackouts", "--verdict", "forwarded"]) == 2
+    assert f"none of {dark.height} fits all filters" in capsys.readouterr().err
+    assert outcast(["inspect", str(run), "--blackouts", "--port", "s9"]) == 2
+    assert "--port s9" in capsys.readouterr().err
+    assert outcast(["inspect", str(run / "packets.parquet"), "--blackouts"]) == 2
+    assert "has no blackouts" in capsys.readouterr().err
 
 
 def test_a_segment_is_followed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Intervals of few runs hold the truth as often as docs/intervals.md says, and tests fit them."""
+"""Intervals of few runs hold the truth as often as docs/steady-state.md says; tests fit them."""
 
 from __future__ import annotations
 

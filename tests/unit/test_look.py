@@ -234,7 +234,11 @@ def test_one_line_for_each_mistake(
 def test_mistakes_with_a_sweep(sweep: outcast.Sweep) -> None:
     for name, options, problem in (
         ("lines", {}, "figure lines: of a sweep allowed are line, bar, heat, cdf"),
-        ("heat", {"by": ["queue.limit"]}, "figure heat: allowed are two keys"),
+        (
+            "heat",
+            {"by": ["queue.limit"], "over": ["topology.rivals"]},
+            "figure heat: allowed are two keys",
+        ),
         ("line", {"by": ["queue.limits"]}, "--by queue.limits: there is no such column"),
         ("line", {"value": "ratio"}, "--value ratio: there is no such column"),
     ):
@@ -255,11 +259,12 @@ def test_a_sweeps_figure_has_words_for_keys_and_values(sweep: outcast.Sweep) -> 
     ).legends
     assert moved.get_title().get_text() == "rivals"
     own = Figure().subplots()
-    sweep.figure("bar", by=["queue.limit"], ax=own, log_y=True)
+    only = {"by": ["queue.limit"], "over": ["topology.rivals"]}
+    sweep.figure("bar", **only, ax=own, log_y=True)
     assert own.get_yscale() == "log"
     with pytest.raises(ConfigError, match="log-x: its x axis has names"):
-        sweep.figure("bar", by=["queue.limit"], log_x=True)
-    (logarithmic,) = sweep.figure("line", by=["queue.limit"], log_x=True).axes
+        sweep.figure("bar", **only, log_x=True)
+    (logarithmic,) = sweep.figure("line", **only, log_x=True).axes
     assert [tick.get_text() for tick in logarithmic.get_xticklabels()] == ["16", "64", "512"]
 
 

@@ -52,9 +52,10 @@ def test_results_are_read_from_the_folder(tmp_path: Path) -> None:
         ' "values": {"x": "7"}}}'
     )
     known = numbers.values(folder)
-    assert "| normal | 3 |  |  |  |  | 0.951 |" in known["coverage"]
+    assert known["coverage of normal"] == "0.95 to 0.95"
     assert known["h3"] == "| a | b |\n|---|---|\n| 1 | 2 |"
     assert (known["h3.x"], known["h3.state"]) == ("7", "s")
+    assert known["states"].splitlines()[-1] == "| h3 | `c` | s |"
 
 
 def test_a_recipe_without_a_result_has_no_number(tmp_path: Path) -> None:
@@ -139,12 +140,31 @@ def test_the_page_of_the_reproduction_is_what_the_stored_results_give() -> None:
         assert (numbers.ROOT / "docs" / name).read_text(encoding="utf-8") == text, HINT
 
 
-def test_a_page_names_every_state_of_its_numbers(known: numbers.Values) -> None:
+def test_the_state_of_every_number_stands_on_a_page(known: numbers.Values) -> None:
+    """On its own page, on that of states, or on those of the reproduction."""
+    shown = [numbers.ROOT / numbers.STATES, *(numbers.ROOT / "docs").glob("reproduction*.md")]
+    elsewhere = "\n".join(page.read_text(encoding="utf-8") for page in shown)
     for page in numbers.pages():
         text = page.read_text(encoding="utf-8")
         names = numbers.named(text)
         for state in {known[state] for name in names if (state := numbers.state_of(name, known))}:
-            assert state in text, f"{page.name}: {state}"
+            assert state in text + elsewhere, f"{page.name}: {state}"
+
+
+def test_the_readme_says_the_headline_in_words(known: numbers.Values) -> None:
+    text = " ".join((numbers.ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert "some four times on average over ten seeds" in text
+    assert round(float(known["P3@hosts-2011.1.value"])) == 4
+
+
+def test_no_guide_shows_a_commit_or_a_missing_result(known: numbers.Values) -> None:
+    free = {page.name for page in (numbers.ROOT / "docs").glob("reproduction*.md")}
+    free |= {"findings.md", "numbers.md", "a-timeout-explained.md", "CHANGELOG.md"}
+    for page in (page for page in numbers.pages() if page.parent.name != "design"):
+        if page.name not in free:
+            text = page.read_text(encoding="utf-8")
+            assert numbers.MISSING not in text, page.name
+            assert "(commit " not in text, page.name
 
 
 @pytest.mark.parametrize("page", numbers.without_numbers_by_hand(), ids=lambda page: page.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from ipaddress import IPv6Address
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +25,16 @@ def test_a_probe_has_the_flows_ports_and_a_valid_checksum(sport: int, dport: int
     assert parse_tcp(header + segment) == packet
     with_options = bytes([0x46]) + header[1:] + bytes(4)
     assert parse_tcp(with_options + segment) == packet
+
+
+@given(PORTS, PORTS)
+def test_a_probe_of_ipv6_has_a_valid_checksum(sport: int, dport: int) -> None:
+    ends = ("fd00::a01:2", "fd00::a00:2")
+    segment = tcp_reset(FiveTuple(ends[0], sport, ends[1], dport))
+    addresses = b"".join(IPv6Address(end).packed for end in ends)
+    # RFC 8200, section 8.1.
+    pseudo = addresses + struct.pack("!IxxxB", len(segment), 6)
+    assert internet_checksum(pseudo + segment) == 0
 
 
 def test_the_checksum_is_that_of_the_rfcs_example() -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from outcast import analysis
+from outcast.analysis.capture.headers import FlowKey
+from outcast.analysis.measure import program_flows
 from outcast.plan import schedule
 from outcast.records.run import Run
 from outcast.records.run_directory import (
@@ -171,3 +173,49 @@ def test_a_workloads_flow_is_told_by_both_its_ports(
     assert analysed(run, manifest, **changes) == []
     monkeypatch.setattr(schedule, "FIRST_SOURCE_PORT", taken.sport + 1)
     assert [flow.name for flow in analysed(run, manifest, **changes)] == ["get"]
+
+
+def test_acknowledgements_and_requests_carry_no_data(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = run.read_manifest()
+    taken = manifest.flows[-1]
+    whole = (manifest.traffic.t_start_ns, manifest.traffic.t_end_ns)
+    get = program("get", taken, server=False, times_ns=whole)
+    there = FlowKey(taken.src_ip, 1000, taken.dst_ip, 80, 6)
+    back = FlowKey(taken.dst_ip, 80, taken.src_ip, 1000, 6)
+
+    def carrying(payload: int, other: int | None) -> list[bool]:
+        seen = [(there, payload), *([(back, other)] if other is not None else [])]
+        made = [
+            program_flows._Seen(key, "s1-eth2", whole[0] + n, whole[0] + n + 1, bytes_)
+            for n, (key, bytes_) in enumerate(seen)
+        ]
+        monkeypatch.setattr(program_flows, "_flows", lambda _joined: made)
+        changed = manifest.model_copy(update={"flows": [], "programs": [get]})
+        joins: Any = [(manifest.bottlenecks[0], None)]
+        return [flow.carries_data for flow in program_flows.program_flows(changed, joins)]
+
+    assert carrying(100, 0) == [True, False]
+    assert carrying(99, 1000) == [False, True]
+    assert carrying(100, 1000) == [True, True]
+    assert carrying(0, None) == [False]
+    assert carrying(1, None) == [True]
+
+
+def test_a_programs_goodput_is_over_its_active_time(run: RunDirectory) -> None:
+    manifest = run.read_manifest()
+    *_, taken = manifest.flows
+    whole = (manifest.traffic.t_start_ns, manifest.traffic.t_end_ns)
+    get = program("get", taken, server=False, times_ns=whole)
+    (flow,) = analysed(run, manifest, flows=[], programs=[get], requested={})
+    opened = Run(run)
+    (row,) = opened.table("flows").to_dicts()
+    active_s = (flow.duration_ns or 0) / 1e9
+    assert 0 < active_s < 0.1
+    assert row["goodput_bps"] == pytest.approx(8 * row["goodput_bytes"] / active_s)
+    assert row["share"] == 1
+    group = opened.summary.groups["name"]["get"]
+    assert group.mean_goodput_bps == group.min_goodput_bps == row["goodput_bps"]
+    # The total is over the whole interval, as that of all runs.
+    assert opened.summary.total_goodput_bps == pytest.approx(8 * row["goodput_bytes"] / 0.1)

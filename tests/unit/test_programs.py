@@ -44,7 +44,13 @@ programs:
   - {name: get, host: h4, command: [curl, -s, "http://{h1}/"], start: 100ms, repeat: 20}
 """
 
-HOSTS = {"h1": "10.0.0.1", "h2": "10.0.0.2"}
+HOSTS = {"h1": ("10.0.0.1",), "h2": ("10.0.0.2",)}
+OF_BOTH = {
+    "h1": ("10.0.0.1", "fd00::a00:1"),
+    "h2": ("10.0.0.2", "fd00::a00:2"),
+    "h16": ("10.0.0.22", "fd00::a00:16"),
+}
+OF_IPV6 = {name: (ipv6,) for name, (_, ipv6) in OF_BOTH.items()}
 
 
 def config(tmp_path: Path, text: str = BASE) -> Path:
@@ -148,10 +154,27 @@ def test_an_address_that_is_written_out_names_its_host() -> None:
     assert fill("h21 h2.txt x-h2", HOSTS, "x")[1] == []
 
 
+def test_a_host_has_the_form_of_its_address_that_is_asked_for() -> None:
+    for word, of_both, of_ipv6 in (
+        ("{h2}", "10.0.0.2", "fd00::a00:2"),
+        ("http://{h2.url}:80/", "http://10.0.0.2:80/", "http://[fd00::a00:2]:80/"),
+        ("[{h2.ipv6}]:9", "[fd00::a00:2]:9", "[fd00::a00:2]:9"),
+    ):
+        assert fill(word, OF_BOTH, "x") == (of_both, ["h2", "h2"])
+        assert fill(word, OF_IPV6, "x") == (of_ipv6, ["h2", "h2"])
+    assert fill("{h2.ipv4}", OF_BOTH, "x")[0] == "10.0.0.2"
+    assert fill("http://[fd00::a00:16]/", OF_IPV6, "x")[1] == ["h16"]
+    for word, hosts in (("{h2.ipv4}", OF_IPV6), ("{h2.ipv6}", HOSTS)):
+        with pytest.raises(ConfigError, match="allowed is addressing: both"):
+            fill(word, hosts, "x")
+    with pytest.raises(ConfigError, match="no host"):
+        fill("{h2.port}", HOSTS, "x")
+
+
 @given(st.text())
 def test_doubled_braces_give_any_text_back(text: str) -> None:
     doubled = text.replace("{", "{{").replace("}", "}}")
-    assert fill(doubled, {"h1": "none"}, "x")[0] == text
+    assert fill(doubled, {"h1": ("none",)}, "x")[0] == text
 
 
 # --- before the run

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from outcast.analysis import analyze
+from outcast.analysis.measure import stationarity
 from outcast.records.run import Run
 from outcast.reproduce import intervals, measures, recipe
 from outcast.reproduce.recipe import Interval, Measure
@@ -137,12 +138,12 @@ def test_few_bins_tell_nothing(run: Run) -> None:
     ],
 )
 def test_a_trend_rises_or_falls(values: np.ndarray, trend: bool) -> None:
-    assert intervals.has_trend(values) is trend
+    assert stationarity.has_trend(values) is trend
 
 
 def test_the_test_for_a_trend_is_as_strict_as_it_says() -> None:
     draw = np.random.default_rng(1)
-    doubted = [intervals.has_trend(draw.normal(size=10)) for _ in range(1000)]
+    doubted = [stationarity.has_trend(draw.normal(size=10)) for _ in range(1000)]
     assert 0.03 < np.mean(doubted) < 0.07
 
 

@@ -185,6 +185,9 @@ def test_the_longest_dense_blackout_and_its_queue(analysed: RunDirectory, tmp_pa
             "queue_packets": [2, 11, 10, 12, 30, 50],
         }
     ).write_parquet(run.directory.path / "queue.parquet")
+    assert take(run, "longest_chain") == max(
+        port.longest_chain for port in run.summary.drops.values()
+    )
     assert take(run, "longest_blackout") == 4
     assert take(run, "longest_blackout", hops=2) == 3
     assert take(run, "longest_blackout", hops=9) == 0

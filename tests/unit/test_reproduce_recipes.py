@@ -18,7 +18,8 @@ from outcast.reproduce.verdict import Verdict, decide
 RECIPES = recipe.load_all()
 IDS = """P2 P3 P4 P5 P6 P7 P-buf P-rtt P-ports P8 P10 P11 P12 P13 P14-P15 P16 P-tab2 P-era
 P-variants
-T2 T5 T8a T8b T8c T9 T10 T11 T12 T13 T14 T15 T16 T17 W4 W5 W6 H3 H4 H6 H-trace F1 F2 F3 F4 F5 F6"""
+T2 T5 T8a T8b T8c T9 T10 T11 T12 T13 T14 T15 T16 T17 W4 W5 W6 H3 H4 H6 H-trace
+F1 F2 F3 F4 F5 F6 F7 F8 F9"""
 ROWS = IDS.split()
 
 
@@ -36,7 +37,7 @@ def test_every_run_of_a_recipe_is_accepted(name, mode):
     repetitions = (found.quick if mode == "quick" else found.full).repetitions
     assert repetitions >= recipe.LEAST_RUNS
     for point in found.every_point:
-        seeds = [each.seed for each in wanted if each.point == point]
+        seeds = [each.seed for each in wanted if each.point.label == point.label]
         assert seeds == list(range(1, repetitions + 1))
 
 
@@ -200,3 +201,33 @@ def test_the_smaller_the_least_payload_the_more_often_the_loser_gets_in():
 def test_shares_of_the_model_add_up():
     found = model.compute(random.Random(1).randint(1, 1448), 3)
     assert found.x2 + found.y2 - found.both + found.neither == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "ids"),
+    [
+        ("fig3c", ["P3"]),
+        ("F3c", ["P3"]),
+        ("figure 3(c)", ["P3"]),
+        ("fig14", ["P14-P15"]),
+        ("Fig8b", ["T8b"]),
+        ("p3c-12-rivals", ["P3"]),
+        ("F3", ["F3"]),
+        ("p3", ["P3"]),
+    ],
+)
+def test_a_figure_is_known_by_the_names_that_people_use(name: str, ids: list[str]) -> None:
+    assert [each.id for each in recipe.choose(RECIPES, [name])] == ids
+
+
+def test_a_figure_of_several_sources_is_refused_with_their_rows() -> None:
+    sources = {"P10": "Some paper, figure 40", "T10": "Another one, figure 40"}
+    recipes = {
+        name: RECIPES[name].model_copy(update={"source": source})
+        for name, source in sources.items()
+    }
+    refusal = r"fig40: several rows .*: P10 \(Some paper, figure 40\), T10 \(Another one"
+    with pytest.raises(ConfigError, match=refusal):
+        recipe.choose(recipes, ["fig40"])
+    with pytest.raises(ConfigError, match="fig99: no such figure"):
+        recipe.choose(RECIPES, ["fig99"])

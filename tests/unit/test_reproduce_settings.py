@@ -11,7 +11,7 @@ from scripts import reproduction_settings as settings
 
 RECIPES = load_all()
 SOURCES = settings.of_sources()
-NO_SOURCE = {"T5", "F1", "F2", "F3", "F4", "F5", "F6"}
+NO_SOURCE = {"T5", "F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8", "F9"}
 
 
 def test_every_row_of_a_source_has_its_settings() -> None:

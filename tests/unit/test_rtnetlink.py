@@ -74,6 +74,18 @@ def test_a_route_has_its_metrics() -> None:
     assert dict(metrics["attrs"]) == {f"RTAX_{name.upper()}": n for name, n in asked.items()}
 
 
+def test_ipv6_has_its_own_family_and_no_search_for_duplicates() -> None:
+    address = read(ifaddrmsg, rtnetlink.add_address(7, "fd00::a00:1", 104))
+    assert (address["family"], address["prefixlen"], address["flags"]) == (10, 104, 0x02)
+    assert address.get_attr("IFA_LOCAL") == "fd00::a00:1"
+    route = read(rtmsg, rtnetlink.replace_route(7, "fd00::a00:0", 104, "fd00::a00:1", {}))
+    assert (route["family"], route.get_attr("RTA_DST")) == (10, "fd00::a00:0")
+    # In place of the kernel's own, which has this metric.
+    assert route.get_attr("RTA_PRIORITY") == 256
+    entry = read(ndmsg, rtnetlink.replace_neighbour(7, "fd00::a00:2", "02:00:00:00:00:01"))
+    assert (entry["family"], entry.get_attr("NDA_DST")) == (10, "fd00::a00:2")
+
+
 def test_an_arp_entry_is_permanent() -> None:
     request = rtnetlink.replace_neighbour(7, "10.0.1.2", "02:00:00:00:00:01")
     entry = read(ndmsg, request)

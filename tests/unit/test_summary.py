@@ -412,7 +412,7 @@ def test_the_table_names_classes_ports_and_trust(
 ) -> None:
     assert outcast(["analyze", str(run.path)]) == 0
     text = capsys.readouterr().out
-    for word in ("Jain's index", "outcast ratio", "2-hop", "3-hop", "s1-eth2", "time-", "queueing"):
+    for word in ("Jain's index", "outcast ratio", "2-hop", "3-hop", "s1-eth2", "time-", "queue-"):
         assert word in text
     assert "trusted:" in text
 
@@ -466,7 +466,8 @@ def test_a_flow_is_halted_within_the_duration_only() -> None:
         joined=SimpleNamespace(arrivals=arrivals),
     )
     traffic = SimpleNamespace(t_start_ns=1_000, duration_ns=500)
-    analysis: Any = SimpleNamespace(manifest=SimpleNamespace(traffic=traffic))
+    manifest = SimpleNamespace(traffic=traffic)
+    analysis: Any = SimpleNamespace(manifest=manifest, is_asked=False)
     assert run_summary._halted_ns(analysis, port, 7) == 100 + 200
     assert run_summary._halted_ns(analysis, port, 8) == 0
 

@@ -606,6 +606,17 @@ def test_the_plan_is_shown_and_nothing_run(
     assert not out_folder.exists()
 
 
+def test_a_configuration_without_a_sweep_is_told_so(
+    faked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = tmp_path / "alone.yaml"
+    alone.write_text(faked.read_text().partition("sweep:")[0])
+    status, out, err = invoke(capsys, str(alone), "--dry-run", "-o", str(tmp_path / "out"))
+    assert (status, "1 point" in out) == (0, True)
+    (line,) = err.strip().splitlines()
+    assert line.startswith(f"note: {alone} has no `sweep:`, so this is one point; --set sweep.")
+
+
 def test_the_command_from_the_plan_to_the_dataset_and_again(
     faked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

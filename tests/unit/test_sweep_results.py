@@ -133,9 +133,40 @@ def test_a_sweep_of_whole_queues_has_columns_of_kind_and_limit(tmp_path: Path) -
 def test_a_key_that_is_named_twice_counts_once(
     sweep: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    once = results(capsys, str(sweep), "--by", "queue.limit")
+    argv = [str(sweep), "--over", "topology.rivals", "--by", "queue.limit"]
+    once = results(capsys, *argv)
     assert once[0] == 0
-    assert results(capsys, str(sweep), "--by", "queue.limit", "--by", "queue.limit") == once
+    assert results(capsys, *argv, "--by", "queue.limit") == once
+
+
+def test_runs_that_differ_in_a_swept_key_are_pooled_only_if_told(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = [str(sweep), "--value", "outcast_ratio", "--by", "queue.limit"]
+    status, out, err = results(capsys, *argv)
+    assert (status, out) == (2, "")
+    assert "a group would pool runs with different topology.rivals (1, 2)" in err
+    assert "--over topology.rivals" in err
+    status, out, _ = results(capsys, *argv, "--over", "topology.rivals")
+    assert status == 0
+    assert "pooled over topology.rivals: 1, 2" in out
+    assert out == results(capsys, *argv[:-2], "--over", "topology.rivals")[1]
+    _, out, _ = results(capsys, *argv, "--where", "topology.rivals=2")
+    assert "pooled" not in out
+    for over in ("queue.limit", "engine"):
+        _, _, err = results(capsys, *argv, "--over", over)
+        assert f"--over {over}: allowed are swept keys that --by lacks: topology.rivals" in err
+
+
+def test_keys_that_are_swept_together_are_not_pooled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    points = (
+        "points: [{topology.rivals: 1, links.delay: 1us}, {topology.rivals: 2, links.delay: 2us}]"
+    )
+    path = make_sweep(tmp_path / "points", CONFIG.replace("topology.rivals: [1, 2]", points + "\n"))
+    argv = ["--where", "queue.limit=16KB", "--by", "topology.rivals"]
+    assert results(capsys, str(path), *argv)[0] == 0
 
 
 def test_columns_are_listed(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,8 +197,9 @@ def test_against_another_sweep(
     sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = make_sweep(tmp_path / "other", CONFIG + "seed: 2\n")
-    argv = ["--against", str(other), "--format", "json", "--value", "outcast_ratio", "--by"]
-    _, out, _ = results(capsys, str(sweep), *argv, "queue.limit")
+    argv = ["--against", str(other), "--format", "json", "--value", "outcast_ratio"]
+    argv += ["--over", "topology.rivals"]
+    _, out, _ = results(capsys, str(sweep), *argv, "--by", "queue.limit")
     told = json.loads(out)
     assert [each["at"]["queue.limit"] for each in told] == ["16KB", "64KB", "512KB"]
 
@@ -196,6 +228,7 @@ def test_what_is_missing_or_doubtful_is_said(
     _, out, _ = results(capsys, str(path))
     assert "1 runs that cannot be trusted are left out" in out
     argv = [str(path), "--by", "engine", "--value", "outcast_ratio", "--format", "json"]
+    argv += ["--over", "queue.limit", "--over", "topology.rivals"]
     counts = [
         json.loads(results(capsys, *argv, *more)[1])[0]["runs"] for more in ([], ["--untrusted"])
     ]
@@ -277,6 +310,7 @@ def test_the_distribution_of_flows(
 ) -> None:
     file = tmp_path / "flows.svg"
     argv = ["--figure", "cdf", "--value", "goodput_bps", "--by", "queue.limit", "-o", str(file)]
+    argv += ["--over", "topology.rivals"]
     status, _, err = results(capsys, str(sweep), *argv)
     assert (status, err) == (0, "")
     assert "<svg" in file.read_text()
@@ -292,7 +326,7 @@ def test_the_distribution_of_flows(
         (["--figure", "cdf", "--by", "nothing"], "no such column"),
         (["--value", "engine"], "holds no numbers"),
         (["--value", "none"], "no such column"),
-        (["--figure", "heat", "--by", "queue.limit"], "two keys"),
+        (["--figure", "heat", "--over", "topology.rivals"], "two keys"),
         (["-o", "x.png"], "allowed only together with --figure"),
         (["--figure", "cdf", "--against", "x"], "a difference has no cdf"),
         (["--figure", "bar", "-o", "/nowhere/x.png"], "-o /nowhere/x.png"),

@@ -45,7 +45,7 @@ def test_iperfs_report() -> None:
 def test_a_receiver_for_each_congestion_control(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traffic, "listens", lambda netns, port: True)
+    monkeypatch.setattr(traffic, "listens", lambda netns, port, family: True)
     other = replace(wants(congestion_control="bic"), flow=1, sport=20002, dport=5002)
     started: list[list[str]] = []
 
@@ -70,7 +70,7 @@ def test_a_receiver_for_each_congestion_control(
 def test_a_flow_of_no_whole_hundredths_of_a_second_is_sent_by_our_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traffic, "listens", lambda netns, port: True)
+    monkeypatch.setattr(traffic, "listens", lambda netns, port, family: True)
     odd = replace(FLOW, flow=1, sport=20002, duration_ns=125_000_000)
     started: list[list[str]] = []
 
@@ -84,7 +84,7 @@ def test_a_flow_of_no_whole_hundredths_of_a_second_is_sent_by_our_own(
             )
 
     received = [replace(RECEIVER, peer_port=port) for port in (FLOW.sport, odd.sport)]
-    monkeypatch.setattr(traffic, "sample_sockets", lambda netns: received)
+    monkeypatch.setattr(traffic, "sample_sockets", lambda netns, families: received)
     commands = Connected()
     program = Path("/stream")
     try:

@@ -11,11 +11,19 @@ from typing import Any
 import polars as pl
 import pytest
 
+from outcast.emulation.lost import LostPackets
 from outcast.engines.guest import boot
-from outcast.errors import ConfigError, FeatureMissingError, InputError, RunError
-from outcast.records.interventions import Compared, Interventions, NoiseFrom, PacketFate, WhatIf
+from outcast.errors import CommandError, ConfigError, FeatureMissingError, InputError, RunError
+from outcast.records.interventions import (
+    Compared,
+    Interventions,
+    Lost,
+    NoiseFrom,
+    PacketFate,
+    WhatIf,
+)
 from outcast.view.terminal import whatif as shown
-from outcast.whatif import compare, fates
+from outcast.whatif import compare, fates, losses
 
 FATE = PacketFate(
     packet=7,
@@ -171,3 +179,146 @@ def test_what_came_of_it_in_words() -> None:
     assert shown.ratio_words(record) == "the ratio was 2.000 and is -"
     assert shown.blast_words(record).startswith("1 packets have another fate, 2 were sent")
     assert record.ratio.difference is None
+
+
+def test_losses_are_read() -> None:
+    one = losses.asked("flow 0, segment 17, link h1-s1")
+    assert (one.flow, one.segment, one.link) == (0, 17, "h1-s1")
+
+
+@pytest.mark.parametrize(
+    "words", ["", "flow 0", "flow 0, segment 1", "flow -1, segment 1, link a-b", "flow 1,segment x"]
+)
+def test_other_losses_are_refused(words: str) -> None:
+    with pytest.raises(ConfigError, match="allowed is 'flow 0, segment 17, link a-b'"):
+        losses.asked(words)
+
+
+def crossing(ports: tuple[str, str] = ("s1-eth2", "s1-eth1"), flags: int = 16) -> Any:
+    """A run in which flow 0 sent three segments from h-1 over s1 to h2; one was dropped at s1."""
+    rows = [
+        (0, 0, 100, 110, "forwarded", 1),
+        (0, 1000, 200, 210, "forwarded", 2),
+        (0, 1000, 300, None, "dropped", 3),
+        (1, 1000, 400, 410, "forwarded", 4),
+        (0, 1000, 500, 510, "forwarded", 5),
+    ]
+    names = ["flow", "payload", "t_in", "t_out", "verdict", "seq"]
+    packets = pl.DataFrame(rows, schema=names, orient="row").with_columns(
+        pl.lit("10.0.0.1").alias("src"), pl.lit(20001).alias("sport"),
+        pl.lit("10.0.0.2").alias("dst"), pl.lit(5001).alias("dport"),
+        pl.col("seq").alias("ip_id"), pl.lit(flags).alias("flags"),
+        pl.lit(ports[0]).alias("ingress"), pl.lit(ports[1]).alias("egress"),
+    )  # fmt: skip
+    ends = [("h-1", "s1"), ("s1", "h-1"), ("s1", "h2"), ("h2", "s1")]
+    ports_of = {("s1", "h-1"): "s1-eth2", ("s1", "h2"): "s1-eth1"}
+    plan = SimpleNamespace(
+        links=dict.fromkeys(ends),
+        flows=[SimpleNamespace(flow=0, path=("h-1", "s1", "h2"))],
+        port=lambda node, other: ports_of.get((node, other), f"{node}-eth0"),
+    )
+    return SimpleNamespace(
+        reading=nullcontext,
+        table={"packets": packets}.__getitem__,
+        directory=SimpleNamespace(read_plan=lambda: plan),
+        manifest=SimpleNamespace(traffic=SimpleNamespace(t_start_ns=50)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("segment", "link", "seq", "t_ns"),
+    [(1, "h-1-s1", 3, 250), (2, "h-1-s1", 5, 450), (1, "s1-h2", 5, 460)],
+)
+def test_a_segment_is_counted_on_its_link(segment: int, link: str, seq: int, t_ns: int) -> None:
+    """What a queue dropped before the link has not crossed it."""
+    found = losses.find(crossing(), losses.asked(f"flow 0, segment {segment}, link {link}"))
+    assert (found.seq, found.t_ns, found.segment) == (seq, t_ns, segment)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("flow 7, segment 0, link h-1-s1", "no flow 7"),
+        ("flow 0, segment 3, link h-1-s1", "allowed are 0 to 2"),
+        ("flow 0, segment 0, link s1-h-1", "allowed are h-1-s1, s1-h2"),
+        ("flow 0, segment 0, link s1-h3", "no link s1-h3"),
+    ],
+)
+def test_a_segment_that_is_not_there(words: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        losses.find(crossing(), losses.asked(words))
+
+
+def test_a_segment_that_cannot_be_lost() -> None:
+    first = losses.asked("flow 0, segment 0, link h-1-s1")
+    with pytest.raises(ConfigError, match="no capture shows"):
+        losses.find(crossing(("s9-eth1", "s9-eth2")), first)
+    with pytest.raises(ConfigError, match="datagram of UDP"):
+        losses.find(crossing(flags=0), first)
+
+
+def test_a_lost_packet_is_not_in_the_captures() -> None:
+    run = crossing()
+    lost = losses.find(run, losses.asked("flow 0, segment 1, link h-1-s1"))
+    with pytest.raises(RunError, match="is in the captures"):
+        losses.require_lost(run, lost)
+    losses.require_lost(run, lost.model_copy(update={"seq": 99}))
+
+
+class FakeTc:
+    """Answers as tc does; the kernel's card has an ingress qdisc already."""
+
+    def __init__(self, dropped: int) -> None:
+        self.asked: list[tuple[str, int | None]] = []
+        self.shown = f"Sent 1514 bytes 1 pkt (dropped {dropped}, overlimits 0 requeues 0)"
+
+    def run(self, argv: list[str], netns: int | None) -> str:
+        self.asked.append((" ".join(argv), netns))
+        if "ingress" in argv:
+            raise CommandError(argv, 2, "RTNETLINK answers: File exists")
+        return self.shown if "-s" in argv else ""
+
+
+@pytest.mark.parametrize("dropped", [0, 1, 2])
+def test_the_guest_loses_a_packet(dropped: int) -> None:
+    run, tc = crossing(), FakeTc(dropped)
+    lost = losses.find(run, losses.asked("flow 0, segment 1, link s1-h2"))
+    plan: Any = run.directory.read_plan()
+    plan.hosts = ["h-1", "h2"]
+    packets = LostPackets([lost], plan, tc)  # type: ignore[arg-type]
+    assert not packets.by_sender()["s1-eth1"]
+    packets.start(lambda host: 7)
+    assert packets.by_sender() == {"s1-eth1": dropped}
+    (added,) = [words for words, _ in tc.asked if " u32 " in words]
+    assert "match u16 0x0005 0xffff at 4 match u32 0x00000005 0xffffffff at 24 action drop" in added
+    assert {netns for _, netns in tc.asked} == {7}
+    if dropped == 1:
+        packets.record().require_done()
+    else:
+        with pytest.raises(RunError, match=f"{dropped} such packets were lost"):
+            packets.record().require_done()
+    assert packets.capture_filter("h2-eth0", "out", "ip") == "ip"
+    assert packets.capture_filter("h2-eth0", "in", "ip").endswith(
+        "and ip[4:2] = 5 and tcp[4:4] = 5)"
+    )
+
+
+def test_a_guest_that_does_not_say_what_it_lost() -> None:
+    lost = losses.find(crossing(), losses.asked("flow 0, segment 1, link s1-h2"))
+    with pytest.raises(RunError, match="does not say"):
+        Lost(packets=(lost,)).require_done()
+
+
+def test_streams_of_workloads_have_rows() -> None:
+    def run(*rows: tuple[int, str, float, int]) -> Any:
+        table = pl.DataFrame(
+            rows, schema=["workload", "src", "received_bps", "dropped"], orient="row"
+        ).with_columns(pl.lit(40001).alias("sport"), pl.lit("h1").alias("dst"))
+        return SimpleNamespace(tables=["streams"], table={"streams": table}.__getitem__)
+
+    one, other = run((0, "h3", 5e6, 1), (0, "h4", 6e6, 2)), run((0, "h3", 4e6, 3))
+    found = [*compare._streams(one, other)]
+    assert [row.name for row in found] == ["UDP of workload 0 (h3)", "UDP of workload 0 (h4)"]
+    assert found[0].goodput_bps == Compared(factual=5e6, counterfactual=4e6)
+    assert found[1].drops == Compared(factual=2, counterfactual=None)
+    assert not [*compare._streams(one, SimpleNamespace(tables=[]))]  # type: ignore[arg-type]

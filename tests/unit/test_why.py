@@ -126,8 +126,9 @@ def test_the_overview(run: Run) -> None:
         "  group  lost            timer  waits    ms  of the flows' time\n"
         "  2-hop  lost elsewhere  rto        2  15.0              75.0 %",
         "Packets dropped, by place and reason\n"
-        "  place    queue  reason     function   events  counter\n"
-        "  s1-eth1  tbf    OVERLIMIT  free_list       4        5  differs: 4 events",
+        "  place    queue  reason                                   events  counter\n"
+        "  s1-eth1  tbf    the queue was full (limit 16,384 bytes)       4        5  differs: 4 "
+        "events",
     ]
 
 

@@ -11,7 +11,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+import outcast
+from outcast.analysis import ways
 from outcast.analysis.capture.pcap import read_capture
+from outcast.records.run import Run
 from tests import guest_runs
 from tests.guest_runs import captures
 
@@ -116,3 +119,28 @@ def test_an_event_starts_and_ends_the_loss_of_a_link(tmp_path: Path) -> None:
     ms = (packets.stamp_ns - begun_ns) / 1e6
     # What was lost is sent again: the receiver's port has no other loss.
     assert link(target, "s1-eth1")["lost_link"] < np.count_nonzero((ms > 40) & (ms < 70))
+
+
+def test_losses_of_queues_in_a_row_are_told_apart_as_the_kernel_counts_them(
+    tmp_path: Path,
+) -> None:
+    """Three full links in a row: each queue's losses by flows are its own counter's."""
+    asked = outcast.load(
+        Path(__file__).parents[2] / "configs/examples/parking-lot.yaml",
+        {"capture.ports": "all"},
+    )
+    told = outcast.run(asked, tmp_path / "run", progress=False)
+    assert told.trusted, told.reasons
+    table = ways.loss_table(Run(told.path))
+    lost = dict(table.group_by("where").agg(pl.col("lost").sum()).iter_rows())
+    assert told.summary.losses is not None
+    counted = {
+        f"queue of {port}": part.lost["queue"]
+        for port, part in told.summary.losses.ports.items()
+        if part.lost.get("queue")
+    }
+    assert len(counted) > 1
+    assert {where: count for where, count in lost.items() if count} == counted
+    through = table.filter(pl.col("flow") == 0)
+    assert through.height == 7
+    assert through["packets"].to_list()[1:] == (through["packets"] - through["lost"]).to_list()[:-1]

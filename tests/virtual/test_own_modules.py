@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+import outcast
 from outcast.engines.kernel import cache
 from tests import guest_runs
 from tests.guest_runs import manifest_of, started
@@ -40,6 +42,39 @@ def run(config: Path, target: Path, *settings: str) -> str:
     guest_runs.run(config, target, *settings)
     captures = sorted((target / "captures").iterdir())
     return hashlib.sha256(b"".join(path.read_bytes() for path in captures)).hexdigest()
+
+
+def test_drop_tail_without_two_drops_in_a_row(tmp_path: Path) -> None:
+    """The captures have the rule: each verdict follows from the port and the queue."""
+    config = ROOT / "configs" / "examples" / "never-in-a-row.yaml"
+    # Without noise a packet is queued in the order and at the time in which it came in.
+    settings = ("duration=100ms", "analysis.windows=[]", "noise.profile=exact")
+    guest_runs.run(config, tmp_path / "run", *settings)
+    packets = outcast.open_run(tmp_path / "run").table("packets")
+    columns = packets.select("ingress", "queue_bytes", "frame", "verdict")
+    owed: Counter[str] = Counter()
+    follows_drop: dict[str, bool] = {}
+    extra, drops, paid = 0, 0, 0
+    for port, held, frame, verdict in columns.iter_rows():
+        extra = min(extra, held)
+        lost = held - extra + frame > 16384
+        if lost and follows_drop.get(port):
+            lost, owed[port], extra = False, owed[port] + 1, extra + frame
+        elif not lost and not follows_drop.get(port) and owed[port]:
+            lost, owed[port], extra = True, owed[port] - 1, extra - min(extra, frame)
+            paid += 1
+        assert lost == (verdict == "dropped")
+        follows_drop[port] = lost
+        drops += lost
+    assert drops > paid > 0
+    assert owed.total() <= 2
+
+
+def test_spread_without_its_rule_is_plain_drop_tail(tmp_path: Path) -> None:
+    example = ROOT / "configs" / "examples" / "never-in-a-row.yaml"
+    short = ("duration=50ms", "analysis.windows=[]")
+    plain = run(ROOT / "configs" / "fig3c.yaml", tmp_path / "tbf", *short)
+    assert run(example, tmp_path / "spread", *short, "queue.options=[16384,0]") == plain
 
 
 def test_cubic_under_another_name_sends_the_same_packets(

@@ -221,6 +221,12 @@ programs:
     row = bulk.row(0, named=True)
     assert row["goodput_bytes"] > 1_000_000
     assert (row["name"], row["congestion_control"]) == ("bulk", "reno")
+    # Neither acknowledgements nor the control connection are among its group's flows.
+    assert run.table("flows").height == 4
+    group = run.summary.groups["name"]["bulk"]
+    assert (group.flows, group.mean_goodput_bps) == (1, row["goodput_bps"])
+    active_s = (row["t_last"] - row["t_first"]) / 1e9
+    assert row["goodput_bps"] == pytest.approx(8 * row["goodput_bytes"] / active_s, rel=1e-3)
 
 
 ATTACK = """

@@ -119,6 +119,31 @@ def test_a_packet_is_marked(run: outcast.Run, tmp_path: Path) -> None:
         able.whatif(0, "mark", tmp_path / "syn")
 
 
+@pytest.mark.parametrize("link", ["first", "last"])
+def test_a_link_loses_a_segment(run: outcast.Run, link: str, tmp_path: Path) -> None:
+    """It left its sender and came nowhere; all before is the same run, and so is the run again."""
+    path = next(iter(run.directory.read_plan().flows)).path
+    ends = path[:2] if link == "first" else path[-2:]
+    words = f"flow 0, segment 30, link {'-'.join(ends)}"
+    other = run.whatif(lose=words, directory=tmp_path / "lost")
+    changes = other.run.directory.read_manifest().interventions
+    assert changes is not None
+    (lost,) = changes.lost
+    assert other.record.parts_ns is not None
+    assert other.record.parts_ns >= lost.t_ns
+    assert other.record.changes[0].startswith(f"lost: {words} (")
+    assert other.run.trusted
+    assert not other.run.directory.lost.exists()
+    port = other.run.directory.read_plan().port(*ends)
+    assert other.run.summary.losses.ports[port].lost["link"] == 1
+    assert outcast.replay(other.run.path).equal
+    # The segment is sent again, and an intervention of an intervention keeps what was lost.
+    sent = other.run.table("packets").filter(flow=0, seq=lost.seq, ip_id=lost.ip_id)
+    assert sent.height == (0 if link == "first" else 1)
+    kept = other.run.whatif(rows(other.run)[200], "keep", tmp_path / "kept")
+    assert captures(kept.run) == captures(other.run)
+
+
 def test_another_packet_is_an_error(run: outcast.Run, tmp_path: Path) -> None:
     """A run whose manifest asks for a packet that never comes is no other experiment."""
     forced = run.whatif(rows(run)[100], "drop", tmp_path / "forced")

@@ -7,10 +7,13 @@ from typing import Any
 
 import polars as pl
 
-from outcast.analysis.selection import Source, blackouts
+from outcast.analysis.selection import Source
 
 Row = dict[str, Any]
 """A packet of the table, with the columns of `with_drops` and `queue_limit` and `limit_unit`."""
+
+
+_OF_CHAIN = ("ingress", "egress", "t_start", "others_through")
 
 
 def with_drops(source: Source, rows: pl.DataFrame) -> pl.DataFrame:
@@ -29,14 +32,8 @@ def with_drops(source: Source, rows: pl.DataFrame) -> pl.DataFrame:
         source.run.table("blackouts")
         .with_columns(ports)
         .with_row_index("chain")
-        .select("chain", "ingress", "egress", "t_start", "t_end", pl.col("drops").cast(pl.Int64))
+        .select("chain", *_OF_CHAIN, pl.col("drops").cast(pl.Int64))
         .sort("t_start", maintain_order=True)
-    )
-    numbered = (
-        blackouts(source.run)
-        .with_columns(ports)
-        .with_row_index("blackout")
-        .select("blackout", "ingress", "egress", "t_start", "t_end")
     )
     if not chains.height:
         return rows.with_columns(empty)
@@ -51,14 +48,13 @@ def with_drops(source: Source, rows: pl.DataFrame) -> pl.DataFrame:
             by=["ingress", "egress"],
             check_sortedness=False,
         )
-        .join(numbered, on=["ingress", "egress", "t_start", "t_end"], how="left")
         .select(
             "packet",
             pl.col("drops").alias("chain_drops"),
             pl.when(pl.col("chain").is_not_null())
             .then(pl.int_range(pl.len()).over("chain") + 1)
             .alias("drop"),
-            pl.col("blackout").cast(pl.Int64),
+            pl.when(pl.col("others_through") > 0).then("chain").cast(pl.Int64).alias("blackout"),
         )
     )
     return rows.join(dropped, on="packet", how="left", maintain_order="left")

@@ -7,12 +7,12 @@ got through meanwhile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from outcast.analysis.compiled import I8, I32, I64, Array, compiled
+from outcast.analysis.compiled import I8, I32, I64, Array, Bool, compiled
 from outcast.analysis.join.join import Joined, Verdict
 
 if TYPE_CHECKING:
@@ -61,6 +61,10 @@ class Chains:
 
     def __len__(self) -> int:
         return self.drops.size
+
+    def only(self, mine: Bool) -> Chains:
+        """These chains alone."""
+        return Chains(*(getattr(self, field.name)[mine] for field in fields(self)))
 
 
 @compiled

@@ -64,7 +64,7 @@ def with_whole_run(
             label: groups[kind][label].model_copy(
                 update={
                     **_counted(analysis, records, sent_by),
-                    **_added(records, [flows[record.flow] for record in records], told),
+                    **_added(records, flows, told),
                 }
             )
             for label, records in by_label.items()
@@ -82,17 +82,24 @@ def _counted(
     alone = sum(sent_by[host] for host in hosts) == len(records)
     known = hosts <= counters.keys() and not hosts & {*analysis.manifest.generated_hosts}
     names = {"timeouts": "TcpExtTCPTimeouts", "retransmits": "TcpRetransSegs"}
-    if not (alone and known):
+    # The kernel's counters are of the whole run alone.
+    if not (alone and known) or analysis.is_asked:
         return dict.fromkeys(names)
     return {key: sum(counters[host].within(name) for host in hosts) for key, name in names.items()}
 
 
 def _added(
     records: Sequence[FlowRecord],
-    flows: Sequence[_Flow],
+    every: Mapping[int, _Flow],
     told: Callable[[Spread | None, float], SpreadSummary | None],
 ) -> dict[str, object]:
-    def distribution(name: str, unit: float) -> SpreadSummary | None:
+    flows = [every[record.flow] for record in records]
+    carrying = [record for record in records if record.carries_data] or records
+    of_data = [every[record.flow] for record in carrying]
+
+    def distribution(
+        name: str, unit: float, flows: Sequence[_Flow] = flows
+    ) -> SpreadSummary | None:
         return told(spread_of(np.concatenate([getattr(flow, name) for flow in flows])), unit)
 
     recovering = [flow.recovering_ms for flow in flows if flow.recovering_ms is not None]
@@ -102,7 +109,7 @@ def _added(
         "rtt_ms": distribution("rtt_ns", 1e6),
         "srtt_ms": distribution("srtt_us", 1e3),
         "cwnd": distribution("cwnd", 1),
-        "queueing_ms": distribution("queueing_ns", 1e6),
+        "queueing_ms": distribution("queueing_ns", 1e6, of_data),
         "packets": sum(flow.packets for flow in flows),
         "dropped": sum(flow.dropped for flow in flows),
         "retransmissions_seen": sum(flow.tcp.retransmissions for flow in flows),
@@ -113,7 +120,7 @@ def _added(
                 np.array([drops for flow in flows for drops in flow.chains], int)
             ).items()
         },
-        "times": _times(records, flows),
+        "times": _times(carrying, of_data),
     }
 
 
@@ -138,8 +145,9 @@ def _flows(analysis: Analysis, tcp_of_flow: TcpOfFlow) -> dict[int, _Flow]:
                 flow.dropped += int((joined.verdict[rows] == Verdict.DROPPED).sum())
                 flow.queueing_ns = np.concatenate([flow.queueing_ns, waits_ns])
         chains = port.flow_chains
-        of_chains = joined.arrivals.flow[chains.first].tolist()
-        for place, drops in zip(of_chains, chains.drops.tolist(), strict=True):
+        mine = analysis.counts(joined.arrivals.stamp_ns[chains.first])
+        of_chains = joined.arrivals.flow[chains.first[mine]].tolist()
+        for place, drops in zip(of_chains, chains.drops[mine].tolist(), strict=True):
             if port.numbers[place] in flows:
                 flows[port.numbers[place]].chains.append(drops)
         left = np.bincount(joined.departures.flow, port.fresh, len(port.numbers))
@@ -147,7 +155,14 @@ def _flows(analysis: Analysis, tcp_of_flow: TcpOfFlow) -> dict[int, _Flow]:
         ends = np.searchsorted(
             port.round_trips.flow[order], np.arange(len(port.numbers)), side="right"
         )
-        parts = np.split(port.round_trips.rtt_ns[order], ends)
+        counts = analysis.counts(port.round_trips.sent_ns[order])
+        of_parts = np.split(counts, ends)
+        parts = [
+            part[of_part]
+            for part, of_part in zip(
+                np.split(port.round_trips.rtt_ns[order], ends), of_parts, strict=True
+            )
+        ]
         for place, number in enumerate(port.numbers):
             sent_bytes[number] += int(left[place])
             rtt_ns[number].append(parts[place])
@@ -173,6 +188,8 @@ def _add_samples(analysis: Analysis, flows: Mapping[int, _Flow]) -> None:
         values = samples.filter(pl.col(column) > 0).select("flow", column)
         for (number,), part in values.partition_by("flow", as_dict=True).items():
             setattr(flows[number], column, part[column].to_numpy().astype(np.int64))
+    if analysis.is_asked:
+        return
     last = mine.group_by("flow").agg(pl.last("recovering_ms"))
     for number, recovering_ms in last.iter_rows():
         flows[number].recovering_ms = recovering_ms

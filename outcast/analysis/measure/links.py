@@ -98,7 +98,8 @@ def _least_bytes(analysis: Analysis) -> Counter[tuple[str, str]]:
     egresses = _egress_directions(analysis.manifest, analysis.counters.links)
     needed: Counter[tuple[str, str]] = Counter()
     for flow in analysis.manifest.flows:
-        directions = list(pairwise(flow.path))
+        # Further subflows of Multipath TCP may take other paths than the first one.
+        directions = [] if flow.subflows else list(pairwise(flow.path))
         # A flow counts at the first of the studied ports that it crosses.
         counts_at = next((egress for egress in egresses if egress in directions), None)
         last = -1 if counts_at is None else directions.index(counts_at)

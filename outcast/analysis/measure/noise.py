@@ -4,7 +4,7 @@ A full drop-tail queue has one free place for each packet that leaves. Who gets 
 when, between two departures, the packets of each input come in: their phase. Where the inputs keep
 their phases, the same input loses again and again (phase effects: Floyd and Jacobson, "On Traffic
 Phase Effects in Packet-Switched Gateways", 1992), and the shares of a whole run hang on how it
-began. docs/noise-meter.md has the runs by which the words for it were chosen.
+began. docs/noise.md has the runs by which the words for it were chosen.
 
 Everything is counted in packet times, and a phase is an angle: 0 and 1 packet time are the same.
 """
@@ -315,7 +315,7 @@ def noise(
 Regime = Literal["phase-locked", "partly locked", "mixed", "unknown"]
 
 LOCKED_FROM, MIXED_BELOW = 0.25, 0.1
-"""Of `Noise.kept`; docs/noise-meter.md has the runs that say so."""
+"""Of `Noise.kept`; docs/noise.md has the runs that say so."""
 
 
 def regime_of(noise: Noise, drop_tail: bool | None, dropped: bool) -> tuple[Regime, str]:
@@ -372,7 +372,7 @@ def regime_of(noise: Noise, drop_tail: bool | None, dropped: bool) -> tuple[Regi
         )
     return "phase-locked", (
         f"phase-locked: inputs keep {kept:.0%} of their phase {lags}, so this run's shares are one "
-        "draw, and another run can show the opposite; not a result (docs/noise-meter.md)"
+        "draw, and another run can show the opposite; not a result (docs/noise.md)"
     )
 
 

@@ -17,6 +17,7 @@ from outcast.analysis.capture.headers import TCP, UDP, FlowKey
 from outcast.analysis.join.join import Joined
 from outcast.analysis.measure.tcp import rows_by_flow
 from outcast.plan import schedule
+from outcast.plan.addresses import ipv4_of
 from outcast.records.probes import ProbeRecord
 from outcast.records.run_directory import (
     BottleneckRecord,
@@ -28,18 +29,21 @@ from outcast.records.run_directory import (
 
 _WITHOUT_FLOWS = frozenset({"ping", "ping6", "fping", "arping"})
 """Programs that send neither TCP nor UDP (ping(8): ICMP; arping(8): ARP)."""
+LEAST_DATA_SHARE = 0.1
+"""A direction of a connection with less of the other one's payload carries no data of its own."""
 _EITHER = " or "
 """Between the names of programs that cannot be told apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A flow at a bottleneck, with the times of its first and its last packet there."""
+    """A flow at a bottleneck: the times of its first and its last packet there, its payload."""
 
     key: FlowKey
     ingress: str
     first_ns: int
     last_ns: int
+    payload_bytes: int
 
 
 def program_flows(
@@ -66,10 +70,9 @@ def program_flows(
         for record in manifest.program_controls
     }
     records: list[FlowRecord] = []
-    for seen in sorted(
-        (seen for _, joined in joins for seen in _flows(joined)),
-        key=lambda seen: (seen.first_ns, seen.key),
-    ):
+    every = [seen for _, joined in joins for seen in _flows(joined)]
+    payload = {seen.key: seen.payload_bytes for seen in every}
+    for seen in sorted(every, key=lambda seen: (seen.first_ns, seen.key)):
         key = seen.key
         if (key.src, key.sport, key.dst, key.dport) in known or _is_generated(manifest, key):
             continue
@@ -77,7 +80,7 @@ def program_flows(
         if not programs:
             continue
         own, peer = programs[0]
-        at_own = key.src == own.ip
+        at_own = ipv4_of(key.src) == ipv4_of(own.ip)
         src = own.host if at_own else peer.host
         control = chosen.get((src, key.sport, key.dport), usual)
         records.append(
@@ -101,9 +104,15 @@ def program_flows(
                 name=_EITHER.join(program.name for program, _ in programs),
                 protocol="tcp" if key.protocol == TCP else "udp",
                 of_program=True,
+                carries_data=seen.payload_bytes > 0
+                and seen.payload_bytes >= LEAST_DATA_SHARE * payload.get(_back(key), 0),
             )
         )
     return records
+
+
+def _back(key: FlowKey) -> FlowKey:
+    return FlowKey(key.dst, key.dport, key.src, key.sport, key.protocol)
 
 
 def _flows(joined: Joined) -> list[_Seen]:
@@ -115,6 +124,7 @@ def _flows(joined: Joined) -> list[_Seen]:
             joined.inputs[int(arrivals.port[rows[0]])],
             int(arrivals.stamp_ns[rows[0]]),
             int(arrivals.stamp_ns[rows[-1]]),
+            int(arrivals.payload_bytes[rows].sum()),
         )
         for number, rows in rows_by_flow(arrivals, len(joined.flows))
         if joined.flows[number].protocol in (TCP, UDP)
@@ -152,17 +162,19 @@ def _programs(
 ) -> list[tuple[ProgramRecord, PeerRecord]]:
     """The programs that may have sent a flow, each with its other host."""
     key = seen.key
-    port_at = {key.src: key.sport, key.dst: key.dport}
+    port_at = {ipv4_of(key.src): key.sport, ipv4_of(key.dst): key.dport}
     between = [
         (program, peer)
         for program in programs
         for peer in program.peers
-        if port_at.keys() == {program.ip, peer.ip}
+        if port_at.keys() == {ipv4_of(program.ip), ipv4_of(peer.ip)}
         and _WITHOUT_FLOWS.isdisjoint(Path(word).name for word in program.command[:1])
     ]
     # A server may also ask others, as a proxy does.
     between = [
-        (program, peer) for program, peer in between if program.port in (None, port_at[program.ip])
+        (program, peer)
+        for program, peer in between
+        if program.port in (None, port_at[ipv4_of(program.ip)])
     ] or between
     running = [
         (program, peer)

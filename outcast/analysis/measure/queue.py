@@ -509,9 +509,14 @@ def length_spread(queue: Queue, egress: int, start_ns: int, end_ns: int) -> Spre
     return spread(np.concatenate([[first], held]), np.diff(edges).clip(min=0))
 
 
-def sojourn_spread(joined: Joined, egress: int) -> Spread | None:
-    """The distribution of sojourn times in nanoseconds; None if no packet left."""
+def sojourn_spread(joined: Joined, egress: int, counts: Bool | None = None) -> Spread | None:
+    """The distribution of sojourn times in nanoseconds; None if no packet left.
+
+    `counts` are the arrivals that count; all without it.
+    """
     mine = (joined.egress == egress) & (joined.left_as >= 0)
+    if counts is not None:
+        mine &= counts
     if not mine.any():
         return None
     return spread_of(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from outcast.analysis.measure.fairness import jain_index, outcast_ratio
 from outcast.analysis.measure.throughput import bytes_between
-from outcast.analysis.run_analysis import Analysis, Interval
+from outcast.analysis.run_analysis import Analysis, Interval, active
 from outcast.plan.grouping import Comparison, controls
 from outcast.records.captures import AnyManifest, CapturesManifest
 from outcast.records.run_directory import FlowRecord
@@ -67,20 +67,45 @@ def host_counts(analysis: Analysis, records: Iterable[FlowRecord], counter: str)
 
 
 def mice(analysis: Analysis) -> frozenset[int]:
-    """The flows that nobody planned and that got less than MOUSE_SHARE of the mean flow's goodput.
+    """The flows that nobody planned and that got less than MOUSE_SHARE of their group's mean.
 
-    Such are control connections, as iperf3's. Planned flows always count, because one that gets
-    nothing is what a run looks for.
+    Such are control connections, as iperf3's. A program's flows are its group. Planned flows always
+    count, because one that gets nothing is what a run looks for.
     """
     manifest = analysis.manifest
-    if not isinstance(manifest, CapturesManifest) and manifest.planned_flows:
-        return frozenset()
+    if isinstance(manifest, CapturesManifest):
+        unplanned = manifest.compared_flows
+    else:
+        unplanned = [flow for flow in manifest.flows if flow.of_program and flow.carries_data]
     total = flow_bytes(analysis, analysis.interval)
-    compared = [total[record.flow] for record in manifest.compared_flows]
-    least = MOUSE_SHARE * sum(compared) / max(len(compared), 1)
+    groups: dict[str | None, list[int]] = defaultdict(list)
+    for record in unplanned:
+        groups[record.name].append(record.flow)
     return frozenset(
-        record.flow for record in manifest.compared_flows if total[record.flow] < least
+        flow
+        for flows in groups.values()
+        for flow in flows
+        if total[flow] < MOUSE_SHARE * sum(total[one] for one in flows) / len(flows)
     )
+
+
+def left_out(analysis: Analysis) -> frozenset[int]:
+    """The flows that means leave out: mice, and directions that carry no data."""
+    others = (record.flow for record in analysis.manifest.flows if not record.carries_data)
+    return mice(analysis) | {*others}
+
+
+def active_seconds(analysis: Analysis, record: FlowRecord, interval: Interval) -> float:
+    """The time over which a flow's goodput counts: the interval.
+
+    Of a program's flow it is the part of the interval in which the flow was active, because nobody
+    planned how long that is.
+    """
+    if not record.of_program:
+        return interval.seconds
+    own = active(analysis, record)
+    span_ns = min(own.end_ns, interval.end_ns) - max(own.start_ns, interval.start_ns)
+    return span_ns / 1e9 if span_ns > 0 else interval.seconds
 
 
 def mice_warnings(analysis: Analysis) -> list[str]:
@@ -101,14 +126,15 @@ def mice_warnings(analysis: Analysis) -> list[str]:
 
 
 def _group_summaries(
-    manifest: AnyManifest, goodput_bps: Mapping[int, float], mice: frozenset[int]
+    manifest: AnyManifest, goodput_bps: Mapping[int, float], left_out: frozenset[int]
 ) -> Groups:
     """The goodput of every group of every kind. `goodput_bps` is by flow."""
     return {
         kind: {
             # A group of mice alone still has a mean.
             label: _goodput_of(
-                [record for record in records if record.flow not in mice] or records, goodput_bps
+                [record for record in records if record.flow not in left_out] or records,
+                goodput_bps,
             )
             for label, records in groups.items()
         }
@@ -150,10 +176,13 @@ def _compared(
 def window(analysis: Analysis, interval: Interval, with_counts: bool) -> Window:
     """Goodput over an interval. `with_counts` adds the kernel's counts over the whole run."""
     total = flow_bytes(analysis, interval)
-    goodput_bps = {flow: 8 * value / interval.seconds for flow, value in total.items()}
+    goodput_bps = {
+        record.flow: 8 * total[record.flow] / active_seconds(analysis, record, interval)
+        for record in analysis.manifest.flows
+    }
     summary = summed_up(
-        analysis.manifest, goodput_bps, interval, analysis.comparison, mice(analysis)
-    )
+        analysis.manifest, goodput_bps, interval, analysis.comparison, left_out(analysis)
+    ).model_copy(update={"total_goodput_bps": 8 * sum(total.values()) / interval.seconds})
     if not with_counts:
         return summary
     counted = {
@@ -173,11 +202,11 @@ def summed_up(
     goodput_bps: Mapping[int, float],
     interval: Interval,
     comparison: Comparison | None,
-    mice: frozenset[int] = frozenset(),
+    left_out: frozenset[int] = frozenset(),
 ) -> Window:
     """The classes' and groups' goodput over an interval, from that of every flow.
 
-    `mice` are flows that groups and Jain's index leave out.
+    `left_out` are flows that groups and Jain's index leave out.
     """
     classes = {}
     means = {}
@@ -198,12 +227,12 @@ def summed_up(
             [
                 goodput_bps[record.flow]
                 for record in manifest.compared_flows
-                if record.flow not in mice
+                if record.flow not in left_out
             ]
         ),
         total_goodput_bps=sum(goodput_bps.values()),
         classes=classes,
         outcast_ratio=outcast_ratio(means),
-        groups=_group_summaries(manifest, goodput_bps, mice),
+        groups=_group_summaries(manifest, goodput_bps, left_out),
         compare=_compared(manifest, comparison, goodput_bps),
     )

@@ -10,6 +10,7 @@ from outcast.analysis.trace.causes import retransmission_table, synack_rows
 from outcast.analysis.trace.drops import drop_table, drops_of_packets
 from outcast.analysis.trace.events import TcpEvents, read_events, recorded
 from outcast.analysis.trace.series import of_flows, series_table
+from outcast.plan.addresses import ipv4_of
 from outcast.records.run_directory import RunDirectory
 from outcast.records.sender_tables import write_sender_table
 from outcast.records.tables import read_table, refusing
@@ -43,8 +44,8 @@ def read_traced(directory: RunDirectory) -> Traced:
     with refusing(f"{directory.trace}: its tables of events cannot be read"):
         manifest = directory.read_manifest()
         if "kfree_skb" in every.tables:
-            host_of = {record.src_ip: record.src for record in manifest.flows} | {
-                record.dst_ip: record.dst for record in manifest.flows
+            host_of = {ipv4_of(record.src_ip): record.src for record in manifest.flows} | {
+                ipv4_of(record.dst_ip): record.dst for record in manifest.flows
             }
             drops = drop_table(every, host_of)
         else:

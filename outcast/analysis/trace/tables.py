@@ -24,6 +24,7 @@ from outcast.analysis.compiled import I64, U64, Array, compiled
 from outcast.analysis.trace.layout import Field, Layout
 from outcast.analysis.trace.pages import Coded, Column, Events, open_events
 from outcast.errors import InputError, UntrustedError
+from outcast.plan import addresses
 from outcast.records.run_directory import Manifest, RunDirectory
 from outcast.records.tables import PartsWriter, refusing, scan_table
 from outcast.records.trace import Formats, Traced, table_name
@@ -138,7 +139,7 @@ class Places:
 
     Attributes:
         node_of: the node that each interface belongs to.
-        host_of: the host that each address belongs to.
+        host_of: the host that each IPv4 address belongs to.
         flow_of: the flow of each pair of addresses and ports, in both directions.
         packets: the packets that entered a bottleneck.
         functions: the kernel's functions.
@@ -197,13 +198,15 @@ def read_places(directory: RunDirectory, manifest: Manifest) -> Places:
     ends_of_flows: list[tuple[Ends, int]] = []
     for record in manifest.flows:
         own = ((record.sport, record.dport), *((s.sport, s.dport) for s in record.subflows))
+        src, dst = (addresses.ipv4_of(ip) for ip in (record.src_ip, record.dst_ip))
         for sport, dport in own:
-            ends_of_flows.append(((record.src_ip, sport, record.dst_ip, dport), record.flow))
+            ends_of_flows.append(((src, sport, dst, dport), record.flow))
     entered = (
         scan_table(directory.path / "packets.parquet")
         .select("flow", "src", "sport", "dst", "dport", *_IDENTITY, "t_in", "t_out", "flags")
         .with_columns(
-            pl.col("src", "dst").cast(pl.String),
+            _in_events("src"),
+            _in_events("dst"),
             # The kernel's events have neither of a datagram. TCP always sets a flag.
             pl.when(pl.col("flags") != 0).then(pl.col("seq", "payload")).otherwise(0).name.keep(),
             t_out=pl.col("t_out").fill_null(pl.col("t_in")),
@@ -237,6 +240,12 @@ def read_places(directory: RunDirectory, manifest: Manifest) -> Places:
             row=row,
         ),
     )
+
+
+def _in_events(name: str) -> pl.Expr:
+    """An address as events have it: of IPv6 the last four bytes, which are the host's of IPv4."""
+    column = pl.col(name).cast(pl.String)
+    return column.map_elements(addresses.ipv4_of, return_dtype=pl.String).alias(name)
 
 
 def flows_by_ends(flows: Sequence[tuple[Ends, int]]) -> dict[Ends, int]:
@@ -293,15 +302,16 @@ def table(events: Events, places: Places, to_captures_ns: int, t_start_ns: int) 
         to_captures_ns: what makes a time of the ring buffer one of the captures.
         t_start_ns: the traffic's start on the captures' clock.
     """
-    addresses = {
+    shown = {
         one.name: _addresses(column)
         for one in events.layout.fields
         if (one.network or one.name in _ADDRESSES)
         and isinstance(column := events.columns[one.name], Coded)
     }
     seen_ns = events.time_ns + to_captures_ns
-    flow, packet = _flow_and_packet(events, addresses, places, seen_ns)
-    port, host = _port_and_host(events, addresses, places)
+    known_by = {name: _known_by(name, shown) for name in shown if not name.endswith("_v6")}
+    flow, packet = _flow_and_packet(events, known_by, places, seen_ns)
+    port, host = _port_and_host(events, known_by, places)
     columns = {
         "t_ns": pl.Series(seen_ns - t_start_ns),
         "order": pl.Series(events.order),
@@ -313,8 +323,8 @@ def table(events: Events, places: Places, to_captures_ns: int, t_start_ns: int) 
     own = {one.name for one in events.layout.fields}
     for one in events.layout.fields:
         column = events.columns[one.name]
-        if one.name in addresses:
-            values = addresses[one.name].series
+        if one.name in shown:
+            values = shown[one.name].series
         elif not isinstance(column, Coded):
             values = pl.Series(column)
         elif one.kind == "text":
@@ -360,6 +370,17 @@ def _addresses(column: Coded) -> _Texts:
     return _Texts(column.codes, tuple(_address(value) for value in column.values))
 
 
+def _known_by(name: str, shown: Mapping[str, _Texts]) -> _Texts:
+    """The IPv4 addresses of the hosts that an event names, by which `Places` knows them."""
+    texts = shown.get(f"{name}_v6")
+    if texts is None or None in texts.values:
+        texts = shown[name]
+    return _Texts(
+        texts.codes,
+        tuple(None if value is None else addresses.ipv4_of(value) for value in texts.values),
+    )
+
+
 def _address(raw: bytes) -> str | None:
     """An address in words: IPv4 and IPv6 in network order, or a struct sockaddr; null if unset."""
     if len(raw) == _SOCKET_ADDRESS_BYTES:
@@ -394,7 +415,7 @@ def _symbols(one: Field, values: Array) -> pl.Series:
 
 
 def _port_and_host(
-    events: Events, addresses: Mapping[str, _Texts], places: Places
+    events: Events, known_by: Mapping[str, _Texts], places: Places
 ) -> tuple[pl.Series, pl.Series]:
     """The interface and the node of each event.
 
@@ -409,7 +430,7 @@ def _port_and_host(
         nodes = tuple(places.node_of.get(name or "") for name in names)
         return _Texts(device.codes, names).series, _Texts(device.codes, nodes).series
     none = pl.Series([None], dtype=pl.String).new_from_index(0, events.order.size)
-    source = addresses.get("saddr")
+    source = known_by.get("saddr")
     if source is None:
         return none, none
     hosts = tuple(places.host_of.get(address or "") for address in source.values)
@@ -417,11 +438,11 @@ def _port_and_host(
 
 
 def _flow_and_packet(
-    events: Events, addresses: Mapping[str, _Texts], places: Places, seen_ns: I64
+    events: Events, known_by: Mapping[str, _Texts], places: Places, seen_ns: I64
 ) -> tuple[I64, I64]:
     """The flow and the packet of each event; -1 where there is none."""
     none = np.full(events.order.size, -1, np.int64)
-    source, destination = addresses.get("saddr"), addresses.get("daddr")
+    source, destination = known_by.get("saddr"), known_by.get("daddr")
     ports = [_whole(events.columns.get(name)) for name in ("sport", "dport")]
     if source is None or destination is None or ports[0] is None or ports[1] is None:
         return none, none

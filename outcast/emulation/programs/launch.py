@@ -182,7 +182,7 @@ class UserPrograms:
     def _look_at_sockets(self) -> None:
         """Notes the congestion control of every TCP socket at a host of a program."""
         for host in sorted({name for pair in pairs(self._plan.programs) for name in pair}):
-            for sample in sample_sockets(self._netns(host)):
+            for sample in sample_sockets(self._netns(host), self._plan.families):
                 key = (host, sample.local_port, sample.peer_port)
                 self._controls[key] = sample.congestion_control
 
@@ -424,7 +424,7 @@ def record(plan: Plan, program: Program, executions: list[ExecutionRecord]) -> P
     return ProgramRecord(
         name=program.name,
         host=program.host,
-        ip=plan.ip(program.host),
+        ip=plan.addresses(program.host)[0],
         command=list(program.argv),
         server=program.is_server,
         port=program.ready_port,
@@ -432,7 +432,7 @@ def record(plan: Plan, program: Program, executions: list[ExecutionRecord]) -> P
         peers=[
             PeerRecord(
                 host=peer,
-                ip=plan.ip(peer),
+                ip=plan.addresses(peer)[0],
                 hops=int(nx.shortest_path_length(plan.graph, program.host, peer)),
                 path=plan.path(program.host, peer),
                 return_path=plan.path(peer, program.host),

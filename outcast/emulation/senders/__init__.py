@@ -13,10 +13,15 @@ from __future__ import annotations
 import random
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from outcast.errors import ReadBackError
 from outcast.experiment import TcpRand, Transport
+from outcast.plan.addresses import with_port
 from outcast.plan.flows import Flow
+
+if TYPE_CHECKING:
+    from outcast.experiment.parts import Family
 
 IPERF_DURATION_NS = 10_000_000
 """iperf(1) cuts a duration to hundredths of a second."""
@@ -32,17 +37,23 @@ def needed(transport: Transport) -> bool:
 
 
 def sends(flow: Flow) -> bool:
-    """Whether our own program sends a flow; iperf's server may still receive it."""
-    if needed(flow.transport):
+    """Whether our own program sends a flow; iperf's server may still receive it.
+
+    iperf 2.1.8 binds to no source port with IPv6 (`-B [ADDRESS]:PORT` sets the address alone).
+    """
+    if needed(flow.transport) or flow.family == "ipv6":
         return True
     if flow.size_bytes is not None:
         return flow.size_bytes < IPERF_LEAST_BYTES
     return bool((flow.duration_ns or 0) % IPERF_DURATION_NS)
 
 
-def receiver_arguments(program: Path, port: int, transport: Transport) -> list[str]:
+def receiver_arguments(
+    program: Path, port: int, transport: Transport, family: Family = "ipv4"
+) -> list[str]:
     """The command line of a receiver, which takes any number of flows."""
     argv = [str(program), "receive", "--port", str(port)]
+    argv += ["--ipv6"] if family == "ipv6" else []
     argv += ["--congestion-control", transport.congestion_control]
     return argv + (["--mptcp"] if transport.mptcp else [])
 
@@ -60,8 +71,8 @@ def sender_arguments(
             its start once it has connected.
     """
     transport = flow.transport
-    argv = [str(program), "send", "--from", f"{flow.src_ip}:{flow.sport}"]
-    argv += ["--to", f"{flow.dst_ip}:{flow.dport}"]
+    argv = [str(program), "send", "--from", with_port(flow.src_ip, flow.sport)]
+    argv += ["--to", with_port(flow.dst_ip, flow.dport)]
     if t_start_ns is not None:
         argv += ["--start", str(t_start_ns + flow.start_ns)]
     if flow.size_bytes is not None:

@@ -3,7 +3,9 @@
  *   stream send --from ADDRESS:PORT --to ADDRESS:PORT [--start EPOCH_NS]
  *               (--duration NS | --bytes N) --congestion-control NAME [--pacing-rate BYTES_PER_S]
  *               [--mptcp] [--seed N (--min-payload N | --adaptive SIGMA2,MU,NU_TAU,NU_OMEGA,THETA)]
- *   stream receive --port N --congestion-control NAME [--mptcp]
+ *   stream receive --port N --congestion-control NAME [--mptcp] [--ipv6]
+ *
+ * An IPv6 address stands in brackets, as [fd00::1]:5001.
  *
  * The sender connects at once and waits for its start. If --start does not give it, the sender is
  * told once it has connected (start.h). It ends when the receiver has read all and closed. Its last
@@ -63,23 +65,43 @@ static void sleep_until(int64_t at_ns)
         ;
 }
 
-static struct sockaddr_in address(char *text)
+union end {
+    struct sockaddr any;
+    struct sockaddr_in in;
+    struct sockaddr_in6 in6;
+};
+
+static socklen_t length_of(const union end *end)
 {
-    struct sockaddr_in found = { .sin_family = AF_INET };
-    char *colon = strchr(text, ':');
+    return end->any.sa_family == AF_INET6 ? sizeof end->in6 : sizeof end->in;
+}
+
+static union end address(char *text)
+{
+    union end found = { .in = { .sin_family = AF_INET } };
+    char *colon = strrchr(text, ':');
+    int known;
 
     if (colon == NULL)
         refuse("an address is to be ADDRESS:PORT");
     *colon = 0;
-    found.sin_port = htons(atoi(colon + 1));
-    if (inet_pton(AF_INET, text, &found.sin_addr) != 1)
-        refuse("an address is to be in dotted decimals");
+    if (*text == '[' && colon[-1] == ']') {
+        colon[-1] = 0;
+        found.in6 = (struct sockaddr_in6) { .sin6_family = AF_INET6 };
+        found.in6.sin6_port = htons(atoi(colon + 1));
+        known = inet_pton(AF_INET6, text + 1, &found.in6.sin6_addr);
+    } else {
+        found.in.sin_port = htons(atoi(colon + 1));
+        known = inet_pton(AF_INET, text, &found.in.sin_addr);
+    }
+    if (known != 1)
+        refuse("an address is to be in dotted decimals, or in brackets");
     return found;
 }
 
-static int open_socket(int mptcp, const char *control)
+static int open_socket(int family, int mptcp, const char *control)
 {
-    int one = 1, fd = socket(AF_INET, SOCK_STREAM, mptcp ? IPPROTO_MPTCP : IPPROTO_TCP);
+    int one = 1, fd = socket(family, SOCK_STREAM, mptcp ? IPPROTO_MPTCP : IPPROTO_TCP);
 
     if (fd < 0)
         fail("a socket");
@@ -132,14 +154,16 @@ static void stop(int number)
     _exit(0);
 }
 
-static void receive(int fd, int port)
+static void receive(int fd, int family, int port)
 {
     static struct pollfd ends[MOST_CONNECTIONS];
-    struct sockaddr_in any = { .sin_family = AF_INET, .sin_port = htons(port) };
+    union end any = { .in = { .sin_family = AF_INET, .sin_port = htons(port) } };
     int count = 1, i;
 
+    if (family == AF_INET6)
+        any.in6 = (struct sockaddr_in6) { .sin6_family = AF_INET6, .sin6_port = htons(port) };
     signal(SIGINT, stop);
-    if (bind(fd, (struct sockaddr *) &any, sizeof any) || listen(fd, MOST_CONNECTIONS))
+    if (bind(fd, &any.any, length_of(&any)) || listen(fd, MOST_CONNECTIONS))
         fail("listening");
     ends[0] = (struct pollfd) { fd, POLLIN, 0 };
     for (;;) {
@@ -170,21 +194,23 @@ int main(int count, char **words)
         { "from", 1, 0, 'f' }, { "to", 1, 0, 't' }, { "start", 1, 0, 's' },
         { "duration", 1, 0, 'd' }, { "bytes", 1, 0, 'n' }, { "congestion-control", 1, 0, 'c' },
         { "pacing-rate", 1, 0, 'r' }, { "mptcp", 0, 0, 'm' }, { "seed", 1, 0, 'e' },
-        { "min-payload", 1, 0, 'p' }, { "adaptive", 1, 0, 'a' }, { "port", 1, 0, 'o' }, { 0 },
+        { "min-payload", 1, 0, 'p' }, { "adaptive", 1, 0, 'a' }, { "port", 1, 0, 'o' },
+        { "ipv6", 0, 0, '6' }, { 0 },
     };
-    struct sockaddr_in from = { 0 }, to = { 0 };
+    union end from = { 0 }, to = { 0 };
     struct tcprand *random = NULL;
     const char *control = NULL, *adaptive = NULL;
     int64_t start_ns = 0, duration_ns = -1, bytes = -1;
     uint64_t seed = 0, rate = 0;
-    int mptcp = 0, early = 0, least = 0, port = 0, option;
+    int mptcp = 0, early = 0, least = 0, port = 0, family = AF_INET, option;
 
     if (count < 2)
         refuse("what is to be done: send or receive");
     optind = 2;
     while ((option = getopt_long(count, words, "", options, NULL)) != -1)
         switch (option) {
-        case 'f': from = address(optarg); break;
+        case 'f': from = address(optarg); family = from.any.sa_family; break;
+        case '6': family = AF_INET6; break;
         case 't': to = address(optarg); break;
         case 's': start_ns = atoll(optarg); break;
         case 'd': duration_ns = atoll(optarg); break;
@@ -205,14 +231,14 @@ int main(int count, char **words)
         if (random == NULL)
             refuse("--adaptive takes five numbers");
     }
-    int fd = open_socket(mptcp, control);
+    int fd = open_socket(family, mptcp, control);
     if (!strcmp(words[1], "receive"))
-        receive(fd, port);
+        receive(fd, family, port);
     if (rate && setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate))
         fail("SO_MAX_PACING_RATE");
-    if (bind(fd, (struct sockaddr *) &from, sizeof from))
+    if (bind(fd, &from.any, length_of(&from)))
         fail("bind");
-    if (connect(fd, (struct sockaddr *) &to, sizeof to))
+    if (connect(fd, &to.any, length_of(&to)))
         fail("connect");
     if (mptcp) {
         /* The kernel makes the further connections once the first has carried data. */

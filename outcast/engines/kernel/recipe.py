@@ -102,6 +102,8 @@ OURS = Recipe(
         "0019-fates-of-packets.patch",
         "0020-um-small-code.patch",
         "0021-um-interrupts-in-virtual-time.patch",
+        # Where it does not fit, IPv6 is there in every run, and switched off at each interface.
+        "0023-ipv6-only-where-asked-for.patch",
     ),
 )
 """The recipe that the virtual engine uses."""

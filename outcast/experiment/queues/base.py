@@ -129,6 +129,11 @@ class QueueKind(Part):
         return None
 
     @property
+    def marks(self) -> bool:
+        """Whether it ever marks a packet (ECN's codepoint CE) in place of a drop."""
+        return bool(getattr(self, "ecn", False))
+
+    @property
     def limits(self) -> dict[str, Limit]:
         """Its limits by key, as they were asked for."""
         values = {name: getattr(self, name) for name in type(self).model_fields}

@@ -61,6 +61,10 @@ class Cake(ControlsDelay, CountsBytes):
     )
 
     @property
+    def marks(self) -> bool:
+        return True
+
+    @property
     def wire_limit(self) -> Limit:
         """Empty, because the limit counts the kernel's memory."""
         return Limit()

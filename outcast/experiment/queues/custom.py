@@ -39,6 +39,10 @@ class Custom(Shaped):
     )
 
     @property
+    def marks(self) -> bool:
+        return True
+
+    @property
     def wire_limit(self) -> Limit:
         return Limit()
 

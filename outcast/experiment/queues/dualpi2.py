@@ -94,6 +94,10 @@ class DualPi2(ControlsDelay, CountsPackets):
         description="what is L4S: `l4s_ect`: ECT(1) and CE; `any_ect`: ECT(0) too, as DCTCP sends",
     )
 
+    @property
+    def marks(self) -> bool:
+        return True
+
     @model_validator(mode="after")
     def _times_fit(self) -> DualPi2:
         if max(self.update_ns, self.step_ns) > _LONGEST_NS:

@@ -61,6 +61,10 @@ class EcnThreshold(Shaped):
         return self
 
     @property
+    def marks(self) -> bool:
+        return True
+
+    @property
     def threshold_bytes(self) -> int:
         """The threshold in bytes, as the kernel counts it."""
         if self.threshold.packets is not None:

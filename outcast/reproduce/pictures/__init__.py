@@ -47,6 +47,8 @@ PICTURES: dict[str, Callable[[FigureBase, Recipe, Runs], Size]] = {
         findings.chains_and_losses,
         findings.shares_over_time,
         findings.spread,
+        findings.gains,
+        findings.radii,
     )
 }
 """The kinds of pictures, by name."""

@@ -12,6 +12,7 @@ from matplotlib.figure import FigureBase
 
 from outcast.records.run import Run
 from outcast.reproduce import intervals, measures
+from outcast.reproduce.effects import WITHIN_MS, EffectsRun
 from outcast.reproduce.pictures.parts import (
     Runs,
     Size,
@@ -140,3 +141,43 @@ def spread(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
     axes.set_yticks(range(len(shown)), [point.label for point in reversed(shown)], fontsize=7)
     axes.set_xlabel(recipe.picture.x)
     return 7.0, 0.25 * len(shown) + 0.8
+
+
+def gains(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
+    """A panel for each point: what undone drops give, together and apart, over the time."""
+    shown = [point for point in recipe.points if runs.get(point.label)]
+    panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+    for axes, point in zip(panels, shown, strict=True):
+        for number, kind in enumerate(("undone_together_bps", "undone_apart_bps")):
+            asked = [Measure(kind=kind, within_ms=ms) for ms in WITHIN_MS]
+            means = bounds([interval(runs[point.label], measure) for measure in asked])
+            if np.isnan(means[0]).all():
+                continue
+            mean, low, high = (values / 1e6 for values in means)
+            name = kind.removesuffix("_bps").replace("_", " ")
+            x = np.array(WITHIN_MS, float)
+            draw_lines(axes, [Line(name, series_colour(number), x, mean, low, high, marker="o")])
+        axes.axhline(0, color=GREY, lw=0.8)
+        axes.set_xscale("log")
+        axes.set_xticks(WITHIN_MS, [str(ms) for ms in WITHIN_MS])
+        axes.minorticks_off()
+        axes.set_title(point.label, fontsize=8)
+        axes.set_xlabel("within so many ms")
+    panels[0].set_ylabel("gain (Mbps)")
+    panels[0].legend(fontsize=7)
+    return 2.6 * len(shown) + 0.6, 3.0
+
+
+def radii(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
+    """A line for each point: the share of its fates up to each share of changed packets."""
+    axes = figure.add_subplot()
+    for number, point in enumerate(recipe.points):
+        tables = [run.effects for run in runs.get(point.label, []) if isinstance(run, EffectsRun)]
+        changed = np.sort([share for table in tables for share in table["changed"]])
+        shares = np.arange(1, changed.size + 1) / max(1, changed.size)
+        label = f"{point.label} ({changed.size})"
+        axes.step(changed, shares, where="post", color=series_colour(number), label=label)
+    axes.set_xlabel("share of packets with another fate")
+    axes.set_ylabel("share of the fates")
+    axes.legend(fontsize=7)
+    return 5.0, 3.2

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from outcast.analysis.compiled import Array
 from outcast.analysis.statistics import Interval
 from outcast.records.run import FlowsOfGroup, Run
+from outcast.records.summary import Summary
 from outcast.view.events import Moment
 from outcast.view.palette import GREY
 
@@ -162,19 +163,37 @@ MOST_NAMED_EVENTS = 12
 """With more events, lines mark them and no numbers do."""
 
 
-def mark_events(figure: Figure, events: Sequence[Moment], duration_s: float) -> None:
-    """Marks events in every panel of a figure that shows the whole duration in seconds.
-
-    A dotted line stands at each event, and a grey band while a link was down. Numbers in the first
-    panel lead to a list below the figure.
-    """
+def _panels_of_all(figure: Figure, duration_s: float) -> list[Axes]:
+    """The panels that show the whole duration in seconds."""
     by_place: dict[object, Axes] = {}
     for axes in figure.axes:
         low, high = axes.get_xlim()
         if abs(low) < 1e-9 and abs(high / duration_s - 1) < 0.01:
             # A second scale of a panel is no panel of its own.
             by_place.setdefault(axes.get_subplotspec(), axes)
-    panels = list(by_place.values())
+    return list(by_place.values())
+
+
+def mark_left_out(figure: Figure, summary: Summary) -> None:
+    """Greys, in every panel of the whole duration, what `analysis.from` and `to` leave out."""
+    if summary.interval != "asked":
+        return
+    panels = _panels_of_all(figure, summary.duration_s)
+    for axes in panels:
+        for start_s, end_s in ((0, summary.start_s), (summary.end_s, summary.duration_s)):
+            if start_s < end_s:
+                axes.axvspan(start_s, end_s, color=GREY, alpha=0.25, lw=0, zorder=0)
+    if panels:
+        _add_below(panels[-1], "grey: left out of the summary (analysis.from and to)")
+
+
+def mark_events(figure: Figure, events: Sequence[Moment], duration_s: float) -> None:
+    """Marks events in every panel of a figure that shows the whole duration in seconds.
+
+    A dotted line stands at each event, and a grey band while a link was down. Numbers in the first
+    panel lead to a list below the figure.
+    """
+    panels = _panels_of_all(figure, duration_s)
     if not events or not panels:
         return
     named = len(events) <= MOST_NAMED_EVENTS

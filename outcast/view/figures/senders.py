@@ -174,7 +174,7 @@ def timeouts_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
         # The kernel's count is better, but it is missing if a host sends flows of several groups.
         total = part.timeouts if part.timeouts is not None else part.timeouts_seen or 0
         counts.append(total / part.flows)
-        shares.append(100 * (part.halted_s or 0) / part.flows / run.summary.duration_s)
+        shares.append(100 * (part.halted_s or 0) / part.flows / run.summary.counted_s)
     for axes, values, what in zip(
         figure.subplots(1, 2),
         (counts, shares),

@@ -39,7 +39,9 @@ def to_dot(plan: Plan) -> str:
     used, own = flows_on_links(plan), link_words.own(plan.links)
     lines = [f'graph "{plan.bottleneck.egress}" {{', "  node [shape=box];"]
     for host in plan.hosts:
-        lines.append(f'  "{host}" [shape=ellipse, label="{host}\\n{plan.ip(host)}"];')
+        lines.append(
+            f'  "{host}" [shape=ellipse, label="{host}\\n{", ".join(plan.addresses(host))}"];'
+        )
     lines += [f'  "{switch}";' for switch in plan.switches]
     for one, two in plan.graph.edges:
         count = used[frozenset((one, two))]

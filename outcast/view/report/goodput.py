@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from outcast.plan.addresses import with_port
 from outcast.plan.grouping import control_of
 from outcast.records.run import Run
 from outcast.records.summary import GroupSummary
@@ -55,7 +56,7 @@ def _groups(run: Run) -> Element:
             _or_dash(part.dropped, ",d"),
             _or_dash(part.retransmits, ",d"),
             _or_dash(part.timeouts, ",d"),
-            "-" if waiting is None else f"{waiting / run.summary.duration_s:.1%}",
+            "-" if waiting is None else f"{waiting / run.summary.counted_s:.1%}",
         ]
         if sized:
             row.append(_completions(part))
@@ -129,12 +130,12 @@ def _flows(run: Run) -> Element:
         of_run: list[Part] = ["-" if flow is None else control_of(flow), str(row["hops"])]
         counts: list[Part] = [_or_dash(row[name], "d") for name in ("retransmits", "timeouts")]
         if run.captured is not None:
-            of_run = [f"{row['dst']}:{row['dport']}"]
+            of_run = [with_port(row["dst"], row["dport"])]
             counts = [str(row["retransmissions_seen"])]
         rows.append(
             [
-                f"{row['flow']}: {row['src']}"
-                + (f":{row['sport']}" if run.captured is not None else ""),
+                f"{row['flow']}: "
+                + (row["src"] if run.captured is None else with_port(row["src"], row["sport"])),
                 *([run.group_of.get(row["flow"], "-")] if named else []),
                 *of_run,
                 format_bps(row["goodput_bps"]),

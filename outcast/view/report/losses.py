@@ -79,7 +79,7 @@ def network(run: Run) -> Element:
         if part.lost
     ]
     head = ["port", "from", "to", "cause", "sent", "lost", "rate", "not in the drops below"]
-    sentence = loss_sentence(losses)
+    sentence = loss_sentence(run.summary, losses)
     counted = (
         f"{sentence[0].upper()}{sentence[1:]}. Counted by the kernel at {len(losses.ports)} ports "
         "that sent something, from the start of the captures to their end."

@@ -203,7 +203,11 @@ def _shares(run: Run) -> str:
     }
     if not shares:
         return ""
-    when = "in the whole run" if run.summary.interval == "whole" else "while all flows were active"
+    when = {
+        "whole": "in the whole run",
+        "all active": "while all flows were active",
+        "asked": f"from {run.summary.start_s:g} to {run.summary.end_s:g} s",
+    }[run.summary.interval]
     if len(shares) == 1:
         (share,) = shares.values()
         return f"{share:.1%} of the bottleneck's rate was used {when}."

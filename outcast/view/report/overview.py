@@ -7,7 +7,8 @@ import shlex
 from typing import Any
 
 from outcast.analysis.measure.losses import where
-from outcast.errors import shortened
+from outcast.errors import InputError, shortened
+from outcast.experiment import Limit
 from outcast.plan import ports
 from outcast.plan.grouping import UDP, control_of, title
 from outcast.records.run import Run
@@ -24,7 +25,9 @@ from outcast.view.terminal.tables import (
     format_ratio,
     has_ratio,
     main_ratio,
+    noise_lines,
     ratio_name,
+    stationarity_sentence,
     workload_result,
 )
 
@@ -77,9 +80,17 @@ def header(run: Run) -> list[Element]:
     ]
 
 
+COVERED = {
+    "whole": "the whole run",
+    "all active": "the time all flows were active",
+    "asked": "the interval that the configuration asks for",
+}
+"""What numbers cover, by the summary's `interval`."""
+
+
 def _result(run: Run) -> str:
     summary = run.summary
-    covered = "the whole run" if summary.interval == "whole" else "the time all flows were active"
+    covered = COVERED[summary.interval]
     if run.captured is not None:
         covered = "all of the captures"
     texts = []
@@ -89,6 +100,9 @@ def _result(run: Run) -> str:
             f"{_flows(len(run.manifest.flows))} got {format_bps(summary.total_goodput_bps)}"
             f"{' together' if len(run.manifest.flows) > 1 else ''}."
         )
+        if run.captured is None and summary.classes:
+            sentence = stationarity_sentence(summary)
+            texts.append(f"{sentence[0].upper()}{sentence[1:]}.")
     for workload in (summary.completions or {}).values():
         if workload.streams is not None:
             texts.append(f"{workload_result(workload)}.")
@@ -98,13 +112,21 @@ def _result(run: Run) -> str:
             f"{_flows(workload.flows, 'generated ')} ({workload.kind}) ran{unfinished}, at "
             f"{format_bps(workload.goodput_bps)} together."
         )
-    losses, elsewhere = summary.losses, ""
+    return " ".join(texts) + _comparison(summary) + _doubt(run)
+
+
+def _doubt(run: Run) -> str:
+    """How sure the result is: what the noise meter says, and losses that the tables lack."""
+    text = ""
+    if run.captured is None and run.manifest.flows and (lines := noise_lines(run)):
+        text += f" How sure that is: {lines[0].rstrip('.')}."
+    losses = run.summary.losses
     if losses is not None and losses.elsewhere > losses.bottleneck:
-        elsewhere = (
+        text += (
             f" {losses.elsewhere:,} of {losses.total:,} lost packets were lost elsewhere than at "
             f"the bottleneck: {where(losses)}."
         )
-    return " ".join(texts) + _comparison(summary) + elsewhere
+    return text
 
 
 def _comparison(summary: Summary) -> str:
@@ -314,6 +336,16 @@ def _overhead(asked: dict[str, Any]) -> str:
     return ", on which preamble, check sequence and gap take time too"
 
 
+def _limit_asked(run: Run, port: str) -> Limit | None:
+    """The limit of a port's queue in the configuration's words, where the folder has them."""
+    if run.plan is None:
+        return None
+    try:
+        return ports.switch_queue(run.experiment, run.plan, port).asked
+    except InputError:
+        return None
+
+
 def _queue(run: Run, record: BottleneckRecord) -> str:
     queue = record.queue
     parts = ["holds what comes"]
@@ -321,8 +353,7 @@ def _queue(run: Run, record: BottleneckRecord) -> str:
         parts = [f"has room for {spaced(format_size(queue.limit_bytes))}"]
     elif queue.limit_packets is not None:
         parts = [f"has room for {queue.limit_packets} packets"]
-    plan = run.plan
-    asked = plan and ports.switch_queue(run.experiment, plan, record.egress).asked
+    asked = _limit_asked(run, record.egress)
     if asked is not None:
         parts[0] += f" ({asked})"
     if queue.rate_bps is not None:

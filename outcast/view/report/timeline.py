@@ -13,6 +13,7 @@ from outcast.analysis import selection
 from outcast.analysis.compiled import Array, Bool
 from outcast.analysis.measure.sent_again import sent_again
 from outcast.analysis.store import NOTES, VERDICTS
+from outcast.plan.addresses import with_port
 from outcast.plan.grouping import controls, title
 from outcast.records.run import Run
 from outcast.view.events import moments
@@ -139,6 +140,7 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
         "drops": ("plain", chains["drops"].to_numpy()),
         "flows": ("plain", chains["flows"].to_numpy()),
         "through": ("plain", chains["others_through"].to_numpy()),
+        "number": ("plain", chains["blackout"].to_numpy()),
     }
     place = np.where(keep, np.cumsum(keep) - 1, -1)
     told_header: dict[str, Any] | None = None
@@ -294,16 +296,15 @@ def _flows(run: Run, packets: pl.DataFrame) -> tuple[list[dict[str, Any]], Array
     described = []
     for place, row in enumerate(seen.iter_rows(named=True)):
         flow = known.get(row["flow"])
+        ends = with_port(row["src"], row["sport"]), with_port(row["dst"], row["dport"])
         described.append(
             {
                 "flow": row["flow"],
                 "colour": PALETTE.index(colours.get(row["flow"], series_colour(place))),
-                "from": f"{row['src']}:{row['sport']}",
-                "to": f"{row['dst']}:{row['dport']}",
+                "from": ends[0],
+                "to": ends[1],
                 # A receiver answers many from one port.
-                "label": f"{flow.src} #{flow.flow}"
-                if flow
-                else f"{row['src']}:{row['sport']} to {row['dst']}:{row['dport']}",
+                "label": f"{flow.src} #{flow.flow}" if flow else " to ".join(ends),
                 "group": title(run.group_of[flow.flow], controls([flow])) if flow else None,
             }
         )

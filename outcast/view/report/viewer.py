@@ -105,9 +105,9 @@ def part(run: Run, packed: Timeline) -> Element:
             "in the colour of their flow. Dropped packets are below them on grey, as crosses when "
             "zoomed in. Click the timeline, then turn the wheel to zoom. Drag to pan. Point at a "
             "packet for its details. Keys: ← → pan; ↑ ↓ or + - zoom; Home shows the whole run; "
-            "n, p and l go to the next, previous and longest blackout; comma and full stop step "
-            "through packets; d and D choose the next and the previous drop, r goes from a dropped "
-            "packet to its retransmission, and b goes back.",
+            "n, p and l go to the next, previous and longest blackout, from anywhere on the page; "
+            "comma and full stop step through packets; d and D choose the next and the previous "
+            "drop, r goes from a dropped packet to its retransmission, and b goes back.",
         ),
         _senders(run, packed),
         viewer,
@@ -157,7 +157,7 @@ def _thinning(packed: Timeline) -> Element | None:
 
 
 def _longest(run: Run) -> Element:
-    chains = selection.blackouts(run).with_row_index("place")
+    chains = selection.blackouts(run)
     if not chains.height:
         return element("p", "There was no blackout in this run.")
     chains = chains.with_columns(lasts=pl.col("t_end") - pl.col("t_start"))
@@ -170,10 +170,10 @@ def _longest(run: Run) -> Element:
             element(
                 "a",
                 f"{(row['t_start'] - start_ns) / 1e6:.4f} ms",
-                href=f"#blackout={row['place']}",
-                data_blackout=row["place"],
+                href=f"#blackout={row['blackout']}",
+                data_blackout=row["blackout"],
             ),
-            str(row["place"]),
+            str(row["blackout"]),
             run.port_label(row["ingress"]),
             str(row["drops"]),
             f"{row['lasts'] / 1e3:,.1f}",

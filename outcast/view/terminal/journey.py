@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from outcast.analysis.follow import Journey, Sighting, Transmission
+from outcast.plan.addresses import with_port
 from outcast.view.terminal.listing import flag_names, milliseconds
 
 _WAYS = {"in": "in", "out": "out", "?": "in or out"}
@@ -38,7 +39,8 @@ def _text(journey: Journey, start_ns: int) -> Iterator[str]:
     key = journey.key
     last = journey.relative_seq + max(journey.payload_bytes, 1) - 1
     what = f"bytes {journey.relative_seq} to {last}" if journey.payload_bytes else "no payload"
-    yield f"flow {journey.flow}, {key.src}:{key.sport} to {key.dst}:{key.dport}, {what} (relative)"
+    ends = f"{with_port(key.src, key.sport)} to {with_port(key.dst, key.dport)}"
+    yield f"flow {journey.flow}, {ends}, {what} (relative)"
     times = len(journey.transmissions)
     yield f"sent {times} time{'' if times == 1 else 's'}, as {journey.ports} captures show"
     furthest = {part.sightings[-1].port for part in journey.transmissions if not _is_lost(part)}

@@ -23,6 +23,7 @@ from outcast.analysis import selection
 from outcast.analysis.export.captured import captures_of, find
 from outcast.analysis.selection import Selection, Source, open_source
 from outcast.errors import ConfigError, InputError, did_you_mean
+from outcast.plan.addresses import with_port
 
 SLICE_ROWS = 50_000
 LOOK_BACK_NS = 1_000_000_000
@@ -124,8 +125,9 @@ def _of_blackout(source: Source, number: int) -> str:
     """The blackout in a sentence, above its packets."""
     chain = selection.blackout(source, number)
     lasts_us = (chain["t_end"] - chain["t_start"]) / 1e3
+    what = "blackout" if chain["others_through"] else "chain"
     return (
-        f"blackout {number} of 0 to {source.blackouts.height - 1}: from "
+        f"{what} {number}: from "
         f"{milliseconds(chain['t_start'] - source.start_ns)} ms on, {chain['ingress']} lost "
         f"{chain['drops']} packets in a row, of {chain['flows']} flow"
         f"{'' if chain['flows'] == 1 else 's'}, within {lasts_us:,.1f} us; "
@@ -203,11 +205,11 @@ def _stream(frame: pl.LazyFrame) -> Iterator[dict[str, Any]]:
 
 
 def _source(values: dict[str, Any]) -> str:
-    return f"{values['src']}:{values['sport']}"
+    return with_port(values["src"], values["sport"])
 
 
 def _destination(values: dict[str, Any]) -> str:
-    return f"{values['dst']}:{values['dport']}"
+    return with_port(values["dst"], values["dport"])
 
 
 def _content(queue: Sequence[dict[str, Any]]) -> str:

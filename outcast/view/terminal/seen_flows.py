@@ -15,6 +15,7 @@ from outcast.analysis.capture.headers import TCP, UDP
 from outcast.analysis.capture.pcap import PortCapture, interfaces_of, read_captures
 from outcast.analysis.measure.one_capture import SeenFlow
 from outcast.errors import ConfigError, InputError
+from outcast.plan.addresses import with_port
 
 MOST_SHOWN = 40
 """So many flows are in a table for people."""
@@ -120,7 +121,8 @@ def _table(flows: Sequence[SeenFlow]) -> Iterator[str]:
             _pair(record, "rtt_beyond"),
             _pair(record, "rtt_before"),
         )
-        rows.append((f"{key.src}:{key.sport} to {key.dst}:{key.dport}{kind}", cells))
+        ends = f"{with_port(key.src, key.sport)} to {with_port(key.dst, key.dport)}"
+        rows.append((f"{ends}{kind}", cells))
     first = max(len(name) for name, _ in rows)
     widths = [max(len(cells[place]) for _, cells in rows) for place in range(len(heads))]
     for name, cells in rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 from rich.console import Group, RenderableType
@@ -88,6 +88,8 @@ def render(directory: RunDirectory) -> RenderableType:
     summary, flows = run.summary, run.table("flows")
     parts: list[RenderableType] = [_heading(summary)]
     if run.captured is None:
+        if summary.classes:
+            parts.append(Text(stationarity_sentence(summary)))
         parts.append(_losses(summary))
     if 0 < flows.height <= MOST_ROWS:
         parts += ["", _flow_table(run, flows)]
@@ -105,7 +107,7 @@ def render(directory: RunDirectory) -> RenderableType:
     if summary.probes:
         parts += ["", _probe_table(summary.probes)]
     if run.groups:
-        parts += ["", _group_table(run)]
+        parts += ["", _group_table(run, flows)]
     parts += ["", _port_table(run)]
     if summary.noise:
         parts += ["", *(Text(line) for line in noise_lines(run))]
@@ -136,7 +138,8 @@ def noise_lines(run: Run) -> list[str]:
 
 def _heading(summary: Summary) -> Text:
     covered = f"{summary.start_s:g} to {summary.end_s:g} s"
-    why = " (all flows active)" if summary.interval == "all active" else ""
+    whys = {"whole": "", "all active": " (all flows active)", "asked": " (analysis.from and to)"}
+    why = whys[summary.interval]
     results = [workload_result(part) for part in (summary.completions or {}).values()]
     among = " of the TCP flows" if results else " in all"
     total = f"{format_bps(summary.total_goodput_bps)}{among}"
@@ -152,6 +155,22 @@ def _heading(summary: Summary) -> Text:
         f"{summary.name}: {what}, {covered}{why}; {'; '.join(results)}",
         style="bold",
     )
+
+
+def stationarity_sentence(summary: Summary) -> str:
+    """Whether the division of the link changed over the interval, in words."""
+    interval = f"from {summary.start_s:g} to {summary.end_s:g} s"
+    if summary.stationary is None:
+        return (
+            f"steady state {interval}: not known, because the test needs ten bins (analysis.bin) "
+            "and goodput in each tenth"
+        )
+    found = (
+        "no flow's share of the goodput has a trend"
+        if summary.stationary
+        else "shares of the goodput have a trend, or a flow got nothing"
+    )
+    return f"steady state {interval}: {found} (docs/steady-state.md)"
 
 
 def workload_result(part: CompletionSummary) -> str:
@@ -174,18 +193,23 @@ def _losses(summary: Summary) -> Text:
     if losses is None:
         return Text("losses of the other ports: not recorded")
     return Text(
-        loss_sentence(losses), style="yellow" if losses.elsewhere > losses.bottleneck else ""
+        loss_sentence(summary, losses),
+        style="yellow" if losses.elsewhere > losses.bottleneck else "",
     )
 
 
-def loss_sentence(losses: LossSummary) -> str:
-    """Returns how many packets the whole network lost, and where if not at the bottleneck."""
+def loss_sentence(summary: Summary, losses: LossSummary) -> str:
+    """Returns how many packets the whole network lost, and where if not at the bottleneck.
+
+    Kernels count for the whole duration, so it is named where all else is of an interval of it.
+    """
+    when = f" from 0 to {summary.duration_s:g} s" if summary.interval == "asked" else ""
     if not losses.total:
-        return "no packet was lost in the whole network"
+        return f"no packet was lost in the whole network{when}"
     if not losses.elsewhere:
-        return f"lost in the whole network: {losses.total:,} packets, all at the bottleneck"
+        return f"lost in the whole network{when}: {losses.total:,} packets, all at the bottleneck"
     return (
-        f"lost in the whole network: {losses.total:,} packets, {losses.elsewhere:,} of them "
+        f"lost in the whole network{when}: {losses.total:,} packets, {losses.elsewhere:,} of them "
         f"elsewhere than at the bottleneck: {where(losses)}"
     )
 
@@ -236,7 +260,7 @@ def _flow_table(run: Run, flows: pl.DataFrame) -> Table:
         *("flow", "from", "control" if by_sender else noun(run), "goodput", "share", "drops"),
         *("longest\nchain", "re-\ntrans-\nmits"),
         *(("time-\nouts",) if run.captured is None else ()),
-        "queueing\n50/99 %\n(ms)",
+        "queue-\ning\n(ms)",
         left=("from", "control", noun(run)),
         wrapped=(noun(run),),
     )
@@ -256,14 +280,14 @@ def _flow_table(run: Run, flows: pl.DataFrame) -> Table:
             str(row["dropped"]),
             str(row["longest_chain"]),
             *counts,
-            _queueing(row.get("queueing_p50_ns"), row.get("queueing_p99_ns")),
+            _queueing(row.get("queueing_p50_ns")),
             style="yellow" if label == run.marked else None,
         )
     return table
 
 
-def _queueing(*of_ns: float | None) -> str:
-    return "/".join("-" if time_ns is None else f"{time_ns / 1e6:.3g}" for time_ns in of_ns)
+def _queueing(p50_ns: float | None) -> str:
+    return "-" if p50_ns is None else f"{p50_ns / 1e6:.3g}"
 
 
 def _limit_table(run: Run) -> Table:
@@ -281,7 +305,7 @@ def _limit_table(run: Run) -> Table:
     return table
 
 
-def _group_table(run: Run) -> Table:
+def _group_table(run: Run, flows: pl.DataFrame) -> Table:
     summary = run.summary
     table = _table(
         *(noun(run), "flows", "mean\ngoodput", "least", "share", "re-\ntrans-\nmits"),
@@ -293,8 +317,7 @@ def _group_table(run: Run) -> Table:
     for group in run.groups[:MOST_ROWS]:
         part = group.summary
         waits = part.queueing_ms
-        total = summary.total_goodput_bps
-        share = f"{part.flows * part.mean_goodput_bps / total:.1%}" if total else "-"
+        share = _share_of(flows, group.flows)
         told = [_number(part.retransmits), _number(part.timeouts)]
         told += [_awaiting_rto(summary, part), _round_trip(part)]
         if run.captured is not None:
@@ -306,7 +329,7 @@ def _group_table(run: Run) -> Table:
             format_bps(part.min_goodput_bps),
             share,
             *told,
-            "-" if waits is None else f"{waits.p50:.3g}",
+            _queueing(None if waits is None else waits.p50 * 1e6),
             style="yellow" if group.label == run.marked and len(run.groups) > 1 else None,
         )
     if len(run.groups) > MOST_ROWS:
@@ -314,11 +337,17 @@ def _group_table(run: Run) -> Table:
     return table
 
 
+def _share_of(table: pl.DataFrame, flows: Sequence[int]) -> str:
+    """The share of all goodput that these flows got."""
+    share = table.filter(pl.col("flow").is_in(list(flows)))["share"].drop_nulls()
+    return f"{share.sum():.1%}" if len(share) else "-"
+
+
 def _awaiting_rto(summary: Summary, part: ClassSummary) -> str:
     """Returns the share of a flow's time that it spent waiting for timeouts."""
     if part.halted_s is None:
         return "-"
-    return f"{part.halted_s / part.flows / summary.duration_s:.1%}"
+    return f"{part.halted_s / part.flows / summary.counted_s:.1%}"
 
 
 def _round_trip(part: ClassSummary) -> str:

@@ -14,6 +14,8 @@ def told(changes: Interventions) -> Iterator[str]:
     """What was changed, a line for each packet and for the seed of noise."""
     for fate in changes.fates:
         yield f"{fate.words}: {fate.name}, came in {fate.t_in_ns / 1e6:.6f} ms after the start"
+    for one in changes.lost:
+        yield f"lost: {one.name}, seen {one.t_ns / 1e6:.6f} ms after the start"
     if changes.noise is not None:
         yield (
             f"noise from another seed, {changes.noise.seed}, from "

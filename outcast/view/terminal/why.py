@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 import polars as pl
@@ -59,6 +59,19 @@ _CAUSES = {
     "window_probe": "the oldest segment again, to probe a window of zero",
     "no_congestion": "a segment again, for another reason than congestion",
 }
+_FULL = "OVERLIMIT"
+_REASONS = {
+    _FULL: "the queue was full",
+    "CONGESTED": "the queue's AQM dropped it, to signal congestion",
+    "GENERIC": "the queue dropped it",
+    "MAXFLOWS": "the queue had room for no further flow",
+    "FLOOD_PROTECTION": "the queue held its flow for unresponsive",
+    "BAND_LIMIT": "its band of the queue was full",
+    "HORIZON_LIMIT": "it was to be sent too far in the future",
+    "FLOW_LIMIT": "its flow had no more room in the queue",
+    "L4S_STEP_NON_ECN": "the low-latency queue was above its threshold, and it could not be marked",
+}
+"""Why a queue drops a packet: enum qdisc_drop_reason in include/net/dropreason-qdisc.h."""
 _MOST_LISTED = 8
 
 
@@ -131,13 +144,12 @@ def overview(run: Run, form: str) -> Iterator[str]:
     yield "Packets dropped, by place and reason"
     yield from _aligned(
         [
-            ["place", "queue", "reason", "function", "events", "counter", ""],
+            ["place", "queue", "reason", "events", "counter", ""],
             *(
                 [
                     row["place"] or "?",
                     row["qdisc"] or "",
-                    row["reason"] or "",
-                    row["where"] or "",
+                    _why(row["reason"], row["where"], _limits(run).get(row["place"])),
                     f"{row['events']:,}",
                     "" if row["counter"] is None else f"{row['counter']:,}",
                     row["note"],
@@ -146,6 +158,26 @@ def overview(run: Run, form: str) -> Iterator[str]:
             ),
         ]
     )
+
+
+def _limits(run: Run) -> dict[str, str]:
+    """The limits of the measured queues in words, by their ports."""
+    queues = {port.egress: port.queue for port in run.manifest.bottlenecks}
+    return {
+        port: f"{queue.limit_bytes:,} bytes"
+        if queue.limit_bytes
+        else f"{queue.limit_packets:,} packets"
+        for port, queue in queues.items()
+        if queue.limit_bytes or queue.limit_packets
+    }
+
+
+def _why(reason: str | None, where: str | None, limit: str | None) -> str:
+    """Why a packet was dropped: in the field's words if a queue did it, else in the kernel's."""
+    if reason in _REASONS:
+        known = reason == _FULL and limit is not None
+        return f"{_REASONS[reason]} (limit {limit})" if known else _REASONS[reason]
+    return " in ".join(part for part in (reason, where) if part)
 
 
 def _waits_by_group(run: Run, waits: pl.DataFrame) -> Iterator[str]:
@@ -245,7 +277,7 @@ def at(run: Run, flow: int, t_ns: int, form: str) -> Iterator[str]:
         yield f"At {_ms(t_ns)} {_named(record)} had sent nothing yet."
     for moment in answers:
         port = f", port {moment.sport}" if len(answers) > 1 else ""
-        yield from lines(moment, _named(record) + port)
+        yield from lines(moment, _named(record) + port, _limits(run))
 
 
 def _record(run: Run, flow: int) -> FlowRecord:
@@ -280,12 +312,13 @@ def _short(t_ns: int | None) -> str:
     return "-" if t_ns is None else f"{t_ns / 1e6:.4f}"
 
 
-def lines(moment: Moment, name: str) -> Iterator[str]:
+def lines(moment: Moment, name: str, limits: Mapping[str, str]) -> Iterator[str]:
     """Lines of text on one socket.
 
     Args:
         moment: the socket at the time asked for.
         name: the flow in words, as `flow 0 (h2 to h1, bic)`.
+        limits: the limits of queues in words, by their ports.
     """
     yield f"At {_ms(moment.t_ns)} {name} {_waits(moment)}."
     since = "" if moment.since_ns is None else f", since {_ms(moment.since_ns)}"
@@ -308,7 +341,7 @@ def lines(moment: Moment, name: str) -> Iterator[str]:
     yield f"  heard     last acknowledgement: {heard}"
     yield f"  sent      last: {_sending(moment.last, moment.t_ns)}"
     yield f"  next      {_next(moment)}"
-    yield from _network(moment)
+    yield from _network(moment, limits)
 
 
 def _waits(moment: Moment) -> str:
@@ -365,7 +398,7 @@ def _what(sent: Sent) -> str:
     return "new data" if sent.cause is None else _CAUSES[sent.cause]
 
 
-def _network(moment: Moment) -> Iterator[str]:
+def _network(moment: Moment, limits: Mapping[str, str]) -> Iterator[str]:
     if moment.queued:
         yield (
             f"  queue     {_count(moment.queued, 'packet')} of it "
@@ -380,19 +413,13 @@ def _network(moment: Moment) -> Iterator[str]:
     missing = _count(len(moment.missing), "segment")
     yield f"  lost      {missing} dropped and not made good{earlier}:"
     for lost in shown:
-        yield f"            {_lost(lost)}"
+        yield f"            {_lost(lost, limits)}"
 
 
-def _lost(lost: Lost) -> str:
-    by = "".join(
-        text
-        for text, known in (
-            (f" by {lost.qdisc}", lost.qdisc),
-            (f", {lost.reason}", lost.reason),
-            (f" in {lost.where}", lost.where),
-        )
-        if known
-    )
+def _lost(lost: Lost, limits: Mapping[str, str]) -> str:
+    by = f" by {lost.qdisc}" if lost.qdisc else ""
+    why = _why(lost.reason, lost.where, limits.get(lost.place or ""))
+    by += f": {why}" if why else ""
     packet = "" if lost.packet is None else f", packet {lost.packet} of packets.parquet"
     return f"{lost.seq} at {_ms(lost.t_ns)} at {lost.place or 'an unknown place'}{by}{packet}"
 

@@ -91,7 +91,7 @@ class OutcastViewer {
       "at=" + Math.round(this.from), "span=" + Math.round(this.to - this.from),
     ];
     if (this.focus.packet !== null) parts.push("packet=" + this.number(this.focus.packet));
-    if (this.focus.chain !== null) parts.push("blackout=" + this.focus.chain);
+    if (this.focus.chain !== null) parts.push("blackout=" + this.lanes.chains.number[this.focus.chain]);
     if (this.senders && this.focus.sender !== this.senders.first) {
       parts.push("sender=" + this.lanes.header.flows[this.focus.sender].flow);
     }
@@ -102,13 +102,11 @@ class OutcastViewer {
     const wanted = new URLSearchParams(location.hash.slice(1));
     const at = Number(wanted.get("at")), span = Number(wanted.get("span"));
     if (wanted.has("blackout") && !wanted.has("at")) {
-      this.showChain(Number(wanted.get("blackout")));
-      this.root.scrollIntoView();
+      this.showChain(this.chainOf(Number(wanted.get("blackout"))));
       return;
     }
     if (!wanted.has("at") || !Number.isFinite(at) || !(span > 0)) return;
-    const chain = Number(wanted.get("blackout"));
-    if (wanted.has("blackout") && chain < this.lanes.chains.rows) this.focus.chain = chain;
+    if (wanted.has("blackout")) this.focus.chain = this.chainOf(Number(wanted.get("blackout")));
     this.touched = true;
     this.set(at, at + span);
     const flow = Number(wanted.get("sender"));
@@ -138,6 +136,12 @@ class OutcastViewer {
   }
 
   // --- blackouts
+
+  // The place of a blackout by its number, which is its row in blackouts.parquet.
+  chainOf(number) {
+    const place = Array.from(this.lanes.chains.number).indexOf(number);
+    return place < 0 ? null : place;
+  }
 
   lane() {
     const value = this.root.querySelector(".port select").value;
@@ -184,6 +188,7 @@ class OutcastViewer {
     const margin = Math.max(c.lasts[i] * 0.35, 30000);
     this.set(c.t_start[i] - margin, c.t_start[i] + c.lasts[i] + margin);
     this.tellChain(i);
+    this.scrollHere();
   }
 
   tellChain(i) {
@@ -195,9 +200,15 @@ class OutcastViewer {
     data.chainPort = this.port(c.lane[i]);
     const lasts = outcastTime(100, c.lasts[i])(c.lasts[i]);
     this.say(
-      `Blackout of ${this.port(c.lane[i])} at ${(c.t_start[i] / 1e6).toFixed(4)} ms, ` +
+      `Blackout ${c.number[i]} of ${this.port(c.lane[i])} at ${(c.t_start[i] / 1e6).toFixed(4)} ms, ` +
       `for ${lasts}: ${c.drops[i]} packets of ${c.flows[i]} flow${c.flows[i] > 1 ? "s" : ""} ` +
       `dropped in a row while ${c.through[i]} of other ports got through.`);
+  }
+
+  // Moves the page only where the timeline is not in the upper half of what is in view.
+  scrollHere() {
+    const box = this.canvas.getBoundingClientRect();
+    if (box.top < 0 || box.top > innerHeight / 2) this.root.scrollIntoView();
   }
 
   say(text) {
@@ -493,6 +504,12 @@ class OutcastViewer {
       this.redraw();
     });
     canvas.addEventListener("keydown", (event) => this.key(event));
+    // From anywhere on the page, as long as nothing else on it wants the keys.
+    document.addEventListener("keydown", (event) => {
+      if (event.target !== document.body || !["n", "p", "l"].includes(event.key)) return;
+      this.key(event);
+      canvas.focus({ preventScroll: true });
+    });
     // The page scrolls as ever until the viewer is clicked or reached with Tab.
     canvas.addEventListener("wheel", (event) => {
       if (!event.ctrlKey && document.activeElement !== canvas) return;
@@ -589,8 +606,7 @@ class OutcastViewer {
   for (const link of document.querySelectorAll("a[data-blackout]")) {
     link.addEventListener("click", (event) => {
       event.preventDefault();
-      viewer.showChain(Number(link.dataset.blackout));
-      root.scrollIntoView();
+      viewer.showChain(viewer.chainOf(Number(link.dataset.blackout)));
       viewer.canvas.focus({ preventScroll: true });
     });
   }

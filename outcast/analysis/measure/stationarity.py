@@ -1,0 +1,141 @@
+"""Whether the division of a link shows no trend over a part of a run (docs/steady-state.md).
+
+Goodput comes from throughput.parquet, in whole bins of `analysis.bin`. So it needs no capture.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from outcast.analysis.run_analysis import Interval
+from outcast.records.run_directory import FlowRecord
+
+PARTS = 10
+"""Into so many equal parts `is_stationary` cuts an interval."""
+SIGNIFICANT = 0.05
+"""The level of the test, on two sides."""
+_MOST_EXACT = 33
+"""Of more values than these the test statistic is as good as normal."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRates:
+    """What each flow of a run got in every bin of a part of it.
+
+    Attributes:
+        goodput_bytes: array of [flow, bin], in the order of `flows`.
+        flows: the flows' numbers.
+        span: from the first bin's start to the last bin's end, after the traffic's start.
+    """
+
+    flows: tuple[int, ...]
+    goodput_bytes: npt.NDArray[np.float64]
+    span: Interval
+
+
+def rates_in(throughput: pl.DataFrame, duration_ns: int, span: Interval) -> FlowRates | None:
+    """The bins that lie in a span as a whole; None if there is none, or no flow.
+
+    Args:
+        throughput: the table of this name; its last bin ends with the duration.
+        duration_ns: of the run.
+        span: the part of the run.
+    """
+    table = throughput.select("flow", "t", "goodput_bps")
+    starts = table["t"].unique().sort().to_numpy()
+    edges = np.append(starts, duration_ns)
+    inside = np.flatnonzero((edges[:-1] >= span.start_ns) & (edges[1:] <= span.end_ns))
+    if not inside.size:
+        return None
+    flows = tuple(sorted(table["flow"].unique().to_list()))
+    bps = (
+        table.filter(pl.col("t").is_between(int(starts[inside[0]]), int(starts[inside[-1]])))
+        .sort("flow", "t")["goodput_bps"]
+        .to_numpy()
+        .reshape(len(flows), inside.size)
+    )
+    widths_s = np.diff(edges)[inside] / 1e9
+    return FlowRates(
+        flows, bps * widths_s / 8, Interval(int(edges[inside[0]]), int(edges[inside[-1] + 1]))
+    )
+
+
+def is_stationary(rates: FlowRates | None, records: Sequence[FlowRecord]) -> bool | None:
+    """Whether the division of the link shows no trend over an interval.
+
+    The interval is cut into ten parts. In each, we take the share of all goodput that the flows
+    with the fewest hops have, and each flow's own. The run is stationary if every flow gets
+    something, and no series of ten shares has a trend (`has_trend`). The first series has half of
+    the level of 5 %, and the flows share the other half.
+
+    Args:
+        rates: the flows' goodput in the interval.
+        records: the flows that are compared.
+
+    Returns:
+        None if the interval has fewer than ten bins, or if nothing arrived in a part of it.
+    """
+    if rates is None or rates.goodput_bytes.shape[1] < PARTS:
+        return None
+    edges = np.linspace(0, rates.goodput_bytes.shape[1], PARTS + 1).astype(int)[:-1]
+    parts = np.add.reduceat(rates.goodput_bytes, edges, axis=1)
+    hops = {flow.flow: flow.hops for flow in records}
+    known = {count for count in hops.values() if count is not None}
+    total = parts.sum(axis=0)
+    compared = [row for row, flow in enumerate(rates.flows) if flow in hops]
+    if not parts[compared].sum(axis=1).all():
+        return False
+    if len(known) < 2:
+        widths = np.diff(np.append(edges, rates.goodput_bytes.shape[1]))
+        together = total / widths
+    elif not total.all():
+        return None
+    else:
+        nearest = [row for row, flow in enumerate(rates.flows) if hops.get(flow) == min(known)]
+        together = parts[nearest].sum(axis=0) / total
+    if has_trend(together, SIGNIFICANT / 2):
+        return False
+    with np.errstate(invalid="ignore"):
+        shares = np.nan_to_num(parts[compared] / total)
+    return not any(has_trend(share, SIGNIFICANT / 2 / len(compared)) for share in shares)
+
+
+def has_trend(values: npt.NDArray[np.float64], level: float = SIGNIFICANT) -> bool:
+    """Whether values in the order of time rise or fall, by the test of Mann and Kendall.
+
+    Mann, "Nonparametric tests against trend", Econometrica 13 (1945). It asks no distribution of
+    the values, and a flow's share has none that is known. Values that depend on one another make it
+    find trends too often. Means of ten parts do so little: docs/steady-state.md has the shares.
+    """
+    # Equal values show no trend.
+    return chance_of_trend(values) < level
+
+
+def chance_of_trend(values: npt.NDArray[np.float64]) -> float:
+    """The chance of as strong a trend among values without one, on two sides; 1 of equal values.
+
+    Exact where no two of up to 33 values are equal, else by the normal distribution with the
+    variance for ties (Kendall, "Rank Correlation Methods", 1975). The numbers are those of
+    scipy.stats.kendalltau, whose import takes longer than the analysis of a small run.
+    """
+    count = values.size
+    rises = np.sign(values[None, :] - values[:, None])[np.triu_indices(count, 1)]
+    score, pairs = abs(int(rises.sum())), count * (count - 1) // 2
+    equal = [times for times in Counter(values.tolist()).values() if times > 1]
+    if not equal and count <= _MOST_EXACT:
+        # Orders of n values by their number of inversions: each value adds up to its place.
+        orders = np.ones(1)
+        for place in range(2, count + 1):
+            orders = np.convolve(orders, np.ones(place) / place)
+        least = (pairs - score) // 2
+        return min(1.0, 2 * float(orders[: least + 1].sum()))
+    ties = sum(times * (times - 1) * (2 * times + 5) for times in equal)
+    variance = (count * (count - 1) * (2 * count + 5) - ties) / 18
+    return math.erfc(score / math.sqrt(2 * variance)) if variance > 0 else 1.0

@@ -1,0 +1,155 @@
+"""Where a flow loses packets: each step between two captured points of its path.
+
+A run with `capture: {ports: all}` has every port of the path. So several queues in a row are told
+apart, and a loss belongs to one of them, or to a link between. Of fewer captures a step spans more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import polars as pl
+
+from outcast.analysis.capture.headers import FlowKey
+from outcast.analysis.capture.pcap import PortCapture, read_capture
+from outcast.errors import ConfigError, InputError
+from outcast.records.captures import CapturesManifest
+from outcast.records.run import Run
+from outcast.records.run_directory import FlowRecord
+
+_Points = list[tuple[str, str]]
+"""Captured ports on a path, each with the direction of its capture."""
+_Files = dict[tuple[str, str], str]
+"""The file of each captured port and direction."""
+SCHEMA: dict[str, type[pl.DataType]] = {
+    **dict.fromkeys(("flow", "step"), pl.Int64),
+    **dict.fromkeys(("begins", "ends", "where"), pl.String),
+    **dict.fromkeys(("packets", "lost", "wait_p50_ns", "wait_p99_ns"), pl.Int64),
+}
+
+
+def loss_table(run: Run, flow: int | None = None) -> pl.DataFrame:
+    """One row per flow and step of its path, in the order of both.
+
+    Args:
+        run: an analysed run of outcast.
+        flow: only this one, by its number.
+
+    Returns:
+        `flow`, `step` (from 0), `begins` and `ends` (a port and a direction), `where` in words,
+        `packets` at its begin, `lost` of them at its end, and the quantiles of the time between in
+        nanoseconds; null where no packet came through. Retransmissions are packets too.
+
+    Raises:
+        ConfigError: there is no such flow, or no two captured points on a path.
+        InputError: a capture is missing or broken, or the run tells no paths.
+    """
+    manifest = run.manifest
+    if isinstance(manifest, CapturesManifest):
+        raise ConfigError("--losses: joined captures tell no paths; allowed are runs of outcast")
+    records = [record for record in manifest.flows if flow in (None, record.flow)]
+    if not records:
+        last = max((record.flow for record in manifest.flows), default=None)
+        there = "the run has none" if last is None else f"there are 0 to {last}"
+        raise ConfigError(f"--flow {flow}: no such flow; {there}")
+    ports = {(link.node, link.neighbour): link.port for link in run.counters.links}
+    files: _Files = {(each.port, each.direction): each.file for each in manifest.captures}
+    points = {record.flow: _points(record, ports, files) for record in records}
+    if all(len(of_flow) < 2 for of_flow in points.values()):
+        raise ConfigError(
+            "--losses: no path has two captured points; `capture: {ports: all}` in the "
+            "configuration captures every port"
+        )
+    seen = _seen(run, records, points, files)
+    rows = [
+        (record.flow, number, *step)
+        for record in records
+        for number, step in enumerate(_steps(record.flow, points[record.flow], seen))
+    ]
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def _points(record: FlowRecord, ports: dict[tuple[str, str], str], files: _Files) -> _Points:
+    """The captured points of a flow's path, in its order."""
+    every = []
+    for before, node, after in zip(record.path, record.path[1:], record.path[2:], strict=False):
+        every += [(ports.get((node, before), ""), "in"), (ports.get((node, after), ""), "out")]
+    return [point for point in every if point in files]
+
+
+def _seen(
+    run: Run,
+    records: Sequence[FlowRecord],
+    points: dict[int, _Points],
+    files: _Files,
+) -> dict[tuple[int, str, str], pl.DataFrame]:
+    """The packets of each flow at each of its points. Every capture is read once."""
+    flows: dict[tuple[str, str], list[FlowRecord]] = defaultdict(list)
+    for record in records:
+        for point in points[record.flow]:
+            flows[point].append(record)
+    found = {}
+    for (port, way), of_point in flows.items():
+        path = run.directory.path / files[port, way]
+        if not path.exists():
+            raise InputError(f"{path}: is missing; a sweep or an archive may have left it out")
+        addresses = frozenset(record.dst_ip for record in of_point)
+        capture = read_capture(port, path, addresses, foreign=False)
+        rows = {key: number for number, key in enumerate(capture.flows)}
+        for record in of_point:
+            numbers = [rows[key] for key in _keys(record) if key in rows]
+            found[record.flow, port, way] = _packets(capture, numbers)
+    return found
+
+
+def _keys(record: FlowRecord) -> Iterator[FlowKey]:
+    protocol = 6 if record.protocol == "tcp" else 17
+    yield FlowKey(record.src_ip, record.sport, record.dst_ip, record.dport, protocol)
+    for sub in record.subflows:
+        yield FlowKey(record.src_ip, sub.sport, record.dst_ip, sub.dport, protocol)
+
+
+def _packets(capture: PortCapture, flows: Sequence[int]) -> pl.DataFrame:
+    columns = capture.columns
+    names = ("stamp_ns", "flow", "identity")
+    frame = pl.DataFrame({name: getattr(columns, name) for name in names})
+    kept = frame.filter(pl.col("flow").is_in(list(flows)))
+    return kept.select("stamp_ns", "identity").sort("stamp_ns")
+
+
+def _steps(
+    flow: int, points: _Points, seen: dict[tuple[int, str, str], pl.DataFrame]
+) -> Iterator[tuple[str | int | None, ...]]:
+    for begin, end in pairwise(points):
+        came, left = seen[flow, *begin], seen[flow, *end]
+        waits = _waits(came, left)
+        quantiles = [waits.quantile(share, "lower") for share in (0.5, 0.99)]
+        yield (
+            *(f"{port} {way}" for port, way in (begin, end)),
+            _where(begin, end),
+            came.height,
+            came.height - left.height,
+            *(None if value is None else int(value) for value in quantiles),
+        )
+
+
+def _where(begin: tuple[str, str], end: tuple[str, str]) -> str:
+    (first, way), (second, other) = begin, end
+    if (way, other) == ("in", "out") and first.rpartition("-")[0] == second.rpartition("-")[0]:
+        return f"queue of {second}"
+    if (way, other) == ("out", "in"):
+        return f"link from {first}"
+    return f"between {first} and {second}"
+
+
+def _waits(came: pl.DataFrame, left: pl.DataFrame) -> pl.Series:
+    """How long each packet that left was on the way: since the last like it that came before."""
+    joined = left.join_asof(
+        came.with_columns(came_ns=pl.col("stamp_ns")),
+        on="stamp_ns",
+        by="identity",
+        check_sortedness=False,
+    )
+    return (joined["stamp_ns"] - joined["came_ns"]).drop_nulls()

@@ -1,0 +1,167 @@
+"""Many runs made from one, each with changes of its own, as a sweep makes its runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from outcast.api import archives
+from outcast.api import guest as provision
+from outcast.api import progress as shown
+from outcast.api.making import absolute_search_paths
+from outcast.errors import InputError, RunError
+from outcast.experiment import Experiment, dump
+from outcast.records import replay as comparing
+from outcast.records.interventions import Interventions
+from outcast.records.run import Run as Record
+from outcast.records.run_directory import Manifest
+from outcast.sweep import captures, scheduler, store
+from outcast.sweep.pool import LocalPool, Pool
+from outcast.sweep.scheduler import Limits
+from outcast.sweep.store import SweepDirectory
+from outcast.sweep.task import Task
+from outcast.whatif import compare
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where many runs are made, and how many of them.
+
+    Attributes:
+        folder: the folder of all.
+        jobs: how many go on at a time here; None is as many as there are cores.
+        resume: go on with what is in the folder.
+        scheduler: the address of a Dask scheduler, whose workers make the runs instead.
+        shard: a number from 1 on and a count: only this part of the runs is made.
+        merge: folders of shards, whose runs are put into this folder first.
+    """
+
+    folder: Path
+    jobs: int | None = None
+    resume: bool = False
+    scheduler: str | None = None
+    shard: tuple[int, int] | None = None
+    merge: Sequence[Path] = ()
+
+    def part(self, names: Iterable[str]) -> list[str]:
+        """The runs that are made here."""
+        number, count = self.shard or (1, 1)
+        return [*names][number - 1 :: count]
+
+    def pool(self) -> Pool:
+        """What makes the runs. Raises FeatureMissingError or DeadlineError, as `run_sweep`."""
+        if self.scheduler is None:
+            jobs = self.jobs or os.cpu_count() or 1
+            return LocalPool(jobs, threads=max(1, (os.cpu_count() or 1) // jobs))
+        from outcast.sweep.dask_pool import connect
+
+        return connect(self.scheduler, None)
+
+
+def experiment_of(path: Path, allow_programs: bool) -> tuple[Experiment, Manifest]:
+    """What a run was made from, if it can be made again here. Raises InputError."""
+    if not path.is_dir():
+        raise InputError(f"{path}: is no run directory; outcast replay -o makes one")
+    with archives.opened(path) as unpacked:
+        experiment = archives.replayable(unpacked, str(path), allow_programs)
+        manifest = unpacked.run.read_manifest()
+    if different := archives.other_guest(manifest):
+        raise InputError(f"{path}: {different}; make the run anew: outcast run")
+    return experiment, manifest
+
+
+def make_each(
+    factual: Record,
+    experiment: Experiment,
+    changes: Mapping[str, Interventions],
+    from_ns: Mapping[str, int],
+    place: Place,
+    progress: bool | None,
+) -> list[str]:
+    """Makes runs with interventions, as a sweep does, and compares each with the run before it.
+
+    Args:
+        factual: the run in which they intervene.
+        experiment: what that was made from.
+        changes: what is changed in each, by the name of its folder.
+        from_ns: up to when each has to be equal, after the traffic's start.
+        place: where they are made.
+        progress: whether to show it.
+
+    Returns:
+        The names of those that the place has now: all, or its shard.
+
+    Raises:
+        ConfigError: the folder cannot be used.
+        RunError: one failed.
+        UntrustedError: one is another run before its intervention.
+    """
+    names = place.part(changes)
+    provision.provide(experiment, progress)
+
+    def check(directory: SweepDirectory, name: str) -> None:
+        made = directory.run(name)
+        explanation = comparing.explain(factual.directory, made)
+        compare.require_prefix(explanation, from_ns[name], name)
+        captures.reduce(made, "drop")
+
+    resume = place.resume or bool(place.merge)
+    with absolute_search_paths(), store.opened(place.folder, experiment, resume) as directory:
+        _gather(directory, names, place.merge)
+        with shown.of_sweep(progress) as observer:
+            finished = store.take_stock(directory, dict.fromkeys(names, experiment), observer.note)
+            for name in sorted(finished):
+                if why := _why_another(directory.run(name).read_manifest(), changes[name]):
+                    directory.set_aside(name, why)
+                    observer.note(f"set aside and made again: {why}")
+                    finished.discard(name)
+            tasks = [
+                Task(
+                    name,
+                    dump(experiment),
+                    "keep",
+                    exclusive=False,
+                    interventions=changes[name].model_dump_json(),
+                )
+                for name in names
+                if name not in finished
+            ]
+            pool = place.pool()
+            try:
+                report = scheduler.run(
+                    *(tasks, len(finished), directory, pool, Limits(), observer),
+                    on_result=lambda name, wall_s, disk_bytes: check(directory, name),
+                )
+            finally:
+                pool.stop()
+    if report.failures:
+        name, failure = next(iter(report.failures.items()))
+        raise RunError(f"{len(report.failures)} runs failed; {name}: {failure.message}")
+    if report.left:
+        raise RunError(f"{len(report.left)} runs are left: {report.stopped}; --resume goes on")
+    return names
+
+
+def _gather(directory: SweepDirectory, names: Sequence[str], shards: Sequence[Path]) -> None:
+    """Copies the runs of shards that the folder lacks. Raises InputError if a shard is none."""
+    for shard in map(SweepDirectory, shards):
+        shard.read_experiment()
+        for name in names:
+            source, target = shard.run(name), directory.run(name)
+            if source.manifest.exists() and not target.path.exists():
+                # A copy that is broken off is no run.
+                directory.clear(name)
+                shutil.copytree(source.path, directory.attempt(name) / store.RESULT)
+                directory.accept(name)
+
+
+def _why_another(made: Manifest, change: Interventions) -> str | None:
+    """Why a finished run is not the one asked for; None if it is."""
+    before = made.interventions
+    if before is None or before.asked != change.asked:
+        return "made from a run with other fates of packets"
+    # Its captures are dropped once it was compared with the run before it.
+    return None if made.dropped else "not compared with the run that it was made from"

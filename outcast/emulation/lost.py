@@ -1,0 +1,102 @@
+"""Single packets that a link loses, because somebody asks what would be then (docs/whatif.md).
+
+A cable loses a packet behind the sender's queue and before the receiver's port. Here it is lost as
+it arrives: a filter of the port's ingress qdisc drops it (tc-u32(8)). Captures see a packet before
+any qdisc does, so the one of that port leaves it out. An interface of its own on the link would be
+a cable's way (outcast/emulation/wires.py), but changes the order of events of the sending host.
+
+The filter knows the packet by addresses, ports, IP identification and sequence number. It has to
+drop one packet, which is read at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from outcast.emulation.commands import Commands
+from outcast.errors import CommandError
+from outcast.plan.model import Plan
+from outcast.records.interventions import Lost, LostPacket
+
+_DROPPED = re.compile(r"\(dropped (\d+),")
+
+
+class LostPackets:
+    """The packets that links lose in a run."""
+
+    def __init__(self, packets: Sequence[LostPacket], plan: Plan, commands: Commands) -> None:
+        self.packets = packets
+        self._plan, self._commands = plan, commands
+        self._netns: dict[str, int | None] = {}
+        self._counts = [0] * len(packets)
+
+    def capture_filter(self, port: str, direction: str, usual: str) -> str:
+        """What a capture takes (pcap-filter(7)): the usual packets without those lost before it."""
+        lost = [one for one in self.packets if direction == "in" and self._port(one) == port]
+        return " and ".join([usual, *(f"not ({_words(one)})" for one in lost)])
+
+    def start(self, netns: Callable[[str], int]) -> None:
+        """Drops the packets from now on; `netns` gives a host's namespace. Raises CommandError."""
+        for number, one in enumerate(self.packets, 1):
+            port = self._port(one)
+            if port not in self._netns:
+                is_host = one.neighbour in self._plan.hosts
+                self._netns[port] = netns(one.neighbour) if is_host else None
+                # A host's card has one already.
+                with contextlib.suppress(CommandError):
+                    self._tc(port, "qdisc", "add", "dev", port, "ingress")
+            self._tc(port, *_filter(port, number, one))
+
+    def record(self) -> Lost:
+        """The packets, and how many of each have been lost so far."""
+        self._count()
+        return Lost(packets=tuple(self.packets), counts=tuple(self._counts))
+
+    def by_sender(self) -> Counter[str]:
+        """How many packets the link behind each port has lost so far."""
+        self._count()
+        counted: Counter[str] = Counter()
+        for one, count in zip(self.packets, self._counts, strict=True):
+            counted[self._plan.port(one.node, one.neighbour)] += count
+        return counted
+
+    def _count(self) -> None:
+        # Open vSwitch takes the filters away when the captures end.
+        for place in range(len(self.packets) if self._netns else 0):
+            found = _DROPPED.findall(self._shown(place))
+            self._counts[place] = max(self._counts[place], sum(map(int, found)))
+
+    def _shown(self, place: int) -> str:
+        port = self._port(self.packets[place])
+        words = f"-s filter show dev {port} parent ffff: pref {place + 1}"
+        return self._tc(port, *words.split())
+
+    def _port(self, one: LostPacket) -> str:
+        return self._plan.port(one.neighbour, one.node)
+
+    def _tc(self, port: str, *words: str) -> str:
+        return self._commands.run(["tc", *words], netns=self._netns[port])
+
+
+def _filter(port: str, number: int, one: LostPacket) -> tuple[str, ...]:
+    """The words of tc that drop a packet; Linux's headers of IPv4 have no options."""
+    matches = (
+        f"ip src {one.src}/32",
+        f"ip dst {one.dst}/32",
+        f"ip sport {one.sport} 0xffff",
+        f"ip dport {one.dport} 0xffff",
+        f"u16 {one.ip_id:#06x} 0xffff at 4",
+        f"u32 {one.seq:#010x} 0xffffffff at 24",
+    )
+    words = f"filter add dev {port} parent ffff: protocol ip pref {number} u32"
+    return (*words.split(), *(f"match {' match '.join(matches)}".split()), "action", "drop")
+
+
+def _words(one: LostPacket) -> str:
+    return (
+        f"src host {one.src} and dst host {one.dst} and src port {one.sport} and "
+        f"dst port {one.dport} and ip[4:2] = {one.ip_id} and tcp[4:4] = {one.seq}"
+    )

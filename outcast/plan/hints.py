@@ -1,0 +1,76 @@
+"""What makes a run answer another question than its configuration asks; told before the run.
+
+Pure: a plan and its experiment say it all. Each line names the key to change.
+"""
+
+from __future__ import annotations
+
+from outcast.experiment import Experiment, Queue
+from outcast.plan import ports
+from outcast.plan.flows import Flow
+from outcast.plan.model import Plan
+from outcast.plan.needs import buffer_warnings
+from outcast.plan.round_trips import base_rtt_ns
+from outcast.units import format_time
+
+FEWEST_ROUND_TRIPS = 10
+"""Slow start alone takes so many from the initial window to a window of thousands of packets."""
+
+
+def hints(experiment: Experiment, plan: Plan) -> list[str]:
+    """A line on each such thing: buffers that are too small, no marks, too short a run."""
+    return [
+        *buffer_warnings(experiment, plan),
+        *_unmarked(experiment, plan),
+        *_short(experiment, plan),
+    ]
+
+
+def _unmarked(experiment: Experiment, plan: Plan) -> list[str]:
+    """A line on flows that react to ECN, and whose queue never marks."""
+    found: list[tuple[Flow, str, Queue]] = []
+    measured = {port.egress for port in (plan.bottleneck, *plan.others)}
+    for flow in plan.flows:
+        if not flow.transport.negotiates_ecn:
+            continue
+        on_path = plan.ports_on(flow.path)
+        queues = {
+            port: ports.switch_queue(experiment, plan, port).queue
+            for port in [port for port in on_path if port in measured] or on_path
+        }
+        if not any(queue.marks for queue in queues.values()):
+            found.append((flow, *next(iter(queues.items()))))
+    if not found:
+        return []
+    flow, port, queue = found[0]
+    control = flow.transport.congestion_control
+    remedy = "queue.ecn: true" if "ecn" in type(queue).model_fields else "queue.kind: ecn_threshold"
+    return [
+        f"flow {flow.flow}{_more(len(found))} has ECN ({control}), but the queue of {port} "
+        f"({queue.kind}) never marks, so losses alone tell it of congestion; for marks set {remedy}"
+    ]
+
+
+def _short(experiment: Experiment, plan: Plan) -> list[str]:
+    """A line on flows that end before ten round trips."""
+    found: list[tuple[float, Flow, int, int]] = []
+    for flow in plan.flows:
+        if flow.duration_ns is None:
+            continue
+        rtt_ns = base_rtt_ns(plan, flow.path, flow.return_path)
+        lasts_ns = min(flow.duration_ns, experiment.duration_ns - flow.start_ns)
+        if lasts_ns < FEWEST_ROUND_TRIPS * rtt_ns:
+            found.append((lasts_ns / rtt_ns, flow, lasts_ns, rtt_ns))
+    if not found:
+        return []
+    trips, flow, lasts_ns, rtt_ns = min(found, key=lambda item: item[0])
+    needed_ms = -(-FEWEST_ROUND_TRIPS * rtt_ns // 10**6)
+    return [
+        f"flow {flow.flow}{_more(len(found))} lasts {format_time(lasts_ns)}, which are {trips:.1f} "
+        f"base round trips of {rtt_ns / 1e6:.4g} ms, so the run shows its start alone; for "
+        f"{FEWEST_ROUND_TRIPS} of them set duration to {needed_ms}ms or more"
+    ]
+
+
+def _more(flows: int) -> str:
+    return f" (and {flows - 1} more)" if flows > 1 else ""

@@ -1,0 +1,100 @@
+"""Lists blackouts as text, each with the number by which other options and pages know it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+
+from outcast.analysis import selection
+from outcast.analysis.export.comments import with_drops
+from outcast.analysis.selection import Selection, Source
+from outcast.errors import ConfigError
+from outcast.view.terminal.listing import milliseconds
+
+_HEADS = {
+    "blackout": "blackout",
+    "ingress": "ingress",
+    "egress": "egress",
+    "from_ms": "from (ms)",
+    "lasts_us": "lasts (us)",
+    "drops": "drops",
+    "flows": "flows",
+    "others_through": "others through",
+}
+
+
+def lines(source: Source, wanted: Selection, form: str) -> Iterator[str]:
+    """Gives the blackouts that have a dropped packet that is meant, by time, as lines of text.
+
+    Args:
+        source: the folder of a run or of joined captures.
+        wanted: which packets. A port is one that they came in by or were to leave by.
+        form: `table`, `csv` or `json`.
+
+    Raises:
+        ConfigError: a filter names what the table lacks, or no blackout fits.
+    """
+    rows = [_told(source, row) for row in _chosen(source, wanted).iter_rows(named=True)]
+    if form == "json":
+        yield json.dumps([row | {"from_ms": float(row["from_ms"])} for row in rows], indent=1)
+    elif form == "csv":
+        buffer = io.StringIO()
+        writer = csv.DictWriter(buffer, [*_HEADS], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        yield from buffer.getvalue().splitlines()
+    elif not rows:
+        yield "there was no blackout: no chain of drops while packets of other ports got through"
+    else:
+        table = [_HEADS, *({name: str(row[name]) for name in _HEADS} for row in rows)]
+        widths = {name: max(len(row[name]) for row in table) for name in _HEADS}
+        for row in table:
+            yield "  ".join(
+                row[name].ljust(width) if name in ("ingress", "egress") else row[name].rjust(width)
+                for name, width in widths.items()
+            ).rstrip()
+
+
+def _chosen(source: Source, wanted: Selection) -> pl.DataFrame:
+    if source.run is None:
+        selection.blackout(source, 0)  # which says that a table alone has none
+    assert source.run is not None
+    every = selection.blackouts(source.run)
+    if wanted == Selection() or every.is_empty():
+        return every
+    selection.condition(source, wanted)  # which refuses a port that is not there
+    meant = selection.condition(source, replace(wanted, port=None))
+    with selection.refusing_table(source.path):
+        dropped = (
+            source.table.with_row_index("packet")
+            .filter(meant & (pl.col("verdict").cast(pl.String) == "dropped"))
+            .select("packet", "t_in", "verdict", "ingress", "egress")
+            .collect()
+        )
+    numbers = with_drops(source, dropped)["blackout"].drop_nulls().unique().implode()
+    chosen = every.filter(pl.col("blackout").is_in(numbers))
+    if wanted.port is not None:
+        ports = (pl.col(name).cast(pl.String) for name in ("ingress", "egress"))
+        chosen = chosen.filter(pl.any_horizontal(port == wanted.port for port in ports))
+    if chosen.is_empty():
+        raise ConfigError(f"--blackouts: none of {every.height} fits all filters")
+    return chosen
+
+
+def _told(source: Source, row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "blackout": row["blackout"],
+        "ingress": row["ingress"],
+        "egress": row["egress"],
+        "from_ms": milliseconds(row["t_start"] - source.start_ns),
+        "lasts_us": round((row["t_end"] - row["t_start"]) / 1e3, 3),
+        "drops": row["drops"],
+        "flows": row["flows"],
+        "others_through": row["others_through"],
+    }

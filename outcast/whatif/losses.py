@@ -1,0 +1,131 @@
+"""Packets that a link is to lose: read, and found in a run's captures."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+import polars as pl
+
+from outcast.errors import ConfigError, RunError, did_you_mean
+from outcast.plan.model import Plan
+from outcast.records.interventions import LostPacket
+from outcast.records.run import Run
+
+ALLOWED = "allowed is 'flow 0, segment 17, link a-b'"
+_WORDS = re.compile(r"flow (\d{1,9}), *segment (\d{1,9}), *link (\S{1,129})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedLoss:
+    """A loss that somebody asks for.
+
+    Attributes:
+        flow: the flow's number.
+        segment: of the flow's data segments that cross the link in this direction, from 0.
+        link: two neighbours, as `a-b`; the segment leaves a and does not reach b.
+        where: how errors begin.
+    """
+
+    flow: int
+    segment: int
+    link: str
+    where: str
+
+
+def asked(words: str) -> AskedLoss:
+    """Reads a loss as `flow 0, segment 17, link a-b`. Raises ConfigError."""
+    where = f"--lose {words!a}"
+    match = _WORDS.fullmatch(words.strip())
+    if match is None:
+        raise ConfigError(f"{where}: {ALLOWED}")
+    return AskedLoss(int(match[1]), int(match[2]), match[3], where)
+
+
+def find(run: Run, one: AskedLoss) -> LostPacket:
+    """The packet of a run that is to be lost.
+
+    Captures have to show which segments cross the link: of the port that they leave by, or of the
+    one that they come in by.
+
+    Raises:
+        ConfigError: the run has no such flow, link or segment, or no capture shows it.
+    """
+    plan = run.directory.read_plan()
+    node, neighbour = _ends(plan, one)
+    path = next((flow.path for flow in plan.flows if flow.flow == one.flow), None)
+    if path is None:
+        raise ConfigError(
+            f"{one.where}: the run has no flow {one.flow}; allowed are 0 to {len(plan.flows) - 1}"
+        )
+    ways = [*pairwise(path)]
+    if (node, neighbour) not in ways:
+        known = ", ".join(f"{a}-{b}" for a, b in ways)
+        raise ConfigError(
+            f"{one.where}: the data of flow {one.flow} does not cross it in this direction; "
+            f"allowed are {known}"
+        )
+    segments = _crossing(run, one, plan.port(node, neighbour), plan.port(neighbour, node))
+    if one.segment >= segments.height:
+        raise ConfigError(
+            f"{one.where}: {segments.height} data segments of flow {one.flow} crossed it; allowed "
+            f"are 0 to {segments.height - 1}"
+        )
+    row = segments.row(one.segment, named=True)
+    if ":" in row["src"]:
+        raise ConfigError(f"{one.where}: is a packet of IPv6; allowed are packets of IPv4")
+    if not row["flags"]:
+        raise ConfigError(f"{one.where}: is a datagram of UDP; allowed are segments of TCP")
+    return LostPacket(
+        flow=one.flow,
+        segment=one.segment,
+        node=node,
+        neighbour=neighbour,
+        t_ns=row["t"] - run.manifest.traffic.t_start_ns,
+        **{name: row[name] for name in ("src", "sport", "dst", "dport", "ip_id", "seq")},
+    )
+
+
+def _ends(plan: Plan, one: AskedLoss) -> tuple[str, str]:
+    """The two nodes of `a-b`, whose names may have dashes too."""
+    places = [place for place, letter in enumerate(one.link) if letter == "-"]
+    pairs = [(one.link[:place], one.link[place + 1 :]) for place in places]
+    for pair in pairs:
+        if pair in plan.links:
+            return pair
+    known = [f"{a}-{b}" for a, b in plan.links]
+    raise ConfigError(f"{one.where}: the run has no link {one.link}{did_you_mean(one.link, known)}")
+
+
+def _crossing(run: Run, one: AskedLoss, leaves: str, comes: str) -> pl.DataFrame:
+    """A flow's data segments on a link in the order in which a capture saw them, with `t`."""
+    with run.reading():
+        packets = run.table("packets").with_columns(pl.col("ingress", "egress").cast(pl.String))
+    data = packets.filter(pl.col("flow") == one.flow, pl.col("payload") > 0)
+    for port, column, time in ((leaves, "egress", "t_out"), (comes, "ingress", "t_in")):
+        seen = data.filter(pl.col(column) == port, pl.col(time).is_not_null())
+        if seen.height:
+            return seen.with_columns(pl.col(time).alias("t")).sort("t")
+    raise ConfigError(
+        f"{one.where}: no capture shows what crosses it; allowed are links behind a measured queue "
+        "or at an input of one"
+    )
+
+
+def require_lost(run: Run, lost: LostPacket) -> None:
+    """Raises RunError if the captures of a run still show a packet behind the link that lost it."""
+    plan = run.directory.read_plan()
+    comes = plan.port(lost.neighbour, lost.node)
+    with run.reading():
+        packets = run.table("packets").with_columns(pl.col("ingress").cast(pl.String))
+    seen = packets.filter(
+        ingress=comes,
+        src=str(lost.src),
+        sport=lost.sport,
+        dport=lost.dport,
+        ip_id=lost.ip_id,
+        seq=lost.seq,
+    )
+    if seen.height:
+        raise RunError(f"{lost.name}: was to be lost, and is in the captures")

@@ -1,0 +1,247 @@
+"""`analysis.from` and `analysis.to`: what the summary and the tables of a run then cover."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.stats import kendalltau
+
+from outcast import experiment
+from outcast.analysis import analyze
+from outcast.analysis.measure.stationarity import chance_of_trend
+from outcast.errors import ConfigError
+from outcast.experiment import Instant
+from outcast.plan.make import make_plan
+from outcast.records.run import Run
+from outcast.records.summary import LossSummary
+from outcast.reproduce import intervals
+from outcast.sweep.groups import remarks_on_intervals
+from outcast.view.figures import FIGURES
+from outcast.view.terminal import tables
+from tests.golden import model
+from tests.golden.run_directory import write_run
+
+LINEAR = Path(__file__).parents[2] / "configs/linear-12.yaml"
+DURATION_NS = 80_000_000
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+def analysed(path: Path, asked: str = "", edit: Any = None) -> Run:
+    """A golden run, analysed with these keys of `analysis`."""
+    traffic = model.drop_tail(model.make_traffic(9, 4_000), 16_384, 10**9)
+    directory = write_run(path, traffic, DURATION_NS)
+    text = directory.config.read_text()
+    directory.config.write_text(text.replace("bin: 1ms", f"bin: 1ms{asked}"))
+    if edit is not None:
+        edit(directory)
+    analyze(directory)
+    return Run(path)
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return analysed(tmp_path_factory.mktemp("usual") / "run")
+
+
+@pytest.fixture(scope="module")
+def part(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return analysed(tmp_path_factory.mktemp("part") / "run", ", from: 10ms, to: all_active + 25ms")
+
+
+BEGIN_NS, END_NS = 10_000_000, 25_000_000
+
+
+def inside(run: Run, column: str = "t_in") -> pl.DataFrame:
+    start_ns = run.manifest.traffic.t_start_ns
+    return run.table("packets").filter(
+        pl.col(column).is_between(start_ns + BEGIN_NS, start_ns + END_NS, closed="left")
+    )
+
+
+def test_the_summary_says_what_it_covers(part: Run, usual: Run) -> None:
+    summary = part.summary
+    assert (summary.interval, summary.start_s, summary.end_s) == ("asked", 0.01, 0.025)
+    assert (usual.summary.interval, usual.summary.start_s) == ("whole", 0.0)
+    heading = tables._heading(summary).plain
+    assert "0.01 to 0.025 s (analysis.from and to)" in heading
+
+
+def test_losses_by_the_kernels_counters_say_that_they_are_of_the_whole_run(
+    part: Run, usual: Run
+) -> None:
+    losses = LossSummary(total=2, bottleneck=2, elsewhere=0, causes={"queue": 2}, ports={})
+    whole_s = f"{part.summary.duration_s:g} s"
+    assert f"network from 0 to {whole_s}: 2" in tables.loss_sentence(part.summary, losses)
+    assert "network: 2" in tables.loss_sentence(usual.summary, losses)
+
+
+def test_drops_are_those_of_the_interval(part: Run, usual: Run) -> None:
+    packets = inside(part)
+    for port, drops in part.summary.drops.items():
+        mine = packets.filter(pl.col("ingress").cast(pl.String) == port)
+        lost = mine.filter(pl.col("verdict").cast(pl.String) == "dropped")
+        assert (drops.packets, drops.dropped) == (mine.height, lost.height)
+        assert 0 < drops.packets < usual.summary.drops[port].packets
+    chains = part.table("blackouts")
+    start_ns = part.manifest.traffic.t_start_ns
+    mine = chains.filter(
+        pl.col("t_start").is_between(start_ns + BEGIN_NS, start_ns + END_NS, closed="left")
+    )
+    counted = sum(sum(drops.chains.values()) for drops in part.summary.drops.values())
+    blackouts = sum(drops.blackouts for drops in part.summary.drops.values())
+    assert counted == mine.height
+    assert blackouts == mine.filter(pl.col("others_through") > 0).height
+
+
+def test_goodput_and_flows_are_those_of_the_interval(part: Run) -> None:
+    packets, left = inside(part), inside(part, "t_out")
+    seconds = (END_NS - BEGIN_NS) / 1e9
+    flows = part.table("flows")
+    assert flows["packets"].sum() == packets.height
+    dropped = packets.filter(pl.col("verdict").cast(pl.String) == "dropped").height
+    assert flows["dropped"].sum() == dropped
+    assert part.summary.total_goodput_bps <= 8 * left["payload"].sum() / seconds
+    assert part.summary.total_goodput_bps == pytest.approx(flows["goodput_bps"].sum())
+    groups = part.summary.grouped("hops").values()
+    assert sum(group.packets or 0 for group in groups) == packets.height
+
+
+def test_what_the_kernel_counted_is_of_the_whole_run_and_so_left_out(part: Run, usual: Run) -> None:
+    assert all(part.summary.classes[hops].retransmits is None for hops in ("2", "3"))
+    assert usual.summary.classes["3"].retransmits is not None
+    assert part.table("flows")["retransmits"].null_count() == part.table("flows").height
+
+
+def test_trust_is_of_the_whole_captures(part: Run, usual: Run) -> None:
+    assert part.summary.capture == usual.summary.capture
+    for name in ("packets", "queue", "blackouts", "throughput"):
+        assert part.table(name).equals(usual.table(name)), name
+
+
+def test_waits_are_those_of_the_interval(part: Run) -> None:
+    (queue,) = part.summary.queue.values()
+    packets = inside(part).drop_nulls("t_out")
+    waits_ms = (packets["t_out"] - packets["t_in"]) / 1e6
+    assert queue.sojourn_ms is not None
+    assert queue.sojourn_ms.max == pytest.approx(waits_ms.max())
+    assert queue.sojourn_ms.mean == pytest.approx(waits_ms.mean(), abs=1e-6)
+
+
+def test_an_end_after_the_duration_is_cut_with_a_note(tmp_path: Path) -> None:
+    run = analysed(tmp_path / "run", ", to: 9s")
+    assert (run.summary.start_s, run.summary.end_s) == (0.0, 0.08)
+    assert any("analysis.to: 9s is after the end" in line for line in run.summary.warnings)
+
+
+def test_a_window_that_is_longer_than_the_run_is_cut_with_a_note(tmp_path: Path) -> None:
+    def edit(directory: Any) -> None:
+        text = directory.config.read_text()
+        directory.config.write_text(text.replace("[40000us]", "[40ms, 500ms, 1s]"))
+
+    summary = analysed(tmp_path / "run", edit=edit).summary
+    assert [*summary.windows] == ["40ms", "80ms"]
+    assert any("500ms, 1s: cut to the end of the duration" in line for line in summary.warnings)
+
+
+def test_figures_over_time_grey_what_is_left_out(part: Run, usual: Run) -> None:
+    drawing = dict(FIGURES)["goodput"]
+    greyed, plain = drawing(part), drawing(usual)
+    assert greyed is not None
+    assert plain is not None
+    added = [
+        len(one.patches) - len(other.patches)
+        for one, other in zip(greyed.axes, plain.axes, strict=True)
+    ]
+    assert max(added) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "instant"),
+    [
+        ("1s", Instant(after_all_active=False, offset_ns=10**9)),
+        ("all_active", Instant(after_all_active=True, offset_ns=0)),
+        ("all_active + 500ms", Instant(after_all_active=True, offset_ns=500_000_000)),
+        (" all_active+1us ", Instant(after_all_active=True, offset_ns=1000)),
+    ],
+)
+def test_an_instant_is_read_and_written(text: str, instant: Instant) -> None:
+    loaded = experiment.load(LINEAR, [f"analysis.from={text}"])
+    assert loaded.analysis.since == instant
+    again = experiment.validate(
+        json.loads(json.dumps(loaded.model_dump(mode="json", by_alias=True))), "x"
+    )
+    assert again.analysis == loaded.analysis
+
+
+@pytest.mark.parametrize(
+    ("overrides", "refusal"),
+    [
+        (["analysis.from=soon"], "is not an instant; allowed is a time after the traffic's start"),
+        (["analysis.from=all_active +"], "is not an instant"),
+        (["analysis.from=all_active - 1s"], "is not an instant"),
+        (["analysis.from=1"], "is not an instant"),
+        (["analysis.from=2s", "analysis.to=1s"], "to: 1s is not after from: 2s"),
+        (["analysis.to=0ms"], "to: 0ns is not after from: 0s"),
+        (["analysis.from=1h"], "analysis.from: allowed is a time before the end"),
+        (["analysis.from=all_active", "analysis.to=all_active"], "is not after"),
+    ],
+)
+def test_a_bad_interval_is_refused_in_a_line(overrides: list[str], refusal: str) -> None:
+    with pytest.raises(ConfigError, match=refusal) as refused:
+        experiment.load(LINEAR, overrides)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["analysis.from=all_active + 600ms"],
+        ["analysis.from=900ms", "analysis.to=all_active + 100ms"],
+    ],
+)
+def test_an_interval_that_leaves_nothing_is_refused_before_the_run(asked: list[str]) -> None:
+    late = ["duration=1s", "flows.1.start=500ms", "analysis.windows=[]"]
+    with pytest.raises(ConfigError, match=r"analysis.from: .* leaves nothing up to"):
+        make_plan(experiment.load(LINEAR, [*late, *asked]))
+
+
+def test_results_name_the_interval_and_count_stationary_runs() -> None:
+    frame = pl.DataFrame(
+        {
+            "interval": ["asked", "asked", "whole"],
+            "start_s": [1.0, 1.0, 0.0],
+            "end_s": [9.0, 9.0, 10.0],
+            "stationary": [True, False, None],
+        }
+    )
+    assert remarks_on_intervals(frame) == [
+        "numbers are of 1 to 9 s of each run (analysis.from and to)",
+        "stationary: 1 of 2 runs (docs/steady-state.md)",
+    ]
+    assert remarks_on_intervals(pl.DataFrame({"run": ["a"]})) == []
+
+
+def test_every_run_says_whether_it_is_stationary(usual: Run, part: Run) -> None:
+    assert part.summary.stationary is intervals.is_stationary(part, "all_active")
+    assert part.summary.stationary is not None
+    sentence = tables.stationarity_sentence(part.summary)
+    assert sentence.startswith("steady state from 0.01 to 0.025 s: ")
+    # The traffic ends before the last tenth of the duration.
+    assert usual.summary.stationary is None
+    unknown = tables.stationarity_sentence(usual.summary.model_copy(update={"stationary": None}))
+    assert "needs ten bins (analysis.bin)" in unknown
+
+
+@pytest.mark.parametrize("count", [3, 10, 33, 40])
+def test_the_chance_of_a_trend_is_that_of_scipy(count: int) -> None:
+    draw = np.random.default_rng(count)
+    for values in (*draw.random((20, count)), *draw.integers(0, 4, (20, count)).astype(float)):
+        expected = kendalltau(np.arange(count), values).pvalue
+        # scipy gives no number for values that are all equal.
+        assert chance_of_trend(values) == pytest.approx(1.0 if np.isnan(expected) else expected)

@@ -1,0 +1,210 @@
+"""IPv6 in the guest: flows, programs of both families, names, other fates, the kernel's events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dpkt
+import polars as pl
+import pytest
+
+import outcast
+from outcast.cli import invoke
+from outcast.records import replay
+
+NETWORK = """
+name: six
+topology: {kind: linear, rivals: 2}
+links: {rate: 100mbit, delay: 50us}
+queue: {kind: pfifo, limit: 20 packets}
+addressing: ipv6
+flows: [{from: 2-hop}, {from: 3-hop}]
+duration: 100ms
+analysis: {windows: [], bin: 10ms}
+engine: virtual
+"""
+QUEUES: dict[str, Any] = {
+    "tbf": {"kind": "tbf", "limit": "16KB"},
+    "red": {"kind": "red", "limit": "64KB"},
+    "fq_codel": {"kind": "fq_codel", "limit": "60 packets"},
+}
+
+SERVER = """
+import socket
+# No IPV6_V6ONLY: whatever family comes, this socket takes it.
+inside = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+inside.bind(("::", 7777))
+inside.listen()
+while True:
+    connection, peer = inside.accept()
+    connection.sendall(peer[0].encode())
+    connection.close()
+"""
+CLIENT = """
+import socket, sys
+with socket.create_connection((sys.argv[1], 7777)) as connection:
+    print(connection.family.name, connection.recv(100).decode())
+"""
+LOOKUP = """
+import socket
+for host in ("h4", "localhost"):
+    found = socket.getaddrinfo(host, 80, type=socket.SOCK_STREAM)
+    print(host, *sorted(address[0] for *_, address in found))
+"""
+
+
+def made(folder: Path, **settings: Any) -> outcast.Run:
+    file = folder / "net.yaml"
+    file.write_text(NETWORK, encoding="utf-8")
+    return outcast.run(outcast.load(file, settings), folder / "run", progress=False)
+
+
+def captured(run: outcast.Run) -> Iterator[bytes]:
+    """Every frame of all captures, as far as it was captured."""
+    for file in sorted(run.directory.captures.iterdir()):
+        with file.open("rb") as stream:
+            yield from (bytes(data) for _, data in dpkt.pcap.Reader(stream))
+
+
+def families(run: outcast.Run) -> set[int]:
+    """The versions of IP in all captures."""
+    kinds = {int.from_bytes(data[12:14], "big") for data in captured(run)}
+    return {{0x0800: 4, 0x86DD: 6}[kind] for kind in kinds}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> outcast.Run:
+    return made(tmp_path_factory.mktemp("six"), **{"capture.ports": "all"})
+
+
+def test_only_flows_are_seen_and_the_same_seed_gives_the_same_bytes(
+    run: outcast.Run, tmp_path: Path
+) -> None:
+    assert run.trusted, run.reasons
+    packets = run.table("packets")
+    assert set(packets["src"].cast(pl.String)) == {"fd00::a00:2", "fd00::a00:3", "fd00::a00:4"}
+    assert set(packets["ip_id"]) == {0}
+    assert families(run) == {6}
+    # No neighbour is looked for, no group is reported, no router is asked: TCP is all there is.
+    assert {data[20] for data in captured(run)} == {6}
+    again = made(tmp_path, **{"capture.ports": "all"})
+    assert replay.require_equal(run.directory, again.directory) > 0
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+def test_as_many_drops_are_inferred_as_the_queue_counted(kind: str, tmp_path: Path) -> None:
+    run = made(tmp_path, queue=QUEUES[kind])
+    capture = run.summary.capture
+    assert capture.inferred_drops == capture.qdisc_drops > 0
+    assert run.trusted, run.reasons
+
+
+def test_programs_of_both_families_and_names(tmp_path: Path) -> None:
+    for name, text in (("server.py", SERVER), ("client.py", CLIENT), ("lookup.py", LOOKUP)):
+        (tmp_path / name).write_text(text, encoding="ascii")
+    server = {"name": "serve", "host": "h4", "ready": {"port": 7777}, "files": ["server.py"]}
+    programs = [
+        {**server, "command": ["python3", "server.py"]},
+        *(
+            {
+                "name": f"get{number}",
+                "host": "h1",
+                "files": ["client.py"],
+                "command": ["python3", "client.py", word],
+                "start": f"{10 * number}ms",
+            }
+            for number, word in enumerate(("{h4}", "{h4.ipv4}", "{h4.ipv6}", "h4"))
+        ),
+        {
+            "name": "lookup",
+            "host": "h1",
+            "files": ["lookup.py"],
+            "command": ["python3", "lookup.py"],
+        },
+    ]
+    flows = [{"name": "four", "from": "h2"}, {"name": "six", "from": "h3", "addressing": "ipv6"}]
+    run = made(tmp_path, addressing="both", programs=programs, flows=flows)
+    assert run.trusted, run.reasons
+    four, six = "AF_INET ::ffff:10.0.0.1\n", "AF_INET6 fd00::a00:1\n"
+    assert [run.program(f"get{number}").output for number in range(4)] == [four, four, six, six]
+    assert run.program("lookup").output == ("h4 10.0.0.4 fd00::a00:4\nlocalhost 127.0.0.1 ::1\n")
+    assert families(run) == {4, 6}
+    table = run.table("flows")
+    sources = dict(table.filter(~pl.col("of_program")).select("name", "src_ip").rows())
+    assert sources == {"four": "10.0.0.2", "six": "fd00::a00:3"}
+    # A flow of either family has its program's name.
+    of_programs = table.filter("of_program", pl.col("src") == "h4")
+    assert dict(of_programs.select("name", "dst_ip").rows()) == {
+        "get0": "10.0.0.1",
+        "get1": "10.0.0.1",
+        "get2": "fd00::a00:1",
+        "get3": "fd00::a00:1",
+    }
+
+
+def test_a_command_finds_hosts_by_ipv6_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "net.yaml"
+    file.write_text(NETWORK, encoding="utf-8")
+    seen = "ping -c 1 h2 | head -1; ip -4 address show dev h1-eth0; cat /proc/net/if_inet6"
+    assert invoke(["exec", str(file), "--json", "--", "sh", "-c", seen]) == 0
+    lines = json.loads(capsys.readouterr().out)["stdout"].splitlines()
+    assert lines[0].startswith("PING h2(h2 (fd00::a00:2))")
+    # No IPv4 address, and of IPv6 no other than the one given: none is link-local.
+    assert {line.split()[0] for line in lines[1:]} == {
+        "fd00000000000000000000000a000001",
+        "00000000000000000000000000000001",
+    }
+
+
+def test_hashed_routes(tmp_path: Path) -> None:
+    """Each run's probes show that switches choose by IPv6 addresses as the plan says."""
+    tree = {"kind": "fattree", "k": 4}
+    flows = [{"from": f"h{pod}_0_2", "to": "h0_0_2"} for pod in (1, 2, 3)]
+    run = made(tmp_path, topology=tree, routing={"kind": "hashed"}, flows=flows)
+    assert run.trusted, run.reasons
+    assert families(run) == {6}
+
+
+def test_multipath_tcp_and_payloads_of_random_sizes(tmp_path: Path) -> None:
+    flows = [
+        {"from": "h2", "transport": {"mptcp": {"subflows": 2}}},
+        {"from": "h3", "transport": {"tcprand": {"min_payload": 200}}},
+    ]
+    run = made(tmp_path, flows=flows)
+    assert run.trusted, run.reasons
+    assert families(run) == {6}
+    assert (run.table("flows")["goodput_bps"] > 1e6).all()
+
+
+def test_a_blackout_drops_packets_of_ipv6(tmp_path: Path) -> None:
+    blackout = {"at": "s1-eth2", "drops": 10, "off_mean": "5ms"}
+    run = made(tmp_path, blackout=blackout, queue={"kind": "pfifo", "limit": "200 packets"})
+    assert run.trusted, run.reasons
+    assert run.summary.capture.blackout_drops
+
+
+def test_a_packet_gets_another_fate(run: outcast.Run, tmp_path: Path) -> None:
+    packets = run.table("packets").with_row_index()
+    dropped = packets.filter(pl.col("verdict").cast(pl.String) == "dropped", pl.col("t_in") > 0)
+    at = int(dropped["index"][0])
+    done = run.whatif(at, "forward", tmp_path / "forward", progress=False)
+    verdicts = done.run.table("packets")["verdict"].cast(pl.String)
+    assert verdicts[at] == "forwarded"
+    before = packets["verdict"].cast(pl.String)[:at]
+    assert verdicts[:at].to_list() == before.to_list()
+
+
+def test_the_kernels_events_name_packets_and_flows(run: outcast.Run) -> None:
+    outcast.trace(run.path, progress=False)
+    dropped = run.table("packets").filter(pl.col("verdict").cast(pl.String) == "dropped").height
+    table = pl.read_parquet(run.path / "trace/qdisc_drop.parquet")
+    at_bottleneck = table.filter(pl.col("packet").is_not_null())
+    assert at_bottleneck.height == dropped
+    assert at_bottleneck["flow"].null_count() == 0
+    again = pl.read_parquet(run.path / "trace/tcp_retransmit_skb.parquet")
+    assert again.filter(pl.col("flow").is_null()).height == 0
