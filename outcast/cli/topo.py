@@ -44,9 +44,6 @@ def command(config: Path, overrides: tuple[str, ...], dot: bool, png: Path | Non
 
     source = experiment.read(config, overrides)
     chosen = resolve.experiment_of(source)
-    if chosen.engine == "realtime" and chosen.links.delay_ns is None:
-        links = chosen.links.model_copy(update={"delay_ns": 0})
-        chosen = chosen.model_copy(update={"links": links})
     plan = make_plan(chosen, source.located)
     if png is not None:
         drawing.draw(plan, png, chosen.name, chosen.analysis.group_by)
@@ -77,6 +74,7 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
         f"{labels.get(switch, '')}"
         for switch in plan.switches
     ]
+    timed = _with_delays(experiment, plan)
     common = link_words.usual(plan.links)
     lines += ["", f"links ({link_words.settings(common)}, where nothing else stands)"]
     own = link_words.own(plan.links)
@@ -85,16 +83,16 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
         f"{own(node, neighbour)}".rstrip()
         for node, neighbour in graph.edges
     ]
-    is_default = any(link.delay_ns is None for link in plan.links.values())
+    is_default = any(link.delay_ns is None for link in timed.links.values())
     with_delay = " (base RTTs with the virtual engine's delay of 25us)" if is_default else ""
     lines += ["", f"flows{with_delay}"]
     lines += [
         f"  {flow.flow}: {flow.hops}-hop  {' '.join(flow.path)}  "
         f"({with_port(flow.src_ip, flow.sport)} to {with_port(flow.dst_ip, flow.dport)})  "
-        f"{_base_rtt(plan, flow)}{_who(flow)}"
+        f"{_base_rtt(timed, flow)}{_who(flow)}"
         for flow in plan.flows
     ]
-    warnings = hints(experiment, plan)
+    warnings = hints(experiment, timed)
     warnings += envelope_warnings(experiment, plan, experiment.engine)
     lines += [f"  warning: {text}" for text in warnings]
     lines += _groups(experiment, plan)
@@ -109,7 +107,7 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
         ]
     bottleneck = plan.bottleneck
     lines += ["", f"bottleneck: {bottleneck.egress}, fed by {', '.join(bottleneck.ingress)}"]
-    limits = link_words.limits(experiment, plan, plan.switch_ports())
+    limits = link_words.limits(experiment, timed, plan.switch_ports())
     lines += ["", "queues", *(f"  {text}" for text in limits)] if limits else []
     lines += ["", f"noise: {_noise(experiment)}"]
     if network and network.notes:
@@ -134,6 +132,16 @@ def _noise(experiment: Experiment) -> str:
         parts["switch latency"] = "as much as keeps packets in order"
     words = [f"{name} {value}" for name, value in parts.items() if value]
     return f"{noise.profile}; {', '.join(words)}" if words else f"{noise.profile}; none"
+
+
+def _with_delays(experiment: Experiment, plan: Plan) -> Plan:
+    """The plan with the delay that links have in real time where none is given: none at all."""
+    from dataclasses import replace
+
+    if experiment.engine != "realtime":
+        return plan
+    links = {way: replace(link, delay_ns=link.delay_ns or 0) for way, link in plan.links.items()}
+    return replace(plan, links=links)
 
 
 def _base_rtt(plan: Plan, flow: Flow) -> str:

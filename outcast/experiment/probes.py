@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from outcast.experiment.links import MOST_MTU_BYTES
-from outcast.experiment.parts import Part, SizeBytes, TimeNs
+from outcast.experiment.parts import Family, Part, SizeBytes, TimeNs
 from outcast.experiment.workloads import DATAGRAM_HEADERS_BYTES
 
 LEAST_EVERY_NS = 10_000
@@ -36,7 +36,12 @@ class Probe(Part):
         ge=4,
         le=MOST_MTU_BYTES - DATAGRAM_HEADERS_BYTES,
         description="payload bytes of a packet, as of ping -s; headers of IPv4 and of ICMP or UDP "
-        "add 28",
+        "add 28, and those of IPv6 48",
+    )
+    addressing: Family | None = Field(
+        default=None,
+        description="the addresses of its packets; if left out, ipv6 where hosts have no others, "
+        "else ipv4",
     )
     start_ns: TimeNs = Field(
         default=0, alias="start", description="time after the start of the traffic"

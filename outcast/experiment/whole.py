@@ -151,12 +151,11 @@ class Experiment(Part):
                     f"flows.{index}.addressing: {family}, but hosts have addressing: "
                     f"{self.addressing}; allowed is addressing: both"
                 )
-        for name, some in (("workloads", self.workloads), ("probes", self.probes)):
-            if some and self.addressing == "ipv6":
-                raise ValueError(
-                    f"{name}: they are sent over IPv4, but hosts have addressing: ipv6; "
-                    "allowed is addressing: both"
-                )
+        if self.workloads and self.addressing == "ipv6":
+            raise ValueError(
+                "workloads: they are sent over IPv4, but hosts have addressing: ipv6; allowed is "
+                "addressing: both"
+            )
         return self
 
     @model_validator(mode="after")

@@ -15,13 +15,16 @@ from outcast.errors import ConfigError
 from outcast.experiment import Experiment
 from outcast.experiment.parts import ETHERNET_HEADER_BYTES
 from outcast.experiment.workloads import DATAGRAM_HEADERS_BYTES
+from outcast.plan import addresses
 from outcast.plan.programs import Ways, require_host
 
 if TYPE_CHECKING:
     from outcast.experiment import Link
     from outcast.plan.links import Direction
 
-ICMP = 1
+ICMP, ICMPV6 = 1, 58
+IPV6_MORE_BYTES = 20
+"""By so much the header of IPv6 is longer than that of IPv4."""
 ECHO_PORT = 7
 """The port of UDP's echo service (RFC 862)."""
 FIRST_SOURCE_PORT = 10_001
@@ -65,14 +68,20 @@ class Probe:
     @property
     def packet_bytes(self) -> int:
         """The size of its IP packets."""
-        return self.payload_bytes + DATAGRAM_HEADERS_BYTES
+        more = IPV6_MORE_BYTES if self.is_ipv6 else 0
+        return self.payload_bytes + DATAGRAM_HEADERS_BYTES + more
+
+    @property
+    def is_ipv6(self) -> bool:
+        """Whether its packets are of IPv6."""
+        return ":" in self.src_ip
 
     @property
     def headers(self) -> FiveTuple:
         """The addresses and ports by which switches see it; ICMP has no ports."""
         if self.kind == "udp":
             return FiveTuple(self.src_ip, self.sport, self.dst_ip, self.dport, UDP)
-        return FiveTuple(self.src_ip, 0, self.dst_ip, 0, ICMP)
+        return FiveTuple(self.src_ip, 0, self.dst_ip, 0, ICMPV6 if self.is_ipv6 else ICMP)
 
 
 def resolve_probes(experiment: Experiment, graph: Graph, table: routes.Routes) -> tuple[Probe, ...]:
@@ -96,6 +105,12 @@ def resolve_probes(experiment: Experiment, graph: Graph, table: routes.Routes) -
             )
         # At one phase with the traffic, all packets of a probe could meet the same queue.
         draw = random.Random(f"{experiment.seed} probe {number}")
+        family = asked.addressing or addresses.default_family(experiment)
+        if family not in addresses.families(experiment):
+            raise ConfigError(
+                f"{where}.addressing: {family}, but hosts have addressing: "
+                f"{experiment.addressing}; allowed is addressing: both"
+            )
         lasts_ns = asked.duration_ns or experiment.duration_ns - asked.start_ns
         is_udp = asked.kind == "udp"
         probes.append(
@@ -103,9 +118,9 @@ def resolve_probes(experiment: Experiment, graph: Graph, table: routes.Routes) -
                 probe=number,
                 kind=asked.kind,
                 src=asked.source,
-                src_ip=hosts[asked.source],
+                src_ip=addresses.of(graph, asked.source, family),
                 dst=asked.to,
-                dst_ip=hosts[asked.to],
+                dst_ip=addresses.of(graph, asked.to, family),
                 sport=(FIRST_SOURCE_PORT if is_udp else 1) + number,
                 dport=ECHO_PORT if is_udp else 0,
                 payload_bytes=asked.size_bytes,

@@ -307,7 +307,8 @@ def _require_fitting(document: _Document, graph: graphs.Graph) -> None:
         if not hosts.keys() >= {program.host, *program.peers}:
             raise _MisfitError(f"programs.{number}: names a host that the graph does not have")
     for number, probe in enumerate(document.probes):
-        if (hosts.get(probe.src), hosts.get(probe.dst)) != (probe.src_ip, probe.dst_ip):
+        both = ((probe.src, probe.src_ip), (probe.dst, probe.dst_ip))
+        if not all(host in hosts and ip in addresses.of_host(graph, host) for host, ip in both):
             raise _MisfitError(f"probes.{number}: its src or dst is no host with that address")
     for where, bottleneck in (
         ("bottleneck", document.bottleneck),

@@ -81,7 +81,7 @@ def test_without_a_verb_the_help_is_shown_as_help_is(
         (["run", "x.yaml", "--engin", "virtual"], "--engine"),
         (["run", "x.yaml", "--engine", "vitual"], "virtual"),
         (["inspect", "x", "--verdict", "droped"], "dropped"),
-        (["reproduce", "fig13"], ""),
+        (["reproduce", "fig99"], ""),
         (["reproduce", "--list", "P100"], "P10"),
         (["topo", str(CONFIGS / "fig3c.yaml"), "--set", "flows.0.from=h0_0_33"], "h0_0_3"),
         (["topo", str(CONFIGS / "fig3c.yaml"), "--set", "capture.ports=[e0_0-ethh1]"], "e0_0-eth1"),

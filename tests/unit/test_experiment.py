@@ -105,7 +105,6 @@ def test_overrides_reach_lists_and_new_sections() -> None:
         ("flows=[]", "flows", "flows, workloads, programs or probes"),
         ("flows.0.hosts=0", "flows.0.hosts", "greater than or equal to 1"),
         ("flows.0.start=600ms", "flows.0.start", "before the end"),
-        ("analysis.windows=[1s]", "analysis.windows.0", "or none: analysis.windows=[]"),
         ("engine=fast", "engine", "'realtime'"),
         ("seed=-1", "seed", "greater than or equal to 0"),
         ("name=a/b", "name", "text of the form"),
@@ -156,8 +155,8 @@ def test_refusals_name_file_and_line(tmp_path: Path) -> None:
         (["engine=virtal"], '--set engine: "virtal": '),
         # The file and an override contradict each other.
         (
-            ["duration=50ms", "seed=3"],
-            "{file}:14 with --set duration, --set seed: analysis.windows.",
+            ["duration=5ms", "seed=3"],
+            "{file}:14 with --set duration, --set seed: analysis.bin: ",
         ),
         (["links.jitter=6us", "seed=3"], "{file}:4 with --set links.jitter: links: "),
         # An override made the part, which lacks a key.

@@ -76,6 +76,22 @@ def test_the_base_round_trip_is_that_of_links_and_frames() -> None:
     assert base_rtt_ns(plan.links, probe, there, back) == 6 * (10**6 + frame_ns)
 
 
+def test_probes_have_addresses_of_either_family(tmp_path: Path) -> None:
+    both = ("addressing=both",)
+    old, new = plan_of("[{from: h3, to: h1}, {from: h3, to: h1, addressing: ipv6}]", *both).probes
+    assert (old.headers.protocol, new.headers.protocol) == (1, 58)
+    assert ":" in new.src_ip
+    assert ":" not in old.src_ip
+    assert new.packet_bytes == old.packet_bytes + 20 == 56 + 48
+    alone = plan_of("[{from: h3, to: h1}]", "addressing=ipv6")
+    assert alone.probes[0].is_ipv6
+    path = tmp_path / "plan.json"
+    path.write_text(stored.dumps(alone), encoding="utf-8")
+    assert stored.read_plan(path).probes == alone.probes
+    with pytest.raises(ConfigError, match=r"probes\.0\.addressing: ipv6, but hosts have"):
+        plan_of("[{from: h3, to: h1, addressing: ipv6}]")
+
+
 def test_a_stored_plan_has_its_probes(tmp_path: Path) -> None:
     plan = plan_of(TWO, "duration=2s", "analysis.windows=[]")
     path = tmp_path / "plan.json"

@@ -148,7 +148,7 @@ def test_any_key_can_be_swept_as_set_sets_it() -> None:
         (
             [],
             {"duration": "1ms"},
-            '{file}:5: sweep, at duration="1ms": analysis.windows.0: is longer',
+            '{file}:5: sweep, at duration="1ms": analysis.from: allowed is',
         ),
         (
             ["seed=3"],
@@ -166,7 +166,7 @@ def test_a_point_that_is_no_experiment_is_named(
         "topology: {kind: fattree, k: 4}\n"
         "flows: [{from: 2-hop, hosts: 1}, {from: 6-hop, hosts: 12}]\n"
         "analysis:\n"
-        "  windows: [100ms]\n"
+        "  from: 100ms\n"
         "queue: {kind: tbf, limit: 16KB}\n"
         "sweep:\n"
         "  queue.limit: [1KB]\n"

@@ -59,6 +59,23 @@ probes:
     assert run.trusted
 
 
+def test_an_idle_path_takes_its_links_time_by_ipv6(tmp_path: Path) -> None:
+    run = ran(
+        tmp_path,
+        """
+addressing: ipv6
+probes:
+  - {from: h3, to: h1, every: 10ms, duration: 200ms}
+  - {from: h3, to: h1, every: 10ms, start: 200ms, kind: udp}
+""",
+    )
+    rtt_ns = 6 * (10**6 + (14 + 48 + 56 + 24) * 800)
+    measured = run.table("probes")["rtt_ns"]
+    assert measured.null_count() == 0
+    assert [measured.min(), measured.max()] == pytest.approx([rtt_ns] * 2, abs=1000)
+    assert run.trusted
+
+
 def test_a_standing_queue_adds_its_own_time(tmp_path: Path) -> None:
     """A stream at twice the link's rate keeps 20 packets there; the captures tell the rest."""
     run = ran(
