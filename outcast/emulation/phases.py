@@ -7,7 +7,7 @@ DURING = {
     "setup": "the set-up",
     "verify": "the verification",
     "capture_start": "the start of the captures",
-    "connect": "the start of the flows' programs",
+    "connect": "the start of the programs",
     "traffic": "the traffic",
     "command": "the command",
     "capture_end": "the end of the captures",

@@ -152,7 +152,8 @@ programs:
         (
             "{name: bad, host: h4, to: [h1], command: [sh, -c, 'echo no; exit 3'], "
             "ready: {port: 80}}",
-            "program bad at h4 (sh -c 'echo no; exit 3'): exit status 3 during the traffic: no",
+            "program bad at h4 (sh -c 'echo no; exit 3'): exit status 3 during the start of "
+            "the programs: no",
         ),
         (
             "{name: bad, host: h4, to: [h1], command: [sleep, 60], "
