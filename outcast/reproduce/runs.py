@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import polars as pl
-
 import configs
 from outcast import experiment
 from outcast.api.experiments import load
@@ -23,6 +21,7 @@ from outcast.errors import ConfigError, OutcastError
 from outcast.experiment import Experiment
 from outcast.plan.make import make_plan
 from outcast.records.run import Run
+from outcast.records.tables import read_table
 from outcast.reproduce import effects, model
 from outcast.reproduce.measures import ModelRun
 from outcast.reproduce.recipe import Mode, Point, Recipe
@@ -241,4 +240,4 @@ def finished(run: PlannedRun, store: SweepDirectory) -> Run | None:
     if run.point.fates is None:
         return found
     table = effects.table_of(store, run.name, run.point.fates)
-    return effects.EffectsRun(found, pl.read_parquet(table))
+    return effects.EffectsRun(found, read_table(table))
