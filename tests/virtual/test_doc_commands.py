@@ -23,6 +23,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for line in (
         "outcast run configs/fig3c.yaml --engine virtual -o results/fig3c",
         "outcast trace results/fig3c",
+        "outcast run configs/examples/parking-lot.yaml --engine virtual --set capture.ports=all "
+        "--set duration=500ms -o results/parking-lot",
     ):
         done = type_in(folder, line)
         assert done.returncode == 0, done.stderr
