@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
+from matplotlib.ticker import LogLocator
 
 from outcast.records.run import Run
 from outcast.reproduce import intervals, measures
@@ -137,7 +138,12 @@ def spread(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
         axes.plot([low, high], [row, row], color=colour, lw=1.5)
         axes.plot([centre], [row], "|", color=colour, markersize=9, markeredgewidth=2)
     axes.axvline(1, color=GREY, lw=0.8)
+    axes.set_ylim(-0.6, len(shown) - 0.4)
     axes.set_xscale("log")
+    # Values often span less than a decade, so powers of ten would label one tick.
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
     axes.set_yticks(range(len(shown)), [point.label for point in reversed(shown)], fontsize=7)
     axes.set_xlabel(recipe.picture.x)
     return 7.0, 0.25 * len(shown) + 0.8
