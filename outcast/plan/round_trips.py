@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from outcast.experiment.links import VIRTUAL_DELAY_NS
 from outcast.plan.paths import generated_ways
-from outcast.plan.programs import program_ways
+from outcast.plan.programs import probe, program_ways
 
 if TYPE_CHECKING:
     from outcast.experiment import Link
@@ -55,7 +55,8 @@ def of_directions(plan: Plan) -> Mapping[Direction, int]:
 
     It is the greatest of the flows that cross the direction with data. Where none does, it is the
     greatest of those that cross it with acknowledgements, and else the greatest of all flows. So
-    one product is enough for each of them.
+    one product is enough for each of them. A network without flows, as that of a command, has the
+    greatest between its first host and another.
     """
     ways: list[tuple[Sequence[str], Sequence[str]]] = [
         (flow.path, flow.return_path) for flow in plan.flows
@@ -64,6 +65,8 @@ def of_directions(plan: Plan) -> Mapping[Direction, int]:
         ways += generated_ways(plan.graph, plan.routes, plan.generated)
     if any(program.peers for program in plan.programs):
         ways += program_ways(plan.graph, plan.routes, plan.programs)
+    if not ways:
+        ways = _to_first_host(plan)
     data: dict[Direction, int] = {}
     answers: dict[Direction, int] = {}
     for there, back in dict.fromkeys((tuple(there), tuple(back)) for there, back in ways):
@@ -73,3 +76,12 @@ def of_directions(plan: Plan) -> Mapping[Direction, int]:
                 crossed[hop] = max(rtt_ns, crossed.get(hop, 0))
     greatest_ns = max(data.values(), default=0)
     return {hop: data.get(hop) or answers.get(hop, greatest_ns) for hop in plan.links}
+
+
+def _to_first_host(plan: Plan) -> list[tuple[Sequence[str], Sequence[str]]]:
+    first, *others = plan.hosts
+    there = [(host, probe(plan.ip(host), plan.ip(first))) for host in others]
+    return [
+        (plan.path(host, first, packet), plan.path(first, host, packet.reversed()))
+        for host, packet in there
+    ]

@@ -13,7 +13,7 @@ from outcast.errors import ConfigError
 from outcast.experiment import Experiment
 from outcast.experiment.limit import Drain, Limit, Unit
 from outcast.plan import events, link_words, ports
-from outcast.plan.make import make_plan
+from outcast.plan.make import make_plan, plan_of_command
 from outcast.plan.model import Plan
 from outcast.plan.round_trips import base_rtt_ns
 from outcast.plan.stored import dumps, read_plan
@@ -264,3 +264,10 @@ def test_a_limit_is_rounded_down() -> None:
         lasts_ns = (limit.time_ns or 0) + (limit.bdp or 0) * 20_000_000
         assert packets * WIRE * 800 <= lasts_ns < (packets + 1) * WIRE * 800
         assert size // FRAME == packets
+
+
+def test_a_command_without_flows_meets_queues_of_the_longest_way(uplink: Path) -> None:
+    _, plan = planned(uplink, "queue.limit=1 bdp")
+    alone = plan_of_command(plan, None, ["true"], "/work", 10**9)
+    assert not alone.flows
+    assert max(alone.base_rtts_ns.values()) == max(plan.base_rtts_ns.values()) > 0
