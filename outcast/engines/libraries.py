@@ -63,7 +63,7 @@ def needed_by(file: Path, where: str) -> dict[str, Path]:
         if path == "not found":
             raise ConfigError(
                 f"{where}: {file.name} needs {name}, which this machine does not have; allowed is "
-                "to install it, or to give it by `files`"
+                "to install it, or a program that is linked statically"
             )
         found[name] = Path(path)
     return found

@@ -17,6 +17,7 @@ from outcast.experiment.parts import ETHERNET_HEADER_BYTES
 from outcast.experiment.workloads import DATAGRAM_HEADERS_BYTES
 from outcast.plan import addresses
 from outcast.plan.programs import Ways, require_host
+from outcast.plan.round_trips import crossing_ns
 
 if TYPE_CHECKING:
     from outcast.experiment import Link
@@ -146,17 +147,10 @@ def probe_ways(graph: Graph, table: routes.Routes, probes: Sequence[Probe]) -> W
 def base_rtt_ns(
     links: Mapping[Direction, Link], probe: Probe, path: Sequence[str], back: Sequence[str]
 ) -> int:
-    """What a packet of a probe and its answer take without any queue.
-
-    A switch sends a frame on when its last bit has come, so each link adds the frame's own time to
-    its delay.
-    """
+    """What a packet of a probe and its answer take without any queue; see `round_trips`."""
     frame_bytes = ETHERNET_HEADER_BYTES + probe.packet_bytes
     crossed = [links[hop] for way in (path, back) for hop in pairwise(way)]
-    return sum(
-        (link.delay_ns or 0) + link.framing.wire_bytes(frame_bytes) * 8 * 10**9 // link.rate_bps
-        for link in crossed
-    )
+    return sum(crossing_ns(link, frame_bytes) for link in crossed)
 
 
 def packets(probes: Sequence[Probe], ways: Ways) -> Iterator[tuple[str, Sequence[str], int]]:

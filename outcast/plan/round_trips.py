@@ -29,10 +29,13 @@ def base_rtt_ns(plan: Plan, there: Sequence[str], back: Sequence[str]) -> int:
     data = [plan.links[hop] for hop in pairwise(there)]
     answer = [plan.links[hop] for hop in pairwise(back)]
     return sum(_delay_ns(link) + link.frame_ns for link in data) + sum(
-        _delay_ns(link)
-        + link.framing.wire_bytes(ACKNOWLEDGEMENT_BYTES) * 8 * 10**9 // link.rate_bps
-        for link in answer
+        crossing_ns(link, ACKNOWLEDGEMENT_BYTES) for link in answer
     )
+
+
+def crossing_ns(link: Link, frame_bytes: int) -> int:
+    """What a frame takes on a link without any queue: the link's delay and the frame's own time."""
+    return _delay_ns(link) + link.framing.wire_bytes(frame_bytes) * 8 * 10**9 // link.rate_bps
 
 
 def _delay_ns(link: Link) -> int:
