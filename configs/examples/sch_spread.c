@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * A drop-tail that never drops two packets of one input port in a row, while each port loses as
- * many packets as it would without that.
+ * A drop-tail that lets some packets of an input port pass between any two drops of that port, while
+ * each port loses as many packets as it would without that.
  *
  * A shadow of the queue has the packets that plain drop-tail would have taken of these arrivals. A
- * packet that is dropped there is dropped here too, unless it follows a drop of its own port. Then
- * it is taken, beyond the limit, and its port owes a drop. It pays with its next packet that the
- * shadow takes and that follows no drop of its port.
+ * packet that is dropped there is dropped here too, unless too few packets of its port passed since
+ * the port's last drop. Then it is taken, beyond the limit, and its port owes a drop. The port pays
+ * with its next packet that the shadow takes, once enough of its packets passed.
  *
- * Options: the limit in bytes; 1, or 0 for plain drop-tail.
+ * Options: the limit in bytes; how many packets of a port pass between two drops, 0 for plain
+ * drop-tail. A port whose share of drops would be above 1 in that many cannot pay all it owes.
  */
 
 #include <linux/module.h>
@@ -20,12 +21,13 @@
 struct port {
 	int ifindex;
 	u32 owed;
-	bool lost;
+	/* its packets since its last drop */
+	u32 passed;
 };
 
 struct options {
 	u32 limit;
-	u32 spread;
+	u32 gap;
 };
 
 struct spread {
@@ -45,6 +47,7 @@ static struct port *port_of(struct spread *q, int ifindex)
 	if (p == q->ports + MOST_PORTS)
 		return NULL;
 	p->ifindex = ifindex;
+	p->passed = q->options.gap;
 	return p;
 }
 
@@ -53,19 +56,19 @@ static int spread_enqueue(struct sk_buff *skb, struct Qdisc *sch, struct sk_buff
 	struct spread *q = qdisc_priv(sch);
 	u32 len = qdisc_pkt_len(skb);
 	bool lost = sch->qstats.backlog - q->extra_bytes + len > q->options.limit;
-	struct port *p = q->options.spread && skb->skb_iif ? port_of(q, skb->skb_iif) : NULL;
+	struct port *p = q->options.gap && skb->skb_iif ? port_of(q, skb->skb_iif) : NULL;
 
 	if (p) {
-		if (lost && p->lost) {
+		if (lost && p->passed < q->options.gap) {
 			p->owed++;
 			q->extra_bytes += len;
 			lost = false;
-		} else if (!lost && !p->lost && p->owed) {
+		} else if (!lost && p->passed >= q->options.gap && p->owed) {
 			p->owed--;
 			q->extra_bytes -= min(q->extra_bytes, len);
 			lost = true;
 		}
-		p->lost = lost;
+		p->passed = lost ? 0 : p->passed + 1;
 	}
 	return lost ? qdisc_drop(skb, sch, to_free) : qdisc_enqueue_tail(skb, sch);
 }
@@ -132,4 +135,4 @@ static void __exit spread_module_exit(void)
 module_init(spread_module_init);
 module_exit(spread_module_exit);
 MODULE_LICENSE("GPL");
-MODULE_DESCRIPTION("Drop-tail without two drops of one port in a row");
+MODULE_DESCRIPTION("Drop-tail with packets between any two drops of one port");

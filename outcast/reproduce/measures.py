@@ -326,6 +326,21 @@ def longest_chain(run: Run, _measure: Measure) -> float:
     return float(max((port.longest_chain for port in run.summary.drops.values()), default=0))
 
 
+def closest_drops(run: Run, _measure: Measure) -> float:
+    """The fewest packets of one input port that got through between two of its drops."""
+    packets = run.table("packets").sort("t_in")
+    numbered = packets.with_columns(number=pl.col("t_in").cum_count().over("ingress"))
+    drops = numbered.filter(verdict="dropped")
+    least = drops.select(pl.col("number").diff().over("ingress").min()).item()
+    return math.nan if least is None else float(least) - 1
+
+
+def mean_queue_bytes(run: Run, _measure: Measure) -> float:
+    """The mean of the queue that arrivals find, in bytes."""
+    mean = run.table("packets")["queue_bytes"].mean()
+    return float(mean) if isinstance(mean, float) else math.nan
+
+
 def queue_span_in_longest_blackout(run: Run, _measure: Measure) -> float:
     """The queue's span in packets between the first and last drop of the longest blackout."""
     blackouts = dense_blackouts(run)
@@ -509,6 +524,8 @@ MEASURES: dict[str, Kind] = {
         (loss_ratio, True, False),
         (longest_blackout, False, False),
         (longest_chain, False, False),
+        (closest_drops, False, False),
+        (mean_queue_bytes, False, False),
         (queue_span_in_longest_blackout, False, False),
         (class_ratio, True, True),
         (least_of_far, False, True),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import configs
-from outcast import experiment
+from outcast import experiment, files
 from outcast.api.experiments import load
 from outcast.engines import choice
 from outcast.errors import ConfigError, OutcastError
@@ -82,9 +82,17 @@ def planned_runs(
                 runs.append(PlannedRun(point, seed, f"computed-{point.payload_min}-{seed}", None))
                 continue
             seeded = single.model_copy(update={"seed": seed})
-            digest = hashlib.sha256(experiment.dump(seeded).encode()).hexdigest()[:12]
-            runs.append(PlannedRun(point, seed, f"{point.config}-s{seed}-{digest}", seeded))
+            name = f"{point.config}-s{seed}-{_digest(seeded)}"
+            runs.append(PlannedRun(point, seed, name, seeded))
     return runs
+
+
+def _digest(asked: Experiment) -> str:
+    """Tells settings apart. A module counts by its bytes, so every checkout names runs alike."""
+    text = experiment.dump(asked)
+    for module in asked.kernel.modules if asked.kernel else ():
+        text = text.replace(str(module.path), files.sha256(module.path))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _require_within(recipe: Recipe, point: Point, chosen: Experiment) -> None:

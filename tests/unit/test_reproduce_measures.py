@@ -158,6 +158,24 @@ def test_only_the_second_half_is_late(analysed: RunDirectory, tmp_path: Path) ->
     assert take(run, "outcast_ratio", interval="whole") == take(run, "outcast_ratio")
 
 
+def test_the_closest_drops_and_the_mean_queue(analysed: RunDirectory, tmp_path: Path) -> None:
+    run = changed(analysed, tmp_path, {})
+    # Port a loses its first and fifth packet, port b its first and fourth.
+    ports, lost = "aababaabb", (0, 2, 6, 8)
+    verdict = ["dropped" if row in lost else "transmitted" for row in range(9)]
+    pl.DataFrame(
+        {
+            "t_in": range(9),
+            "ingress": list(ports),
+            "verdict": verdict,
+            "queue_bytes": [0, 1514, 3028] * 3,
+        },
+        schema_overrides={"ingress": pl.Categorical, "verdict": pl.Categorical},
+    ).write_parquet(run.directory.path / "packets.parquet")
+    assert take(run, "closest_drops") == 2
+    assert take(run, "mean_queue_bytes") == 1514
+
+
 def test_the_longest_dense_blackout_and_its_queue(analysed: RunDirectory, tmp_path: Path) -> None:
     run = changed(analysed, tmp_path, {})
     by_hops = {port.hops[0]: name for name, port in run.summary.drops.items()}

@@ -44,27 +44,30 @@ def run(config: Path, target: Path, *settings: str) -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in captures)).hexdigest()
 
 
-def test_drop_tail_without_two_drops_in_a_row(tmp_path: Path) -> None:
+@pytest.mark.parametrize("gap", [1, 3])
+def test_drop_tail_with_packets_between_two_drops(tmp_path: Path, gap: int) -> None:
     """The captures have the rule: each verdict follows from the port and the queue."""
     config = ROOT / "configs" / "examples" / "never-in-a-row.yaml"
     # Without noise a packet is queued in the order and at the time in which it came in.
-    settings = ("duration=100ms", "analysis.windows=[]", "noise.profile=exact")
+    settings = ["duration=100ms", "analysis.windows=[]", "noise.profile=exact"]
+    settings += [f"queue.options=[16384, {gap}]"]
     guest_runs.run(config, tmp_path / "run", *settings)
     packets = outcast.open_run(tmp_path / "run").table("packets")
     columns = packets.select("ingress", "queue_bytes", "frame", "verdict")
     owed: Counter[str] = Counter()
-    follows_drop: dict[str, bool] = {}
+    passed: Counter[str] = Counter()
     extra, drops, paid = 0, 0, 0
     for port, held, frame, verdict in columns.iter_rows():
         extra = min(extra, held)
         lost = held - extra + frame > 16384
-        if lost and follows_drop.get(port):
+        may_lose = passed.setdefault(port, gap) >= gap
+        if lost and not may_lose:
             lost, owed[port], extra = False, owed[port] + 1, extra + frame
-        elif not lost and not follows_drop.get(port) and owed[port]:
+        elif not lost and may_lose and owed[port]:
             lost, owed[port], extra = True, owed[port] - 1, extra - min(extra, frame)
             paid += 1
         assert lost == (verdict == "dropped")
-        follows_drop[port] = lost
+        passed[port] = 0 if lost else passed[port] + 1
         drops += lost
     assert drops > paid > 0
     assert owed.total() <= 2
