@@ -19,6 +19,7 @@ from typing import Annotated, Any, TypeVar
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
 from outcast.errors import InputError
 from outcast.files import file_kind
@@ -43,14 +44,18 @@ _CONTROL = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters except tabs and line ends, and surrogates, which no UTF-8 file can hold."""
 
 
-class Versioned(BaseModel):
+class Record(BaseModel):
+    """A part of a file that others may have made: unknown keys are refused, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+class Versioned(Record):
     """A record whose file carries the version of its format, which `read_model` compares.
 
     Unknown keys are refused. So a record raises the default of `format` when it gets a key, and
     when a reader of the old format would misread the new one.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     format: int = 1
 
@@ -200,12 +205,17 @@ def as_model(path: Path, tree: Any, model: type[_Model]) -> _Model:
         raise InputError(f"{path}: {error}") from None
 
 
+def own_words(wrong: ErrorDetails) -> str:
+    """What is wrong, without pydantic's words before a message of ours."""
+    return wrong["msg"].removeprefix("Value error, ")
+
+
 def first_problem(error: ValidationError) -> str:
     """The first key that is not valid, and why, in one short line."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or "the file"
     # The message holds keys and values of the file, which may have line ends and any length.
-    text = " ".join(f"{where}: {first['msg'].removeprefix('Value error, ')}".split())
+    text = " ".join(f"{where}: {own_words(first)}".split())
     return text if len(text) <= _LONGEST_PROBLEM else f"{text[: _LONGEST_PROBLEM - 3]}..."
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import networkx as nx
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from controllers import graph as graphs
 from controllers import routes
@@ -67,18 +67,14 @@ _Name = Annotated[str, Field(pattern=r"^\S+$", max_length=255)]
 _Address = Annotated[str, AfterValidator(lambda text: str(IPv4Address(text)))]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class _Switch(_Part):
+class _Switch(handed_in.Record):
     id: _Name
     kind: Literal["switch"] = "switch"
     layer: Annotated[str, _member_of(graphs.LAYERS)]
     dpid: int = Field(gt=0)
 
 
-class _Host(_Part):
+class _Host(handed_in.Record):
     id: _Name
     kind: Literal["host"] = "host"
     ip: _Address
@@ -87,14 +83,14 @@ class _Host(_Part):
     role: _Name
 
 
-class _Link(_Part):
+class _Link(handed_in.Record):
     source: _Name
     target: _Name
     ports: dict[_Name, int]
     layers: _Name
 
 
-class _Network(_Part):
+class _Network(handed_in.Record):
     """The graph in the node-link form that controllers/graph.py describes."""
 
     nodes: tuple[Annotated[_Switch | _Host, Field(discriminator="kind")], ...] = Field(
@@ -103,7 +99,7 @@ class _Network(_Part):
     edges: tuple[_Link, ...]
 
 
-class _Settings(_Part):
+class _Settings(handed_in.Record):
     """A Link, whose numbers are checked here, because the file may come from somebody else."""
 
     rate_bps: int = Field(ge=LEAST_RATE_BPS, le=MOST_RATE_BPS)
@@ -133,7 +129,7 @@ def _possible(noise: HostNoise) -> HostNoise:
     return noise
 
 
-class _Alike(_Part):
+class _Alike(handed_in.Record):
     """Directions of links that have the same settings."""
 
     settings: _Settings
@@ -227,25 +223,8 @@ def read_plan(path: Path) -> Plan:
         links = _links(document, graph)
     except (graphs.GraphError, _MisfitError) as error:
         raise InputError(f"{path}: {error}") from None
-    return Plan(
-        graph=graph,
-        routing=document.routing,
-        hash_seed=document.hash_seed,
-        flows=document.flows,
-        bottleneck=document.bottleneck,
-        others=document.others,
-        capture_ports=document.capture_ports,
-        generated=document.generated,
-        blackout_at=document.blackout_at,
-        links=links,
-        programs=document.programs,
-        command=document.command,
-        traces=document.traces,
-        events=document.events,
-        host_noise=document.host_noise,
-        families=document.families,
-        probes=document.probes,
-    )
+    same = {field.name: getattr(document, field.name) for field in fields(Plan)}
+    return Plan(**{**same, "graph": graph, "links": links})
 
 
 class _MisfitError(ValueError):

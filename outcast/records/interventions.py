@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from outcast import handed_in
 from outcast.errors import FeatureMissingError, RunError
@@ -31,11 +31,7 @@ _Name = Annotated[str, Field(pattern=r"^[^\s,/]{1,64}$")]
 _Word = Annotated[int, Field(ge=0, lt=1 << 64)]
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class PacketFate(_Record):
+class PacketFate(handed_in.Record):
     """A packet and what happens to it at its queue. The packet is known by all but `packet`."""
 
     packet: _Number = Field(description="its row of packets.parquet in the run intervened in")
@@ -116,7 +112,7 @@ class PacketFate(_Record):
         return self.model_copy(update={"queued_ns": queued_ns - self.boot_ns + self.t_in_ns})
 
 
-class LostPacket(_Record):
+class LostPacket(handed_in.Record):
     """A data segment that is lost on a link. It is known by all but `segment`."""
 
     flow: _Number
@@ -144,7 +140,7 @@ class LostPacket(_Record):
         )
 
 
-class NoiseFrom(_Record):
+class NoiseFrom(handed_in.Record):
     """From an instant on, the run's noise is drawn from another seed."""
 
     t_ns: _TimeNs = Field(description="the instant, after the traffic's start")
@@ -163,7 +159,7 @@ class NoiseFrom(_Record):
         return (self.seed * 0x9E3779B97F4A7C15) % (1 << 64) or 1
 
 
-class Interventions(_Record):
+class Interventions(handed_in.Record):
     """What was changed in a run, in comparison with the run of its configuration and seed.
 
     Attributes:
@@ -222,7 +218,7 @@ class Interventions(_Record):
         return self.model_copy(update={"fates": tuple(done)})
 
 
-class Lost(_Record):
+class Lost(handed_in.Record):
     """lost.json, which is there while a run goes on: what links lose, and then what they lost.
 
     Attributes:
@@ -245,7 +241,7 @@ class Lost(_Record):
                 )
 
 
-class Compared(_Record):
+class Compared(handed_in.Record):
     """One quantity in both runs."""
 
     factual: float | None
@@ -259,7 +255,7 @@ class Compared(_Record):
         return self.counterfactual - self.factual
 
 
-class ComparedFlows(_Record):
+class ComparedFlows(handed_in.Record):
     """A flow, or a group of flows, in both runs.
 
     `completion_ns` is the mean over flows that complete.
@@ -273,7 +269,7 @@ class ComparedFlows(_Record):
     completion_ns: Compared
 
 
-class OtherFate(_Record):
+class OtherFate(handed_in.Record):
     """A packet that has another fate in the other run. None stands for: was not sent there."""
 
     flow: int
@@ -303,7 +299,7 @@ class WhatIf(handed_in.Versioned):
     first: list[OtherFate] = Field(description="the first packets with another fate")
 
 
-class Instant(_Record):
+class Instant(handed_in.Record):
     """What became of the futures from one instant on."""
 
     t_ns: _TimeNs = Field(description="from when the noise is another one, after the start")

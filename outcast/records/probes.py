@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from outcast import handed_in
 from outcast.errors import InputError
@@ -15,10 +15,8 @@ _Name = Annotated[str, Field(min_length=1, max_length=255)]
 _Count = Annotated[int, Field(ge=0, le=2**53)]
 
 
-class ProbeRecord(BaseModel):
+class ProbeRecord(handed_in.Record):
     """A series of small packets, each of which is answered."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     probe: _Count
     kind: Literal["icmp", "udp"]

@@ -27,13 +27,14 @@ Stages read what the stage before wrote here, and nothing else.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from outcast import handed_in
 from outcast.errors import InputError
@@ -75,18 +76,14 @@ _Name = Annotated[str, Field(min_length=1, max_length=255)]
 _Address = Annotated[str, AfterValidator(lambda text: str(ip_address(text)))]
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class SubflowRecord(_Record):
+class SubflowRecord(handed_in.Record):
     """One more TCP connection of a flow with Multipath TCP, between the same hosts."""
 
     sport: _Port
     dport: _Port
 
 
-class FlowRecord(_Record):
+class FlowRecord(handed_in.Record):
     """One flow that was started: its sender and receiver, and its ports at the bottleneck."""
 
     flow: _FlowNumber
@@ -138,7 +135,7 @@ class FlowRecord(_Record):
     )
 
 
-class PeerRecord(_Record):
+class PeerRecord(handed_in.Record):
     """A host that a program talks to, and the paths between the two hosts."""
 
     host: _Name
@@ -148,7 +145,7 @@ class PeerRecord(_Record):
     return_path: list[_Name] = Field(max_length=MOST_HOPS)
 
 
-class ExecutionRecord(_Record):
+class ExecutionRecord(handed_in.Record):
     """One execution of a program."""
 
     number: int = Field(ge=0, le=MOST_EXECUTIONS)
@@ -162,7 +159,7 @@ class ExecutionRecord(_Record):
     kept_bytes: _Count = Field(description="of these, so many are in the run directory")
 
 
-class ControlRecord(_Record):
+class ControlRecord(handed_in.Record):
     """A program's TCP socket that had another congestion control than its host's."""
 
     host: _Name
@@ -171,7 +168,7 @@ class ControlRecord(_Record):
     congestion_control: str
 
 
-class ProgramRecord(_Record):
+class ProgramRecord(handed_in.Record):
     """One program of the configuration, and every execution of it."""
 
     name: _Name
@@ -194,7 +191,7 @@ class ProgramRecord(_Record):
         )
 
 
-class QueueRecord(_Record):
+class QueueRecord(handed_in.Record):
     """The bottleneck's queue, read back from the kernel."""
 
     kind: str
@@ -233,7 +230,7 @@ class QueueRecord(_Record):
         return Framing(self.overhead_bytes, self.least_bytes)
 
 
-class BottleneckRecord(_Record):
+class BottleneckRecord(handed_in.Record):
     """One output port whose queue is studied, and the ports that feed it."""
 
     switch: _Name | None = Field(description="null in joined captures, which do not tell")
@@ -243,7 +240,7 @@ class BottleneckRecord(_Record):
     queue: QueueRecord
 
 
-class CaptureRecord(_Record):
+class CaptureRecord(handed_in.Record):
     """One tcpdump and its three closing counters (tcpdump(1), "packets captured")."""
 
     port: _Name
@@ -254,7 +251,7 @@ class CaptureRecord(_Record):
     dropped_by_kernel: _Count
 
 
-class BlackoutRecord(_Record):
+class BlackoutRecord(handed_in.Record):
     """What the synthetic blackout's switch did; blackout.json has every ON period."""
 
     port: _Name
@@ -263,7 +260,7 @@ class BlackoutRecord(_Record):
     periods: _Count
 
 
-class TrafficRecord(_Record):
+class TrafficRecord(handed_in.Record):
     """When flows ran, on the captures' clock."""
 
     t_start_ns: _TimeNs = Field(description="epoch time of the planned start of flows with start 0")
@@ -277,7 +274,7 @@ class TrafficRecord(_Record):
         return self
 
 
-class GuestRecord(_Record):
+class GuestRecord(handed_in.Record):
     """What the virtual engine's guest ran from."""
 
     root: str = Field(description="the key of its root; `host` for the machine's own programs")
@@ -287,6 +284,13 @@ class GuestRecord(_Record):
 
 CAPTURES = "captures"
 """The manifest's `source` in a folder of joined captures (outcast.records.captures)."""
+
+
+def require_once(names: Mapping[str, Sequence[object]]) -> None:
+    """Raises ValueError where a part of a manifest names something twice."""
+    for key, values in names.items():
+        if len(set(values)) < len(values):
+            raise ValueError(f"{key}: one is there twice")
 
 
 class Manifest(handed_in.Versioned):
@@ -393,9 +397,7 @@ class Manifest(handed_in.Versioned):
                 for record in self.bottlenecks
             },
         }
-        for key, values in names.items():
-            if len(set(values)) < len(values):
-                raise ValueError(f"{key}: one is there twice")
+        require_once(names)
         if any(record.hops is None for record in self.flows):
             raise ValueError("flows: hops: allowed is a number of links")
         for key in COUNTED:
@@ -411,7 +413,7 @@ MOST_STEPS = 1_000_000
 """The most steps of all rates of a link over time in a run."""
 
 
-class PortRates(_Record):
+class PortRates(handed_in.Record):
     """The rates that a trace gave a port, as they were set and read back."""
 
     port: _Name
@@ -446,7 +448,7 @@ def _growth(counter: str, before: object, after: object) -> int:
     raise InputError(f"counters.json: {counter}: {before!r} before the flows, {after!r} after")
 
 
-class PortCounters(_Record):
+class PortCounters(handed_in.Record):
     """`tc -s qdisc show` of a port's shaper before the flows, at the duration's end and after them.
 
     Flows that have not sent all go on after the duration, until their buffers are empty.
@@ -461,7 +463,7 @@ class PortCounters(_Record):
         return _growth(counter, self.before.get(counter), self.after.get(counter))
 
 
-class HostCounters(_Record):
+class HostCounters(handed_in.Record):
     """nstat(8)'s absolute counters of a host's network namespace; see `PortCounters`."""
 
     before: dict[str, int]
@@ -491,7 +493,7 @@ Cause = Literal["queue", "delay", "link", "failure", "interface", "blackout", "h
 """
 
 
-class LinkTotals(_Record):
+class LinkTotals(handed_in.Record):
     """What an interface had sent up to some time. Bytes include Ethernet headers."""
 
     packets: _Count
@@ -503,7 +505,7 @@ class LinkTotals(_Record):
     )
 
 
-class LinkRecord(_Record):
+class LinkRecord(handed_in.Record):
     """One direction of a link: the flows planned to cross it, and the kernel's counters."""
 
     port: str = Field(description="the interface that sends")
@@ -551,7 +553,7 @@ class LinkRecord(_Record):
         }
 
 
-class Counters(_Record):
+class Counters(handed_in.Record):
     """counters.json: switch ports by name, hosts by name, the captures' counters, and links."""
 
     ports: dict[str, PortCounters]
@@ -560,96 +562,44 @@ class Counters(_Record):
     links: list[LinkRecord] = Field(default_factory=list)
 
 
+class _Place:
+    """A file or folder of a run, by its name: as an attribute of a RunDirectory, its path."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, run: RunDirectory, _kind: type) -> Path:
+        return run.path / self._name
+
+
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
     """The paths of one run."""
 
     path: Path
 
-    @property
-    def config(self) -> Path:
-        return self.path / "config.yaml"
-
-    @property
-    def plan(self) -> Path:
-        return self.path / "plan.json"
-
-    @property
-    def manifest(self) -> Path:
-        return self.path / "manifest.json"
-
-    @property
-    def counters(self) -> Path:
-        return self.path / "counters.json"
-
-    @property
-    def sources(self) -> Path:
-        return self.path / "sources"
-
-    @property
-    def captures(self) -> Path:
-        return self.path / "captures"
-
-    @property
-    def flows(self) -> Path:
-        return self.path / "flows"
-
-    @property
-    def programs(self) -> Path:
-        return self.path / "programs"
-
-    @property
-    def samples(self) -> Path:
-        return self.path / "samples"
-
-    @property
-    def blackout(self) -> Path:
-        return self.path / "blackout.json"
-
-    @property
-    def rates(self) -> Path:
-        return self.path / "rates.json"
-
-    @property
-    def trace(self) -> Path:
-        return self.path / FOLDER
-
-    @property
-    def trace_events(self) -> Path:
-        return self.trace / EVENTS_FILE
-
-    @property
-    def trace_formats(self) -> Path:
-        return self.trace / FORMATS_FILE
-
-    @property
-    def trace_symbols(self) -> Path:
-        return self.trace / SYMBOLS_FILE
-
-    @property
-    def traced(self) -> Path:
-        return self.trace / TRACED_FILE
-
-    @property
-    def summary(self) -> Path:
-        return self.path / "summary.json"
-
-    @property
-    def lost(self) -> Path:
-        """What links are to lose, and then have lost; it is there while a run goes on."""
-        return self.path / "lost.json"
-
-    @property
-    def whatif(self) -> Path:
-        return self.path / "whatif.json"
-
-    @property
-    def decision(self) -> Path:
-        return self.path / "fate.json"
-
-    @property
-    def log(self) -> Path:
-        return self.path / "log.txt"
+    config = _Place("config.yaml")
+    plan = _Place("plan.json")
+    manifest = _Place("manifest.json")
+    counters = _Place("counters.json")
+    sources = _Place("sources")
+    captures = _Place("captures")
+    flows = _Place("flows")
+    programs = _Place("programs")
+    samples = _Place("samples")
+    blackout = _Place("blackout.json")
+    rates = _Place("rates.json")
+    trace = _Place(FOLDER)
+    trace_events = _Place(f"{FOLDER}/{EVENTS_FILE}")
+    trace_formats = _Place(f"{FOLDER}/{FORMATS_FILE}")
+    trace_symbols = _Place(f"{FOLDER}/{SYMBOLS_FILE}")
+    traced = _Place(f"{FOLDER}/{TRACED_FILE}")
+    summary = _Place("summary.json")
+    lost = _Place("lost.json")
+    """What links are to lose, and then have lost; it is there while a run goes on."""
+    whatif = _Place("whatif.json")
+    decision = _Place("fate.json")
+    log = _Place("log.txt")
 
     def read_plan(self) -> Plan:
         """Reads the stored plan. Raises InputError if there is none or it cannot be read."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from outcast import handed_in
 from outcast.experiment import GroupKind
@@ -15,11 +15,7 @@ LONG_BYTES = 10_000_000
 """Flows below SHORT_BYTES are short, flows above LONG_BYTES long (the TCPRand paper, figure 11)."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class SpreadSummary(_Part):
+class SpreadSummary(handed_in.Record):
     """A distribution."""
 
     mean: float
@@ -29,7 +25,7 @@ class SpreadSummary(_Part):
     max: float
 
 
-class ClassSummary(_Part):
+class ClassSummary(handed_in.Record):
     """The flows of one hop count.
 
     `timeouts` and `retransmits` are the kernel's own counts (`TcpExtTCPTimeouts`,
@@ -64,7 +60,7 @@ class ClassSummary(_Part):
     )
 
 
-class TimesSummary(_Part):
+class TimesSummary(handed_in.Record):
     """Flow completion times: from the planned start to the last byte."""
 
     flows: int
@@ -113,7 +109,7 @@ class GroupSummary(ClassSummary):
     )
 
 
-class CompareSummary(_Part):
+class CompareSummary(handed_in.Record):
     """Two groups' mean goodput, compared."""
 
     by: GroupKind = Field(description="the grouping that they are of")
@@ -130,7 +126,7 @@ Groups = dict[str, dict[str, GroupSummary]]
 """The groups of every kind of grouping, by its name and then by their labels."""
 
 
-class Window(_Part):
+class Window(handed_in.Record):
     """Goodput over one interval of the run."""
 
     start_s: float = Field(description="time after the traffic's start")
@@ -150,7 +146,7 @@ class Window(_Part):
         return self.groups.get(kind, {})
 
 
-class PortDrops(_Part):
+class PortDrops(handed_in.Record):
     """What one input port of the bottleneck lost."""
 
     packets: int
@@ -161,7 +157,7 @@ class PortDrops(_Part):
     hops: list[int] = Field(description="hop counts of the flows that enter by this port")
 
 
-class PortLosses(_Part):
+class PortLosses(handed_in.Record):
     """What the packets that a port sends lost: at its queue, on its link, or at the far end."""
 
     node: str
@@ -173,7 +169,7 @@ class PortLosses(_Part):
     )
 
 
-class LossSummary(_Part):
+class LossSummary(handed_in.Record):
     """Packets lost in the whole network, of data and acknowledgements, by the kernel's counters."""
 
     total: int
@@ -187,7 +183,7 @@ class LossSummary(_Part):
     )
 
 
-class CapacitySummary(_Part):
+class CapacitySummary(handed_in.Record):
     """The queue length at which arrivals began to be dropped, estimated from the captures."""
 
     unit: Literal["bytes", "packets"]
@@ -201,7 +197,7 @@ class CapacitySummary(_Part):
     agrees: bool | None = Field(description="whether the configured limit is within the bounds")
 
 
-class QueueSummary(_Part):
+class QueueSummary(handed_in.Record):
     """One bottleneck's queue over the whole run."""
 
     counted: Literal["all", "forwarded"] = Field(
@@ -223,7 +219,7 @@ class QueueSummary(_Part):
     )
 
 
-class PhaseSummary(_Part):
+class PhaseSummary(handed_in.Record):
     """How long after the last departure packets came in, during blackouts and before them.
 
     Each list has ten shares, one for each tenth of a packet time.
@@ -247,7 +243,7 @@ _Positive = Annotated[float, Field(ge=0, le=1e12)]
 """Bounds of what is measured, because a summary may come from somebody else."""
 
 
-class NoiseInput(_Part):
+class NoiseInput(handed_in.Record):
     """How full frames of one input came in while the output was busy."""
 
     arrivals: _Count
@@ -265,7 +261,7 @@ class NoiseInput(_Part):
     lasts_bound: Literal["is", "at least", "at most"]
 
 
-class NoiseSummary(_Part):
+class NoiseSummary(handed_in.Record):
     """How much noise an output saw. A packet time is that of a full frame."""
 
     regime: Regime
@@ -295,7 +291,7 @@ class NoiseSummary(_Part):
     inputs: dict[str, NoiseInput]
 
 
-class TcpSummary(_Part):
+class TcpSummary(handed_in.Record):
     """What TCP did for the flows of one hop count, seen from the bottleneck."""
 
     retransmissions: int
@@ -306,7 +302,7 @@ class TcpSummary(_Part):
     )
 
 
-class StreamSummary(_Part):
+class StreamSummary(handed_in.Record):
     """The streams of datagrams of one workload together. Rates are of payload."""
 
     sent_bps: float = Field(description="sum of the rates at which the streams sent")
@@ -323,7 +319,7 @@ class StreamSummary(_Part):
     )
 
 
-class CompletionSummary(_Part):
+class CompletionSummary(handed_in.Record):
     """The generated flows of one workload."""
 
     kind: str
@@ -352,7 +348,7 @@ class CompletionSummary(_Part):
     )
 
 
-class ProgramSummary(_Part):
+class ProgramSummary(handed_in.Record):
     """The executions of one program."""
 
     host: str
@@ -365,7 +361,7 @@ class ProgramSummary(_Part):
     )
 
 
-class ProbeSummary(_Part):
+class ProbeSummary(handed_in.Record):
     """The round trips of one probe, of all that it sent."""
 
     kind: Literal["icmp", "udp"]
@@ -387,7 +383,7 @@ class ProbeSummary(_Part):
         return f"{self.src} to {self.dst} ({self.kind})"
 
 
-class CaptureSummary(_Part):
+class CaptureSummary(handed_in.Record):
     """Whether the captures and the counters agree."""
 
     tcpdump_kernel_drops: int | None = Field(description="null for joined captures")
@@ -408,7 +404,7 @@ class CaptureSummary(_Part):
     reasons: list[str] = Field(description="why the run cannot be trusted")
 
 
-class FairnessSummary(_Part):
+class FairnessSummary(handed_in.Record):
     """Jain's index over sliding windows of one length."""
 
     windows: int
@@ -416,7 +412,7 @@ class FairnessSummary(_Part):
     min: float | None
 
 
-class ChangeSummary(_Part):
+class ChangeSummary(handed_in.Record):
     """Flows that joined or left."""
 
     t_s: float
@@ -427,7 +423,7 @@ class ChangeSummary(_Part):
     )
 
 
-class SynchronisationSummary(_Part):
+class SynchronisationSummary(handed_in.Record):
     """Correlation of the congestion windows of each pair of flows over the samples."""
 
     flows: int
@@ -437,7 +433,7 @@ class SynchronisationSummary(_Part):
     max: float
 
 
-class LimitSummary(_Part):
+class LimitSummary(handed_in.Record):
     """How a flow's time divides: the share of it in which something kept it from sending more."""
 
     network: float = Field(description="the congestion window, so the network")
@@ -447,7 +443,7 @@ class LimitSummary(_Part):
     timeout: float = Field(description="waiting for a timeout, as the bottleneck's packets tell")
 
 
-class SamplesSummary(_Part):
+class SamplesSummary(handed_in.Record):
     """How sockets and queues were sampled."""
 
     every_s: float

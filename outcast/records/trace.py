@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from outcast import handed_in
 from outcast.experiment.trace import EventName
@@ -35,10 +35,8 @@ _Count = Annotated[int, Field(ge=0, le=1 << 62)]
 _Text = Annotated[str, Field(max_length=_MOST_TEXT)]
 
 
-class Statistics(BaseModel):
+class Statistics(handed_in.Record):
     """The ring buffer's own counts after the run (per_cpu/cpu0/stats in tracefs)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     entries: _Count = Field(description="events that were still in the buffer")
     overrun: _Count = Field(description="events that newer ones overwrote")
