@@ -1,9 +1,9 @@
-"""The kernel that a run uses: the user's own modules, and a build of the guest's kernel."""
+"""What a run's kernel and guest are: modules of the user's own, a build of the kernel, the root."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
@@ -78,3 +78,13 @@ class Kernel(Part):
                     f"two files give the module {module.name}; allowed is one of each name"
                 )
         return modules
+
+
+class Guest(Part):
+    """The guest's file system."""
+
+    root: Literal["locked", "host"] = Field(
+        default="locked",
+        description="locked: programs of pinned versions, the same on every machine; host: this "
+        "machine's own programs, with which a run repeats only here",
+    )

@@ -10,8 +10,7 @@ from outcast.experiment.blackout import Blackout
 from outcast.experiment.events import Event
 from outcast.experiment.exceptions import QueueException
 from outcast.experiment.flows import FlowGroup
-from outcast.experiment.guest import Guest
-from outcast.experiment.kernel import Kernel
+from outcast.experiment.kernel import Guest, Kernel
 from outcast.experiment.links import Links
 from outcast.experiment.measure import Analysis, Capture, Samples
 from outcast.experiment.noise import Noise

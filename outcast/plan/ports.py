@@ -18,7 +18,7 @@ from outcast.experiment import (
     Queue,
 )
 from outcast.experiment.queues.base import BURST_ROUNDING_NS
-from outcast.experiment.queues.htb import Htb
+from outcast.experiment.queues.drop_tail import Htb
 from outcast.experiment.wire import FRAMINGS, Framing
 from outcast.plan.noise import Span
 

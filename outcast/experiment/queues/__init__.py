@@ -11,20 +11,17 @@ from typing import Annotated, get_args
 from pydantic import Field
 
 from outcast.experiment.queues.base import QueueKind
-from outcast.experiment.queues.bfifo import Bfifo
 from outcast.experiment.queues.cake import Cake
 from outcast.experiment.queues.codel import Codel
 from outcast.experiment.queues.custom import Custom
+from outcast.experiment.queues.drop_tail import Bfifo, Htb, Pfifo, Tbf
 from outcast.experiment.queues.dualpi2 import DualPi2
 from outcast.experiment.queues.ecn_threshold import EcnThreshold
 from outcast.experiment.queues.fq import Fq, PacingFq
 from outcast.experiment.queues.fq_codel import FqCodel
-from outcast.experiment.queues.htb import Htb
-from outcast.experiment.queues.pfifo import Pfifo
 from outcast.experiment.queues.pie import Pie
 from outcast.experiment.queues.red import Red
 from outcast.experiment.queues.sfq import Sfq
-from outcast.experiment.queues.tbf import Tbf
 
 __all__ = ["KINDS", "PacingFq", "Pfifo", "Queue"]
 

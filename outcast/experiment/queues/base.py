@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError, model_validator
 from outcast import units
 from outcast.experiment.limit import Drain, Limit, QueueLimit, Unit
 from outcast.experiment.parts import MTU_FRAME_BYTES, Part, SizeBytes
+from outcast.handed_in import own_words
 
 Drops = Literal["at_limit", "on_arrival", "later"]
 """When a queue drops.
@@ -160,7 +161,7 @@ class QueueKind(Part):
             return self.model_validate({**self.model_dump(mode="json", by_alias=True), **own})
         except ValidationError as error:
             asked = ", ".join(f"{limit} is {own[name]}" for name, limit in self.limits.items())
-            message = error.errors()[0]["msg"].removeprefix("Value error, ")
+            message = own_words(error.errors()[0])
             raise ValueError(f"{asked}: {message}") from None
 
     @classmethod
@@ -217,30 +218,27 @@ class Shaped(QueueKind):
         return self.shaper
 
 
-class CountsPackets(Shaped):
+class Counted(Shaped):
+    """A queue whose limit is of what captures show."""
+
+    kind: str
+    limit: QueueLimit
+
+    @property
+    def wire_limit(self) -> Limit:
+        return self.limit
+
+
+class CountsPackets(Counted):
     """A queue whose limit the kernel counts in packets."""
 
     counts: ClassVar[tuple[Unit, ...]] = ("packets",)
 
-    kind: str
-    limit: QueueLimit
 
-    @property
-    def wire_limit(self) -> Limit:
-        return self.limit
-
-
-class CountsBytes(Shaped):
+class CountsBytes(Counted):
     """A queue whose limit the kernel counts in bytes."""
 
     counts: ClassVar[tuple[Unit, ...]] = ("size_bytes",)
-
-    kind: str
-    limit: QueueLimit
-
-    @property
-    def wire_limit(self) -> Limit:
-        return self.limit
 
 
 class ControlsDelay(Shaped):

@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from outcast.experiment.limit import Limit
-from outcast.experiment.queues.base import Counters, Drops, Qdisc, QueueKind, Setting
+from outcast.experiment.limit import Limit, QueueLimit
+from outcast.experiment.queues.base import (
+    Counters,
+    CountsBytes,
+    CountsPackets,
+    Drops,
+    Probe,
+    Qdisc,
+    QueueKind,
+    Setting,
+)
 
 
-class DropTail(QueueKind):
+class _DropTail(QueueKind):
     """A kind whose packets stand in a pfifo or a bfifo."""
 
     drops: ClassVar[Drops] = "at_limit"
@@ -33,6 +42,42 @@ class DropTail(QueueKind):
 
     def check(self, *shown: bytes) -> Iterator[Setting]:
         yield check_limit(self.wire_limit, shown[0])
+
+
+class Tbf(_DropTail):
+    """tc-tbf(8): a token bucket with a drop-tail queue, limited in bytes or packets."""
+
+    probe: ClassVar[Probe] = {"tbf": "rate 1mbit burst 5kb limit 10kb"}
+    shaper_kind: ClassVar[Literal["tbf", "htb"]] = "tbf"
+
+    kind: Literal["tbf"]
+    limit: QueueLimit
+
+
+class Htb(_DropTail):
+    """tc-htb(8): a class at the link's rate with a drop-tail queue, limited in bytes or packets."""
+
+    probe: ClassVar[Probe] = {"htb": "default 1"}
+    shaper_kind: ClassVar[Literal["tbf", "htb"]] = "htb"
+
+    kind: Literal["htb"]
+    limit: QueueLimit
+
+
+class Pfifo(CountsPackets, _DropTail):
+    """tc-pfifo(8): drop-tail with a limit in packets, under a shaper at the link's rate."""
+
+    probe: ClassVar[Probe] = {"pfifo": "limit 10"}
+
+    kind: Literal["pfifo"]
+
+
+class Bfifo(CountsBytes, _DropTail):
+    """tc-bfifo(8): drop-tail with a limit in bytes, under a shaper at the link's rate."""
+
+    probe: ClassVar[Probe] = {"bfifo": "limit 10000"}
+
+    kind: Literal["bfifo"]
 
 
 def fifo(limit: Limit) -> str:
