@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from outcast import handed_in
 from outcast.errors import ConfigError, InputError, did_you_mean
-from outcast.experiment import reader
+from outcast.experiment import reader, refusals
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -73,64 +72,13 @@ def as_model(document: Document, model: type[_Model], tags: frozenset[str] = fro
     try:
         return model.model_validate(document.tree)
     except ValidationError as error:
-        # An unknown key comes first, because it often explains a key that is missing.
-        first = min(error.errors(), key=lambda wrong: wrong["type"] != "extra_forbidden")
+        wrong = refusals.first_wrong(error)
         # pydantic says [key] where a mapping's key is wrong, and not its value.
-        at = [part for part in first["loc"] if part not in tags and part != "[key]"]
-        context = first.get("ctx", {})
-        message = first["msg"].removeprefix("Value error, ")
-        if first["type"] == "extra_forbidden":
-            keys = _siblings(model, first["loc"])
-            message = f"unknown key; allowed are {', '.join(keys)}" if keys else "unknown key"
-            message += did_you_mean(str(at[-1]), keys)
-        elif first["type"] == "missing":
-            message = "is missing"
-        elif first["type"] == "union_tag_invalid":
-            at.append("kind")
-            message = f"{_short(context['tag'])} is unknown; allowed are {context['expected_tags']}"
-        elif first["type"] == "union_tag_not_found":
-            at.append("kind")
-            message = "is missing"
-        elif not first["msg"].startswith("Value error"):
-            message = message.replace("Input should be", "allowed is")
-            message = message.replace("a valid string", "a text, in quotes where YAML needs them")
-            message = message.replace("String should", "allowed is text that should")
-            message = f"{_short(first['input'])}: {message}"
+        at = [part for part in wrong["loc"] if part not in tags and part != "[key]"]
+        keys = refusals.allowed_keys(model.model_json_schema(), wrong["loc"])
+        below, message = refusals.worded(wrong, keys)
+        at += [below] if below else []
         raise document.refusal(at, " ".join(message.split())) from None
-
-
-def _siblings(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:
-    """The keys that stand beside the last one of pydantic's location; empty if not known."""
-    schema = model.model_json_schema()
-    definitions = schema.get("$defs", {})
-    node: dict[str, Any] = schema
-    for part in location[:-1]:
-        node = _followed(node, definitions)
-        if isinstance(part, int):
-            node = node.get("items", {})
-        elif part in node.get("discriminator", {}).get("mapping", {}):
-            node = {"$ref": node["discriminator"]["mapping"][part]}
-        else:
-            inner = node.get("properties", {}).get(part)
-            node = inner or node.get("additionalProperties") or node
-    return list(_followed(node, definitions).get("properties", {}))
-
-
-def _followed(node: dict[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    union = [
-        *node.get("anyOf", ()),
-        *(node.get("oneOf", ()) if "discriminator" not in node else ()),
-    ]
-    node = next((member for member in union if "$ref" in member), node)
-    if "$ref" in node:
-        followed: dict[str, Any] = definitions[node["$ref"].removeprefix("#/$defs/")]
-        return followed
-    return node
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def placeholders(text: str) -> list[tuple[int, str]]:

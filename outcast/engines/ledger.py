@@ -28,6 +28,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from outcast import handed_in
 from outcast.engines import modules, private
 from outcast.errors import ConfigError, DeadlineError, RunError, shortened
 
@@ -441,8 +442,7 @@ def _content(name: str, folder: int) -> bytes:
 def _first_line(error: OSError | ValidationError) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
-    first = error.errors()[0]
-    return f"{'.'.join(str(part) for part in first['loc']) or 'the file'}: {first['msg']}"
+    return handed_in.first_problem(error)
 
 
 def restore_settings(folder: Path) -> None:

@@ -32,6 +32,7 @@ from outcast.experiment.parts import (
 )
 from outcast.experiment.queues import Queue
 from outcast.experiment.wire import FRAMINGS, Framing, Overhead
+from outcast.handed_in import first_problem
 
 MOST_NOISE_NS = 64_000
 """The longest time that a profile of machines has (hosts-modern)."""
@@ -192,10 +193,7 @@ def _rate_or_trace(value: object, info: ValidationInfo) -> object:
     try:
         return RateTrace.model_validate(value, context=info.context)
     except ValidationError as error:
-        first = error.errors()[0]
-        keys = ".".join(str(key) for key in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        raise ValueError(f"{keys}: {message}; allowed are trace and repeat") from None
+        raise ValueError(f"{first_problem(error)}; allowed are trace and repeat") from None
 
 
 def _checked_rate(value: object) -> object:

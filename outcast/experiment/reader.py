@@ -6,7 +6,6 @@ import copy
 import functools
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +15,8 @@ import yaml
 from pydantic import ValidationError
 
 from outcast import handed_in
-from outcast.errors import ConfigError, InputError, did_you_mean
+from outcast.errors import ConfigError, InputError
+from outcast.experiment import refusals
 from outcast.experiment.network import Network
 from outcast.experiment.parts import FOLDER, OWN_FOLDER
 from outcast.experiment.whole import Experiment
@@ -164,7 +164,7 @@ class Source:
         """
         keys_of_the_sweep = ("sweep", "repetitions")
         tree = copy.deepcopy({k: v for k, v in self.tree.items() if k not in keys_of_the_sweep})
-        named = ", ".join(f"{key}={_short(value)}" for key, value in settings.items())
+        named = ", ".join(f"{key}={refusals.short(value)}" for key, value in settings.items())
         lines, overridden = dict(self.lines), dict(self.overridden)
         for key, value in settings.items():
             swept = self._swept_at(key, settings)
@@ -347,7 +347,9 @@ def _set(tree: dict[Any, Any], key: str, value: Any, where: str) -> Location:
                 node = node.setdefault(part, {})
         else:
             above = ".".join(parts[:depth])
-            raise ConfigError(f"{where}: nothing can be set below {above}, which is {_short(node)}")
+            raise ConfigError(
+                f"{where}: nothing can be set below {above}, which is {refusals.short(node)}"
+            )
     return tuple(int(part) if part.isdecimal() else part for part in parts)
 
 
@@ -375,46 +377,16 @@ def validate(tree: Mapping[str, Any], where: str) -> Experiment:
 
 def _refusal(error: ValidationError, source: Source) -> str:
     """One line that names the source, the key, what is wrong and what is allowed."""
-    # An unknown key comes first, because it often explains a key that is missing.
-    first = min(error.errors(), key=lambda refused: refused["type"] != "extra_forbidden")
-    at = _yaml_location(first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
-    context = first.get("ctx", {})
-    kind = first["type"]
-    if kind == "extra_forbidden":
+    wrong = refusals.first_wrong(error)
+    at = _yaml_location(wrong["loc"])
+    keys: list[str] = []
+    if wrong["type"] == "extra_forbidden":
         # This is a key of the file, even if its name is also one of pydantic's tags or types.
-        *above, unknown = first["loc"]
+        *above, unknown = wrong["loc"]
         at = (*_yaml_location(tuple(above)), unknown)
-        keys = _allowed_keys(first["loc"])
-        message = f"unknown key; allowed are {', '.join(keys)}{did_you_mean(str(unknown), keys)}"
-    elif kind == "missing":
-        message = "is missing"
-    elif kind == "union_tag_invalid":
-        at = (*at, "kind")
-        tag, expected = str(context["tag"]), context["expected_tags"]
-        near = did_you_mean(tag, _quoted(expected))
-        message = f"{_short(tag)} is unknown; allowed are {expected}{near}"
-    elif kind == "union_tag_not_found":
-        at = (*at, "kind")
-        message = "is missing"
-    elif kind == "string_pattern_mismatch":
-        message = f"{_short(first['input'])}: allowed is text of the form {context['pattern']}"
-    elif kind in ("model_type", "model_attributes_type", "dict_type"):
-        message = f"{_short(first['input'])}: allowed is a mapping of keys, as {{KEY: VALUE}}"
-    elif not first["msg"].startswith("Value error"):
-        message = f"{_short(first['input'])}: {message.replace('Input should be', 'allowed is')}"
-        message = message.replace("a valid tuple", "a list").replace(
-            "a valid integer", "a whole number"
-        )
-        message = message.replace("a valid boolean", "true or false").replace(
-            "a valid number", "a number"
-        )
-        message = re.sub(r", unable to (parse|interpret) .*", "", message)
-        # "Tuple should have at most 2 items after validation, not 3"
-        message = re.sub(r"[A-Z][a-z]+ should have", "allowed is", message)
-        message = message.replace(" after validation", "")
-        if kind == "literal_error":
-            message += did_you_mean(str(first["input"]), _quoted(context["expected"]))
+        keys = refusals.allowed_keys(_schema(), wrong["loc"])
+    below, message = refusals.worded(wrong, keys)
+    at = (*at, below) if below else at
     if not at:
         return source.located(message)
     place = source.place(at)
@@ -422,16 +394,6 @@ def _refusal(error: ValidationError, source: Source) -> str:
     if place in (f"--set {key}", f"override {key}"):
         return f"{place}: {message}"
     return f"{place}: {key}: {message}"
-
-
-def _quoted(listing: str) -> list[str]:
-    """The words in a listing of pydantic's, such as `'a', 'b' or 'c'`."""
-    return re.findall(r"'([^']*)'", listing)
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 @functools.cache
@@ -456,30 +418,6 @@ def _yaml_location(location: Location) -> Location:
         if not is_tag and not is_union_member:
             kept.append(part)
     return tuple(kept)
-
-
-def _allowed_keys(location: Location) -> list[str]:
-    """The keys of the part that refused the last key of `location`."""
-    schema: dict[str, Any] = _schema()
-    definitions = schema["$defs"]
-    node: dict[str, Any] = schema
-    for part in location[:-1]:
-        if isinstance(part, int):
-            node = node["items"]
-        elif "discriminator" in node:
-            node = {"$ref": node["discriminator"]["mapping"][part]}
-        elif "oneOf" in node:
-            # Forms that are told apart by their keys have the class's name in brackets as a tag.
-            node = {"$ref": f"#/$defs/{part.strip('[]')}"}
-        else:
-            node = node["properties"][part]
-        # An optional part is a union with null.
-        union = node.get("anyOf", ())
-        told_apart = {"$ref", "discriminator", "oneOf"}
-        node = next((kind for kind in union if not told_apart.isdisjoint(kind)), node)
-        if "$ref" in node:
-            node = definitions[node["$ref"].removeprefix("#/$defs/")]
-    return list(node["properties"])
 
 
 @functools.cache

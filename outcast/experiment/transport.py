@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from outcast.experiment.parts import KernelRateBps, Part, SizeBytes, TimeNs, no_switch
+from outcast.handed_in import own_words
 from outcast.units import parse_size_bytes
 
 _NAME = r"^[a-z][a-z0-9_]*$"
@@ -271,5 +272,4 @@ class GroupTransport(Part):
         try:
             return Transport.model_validate(tree)
         except ValidationError as error:
-            said = error.errors()[0]
-            raise ValueError(str(said["msg"]).removeprefix("Value error, ")) from None
+            raise ValueError(own_words(error.errors()[0])) from None

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from outcast import units
+from outcast import handed_in, units
 from outcast.errors import ConfigError
 from outcast.experiment import Drain, Event, Experiment, Queue
 from outcast.experiment.links import MOST_DELAY_NS
@@ -260,7 +260,7 @@ def _with_limit(queue: Queue, event: Event, drain: Drain, where: str) -> Queue:
     try:
         return type(queue).model_validate(written).counted(drain)
     except ValidationError as error:
-        message = error.errors()[0]["msg"].removeprefix("Value error, ")
+        message = handed_in.own_words(error.errors()[0])
         raise ConfigError(f"{where}.limit: {message}") from None
     except ValueError as error:
         raise ConfigError(f"{where}.limit: {error}") from None

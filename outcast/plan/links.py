@@ -17,7 +17,7 @@ from itertools import pairwise
 from pydantic import ValidationError
 
 from controllers.graph import Graph
-from outcast import units
+from outcast import handed_in, units
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, Link, OwnKeys
 from outcast.plan.traces import Steps
@@ -77,10 +77,8 @@ def _with_own(base: Link, words: Mapping[str, object], where: str) -> Link:
     try:
         return merged(base, OwnKeys.model_validate(words))
     except ValidationError as error:
-        first = error.errors()[0]
-        keys = ".".join(str(key) for key in first["loc"])
-        what = first["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"topology: link {where}: {keys}: {what}") from None
+        what = handed_in.first_problem(error)
+        raise ConfigError(f"topology: link {where}: {what}") from None
     except ValueError as error:
         raise ConfigError(f"topology: link {where}: {error}") from None
 
