@@ -136,7 +136,7 @@ MUTATIONS = [
     Mutation("queue: departure first", "queue", "out_stamp[departure] <= in_stamp[arrival]",
              "out_stamp[departure] < in_stamp[arrival]"),
     Mutation("queue: own arrival first", "queue", "and came_as[departure] < arrival", ""),
-    Mutation("queue: content at the start", "queue", "initial[departure] != 0", "False"),
+    Mutation("queue: content at the start", "queue", "or initial[departure]", "or False"),
     Mutation("queue: length at the output", "queue",
              "out_frame[leaves] if leaves >= 0 else in_frame[arrival]", "in_frame[arrival]"),
     Mutation("chains end when one gets through", "blackout", "            current[g] = -1\n", ""),

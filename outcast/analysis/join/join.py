@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -524,40 +525,57 @@ def _unlink(row: Scalar, bucket: Scalar, heads: I32, tails: I32, following: I32)
         tails[bucket] = before
 
 
+class _Came(NamedTuple):
+    """What came in, for the walk."""
+
+    stamp: I64
+    identity: U64
+    flow: I32
+    port: I8
+
+
+class _Left(NamedTuple):
+    """What left, for the walk."""
+
+    stamp: I64
+    identity: U64
+    port: I8
+
+
+class _Matched(NamedTuple):
+    """The result of the walk; see `_match`."""
+
+    left_as: I32
+    came_as: I32
+    reordered: Bool
+    inversions: I64
+    last_of_flow: I32
+    last_of_pair: I32
+    newest: I64
+    slack: I64
+    extremes: I64
+
+
 @compiled
 def _match(
-    in_stamp: I64,
-    in_identity: U64,
-    in_flow: I32,
-    in_port: I8,
-    out_stamp: I64,
-    out_identity: U64,
-    out_port: I8,
-    max_sojourn: int,
-    tolerance: int,
-    heads: I32,
-    tails: I32,
-    following: I32,
-    last_of_flow: I32,
-    last_of_pair: I32,
-    inversions: I64,
-    newest: I64,
-    slack: I64,
-    extremes: I64,
-    left_as: I32,
-    came_as: I32,
-    reordered: Bool,
+    came: _Came, left: _Left, max_sojourn: int, tolerance: int, buckets: int, matched: _Matched
 ) -> None:
     """Walks both sides in the order of time.
 
     Arrivals that have not left are kept in a hash table of chains, each in order of arrival.
-    These arrays are filled:
+    These arrays of `matched` are filled besides those that the join has:
 
     - `newest`: for each output, the latest arrival time of what has left by it.
     - `slack`: for each output, by how much at most a later departure came in before `newest`.
     - `last_of_flow`, `last_of_pair` (input, output): the last arrivals that left.
     - `extremes`: the longest sojourn time, and the first arrival that left.
     """
+    in_stamp, in_identity, in_flow, in_port = came
+    out_stamp, out_identity, out_port = left
+    left_as, came_as, reordered, inversions, last_of_flow, last_of_pair = matched[:6]
+    newest, slack, extremes = matched[6:]
+    heads, tails = np.full(buckets, -1, np.int32), np.full(buckets, -1, np.int32)
+    following = np.empty(in_stamp.size, np.int32)
     mask = np.uint64(heads.size - 1)
     arrived = 0
     expired = 0
@@ -628,21 +646,6 @@ def _match(
         newest[output] = max(newest[output], in_stamp[chosen])
 
 
-@dataclass(frozen=True, slots=True)
-class _Matched:
-    """The result of the walk; see `_match`."""
-
-    left_as: I32
-    came_as: I32
-    reordered: Bool
-    inversions: I64
-    last_of_flow: I32
-    last_of_pair: I32
-    newest: I64
-    slack: I64
-    extremes: I64
-
-
 def _run_match(
     arrivals: Packets,
     arriving: U64,
@@ -668,27 +671,9 @@ def _run_match(
         extremes=np.array([0, len(arrivals)], np.int64),
     )
     _match(
-        arrivals.stamp_ns,
-        arriving,
-        arrivals.flow,
-        arrivals.port,
-        departures.stamp_ns,
-        leaving,
-        departures.port,
-        max_sojourn_ns,
-        tolerance_ns,
-        np.full(size, -1, np.int32),
-        np.full(size, -1, np.int32),
-        np.empty(len(arrivals), np.int32),
-        matched.last_of_flow,
-        matched.last_of_pair,
-        matched.inversions,
-        matched.newest,
-        matched.slack,
-        matched.extremes,
-        matched.left_as,
-        matched.came_as,
-        matched.reordered,
+        _Came(arrivals.stamp_ns, arriving, arrivals.flow, arrivals.port),
+        _Left(departures.stamp_ns, leaving, departures.port),
+        *(max_sojourn_ns, tolerance_ns, size, matched),
     )
     return matched
 

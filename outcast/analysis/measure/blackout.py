@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from outcast.analysis.compiled import I8, I32, I64, Array, Bool, compiled
-from outcast.analysis.join.join import Joined, Verdict
+from outcast.analysis.join.join import Joined
 
 if TYPE_CHECKING:
     import polars as pl
@@ -78,17 +78,18 @@ def _find(
     ports: int,
     outputs: int,
     flows: int,
-    first: I32,
-    last: I32,
-    drops: I32,
-    distinct: I32,
-    through: I32,
-) -> int:
-    """Finds the chains within each group of packets. Returns how many there are.
+) -> tuple[I32, I32, I32, I32, I32]:
+    """Finds the chains within each group of packets.
+
+    Returns the first and last packet of each, its drops and flows, and who got through besides.
 
     During a chain no packet of its own group gets through. So every packet that gets through
     belongs to another group.
     """
+    dropped = (verdict == 1).sum()
+    first, last = np.empty(dropped, np.int32), np.empty(dropped, np.int32)
+    drops, distinct = np.empty(dropped, np.int32), np.empty(dropped, np.int32)
+    through = np.empty(dropped, np.int32)
     chains = 0
     current = np.full(groups, -1, np.int64)
     seen = np.full((ports, flows), -1, np.int32)
@@ -119,30 +120,15 @@ def _find(
             current[g] = -1
             if verdict[i] == 0:
                 passed[out] += 1
-    return chains
+    return first[:chains], last[:chains], drops[:chains], distinct[:chains], through[:chains]
 
 
 def _chains(joined: Joined, group: I32, groups: int) -> Chains:
     arrivals = joined.arrivals
-    dropped = int((joined.verdict == Verdict.DROPPED).sum())
-    first, last, drops, distinct, through = (np.empty(dropped, np.int32) for _ in range(5))
-    count = _find(
-        joined.verdict,
-        group,
-        arrivals.port,
-        joined.egress,
-        arrivals.flow,
-        groups,
-        len(joined.inputs),
-        len(joined.outputs),
-        len(joined.flows),
-        first,
-        last,
-        drops,
-        distinct,
-        through,
+    first, last, drops, distinct, through = _find(
+        *(joined.verdict, group, arrivals.port, joined.egress, arrivals.flow, groups),
+        *(len(joined.inputs), len(joined.outputs), len(joined.flows)),
     )
-    first, last = first[:count], last[:count]
     stamps = arrivals.stamp_ns
     return Chains(
         ingress=arrivals.port[first],
@@ -151,9 +137,9 @@ def _chains(joined: Joined, group: I32, groups: int) -> Chains:
         last=last,
         t_start_ns=stamps[first],
         t_end_ns=stamps[last],
-        drops=drops[:count],
-        flows=distinct[:count],
-        others_through=through[:count],
+        drops=drops,
+        flows=distinct,
+        others_through=through,
     )
 
 

@@ -118,24 +118,10 @@ def missing_ids(joined: Joined) -> I64:
     and FEW_UNSEEN, because so many were lost on the way to the switch.
     """
     arrivals = joined.arrivals
-    flows = len(joined.flows)
     of_tcp = np.array([flow.protocol == TCP for flow in joined.flows], np.bool_)
-    last, steps, by_one, missing, place = (
-        np.full(flows, fill, np.int64) for fill in (-1, *[0] * 4)
-    )
     outputs = len(joined.outputs) + 1
-    _follow_ids(
-        arrivals.flow,
-        arrivals.ip_id,
-        arrivals.port,
-        joined.egress,
-        of_tcp,
-        outputs,
-        last,
-        steps,
-        by_one,
-        missing,
-        place,
+    steps, by_one, missing, place = _follow_ids(
+        arrivals.flow, arrivals.ip_id, arrivals.port, joined.egress, of_tcp, outputs
     )
     counts = (by_one >= LEAST_BY_ONE * steps) & (steps > 0)
     unseen = np.bincount(place[counts], missing[counts], len(joined.inputs) * outputs)
@@ -182,19 +168,16 @@ def _longest_ns(joined: Joined) -> int:
 
 @compiled
 def _follow_ids(
-    flow: I32,
-    ip_id: U16,
-    port: I8,
-    egress: I8,
-    of_tcp: Bool,
-    outputs: int,
-    last: I64,
-    steps: I64,
-    by_one: I64,
-    missing: I64,
-    place: I64,
-) -> None:
-    """Follows the IP ids of each flow; a packet that comes late fills a gap again."""
+    flow: I32, ip_id: U16, port: I8, egress: I8, of_tcp: Bool, outputs: int
+) -> tuple[I64, I64, I64, I64]:
+    """Follows the IP ids of each flow; a packet that comes late fills a gap again.
+
+    Returns for each flow how many steps there were, how many by one, how many packets are missing,
+    and the input and output of its last packet.
+    """
+    last = np.full(of_tcp.size, -1, np.int64)
+    steps, by_one = np.zeros(of_tcp.size, np.int64), np.zeros(of_tcp.size, np.int64)
+    missing, place = np.zeros(of_tcp.size, np.int64), np.zeros(of_tcp.size, np.int64)
     for i in range(flow.size):
         f = flow[i]
         if not of_tcp[f]:
@@ -213,6 +196,7 @@ def _follow_ids(
         place[f] = port[i] * outputs + egress[i]
         if egress[i] < 0:
             place[f] += outputs
+    return steps, by_one, missing, place
 
 
 def _after_others(joined: Joined, came_by: I64) -> Bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -26,8 +26,7 @@ class Event(IntEnum):
     DEQUEUE = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(NamedTuple):
     """Queue contents.
 
     Attributes:
@@ -48,33 +47,35 @@ class Queue:
     packets: I32
 
 
+class _Came(NamedTuple):
+    """What came in: stamps, frames, outputs, Events or -1, and as which departures it left."""
+
+    stamp: I64
+    frame: I32
+    egress: I8
+    kind: I8
+    left_as: I32
+
+
+class _Left(NamedTuple):
+    """What left: stamps, frames, outputs, the arrivals that it was, and what was there at first."""
+
+    stamp: I64
+    frame: I32
+    port: I8
+    came_as: I32
+    initial: Bool
+
+
 @compiled
-def _walk(
-    in_stamp: I64,
-    in_frame: I32,
-    in_egress: I8,
-    in_kind: I8,
-    left_as: I32,
-    out_stamp: I64,
-    out_frame: I32,
-    out_port: I8,
-    came_as: I32,
-    initial: I8,
-    held_bytes: I64,
-    held_packets: I64,
-    found_bytes: I32,
-    found_packets: I32,
-    time: I64,
-    event: I8,
-    packet: I32,
-    egress: I8,
-    after_bytes: I32,
-    after_packets: I32,
-) -> int:
-    """Replays arrivals and departures. `in_kind` is an Event or -1. Returns the number of events.
+def _walk(came: _Came, left: _Left, held_bytes: I64, held_packets: I64, found: Queue) -> int:
+    """Replays arrivals and departures into `found`. Returns the number of events.
 
     A packet counts with its length at the output, because a VLAN tag may have come or gone.
     """
+    in_stamp, in_frame, in_egress, in_kind, left_as = came
+    out_stamp, out_frame, out_port, came_as, initial = left
+    found_bytes, found_packets, time, event, packet, egress, after_bytes, after_packets = found
     events = 0
     arrival = 0
     departure = 0
@@ -86,7 +87,7 @@ def _walk(
         )
         if leave:
             port = out_port[departure]
-            counted = came_as[departure] >= 0 or initial[departure] != 0
+            counted = came_as[departure] >= 0 or initial[departure]
             if counted:
                 held_bytes[port] -= out_frame[departure]
                 held_packets[port] -= 1
@@ -155,9 +156,7 @@ def _replay_in_order(joined: Joined, entered_ns: I64) -> Queue:
     }
     found = replay(replace(joined, arrivals=arrivals, came_as=came_as, **sides))
     found.packet[found.packet >= 0] = order[found.packet[found.packet >= 0]]
-    return replace(
-        found, found_bytes=found.found_bytes[place], found_packets=found.found_packets[place]
-    )
+    return Queue(found.found_bytes[place], found.found_packets[place], *found[2:])
 
 
 def replay(joined: Joined, delay_ns: int | I64 = 0) -> Queue:
@@ -174,54 +173,27 @@ def replay(joined: Joined, delay_ns: int | I64 = 0) -> Queue:
     kind[joined.verdict == Verdict.FORWARDED] = Event.ENQUEUE
     kind[joined.verdict == Verdict.DROPPED] = Event.DROP
     kind[joined.note == Note.IN_FLIGHT] = Event.ENQUEUE
-    initial = (joined.stray == Stray.EARLY).astype(np.int8)
+    early = joined.stray == Stray.EARLY
     outputs = len(joined.outputs)
-    early = initial != 0
     held_bytes = np.bincount(departures.port[early], departures.frame_bytes[early], outputs).astype(
         np.int64
     )
     held_packets = np.bincount(departures.port[early], minlength=outputs).astype(np.int64)
     events = int((kind >= 0).sum() + ((joined.came_as >= 0) | early).sum())
-    found_bytes = room.empty(len(arrivals), np.int32)
-    found_packets = room.empty(len(arrivals), np.int32)
-    time = room.empty(events, np.int64)
-    event = room.empty(events, np.int8)
-    packet = room.empty(events, np.int32)
-    egress = room.empty(events, np.int8)
-    after_bytes = room.empty(events, np.int32)
-    after_packets = room.empty(events, np.int32)
+    kinds = (np.int64, np.int8, np.int32, np.int8, np.int32, np.int32)
+    arrays: list[Any] = [room.empty(len(arrivals), np.int32) for _ in range(2)]
+    arrays += [room.empty(events, kind) for kind in kinds]
+    found = Queue(*arrays)
     count = _walk(
-        entered_ns,
-        arrivals.frame_bytes,
-        joined.egress,
-        kind,
-        joined.left_as,
-        departures.stamp_ns,
-        departures.frame_bytes,
-        departures.port,
-        joined.came_as,
-        initial,
-        held_bytes,
-        held_packets,
-        found_bytes,
-        found_packets,
-        time,
-        event,
-        packet,
-        egress,
-        after_bytes,
-        after_packets,
+        _Came(entered_ns, arrivals.frame_bytes, joined.egress, kind, joined.left_as),
+        _Left(
+            *(departures.stamp_ns, departures.frame_bytes, departures.port),
+            *(joined.came_as, early),
+        ),
+        *(held_bytes, held_packets, found),
     )
-    return Queue(
-        found_bytes,
-        found_packets,
-        time[:count],
-        event[:count],
-        packet[:count],
-        egress[:count],
-        after_bytes[:count],
-        after_packets[:count],
-    )
+    told: list[Any] = [part[:count] for part in found[2:]]
+    return Queue(*found[:2], *told)
 
 
 @dataclass(frozen=True, slots=True)

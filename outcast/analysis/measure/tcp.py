@@ -34,7 +34,7 @@ docs/analysis.md compares the result with the kernel's own events.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -97,11 +97,10 @@ def _classify(
     least_silence: int,
     least_unheard: int,
     reordering_ns: int,
-    retransmission: Bool,
-    spurious: Bool,
-    timeout: Bool,
-    halted: I64,
-) -> None:
+) -> tuple[Bool, Bool, Bool, I64]:
+    """The fields of Resent for the packets of one flow."""
+    retransmission, spurious = np.zeros(low.size, np.bool_), np.zeros(low.size, np.bool_)
+    timeout, halted = np.zeros(low.size, np.bool_), np.zeros(low.size, np.int64)
     highest = low[0]
     opened = False
     for i in range(low.size):
@@ -117,8 +116,6 @@ def _classify(
         retransmission[i] = again
         spurious[i] = again and high[i] > low[i] and unseen[i] == 0
         silence = stamp[i] - stamp[i - 1] if i > 0 else 0
-        timeout[i] = False
-        halted[i] = 0
         if not again or silence < least_silence or unheard[i] < least_unheard:
             continue
         if probe:
@@ -133,6 +130,7 @@ def _classify(
             timeout[i] = unheard[i] >= 2 * reordering_ns or not _waits_for_reordering(
                 low, stamp, forwarded, i, reordering_ns
             )
+    return retransmission, spurious, timeout, halted
 
 
 def resent(joined: Joined, min_rto_ns: int, sack: bool = True) -> Resent:
@@ -165,32 +163,14 @@ def resent(joined: Joined, min_rto_ns: int, sack: bool = True) -> Resent:
         high = low + arrivals.payload_bytes[rows]
         forwarded = joined.verdict[rows] == Verdict.FORWARDED
         unseen = paint(low, high, forwarded)
-        retransmission = np.empty(rows.size, np.bool_)
-        spurious = np.empty(rows.size, np.bool_)
-        timeout = np.empty(rows.size, np.bool_)
-        halted = np.empty(rows.size, np.int64)
         stamps = arrivals.stamp_ns[rows]
         unheard = _unheard(stamps, arrivals.tsecr[rows])
-        _classify(
-            low,
-            high,
-            flags,
-            stamps,
-            unseen,
-            unheard,
-            forwarded,
-            least_silence_ns,
-            least_unheard_ns,
-            reordering_ns,
-            retransmission,
-            spurious,
-            timeout,
-            halted,
+        classified = _classify(
+            *(low, high, flags, stamps, unseen, unheard, forwarded),
+            *(least_silence_ns, least_unheard_ns, reordering_ns),
         )
-        result.retransmission[rows] = retransmission
-        result.spurious[rows] = spurious
-        result.timeout[rows] = timeout
-        result.halted_ns[rows] = halted
+        for field, values in zip(fields(result), classified, strict=True):
+            getattr(result, field.name)[rows] = values
     return result
 
 
