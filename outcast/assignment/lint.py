@@ -39,6 +39,7 @@ from outcast.errors import OutcastError
 from outcast.experiment import Experiment
 from outcast.records.run import Run
 from outcast.reproduce import measures
+from outcast.view.terminal import forms
 
 _DIGITS = 3
 """The significant digits with which reports show rates and times."""
@@ -433,9 +434,8 @@ def _passes(question: Effect, interval: Interval) -> bool:
 
 def table(linted: Linted) -> Table:
     """The table for the terminal, with a line for each question."""
-    shown = Table(box=None, pad_edge=False)
-    for heading in ("question", "kind", "right answers", ""):
-        shown.add_column(heading)
+    heads = ("question", "kind", "right answers", "")
+    shown = forms.table(*heads, left=heads, wrapped=None)
     for line in linted.questions:
         shown.add_row(line.key, line.kind, line.values, "wrong" if line.problems else "ok")
     return shown

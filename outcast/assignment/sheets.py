@@ -12,6 +12,7 @@ from outcast.assignment import answers
 from outcast.assignment.graded import Graded
 from outcast.assignment.questions import Marked
 from outcast.records.spreadsheets import csv_text
+from outcast.view.terminal import forms
 
 
 def number(value: float) -> str:
@@ -36,11 +37,8 @@ def table(graded: Sequence[Graded], runs: Sequence[str]) -> Table:
         graded: the submissions.
         runs: the names of the exercise's runs.
     """
-    shown = Table(box=None, pad_edge=False)
-    for heading in ("student", "verdict", *runs):
-        shown.add_column(heading, no_wrap=True)
-    for heading in ("points", "of", "by hand"):
-        shown.add_column(heading, justify="right", no_wrap=True)
+    names = ("student", "verdict", *runs)
+    shown = forms.table(*names, "points", "of", "by hand", left=names)
     for each in graded:
         states = {run.name: run.state for run in each.runs}
         shown.add_row(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -78,19 +78,7 @@ TABLES = (".parquet", ".csv")
     "as far as these are captured; with --flow step by step.",
 )
 @shared.form
-def command(
-    source: Path,
-    selection: Selection,
-    with_queue: bool,
-    columns: str | None,
-    packet: int | None,
-    followed: str | None,
-    png: Path | None,
-    with_links: bool,
-    with_blackouts: bool,
-    with_losses: bool,
-    form: str,
-) -> None:
+def command(source: Path, selection: Selection, form: str, **asked: Any) -> None:
     """Show the packets of a run, of joined captures (DIR) or of a joined table (FILE).
 
     FILE can also be one capture alone. Then its flows are shown: retransmissions and round trips,
@@ -104,37 +92,33 @@ def command(
     from outcast.view.terminal import listing
 
     if not source.is_dir() and source.suffix not in TABLES:
-        others = (with_queue, with_links, with_blackouts, with_losses, columns, packet)
-        given = any(other not in (None, False) for other in (*others, followed, png))
+        given = any(value not in (None, False) for value in asked.values())
         _show_capture(source, selection, form, given)
         return
+    packet, followed, png = asked["packet"], asked["followed"], asked["png"]
     if followed is not None and packet is not None:
         raise ConfigError("--follow and --packet: allowed is one of them")
-    if with_links:
+    if asked["with_links"]:
         _show_links(source, form)
-        return
-    if with_losses:
+    elif asked["with_losses"]:
         _show_losses(source, selection, form)
-        return
-    if with_blackouts:
+    elif asked["with_blackouts"]:
         _list_blackouts(source, selection, form)
-        return
-    if packet is not None:
+    elif packet is not None:
         if not source.is_dir():
             raise ConfigError("--packet: needs a run's folder, where the captures are")
         with refusing(f"{source}: packet {packet} cannot be read"):
             text = listing.detail(source, packet)
         terminal.echo(text)
-        return
-    if followed is not None:
+    elif followed is not None:
         _follow(source, followed, form)
-        return
-    if png is not None:
+    elif png is not None:
         _draw(source, selection, png)
-        return
-    fields = None if columns is None else [field.strip() for field in columns.split(",")]
-    for line in listing.lines(source, selection, with_queue, form, fields):
-        terminal.echo(line)
+    else:
+        columns = asked["columns"]
+        fields = None if columns is None else [field.strip() for field in columns.split(",")]
+        for line in listing.lines(source, selection, asked["with_queue"], form, fields):
+            terminal.echo(line)
 
 
 def _show_capture(path: Path, wanted: Selection, form: str, has_others: bool) -> None:
@@ -214,8 +198,8 @@ def _list_blackouts(path: Path, wanted: Selection, form: str) -> None:
 
 
 def _show_links(source: Path, form: str) -> None:
-    from outcast.analysis.measure import links
     from outcast.records.run import Run
+    from outcast.view.terminal import forms, tables
 
     if not source.is_dir():
         raise ConfigError("--links: needs a run's folder, where the counters are")
@@ -226,7 +210,7 @@ def _show_links(source: Path, form: str) -> None:
         )
     if form == "table":
         with run.reading():
-            terminal.console().print(links.render(run.table("links")))
+            terminal.console().print(tables.link_table(run.table("links")))
         return
-    for line in links.lines(run.table("links"), form):
+    for line in forms.frame(run.table("links"), form):
         terminal.echo(line)

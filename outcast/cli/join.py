@@ -6,29 +6,22 @@ import re
 import resource
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from outcast.cli import shared, terminal
 from outcast.errors import ConfigError, FeatureMissingError, UntrustedError
-from outcast.plan.addresses import with_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rich.console import RenderableType
+    from rich.table import Table
 
-    from outcast.analysis.capture.headers import FlowKey
-    from outcast.analysis.compiled import I64
-    from outcast.analysis.join.findings import QueueEstimate
     from outcast.analysis.join.join import Joined
-    from outcast.analysis.measure.blackout import Chains
     from outcast.api.chains import Chain
 
 LISTS = ("--in", "--out", "--chain")
-MOST_FLOWS = 20
-"""So many flows are listed that lost packets."""
 
 
 class _Lists(click.Command):
@@ -174,12 +167,8 @@ def command(
     queue: Path | None,
     blackouts: Path | None,
     addresses: tuple[str, ...],
-    routed: bool,
-    one_clock: bool,
-    max_sojourn: str,
     dropped: str | None,
-    rate: str | None,
-    limit: str | None,
+    **how: Any,
 ) -> None:
     """Match the packets that entered a switch with those that left it.
 
@@ -194,71 +183,34 @@ def command(
     """
     _require_address_space()
     folder = output if output is not None and _is_folder(output) else None
-    files = {"packets": output, "queue": queue, "blackouts": blackouts}
-    written = {
-        name: path for name, path in files.items() if path is not None and path is not folder
-    }
+    written = _written({"packets": output, "queue": queue, "blackouts": blackouts}, folder)
     if copy and folder is None:
         raise ConfigError("--copy: only together with -o DIR, a folder")
-    if len(set(written.values())) < len(written):
-        raise ConfigError("-o, --queue and --blackouts: allowed are three different files")
-    for path in written.values():
-        if path.suffix not in (".parquet", ".csv"):
-            raise ConfigError(
-                f"{path}: allowed are names that end in .parquet or .csv"
-                + (", and folders without such an ending" if path is output else "")
-            )
     if points:
-        given = (ports, inputs, outputs, output, queue, blackouts, dropped, rate, limit)
-        if any(given):
+        given = (ports, inputs, outputs, output, queue, blackouts, dropped)
+        if any((*given, how["rate"], how["limit"])):
             raise ConfigError("--chain: allowed beside it are --to, --one-clock and --max-sojourn")
-        _chain(points, addresses, one_clock, max_sojourn)
+        _chain(points, addresses, how["one_clock"], how["max_sojourn"])
         return
     if folder is not None:
         from outcast import workflow
 
         workflow.require_free(folder)
-    if not ports:
-        # The options take all that follows them, so FILE too.
-        ports = tuple(text for text in inputs + outputs if "=" not in text and Path(text).is_file())
-        inputs, outputs = (
-            tuple(text for text in texts if text not in ports) for texts in (inputs, outputs)
-        )
-    file = Path(ports[0]) if len(ports) == 1 and "=" not in ports[0] else None
-    ports_in, ports_out = _ports("input", inputs, file), _ports("output", outputs, file)
-    ports_both = {} if file is not None else _ports("", ports)
-    if not (ports_both or ports_in or ports_out or file):
-        raise ConfigError(
-            "no captures; allowed is PORT=FILE for each port, as eth1=eth1.pcap, or one FILE of "
-            "several interfaces"
-        )
+    sides = _sides(ports, inputs, outputs)
     counted = _number(dropped)
 
-    from outcast.api.joins import join_captures, parse_max_sojourn_ns, parse_queue
+    from outcast.api import joins
+    from outcast.view.terminal import joined as shown
 
-    parse_max_sojourn_ns(max_sojourn, "--max-sojourn")
-    parse_queue(rate, limit, "--rate", "--limit")
-    result = join_captures(
-        ports_in,
-        ports_out,
-        ports=ports_both,
-        file=None if ports_in or ports_out else file,
-        destinations=addresses,
-        routed=routed,
-        one_clock=one_clock,
-        max_sojourn=max_sojourn,
-        rate=rate,
-        limit=limit,
-    )
+    joins.parse_max_sojourn_ns(how["max_sojourn"], "--max-sojourn")
+    joins.parse_queue(how["rate"], how["limit"], "--rate", "--limit")
+    result = joins.join_captures(**sides, destinations=addresses, **how)
     for text in result.remarks:
         terminal.tell(f"outcast: {text}")
     with ThreadPoolExecutor(max_workers=2) as pool:
         list(pool.map(lambda name: result.write(name, written[name]), written))
-    _print(result.joined, result.chains)
-    for estimate in result.estimates:
-        text = _queue_text(estimate)
-        if text:
-            terminal.console().print(text, highlight=False, soft_wrap=True)
+    for part in shown.parts(result.joined, result.chains, result.estimates):
+        terminal.console().print(part, highlight=False, soft_wrap=isinstance(part, str))
     if folder is not None:
         from outcast.view.terminal import tables
 
@@ -273,6 +225,42 @@ def command(
 
         by_output = drops_by_output(Path(dropped), result.joined.outputs)
         _require_counter(result.joined, by_output)
+
+
+def _written(files: Mapping[str, Path | None], folder: Path | None) -> dict[str, Path]:
+    """The file of each table that is written. Raises ConfigError for names that cannot be."""
+    written = {
+        name: path for name, path in files.items() if path is not None and path is not folder
+    }
+    if len(set(written.values())) < len(written):
+        raise ConfigError("-o, --queue and --blackouts: allowed are three different files")
+    for name, path in written.items():
+        if path.suffix not in (".parquet", ".csv"):
+            more = ", and folders without such an ending" if name == "packets" else ""
+            raise ConfigError(f"{path}: allowed are names that end in .parquet or .csv{more}")
+    return written
+
+
+def _sides(
+    ports: tuple[str, ...], inputs: tuple[str, ...], outputs: tuple[str, ...]
+) -> dict[str, Any]:
+    """The captures as `join_captures` takes them. Raises ConfigError."""
+    if not ports:
+        # The options take all that follows them, so FILE too.
+        ports = tuple(text for text in inputs + outputs if "=" not in text and Path(text).is_file())
+        inputs, outputs = (
+            tuple(text for text in texts if text not in ports) for texts in (inputs, outputs)
+        )
+    file = Path(ports[0]) if len(ports) == 1 and "=" not in ports[0] else None
+    ports_in, ports_out = _ports("input", inputs, file), _ports("output", outputs, file)
+    ports_both = {} if file is not None else _ports("", ports)
+    if not (ports_both or ports_in or ports_out or file):
+        raise ConfigError(
+            "no captures; allowed is PORT=FILE for each port, as eth1=eth1.pcap, or one FILE of "
+            "several interfaces"
+        )
+    alone = None if ports_in or ports_out else file
+    return {"inputs": ports_in, "outputs": ports_out, "ports": ports_both, "file": alone}
 
 
 def _number(dropped: str | None) -> int | None:
@@ -310,15 +298,12 @@ def _chain(
         )
 
 
-def _segments(chain: Chain) -> RenderableType:
+def _segments(chain: Chain) -> Table:
     """A table with a row for each segment and direction; times in milliseconds."""
-    from rich.table import Table
+    from outcast.view.terminal import forms, joined
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("delays (ms)")
     heads = ("packets", "lost", "lost (%)", "unknown", "median", "90 %", "99 %", "longest")
-    for column in heads:
-        table.add_column(column, justify="right")
+    table = forms.table("delays (ms)", *heads, wrapped=None)
     for part in chain.segments:
         table.add_row(
             f"{part.begins} to {part.ends}",
@@ -326,7 +311,7 @@ def _segments(chain: Chain) -> RenderableType:
             f"{part.lost:,}",
             f"{100 * part.lost / part.packets:.3f}",
             f"{part.unknown:,}",
-            *_percentiles_ms(part.delays_ns)[1:],
+            *joined.percentiles_ms(part.delays_ns)[1:],
         )
     return table
 
@@ -334,80 +319,6 @@ def _segments(chain: Chain) -> RenderableType:
 def _is_folder(path: Path) -> bool:
     """Whether -o names a folder: its name has no ending as files have, or it is one."""
     return path.is_dir() or re.fullmatch(r"\.[A-Za-z]\w{0,8}", path.suffix) is None
-
-
-def _queue_text(estimate: QueueEstimate) -> str:
-    """What is known of an output's queue, as a line; empty if nothing is."""
-    parts = []
-    if estimate.rate_bps is not None and estimate.rate_high_bps is not None:
-        error = (estimate.rate_high_bps - estimate.rate_bps) / 1e6
-        parts.append(f"sends {estimate.rate_bps / 1e6:.3f} Mbps, within {error:.3f}")
-    if estimate.limit_at_least is not None:
-        below = estimate.limit_below
-        high = "" if below is None else f" and below {below:,}"
-        parts.append(f"its queue's limit is at least {estimate.limit_at_least:,}{high} "
-                     f"{estimate.limit_unit}")  # fmt: skip
-    return f"{estimate.port}: {'; '.join(parts)}" if parts else ""
-
-
-def _waits(joined: Joined) -> RenderableType:
-    """A table of how long packets spent in the switch, by input and output, in milliseconds."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column("waits (ms)")
-    for column in ("packets", "least", "median", "90 %", "99 %", "longest"):
-        table.add_column(column, justify="right")
-    waits_ns = joined.t_out_ns - joined.arrivals.stamp_ns
-    left = joined.t_out_ns >= 0
-    for row, ingress in enumerate(joined.inputs):
-        for output, egress in enumerate(joined.outputs):
-            mine = waits_ns[left & (joined.arrivals.port == row) & (joined.egress == output)]
-            if not mine.size:
-                continue
-            table.add_row(f"{ingress} to {egress}", f"{mine.size:,}", *_percentiles_ms(mine))
-    return table
-
-
-def _percentiles_ms(times_ns: I64) -> list[str]:
-    """The least, median, 90 %, 99 % and longest of times, in ms; empty texts if there are none."""
-    import numpy as np
-
-    if not times_ns.size:
-        return [""] * 5
-    times_ms = np.percentile(times_ns, (0, 50, 90, 99, 100)) / 1e6
-    return [f"{time_ms:.3f}" for time_ms in times_ms.tolist()]
-
-
-def _losses(joined: Joined) -> RenderableType | None:
-    """A table of the flows that lost packets, those with most drops first; None if none did."""
-    import numpy as np
-    from rich.table import Table
-
-    from outcast.analysis.join.join import Verdict
-
-    flows = len(joined.flows)
-    packets = np.bincount(joined.arrivals.flow, minlength=flows)
-    drops = np.bincount(joined.arrivals.flow[joined.verdict == Verdict.DROPPED], minlength=flows)
-    losing = [row for row in np.argsort(-drops, kind="stable").tolist() if drops[row]]
-    if not losing:
-        return None
-    table = Table(box=None, pad_edge=False)
-    table.add_column("losses by flow")
-    for column in ("packets", "dropped", "dropped (%)"):
-        table.add_column(column, justify="right")
-    rows = [([row], _flow_text(joined.flows[row])) for row in losing[:MOST_FLOWS]]
-    rest = losing[MOST_FLOWS:]
-    if rest:
-        rows.append((rest, f"{len(rest):,} more flows"))
-    for of_flows, text in rows:
-        came, lost = int(packets[of_flows].sum()), int(drops[of_flows].sum())
-        table.add_row(text, f"{came:,}", f"{lost:,}", f"{100 * lost / came:.3f}")
-    return table
-
-
-def _flow_text(flow: FlowKey) -> str:
-    return f"{with_port(flow.src, flow.sport)} to {with_port(flow.dst, flow.dport)}"
 
 
 def _require_counter(joined: Joined, counted: Mapping[str | None, int]) -> None:
@@ -427,45 +338,3 @@ def _require_counter(joined: Joined, counted: Mapping[str | None, int]) -> None:
                 "while nobody captured"
             )
         terminal.tell(f"outcast: {inferred:,} drops inferred{where}, as the counter says")
-
-
-def _print(joined: Joined, chains: Chains) -> None:
-    from rich.table import Table
-
-    from outcast.analysis.join.join import Verdict
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column("input")
-    for column in ("packets", "forwarded", "dropped", "unknown", "chains", "longest", "blackouts"):
-        table.add_column(column, justify="right")
-    for index, name in enumerate(joined.inputs):
-        verdict = joined.verdict[joined.arrivals.port == index]
-        of_port = chains.ingress == index
-        table.add_row(
-            name,
-            str(verdict.size),
-            *(str(int((verdict == code).sum())) for code in Verdict),
-            str(int(of_port.sum())),
-            str(int(chains.drops[of_port].max(initial=0))),
-            str(int((chains.others_through[of_port] > 0).sum())),
-        )
-    console = terminal.console()
-    console.print(table)
-    console.print(_waits(joined))
-    losses = _losses(joined)
-    if losses is not None:
-        console.print(losses)
-    counts = joined.counts
-    console.print(
-        f"in {counts.entered} = forwarded {counts.forwarded} + dropped {counts.dropped} + "
-        f"in flight {counts.in_flight} + before the output's capture {counts.before_output}; "
-        f"reordered {counts.reordered}",
-        highlight=False,
-        soft_wrap=True,
-    )
-    console.print(
-        f"out {counts.left} = forwarded {counts.forwarded} + queued before the capture "
-        f"{counts.early} + duplicates {counts.duplicates} + unexplained {counts.unexplained}",
-        highlight=False,
-        soft_wrap=True,
-    )

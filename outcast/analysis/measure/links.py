@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import get_args
 
 import numpy as np
 import polars as pl
-from rich.console import RenderableType
-from rich.table import Table
 
 from outcast.analysis.measure.losses import loss_summary
 from outcast.analysis.measure.run_goodput import flow_bytes
@@ -112,31 +108,3 @@ def _egress_directions(manifest: AnyManifest, links: list[LinkRecord]) -> list[t
     """The directions that the studied ports send in, in the manifest's order."""
     ends = {link.port: (link.node, link.neighbour) for link in links}
     return [ends[record.egress] for record in manifest.bottlenecks if record.egress in ends]
-
-
-def render(frame: pl.DataFrame) -> RenderableType:
-    """A table of the directions that sent or were to send. Its caption counts the others."""
-    used = frame.filter(
-        (pl.col("packets") > 0) | (pl.col("flows") > 0) | (pl.col("acknowledged") > 0)
-    )
-    idle = frame.height - used.height
-    table = Table(box=None, pad_edge=False, caption=f"{idle} more directions sent nothing")
-    counted = [name for name in ("packets", "bytes", "lost") if name in frame.columns]
-    for name in ("port", "to", "flows", "acknowledged", *counted, "utilisation"):
-        table.add_column(name, justify="left" if name in ("port", "to") else "right")
-    for row in used.iter_rows(named=True):
-        table.add_row(
-            row["port"],
-            row["neighbour"],
-            *(str(row[name]) for name in ("flows", "acknowledged", *counted)),
-            f"{100 * row['utilisation']:.1f}%",
-        )
-    return table
-
-
-def lines(frame: pl.DataFrame, form: str) -> Iterator[str]:
-    """All rows as `csv` or `json`, a line each."""
-    if form == "csv":
-        yield from frame.write_csv().splitlines()
-    else:
-        yield from (json.dumps(row) for row in frame.iter_rows(named=True))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,6 +12,7 @@ from outcast.analysis import selection
 from outcast.analysis.export.comments import with_drops
 from outcast.analysis.selection import Selection, Source
 from outcast.errors import ConfigError
+from outcast.view.terminal import forms
 from outcast.view.terminal.listing import milliseconds
 
 _HEADS = {
@@ -42,23 +40,14 @@ def lines(source: Source, wanted: Selection, form: str) -> Iterator[str]:
     """
     rows = [_told(source, row) for row in _chosen(source, wanted).iter_rows(named=True)]
     if form == "json":
-        yield json.dumps([row | {"from_ms": float(row["from_ms"])} for row in rows], indent=1)
-    elif form == "csv":
-        buffer = io.StringIO()
-        writer = csv.DictWriter(buffer, [*_HEADS], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        yield from buffer.getvalue().splitlines()
+        rows = [row | {"from_ms": float(row["from_ms"])} for row in rows]
+    if form != "table":
+        yield from forms.records(rows, [*_HEADS], form)
     elif not rows:
         yield "there was no blackout: no chain of drops while packets of other ports got through"
     else:
-        table = [_HEADS, *({name: str(row[name]) for name in _HEADS} for row in rows)]
-        widths = {name: max(len(row[name]) for row in table) for name in _HEADS}
-        for row in table:
-            yield "  ".join(
-                row[name].ljust(width) if name in ("ingress", "egress") else row[name].rjust(width)
-                for name, width in widths.items()
-            ).rstrip()
+        cells = ([str(row[name]) for name in _HEADS] for row in rows)
+        yield from forms.aligned([[*_HEADS.values()], *cells], left=(1, 2))
 
 
 def _chosen(source: Source, wanted: Selection) -> pl.DataFrame:

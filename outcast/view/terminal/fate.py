@@ -8,6 +8,7 @@ from rich.table import Table
 
 from outcast.records.interventions import Decision
 from outcast.units import format_time
+from outcast.view.terminal import forms
 
 FUTURES_TO_BE_SURE = 72
 """Of so many that agree, the lower end of Clopper and Pearson's 95 % interval lies above 0.95."""
@@ -15,9 +16,8 @@ FUTURES_TO_BE_SURE = 72
 
 def table(decision: Decision) -> Table:
     """A row for each instant: how many futures had the outcome, and the probability."""
-    made = Table(box=None, pad_edge=False)
-    for name in ("noise anew from", "futures", "with the outcome", "probability, 95 %"):
-        made.add_column(name, justify="right")
+    heads = ("noise anew from", "futures", "with the outcome", "probability, 95 %")
+    made = forms.table(*heads, left=(), wrapped=None)
     for one in decision.instants:
         made.add_row(
             f"{one.t_ns / 1e6:g} ms",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from outcast.analysis.follow import Journey, Sighting, Transmission
 from outcast.plan.addresses import with_port
+from outcast.view.terminal import forms
 from outcast.view.terminal.listing import flag_names, milliseconds
 
 _WAYS = {"in": "in", "out": "out", "?": "in or out"}
@@ -24,15 +22,7 @@ def lines(journey: Journey, start_ns: int, form: str) -> Iterator[str]:
     if form == "table":
         yield from _text(journey, start_ns)
         return
-    rows = list(_rows(journey, start_ns))
-    if form == "json":
-        yield json.dumps(rows, indent=1)
-        return
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, _FIELDS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    yield from buffer.getvalue().splitlines()
+    yield from forms.records([*_rows(journey, start_ns)], _FIELDS, form)
 
 
 def _text(journey: Journey, start_ns: int) -> Iterator[str]:

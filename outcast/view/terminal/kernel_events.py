@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterator
 from typing import Any
 
 from outcast.analysis.trace.selected import Wanted, own_fields, require_some, rows
 from outcast.records.run import Run
+from outcast.view.terminal import forms
 
 _SHOWN = ("t_ns", "event", "host", "port", "flow", "packet")
 _WIDTHS = (14, 28, 9, 10, 4, 7)
@@ -34,14 +33,14 @@ def lines(run: Run, wanted: Wanted, form: str) -> Iterator[str]:
     if form == "table":
         yield _line(("time (ms)", "event", "host", "port", "flow", "packet"), "what")
     if form == "csv":
-        yield _csv([*_SHOWN, "fields"])
+        yield forms.csv_line([*_SHOWN, "fields"])
     for event, row in rows(run, wanted):
         if form == "json":
             own = {name: value for name, value in row.items() if not isinstance(value, bytes)}
             yield json.dumps({"event": event, **own})
         elif form == "csv":
             first = {"event": event, **row}
-            yield _csv([*(first[name] for name in _SHOWN), json.dumps(own_fields(row))])
+            yield forms.csv_line([*(first[name] for name in _SHOWN), json.dumps(own_fields(row))])
         else:
             first = {**row, "event": event, "t_ns": f"{row['t_ns'] / 1e6:.6f}"}
             yield _line(tuple(first[name] for name in _SHOWN), _what(row))
@@ -73,9 +72,3 @@ def _line(cells: tuple[Any, ...], last: str) -> str:
         if (text := "" if cell is None else str(cell)) is not None
     ]
     return "  ".join([*padded, last]).rstrip()
-
-
-def _csv(values: list[Any]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(values)
-    return text.getvalue()

@@ -7,8 +7,6 @@ table, because rows are read and printed in slices.
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import json
 from collections import deque
@@ -24,6 +22,7 @@ from outcast.analysis.export.captured import captures_of, find
 from outcast.analysis.selection import Selection, Source, open_source
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.plan.addresses import with_port
+from outcast.view.terminal import forms
 
 SLICE_ROWS = 50_000
 LOOK_BACK_NS = 1_000_000_000
@@ -297,20 +296,10 @@ _NUMBERS = ("t_in_ms", "t_out_ms", "sojourn_us")
 
 
 def _csv(rows: Iterable[_Row], fields: Sequence[str], with_queue: bool) -> Iterator[str]:
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, [*fields, "queue"] if with_queue else fields, lineterminator="")
-
-    def line(write: Any) -> str:
-        buffer.seek(0)
-        buffer.truncate()
-        write()
-        return buffer.getvalue()
-
-    yield line(writer.writeheader)
+    yield forms.csv_line([*fields, "queue"] if with_queue else fields)
     for row in rows:
-        content = {"queue": _content(row.queue)} if with_queue else {}
-        values = {field: _FIELD[field](row) for field in fields} | content
-        yield line(lambda values=values: writer.writerow(values))
+        content = [_content(row.queue)] if with_queue else []
+        yield forms.csv_line([*(_FIELD[field](row) for field in fields), *content])
 
 
 def _json(rows: Iterable[_Row], fields: Sequence[str], with_queue: bool) -> Iterator[str]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ from outcast.analysis.capture.pcap import PortCapture, interfaces_of, read_captu
 from outcast.analysis.measure.one_capture import SeenFlow
 from outcast.errors import ConfigError, InputError
 from outcast.plan.addresses import with_port
+from outcast.view.terminal import forms
 
 MOST_SHOWN = 40
 """So many flows are in a table for people."""
@@ -59,14 +57,7 @@ def lines(flows: Sequence[SeenFlow], form: str) -> Iterator[str]:
         yield from _table(flows)
         return
     records = [_record(flow) for flow in flows]
-    if form == "json":
-        yield json.dumps(records, indent=1)
-        return
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(records[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    yield from buffer.getvalue().splitlines()
+    yield from forms.records(records, [*records[0]] if records else (), form)
 
 
 def _protocol(number: int) -> str:
@@ -101,7 +92,7 @@ def _record(flow: SeenFlow) -> dict[str, Any]:
 def _table(flows: Sequence[SeenFlow]) -> Iterator[str]:
     heads = ("packets", "payload (B)", "seconds", "Mbps", "sent again", "late", "RTT beyond",
              "RTT before")  # fmt: skip
-    rows = [("flow", heads)]
+    rows = [("flow", *heads)]
     # A TCP direction without payload acknowledges that of another flow.
     carrying = [flow for flow in flows if flow.payload_bytes or flow.key.protocol != TCP]
     silent = [flow for flow in flows if not flow.payload_bytes and flow.key.protocol == TCP]
@@ -122,12 +113,8 @@ def _table(flows: Sequence[SeenFlow]) -> Iterator[str]:
             _pair(record, "rtt_before"),
         )
         ends = f"{with_port(key.src, key.sport)} to {with_port(key.dst, key.dport)}"
-        rows.append((f"{ends}{kind}", cells))
-    first = max(len(name) for name, _ in rows)
-    widths = [max(len(cells[place]) for _, cells in rows) for place in range(len(heads))]
-    for name, cells in rows:
-        padded = (cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
-        yield "  ".join([name.ljust(first), *padded]).rstrip()
+        rows.append((f"{ends}{kind}", *cells))
+    yield from forms.aligned(rows, left=(0,))
     rest = flows[MOST_SHOWN:]
     if rest:
         yield f"and {len(rest):,} more flows of {sum(flow.packets for flow in rest):,} packets"

@@ -24,6 +24,7 @@ from outcast.records.summary import (
     Window,
 )
 from outcast.view.events import moments, trace_sentences
+from outcast.view.terminal import forms
 
 MOST_ROWS = 40
 """The most flows with a row each. If there are more, only groups have rows; see flows.parquet."""
@@ -242,16 +243,8 @@ def loss_rate(part: PortLosses) -> str:
 
 
 def _table(*columns: str, left: Iterable[str], wrapped: Iterable[str] = ()) -> Table:
-    """Returns a table with these headings. Some have two lines, because 80 columns are narrow.
-
-    Texts of `wrapped` columns take several lines where the terminal is too narrow for the table.
-    """
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(
-            column, justify="left" if column in left else "right", no_wrap=column not in wrapped
-        )
-    return table
+    """Returns a table with these headings. Some have two lines, because 80 columns are narrow."""
+    return forms.table(*columns, left=left, wrapped=wrapped, style="bold")
 
 
 def _flow_table(run: Run, flows: pl.DataFrame) -> Table:
@@ -504,3 +497,18 @@ def _trust(summary: Summary) -> Text:
             style="green",
         )
     return Text("not to be trusted: " + "; ".join(capture.reasons), style="red")
+
+
+def link_table(frame: pl.DataFrame) -> RenderableType:
+    """A table of the directions that sent or were to send. Its caption counts the others."""
+    used = frame.filter(
+        (pl.col("packets") > 0) | (pl.col("flows") > 0) | (pl.col("acknowledged") > 0)
+    )
+    counted = [name for name in ("packets", "bytes", "lost") if name in frame.columns]
+    numbers = ("flows", "acknowledged", *counted)
+    table = forms.table("port", "to", *numbers, "utilisation", left=("port", "to"), wrapped=None)
+    table.caption = f"{frame.height - used.height} more directions sent nothing"
+    for row in used.iter_rows(named=True):
+        cells = (str(row[name]) for name in numbers)
+        table.add_row(row["port"], row["neighbour"], *cells, f"{100 * row['utilisation']:.1f}%")
+    return table

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import polars as pl
 
 from outcast.records.summary import LossSummary
+from outcast.view.terminal import forms
 
 _HEADS = ("where", "flows", "packets", "lost", "share", "most of")
 _OF_FLOW = ("step", "where", "packets", "lost", "share", "median (ms)", "99 % (ms)")
@@ -26,10 +27,10 @@ def lines(table: pl.DataFrame, is_of_flow: bool, form: str) -> Iterator[str]:
     elif form == "csv":
         yield from table.write_csv().splitlines()
     elif is_of_flow:
-        yield from _aligned(_OF_FLOW, [_step(row) for row in table.to_dicts()])
+        yield from forms.aligned([_OF_FLOW, *map(_step, table.to_dicts())], left=(1,))
         yield _sum(table)
     else:
-        yield from _aligned(_HEADS, list(_places(table)))
+        yield from forms.aligned([_HEADS, *_places(table)], left=(0, 5))
 
 
 def elsewhere(table: pl.DataFrame, losses: LossSummary | None) -> str | None:
@@ -84,14 +85,3 @@ def _places(table: pl.DataFrame) -> Iterator[list[str]]:
         worst = f"flow {row['worst']} ({row['most']:,})" if row["most"] > 0 else "-"
         counts = (row["len"], row["packets"], row["lost"])
         yield [row["where"], *(f"{count:,}" for count in counts), share, worst]
-
-
-def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    table = [head, *rows]
-    widths = [max(len(row[place]) for row in table) for place in range(len(head))]
-    for row in table:
-        cells = (
-            text.ljust(width) if name in ("where", "most of") else text.rjust(width)
-            for text, width, name in zip(row, widths, head, strict=True)
-        )
-        yield "  ".join(cells).rstrip()

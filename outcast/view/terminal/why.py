@@ -8,7 +8,6 @@ from dataclasses import asdict
 
 import polars as pl
 
-from outcast.analysis.measure import links
 from outcast.analysis.trace import sums
 from outcast.analysis.trace.causes import CAUSES
 from outcast.analysis.trace.chain import chain_table
@@ -20,6 +19,7 @@ from outcast.analysis.trace.waits import wait_table, within
 from outcast.errors import ConfigError
 from outcast.records.run import Run
 from outcast.records.run_directory import FlowRecord
+from outcast.view.terminal import forms
 
 _TIMER_NAMES = {
     "rto": ("retransmission timer", "tcp_retransmit_timer"),
@@ -85,7 +85,7 @@ def overview(run: Run, form: str) -> Iterator[str]:
     """
     traced = read_traced(run.directory)
     if form != "table":
-        yield from links.lines(traced.again.drop("order"), form)
+        yield from forms.frame(traced.again.drop("order"), form)
         return
     group_of = pl.col("flow").replace_strict(run.group_of, default="other", return_dtype=pl.String)
     counts = (
@@ -226,7 +226,7 @@ def chains(run: Run, flow: int, form: str) -> Iterator[str]:
     traced = read_traced(run.directory)
     table = chain_table(traced.drops, traced.again, traced.senders).filter(pl.col("flow") == flow)
     if form != "table":
-        yield from links.lines(table, form)
+        yield from forms.frame(table, form)
         return
     yield f"{_named(record)}: {_count(table.height, 'data segment')} dropped (times in ms)"
     yield from _aligned(
@@ -295,17 +295,13 @@ def _named(record: FlowRecord) -> str:
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Rows of text in columns; the first is the head. Numbers stand on the right."""
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    right = [
-        len(rows) > 1 and all(row[at][:1].isdigit() or row[at] in ("-", "") for row in rows[1:])
+    left = [
+        at
         for at in range(len(rows[0]))
+        if len(rows) == 1
+        or not all(row[at][:1].isdigit() or row[at] in ("-", "") for row in rows[1:])
     ]
-    for row in rows:
-        cells = (
-            text.rjust(width) if numbers else text.ljust(width)
-            for text, width, numbers in zip(row, widths, right, strict=True)
-        )
-        yield "  " + "  ".join(cells).rstrip()
+    yield from (f"  {line}" for line in forms.aligned(rows, left))
 
 
 def _short(t_ns: int | None) -> str:
