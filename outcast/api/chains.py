@@ -14,6 +14,7 @@ import numpy as np
 from outcast.analysis.capture.pcap import interfaces_of, shared_files
 from outcast.analysis.capture.records import INTO, OUT_OF
 from outcast.analysis.join.join import Verdict
+from outcast.analysis.measure.estimates import KnownQueue
 from outcast.api import joins
 from outcast.errors import ConfigError, InputError, UntrustedError
 
@@ -110,7 +111,7 @@ def join_chain(
                 routed=True,
                 one_clock=one_clock or first[1] == second[1],
                 max_sojourn_ns=max_sojourn_ns,
-                known=joins.KnownQueue(None, None),
+                known=KnownQueue(None, None),
                 shared=shared,
                 common=True,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -20,11 +20,19 @@ from outcast.analysis.join import fragments, identities
 from outcast.analysis.join.directions import CAME, LEFT, UNTOLD
 from outcast.analysis.join.doubts import MOST_SHARE, doubts, left_out
 from outcast.analysis.join.findings import ClockEstimate, DropRange, QueueEstimate, Role
-from outcast.analysis.join.join import JoinOptions, Verdict, join
+from outcast.analysis.join.join import JoinOptions, join
 from outcast.analysis.join.pairs import sample
 from outcast.analysis.measure import blackout, queue
 from outcast.analysis.measure.drop_ranges import drop_ranges
-from outcast.analysis.measure.latency import Latency, latency
+from outcast.analysis.measure.estimates import (
+    Doubtful,
+    KnownQueue,
+    estimate,
+    late_remarks,
+    latency_remarks,
+    require_possible,
+)
+from outcast.analysis.measure.latency import latency
 from outcast.analysis.measure.random_loss import Relation, random_losses, relations
 from outcast.analysis.measure.repairs import repairs, unrepaired
 from outcast.errors import ConfigError, InputError, UntrustedError, did_you_mean
@@ -34,21 +42,14 @@ if TYPE_CHECKING:
     import polars as pl
 
     from outcast.analysis.capture.pcap import PortCapture
-    from outcast.analysis.join.clock import Clocks
     from outcast.analysis.join.join import Joined
     from outcast.analysis.measure.blackout import Chains
     from outcast.analysis.measure.queue import Queue
     from outcast.api.runs import Run
 
 
-SLACK_NS = 1_000_000
-"""A switch in software holds packets for so long without a queue."""
-
-
 FINE_NS = 10_000
 """Stamps of such a unit tell what a packet found in a queue."""
-LEAST_EXPLAINED = 0.75
-"""A level that explains fewer packets is no limit. Half is what chance explains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +312,7 @@ def join_files(
     replayed = queue.replay(joined, least.delay_ns(joined))
     clocks = joined.sources.clocks
     ranges = drop_ranges(joined, repaired, replayed)
-    doubtful = _Doubtful.of(unit_ns, clocks, least)
+    doubtful = Doubtful.of(unit_ns, clocks, least)
     related = relations(joined, replayed)
     at_random = {
         output: loss
@@ -323,13 +324,13 @@ def join_files(
     lossy = {joined.outputs[output] for output in at_random}
     estimates = tuple(
         # Where interfaces cannot be told apart, several queues count as one.
-        _estimate(
+        estimate(
             *(joined, replayed, output, known, doubtful, least),
             Relation.EMPTY if name in mixed else related[output],
         )
         for output, name in enumerate(joined.outputs)
     )
-    _require_possible(joined, estimates, known)
+    require_possible(joined, estimates, known)
     return Join(
         joined,
         replayed,
@@ -348,8 +349,8 @@ def join_files(
             *joined.sources.notes,
             *((*clocks.remarks, *clocks.doubts, *clocks.leaps) if clocks else ()),
             *doubtful.remarks(joined, known),
-            *_late_remarks(joined, max_sojourn_ns),
-            *_latency_remarks(joined, least, known, doubtful, one_clock=clocks is None),
+            *late_remarks(joined, max_sojourn_ns),
+            *latency_remarks(joined, least, known, doubtful, one_clock=clocks is None),
             *(loss.sentence for loss in at_random.values()),
             *left_out(joined, read),
             *(part.sentence for part in ranges if part.egress not in lossy),
@@ -438,14 +439,6 @@ def _asked(
     return tuple(AskedCapture(port, direction, path) for port, path in side.items())
 
 
-@dataclass(frozen=True, slots=True)
-class KnownQueue:
-    """What the caller knows of the outputs' queues."""
-
-    rate_bps: int | None
-    limit_bytes: int | None
-
-
 def parse_queue(rate: object, limit: object, rate_at: str, limit_at: str) -> KnownQueue:
     """Parses a rate and a limit. Raises ConfigError, which begins with where it is."""
     try:
@@ -505,189 +498,6 @@ def _clocks(joined: Joined) -> tuple[ClockEstimate, ...]:
         )
         for port, offset in zip(joined.sources.ports, clocks.offsets, strict=True)
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Doubtful:
-    """By how much stamps can be wrong, because of their unit or their clocks; None: unknown.
-
-    `hidden` has the outputs whose packets are closer together than that. If a clock may be off by
-    a constant, it has those that were not seen to run empty, because only then it is taken away
-    with the least wait.
-    """
-
-    unit_ns: int
-    clocks_ns: int | None
-    hidden: frozenset[int] = frozenset()
-
-    @classmethod
-    def of(cls, unit_ns: int, clocks: Clocks | None, least: Latency) -> _Doubtful:
-        """What is doubtful of outputs whose busy times are known."""
-        clocks_ns = clocks.shown_error_ns if clocks else 0
-        is_off = clocks is not None and bool(clocks.doubts)
-        may_step = clocks is not None and bool(clocks.leaps)
-        error_ns = max(unit_ns, clocks_ns or 0)
-        hidden = frozenset(
-            output
-            for output, sent in enumerate(least.busy)
-            if sent.packets >= queue.LEAST_BUSY
-            and (
-                clocks_ns is None
-                or 2 * error_ns > sent.usual_gap_ns
-                or (is_off and not least.is_empty[output])
-                or may_step
-            )
-        )
-        if is_off or may_step:
-            clocks_ns = None
-        return cls(unit_ns, clocks_ns, hidden)
-
-    def remarks(self, joined: Joined, known: KnownQueue) -> tuple[str, ...]:
-        """A line for the reader if no rate and limit is estimated because of it."""
-        if known.rate_bps is not None and known.limit_bytes is not None:
-            return ()
-        names = [joined.outputs[output] for output in sorted(self.hidden)]
-        if not names:
-            return ()
-        if self.clocks_ns is None:
-            why = "nothing tells exactly by how much clocks are apart"
-        elif self.clocks_ns >= self.unit_ns:
-            why = f"clocks are known to within {self.clocks_ns / 1e6:.3f} ms only"
-        else:
-            why = f"stamps are multiples of {self.unit_ns / 1e6:.7g} ms"
-        return (
-            f"{', '.join(names)}: rate and limit are not estimated, because {why}, and packets "
-            "follow one another sooner; times in the switch are as uncertain",
-        )
-
-
-def _late_remarks(joined: Joined, max_sojourn_ns: int) -> list[str]:
-    """A line if a few packets left later than any can, which more would make a refusal."""
-    late_ns = joined.sources.late_ns
-    if not late_ns.size:
-        return []
-    return [
-        f"{late_ns.size:,} packets left up to {int(late_ns.max()) / 1e9:.3f} s after they came in, "
-        f"which is longer than --max-sojourn {max_sojourn_ns / 1e9:g}s. They count as dropped; "
-        "a clock that was set has the same effect"
-    ]
-
-
-def _latency_remarks(
-    joined: Joined, least: Latency, known: KnownQueue, doubtful: _Doubtful, *, one_clock: bool
-) -> list[str]:
-    """A line on each output whose packets all took long, or whose limit is unknown by that."""
-    lines = []
-    for output, name in enumerate(joined.outputs):
-        dropped = (joined.egress == output) & (joined.verdict == Verdict.DROPPED)
-        is_missed = known.limit_bytes is None and not least.is_known[output] and dropped.any()
-        short_ns = max(SLACK_NS, 2 * least.busy[output].usual_gap_ns)
-        times_ns = least.least_ns[:, output]
-        if not is_missed and int(times_ns.max(initial=0)) <= short_ns:
-            continue
-        times = ", ".join(
-            f"{time_ns / 1e6:.3f} ms from {ingress}"
-            for ingress, time_ns in zip(joined.inputs, times_ns.tolist(), strict=True)
-            if time_ns
-        )
-        causes = "a latency" if one_clock else "a latency, or two clocks that differ by it"
-        if output in doubtful.hidden:
-            is_missed = False
-        elif least.is_known[output]:
-            causes += ". The queue's content, rate and limit are told without it"
-        else:
-            causes += ", or a queue that never ran empty"
-        lines.append(
-            f"{name}: the least wait is {times}: {causes}"
-            + (". So no limit is estimated" if is_missed else "")
-        )
-    return lines
-
-
-def _estimate(
-    joined: Joined,
-    replayed: Queue,
-    output: int,
-    known: KnownQueue,
-    doubtful: _Doubtful,
-    least: Latency,
-    relation: Relation,
-) -> QueueEstimate:
-    """The rate and limit of an output, as known or as its packets show them."""
-    estimate = QueueEstimate(joined.outputs[output])
-    hidden = output in doubtful.hidden
-    rate = None if hidden or relation is Relation.EMPTY else least.rates[output]
-    if known.rate_bps is not None:
-        exact = float(known.rate_bps)
-        rate = queue.Rate(exact, exact, exact)
-    if rate is not None:
-        estimate = replace(
-            estimate, rate_bps=rate.bps, rate_low_bps=rate.low_bps, rate_high_bps=rate.high_bps
-        )
-    hidden = hidden or relation is not Relation.FULL or not least.is_known[output]
-    # A queue holds and drops fragments, not what they were put together to.
-    hidden = hidden or joined.sources.is_assembled
-    level = None if hidden else _level(joined, replayed, output, doubtful, least)
-    if level is not None and level.confidence < LEAST_EXPLAINED:
-        # It refused packets at every content, as what drops at random does.
-        level = None
-    if known.limit_bytes is not None:
-        level = queue.Capacity("bytes", known.limit_bytes, known.limit_bytes + 1, 1.0)
-    if level is not None:
-        estimate = replace(
-            estimate,
-            limit_unit=level.unit,
-            limit_at_least=level.at_least,
-            limit_below=level.below,
-            limit_explains=level.confidence,
-        )
-    return estimate
-
-
-def _level(
-    joined: Joined, replayed: Queue, output: int, doubtful: _Doubtful, least: Latency
-) -> queue.Capacity | None:
-    """The limit that packets show, however much of the least wait is a latency.
-
-    The least wait may hold the time that a packet itself takes, where that was taken away. Stamps
-    differ from the truth by their unit and by clocks.
-    """
-    error_ns = max(doubtful.unit_ns - 1, doubtful.clocks_ns or 0)
-    early, late = error_ns, error_ns
-    of_output = (joined.egress == output)[joined.left_as >= 0].any()
-    if of_output:
-        taken = least.delays_ns[:, output]
-        early += int(np.minimum(taken, least.busy[output].usual_gap_ns).max())
-        late += int(np.where(taken > 0, 0, least.least_ns[:, output]).max())
-    return queue.level_within(joined, replayed, output, least.delay_ns(joined), early, late)
-
-
-def _require_possible(
-    joined: Joined, estimates: Collection[QueueEstimate], known: KnownQueue
-) -> None:
-    """Raises UntrustedError if packets stay longer than a queue of the known limit needs to empty.
-
-    Twice that and SLACK_NS are allowed, because a switch in software stops now and then.
-    """
-    if known.limit_bytes is None:
-        return
-    for output, estimate in enumerate(estimates):
-        if not estimate.rate_bps:
-            continue
-        rows = np.flatnonzero((joined.left_as >= 0) & (joined.egress == output))
-        stayed_ns = (
-            joined.departures.stamp_ns[joined.left_as[rows]] - joined.arrivals.stamp_ns[rows]
-        )
-        empty_ns = 8e9 * known.limit_bytes / estimate.rate_bps
-        longer = int((stayed_ns > 2 * empty_ns + SLACK_NS).sum())
-        if longer > MOST_SHARE * rows.size:
-            raise UntrustedError(
-                f"{estimate.port}: {longer:,} of the {rows.size:,} packets that left stayed for "
-                f"longer than {(2 * empty_ns + SLACK_NS) / 1e6:.3f} ms, the median packet for "
-                f"{float(np.median(stayed_ns)) / 1e6:.3f} ms. But a queue of "
-                f"{known.limit_bytes:,} bytes at {estimate.rate_bps / 1e6:.3f} Mbps is empty after "
-                f"{empty_ns / 1e6:.3f} ms. Probably --rate or --limit is wrong, or a clock"
-            )
 
 
 def parse_max_sojourn_ns(text: object, where: str) -> int:

@@ -1,0 +1,219 @@
+"""The rate and limit of joined captures' outputs, as far as stamps and clocks tell them.
+
+Each estimate that is left out is told in a line, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from outcast.analysis.join.clock import Clocks
+from outcast.analysis.join.doubts import MOST_SHARE
+from outcast.analysis.join.findings import QueueEstimate
+from outcast.analysis.join.join import Joined, Verdict
+from outcast.analysis.measure import queue
+from outcast.analysis.measure.latency import Latency
+from outcast.analysis.measure.queue import Queue
+from outcast.analysis.measure.random_loss import Relation
+from outcast.errors import UntrustedError
+
+SLACK_NS = 1_000_000
+"""A switch in software holds packets for so long without a queue."""
+
+
+LEAST_EXPLAINED = 0.75
+"""A level that explains fewer packets is no limit. Half is what chance explains."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownQueue:
+    """What the caller knows of the outputs' queues."""
+
+    rate_bps: int | None
+    limit_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Doubtful:
+    """By how much stamps can be wrong, because of their unit or their clocks; None: unknown.
+
+    `hidden` has the outputs whose packets are closer together than that. If a clock may be off by
+    a constant, it has those that were not seen to run empty, because only then it is taken away
+    with the least wait.
+    """
+
+    unit_ns: int
+    clocks_ns: int | None
+    hidden: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, unit_ns: int, clocks: Clocks | None, least: Latency) -> Doubtful:
+        """What is doubtful of outputs whose busy times are known."""
+        clocks_ns = clocks.shown_error_ns if clocks else 0
+        is_off = clocks is not None and bool(clocks.doubts)
+        may_step = clocks is not None and bool(clocks.leaps)
+        error_ns = max(unit_ns, clocks_ns or 0)
+        hidden = frozenset(
+            output
+            for output, sent in enumerate(least.busy)
+            if sent.packets >= queue.LEAST_BUSY
+            and (
+                clocks_ns is None
+                or 2 * error_ns > sent.usual_gap_ns
+                or (is_off and not least.is_empty[output])
+                or may_step
+            )
+        )
+        if is_off or may_step:
+            clocks_ns = None
+        return cls(unit_ns, clocks_ns, hidden)
+
+    def remarks(self, joined: Joined, known: KnownQueue) -> tuple[str, ...]:
+        """A line for the reader if no rate and limit is estimated because of it."""
+        if known.rate_bps is not None and known.limit_bytes is not None:
+            return ()
+        names = [joined.outputs[output] for output in sorted(self.hidden)]
+        if not names:
+            return ()
+        if self.clocks_ns is None:
+            why = "nothing tells exactly by how much clocks are apart"
+        elif self.clocks_ns >= self.unit_ns:
+            why = f"clocks are known to within {self.clocks_ns / 1e6:.3f} ms only"
+        else:
+            why = f"stamps are multiples of {self.unit_ns / 1e6:.7g} ms"
+        return (
+            f"{', '.join(names)}: rate and limit are not estimated, because {why}, and packets "
+            "follow one another sooner; times in the switch are as uncertain",
+        )
+
+
+def late_remarks(joined: Joined, max_sojourn_ns: int) -> list[str]:
+    """A line if a few packets left later than any can, which more would make a refusal."""
+    late_ns = joined.sources.late_ns
+    if not late_ns.size:
+        return []
+    return [
+        f"{late_ns.size:,} packets left up to {int(late_ns.max()) / 1e9:.3f} s after they came in, "
+        f"which is longer than --max-sojourn {max_sojourn_ns / 1e9:g}s. They count as dropped; "
+        "a clock that was set has the same effect"
+    ]
+
+
+def latency_remarks(
+    joined: Joined, least: Latency, known: KnownQueue, doubtful: Doubtful, *, one_clock: bool
+) -> list[str]:
+    """A line on each output whose packets all took long, or whose limit is unknown by that."""
+    lines = []
+    for output, name in enumerate(joined.outputs):
+        dropped = (joined.egress == output) & (joined.verdict == Verdict.DROPPED)
+        is_missed = known.limit_bytes is None and not least.is_known[output] and dropped.any()
+        short_ns = max(SLACK_NS, 2 * least.busy[output].usual_gap_ns)
+        times_ns = least.least_ns[:, output]
+        if not is_missed and int(times_ns.max(initial=0)) <= short_ns:
+            continue
+        times = ", ".join(
+            f"{time_ns / 1e6:.3f} ms from {ingress}"
+            for ingress, time_ns in zip(joined.inputs, times_ns.tolist(), strict=True)
+            if time_ns
+        )
+        causes = "a latency" if one_clock else "a latency, or two clocks that differ by it"
+        if output in doubtful.hidden:
+            is_missed = False
+        elif least.is_known[output]:
+            causes += ". The queue's content, rate and limit are told without it"
+        else:
+            causes += ", or a queue that never ran empty"
+        lines.append(
+            f"{name}: the least wait is {times}: {causes}"
+            + (". So no limit is estimated" if is_missed else "")
+        )
+    return lines
+
+
+def estimate(
+    joined: Joined,
+    replayed: Queue,
+    output: int,
+    known: KnownQueue,
+    doubtful: Doubtful,
+    least: Latency,
+    relation: Relation,
+) -> QueueEstimate:
+    """The rate and limit of an output, as known or as its packets show them."""
+    estimate = QueueEstimate(joined.outputs[output])
+    hidden = output in doubtful.hidden
+    rate = None if hidden or relation is Relation.EMPTY else least.rates[output]
+    if known.rate_bps is not None:
+        exact = float(known.rate_bps)
+        rate = queue.Rate(exact, exact, exact)
+    if rate is not None:
+        estimate = replace(
+            estimate, rate_bps=rate.bps, rate_low_bps=rate.low_bps, rate_high_bps=rate.high_bps
+        )
+    hidden = hidden or relation is not Relation.FULL or not least.is_known[output]
+    # A queue holds and drops fragments, not what they were put together to.
+    hidden = hidden or joined.sources.is_assembled
+    level = None if hidden else _level(joined, replayed, output, doubtful, least)
+    if level is not None and level.confidence < LEAST_EXPLAINED:
+        # It refused packets at every content, as what drops at random does.
+        level = None
+    if known.limit_bytes is not None:
+        level = queue.Capacity("bytes", known.limit_bytes, known.limit_bytes + 1, 1.0)
+    if level is not None:
+        estimate = replace(
+            estimate,
+            limit_unit=level.unit,
+            limit_at_least=level.at_least,
+            limit_below=level.below,
+            limit_explains=level.confidence,
+        )
+    return estimate
+
+
+def _level(
+    joined: Joined, replayed: Queue, output: int, doubtful: Doubtful, least: Latency
+) -> queue.Capacity | None:
+    """The limit that packets show, however much of the least wait is a latency.
+
+    The least wait may hold the time that a packet itself takes, where that was taken away. Stamps
+    differ from the truth by their unit and by clocks.
+    """
+    error_ns = max(doubtful.unit_ns - 1, doubtful.clocks_ns or 0)
+    early, late = error_ns, error_ns
+    of_output = (joined.egress == output)[joined.left_as >= 0].any()
+    if of_output:
+        taken = least.delays_ns[:, output]
+        early += int(np.minimum(taken, least.busy[output].usual_gap_ns).max())
+        late += int(np.where(taken > 0, 0, least.least_ns[:, output]).max())
+    return queue.level_within(joined, replayed, output, least.delay_ns(joined), early, late)
+
+
+def require_possible(
+    joined: Joined, estimates: Collection[QueueEstimate], known: KnownQueue
+) -> None:
+    """Raises UntrustedError if packets stay longer than a queue of the known limit needs to empty.
+
+    Twice that and SLACK_NS are allowed, because a switch in software stops now and then.
+    """
+    if known.limit_bytes is None:
+        return
+    for output, estimate in enumerate(estimates):
+        if not estimate.rate_bps:
+            continue
+        rows = np.flatnonzero((joined.left_as >= 0) & (joined.egress == output))
+        stayed_ns = (
+            joined.departures.stamp_ns[joined.left_as[rows]] - joined.arrivals.stamp_ns[rows]
+        )
+        empty_ns = 8e9 * known.limit_bytes / estimate.rate_bps
+        longer = int((stayed_ns > 2 * empty_ns + SLACK_NS).sum())
+        if longer > MOST_SHARE * rows.size:
+            raise UntrustedError(
+                f"{estimate.port}: {longer:,} of the {rows.size:,} packets that left stayed for "
+                f"longer than {(2 * empty_ns + SLACK_NS) / 1e6:.3f} ms, the median packet for "
+                f"{float(np.median(stayed_ns)) / 1e6:.3f} ms. But a queue of "
+                f"{known.limit_bytes:,} bytes at {estimate.rate_bps / 1e6:.3f} Mbps is empty after "
+                f"{empty_ns / 1e6:.3f} ms. Probably --rate or --limit is wrong, or a clock"
+            )
