@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from outcast import handed_in
 from outcast.api import making
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, FigureBase
 
     from outcast.api.whatif import Counterfactual
+    from outcast.view.figures.look import Options
 
 
 _MOST_OUTPUT_BYTES = 16 << 20
@@ -127,14 +128,7 @@ class Run(records.Run):
         *,
         ax: Axes | None = None,
         figure: FigureBase | None = None,
-        size: tuple[float, float] | str | None = None,
-        title: str | None = None,
-        legend: str | None = None,
-        xlabel: str | None = None,
-        ylabel: str | None = None,
-        log_x: bool = False,
-        log_y: bool = False,
-        font_size: float | None = None,
+        **look: Unpack[Options],
     ) -> Figure:
         """Draws a figure, which a notebook displays by itself. Everything in it can be changed.
 
@@ -162,8 +156,7 @@ class Run(records.Run):
         from outcast.view import figures
         from outcast.view.figures import look as looks
 
-        look = looks.asked(size, title, legend, xlabel, ylabel, log_x, log_y, font_size)
-        return figures.figure(self, name, look, looks.canvas(ax, figure))
+        return figures.figure(self, name, looks.asked(**look), looks.canvas(ax, figure))
 
     def whatif(
         self,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from outcast.api import progress as shown
 from outcast.api.runs import Run
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, FigureBase
+
+    from outcast.view.figures.look import Options
 
 
 class Sweep:
@@ -105,14 +107,7 @@ class Sweep:
         where: Sequence[str] = (),
         ax: Axes | None = None,
         figure: FigureBase | None = None,
-        size: tuple[float, float] | str | None = None,
-        title: str | None = None,
-        legend: str | None = None,
-        xlabel: str | None = None,
-        ylabel: str | None = None,
-        log_x: bool = False,
-        log_y: bool = False,
-        font_size: float | None = None,
+        **look: Unpack[Options],
     ) -> Figure:
         """Draws a figure of the runs: `line`, `bar`, `heat` or `cdf`.
 
@@ -123,16 +118,8 @@ class Sweep:
             by: the keys to group by, the first along the axis; without any, all swept keys.
             over: swept keys that may differ within a group, so that its mean pools them.
             where: conditions on the runs, as `queue.limit=16KB`.
-            ax: as for `Run.figure`, like all that follow.
+            ax: as for `Run.figure`, like all that follow. There is no title otherwise.
             figure: an empty matplotlib figure or subfigure to draw on.
-            size: width and height in inches, or a text as `89x56mm`.
-            title: the title; there is none otherwise.
-            legend: where it stands, as `upper left`; "" takes it away.
-            xlabel: another label of the x axis.
-            ylabel: another label of the y axis.
-            log_x: whether the x axis is logarithmic.
-            log_y: whether the y axis is logarithmic.
-            font_size: ordinary letters in points, 9 otherwise; all others keep their proportion.
 
         Raises:
             InputError: no run has finished yet.
@@ -141,9 +128,8 @@ class Sweep:
         from outcast.sweep import draw
         from outcast.view.figures import look as looks
 
-        look = looks.asked(size, title, legend, xlabel, ylabel, log_x, log_y, font_size)
         choice = draw.Choice(value, tuple(by), tuple(where), over=tuple(over))
-        return draw.figure(self.path, name, choice, look, looks.canvas(ax, figure))
+        return draw.figure(self.path, name, choice, looks.asked(**look), looks.canvas(ax, figure))
 
     def write_report(self, *, progress: bool | None = None) -> Path:
         """Writes the reports that runs lack, and index.html about all of them.

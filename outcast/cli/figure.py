@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -69,20 +69,13 @@ def command(
     directory: Path,
     name: str | None,
     form: str | None,
-    size: str | None,
-    font_size: float | None,
     dpi: int | None,
-    title: str | None,
-    legend: str | None,
-    xlabel: str | None,
-    ylabel: str | None,
-    log_x: bool,
-    log_y: bool,
     value: str | None,
     by: tuple[str, ...],
     over: tuple[str, ...],
     conditions: tuple[str, ...],
     output: Path | None,
+    **look: Any,
 ) -> None:
     """Draw the figure NAME of the run or sweep in DIR again, as PNG, SVG or PDF.
 
@@ -103,20 +96,12 @@ def command(
             f"--value, --by, --over, --where: {directory} is no sweep; allowed for a sweep"
         )
     path = _path(output, form, name)
-    look = looks.Look(
-        size_inches=None if size is None else looks.parse_size(size),
-        title="" if title == "off" else title,
-        legend=None if legend is None else looks.require_legend("" if legend == "off" else legend),
-        xlabel=xlabel,
-        ylabel=ylabel,
-        log_x=log_x,
-        log_y=log_y,
-        font_points=None if font_size is None else looks.require_font(font_size),
-    )
+    off = {key: "" for key in ("title", "legend") if look[key] == "off"}
+    asked = looks.asked(**{**look, **off})
     if is_sweep:
-        drawn = draw.figure(directory, name, draw.Choice(value, by, conditions, over=over), look)
+        drawn = draw.figure(directory, name, draw.Choice(value, by, conditions, over=over), asked)
     else:
-        drawn = figures.figure(Run(directory), name, look)
+        drawn = figures.figure(Run(directory), name, asked)
     _save(drawn, path, dpi)
     terminal.echo_path(path)
 

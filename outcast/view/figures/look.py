@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
@@ -107,24 +107,33 @@ def require_legend(place: str) -> str:
     return place
 
 
+class Options(TypedDict, total=False):
+    """What a caller of the API can ask of a figure's look; see `Run.figure`."""
+
+    size: tuple[float, float] | str | None
+    title: str | None
+    legend: str | None
+    xlabel: str | None
+    ylabel: str | None
+    log_x: bool
+    log_y: bool
+    font_size: float | None
+
+
 def asked(
-    size: tuple[float, float] | str | None,
-    title: str | None,
-    legend: str | None,
-    xlabel: str | None,
-    ylabel: str | None,
-    log_x: bool,
-    log_y: bool,
-    font_points: float | None,
+    size: tuple[float, float] | str | None = None,
+    legend: str | None = None,
+    font_size: float | None = None,
+    **others: Any,
 ) -> Look:
-    """Returns what a caller of the API asks for. Raises ConfigError as the parsers do."""
+    """Returns what Options ask for. Raises ConfigError as the parsers do."""
     if size is not None:
         size = parse_size(size) if isinstance(size, str) else require_size(size)
     if legend is not None:
         require_legend(legend)
-    if font_points is not None:
-        require_font(font_points)
-    return Look(size, title, legend, xlabel, ylabel, log_x, log_y, font_points)
+    if font_size is not None:
+        require_font(font_size)
+    return Look(size_inches=size, legend=legend, font_points=font_size, **others)
 
 
 def canvas(axes: Axes | None, figure: FigureBase | None) -> Canvas:
