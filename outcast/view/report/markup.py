@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from xml.etree.ElementTree import Element, SubElement, tostring
+from xml.etree.ElementTree import Element, SubElement, fromstring, tostring
 
-__all__ = ["Element", "Part", "attach", "element", "render", "table"]
+__all__ = ["Element", "Part", "attach", "element", "parsed", "render", "table"]
 
 Part = Element | str | None
 
@@ -35,6 +35,16 @@ def attach(parent: Element, *parts: Part) -> Element:
         else:
             parent.text = (parent.text or "") + part
     return parent
+
+
+def parsed(text: str) -> Element:
+    """Returns the element that a file of ours holds, without the space between its parts."""
+    root = fromstring(text)
+    for node in root.iter():
+        for name in ("text", "tail"):
+            if not (getattr(node, name) or "").strip():
+                setattr(node, name, None)
+    return root
 
 
 def render(root: Element) -> str:

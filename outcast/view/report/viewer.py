@@ -7,94 +7,20 @@ import polars as pl
 from outcast.analysis import selection
 from outcast.records.run import Run
 from outcast.view.report import timeline
-from outcast.view.report.markup import Element, Part, element, table
-from outcast.view.report.page import section
+from outcast.view.report.markup import Element, Part, element, parsed, table
+from outcast.view.report.page import asset, section
 from outcast.view.report.timeline import Timeline
 
 LISTED = 10
 SCRIPTS = ("unpack.js", "lanes.js", "painter.js", "senders.js", "walk.js", "viewer.js")
 
-_BUTTONS = (
-    ("whole", "Whole run", "Home"),
-    ("in", "Zoom in", "+"),
-    ("out", "Zoom out", "-"),
-    ("left", "◀ Earlier", "←"),
-    ("right", "Later ▶", "→"),
-    ("previous", "Previous blackout", "p"),
-    ("next", "Next blackout", "n"),
-    ("longest", "Longest blackout", "l"),
-    ("drop", "Next drop", "d"),
-    ("again", "To retransmission", "r"),
-    ("first", "Back to drop", "b"),
-    ("link", "Link to this view", None),
-)
-
 
 def part(run: Run, packed: Timeline) -> Element:
-    """Returns the section with the viewer's controls and canvases, which viewer.js draws on."""
-    buttons = [
-        element(
-            "button",
-            text,
-            type="button",
-            data_do=name,
-            title=f"key: {key}" if key else None,
-        )
-        for name, text, key in _BUTTONS
-    ]
-    choice = element(
-        "label",
-        "blackouts of ",
-        element("select", element("option", "any port", value="")),
-        class_="port",
-    )
-    sender = element("label", "window of ", element("select"), class_="shown-sender")
-    viewer = element(
-        "div",
-        element(
-            "div",
-            *buttons,
-            choice,
-            sender if packed.traced else None,
-            class_="tools",
-            role="group",
-            aria_label="Viewer controls",
-        ),
-        element(
-            "canvas",
-            "Drops over the whole run.",
-            class_="overview",
-            role="img",
-            aria_label="Drops over the whole run, with the interval in view; click to go there",
-        ),
-        element(
-            "canvas",
-            "Timeline of the bottleneck: packets in by port, out, and the queue.",
-            class_="lanes",
-            tabindex="0",
-            role="application",
-            aria_roledescription="timeline",
-            aria_label="Timeline of the bottleneck: packets that came in by each port, that left, "
-            "and the queue's length. Arrow keys pan and zoom, n, p and l jump to blackouts, comma "
-            "and full stop choose packets, d and D drops, r a dropped packet's retransmission, "
-            "b the drop again.",
-            aria_describedby="viewer-status viewer-details",
-        ),
-        element("div", class_="tip", hidden=""),
-        element(
-            "p",
-            "The viewer needs JavaScript; the tables below do not.",
-            class_="status",
-            id="viewer-status",
-        ),
-        element("p", class_="details", id="viewer-details", role="status"),
-        element("ol", class_="walk", aria_label="From drop to retransmission"),
-        element(
-            "div", class_="flows", role="group", aria_label="Flows: choose one to highlight it"
-        ),
-        id="blackouts-viewer",
-        class_="viewer",
-    )
+    """Returns the section with viewer.html: the controls, and canvases that viewer.js draws on."""
+    viewer = parsed(asset("viewer.html"))
+    tools, sender = viewer[0], viewer[0][-1]
+    if not packed.traced:
+        tools.remove(sender)
     return section(
         "viewer",
         "Packet by packet",
