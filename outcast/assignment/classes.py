@@ -16,11 +16,11 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import Field, StringConstraints
 
-from outcast import files, handed_in
+from outcast import handed_in
 from outcast.assignment import documents
 from outcast.assignment.documents import Scalar
 from outcast.assignment.exercise import Exercise, load_exercise
-from outcast.assignment.folder import WORD_PATTERN, Folder, Word, make_folder
+from outcast.assignment.folder import WORD_PATTERN, Folder, Word, make_folder, new_folder
 from outcast.assignment.identity import Identity, Key
 from outcast.assignment.parts import Part
 from outcast.errors import ConfigError, InputError
@@ -184,34 +184,20 @@ def new_class(
     if not re.fullmatch(WORD_PATTERN, name):
         raise ConfigError(f"NAME: {name!r}: allowed is a text of the form {WORD_PATTERN}")
     require_students(students, ())
-    if os.path.lexists(target):
-        raise ConfigError(f"{target}: exists; allowed is a new folder")
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        files.make_folders(partial)
-        try:
-            # On a course's server the students have accounts, too.
-            partial.chmod(0o700)
-            _write_key(partial / "key", key or Key(secrets.token_bytes(_KEY_BYTES)))
-            handed_in.require_plain(exercise.folder)
-            shutil.copytree(
-                exercise.folder,
-                partial / "exercise",
-                copy_function=shutil.copyfile,
-                ignore=shutil.ignore_patterns("__pycache__", ".*"),
-            )
-            (partial / "handout").mkdir()
-            _write(
-                partial,
-                _ClassFile(format="outcast-class-1", name=name, exercise=exercise.name),
-            )
-            Class(partial).hand_out(students)
-            files.hand_over(partial)
-            partial.rename(target)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-    except OSError as error:
-        raise ConfigError(files.not_made(target, partial, error)) from None
+    with new_folder(target) as partial:
+        # On a course's server the students have accounts, too.
+        partial.chmod(0o700)
+        _write_key(partial / "key", key or Key(secrets.token_bytes(_KEY_BYTES)))
+        handed_in.require_plain(exercise.folder)
+        shutil.copytree(
+            exercise.folder,
+            partial / "exercise",
+            copy_function=shutil.copyfile,
+            ignore=shutil.ignore_patterns("__pycache__", ".*"),
+        )
+        (partial / "handout").mkdir()
+        _write(partial, _ClassFile(format="outcast-class-1", name=name, exercise=exercise.name))
+        Class(partial).hand_out(students)
     return Class(target)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -177,26 +178,43 @@ def make_folder(target: Path, identity: Identity, exercise: Exercise) -> Folder:
     Raises:
         ConfigError: `target` exists, or cannot be made; or a text of the exercise cannot be filled.
     """
+    with new_folder(target) as partial:
+        fill(partial, identity, exercise)
+    return Folder(target)
+
+
+@contextlib.contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """A folder that becomes `target` when the block ends well, and goes away otherwise.
+
+    Raises:
+        ConfigError: `target` exists, or cannot be made.
+    """
     if os.path.lexists(target):
         raise ConfigError(f"{target}: exists; allowed is a new folder")
-    texts = _texts(identity, exercise)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         files.make_folders(partial)
         try:
-            (partial / "configs").mkdir()
-            (partial / "runs").mkdir()
-            for name, text in texts.items():
-                write_text(partial / name, text)
-            for page in sorted(_PAGES.glob("*.md")):
-                shutil.copyfile(page, partial / page.name)
+            yield partial
             files.hand_over(partial)
             partial.rename(target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
         raise ConfigError(files.not_made(target, partial, error)) from None
-    return Folder(target)
+
+
+def fill(folder: Path, identity: Identity, exercise: Exercise) -> Folder:
+    """Writes all of a student's folder into an empty one. Raises ConfigError as `make_folder`."""
+    texts = _texts(identity, exercise)
+    (folder / "configs").mkdir()
+    (folder / "runs").mkdir()
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    for page in sorted(_PAGES.glob("*.md")):
+        shutil.copyfile(page, folder / page.name)
+    return Folder(folder)
 
 
 def _texts(identity: Identity, exercise: Exercise) -> dict[str, str]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from outcast import experiment, files
+from outcast import experiment
 from outcast.assignment import answers
 from outcast.assignment.classes import Class
 from outcast.assignment.exercise import Exercise
-from outcast.assignment.folder import Folder, make_folder
+from outcast.assignment.folder import Folder, fill, new_folder
 from outcast.assignment.questions import Packets, Prediction, Question, Right, Text
 from outcast.assignment.replayed import Runner
 from outcast.assignment.right import right_answers
@@ -55,13 +53,10 @@ def solve(
         raise ConfigError(
             f"--student {student}: not in the class; allowed are {', '.join(klass.students)}"
         )
-    if os.path.lexists(target):
-        raise ConfigError(f"{target}: exists; allowed is a new folder")
     identity = klass.issued(student)
     exercise = klass.exercise.with_values(identity.values)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        folder = make_folder(partial, identity, klass.exercise)
+    with new_folder(target) as partial:
+        folder = fill(partial, identity, klass.exercise)
         partial.chmod(0o700)
         runs: dict[str, Run] = {}
         for run, task in exercise.runs.items():
@@ -73,11 +68,6 @@ def solve(
             made = runner.run(experiment.load(folder.config(task)), folder.run(run).path)
             runs[run] = Run(made)
         write_text(folder.answers, _answers_text(exercise, runs))
-        partial.rename(target)
-    except OSError as error:
-        raise ConfigError(files.not_made(target, partial, error)) from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return Folder(target)
 
 
