@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from outcast import experiment
 from outcast.emulation import capture, transport
 from outcast.errors import ConfigError, FeatureMissingError
-from outcast.plan import stored
 from outcast.plan.addresses import ipv4_of, ipv6_of
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
@@ -74,18 +73,6 @@ def test_hosts_of_programs_have_a_probe_for_each_family(tmp_path: Path) -> None:
         plan = planned(tmp_path, f"addressing={addressing}", flows=[], programs=[program])
         assert {packet.src for packet in plan.path_probes()} == sources
     assert plan.host_of["fd00::a00:2"] == plan.host_of["10.0.0.2"] == "h2"
-
-
-def test_a_stored_plan_has_its_addresses_again(tmp_path: Path) -> None:
-    for addressing in ("ipv4", "ipv6", "both"):
-        plan = planned(tmp_path, f"addressing={addressing}")
-        file = tmp_path / "plan.json"
-        file.write_text(stored.dumps(plan))
-        again = stored.read_plan(file)
-        assert [again.addresses(host) for host in again.hosts] == [
-            plan.addresses(host) for host in plan.hosts
-        ]
-        assert again.flows == plan.flows
 
 
 @pytest.mark.parametrize(

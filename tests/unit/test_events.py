@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import yaml
 
 from outcast import experiment, netlink, workflow
 from outcast.emulation.changes import MOST_LATE_NS, Changer
 from outcast.emulation.queues import change as qdiscs
 from outcast.errors import ConfigError, ReadBackError, RunError
-from outcast.experiment.reader import Source
 from outcast.plan.events import Change, changes
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
@@ -175,12 +173,6 @@ def test_a_limit_has_to_fit_the_queue_it_is_for() -> None:
     marking = "queue={kind: ecn_threshold, limit: 64KB, threshold: 30KB}"
     said = refusal("[{at: 1ms, from: s1, to: h1, limit: 16KB}]", marking)
     assert "events.0.limit: threshold: allowed is less than the limit" in said
-
-
-def test_an_experiment_with_events_is_written_and_read_again() -> None:
-    whole, _ = planned("[{at: 1ms, from: s1, to: h1, limit: 32KB}]")
-    assert Source.of(whole).experiment() == whole
-    assert experiment.validate(yaml.safe_load(experiment.dump(whole)), "x") == whole
 
 
 def attributes_of(request: bytes) -> dict[int, bytes]:

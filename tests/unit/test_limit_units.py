@@ -16,7 +16,6 @@ from outcast.plan import events, link_words, ports
 from outcast.plan.make import make_plan, plan_of_command
 from outcast.plan.model import Plan
 from outcast.plan.round_trips import base_rtt_ns
-from outcast.plan.stored import dumps, read_plan
 
 UPLINK = """\
 name: uplink
@@ -149,16 +148,6 @@ def test_an_event_sets_such_a_limit_at_the_rate_in_force(uplink: Path) -> None:
     packets = "events=[{at: 100ms, from: s1, to: h1, limit: 16KB}]"
     (only,) = events.changes(*planned(uplink, packets, "queue.kind=pfifo"))
     assert (only.what, only.value) == ("limit_packets", 10)
-
-
-def test_a_stored_plan_has_the_same_limits(uplink: Path, tmp_path: Path) -> None:
-    own = "links.overrides=[{from: s1, to: h1, rate: 10mbit, queue: {kind: pie, limit: 1 bdp}}]"
-    whole, plan = planned(uplink, own)
-    (tmp_path / "plan.json").write_text(dumps(plan))
-    again = read_plan(tmp_path / "plan.json")
-    port = ports.switch_queue(whole, again, "s1-eth1")
-    assert port == ports.switch_queue(whole, plan, "s1-eth1")
-    assert (str(port.asked), str(port.queue.limits["limit"])) == ("1 bdp", "13 packets")
 
 
 def test_the_configuration_keeps_what_was_asked_for(uplink: Path) -> None:

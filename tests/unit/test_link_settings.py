@@ -21,7 +21,7 @@ from outcast.emulation.queues import change
 from outcast.engines import realtime
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment, Link, load
-from outcast.plan import link_words, ports, stored
+from outcast.plan import link_words, ports
 from outcast.plan.events import changes
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
@@ -85,19 +85,6 @@ def test_overrides_win_over_layers_and_over_all_links() -> None:
     assert plan.links["e0_0", "a0_0"].loss == 0.2
     assert plan.links["a0_0", "e0_0"].rate_bps == 5 * 10**8
     assert plan.links["h0_0_2", "e0_0"].loss == 0.0
-
-
-def test_the_plan_keeps_every_setting_of_a_link(tmp_path: Path) -> None:
-    own = {
-        "between": ["s1", "s2"],
-        "loss": 0.25,
-        "queue": {"kind": "fq_codel", "limit": "9 packets"},
-    }
-    _, plan = resolved(overrides(own), "links.mtu=9000")
-    path = tmp_path / "plan.json"
-    path.write_text(stored.dumps(plan))
-    assert stored.read_plan(path).links == plan.links
-    assert plan.links["s2", "s1"].queue is not None
 
 
 @pytest.mark.parametrize(

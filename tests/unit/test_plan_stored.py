@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 import configs
-import outcast
 from outcast import experiment
 from outcast.errors import InputError
 from outcast.plan import stored
@@ -33,9 +32,29 @@ def stored_text(document: object, folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("path", configs.everything(), ids=lambda path: path.stem)
-def test_a_stored_plan_is_the_same_plan(path: Path, tmp_path: Path) -> None:
-    first = make_plan(outcast.load(path))
+SETTINGS = (
+    *("addressing=ipv6", "addressing=both"),
+    "probes=[{from: h3, to: h1}, {from: h2, to: h1, kind: udp}]",
+    "programs=[{name: get, host: h2, command: [curl, h1], to: [h1]}]",
+    "noise={profile: exact, interrupts: {least: 50us, most: 250us}}",
+    "links.overrides=[{between: [s1, s2], loss: 0.25, queue: {kind: fq_codel, limit: 9 packets}}, "
+    "{from: s1, to: h1, rate: 10mbit, queue: {kind: pie, limit: 1 bdp}}]",
+)
+"""What no configuration that we ship asks for."""
+
+
+@pytest.mark.parametrize(
+    ("path", "settings"),
+    [
+        *((path, ()) for path in configs.everything()),
+        *((configs.find("linear-12"), (setting,)) for setting in SETTINGS),
+    ],
+    ids=lambda value: value.stem if isinstance(value, Path) else str(value)[:16],
+)
+def test_a_stored_plan_is_the_same_plan(
+    path: Path, settings: tuple[str, ...], tmp_path: Path
+) -> None:
+    first = make_plan(experiment.load(path, settings))
     # The plan's links have them.
     for _, _, data in first.graph.edges(data=True):
         data.pop("own", None)

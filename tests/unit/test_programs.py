@@ -98,12 +98,6 @@ def test_planned_flows_decide_the_bottleneck(tmp_path: Path) -> None:
     assert {*alone.capture_ports} < {*plan.capture_ports}
 
 
-def test_the_stored_plan_has_the_programs(tmp_path: Path) -> None:
-    plan = make_plan(asked(tmp_path))
-    (tmp_path / "plan.json").write_text(stored.dumps(plan), encoding="utf-8")
-    assert stored.read_plan(tmp_path / "plan.json").programs == plan.programs
-
-
 @pytest.mark.parametrize(
     ("override", "line"),
     [

@@ -215,13 +215,6 @@ def test_a_swept_value_is_blamed_on_who_gave_it(
     assert str(caught.value).startswith(begins)
 
 
-def test_a_sweep_is_written_and_read_back(tmp_path: Path) -> None:
-    source = experiment.read(CONFIGS / "linear-12.yaml", ["sweep.queue.limit=[16KB, 64KB]"])
-    file = tmp_path / "again.yaml"
-    file.write_text(experiment.dump(source.experiment()))
-    assert experiment.load(file) == source.experiment()
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [
