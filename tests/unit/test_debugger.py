@@ -18,7 +18,7 @@ import pytest
 import outcast
 from outcast.cli import invoke
 from outcast.engines.guest import boot as guest
-from outcast.engines.guest import debugger, init
+from outcast.engines.guest import debugger
 from outcast.engines.guest.debugger import Gdb, Request
 from outcast.engines.kernel.cache import Kernel
 from outcast.errors import (
@@ -29,18 +29,11 @@ from outcast.errors import (
     StallError,
 )
 from tests.processes import is_alive
+from tests.unit import test_guest_boot as guests
 from tests.unit.test_archive_replay import prepare
+from tests.unit.test_guest_boot import ENDS
 
 pytestmark = pytest.mark.usefixtures("undrawn")
-
-ENDS = f"echo '{init.EXIT_LINE} 0' >&2"
-
-
-def guest_kernel(tmp_path: Path, script: str) -> Path:
-    path = tmp_path / "linux"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return path
 
 
 class FakeDebugger:
@@ -61,18 +54,7 @@ class FakeDebugger:
 
 
 def boot(tmp_path: Path, script: str, fake: FakeDebugger, **options: Any) -> list[str]:
-    lines: list[str] = []
-    guest.boot(
-        guest_kernel(tmp_path, script),
-        tmp_path,
-        ["/bin/true"],
-        seed=7,
-        on_line=lines.append,
-        memory_mib=1,
-        debugger=fake,
-        **options,
-    )
-    return lines
+    return guests.boot(tmp_path, script, debugger=fake, **options)[1]
 
 
 def test_the_debugger_starts_when_the_guest_stands_and_the_guest_goes_on_after_it(

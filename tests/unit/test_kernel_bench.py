@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,14 +20,7 @@ class FakeMachine:
     def __init__(self, enters: bool) -> None:
         self.enters = enters
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path,
-        environment: Mapping[str, str] | None = None,
-        on_line: Callable[[str], None] | None = None,
-    ) -> str:
+    def run(self, argv: Sequence[str], **_: Any) -> str:
         if argv[0] == "gcc":
             return "gcc (Debian 14.2.0-19) 14.2.0\nCopyright\n"
         if not self.enters:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,14 +26,7 @@ class FakeMachine:
         self.allowed = allowed
         self.ran: list[list[str]] = []
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path,
-        environment: Mapping[str, str] | None = None,
-        on_line: Callable[[str], None] | None = None,
-    ) -> str:
+    def run(self, argv: Sequence[str], **_: Any) -> str:
         self.ran.append(list(argv))
         way = "user" if "--user" in argv else "chroot" if argv[0] == "sh" else "mount"
         if way != self.allowed:

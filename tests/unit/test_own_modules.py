@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,12 +30,7 @@ class FakeMake:
         self.compiled: list[str] = []
 
     def run(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path,
-        environment: Mapping[str, str] | None = None,
-        on_line: Callable[[str], None] | None = None,
+        self, argv: Sequence[str], *, on_line: Callable[[str], None] | None = None, **_: Any
     ) -> str:
         if argv[0] == "gcc":
             return f"{self.version}\nCopyright\n"

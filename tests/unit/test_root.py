@@ -7,8 +7,9 @@ import os
 import socket
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,14 +60,7 @@ class FakeApt(Programs):
     def __init__(self, targets: str = "", snapshots: str = "", lacks: bool = False) -> None:
         self.targets, self.snapshots, self.lacks = targets, snapshots, lacks
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path,
-        environment: Mapping[str, str] | None = None,
-        on_line: Callable[[str], None] | None = None,
-    ) -> str:
+    def run(self, argv: Sequence[str], **_: Any) -> str:
         if self.lacks:
             raise FeatureMissingError(f"{argv[0]} is missing")
         return self.snapshots if argv[0] == "apt-config" else self.targets
