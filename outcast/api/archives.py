@@ -86,13 +86,7 @@ def pack(
         ConfigError: an argument is refused.
         OSError: the archive cannot be written.
     """
-    if captures not in ("keep", "hashes"):
-        raise ConfigError(f"captures: {captures!r}: allowed are 'keep' and 'hashes'")
-    if license_url is not None and not license_url.startswith(("http://", "https://")):
-        raise ConfigError(
-            f"license: {license_url!a}: allowed is an address, as "
-            "https://spdx.org/licenses/CC-BY-4.0"
-        )
+    require_choices(captures, license_url)
     run = RunDirectory(Path(directory))
     if not with_guest:
         return archive.write(Path(file), run, captures, {}, license_url)
@@ -104,6 +98,17 @@ def pack(
         except InputError as error:
             raise InputError(f"{run.path}: {error}") from None
         return archive.write(Path(file), run, captures, guest, license_url)
+
+
+def require_choices(captures: str, license_url: str | None) -> None:
+    """Raises ConfigError if an archive cannot be made with these."""
+    if captures not in ("keep", "hashes"):
+        raise ConfigError(f"captures: {captures!r}: allowed are 'keep' and 'hashes'")
+    if license_url is not None and not license_url.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"license: {license_url!a}: allowed is an address, as "
+            "https://spdx.org/licenses/CC-BY-4.0"
+        )
 
 
 def replay(
@@ -287,16 +292,30 @@ def replayable(unpacked: Unpacked, where: str, allow_programs: bool) -> Experime
     directory = unpacked.run
     manifest = directory.read_manifest()
     experiment = resolve.experiment_of(reading.read(directory.config, own_folder=directory.path))
-    if "realtime" in (manifest.engine, experiment.engine):
-        raise InputError(
-            f"{where}: ran in real time, so it cannot be replayed; its captures can be read: "
-            "outcast analyze, outcast inspect"
-        )
+    require_virtual(where, manifest.engine, experiment.engine)
     if experiment.engine != "virtual":
         raise InputError(f"{directory.config}: engine: allowed is virtual, as a run resolves it")
     if not manifest.captures:
         raise InputError(f"{directory.manifest}: names no captures, so there is nothing to compare")
-    _require_own(directory, files_of(experiment))
+    require_own(directory.config, files_of(experiment))
+    brought = brought_by(experiment)
+    if unpacked.guest is not None and packed.find(manifest) is None:
+        brought.append("the guest that made the run, which is not here")
+    require_allowed(where, brought, allow_programs)
+    return experiment
+
+
+def require_virtual(where: str, *engines: str) -> None:
+    """Raises InputError if one of the engines is that of real time."""
+    if "realtime" in engines:
+        raise InputError(
+            f"{where}: ran in real time, so it cannot be replayed; its captures can be read: "
+            "outcast analyze, outcast inspect"
+        )
+
+
+def brought_by(experiment: Experiment) -> list[str]:
+    """What an experiment starts with the user's rights."""
     brought = [
         # The whole command, because its end can be what matters.
         *(f"the program {shlex.join(program.command)!r}" for program in experiment.programs),
@@ -304,31 +323,32 @@ def replayable(unpacked: Unpacked, where: str, allow_programs: bool) -> Experime
     ]
     if experiment.guest.root == "host":
         brought.append("a guest that sees this machine's files (guest.root: host)")
-    if unpacked.guest is not None and packed.find(manifest) is None:
-        brought.append("the guest that made the run, which is not here")
+    return brought
+
+
+def require_allowed(where: str, brought: Sequence[str], allow_programs: bool) -> None:
+    """Raises InputError if something would be started that is not allowed."""
     if brought and not allow_programs:
         raise InputError(
             f"{where}: a replay runs what the run brings, with your rights: {', '.join(brought)}; "
             "if you trust them, allow it: --allow-programs"
         )
-    return experiment
 
 
 def _modules(experiment: Experiment) -> tuple[Module, ...]:
     return () if experiment.kernel is None else experiment.kernel.modules
 
 
-def _require_own(directory: RunDirectory, paths: Sequence[Path]) -> None:
-    """Raises InputError if one of the files is not in the run's directory.
+def require_own(config: Path, paths: Sequence[Path]) -> None:
+    """Raises InputError if one of the files is not in the folder of a run or a sweep.
 
     What somebody packed could otherwise name any file of this machine, and the new run would hold
     a copy of it.
     """
-    own = directory.path.absolute()
+    own = config.parent.absolute()
     for path in paths:
         # The reader has made the paths absolute and without `..`, and the folder has no links.
         if not path.is_relative_to(own):
             raise InputError(
-                f"{directory.config}: {path}: is no file of the run; a replay reads only the "
-                "run's own files"
+                f"{config}: {path}: is no file of the run; a replay reads only the run's own files"
             )

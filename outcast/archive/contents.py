@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -37,6 +37,8 @@ class Kind:
 
 KINDS = (
     Kind("config.yaml", "the experiment, with every default filled in", "application/yaml"),
+    Kind("sweep.yaml", "the sweep: its experiment and its values", "application/yaml"),
+    Kind("networks.json", "networks that came of files of the author's", "application/json"),
     Kind("plan.json", "the planned network, its captures and flows", "application/json"),
     Kind(
         "manifest.json",
@@ -66,6 +68,9 @@ KINDS = (
     Kind("programs/*", "a program's files, or what it wrote"),
     Kind("modules/*", "the source of a kernel module that the run loaded"),
     Kind("sources/*", "a copy of a file that the run was made from"),
+    Kind("claim-*", "what the command of a claim printed or drew"),
+    Kind("runs.parquet", "a row for each run of the sweep", "application/vnd.apache.parquet"),
+    Kind("run_flows.parquet", "a row for each flow", "application/vnd.apache.parquet"),
     Kind("*.parquet", "a table of the analysis", "application/vnd.apache.parquet"),
     Kind("*.png", "a figure", "image/png"),
     Kind("*.svg", "a figure", "image/svg+xml"),
@@ -78,7 +83,7 @@ KINDS = (
 def kind_of(name: str) -> Kind:
     """The kind of a file; `name` is relative to the run's directory."""
     fitting = (kind for kind in KINDS if fnmatch.fnmatchcase(name, kind.pattern))
-    return next(fitting, Kind(name, "a file of the run"))
+    return next(fitting, Kind(name, "a file that it was made from or that belongs to it"))
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,15 @@ class Contents:
     files: Mapping[str, Path]
     manifest: Manifest
     left_out: tuple[str, ...]
+
+    def without(self, is_left_out: Callable[[str], bool]) -> Contents:
+        """Less of the run: no file of whose name `is_left_out` is true."""
+        hashes = {n: h for n, h in self.manifest.files.items() if not is_left_out(n)}
+        return Contents(
+            files={name: self.files[name] for name in hashes},
+            manifest=self.manifest.model_copy(update={"files": hashes}),
+            left_out=self.left_out,
+        )
 
     def manifest_text(self, directory: RunDirectory) -> bytes:
         """The manifest as its file has it: the run's own one, if nothing in it is other."""

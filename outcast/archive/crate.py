@@ -27,6 +27,7 @@ def metadata(
     *,
     title: str,
     description: str,
+    action: str,
     date: str,
     license_url: str | None,
     made_from: tuple[str, ...],
@@ -35,9 +36,10 @@ def metadata(
 
     Args:
         described: the archive's files, by their names in it.
-        manifest: the run's manifest.
+        manifest: the manifest of the run, or of one of the runs.
         title: the archive's name for people.
         description: what it is, in sentences.
+        action: what made it.
         date: the day of the result, as 2026-11-22.
         license_url: where the license stands; None if nobody stated one.
         made_from: names of the files that the run was made from; all others are its results.
@@ -58,14 +60,14 @@ def metadata(
         _software(crate, name, version)
         for name, version in sorted({**manifest.versions, **_kernel(manifest)}.items())
     ]
-    action = {
+    made = {
         "@type": "CreateAction",
-        "name": f"{manifest.name}, by the {manifest.engine} engine with seed {manifest.seed}",
+        "name": action,
         "instrument": program,
         "object": [entities[name] for name in made_from if name in entities],
         "result": [entity for name, entity in entities.items() if name not in made_from],
     }
-    root["mentions"] = crate.add(ContextEntity(crate, "#run", properties=action))
+    root["mentions"] = crate.add(ContextEntity(crate, "#run", properties=made))
     return json.dumps(crate.metadata.generate(), indent=1, sort_keys=True).encode() + b"\n"
 
 

@@ -135,6 +135,15 @@ def unpack(path: Path, folder: Path, most_bytes: int = MOST_BYTES) -> None:
         raise InputError(f"{path}: not a whole zip file: {what[:200]!a}") from None
 
 
+def holds(path: Path, name: str) -> bool:
+    """Whether a zip file lists a file of this name. A file that cannot be read lists none."""
+    try:
+        with _Bounded(handed_in.opened(path)) as stream, zipfile.ZipFile(stream) as archive:
+            return name in archive.namelist()
+    except (OSError, InputError, *_REFUSALS):
+        return False
+
+
 def _members(
     infos: Sequence[zipfile.ZipInfo], path: Path, most_bytes: int
 ) -> list[zipfile.ZipInfo]:

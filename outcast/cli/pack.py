@@ -8,6 +8,7 @@ from typing import Literal, cast
 import click
 
 from outcast.cli import shared, terminal
+from outcast.errors import ConfigError
 
 
 @click.command(
@@ -16,6 +17,7 @@ from outcast.cli import shared, terminal
         "outcast pack results/fig3c -o fig3c.zip",
         "outcast pack results/fig3c -o fig3c.zip --captures hashes "
         "--license https://spdx.org/licenses/CC-BY-4.0",
+        "outcast pack results/limits -o limits.zip --claims claims.yaml",
     ),
 )
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
@@ -38,21 +40,47 @@ from outcast.cli import shared, terminal
     metavar="URL",
     help="Where the license stands under which you give the archive away.",
 )
+@shared.count_of_runs("Of a sweep: how many runs go in whole, with captures", default=3)
+@click.option(
+    "--claims",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Of a sweep: a list of claims with their commands, in YAML. Each command is run.",
+)
 def command(
-    directory: Path, output: Path, captures: str, with_guest: bool, license_url: str | None
+    directory: Path,
+    output: Path,
+    captures: str,
+    with_guest: bool,
+    license_url: str | None,
+    runs: str | None,
+    claims: Path | None,
 ) -> None:
-    """Make one archive of the run in DIR, for others to read and to replay.
+    """Make one archive of the run or sweep in DIR, for others to read and to replay.
 
     It holds the configuration, the plan, the manifest with all hashes, captures, tables, figures
     and the report, and describes them by RO-Crate. docs/archive.md has the format.
     """
-    from outcast.api import archives
+    from outcast.api import archives, sweep_archives
     from outcast.archive.contents import listed
 
     kept = cast(Literal["keep", "hashes"], captures)
-    packed = archives.pack(
-        directory, output, captures=kept, with_guest=with_guest, license_url=license_url
-    )
+    if sweep_archives.is_sweep(directory):
+        if with_guest:
+            raise ConfigError("--with-guest: is of a run; allowed is outcast pack DIR/runs/NAME")
+        packed = sweep_archives.pack_sweep(
+            directory,
+            output,
+            runs=shared.runs_of(runs, sweep_archives.FEW),
+            captures=kept,
+            claims=[] if claims is None else sweep_archives.read_claims(claims),
+            license_url=license_url,
+        )
+    else:
+        shared.require_no_sweep({"--runs": runs, "--claims": claims}, directory)
+        packed = archives.pack(
+            directory, output, captures=kept, with_guest=with_guest, license_url=license_url
+        )
     for text in packed.notes:
         shared.note(text)
     if packed.left_out:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from outcast.cli import shared, terminal
 from outcast.errors import ReplayError
+
+if TYPE_CHECKING:
+    from outcast.api.sweep_archives import SweepReplay
 
 
 @click.command(
@@ -17,6 +21,7 @@ from outcast.errors import ReplayError
     epilog=shared.examples(
         "outcast replay fig3c.zip",
         "outcast replay fig3c.zip --explain -o results/again",
+        "outcast replay limits.zip --runs all",
     ),
 )
 @click.argument("source", type=click.Path(path_type=Path), metavar="FILE|DIR")
@@ -28,23 +33,41 @@ from outcast.errors import ReplayError
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 @shared.allow_programs
+@shared.count_of_runs("Of a sweep: how many runs to make again, drawn at random", default=5)
+@shared.jobs
 @shared.output("DIR", "Keep the new run in this folder.")
 def command(
     source: Path,
     with_explanation: bool,
     as_json: bool,
     allow_programs: bool,
+    runs: str | None,
+    jobs: int | None,
     output: Path | None,
 ) -> None:
     """Make the run in FILE, an archive, or in DIR again, and compare all captures byte by byte.
 
     The new run has the configuration and the seed of the old one, and the virtual engine makes it.
 
-    Exit status 1 if the captures differ.
+    Of a sweep some runs are made again, or all. Their captures and all values are compared.
+
+    Exit status 1 if something differs.
     """
-    from outcast.api import archives
+    from outcast.api import archives, sweep_archives
 
     shared.end_as_interrupted()
+    if sweep_archives.is_sweep(source):
+        count = shared.runs_of(runs, sweep_archives.SAMPLE)
+        again = sweep_archives.replay_sweep(
+            *(source, output),
+            runs=count,
+            jobs=jobs,
+            allow_programs=allow_programs,
+            progress=True,
+        )
+        _tell(source, again, with_explanation, as_json)
+        return
+    shared.require_no_sweep({"--runs": runs, "--jobs": jobs}, source)
     outcome = archives.replay(source, output, allow_programs=allow_programs, progress=True)
     if as_json:
         document = {
@@ -65,3 +88,28 @@ def command(
     if not outcome.equal:
         more = "" if with_explanation or as_json else "; --explain says more"
         raise ReplayError(f"{source}: not equal: {outcome.difference}{more}")
+
+
+def _tell(source: Path, again: SweepReplay, with_explanation: bool, as_json: bool) -> None:
+    """Says how runs of a sweep compare. Raises ReplayError if they differ."""
+    compared = again.compared
+    of_all = f"{len(again.runs)} of {again.planned} runs"
+    lines = [each.line() for each in compared.differing]
+    if as_json:
+        document = {"equal": again.equal, "directory": again.directory, **asdict(again)}
+        terminal.echo(json.dumps(document, indent=1, default=str))
+    elif again.equal:
+        counts = f"{compared.captures} captures, {compared.values} values"
+        terminal.echo(f"equal: {of_all}, {counts}")
+    else:
+        terminal.echo("\n".join(lines if with_explanation else lines[:_FIRST]))
+    if not again.equal:
+        more = "" if with_explanation or as_json or len(lines) <= _FIRST else "; --explain has all"
+        differing = len({each.run for each in compared.differing})
+        raise ReplayError(
+            f"{source}: not equal: {differing} of {of_all}, {len(lines)} differences{more}"
+        )
+
+
+_FIRST = 5
+"""How many differences are shown."""

@@ -6,7 +6,7 @@ import functools
 import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -54,6 +54,27 @@ jobs = click.option(
     metavar="N",
     help="How many virtual runs go on at a time [default: as many as cores].",
 )
+
+
+def count_of_runs(text: str, default: int) -> Callable[[Verb], Verb]:
+    """The option --runs, which `runs_of` reads."""
+    return click.option("--runs", metavar="N|all", help=f"{text} [default: {default}].")
+
+
+def runs_of(text: str | None, default: int) -> int | None:
+    """How many runs --runs asks for; None stands for all."""
+    if text is None or text == "all":
+        return default if text is None else None
+    if re.fullmatch("[1-9][0-9]{0,5}", text) is None:
+        raise ConfigError(f"--runs: {text!r}; allowed is a number from 1 on, or all")
+    return int(text)
+
+
+def require_no_sweep(options: Mapping[str, object], source: Path) -> None:
+    """Raises ConfigError if an option of sweeps is given for a run."""
+    for name, value in options.items():
+        if value is not None:
+            raise ConfigError(f"{name}: is of a sweep, and {source} is none")
 
 
 class Choice(click.Choice[str]):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -148,3 +148,23 @@ def leaves(part: object) -> Iterator[object]:
 def files_of(part: object) -> list[Path]:
     """The files of the user's that a part of an experiment names, without a topology's own file."""
     return [leaf for leaf in leaves(part) if isinstance(leaf, Path)]
+
+
+_Part = TypeVar("_Part")
+
+
+def with_files(part: _Part, change: Callable[[Path], Path]) -> _Part:
+    """A part of an experiment that names other files in place of those of `files_of`."""
+    changed: Any = part
+    if isinstance(part, Path):
+        changed = change(part)
+    elif isinstance(part, BaseModel):
+        own = {name: getattr(part, name) for name in type(part).model_fields}
+        others = {name: with_files(value, change) for name, value in own.items()}
+        update = {name: value for name, value in others.items() if value is not own[name]}
+        changed = part.model_copy(update=update) if update else part
+    elif isinstance(part, tuple):
+        inner = tuple(with_files(value, change) for value in part)
+        if any(new is not old for new, old in zip(inner, part, strict=True)):
+            changed = inner
+    return changed  # type: ignore[no-any-return]

@@ -55,7 +55,7 @@ def merge(plan: Plan, shards: Sequence[Path], target: Path) -> SweepDirectory:
         )
     _require_room(places.values(), target)
     is_new = not target.exists()
-    with store.opened(target, plan.experiment, resume=False) as whole:
+    with store.opened(target, plan.experiment, resume=False, own=plan.own) as whole:
         try:
             store.keep_networks(whole, plan.own_topologies)
             _copy(places, whole)

@@ -10,8 +10,9 @@ from outcast.errors import ConfigError
 from outcast.experiment import Experiment, OwnTopology, Source, Sweep, dump
 from outcast.networks import resolve as networks
 from outcast.plan import make as run_plan
-from outcast.sweep import measured
+from outcast.sweep import measured, own_files
 from outcast.sweep.measured import Size
+from outcast.sweep.own_files import OwnFiles
 from outcast.sweep.points import Point, canonical, points
 from outcast.sweep.task import REAL, Task
 
@@ -44,10 +45,12 @@ class Plan:
     Attributes:
         experiment: the whole configuration, with its `sweep`.
         runs: the runs, in the order in which they start.
+        own: the user's files that it names.
     """
 
     experiment: Experiment
     runs: tuple[Run, ...]
+    own: OwnFiles
 
     @property
     def sweep(self) -> Sweep:
@@ -122,4 +125,4 @@ def plan_sweep(source: Source, choose: Callable[[Experiment], EngineName]) -> Pl
     topology = whole.topology
     if isinstance(topology, OwnTopology):
         whole = whole.model_copy(update={"topology": topology.built(None, None)})
-    return Plan(whole, tuple(runs))
+    return Plan(whole, tuple(runs), own_files.of_sweep(whole, source.folder))

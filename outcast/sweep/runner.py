@@ -60,7 +60,7 @@ def run_sweep(
         ConfigError: if the folder cannot be used.
         BusyError: if another process works in the folder.
     """
-    with store.opened(path, plan.experiment, resume, observer.note) as directory:
+    with store.opened(path, plan.experiment, resume, observer.note, plan.own) as directory:
         store.keep_networks(directory, plan.own_topologies)
         finished = store.take_stock(directory, plan.asked, observer.note)
         tasks = plan.tasks(finished, executor)

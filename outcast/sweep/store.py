@@ -6,7 +6,8 @@ runs/NAME/          the run directory of a finished run; a rename puts it here, 
 failed/NAME/        what a failed run left, and why.json
 unfinished/NAME/    runs in progress; emptied when the sweep continues
 networks.json       the networks of the points, where they come from files of the user's
-sources/            copies of these files, for the record only
+sources/            copies of these files, for the record only, and files from outside of the
+                    configuration's folder; its other files stand where sweep.yaml names them
 runs.parquet, run_flows.parquet, index.html
 ```
 """
@@ -26,10 +27,13 @@ from outcast import experiment, files, handed_in, workflow
 from outcast.engines import ledger
 from outcast.errors import BusyError, ConfigError, InputError, shortened
 from outcast.experiment import Experiment, OwnTopology
+from outcast.experiment.parts import with_files
 from outcast.files import write_json, write_text
 from outcast.networks import resolve as networks
 from outcast.records import verify
 from outcast.records.run_directory import RunDirectory
+from outcast.sweep import own_files
+from outcast.sweep.own_files import OwnFiles
 from outcast.sweep.task import Failure
 
 RESULT = "run"
@@ -216,16 +220,12 @@ def other_key(directory: RunDirectory, asked: Experiment) -> str | None:
 def _of_run(tried: Experiment, engine: str) -> dict[str, Any]:
     """What tells runs apart. Files are named without their folders, because a run has copies."""
     resolved = workflow.resolve(tried, "realtime" if engine == "realtime" else "virtual")
-    tree = resolved.model_dump(mode="json", by_alias=True)
+    tree = _without_folders(resolved).model_dump(mode="json", by_alias=True)
     tree["topology"].pop("path", None)
     for number, override in enumerate(tree["links"]["overrides"]):
         if isinstance(override.get("rate"), dict):
-            name = Path(override["rate"]["trace"]).name
+            name = override["rate"]["trace"]
             override["rate"]["trace"] = name.removeprefix(f"{number}-")
-    for program in tree["programs"]:
-        program["files"] = [Path(file).name for file in program["files"]]
-    for module in (tree["kernel"] or {}).get("modules", ()):
-        module["path"] = Path(module["path"]).name
     return {key: value for key, value in tree.items() if key not in OF_THE_SWEEP}
 
 
@@ -281,19 +281,26 @@ def take_stock(
 
 @contextmanager
 def opened(
-    path: Path, config: Experiment, resume: bool, note: Callable[[str], None] = lambda text: None
+    path: Path,
+    config: Experiment,
+    resume: bool,
+    note: Callable[[str], None] = lambda text: None,
+    own: OwnFiles | None = None,
 ) -> Iterator[SweepDirectory]:
     """Opens a sweep's folder for us alone until the block ends. Removes what a killed sweep left.
 
-    `note` is told what was removed.
+    `note` is told what was removed. The user's files in `own` are kept in the folder.
 
     Raises:
         ConfigError: if the folder holds something and `resume` is false, or if it holds a sweep of
-            another configuration.
+            another configuration or with other files.
         BusyError: if another process works in the folder.
     """
     _require_usable(SweepDirectory(path), config, resume)
     with locked(path, note) as directory:
+        if own is not None:
+            own_files.keep(own, path)
+            config = own.rewritten(config)
         write_text(directory.config, experiment.dump(config))
         yield directory
 
@@ -371,5 +378,9 @@ def require_same(directory: SweepDirectory, config: Experiment) -> None:
 
 
 def _comparable(config: Experiment) -> dict[str, Any]:
-    tree = config.model_dump(mode="json", by_alias=True)
+    tree = _without_folders(config).model_dump(mode="json", by_alias=True)
     return {key: value for key, value in tree.items() if key not in OF_THE_SWEEP}
+
+
+def _without_folders(config: Experiment) -> Experiment:
+    return with_files(config, lambda file: Path(file.name))

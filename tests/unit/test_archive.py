@@ -427,7 +427,7 @@ def test_archives_whose_run_is_broken(
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"format": 2}, "made by another version: format 2, this reads 1"),
+        ({"format": 3}, "made by another version: format 3, this reads 1 to 2"),
         ({"format": 0}, "format: allowed is a whole number above 0"),
         ({"files": {"../evil": "0" * 64}}, "allowed is the name of a file"),
         ({"files": {}}, "has no hash in outcast.json"),

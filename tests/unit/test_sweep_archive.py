@@ -1,0 +1,246 @@
+"""Sweeps in archives: packed, replayed, and refused where somebody changed them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import signal
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from outcast.cli import invoke as main
+from outcast.engines import ledger
+from outcast.sweep import runner
+from tests.golden import fake_run
+
+ROOT = Path(__file__).parents[2]
+
+TEXT = """
+name: fake
+topology: {kind: linear, rivals: 2}
+links: {rate: 100mbit, overrides: [{from: s1, to: h1, rate: {trace: TRACE, repeat: true}}]}
+queue: {kind: tbf, limit: 16KB}
+flows: [{from: 2-hop}, {from: 3-hop}]
+duration: 100ms
+analysis: {bin: 10ms}
+repetitions: 2
+sweep:
+  queue.limit: [16KB, 64KB]
+  links.overrides.0.rate.trace: [traces/a.csv, traces/b.csv]
+"""
+TRACE = "time_ms,rate_mbps\n0,50\n50,20\n100,50\n"
+
+
+class Chosen:
+    """An engine that is never started."""
+
+    name = "virtual"
+
+
+def prepare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes sweeps in this folder take no time. Temporary folders are made in `scratch`."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    monkeypatch.setattr(ledger, "default_folder", lambda: folder / "ledger")
+    monkeypatch.setattr("outcast.engines.choice.choose", lambda each: Chosen())
+    monkeypatch.setattr("outcast.api.guest.provide", lambda experiment, progress=None: None)
+    known = runner.run_sweep.__kwdefaults__ or {}
+    fake = {**known, "executor": fake_run.NAME}
+    monkeypatch.setattr(runner.run_sweep, "__kwdefaults__", fake)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    (folder / "scratch").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder / "scratch"))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a sweep and its archive, made once; nothing of the author's is left."""
+    folder = tmp_path_factory.mktemp("made")
+    author = folder / "author"
+    (author / "traces").mkdir(parents=True)
+    for name in ("traces/a.csv", "traces/b.csv", "../far.csv"):
+        (author / name).write_text(TRACE)
+    (author / "mine.yaml").write_text(TEXT.replace("TRACE", str(folder / "far.csv")))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        prepare(folder, monkeypatch)
+        monkeypatch.chdir(author)
+        assert main(["sweep", "mine.yaml", "-o", str(folder / "sweep")]) == 0
+        file = folder / "sweep.zip"
+        assert main(["pack", str(folder / "sweep"), "-o", str(file), "--runs", "1"]) == 0
+    for name in ("author", "far.csv"):
+        (folder / name).rename(folder / f"{name}-gone")
+    return folder
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    prepare(tmp_path, monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def packed(made: Path, place: Path) -> Path:
+    return Path(shutil.copy(made / "sweep.zip", place))
+
+
+@pytest.fixture
+def sweep(made: Path, place: Path) -> Path:
+    return shutil.copytree(made / "sweep", place / "sweep")
+
+
+def contents(file: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(file) as archive:
+        return {info.filename: archive.read(info) for info in archive.infolist()}
+
+
+def edited(file: Path, change: Callable[[dict[str, bytes]], object]) -> Path:
+    """The archive with other contents, and with the hashes of these."""
+    held = contents(file)
+    change(held)
+    record = json.loads(held["outcast.json"])
+    record["files"] = {
+        name: hashlib.sha256(content).hexdigest()
+        for name, content in held.items()
+        if name != "outcast.json"
+    }
+    held["outcast.json"] = json.dumps(record).encode()
+    target = file.with_name("edited.zip")
+    with zipfile.ZipFile(target, "w") as archive:
+        for name, content in held.items():
+            archive.writestr(name, content)
+    return target
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    capsys.readouterr()
+    status = main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    return status, out.strip(), err.strip().splitlines()[-1] if err.strip() else ""
+
+
+def test_an_archive_has_all_runs_and_some_captures(packed: Path) -> None:
+    held = contents(packed)
+    runs = {name.split("/")[2] for name in held if name.startswith("sweep/runs/")}
+    captures = [name for name in held if "/captures/" in name]
+    assert (len(runs), len(captures)) == (8, 1)
+    assert {"sweep/traces/a.csv", "sweep/traces/b.csv", "sweep/sources/0/far.csv"} <= held.keys()
+    assert b"trace: sources/0/far.csv" in held["sweep/sweep.yaml"]
+    readme = held["README.txt"].decode()
+    assert "outcast results sweep\n" in readme
+    assert "outcast replay sweep.zip --runs all\n" in readme
+    assert b"with 95 % intervals" in held["claims/claim-1.txt"]
+
+
+def test_a_reviewer_makes_it_again(
+    packed: Path, made: Path, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, _ = answer(capsys, "replay", packed, "--runs", "all", "-o", place / "again")
+    assert (status, out.split(",")[0]) == (0, "equal: 8 of 8 runs")
+    status, out, _ = answer(capsys, "replay", packed, "--runs", "3", "--json")
+    assert (status, json.loads(out)["equal"], len(json.loads(out)["runs"])) == (0, True, 3)
+    # The sweep itself is enough too, and goes on in the unpacked folder.
+    with zipfile.ZipFile(packed) as archive:
+        archive.extractall(place / "unpacked")
+    there = place / "unpacked" / "sweep"
+    status, out, _ = answer(capsys, "sweep", there / "sweep.yaml", "--resume", "-o", there)
+    assert (status, "8 of 8 runs finished" in out) == (0, True)
+    status, _, _ = answer(capsys, "sweep", there / "sweep.yaml", "-o", place / "elsewhere")
+    assert status == 0
+    tables = [place / name / "runs.parquet" for name in ("again", "elsewhere")]
+    tables += [made / "sweep/runs.parquet", there / "runs.parquet"]
+    assert len({table.read_bytes() for table in tables}) == 1
+
+
+def test_what_differs_is_named(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def change(held: dict[str, bytes]) -> None:
+        name = next(name for name in held if name.endswith("/summary.json"))
+        summary = json.loads(held[name])
+        summary["outcast_ratio"] = 77.0
+        held[name] = json.dumps(summary).encode()
+
+    status, out, err = answer(capsys, "replay", edited(packed, change), "--runs", "all")
+    assert status == 1
+    assert ": outcast_ratio: 77.0 there, " in out
+    assert "not equal: 1 of 8 of 8 runs, 1 differences" in err
+
+
+def test_claims_are_run(sweep: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    claims = place / "claims.yaml"
+    command = "outcast results sweep --by queue.limit --figure line -o ratio.svg"
+    over = "--over links.overrides.0.rate.trace"
+    claims.write_text(f"- {{claim: Figure 1, command: {command} {over}}}\n")
+    file = place / "sweep.zip"
+    status, _, err = answer(capsys, "pack", sweep, "-o", file, "--claims", claims)
+    assert status == 0, err
+    held = contents(file)
+    assert b"<svg" in held["claims/claim-2-ratio.svg"]
+    assert f"2. Figure 1\n   {command}" in held["README.txt"].decode()
+    claims.write_text("- {claim: Figure 1, command: outcast results sweep --value nothing}\n")
+    status, _, err = answer(capsys, "pack", sweep, "-o", file, "--claims", claims)
+    assert (status, "ended with status 2: " in err) == (1, True)
+    claims.write_text("- {claim: Figure 1, command: rm -r sweep}\n")
+    assert answer(capsys, "pack", sweep, "-o", file, "--claims", claims)[0] == 2
+
+
+def test_an_incomplete_sweep_is_not_packed(
+    sweep: Path, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = next((sweep / "runs").iterdir())
+    run.rename(place / "taken")
+    status, _, err = answer(capsys, "pack", sweep, "-o", place / "sweep.zip")
+    assert (status, "1 of 8 runs have no result" in err) == (2, True)
+    assert not (place / "sweep.zip").exists()
+
+
+def config(text: Mapping[str, str]) -> Callable[[dict[str, bytes]], object]:
+    """Changes sweep.yaml."""
+
+    def change(held: dict[str, bytes]) -> None:
+        whole = held["sweep/sweep.yaml"].decode()
+        for old, new in text.items():
+            assert old in whole
+            whole = whole.replace(old, new)
+        held["sweep/sweep.yaml"] = whole.encode()
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (config({"sources/0/far.csv": "/etc/passwd"}), "reads only the run's own files"),
+        (config({"traces/a.csv": "../../../../../etc/passwd"}), "plans other runs"),
+        (config({"repetitions: 2": "repetitions: 10000"}), "plans other runs"),
+        (config({"16KB": "17KB"}), "plans other runs"),
+        (config({"programs: []": "programs: [{name: x, host: h1, command: [id]}]"}), "'id'"),
+        (lambda held: held.pop("sweep/sweep.yaml"), "is of a sweep"),
+        (lambda held: held.update({"sweep/../x": b""}), "allowed are plain names"),
+        (lambda held: held.update({"sweep/runs/x/y": b""}), "x: no manifest.json"),
+    ],
+)
+def test_hostile_archives_are_refused(
+    change: Callable[[dict[str, bytes]], object],
+    words: str,
+    packed: Path,
+    place: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status, _, err = answer(capsys, "replay", edited(packed, change), "--runs", "all")
+    assert status == 2
+    assert words in err
+    assert "Traceback" not in err
+    assert not any((place / "scratch").iterdir())
+
+
+def test_verbs_of_runs_refuse_a_sweep(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = answer(capsys, "whatif", packed, "--packet", "0", "--fate", "drop")
+    assert (status, "holds a sweep" in err) == (2, True)
+    damaged = packed.with_name("damaged.zip")
+    damaged.write_bytes(packed.read_bytes()[:-100])
+    assert answer(capsys, "replay", damaged)[0] == 2
+    assert answer(capsys, "replay", packed, "--runs", "0")[0] == 2
