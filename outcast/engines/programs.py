@@ -156,10 +156,12 @@ def _of_files(files: Sequence[Path], name: Path) -> Path | None:
 
 def _hidden(name: str) -> str | None:
     """The folder that the guest has empty, if the program is below one."""
-    path = Path(os.path.realpath(name))
-    if any(path.is_relative_to(folder) for folder in world.python_folders()):
-        return None
-    return next((folder for folder in init.EMPTY if path.is_relative_to(folder)), None)
+    for path in (Path(os.path.normpath(name)), Path(os.path.realpath(name))):
+        if not any(path.is_relative_to(folder) for folder in world.python_folders()):
+            for folder in init.EMPTY:
+                if path.is_relative_to(folder):
+                    return folder
+    return None
 
 
 def take_files(experiment: Experiment, directory: RunDirectory) -> Experiment:

@@ -121,10 +121,9 @@ class Experiment(Part):
         own = self.flows[group].transport
         return self.transport if own is None else own.over(self.transport)
 
-    def group_family(self, group: int) -> Family:
-        """The addresses of a group's flows."""
-        own = self.flows[group].addressing
-        return own or ("ipv6" if self.addressing == "ipv6" else "ipv4")
+    def family_of(self, part: FlowGroup | Workload) -> Family:
+        """The addresses of a group's or a workload's flows."""
+        return part.addressing or ("ipv6" if self.addressing == "ipv6" else "ipv4")
 
     @field_validator("analysis")
     @classmethod
@@ -143,18 +142,14 @@ class Experiment(Part):
 
     @model_validator(mode="after")
     def _addresses_are_there(self) -> Experiment:
-        for index in range(len(self.flows)):
-            family = self.group_family(index)
-            if self.addressing not in (family, "both"):
-                raise ValueError(
-                    f"flows.{index}.addressing: {family}, but hosts have addressing: "
-                    f"{self.addressing}; allowed is addressing: both"
-                )
-        if self.workloads and self.addressing == "ipv6":
-            raise ValueError(
-                "workloads: they are sent over IPv4, but hosts have addressing: ipv6; allowed is "
-                "addressing: both"
-            )
+        for key, parts in (("flows", self.flows), ("workloads", self.workloads)):
+            for index, part in enumerate(parts):
+                family = self.family_of(part)
+                if self.addressing not in (family, "both"):
+                    raise ValueError(
+                        f"{key}.{index}.addressing: {family}, but hosts have addressing: "
+                        f"{self.addressing}; allowed is addressing: both"
+                    )
         return self
 
     @model_validator(mode="after")

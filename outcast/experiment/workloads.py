@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, mod
 from outcast.errors import did_you_mean
 from outcast.experiment import sizes as distributions
 from outcast.experiment.links import MOST_MTU_BYTES
-from outcast.experiment.parts import Part, RateBps, SizeBytes, TimeNs, readable_file
+from outcast.experiment.parts import Family, Part, RateBps, SizeBytes, TimeNs, readable_file
 
 DATAGRAM_HEADERS_BYTES = 28
 """IPv4 and UDP."""
@@ -54,6 +54,11 @@ SizesOf = Annotated[
 class _Workload(Part):
     start_ns: TimeNs = Field(
         default=0, alias="start", description="time after the start of the traffic"
+    )
+    addressing: Family | None = Field(
+        default=None,
+        description="the addresses of its packets; if left out, ipv6 where hosts have no others, "
+        "else ipv4",
     )
 
 
@@ -165,7 +170,7 @@ class ConstantRate(_Lasting):
         alias="datagram",
         ge=1,
         le=MOST_MTU_BYTES - DATAGRAM_HEADERS_BYTES,
-        description="payload bytes of a packet, up to 28 below the links' mtu",
+        description="payload bytes of a packet, up to 28 below the links' mtu, or 48 with IPv6",
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from controllers.graph import Graph
 from outcast.errors import ConfigError
+from outcast.experiment.workloads import DATAGRAM_HEADERS_BYTES
 
 if TYPE_CHECKING:
     from outcast.experiment import Experiment, Link
@@ -69,6 +70,11 @@ def require_mtu(links: Iterable[Link]) -> None:
 def of(graph: Graph, host: str, family: Family) -> str:
     """A host's address of a family."""
     return str(graph.nodes[host]["ip" if family == "ipv4" else "ip6"])
+
+
+def datagram_headers_bytes(family: Family) -> int:
+    """What a packet of ICMP or UDP has besides its payload; IPv6's header is 20 bytes longer."""
+    return DATAGRAM_HEADERS_BYTES + (20 if family == "ipv6" else 0)
 
 
 def default_family(experiment: Experiment) -> Family:

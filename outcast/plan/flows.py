@@ -109,7 +109,7 @@ def resolve_flows(
     for index, group in enumerate(experiment.flows):
         where = f"flows.{index}"
         settings = experiment.group_transport(index)
-        family = experiment.group_family(index)
+        family = experiment.family_of(group)
         dport = ports.setdefault(
             (family, transport.receiver_kind(settings)), _FURTHER_SERVER_PORT - 1 + len(ports)
         )

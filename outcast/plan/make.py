@@ -14,7 +14,6 @@ from controllers.graph import Graph
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, FlowGroup, Link, Transport
 from outcast.experiment.links import STANDARD_MTU_BYTES
-from outcast.experiment.workloads import DATAGRAM_HEADERS_BYTES
 from outcast.plan import (
     addresses,
     events,
@@ -287,7 +286,8 @@ def _packets(
             where = f"workloads.{generated_flow.workload}"
             ends = (generated_flow.src, generated_flow.dst)
             there = routes.path(table, graph, *ends, packet)
-            yield where, there, size and size + DATAGRAM_HEADERS_BYTES
+            headers_bytes = addresses.datagram_headers_bytes(generated_flow.family)
+            yield where, there, size and size + headers_bytes
             if size is None:
                 yield where, routes.path(table, graph, *ends[::-1], packet.reversed()), None
 

@@ -10,7 +10,7 @@ from controllers.graph import Graph
 from controllers.hashing import TCP, UDP, FiveTuple
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment
-from outcast.plan import schedule
+from outcast.plan import addresses, schedule
 from outcast.plan.schedule import Generated
 
 
@@ -31,9 +31,9 @@ def generated_packet(graph: Graph, flow: Generated) -> FiveTuple:
     """The addresses and ports in the headers of a generated flow's data packets."""
     udp = flow.datagram_bytes is not None
     return FiveTuple(
-        graph.nodes[flow.src]["ip"],
+        addresses.of(graph, flow.src, flow.family),
         flow.sport,
-        graph.nodes[flow.dst]["ip"],
+        addresses.of(graph, flow.dst, flow.family),
         schedule.UDP_PORT if udp else schedule.TCP_PORT,
         UDP if udp else TCP,
     )

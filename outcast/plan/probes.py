@@ -13,8 +13,7 @@ from controllers.graph import Graph
 from controllers.hashing import UDP, FiveTuple
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment
-from outcast.experiment.parts import ETHERNET_HEADER_BYTES
-from outcast.experiment.workloads import DATAGRAM_HEADERS_BYTES
+from outcast.experiment.parts import ETHERNET_HEADER_BYTES, Family
 from outcast.plan import addresses
 from outcast.plan.programs import Ways, require_host
 from outcast.plan.round_trips import crossing_ns
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from outcast.plan.links import Direction
 
 ICMP, ICMPV6 = 1, 58
-IPV6_MORE_BYTES = 20
-"""By so much the header of IPv6 is longer than that of IPv4."""
 ECHO_PORT = 7
 """The port of UDP's echo service (RFC 862)."""
 FIRST_SOURCE_PORT = 10_001
@@ -69,8 +66,8 @@ class Probe:
     @property
     def packet_bytes(self) -> int:
         """The size of its IP packets."""
-        more = IPV6_MORE_BYTES if self.is_ipv6 else 0
-        return self.payload_bytes + DATAGRAM_HEADERS_BYTES + more
+        family: Family = "ipv6" if self.is_ipv6 else "ipv4"
+        return self.payload_bytes + addresses.datagram_headers_bytes(family)
 
     @property
     def is_ipv6(self) -> bool:

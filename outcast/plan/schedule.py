@@ -17,6 +17,7 @@ from outcast.experiment import (
     Shuffle,
     Workload,
 )
+from outcast.experiment.parts import Family
 
 TCP_PORT = 5002
 """Where receivers of generated TCP flows listen."""
@@ -46,6 +47,7 @@ class Generated:
         round: the number of an incast's round, from 0; None for other kinds.
         end_ns, gap_ns, datagram_bytes: a stream's end, the time between its datagrams, and the
             payload of each.
+        family: of its addresses.
     """
 
     flow: int
@@ -60,6 +62,7 @@ class Generated:
     end_ns: int | None = None
     gap_ns: int | None = None
     datagram_bytes: int | None = None
+    family: Family = "ipv4"
 
     @property
     def datagrams(self) -> int | None:
@@ -106,7 +109,8 @@ def make_schedule(experiment: Experiment, hosts: Hosts) -> tuple[Generated, ...]
                 next_port[flow.src] += 1
             if sport > 65535 or len(flows) >= MOST_FLOWS:
                 raise _too_many(index)
-            flows.append(replace(flow, flow=len(flows), sport=sport))
+            family = experiment.family_of(workload)
+            flows.append(replace(flow, flow=len(flows), sport=sport, family=family))
     return tuple(flows)
 
 

@@ -81,8 +81,15 @@ def test_hosts_of_programs_have_a_probe_for_each_family(tmp_path: Path) -> None:
         (["flows.0.addressing=ipv6"], "flows.0.addressing: ipv6, but hosts have addressing: ipv4"),
         (["addressing=ipv6", "flows.1.addressing=ipv4"], "flows.1.addressing: ipv4, but"),
         (
+            [
+                "addressing=ipv6",
+                "workloads=[{kind: constant_rate, from: h2, rate: 1mbit, addressing: ipv4}]",
+            ],
+            "workloads.0.addressing: ipv4, but hosts have addressing: ipv6",
+        ),
+        (
             ["addressing=ipv6", "workloads=[{kind: constant_rate, from: h2, rate: 1mbit}]"],
-            "workloads: they are sent over IPv4",
+            "workloads.0: h2 sends packets of up to 1518 B",
         ),
         (
             ["addressing=both", "links.overrides=[{between: [s1, s2], mtu: 1000}]"],

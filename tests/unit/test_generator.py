@@ -58,7 +58,7 @@ def run(
             key: []
             for key in ("send", "turns", "receive", "answer", "ask", "streams", "datagrams_from")
         }
-        whole = {"ip": host, "tcp_port": port, "udp_port": 0, "end_ns": end_ms * 10**6}
+        whole = {"ips": [host], "tcp_port": port, "udp_port": 0, "end_ns": end_ms * 10**6}
         whole["datagrams_until_ns"] = whole["end_ns"] + generator.DRAIN_NS // 2
         (folder / f"{name}.json").write_text(json.dumps({**empty, **whole, **task}))
         processes.append(

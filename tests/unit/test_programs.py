@@ -197,6 +197,10 @@ def test_a_program_that_the_guest_does_not_see_is_refused(tmp_path: Path) -> Non
     if str(tmp_path.resolve()).startswith("/tmp/"):
         with pytest.raises(FeatureMissingError, match="the guest does not see the host's /tmp"):
             before_the_run.require(wanted, world.of_host())
+        link = tmp_path / "link"
+        link.symlink_to("/bin/true")
+        with pytest.raises(FeatureMissingError, match="the guest does not see the host's /tmp"):
+            before_the_run.require(asked(tmp_path, f"programs.1.command.0={link}"), world.of_host())
     given_to_it = asked(tmp_path, "programs.1.command.0=./mine", "programs.1.files=[mine]")
     before_the_run.require(given_to_it, world.of_host())
 

@@ -53,7 +53,15 @@ def test_scripts_are_bash_and_executable(script: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["install.sh", "test.sh", "provision-check.sh", "test-vm.sh", "classroom.sh"]
+    "name",
+    [
+        "install.sh",
+        "test.sh",
+        "provision-check.sh",
+        "test-vm.sh",
+        "classroom.sh",
+        "test-programs.sh",
+    ],
 )
 def test_an_unknown_word_is_bad_usage(name: str) -> None:
     done = subprocess.run(

@@ -10,6 +10,7 @@ from typing import Any
 import dpkt
 import polars as pl
 import pytest
+import yaml
 
 import outcast
 from outcast.cli import invoke
@@ -159,6 +160,32 @@ def test_a_command_finds_hosts_by_ipv6_alone(
         "fd00000000000000000000000a000001",
         "00000000000000000000000000000001",
     }
+
+
+@pytest.mark.parametrize("addressing", ["ipv6", "both"])
+def test_workloads_of_every_kind(addressing: str, tmp_path: Path) -> None:
+    of_the_other_family = "" if addressing == "ipv6" else ", addressing: ipv4"
+    asked = (
+        "[{kind: incast, senders: 2, block: 8KB, rounds: 3, addressing: ipv6}, "
+        "{kind: constant_rate, from: h2, rate: 5mbit, datagram: 1000B, addressing: ipv6}, "
+        "{kind: poisson, load: 0.2, sizes: [[1000, 0.0], [20000, 1.0]], addressing: ipv6}, "
+        f"{{kind: shuffle, bytes: 20KB{of_the_other_family}}}]"
+    )
+    workloads = yaml.safe_load(asked)
+    run = made(tmp_path, addressing=addressing, flows=[], workloads=workloads, duration="1s")
+    assert run.trusted
+    assert families(run) == ({6} if addressing == "ipv6" else {4, 6})
+    done = run.table("completions")
+    assert set(done["kind"]) == {each["kind"] for each in workloads}
+    assert done["error"].null_count() == done.height
+    assert done.filter(pl.col("kind").is_in(["incast", "shuffle"]))["t_end"].null_count() == 0
+    stream = done.row(by_predicate=pl.col("kind") == "constant_rate", named=True)
+    assert stream["datagrams_received"] == pytest.approx(625, abs=20)
+    full = run.table("packets").filter(pl.col("payload").is_in([1428, 1448]))
+    by_ipv6 = pl.col("src").cast(pl.String).str.contains(":")
+    assert (
+        full["payload"] == full.select(pl.when(by_ipv6).then(1428).otherwise(1448)).to_series()
+    ).all()
 
 
 def test_hashed_routes(tmp_path: Path) -> None:

@@ -127,6 +127,12 @@ class Loop:
                     handler(events)
 
 
+def open_socket(kind: int, peer_ip: str) -> socket.socket:
+    """A socket for an address, which is IPv6 if it has a colon."""
+    family = socket.AF_INET6 if ":" in peer_ip else socket.AF_INET
+    return socket.socket(family, kind | socket.SOCK_NONBLOCK)
+
+
 def abort(sock: socket.socket) -> None:
     """Closes a socket with a reset, so that nothing more is sent."""
     with contextlib.suppress(OSError):
@@ -177,7 +183,12 @@ class Program:
         self.answering: list[Answering] = []
         self.datagrams = Datagrams(self) if task["datagrams_from"] else None
         if self.expected or self.askers:
-            self._listen()
+            for ip in task["ips"]:
+                self._listen(ip)
+
+    def own_ip(self, peer_ip: str) -> str:
+        """The address of this host that is of the same family as another one."""
+        return str(next(ip for ip in self.task["ips"] if (":" in ip) == (":" in peer_ip)))
 
     def random_payloads(self, sport: int) -> RandomPayloads | None:
         """TCPRand's payloads for the connection from a port, if the task has them."""
@@ -189,20 +200,20 @@ class Program:
         seed = tcprand["seeds"][str(sport)]
         return RandomPayloads(self._library, seed, tcprand["least"], tcprand["adaptive"])
 
-    def _listen(self) -> None:
-        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    def _listen(self, ip: str) -> None:
+        listening = open_socket(socket.SOCK_STREAM, ip)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((self.task["ip"], self.task["tcp_port"]))
+        listening.bind((ip, self.task["tcp_port"]))
         listening.listen(4096)
-        self.listening = listening
-        self.loop.watch(listening.fileno(), select.EPOLLIN, lambda _events: self._accept())
+        self.loop.watch(listening.fileno(), select.EPOLLIN, lambda _events: self._accept(listening))
 
-    def _accept(self) -> None:
+    def _accept(self, listening: socket.socket) -> None:
         while True:
             try:
-                sock, peer = self.listening.accept()
+                sock, address = listening.accept()
             except BlockingIOError:
                 return
+            peer = (address[0], address[1])
             sock.setblocking(False)
             if peer in self.askers:
                 self.askers[peer].connected(sock, peer)
@@ -366,11 +377,11 @@ class Connection:
 
     def connect(self, on_event: Callable[[int], None]) -> None:
         ip, sport = self.peer
-        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        sock = open_socket(socket.SOCK_STREAM, ip)
         self.sock = sock
         self.payloads = self.program.random_payloads(sport)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((self.program.task["ip"], sport))
+        sock.bind((self.program.own_ip(ip), sport))
         status = sock.connect_ex((ip, self.program.task["tcp_port"]))
         if status not in (0, errno.EINPROGRESS):
             raise OSError(status, f"connecting to {ip}: {os.strerror(status)}")
@@ -654,8 +665,8 @@ class Stream:
         self.sent = self.refused = 0
         self.begun_ns: int | None = None
         self.planned_ns = program.t_start_ns + start_ns
-        self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        self.sock.bind((program.task["ip"], sport))
+        self.sock = open_socket(socket.SOCK_DGRAM, ip)
+        self.sock.bind((program.own_ip(ip), sport))
         self.sock.connect((ip, program.task["udp_port"]))
         self.timer = Timer()
         self.timer.set(self.planned_ns, gap_ns)
@@ -714,9 +725,10 @@ class Datagrams:
         self.program = program
         self.counts: dict[tuple[str, int], int] = defaultdict(int)
         self.done = False
-        self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        self.sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, DATAGRAM_BUFFER_BYTES)
-        self.sock.bind((program.task["ip"], program.task["udp_port"]))
+        self.sockets = [open_socket(socket.SOCK_DGRAM, ip) for ip in program.task["ips"]]
+        for sock, ip in zip(self.sockets, program.task["ips"], strict=True):
+            sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, DATAGRAM_BUFFER_BYTES)
+            sock.bind((ip, program.task["udp_port"]))
         program.open += 1
 
     def start(self) -> None:
@@ -727,10 +739,10 @@ class Datagrams:
         self.program.loop.at(min(now_ns + DATAGRAM_POLL_NS, self.end_ns), self._take)
 
     def _take(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                _, peer = self.sock.recvfrom_into(_SINK, 1)
-                self.counts[peer] += 1
+        for sock in self.sockets:
+            with contextlib.suppress(BlockingIOError):
+                while peer := sock.recvfrom_into(_SINK, 1)[1]:
+                    self.counts[peer[0], peer[1]] += 1
         now_ns = time.time_ns()
         if now_ns < self.end_ns:
             self._later(now_ns)

@@ -18,6 +18,7 @@ from outcast.emulation.generator import generator
 from outcast.errors import ReadBackError
 from outcast.experiment import Experiment, Incast, Shuffle, TcpRand
 from outcast.files import write_text
+from outcast.plan import addresses
 from outcast.plan.model import Plan
 from outcast.plan.needs import longest_way_ns
 from outcast.plan.paths import generated_packet
@@ -244,7 +245,7 @@ def tasks(
     def task(host: str) -> dict[str, Any]:
         if host not in by_host:
             by_host[host] = {
-                "ip": plan.ip(host),
+                "ips": plan.addresses(host),
                 "tcp_port": TCP_PORT,
                 "udp_port": UDP_PORT,
                 "end_ns": experiment.duration_ns,
@@ -300,7 +301,7 @@ _Task = Callable[[str], dict[str, Any]]
 def _add_timed(task: _Task, experiment: Experiment, plan: Plan, flows: Sequence[Generated]) -> None:
     longest_ns: dict[tuple[str, ...], int] = {}
     for flow in flows:
-        src_ip, dst_ip = plan.ip(flow.src), plan.ip(flow.dst)
+        src_ip, dst_ip = _ip(plan, flow, flow.src), _ip(plan, flow, flow.dst)
         if flow.size_bytes is None:
             task(flow.src)["streams"].append(
                 [
@@ -309,8 +310,8 @@ def _add_timed(task: _Task, experiment: Experiment, plan: Plan, flows: Sequence[
                 ]
             )
             task(flow.dst)["datagrams_from"].append([flow.flow, src_ip, flow.sport])
-            ends, packet = (flow.src, flow.dst), generated_packet(plan.graph, flow)
-            way = routes.path(plan.routes, plan.graph, *ends, packet)
+            packet = generated_packet(plan.graph, flow)
+            way = routes.path(plan.routes, plan.graph, flow.src, flow.dst, packet)
             if tuple(way) not in longest_ns:
                 longest_ns[tuple(way)] = longest_way_ns(experiment, plan, way)
             after_ns = min(generator.DRAIN_NS // 2 + longest_ns[tuple(way)], LONGEST_DRAIN_NS)
@@ -324,12 +325,16 @@ def _add_timed(task: _Task, experiment: Experiment, plan: Plan, flows: Sequence[
             task(flow.dst)["receive"].append([flow.flow, src_ip, flow.sport, flow.size_bytes])
 
 
+def _ip(plan: Plan, flow: Generated, host: str) -> str:
+    return addresses.of(plan.graph, host, flow.family)
+
+
 def _add_shuffle(task: _Task, plan: Plan, shuffle: Shuffle, flows: Sequence[Generated]) -> None:
     by_source: dict[str, list[Generated]] = defaultdict(list)
     for flow in flows:
         by_source[flow.src].append(flow)
         task(flow.dst)["receive"].append(
-            [flow.flow, plan.ip(flow.src), flow.sport, flow.size_bytes]
+            [flow.flow, _ip(plan, flow, flow.src), flow.sport, flow.size_bytes]
         )
     for src, mine in by_source.items():
         task(src)["turns"].append(
@@ -337,7 +342,8 @@ def _add_shuffle(task: _Task, plan: Plan, shuffle: Shuffle, flows: Sequence[Gene
                 "start_ns": shuffle.start_ns,
                 "concurrent": shuffle.concurrent,
                 "transfers": [
-                    [flow.flow, plan.ip(flow.dst), flow.sport, flow.size_bytes] for flow in mine
+                    [flow.flow, _ip(plan, flow, flow.dst), flow.sport, flow.size_bytes]
+                    for flow in mine
                 ],
             }
         )
@@ -355,9 +361,10 @@ def _add_incast(
         {
             "start_ns": incast.start_ns,
             "block": incast.block_bytes,
-            "senders": [[plan.ip(flow.src), flow.sport] for flow in first],
+            "senders": [[_ip(plan, flow, flow.src), flow.sport] for flow in first],
             "rounds": list(rounds.values()),
         }
     )
     for flow in first:
-        task(flow.src)["answer"].append([plan.ip(dst), flow.sport, incast.block_bytes, index])
+        answer = [_ip(plan, flow, flow.dst), flow.sport, incast.block_bytes, index]
+        task(flow.src)["answer"].append(answer)
