@@ -164,20 +164,10 @@ def selection(verb: Callable[..., None]) -> Callable[..., None]:
     """Gives a verb the filters of packets. It gets them as one argument, `selection`."""
 
     @functools.wraps(verb)
-    def with_selection(
-        *,
-        port: str | None,
-        flow: str | None,
-        dst: str | None,
-        verdict: str | None,
-        between: tuple[str, str] | None,
-        around: str | None,
-        blackout: int | None,
-        within: str | None,
-        **others: Any,
-    ) -> None:
-        selected = _selected(port, flow, dst, verdict, between, around, blackout, within)
-        verb(selection=selected, **others)
+    def with_selection(**given: Any) -> None:
+        names = ("port", "flow", "dst", "verdict", "between", "around", "blackout", "within")
+        selected = _selected(**{name: given.pop(name) for name in names})
+        verb(selection=selected, **given)
 
     for option in reversed(_FILTERS):
         with_selection = option(with_selection)

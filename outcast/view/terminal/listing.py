@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -39,15 +39,6 @@ FIELDS = (
 
 _ON_CLOCK = {"t_in_ms": "clock_in", "t_out_ms": "clock_out"}
 """What a table shows in place of times after the start, if times of day were asked for."""
-
-_OPTIONAL = {"frame": "frame", "queue_packets": "queue_packets", "flags": "flags", "note": "note"}
-"""Columns that a table from elsewhere may lack, by the field that needs them."""
-
-ALLOWED = (
-    *(*FIELDS, "clock_in", "clock_out", "relative_seq", "sojourn_us", "queue_packets", "frame"),
-    *("flags", "note"),
-)
-"""Every field that `--columns` takes, besides `queue`."""
 
 _FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR")
 """Of TCP, from the lowest bit (RFC 9293, section 3.1)."""
@@ -97,15 +88,15 @@ def lines(
 
 
 def _require_fields(source: Source, fields: Sequence[str]) -> None:
-    every = (*ALLOWED, "queue")
+    every = (*_FIELD, "queue")
     schema = source.table.collect_schema()
     for field in fields:
         if field not in every:
             raise ConfigError(
                 f"--columns {field}: allowed are {', '.join(every)}{did_you_mean(field, every)}"
             )
-        needed = "flags" if field == "relative_seq" else _OPTIONAL.get(field)
-        if needed is not None and needed not in schema:
+        needed = "flags" if field == "relative_seq" else _FIELD[field].optional
+        if needed and needed not in schema:
             raise ConfigError(f"--columns {field}: {source.path} has no column {needed}")
 
 
@@ -159,7 +150,7 @@ def _rows(
     fields: Sequence[str],
 ) -> Iterator[_Row]:
     start_ns = source.start_ns
-    more = [_OPTIONAL[field] for field in fields if field in _OPTIONAL]
+    more = [_FIELD[field].optional for field in fields if _FIELD[field].optional]
     table = source.table.select(*selection.COLUMNS, *more).with_row_index("packet")
     if "relative_seq" in fields:
         table = table.join(
@@ -203,52 +194,23 @@ def _stream(frame: pl.LazyFrame) -> Iterator[dict[str, Any]]:
         yield from batch.iter_rows(named=True)
 
 
-def _source(values: dict[str, Any]) -> str:
-    return with_port(values["src"], values["sport"])
-
-
-def _destination(values: dict[str, Any]) -> str:
-    return with_port(values["dst"], values["dport"])
-
-
 def _content(queue: Sequence[dict[str, Any]]) -> str:
     return " ".join(str(packet["flow"]) for packet in queue)
 
 
-_HEADS = {
-    "t_in_ms": ("came in (ms)", 14),
-    "t_out_ms": ("left (ms)", 14),
-    "clock_in": ("came in", 29),
-    "clock_out": ("left", 29),
-    "queue_bytes": ("queue (B)", 9),
-    "source": ("source", 21),
-    "destination": ("destination", 21),
-    "ingress": ("ingress", 9),
-    "egress": ("egress", 9),
-    "result": ("result", 9),
-    "sojourn_us": ("sojourn (us)", 13),
-    "relative_seq": ("relative seq", 12),
-    "flags": ("flags", 7),
-    "note": ("note", 13),
-}
-"""The heads of a table for people, and the least widths, where a field's name is not enough."""
-_WIDTH = 10
-_LEFT = {"source", "destination", "ingress", "result", "egress", "flags", "note"}
-
-
 def _text(rows: Iterable[_Row], fields: Sequence[str], with_queue: bool) -> Iterator[str]:
-    layout = [(field, *_HEADS.get(field, (field, _WIDTH))) for field in fields]
+    layout = [(_FIELD[field], _FIELD[field].head or field) for field in fields]
 
     def line(cells: Sequence[str], last: str) -> str:
         padded = [
-            cell.ljust(width) if field in _LEFT else cell.rjust(width)
-            for cell, (field, _, width) in zip(cells, layout, strict=True)
+            cell.ljust(field.width) if field.is_text else cell.rjust(field.width)
+            for cell, (field, _) in zip(cells, layout, strict=True)
         ]
         return "  ".join([*padded, *([last] if with_queue else [])]).rstrip()
 
-    yield line([head for _, head, _ in layout], "flows queued, head first")
+    yield line([head for _, head in layout], "flows queued, head first")
     for row in rows:
-        cells = [_FIELD[field](row) for field in fields]
+        cells = [_FIELD[field].read(row) for field in fields]
         yield line(["" if cell is None else str(cell) for cell in cells], _content(row.queue))
 
 
@@ -265,41 +227,75 @@ def flag_names(flags: int) -> str:
     return "+".join(name for bit, name in enumerate(_FLAGS) if flags >> bit & 1)
 
 
-_FIELD: dict[str, Callable[[_Row], Any]] = {
-    "packet": lambda row: row.packet,
-    "flow": lambda row: row.values["flow"],
-    "source": lambda row: _source(row.values),
-    "destination": lambda row: _destination(row.values),
-    "ingress": lambda row: row.values["ingress"],
-    "t_in_ms": lambda row: row.t_in_ms,
-    "result": lambda row: row.values["verdict"],
-    "egress": lambda row: row.values["egress"] if row.values["t_out"] is not None else None,
-    "t_out_ms": lambda row: row.t_out_ms or None,
-    "clock_in": lambda row: selection.on_the_clock(row.values["t_in"]),
-    "clock_out": lambda row: (
-        None if row.values["t_out"] is None else selection.on_the_clock(row.values["t_out"])
+class _Field(NamedTuple):
+    """A field of a packet.
+
+    Attributes:
+        read: takes it from a row.
+        head, width: its head and least width in a table for people, if not its name and 10.
+        is_text: whether it stands on the left there.
+        is_amount: whether it is a number in JSON, though text keeps its digits.
+        optional: its column, if a table from elsewhere may lack that.
+    """
+
+    read: Callable[[_Row], Any]
+    head: str = ""
+    width: int = 10
+    is_text: bool = False
+    is_amount: bool = False
+    optional: str = ""
+
+
+def _plain(name: str, width: int = 10, *, is_text: bool = False, optional: str = "") -> _Field:
+    return _Field(lambda row: row.values[name], "", width, is_text, optional=optional)
+
+
+def _end(address: str, port: str) -> _Field:
+    return _Field(lambda row: with_port(row.values[address], row.values[port]), "", 21, True)
+
+
+_FIELD: dict[str, _Field] = {
+    "packet": _Field(lambda row: row.packet),
+    "flow": _plain("flow"),
+    "source": _end("src", "sport"),
+    "destination": _end("dst", "dport"),
+    "ingress": _plain("ingress", 9, is_text=True),
+    "t_in_ms": _Field(lambda row: row.t_in_ms, "came in (ms)", 14, is_amount=True),
+    "result": _plain("verdict", 9, is_text=True),
+    "egress": _Field(
+        lambda row: row.values["egress"] if row.values["t_out"] is not None else None, "", 9, True
     ),
-    "ip_id": lambda row: row.values["ip_id"],
-    "seq": lambda row: row.values["seq"],
-    "payload": lambda row: row.values["payload"],
-    "queue_bytes": lambda row: row.values["queue_bytes"],
-    "relative_seq": lambda row: (row.values["seq"] - row.values["base"]) % (1 << 32),
-    "sojourn_us": _sojourn_us,
-    "queue_packets": lambda row: row.values["queue_packets"],
-    "frame": lambda row: row.values["frame"],
-    "flags": lambda row: flag_names(row.values["flags"]),
-    "note": lambda row: row.values["note"],
+    "t_out_ms": _Field(lambda row: row.t_out_ms or None, "left (ms)", 14, is_amount=True),
+    "ip_id": _plain("ip_id"),
+    "seq": _plain("seq"),
+    "payload": _plain("payload"),
+    "queue_bytes": _Field(lambda row: row.values["queue_bytes"], "queue (B)", 9),
+    "clock_in": _Field(lambda row: selection.on_the_clock(row.values["t_in"]), "came in", 29),
+    "clock_out": _Field(
+        lambda row: (
+            None if row.values["t_out"] is None else selection.on_the_clock(row.values["t_out"])
+        ),
+        *("left", 29),
+    ),
+    "relative_seq": _Field(
+        lambda row: (row.values["seq"] - row.values["base"]) % (1 << 32), "relative seq", 12
+    ),
+    "sojourn_us": _Field(_sojourn_us, "sojourn (us)", 13, is_amount=True),
+    "queue_packets": _plain("queue_packets", optional="queue_packets"),
+    "frame": _plain("frame", optional="frame"),
+    "flags": _Field(
+        lambda row: flag_names(row.values["flags"]), "", 7, is_text=True, optional="flags"
+    ),
+    "note": _plain("note", 13, is_text=True, optional="note"),
 }
-"""How each field of ALLOWED is read from a row."""
-_NUMBERS = ("t_in_ms", "t_out_ms", "sojourn_us")
-"""Fields that are numbers in JSON, though text keeps their digits."""
+"""Every field that `--columns` takes, besides `queue`."""
 
 
 def _csv(rows: Iterable[_Row], fields: Sequence[str], with_queue: bool) -> Iterator[str]:
     yield forms.csv_line([*fields, "queue"] if with_queue else fields)
     for row in rows:
         content = [_content(row.queue)] if with_queue else []
-        yield forms.csv_line([*(_FIELD[field](row) for field in fields), *content])
+        yield forms.csv_line([*(_FIELD[field].read(row) for field in fields), *content])
 
 
 def _json(rows: Iterable[_Row], fields: Sequence[str], with_queue: bool) -> Iterator[str]:
@@ -309,10 +305,10 @@ def _json(rows: Iterable[_Row], fields: Sequence[str], with_queue: bool) -> Iter
     for row in rows:
         if before is not None:
             yield before + ","
-        values = {field: _FIELD[field](row) for field in fields}
-        for field in _NUMBERS:
-            if values.get(field) is not None:
-                values[field] = float(values[field])
+        values = {field: _FIELD[field].read(row) for field in fields}
+        for field, value in values.items():
+            if _FIELD[field].is_amount and value is not None:
+                values[field] = float(value)
         if with_queue:
             values["queue"] = [
                 {name: packet[name] for name in ("packet", "flow", "ingress", "seq", "payload")}
