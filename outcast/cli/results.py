@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
+    from outcast.analysis.statistics import Kind
     from outcast.sweep.dataset import Dataset
     from outcast.sweep.groups import Group
     from outcast.sweep.labels import Labels
@@ -80,20 +81,16 @@ if TYPE_CHECKING:
 @click.option("--columns", is_flag=True, help="List all columns, and do nothing else.")
 def command(
     directory: Path,
-    conditions: tuple[str, ...],
-    by: tuple[str, ...],
-    over: tuple[str, ...],
     values: tuple[str, ...],
-    center: str,
-    untrusted: bool,
+    center: Kind,
     against: Path | None,
     form: str,
     figure: str | None,
     output: Path | None,
     columns: bool,
+    **runs: Any,
 ) -> None:
     """Print the means over the repetitions of the sweep in DIR, with their 95 % intervals."""
-    from outcast.analysis.statistics import Kind
     from outcast.sweep import dataset, draw, groups, render
     from outcast.sweep.labels import Labels
     from outcast.sweep.store import SweepDirectory
@@ -108,39 +105,40 @@ def command(
         raise ConfigError("-o: names a figure's file; allowed only together with --figure")
     if figure == "cdf" and against is not None:
         raise ConfigError("--against: a difference has no cdf; allowed are line, bar and heat")
-    kind: Kind = center  # type: ignore[assignment]  # click has checked it
-    experiment = SweepDirectory(directory).read_experiment()
+    labels = Labels(SweepDirectory(directory).read_experiment())
+    conditions, by, over, untrusted = (
+        runs[name] for name in ("conditions", "by", "over", "untrusted")
+    )
     keys = list(by) or groups.default_by(results, over)
     if figure == "cdf":
         value = values[0] if values else groups.default_values(results.runs)[0]
-        choice = draw.Choice(value, by, conditions, kind, untrusted, over)
+        choice = draw.Choice(value, by, conditions, center, untrusted, over)
         drawn = draw.figure(directory, figure, choice)
         terminal.echo_path(_save(drawn, output or _default(directory, value, figure)))
         return
-    runs = draw.chosen(results.runs, conditions, untrusted)
-    mixed = groups.pooled(runs, results.keys, keys, over)
-    names = list(values) or groups.default_values(runs)
+    chosen = draw.chosen(results.runs, conditions, untrusted)
+    mixed = groups.pooled(chosen, results.keys, keys, over)
+    names = list(values) or groups.default_values(chosen)
     unmatched = 0
     if against is not None:
         others = dataset.load(against)
         other = draw.chosen(others.runs, conditions, untrusted)
         groups.pooled(other, others.keys, keys, [key for key in over if key in others.keys])
-        summed = groups.compare(runs, other, keys, names, kind)
-        unmatched = sum(len(groups.grouped(rows, keys)) - len(summed) for rows in (runs, other))
+        summed = groups.compare(chosen, other, keys, names, center)
+        unmatched = sum(len(groups.grouped(rows, keys)) - len(summed) for rows in (chosen, other))
     else:
-        summed = groups.summarize(runs, keys, names, kind)
+        summed = groups.summarize(chosen, keys, names, center)
     if figure is not None:
-        drawn = draw.of_groups(summed, figure, names[0], Labels(experiment))
+        drawn = draw.of_groups(summed, figure, names[0], labels)
         if against is not None:
             drawn.axes[0].set_title(_named(center, against)[1], fontsize="small")
         terminal.echo_path(_save(drawn, output or _default(directory, names[0], figure)))
-        return
-    if form == "csv":
+    elif form == "csv":
         terminal.echo(render.as_csv(summed), nl=False)
     elif form == "json":
         terminal.echo(render.as_json(summed))
     else:
-        _print(results, runs, summed, center, against, unmatched, Labels(experiment), mixed)
+        _print(results, chosen, summed, center, against, unmatched, labels, mixed)
 
 
 def _print(
