@@ -167,11 +167,6 @@ def test_a_wrong_override_is_named(overrides: Any, said: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_configuration(tmp_path: Path) -> None:
-    with pytest.raises(outcast.ConfigError, match=r"none\.yaml: there is no such file"):
-        outcast.load(tmp_path / "none.yaml")
-
-
 @pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda path: path.stem)
 def test_what_an_experiment_was_made_from(path: Path) -> None:
     """A sweep sets keys in it; a default that stood in it would refuse another kind of queue."""

@@ -222,15 +222,6 @@ def test_the_viewer_takes_the_blackouts_of_the_table(run: RunDirectory) -> None:
     assert made.packets == made.kept == pl.read_parquet(run.path / "packets.parquet").height
 
 
-def test_a_run_that_was_not_analysed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert outcast(["report", str(tmp_path)]) == 2
-    assert "no manifest.json" in capsys.readouterr().err
-    traffic = model.drop_tail(model.make_traffic(9, 300), 16_384, 10**9)
-    directory = write_run(tmp_path / "run", traffic, 20_000_000)
-    assert outcast(["report", str(directory.path)]) == 2
-    assert "no summary.json; `outcast analyze" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("name", ["packets", "queue", "blackouts", "throughput", "flows", "bins"])
 def test_a_table_of_another_kind(
     run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
