@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,13 +25,14 @@ from outcast.engines.root.lock import Kind
 from outcast.view.terminal.console import NotebookLine, PlainConsole
 
 _KERNEL_STAGES = {
-    "fetch": "fetching",
-    "compiler": "making the compiler's root",
+    "fetch": "fetching the compiler and",
     "unpack": "unpacking",
     "configure": "configuring",
     "compile": "compiling",
     "check": "booting it",
 }
+_LEAST_SHARE = 0.03
+"""Of the compiler's work; before that its time cannot be estimated."""
 _ROOTS: dict[Kind, str] = {"runtime": "the guest's root", "build": "the root with the compiler"}
 _ROOT_STAGES = {
     "fetch": "fetching packages for",
@@ -42,11 +45,17 @@ _ROOT_STAGES = {
 def build_kernel(**options: Any) -> Kernel:
     """Builds, and shows the progress on standard error; `options` are those of `build.build`."""
     with _shown() as show:
+        began: dict[str, float] = {}
 
         def on_progress(progress: kernels.Progress) -> None:
             text = _KERNEL_STAGES[progress.stage]
-            if progress.stage != "compile" and progress.detail:
-                text += f" {progress.detail}"
+            since = began.setdefault(progress.stage, time.monotonic())
+            if progress.stage != "compile":
+                text = f"{text} {progress.detail}".rstrip()
+            elif progress.done > _LEAST_SHARE * progress.total:
+                to_do = progress.total / progress.done - 1
+                minutes = math.ceil((time.monotonic() - since) * to_do / 60)
+                text += f", {minutes} min left" if minutes else ""
             show(text, progress.done, progress.total)
 
         return kernels.build(on_progress=on_progress, **options)
@@ -72,7 +81,7 @@ def _shown() -> Iterator[Callable[[str, int, int], None]]:
     """A display of one step: what it does, and how many of how many parts are done."""
     console = PlainConsole(stderr=True)
     notebook = NotebookLine() if console.is_jupyter else None
-    shown = ""
+    shown: set[str] = set()
     with Bar(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -86,12 +95,11 @@ def _shown() -> Iterator[Callable[[str, int, int], None]]:
         task = bar.add_task("", total=None)
 
         def show(text: str, done: int, total: int) -> None:
-            nonlocal shown
             bar.update(task, description=text, completed=done, total=total or None)
             if notebook is not None:
                 notebook.update(f"{text} {done or ''}")
-            elif not console.is_terminal and text != shown:
+            elif not console.is_terminal and text not in shown:
                 console.print(text)
-            shown = text
+            shown.add(text)
 
         yield show

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outcast.api import archives
+from outcast.api.guest import provide_symbols
 from outcast.engines.guest import boot
-from outcast.engines.guest.debugger import Gdb, Request
+from outcast.engines.guest.debugger import Gdb, Request, require_gdb
 from outcast.engines.kernel.cache import Kernel
 from outcast.errors import ConfigError, UntrustedError, did_you_mean
 from outcast.plan.model import Plan
@@ -98,6 +99,8 @@ def debug(
         @contextmanager
         def gdb(kernel: Kernel) -> Iterator[Gdb]:
             nonlocal hits
+            require_gdb()
+            provide_symbols(kernel, progress)
             with Gdb(kernel, begin_ns + at_ns, request) as debugger:
                 debugger.check()
                 yield debugger

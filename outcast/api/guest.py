@@ -6,6 +6,7 @@ from outcast.api.progress import is_shown, note
 from outcast.engines import processor, shipped
 from outcast.engines.guest import helpers
 from outcast.engines.kernel import cache as kernels
+from outcast.engines.kernel.cache import Kernel
 from outcast.engines.root import cache, mininet_package
 from outcast.engines.root.lock import Kind
 from outcast.errors import FeatureMissingError, KernelError, RootError
@@ -45,7 +46,7 @@ def provide(experiment: Experiment, progress: bool | None = None) -> None:
         # The points of a sweep are planned by the sweep.
         if not mininet_package.is_there():
             provide_mininet(progress)
-            lacking = [kind for kind in lacking if kind != "runtime"]
+            lacking = _lacking_roots(experiment)
         from outcast.plan.make import make_plan
 
         make_plan(experiment)
@@ -59,17 +60,34 @@ def provide(experiment: Experiment, progress: bool | None = None) -> None:
     if unfit:
         note(progress, unfit)
     try:
-        if lacking:
-            note(progress, "making the guest's root first; this takes a minute, once")
-        for kind in lacking:
-            build_root(kind) if show else build.build(kind)
         if lacks_kernel:
+            # It makes both roots too, one of them while the compiler works.
             note(progress, "building the virtual engine's kernel first; this takes minutes, once")
             build_kernel() if show else kernel_build.build()
+        elif lacking:
+            note(progress, "making the guest's root first; this takes a minute, once")
+        for kind in _lacking_roots(experiment):
+            build_root(kind) if show else build.build(kind)
     except (FeatureMissingError, KernelError, RootError) as error:
         if experiment.engine == "virtual":
             raise
         note(progress, f"the virtual engine cannot be used: {error}")
+
+
+def provide_symbols(kernel: Kernel, progress: bool | None = None) -> None:
+    """Makes what a debugger knows of the lock's kernel, if it lacks. Raises as `build.build`.
+
+    Args:
+        kernel: the kernel. Of another than the lock's only its user knows the recipe.
+        progress: as for `provide`.
+    """
+    if kernel.symbols.is_file() or kernel != kernels.find():
+        return
+    from outcast.api.building import build_kernel
+    from outcast.engines.kernel import build
+
+    note(progress, "making the kernel's symbols first; this takes longer than the kernel did, once")
+    build_kernel(symbols=True) if is_shown(progress) else build.build(symbols=True)
 
 
 def provide_mininet(progress: bool | None = None) -> None:

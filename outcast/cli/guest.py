@@ -80,6 +80,11 @@ of_kernel = _together(
         metavar="N",
         help="How many compilers run at a time [default: as many as cores].",
     ),
+    click.option(
+        "--symbols",
+        is_flag=True,
+        help="Also make what outcast debug needs. It would make it itself.",
+    ),
 )
 
 

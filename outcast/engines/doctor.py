@@ -323,10 +323,8 @@ def _debugger(kernel: Kernel | None) -> Finding:
     feature = "gdb, for outcast debug"
     if shutil.which("gdb", path=_path()) is None:
         return _of_guest(feature, False, "optional", "install Debian's package gdb")
-    if kernel is not None and not kernel.symbols.is_file():
-        remedy = f"run: {kernels.MAKE_SYMBOLS}"
-        return _of_guest(feature, False, "optional; the kernel has no symbols", remedy)
-    return _of_guest(feature, True, "gdb")
+    has_symbols = kernel is not None and kernel.symbols.is_file()
+    return _of_guest(feature, True, "gdb" if has_symbols else "gdb; its first use takes minutes")
 
 
 def _origin(kind: str, key: str) -> str:

@@ -198,7 +198,9 @@ def test_what_is_missing_has_a_remedy(
     with pytest.raises(FeatureMissingError, match=r"forbids debuggers: .* is 3; allowed are 0 and"):
         debugger.require(kernel)
     kernel.symbols.unlink()
-    with pytest.raises(FeatureMissingError, match=r"no symbols; .*: outcast kernel build --again"):
+    with pytest.raises(
+        FeatureMissingError, match=r"no symbols; .*: outcast kernel build --symbols"
+    ):
         debugger.require(kernel)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(

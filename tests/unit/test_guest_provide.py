@@ -11,6 +11,7 @@ import pytest
 
 from outcast.api import guest
 from outcast.engines.kernel import build as kernel_build
+from outcast.engines.kernel.cache import Kernel
 from outcast.engines.root import build as root_build
 from outcast.engines.root.cache import Root
 from outcast.errors import ConfigError, FeatureMissingError, RootError
@@ -25,21 +26,30 @@ class Machine:
 
     def __init__(self) -> None:
         self.made: list[str] = []
+        self.has: set[str] = set()
         self.refuses: Exception | None = None
 
     def build_root(self, kind: str = "runtime", **_options: Any) -> None:
         if self.refuses is not None:
             raise self.refuses
         self.made.append(kind)
+        self.has.add(kind)
 
     def build_kernel(self, **_options: Any) -> None:
+        """Makes both roots too."""
+        if self.refuses is not None:
+            raise self.refuses
         self.made.append("kernel")
+        self.has |= {"runtime", "build"}
+
+    def find_root(self, kind: str = "runtime") -> Root | None:
+        return Root(Path("/"), "abc", "def", {}) if kind in self.has else None
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine()
-    monkeypatch.setattr(guest.cache, "find", lambda kind="runtime": None)
+    monkeypatch.setattr(guest.cache, "find", machine.find_root)
     monkeypatch.setattr(guest.kernels, "find", lambda: None)
     monkeypatch.setattr(guest.helpers, "find", lambda compiler: None)
     monkeypatch.setattr(root_build, "build", machine.build_root)
@@ -51,9 +61,34 @@ def fig3c(**changes: Any) -> Experiment:
     return load(FIG3C, changes)
 
 
-def test_a_run_makes_the_roots_and_then_the_kernel(machine: Machine) -> None:
+def test_a_run_makes_the_kernel_with_both_roots(machine: Machine) -> None:
     guest.provide(fig3c(engine="virtual"), progress=False)
-    assert machine.made == ["runtime", "build", "kernel"]
+    assert machine.made == ["kernel"]
+
+
+def test_a_run_makes_the_roots_where_there_is_a_kernel(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guest.kernels, "find", lambda: object())
+    guest.provide(fig3c(engine="virtual"), progress=False)
+    assert machine.made == ["runtime", "build"]
+
+
+def test_symbols_are_made_for_the_kernel_of_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    kernel = Kernel("linux", "7.3", "abc", "7.3.4", 1.0, "0" * 64, tmp_path / "linux")
+    monkeypatch.setattr(kernel_build, "build", lambda **given: asked.append(given))
+    monkeypatch.setattr(guest.kernels, "find", lambda: None)
+    guest.provide_symbols(kernel, progress=False)
+    assert asked == []  # Another's recipe is its user's.
+    monkeypatch.setattr(guest.kernels, "find", lambda: kernel)
+    guest.provide_symbols(kernel, progress=False)
+    assert asked == [{"symbols": True}]
+    kernel.symbols.touch()
+    guest.provide_symbols(kernel, progress=False)
+    assert len(asked) == 1
 
 
 def test_the_root_brings_mininet_where_this_python_has_none(
@@ -66,7 +101,7 @@ def test_the_root_brings_mininet_where_this_python_has_none(
     )
     guest.provide(fig3c(engine="virtual"), progress=False)
     assert made_before_planning == ["runtime"]
-    assert machine.made == ["runtime", "build", "kernel"]
+    assert machine.made == ["runtime", "kernel"]
 
 
 def test_verbs_start_before_there_is_mininet() -> None:
@@ -95,8 +130,9 @@ def test_the_compiler_is_not_needed_once_our_programs_are_compiled(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guest.helpers, "find", lambda compiler: {"stream": b""})
+    monkeypatch.setattr(guest.kernels, "find", lambda: object())
     guest.provide(fig3c(engine="virtual"), progress=False)
-    assert machine.made == ["runtime", "kernel"]
+    assert machine.made == ["runtime"]
 
 
 def test_what_cannot_be_planned_is_refused_before_anything_is_made(

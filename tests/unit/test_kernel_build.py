@@ -3,6 +3,8 @@ from __future__ import annotations
 import io
 import shutil
 import tarfile
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -171,20 +173,18 @@ def test_a_build_ends_in_the_cache(tmp_path: Path, recipe: Recipe, tarball: Path
     )
     assert run.ran == [
         *("tar", "patch", "make allnoconfig"),
-        *("make linux", "make modules_prepare", "strip", "objcopy"),
+        *("make linux", "make modules_prepare", "strip"),
     ]
     assert kernel.compiler == "gcc-12 12.2, packages abc"
     assert kernel.congestion_controls == ("cubic", "reno")
     assert kernel.program.read_text() == "stripped"
-    assert kernel.symbols.read_text() == "symbols"
+    assert not kernel.symbols.exists()
     assert kernel.release == "7.3.4"
     assert cache.find_all(folder) == [kernel]
     assert [each.stage for each in seen] == [
-        *("compiler", "unpack", "configure"),
-        *("compile", "compile"),
-        "check",
+        *("fetch", "unpack", "configure", "compile", "check"),
     ]
-    assert [each.done for each in seen if each.stage == "compile"] == [1, 2]
+    assert [each.done for each in seen if each.stage == "compile"] == [1]
 
 
 def test_what_was_built_is_not_built_again(tmp_path: Path, recipe: Recipe, tarball: Path) -> None:
@@ -195,6 +195,52 @@ def test_what_was_built_is_not_built_again(tmp_path: Path, recipe: Recipe, tarba
     assert run.ran == []
     build.build(tarball=tarball, folder=folder, recipe=recipe, run=run, again=True)
     assert "make linux" in run.ran
+
+
+def test_symbols_are_made_when_they_are_asked_for(
+    tmp_path: Path, recipe: Recipe, tarball: Path
+) -> None:
+    folder = tmp_path / "kernels"
+
+    def made(**asked: bool) -> tuple[cache.Kernel, list[str]]:
+        run = FakePrograms()
+        return build.build(tarball=tarball, folder=folder, recipe=recipe, run=run, **asked), run.ran
+
+    first, _ = made()
+    kernel, ran = made(symbols=True)
+    assert (kernel.key, kernel.sha256) == (first.key, first.sha256)
+    assert kernel.symbols.read_text() == "symbols"
+    assert ran[-2:] == ["strip", "objcopy"]
+    for asked in ({"symbols": True}, {}):
+        again, ran = made(**asked)
+        assert again == kernel
+        assert ran == []
+
+
+def test_the_guests_root_is_made_while_the_compiler_works(
+    tmp_path: Path, recipe: Recipe, tarball: Path
+) -> None:
+    compiles, made = threading.Event(), threading.Event()
+
+    class Supply(FakeSupply):
+        def provide_root(self, kind: Kind) -> Root:
+            assert compiles.wait(10.0)
+            made.set()
+            return super().provide_root(kind)
+
+    def on_progress(progress: build.Progress) -> None:
+        if progress.stage == "compile":
+            compiles.set()
+            assert made.wait(10.0)
+
+    build.build(
+        tarball=tarball,
+        folder=tmp_path / "kernels",
+        recipe=recipe,
+        run=FakePrograms(),
+        supply=Supply(),
+        on_progress=on_progress,
+    )
 
 
 def test_what_the_wheel_brings_is_not_built(
@@ -406,8 +452,14 @@ def test_the_guests_root_is_needed_for_the_lock_and_not_for_ones_own_source(
     supply = FakeSupply(without="runtime")
     run = FakePrograms()
     with pytest.raises(RootError, match="mirror is away"):
-        build.build(folder=folder, recipe=recipe, run=run, supply=supply)
-    assert run.ran == []
+        build.build(
+            folder=folder,
+            recipe=recipe,
+            run=run,
+            supply=supply,
+            on_progress=lambda progress: time.sleep(0.1),
+        )
+    assert "make linux" not in run.ran
     build.build(tarball=tarball, folder=folder, recipe=recipe, run=run, supply=supply)
 
 

@@ -58,14 +58,18 @@ def test_build_shows_its_stages_and_the_result(
         tell = options["on_progress"]
         assert callable(tell)
         tell(build.Progress("fetch", detail="some-source"))
-        for step in (1, 2):
+        for step in (1, 2, 400, 800):
             tell(build.Progress("compile", step, 800, "CC x.o"))
         return kernel
 
     monkeypatch.setattr(build, "build", fake)
     assert cli.invoke(["kernel", "build", "--jobs", "3", "--again"]) == 0
     captured = capsys.readouterr()
-    assert captured.err.splitlines() == ["fetching some-source", "compiling"]
+    assert captured.err.splitlines() == [
+        "fetching the compiler and some-source",
+        "compiling",
+        "compiling, 1 min left",
+    ]
     assert "Linux 7.3.4" in captured.out
     assert (asked["jobs"], asked["again"], asked["tarball"]) == (3, True, None)
 

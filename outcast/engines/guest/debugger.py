@@ -205,11 +205,17 @@ class Gdb:
         return said if "hits" in said else None
 
 
-def require(kernel: Kernel) -> str:
-    """The path of gdb. Raises FeatureMissingError where a guest's kernel cannot be debugged."""
+def require_gdb() -> str:
+    """The path of gdb. Raises FeatureMissingError where gdb is missing."""
     program = shutil.which("gdb")
     if program is None:
         raise FeatureMissingError(f"gdb is missing; {_REMEDY}")
+    return program
+
+
+def require(kernel: Kernel) -> str:
+    """The path of gdb. Raises FeatureMissingError where a guest's kernel cannot be debugged."""
+    program = require_gdb()
     if not kernel.symbols.is_file():
         raise FeatureMissingError(
             f"the guest's kernel {kernel.key} has no symbols; make the same kernel with them: "

@@ -8,12 +8,14 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from outcast import netlink
 from outcast.engines import doctor, processor, shipped
@@ -31,12 +33,23 @@ from outcast.engines.root import contents
 from outcast.errors import CommandError, FeatureMissingError, KernelError, RootError
 from outcast.experiment.queues.base import QueueKind
 
-Stage = Literal["fetch", "compiler", "unpack", "configure", "compile", "check"]
+Stage = Literal["fetch", "unpack", "configure", "compile", "check"]
+Made = TypeVar("Made")
 
-COMPILE_STEPS = 800
-"""Roughly the number of lines that make prints, for the progress display alone."""
+COMPILE_STEPS = 780
+"""Roughly the number of files that are compiled, for the progress display alone."""
 
-_STEP = re.compile(r"^  [A-Z]+ ")
+_STEP = re.compile(r"^  (?:HOST)?CC ")
+_NEVER_COMPILED = (
+    *("Documentation/*.*", "tools/perf/*", "tools/testing/*", "sound/*.[ch]", "*.dts", "*.dtsi"),
+    *(f"arch/{name}/*.[chS]" for name in ("a*", "m*", "p*", "s*")),
+    *(
+        f"drivers/{name}/*.[ch]"
+        for name in ("gpu", "media", "scsi", "infiniband", "iio", "staging")
+    ),
+    *(f"drivers/{name}/*.[ch]" for name in ("clk", "pinctrl", "net/ethernet", "net/wireless")),
+)
+"""Two thirds of the source's files, of other machines. Every folder's Kconfig is needed."""
 _SOURCE = re.compile(r"usr/src/(linux-source-[^/]*\.tar\.[a-z0-9]+)")
 """Where a package has the kernel's source."""
 
@@ -72,6 +85,7 @@ def build(
     tarball: Path | None = None,
     jobs: int | None = None,
     again: bool = False,
+    symbols: bool = False,
     folder: Path | None = None,
     recipe: Recipe = OURS,
     mirror: str | None = None,
@@ -87,6 +101,7 @@ def build(
         tarball: a source of the user's to use instead: a tarball, or Debian's package of one.
         jobs: the number of compilers at a time; the number of cores if left out.
         again: whether to build although the cache has the kernel.
+        symbols: whether a debugger has to know the program. That takes longer to compile.
         folder: the cache.
         recipe: the configuration and the patches.
         mirror: the address of an archive that has what the lock pins; see `places.find`.
@@ -109,35 +124,43 @@ def build(
     supply = supply or LockSupply(run, mirror, snapshot, packages)
     folder = folder or cache.default_folder()
     began = time.monotonic()
-    if not (again or tarball):
-        # A kernel that is there needs no wait for another build.
-        there = cache.find_exactly(
-            *(supply.source.name, supply.source.version, recipe),
-            folder=folder,
-            compiler=bench.locked_compiler(),
-        )
-        if there is not None:
-            return there
+    source = Source(supply.source.name, supply.source.version)
+    if tarball is not None:
+        source = from_tarball(tarball)
+
+    def kept(compiler: str) -> Kernel | None:
+        if again:
+            return None
+        there = cache.find_exactly(source.name, source.version, recipe, compiler, folder)
+        return None if there and symbols and not there.symbols.is_file() else there
+
+    # A kernel that is there needs no wait for another build.
+    if cached := kept(bench.locked_compiler()):
+        return cached
     with cache.workshop(folder) as workshop:
-        source, fetch = _choose(workshop, supply, tarball, on_progress)
-        kept = partial(cache.find_exactly, source.name, source.version, recipe, folder=folder)
-        locked = cache.key(source.name, source.version, recipe.digest, bench.locked_compiler())
         if not again:
+            locked = cache.key(source.name, source.version, recipe.digest, bench.locked_compiler())
             shipped.provide(folder / locked)
-        cached = None if again else kept(compiler=bench.locked_compiler())
-        if cached is not None:
+        if cached := kept(bench.locked_compiler()):
             return cached
-        fetched = fetch()
-        on_progress(Progress("compiler"))
+        on_progress(Progress("fetch", detail=f"{source.name} {source.version}"))
+        fetched = _meanwhile(partial(_fetch, workshop, supply, tarball))
         is_locked = source.version == supply.source.version
         place = bench.set_up(workshop, supply.provide_root, run, needs_lock=is_locked)
-        cached = None if again else kept(compiler=place.compiler)
-        if cached is not None:
+        if cached := kept(place.compiler):
             return cached
-        sees = _world(supply, needs_lock=is_locked)
-        program, symbols, for_modules = _make(place, fetched, recipe, jobs, on_progress)
+        # The guest's root is made while the compiler works.
+        sees = _meanwhile(partial(_world, supply, needs_lock=is_locked))
+
+        def tell(progress: Progress) -> None:
+            if sees.done():
+                sees.result()  # Where that failed, nobody waits for the compiler.
+            on_progress(progress)
+
+        work = partial(_compile, jobs=jobs, symbols=symbols, on_progress=tell)
+        program, debugged, for_modules = _make(place, fetched.result(), recipe, work, tell)
         on_progress(Progress("check"))
-        said = _check(program, sees)
+        said = _check(program, sees.result())
         kernel = Kernel(
             source=source.name,
             version=source.version,
@@ -151,38 +174,39 @@ def build(
             compiler=place.compiler,
             compiler_note=place.note,
         )
-        return cache.keep(kernel, folder, for_modules, symbols)
+        return cache.keep(kernel, folder, for_modules, debugged)
 
 
-def _choose(
-    workshop: Path,
-    supply: Supply,
-    tarball: Path | None,
-    on_progress: Callable[[Progress], None],
-) -> tuple[Source, Callable[[], Path]]:
-    """The source, and a function that fetches its tarball or the package that has it."""
+def _meanwhile(make: Callable[[], Made]) -> Future[Made]:
+    """Begins to make something. The end of the program is its end too, so an interrupt is one."""
+    future: Future[Made] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(make())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return future
+
+
+def _fetch(workshop: Path, supply: Supply, tarball: Path | None) -> Path:
+    """The file with the source: a tarball, or the package that has it."""
     if tarball is not None:
-        source = from_tarball(tarball)
-        return source, tarball.resolve
+        return tarball.resolve()
     downloads = workshop / "fetched"
     downloads.mkdir()
-
-    source = Source(supply.source.name, supply.source.version)
-
-    def fetch() -> Path:
-        on_progress(Progress("fetch", detail=f"{source.name} {source.version}"))
-        return supply.fetch_source(downloads)
-
-    return source, fetch
+    return supply.fetch_source(downloads)
 
 
 def _make(
     place: Bench,
     fetched: Path,
     recipe: Recipe,
-    jobs: int | None,
+    compile_: Callable[[Path, Path, Programs], tuple[Path, Path | None]],
     on_progress: Callable[[Progress], None],
-) -> tuple[Path, Path, Path]:
+) -> tuple[Path, Path | None, Path]:
     """Unpacks, patches, configures and compiles.
 
     Returns:
@@ -194,8 +218,7 @@ def _make(
     _unpack(place.admit(_tarball(fetched, place.folder)), tree, run)
     _patch(tree, place, recipe)
     output = _configure(tree, recipe, run, on_progress)
-    cores = len(os.sched_getaffinity(0))
-    program, symbols = _compile(tree, output, jobs or cores, run, on_progress)
+    program, symbols = compile_(tree, output, run)
     for_modules = place.folder / "headers"
     headers.keep(tree, output, for_modules)
     return program, symbols, for_modules
@@ -216,10 +239,10 @@ def _tarball(fetched: Path, folder: Path) -> Path:
 
 def _unpack(tarball: Path, tree: Path, run: Programs) -> None:
     tree.mkdir()
-    # Every folder's Kconfig is needed to configure. Code that is switched off is not.
-    unused = [f"--exclude=*/{part}" for part in ("drivers/gpu/*.[ch]", "Documentation/*.rst")]
+    unused = [f"--exclude=*/{part}" for part in _NEVER_COMPILED]
     argv = ["tar", "--extract", "--no-same-owner", "--strip-components=1", *unused]
-    run.run([*argv, "--file", str(tarball)], cwd=tree)
+    # xz reads a package's many blocks at a time where it is told to.
+    run.run([*argv, "--file", str(tarball)], cwd=tree, environment={"XZ_DEFAULTS": "--threads=0"})
     if not (tree / "arch/um/Kconfig").exists():
         raise KernelError(f"{tarball}: not the source of a Linux kernel: it has no arch/um/Kconfig")
 
@@ -261,11 +284,13 @@ def _configure(
 def _compile(
     tree: Path,
     output: Path,
-    jobs: int,
     run: Programs,
+    *,
+    jobs: int | None,
+    symbols: bool,
     on_progress: Callable[[Progress], None],
-) -> tuple[Path, Path]:
-    """Compiles. Returns the program, and what a debugger knows of it."""
+) -> tuple[Path, Path | None]:
+    """Compiles. Returns the program, and what a debugger knows of it if that is asked for."""
     done = 0
 
     def on_line(line: str) -> None:
@@ -276,15 +301,19 @@ def _compile(
 
     # By a flag, and not in the configuration, which the program contains: it stays as it was. The
     # debugger is told the same paths wherever this is built.
-    for_debugger = f"KCFLAGS=-g -gdwarf-5 -fdebug-prefix-map={tree.parent}={headers.BUILT_AT}"
-    argv = ["make", *VARIABLES, for_debugger, f"O={output}", f"--jobs={jobs}"]
+    prefix = f"-fdebug-prefix-map={tree.parent}={headers.BUILT_AT}"
+    flags = [f"KCFLAGS=-g -gdwarf-5 {prefix}"] if symbols else []
+    cores = len(os.sched_getaffinity(0))
+    argv = ["make", *VARIABLES, *flags, f"O={output}", f"--jobs={jobs or cores}"]
     for target in ("linux", "modules_prepare"):
         run.run([*argv, target], cwd=tree, environment=_REPRODUCIBLE, on_line=on_line)
-    program, symbols = tree.parent / "linux", tree.parent / "linux.debug"
+    program, known = tree.parent / "linux", tree.parent / "linux.debug"
     run.run(["strip", "-o", str(program), str(output / "linux")], cwd=output)
+    if not symbols:
+        return program, None
     split = ["objcopy", "--only-keep-debug", "--compress-debug-sections=zlib"]
-    run.run([*split, str(output / "linux"), str(symbols)], cwd=output)
-    return program, symbols
+    run.run([*split, str(output / "linux"), str(known)], cwd=output)
+    return program, known
 
 
 def _world(supply: Supply, *, needs_lock: bool) -> World:

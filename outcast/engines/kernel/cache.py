@@ -1,9 +1,9 @@
 """The kernels that this user has built.
 
 `$XDG_CACHE_HOME/outcast/kernels/KEY/` holds `linux`, `kernel.json`, in `headers` what modules are
-compiled against, and in `linux.debug` what a debugger needs. The folder gets its name by a rename
-when everything in it is whole, so a kernel that is there can be used. Nothing in it is ever
-changed.
+compiled against, and in `linux.debug` what a debugger needs, if that was asked for. The folder gets
+its name by a rename when everything in it is whole, so a kernel that is there can be used. Nothing
+in it is ever changed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _RECORD = "kernel.json"
 _HEADERS = "headers"
 _SYMBOLS = "linux.debug"
 
-MAKE_SYMBOLS = "outcast kernel build --again"
-"""The command that makes the same kernel with symbols, where the wheel gave one without."""
+MAKE_SYMBOLS = "outcast kernel build --symbols"
+"""The command that makes the same kernel with symbols, for `outcast debug`."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Kernel:
 
     @property
     def symbols(self) -> Path:
-        """What a debugger knows of the program. A kernel of the package outcast-guest has none."""
+        """What a debugger knows of the program; there only if somebody asked for it."""
         return self.program.with_name(_SYMBOLS)
 
 

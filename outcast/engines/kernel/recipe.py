@@ -87,7 +87,7 @@ OURS = Recipe(
     fragment=FOLDER / "fragment.config",
     patches=tuple(sorted((FOLDER / "patches").glob("*.patch"))),
     # Events of TCP and the queues differ with Linux's version, and runs without events need none.
-    # The last one only saves time, as the last two of all do.
+    # 0014, 0020 and 0021 only save time.
     optional=(
         "0010-events-say-whose-packet.patch",
         "0011-events-of-tcp.patch",
@@ -104,6 +104,8 @@ OURS = Recipe(
         "0021-um-interrupts-in-virtual-time.patch",
         # Where it does not fit, IPv6 is there in every run, and switched off at each interface.
         "0023-ipv6-only-where-asked-for.patch",
+        # Where it does not fit, a kernel with symbols is another one than that without.
+        "0024-um-the-same-with-symbols.patch",
     ),
 )
 """The recipe that the virtual engine uses."""
