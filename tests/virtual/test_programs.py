@@ -189,6 +189,23 @@ def test_one_command_gives_its_output_and_status(tmp_path: Path) -> None:
         outcast.exec_in(network, ["sleep", "60"], deadline_s=1.5, progress=False)
 
 
+def test_events_begin_with_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "net.yaml"
+    file.write_text(
+        "{name: events, topology: {kind: linear, rivals: 1}, links: {rate: 1gbit, delay: 1ms}, "
+        "queue: {kind: pfifo, limit: 50 packets}, flows: [{from: 2-hop}], duration: 3s, "
+        "events: [{at: 1s, between: [s1, s2], up: false}, {at: 2s, between: [s1, s2], up: true}, "
+        "{at: 2.5s, between: [s1, s2], delay: 50ms}], engine: virtual}"
+    )
+    ping = ["ping", "-n", "-i", "0.7", "-c", "5", "-W", "0.3", "{h1}"]
+    done = outcast.exec_in(outcast.load(file), ping, host="h3", progress=False)
+    lines = done.stdout.decode().splitlines()
+    got = {int(line.split("icmp_seq=")[1].split()[0]): line for line in lines if "icmp_seq" in line}
+    assert sorted(got) == [1, 2, 4, 5]
+    assert float(got[4].split("time=")[1].split()[0]) < 10
+    assert float(got[5].split("time=")[1].split()[0]) > 100
+
+
 def test_a_page_loads_sooner_behind_fq_codel(tmp_path: Path) -> None:
     """The example's question, answered with fewer pages."""
     example = Path(__file__).parents[2] / "configs/examples/web-page.yaml"
