@@ -189,6 +189,27 @@ def test_one_command_gives_its_output_and_status(tmp_path: Path) -> None:
         outcast.exec_in(network, ["sleep", "60"], deadline_s=1.5, progress=False)
 
 
+def test_a_crash_and_what_exceeds_its_limits_are_told(tmp_path: Path) -> None:
+    fails = """programs:
+  - {name: crash, host: h4, to: [h1], command: [python3, -c, "import ctypes; ctypes.string_at(0)"]}
+  - {name: big, host: h4, to: [h1], command: [python3, -c, bytes(10**8)], limits: {memory: 64MB}}
+  - {name: slow, host: h4, to: [h1], command: [sleep, 9], limits: {time: 80ms}, repeat: 2}
+  - {name: get, host: h4, command: [sh, -c, "echo {h1} > a; ping -c 1 {h1}"]}
+""".replace(", to:", ", allow_failure: true, to:")
+    run = outcast.run(asked(tmp_path, fails), tmp_path / "run", progress=False)
+    crash = run.program("crash").crash
+    assert crash is not None
+    assert crash.startswith("was killed by signal 11 (SIGSEGV): segfault at 0 ip ")
+    assert " in libc.so.6[" in crash
+    assert any(crash in warning for warning in run.summary.warnings)
+    assert "MemoryError" in run.program("big").errors
+    assert run.program("big").crash is None
+    slow = run.program("slow")
+    assert [each.ended_by for each in slow.executions] == ["limit", "limit"]
+    assert slow.duration_s == pytest.approx(0.16, abs=0.01)
+    assert (run.program("get").written / "a").read_text() == "10.0.0.1\n"
+
+
 def test_events_begin_with_the_command(tmp_path: Path) -> None:
     file = tmp_path / "net.yaml"
     file.write_text(
