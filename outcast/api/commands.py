@@ -43,7 +43,7 @@ def exec_in(
     """Builds an experiment's network and runs one command in one of its hosts.
 
     The experiment's flows, workloads and clients do not run. Its servers do, and the command
-    begins when all are ready. Nothing is captured and nothing is kept.
+    begins when all are ready. Events count from its start. Nothing is captured or kept.
 
     Args:
         experiment: what `load` returned.

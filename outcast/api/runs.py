@@ -35,9 +35,11 @@ class Execution:
     Attributes:
         status: its exit status; negative for the signal that ended it, as in `subprocess`.
         duration_s: how long it took, by the engine's clock.
-        ended_by: `itself`, or `run`: a server at the run's end, a client that took too long.
+        ended_by: `itself`; `run`: a server at the run's end, a client that took too long; `limit`:
+            its own limit of time.
         output: what it wrote to standard output, as far as it was kept.
         errors: what it wrote to standard error, as far as it was kept.
+        crash: how a signal ended it, and where as far as the kernel tells; None if none did.
     """
 
     status: int
@@ -45,6 +47,7 @@ class Execution:
     ended_by: str
     output: str
     errors: str
+    crash: str | None
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,16 @@ class Program:
 
     Attributes:
         executions: every execution, in order; there may be none.
+        written: the folder of the files that it made or changed; it is missing if there are none.
     """
 
     executions: tuple[Execution, ...]
+    written: Path
+
+    @property
+    def crash(self) -> str | None:
+        """How the first crash ended an execution, in one line; None if there was none."""
+        return next((each.crash for each in self.executions if each.crash), None)
 
     @property
     def status(self) -> int | None:
@@ -117,9 +127,11 @@ class Run(records.Run):
                     execution.ended_by,
                     _written(folder / f"{execution.number}.out"),
                     _written(folder / f"{execution.number}.err"),
+                    execution.crash,
                 )
                 for execution in records_of[name].executions
-            )
+            ),
+            folder / "written",
         )
 
     def figure(

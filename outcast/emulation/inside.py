@@ -364,26 +364,31 @@ class _Run:
     def _execute(
         self, network: Network, command: Command, switches: OpenVSwitch, controller: Controller
     ) -> None:
-        """Runs the plan's command, beside its servers."""
+        """Runs the plan's command, beside its servers. Events count from the command's start."""
         from outcast.emulation.programs import single
 
         self.enter("command")
         programs = self._programs(network)
+
+        netns = network.netns(command.host)
+        self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
+        wires.start_losing(self.experiment, self.plan)
+        self._name_hosts()
+        changer = self._changer(network, time.time_ns())
 
         def watch() -> None:
             switches.require_alive()
             controller.require_alive()
             if programs is not None:
                 programs.require_servers()
+            if changer is not None:
+                changer.require_alive()
 
-        netns = network.netns(command.host)
-        self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
-        wires.start_losing(self.experiment, self.plan)
-        self._name_hosts()
-        single.execute(
-            *(command, netns, self.scratch, self.commands, self.experiment.seed, self.emit, watch),
-            self.engine == "virtual",
-        )
+        with changer or contextlib.nullcontext():
+            single.execute(
+                *(command, netns, self.scratch, self.commands),
+                *(self.experiment.seed, self.emit, watch, self.engine == "virtual"),
+            )
         if programs is not None:
             programs.finish()
         self.emit({"event": "done"})

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from outcast.experiment.parts import GroupName, Part, TimeNs, UserFile
+from outcast.experiment.parts import GroupName, Part, SizeBytes, TimeNs, UserFile
 
 MOST_EXECUTIONS = 10_000
 
@@ -54,6 +54,20 @@ class Ready(Part):
         return self
 
 
+class Limits(Part):
+    """What an execution may take; see getrlimit(2)."""
+
+    memory_bytes: SizeBytes | None = Field(
+        default=None, alias="memory", gt=0, description="data of each process (RLIMIT_DATA)"
+    )
+    open_files: int | None = Field(
+        default=None, ge=3, le=1 << 20, description="open files of each process (RLIMIT_NOFILE)"
+    )
+    time_ns: TimeNs | None = Field(
+        default=None, alias="time", gt=0, description="a client's execution is ended after it"
+    )
+
+
 class Program(Part):
     """A command that runs in a host. With `ready` it is a server, otherwise a client."""
 
@@ -91,6 +105,7 @@ class Program(Part):
         description="whether the shared libraries that `files` need are copied beside them, but "
         "for glibc's, which is the guest's",
     )
+    limits: Limits = Field(default=Limits(), description="what an execution may take")
     allow_failure: bool = Field(
         default=False, description="whether the run goes on if an execution fails"
     )
@@ -105,6 +120,7 @@ class Program(Part):
                 "repeat": self.repeat > 1,
                 "every": self.every_ns is not None,
                 "allow_failure": self.allow_failure,
+                "limits.time": self.limits.time_ns is not None,
             }
             for name, is_given in given.items():
                 if is_given:

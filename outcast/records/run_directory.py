@@ -37,7 +37,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from outcast import handed_in
-from outcast.errors import InputError
+from outcast.errors import InputError, how_ended
 from outcast.experiment.programs import MOST_EXECUTIONS
 from outcast.experiment.queues.base import Drops
 from outcast.experiment.wire import Framing
@@ -152,11 +152,22 @@ class ExecutionRecord(handed_in.Record):
     t_start_ns: _TimeNs = Field(description="epoch time just before it was started")
     t_end_ns: _TimeNs = Field(description="epoch time at which it had ended")
     status: int = Field(description="its exit status; negative for the signal that ended it")
-    ended_by: Literal["itself", "run"] = Field(
-        description="`run`: a server at the end of the run, or a client that took too long"
+    ended_by: Literal["itself", "run", "limit"] = Field(
+        description="`run`: a server at the end of the run, or a client that took too long; "
+        "`limit`: its own limit of time"
     )
     output_bytes: _Count = Field(description="written to standard output and standard error")
     kept_bytes: _Count = Field(description="of these, so many are in the run directory")
+    fault: str | None = Field(
+        default=None, max_length=300, description="where it crashed, in the kernel's words"
+    )
+
+    @property
+    def crash(self) -> str | None:
+        """How a signal that was not ours ended it, in one line; None if none did."""
+        if self.status >= 0 or self.ended_by != "itself":
+            return None
+        return how_ended(self.status).strip() + (f": {self.fault}" if self.fault else "")
 
 
 class ControlRecord(handed_in.Record):
@@ -187,7 +198,7 @@ class ProgramRecord(handed_in.Record):
         if self.server:
             return 0
         return sum(
-            execution.status != 0 or execution.ended_by == "run" for execution in self.executions
+            execution.status != 0 or execution.ended_by != "itself" for execution in self.executions
         )
 
 

@@ -97,7 +97,7 @@ def main() -> int:
     asked = networks(folder)
     failed = 0
     for _ in os.sched_getaffinity(0):
-        multiprocessing.Process(target=_spin, daemon=True).start()
+        multiprocessing.Process(target=_spin, args=(os.getpid(),), daemon=True).start()
     for name in sys.argv[3:] or asked:
         begin = time.monotonic()
         outcomes = Counter(_once(name, asked[name]) for _ in range(times))
@@ -127,9 +127,9 @@ def _once(name: str, keys: dict[str, Any]) -> str:
         return f"{_PASSED}{found.hexdigest()[:16]}; {client.output.strip().splitlines()[-1:]}"
 
 
-def _spin() -> None:
+def _spin(parent: int) -> None:
     os.nice(10)
-    while True:
+    while os.getppid() == parent:
         pass
 
 

@@ -293,6 +293,8 @@ def task(tmp_path: Path, script: str, **changes: Any) -> dict[str, Any]:
         "allow_failure": False,
         "duration_ns": 10**10,
         "end_ns": 2 * 10**10,
+        "limits": {},
+        "time_ns": None,
         **changes,
     }
 
@@ -346,6 +348,16 @@ def test_a_client_that_does_not_end_is_ended_with_its_children(tmp_path: Path) -
     (record,) = results(tmp_path)
     assert record.ended_by == "run"
     assert record.status == -signal.SIGKILL
+
+
+def test_each_execution_has_its_own_limits(tmp_path: Path) -> None:
+    slow = task(tmp_path, "exec sleep 61", time_ns=300_000_000, allow_failure=True, repeat=2)
+    assert run_runner(tmp_path, slow).wait(60) == 0
+    assert [(each.ended_by, each.status) for each in results(tmp_path)] == [("limit", -15)] * 2
+    (tmp_path / "result").unlink()
+    few = task(tmp_path, "ulimit -n", limits={"RLIMIT_NOFILE": 20, "RLIMIT_DATA": None})
+    assert run_runner(tmp_path, few).wait(60) == 0
+    assert (tmp_path / "outputs/0.out").read_text(encoding="ascii") == "20\n"
 
 
 def test_a_server_says_its_line_and_ends_when_told(tmp_path: Path) -> None:

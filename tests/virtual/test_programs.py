@@ -189,6 +189,44 @@ def test_one_command_gives_its_output_and_status(tmp_path: Path) -> None:
         outcast.exec_in(network, ["sleep", "60"], deadline_s=1.5, progress=False)
 
 
+def test_a_crash_and_what_exceeds_its_limits_are_told(tmp_path: Path) -> None:
+    fails = """programs:
+  - {name: crash, host: h4, to: [h1], command: [python3, -c, "import ctypes; ctypes.string_at(0)"]}
+  - {name: big, host: h4, to: [h1], command: [python3, -c, bytes(10**8)], limits: {memory: 64MB}}
+  - {name: slow, host: h4, to: [h1], command: [sleep, 9], limits: {time: 80ms}, repeat: 2}
+  - {name: get, host: h4, command: [sh, -c, "echo {h1} > a; ping -c 1 {h1}"]}
+""".replace(", to:", ", allow_failure: true, to:")
+    run = outcast.run(asked(tmp_path, fails), tmp_path / "run", progress=False)
+    crash = run.program("crash").crash
+    assert crash is not None
+    assert crash.startswith("was killed by signal 11 (SIGSEGV): segfault at 0 ip ")
+    assert " in libc.so.6[" in crash
+    assert any(crash in warning for warning in run.summary.warnings)
+    assert "MemoryError" in run.program("big").errors
+    assert run.program("big").crash is None
+    slow = run.program("slow")
+    assert [each.ended_by for each in slow.executions] == ["limit", "limit"]
+    assert slow.duration_s == pytest.approx(0.16, abs=0.01)
+    assert (run.program("get").written / "a").read_text() == "10.0.0.1\n"
+
+
+def test_events_begin_with_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "net.yaml"
+    file.write_text(
+        "{name: events, topology: {kind: linear, rivals: 1}, links: {rate: 1gbit, delay: 1ms}, "
+        "queue: {kind: pfifo, limit: 50 packets}, flows: [{from: 2-hop}], duration: 3s, "
+        "events: [{at: 1s, between: [s1, s2], up: false}, {at: 2s, between: [s1, s2], up: true}, "
+        "{at: 2.5s, between: [s1, s2], delay: 50ms}], engine: virtual}"
+    )
+    ping = ["ping", "-n", "-i", "0.7", "-c", "5", "-W", "0.3", "{h1}"]
+    done = outcast.exec_in(outcast.load(file), ping, host="h3", progress=False)
+    lines = done.stdout.decode().splitlines()
+    got = {int(line.split("icmp_seq=")[1].split()[0]): line for line in lines if "icmp_seq" in line}
+    assert sorted(got) == [1, 2, 4, 5]
+    assert float(got[4].split("time=")[1].split()[0]) < 10
+    assert float(got[5].split("time=")[1].split()[0]) > 100
+
+
 def test_a_page_loads_sooner_behind_fq_codel(tmp_path: Path) -> None:
     """The example's question, answered with fewer pages."""
     example = Path(__file__).parents[2] / "configs/examples/web-page.yaml"

@@ -28,7 +28,8 @@ def execution_table(analysis: Analysis) -> pl.DataFrame | None:
     """One row per execution of a program; None if the run had no programs.
 
     `t_start` and `t_end` are in nanoseconds after the traffic's start; a server's start is before
-    it. `status` is negative for the signal that ended it. `ended_by` is `itself` or `run`.
+    it. `status` is negative for the signal that ended it. `ended_by` is `itself`,
+    `run` or `limit`.
     """
     programs = analysis.manifest.programs
     if not programs:

@@ -240,6 +240,7 @@ class UserPrograms:
         outputs = self._directory.programs / program.name
         outputs.mkdir(parents=True, exist_ok=True)
         given = copy_files(program_files(self._directory, program.name), folder)
+        asked = next(each for each in self._experiment.programs if each.name == program.name)
         task_file = self._scratch / f"{program.name}.json"
         task = {
             "argv": found(program.argv, folder),
@@ -251,6 +252,11 @@ class UserPrograms:
             "outputs": str(outputs),
             "confined": self._confined(folder),
             "most_output_bytes": MOST_OUTPUT_BYTES,
+            "limits": {
+                "RLIMIT_DATA": asked.limits.memory_bytes,
+                "RLIMIT_NOFILE": asked.limits.open_files,
+            },
+            "time_ns": asked.limits.time_ns,
             "line": program.ready_line,
             "server": program.is_server,
             "start_ns": program.start_ns,
@@ -326,6 +332,10 @@ class UserPrograms:
                 f"{title}: not ended {GRACE_S:g} s after the experiment's duration: "
                 f"{said or 'it wrote nothing'}; allowed are a longer duration, or allow_failure"
             )
+        if last.ended_by == "limit":
+            return RunError(f"{title}: not ended within its limit of time: {said or 'no output'}")
+        if last.crash:
+            return RunError(f"{title} {last.crash}")
         if running.program.is_server and last.status == 0:
             said = f"a server has to run to the end; its last line: {said or 'none'}"
         return CommandError(running.program.argv, last.status, said, title)
@@ -462,9 +472,10 @@ def warnings_of(program: ProgramRecord) -> list[str]:
             f"{program.repeat} within the duration; a longer duration has room for all"
         )
     if program.failures:
+        crash = next((each.crash for each in program.executions if each.crash), None)
         warnings.append(
             f"program {program.name} failed in {program.failures} of {len(program.executions)} "
-            "executions, which allow_failure lets pass"
+            "executions, which allow_failure lets pass" + (f"; it {crash}" if crash else "")
         )
     lost = sum(execution.output_bytes - execution.kept_bytes for execution in program.executions)
     if lost:

@@ -19,6 +19,8 @@ import ctypes
 import glob
 import json
 import os
+import re
+import resource
 import select
 import signal
 import subprocess
@@ -55,6 +57,9 @@ _READ_ONLY = ("/proc/sys/kernel", "/sys")
 core_pattern (core(5))."""
 _CONSOLES = ("/dev/tty[0-9]*", "/dev/console")
 """By these the run tells the host what happens."""
+
+_SYSLOG_READ_ALL = 3
+_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 
 Task = dict[str, Any]
 
@@ -169,7 +174,11 @@ def execute(task: Task, number: int, end_ns: int | None, room: list[int]) -> dic
         room: how many more bytes of output are kept.
     """
     environment = {**task["environment"], "OUTCAST_EXECUTION": str(number)}
+    limits = {name: most for name, most in task["limits"].items() if most is not None}
     t_start_ns = time.time_ns()
+    late = "run"
+    if task["time_ns"] is not None and (end_ns is None or t_start_ns + task["time_ns"] < end_ns):
+        end_ns, late = t_start_ns + task["time_ns"], "limit"
     popen = subprocess.Popen(
         task["argv"],
         cwd=task["folder"],
@@ -178,6 +187,7 @@ def execute(task: Task, number: int, end_ns: int | None, room: list[int]) -> dic
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
+        preexec_fn=(lambda: _limit(limits)) if limits else None,
     )
     assert popen.stdout is not None
     assert popen.stderr is not None
@@ -190,7 +200,7 @@ def execute(task: Task, number: int, end_ns: int | None, room: list[int]) -> dic
     ended_by = "itself"
     try:
         if not _follow(popen, outputs, end_ns):
-            ended_by = "run"
+            ended_by = late
             _end(popen, outputs)
     except Ended:
         ended_by = "run"
@@ -206,7 +216,24 @@ def execute(task: Task, number: int, end_ns: int | None, room: list[int]) -> dic
         "ended_by": ended_by,
         "output_bytes": sum(output.written for output in outputs),
         "kept_bytes": sum(output.kept for output in outputs),
+        "fault": _fault(popen) if task["confined"] is not None else None,
     }
+
+
+def _limit(limits: dict[str, int]) -> None:
+    for name, most in limits.items():
+        resource.setrlimit(getattr(resource, name), (most, most))
+
+
+def _fault(popen: subprocess.Popen[bytes]) -> str | None:
+    """Where a program crashed, as the guest's kernel wrote it (syslog(2)); None if nowhere."""
+    if -(popen.returncode or 0) not in _FAULTS:
+        return None
+    log = ctypes.create_string_buffer(1 << 16)
+    size = ctypes.CDLL(None).klogctl(_SYSLOG_READ_ALL, log, len(log))
+    text = log.raw[: max(0, size)].decode(errors="replace")
+    found = re.findall(rf"\[{popen.pid}\]: (segfault.*)", text)
+    return found[-1][:300].strip() if found else None
 
 
 def _follow(popen: subprocess.Popen[bytes], outputs: list[Output], end_ns: int | None) -> bool:
@@ -249,7 +276,7 @@ def _read_rest(output: Output) -> None:
 
 def _end(popen: subprocess.Popen[bytes], outputs: list[Output]) -> None:
     """Ends the program and all processes of its session."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for number, patience_s in ((signal.SIGTERM, END_S), (signal.SIGKILL, END_S)):
         try:
             os.killpg(popen.pid, number)
@@ -261,6 +288,7 @@ def _end(popen: subprocess.Popen[bytes], outputs: list[Output]) -> None:
         # What the program had started and left behind.
         os.killpg(popen.pid, signal.SIGKILL)
     popen.wait()
+    signal.signal(signal.SIGTERM, before)  # Or the next execution would ignore it too.
 
 
 def run_client(task: Task, t_start_ns: int, result_file: str) -> int:
@@ -274,7 +302,7 @@ def run_client(task: Task, t_start_ns: int, result_file: str) -> int:
             return 0
         record = execute(task, number, t_start_ns + task["end_ns"], room)
         note(result_file, record)
-        failed = record["status"] != 0 or record["ended_by"] == "run"
+        failed = record["status"] != 0 or record["ended_by"] != "itself"
         if record["ended_by"] == "run" or (failed and not task["allow_failure"]):
             return int(not task["allow_failure"])
     return 0
