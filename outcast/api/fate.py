@@ -20,7 +20,7 @@ from outcast.whatif import outcome as outcomes
 
 
 def fate(
-    directory: str | os.PathLike[str],
+    directory: str | os.PathLike[str] | Record,
     at_ns: Sequence[int],
     futures_each: int,
     outcome: str,
@@ -40,10 +40,10 @@ def fate(
     same run, which is verified. What is found is also written to fate.json in the run's directory.
 
     Args:
-        directory: a run directory of the virtual engine.
+        directory: a run directory of the virtual engine, or a run.
         at_ns: the instants, in nanoseconds after the traffic's start.
         futures_each: how many futures each instant has.
-        outcome: as `share(lone) < 0.5`; see docs/whatif.md.
+        outcome: as `share(lone) < 0.5`; see docs/verbs/fate.md.
         folder: where the futures are made; None is the run's directory with `-futures` behind.
         jobs: how many runs go on at a time; None is as many as there are cores.
         resume: go on with the futures in the folder; what is finished there is not repeated.
@@ -62,7 +62,8 @@ def fate(
         InputError: the run cannot be made again, or has no noise that is drawn.
         RunError: a future failed, or is another run before its instant.
     """
-    path, asked = files.nameable(Path(directory)), outcomes.parse(outcome)
+    given = directory.directory.path if isinstance(directory, Record) else Path(directory)
+    path, asked = files.nameable(given), outcomes.parse(outcome)
     if not 1 <= futures_each <= futures.MOST_FUTURES:
         raise ConfigError(f"--futures {futures_each}: allowed are 1 to {futures.MOST_FUTURES}")
     experiment, manifest = many.experiment_of(path, allow_programs)
@@ -140,6 +141,8 @@ def whatif_each(
     path = factual.directory.path
     experiment, manifest = many.experiment_of(path, allow_programs)
     boot_ns = debugging.guest_ns(manifest)
+    if not packets:
+        raise ConfigError("no packet is named; allowed are rows of packets.parquet")
     changes, own = {}, {}
     for packet in packets:
         wanted = fates.asked(packet, fate)

@@ -12,7 +12,7 @@ from outcast.api import archives
 from outcast.api import guest as provision
 from outcast.api import progress as shown
 from outcast.api.making import absolute_search_paths
-from outcast.errors import InputError, RunError
+from outcast.errors import ConfigError, InputError, RunError
 from outcast.experiment import Experiment, dump
 from outcast.records import replay as comparing
 from outcast.records.interventions import Interventions
@@ -45,6 +45,13 @@ class Place:
     scheduler: str | None = None
     shard: tuple[int, int] | None = None
     merge: Sequence[Path] = ()
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError if no runs could be made so."""
+        if self.jobs is not None and self.jobs < 1:
+            raise ConfigError(f"jobs: {self.jobs}; allowed is 1 or more")
+        if self.shard is not None and not 1 <= self.shard[0] <= self.shard[1]:
+            raise ConfigError(f"shard: {self.shard}; allowed is (I, N) with I from 1 to N")
 
     def part(self, names: Iterable[str]) -> list[str]:
         """The runs that are made here."""
@@ -99,6 +106,8 @@ def make_each(
         RunError: one failed.
         UntrustedError: one is another run before its intervention.
     """
+    if factual.directory.path.resolve() in place.folder.resolve().parents:
+        raise ConfigError(f"{place.folder}: is inside the run; allowed is another folder")
     names = place.part(changes)
     provision.provide(experiment, progress)
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from outcast import files
 from outcast.api import archives, debugging, runs
-from outcast.errors import InputError
+from outcast.errors import ConfigError, InputError
 from outcast.records import replay as comparing
 from outcast.records.interventions import Interventions, PacketFate, WhatIf
 from outcast.records.run import Run as Record
@@ -28,7 +28,7 @@ class Counterfactual:
 
     Attributes:
         run: the run with the intervention.
-        record: what differs, as whatif.json has it.
+        record: what differs, a field for each key of whatif.json.
     """
 
     run: runs.Run
@@ -123,6 +123,8 @@ def what_if(
             assert changes.noise is not None
             from_ns = changes.noise.t_ns
         target = _default_folder(path, changes, own) if directory is None else Path(directory)
+        if path.resolve() in target.resolve().parents:
+            raise ConfigError(f"{target}: is inside the run; allowed is another folder")
         archives.make_again(
             *(unpacked, str(source), scratch, target, allow_programs, progress),
             draw=True,

@@ -80,8 +80,8 @@ def command(
     shared.end_as_interrupted()
     if len(packets) != len(words):
         raise ConfigError(
-            f"{len(packets)} times --packet and {len(words)} times --fate; allowed is one --fate "
-            "for each --packet"
+            f"--packet stands {len(packets)} times and --fate {len(words)} times; allowed is one "
+            "--fate for each --packet"
         )
     wanted = [fates.asked(*pair) for pair in zip(packets, words, strict=True)]
     wanted += [] if file is None else fates.read(file)

@@ -137,9 +137,12 @@ class FirstDifference:
 
     @property
     def same_packet(self) -> str:
-        """Says that only the time differs; empty if more does."""
-        if self.one is None or self.other is None or not self.only_time:
+        """Says that only the time differs, or a field that is not named; empty if more does."""
+        if self.one is None or self.other is None:
             return ""
+        if not self.only_time:
+            is_same = self.one.in_words() == self.other.in_words()
+            return "another field of it differs, as its ECN bits or window" if is_same else ""
         by_ns = self.other.at_ns - self.one.at_ns
         return (
             f"what was captured of it is equal: only its time differs, by {by_ns} ns in the second"

@@ -20,6 +20,7 @@ from outcast.records.run import Run
 from outcast.units import format_time
 from outcast.view.terminal.tables import main_ratio
 from outcast.view.terminal.whatif import told
+from outcast.whatif.outcome import timeouts
 
 NAMED = 10
 """So many packets with another fate are named."""
@@ -158,7 +159,7 @@ def _compared(
             flows=len(flows),
             goodput_bps=compared(flows, pl.col("goodput_bps").mean()),
             drops=compared(flows, pl.col("dropped").sum()),
-            timeouts=compared(flows, pl.col("timeouts_seen").sum()),
+            timeouts=compared(flows, timeouts()),
             completion_ns=compared(flows, pl.col("completion_ns").mean()),
         )
         for name, flows in named.items()
@@ -219,7 +220,7 @@ def require_fates(run: Run, fates: Sequence[PacketFate]) -> None:
             sport=fate.sport,
             dport=fate.dport,
             ip_id=fate.ip_id,
-            seq=fate.seq,
+            **({"seq": fate.seq} if fate.seq else {}),
         )
         if rows.height != 1:
             raise RunError(f"{fate.name}: is {rows.height} times in the captures")

@@ -28,6 +28,7 @@ LONGEST_DELAY_NS = 10**9
 FORWARDING = frozenset({"bfifo", "pfifo", "red", "pie"})
 """Qdiscs that take a packet beyond their limit when the kernel tells them (patch 0019)."""
 _COLUMNS = ("port", "packet", "fate")
+_IDENTITY = ("flow", "src", "sport", "dst", "dport", "ip_id", "seq")
 _MOST_BYTES = 1 << 20
 _PACKET = re.compile(r"[0-9]{1,19}")
 
@@ -74,7 +75,8 @@ def read(file: Path) -> list[Asked]:
         InputError: the file cannot be read.
     """
     try:
-        text = handed_in.read_bytes(file, _MOST_BYTES).decode()
+        # Spreadsheet programs put a byte order mark in front.
+        text = handed_in.read_bytes(file, _MOST_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         raise InputError(f"{file}: there is no such file") from None
     except UnicodeDecodeError:
@@ -128,7 +130,7 @@ def interventions(
         )
     manifest = cast(Manifest, run.manifest)
     with run.reading():
-        packets = run.table("packets")
+        packets = run.table("packets").select(*_IDENTITY, "t_in", "egress", "flags", "verdict")
     earlier = manifest.interventions or Interventions(of=named)
     fates = {fate.identity: fate for fate in earlier.fates}
     new: dict[int, PacketFate] = {}
@@ -173,6 +175,8 @@ def _fate(run: Run, packets: pl.DataFrame, one: Asked, boot_ns: int) -> PacketFa
         raise ConfigError(f"{one.where}: packet {one.packet} leaves by {row['egress']}")
     _require_possible(run, one, row)
     since_ns = row["t_in"] - run.manifest.traffic.t_start_ns
+    # The kernel knows sequence numbers of TCP alone, whose packets all have a flag.
+    row["seq"] = row["seq"] if row["flags"] else 0
     return PacketFate(
         packet=one.packet,
         fate=one.fate,
@@ -180,12 +184,16 @@ def _fate(run: Run, packets: pl.DataFrame, one: Asked, boot_ns: int) -> PacketFa
         port=row["egress"],
         t_in_ns=since_ns,
         boot_ns=boot_ns + since_ns,
-        **{name: row[name] for name in ("flow", "src", "sport", "dst", "dport", "ip_id", "seq")},
+        **{name: row[name] for name in _IDENTITY},
     )
 
 
 def _require_possible(run: Run, one: Asked, row: dict[str, Any]) -> None:
     """Raises ConfigError if the queue or the flow of a packet cannot give it this fate."""
+    if one.fate == "drop" and row["verdict"] == "dropped":
+        raise ConfigError(
+            f"{one.where}: packet {one.packet} was dropped anyway; allowed are the other fates"
+        )
     if one.fate == "forward":
         queue = ports.switch_queue(run.experiment, run.directory.read_plan(), row["egress"]).queue
         if unable := {qdisc.kind for qdisc in queue.tc()} - FORWARDING:

@@ -71,7 +71,11 @@ def noise(text: str, boot_ns: int, end_ns: int) -> NoiseFrom:
         t_ns = 0 if at.strip() == "0" else parse_time_ns(at)
     except ValueError as error:
         raise ConfigError(f"--noise {text}: {error}") from None
-    if not seed.isdecimal() or len(seed) > _MOST_DIGITS or not 0 < int(seed) < 1 << 63:
+    if (
+        not (seed.isascii() and seed.isdecimal())
+        or len(seed) > _MOST_DIGITS
+        or not 0 < int(seed) < 1 << 63
+    ):
         raise ConfigError(f"--noise {text}: allowed is TIME:SEED, as 25ms:12345")
     require_within([t_ns], end_ns, f"--noise {text}")
     return NoiseFrom(t_ns=t_ns, boot_ns=boot_ns + t_ns, seed=int(seed))
@@ -96,21 +100,22 @@ def plan(at_ns: Sequence[int], count: int, seed: int, boot_ns: int) -> Iterator[
 
 
 def interventions(earlier: Interventions | None, named: str, noise: NoiseFrom) -> Interventions:
-    """What is changed in a future: the run's own fates of packets stay. Raises InputError."""
+    """What is changed in a future: what was changed in the run stays. Raises InputError."""
     if earlier is not None and earlier.noise is not None:
         raise InputError(
             f"{named}: its noise is another one from {format_time(earlier.noise.t_ns)} on already; "
             "allowed is the run that it was made from"
         )
-    fates = () if earlier is None else earlier.fates
-    last_ns = max((fate.t_in_ns for fate in fates), default=noise.t_ns)
+    before = earlier or Interventions(of=named)
+    changed_ns = [fate.t_in_ns for fate in before.fates] + [one.t_ns for one in before.lost]
+    last_ns = max(changed_ns, default=noise.t_ns)
     if noise.t_ns < last_ns:
         # With other noise before it, the packet need not come.
         raise InputError(
-            f"{named}: has a packet with another fate at {format_time(last_ns)}; allowed are "
-            "futures from then on"
+            f"{named}: has a packet with another fate, or one lost, at "
+            f"{format_time(last_ns)}; allowed are futures from then on"
         )
-    return Interventions(of=named, fates=fates, noise=noise)
+    return Interventions(of=named, fates=before.fates, lost=before.lost, noise=noise)
 
 
 def asked(

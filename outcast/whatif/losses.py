@@ -73,6 +73,13 @@ def find(run: Run, one: AskedLoss) -> LostPacket:
             f"are 0 to {segments.height - 1}"
         )
     row = segments.row(one.segment, named=True)
+    start_ns = run.manifest.traffic.t_start_ns
+    if row["t"] < start_ns:
+        first = segments.filter(pl.col("t") < start_ns).height
+        raise ConfigError(
+            f"{one.where}: was sent before the traffic's start, when no link loses packets yet; "
+            f"allowed are {first} to {segments.height - 1}"
+        )
     if ":" in row["src"]:
         raise ConfigError(f"{one.where}: is a packet of IPv6; allowed are packets of IPv4")
     if not row["flags"]:
@@ -82,7 +89,7 @@ def find(run: Run, one: AskedLoss) -> LostPacket:
         segment=one.segment,
         node=node,
         neighbour=neighbour,
-        t_ns=row["t"] - run.manifest.traffic.t_start_ns,
+        t_ns=row["t"] - start_ns,
         **{name: row[name] for name in ("src", "sport", "dst", "dport", "ip_id", "seq")},
     )
 

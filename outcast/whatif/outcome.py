@@ -42,6 +42,17 @@ def _sum(column: str) -> Callable[[pl.DataFrame, pl.DataFrame], float]:
     return lambda some, every: _number(some[column].sum())
 
 
+def timeouts() -> pl.Expr:
+    """The timeouts of some rows of flows.parquet: the kernel's counts where it has each flow's.
+
+    Elsewhere, where a host sends several flows, those that the captures show.
+    """
+    kernel = pl.col("timeouts")
+    return pl.when(kernel.is_not_null().all()).then(kernel.sum()).otherwise(
+        pl.col("timeouts_seen").sum()
+    )  # fmt: skip
+
+
 def _share(some: pl.DataFrame, every: pl.DataFrame) -> float:
     fair = _number(every["goodput_bps"].mean())
     return _number(some["goodput_bps"].mean()) / fair if fair else float("nan")
@@ -55,7 +66,7 @@ OF_FLOWS: Mapping[str, Callable[[pl.DataFrame, pl.DataFrame], float]] = {
     "share": _share,
     "goodput": _mean("goodput_bps"),
     "drops": _sum("dropped"),
-    "timeouts": _sum("timeouts_seen"),
+    "timeouts": lambda some, every: _number(some.select(timeouts()).item()),
     "longest_chain": lambda some, every: _number(some["longest_chain"].max()),
 }
 """Quantities of a flow or a group of flows, from its rows of flows.parquet and from all rows."""
@@ -207,8 +218,9 @@ def _value(tree: ast.expr, run: Run, flows: pl.DataFrame) -> float:
 def _rows(wanted: str | int | None, run: Run, flows: pl.DataFrame) -> pl.DataFrame:
     """The rows of flows.parquet of a flow or of a group. Raises ConfigError."""
     groups = {group.label: list(group.flows) for group in run.groups}
-    if wanted == LONE:
-        wanted = run.marked if run.marked is not None else LONE
+    lone = [] if run.marked is None else [LONE]
+    if wanted == LONE and lone:
+        wanted = run.marked
     if isinstance(wanted, int):
         found = [flow for flow in flows["flow"] if flow == wanted]
     else:
@@ -216,6 +228,6 @@ def _rows(wanted: str | int | None, run: Run, flows: pl.DataFrame) -> pl.DataFra
     if not found:
         raise ConfigError(
             f"--outcome: {wanted}: no flow or group of the run; allowed are 0 to "
-            f"{flows.height - 1}, {LONE}, and {', '.join(map(repr, groups))}"
+            f"{', '.join([str(flows.height - 1), *lone, *map(repr, groups)])}"
         )
     return flows.filter(pl.col("flow").is_in(found))

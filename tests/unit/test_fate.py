@@ -12,7 +12,13 @@ import pytest
 from outcast.api import many
 from outcast.errors import ConfigError, InputError
 from outcast.experiment import load
-from outcast.records.interventions import Decision, Instant, Interventions, NoiseFrom
+from outcast.records.interventions import (
+    Decision,
+    Instant,
+    Interventions,
+    LostPacket,
+    NoiseFrom,
+)
 from outcast.sweep import store
 from outcast.view.terminal import fate as shown
 from outcast.whatif import futures, outcome
@@ -22,7 +28,8 @@ FLOWS = pl.DataFrame(
         "flow": [0, 1, 2],
         "goodput_bps": [10e6, 40e6, 40e6],
         "dropped": [9, 1, 2],
-        "timeouts_seen": [4, 0, 1],
+        "timeouts": [4, 0, 1],
+        "timeouts_seen": [3, 0, 1],
         "longest_chain": [5, 1, 2],
     }
 )
@@ -220,6 +227,19 @@ def test_futures_begin_after_the_last_fate_of_a_packet() -> None:
         futures.interventions(earlier, "run", later)
 
 
+def test_futures_keep_what_links_lost() -> None:
+    lost = LostPacket(
+        flow=0, segment=1, node="h1", neighbour="s1", t_ns=10,
+        src="10.0.0.1", sport=20001, dst="10.0.0.2", dport=5001, ip_id=7, seq=9,
+    )  # fmt: skip
+    earlier = Interventions(of="run", lost=(lost,))
+    noise = NoiseFrom(t_ns=9, boot_ns=25, seed=7)
+    with pytest.raises(InputError, match="one lost, at 10ns; allowed are futures from then on"):
+        futures.interventions(earlier, "run", noise)
+    later = noise.model_copy(update={"t_ns": 10})
+    assert futures.interventions(earlier, "run", later).lost == (lost,)
+
+
 def test_it_is_told_in_words() -> None:
     decision = Decision(
         outcome="starved",
@@ -244,10 +264,17 @@ def test_few_futures_say_how_little_they_say() -> None:
         return list(shown.sentences(decision))
 
     assert told(4, True)[2:] == [
-        "the intervals say no more than 40%: 72 futures that all agree say 95 %"
+        "so few futures only show that more than 40% agree; for 95 %, 72 at each instant have to "
+        "agree"
     ]
     assert len(told(71, True)) == 3
     assert len(told(72, False)) == 2
+
+
+@pytest.mark.parametrize("wrong", [{"shard": (3, 2)}, {"shard": (0, 2)}, {"jobs": 0}])
+def test_a_place_that_makes_nothing_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="allowed is"):
+        many.Place(tmp_path, **wrong)
 
 
 def test_a_shard_has_its_part(tmp_path: Path) -> None:

@@ -56,7 +56,8 @@ def test_other_fates_are_refused(words: str) -> None:
 
 def test_a_file_of_fates(tmp_path: Path) -> None:
     file = tmp_path / "fates.csv"
-    file.write_text("port,packet,fate\ns1-eth1,17,drop\n\ns1-eth1, 18 ,delay=1us\n")
+    # Spreadsheet programs put a byte order mark in front.
+    file.write_text("\ufeffport,packet,fate\ns1-eth1,17,drop\n\ns1-eth1, 18 ,delay=1us\n")
     read = fates.read(file)
     assert [(one.port, one.packet, one.fate) for one in read] == [
         ("s1-eth1", 17, "drop"),
@@ -255,6 +256,10 @@ def test_a_segment_that_cannot_be_lost() -> None:
         losses.find(crossing(("s9-eth1", "s9-eth2")), first)
     with pytest.raises(ConfigError, match="datagram of UDP"):
         losses.find(crossing(flags=0), first)
+    early = crossing()
+    early.manifest.traffic.t_start_ns = 250
+    with pytest.raises(ConfigError, match=r"before the traffic.*allowed are 1 to 2"):
+        losses.find(early, first)
 
 
 def test_a_lost_packet_is_not_in_the_captures() -> None:

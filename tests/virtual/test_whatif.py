@@ -61,7 +61,8 @@ def rows(run: outcast.Run, **wanted: Any) -> list[int]:
 @pytest.mark.parametrize("kind", QUEUES)
 def test_keep_is_the_same_run_with_every_queue(kind: str, tmp_path: Path) -> None:
     first = made(tmp_path / "run", queue=QUEUES[kind])
-    packet = rows(first)[len(rows(first)) // 2]
+    through = rows(first, verdict="forwarded")
+    packet = through[len(through) // 2]
     kept = first.whatif(packet, "keep", tmp_path / "kept")
     assert captures(kept.run) == captures(first)
     assert kept.record.parts_ns is None
@@ -144,9 +145,25 @@ def test_a_link_loses_a_segment(run: outcast.Run, link: str, tmp_path: Path) -> 
     assert captures(kept.run) == captures(other.run)
 
 
+def test_a_probe_has_another_fate(tmp_path: Path) -> None:
+    """The kernel knows packets of ICMP by their IP identification."""
+    probe = [{"from": "h1", "to": "h2", "every": "5ms"}]
+    first = made(tmp_path / "run", probes=probe)
+    probes = first.table("packets").with_row_index().filter(sport=0, verdict="forwarded")
+    packet = probes["index"][probes.height // 2]
+    assert captures(first.whatif(packet, "keep", tmp_path / "kept").run) == captures(first)
+    dropped = first.whatif(packet, "drop", tmp_path / "dropped")
+    assert dropped.run.table("packets")["verdict"][packet] == "dropped"
+    with pytest.raises(ConfigError, match="was dropped anyway"):
+        dropped.run.whatif(packet, "drop", tmp_path / "never")
+    with pytest.raises(ConfigError, match="is inside the run"):
+        first.whatif(packet, "drop", first.path / "inside")
+
+
 def test_another_packet_is_an_error(run: outcast.Run, tmp_path: Path) -> None:
     """A run whose manifest asks for a packet that never comes is no other experiment."""
-    forced = run.whatif(rows(run)[100], "drop", tmp_path / "forced")
+    packet = rows(run, verdict="forwarded")[100]
+    forced = run.whatif(packet, "drop", tmp_path / "forced")
     directory = RunDirectory(forced.run.path)
     manifest = directory.read_manifest()
     assert manifest.interventions is not None

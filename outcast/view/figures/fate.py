@@ -29,7 +29,9 @@ def probability_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     for level in _SURE:
         axes.axhline(level, color=GREY, lw=0.5, ls=":")
     if decision.decided_ns is not None:
-        axes.axvline(decision.decided_ns / 1e6, color=GREY, lw=0.8, ls="--", label="decided")
+        axes.axvline(
+            decision.decided_ns / 1e6, color=GREY, lw=0.8, ls="--", label="decided, by the shares"
+        )
     axes.set_ylim(-0.03, 1.03)
     axes.set_xlabel("noise drawn anew from (ms)")
     axes.set_ylabel("probability")

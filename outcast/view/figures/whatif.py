@@ -48,15 +48,14 @@ def _goodput(run: Run, axes: Axes) -> None:
             .agg(pl.col("factual_bps", "counterfactual_bps").mean())
             .sort("t")
         )
-        time_s, colour = means["t"].to_numpy() / 1e9, colours[group.label]
-        axes.step(
-            *(time_s, means["factual_bps"].to_numpy() / 1e6),
-            color=colour, lw=0.9, ls="--", where="post", label=f"{group.title}, before",
-        )  # fmt: skip
-        axes.step(
-            *(time_s, means["counterfactual_bps"].to_numpy() / 1e6),
-            color=colour, lw=1.4, where="post", label=f"{group.title}, then",
-        )  # fmt: skip
+        # A stair has the end of its last bin too.
+        edges_s = np.append(means["t"].to_numpy() / 1e9, run.summary.duration_s)
+        for column, when, style in (("factual", "before", "--"), ("counterfactual", "after", "-")):
+            axes.stairs(
+                *(means[f"{column}_bps"].to_numpy() / 1e6, edges_s), baseline=None,
+                color=colours[group.label], lw=0.9 if when == "before" else 1.4, ls=style,
+                label=f"{group.title}, {when}",
+            )  # fmt: skip
     axes.set_yscale("symlog", linthresh=1)
     axes.set_ylim(0)
     axes.set_ylabel("mean goodput (Mbps)")
@@ -73,4 +72,4 @@ def _spread(run: Run, axes: Axes) -> None:
             label=f"other fates, {label}",
         )  # fmt: skip
     axes.set_ylim(0)
-    axes.set_ylabel("packets with another fate")
+    axes.set_ylabel("packets with\nanother fate")

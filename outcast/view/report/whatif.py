@@ -7,16 +7,19 @@ from outcast.records.run import Run
 from outcast.records.run_directory import Manifest
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
+from outcast.view.report.pictures import drawn
 from outcast.view.terminal import fate as decided
 from outcast.view.terminal import whatif as shown
 from outcast.view.terminal.tables import MOST_ROWS, format_bps
+
+_COMPARED = ("goodput", "drops", "timeouts")
 
 
 def what_if(run: Run) -> Element | None:
     """Returns the section on a run's interventions; None if it had none."""
     if not isinstance(run.manifest, Manifest) or run.manifest.interventions is None:
         return None
-    parts: list[Part] = [
+    parts: list[Element | None] = [
         element(
             "p", f"This is the run {run.manifest.interventions.of}, made again with these changes:"
         ),
@@ -24,11 +27,13 @@ def what_if(run: Run) -> Element | None:
     ]
     record = run.directory.read_whatif()
     if record is not None:
-        parts.append(element("p", f"{'; '.join(record.parts)}."))
-        head = ["", "goodput", "then", "drops", "then", "timeouts", "then"]
+        head = ["", *(f"{what} {when}" for what in _COMPARED for when in ("before", "after"))]
         for title, compared in (("Groups", record.groups), ("Flows", record.flows[:MOST_ROWS])):
             parts.append(table(title, head, [_row(one) for one in compared]))
-        parts.append(element("p", f"{shown.ratio_words(record)}; {shown.blast_words(record)}."))
+        ratio = shown.ratio_words(record)
+        parts.append(element("p", f"{ratio[0].upper()}{ratio[1:]}; {shown.blast_words(record)}."))
+        parts.append(drawn(run, "whatif"))
+        parts.append(element("p", f"{'; '.join(record.parts)}."))
         if record.first:
             parts.append(element("p", "The first packets with another fate:"))
             lines = (element("li", line) for line in shown.first_lines(record))

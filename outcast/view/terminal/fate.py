@@ -43,8 +43,8 @@ def sentences(decision: Decision) -> Iterator[str]:
     surely = min(max(one.low, 1 - one.high) for one in agree)
     if surely < 0.95:
         yield (
-            f"the intervals say no more than {surely:.0%}: {FUTURES_TO_BE_SURE} futures that all "
-            "agree say 95 %"
+            f"so few futures only show that more than {surely:.0%} agree; for 95 %, "
+            f"{FUTURES_TO_BE_SURE} at each instant have to agree"
         )
 
 
