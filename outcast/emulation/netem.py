@@ -16,36 +16,71 @@ from dataclasses import dataclass
 
 from outcast import netlink
 from outcast.emulation import rtnetlink
+from outcast.experiment.links import BurstLoss, Late
 from outcast.plan.noise import Span
 
 LATENCY64, JITTER64, RATE64, SLOT, PRNG_SEED = 10, 11, 8, 12, 14
-_RATE = 6
+_RATE, _LOSS, _REORDER, _GILBERT_ELLIOTT = 6, 5, 3, 2
 IN_ORDER_RATE = 1 << 62
 """In bytes per second. At this rate a packet of any size takes less than a nanosecond."""
 # struct tc_netem_rate: rate, packet_overhead, cell_size, cell_overhead
 _RATE_PARAMETERS = struct.Struct("=IiIi")
 # struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter
 _PARAMETERS = struct.Struct("=6I")
+# struct tc_netem_reorder, and struct tc_netem_gemodel: p, r, h, k1
+_PAIR, _CHAIN = struct.Struct("=2I"), struct.Struct("=4I")
 # struct tc_netem_slot: min_delay, max_delay, max_packets, max_bytes, dist_delay, dist_jitter
 _SLOT_PARAMETERS = struct.Struct("=qqiiqq")
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Random loss.
+    """What happens to packets at random: they are lost, come late, or come twice.
 
     Attributes:
-        share: of the packets, from 0 to 1.
+        share: of the packets that are lost, from 0 to 1.
         seed: of netem's own generator. Linux has it since 6.6; older kernels ignore it.
+        bursts: losses in a row, in the place of `share`.
+        late: packets that come late.
+        duplicate: the share of the packets that come twice.
     """
 
     share: float
     seed: int
+    bursts: BurstLoss | None = None
+    late: Late | None = None
+    duplicate: float = 0.0
 
     @property
     def in_kernel(self) -> int:
         """The share as the kernel keeps it, in 2^-32 less one."""
-        return round(self.share * (2**32 - 1))
+        return _in_kernel(self.share)
+
+    def encoded(self) -> bytes:
+        """The attributes of netem besides its delay. A late packet is one that netem delays."""
+        encoded = b""
+        if self.late:
+            # The others are "reordered": they do not wait (netem_enqueue in sch_netem.c).
+            encoded += netlink.encode(_REORDER, _PAIR.pack(_in_kernel(1 - self.late.share), 0))
+        if self.bursts:
+            chances = (self.bursts.p, self.bursts.r, 0.0, 0.0)
+            chain = netlink.encode(_GILBERT_ELLIOTT, _CHAIN.pack(*map(_in_kernel, chances)))
+            encoded += netlink.encode(_LOSS | netlink.NESTED, chain)
+        return encoded
+
+
+def _in_kernel(share: float) -> int:
+    return round(share * (2**32 - 1))
+
+
+def shown_faults(raw: bytes) -> tuple[object, ...]:
+    """Reads TCA_OPTIONS, as asked for or as shown: all that a wire does at random but for loss."""
+    _, _, _, gap, duplicate, _ = _PARAMETERS.unpack_from(raw)
+    rest = raw[_PARAMETERS.size :]
+    kinds = dict(netlink.attributes(rest))
+    chain = netlink.attribute(kinds.get(_LOSS, b""), _GILBERT_ELLIOTT)
+    late = (kinds.get(_REORDER), kinds.get(LATENCY64)) if gap else None
+    return duplicate, chain, late
 
 
 def shown_loss(raw: bytes) -> tuple[int, int | None]:
@@ -72,7 +107,6 @@ def replace(
     delay_ns: int,
     jitter_ns: int,
     limit_packets: int,
-    loss: Loss | None = None,
     jitter_seed: int | None = None,
 ) -> None:
     """Makes netem a qdisc of an interface in the calling thread's network namespace.
@@ -85,8 +119,7 @@ def replace(
         jitter_ns: the most by which the delay varies, up or down, uniformly. Packets keep their
             order.
         limit_packets: how many packets can wait.
-        loss: which packets are lost before they wait.
-        jitter_seed: of netem's own generator, where no loss has one.
+        jitter_seed: of netem's own generator.
 
     Raises:
         RunError: the kernel refused; the error has its reason.
@@ -100,7 +133,6 @@ def replace(
             jitter_ns=jitter_ns,
             limit_packets=limit_packets,
             in_order=jitter_ns > 0,
-            loss=loss,
             seed=jitter_seed,
         ),
     )
@@ -121,7 +153,11 @@ def options(
     With `slot`, packets leave in batches: the first one that finds no slot begins one, and all that
     have come leave at its end. The kernel's own generator draws a slot's length.
     """
-    encoded = _PARAMETERS.pack(0, limit_packets, loss.in_kernel if loss else 0, 0, 0, 0)
+    share, twice, gap = 0, 0, 0
+    if loss:
+        share, twice, gap = loss.in_kernel, _in_kernel(loss.duplicate), int(loss.late is not None)
+        delay_ns = loss.late.by_ns if loss.late else delay_ns
+    encoded = _PARAMETERS.pack(0, limit_packets, share, gap, twice, 0)
     encoded += netlink.encode(LATENCY64, struct.pack("=q", delay_ns))
     encoded += netlink.encode(JITTER64, struct.pack("=q", jitter_ns))
     if in_order:
@@ -130,6 +166,8 @@ def options(
     if slot:
         parameters = _SLOT_PARAMETERS.pack(slot.least_ns, slot.most_ns, 0, 0, 0, 0)
         encoded += netlink.encode(SLOT, parameters)
+    if loss:
+        encoded += loss.encoded()
     seed = loss.seed if loss else seed
     if seed is not None:
         encoded += netlink.encode(PRNG_SEED, struct.pack("=Q", seed))

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from outcast import netlink
-from outcast.emulation import netem
+from outcast.emulation import netem, rtnetlink
 from outcast.emulation.commands import Commands
 from outcast.errors import CommandError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment
@@ -75,8 +75,11 @@ def start_losing(experiment: Experiment, plan: Plan) -> tuple[LossSettings, ...]
     settings = []
     for direction, loss in losses(experiment, plan).items():
         name = plan.wires[frozenset(direction)].facing(direction[1])
-        netem.replace(
-            name, LOSS_HANDLE, delay_ns=0, jitter_ns=0, limit_packets=LIMIT_PACKETS, loss=loss
+        asked = netem.options(
+            delay_ns=0, jitter_ns=0, limit_packets=LIMIT_PACKETS, in_order=False, loss=loss
+        )
+        rtnetlink.replace_qdisc(
+            *(name, "netem"), parent=netlink.ROOT, major=LOSS_HANDLE, options=asked
         )
         # Imported here, because runs without losses do not need it.
         from pyroute2.iproute import IPRoute
@@ -84,7 +87,7 @@ def start_losing(experiment: Experiment, plan: Plan) -> tuple[LossSettings, ...]
         with IPRoute() as kernel:
             (index,) = kernel.link_lookup(ifname=name)
             shown = [m for m in kernel.get_qdiscs(index=index) if m["index"] == index]
-        settings.append(_read_back(direction, loss, shown))
+        settings.append(_read_back(direction, loss, asked, shown))
     return tuple(settings)
 
 
@@ -94,23 +97,39 @@ def losses(experiment: Experiment, plan: Plan) -> dict[Direction, netem.Loss]:
         (node, neighbour): netem.Loss(
             link.loss,
             random.Random(f"{experiment.seed} loss {node} {neighbour}").getrandbits(63),
+            link.burst_loss,
+            link.late,
+            link.duplicate,
         )
         for (node, neighbour), link in plan.links.items()
-        if link.loss or link.loss_changes
+        if link.has_faults
     }
 
 
-def _read_back(direction: Direction, loss: netem.Loss, shown: Sequence[Any]) -> LossSettings:
+def _read_back(
+    direction: Direction, loss: netem.Loss, asked: bytes, shown: Sequence[Any]
+) -> LossSettings:
     where = f"{direction[0]} to {direction[1]}"
     message = _netem(shown)
     if message is None:
         raise ReadBackError(where, "loss", loss.share, "no netem")
-    in_kernel, seed = netem.shown_loss(netlink.raw_bytes(message.get_attr("TCA_OPTIONS")))
+    raw = netlink.raw_bytes(message.get_attr("TCA_OPTIONS"))
+    in_kernel, seed = netem.shown_loss(raw)
+    faults = (netem.shown_faults(asked), netem.shown_faults(raw))
+    if faults[0] != faults[1]:
+        raise ReadBackError(where, "burst_loss, late and duplicate", *faults)
     if in_kernel != loss.in_kernel:
         raise ReadBackError(where, "loss", loss.share, in_kernel / (2**32 - 1))
     if seed not in (None, loss.seed):
         raise ReadBackError(where, "seed of the loss", loss.seed, seed)
-    return LossSettings(*direction, round(in_kernel / (2**32 - 1), 9), seed)
+    return LossSettings(
+        *direction,
+        round(in_kernel / (2**32 - 1), 9),
+        seed,
+        None if loss.bursts is None else loss.bursts.model_dump(),
+        None if loss.late is None else loss.late.model_dump(mode="json", by_alias=True),
+        loss.duplicate,
+    )
 
 
 def lost(plan: Plan, shown: Mapping[str, Sequence[Any]]) -> dict[Direction, int]:

@@ -57,9 +57,43 @@ def _loss(value: object, share: ValidatorFunctionWrapHandler) -> float:
 
 
 Loss = Annotated[float, Field(ge=0, le=MOST_LOSS), WrapValidator(_loss)]
+Share = Annotated[float, Field(ge=0, le=MOST_LOSS)]
 Mtu = Annotated[int, Field(ge=LEAST_MTU_BYTES, le=MOST_MTU_BYTES)]
 _LOSS = "share of the packets that are lost on the wire, at random: 0.01 is 1 %"
+_BURST_LOSS = "losses in a row instead of `loss`; see docs/links.md"
+_LATE = "packets that come late, so that others overtake them"
+_DUPLICATE = "share of the packets that come twice"
 _MTU = "the largest IP packet in bytes: 9000 for jumbo frames"
+
+
+class BurstLoss(Part):
+    """Losses in a row: a chain of two states, of which one loses every packet (Gilbert 1960)."""
+
+    p: float = Field(gt=0, lt=1, description="the chance, at each packet, that a burst begins")
+    r: float = Field(
+        gt=0, le=1, description="the chance, at each packet, that a burst ends: its mean is 1/r"
+    )
+
+    @property
+    def share(self) -> float:
+        """The share of the packets that are lost."""
+        return self.p / (self.p + self.r)
+
+    @model_validator(mode="after")
+    def _loses_few(self) -> BurstLoss:
+        if self.share > MOST_LOSS:
+            raise ValueError(
+                f"p / (p + r) = {self.share:.3g} of the packets would be lost; allowed is up to "
+                f"{MOST_LOSS}"
+            )
+        return self
+
+
+class Late(Part):
+    """Packets that come late, so that those behind them overtake."""
+
+    share: Share = Field(description="of the packets, at random and independently")
+    by_ns: TimeNs = Field(alias="by", gt=0, le=MOST_DELAY_NS, description="how much later")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +107,9 @@ class Link:
         mtu_bytes: the largest IP packet; both directions have the same.
         queue: the queue at the sending port; None where `queue` and `queues` decide.
         loss_changes: whether an event changes the loss.
+        burst_loss: losses in a row.
+        late: packets that others overtake on the wire.
+        duplicate: the share of the packets that come twice.
         overhead: what counts besides the frame.
     """
 
@@ -83,7 +120,17 @@ class Link:
     mtu_bytes: int = STANDARD_MTU_BYTES
     queue: Queue | None = None
     loss_changes: bool = False
+    burst_loss: BurstLoss | None = None
+    late: Late | None = None
+    duplicate: float = 0.0
     overhead: Overhead = "none"
+
+    @property
+    def has_faults(self) -> bool:
+        """Whether something happens to packets on the wire."""
+        return bool(
+            self.loss or self.loss_changes or self.burst_loss or self.late or self.duplicate
+        )
 
     @property
     def framing(self) -> Framing:
@@ -124,6 +171,8 @@ class Link:
         Packets keep their order (outcast/emulation/netem.py): a packet that would overtake another
         waits. With a larger jitter the delays would therefore have another distribution.
         """
+        if self.burst_loss and (self.loss or self.loss_changes):
+            raise ValueError("burst_loss: allowed is either loss or burst_loss, and no event's")
         if self.delay_ns is not None and self.delay_ns > MOST_DELAY_NS:
             raise ValueError(
                 f"delay {units.format_time(self.delay_ns)}: allowed is up to "
@@ -150,6 +199,9 @@ class LinkKeys(Part):
         default=None, alias="jitter", description="the delay varies by up to this, up and down"
     )
     loss: Loss | None = Field(default=None, description=_LOSS)
+    burst_loss: BurstLoss | None = Field(default=None, description=_BURST_LOSS)
+    late: Late | None = Field(default=None, description=_LATE)
+    duplicate: Share | None = Field(default=None, description=_DUPLICATE)
     mtu_bytes: Mtu | None = Field(default=None, alias="mtu", description=_MTU)
 
 
@@ -325,6 +377,9 @@ class Links(Part):
         "seed. Default: as `noise` says",
     )
     loss: Loss = Field(default=0.0, description=_LOSS)
+    burst_loss: BurstLoss | None = Field(default=None, description=_BURST_LOSS)
+    late: Late | None = Field(default=None, description=_LATE)
+    duplicate: Share = Field(default=0.0, description=_DUPLICATE)
     mtu_bytes: Mtu = Field(default=STANDARD_MTU_BYTES, alias="mtu", description=_MTU)
     layers: Layers = Field(default=Layers(), description="other settings by layer")
     overrides: tuple[LinkOverride, ...] = Field(
@@ -352,6 +407,9 @@ class Links(Part):
             self.jitter_ns,
             self.loss,
             self.mtu_bytes,
+            burst_loss=self.burst_loss,
+            late=self.late,
+            duplicate=self.duplicate,
             overhead=self.overhead,
         )
 

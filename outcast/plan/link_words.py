@@ -38,6 +38,12 @@ def settings(link: Link, other_than: Link | None = None) -> str:
         words.append(f"jitter {units.format_time(link.jitter_ns or 0)}")
     if differs("loss") and (link.loss or other_than is not None):
         words.append(f"loss {100 * link.loss:.6g}%")
+    if differs("burst_loss") and link.burst_loss is not None:
+        words.append(f"burst loss p {link.burst_loss.p:g} r {link.burst_loss.r:g}")
+    if differs("late") and link.late is not None:
+        words.append(f"{100 * link.late.share:.6g}% late by {units.format_time(link.late.by_ns)}")
+    if differs("duplicate") and link.duplicate:
+        words.append(f"duplicate {100 * link.duplicate:.6g}%")
     if differs("mtu_bytes"):
         words.append(f"mtu {link.mtu_bytes}")
     if link.queue is not None and differs("queue"):

@@ -69,7 +69,11 @@ def resolve(
         if any(
             event.loss is not None and event.concerns(*direction) for event in experiment.events
         ):
-            settings[direction] = replace(link, loss_changes=True)
+            settings[direction] = link = replace(link, loss_changes=True)
+            try:
+                link.check()
+            except ValueError as error:
+                raise ConfigError(f"link {direction[0]} to {direction[1]}: {error}") from None
     return settings
 
 
@@ -161,10 +165,10 @@ class Wire:
 
 
 def wires(links: Mapping[Direction, Link]) -> dict[frozenset[str], Wire]:
-    """The wire of every link that loses packets in some direction, by the set of its ends."""
+    """The wire of every link that has faults in some direction, by the set of its ends."""
     lossy: dict[frozenset[str], Direction] = {}
     for direction, link in links.items():
-        if link.loss or link.loss_changes:
+        if link.has_faults:
             lossy.setdefault(frozenset(direction), direction)
     return {
         ends: Wire(nodes, (f"wire{number}-0", f"wire{number}-1"))

@@ -28,8 +28,11 @@ from outcast.experiment import Link, Queue
 from outcast.experiment.links import (
     MOST_DELAY_NS,
     STANDARD_MTU_BYTES,
+    BurstLoss,
+    Late,
     Loss,
     Mtu,
+    Share,
 )
 from outcast.experiment.noise import LEAST_PER_SECOND, MOST_INTERVAL_NS, MOST_PER_SECOND
 from outcast.experiment.parts import LEAST_RATE_BPS, MOST_RATE_BPS, Family
@@ -109,6 +112,9 @@ class _Settings(handed_in.Record):
     mtu_bytes: Mtu = STANDARD_MTU_BYTES
     queue: Queue | None = None
     loss_changes: bool = False
+    burst_loss: BurstLoss | None = None
+    late: Late | None = None
+    duplicate: Share = 0.0
     overhead: Overhead = "none"
 
 

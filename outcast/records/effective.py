@@ -98,18 +98,24 @@ class LossSettings:
         node, neighbour: the sending and the receiving end.
         loss: the share of packets that are lost.
         seed: of the kernel's generator for it; None before Linux 6.6, which takes none.
+        burst_loss, late, duplicate: as the configuration has them, once the kernel shows them.
     """
 
     node: str
     neighbour: str
     loss: float
     seed: int | None
+    burst_loss: dict[str, Any] | None = None
+    late: dict[str, Any] | None = None
+    duplicate: float = 0.0
 
     def flat(self) -> dict[str, Any]:
         """Returns them as a map from setting to value."""
         seeded = "the kernel's own generator" if self.seed is None else self.seed
         direction = f"links.{self.node} to {self.neighbour}"
-        return {f"{direction}.loss": self.loss, f"{direction}.loss_seed": seeded}
+        faults = {name: getattr(self, name) for name in ("burst_loss", "late", "duplicate")}
+        told = {"loss": self.loss, "loss_seed": seeded, **{k: v for k, v in faults.items() if v}}
+        return {f"{direction}.{name}": value for name, value in told.items()}
 
 
 @dataclass(frozen=True, slots=True)

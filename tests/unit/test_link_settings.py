@@ -21,7 +21,7 @@ from outcast.emulation.queues import change
 from outcast.engines import realtime
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment, Link, load
-from outcast.plan import link_words, ports
+from outcast.plan import link_words, ports, stored
 from outcast.plan.events import changes
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
@@ -95,7 +95,7 @@ def test_overrides_win_over_layers_and_over_all_links() -> None:
         ({"from": "s2", "to": "h1", "loss": 0.1}, "s2 has no link to h1; it has links to h3, h4"),
         (
             {"between": ["s1", "s2"]},
-            "it changes nothing; allowed are rate, delay, jitter, loss, mtu",
+            "it changes nothing; allowed are rate, delay, jitter, loss, burst_loss",
         ),
         ({"loss": 0.1}, "allowed is either between: [A, B], or from: A with to: B"),
         ({"from": "s1", "loss": 0.1}, "allowed is either between: [A, B], or from: A with to: B"),
@@ -279,12 +279,57 @@ def test_netem_is_told_the_loss_and_its_seed_and_shows_them(
     told: list[bytes] = []
     monkeypatch.setattr(rtnetlink, "replace_qdisc", lambda *_, options, **__: told.append(options))
     loss = netem.Loss(0.01, 12_345)
-    netem.replace("wire1-0", 1, delay_ns=0, jitter_ns=0, limit_packets=9, loss=loss)
+    told.append(netem.options(delay_ns=0, jitter_ns=0, limit_packets=9, in_order=False, loss=loss))
     netem.replace("wire1-0", 1, delay_ns=0, jitter_ns=0, limit_packets=9)
     assert netem.shown_loss(told[0]) == (42_949_673, 12_345)
     # A kernel before Linux 6.6 shows no seed.
     assert netem.shown_loss(told[1]) == (0, None)
     assert netlink.attribute(told[1][24:], netem.PRNG_SEED) is None
+
+
+FAULTS = {
+    "burst_loss": {"p": 0.25, "r": 0.5},
+    "late": {"share": 0.25, "by": "2ms"},
+    "duplicate": 0.125,
+}
+
+
+def test_netem_is_told_the_other_faults() -> None:
+    whole, plan = resolved(overrides({"from": "s1", "to": "h1", **FAULTS}))
+    (loss,) = wires.losses(whole, plan).values()
+    told = netem.options(delay_ns=0, jitter_ns=0, limit_packets=9, in_order=False, loss=loss)
+    # struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter
+    assert struct.unpack_from("=6I", told) == (0, 9, 0, 1, 2**29, 0)
+    attributes = dict(netlink.attributes(told[24:]))
+    assert struct.unpack("=q", attributes[netem.LATENCY64]) == (2_000_000,)
+    # Three of four are sent at once, which netem calls reordered.
+    assert struct.unpack("=2I", attributes[3]) == (3 * 2**30 - 1, 0)
+    assert struct.unpack("=4I", attributes[5][4:]) == (2**30, 2**31, 0, 0)
+    settings = link_words.settings(plan.links["s1", "h1"])
+    assert settings.endswith("burst loss p 0.25 r 0.5, 25% late by 2ms, duplicate 12.5%, mtu 1500")
+
+
+def test_other_faults_are_stored_with_the_plan(tmp_path: Path) -> None:
+    _, plan = resolved(overrides({"between": ["s1", "s2"], **FAULTS}))
+    path = tmp_path / "plan.json"
+    path.write_text(stored.dumps(plan))
+    assert stored.read_plan(path).links == plan.links
+    assert len(plan.wires) == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"burst_loss": {"p": 0.9, "r": 0.5}}, "would be lost; allowed is up to 0.5"),
+        ({"burst_loss": {"p": 0.1, "r": 0}}, "burst_loss.r"),
+        ({"burst_loss": {"p": 0.1, "r": 0.5}, "loss": 0.1}, "either loss or burst_loss"),
+        ({"late": {"share": 0.1}}, "late.by"),
+        ({"duplicate": 0.6}, "duplicate"),
+    ],
+)
+def test_faults_that_cannot_be_are_refused(keys: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        resolved(overrides({"between": ["s1", "s2"], **keys}))
 
 
 class FakeKernel:

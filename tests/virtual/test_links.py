@@ -93,6 +93,62 @@ def test_a_link_loses_its_share_and_a_second_run_loses_the_same(tmp_path: Path) 
     assert captures(one) == captures(other)
 
 
+def arrivals(target: Path) -> tuple[np.ndarray[Any, Any], list[list[int]]]:
+    """For each packet that s2 sent to s1: when it left, and when its copies came, in ns."""
+    hosts = frozenset({"10.0.0.1"})
+    left = read_capture("s2-eth1", target / "captures/s2-eth1.out.pcap", hosts).columns
+    came = read_capture("s1-eth3", target / "captures/s1-eth3.in.pcap", hosts).columns
+    at: dict[tuple[int, ...], list[int]] = {}
+    for *packet, stamp_ns in zip(came.ip_id, came.seq, came.ack, came.stamp_ns, strict=True):
+        at.setdefault(tuple(map(int, packet)), []).append(int(stamp_ns))
+    sent = zip(left.ip_id, left.seq, left.ack, strict=True)
+    return left.stamp_ns, [at.get(tuple(map(int, packet)), []) for packet in sent]
+
+
+def test_bursts_of_losses_are_as_long_as_their_closed_form_says(tmp_path: Path) -> None:
+    bursts = "links.overrides=[{from: s2, to: s1, burst_loss: {p: 0.004, r: 0.5}}]"
+    # Many flows, because each waits for a timeout when it has lost a window.
+    many = "flows=[{from: 2-hop, hosts: 1}, {from: 3-hop, hosts: 2, per_host: 8}]"
+    studied = ("bottleneck.port=s2-eth1", "capture.ports=all", "transport.min_rto=2ms")
+    settings = (bursts, many, *studied, "duration=500ms")
+    one, other = tmp_path / "one", tmp_path / "other"
+    run(one, *settings)
+    _, copies = arrivals(one)
+    lost = np.array([not came for came in copies])
+    assert lost.size > 8_000
+    # p / (p + r), whose standard deviation here is some 11 % of it, because losses come together.
+    assert lost.mean() == pytest.approx(0.004 / 0.504, rel=0.4)
+    begun = np.count_nonzero(lost[1:] & ~lost[:-1])
+    # 1 / r; a burst's length has the standard deviation sqrt(1 - r) / r.
+    assert lost.sum() / begun == pytest.approx(2, abs=4 * math.sqrt(0.5) / 0.5 / begun**0.5)
+    counted = json.loads((one / "counters.json").read_text())["links"]
+    assert [way["after"]["lost"]["link"] for way in counted if way["port"] == "s2-eth1"] == [
+        lost.sum()
+    ]
+    manifest = json.loads((one / "manifest.json").read_text())
+    assert manifest["effective"]["links.s2 to s1.burst_loss"] == {"p": 0.004, "r": 0.5}
+    run(other, *settings)
+    assert captures(one) == captures(other)
+
+
+def test_packets_come_late_or_twice_as_often_as_asked_for(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    run(
+        target,
+        "links.overrides=[{from: s2, to: s1, late: {share: 0.05, by: 200us}, duplicate: 0.02}]",
+        *("bottleneck.port=s2-eth1", "capture.ports=all", "duration=200ms"),
+    )
+    left_ns, copies = arrivals(target)
+    took_ns = np.array([came[0] - int(left) for came, left in zip(copies, left_ns, strict=True)])
+    late = took_ns > np.median(took_ns) + 100_000
+    assert late.size > 5_000
+    # Four standard deviations of the binomial distribution.
+    for share, seen in ((0.05, late.mean()), (0.02, np.mean([len(came) - 1 for came in copies]))):
+        assert abs(seen - share) < 4 * math.sqrt(share * (1 - share) / late.size)
+    assert took_ns[late].mean() - took_ns[~late].mean() == pytest.approx(200_000, rel=0.05)
+    assert link(target, "s2-eth1")["lost_link"] == 0
+
+
 def test_jumbo_frames_end_to_end(tmp_path: Path) -> None:
     target = tmp_path / "run"
     run(target, "links.mtu=9000", "queue.limit=100KB")
