@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command(
     "figure",
     epilog=shared.examples(
-        "outcast figure results/fig3c goodput --size 3.5x2.5in --title off -o goodput.pdf",
+        "outcast figure results/fig3c goodput --size column -o goodput.pdf",
         "outcast figure results/limits line --by queue.limit --log-y --format svg",
         "outcast figure results/fig3c",
     ),
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     type=shared.Choice(["png", "svg", "pdf"]),
     help="The file's format [default: the ending of -o, or png].",
 )
-@click.option("--size", metavar="WxH", help="Width and height with a unit: 3.5x2.2in, 89x56mm.")
+@click.option("--size", metavar="WxH", help="3.5x2.2in, 89x56mm, or column: for papers of two.")
 @click.option(
     "--font-size", type=float, metavar="POINTS", help="Size of ordinary letters [default: 9]."
 )
@@ -103,16 +103,8 @@ def command(
             f"--value, --by, --over, --where: {directory} is no sweep; allowed for a sweep"
         )
     path = _path(output, form, name)
-    look = looks.Look(
-        size_inches=None if size is None else looks.parse_size(size),
-        title="" if title == "off" else title,
-        legend=None if legend is None else looks.require_legend("" if legend == "off" else legend),
-        xlabel=xlabel,
-        ylabel=ylabel,
-        log_x=log_x,
-        log_y=log_y,
-        font_points=None if font_size is None else looks.require_font(font_size),
-    )
+    title, legend = ("" if text == "off" else text for text in (title, legend))
+    look = looks.asked(size, title, legend, xlabel, ylabel, log_x, log_y, font_size)
     if is_sweep:
         drawn = draw.figure(directory, name, draw.Choice(value, by, conditions, over=over), look)
     else:
