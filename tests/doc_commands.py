@@ -49,7 +49,7 @@ NOT_RUN: dict[str, str] = {
     "docs/noise.md": LONG,
     "docs/own-captures.md": ELSEWHERE,
     "docs/programs.md": LONG,
-    "docs/releasing.md": "its steps take hours, and publish",
+    "docs/design/releasing.md": "its steps take hours, and publish",
     "docs/study.md": LONG,
     "docs/sweeps.md": ELSEWHERE,
     "docs/test-your-program.md": ELSEWHERE,

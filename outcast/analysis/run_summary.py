@@ -138,7 +138,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
             *analysis.manifest.warnings,
             *([] if is_captured else _held(analysis)),
             *(
-                f"{egress} is {noise.sentence}"
+                f"phases at {egress}: {noise.sentence}"
                 for egress, noise in noises.items()
                 if noise.sentence.startswith(("phase-locked", "unknown, perhaps"))
             ),

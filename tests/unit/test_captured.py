@@ -367,9 +367,9 @@ def test_each_output_has_its_rows_and_its_noise(
         ports.append(f"{name}={tmp_path / name}.pcap")
     made = tmp_path / "mine"
     assert outcast(["join", *ports, "-o", str(made)]) == 0
-    told = [line for line in capsys.readouterr().out.splitlines() if " is " in line]
+    told = [line for line in capsys.readouterr().out.splitlines() if "phases at " in line]
     assert [line.partition(" phase ")[0] for line in told[-1:]] == [
-        "R is mixed: inputs keep 2% of their"
+        "phases at R: mixed: inputs keep 2% of their"
     ]
     assert outcast(["analyze", str(made)]) == 0
     shown = capsys.readouterr().out

@@ -15,7 +15,7 @@ def noise(run: Run) -> Element | None:
         return None
     parts: list[Part] = []
     for egress, summary in summaries.items():
-        parts.append(element("p", f"{egress} is {summary.sentence}."))
+        parts.append(element("p", f"Phases at {egress}: {summary.sentence}."))
         parts += [element("p", text) for text in _departures(summary)]
         rows: list[list[Part]] = [
             [port, *row(seen)] for port, seen in summary.inputs.items() if seen.arrivals

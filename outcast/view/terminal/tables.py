@@ -131,7 +131,7 @@ def noise_lines(run: Run) -> list[str]:
     drops = run.summary.drops
     lossy = {way.egress for key, way in run.ways.items() if drops[key].dropped}
     return [
-        f"{egress} is {seen.sentence}"
+        f"phases at {egress}: {seen.sentence}"
         for egress, seen in run.summary.noise.items()
         if run.captured is None or egress in lossy or not lossy
     ]
