@@ -372,7 +372,7 @@ class _Run:
 
         netns = network.netns(command.host)
         self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
-        wires.start_losing(self.experiment, self.plan)
+        wires.start_losing(self.experiment, self.plan, self.commands)
         self._name_hosts()
         changer = self._changer(network, time.time_ns())
 
@@ -442,7 +442,7 @@ class _Run:
                     start_afterwards=afterwards,
                     held_start=held_start,
                 )
-                losses = wires.start_losing(self.experiment, self.plan)
+                losses = wires.start_losing(self.experiment, self.plan, self.commands)
                 if self.lost is not None:
                     self.lost.start(network.netns)
                 if afterwards:

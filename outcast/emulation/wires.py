@@ -18,7 +18,9 @@ own generator decides, which is seeded in the virtual engine too, but not in rea
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from outcast import netlink
@@ -26,6 +28,7 @@ from outcast.emulation import netem, rtnetlink
 from outcast.emulation.commands import Commands
 from outcast.errors import CommandError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment
+from outcast.experiment.links import Policer
 from outcast.plan.links import Direction
 from outcast.plan.model import Plan
 from outcast.records.effective import LossSettings
@@ -48,10 +51,15 @@ def connect(plan: Plan, commands: Commands) -> None:
     """
     lines = []
     for wire in plan.wires.values():
-        for name, other in (wire.interfaces, wire.interfaces[::-1]):
+        for node, neighbour in (wire.nodes, wire.nodes[::-1]):
+            name, policer = wire.facing(node), plan.links[node, neighbour].policer
+            passes = f"action mirred egress redirect dev {wire.facing(neighbour)}"
+            if policer is not None:
+                bucket = f"rate {policer.rate_bps}bit burst {policer.burst_bytes}b mtu 65535"
+                passes = f"action police {bucket} conform-exceed drop/pipe {passes}"
             lines += [
                 f"qdisc add dev {name} ingress",
-                f"filter add dev {name} ingress matchall action mirred egress redirect dev {other}",
+                f"filter add dev {name} ingress matchall {passes}",
             ]
     if not lines:
         return
@@ -65,7 +73,37 @@ def connect(plan: Plan, commands: Commands) -> None:
         ) from None
 
 
-def start_losing(experiment: Experiment, plan: Plan) -> tuple[LossSettings, ...]:
+_SHOWN = re.compile(r"police 0x[0-9a-f]+ rate (\S+) burst (\S+)")
+_UNITS = {"bit": 1, "Kbit": 10**3, "Mbit": 10**6, "Gbit": 10**9, "b": 1, "Kb": 2**10, "Mb": 2**20}
+"""tc(8) prints sizes in units of 1024, and rates in units of 1000."""
+_ROUNDED = 0.01
+"""By so much what tc prints may differ, because it cuts digits and the kernel keeps ticks."""
+
+
+def _read_policer(
+    plan: Plan, direction: Direction, policer: Policer, commands: Commands
+) -> dict[str, int]:
+    """What the kernel shows: rate in bit/s, burst in bytes. Raises ReadBackError."""
+    name = plan.wires[frozenset(direction)].facing(direction[0])
+    shown = _SHOWN.search(commands.run(["tc", "filter", "show", "dev", name, "ingress"]))
+    words = shown.groups() if shown else ("", "")
+    found = dict(zip(("rate", "burst"), map(_number, words), strict=True))
+    for key, asked in {"rate": policer.rate_bps, "burst": policer.burst_bytes}.items():
+        if abs(found[key] - asked) > _ROUNDED * asked:
+            where = f"{direction[0]} to {direction[1]}"
+            raise ReadBackError(where, f"policer.{key}", asked, found[key])
+    return found
+
+
+def _number(text: str) -> int:
+    """A rate or a size as tc prints it, in bit/s or bytes."""
+    digits = text.rstrip("GKMbit")
+    return round(float(digits or 0) * _UNITS.get(text[len(digits) :], 0))
+
+
+def start_losing(
+    experiment: Experiment, plan: Plan, commands: Commands
+) -> tuple[LossSettings, ...]:
     """Makes every link lose its share of packets from now on; returns what is in effect.
 
     Raises:
@@ -87,7 +125,10 @@ def start_losing(experiment: Experiment, plan: Plan) -> tuple[LossSettings, ...]
         with IPRoute() as kernel:
             (index,) = kernel.link_lookup(ifname=name)
             shown = [m for m in kernel.get_qdiscs(index=index) if m["index"] == index]
-        settings.append(_read_back(direction, loss, asked, shown))
+        told = _read_back(direction, loss, asked, shown)
+        if policer := plan.links[direction].policer:
+            told = replace(told, policer=_read_policer(plan, direction, policer, commands))
+        settings.append(told)
     return tuple(settings)
 
 
@@ -143,13 +184,20 @@ def lost(plan: Plan, shown: Mapping[str, Sequence[Any]]) -> dict[Direction, int]
     for wire in plan.wires.values():
         for node, neighbour in (wire.nodes, wire.nodes[::-1]):
             message = _netem(shown.get(wire.facing(neighbour), ()))
-            if message is None:
-                counted[node, neighbour] = 0
-            else:
-                statistics = message.get_attr("TCA_STATS2").get_attr("TCA_STATS_QUEUE")
-                counted[node, neighbour] = int(statistics["drops"])
+            counted[node, neighbour] = 0 if message is None else _drops(message)
+            if plan.links[node, neighbour].policer:
+                policed = _qdisc("ingress", shown.get(wire.facing(node), ()))
+                counted[node, neighbour] += 0 if policed is None else _drops(policed)
     return counted
 
 
+def _drops(message: Any) -> int:
+    return int(message.get_attr("TCA_STATS2").get_attr("TCA_STATS_QUEUE")["drops"])
+
+
 def _netem(shown: Sequence[Any]) -> Any:
-    return next((m for m in shown if m.get_attr("TCA_KIND") == "netem"), None)
+    return _qdisc("netem", shown)
+
+
+def _qdisc(kind: str, shown: Sequence[Any]) -> Any:
+    return next((m for m in shown if m.get_attr("TCA_KIND") == kind), None)

@@ -26,6 +26,7 @@ from outcast.experiment.parts import (
     UNIT_SCHEMA,
     KernelRateBps,
     Part,
+    SizeBytes,
     TimeNs,
     UserFile,
     no_switch,
@@ -62,6 +63,7 @@ Mtu = Annotated[int, Field(ge=LEAST_MTU_BYTES, le=MOST_MTU_BYTES)]
 _LOSS = "share of the packets that are lost on the wire, at random: 0.01 is 1 %"
 _BURST_LOSS = "losses in a row instead of `loss`; see docs/links.md"
 _LATE = "packets that come late, so that others overtake them"
+_POLICER = "drops what comes faster than a rate, after a burst"
 _DUPLICATE = "share of the packets that come twice"
 _MTU = "the largest IP packet in bytes: 9000 for jumbo frames"
 
@@ -89,6 +91,15 @@ class BurstLoss(Part):
         return self
 
 
+class Policer(Part):
+    """A bucket of tokens that drops what finds it empty, and holds no packet."""
+
+    rate_bps: KernelRateBps = Field(
+        alias="rate", description="of IP packets, without headers below"
+    )
+    burst_bytes: SizeBytes = Field(alias="burst", gt=0, description="what the bucket holds")
+
+
 class Late(Part):
     """Packets that come late, so that those behind them overtake."""
 
@@ -110,6 +121,7 @@ class Link:
         burst_loss: losses in a row.
         late: packets that others overtake on the wire.
         duplicate: the share of the packets that come twice.
+        policer: what drops packets above a rate.
         overhead: what counts besides the frame.
     """
 
@@ -123,13 +135,19 @@ class Link:
     burst_loss: BurstLoss | None = None
     late: Late | None = None
     duplicate: float = 0.0
+    policer: Policer | None = None
     overhead: Overhead = "none"
 
     @property
     def has_faults(self) -> bool:
         """Whether something happens to packets on the wire."""
         return bool(
-            self.loss or self.loss_changes or self.burst_loss or self.late or self.duplicate
+            self.loss
+            or self.loss_changes
+            or self.burst_loss
+            or self.late
+            or self.duplicate
+            or self.policer
         )
 
     @property
@@ -173,6 +191,11 @@ class Link:
         """
         if self.burst_loss and (self.loss or self.loss_changes):
             raise ValueError("burst_loss: allowed is either loss or burst_loss, and no event's")
+        if self.policer and self.policer.burst_bytes < self.mtu_bytes:
+            raise ValueError(
+                f"policer.burst {self.policer.burst_bytes}B: allowed is a packet of "
+                f"{self.mtu_bytes} B at least"
+            )
         if self.delay_ns is not None and self.delay_ns > MOST_DELAY_NS:
             raise ValueError(
                 f"delay {units.format_time(self.delay_ns)}: allowed is up to "
@@ -202,6 +225,7 @@ class LinkKeys(Part):
     burst_loss: BurstLoss | None = Field(default=None, description=_BURST_LOSS)
     late: Late | None = Field(default=None, description=_LATE)
     duplicate: Share | None = Field(default=None, description=_DUPLICATE)
+    policer: Policer | None = Field(default=None, description=_POLICER)
     mtu_bytes: Mtu | None = Field(default=None, alias="mtu", description=_MTU)
 
 
@@ -380,6 +404,7 @@ class Links(Part):
     burst_loss: BurstLoss | None = Field(default=None, description=_BURST_LOSS)
     late: Late | None = Field(default=None, description=_LATE)
     duplicate: Share = Field(default=0.0, description=_DUPLICATE)
+    policer: Policer | None = Field(default=None, description=_POLICER)
     mtu_bytes: Mtu = Field(default=STANDARD_MTU_BYTES, alias="mtu", description=_MTU)
     layers: Layers = Field(default=Layers(), description="other settings by layer")
     overrides: tuple[LinkOverride, ...] = Field(
@@ -410,6 +435,7 @@ class Links(Part):
             burst_loss=self.burst_loss,
             late=self.late,
             duplicate=self.duplicate,
+            policer=self.policer,
             overhead=self.overhead,
         )
 

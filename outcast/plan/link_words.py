@@ -44,6 +44,8 @@ def settings(link: Link, other_than: Link | None = None) -> str:
         words.append(f"{100 * link.late.share:.6g}% late by {units.format_time(link.late.by_ns)}")
     if differs("duplicate") and link.duplicate:
         words.append(f"duplicate {100 * link.duplicate:.6g}%")
+    if differs("policer") and link.policer is not None:
+        words.append(f"policer {units.format_rate(link.policer.rate_bps)}")
     if differs("mtu_bytes"):
         words.append(f"mtu {link.mtu_bytes}")
     if link.queue is not None and differs("queue"):

@@ -32,6 +32,7 @@ from outcast.experiment.links import (
     Late,
     Loss,
     Mtu,
+    Policer,
     Share,
 )
 from outcast.experiment.noise import LEAST_PER_SECOND, MOST_INTERVAL_NS, MOST_PER_SECOND
@@ -115,6 +116,7 @@ class _Settings(handed_in.Record):
     burst_loss: BurstLoss | None = None
     late: Late | None = None
     duplicate: Share = 0.0
+    policer: Policer | None = None
     overhead: Overhead = "none"
 
 

@@ -292,6 +292,34 @@ FAULTS = {
     "late": {"share": 0.25, "by": "2ms"},
     "duplicate": 0.125,
 }
+POLICER = {"policer": {"rate": "10500kbit", "burst": "33000B"}}
+
+
+class FakeTc(Commands):
+    """Answers as tc(8) of iproute2 6.1 does."""
+
+    def __init__(self, shown: str) -> None:
+        self.shown, self.given = shown, ""
+
+    def run(self, argv: Any, *, stdin: str = "", **_options: Any) -> str:
+        self.given += stdin
+        return self.shown
+
+
+def test_a_policer_stands_before_the_wire_and_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, plan = resolved(overrides({"from": "s1", "to": "h1", **POLICER}))
+    kernel = FakeKernel(lambda options: options)
+    monkeypatch.setattr(rtnetlink, "replace_qdisc", kernel.replace_qdisc)
+    monkeypatch.setattr(iproute, "IPRoute", lambda: kernel)
+    tc = FakeTc(" police 0x1 rate 10500Kbit burst 32.2Kb mtu 64Kb action drop/pipe overhead 0b")
+    wires.connect(plan, tc)
+    assert tc.given.count("police rate 10500000bit burst 33000b") == 1
+    (settings,) = wires.start_losing(whole, plan, tc)
+    assert settings.policer == {"rate": 10_500_000, "burst": 32_973}
+    for shown in ("", tc.shown.replace("10500K", "1050K"), tc.shown.replace("32.2K", "3.2K")):
+        with pytest.raises(ReadBackError, match=r"policer\.(rate|burst)"):
+            wires.start_losing(whole, plan, FakeTc(shown))
+    assert link_words.settings(plan.links["s1", "h1"]).endswith("policer 10500kbit, mtu 1500")
 
 
 def test_netem_is_told_the_other_faults() -> None:
@@ -310,7 +338,7 @@ def test_netem_is_told_the_other_faults() -> None:
 
 
 def test_other_faults_are_stored_with_the_plan(tmp_path: Path) -> None:
-    _, plan = resolved(overrides({"between": ["s1", "s2"], **FAULTS}))
+    _, plan = resolved(overrides({"between": ["s1", "s2"], **FAULTS, **POLICER}))
     path = tmp_path / "plan.json"
     path.write_text(stored.dumps(plan))
     assert stored.read_plan(path).links == plan.links
@@ -325,6 +353,7 @@ def test_other_faults_are_stored_with_the_plan(tmp_path: Path) -> None:
         ({"burst_loss": {"p": 0.1, "r": 0.5}, "loss": 0.1}, "either loss or burst_loss"),
         ({"late": {"share": 0.1}}, "late.by"),
         ({"duplicate": 0.6}, "duplicate"),
+        ({"policer": {"rate": "1mbit", "burst": "1000B"}}, "allowed is a packet of 1500 B"),
     ],
 )
 def test_faults_that_cannot_be_are_refused(keys: Any, said: str) -> None:
@@ -382,7 +411,7 @@ def losing(monkeypatch: pytest.MonkeyPatch, worsen: Callable[[bytes], bytes | No
     kernel = FakeKernel(worsen)
     monkeypatch.setattr(rtnetlink, "replace_qdisc", kernel.replace_qdisc)
     monkeypatch.setattr(iproute, "IPRoute", lambda: kernel)
-    settings = wires.start_losing(whole, plan)
+    settings = wires.start_losing(whole, plan, Without())
     seeds = {direction: loss.seed for direction, loss in wires.losses(whole, plan).items()}
     return settings, seeds
 

@@ -149,6 +149,33 @@ def test_packets_come_late_or_twice_as_often_as_asked_for(tmp_path: Path) -> Non
     assert link(target, "s2-eth1")["lost_link"] == 0
 
 
+def test_a_policer_drops_what_finds_no_tokens(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    run(
+        target,
+        "links.overrides=[{from: s2, to: s1, policer: {rate: 100mbit, burst: 32KB}}]",
+        "flows=[{from: 3-hop, hosts: 2, per_host: 4}]",
+        *("bottleneck.port=s2-eth1", "capture.ports=all", "transport.min_rto=2ms"),
+    )
+    left_ns, copies = arrivals(target)
+    lost = np.array([not came for came in copies])
+    tokens, last_ns, dropped = 32768.0, int(left_ns[0]), []
+    for at_ns, frame in zip(left_ns.tolist(), frame_bytes(target, "s2-eth1"), strict=True):
+        # Cruz (1991); act_police.c counts IP packets, without Ethernet's header of 14 bytes.
+        tokens = min(32768.0, tokens + (at_ns - last_ns) * 100e6 / 8e9)
+        last_ns = at_ns
+        dropped.append(tokens < frame - 14)
+        tokens -= 0 if dropped[-1] else frame - 14
+    assert lost.sum() > 100
+    # Captures have the time of the first bit, and the policer that of the last.
+    assert np.count_nonzero(lost != np.array(dropped)) < 0.02 * lost.sum()
+    counted = json.loads((target / "counters.json").read_text())["links"]
+    (link_lost,) = (way["after"]["lost"]["link"] for way in counted if way["port"] == "s2-eth1")
+    assert link_lost == lost.sum()
+    effective = json.loads((target / "manifest.json").read_text())["effective"]
+    assert effective["links.s2 to s1.policer"]["rate"] == 100_000_000
+
+
 def test_jumbo_frames_end_to_end(tmp_path: Path) -> None:
     target = tmp_path / "run"
     run(target, "links.mtu=9000", "queue.limit=100KB")
