@@ -65,6 +65,7 @@ NOT_RUN: dict[str, str] = {
     "docs/verbs/exec.md outcast exec net.yaml": "the network is the reader's",
     "docs/verbs/figure.md outcast figure results/limits": ELSEWHERE,
     "docs/verbs/join.md": ELSEWHERE,
+    "docs/verbs/pack.md outcast pack results/limits": ELSEWHERE,
     "docs/verbs/replay.md": ELSEWHERE,
     "docs/verbs/results.md": ELSEWHERE,
     "docs/verbs/run.md": LONG,

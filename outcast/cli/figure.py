@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command(
     "figure",
     epilog=shared.examples(
-        "outcast figure results/fig3c goodput --size 3.5x2.5in --title off -o goodput.pdf",
+        "outcast figure results/fig3c goodput --size column -o goodput.pdf",
         "outcast figure results/limits line --by queue.limit --log-y --format svg",
         "outcast figure results/fig3c",
     ),
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     type=shared.Choice(["png", "svg", "pdf"]),
     help="The file's format [default: the ending of -o, or png].",
 )
-@click.option("--size", metavar="WxH", help="Width and height with a unit: 3.5x2.2in, 89x56mm.")
+@click.option("--size", metavar="WxH", help="3.5x2.2in, 89x56mm, or column: for papers of two.")
 @click.option(
     "--font-size", type=float, metavar="POINTS", help="Size of ordinary letters [default: 9]."
 )

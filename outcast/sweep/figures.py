@@ -15,10 +15,13 @@ from matplotlib.figure import Figure
 from outcast.analysis.compiled import Array
 from outcast.analysis.statistics import Interval
 from outcast.errors import ConfigError
+from outcast.sweep.dataset import is_compared
 from outcast.sweep.groups import Group, grouped, numbers
 from outcast.sweep.labels import Labels
 from outcast.sweep.render import heading, scale
+from outcast.view.figures.look import turn_names
 from outcast.view.figures.parts import (
+    DASHES,
     Bars,
     Line,
     bounds,
@@ -31,8 +34,6 @@ from outcast.view.figures.style import OWN, Canvas, styled
 from outcast.view.palette import SERIES, series_colour
 
 MARKS = ("o", "s", "^", "D", "v", "P", "X")
-_LETTERS_SIDE_BY_SIDE = 60
-"""More letters than these overlap along the axis, so the labels are turned."""
 _PAGE_INCHES = (4.6, 3.1)
 """At this size the letters keep about their size in a page, even in a narrow one."""
 
@@ -145,7 +146,7 @@ def heat(groups: Sequence[Group], value: str, labels: Labels, on: Canvas = OWN) 
         )
     figure, axes = _axes(on)
     image = axes.imshow(values, cmap="viridis", aspect="auto", origin="lower")
-    axes.figure.colorbar(image, ax=axes, label=heading(value))
+    axes.figure.colorbar(image, ax=axes, label=_axis(value))
     middle = (np.nanmin(values) + np.nanmax(values)) / 2 if np.isfinite(values).any() else 0.0
     for (row, column), center in np.ndenumerate(values):
         text = "-" if np.isnan(center) else f"{center:.3g}"
@@ -154,6 +155,7 @@ def heat(groups: Sequence[Group], value: str, labels: Labels, on: Canvas = OWN) 
     across, up = (labels.axis(key, at) for key, at in zip(keys, (columns, rows), strict=True))
     axes.set_xticks(range(len(columns)), across.ticks)
     axes.set_yticks(range(len(rows)), up.ticks)
+    turn_names(axes)
     axes.set_xlabel(across.label)
     axes.set_ylabel(up.label)
     for side in ("left", "bottom"):
@@ -175,14 +177,19 @@ def cdf(
             continue
         text = ", ".join(labels.value(key, of_key) for key, of_key in at.items())
         label = f"{text} ({of_rows.size})" if text else str(of_rows.size)
-        dash = ("-", "--", ":", "-.")[number // len(SERIES) % 4]
+        dash = DASHES[number // len(SERIES) % len(DASHES)]
         draw_shares(axes, of_rows, series_colour(number), label, dash=dash)
         drawn_any = True
-    axes.set_xlabel(heading(value))
+    axes.set_xlabel(_axis(value))
     axes.set_ylabel("share of flows" if "flow" in frame.columns else "share of runs")
     if by and drawn_any:
         axes.legend(fontsize="small", title=", ".join(map(labels.key, by)), title_fontsize="small")
     return figure
+
+
+def _axis(value: str) -> str:
+    """What an axis of this value says."""
+    return f"{value} (ratio of goodputs)" if is_compared(value) else heading(value)
 
 
 def _axes(on: Canvas) -> tuple[Figure, Axes]:
@@ -225,11 +232,8 @@ def _labelled(
     figure: Figure, axes: Axes, groups: Sequence[Group], value: str, labels: Labels, x_label: str
 ) -> Figure:
     axes.set_xlabel(x_label)
-    ticks = axes.get_xticklabels()
-    if sum(len(tick.get_text()) for tick in ticks) > _LETTERS_SIDE_BY_SIDE:
-        for tick in ticks:
-            tick.set(rotation=25, ha="right")
-    axes.set_ylabel(heading(value))
+    turn_names(axes)
+    axes.set_ylabel(_axis(value))
     axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
     others = [*groups[0].at][1:]
     if others:

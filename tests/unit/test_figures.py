@@ -24,9 +24,11 @@ from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view import figures, palette
 from outcast.view.figures import drops, goodput, noise, phase, queue, style
+from outcast.view.figures.look import asked, fitted
 from outcast.view.terminal.tables import format_bps
 from tests.golden import model
 from tests.golden.run_directory import with_records, write_run
+from tests.unit import seen
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +55,47 @@ def test_all_are_drawn_whole(run: RunDirectory) -> None:
     # No sockets were sampled, and no flow joins or leaves.
     assert [path.name for path in paths] == [
         *("goodput.png", "flows.png", "classes.png", "fairness.png", "timeouts.png", "link.png"),
-        *("chains.png", "drops.png", "queue.png", "phase.png", "noise.png"),
+        *("drops.png", "queue.png", "phase.png"),
     ]
     for path in paths:
         assert path.parent == run.path
         assert path.read_bytes().startswith(b"\x89PNG")
         assert path.stat().st_size > 10_000
     assert not list(run.path.glob("*.tmp*"))
+
+
+@pytest.mark.parametrize("name", figures.FIGURES)
+def test_a_reviewer_sees_all_of_each_figure(
+    name: str, drawn: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    with drawn.reading(), style.styled():
+        figure = figures.drawn(drawn, name)
+        assert figure is None or not seen.faults(figure)
+    assert not caplog.records
+
+
+def test_a_figure_for_a_column(drawn: Run) -> None:
+    look = asked("column")
+    figure = figures.figure(drawn, "fairness", look)
+    assert figure.get_figwidth() < 3.5
+    assert not figure.get_suptitle()
+    assert not [fault for fault in seen.faults(figure) if "cut off" in fault]
+
+
+def test_long_names_find_room() -> None:
+    names = [f"a group with a long name (cubic): mean of {number} flows" for number in range(3)]
+    with style.styled():
+        figure = style.OWN.new((8, 5))
+        axes = figure.subplots()
+        for place, name in enumerate(names):
+            axes.bar(place, place + 1, label=name)
+        axes.set_xticks(range(3), names)
+        axes.set_ylabel("goodput (Mbps)")
+        style.heading(figure, "; ".join(names))
+        figure.legend(loc="outside lower center", ncols=3)
+        assert any("cut off" in fault for fault in seen.faults(figure))
+        assert not seen.faults(fitted(figure))
+        assert figure.get_figheight() > 5
 
 
 def test_goodput_of_every_flow_with_the_lone_one_on_top(drawn: Run) -> None:

@@ -605,7 +605,6 @@ def test_figures_have_room_for_every_sender(run: RunDirectory) -> None:
     )
     assert outcast(["analyze", str(run.path)]) == 0
     assert len(Run(run).groups) == 13
-    assert (run.path / "chains.png").exists()
     assert (run.path / "classes.png").exists()
 
 

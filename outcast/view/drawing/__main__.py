@@ -29,7 +29,7 @@ from outcast.errors import OutcastError, gist, how_ended  # noqa: E402
 from outcast.records.run_directory import RunDirectory  # noqa: E402
 
 _REPORT = "report"
-_LONGEST = (_REPORT, "noise", "drops", "phase", "goodput", "chains", "queue", "link")
+_LONGEST = (_REPORT, "drops", "phase", "goodput", "queue", "link")
 """What takes longest comes first, so that all processes end at about the same time."""
 _MOST_PROCESSES = 4
 _LARGE_BYTES = 64 << 20
@@ -72,11 +72,11 @@ def _work(directory: RunDirectory, is_first: bool) -> int:
     """Takes one number after the other, until none is left. Returns the exit status."""
     from outcast.records.run import Run
     from outcast.view import report
-    from outcast.view.figures import FIGURES, draw_one
+    from outcast.view.figures import BY_ITSELF, draw_one
 
     gc.freeze()
     gc.enable()
-    names = [*FIGURES, _REPORT]
+    names = [*BY_ITSELF, _REPORT]
     order = [*_LONGEST, *(name for name in names if name not in _LONGEST)]
     run = Run(directory)
     select.select([0], [], [])

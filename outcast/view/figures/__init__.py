@@ -21,7 +21,7 @@ from outcast.view.figures.fate import probability_over_time
 from outcast.view.figures.generated import datagrams_by_flow, rate_over_time
 from outcast.view.figures.goodput import goodput_by_class, goodput_by_flow, goodput_over_time
 from outcast.view.figures.link import link_over_time
-from outcast.view.figures.look import Look, finished
+from outcast.view.figures.look import Look, finished, fitted
 from outcast.view.figures.marked import with_events
 from outcast.view.figures.noise import gaps_and_batches
 from outcast.view.figures.phase import arrivals_in_a_packet_time
@@ -60,6 +60,17 @@ FIGURES: dict[str, Callable[[Run, Canvas], Figure | None]] = {
 """Every picture of a run, by the stem of its file's name, in the order of display."""
 
 
+ON_REQUEST = frozenset({"chains", "noise"})
+"""Pictures that `outcast figure` draws, and no run by itself."""
+BY_ITSELF = tuple(name for name in FIGURES if name not in ON_REQUEST)
+
+
+def drawn(run: Run, name: str, on: Canvas = OWN) -> Figure | None:
+    """One of FIGURES with all of its texts in sight; None if the run has no data for it."""
+    figure = FIGURES[name](run, on)
+    return figure if figure is None or on.axes is not None else fitted(figure)
+
+
 def described() -> dict[str, str]:
     """Returns what each picture shows, by its name: the first sentence of its docstring."""
     return {
@@ -86,20 +97,20 @@ def figure(run: Run, name: str, look: Look | None = None, on: Canvas = OWN) -> F
             f"figure {name}: of a run allowed are {', '.join(FIGURES)}{did_you_mean(name, FIGURES)}"
         )
     with run.reading(), styled():
-        drawn = FIGURES[name](run, on)
-    if drawn is None:
+        shown = drawn(run, name, on)
+    if shown is None:
         raise InputError(f"{run.directory.path}: it measured nothing for the figure {name}")
     with styled():
-        return finished(drawn, look, name, on)
+        return finished(shown, look, name, on)
 
 
 def draw(directory: RunDirectory) -> list[Path]:
-    """Draws every picture that an analysed run has data for. Returns their paths.
+    """Draws every picture of BY_ITSELF that an analysed run has data for. Returns their paths.
 
     Raises InputError if the run has not been analysed or a picture cannot be written.
     """
     run = Run(directory)
-    paths = [draw_one(run, name) for name in FIGURES]
+    paths = [draw_one(run, name) for name in BY_ITSELF]
     return [path for path in paths if path is not None]
 
 
@@ -110,10 +121,10 @@ def draw_one(run: Run, name: str) -> Path | None:
     """
     path = run.directory.path / f"{name}.png"
     with run.reading(), styled():
-        drawn = FIGURES[name](run, OWN)
+        shown = drawn(run, name)
         try:
-            if drawn is not None:
-                return save(drawn, path)
+            if shown is not None:
+                return save(shown, path)
             path.unlink(missing_ok=True)
         except OSError as error:
             raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from outcast.analysis.compiled import Array
 from outcast.analysis.measure.blackout import is_dense
 from outcast.records.run import Run
-from outcast.view.figures.parts import Bars, Marks, draw_bars, draw_lanes
+from outcast.view.figures.parts import Bars, Marks, draw_bars, draw_lanes, legend_inches
 from outcast.view.figures.style import OWN, Canvas, heading, nothing, time_unit
 from outcast.view.palette import DROPPED, FORWARDED, GREY, port_colours, run_colours
 
@@ -38,7 +38,7 @@ def chain_lengths(run: Run, on: Canvas = OWN) -> Figure:
     """Draws figure 11: how many chains of consecutive drops had each length."""
     # There is no second panel if all traffic is generated, because it has no groups.
     panels = 2 if run.groups else 1
-    figure = on.new((4.2 * panels, 3.4))
+    figure = on.new((4.2 * panels, 3.0 + legend_inches(min(MOST_PORTS, len(run.ways)))))
     axes = figure.subplots(1, panels, squeeze=False)[0]
     _chain_bars(axes[0], _by_port(run), "chains of drops of a port")
     if run.groups:
@@ -89,7 +89,7 @@ def _chain_bars(axes: Axes, groups: Sequence[Bars], what: str) -> None:
     axes.set_ylim(lowest / 2, None)
     axes.set_xlabel("packets dropped in a row")
     axes.set_ylabel(what)
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), fontsize=8, ncols=2, borderaxespad=0.2)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), fontsize=8, borderaxespad=0.2)
 
 
 def arrivals(run: Run, port: str, edges_s: Array, egress: str | None = None) -> tuple[Array, Array]:

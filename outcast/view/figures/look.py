@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import textwrap
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypedDict
 
 from matplotlib.axes import Axes
@@ -15,8 +17,13 @@ from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator
 
 from outcast.errors import ConfigError, did_you_mean
-from outcast.view.figures.style import OWN, STYLE, Canvas
+from outcast.view.figures.parts import legend_inches
+from outcast.view.figures.style import OWN, STYLE, Canvas, ShownFigure
 
+COLUMN = "column"
+"""The size of a figure in one column of a paper with two: no title, because the caption says what
+is shown, and letters of 7 points, where nothing else is asked for."""
+_COLUMN_INCHES, _COLUMN_POINTS = (3.33, 2.4), 7.0
 _INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4}
 LEAST_INCHES, MOST_INCHES = 0.5, 60.0
 LEGEND_PLACES = (
@@ -51,10 +58,12 @@ class Look:
 
 
 def parse_size(text: str) -> tuple[float, float]:
-    """Reads `3.5x2.2in`, `89x56mm` or `8.9x5.6cm` as inches.
+    """Reads `3.5x2.2in`, `89x56mm`, `8.9x5.6cm` or `column` as inches.
 
     Raises ConfigError, which says what is allowed.
     """
+    if text == COLUMN:
+        return _COLUMN_INCHES
     match = re.fullmatch(r"\s*([0-9.]+)\s*x\s*([0-9.]+)\s*(in|cm|mm)\s*", text)
     try:
         if match is None:
@@ -62,7 +71,8 @@ def parse_size(text: str) -> tuple[float, float]:
         width, height = (float(match[place]) * _INCHES[match[3]] for place in (1, 2))
     except ValueError:
         raise ConfigError(
-            f"size {text}: allowed is WIDTHxHEIGHT with a unit, as 3.5x2.2in, 89x56mm or 8.9x5.6cm"
+            f"size {text}: allowed is WIDTHxHEIGHT with a unit, as 3.5x2.2in or 89x56mm, or "
+            f"{COLUMN}"
         ) from None
     return require_size((width, height))
 
@@ -127,6 +137,9 @@ def asked(
     **others: Any,
 ) -> Look:
     """Returns what Options ask for. Raises ConfigError as the parsers do."""
+    if size == COLUMN:
+        others = {**others, "title": others.get("title") or ""}
+        font_size = font_size or _COLUMN_POINTS
     if size is not None:
         size = parse_size(size) if isinstance(size, str) else require_size(size)
     if legend is not None:
@@ -252,6 +265,69 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+_EM_SHARE = 0.62
+"""The width of a letter in its height; few texts have wider ones on average."""
+_MARGIN_INCHES = 0.6
+"""What a legend's entry takes beside its letters."""
+
+
+def fitted(figure: Figure) -> Figure:
+    """Makes room in a figure just drawn, and returns it.
+
+    A legend gets fewer columns, names along an axis are turned, and a long heading gets lines.
+    Texts are measured only where their letters may be too many, because that takes a tenth of a
+    second.
+    """
+    for base in _bases(figure):
+        if _inches(base.get_suptitle(), 10) > figure.get_figwidth():
+            most = int(figure.get_figwidth() / _inches("m", 10))
+            base.suptitle(
+                textwrap.fill(base.get_suptitle(), most),
+                **{"x": 0.01, "ha": "left", "fontsize": 10, "fontweight": "bold"},
+            )
+    for legend in list(figure.legends):
+        labels = [text.get_text() for text in legend.get_texts()]
+        columns = min(getattr(legend, "_ncols", 1), len(labels))
+        widest = max((_inches(label, 9) for label in labels), default=0.0) + _MARGIN_INCHES
+        if columns > 1 and columns * widest > figure.get_figwidth():
+            _narrow(figure, legend, columns)
+    for axes in _panels(figure):
+        turn_names(axes)
+    return figure
+
+
+def _inches(text: str, points: float) -> float:
+    return max(map(len, text.split("\n"))) * points * _EM_SHARE / 72
+
+
+def _narrow(figure: Figure, legend: Legend, columns: int) -> None:
+    """Gives a legend below a figure as many columns as fit; the figure grows by the lines."""
+    entries, title = _entries([legend]), _titled([legend])
+    rows = -(-len(entries[0]) // columns)
+    while columns > 1 and _too_wide(figure):
+        columns -= 1
+        legend.remove()
+        legend = figure.legend(*entries, loc="outside lower center", ncols=columns, title=title)
+    more = -(-len(entries[0]) // columns) - rows
+    if more and isinstance(figure, ShownFigure):
+        figure.set_figheight(figure.get_figheight() + legend_inches(more))
+
+
+def turn_names(axes: Axes) -> None:
+    """Turns the names along the x axis if they have more letters than fit side by side."""
+    ticks = (
+        axes.get_xticklabels() if isinstance(axes.xaxis.get_major_locator(), FixedLocator) else []
+    )
+    names = [tick.get_text() for tick in ticks]
+    grid = axes.get_subplotspec()
+    columns = 1 if grid is None else grid.get_gridspec().ncols
+    room = 0.8 * whole(axes).get_figwidth() / columns / max(1, len(names))
+    widths = [_inches(name, 9) for name in names]
+    if any(one + other > 2 * room for one, other in pairwise(widths)):
+        for tick in ticks:
+            tick.set(rotation=25, ha="right", rotation_mode="anchor")
 
 
 def _bases(figure: FigureBase) -> Iterator[FigureBase]:

@@ -39,6 +39,11 @@ class Line:
     marker: str = ""
     width: float = 1.2
     steps: bool = False
+    dash: str = "-"
+
+
+DASHES = ("-", "--", ":", "-.")
+"""Tells curves of one colour apart."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,7 @@ def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
             line.y,
             color=line.colour,
             lw=line.width,
+            linestyle=line.dash,
             # A curve of one point would be drawn as nothing.
             marker=line.marker or ("o" if len(line.x) == 1 else None),
             markersize=4,

@@ -6,6 +6,8 @@ paper. Timeouts, with the time waiting for them, are its figure 9.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
@@ -14,9 +16,9 @@ from outcast.plan.grouping import controls, title
 from outcast.records.run import Run
 from outcast.records.run_directory import FlowRecord
 from outcast.view import sender_series
-from outcast.view.figures.parts import Line, draw_lines, legend_inches, shown_groups
+from outcast.view.figures.parts import DASHES, Line, draw_lines, legend_inches, shown_groups
 from outcast.view.figures.style import OWN, Canvas, heading
-from outcast.view.palette import GREY, flow_colours, run_colours
+from outcast.view.palette import GREY, run_colours
 from outcast.view.terminal.tables import noun
 
 MOST_LINES = 6
@@ -87,11 +89,16 @@ def window_lines(run: Run) -> list[Line]:
     frame = _points(run, "cwnd") if in_full else _sampled(run, "cwnd")
     if many or frame.is_empty():
         return _group_bands(run, frame)
-    colours = flow_colours(run.group_of, run_colours(run))
+    colours = run_colours(run)
+    seen: Counter[str] = Counter()
     lines = []
     for flow in run.manifest.flows:
         x, y = (frame.filter(flow=flow.flow)[name].to_numpy() for name in ("t", "value"))
-        lines.append(Line(flow_label(run, flow), colours[flow.flow], x, y, width=1, steps=True))
+        group = run.group_of[flow.flow]
+        dash = DASHES[seen[group] % len(DASHES)]
+        seen[group] += 1
+        label = flow_label(run, flow)
+        lines.append(Line(label, colours[group], x, y, width=1, steps=True, dash=dash))
     return lines
 
 
@@ -166,7 +173,6 @@ def timeouts_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
     if not run.groups or run.captured is not None:
         return None
     shown = shown_groups(run)
-    figure = on.new((max(7, 1.6 * len(shown)), 3))
     colours = run_colours(run)
     counts, shares = [], []
     for group in shown:
@@ -175,6 +181,9 @@ def timeouts_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
         total = part.timeouts if part.timeouts is not None else part.timeouts_seen or 0
         counts.append(total / part.flows)
         shares.append(100 * (part.halted_s or 0) / part.flows / run.summary.counted_s)
+    if not any(counts + shares):
+        return None
+    figure = on.new((max(7, 1.6 * len(shown)), 3))
     for axes, values, what in zip(
         figure.subplots(1, 2),
         (counts, shares),
@@ -187,8 +196,7 @@ def timeouts_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
         axes.set_xticks(range(len(shown)), [group.title for group in shown])
         axes.set_ylabel(what)
         axes.margins(y=0.15)
-        # Without a timeout the axis would be centred at 0.
-        axes.set_ylim(0, None if max(values) > 0 else 1)
+        axes.set_ylim(0, None)
         axes.axhline(0, color=GREY, lw=0.5)
     heading(figure, f"{run.summary.name}: timeouts, mean of each {noun(run)}'s flows")
     return figure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import re
 import threading
 import warnings
@@ -51,6 +52,9 @@ _MOST_MARKS, _MOST_VERTICES = 2_000, 20_000
 """What has more is stored as pixels within a vector file, which would otherwise take megabytes."""
 _PIXELS_PER_INCH = 300
 
+
+# Of the fonts for formulas Debian's matplotlib has few, and no figure uses others.
+logging.getLogger("matplotlib.font_manager").addFilter(lambda said: "findfont" not in said.msg)
 
 _one_at_a_time = threading.RLock()
 

@@ -38,11 +38,11 @@ def picture(
 def drawn(run: Run, name: str) -> Element | None:
     """Returns one of the run's figures as an SVG; None if the run has no data for it."""
     # Imported here, because matplotlib takes a second to import.
-    from outcast.view.figures import FIGURES, described
-    from outcast.view.figures.style import OWN, as_svg, styled
+    from outcast.view import figures
+    from outcast.view.figures.style import as_svg, styled
 
     with styled():
-        figure = FIGURES[name](run, OWN)
+        figure = figures.drawn(run, name)
         if figure is None:
             return None
-        return picture("", f"{described()[name]}.", as_svg(figure), "image/svg+xml", 960)
+        return picture("", f"{figures.described()[name]}.", as_svg(figure), "image/svg+xml", 960)
