@@ -75,7 +75,7 @@ def test_a_reviewer_sees_all_of_each_figure(
 
 
 def test_a_figure_for_a_column(drawn: Run) -> None:
-    look = asked("column", None, None, None, None, False, False, None)
+    look = asked("column")
     figure = figures.figure(drawn, "fairness", look)
     assert figure.get_figwidth() < 3.5
     assert not figure.get_suptitle()

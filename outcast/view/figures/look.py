@@ -138,7 +138,7 @@ def asked(
 ) -> Look:
     """Returns what Options ask for. Raises ConfigError as the parsers do."""
     if size == COLUMN:
-        others["title"] = others.get("title") or ""
+        others = {**others, "title": others.get("title") or ""}
         font_size = font_size or _COLUMN_POINTS
     if size is not None:
         size = parse_size(size) if isinstance(size, str) else require_size(size)
