@@ -448,7 +448,7 @@ def test_a_flow_that_held_the_link_is_named(tmp_path: Path, tried_again: int) ->
     directory = write_run(tmp_path / "run", held_link(tried_again), DURATION_NS)
     edit(directory.manifest, lambda tree: tree["effective"].update(min_rto_ns=2_000_000))
     *of_flow, of_noise = analyze(directory).warnings
-    assert of_noise.startswith("phases at s1-eth1: unknown, perhaps phase-locked: one input nearly fills")
+    assert of_noise.startswith("phases at s1-eth1: unknown, perhaps phase-locked: one input")
     if tried_again < 5:
         assert of_flow == [], "one that had nothing to send did not lose to anybody"
     else:
