@@ -238,7 +238,7 @@ def test_a_run_without_drops(tmp_path: Path) -> None:
     traffic = model.drop_tail(model.make_traffic(9, 300, load=0.2), 10**6, 10**9)
     directory = write_run(tmp_path / "run", traffic, 20_000_000)
     analyze(directory)
-    assert len(figures.draw(directory)) == 10
+    assert len(figures.draw(directory)) == 8
     drawn = Run(directory)
     assert "no packet was dropped" in texts(drops.chain_lengths(drawn))
     figure = queue.queue_in_blackout(drawn)
