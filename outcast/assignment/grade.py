@@ -65,6 +65,7 @@ def grade(
     runner = runner or worker.GUEST
     kept = None if results is None else results / KEPT
     graded: dict[int, Graded] = {}
+    took_s = 0.0
     bounds = bounds or usual_bounds(exercise)
     with contextlib.ExitStack() as stack:
         if kept is not None:
@@ -97,7 +98,10 @@ def grade(
                 graded[done.item] = worker.at_place(
                     worker.GRADED.validate_python(done.result), place
                 )
-            on_progress(f"{place}: {graded[done.item].verdict}, {done.wall_s:.0f} s")
+            took_s += done.wall_s
+            left_s = took_s / len(graded) * (len(places) - len(graded)) / jobs
+            left = f"; about {left_s / 60:.0f} min left" if left_s > 90 else ""
+            on_progress(f"{place}: {graded[done.item].verdict}, {done.wall_s:.0f} s{left}")
     return copies.compare(
         [graded[number] for number in range(len(places))], [_date_s(place) for place in places]
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from outcast.cli import shared, terminal
-from outcast.errors import ConfigError, UntrustedError
+from outcast.errors import ConfigError, InputError, UntrustedError
 
 if TYPE_CHECKING:
     from outcast.assignment.classes import Class
@@ -23,15 +23,23 @@ _FORMS = ("table", "csv", "json", "moodle", "canvas")
 @click.command("pack", epilog=shared.examples("outcast assignment pack . -o ada.zip"))
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @shared.output("FILE", "The file to write.", required=True)
-def pack(directory: Path, output: Path) -> None:
+@click.option("--incomplete", is_flag=True, help="Pack it although something is missing.")
+def pack(directory: Path, output: Path, incomplete: bool) -> None:
     """Make one small file of the student's folder DIR, to hand in.
 
     It has the answers, the configurations, and hashes of all captures and tables. Grading makes
-    the captures again.
+    the captures again. What `check` calls incomplete is refused.
     """
     from outcast.assignment import packed
+    from outcast.assignment.check import check
     from outcast.assignment.folder import Folder
 
+    missing = check(Folder(directory)).missing
+    if missing and not incomplete:
+        raise InputError(
+            f"{directory}: {len(missing)} items incomplete, as {missing[0]}; outcast assignment "
+            "check names all; to hand it in all the same: --incomplete"
+        )
     made = packed.write(Folder(directory), output)
     runs = ", ".join(made.runs) or "none"
     terminal.echo_path(made.path, f": {made.bytes / 1e3:.0f} kB, {made.files} files; runs: {runs}")

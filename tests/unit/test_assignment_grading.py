@@ -279,6 +279,12 @@ def test_the_verb(
     said = capsys.readouterr()
     assert "genuine" in said.out
     assert "2 answers wait for points in" in said.err
+    # What `check` calls incomplete is handed in only by an own word.
+    (folder.path / "answers.yaml").write_text("")
+    argv = ["assignment", "pack", str(folder.path), "-o", str(file)]
+    assert cli.invoke(argv) == 2
+    assert "items incomplete" in capsys.readouterr().err
+    assert cli.invoke([*argv, "--incomplete"]) == 0
 
 
 def test_without_the_key_nothing_is_graded_and_nothing_told(

@@ -5,11 +5,18 @@
 # run it as a program: `python notebook.py runs/deep`.
 
 # %%
+import os
+import shutil
 import sys
 
-import polars as pl
+try:
+    import polars as pl
 
-import outcast
+    import outcast
+except ModuleNotFoundError:  # in this Python; the command `outcast` has one that knows them
+    with open(shutil.which("outcast") or sys.exit("no command outcast")) as command:
+        python = command.readline().removeprefix("#!").strip()
+    os.execv(python, [python, *sys.argv])
 
 run = outcast.open_run(sys.argv[1] if sys.argv[1:2] and sys.argv[1][0] != "-" else "runs/deep")
 start_ns = run.manifest.traffic.t_start_ns
