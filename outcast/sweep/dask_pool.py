@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import io
 import logging
+import re
 import secrets
 import shutil
 import tempfile
@@ -31,6 +32,7 @@ from outcast import __version__, files
 from outcast.emulation.commands import within
 from outcast.engines.kernel import cache
 from outcast.errors import (
+    ConfigError,
     DeadlineError,
     FeatureMissingError,
     InputError,
@@ -249,7 +251,7 @@ def connect(address: str, store: str | None = None) -> DaskPool:
 
     Raises:
         FeatureMissingError: if Dask is not installed, or fsspec lacks what the URL needs.
-        ConfigError: if the URL is none of fsspec's.
+        ConfigError: if the URL is none of fsspec's, or the address is none.
         RunError: if no scheduler answers, or the object store cannot be used.
     """
     try:
@@ -258,6 +260,8 @@ def connect(address: str, store: str | None = None) -> DaskPool:
         raise FeatureMissingError(
             "Dask is missing; install it with: pip install 'outcast-testbed[dask]'"
         ) from None
+    if not re.fullmatch(r"([a-z]+://)?\S+:\d{1,5}", address, re.ASCII):
+        raise ConfigError(f"--scheduler {address}: allowed is HOST:PORT, as 127.0.0.1:8786")
     try:
         client = distributed.Client(address, timeout=CONNECT_DEADLINE_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:

@@ -186,6 +186,8 @@ def test_no_scheduler_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(dask_pool, "CONNECT_DEADLINE_S", 0.5)
     with pytest.raises(RunError, match=r"--scheduler tcp://127\.0\.0\.1:1: no scheduler"):
         dask_pool.connect("tcp://127.0.0.1:1")
+    with pytest.raises(ConfigError, match=r"--scheduler foo: allowed is HOST:PORT"):
+        dask_pool.connect("foo")
 
 
 def test_what_differs_between_machines_is_named() -> None:
