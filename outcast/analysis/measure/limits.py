@@ -20,6 +20,7 @@ MOST_ELSEWHERE = 0.1
 """If something besides the network limits a bulk flow for more of its time, the run says so."""
 MOST_IDLE = 0.5
 """If the bottleneck is idle for more of the time, though its flows have data, the run says so."""
+_LEAST_WAITED = 0.01
 _KEYS = {
     "receiver": "the receiver's window (transport.receive_buffer)",
     "send_buffer": "its own send buffer (transport.send_buffer)",
@@ -102,7 +103,10 @@ def idle_warnings(
     if max(wanting) < 1 - MOST_ELSEWHERE:
         return []
     waited = sum(part.timeout for part in limited.values()) / len(limited)
-    return [
-        f"{egress} was idle for {1 - utilisation:.0%} of the time, though flows had data to send; "
+    why = (
         f"a flow waited for timeouts for {waited:.0%} of its time on average"
-    ]
+        if waited >= _LEAST_WAITED
+        else "their congestion windows were too small for it"
+    )
+    idle = f"{egress} was idle for {1 - utilisation:.0%} of the time, though flows had data to send"
+    return [f"{idle}; {why}"]

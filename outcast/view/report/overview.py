@@ -123,8 +123,8 @@ def _doubt(run: Run) -> str:
     losses = run.summary.losses
     if losses is not None and losses.elsewhere > losses.bottleneck:
         text += (
-            f" {losses.elsewhere:,} of {losses.total:,} lost packets were lost elsewhere than at "
-            f"the bottleneck: {where(losses)}."
+            f" {losses.elsewhere:,} of {losses.total:,} lost packets were lost elsewhere than in "
+            f"the bottleneck's queue: {where(losses)}."
         )
     return text
 
