@@ -104,8 +104,8 @@ def loss_warnings(losses: LossSummary | None, bottleneck: str) -> list[str]:
     if losses is None or losses.elsewhere <= losses.bottleneck:
         return []
     return [
-        f"{losses.elsewhere:,} packets were lost elsewhere than in the queue of {bottleneck}, which lost "
-        f"{losses.bottleneck:,}: {where(losses)}. Drops, chains and blackouts are those of "
+        f"{losses.elsewhere:,} packets were lost elsewhere than in the queue of {bottleneck}, "
+        f"which lost {losses.bottleneck:,}: {where(losses)}. Drops, chains and blackouts are those of "
         f"{bottleneck} alone (docs/analysis.md, losses)"
     ]
 
