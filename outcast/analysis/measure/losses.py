@@ -105,8 +105,8 @@ def loss_warnings(losses: LossSummary | None, bottleneck: str) -> list[str]:
         return []
     return [
         f"{losses.elsewhere:,} packets were lost elsewhere than in the queue of {bottleneck}, "
-        f"which lost {losses.bottleneck:,}: {where(losses)}. Drops, chains and blackouts are those of "
-        f"{bottleneck} alone (docs/analysis.md, losses)"
+        f"which lost {losses.bottleneck:,}: {where(losses)}. Drops, chains and blackouts are those "
+        f"of {bottleneck} alone (docs/analysis.md, losses)"
     ]
 
 
