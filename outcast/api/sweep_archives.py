@@ -78,7 +78,11 @@ def read_claims(file: Path) -> list[Claim]:
         if not isinstance(row, Mapping) or row.keys() != {"claim", "command"}:
             raise InputError(f"{file}: claim {number}: {allowed}")
         text, command = (" ".join(str(row[key]).split()) for key in ("claim", "command"))
-        if not command.startswith("outcast "):
+        try:
+            program = shlex.split(command)[:1]
+        except ValueError as error:
+            raise InputError(f"{file}: claim {number}: {command!a}: {error}") from None
+        if program != ["outcast"] or not command.startswith("outcast "):
             raise InputError(f"{file}: claim {number}: {command!a}; {allowed}")
         claims.append(Claim(text, command))
     return claims

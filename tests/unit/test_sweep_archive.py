@@ -183,8 +183,11 @@ def test_claims_are_run(sweep: Path, place: Path, capsys: pytest.CaptureFixture[
     claims.write_text("- {claim: Figure 1, command: outcast results sweep --value nothing}\n")
     status, _, err = answer(capsys, "pack", sweep, "-o", file, "--claims", claims)
     assert (status, "ended with status 2: " in err) == (1, True)
-    claims.write_text("- {claim: Figure 1, command: rm -r sweep}\n")
-    assert answer(capsys, "pack", sweep, "-o", file, "--claims", claims)[0] == 2
+    for wrong in ("rm -r sweep", "outcast results 'sweep"):
+        claims.write_text(f'- {{claim: Figure 1, command: "{wrong}"}}\n')
+        status, _, err = answer(capsys, "pack", sweep, "-o", file, "--claims", claims)
+        assert status == 2, err
+        assert wrong in err
 
 
 def test_an_incomplete_sweep_is_not_packed(
