@@ -15,6 +15,8 @@ from outcast.units import format_time
 
 FEWEST_ROUND_TRIPS = 10
 """Slow start alone takes so many from the initial window to a window of thousands of packets."""
+_AQM = "the kind red, codel or fq_codel with ecn: true"
+_MARKING = {"dctcp": "the kind ecn_threshold"}
 
 
 def hints(experiment: Experiment, plan: Plan) -> list[str]:
@@ -44,10 +46,11 @@ def _unmarked(experiment: Experiment, plan: Plan) -> list[str]:
         return []
     flow, port, queue = found[0]
     control = flow.transport.congestion_control
-    remedy = "queue.ecn: true" if "ecn" in type(queue).model_fields else "queue.kind: ecn_threshold"
+    marks = "ecn: true" if "ecn" in type(queue).model_fields else _MARKING.get(control, _AQM)
     return [
         f"flow {flow.flow}{_more(len(found))} has ECN ({control}), but the queue of {port} "
-        f"({queue.kind}) never marks, so losses alone tell it of congestion; for marks set {remedy}"
+        f"({queue.kind}) never marks, so losses alone tell it of congestion; for marks give it "
+        f"{marks}"
     ]
 
 

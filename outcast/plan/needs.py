@@ -17,11 +17,12 @@ from outcast.plan.round_trips import base_rtt_ns, product_bytes, rate_bps
 
 SEND_BUFFER_BYTES = 4 << 20
 """tcp_wmem's largest on a machine with memory (tcp_init in net/ipv4/tcp.c)."""
-RECEIVE_BUFFER_BYTES = 6 << 20
-"""tcp_rmem's largest, the same."""
-PAYLOAD_OF_BUFFER = 0.5
-"""A buffer counts whole packets with their bookkeeping (truesize), which is about twice the payload
-(tcp_adv_win_scale in Documentation/networking/ip-sysctl.rst)."""
+RECEIVE_BUFFER_BYTES = 16 << 20
+"""tcp_rmem's largest with the guest's 2 GB: a 128th of the memory, up to 32 MB. Before Linux 6.16
+it was 6 MB."""
+LEAST_PAYLOAD, MOST_PAYLOAD = 0.5, 0.7
+"""The payload's share of a buffer, which counts whole packets with their bookkeeping (truesize;
+tcp_adv_win_scale in Documentation/networking/ip-sysctl.rst)."""
 
 
 def longest_way_ns(experiment: Experiment, plan: Plan, path: Sequence[str]) -> int:
@@ -37,7 +38,8 @@ def longest_way_ns(experiment: Experiment, plan: Plan, path: Sequence[str]) -> i
 def buffer_warnings(experiment: Experiment, plan: Plan) -> list[str]:
     """A line on each kind of buffer that holds less than the paths of some flows hold.
 
-    A path holds rate times base round trip (the bandwidth-delay product).
+    A path holds rate times base round trip (the bandwidth-delay product), and more once its queue
+    is full.
     """
     lines = []
     for key, linux in (
@@ -49,19 +51,27 @@ def buffer_warnings(experiment: Experiment, plan: Plan) -> list[str]:
             own = getattr(flow.transport, key)
             holds = linux if own is None else own.max_bytes
             product = product_bytes(plan, flow)
-            if product > PAYLOAD_OF_BUFFER * holds:
+            if product > MOST_PAYLOAD * holds:
                 short.append((product, flow, holds, own is None))
         if not short:
             continue
         product, flow, holds, is_default = max(short, key=lambda item: item[0])
         whose = "Linux's largest by default" if is_default else "as transport says"
         more = f" (and of {len(short) - 1} more flows)" if len(short) > 1 else ""
-        needed = -(-int(product / PAYLOAD_OF_BUFFER * 1.5) // 2**20)
+        full = product + _queue_bytes(experiment, plan, flow)
+        needed = -(-int(full / LEAST_PAYLOAD * 1.5) // 2**20)
         lines.append(
             f"the path of flow {flow.flow}{more} holds {product / 1e6:.3g} MB "
             f"({units.format_rate(rate_bps(plan, flow))} times "
             f"{base_rtt_ns(plan, flow.path, flow.return_path) / 1e6:g} ms), and a {key} of "
-            f"{units.format_size(holds)} ({whose}) about half as many bytes of payload; for more "
-            f"set transport.{key}: {needed}MB"
+            f"{units.format_size(holds)} ({whose}) half to seven tenths as many bytes of payload; "
+            f"to fill the path and its queue set transport.{key}: {needed}MB"
         )
     return lines
+
+
+def _queue_bytes(experiment: Experiment, plan: Plan, flow: Flow) -> int:
+    """What the queue of a flow's slowest port of a switch holds."""
+    queues = [ports.switch_queue(experiment, plan, port) for port in plan.ports_on(flow.path)]
+    slowest = min(queues, key=lambda queue: queue.rate_bps, default=None)
+    return 0 if slowest is None else slowest.limit_packets * slowest.frame_bytes

@@ -215,7 +215,9 @@ def _frame(
     columns = dict.fromkeys(key for row in rows for key in row)
     series = []
     for name in columns:
-        values = [row.get(name) for row in rows]
+        # A run that counted its losses lost nothing by a cause that it does not name.
+        none = 0 if name.startswith("losses.causes.") else None
+        values = [row.get(name, none if "losses.total" in row else None) for row in rows]
         kind = _OWN.get(name) or types.get(name) or _column_type(values)
         series.append(pl.Series(name, values, dtype=kind, strict=False))
     return pl.DataFrame(series)

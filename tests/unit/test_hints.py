@@ -27,8 +27,8 @@ def test_a_usual_run_has_none() -> None:
 @pytest.mark.parametrize(
     ("queue", "remedy"),
     [
-        ("{kind: tbf, limit: 1 bdp}", "set queue.kind: ecn_threshold"),
-        ("{kind: codel, limit: 100 packets}", "set queue.ecn: true"),
+        ("{kind: tbf, limit: 1 bdp}", "give it the kind ecn_threshold"),
+        ("{kind: codel, limit: 100 packets}", "give it ecn: true"),
     ],
 )
 def test_ecn_at_a_queue_that_never_marks(queue: str, remedy: str) -> None:

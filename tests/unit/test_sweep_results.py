@@ -486,3 +486,13 @@ def test_what_is_swept_is_not_called_common(tmp_path: Path) -> None:
     path = make_sweep(tmp_path / "swept", config)
     page = index.write_index(SweepDirectory(path)).read_text()
     assert "CUBIC" not in page.split("have in common")[1].split("</p>")[0]
+
+
+def test_a_run_lost_nothing_by_a_cause_that_it_does_not_name() -> None:
+    rows = [
+        {"run": "a", "losses.total": 3, "losses.causes.queue": 3},
+        {"run": "b", "losses.total": 0},
+        {"run": "c"},
+    ]
+    frame = dataset._frame(rows, {})
+    assert frame["losses.causes.queue"].to_list() == [3, 0, None]

@@ -169,7 +169,7 @@ def fairness(run: Run) -> Element:
             f" and {article}{name} is {compare.ratio:.2f}: the mean goodput of {first} over that "
             f"of {second}"
         )
-    chart: Element | None = element("p", "At no time two flows were active.")
+    chart: Element | None = element("p", "No two flows were active at the same time.")
     if "fairness" in run.tables:
         chart = pictures.drawn(run, "fairness")
     return section("fairness", "Fairness over time", element("p", f"{text}."), chart)

@@ -211,7 +211,7 @@ def loss_sentence(summary: Summary, losses: LossSummary) -> str:
         return f"lost in the whole network{when}: {losses.total:,} packets, all at the bottleneck"
     return (
         f"lost in the whole network{when}: {losses.total:,} packets, {losses.elsewhere:,} of them "
-        f"elsewhere than at the bottleneck: {where(losses)}"
+        f"elsewhere than in the bottleneck's queue: {where(losses)}"
     )
 
 
@@ -227,7 +227,9 @@ def _loss_table(losses: LossSummary) -> Table:
         table.add_row(
             *(port, part.node, part.neighbour, str(part.packets), str(lost)),
             loss_rate(part),
-            ", ".join(part.lost),
+            ", ".join(f"{cause} {n:,}" for cause, n in part.lost.items())
+            if len(part.lost) > 1
+            else "".join(part.lost),
         )
     return table
 
