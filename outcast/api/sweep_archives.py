@@ -163,7 +163,7 @@ def _tried(
     written: dict[str, Path | bytes] = {}
     before = set(handed_in.plain_files(folder))
     for number, claim in enumerate(claims, 1):
-        argv = [sys.executable, "-m", "outcast", *shlex.split(claim.command)[1:]]
+        argv = [sys.executable, "-P", "-m", "outcast", *shlex.split(claim.command)[1:]]
         began = time.monotonic()
         try:
             done = subprocess.run(

@@ -280,9 +280,11 @@ def fitted(figure: Figure) -> Figure:
     Texts are measured only where their letters may be too many, because that takes a tenth of a
     second.
     """
+    # Of a part of a figure the bounding box tells the width.
+    wide_inches = figure.bbox.width / figure.dpi
     for base in _bases(figure):
-        if _inches(base.get_suptitle(), 10) > figure.get_figwidth():
-            most = int(figure.get_figwidth() / _inches("m", 10))
+        if _inches(base.get_suptitle(), 10) > wide_inches:
+            most = int(wide_inches / _inches("m", 10))
             base.suptitle(
                 textwrap.fill(base.get_suptitle(), most),
                 **{"x": 0.01, "ha": "left", "fontsize": 10, "fontweight": "bold"},
@@ -291,7 +293,7 @@ def fitted(figure: Figure) -> Figure:
         labels = [text.get_text() for text in legend.get_texts()]
         columns = min(getattr(legend, "_ncols", 1), len(labels))
         widest = max((_inches(label, 9) for label in labels), default=0.0) + _MARGIN_INCHES
-        if columns > 1 and columns * widest > figure.get_figwidth():
+        if columns > 1 and columns * widest > wide_inches:
             _narrow(figure, legend, columns)
     for axes in _panels(figure):
         turn_names(axes)
