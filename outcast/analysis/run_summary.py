@@ -22,7 +22,13 @@ from outcast.analysis.measure.congestion import during, last_total, sampled_spre
 from outcast.analysis.measure.fairness import HELD_SHARE, holder
 from outcast.analysis.measure.fairness_windows import changes, fairness_table
 from outcast.analysis.measure.groups import with_whole_run
-from outcast.analysis.measure.limits import FlowSpan, idle_warnings, limit_warnings, limits
+from outcast.analysis.measure.limits import (
+    FlowSpan,
+    idle_warnings,
+    limit_warnings,
+    limits,
+    memory_warnings,
+)
 from outcast.analysis.measure.losses import loss_summary, loss_warnings, lost_to_the_link
 from outcast.analysis.measure.noise import noise as measure_noise
 from outcast.analysis.measure.noise import regime_of
@@ -127,6 +133,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         warnings=[
             *loss_warnings(losses, measured),
             *limit_warnings(limited),
+            *memory_warnings(analysis.counters.hosts),
             *(
                 line
                 for egress, part in [*queues.items()][:1]

@@ -8,7 +8,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from outcast.analysis.measure.limits import FlowSpan, idle_warnings, limit_warnings, limits
+from outcast.analysis.measure.limits import (
+    FlowSpan,
+    idle_warnings,
+    limit_warnings,
+    limits,
+    memory_warnings,
+)
+from outcast.records.run_directory import HostCounters
 from outcast.records.summary import LimitSummary
 
 SECOND = 10**9
@@ -80,3 +87,9 @@ def test_an_idle_bottleneck_is_warned_of_only_if_flows_have_data() -> None:
     assert idle_warnings("s1-eth1", 0.9, waiting) == []
     assert idle_warnings("s1-eth1", 0.02, {"0": summary(application=0.9)}) == []
     assert idle_warnings("s1-eth1", None, waiting) == idle_warnings("s1-eth1", 0.02, {}) == []
+
+
+def test_a_lack_of_memory_for_tcp_is_told() -> None:
+    short = HostCounters(before={}, after={"TcpExtTCPMemoryPressures": 5})
+    (line,) = memory_warnings({"h1": HostCounters(before={}, after={}), "h2": short})
+    assert line.startswith("TCP lacked memory at h2, so the kernel cut windows")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from outcast.records.run_directory import FlowRecord
+from outcast.records.run_directory import FlowRecord, HostCounters
 from outcast.records.summary import LimitSummary
 
 MOST_ELSEWHERE = 0.1
@@ -21,6 +21,8 @@ MOST_ELSEWHERE = 0.1
 MOST_IDLE = 0.5
 """If the bottleneck is idle for more of the time, though its flows have data, the run says so."""
 _LEAST_WAITED = 0.01
+_PRESSURE = "TcpExtTCPMemoryPressures"
+_MOST_NAMED = 3
 _KEYS = {
     "receiver": "the receiver's window (transport.receive_buffer)",
     "send_buffer": "its own send buffer (transport.send_buffer)",
@@ -93,6 +95,19 @@ def limit_warnings(limited: Mapping[str, LimitSummary]) -> list[str]:
     return lines
 
 
+def memory_warnings(hosts: Mapping[str, HostCounters]) -> list[str]:
+    """A line if TCP ran out of memory (tcp_mem in tcp(7)), which all hosts of a kernel share."""
+    found = [host for host, record in hosts.items() if record.within(_PRESSURE)]
+    if not found:
+        return []
+    more = " and more" if len(found) > _MOST_NAMED else ""
+    return [
+        f"TCP lacked memory at {', '.join(found[:_MOST_NAMED])}{more}, so the kernel cut windows"
+        ", also of other hosts, which share it; smaller buffers (transport.send_buffer, "
+        "transport.receive_buffer) avoid it"
+    ]
+
+
 def idle_warnings(
     egress: str, utilisation: float | None, limited: Mapping[str, LimitSummary]
 ) -> list[str]:
@@ -106,7 +121,7 @@ def idle_warnings(
     why = (
         f"a flow waited for timeouts for {waited:.0%} of its time on average"
         if waited >= _LEAST_WAITED
-        else "their congestion windows were too small for it"
+        else "small congestion windows, or a queue elsewhere, held them back"
     )
     idle = f"{egress} was idle for {1 - utilisation:.0%} of the time, though flows had data to send"
     return [f"{idle}; {why}"]
