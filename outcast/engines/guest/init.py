@@ -202,7 +202,7 @@ def seal() -> bool:
     return os.path.exists(SEAL)
 
 
-def part_memory() -> None:
+def allow_tcp_memory() -> None:
     """Lets TCP use most of the memory before it feels a lack of it (tcp_mem in tcp(7)).
 
     All hosts are one kernel's. With its usual eighth of the memory, buffers of one host took the
@@ -365,7 +365,7 @@ def main() -> None:
         make_timers_exact()
         sleep_until(UPTIME_S)
         name_host()
-        part_memory()
+        allow_tcp_memory()
         raise_loopback()
         say(f"{START_LINE} {boot['argv'][0]}")
         status = wait_for(start(boot["argv"], boot["environment"]), boot["virtual_limit_s"])
