@@ -29,6 +29,7 @@ from outcast.errors import InputError, RunError
 from outcast.experiment import load_resolved
 from outcast.records import replay as comparing
 from outcast.records.run_directory import GuestRecord, RunDirectory
+from tests import zips
 from tests.golden import model
 from tests.golden.run_directory import CONFIG, write_run
 
@@ -103,22 +104,12 @@ def edited(file: Path, change: Callable[[dict[str, Any], dict[str, Any]], object
     with zipfile.ZipFile(file) as archive:
         held = {info.filename: archive.read(info) for info in archive.infolist()}
     config = yaml.safe_load(held["run/config.yaml"])
-    manifest, record = (json.loads(held[f]) for f in ("run/manifest.json", "outcast.json"))
+    manifest = json.loads(held["run/manifest.json"])
     change(config, manifest)
     held["run/config.yaml"] = yaml.safe_dump(config).encode()
     manifest["files"]["config.yaml"] = hashlib.sha256(held["run/config.yaml"]).hexdigest()
     held["run/manifest.json"] = json.dumps(manifest).encode()
-    record["files"] = {
-        name: hashlib.sha256(content).hexdigest()
-        for name, content in held.items()
-        if name != "outcast.json"
-    }
-    held["outcast.json"] = json.dumps(record).encode()
-    target = file.with_name("edited.zip")
-    with zipfile.ZipFile(target, "w") as archive:
-        for name, content in held.items():
-            archive.writestr(name, content)
-    return target
+    return zips.rewritten(file.with_name("edited.zip"), held)
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
@@ -466,16 +457,7 @@ def test_a_guest_that_is_another(
         stream = io.BytesIO()
         tars.pack(folder, stream)
         held[name] = stream.getvalue()
-    record = json.loads(held["outcast.json"])
-    record["files"] = {
-        member: hashlib.sha256(data).hexdigest()
-        for member, data in held.items()
-        if member != "outcast.json"
-    }
-    held["outcast.json"] = json.dumps(record).encode()
-    with zipfile.ZipFile(file, "w") as archive:
-        for member, data in held.items():
-            archive.writestr(member, data)
+    zips.rewritten(file, held)
     shutil.rmtree(place / "cache")
     with pytest.raises(InputError, match=rf"run\.zip: guest/{part}\.tar\.zst: .*{says}"):
         outcast.replay(file, allow_programs=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import signal
@@ -15,6 +14,7 @@ import pytest
 from outcast.cli import invoke as main
 from outcast.engines import ledger
 from outcast.sweep import runner
+from tests import zips
 from tests.golden import fake_run
 
 ROOT = Path(__file__).parents[2]
@@ -102,18 +102,7 @@ def edited(file: Path, change: Callable[[dict[str, bytes]], object]) -> Path:
     """The archive with other contents, and with the hashes of these."""
     held = contents(file)
     change(held)
-    record = json.loads(held["outcast.json"])
-    record["files"] = {
-        name: hashlib.sha256(content).hexdigest()
-        for name, content in held.items()
-        if name != "outcast.json"
-    }
-    held["outcast.json"] = json.dumps(record).encode()
-    target = file.with_name("edited.zip")
-    with zipfile.ZipFile(target, "w") as archive:
-        for name, content in held.items():
-            archive.writestr(name, content)
-    return target
+    return zips.rewritten(file.with_name("edited.zip"), held)
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
