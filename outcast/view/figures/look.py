@@ -283,10 +283,12 @@ def fitted(figure: Figure) -> Figure:
     # Of a part of a figure the bounding box tells the width.
     wide_inches = figure.bbox.width / figure.dpi
     for base in _bases(figure):
-        if _inches(base.get_suptitle(), 10) > wide_inches:
+        # Names are in the first line; what stands below it has its place.
+        first, line, below = base.get_suptitle().partition("\n")
+        if _inches(first, 10) > wide_inches:
             most = int(wide_inches / _inches("m", 10))
             base.suptitle(
-                textwrap.fill(base.get_suptitle(), most),
+                textwrap.fill(first, most) + line + below,
                 **{"x": 0.01, "ha": "left", "fontsize": 10, "fontweight": "bold"},
             )
     for legend in list(figure.legends):
