@@ -27,6 +27,16 @@ def test_exact_or_refused(name: str, case: scenes.Case, tmp_path: Path) -> None:
     assert case.fits(outcome), outcome
 
 
+@pytest.mark.parametrize("share", [0.02, 0.05, 0.08, 0.5])
+def test_a_missing_receiver_is_said_whoever_sent_nearly_all(tmp_path: Path, share: float) -> None:
+    scene = SCENES["five"]
+    senders = {name: file for name, file in scene.files.items() if name != "R"}
+    few = {name: scenes.cut(file, 0, share) for name, file in senders.items() if name != "B"}
+    case = scenes.Case("R missing", {**senders, **few}, "input port is missing")
+    outcome = scenes.judge(scene, case, tmp_path)
+    assert case.fits(outcome), outcome
+
+
 def joined(tmp_path: Path, files: dict[str, scenes.File], **known: str) -> Join:
     paths = {name: tmp_path / f"{name}.pcap" for name in files}
     for name, file in files.items():

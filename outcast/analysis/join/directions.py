@@ -328,9 +328,14 @@ def _see_all(conversations: dict[Conversation, dict[int, _Seen]], place: dict[st
 
 
 def _see_none(conversations: dict[Conversation, dict[int, _Seen]], place: dict[str, int]) -> None:
-    """Finds hosts of several conversations that share no port: they are elsewhere."""
+    """Finds hosts of several conversations that share no port: they are elsewhere.
+
+    One conversation may have nearly all packets. If no two captures saw any of them, the port of
+    the host was not captured all the same, and no stamps can tell more.
+    """
     for address, total, passing in _several(conversations, place):
-        if max(passing.values()) <= MOST_ELSEWHERE * total:
+        is_shared = sum(passing.values()) > total
+        if max(passing.values()) <= (MOST_ELSEWHERE if is_shared else NEARLY_ALL) * total:
             place[address] = ELSEWHERE
 
 

@@ -169,8 +169,10 @@ def unite(
             if not one.rows.size or not other.rows.size:
                 continue
             matches, doubtful = _matches(one, other, level)
-            for flow, other_flow in doubtful:
-                unsure[one.index][flow] = unsure[other.index][other_flow] = True
+            for (flow, other_flow), alike in doubtful.items():
+                # A few packets that are alike do not tell by themselves that there is a NAT.
+                if alike >= FEW or notes or matches:
+                    unsure[one.index][flow] = unsure[other.index][other_flow] = True
             if matches:
                 notes.append(_join_flows(captures, matches, level, said))
                 for match in matches:
@@ -360,8 +362,13 @@ def _unique(rows: I64, key: U64, flow: Array) -> tuple[I64, U64]:
     return rows[alike <= MOST_ALIKE], key[alike <= MOST_ALIKE]
 
 
-def _matches(one: _Side, other: _Side, level: Level) -> tuple[list[_Match], list[tuple[int, int]]]:
-    """The flows of two captures that are the same by a level, and pairs that only could be."""
+def _matches(
+    one: _Side, other: _Side, level: Level
+) -> tuple[list[_Match], dict[tuple[int, int], int]]:
+    """The flows of two captures that are the same by a level, and pairs that only could be.
+
+    Each of these has the number of packets that are alike.
+    """
     rows, key = _keys(one, level)
     rows, key = _unique(rows, key, one.capture.columns.flow[rows])
     others, other_key = _keys(other, level)
@@ -369,7 +376,7 @@ def _matches(one: _Side, other: _Side, level: Level) -> tuple[list[_Match], list
     first = np.searchsorted(other_key, key, "left")
     count = np.searchsorted(other_key, key, "right") - first
     if not count.sum():
-        return [], []
+        return [], {}
     which = np.repeat(np.arange(rows.size), count)
     nth = np.arange(which.size) - np.repeat(np.cumsum(count) - count, count)
     at, there = rows[which], others[first[which] + nth]
@@ -415,10 +422,11 @@ def _choose(
     votes: dict[tuple[int, int], int],
     totals: Array,
     other_totals: Array,
-) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+) -> tuple[list[tuple[int, int]], dict[tuple[int, int], int]]:
     """The pairs of flows that fit each other best, both directions of a connection together.
 
-    Returns them, and the pairs of which each flow fits another one about as well.
+    Returns them, and the pairs of which each flow fits another one about as well, with the packets
+    that they have in common.
     """
     flows, other_flows = one.capture.flows, other.capture.flows
     row = {flow: index for index, flow in enumerate(flows)}
@@ -457,9 +465,11 @@ def _choose(
             continue
         chosen.append((here, there))
     settled, other_settled = {here for here, _ in chosen}, {there for _, there in chosen}
-    return chosen, [
-        (here, there) for here, there in score if here not in settled and there not in other_settled
-    ]
+    return chosen, {
+        (here, there): total
+        for (here, there), total in score.items()
+        if here not in settled and there not in other_settled
+    }
 
 
 def _is_moved(match: _Match, columns: Columns, others: Columns) -> bool:
