@@ -19,6 +19,7 @@ HEADING = "## Reference\n"
 FUNCTIONS = (
     *("load", "run", "open_run", "analyze", "pack", "replay", "trace"),
     *("run_sweep", "open_sweep", "exec_in", "join_captures", "whatif_each", "fate"),
+    *("pack_sweep", "replay_sweep"),
 )
 CLASSES = (
     "Experiment",
@@ -27,6 +28,8 @@ CLASSES = (
     "Execution",
     "Packed",
     "Replay",
+    "Claim",
+    "SweepReplay",
     "KernelTrace",
     "Counterfactual",
     "Sweep",
