@@ -12,7 +12,8 @@ import signal
 from pathlib import Path
 
 from outcast.emulation import in_c
-from outcast.emulation.commands import Commands, Process, wait_until
+from outcast.emulation.commands import Commands, Process
+from outcast.emulation.part import Part, Record
 from outcast.errors import RunError
 from outcast.experiment import Experiment
 from outcast.files import write_text
@@ -23,7 +24,7 @@ START_DEADLINE_S = 15.0
 STOP_DEADLINE_S = 10.0
 
 
-class BlackoutSwitch:
+class BlackoutSwitch(Part):
     """Runs while the block lasts; without a blackout in the experiment there is none.
 
     Attributes:
@@ -74,12 +75,7 @@ class BlackoutSwitch:
             stderr=self._scratch / "blackout.err",
         )
         self._process = process
-
-        def forwards() -> bool:
-            process.require_alive()
-            return "ready" in process.output()
-
-        wait_until(forwards, f"{process.name} to start", START_DEADLINE_S, detail=process.errors)
+        process.await_word("ready", f"{process.name} to start", START_DEADLINE_S)
 
     @property
     def _result(self) -> Path:
@@ -90,11 +86,12 @@ class BlackoutSwitch:
         if self._process is not None:
             self._process.require_alive()
 
-    def end_drops(self) -> None:
+    def finish(self) -> Record:
         """Makes it drop no more packets from now on."""
         if self._process is not None:
             self._process.require_alive()
             self._process.popen.send_signal(signal.SIGUSR1)
+        return Record()
 
     def _stop(self) -> BlackoutRecord | None:
         """Ends it, and writes every ON period into blackout.json.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from outcast.emulation.commands import Commands, Process, wait_until
+from outcast.emulation.part import Part
 from outcast.errors import RunError
 from outcast.records.run_directory import CaptureRecord, RunDirectory
 
@@ -103,11 +104,10 @@ def start(
     return captures
 
 
-class Captures:
+class Captures(Part):
     """A tcpdump for each (port, direction), which captures while the block lasts.
 
-    The block ends RING_TIMEOUT_S or more after the last packet. Where it fails, the tcpdumps are
-    left to `SystemCommands.end_all`.
+    The block ends RING_TIMEOUT_S or more after the last packet.
 
     Attributes:
         records: of every capture, with its closing counters, once the block has ended well.

@@ -19,10 +19,14 @@ from typing import Protocol
 from outcast import netlink
 from outcast.emulation import netem, queues
 from outcast.emulation.commands import entered
+from outcast.emulation.part import Part, Record
 from outcast.emulation.queues import change as qdiscs
 from outcast.emulation.sampling import NetlinkSocket
 from outcast.errors import DeadlineError, ReadBackError, RunError
+from outcast.experiment import Experiment
+from outcast.plan import events
 from outcast.plan.events import Change, PortTrace
+from outcast.plan.model import Plan
 from outcast.plan.ports import PortQueue
 from outcast.records.effective import AppliedChange
 from outcast.records.run_directory import PortRates, Rates
@@ -142,6 +146,25 @@ class NetlinkKernel:
             netlink_socket.close()
 
 
+def changer(
+    experiment: Experiment,
+    plan: Plan,
+    netns: Callable[[str], int],
+    keep_rates: Callable[[Rates], None],
+) -> Changer:
+    """What makes the changes of a plan's events and traces; `netns` gives a host's namespace."""
+
+    def namespace(node: str) -> int | None:
+        return netns(node) if node in plan.hosts else None
+
+    planned, traces = events.changes(experiment, plan), events.port_traces(experiment, plan)
+    nodes = {change.port: change.node for change in planned}
+    # A link's inner ends are where the switches are.
+    nodes |= {change.wire: change.wire for change in planned if change.wire is not None}
+    nodes |= {trace.port.port: trace.node for trace in traces}
+    return Changer(planned, traces, NetlinkKernel(nodes, namespace), keep_rates)
+
+
 def _require_agreed(answer: bytes) -> None:
     number = netlink.refusal(answer)
     if number:
@@ -191,10 +214,10 @@ class _Player:
         )
 
 
-class Changer:
-    """Makes the changes while the block lasts. If one fails, `require_alive` says so.
+class Changer(Part):
+    """Makes the changes from `start` until `finish`. If one fails, `require_alive` says so.
 
-    Changes that were not due when the block ended are not made, because all flows had ended.
+    Changes that were not due at the end are not made, because all flows had ended.
     """
 
     def __init__(
@@ -202,31 +225,39 @@ class Changer:
         changes: Sequence[Change],
         traces: Sequence[PortTrace],
         kernel: Kernel,
-        t_start_ns: int,
+        keep_rates: Callable[[Rates], None] = lambda rates: None,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._changes = list(changes)
         self._players = [_Player(trace) for trace in traces]
         self._kernel = kernel
-        self._t_start_ns = t_start_ns
+        self._keep_rates = keep_rates
+        self._t_start_ns = 0
         self._now_ns = now_ns
         self._stopped = threading.Event()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._work, name="changes", daemon=True)
         self._applied: list[AppliedChange] = []
 
-    def __enter__(self) -> Changer:
-        self._thread.start()
-        return self
+    def __exit__(self, *_error: object) -> None:
+        self._stopped.set()
+        self._kernel.close()
 
-    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+    def start(self, t_start_ns: int) -> None:
+        """Begins; a change's time counts from this epoch time."""
+        self._t_start_ns = t_start_ns
+        self._thread.start()
+
+    def finish(self) -> Record:
+        """Makes no more changes, and tells which were made."""
         self._stopped.set()
         self._thread.join(_STOP_DEADLINE_S)
-        self._kernel.close()
-        if kind is None:
-            if self._thread.is_alive():
-                raise DeadlineError("the last change of a link or queue", _STOP_DEADLINE_S)
-            self.require_alive()
+        if self._thread.is_alive():
+            raise DeadlineError("the last change of a link or queue", _STOP_DEADLINE_S)
+        self.require_alive()
+        if self._players:
+            self._keep_rates(self.rates())
+        return Record({"changes": list(self.applied())}, warnings=self.warnings())
 
     def require_alive(self) -> None:
         """Raises what a change has failed with."""

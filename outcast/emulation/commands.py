@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -84,6 +84,15 @@ class Process:
     def output(self) -> str:
         """What it has written to standard output so far."""
         return self.stdout.read_text(encoding="utf-8", errors="replace")
+
+    def says(self, word: str) -> bool:
+        """Whether it has written a line with just this word. Raises CommandError if it ended."""
+        self.require_alive()
+        return word in self.output().splitlines()
+
+    def await_word(self, word: str, waited_for: str, deadline_s: float) -> None:
+        """Waits until it `says` the word. Raises DeadlineError where it does not in time."""
+        wait_until(lambda: self.says(word), waited_for, deadline_s, detail=self.errors)
 
     def tell(self, line: str) -> None:
         """Writes a line to its standard input and closes that; see `hears` of spawn.
@@ -319,6 +328,18 @@ def wait_until(
         if time.monotonic() > end:
             raise DeadlineError(waited_for, deadline_s, detail())
         time.sleep(pause_s)
+
+
+def still_running(processes: Iterable[Process]) -> list[str]:
+    """The names of programs that have not ended. Raises CommandError where one has failed."""
+    still = []
+    for process in processes:
+        status = process.popen.poll()
+        if status is None:
+            still.append(process.name)
+        elif status:
+            raise process.failure()
+    return still
 
 
 def within(

@@ -14,6 +14,7 @@ from controllers import entries, graph
 from controllers.hashing import FiveTuple
 from outcast.emulation.commands import Commands, Process, python_module, wait_until
 from outcast.emulation.network import Network
+from outcast.emulation.part import Part
 from outcast.emulation.probes import Probes
 from outcast.errors import DeadlineError, ReadBackError, RunError
 from outcast.experiment.links import STANDARD_MTU_BYTES
@@ -27,11 +28,10 @@ STOP_DEADLINE_S = 10.0
 PROBE_DEADLINE_S = 10.0
 
 
-class Controller:
+class Controller(Part):
     """The Ryu (or os-ken) application as a program beside the run.
 
-    It runs while the block lasts. Where the block fails it is left to `SystemCommands.end_all`,
-    because an orderly end would only hold up the error.
+    It runs while the block lasts. Where that fails, an orderly end would only hold up the error.
     """
 
     def __init__(self, plan: Plan, commands: Commands, folder: Path) -> None:

@@ -21,7 +21,6 @@ It reports on standard output, with a JSON object on each line:
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import platform
@@ -30,10 +29,11 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from controllers.entries import HASH_FIELDS
 from outcast import __version__, files
@@ -44,8 +44,6 @@ from outcast.emulation import (
     in_c,
     instants,
     multipath,
-    queues,
-    receivers,
     sampling,
     senders,
     sockets,
@@ -61,8 +59,10 @@ from outcast.emulation.controller import Controller, verify_paths, verify_tables
 from outcast.emulation.generator.programs import Programs
 from outcast.emulation.kernel_events import Recorder
 from outcast.emulation.load import LoadMeter, read_load
+from outcast.emulation.lost import LostPackets
 from outcast.emulation.network import Network
-from outcast.emulation.openvswitch import Datapath, OpenVSwitch
+from outcast.emulation.openvswitch import OpenVSwitch
+from outcast.emulation.part import Part, Record
 from outcast.emulation.phases import DURING
 from outcast.emulation.queues.port import frame_time_warnings
 from outcast.errors import CommandError, OutcastError, ReadBackError, RunError
@@ -74,39 +74,19 @@ from outcast.plan.envelope import envelope_warnings
 from outcast.plan.flows import Flow, families_of
 from outcast.plan.hints import hints
 from outcast.plan.model import Plan
-from outcast.records.effective import (
-    AppliedChange,
-    Effective,
-    HostSettings,
-    LossSettings,
-    QueueSettings,
-    Routing,
-    Sampling,
-    Start,
-)
+from outcast.records.effective import Effective, Routing
 from outcast.records.run_directory import (
-    BlackoutRecord,
-    BottleneckRecord,
     CaptureRecord,
-    ControlRecord,
     Counters,
     HostCounters,
     Manifest,
     PortCounters,
-    ProgramRecord,
     RunDirectory,
     TrafficRecord,
 )
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from outcast.emulation.changes import Changer
-    from outcast.emulation.lost import LostPackets
-    from outcast.emulation.probing import Probes
-    from outcast.emulation.programs.launch import UserPrograms
     from outcast.plan.programs import Command
-    from outcast.records.probes import ProbeRecord
 
 DRAIN_DEADLINE_S = 10.0
 GOODPUT_PAUSE_S = 1.0
@@ -119,6 +99,7 @@ _LOOPBACK_NAMES = {
 _LONGEST_MESSAGE = 300
 
 Emit = Callable[[Mapping[str, Any]], None]
+Made = TypeVar("Made", bound=Part)
 
 
 @dataclass(frozen=True)
@@ -156,76 +137,23 @@ def run(directory: RunDirectory, engine: Literal["realtime", "virtual"], emit: E
             raise error.during(DURING[whole.phase]) from None
 
 
-@dataclass(frozen=True)
-class _Built:
-    """What the set-up built and read back.
-
-    Attributes:
-        hosts, queues, mtus, arrivals_core, forwarding, routing: as in records.effective.Effective.
-        framework: Ryu or os-ken, which the controller runs on.
-        warnings: what the kernel cannot do as it should.
-    """
-
-    hosts: HostSettings
-    queues: QueueSettings
-    arrivals_core: int | None
-    forwarding: str
-    routing: Routing
-    framework: str
-    mtus: Mapping[int, Sequence[str]]
-    warnings: Sequence[str]
-
-
-@dataclass(frozen=True)
-class _Traffic:
-    """What came of the flows.
-
-    Attributes:
-        record: when they ran.
-        start, sampling, workloads, mptcp_subflows, losses: as in records.effective.Effective.
-        changes: what `events` changed.
-        subflows: of flows with Multipath TCP.
-        programs: every program with its executions.
-        program_controls: congestion controls that programs chose.
-        sockets: samples of both ends' sockets, taken before the start and in the middle.
-        warnings: what makes the timing doubtful.
-        distrust: the checks of sockets that failed.
-    """
-
-    record: TrafficRecord
-    start: Start
-    sampling: Sampling
-    workloads: Mapping[str, Any]
-    changes: Sequence[AppliedChange]
-    mptcp_subflows: Mapping[str, int]
-    subflows: multipath.Subflows
-    programs: Sequence[ProgramRecord]
-    program_controls: Sequence[ControlRecord]
-    sockets: Sequence[sockets.SocketSample]
-    warnings: Sequence[str]
-    losses: Sequence[LossSettings]
-    distrust: Sequence[str]
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """What the captures and counters of the traffic show.
-
-    Attributes:
-        captures: with their closing counters.
-        before, after: the kernel's counters.
-        blackout: what a synthetic blackout's switch did.
-        load: how busy the machine was.
-    """
-
-    captures: Sequence[CaptureRecord]
-    before: _Counted
-    after: _Counted
-    blackout: BlackoutRecord | None
-    load: LoadMeter
-
-
 class _Run:
+    """One run.
+
+    Attributes:
+        record: what the manifest is told so far.
+        parts: what has been entered and not left.
+        received: by a flow's port, when its bytes were reported last, and how many.
+        instants: by what began then, fixed instants of virtual time.
+        before, at_end: the kernel's counters before the flows, and at the end of the duration.
+        phase: the present one.
+    """
+
+    network: Network
+    switches: OpenVSwitch
+    blackout: BlackoutSwitch
+    before: _Counted
+
     def __init__(
         self,
         directory: RunDirectory,
@@ -240,291 +168,228 @@ class _Run:
         self.experiment = experiment
         self.plan = plan
         self.engine = engine
+        self.is_virtual = engine == "virtual"
         self.emit = emit
         self.commands = commands
         self.scratch = scratch
-        self.lost = self._lost_packets()
+        self.lost = LostPackets(directory.read_lost().packets, plan, commands)
+        self.record = Record(
+            warnings=[*hints(experiment, plan), *envelope_warnings(experiment, plan, engine)]
+        )
+        self.parts: list[Part] = []
+        # In real time the kernel is the user's own.
+        self.events = Recorder(plan.events, directory) if self.is_virtual else None
         self.received: dict[int, tuple[float, int]] = {}
         self.instants: dict[str, int] = {}
         self.at_end: _Counted | None = None
-        self.beforehand = [
-            *hints(experiment, plan),
-            *envelope_warnings(experiment, plan, engine),
-        ]
         self.phase = "setup"
-        # In real time the kernel is the user's own.
-        self.events = Recorder(plan.events, directory) if engine == "virtual" else None
-
-    def _lost_packets(self) -> LostPackets | None:
-        """The packets that links are to lose; None if nobody asks for any."""
-        packets = self.directory.read_lost().packets
-        if not packets:
-            return None
-        # As with programs, a run imports only what it needs.
-        from outcast.emulation.lost import LostPackets
-
-        return LostPackets(packets, self.plan, self.commands)
 
     def sleep_to_instant(self, of: str, step_ns: int = instants.STEP_NS) -> None:
         """Sleeps to the next fixed instant under virtual time, and notes whose instant it is."""
-        if self.engine == "virtual":
+        if self.is_virtual:
             self.instants[of] = instants.sleep_to(step_ns)
 
     def enter(self, phase: str) -> None:
         self.phase = phase
         self.emit({"event": "phase", "phase": phase})
 
+    def add(self, stack: ExitStack, part: Made) -> Made:
+        """Enters a part, which is watched until it is left."""
+        stack.enter_context(part)
+        self.parts.append(part)
+        stack.callback(self.parts.remove, part)
+        return part
+
+    def watch(self) -> None:
+        """Raises RunError where a part has ended by itself."""
+        for part in self.parts:
+            part.require_alive()
+
+    def finish(self) -> None:
+        """Ends what ends with the flows, the last one first, and notes what each part tells."""
+        records = [part.finish() for part in reversed(self.parts)]
+        for record in reversed(records):
+            self.record.add(record)
+
     def go(self) -> None:
         """The whole run. What is entered here is left in the opposite order."""
         self.enter("setup")
         bottlenecks = [port.egress for port in (self.plan.bottleneck, *self.plan.others)]
         limits = link_words.limits(self.experiment, self.plan, bottlenecks)
-        for text in (*limits, *self.beforehand):
+        for text in (*limits, *self.record.warnings):
             self.emit({"event": "note", "text": text})
         self.sleep_to_instant("network")
-        if self.engine == "virtual":
+        with ExitStack() as stack:
+            self._build(stack)
+            if self.plan.command is not None:
+                self._execute(self.plan.command)
+                self.emit({"event": "done"})
+                return
+            self.enter("capture_start")
+            captures = capture.Captures(
+                *(self.plan.capture_ports, self.engine, self.directory, self.scratch),
+                *(self.commands, capture.wanted(self.plan.families), self.lost),
+            )
+            with ExitStack() as capturing:
+                self.add(capturing, captures)
+                self.before = self._read_counters()
+                self.enter("connect")
+                with ExitStack() as running:
+                    self._run_flows(running)
+                self.enter("capture_end")
+                self._drain()
+                self.watch()
+                if self.lost.packets:
+                    self.directory.write_lost(self.lost.record())
+            after = self._read_counters()
+        self._write_counters(after, captures.records)
+        self._write_manifest(captures.records)
+        self.emit({"event": "done"})
+
+    def _build(self, stack: ExitStack) -> None:
+        """Builds the network, and verifies it."""
+        if self.is_virtual:
             # The guest's first namespace is the initial one. On a host the engine does it outside.
             for settings in plan_transport.all_of(self.experiment):
                 transport.allow_congestion_control(settings.congestion_control)
-        switches = OpenVSwitch(self.commands, self.scratch)
-        blackout = BlackoutSwitch(
-            self.experiment, self.plan, self.directory, self.scratch, self.commands
+        self.switches = OpenVSwitch(self.commands, self.scratch)
+        controller = self.add(stack, Controller(self.plan, self.commands, self.scratch))
+        self.network = Network(self.experiment, self.plan, self.commands)
+        stack.enter_context(self.network)
+        # Before Open vSwitch, because it looks at all interfaces whenever one changes.
+        hosts = self.network.build()
+        self.add(stack, self.switches)
+        if self.events is not None:
+            self.add(stack, self.events)
+        arrivals_core = None
+        if (os.cpu_count() or 1) > 1:
+            arrivals_core = max(os.sched_getaffinity(0))
+            self.network.steer_arrivals(arrivals_core, self.scratch / "sys")
+        if self.switches.datapath == "netdev":
+            forwarding.create_bridges(self.plan, self.commands)
+        self.blackout = self.add(
+            stack,
+            BlackoutSwitch(self.experiment, self.plan, self.directory, self.scratch, self.commands),
         )
-        captures = capture.Captures(
-            *(self.plan.capture_ports, self.engine, self.directory, self.scratch, self.commands),
-            wanted=capture.wanted(self.plan.families),
-            lost=self.lost,
+        self.network.start_switches(self.switches.datapath, controller.target)
+        # Before the instant, because how long this takes would shift the probes.
+        framework = controller.await_ready()
+        self.sleep_to_instant("queues")
+        port_queues = self.network.configure_queues()
+        self.enter("verify")
+        self.record.effective.update(
+            hosts=hosts,
+            queues=port_queues,
+            arrivals_core=arrivals_core,
+            forwarding=self._verify(),
+            routing=self._routing(),
+            controller_framework=framework,
+            mtus=self.network.read_mtus(),
         )
-        core = max(os.sched_getaffinity(0))
-        load = LoadMeter(lambda: read_load(switches.pid, core))
-        with (
-            Controller(self.plan, self.commands, self.scratch) as controller,
-            Network(self.experiment, self.plan, self.commands) as network,
-            # Before Open vSwitch, because it looks at all interfaces whenever one changes.
-            contextlib.nullcontext(network.build()) as hosts,
-            switches,
-            self.events or contextlib.nullcontext(),
-        ):
-            arrivals_core = None
-            if (os.cpu_count() or 1) > 1:
-                network.steer_arrivals(core, self.scratch / "sys")
-                arrivals_core = core
-            if switches.datapath == "netdev":
-                forwarding.create_bridges(self.plan, self.commands)
-            with blackout:
-                network.start_switches(switches.datapath, controller.target)
-                # Before the instant, because how long this takes would shift the probes.
-                framework = controller.await_ready()
-                self.sleep_to_instant("queues")
-                port_queues = network.configure_queues()
-                self.enter("verify")
-                forwards = self._verify(network, switches)
-                built = _Built(
-                    hosts=hosts,
-                    queues=port_queues,
-                    arrivals_core=arrivals_core,
-                    forwarding=forwards,
-                    routing=self._routing(),
-                    framework=framework,
-                    mtus=network.read_mtus(),
-                    # In real time no kernel has it, which the documentation says.
-                    warnings=[
-                        *network.warnings,
-                        *(frame_time_warnings() if self.engine == "virtual" else []),
-                    ],
-                )
+        self.record.warnings += self.network.warnings
+        if self.is_virtual:  # In real time no kernel has it, which the documentation says.
+            self.record.warnings += frame_time_warnings()
 
-                def watch() -> None:
-                    switches.require_alive()
-                    controller.require_alive()
-                    captures.require_alive()
-                    blackout.require_alive()
-                    if self.events is not None:
-                        self.events.require_alive()
-
-                if self.plan.command is not None:
-                    self._execute(network, self.plan.command, switches, controller)
-                    return
-                self.enter("capture_start")
-                with captures:
-                    before = self._read_counters(network)
-                    self.enter("connect")
-                    flows = self._run_flows(network, watch, load, blackout.end_drops)
-                    self.enter("capture_end")
-                    undrained = self._drain(network)
-                    watch()
-                    if self.lost is not None:
-                        self.directory.write_lost(self.lost.record())
-                after = self._read_counters(network)
-        measured = _Measured(captures.records, before, after, blackout.record, load)
-        flows = replace(flows, distrust=[*flows.distrust, *undrained])
-        self._write(switches.datapath, built, flows, measured)
-        self.emit({"event": "done"})
-
-    def _execute(
-        self, network: Network, command: Command, switches: OpenVSwitch, controller: Controller
-    ) -> None:
+    def _execute(self, command: Command) -> None:
         """Runs the plan's command, beside its servers. Events count from the command's start."""
         from outcast.emulation.programs import single
 
         self.enter("command")
-        programs = self._programs(network)
-
-        netns = network.netns(command.host)
-        self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
-        wires.start_losing(self.experiment, self.plan, self.commands)
-        self._name_hosts()
-        changer = self._changer(network, time.time_ns())
-
-        def watch() -> None:
-            switches.require_alive()
-            controller.require_alive()
-            if programs is not None:
-                programs.require_servers()
-            if changer is not None:
-                changer.require_alive()
-
-        with changer or contextlib.nullcontext():
+        with ExitStack() as stack:
+            self._add_programs(stack)
+            self._add_changes(stack)
+            self._name_hosts()
+            self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
+            wires.start_losing(self.experiment, self.plan, self.commands)
+            t_start_ns = time.time_ns()
+            for part in self.parts:
+                part.start(t_start_ns)
             single.execute(
-                *(command, netns, self.scratch, self.commands),
-                *(self.experiment.seed, self.emit, watch, self.engine == "virtual"),
+                *(command, self.network.netns(command.host), self.scratch, self.commands),
+                *(self.experiment.seed, self.emit, self.watch, self.is_virtual),
             )
-        if programs is not None:
-            programs.finish()
-        self.emit({"event": "done"})
+            self.finish()
 
-    def _verify(self, network: Network, switches: OpenVSwitch) -> str:
+    def _verify(self) -> str:
         """Compares the switches' tables and every path with the plan; what forwards packets.
 
         Raises:
             ReadBackError: where they differ.
         """
-        tables = verify_tables(self.plan, partial(switches.ask, "bridge/dump-flows"), self.commands)
+        dump_flows = partial(self.switches.ask, "bridge/dump-flows")
+        tables = verify_tables(self.plan, dump_flows, self.commands)
         forwards = "Open vSwitch"
-        if switches.datapath == "netdev":
+        if self.switches.datapath == "netdev":
             forwarding.install(self.plan, tables, self.commands)
             forwards = "Linux bridge, by Open vSwitch's flow tables"
-        verify_paths(network)
+        verify_paths(self.network)
         return forwards
 
-    def _run_flows(
-        self,
-        network: Network,
-        watch: Callable[[], None],
-        load: LoadMeter,
-        on_end: Callable[[], None],
-    ) -> _Traffic:
-        flows = self.plan.flows
-        logs = self.directory.flows
-        samples: list[sockets.SocketSample] = []
+    def _run_flows(self, stack: ExitStack) -> None:
+        """Connects the flows, starts them with what goes on beside them, and awaits their end."""
+        flows, logs, netns = self.plan.flows, self.directory.flows, self.network.netns
         # Under virtual time computing takes no time, so a start set beforehand is never missed.
-        afterwards = self.engine == "realtime"
-        with Programs(
-            *(self.experiment, self.plan, self.directory, self.scratch, self.commands),
-            network.netns,
-        ) as generators:
-            stream, held_start = self._build_senders(afterwards)
-            mptcp_subflows = multipath.configure(flows, network.netns, self.commands)
-            programs = self._programs(network)
-            with (
-                traffic.serving(
-                    flows, network.netns, logs, self.commands, stream, held_start
-                ) as servers,
-                self._probes(network) as probes,
-            ):
-                if self.events is not None:
-                    self.events.start(instants.CONNECT_STEP_NS)
-                self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
-                connected = traffic.connect_clients(
-                    *(flows, network.netns, logs, self.commands, stream, self.experiment.seed),
-                    links.longest_round_trip_ns(self.plan),
-                    syn_rounds=ports.rounds_of_handshakes(self.experiment, self.plan),
-                    start_afterwards=afterwards,
-                    held_start=held_start,
-                )
-                losses = wires.start_losing(self.experiment, self.plan, self.commands)
-                if self.lost is not None:
-                    self.lost.start(network.netns)
-                if afterwards:
-                    generators.connect()
-                    # On a slow machine flows may have ended when the middle sample is taken.
-                    samples += self._sample(network, flows)
-                clients = traffic.set_start(flows, connected)
-                generators.start(clients.t_start_ns)
-                if programs is not None:
-                    programs.start(clients.t_start_ns)
-                if probes is not None:
-                    probes.start(clients.t_start_ns)
-                receivers.read_at_once(server.popen.pid for server in servers)
-                middle_s = self.experiment.duration_ns / 2e9
-                active = [f for f in flows if _is_active(f.start_ns, f.duration_ns, middle_s)]
-                self._check_connected(network, [flow for flow in flows if flow not in active])
-                sampler = sampling.Sampler(
-                    self.directory.samples,
-                    sampling.series_of(self.plan, network.netns),
-                    clients.t_start_ns,
-                    self.experiment.samples.every_ns or 0,
-                )
-
-                changer = self._changer(network, clients.t_start_ns)
-
-                def watch_running() -> None:
-                    watch()
-                    if changer is not None:
-                        changer.require_alive()
-                    for server in servers:
-                        server.require_alive()
-                    sampler.require_alive()
-                    # Under virtual time nothing waits for the CPU.
-                    if self.engine == "realtime" and time.time_ns() >= clients.t_start_ns:
-                        load.tick()
-
-                def others() -> list[str]:
-                    still = generators.running()
-                    if probes is not None:
-                        still += probes.running()
-                    return still if programs is None else still + programs.running(time.time_ns())
-
-                self.enter("traffic")
-                with sampler, changer or contextlib.nullcontext():
-                    self._await_end(network, connected, clients, samples, watch_running, others)
-                workloads, warnings = generators.verify(clients.t_start_ns)
-                program_records: list[ProgramRecord] = []
-                controls: list[ControlRecord] = []
-                if programs is not None:
-                    controls = programs.controls()
-                    program_records, program_warnings = programs.finish()
-                    warnings += program_warnings
-                if changer is not None:
-                    warnings += changer.warnings()
-                    if self.plan.traces:
-                        self.directory.write_rates(changer.rates())
-                on_end()
-                t_end_ns = time.time_ns()
-                load.finish()
-        return _Traffic(
-            record=TrafficRecord(
+        afterwards = not self.is_virtual
+        generators = self.add(
+            stack,
+            Programs(
+                *(self.experiment, self.plan, self.directory, self.scratch, self.commands), netns
+            ),
+        )
+        stream, held_start = self._build_senders(afterwards)
+        subflow_limits = multipath.configure(flows, netns, self.commands)
+        self._add_programs(stack)
+        sending = (flows, netns, logs, self.commands, stream)
+        self.add(stack, traffic.Servers(partial(traffic.start_servers, *sending, held_start)))
+        self._add_probes(stack)
+        self._add_sampler(stack)
+        self._add_changes(stack)
+        if self.events is not None:
+            self.events.record(instants.CONNECT_STEP_NS)
+        self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
+        connected = traffic.connect_clients(
+            *(*sending, self.experiment.seed, links.longest_round_trip_ns(self.plan)),
+            syn_rounds=ports.rounds_of_handshakes(self.experiment, self.plan),
+            start_afterwards=afterwards,
+            held_start=held_start,
+        )
+        losses = wires.start_losing(self.experiment, self.plan, self.commands)
+        self.lost.start(netns)
+        samples: list[sockets.SocketSample] = []
+        if afterwards:
+            generators.connect()
+            # On a slow machine flows may have ended when the middle sample is taken.
+            samples += self._sample(flows)
+        clients = traffic.set_start(flows, connected)
+        for part in self.parts:
+            part.start(clients.t_start_ns)
+        middle_s = self.experiment.duration_ns / 2e9
+        active = [f for f in flows if _is_active(f.start_ns, f.duration_ns, middle_s)]
+        self._check_connected([flow for flow in flows if flow not in active])
+        self.enter("traffic")
+        load = self._await_end(connected, clients, samples)
+        self.record.warnings += [*load.warnings(), *clients.warnings]
+        self.finish()
+        self.record.effective.update(
+            mptcp_subflows=subflow_limits,
+            losses=losses,
+            start=clients.start,
+            load=load.effective(),
+        )
+        self.record.manifest.update(
+            traffic=TrafficRecord(
                 t_start_ns=clients.t_start_ns,
-                t_end_ns=t_end_ns,
+                t_end_ns=time.time_ns(),
                 duration_ns=self.experiment.duration_ns,
             ),
-            start=clients.start,
-            sampling=sampler.sampling(),
-            workloads=workloads,
-            changes=() if changer is None else changer.applied(),
-            mptcp_subflows=mptcp_subflows,
-            subflows=connected.subflows,
-            programs=program_records,
-            program_controls=controls,
-            sockets=samples,
-            warnings=[*clients.warnings, *warnings],
-            losses=losses,
+            flows=records.flows(self.plan, connected.subflows),
             distrust=self._failed_checks(active, samples),
         )
+        write_json(logs / "sockets.json", [asdict(sample) for sample in samples])
 
     def _name_hosts(self) -> None:
         """Puts every host into the guest's table of names; a machine's own stays as it is."""
-        if self.engine == "virtual":
+        if self.is_virtual:
             names = [
                 f"{address} {host}\n"
                 for host in self.plan.hosts
@@ -533,50 +398,40 @@ class _Run:
             own = [_LOOPBACK_NAMES[family] for family in self.plan.families]
             HOSTS_TABLE.write_text("".join([*own, *names]))
 
-    def _programs(self, network: Network) -> UserPrograms | None:
-        """The configuration's programs, its servers ready; None if there are none."""
-        if not self.plan.programs:
-            return None
-        # Imported here, because what a run without programs imports decides its bytes.
-        from outcast.emulation.programs.launch import UserPrograms
+    def _add_programs(self, stack: ExitStack) -> None:
+        """Starts the configuration's programs; its servers are ready then."""
+        if self.plan.programs:
+            # Imported here, because what a run without programs imports decides its bytes.
+            from outcast.emulation.programs.launch import UserPrograms
 
-        self._name_hosts()
-        programs = UserPrograms(
-            *(self.experiment, self.plan, self.directory, self.scratch, self.commands),
-            *(network.netns, self.emit, self.engine == "virtual"),
-        )
-        programs.serve()
-        programs.prepare()
-        return programs
+            self._name_hosts()
+            programs = UserPrograms(
+                *(self.experiment, self.plan, self.directory, self.scratch, self.commands),
+                *(self.network.netns, self.emit, self.is_virtual),
+            )
+            self.add(stack, programs)
 
-    def _probes(self, network: Network) -> AbstractContextManager[Probes | None]:
-        """The programs of the configuration's probes; None if there are none."""
-        if not self.plan.probes:
-            return contextlib.nullcontext()
-        # Imported here, because what a run without probes imports decides its bytes.
-        from outcast.emulation import probing
+    def _add_probes(self, stack: ExitStack) -> None:
+        """Starts the programs of the configuration's probes."""
+        if self.plan.probes:
+            from outcast.emulation.probing import Probes
 
-        arguments = (self.experiment, self.plan, self.directory.flows, self.scratch, self.commands)
-        return probing.probing(*arguments, network.netns)
+            arguments = (self.experiment, self.plan, self.directory.flows, self.scratch)
+            self.add(stack, Probes(*arguments, self.commands, self.network.netns))
 
-    def _changer(self, network: Network, t_start_ns: int) -> Changer | None:
-        """What makes the changes of events and traces; None if there are none."""
-        if not (self.experiment.events or self.plan.traces):
-            return None
-        # What the inner program imports is part of a run, so runs without events import nothing.
-        from outcast.emulation.changes import Changer, NetlinkKernel
-        from outcast.plan.events import changes, port_traces
+    def _add_sampler(self, stack: ExitStack) -> None:
+        """Prepares the samples of sockets and queues."""
+        series = sampling.series_of(self.plan, self.network.netns)
+        every_ns = self.experiment.samples.every_ns or 0
+        self.add(stack, sampling.Sampler(self.directory.samples, series, every_ns))
 
-        def netns(node: str) -> int | None:
-            return network.netns(node) if node in self.plan.hosts else None
+    def _add_changes(self, stack: ExitStack) -> None:
+        """Prepares the changes of events and traces."""
+        if self.experiment.events or self.plan.traces:
+            from outcast.emulation.changes import changer
 
-        planned = changes(self.experiment, self.plan)
-        traces = port_traces(self.experiment, self.plan)
-        nodes = {change.port: change.node for change in planned}
-        # A link's inner ends are where the switches are.
-        nodes |= {change.wire: change.wire for change in planned if change.wire is not None}
-        nodes |= {trace.port.port: trace.node for trace in traces}
-        return Changer(planned, traces, NetlinkKernel(nodes, netns), t_start_ns)
+            netns, keep_rates = self.network.netns, self.directory.write_rates
+            self.add(stack, changer(self.experiment, self.plan, netns, keep_rates))
 
     def _build_senders(self, afterwards: bool) -> tuple[Path | None, Path | None]:
         """What flows need in C: our own sender, and what holds iperf's start back."""
@@ -590,35 +445,44 @@ class _Run:
 
     def _await_end(
         self,
-        network: Network,
         connected: traffic.Connected,
         clients: traffic.Clients,
         samples: list[sockets.SocketSample],
-        watch: Callable[[], None],
-        others: Callable[[], Sequence[str]],
-    ) -> None:
-        """Waits for the flows' end; reports goodput, and adds to `samples` in the middle."""
-        flows = self.plan.flows
-        duration_s = self.experiment.duration_ns / 1e9
+    ) -> LoadMeter:
+        """Waits for the flows' end; how busy the machine was.
+
+        Reports goodput, and adds to `samples` in the middle.
+        """
+        flows, duration_ns = self.plan.flows, self.experiment.duration_ns
+        duration_s = duration_ns / 1e9
         middle_s = duration_s / 2
         pause_s = min(GOODPUT_PAUSE_S, duration_s / 5)
         times = sorted(
             {middle_s, duration_s, *(pause_s * n for n in range(1, int(duration_s / pause_s) + 1))}
         )
         due = {middle_s}
+        load = LoadMeter(partial(read_load, self.switches.pid, max(os.sched_getaffinity(0))))
+
+        def watch() -> None:
+            self.watch()
+            # Under virtual time nothing waits for the CPU.
+            if not self.is_virtual and time.time_ns() >= clients.t_start_ns:
+                load.tick()
 
         def on_sample(t_s: float) -> None:
             if due and t_s >= middle_s:
                 due.clear()
-                samples.extend(self._sample(network, flows))
+                samples.extend(self._sample(flows))
             if t_s >= duration_s and self.at_end is None:
-                self.at_end = self._read_counters(network)
-            self._report_goodput(network, t_s, connected.subflows)
+                self.at_end = self._read_counters()
+            self._report_goodput(t_s, connected.subflows)
 
-        traffic.await_end(
-            *(flows, clients, self.experiment.duration_ns, watch, on_sample, times),
-            others,
-        )
+        def others() -> list[str]:
+            return [name for part in self.parts for name in part.running()]
+
+        traffic.await_end(flows, clients, duration_ns, watch, on_sample, times, others)
+        load.finish()
+        return load
 
     def _failed_checks(
         self, active: Sequence[Flow], samples: Sequence[sockets.SocketSample]
@@ -648,26 +512,29 @@ class _Run:
                     steady=not (self.experiment.events or self.plan.traces),
                 )
 
-    def _sample(self, network: Network, flows: Sequence[Flow]) -> list[sockets.SocketSample]:
+    def _sample(self, flows: Sequence[Flow]) -> list[sockets.SocketSample]:
         hosts = sorted({name for flow in flows for name in (flow.src, flow.dst)})
         return [
             sample
             for host in hosts
-            for sample in sockets.sample_sockets(network.netns(host), families_of(flows))
+            for sample in sockets.sample_sockets(self.network.netns(host), families_of(flows))
         ]
 
-    def _check_connected(self, network: Network, flows: Sequence[Flow]) -> None:
+    def _check_connected(self, flows: Sequence[Flow]) -> None:
         """Checks the sockets of flows that are not active in the middle of the run."""
-        sockets.check_sockets(flows, self._sample(network, flows))
+        sockets.check_sockets(flows, self._sample(flows))
 
-    def _report_goodput(self, network: Network, t_s: float, subflows: multipath.Subflows) -> None:
+    def _report_goodput(self, t_s: float, subflows: multipath.Subflows) -> None:
         """Reports each class's mean goodput since the last report, from the receivers' sockets."""
         if not self.plan.flows:
             return
-        by_port: dict[int, int] = {}
-        for host in sorted({flow.dst for flow in self.plan.flows}):
-            for sample in sockets.sample_sockets(network.netns(host), families_of(self.plan.flows)):
-                by_port[sample.peer_port] = sample.bytes_received
+        by_port = {
+            sample.peer_port: sample.bytes_received
+            for host in sorted({flow.dst for flow in self.plan.flows})
+            for sample in sockets.sample_sockets(
+                self.network.netns(host), families_of(self.plan.flows)
+            )
+        }
         rates_bps: dict[int, float] = {}
         for flow in self.plan.flows:
             last_t_s, last_bytes = self.received.get(flow.sport, (0.0, 0))
@@ -697,29 +564,26 @@ class _Run:
                 means[key] = round(sum(mine) / len(mine))
         return means
 
-    def _drain(self, network: Network) -> list[str]:
+    def _drain(self) -> None:
         """Waits until the studied queues are empty and tcpdump has read its ring.
 
-        Returns:
-            A line if a queue did not run empty, because no check after the traffic ends a run.
+        A queue that does not run empty is told, because no check after the traffic ends a run.
         """
-        lines = []
         end = time.monotonic() + DRAIN_DEADLINE_S
         studied = [port.egress for port in (self.plan.bottleneck, *self.plan.others)]
         while left := [
             port
-            for port, counted in counters.port_counters(network, studied).items()
+            for port, counted in counters.port_counters(self.network, studied).items()
             if counted["qlen"]
         ]:
             if time.monotonic() > end:
-                lines = [
+                self.record.manifest["distrust"].append(
                     f"{', '.join(left)}: packets were still queued {DRAIN_DEADLINE_S:.0f} s after "
                     "the flows' end"
-                ]
+                )
                 break
             time.sleep(0.05)
         time.sleep(capture.RING_TIMEOUT_S * 1.25)
-        return lines
 
     def _routing(self) -> Routing:
         """How paths are chosen; reports the split of the flows where switches choose by a hash."""
@@ -731,29 +595,19 @@ class _Run:
         hashed = f"Open vSwitch's over {', '.join(HASH_FIELDS)}"
         return Routing(plan.routing, plan.openflow, hashed, plan.hash_seed, split)
 
-    def _read_counters(self, network: Network) -> _Counted:
+    def _read_counters(self) -> _Counted:
+        network = self.network
         captured_ports = sorted({port for port, _ in self.plan.capture_ports})
         hosts = sorted({name for pair in self.plan.pairs for name in pair})
+        losses = network.losses()
+        for port, count in self.lost.by_sender().items():
+            losses[port]["link"] = losses[port].get("link", 0) + count
         return _Counted(
             counters.port_counters(network, captured_ports),
             {host: counters.host_counters(network, host) for host in hosts},
             {**network.interface_counters(), **network.wire_counters()},
-            self._losses(network),
+            losses,
         )
-
-    def _losses(self, network: Network) -> links.Losses:
-        losses = network.losses()
-        if self.lost is not None:
-            for port, count in self.lost.by_sender().items():
-                losses[port]["link"] = losses[port].get("link", 0) + count
-        return losses
-
-    def _probe_records(self) -> list[ProbeRecord]:
-        if not self.plan.probes:
-            return []
-        from outcast.emulation import probing
-
-        return probing.records(self.plan)
 
     def _modules(self) -> Mapping[str, Mapping[str, str]]:
         """The user's modules with their parameters as the kernel shows them. Raises ReadBackError.
@@ -768,12 +622,9 @@ class _Run:
 
         return own_modules.read_back(kernel)
 
-    def _write(
-        self, datapath: Datapath, built: _Built, flows: _Traffic, measured: _Measured
-    ) -> None:
-        """Writes counters.json, the sockets' samples and the manifest."""
-        experiment, plan = self.experiment, self.plan
-        before, at_end, after = measured.before, self.at_end, measured.after
+    def _write_counters(self, after: _Counted, captures: Sequence[CaptureRecord]) -> None:
+        """Writes counters.json."""
+        before, at_end = self.before, self.at_end
         self.directory.write_counters(
             Counters(
                 ports={
@@ -792,43 +643,31 @@ class _Run:
                     )
                     for host, counted in before.hosts.items()
                 },
-                captures=list(measured.captures),
+                captures=list(captures),
                 links=links.records(
-                    plan,
+                    self.plan,
                     (before.interfaces, before.losses),
                     None if at_end is None else (at_end.interfaces, at_end.losses),
                     (after.interfaces, after.losses),
                 ),
             )
         )
-        write_json(
-            self.directory.flows / "sockets.json", [asdict(sample) for sample in flows.sockets]
-        )
-        hz = transport.kernel_hz()
+
+    def _write_manifest(self, captures: Sequence[CaptureRecord]) -> None:
+        experiment, plan, hz = self.experiment, self.plan, transport.kernel_hz()
         effective = Effective(
-            hosts=built.hosts,
-            arrivals_core=built.arrivals_core,
-            queues=built.queues,
-            forwarding=built.forwarding,
-            routing=built.routing,
-            mptcp_subflows=flows.mptcp_subflows,
-            start=flows.start,
-            workloads=flows.workloads,
-            sampling=flows.sampling,
-            load=measured.load.effective(),
+            **self.record.effective,
             instants_ns=self.instants,
             min_rto_ns=transport.effective_min_rto_ns(experiment.transport.min_rto_ns, hz),
-            controller_framework=built.framework,
-            mtus=built.mtus,
-            losses=flows.losses,
             modules=self._modules(),
         )
         self.directory.write_manifest(
             Manifest(
+                **self.record.manifest,
                 outcast=__version__,
                 name=experiment.name,
                 engine=self.engine,
-                datapath=datapath,
+                datapath=self.switches.datapath,
                 seed=experiment.seed,
                 kernel={
                     "release": platform.release(),
@@ -839,34 +678,11 @@ class _Run:
                 versions=records.versions(self.commands),
                 requested=records.requested(experiment),
                 effective=effective.flat(),
-                traffic=flows.record,
-                flows=records.flows(plan, flows.subflows),
                 generated_hosts=sorted({flow.src for flow in plan.generated}),
-                programs=list(flows.programs),
-                probes=self._probe_records(),
-                program_controls=list(flows.program_controls),
-                blackout=measured.blackout,
-                bottlenecks=[
-                    BottleneckRecord(
-                        switch=bottleneck.switch,
-                        egress=bottleneck.egress,
-                        ingress=list(bottleneck.ingress),
-                        destinations=list(bottleneck.destinations),
-                        queue=queues.record(
-                            ports.switch_queue(experiment, plan, bottleneck.egress)
-                        ),
-                    )
-                    for bottleneck in (plan.bottleneck, *plan.others)
-                ],
-                captures=list(measured.captures),
-                changes=list(flows.changes),
-                warnings=[
-                    *self.beforehand,
-                    *built.warnings,
-                    *measured.load.warnings(),
-                    *flows.warnings,
-                ],
-                distrust=list(flows.distrust),
+                blackout=self.blackout.record,
+                bottlenecks=records.bottlenecks(experiment, plan),
+                captures=list(captures),
+                warnings=self.record.warnings,
             )
         )
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from outcast.emulation import instants
+from outcast.emulation.part import Part
 from outcast.errors import (
     ConfigError,
     DeadlineError,
@@ -76,8 +77,8 @@ def bytes_used(page: bytes | bytearray) -> int:
     return min(_PAGE_HEADER.size + (commit & _BYTES_IN_PAGE), len(page))
 
 
-class Recorder:
-    """Records events from `start` until the block ends well; see the module.
+class Recorder(Part):
+    """Records events from `record` until the block ends well; see the module.
 
     Args:
         events: the tracepoints; none is recorded if it is empty.
@@ -145,7 +146,7 @@ class Recorder:
                 if descriptor >= 0:
                     os.close(descriptor)
 
-    def start(self, instant_step_ns: int) -> None:
+    def record(self, instant_step_ns: int) -> None:
         """Begins to record; what is recorded is read from the instant on that follows.
 
         Raises:

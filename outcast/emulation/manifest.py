@@ -8,11 +8,13 @@ from typing import Any
 
 import mininet.net
 
+from outcast.emulation import queues
 from outcast.emulation.commands import Commands
 from outcast.emulation.multipath import Subflows
 from outcast.experiment import Experiment
+from outcast.plan import ports
 from outcast.plan.model import Plan
-from outcast.records.run_directory import FlowRecord, SubflowRecord
+from outcast.records.run_directory import BottleneckRecord, FlowRecord, SubflowRecord
 
 
 def requested(experiment: Experiment) -> dict[str, Any]:
@@ -56,6 +58,20 @@ def flows(plan: Plan, subflows: Subflows) -> list[FlowRecord]:
             name=flow.name,
         )
         for flow in plan.flows
+    ]
+
+
+def bottlenecks(experiment: Experiment, plan: Plan) -> list[BottleneckRecord]:
+    """The studied ports, with what the configuration says of their queues."""
+    return [
+        BottleneckRecord(
+            switch=bottleneck.switch,
+            egress=bottleneck.egress,
+            ingress=list(bottleneck.ingress),
+            destinations=list(bottleneck.destinations),
+            queue=queues.record(ports.switch_queue(experiment, plan, bottleneck.egress)),
+        )
+        for bottleneck in (plan.bottleneck, *plan.others)
     ]
 
 

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from outcast.emulation import in_c
 from outcast.emulation.commands import Process, SystemCommands, wait_until
+from outcast.emulation.part import Part
 from outcast.errors import ReadBackError, RunError
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -36,10 +37,8 @@ them there, and to write them takes longer with each port (ovs-vswitchd.conf.db(
 Datapath = Literal["netdev", "system"]
 
 
-class OpenVSwitch:
+class OpenVSwitch(Part):
     """ovsdb-server and ovs-vswitchd, which run while the block lasts.
-
-    Where the block fails they are left to `SystemCommands.end_all`.
 
     Attributes:
         datapath: `system`, the kernel's, if it has the module; else `netdev` in user space. With

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from outcast.emulation import in_c
-from outcast.emulation.commands import Commands, Process, wait_until
+from outcast.emulation.commands import Commands, Process, still_running
+from outcast.emulation.part import Part, Record
 from outcast.experiment import Experiment
 from outcast.plan.model import Plan
 from outcast.plan.needs import longest_way_ns
@@ -23,84 +23,74 @@ LONGEST_DRAIN_NS = 30 * 10**9
 """An answer that takes longer counts as lost."""
 
 
-class Probes:
-    """The programs of a run's probes while they run."""
+class Probes(Part):
+    """The programs of a run's probes; those that answer end with the block."""
 
-    def __init__(self, asking: dict[int, Process]) -> None:
-        self._asking = asking
+    def __init__(
+        self,
+        experiment: Experiment,
+        plan: Plan,
+        logs: Path,
+        scratch: Path,
+        commands: Commands,
+        netns: Callable[[str], int],
+    ) -> None:
+        self._experiment, self._plan, self._logs = experiment, plan, logs
+        self._scratch, self._commands, self._netns = scratch, commands, netns
+        self._answering: list[Process] = []
+        self._asking: list[Process] = []
+
+    def __enter__(self) -> Probes:
+        """Starts every program, and waits until all can begin.
+
+        Raises:
+            DeadlineError: a program is not ready in time.
+            CommandError: a program has ended, or it could not be compiled.
+        """
+        plan, logs = self._plan, self._logs
+        program = str(in_c.provide(in_c.PROBE, self._scratch, self._commands))
+        self._answering = [
+            self._commands.spawn(
+                f"the answerer of probes at {host}",
+                [program, "answer", "--port", str(ECHO_PORT)],
+                netns=self._netns(host),
+                stdout=logs / f"probes.{host}.out",
+                stderr=logs / f"probes.{host}.err",
+            )
+            for host in sorted({probe.dst for probe in plan.probes if probe.kind == "udp"})
+        ]
+        self._asking = [
+            self._commands.spawn(
+                f"probe {probe.probe} at {probe.src}",
+                arguments(program, probe, drain_ns(self._experiment, plan, probe)),
+                netns=self._netns(probe.src),
+                stdout=result_file(logs, probe.probe),
+                stderr=logs / f"probe.{probe.probe}.err",
+                hears=True,
+            )
+            for probe in plan.probes
+        ]
+        for process in (*self._answering, *self._asking):
+            process.await_word("ready", f"{process.name} to be ready", READY_DEADLINE_S)
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_error: object) -> None:
+        for process in self._answering if failed is None else ():
+            process.require_alive()
+            process.end(signal.SIGTERM, END_DEADLINE_S)
 
     def start(self, t_start_ns: int) -> None:
         """Tells all programs when the traffic starts."""
-        for process in self._asking.values():
+        for process in self._asking:
             process.tell(str(t_start_ns))
 
     def running(self) -> list[str]:
         """The names of programs that have not ended. Raises CommandError where one has failed."""
-        still = []
-        for process in self._asking.values():
-            status = process.popen.poll()
-            if status is None:
-                still.append(process.name)
-            elif status:
-                raise process.failure()
-        return still
+        return still_running(self._asking)
 
-
-@contextmanager
-def probing(
-    experiment: Experiment,
-    plan: Plan,
-    logs: Path,
-    scratch: Path,
-    commands: Commands,
-    netns: Callable[[str], int],
-) -> Iterator[Probes]:
-    """Starts every program, and waits until all can begin; those that answer end with the block.
-
-    Where the block fails they are left to `SystemCommands.end_all`.
-
-    Raises:
-        DeadlineError: a program is not ready in time.
-        CommandError: a program has ended, or it could not be compiled.
-    """
-    program = str(in_c.provide(in_c.PROBE, scratch, commands)) if plan.probes else ""
-    answering = [
-        commands.spawn(
-            f"the answerer of probes at {host}",
-            [program, "answer", "--port", str(ECHO_PORT)],
-            netns=netns(host),
-            stdout=logs / f"probes.{host}.out",
-            stderr=logs / f"probes.{host}.err",
-        )
-        for host in sorted({probe.dst for probe in plan.probes if probe.kind == "udp"})
-    ]
-    asking = {
-        probe.probe: commands.spawn(
-            f"probe {probe.probe} at {probe.src}",
-            arguments(program, probe, drain_ns(experiment, plan, probe)),
-            netns=netns(probe.src),
-            stdout=result_file(logs, probe.probe),
-            stderr=logs / f"probe.{probe.probe}.err",
-            hears=True,
-        )
-        for probe in plan.probes
-    }
-    for process in (*answering, *asking.values()):
-        wait_until(
-            lambda process=process: _is_ready(process),  # type: ignore[misc]
-            f"{process.name} to be ready",
-            READY_DEADLINE_S,
-            detail=process.errors,
-        )
-    yield Probes(asking)
-    for process in answering:
-        process.require_alive()
-        process.end(signal.SIGTERM, END_DEADLINE_S)
-
-
-def _is_ready(process: Process) -> bool:
-    process.require_alive()
-    return "ready" in process.output()
+    def finish(self) -> Record:
+        """Tells what was planned; the programs have written what they measured."""
+        return Record({"probes": records(self._plan)})
 
 
 def arguments(program: str, probe: Probe, after_ns: int) -> list[str]:

@@ -23,6 +23,7 @@ from typing import Protocol
 from outcast import netlink
 from outcast.emulation import rtnetlink
 from outcast.emulation.commands import entered
+from outcast.emulation.part import Part, Record
 from outcast.emulation.sockets import (
     INET_DIAG_INFO,
     INET_DIAG_VEGASINFO,
@@ -186,8 +187,8 @@ def series_of(plan: Plan, netns: Callable[[str], int]) -> tuple[Series, ...]:
     )
 
 
-class Sampler:
-    """Takes samples while the block lasts. If taking one fails, `require_alive` says so.
+class Sampler(Part):
+    """Takes samples from `start` until `finish`. If taking one fails, `require_alive` says so.
 
     Attributes:
         taken, missed, longest_ns: see records.effective.Sampling.
@@ -197,13 +198,12 @@ class Sampler:
         self,
         folder: Path,
         series: Sequence[Series],
-        t_start_ns: int,
         every_ns: int,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._folder = folder
         self._series = [file for file in series if file.questions]
-        self._t_start_ns = t_start_ns
+        self._t_start_ns = 0
         self._every_ns = every_ns
         self._now_ns = now_ns
         self._stopped = threading.Event()
@@ -213,32 +213,34 @@ class Sampler:
         self.missed = 0
         self.longest_ns = 0
 
-    def __enter__(self) -> Sampler:
-        if self._every_ns and self._series:
-            self._folder.mkdir(exist_ok=True)
-            self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._stopped.set()
-        if self._thread.ident is not None:
-            self._thread.join(_STOP_DEADLINE_S)
         for series in self._series:
             for question in series.questions:
                 question.netlink.close()
-        if kind is None:
-            if self._thread.is_alive():
-                raise DeadlineError("the last sample of sockets and queues", _STOP_DEADLINE_S)
-            self.require_alive()
+
+    def start(self, t_start_ns: int) -> None:
+        """Begins to sample, if samples are asked for."""
+        self._t_start_ns = t_start_ns
+        if self._every_ns and self._series:
+            self._folder.mkdir(exist_ok=True)
+            self._thread.start()
 
     def require_alive(self) -> None:
         """Raises RunError where a sample could not be taken or stored."""
         if self._error is not None:
             raise RunError(f"sampling sockets and queues: {self._error}")
 
-    def sampling(self) -> Sampling:
-        """What was taken, for the manifest."""
-        return Sampling(self._every_ns, self.taken, self.missed, self.longest_ns)
+    def finish(self) -> Record:
+        """Ends sampling, and tells what was taken."""
+        self._stopped.set()
+        if self._thread.ident is not None:
+            self._thread.join(_STOP_DEADLINE_S)
+        if self._thread.is_alive():
+            raise DeadlineError("the last sample of sockets and queues", _STOP_DEADLINE_S)
+        self.require_alive()
+        taken = Sampling(self._every_ns, self.taken, self.missed, self.longest_ns)
+        return Record(effective={"sampling": taken})
 
     def _work(self) -> None:
         try:

@@ -13,15 +13,15 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from outcast.emulation import multipath, senders
+from outcast.emulation import multipath, receivers, senders
 from outcast.emulation.commands import Commands, Process, wait_until
 from outcast.emulation.multipath import Subflows
+from outcast.emulation.part import Part
 from outcast.emulation.sockets import listens, sample_sockets
 from outcast.errors import DeadlineError, ReadBackError, RunError, gist
 from outcast.plan.flows import Flow, families_of
@@ -141,22 +141,29 @@ def start_servers(
     return servers
 
 
-@contextmanager
-def serving(
-    flows: Sequence[Flow],
-    netns: Callable[[str], int],
-    logs: Path,
-    commands: Commands,
-    stream: Path | None = None,
-    held_start: Path | None = None,
-) -> Iterator[list[Process]]:
-    """`start_servers`, and `stop_servers` where the block ends well.
+class Servers(Part):
+    """What `start_servers` starts; `stop_servers` stops it where the block ends well."""
 
-    Where it fails they are left to `SystemCommands.end_all`.
-    """
-    servers = start_servers(flows, netns, logs, commands, stream, held_start)
-    yield servers
-    stop_servers(servers)
+    def __init__(self, start: Callable[[], Sequence[Process]]) -> None:
+        self._start = start
+        self._servers: Sequence[Process] = ()
+
+    def __enter__(self) -> Servers:
+        self._servers = self._start()
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_error: object) -> None:
+        if failed is None:
+            stop_servers(self._servers)
+
+    def start(self, t_start_ns: int) -> None:
+        """Lets the kernel read what comes to the servers (see receivers.read_at_once)."""
+        receivers.read_at_once(server.popen.pid for server in self._servers)
+
+    def require_alive(self) -> None:
+        """Raises CommandError where one has ended."""
+        for server in self._servers:
+            server.require_alive()
 
 
 def connect_clients(

@@ -235,12 +235,18 @@ class FakeKernel:
         self.closed = True
 
 
-def ended(changer: Changer, kernel: FakeKernel, left: int) -> None:
+def changer_with(kernel: FakeKernel) -> Changer:
+    return Changer(two_changes(), (), kernel, now_ns=lambda: kernel.now_ns)
+
+
+def ended(changer: Changer, kernel: FakeKernel, left: int, start_ns: int) -> None:
     end = time.monotonic() + 10
     with changer:
+        changer.start(start_ns)
         while len(kernel.made) < left and time.monotonic() < end:
             changer.require_alive()
             time.sleep(0.001)
+        changer.finish()
 
 
 def two_changes() -> Sequence[Change]:
@@ -250,8 +256,8 @@ def two_changes() -> Sequence[Change]:
 def test_changes_are_made_and_recorded_with_their_times() -> None:
     kernel = FakeKernel(takes_ns=1000)
     start_ns = kernel.now_ns - 2 * MS
-    changer = Changer(two_changes(), (), kernel, start_ns, lambda: kernel.now_ns)
-    ended(changer, kernel, 2)
+    changer = changer_with(kernel)
+    ended(changer, kernel, 2, start_ns)
     first, second = changer.applied()
     assert (first.event, first.at_ns, first.applied_ns) == (0, MS, 2 * MS + 1000)
     assert (second.applied_ns, second.requested, second.shown) == (
@@ -263,8 +269,8 @@ def test_changes_are_made_and_recorded_with_their_times() -> None:
 
 def test_a_late_change_is_a_warning_and_a_very_late_one_ends_the_run() -> None:
     kernel = FakeKernel()
-    late = Changer(two_changes(), (), kernel, kernel.now_ns - 20 * MS, lambda: kernel.now_ns)
-    ended(late, kernel, 2)
+    late = changer_with(kernel)
+    ended(late, kernel, 2, kernel.now_ns - 20 * MS)
     assert late.warnings() == [
         "2 of 2 changes of links and queues came late, the latest by 19.0 ms; less load on this "
         "machine, or the virtual engine, keeps their times"
@@ -272,26 +278,27 @@ def test_a_late_change_is_a_warning_and_a_very_late_one_ends_the_run() -> None:
     kernel = FakeKernel()
     start_ns = kernel.now_ns - MOST_LATE_NS - 2 * MS
     with pytest.raises(RunError, match=r"s1-eth3: rate_bps changed 251 ms after its time"):
-        ended(Changer(two_changes(), (), kernel, start_ns, lambda: kernel.now_ns), kernel, 2)
+        ended(changer_with(kernel), kernel, 2, start_ns)
 
 
 def test_what_the_kernel_shows_otherwise_ends_the_run() -> None:
     error = ReadBackError("s1-eth3", "rate_bps", 1, 2)
     kernel = FakeKernel(error=error)
-    changer = Changer(two_changes(), (), kernel, kernel.now_ns - 2 * MS, lambda: kernel.now_ns)
+    changer = changer_with(kernel)
     with pytest.raises(ReadBackError, match="requested 1, the kernel shows 2"):
-        ended(changer, kernel, 1)
+        ended(changer, kernel, 1, kernel.now_ns - 2 * MS)
     kernel = FakeKernel(error=ValueError("odd"))
-    changer = Changer(two_changes(), (), kernel, kernel.now_ns - 2 * MS, lambda: kernel.now_ns)
+    changer = changer_with(kernel)
     with pytest.raises(RunError, match="changing links and queues: odd"):
-        ended(changer, kernel, 1)
+        ended(changer, kernel, 1, kernel.now_ns - 2 * MS)
 
 
 def test_changes_that_are_not_due_at_the_end_are_not_made_and_named() -> None:
     kernel = FakeKernel()
-    changer = Changer(two_changes(), (), kernel, kernel.now_ns, lambda: kernel.now_ns)
+    changer = changer_with(kernel)
     with changer:
-        pass
+        changer.start(kernel.now_ns)
+        changer.finish()
     assert kernel.made == []
     assert [(a.applied_ns, a.shown) for a in changer.applied()] == [(None, None)] * 2
     assert changer.warnings() == [

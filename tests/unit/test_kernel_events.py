@@ -88,7 +88,7 @@ def record(kernel: Kernel, directory: RunDirectory, *events: str, pages: int = 0
             os.write(kernel.ring, page(b"event %d" % written))
 
     with Recorder(events, directory, kernel.tracefs, kernel.symbols, sleep_until) as recorder:
-        recorder.start(1)
+        recorder.record(1)
         while written < pages:
             pass
 
@@ -164,7 +164,7 @@ def test_a_kernel_without_tracers_runs_without_events_alone(
     tmp_path: Path, directory: RunDirectory
 ) -> None:
     with Recorder((), directory, tmp_path / "missing") as recorder:
-        recorder.start(1)
+        recorder.record(1)
     with (
         pytest.raises(FeatureMissingError, match="outcast kernel build"),
         Recorder((EVENT,), directory, tmp_path / "missing"),

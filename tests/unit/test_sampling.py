@@ -64,12 +64,13 @@ def series(netlink: FakeNetlink) -> Series:
 def test_a_sample_at_each_due_time(tmp_path: Path) -> None:
     netlink = FakeNetlink()
     start_ns = time.time_ns() + 30_000_000
-    with Sampler(tmp_path / "samples", [series(netlink)], start_ns, 10_000_000) as sampler:
+    with Sampler(tmp_path / "samples", [series(netlink)], 10_000_000) as sampler:
+        sampler.start(start_ns)
         end = time.monotonic() + HANG_S
         while sampler.taken + sampler.missed < 15:
             assert time.monotonic() < end, "fifteen samples"
             time.sleep(0.01)
-        sampler.require_alive()
+        record = sampler.finish()
     found = read_samples(tmp_path / "samples/a.zst")
     assert found.sources == ("4", "7")
     times = sorted({sample.t_ns - start_ns for sample in found.samples})
@@ -80,7 +81,7 @@ def test_a_sample_at_each_due_time(tmp_path: Path) -> None:
     assert slots == sorted(set(slots))
     assert {sample.message[16:] for sample in found.samples} == {b"which"}
     assert netlink.closed
-    assert sampler.sampling().every_ns == 10_000_000
+    assert record.effective["sampling"].every_ns == 10_000_000
 
 
 def test_what_comes_late_is_counted(tmp_path: Path) -> None:
@@ -90,18 +91,21 @@ def test_what_comes_late_is_counted(tmp_path: Path) -> None:
             return super().ask(requests, count)
 
     start_ns = time.time_ns()
-    with Sampler(tmp_path / "samples", [series(Slow())], start_ns, 10_000_000) as sampler:
+    with Sampler(tmp_path / "samples", [series(Slow())], 10_000_000) as sampler:
+        sampler.start(start_ns)
         end = time.monotonic() + HANG_S
         while sampler.taken < 3:
             assert time.monotonic() < end, "three samples"
             time.sleep(0.01)
+        sampler.finish()
     assert sampler.missed >= 2 * (sampler.taken - 1)
     assert sampler.longest_ns >= 25_000_000
 
 
 def test_none_is_taken_where_none_is_asked_for(tmp_path: Path) -> None:
-    with Sampler(tmp_path / "samples", [series(FakeNetlink())], 0, 0) as sampler:
-        pass
+    with Sampler(tmp_path / "samples", [series(FakeNetlink())], 0) as sampler:
+        sampler.start(0)
+        sampler.finish()
     assert sampler.taken == 0
     assert not (tmp_path / "samples").exists()
 
@@ -109,6 +113,7 @@ def test_none_is_taken_where_none_is_asked_for(tmp_path: Path) -> None:
 def watch(sampler: Sampler) -> None:
     """Samples until the sampler says that it has failed."""
     with sampler:
+        sampler.start(0)
         end = time.monotonic() + HANG_S
         while time.monotonic() < end:
             sampler.require_alive()
@@ -118,7 +123,7 @@ def watch(sampler: Sampler) -> None:
 def test_a_socket_that_is_gone_has_no_sample_and_other_errors_are_told(tmp_path: Path) -> None:
     gone = Question(FakeNetlink(errno.ENOENT), b"", (0, 1))
     assert answers(gone, 5) == []
-    sampler = Sampler(tmp_path / "samples", [series(FakeNetlink(errno.EINVAL))], 0, 10_000_000)
+    sampler = Sampler(tmp_path / "samples", [series(FakeNetlink(errno.EINVAL))], 10_000_000)
     with pytest.raises(RunError, match=r"sampling sockets and queues: .*Invalid argument"):
         watch(sampler)
     assert not (tmp_path / "samples/a.zst").exists()

@@ -269,9 +269,8 @@ class FakeKernel:
 def test_rates_that_are_over_are_skipped_and_named(tmp_path: Path) -> None:
     whole, plan = planned(tmp_path, "{trace: cell.csv}")
     kernel = FakeKernel(takes_ns=210 * MS)
-    changer = Changer(
-        (), port_traces(whole, plan), kernel, kernel.now_ns - MS, lambda: kernel.now_ns
-    )
+    changer = Changer((), port_traces(whole, plan), kernel, now_ns=lambda: kernel.now_ns)
+    changer._t_start_ns = kernel.now_ns - MS
     changer._work()
     (rates,) = changer.rates().ports
     assert rates.t_ns == [211 * MS, 421 * MS]

@@ -13,8 +13,9 @@ from typing import Any
 
 from controllers import routes
 from outcast.emulation import in_c, senders
-from outcast.emulation.commands import Commands, Process, wait_until
+from outcast.emulation.commands import Commands, Process, still_running
 from outcast.emulation.generator import generator
+from outcast.emulation.part import Part, Record
 from outcast.errors import ReadBackError
 from outcast.experiment import Experiment, Incast, Shuffle, TcpRand
 from outcast.files import write_text
@@ -35,7 +36,7 @@ LATE_NS = 1_000_000
 """A flow that starts later than this after its time makes the run's timing doubtful."""
 
 
-class Programs:
+class Programs(Part):
     """Run while the block lasts; without generated flows there are none."""
 
     def __init__(
@@ -51,17 +52,11 @@ class Programs:
         self._directory, self._scratch, self._commands = directory, scratch, commands
         self._netns = netns
         self._processes: list[Process] = []
+        self._t_start_ns = 0
 
     def __enter__(self) -> Programs:
         self._prepare()
         return self
-
-    def __exit__(self, *_error: object) -> None:
-        """Ends those that still run; after a run that went well there are none."""
-        for process in self._processes:
-            if process.popen.poll() is None:
-                process.popen.kill()
-                process.popen.wait()
 
     def _prepare(self) -> None:
         """Starts every program and waits until all listen.
@@ -99,12 +94,7 @@ class Programs:
 
     def _await_word(self, word: str, what: str, deadline_s: float) -> None:
         for process in self._processes:
-            wait_until(
-                lambda process=process: _says(process, word),  # type: ignore[misc]
-                f"{process.name} {what}",
-                deadline_s,
-                detail=process.errors,
-            )
+            process.await_word(word, f"{process.name} {what}", deadline_s)
 
     @property
     def _start_file(self) -> Path:
@@ -124,29 +114,23 @@ class Programs:
 
     def start(self, t_start_ns: int) -> None:
         """Tells all programs the time at which the traffic starts."""
+        self._t_start_ns = t_start_ns
         if self._processes:
             write_text(self._start_file, str(t_start_ns))
 
     def running(self) -> list[str]:
         """The names of programs that have not ended. Raises CommandError where one has failed."""
-        still = []
-        for process in self._processes:
-            status = process.popen.poll()
-            if status is None:
-                still.append(process.name)
-            elif status:
-                raise process.failure()
-        return still
+        return still_running(self._processes)
 
-    def verify(self, t_start_ns: int) -> tuple[dict[str, Any], list[str]]:
-        """Reads what the programs wrote. Returns facts for the manifest, and warnings.
+    def finish(self) -> Record:
+        """Reads what the programs wrote.
 
         Raises:
             ReadBackError: a socket used another congestion control than requested, or payloads
                 of other sizes.
         """
         if not self._processes:
-            return {}, []
+            return Record(effective={"workloads": {}})
         control = self._experiment.transport.congestion_control
         for row in results.read_rows(self._directory):
             used = row.get("congestion_control", control)
@@ -157,7 +141,7 @@ class Programs:
         smallest = check_smallest_payloads(
             self._experiment.transport.tcprand, results.read_rows(self._directory)
         )
-        flows = results.read_generated_flows(self._directory, t_start_ns)
+        flows = results.read_generated_flows(self._directory, self._t_start_ns)
         late = [flow.late_ns for flow in flows if flow.late_ns is not None]
         facts: dict[str, Any] = {
             "workloads.flows": len(flows),
@@ -169,7 +153,7 @@ class Programs:
         }
         if smallest is not None:
             facts["workloads.tcprand.smallest_payload_bytes"] = "{} to {}".format(*smallest)
-        return facts, warnings_of(flows)
+        return Record(effective={"workloads": facts}, warnings=warnings_of(flows))
 
 
 def warnings_of(flows: Sequence[Completed]) -> list[str]:
@@ -198,11 +182,6 @@ def warnings_of(flows: Sequence[Completed]) -> list[str]:
                 f"of {planned} datagrams; a lower rate or larger datagrams keep the schedule"
             )
     return warnings
-
-
-def _says(process: Process, word: str) -> bool:
-    process.require_alive()
-    return word in process.output().splitlines()
 
 
 def check_smallest_payloads(

@@ -15,6 +15,7 @@ import shutil
 import signal
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ import networkx as nx
 
 from outcast import files
 from outcast.emulation.commands import Commands, Process, entered, wait_until
+from outcast.emulation.part import Part, Record
 from outcast.emulation.programs import runner
 from outcast.emulation.sockets import listens, sample_sockets
 from outcast.errors import CommandError, DeadlineError, RunError, gist, shortened
@@ -102,8 +104,8 @@ class _Running:
         return f"program {self.program.name} at {self.program.host} ({command})"
 
 
-class UserPrograms:
-    """Runs every program of a plan: `serve`, `prepare`, `start`, `running`, `finish`, in order.
+class UserPrograms(Part):
+    """Runs every program of a plan.
 
     Raises:
         RunError: as each method says; the text names the program.
@@ -131,11 +133,11 @@ class UserPrograms:
         self._controls: dict[tuple[str, int, int], str] = {}
         self._told: list[str] = []
 
-    def serve(self) -> None:
-        """Starts the servers in their order, and waits until each is ready.
+    def __enter__(self) -> UserPrograms:
+        """Starts the servers in their order, and then the runners of the clients.
 
         Raises:
-            DeadlineError: one is not ready in time.
+            DeadlineError: a server is not ready in time, or a runner to wait for the start.
             CommandError: one has ended.
         """
         self._scratch.mkdir()
@@ -145,19 +147,12 @@ class UserPrograms:
                 self._servers.append(server)
                 self._tell([])
                 self._await_ready(server)
-
-    def prepare(self) -> None:
-        """Starts the runners of the clients, and waits until all wait for the traffic's start."""
         for program in self._plan.programs:
             if not program.is_server:
                 self._clients.append(self._launch(program))
         for client in self._clients:
-            wait_until(
-                lambda client=client: _says(client.process, "ready"),  # type: ignore[misc]
-                f"the runner of {client.title()}",
-                RUNNER_DEADLINE_S,
-                detail=client.process.errors,
-            )
+            client.process.await_word("ready", f"the runner of {client.title()}", RUNNER_DEADLINE_S)
+        return self
 
     def start(self, t_start_ns: int) -> None:
         """Tells the runners the time at which the traffic starts."""
@@ -166,13 +161,14 @@ class UserPrograms:
             self._tell(self._clients)
             write_text(self._start_file, str(t_start_ns))
 
-    def running(self, now_ns: int) -> list[str]:
+    def running(self) -> list[str]:
         """Titles of the clients that still run; before the end of the duration, of all programs.
 
         Raises:
             RunError: an execution has failed, or a server has ended.
         """
-        self.require_servers()
+        now_ns = time.time_ns()
+        self.require_alive()
         still = []
         for client in self._clients:
             status = client.process.popen.poll()
@@ -193,7 +189,7 @@ class UserPrograms:
                 key = (host, sample.local_port, sample.peer_port)
                 self._controls[key] = sample.congestion_control
 
-    def controls(self) -> list[ControlRecord]:
+    def _own_controls(self) -> list[ControlRecord]:
         """The sockets that had another congestion control than the hosts' default."""
         usual = self._experiment.transport.congestion_control
         planned = {(flow.src, flow.sport) for flow in self._plan.flows}
@@ -211,15 +207,15 @@ class UserPrograms:
             self._told = titles
             self._emit({"event": "programs", "running": titles})
 
-    def require_servers(self) -> None:
+    def require_alive(self) -> None:
         """Raises RunError where a server has ended."""
         for server in self._servers:
             if server.process.popen.poll() is not None:
                 raise self._failure(server)
 
-    def finish(self) -> tuple[list[ProgramRecord], list[str]]:
-        """Ends the servers and keeps what programs wrote. Returns their records, and warnings."""
-        self.require_servers()
+    def finish(self) -> Record:
+        """Ends the servers and keeps what programs wrote."""
+        self.require_alive()
         for server in reversed(self._servers):
             server.process.end(signal.SIGTERM, SERVER_END_S)
         by_name = {running.program.name: running for running in (*self._servers, *self._clients)}
@@ -229,7 +225,8 @@ class UserPrograms:
             records.append(record(self._plan, program, _executions(running.result)))
             warnings += warnings_of(records[-1])
             warnings += _keep_written(running)
-        return records, warnings
+        controls = self._own_controls()
+        return Record({"programs": records, "program_controls": controls}, warnings=warnings)
 
     @property
     def _start_file(self) -> Path:
@@ -300,7 +297,7 @@ class UserPrograms:
                 raise self._failure(server)
             if program.ready_port is not None:
                 return has_port(netns, program.ready_port)
-            return _says(server.process, "line")
+            return server.process.says("line")
 
         what = (
             f"listen at port {program.ready_port}"
@@ -352,11 +349,6 @@ class UserPrograms:
                 if lines:
                     return lines[-1]
         return ""
-
-
-def _says(process: Process, word: str) -> bool:
-    process.require_alive()
-    return word in process.output().splitlines()
 
 
 def found(argv: tuple[str, ...], folder: Path) -> list[str]:
