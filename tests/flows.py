@@ -47,6 +47,7 @@ SAMPLE = SocketSample(
     bytes_received=28,
     delivered_ce=0,
     most_pacing_bps=None,
+    dscp=0,
     mptcp_token=None,
 )
 """The flow's sending socket."""

@@ -24,6 +24,7 @@ from outcast.analysis.measure.tcp import Resent, RoundTrips, resent, round_trips
 from outcast.analysis.measure.throughput import fresh_bytes
 from outcast.errors import InputError, NothingSentError
 from outcast.experiment import GroupKind, Instant
+from outcast.experiment.queues import WITH_CLASSES
 from outcast.plan import grouping
 from outcast.plan.grouping import Comparison
 from outcast.records.captures import AnyManifest
@@ -327,6 +328,7 @@ def _join(
             one_clock=True,
             checksums=not manifest.requested.get("transport.offloads"),
             release=True,
+            apart=record.queue.kind in WITH_CLASSES,
             # A program may send nothing in one direction, or nothing at all.
             may_be_empty=not any(
                 flow.dst_ip in record.destinations for flow in manifest.planned_flows

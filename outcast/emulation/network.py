@@ -384,6 +384,7 @@ class Network:
         alike: dict[tuple[tuple[str, Any], ...], list[str]] = {}
         for request in requested:
             effective = queues.read_back(request, shown.get(request.port, []))
+            effective |= queues.read_classes(request)
             alike.setdefault(tuple(effective.items()), []).append(request.port)
             if request.port == bottleneck:
                 of_bottleneck = effective
@@ -413,6 +414,7 @@ class Network:
                     index = socket.if_nametoindex(request.port)
                     shown_queue = kernel.queues({index}).get(index, [])
                 effective = queues.read_back(request, shown_queue)
+                effective |= queues.read_classes(request)
             alike.setdefault(tuple(effective.items()), []).append(request.port)
         if per_second:
             cards.wait_until_ready(min(per_second))

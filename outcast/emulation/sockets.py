@@ -29,6 +29,7 @@ SOCK_DIAG_BY_FAMILY = 20
 _MESSAGE_BYTES = 72
 """Of struct inet_diag_msg (linux/inet_diag.h)."""
 INET_DIAG_INFO, INET_DIAG_VEGASINFO, _INET_DIAG_CONG, _INET_DIAG_ULP_INFO = 2, 3, 4, 19
+_INET_DIAG_TOS, _INET_DIAG_TCLASS = 5, 6
 _ULP_MPTCP, _MPTCP_TOKEN_LOCAL = 3, 2
 """INET_ULP_INFO_MPTCP (linux/inet_diag.h), MPTCP_SUBFLOW_ATTR_TOKEN_LOC (linux/mptcp.h)."""
 _ESTABLISHED, _TIME_WAIT, _SYN_RECEIVED, _CLOSED, _LISTENING = 1, 6, 3, 7, 10
@@ -67,6 +68,7 @@ class SocketSample:
         bytes_sent, bytes_acked, bytes_received: payload.
         delivered_ce: segments acknowledged with a congestion mark.
         most_pacing_bps: the pacing rate that was set; None where none was.
+        dscp: the code point that it gives its packets.
         mptcp_token: of the Multipath TCP connection that it belongs to; None where it is of none.
     """
 
@@ -89,6 +91,7 @@ class SocketSample:
     bytes_received: int
     delivered_ce: int
     most_pacing_bps: int | None
+    dscp: int
     mptcp_token: int | None
 
 
@@ -105,6 +108,7 @@ def sample_sockets(netns: int | None, families: Sequence[Family] = ("ipv4",)) ->
         OSError: the kernel refuses the request.
     """
     extensions = 1 << (INET_DIAG_INFO - 1) | 1 << (_INET_DIAG_CONG - 1)
+    extensions |= 1 << (_INET_DIAG_TOS - 1) | 1 << (_INET_DIAG_TCLASS - 1)
     messages = [
         message
         for family in families
@@ -215,6 +219,8 @@ def parse_socket(message: bytes, t_ns: int) -> SocketSample | None:
         bytes_received=number("Q", 128),
         delivered_ce=number("I", 196),
         most_pacing_bps=None if most_pacing in (0, _UNLIMITED) else most_pacing * 8,
+        # An IPv6 socket shows both.
+        dscp=attributes.get(_INET_DIAG_TCLASS, attributes.get(_INET_DIAG_TOS, b"\0"))[0] >> 2,
         mptcp_token=_mptcp_token(attributes.get(_INET_DIAG_ULP_INFO, b"")),
     )
 
@@ -229,7 +235,7 @@ def _mptcp_token(ulp_info: bytes) -> int | None:
 def check_sockets(flows: Sequence[Flow], samples: Sequence[SocketSample]) -> None:
     """Checks that every flow's sockets, at both ends, have what was asked for.
 
-    At the sender these are congestion control, pacing rate, and the negotiated selective
+    At the sender these are congestion control, DSCP, pacing rate, and the negotiated selective
     acknowledgements and ECN. At the receiver it is the congestion control.
 
     Raises:
@@ -252,6 +258,8 @@ def check_sockets(flows: Sequence[Flow], samples: Sequence[SocketSample]) -> Non
         ):
             if is_on is not is_wanted:
                 raise ReadBackError(at, name, _on(is_wanted), _on(is_on))
+        if sender.dscp != flow.dscp:
+            raise ReadBackError(at, "dscp", flow.dscp, sender.dscp)
         rate_bps = senders.pacing_rate_bps(flow.transport)
         if rate_bps is not None and sender.most_pacing_bps != rate_bps:
             shown_bps = sender.most_pacing_bps

@@ -349,6 +349,8 @@ def client_arguments(flow: Flow, t_start_ns: int) -> list[str]:
     rate_bps = senders.pacing_rate_bps(flow.transport)
     if rate_bps is not None:
         argv += ["--fq-rate", str(rate_bps)]
+    if flow.dscp:
+        argv += ["-S", str(flow.dscp << 2)]
     argv += ["-f", "b", "--txstart-time", f"{start_ns // 10**9}.{start_ns % 10**9 // 1000:06d}"]
     if flow.size_bytes is not None:
         return [*argv, "-n", str(flow.size_bytes)]

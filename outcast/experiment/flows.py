@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from outcast.experiment.parts import Family, GroupName, Part, SizeBytes, TimeNs
+from outcast.experiment.parts import SENT_DSCP, Dscp, Family, GroupName, Part, SizeBytes, TimeNs
 from outcast.experiment.transport import GroupTransport
 
 
@@ -51,6 +51,7 @@ class FlowGroup(Part):
         description="the addresses of these flows; if left out, ipv6 where hosts have no others, "
         "else ipv4",
     )
+    dscp: Dscp = Field(default=0, description=SENT_DSCP)
     transport: GroupTransport | None = Field(
         default=None, description="this group's settings that differ from `transport`"
     )

@@ -87,6 +87,37 @@ SizeBytes = Annotated[int, *_unit("size", units.parse_size_bytes, units.format_s
 TimeNs = Annotated[int, *_unit("time", units.parse_time_ns, units.format_time)]
 
 
+DSCP = {
+    **{"be": 0, "ef": 46, "le": 1},
+    **{f"cs{number}": 8 * number for number in range(8)},
+    **{f"af{c}{p}": 8 * c + 2 * p for c in range(1, 5) for p in range(1, 4)},
+}
+"""Names of code points (RFC 2474, 2597, 3246, 8622)."""
+
+
+def _code_point(value: object) -> object:
+    if isinstance(value, str):
+        if value not in DSCP:
+            raise ValueError(f"{value!r}: allowed are 0 to 63 or {', '.join(DSCP)}")
+        return DSCP[value]
+    return no_switch(value)
+
+
+Dscp = Annotated[
+    int,
+    BeforeValidator(_code_point),
+    Field(ge=0, le=63),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0, "maximum": 63}]}
+    ),
+]
+"""A differentiated services code point, the upper six bits of IP's TOS or traffic class."""
+SENT_DSCP = (
+    "code point of the packets that senders send, as `ef` or 46; acknowledgements have none. See "
+    "docs/queues.md"
+)
+
+
 def _absolute(value: object, info: ValidationInfo) -> Path:
     """A path of the configuration, made absolute: a relative one is from the file's own folder."""
     if isinstance(value, Path):

@@ -9,7 +9,16 @@ from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, mod
 from outcast.errors import did_you_mean
 from outcast.experiment import sizes as distributions
 from outcast.experiment.links import MOST_MTU_BYTES
-from outcast.experiment.parts import Family, Part, RateBps, SizeBytes, TimeNs, readable_file
+from outcast.experiment.parts import (
+    SENT_DSCP,
+    Dscp,
+    Family,
+    Part,
+    RateBps,
+    SizeBytes,
+    TimeNs,
+    readable_file,
+)
 
 DATAGRAM_HEADERS_BYTES = 28
 """IPv4 and UDP."""
@@ -60,6 +69,7 @@ class _Workload(Part):
         description="the addresses of its packets; if left out, ipv6 where hosts have no others, "
         "else ipv4",
     )
+    dscp: Dscp = Field(default=0, description=SENT_DSCP)
 
 
 class _Lasting(_Workload):

@@ -51,6 +51,7 @@ class Flow:
         duration_ns, size_bytes: when it ends; exactly one of them is set.
         transport: TCP's settings of this flow.
         name: what the configuration calls its group; None if it gives no name.
+        dscp: the code point of its data packets.
     """
 
     flow: int
@@ -69,6 +70,7 @@ class Flow:
     size_bytes: int | None
     transport: Transport = field(default_factory=Transport)
     name: str | None = None
+    dscp: int = 0
 
     @property
     def family(self) -> Family:
@@ -141,6 +143,7 @@ def resolve_flows(
                     size_bytes=group.size_bytes,
                     transport=settings,
                     name=group.name,
+                    dscp=group.dscp,
                 )
                 slowest_bps = min(links[hop].rate_bps for hop in pairwise(flow.path))
                 _require_room(flow, experiment, slowest_bps)

@@ -14,6 +14,7 @@ from controllers.graph import Graph
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, FlowGroup, Link, Transport
 from outcast.experiment.links import STANDARD_MTU_BYTES
+from outcast.experiment.queues import WITH_CLASSES
 from outcast.plan import (
     addresses,
     events,
@@ -340,7 +341,7 @@ def _require_room(experiment: Experiment, plan: Plan) -> None:
         if (
             link == experiment.links.between(plan.graph.edges[node, neighbour]["layers"])
             and link.mtu_bytes <= STANDARD_MTU_BYTES
-            and (asked is None or asked.is_counted)
+            and (asked is None or (asked.is_counted and asked.kind not in WITH_CLASSES))
         ):
             continue
         if (

@@ -7,6 +7,7 @@
 2:  the shaper: tbf or htb; its drop counter counts all drops below it
 3:  the queue
 4:  a qdisc below the queue, if its kind needs one: it holds the packets of a marking queue
+11: and so on: the queue of class 3:1 and so on, in a queue with classes (hexadecimal)
 ```
 """
 
@@ -15,3 +16,4 @@ DELAY_HANDLE = 1
 SENDER_HANDLE = 9
 SHAPER_HANDLE = 2
 QUEUE_HANDLE = 3
+CLASS_HANDLE = 16

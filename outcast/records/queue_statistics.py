@@ -14,7 +14,14 @@ from typing import Any
 from outcast import netlink
 from outcast.errors import ReadBackError
 from outcast.experiment.queues import KINDS
-from outcast.records.qdisc_handles import CABLE_HANDLE, DELAY_HANDLE, QUEUE_HANDLE, SHAPER_HANDLE
+from outcast.experiment.queues.classes import MOST_CLASSES
+from outcast.records.qdisc_handles import (
+    CABLE_HANDLE,
+    CLASS_HANDLE,
+    DELAY_HANDLE,
+    QUEUE_HANDLE,
+    SHAPER_HANDLE,
+)
 from outcast.records.run_directory import Cause
 
 _OWN_COUNTERS = {qdisc: read for kind in KINDS for qdisc, read in kind.counters.items()}
@@ -166,6 +173,8 @@ def statistics(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 def own_counters(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Returns the counters that only this kind of queue has; empty if the kind has none.
 
+    Of classes of service these are `class_1_packets`, what class 3:1 has sent, and `class_1_drops`.
+
     Args:
         shown: the kernel's answer to RTM_GETQDISC for this port; see `read_message`.
 
@@ -173,7 +182,14 @@ def own_counters(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
         ReadBackError: the port has no queue of ours.
     """
     leaf = _qdisc(shown, QUEUE_HANDLE)
-    return decode(leaf.get_attr("TCA_KIND"), leaf.get_attr("TCA_STATS2").get_attr("TCA_STATS_APP"))
+    own = decode(leaf.get_attr("TCA_KIND"), leaf.get_attr("TCA_STATS2").get_attr("TCA_STATS_APP"))
+    for message in shown:
+        number = (message["handle"] >> 16) - CLASS_HANDLE
+        if message["event"] == "RTM_NEWQDISC" and 0 < number <= MOST_CLASSES:
+            counted = message.get_attr("TCA_STATS2")  # type: ignore[attr-defined]
+            own[f"class_{number}_packets"] = counted.get_attr("TCA_STATS_BASIC")["packets"]
+            own[f"class_{number}_drops"] = counted.get_attr("TCA_STATS_QUEUE")["drops"]
+    return own
 
 
 def decode(kind: str, own: Any) -> dict[str, int]:

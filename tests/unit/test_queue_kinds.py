@@ -65,11 +65,14 @@ def examples() -> Iterator[QueueKind]:
     """A queue of each kind, with as few keys as possible."""
     for each in KINDS:
         (name,) = get_args(each.model_fields["kind"].annotation)
-        given = {"kind": name, "limit": "100 packets", "threshold": "12 packets"}
+        given: dict[str, Any] = {"kind": name, "limit": "100 packets", "threshold": "12 packets"}
         if name in ("bfifo", "red", "cake"):
             given["limit"] = "1MB"
         if name == "custom":
             given = {"kind": name, "qdisc": "mine"}
+        if "classes" in each.model_fields:
+            own = {"rate": "10mbit"} if name == "htb_classes" else {}
+            given["classes"] = [{"name": "a", "dscp": "ef", **own}, {"name": "b", **own}]
         if "threshold" not in each.model_fields:
             given.pop("threshold", None)
         yield TypeAdapter(Queue).validate_python(given)

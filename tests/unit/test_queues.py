@@ -308,7 +308,7 @@ def test_the_marking_threshold_is_read_back_with_what_it_does_not_drop() -> None
 def test_dualpi2_is_not_for_tc_and_named_where_the_kernel_lacks_it() -> None:
     wanted = port_queue("{kind: dualpi2, limit: 100 packets, coupling: 3, l4s: any_ect}")
     assert queues.commands(wanted) == []
-    ((kind, options),) = wanted.queue.tc()
+    ((kind, options, _),) = wanted.queue.tc()
     assert kind == "dualpi2"
     assert isinstance(options, bytes)
     told = netlink.numbers(options)

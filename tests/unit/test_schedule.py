@@ -157,7 +157,10 @@ def test_the_bottleneck_of_flows_takes_in_what_the_background_sends_through_it()
         ("{kind: incast, senders: 16, block: 128KB, rounds: 1}", "there are 15"),
         ("{kind: incast, block: 128KB, rounds: 0}", "greater than or equal to 1"),
         ("{kind: nosuch}", "'background', 'poisson', 'shuffle', 'incast', 'constant_rate'"),
-        ("{kind: shuffle, bytes: 1MB, size: 2}", "allowed are start, addressing, kind, hosts"),
+        (
+            "{kind: shuffle, bytes: 1MB, size: 2}",
+            "allowed are start, addressing, dscp, kind, hosts",
+        ),
     ],
 )
 def test_refusals(workload: str, reason: str) -> None:

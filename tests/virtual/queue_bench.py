@@ -30,12 +30,12 @@ PR_SET_TIMERSLACK = 29
 RATE_BPS = 100_000_000
 
 
-def frame(flow: int, number: int, ecn: int) -> bytes:
-    """A UDP datagram in a full frame. Its flow is the source port."""
+def frame(flow: int, number: int, tos: int) -> bytes:
+    """A UDP datagram in a full frame. Its flow is the source port; `tos` has DSCP and ECN bits."""
     payload = struct.pack("!II", flow, number).ljust(FRAME_BYTES - 42, b"\0")
     udp = struct.pack("!HHHH", 20_000 + flow, 5001, 8 + len(payload), 0)
     addresses = socket.inet_aton("10.0.0.1") + socket.inet_aton("10.0.0.2")
-    ip = struct.pack("!BBHHHBBH", 0x45, ecn, 20 + len(udp) + len(payload), 0, 0, 64, 17, 0)
+    ip = struct.pack("!BBHHHBBH", 0x45, tos, 20 + len(udp) + len(payload), 0, 0, 64, 17, 0)
     ip += addresses
     total = sum(struct.unpack("!10H", ip))
     total = (total & 0xFFFF) + (total >> 16)
@@ -44,7 +44,7 @@ def frame(flow: int, number: int, ecn: int) -> bytes:
 
 
 def run(case: dict[str, Any], number: int, config: Path) -> dict[str, Any]:
-    """One case: `queue` in YAML, `sends` as [time in ns, flow, ECN bits]."""
+    """One case: `queue` in YAML, `sends` as [time in ns, flow, TOS byte]."""
     port, end = f"p{number}", f"q{number}"
     with IPRoute() as netlink:
         netlink.link("add", ifname=port, kind="veth", peer={"ifname": end})
@@ -62,7 +62,7 @@ def run(case: dict[str, Any], number: int, config: Path) -> dict[str, Any]:
             qdiscs = [each for each in netlink.get_qdiscs() if each["index"] == index]
             return qdiscs + list(netlink.get_classes(index=index))
 
-        effective = queues.read_back(wanted, shown())
+        effective = queues.read_back(wanted, shown()) | queues.read_classes(wanted)
         sent, received = exchange(port, end, case["sends"])
         return {
             "name": case["name"],
@@ -77,7 +77,7 @@ def run(case: dict[str, Any], number: int, config: Path) -> dict[str, Any]:
 def exchange(
     port: str, end: str, sends: list[list[int]]
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Sent: [time, flow, ECN bits], a row for each number. Received: [time, number, ECN bits]."""
+    """Sent: [time, flow, TOS byte], a row for each number. Received: [time, number, ECN bits]."""
     with (
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) as receiver,
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender,
@@ -89,14 +89,14 @@ def exchange(
         sender.bind((port, 0))
         began = time.time_ns() + 10**6
         sent = []
-        for number, (at, flow, ecn) in enumerate(sends):
+        for number, (at, flow, tos) in enumerate(sends):
             pause = began + at - time.time_ns()
             if pause > 0:
                 time.sleep(pause / 1e9)
-            sent.append([time.time_ns() - began, flow, ecn])
+            sent.append([time.time_ns() - began, flow, tos])
             # The kernel reports a frame that the queue refuses to the packet socket.
             with contextlib.suppress(OSError):
-                sender.send(frame(flow, number, ecn))
+                sender.send(frame(flow, number, tos))
         time.sleep(1)
         receiver.setblocking(False)
         received = []

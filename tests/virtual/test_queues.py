@@ -39,6 +39,9 @@ def steady(load: float, frames: int, flow: int = 0, ecn: int = 0) -> list[list[i
     return [[round(number * FRAME_NS / load), flow, ecn] for number in range(frames)]
 
 
+EF, AF11 = 46 << 2, 10 << 2
+OVERLOAD = sorted([*steady(1, 4000, 1, EF), *steady(1, 4000, 2, AF11), *steady(1, 4000)])
+RATES = "{name: a, dscp: ef, rate: 40Mbit}, {name: b, dscp: af11, rate: 20Mbit"
 HEAVY_AND_LIGHT = sorted(steady(0.93, 8000) + steady(0.1, 800, 1))
 MARKING = "{kind: ecn_threshold, limit: 30 packets, threshold: 12 packets}"
 CASES: Mapping[str, tuple[str, list[list[int]]]] = {
@@ -84,6 +87,34 @@ CASES: Mapping[str, tuple[str, list[list[int]]]] = {
     "dualpi2 with classic ECN": (
         "{kind: dualpi2, limit: 1000 packets, target: 1ms, update: 1ms, alpha: 1}",
         steady(1.02, 2000, ecn=ECT_0),
+    ),
+    "prio": (
+        "{kind: prio, limit: 50 packets, classes: [{name: first, dscp: ef}, {name: rest}]}",
+        sorted(steady(0.6, 2400, 1, EF) + steady(1, 4000)),
+    ),
+    "prio starves": (
+        "{kind: prio, limit: 50 packets, classes: [{name: first, dscp: ef}, {name: rest}]}",
+        sorted(steady(1.01, 4000, 1, EF) + steady(0.5, 2000)),
+    ),
+    "drr": (
+        "{kind: drr, limit: 50 packets, classes: [{name: a, dscp: ef, quantum: 6056B}, "
+        "{name: b, dscp: [af11, 12], quantum: 3028B}, {name: rest}]}",
+        OVERLOAD,
+    ),
+    "htb_classes": (
+        f"{{kind: htb_classes, limit: 50 packets, classes: [{RATES}}}, "
+        "{name: rest, rate: 10Mbit}]}",
+        OVERLOAD,
+    ),
+    "htb_classes with a ceiling": (
+        f"{{kind: htb_classes, limit: 50 packets, classes: [{RATES}, ceil: 20Mbit}}, "
+        "{name: rest, rate: 10Mbit, priority: 1}]}",
+        OVERLOAD,
+    ),
+    "htb_classes lends": (
+        f"{{kind: htb_classes, limit: 50 packets, classes: [{RATES}}}, "
+        "{name: rest, rate: 10Mbit, ceil: 70Mbit}]}",
+        sorted(steady(0.2, 800, 1, EF) + steady(1, 4000)),
     ),
     "dualpi2 with all ECN as L4S": (
         "{kind: dualpi2, limit: 30 packets, l4s: any_ect, step: 500us}",
@@ -284,6 +315,65 @@ def test_a_light_flow_passes_a_heavy_one(outcomes: dict[str, Outcome], case: str
     found = outcomes[case]
     assert found.forwarded[found.flow == 1].all()
     assert found.sojourn_ns(1).max() < 3 * FRAME_NS
+
+
+def share(found: Outcome, flow: int) -> float:
+    """A flow's share of the link from 20 to 400 ms: longer than queues take to fill."""
+    left = found.left_ns[found.forwarded & (found.flow == flow)]
+    return float(((left > 20e6) & (left < 400e6)).sum() * FRAME_NS / 380e6)
+
+
+def test_strict_priority_leaves_the_rest_what_the_first_does_not_send(
+    outcomes: dict[str, Outcome],
+) -> None:
+    found = outcomes["prio"]
+    assert found.forwarded[found.flow == 1].all()
+    # It waits for the frame on its way at most.
+    assert found.sojourn_ns(1).max() <= FRAME_NS
+    assert share(found, 0) == pytest.approx(0.4, abs=0.002)
+    assert found.own["class_1_drops"] == 0
+    assert found.own["class_2_drops"] == int((~found.forwarded).sum())
+
+
+def test_strict_priority_starves_the_rest_while_the_first_overloads_the_link(
+    outcomes: dict[str, Outcome],
+) -> None:
+    found = outcomes["prio starves"]
+    assert found.forwarded[found.flow == 1].all()
+    assert share(found, 0) == 0
+    # One left before the first frame of the other; those that fit wait until the other has ended.
+    assert int(found.forwarded[found.flow == 0].sum()) == 51
+    assert found.sojourn_ns(0).max() == pytest.approx(3999 * FRAME_NS, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("case", "shares"),
+    [
+        # In proportion to the quanta, which are 4 : 2 : 1.
+        ("drr", (4 / 7, 2 / 7, 1 / 7)),
+        # Of 100 Mbps their rates are 40, 20 and 10; equal quanta borrow 10 each of what is left.
+        ("htb_classes", (0.5, 0.3, 0.2)),
+        # One is at its ceiling. The other two differ in priority, so one alone borrows.
+        ("htb_classes with a ceiling", (0.7, 0.2, 0.1)),
+        # The others send less than their rates, so one borrows up to its ceiling.
+        ("htb_classes lends", (0.2, 0, 0.7)),
+    ],
+)
+def test_classes_get_the_shares_that_their_quanta_and_rates_say(
+    outcomes: dict[str, Outcome], case: str, shares: tuple[float, ...]
+) -> None:
+    found = outcomes[case]
+    assert [share(found, flow) for flow in (1, 2, 0)] == pytest.approx(shares, abs=0.002)
+    for flow, number in ((1, 1), (2, 2), (0, 3)):
+        mine = found.flow == flow
+        assert found.own[f"class_{number}_packets"] == (mine & found.forwarded).sum()
+        assert found.own[f"class_{number}_drops"] == (mine & ~found.forwarded).sum()
+
+
+def test_each_code_point_has_its_class(outcomes: dict[str, Outcome]) -> None:
+    effective = outcomes["drr"].effective
+    points = {name: effective[f"{name} dscp"] for name in ("a", "b", "rest")}
+    assert points == {"a": "46", "b": "10 12", "rest": "all others"}
 
 
 def test_pie_drops_arrivals_once_it_has_learned(outcomes: dict[str, Outcome]) -> None:

@@ -9,7 +9,8 @@ TCP outcast paper). docs/join.md states the rules. These decide:
 2. Causality: a packet leaves after it came in, and within `max_sojourn_ns`.
 3. Order: among equal packets, the match is the first one that came in after whatever has left
    already: of the same flow, of the same port (if it is a FIFO), and of any port (by more than the
-   switch is seen to reorder). If there is none, the match is the first one.
+   switch is seen to reorder). If there is none, the match is the first one. Where the queue has
+   classes, only the order within a flow counts, here and in rule 4.
 4. A packet that never left was dropped if one that came in later left by the same output (later
    by more than the switch is seen to reorder), or if the output was watched long enough after it.
    Otherwise its fate is unknown: it was in flight at the end, or it came in before the output was
@@ -99,6 +100,7 @@ class JoinOptions:
             captured. The span of their packets counts in any case.
         checksums: whether checksums may tell packets apart. With offloads a switch may complete
             that of a packet on its way, as Open vSwitch does where its kernel module asks it.
+        apart: whether packets pass those of other flows, as in a queue with classes.
         may_be_empty: whether it is no error that nothing left by the outputs.
     """
 
@@ -111,6 +113,7 @@ class JoinOptions:
     watched_ns: tuple[int, int] | None = None
     checksums: bool = True
     may_be_empty: bool = False
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +323,7 @@ def join(
         len(inputs),
         len(outputs),
         options.max_sojourn_ns,
+        options.apart,
         max(CLOCK_TOLERANCE_NS if corrections else 0, clocks.slack_ns if clocks else 0),
     )
     left_as, came_as = matched.left_as, matched.came_as
@@ -558,7 +562,13 @@ class _Matched(NamedTuple):
 
 @compiled
 def _match(
-    came: _Came, left: _Left, max_sojourn: int, tolerance: int, buckets: int, matched: _Matched
+    came: _Came,
+    left: _Left,
+    max_sojourn: int,
+    apart: bool,
+    tolerance: int,
+    buckets: int,
+    matched: _Matched,
 ) -> None:
     """Walks both sides in the order of time.
 
@@ -606,10 +616,12 @@ def _match(
                 if first < 0:
                     first = at
                 output = out_port[out]
-                in_order = (
-                    at > last_of_flow[in_flow[at]]
-                    and (inversions[in_port[at]] > 0 or at > last_of_pair[in_port[at], output])
-                    and in_stamp[at] >= newest[output] - slack[output]
+                in_order = at > last_of_flow[in_flow[at]] and (
+                    apart
+                    or (
+                        (inversions[in_port[at]] > 0 or at > last_of_pair[in_port[at], output])
+                        and in_stamp[at] >= newest[output] - slack[output]
+                    )
                 )
                 if in_order:
                     chosen = at
@@ -655,6 +667,7 @@ def _run_match(
     inputs: int,
     outputs: int,
     max_sojourn_ns: int,
+    apart: bool,
     tolerance_ns: int,
 ) -> _Matched:
     size = 1 << min(max(len(arrivals).bit_length(), 8), 18)
@@ -673,7 +686,7 @@ def _run_match(
     _match(
         _Came(arrivals.stamp_ns, arriving, arrivals.flow, arrivals.port),
         _Left(departures.stamp_ns, leaving, departures.port),
-        *(max_sojourn_ns, tolerance_ns, size, matched),
+        *(max_sojourn_ns, apart, tolerance_ns, size, matched),
     )
     return matched
 
@@ -741,8 +754,9 @@ def _judge(
     port, to = arrivals.port[missing], egress[missing]
     newest = np.append(matched.newest - matched.slack, _NEVER)
     overtaken = missing < matched.last_of_flow[arrivals.flow[missing]]
-    overtaken |= (matched.inversions[port] == 0) & (missing < matched.last_of_pair[port, to])
-    overtaken |= stamps < newest[to]
+    if not options.apart:
+        overtaken |= (matched.inversions[port] == 0) & (missing < matched.last_of_pair[port, to])
+        overtaken |= stamps < newest[to]
 
     begins = np.array([first for first, _ in watched], np.int64)
     ends = np.array([last for _, last in watched], np.int64)

@@ -127,6 +127,18 @@ class Loop:
                     handler(events)
 
 
+def mark(sock: socket.socket, tos: int) -> None:
+    """Gives a socket's packets their TOS byte or traffic class. Raises OSError or RuntimeError."""
+    if not tos:
+        return
+    where = (socket.IPPROTO_IP, socket.IP_TOS)
+    if sock.family == socket.AF_INET6:
+        where = (socket.IPPROTO_IPV6, socket.IPV6_TCLASS)
+    sock.setsockopt(*where, tos)
+    if (shown := sock.getsockopt(*where)) != tos:
+        raise RuntimeError(f"TOS byte: requested {tos}, the kernel shows {shown}")
+
+
 def open_socket(kind: int, peer_ip: str) -> socket.socket:
     """A socket for an address, which is IPv6 if it has a colon."""
     family = socket.AF_INET6 if ":" in peer_ip else socket.AF_INET
@@ -189,6 +201,10 @@ class Program:
     def own_ip(self, peer_ip: str) -> str:
         """The address of this host that is of the same family as another one."""
         return str(next(ip for ip in self.task["ips"] if (":" in ip) == (":" in peer_ip)))
+
+    def tos(self, sport: int) -> int:
+        """The TOS byte of what is sent from a port; the task has those that are not 0."""
+        return int(self.task.get("tos", {}).get(str(sport), 0))
 
     def random_payloads(self, sport: int) -> RandomPayloads | None:
         """TCPRand's payloads for the connection from a port, if the task has them."""
@@ -381,6 +397,7 @@ class Connection:
         self.sock = sock
         self.payloads = self.program.random_payloads(sport)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        mark(sock, self.program.tos(sport))
         sock.bind((self.program.own_ip(ip), sport))
         status = sock.connect_ex((ip, self.program.task["tcp_port"]))
         if status not in (0, errno.EINPROGRESS):
@@ -666,6 +683,7 @@ class Stream:
         self.begun_ns: int | None = None
         self.planned_ns = program.t_start_ns + start_ns
         self.sock = open_socket(socket.SOCK_DGRAM, ip)
+        mark(self.sock, program.tos(sport))
         self.sock.bind((program.own_ip(ip), sport))
         self.sock.connect((ip, program.task["udp_port"]))
         self.timer = Timer()

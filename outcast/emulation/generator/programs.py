@@ -237,6 +237,9 @@ def tasks(
     for flow in plan.generated:
         by_workload[flow.workload].append(flow)
     for index, flows in by_workload.items():
+        dscp = experiment.workloads[index].dscp
+        for flow in flows if dscp else ():
+            task(flow.src).setdefault("tos", {})[str(flow.sport)] = dscp << 2
         match experiment.workloads[index]:
             case Incast() as incast:
                 _add_incast(task, plan, index, incast, flows)

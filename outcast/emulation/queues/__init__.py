@@ -1,5 +1,6 @@
 """Qdiscs: what tc(8) and rtnetlink are told for each port, and what the kernel then shows."""
 
+from outcast.emulation.queues.classes import read_classes
 from outcast.emulation.queues.port import (
     commands,
     kinds,
@@ -19,6 +20,7 @@ __all__ = [
     "lost",
     "own_counters",
     "read_back",
+    "read_classes",
     "record",
     "require_kinds",
     "set_by_netlink",

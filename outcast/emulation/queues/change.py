@@ -20,7 +20,7 @@ from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from outcast import netlink
 from outcast.emulation import netem
-from outcast.emulation.queues.port import DELAY_LIMIT_PACKETS
+from outcast.emulation.queues.port import DELAY_LIMIT_PACKETS, below_the_shaper
 from outcast.experiment import MTU_FRAME_BYTES
 from outcast.experiment.queues.base import TICK_NS
 from outcast.plan.ports import PortQueue
@@ -131,11 +131,10 @@ def _qdisc(interface: int, kind: str, major: int, options: bytes) -> bytes:
 
 def questions(interface: int, port: PortQueue) -> list[bytes]:
     """The requests that ask for each of a port's qdiscs, and for its class where it has one."""
-    first = DELAY_HANDLE if port.has_netem else SHAPER_HANDLE
-    last = QUEUE_HANDLE + len(port.queue.tc()) - 1
+    above = (DELAY_HANDLE, SHAPER_HANDLE) if port.has_netem else (SHAPER_HANDLE,)
     asked = [
         netlink.message(netlink.RTM_GETQDISC, _ASK, 1, netlink.traffic_control(interface, major))
-        for major in range(first, last + 1)
+        for major in (*above, *(major for major, _, _ in below_the_shaper(port.queue)))
     ]
     if port.queue.shaper_kind == "htb":
         body = netlink.traffic_control(interface, SHAPER_HANDLE, 1)

@@ -24,11 +24,14 @@ from outcast import netlink
 from outcast.emulation import netem, rtnetlink
 from outcast.errors import FeatureMissingError, ReadBackError
 from outcast.experiment import MTU_FRAME_BYTES, Queue
-from outcast.experiment.queues.base import BURST_ROUNDING_NS, RATE, TICK_NS, Qdisc
+from outcast.experiment.limit import Limit
+from outcast.experiment.queues import WITH_CLASSES
+from outcast.experiment.queues.base import BURST_ROUNDING_NS, OVERHEAD, PORT, RATE, TICK_NS, Qdisc
 from outcast.experiment.wire import FRAMINGS, Framing
 from outcast.plan.ports import PortQueue
 from outcast.records.qdisc_handles import (
     CABLE_HANDLE,
+    CLASS_HANDLE,
     DELAY_HANDLE,
     QUEUE_HANDLE,
     SENDER_HANDLE,
@@ -162,10 +165,13 @@ def commands(port_queue: PortQueue) -> list[str]:
     lines += [
         f"qdisc replace dev {port_queue.port} parent {major - 1}:1 handle {major}: "
         f"{qdisc.kind} {qdisc.options.replace(RATE, rate)}"
-        for major, qdisc in _below_the_shaper(queue)
+        for major, _, qdisc in below_the_shaper(queue)
         if isinstance(qdisc.options, str)
     ]
-    return lines
+    return lines + [
+        words.replace(PORT, port_queue.port).replace(OVERHEAD, overhead)
+        for words in queue.class_words()
+    ]
 
 
 def _overhead(framing: Framing) -> str:
@@ -177,20 +183,21 @@ def _overhead(framing: Framing) -> str:
 
 def set_by_netlink(port_queue: PortQueue) -> None:
     """Sets up the qdiscs that tc(8) cannot, below those of `commands`. Raises RunError."""
-    for major, qdisc in _below_the_shaper(port_queue.queue):
+    for major, parent, qdisc in below_the_shaper(port_queue.queue):
         if isinstance(qdisc.options, bytes):
             rtnetlink.replace_qdisc(
-                port_queue.port,
-                qdisc.kind,
-                parent=netlink.handle(major - 1, 1),
-                major=major,
-                options=qdisc.options,
+                *(port_queue.port, qdisc.kind), parent=parent, major=major, options=qdisc.options
             )
 
 
-def _below_the_shaper(queue: Queue) -> Iterator[tuple[int, Qdisc]]:
-    """The major number of each qdisc's handle, and the qdisc. Each is a child of the one before."""
-    return enumerate(queue.tc(), QUEUE_HANDLE)
+def below_the_shaper(queue: Queue) -> Iterator[tuple[int, int, Qdisc]]:
+    """The major number of each qdisc's handle, the class that it stands in, and the qdisc."""
+    for major, qdisc in enumerate(queue.tc(), QUEUE_HANDLE):
+        if qdisc.minor is None:
+            yield major, netlink.handle(major - 1, 1), qdisc
+        else:
+            parent = netlink.handle(QUEUE_HANDLE, qdisc.minor)
+            yield CLASS_HANDLE + qdisc.minor, parent, qdisc
 
 
 def kinds(port_queue: PortQueue) -> set[str]:
@@ -301,7 +308,7 @@ def read_back(port_queue: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict
             f"{burst_bytes} B, below a full frame",
         )
     raw = [
-        netlink.raw_bytes(options(major, qdisc.kind)) for major, qdisc in _below_the_shaper(queue)
+        netlink.raw_bytes(options(major, qdisc.kind)) for major, _, qdisc in below_the_shaper(queue)
     ]
     for setting in queue.check(*raw):
         check(setting.name, setting.requested, setting.shown)
@@ -316,7 +323,9 @@ def _netem_number(options: Any, kind: int) -> int:
 
 def record(port_queue: PortQueue) -> QueueRecord:
     """The queue as the manifest records it."""
-    limit = port_queue.queue.wire_limit
+    # A limit of each class is none of the queue.
+    of_each = port_queue.queue.kind in WITH_CLASSES
+    limit = Limit() if of_each else port_queue.queue.wire_limit
     return QueueRecord(
         kind=port_queue.queue.kind,
         rate_bps=port_queue.rate_bps,

@@ -85,6 +85,8 @@ def sender_arguments(
     rate_bps = pacing_rate_bps(transport)
     if rate_bps is not None:
         argv += ["--pacing-rate", str(rate_bps // 8)]
+    if flow.dscp:
+        argv += ["--tos", str(flow.dscp << 2)]
     if transport.tcprand is not None:
         own = random.Random(f"{seed} tcprand {flow.flow}").getrandbits(64)
         argv += ["--seed", str(own)]

@@ -2,7 +2,7 @@
  *
  *   stream send --from ADDRESS:PORT --to ADDRESS:PORT [--start EPOCH_NS]
  *               (--duration NS | --bytes N) --congestion-control NAME [--pacing-rate BYTES_PER_S]
- *               [--mptcp] [--seed N (--min-payload N | --adaptive SIGMA2,MU,NU_TAU,NU_OMEGA,THETA)]
+ *               [--tos N] [--mptcp] [--seed N (--min-payload N | --adaptive SIGMA2,MU,NU_TAU,NU_OMEGA,THETA)]
  *   stream receive --port N --congestion-control NAME [--mptcp] [--ipv6]
  *
  * An IPv6 address stands in brackets, as [fd00::1]:5001.
@@ -195,14 +195,14 @@ int main(int count, char **words)
         { "duration", 1, 0, 'd' }, { "bytes", 1, 0, 'n' }, { "congestion-control", 1, 0, 'c' },
         { "pacing-rate", 1, 0, 'r' }, { "mptcp", 0, 0, 'm' }, { "seed", 1, 0, 'e' },
         { "min-payload", 1, 0, 'p' }, { "adaptive", 1, 0, 'a' }, { "port", 1, 0, 'o' },
-        { "ipv6", 0, 0, '6' }, { 0 },
+        { "ipv6", 0, 0, '6' }, { "tos", 1, 0, 'q' }, { 0 },
     };
     union end from = { 0 }, to = { 0 };
     struct tcprand *random = NULL;
     const char *control = NULL, *adaptive = NULL;
     int64_t start_ns = 0, duration_ns = -1, bytes = -1;
     uint64_t seed = 0, rate = 0;
-    int mptcp = 0, early = 0, least = 0, port = 0, family = AF_INET, option;
+    int mptcp = 0, early = 0, least = 0, port = 0, family = AF_INET, tos = 0, option;
 
     if (count < 2)
         refuse("what is to be done: send or receive");
@@ -220,6 +220,7 @@ int main(int count, char **words)
         case 'm': mptcp = 1; break;
         case 'e': seed = strtoull(optarg, NULL, 10); break;
         case 'p': least = atoi(optarg); break;
+        case 'q': tos = atoi(optarg); break;
         case 'o': port = atoi(optarg); break;
         case 'a': adaptive = optarg; break;
         default: return 2;
@@ -236,6 +237,10 @@ int main(int count, char **words)
         receive(fd, family, port);
     if (rate && setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate))
         fail("SO_MAX_PACING_RATE");
+    if (tos && (family == AF_INET6
+                    ? setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &tos, sizeof tos)
+                    : setsockopt(fd, IPPROTO_IP, IP_TOS, &tos, sizeof tos)))
+        fail("IP_TOS");
     if (bind(fd, &from.any, length_of(&from)))
         fail("bind");
     if (connect(fd, &to.any, length_of(&to)))

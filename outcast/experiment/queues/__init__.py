@@ -12,6 +12,7 @@ from pydantic import Field
 
 from outcast.experiment.queues.base import QueueKind
 from outcast.experiment.queues.cake import Cake
+from outcast.experiment.queues.classes import Drr, HtbClasses, Prio
 from outcast.experiment.queues.codel import Codel
 from outcast.experiment.queues.custom import Custom
 from outcast.experiment.queues.drop_tail import Bfifo, Htb, Pfifo, Tbf
@@ -23,7 +24,7 @@ from outcast.experiment.queues.pie import Pie
 from outcast.experiment.queues.red import Red
 from outcast.experiment.queues.sfq import Sfq
 
-__all__ = ["KINDS", "PacingFq", "Pfifo", "Queue"]
+__all__ = ["KINDS", "WITH_CLASSES", "PacingFq", "Pfifo", "Queue"]
 
 Queue = Annotated[
     Tbf
@@ -39,9 +40,15 @@ Queue = Annotated[
     | Pie
     | Cake
     | DualPi2
+    | Prio
+    | Drr
+    | HtbClasses
     | Custom,
     Field(discriminator="kind"),
 ]
 
 KINDS: tuple[type[QueueKind], ...] = get_args(get_args(Queue)[0])
 """The classes of all kinds."""
+
+WITH_CLASSES = frozenset(("prio", "drr", "htb_classes"))
+"""The kinds that part packets by their code points, so that some pass others."""

@@ -49,8 +49,8 @@ BURST_ROUNDING_NS = 1000 + TICK_NS
 """tc(8) rounds a burst's time to whole microseconds, and then to ticks."""
 
 
-RATE = "{rate}"
-"""Stands for the port's rate in the words that tc(8) is told."""
+RATE, PORT, OVERHEAD = "{rate}", "{port}", "{overhead}"
+"""Stand in the words that tc(8) is told for the port's rate, its name, and how it counts frames."""
 
 
 class Qdisc(NamedTuple):
@@ -59,10 +59,12 @@ class Qdisc(NamedTuple):
     Attributes:
         kind: its name in the kernel.
         options: see `Options`.
+        minor: the class of the first qdisc that it stands in; None: it stands in the one before.
     """
 
     kind: str
     options: Options
+    minor: int | None = None
 
 
 class Setting(NamedTuple):
@@ -119,6 +121,17 @@ class QueueKind(Part):
     @abstractmethod
     def check(self, *shown: bytes) -> Iterator[Setting]:
         """Each setting as requested and as shown; `shown` has TCA_OPTIONS of each qdisc of `tc`."""
+
+    def class_words(self) -> tuple[str, ...]:
+        """The lines of a tc batch that give the first qdisc of `tc` its classes and filters."""
+        return ()
+
+    def check_class(self, minor: int, shown: bytes) -> Iterator[Setting]:
+        """Each setting of the class `3:minor`, as `check` says; `shown` is its TCA_OPTIONS."""
+        yield from ()
+
+    def check_rate(self, rate_bps: int) -> None:
+        """Raises ValueError where it asks for more than a port of this rate sends."""
 
     def limit_options(self) -> bytes | None:
         """TCA_OPTIONS that give the last qdisc of `tc` this limit and let it keep its packets.

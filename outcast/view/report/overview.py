@@ -9,6 +9,7 @@ from typing import Any
 from outcast.analysis.measure.losses import where
 from outcast.errors import InputError, shortened
 from outcast.experiment import Limit
+from outcast.experiment.queues import WITH_CLASSES
 from outcast.plan import ports
 from outcast.plan.grouping import UDP, control_of, title
 from outcast.records.run import Run
@@ -349,6 +350,8 @@ def _limit_asked(run: Run, port: str) -> Limit | None:
 def _queue(run: Run, record: BottleneckRecord) -> str:
     queue = record.queue
     parts = ["holds what comes"]
+    if queue.kind in WITH_CLASSES:
+        parts = ["parts packets by their DSCP into classes, each with a limit of its own"]
     if queue.limit_bytes is not None:
         parts = [f"has room for {spaced(format_size(queue.limit_bytes))}"]
     elif queue.limit_packets is not None:

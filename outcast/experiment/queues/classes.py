@@ -1,0 +1,237 @@
+"""Queues with classes of service: a drop-tail queue for each, told by the packets' DSCP (RFC 2474).
+
+The classes stand in one qdisc below the shaper. Class number n is `3:n`, from 1, and its packets
+stand in a pfifo or bfifo. Filters of cls_u32 look at IPv4 and IPv6; the class without code points
+takes all other packets.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from outcast import netlink, units
+from outcast.experiment.parts import (
+    MTU_FRAME_BYTES,
+    Dscp,
+    GroupName,
+    KernelRateBps,
+    Part,
+    SizeBytes,
+)
+from outcast.experiment.queues.base import (
+    OVERHEAD,
+    PORT,
+    Counted,
+    Counters,
+    Drops,
+    Probe,
+    Qdisc,
+    Setting,
+)
+from outcast.experiment.queues.drop_tail import check_limit, fifo, fifo_options
+
+MOST_CLASSES = 8
+_DSCP_MASK = 0xFC
+"""The upper six bits of IPv4's TOS and IPv6's traffic class; the others are ECN's."""
+_ROOT = "fff"
+"""Minor number of the class of HTB that the others borrow from. The shaper above limits the rate,
+so it has a rate beyond any link's."""
+_ROOT_BPS = 10**11
+_TCA_DRR_QUANTUM = _TCA_HTB_PARMS = 1
+_HTB = struct.Struct("=BBHhHI BBHhHI 5I")
+"""struct tc_htb_opt: rate and ceil as struct tc_ratespec, buffer, cbuffer, quantum, level, prio."""
+
+_Quantum = Annotated[SizeBytes, Field(ge=256, le=1 << 20)]
+
+
+def _listed(value: object) -> object:
+    return value if value is None or isinstance(value, (list, tuple)) else [value]
+
+
+class TrafficClass(Part):
+    """A class of service."""
+
+    name: GroupName = Field(description="what docs and counters call it")
+    dscp: Annotated[tuple[Dscp, ...] | None, BeforeValidator(_listed)] = Field(
+        default=None, description="its code points, as `ef` or 46; if left out, all other packets"
+    )
+
+
+class DrrClass(TrafficClass):
+    """A class of DRR."""
+
+    quantum_bytes: _Quantum = Field(
+        default=MTU_FRAME_BYTES, alias="quantum", description="what it may send in its turn"
+    )
+
+
+class HtbClass(TrafficClass):
+    """A class of HTB."""
+
+    rate_bps: KernelRateBps = Field(alias="rate", description="what it always gets")
+    ceil_bps: KernelRateBps | None = Field(
+        default=None, alias="ceil", description="the most that it gets; if left out, the link's"
+    )
+    priority: int = Field(default=0, ge=0, le=7, description="who borrows first: 0")
+    quantum_bytes: _Quantum = Field(
+        default=MTU_FRAME_BYTES,
+        alias="quantum",
+        description="what it borrows in its turn, among those of one priority",
+    )
+
+    @model_validator(mode="after")
+    def _ceil_holds_rate(self) -> Self:
+        if self.ceil_bps is not None and self.ceil_bps < self.rate_bps:
+            raise ValueError(
+                f"ceil: {units.format_rate(self.ceil_bps)} is below the rate; allowed is "
+                f"{units.format_rate(self.rate_bps)} and more"
+            )
+        return self
+
+
+class HasClasses(Counted):
+    """A queue with classes; `limit` is that of each."""
+
+    # A class is drop-tail, but it is full while the others are not.
+    drops: ClassVar[Drops] = "on_arrival"
+    counters: ClassVar[Counters] = {}
+
+    classes: tuple[TrafficClass, ...]
+
+    @model_validator(mode="after")
+    def _each_packet_has_one_class(self) -> Self:
+        points = [str(point) for each in self.classes for point in each.dscp or ()]
+        names = [each.name for each in self.classes]
+        rest = [each.name for each in self.classes if each.dscp is None]
+        for what, found in (("name", names), ("DSCP", points)):
+            if twice := [one for one in found if found.count(one) > 1]:
+                raise ValueError(f"classes: {what} {twice[0]} is given twice; allowed is once")
+        if len(rest) != 1 or not 2 <= len(names) <= MOST_CLASSES:
+            raise ValueError(
+                f"classes: {len(names)}, {len(rest)} of them without dscp; allowed are 2 to "
+                f"{MOST_CLASSES}, and one without dscp, which takes all other packets"
+            )
+        return self
+
+    @property
+    def told_by(self) -> Mapping[int, int]:
+        """The number of the class of each DSCP that some class names."""
+        return {
+            point: minor for minor, each in enumerate(self.classes, 1) for point in each.dscp or ()
+        }
+
+    @property
+    def rest(self) -> int:
+        """The number of the class that takes all other packets."""
+        return 1 + [each.dscp for each in self.classes].index(None)
+
+    def _leaves(self) -> tuple[Qdisc, ...]:
+        options = fifo_options(self.limit)
+        minors = range(1, len(self.classes) + 1)
+        return tuple(Qdisc(fifo(self.limit), options, minor) for minor in minors)
+
+    def class_words(self) -> tuple[str, ...]:
+        told = f"filter add dev {PORT} parent 3: protocol"
+        fields = ("ip pref 1 u32 match ip dsfield", "ipv6 pref 2 u32 match ip6 priority")
+        return (
+            *(
+                f"{told} {field} {point << 2:#04x} {_DSCP_MASK:#04x} flowid 3:{minor}"
+                for point, minor in self.told_by.items()
+                for field in fields
+            ),
+            f"{told} all pref 3 matchall flowid 3:{self.rest}",
+        )
+
+    def check(self, *shown: bytes) -> Iterator[Setting]:
+        for each, options in zip(self.classes, shown[1:], strict=True):
+            limit = check_limit(self.limit, options)
+            yield limit._replace(name=f"{each.name} {limit.name}")
+
+
+class Prio(HasClasses):
+    """tc-prio(8): strict priority. A class sends only while those before it have nothing."""
+
+    probe: ClassVar[Probe] = {"prio": ""}
+
+    kind: Literal["prio"]
+    classes: tuple[TrafficClass, ...] = Field(description="the most urgent one first")
+
+    def tc(self) -> tuple[Qdisc, ...]:
+        words = f"bands {len(self.classes)} priomap" + f" {self.rest - 1}" * 16
+        return (Qdisc("prio", words), *self._leaves())
+
+    def check(self, *shown: bytes) -> Iterator[Setting]:
+        (bands,) = struct.unpack_from("=i", shown[0])
+        yield Setting("bands", len(self.classes), bands)
+        yield from super().check(*shown)
+
+
+class Drr(HasClasses):
+    """tc-drr(8): classes send in turn, each its quantum (Shreedhar and Varghese 1995)."""
+
+    probe: ClassVar[Probe] = {"drr": ""}
+
+    kind: Literal["drr"]
+    classes: tuple[DrrClass, ...] = Field(description="they share the link as their quanta do")
+
+    def tc(self) -> tuple[Qdisc, ...]:
+        return (Qdisc("drr", ""), *self._leaves())
+
+    def class_words(self) -> tuple[str, ...]:
+        classes = (
+            f"class add dev {PORT} parent 3: classid 3:{minor} drr quantum {each.quantum_bytes}"
+            for minor, each in enumerate(self.classes, 1)
+        )
+        return (*classes, *super().class_words())
+
+    def check_class(self, minor: int, shown: bytes) -> Iterator[Setting]:
+        quantum = netlink.numbers(shown).get(_TCA_DRR_QUANTUM)
+        yield Setting("quantum_bytes", self.classes[minor - 1].quantum_bytes, quantum)
+
+
+class HtbClasses(HasClasses):
+    """tc-htb(8): each class has a rate of its own, and borrows up to its ceil what others leave."""
+
+    probe: ClassVar[Probe] = {"htb": "default 1"}
+
+    kind: Literal["htb_classes"]
+    classes: tuple[HtbClass, ...] = Field(description="their rates add up to the link's at most")
+
+    def tc(self) -> tuple[Qdisc, ...]:
+        return (Qdisc("htb", f"default {self.rest}"), *self._leaves())
+
+    def class_words(self) -> tuple[str, ...]:
+        told = f"class add dev {PORT} parent 3:"
+        bursts = f"burst {self.burst_bytes} cburst {self.burst_bytes}{OVERHEAD}"
+        classes = (
+            f"{told}{_ROOT} classid 3:{minor} htb rate {each.rate_bps}bit "
+            f"ceil {each.ceil_bps or _ROOT_BPS}bit prio {each.priority} "
+            f"quantum {each.quantum_bytes} {bursts}"
+            for minor, each in enumerate(self.classes, 1)
+        )
+        root = f"{told} classid 3:{_ROOT} htb rate {_ROOT_BPS}bit quantum 1514"
+        return (root, *classes, *super().class_words())
+
+    def check_class(self, minor: int, shown: bytes) -> Iterator[Setting]:
+        if minor == int(_ROOT, 16):
+            return
+        each = self.classes[minor - 1]
+        values = _HTB.unpack(netlink.attribute(shown, _TCA_HTB_PARMS) or bytes(_HTB.size))
+        rate, ceil, quantum, priority = values[5], values[11], values[14], values[16]
+        yield Setting("rate_bps", each.rate_bps, rate * 8)
+        if each.ceil_bps is not None:
+            yield Setting("ceil_bps", each.ceil_bps, ceil * 8)
+        yield Setting("quantum_bytes", each.quantum_bytes, quantum)
+        yield Setting("priority", each.priority, priority)
+
+    def check_rate(self, rate_bps: int) -> None:
+        total_bps = sum(each.rate_bps for each in self.classes)
+        if total_bps > rate_bps:
+            raise ValueError(
+                f"the rates of its classes add up to {units.format_rate(total_bps)}; allowed is "
+                f"the link's {units.format_rate(rate_bps)} at most"
+            )

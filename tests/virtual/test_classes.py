@@ -1,0 +1,114 @@
+"""Classes of service with TCP and UDP: the packets' code points, and what each class gets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import dpkt
+import polars as pl
+import pytest
+
+import outcast
+from outcast.records.run import Run
+from tests import guest_runs
+
+RATE_MBPS = 100.0
+PAYLOAD_SHARE = 1448 / (1514 + 24)
+CONFIG = """
+name: classes
+duration: {duration}
+addressing: {addressing}
+topology: {{kind: star, hosts: 4}}
+links: {{rate: 100mbit, delay: 100us}}
+noise: {{profile: exact}}
+transport: {{congestion_control: cubic}}
+queue: {queue}
+"""
+PRIO = """{kind: prio, limit: 60 packets, classes: [
+  {name: first, dscp: ef}, {name: second, dscp: af11}, {name: rest}]}
+flows:
+  - {name: urgent, from: h1, to: h4, start: 300ms, duration: 400ms, dscp: ef}
+  - {name: bulk, from: h2, to: h4}
+workloads:
+  - {kind: constant_rate, from: h3, to: h4, rate: 10mbit, datagram: 1400B, dscp: af11}
+  - {kind: incast, to: h4, senders: 1, block: 20KB, rounds: 2, dscp: 11}
+"""
+DRR = """{kind: drr, limit: 80 packets, classes: [
+  {name: gold, dscp: ef, quantum: 3028B}, {name: rest}]}
+flows:
+  - {name: gold, from: h1, to: h4, dscp: ef}
+  - {name: bulk, from: h2, to: h4}
+"""
+HTB = """{kind: htb_classes, limit: 80 packets, classes: [
+  {name: gold, dscp: ef, rate: 60mbit}, {name: silver, dscp: 12, rate: 10mbit, ceil: 15mbit},
+  {name: rest, rate: 10mbit}]}
+flows:
+  - {name: gold, from: h1, to: h4, dscp: ef}
+  - {name: silver, from: h2, to: h4, dscp: af12}
+  - {name: bulk, from: h3, to: h4}
+"""
+
+
+def run(folder: Path, queue: str, duration: str, addressing: str = "ipv4") -> Run:
+    config = folder / "classes.yaml"
+    config.write_text(CONFIG.format(queue=queue, duration=duration, addressing=addressing))
+    guest_runs.run(config, folder / "run")
+    return outcast.open_run(folder / "run")
+
+
+def goodput_mbps(run: Run, flow: int, since_s: float, until_s: float) -> float:
+    bins = run.table("throughput").filter(
+        pl.col("flow") == flow, pl.col("t").is_between(since_s * 1e9, until_s * 1e9, closed="left")
+    )
+    return float(bins["goodput_bps"].mean() or 0) / 1e6  # type: ignore[arg-type]
+
+
+def code_points(capture: Path) -> dict[tuple[str, int], set[int]]:
+    """The code points of all packets, by source address and port."""
+    seen: dict[tuple[str, int], Counter[int]] = {}
+    with capture.open("rb") as file:
+        for _, frame in dpkt.pcap.Reader(file):
+            packet = dpkt.ethernet.Ethernet(frame).data
+            is_ipv6 = isinstance(packet, dpkt.ip6.IP6)
+            tos = packet.fc if is_ipv6 else packet.tos
+            key = (dpkt.utils.inet_to_str(packet.src), packet.data.sport)
+            seen.setdefault(key, Counter())[tos >> 2] += 1
+    return {key: set(points) for key, points in seen.items()}
+
+
+@pytest.mark.parametrize("addressing", ["ipv4", "ipv6"])
+def test_an_urgent_class_has_the_link_and_the_rest_what_it_leaves(
+    tmp_path: Path, addressing: str
+) -> None:
+    found = run(tmp_path, PRIO, "1s", addressing)
+    assert goodput_mbps(found, 0, 0.4, 0.7) == pytest.approx(RATE_MBPS * PAYLOAD_SHARE, rel=0.03)
+    assert goodput_mbps(found, 1, 0.4, 0.7) < 1
+    assert goodput_mbps(found, 1, 0.8, 1) > 50
+    # The join's drops are those of each class, though the starved ones waited for 0.4 s.
+    assert found.trusted
+    own = found.counters.ports["s1-eth4"].after["own"]
+    assert own["class_1_drops"] == 0 < own["class_2_drops"] + own["class_3_drops"]
+    counted = sum(part.dropped for part in found.summary.drops.values())
+    assert counted == own["class_2_drops"] + own["class_3_drops"]
+    points = [
+        one for _, one in sorted(code_points(found.path / "captures/s1-eth4.out.pcap").items())
+    ]
+    assert sorted(map(sorted, points)) == [[0], [10], [11], [46]]
+
+
+def test_drr_parts_the_link_by_its_quanta(tmp_path: Path) -> None:
+    found = run(tmp_path, DRR, "2s")
+    gold, bulk = (goodput_mbps(found, flow, 0.5, 2) for flow in (0, 1))
+    assert gold / bulk == pytest.approx(2, rel=0.03)
+    assert gold + bulk == pytest.approx(RATE_MBPS * PAYLOAD_SHARE, rel=0.03)
+    assert found.trusted
+
+
+def test_htb_gives_rates_and_lends_up_to_the_ceiling(tmp_path: Path) -> None:
+    found = run(tmp_path, HTB, "2s")
+    # Silver is at its ceiling. Of the 15 Mbps left, equal quanta borrow the same.
+    expected = [67.5, 15, 17.5]
+    measured = [goodput_mbps(found, flow, 0.5, 2) for flow in range(3)]
+    assert measured == pytest.approx([rate * PAYLOAD_SHARE for rate in expected], rel=0.05)
+    assert found.trusted
