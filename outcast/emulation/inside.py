@@ -172,9 +172,7 @@ class _Run:
         self.commands = commands
         self.scratch = scratch
         self.lost = LostPackets(directory.read_lost().packets, plan, commands)
-        self.record = Record(
-            warnings=beforehand(experiment, plan, engine)
-        )
+        self.record = Record(warnings=beforehand(experiment, plan, engine))
         self.parts: list[Part] = []
         # In real time the kernel is the user's own.
         self.events = Recorder(plan.events, directory) if self.is_virtual else None
