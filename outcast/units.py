@@ -84,6 +84,22 @@ def format_rate(rate_bps: int) -> str:
     return _format(rate_bps, RATE_UNITS)
 
 
+def round_rate(rate_bps: float) -> str:
+    """A rate with four digits, as `50 Mbps`, for people to read."""
+    for unit, factor in (("Gbps", 10**9), ("Mbps", 10**6), ("kbps", 10**3)):
+        if rate_bps >= 0.9999 * factor:
+            return f"{rate_bps / factor:.4g} {unit}"
+    return f"{rate_bps:.4g} bps"
+
+
+def round_time(time_ns: float) -> str:
+    """A time with four digits, as `1.234ms`, for people to read."""
+    for unit, factor in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
+        if time_ns >= 0.9999 * factor:
+            return f"{time_ns / factor:.4g}{unit}"
+    return f"{time_ns:.4g}ns" if time_ns else "0s"
+
+
 def format_size(size_bytes: int) -> str:
     """The shortest exact text of a size; `parse_size_bytes` reads it back."""
     return _format(size_bytes, {"B": 1, "KB": 1024, "MB": 1024**2})

@@ -137,7 +137,9 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
             *(
                 line
                 for egress, part in [*queues.items()][:1]
-                for line in idle_warnings(egress, part.utilisation, limited)
+                for line in idle_warnings(
+                    egress, part.utilisation, limited, losses, analysis.manifest.warnings
+                )
             ),
             *mice_warnings(analysis),
             *_window_warnings(analysis),

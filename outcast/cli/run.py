@@ -76,7 +76,7 @@ def command(
         from outcast.view.terminal import tables
 
         run, console = Run(path), terminal.console()
-        console.print(tables.render(run.directory))
+        console.print(tables.render(run.directory, notes_shown=True))
         shared.print_drawn(run.path)
         if earlier is not None:
             _compare(earlier, run.directory, console)

@@ -56,9 +56,8 @@ def command(config: Path, overrides: tuple[str, ...], dot: bool, png: Path | Non
 
 def describe(experiment: Experiment, plan: Plan) -> list[str]:
     """The lines that the verb prints without --dot and --png."""
-    from outcast.plan import link_words
-    from outcast.plan.envelope import envelope_warnings
-    from outcast.plan.hints import hints
+    from outcast.plan import link_words, ports
+    from outcast.plan.hints import beforehand
 
     graph = plan.graph
     lines = [f"{experiment.name}: {len(plan.hosts)} hosts, {len(plan.switches)} switches"]
@@ -92,9 +91,8 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
         f"{_base_rtt(timed, flow)}{_who(flow)}"
         for flow in plan.flows
     ]
-    warnings = hints(experiment, timed)
-    warnings += envelope_warnings(experiment, plan, experiment.engine)
-    lines += [f"  warning: {text}" for text in warnings]
+    told = beforehand(experiment, timed, experiment.engine)
+    lines += [f"  warning: {text}" for text in told]
     lines += _groups(experiment, plan)
     if plan.programs:
         lines += ["", "programs"]
@@ -105,8 +103,13 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
             f"    {program.host} to {peer}  {' '.join(plan.path(program.host, peer))}"
             for peer in program.peers
         ]
-    bottleneck = plan.bottleneck
-    lines += ["", f"bottleneck: {bottleneck.egress}, fed by {', '.join(bottleneck.ingress)}"]
+    for name, port in (
+        ("bottleneck", plan.bottleneck),
+        *(("measures too", p) for p in plan.others),
+    ):
+        settings = ports.switch_queue(experiment, timed, port.egress)
+        lines += ["", f"{name}: {port.egress}, fed by {', '.join(port.ingress)}"]
+        lines.append(f"  queue: {link_words.queue(settings)}")
     limits = link_words.limits(experiment, timed, plan.switch_ports())
     lines += ["", "queues", *(f"  {text}" for text in limits)] if limits else []
     lines += ["", f"noise: {_noise(experiment)}"]

@@ -70,9 +70,8 @@ from outcast.experiment import Experiment, GroupKind, load_resolved
 from outcast.files import write_json
 from outcast.plan import grouping, link_words, ports
 from outcast.plan import transport as plan_transport
-from outcast.plan.envelope import envelope_warnings
 from outcast.plan.flows import Flow, families_of
-from outcast.plan.hints import hints
+from outcast.plan.hints import beforehand
 from outcast.plan.model import Plan
 from outcast.records.effective import Effective, Routing
 from outcast.records.run_directory import (
@@ -173,9 +172,7 @@ class _Run:
         self.commands = commands
         self.scratch = scratch
         self.lost = LostPackets(directory.read_lost().packets, plan, commands)
-        self.record = Record(
-            warnings=[*hints(experiment, plan), *envelope_warnings(experiment, plan, engine)]
-        )
+        self.record = Record(warnings=beforehand(experiment, plan, engine))
         self.parts: list[Part] = []
         # In real time the kernel is the user's own.
         self.events = Recorder(plan.events, directory) if self.is_virtual else None

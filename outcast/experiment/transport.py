@@ -116,13 +116,16 @@ class PacingRatio(Part):
     _no_switch = field_validator("slow_start", "avoidance", mode="before")(no_switch)
 
 
+_LEAST_BUFFER_BYTES = 4096
+
+
 class Buffer(Part):
     """The sizes of a socket's buffer (tcp(7), tcp_rmem and tcp_wmem). The kernel tunes within them.
 
     A size alone is the largest; the others are Linux's own, or the same if it is smaller.
     """
 
-    min_bytes: SizeBytes = Field(default=4096, alias="min", gt=0, lt=2**31)
+    min_bytes: SizeBytes = Field(default=_LEAST_BUFFER_BYTES, alias="min", gt=0, lt=2**31)
     default_bytes: SizeBytes = Field(alias="default", gt=0, lt=2**31)
     max_bytes: SizeBytes = Field(alias="max", gt=0, lt=2**31)
 
@@ -133,12 +136,18 @@ class Buffer(Part):
             return given
         size = parse_size_bytes(given)
         usual = min(131_072 if info.field_name == "receive_buffer" else 16_384, size)
-        return {"min": f"{min(4096, size)}B", "default": f"{usual}B", "max": f"{size}B"}
+        return {
+            "min": f"{min(_LEAST_BUFFER_BYTES, size)}B",
+            "default": f"{usual}B",
+            "max": f"{size}B",
+        }
 
     @model_validator(mode="after")
     def _in_order(self) -> Buffer:
         if not self.min_bytes <= self.default_bytes <= self.max_bytes:
             raise ValueError("allowed is min up to default, and default up to max")
+        if self.min_bytes < _LEAST_BUFFER_BYTES:
+            raise ValueError("allowed is 4KB or more, a page, which is the least that Linux takes")
         return self
 
     def __str__(self) -> str:

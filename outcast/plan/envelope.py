@@ -27,21 +27,14 @@ class Bound:
     words: Callable[[int], str]
 
 
-def _rounded(time_ns: int) -> str:
-    for unit, size_ns in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
-        if time_ns >= size_ns:
-            return f"{time_ns / size_ns:.4g}{unit}"
-    return "0s"
-
-
 BOUNDS = {
     "rate": Bound(100_000, 10**10, units.format_rate),
     "delay": Bound(0, 600 * 10**6, units.format_time),
-    "base RTT": Bound(2_604, 1_203_030_848, _rounded),
+    "base RTT": Bound(2_604, 1_203_030_848, units.round_time),
     "number of flows": Bound(1, 500, str),
     "MTU": Bound(576, 9000, str),
     "limit": Bound(2, 20_000, lambda packets: f"{packets} packets"),
-    "full queue": Bound(24_608, 12_304_000_000, lambda ns: f"{_rounded(ns)} to drain"),
+    "full queue": Bound(24_608, 12_304_000_000, lambda ns: f"{units.round_time(ns)} to drain"),
     "duration": Bound(100 * 10**6, 120 * 10**9, units.format_time),
 }
 """Rates in bit/s, times in ns, the MTU in bytes, limits in full frames."""

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from outcast.experiment import Experiment, Queue
 from outcast.plan import ports
+from outcast.plan.envelope import envelope_warnings
 from outcast.plan.flows import Flow
 from outcast.plan.model import Plan
+from outcast.plan.moved import moved
 from outcast.plan.needs import buffer_warnings
 from outcast.plan.round_trips import base_rtt_ns
-from outcast.units import format_time
+from outcast.units import format_time, round_time
 
 FEWEST_ROUND_TRIPS = 10
 """Slow start alone takes so many from the initial window to a window of thousands of packets."""
@@ -19,9 +21,15 @@ _AQM = "the kind red, codel or fq_codel with ecn: true"
 _MARKING = {"dctcp": "the kind ecn_threshold"}
 
 
+def beforehand(experiment: Experiment, plan: Plan, engine: str) -> list[str]:
+    """What is told before a run, and is in its warnings: hints, and bounds that it lies beyond."""
+    return [*hints(experiment, plan), *envelope_warnings(experiment, plan, engine)]
+
+
 def hints(experiment: Experiment, plan: Plan) -> list[str]:
-    """A line on each such thing: buffers that are too small, no marks, too short a run."""
+    """A line on each such thing: another bottleneck, small buffers, no marks, too short a run."""
     return [
+        *moved(experiment, plan),
         *buffer_warnings(experiment, plan),
         *_unmarked(experiment, plan),
         *_short(experiment, plan),
@@ -69,8 +77,8 @@ def _short(experiment: Experiment, plan: Plan) -> list[str]:
     trips, flow, lasts_ns, rtt_ns = min(found, key=lambda item: item[0])
     needed_ms = -(-FEWEST_ROUND_TRIPS * rtt_ns // 10**6)
     return [
-        f"flow {flow.flow}{_more(len(found))} lasts {format_time(lasts_ns)}, which are {trips:.1f} "
-        f"base round trips of {rtt_ns / 1e6:.4g} ms, so the run shows its start alone; for "
+        f"flow {flow.flow}{_more(len(found))} lasts {format_time(lasts_ns)}, which are {trips:.2g} "
+        f"base round trips of {round_time(rtt_ns)}, so the run shows its start alone; for "
         f"{FEWEST_ROUND_TRIPS} of them set duration to {needed_ms}ms or more"
     ]
 

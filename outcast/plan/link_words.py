@@ -73,6 +73,19 @@ def own(links: Mapping[Direction, Link]) -> Callable[[str, str], str]:
     return words_of
 
 
+def queue(port: ports.PortQueue) -> str:
+    """A port's queue: its limit in size and time, its thresholds, its target."""
+    kind = port.queue
+    words = [kind.kind, *(f"{name} {limit}" for name, limit in kind.limits.items())]
+    if port.limit_packets:
+        words[1] += f" ({units.round_time(port.full_ns)} at {units.round_rate(port.rate_bps)})"
+    if isinstance(thresholds := getattr(kind, "thresholds_packets", None), tuple):
+        words.append("average from {} to {} packets".format(*thresholds))
+    if target_ns := getattr(kind, "target_ns", None):
+        words.append(f"target {units.format_time(target_ns)}")
+    return ", ".join(words)
+
+
 def limits(experiment: Experiment, plan: Plan, at: Collection[str]) -> list[str]:
     """A line on each limit that was not asked for as the kernel counts it, and what it came to.
 

@@ -61,13 +61,17 @@ def buffer_warnings(experiment: Experiment, plan: Plan) -> list[str]:
         full = product + _queue_bytes(experiment, plan, flow)
         needed = -(-int(full / LEAST_PAYLOAD * 1.5) // 2**20)
         lines.append(
-            f"the path of flow {flow.flow}{more} holds {product / 1e6:.3g} MB "
+            f"the path of flow {flow.flow}{more} holds {_decimal(product)} "
             f"({units.format_rate(rate_bps(plan, flow))} times "
-            f"{base_rtt_ns(plan, flow.path, flow.return_path) / 1e6:g} ms), and a {key} of "
+            f"{units.round_time(base_rtt_ns(plan, flow.path, flow.return_path))}), and a {key} of "
             f"{units.format_size(holds)} ({whose}) half to seven tenths as many bytes of payload; "
             f"to fill the path and its queue set transport.{key}: {needed}MB"
         )
     return lines
+
+
+def _decimal(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:.3g} MB" if size_bytes >= 10**6 else f"{size_bytes / 1e3:.3g} kB"
 
 
 def _queue_bytes(experiment: Experiment, plan: Plan, flow: Flow) -> int:

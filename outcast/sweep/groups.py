@@ -25,7 +25,7 @@ _USUAL = ("jain_index", "total_goodput_bps")
 _OF_PARTS = re.compile(
     r"classes\.\d+\.mean_goodput_bps|completions\.\d+\."
     r"(goodput_bps|times\.all\.p50_ms|streams\.loss_share|streams\.delay_ms\.mean)"
-    r"|programs\..+\.time_ms\.p50"
+    r"|programs\..+\.time_ms\.p50|probes\.\d+\.rtt_ms\.(p50|p99)"
 )
 
 
@@ -172,7 +172,8 @@ def default_values(frame: pl.DataFrame) -> list[str]:
     are grouped otherwise than by hop count, each group's mean goodput in place of each class's.
 
     For generated traffic also each workload's goodput and its median flow completion time, and for
-    programs the median time of an execution. The losses elsewhere than at the bottleneck, if these
+    programs the median time of an execution. Of probes the median and the 99th percentile of round
+    trips. The losses elsewhere than at the bottleneck, if these
     are more than those at it in any run.
     """
     of_parts = [name for name in frame.columns if _OF_PARTS.fullmatch(name)]
@@ -334,6 +335,8 @@ def _text(value: Any) -> str:
 
 
 def _column(frame: pl.DataFrame, key: str, option: str) -> pl.Series:
+    if key not in frame.columns and (median := re.sub(r"\bmedian$", "p50", key)) in frame.columns:
+        key = median
     if key not in frame.columns:
         raise ConfigError(f"{option} {key}: there is no such column; {_columns_like(frame, key)}")
     return frame[key]

@@ -81,6 +81,8 @@ def heading(name: str) -> str:
         return f"workload {parts[1]} median completion time, ms"
     if parts[0] == "programs" and parts[-2:] == ["time_ms", "p50"]:
         return f"{'.'.join(parts[1:-2])} median time, ms"
+    if parts[0] == "probes" and parts[2] == "rtt_ms" and parts[3] in ("p50", "p99"):
+        return f"probe {parts[1]} {'median' if parts[3] == 'p50' else '99 %'} round trip, ms"
     if parts[0] == "completions" and len(parts) == 3:
         parts = [f"workload {parts[1]}", parts[2]]
     if is_compared(name):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from outcast.records.effective import AppliedChange
 from outcast.records.run import Run
-from outcast.units import format_rate, format_size, format_time
+from outcast.units import format_size, format_time, round_rate
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def _back_ns(run: Run, down: AppliedChange) -> int:
 def _words(change: AppliedChange) -> str:
     value = change.shown or 0
     if change.what == "rate_bps":
-        return f"rate {format_rate(value)}"
+        return f"rate {round_rate(value)}"
     if change.what == "delay_ns":
         return f"delay {format_time(value)}"
     if change.what == "loss_ppm":
@@ -82,7 +82,7 @@ def trace_sentences(run: Run) -> list[str]:
     """A sentence for each port whose rate followed a trace."""
     return [
         f"{trace.port} followed {trace.trace}: {len(trace.t_ns)} rates from "
-        f"{format_rate(min(trace.rate_bps))} to {format_rate(max(trace.rate_bps))}"
+        f"{round_rate(min(trace.rate_bps))} to {round_rate(max(trace.rate_bps))}"
         + (f", {trace.skipped} left out because they came too late" if trace.skipped else "")
         for trace in run.rates.ports
         if trace.rate_bps

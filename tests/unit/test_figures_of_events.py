@@ -50,7 +50,7 @@ def run(tmp_path: Path) -> Run:
 
 def test_the_changes_of_one_event_are_one_moment(run: Run) -> None:
     assert moments(run) == [
-        Moment(0.02, "s1-s2: rate 500mbit"),
+        Moment(0.02, "s1-s2: rate 500 Mbps"),
         Moment(0.03, "s1 to h1: limit 8KB"),
         Moment(0.04, "s1-s2: down", down_until_s=0.05),
         Moment(0.05, "s1-s2: back"),
@@ -87,7 +87,7 @@ def test_figures_over_time_mark_events(name: str, panels: int, run: Run) -> None
     numbers = [text.get_text() for text in marked[0].texts if text.get_text().isdigit()]
     assert numbers == ["1", "2", "3", "4"]
     label = marked[-1].get_xlabel()
-    assert "(1) s1-s2: rate 500mbit" in label
+    assert "(1) s1-s2: rate 500 Mbps" in label
     assert "(4) s1-s2: back" in label
 
 
@@ -115,7 +115,7 @@ def test_a_rate_that_changes_is_drawn_beside_what_was_used(run: Run) -> None:
     (drawn,) = right.patches
     assert drawn.get_data().values.tolist() == [1000, 800, 400]  # type: ignore[attr-defined]
     assert trace_sentences(run) == [
-        f"{egress} followed c.csv: 2 rates from 400mbit to 800mbit, 1 left out because they came "
+        f"{egress} followed c.csv: 2 rates from 400 Mbps to 800 Mbps, 1 left out because they came "
         "too late"
     ]
 
@@ -130,7 +130,7 @@ def test_the_viewer_is_given_the_events_in_nanoseconds(run: Run) -> None:
 
 def test_report_and_terminal_list_the_events(run: Run) -> None:
     sentences = " ".join(overview.sentences(run))
-    assert "at 0.02 s s1-s2: rate 500mbit; at 0.03 s s1 to h1: limit 8KB" in sentences
+    assert "at 0.02 s s1-s2: rate 500 Mbps; at 0.03 s s1 to h1: limit 8KB" in sentences
     assert "at first" not in sentences.partition("drains")[2][:60]
     run.directory.write_manifest(run.manifest)
     stream = io.StringIO()

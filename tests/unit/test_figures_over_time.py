@@ -224,6 +224,14 @@ def test_the_link_over_time_with_its_marks(run: Run) -> None:
     drops = losses.get_data().values.tolist()  # type: ignore[attr-defined]
     assert drops == pytest.approx((bins["dropped"] / 2).to_list())
     assert sum(drops) > 0
+    # All of the picture is at the queue's times, a link's delay after the bins' arrivals.
+    queue_file = run.directory.path / "queue.parquet"
+    events = pl.read_parquet(queue_file)
+    events.with_columns(pl.col("t") + 4_000_000).write_parquet(queue_file)
+    figure = link.link_over_time(Run(run.directory))
+    assert figure is not None
+    later = figure.axes[2].patches[0].get_data().values.tolist()  # type: ignore[attr-defined]
+    assert later == pytest.approx([0, 0, *drops[:-2]])
     pl.DataFrame({"t": [0, 40_000_000], "port": ["s1-eth1"] * 2, "marks": [3, 43]}).write_parquet(
         run.directory.path / "ports.parquet"
     )

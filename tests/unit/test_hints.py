@@ -55,7 +55,7 @@ def test_a_queue_that_may_mark_is_fine(queue: str) -> None:
 
 def test_a_run_shorter_than_ten_round_trips() -> None:
     (line,) = told("links.delay=50ms", "links.rate=10mbit", "duration=500ms")
-    assert "lasts 500ms, which are 1.6 base round trips of 303.9 ms" in line
+    assert "lasts 500ms, which are 1.6 base round trips of 303.9ms" in line
     assert line.endswith("for 10 of them set duration to 3040ms or more")
     assert told("links.delay=50ms", "links.rate=10mbit", "duration=4s") == []
     # A flow of a size ends when it is done.
@@ -71,3 +71,29 @@ def test_a_buffer_that_holds_less_than_the_path() -> None:
 def test_topo_tells_them_too() -> None:
     whole = experiment.load(LINEAR, [DCTCP])
     assert any("never marks" in line for line in describe(whole, make_plan(whole)))
+
+
+@pytest.mark.parametrize(
+    ("queue", "words"),
+    [
+        ("{kind: tbf, limit: 16KB}", "tbf, limit 16KB (1.23ms at 100 Mbps)"),
+        (
+            "{kind: red, limit: 150KB}",
+            "red, limit 150KB (12.43ms at 100 Mbps), average from 11 to 34 packets",
+        ),
+        (
+            "{kind: codel, limit: 100 packets}",
+            "codel, limit 100 packets (12.3ms at 100 Mbps), target 5ms",
+        ),
+        (
+            "{kind: ecn_threshold, limit: 100 packets, threshold: 20 packets}",
+            "ecn_threshold, limit 100 packets (12.3ms at 100 Mbps), threshold 20 packets",
+        ),
+        ("{kind: cake, limit: 1MB}", "cake, limit 1MB"),
+        ("{kind: custom, qdisc: mine}", "custom"),
+    ],
+)
+def test_topo_says_how_long_the_studied_queue_is(queue: str, words: str) -> None:
+    whole = workflow.resolve(experiment.load(LINEAR, [f"queue={queue}"]), "virtual")
+    lines = describe(whole, make_plan(whole))
+    assert f"  queue: {words}" in lines

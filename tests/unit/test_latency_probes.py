@@ -24,7 +24,7 @@ from outcast.records.probes import ProbeRecord, result_file
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view import figures
-from outcast.view.report import measurements
+from outcast.view.report import measurements, overview
 from outcast.view.report.markup import render
 from outcast.view.terminal import tables
 from tests.golden import model
@@ -198,6 +198,8 @@ def test_percentiles_losses_and_rows(directory: RunDirectory) -> None:
     assert "h3 to h1 (icmp)" in shown
     drawn = figures.figure(run, "probes")
     assert isinstance(drawn, Figure)
+    head = "".join(render(part) for part in overview.header(run))
+    assert "latency h3 to h1, median and 99 %</dt><dd>3 ms, 7 ms</dd>" in head
     page = "".join(render(part) for part in measurements.sections(run))
     assert "Latency under load" in page
     assert "h3 to h1 (icmp)" in page

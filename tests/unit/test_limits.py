@@ -16,7 +16,7 @@ from outcast.analysis.measure.limits import (
     memory_warnings,
 )
 from outcast.records.run_directory import HostCounters
-from outcast.records.summary import LimitSummary
+from outcast.records.summary import LimitSummary, LossSummary, PortLosses
 
 SECOND = 10**9
 
@@ -82,11 +82,31 @@ def test_what_is_not_the_network_is_warned_of_with_its_key() -> None:
 
 def test_an_idle_bottleneck_is_warned_of_only_if_flows_have_data() -> None:
     waiting = {"0": summary(timeout=0.9)}
-    (line,) = idle_warnings("s1-eth1", 0.02, waiting)
+    (line,) = idle_warnings("s1-eth1", 0.02, waiting, None, [])
     assert line.startswith("s1-eth1 was idle for 98% of the time, though flows had data to send")
-    assert idle_warnings("s1-eth1", 0.9, waiting) == []
-    assert idle_warnings("s1-eth1", 0.02, {"0": summary(application=0.9)}) == []
-    assert idle_warnings("s1-eth1", None, waiting) == idle_warnings("s1-eth1", 0.02, {}) == []
+    assert line.endswith("; a flow waited for timeouts for 90% of its time on average")
+    for share, parts in (
+        (0.9, waiting),
+        (0.02, {"0": summary(application=0.9)}),
+        (None, waiting),
+        (0.02, {}),
+    ):
+        assert idle_warnings("s1-eth1", share, parts, None, []) == []
+
+
+def test_why_a_bottleneck_was_idle_is_what_is_known() -> None:
+    full = {"0": summary()}
+    port = PortLosses(node="s2", neighbour="s1", packets=10, lost={"queue": 7}, elsewhere=7)
+    lost = LossSummary(
+        total=7, bottleneck=0, elsewhere=7, causes={"queue": 7}, ports={"s2-eth1": port}
+    )
+    (line,) = idle_warnings("s1-eth1", 0.2, full, lost, [])
+    assert line.endswith("; packets waited and were lost elsewhere: s2-eth1 7 (queue)")
+    told = ["the bottleneck of flow 1 is s2-eth1"]
+    (line,) = idle_warnings("s1-eth1", 0.2, full, lost, told)
+    assert line.endswith("; the bottleneck was elsewhere")
+    (line,) = idle_warnings("s1-eth1", 0.2, full, None, [])
+    assert line.endswith("; small congestion windows, or a queue elsewhere, held them back")
 
 
 def test_a_lack_of_memory_for_tcp_is_told() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,10 @@ def test_a_streams_rates_loss_and_jitter() -> None:
     assert one.received_bps == 12e6
     # A queue that still sends a second later received no more than its link sends.
     assert stream(0, 1000, 750, [], 10**9 // 2, departures_ns=10**9).received_bps == 6e6
+    # 13 datagrams in 49 ms, 4 ms apart, as at 2 Mbps: the last one counts with a whole gap too.
+    four_ms = dataclasses.replace(one.ended.planned, gap_ns=4 * 10**6, end_ns=49 * 10**6)
+    ended = dataclasses.replace(one.ended, planned=four_ms, sent=13, received=13)
+    assert dataclasses.replace(one, ended=ended).sent_bps == 2e6
     assert one.loss_share == 0.25
     assert one.jitter_ns == 2000  # the mean of 3000 and 1000
     assert stream(0, 0, 0, []).loss_share is None

@@ -445,6 +445,19 @@ sweep: {queue.limit: [16KB, 64KB]}
 """
 
 
+def test_latency_of_probes_is_among_the_default_values() -> None:
+    median, last = "probes.0.rtt_ms.p50", "probes.0.rtt_ms.p99"
+    frame = pl.DataFrame({median: [3.0], "probes.0.rtt_ms.mean": [4.0], last: [7.0]})
+    assert groups.default_values(frame) == [median, last]
+    assert [render.heading(name) for name in (median, last)] == [
+        "probe 0 median round trip, ms",
+        "probe 0 99 % round trip, ms",
+    ]
+    assert groups.numbers(frame, "probes.0.rtt_ms.median") == [3.0]
+    with pytest.raises(ConfigError, match="no such column"):
+        groups.numbers(frame, "probes.1.rtt_ms.median")
+
+
 def test_named_groups_are_the_default_values(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -267,8 +267,12 @@ def test_buffers_are_a_size_or_three() -> None:
     shown = transport.sysctls(tcp)
     assert shown["ipv4/tcp_wmem"] == "4096 16384 1048576"
     assert shown["ipv4/tcp_rmem"] == "4096 1048576 67108864"
-    small = Settings.model_validate({"receive_buffer": "2000B"})
-    assert transport.sysctls(small)["ipv4/tcp_rmem"] == "2000 2000 2000"
+    small = Settings.model_validate({"receive_buffer": "5000B"})
+    assert transport.sysctls(small)["ipv4/tcp_rmem"] == "4096 5000 5000"
+    for too_small in ("1B", "4095B", {"min": "2KB", "default": "4KB", "max": "8KB"}):
+        for name in ("send_buffer", "receive_buffer"):
+            with pytest.raises(ValueError, match="allowed is 4KB or more, a page"):
+                Settings.model_validate({name: too_small})
     assert Settings.model_validate(tcp.model_dump(mode="json", by_alias=True)) == tcp
     for wrong in ("3x", {"min": "4KB"}, {"min": "4KB", "default": "1KB", "max": "1MB"}, "0B"):
         with pytest.raises(ValueError, match="buffer"):

@@ -19,8 +19,6 @@ BLOCK_PACKETS = 1500
 MOST_SAMPLED = 400_000
 """Over all captures. With many captures the blocks are shorter."""
 
-_TWICE = -2
-
 
 @dataclass(frozen=True, slots=True)
 class Sightings:

@@ -8,13 +8,15 @@ had nothing to send. Waits for timeouts are told by the packets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
+from outcast.analysis.measure.losses import where
+from outcast.plan import moved
 from outcast.records.run_directory import FlowRecord, HostCounters
-from outcast.records.summary import LimitSummary
+from outcast.records.summary import LimitSummary, LossSummary
 
 MOST_ELSEWHERE = 0.1
 """If something besides the network limits a bulk flow for more of its time, the run says so."""
@@ -109,19 +111,29 @@ def memory_warnings(hosts: Mapping[str, HostCounters]) -> list[str]:
 
 
 def idle_warnings(
-    egress: str, utilisation: float | None, limited: Mapping[str, LimitSummary]
+    egress: str,
+    utilisation: float | None,
+    limited: Mapping[str, LimitSummary],
+    losses: LossSummary | None,
+    told: Sequence[str],
 ) -> list[str]:
-    """A line if a bottleneck sent little although its flows had data to send."""
+    """A line if a bottleneck sent little although its flows had data to send.
+
+    By the warnings that were `told` before the run, another bottleneck may be known.
+    """
     if utilisation is None or not limited or 1 - utilisation <= MOST_IDLE:
         return []
     wanting = [1 - part.application - part.receiver - part.send_buffer for part in limited.values()]
     if max(wanting) < 1 - MOST_ELSEWHERE:
         return []
     waited = sum(part.timeout for part in limited.values()) / len(limited)
-    why = (
-        f"a flow waited for timeouts for {waited:.0%} of its time on average"
-        if waited >= _LEAST_WAITED
-        else "small congestion windows, or a queue elsewhere, held them back"
-    )
+    if any(line.startswith(moved.STARTS) for line in told):
+        why = "the bottleneck was elsewhere"
+    elif waited >= _LEAST_WAITED:
+        why = f"a flow waited for timeouts for {waited:.0%} of its time on average"
+    elif losses is not None and losses.elsewhere > losses.bottleneck:
+        why = f"packets waited and were lost elsewhere: {where(losses)}"
+    else:
+        why = "small congestion windows, or a queue elsewhere, held them back"
     idle = f"{egress} was idle for {1 - utilisation:.0%} of the time, though flows had data to send"
     return [f"{idle}; {why}"]

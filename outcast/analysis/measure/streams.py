@@ -47,9 +47,10 @@ class Stream:
 
     @property
     def seconds(self) -> float:
-        """How long it was to send."""
+        """How long it was to send: a whole gap for each datagram, also for the last one."""
         planned = self.ended.planned
-        return ((planned.end_ns or 0) - (planned.start_ns or 0)) / 1e9
+        lasts_ns = (planned.end_ns or 0) - (planned.start_ns or 0)
+        return max(lasts_ns, (planned.datagrams or 0) * (planned.gap_ns or 0)) / 1e9
 
     @property
     def sent(self) -> int:

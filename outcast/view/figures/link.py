@@ -14,7 +14,10 @@ from outcast.view.palette import BLUE, BROWN, DROPPED, GREEN, GREY, VERMILION
 
 
 def link_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
-    """Draws utilisation, queue length, drops and marks of the first bottleneck port in bins."""
+    """Draws utilisation, queue length, drops and marks of the first bottleneck port in bins.
+
+    All is at the queue's times: a link's delay after a packet's capture at the input.
+    """
     record = run.manifest.bottlenecks[0]
     frame = run.scan("bins").filter(pl.col("port") == record.egress).collect()
     if not frame.height:
@@ -38,7 +41,7 @@ def link_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
         upper.set_ylabel("link used (%)")
         _rate(run, record, upper)
     _queue(run, record, middle, frame, edges)
-    _losses(run, record, lower, frame, edges)
+    _losses(run, record, lower, edges)
     lower.set_xlim(0, run.summary.duration_s)
     lower.set_xlabel("time (s)")
     width_ms = 1e3 * (edges[1] - edges[0])
@@ -109,11 +112,13 @@ def _losses(
     run: Run,
     record: BottleneckRecord,
     axes: Axes,
-    frame: pl.DataFrame,
     edges: np.ndarray,
 ) -> None:
+    is_drop = (pl.col("egress") == record.egress) & (pl.col("event") == "drop")
+    drops = run.scan("queue").filter(is_drop).select("t").collect()["t"].to_numpy()
+    at_s = (drops - run.manifest.traffic.t_start_ns) / 1e9
     axes.stairs(
-        frame["dropped"].to_numpy() / np.diff(edges) / 1e3,
+        np.histogram(at_s, edges)[0] / np.diff(edges) / 1e3,
         edges,
         fill=True,
         color=DROPPED,

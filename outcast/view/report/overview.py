@@ -15,7 +15,7 @@ from outcast.plan.grouping import UDP, control_of, title
 from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord, Manifest, ProgramRecord
 from outcast.records.summary import Summary
-from outcast.units import format_rate, format_size, format_time
+from outcast.units import format_size, format_time, round_rate
 from outcast.view.events import moments, trace_sentences
 from outcast.view.report import captured
 from outcast.view.report.markup import Element, Part, element, table
@@ -33,6 +33,7 @@ from outcast.view.terminal.tables import (
 )
 
 _COMMAND_CHARACTERS = 60
+_MOST_PROBES = 2
 MOST_KEYS = 8
 """The most groups among the main numbers."""
 
@@ -63,6 +64,10 @@ def header(run: Run) -> list[Element]:
         if times is not None and times.p50_ms is not None:
             key.append((f"{workload.kind}, median time", format_ms(times.p50_ms)))
         key.append((f"{workload.kind}, goodput", format_bps(workload.goodput_bps)))
+    for probe in [*(summary.probes or {}).values()][:_MOST_PROBES]:
+        if probe.rtt_ms is not None:
+            both = f"{format_ms(probe.rtt_ms.p50)}, {format_ms(probe.rtt_ms.p99)}"
+            key.append((f"latency {probe.src} to {probe.dst}, median and 99 %", both))
     key.append(("drops", f"{sum(part.dropped for part in summary.drops.values()):,}"))
     if summary.losses is None and run.captured is None:
         key.append(("lost elsewhere", "not recorded"))
@@ -365,7 +370,7 @@ def _queue(run: Run, record: BottleneckRecord) -> str:
         if rate is not None and not rate.is_constant:
             is_trace = any(trace.port == record.egress for trace in run.rates.ports)
             at_first = " on average, by a trace" if is_trace else " at first"
-        parts.append(f"drains at {spaced(format_rate(queue.rate_bps))}{at_first}")
+        parts.append(f"drains at {round_rate(queue.rate_bps)}{at_first}")
     return " and ".join(parts)
 
 

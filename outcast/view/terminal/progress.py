@@ -69,11 +69,14 @@ class Progress:
 
 
 def describe_goodput(event: Mapping[str, Any]) -> str:
-    """Returns the goodput of each group as text: `1.5 s: 2-hop 4.1, 6-hop 7.7 Mbps a flow`."""
+    """Returns the goodput of each group as text: `1.5 s: 2-hop 4.1, 6-hop 7.7 Mbps a flow`.
+
+    What fills a gap brings all that had come after it, so it can exceed the link's rate for once.
+    """
     groups: Mapping[str, float] = event.get("groups") or {
         f"{hops}-hop": rate_bps for hops, rate_bps in event["classes"].items()
     }
     shown = [f"{label} {rate_bps / 1e6:.1f}" for label, rate_bps in groups.items()]
     if len(shown) > MOST_GROUPS:
         shown = [*shown[:MOST_GROUPS], "..."]
-    return f"{event['t_s']:.1f} s: {', '.join(shown)} Mbps a flow"
+    return f"{event['t_s']:.1f} s: {', '.join(shown)} Mbps a flow, in order"

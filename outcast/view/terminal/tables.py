@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import polars as pl
 from rich.console import Group, RenderableType
@@ -11,6 +11,7 @@ from rich.text import Text
 
 from outcast.analysis.measure.losses import BEFORE_SENDING, where
 from outcast.plan.grouping import GROUPINGS, controls, title
+from outcast.plan.hints import beforehand
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import (
@@ -80,8 +81,10 @@ def _outcast_classes(summary: Summary) -> tuple[str, str] | None:
     return (f"{classes[-1]}-hop", f"{classes[0]}-hop") if len(classes) > 1 else None
 
 
-def render(directory: RunDirectory) -> RenderableType:
+def render(directory: RunDirectory, *, notes_shown: bool = False) -> RenderableType:
     """Renders flows, their groups, input ports, and whether the result can be trusted.
+
+    With `notes_shown` it only counts the warnings that the run told before its traffic.
 
     Raises InputError if the analysis has not been stored.
     """
@@ -92,6 +95,7 @@ def render(directory: RunDirectory) -> RenderableType:
         if summary.classes:
             parts.append(Text(stationarity_sentence(summary)))
         parts.append(_losses(summary))
+        parts += [Text(marks)] if (marks := marks_sentence(summary)) else []
     if 0 < flows.height <= MOST_ROWS:
         parts += ["", _flow_table(run, flows)]
     if 0 < len(summary.limited) <= MOST_ROWS:
@@ -118,12 +122,23 @@ def render(directory: RunDirectory) -> RenderableType:
     if happened or run.rates.ports:
         parts += ["", *(Text(line) for line in (*happened[:MOST_ROWS], *trace_sentences(run)))]
     parts += ["", _trust(summary)]
-    parts += [Text(f"warning: {warning}", style="yellow") for warning in summary.warnings]
+    parts += _warnings(run, notes_shown=notes_shown)
     return Group(*parts)
 
 
+def _warnings(run: Run, *, notes_shown: bool) -> Iterator[Text]:
+    """A line each; those of the notes before the traffic are only counted."""
+    told: list[str] = []
+    if notes_shown and (plan := run.plan) is not None:
+        told = beforehand(run.experiment, plan, run.summary.engine or "virtual")
+    lines = [warning for warning in run.summary.warnings if warning not in told]
+    if known := len(run.summary.warnings) - len(lines):
+        lines.append(f"{known} more told by the notes before the traffic; summary.json has all")
+    yield from (Text(f"warning: {warning}", style="yellow") for warning in lines)
+
+
 def noise_lines(run: Run) -> list[str]:
-    """What the noise meter says of each output.
+    """What the noise meter says of each output that several inputs feed.
 
     Of joined captures, outputs without a drop are left out if others have some: most of their
     queues were never full.
@@ -133,7 +148,8 @@ def noise_lines(run: Run) -> list[str]:
     return [
         f"phases at {egress}: {seen.sentence}"
         for egress, seen in run.summary.noise.items()
-        if run.captured is None or egress in lossy or not lossy
+        if (run.captured is None or egress in lossy or not lossy)
+        and sum(bool(way.arrivals) for way in seen.inputs.values()) > 1
     ]
 
 
@@ -207,12 +223,21 @@ def loss_sentence(summary: Summary, losses: LossSummary) -> str:
     when = f" from 0 to {summary.duration_s:g} s" if summary.interval == "asked" else ""
     if not losses.total:
         return f"no packet was lost in the whole network{when}"
+    count = f"lost in the whole network{when}: {losses.total:,} packets"
+    several = len(summary.queue) > 1
     if not losses.elsewhere:
-        return f"lost in the whole network{when}: {losses.total:,} packets, all at the bottleneck"
-    return (
-        f"lost in the whole network{when}: {losses.total:,} packets, {losses.elsewhere:,} of them "
-        f"elsewhere than in the bottleneck's queue: {where(losses)}"
-    )
+        where_all = (
+            f"in the queues of {', '.join(summary.queue)}" if several else "at the bottleneck"
+        )
+        return f"{count}, all {where_all}"
+    queues = f"the {len(summary.queue)} queues studied" if several else "the bottleneck's queue"
+    return f"{count}, {losses.elsewhere:,} of them elsewhere than in {queues}: {where(losses)}"
+
+
+def marks_sentence(summary: Summary) -> str:
+    """Returns how many packets each output marked with ECN; empty if none was marked."""
+    marked = [f"{port} {part.marks:,}" for port, part in summary.queue.items() if part.marks]
+    return f"marked with ECN: {', '.join(marked)} packets" if marked else ""
 
 
 def _loss_table(losses: LossSummary) -> Table:
@@ -275,14 +300,15 @@ def _flow_table(run: Run, flows: pl.DataFrame) -> Table:
             str(row["dropped"]),
             str(row["longest_chain"]),
             *counts,
-            _queueing(row.get("queueing_p50_ns")),
+            _digits(None if (waited := row.get("queueing_p50_ns")) is None else waited / 1e6),
             style="yellow" if label == run.marked else None,
         )
     return table
 
 
-def _queueing(p50_ns: float | None) -> str:
-    return "-" if p50_ns is None else f"{p50_ns / 1e6:.3g}"
+def _digits(time_ms: float | None) -> str:
+    """Three digits or more, and `-` for None."""
+    return "-" if time_ms is None else f"{time_ms:,.0f}" if time_ms >= 99.95 else f"{time_ms:.3g}"
 
 
 def _limit_table(run: Run) -> Table:
@@ -324,7 +350,7 @@ def _group_table(run: Run, flows: pl.DataFrame) -> Table:
             format_bps(part.min_goodput_bps),
             share,
             *told,
-            _queueing(None if waits is None else waits.p50 * 1e6),
+            _digits(None if waits is None else waits.p50),
             style="yellow" if group.label == run.marked and len(run.groups) > 1 else None,
         )
     if len(run.groups) > MOST_ROWS:
@@ -348,10 +374,7 @@ def _awaiting_rto(summary: Summary, part: ClassSummary) -> str:
 def _round_trip(part: ClassSummary) -> str:
     """Returns the senders' mean smoothed round trip, or the mean captured one without samples."""
     round_trip_ms = part.srtt_ms or part.rtt_ms
-    if round_trip_ms is None:
-        return "-"
-    mean = round_trip_ms.mean
-    return f"{mean:,.0f}" if mean >= 100 else f"{mean:.3g}"
+    return _digits(None if round_trip_ms is None else round_trip_ms.mean)
 
 
 def _port_table(run: Run) -> Table:

@@ -1,0 +1,107 @@
+"""Bottlenecks at no studied port are told before the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from outcast import experiment, workflow
+from outcast.plan.make import make_plan
+from outcast.plan.moved import STARTS, Way, divide, moved
+
+LINEAR = Path(__file__).parents[2] / "configs/linear-12.yaml"
+SLOW = "events=[{at: 2s, from: s2, to: s1, rate: 50mbit}]"
+
+
+def told(*overrides: str) -> list[str]:
+    whole = workflow.resolve(experiment.load(LINEAR, overrides), "virtual")
+    return moved(whole, make_plan(whole))
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        (SLOW, "flow 1 (and 11 more) is s2-eth1 (50 Mbps) from 2s on (events.0); "),
+        (
+            "events=[{at: 2s, from: s2, to: s1, rate: 50mbit}, "
+            "{at: 3s, from: s1, to: h1, delay: 1ms}, {at: 4s, from: s2, to: s1, rate: 100mbit}]",
+            "flow 1 (and 11 more) is s2-eth1 (50 Mbps) from 2s to 4s (events.0); ",
+        ),
+        (
+            "events=[{at: 2s, from: h3, to: s2, rate: 1mbit}]",
+            "flow 1 is h3-eth0 (1 Mbps) from 2s on (events.0); ",
+        ),
+        (
+            "links.overrides=[{from: s2, to: s1, policer: {rate: 10mbit, burst: 32KB}}]",
+            "flow 1 (and 11 more) is the policer from s2 to s1 (10 Mbps); ",
+        ),
+        (
+            "links.overrides=[{from: s1, to: s2, rate: 500kbit}]",
+            "flow 1 (and 11 more) is s1-eth3 (500 kbps) for its acknowledgements; ",
+        ),
+        (
+            "workloads=[{kind: constant_rate, from: h4, to: h3, rate: 200mbit}]",
+            "UDP from h4 to h3 is h4-eth0 (100 Mbps); ",
+        ),
+    ],
+)
+def test_a_bottleneck_elsewhere_is_named_with_its_time(override: str, words: str) -> None:
+    (line,) = told(override)
+    assert line.startswith(f"{STARTS}{words}"), line
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        # Nearly as full as the studied port, so both are bottlenecks.
+        ("flows=[{from: 3-hop, hosts: 12}]", SLOW.replace("50", "95")),
+        ("events=[{at: 2s, between: [s2, s1], up: false}]",),
+        (SLOW, "transport.pacing=internal", "transport.pacing_rate=1mbit"),
+        (SLOW, "flows=[{from: 3-hop, hosts: 12}]", "bottleneck.port=s2-eth1"),
+        (SLOW, "flows=[{from: 2-hop, hosts: 1}]"),
+        (SLOW, "flows=[{from: 2-hop, hosts: 1}, {from: 3-hop, hosts: 2, duration: 1s}]"),
+    ],
+)
+def test_a_bottleneck_at_a_studied_port_is_not(overrides: tuple[str, ...]) -> None:
+    assert told(*overrides) == []
+
+
+def test_how_to_study_it_is_what_helps() -> None:
+    (line,) = told(SLOW)
+    assert "shown of s1-eth1 alone; `bottleneck: {port: s2-eth1}` studies that port" in line
+    assert line.endswith(
+        "with `capture: {ports: all}` `outcast inspect DIR --losses` tells where packets are lost"
+    )
+    (line,) = told(SLOW, "capture.ports=all")
+    assert "capture" not in line
+    (line,) = told("events=[{at: 2s, from: h3, to: s2, rate: 1mbit}]")
+    assert line.endswith("a host's own queue is not captured, and its wait is in rtt.png alone")
+
+
+def test_a_trace_is_judged_by_its_mean_and_its_extremes(tmp_path: Path) -> None:
+    rates = tmp_path / "up.csv"
+    rates.write_text("time_s,rate_mbps\n0,200\n3.2,20\n3.4,200\n")
+    (line,) = told(f"links.overrides=[{{from: s2, to: s1, rate: {{trace: {rates}}}}}]")
+    assert "is s2-eth1 (20 Mbps) at times, as at 3200ms (up.csv); " in line
+
+
+def test_programs_count_where_a_rate_changes() -> None:
+    programs = "programs=[{name: get, host: h3, command: [echo, '{h1}']}]"
+    assert told("flows=[]", programs) == []
+    (line,) = told("flows=[]", programs, "events=[{at: 2s, from: s2, to: s1, rate: 1mbit}]")
+    assert line.startswith(f"{STARTS}what h3 sends to h1 is s2-eth1 (1 Mbps) from 2s on")
+
+
+def test_rates_are_divided_max_min() -> None:
+    one, two = ("a", "b", "port"), ("b", "c", "port")
+
+    def way(*hops: tuple[str, str, str], pace_bps: int | None = None) -> Way:
+        return Way("", dict.fromkeys(hops, 1.0), pace_bps, 0, 1)
+
+    ways = [way(one, two), way(one), way(two), way(two, pace_bps=10)]
+    ends, left = divide(ways, {one: 60, two: 150})
+    assert ends == [(30, one), (30, one), (110 - 30 + 30, two), (10, None)]
+    assert left == {one: 0, two: 0}
+    assert divide([], {}) == ([], {})

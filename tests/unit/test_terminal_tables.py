@@ -1,0 +1,85 @@
+"""What the terminal says of a run around its tables."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from outcast import analysis
+from outcast.records.run import Run
+from outcast.records.summary import LossSummary, Summary
+from outcast.view.terminal import tables
+from tests.golden import model
+from tests.golden.run_directory import write_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    traffic = model.drop_tail(model.make_traffic(9, 2_000), 16_384, 10**9)
+    directory = write_run(tmp_path_factory.mktemp("run") / "run", traffic, 40_000_000)
+    analysis.analyze(directory)
+    return Run(directory)
+
+
+def with_queues(summary: Summary, **marks: int) -> Summary:
+    (queue,) = summary.queue.values()
+    queues = {port: queue.model_copy(update={"marks": count}) for port, count in marks.items()}
+    return summary.model_copy(update={"queue": queues})
+
+
+def test_losses_name_every_queue_that_is_studied(run: Run) -> None:
+    lost = LossSummary(total=7, bottleneck=7, elsewhere=0, causes={"queue": 7}, ports={})
+    assert tables.loss_sentence(run.summary, lost).endswith("7 packets, all at the bottleneck")
+    both = with_queues(run.summary, a=0, b=0)
+    assert tables.loss_sentence(both, lost).endswith("7 packets, all in the queues of a, b")
+    more = lost.model_copy(update={"elsewhere": 2})
+    assert "2 of them elsewhere than in the 2 queues studied" in tables.loss_sentence(both, more)
+
+
+def test_ecn_marks_are_told(run: Run) -> None:
+    assert tables.marks_sentence(run.summary) == ""
+    marked = with_queues(run.summary, a=1234, b=0)
+    assert tables.marks_sentence(marked) == "marked with ECN: a 1,234 packets"
+
+
+def test_phases_are_told_where_inputs_meet(run: Run) -> None:
+    assert len(tables.noise_lines(run)) == 1
+    (noise,) = run.summary.noise.values()
+    first, *others = noise.inputs
+    silent = noise.inputs[first].model_copy(update={"arrivals": 0})
+    alone = {first: noise.inputs[first], **dict.fromkeys(others, silent)}
+    own = Run(run.directory)
+    summary = run.summary.model_copy(
+        update={"noise": {"s1-eth1": noise.model_copy(update={"inputs": alone})}}
+    )
+    object.__setattr__(own, "summary", summary)
+    assert tables.noise_lines(own) == []
+
+
+def test_what_a_note_told_before_the_traffic_is_counted_only(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shown(*, notes_shown: bool) -> str:
+        stream = io.StringIO()
+        console = Console(file=stream, width=400)
+        console.print(tables.render(run.directory, notes_shown=notes_shown))
+        return stream.getvalue()
+
+    known = "flow 0 has ECN, but its queue never marks"
+    summary = run.summary.model_copy(update={"warnings": [known]})
+    monkeypatch.setattr(Run, "summary", summary)
+    monkeypatch.setattr(tables, "beforehand", lambda *asked: [known])
+    assert known in shown(notes_shown=False)
+    told = shown(notes_shown=True)
+    assert known not in told
+    assert "warning: 1 more told by the notes before the traffic; summary.json has all" in told
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "text"),
+    [(None, "-"), (0.0123, "0.0123"), (25.71, "25.7"), (99.96, "100"), (1357.0, "1,357")],
+)
+def test_times_of_queues_have_no_powers_of_ten(time_ms: float | None, text: str) -> None:
+    assert tables._digits(time_ms) == text
