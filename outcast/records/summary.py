@@ -441,6 +441,10 @@ class LimitSummary(handed_in.Record):
     send_buffer: float = Field(description="the sender's own buffer")
     application: float = Field(description="the application, which had nothing to send")
     timeout: float = Field(description="waiting for a timeout, as the bottleneck's packets tell")
+    at_least: bool = Field(
+        default=False,
+        description="`send_buffer` is a lower bound: samples are few, or it is Multipath TCP",
+    )
 
 
 class SamplesSummary(handed_in.Record):

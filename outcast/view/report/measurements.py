@@ -12,7 +12,7 @@ from outcast.records.run import Run
 from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
-from outcast.view.terminal.tables import format_bps, format_ns, noun
+from outcast.view.terminal.tables import format_bps, format_ns, noun, shares_of
 
 MOST_ROWS = 60
 """The most rows of a table that are shown. The Parquet file has all of them."""
@@ -146,11 +146,11 @@ def sockets(run: Run, frame: pl.DataFrame) -> Element:
 
 def _limits(run: Run) -> Element:
     """A table of what kept each flow from sending more."""
-    shares = [part.model_dump() for part in run.summary.limited.values()]
-    rows: list[list[Part]] = []
-    for flow, part in zip(run.summary.limited, shares[:MOST_ROWS], strict=False):
-        rows.append([flow, *(f"{share:.1%}" for share in part.values())])
-    head = ["flow", *(name.replace("_", " ") for name in shares[0])]
+    shares = {flow: shares_of(part) for flow, part in run.summary.limited.items()}
+    rows: list[list[Part]] = [
+        [flow, *part.values()] for flow, part in [*shares.items()][:MOST_ROWS]
+    ]
+    head = ["flow", *(name.replace("_", " ") for name in next(iter(shares.values())))]
     return table("What limited each flow, as shares of its time", head, rows, numbers_from=1)
 
 

@@ -16,6 +16,7 @@ from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import (
     ClassSummary,
     CompletionSummary,
+    LimitSummary,
     LossSummary,
     PortLosses,
     ProbeSummary,
@@ -293,11 +294,17 @@ def _limit_table(run: Run) -> Table:
     )
     senders = {flow.flow: flow.src for flow in run.manifest.flows}
     for flow, part in run.summary.limited.items():
-        shares = (part.network, part.receiver, part.send_buffer, part.application, part.timeout)
-        table.add_row(
-            f"flow {flow}", senders.get(int(flow), "-"), *(f"{share:.1%}" for share in shares)
-        )
+        table.add_row(f"flow {flow}", senders.get(int(flow), "-"), *shares_of(part).values())
     return table
+
+
+def shares_of(part: LimitSummary) -> dict[str, str]:
+    """What limited a flow, by cause, as people read it."""
+    at_least = ">= " if part.at_least else ""
+    return {
+        cause: f"{at_least if cause == 'send_buffer' else ''}{share:.1%}"
+        for cause, share in part.model_dump(exclude={"at_least"}).items()
+    }
 
 
 def _group_table(run: Run, flows: pl.DataFrame) -> Table:
