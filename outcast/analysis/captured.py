@@ -32,6 +32,7 @@ from outcast.analysis.run_analysis import (
     PortAnalysis,
     Whole,
     rows_by_number,
+    spans,
 )
 from outcast.analysis.run_summary import summarize
 from outcast.analysis.run_tables import write_tables
@@ -248,6 +249,7 @@ def _analyze(
     part: Joined, record: BottleneckRecord, numbers: list[int], found: Found | None
 ) -> PortAnalysis:
     """Analyses one output. `found` has its queue and chains, if it is the only output."""
+    rows = rows_by_number(part, numbers)
     return PortAnalysis(
         record=record,
         captures=[],
@@ -256,7 +258,8 @@ def _analyze(
         chains=port_chains(part) if found is None else found.chains,
         flow_chains=flow_chains(part),
         numbers=numbers,
-        rows=rows_by_number(part, numbers),
+        rows=rows,
+        spans=spans(part, rows),
         fresh=fresh_bytes(part.departures, part.flows),
         round_trips=round_trips(part.arrivals, ()),
         resent=resent(part, DEFAULT_MIN_RTO_NS),

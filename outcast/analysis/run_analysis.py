@@ -52,7 +52,8 @@ class PortAnalysis:
 
     Attributes:
         numbers: for each flow of the join, its number in the run; foreign flows follow on.
-        rows: for each of these numbers, the rows of its arrivals that count.
+        rows: for each of these numbers, the rows of its arrivals in the main interval.
+        spans: when its first and its last packet came in within the duration.
         fresh: for each departure, the payload bytes of its flow that had not left before.
         round_trips: from the inputs to the receivers and back. Empty unless the acknowledgements
             were captured (`capture: {ports: all}`).
@@ -66,6 +67,7 @@ class PortAnalysis:
     flow_chains: Chains
     numbers: list[int]
     rows: dict[int, Array]
+    spans: dict[int, tuple[int, int]]
     fresh: I32
     resent: Resent
     round_trips: RoundTrips
@@ -96,6 +98,10 @@ class Interval:
     def seconds(self) -> float:
         return (self.end_ns - self.start_ns) / 1e9
 
+    def has(self, at_ns: Array) -> Bool:
+        """Which of these times after the traffic's start lie in it."""
+        return (at_ns >= self.start_ns) & (at_ns < self.end_ns)
+
 
 MOST_BINS = 200_000_000
 """For all flows together. Tables of more bins would not fit into memory."""
@@ -108,10 +114,9 @@ class Analysis:
     Attributes:
         group_by: the grouping that tables and figures show.
         comparison: the groups that the headline compares; None if there is only one hop class.
-        interval: what the main figures cover.
+        interval: what the summary covers: goodput, packets, drops and what TCP did.
         all_active: whether that is shorter than the duration, because flows start or end within it.
-        is_asked: whether `analysis.from` or `analysis.to` asks for that interval. Then packets,
-            drops and what TCP did count in it alone; otherwise they count in the whole duration.
+        is_asked: whether `analysis.from` or `analysis.to` asks for that interval.
         remarks: why the interval is not what was asked for.
         windows_from_ns: the instant from which all flows are active, from which windows count; None
             if there is none.
@@ -138,13 +143,19 @@ class Analysis:
     is_asked: bool = False
     remarks: tuple[str, ...] = ()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the interval is the whole duration."""
+        return self.interval == Interval(0, self.manifest.traffic.duration_ns)
+
     def counts(self, stamps_ns: Array) -> Bool:
-        """Which of these instants, by the captures' clock, count where an interval is asked for."""
-        if not self.is_asked:
+        """Which of these instants, by the captures' clock, lie in the interval.
+
+        Joined captures are of one interval alone, and their clocks may have been corrected.
+        """
+        if self.whole is not None:
             return np.ones(stamps_ns.size, np.bool_)
-        start_ns = self.manifest.traffic.t_start_ns + self.interval.start_ns
-        end_ns = self.manifest.traffic.t_start_ns + self.interval.end_ns
-        return (stamps_ns >= start_ns) & (stamps_ns < end_ns)
+        return self.interval.has(stamps_ns - self.manifest.traffic.t_start_ns)
 
     def link_rate(self, port: str, first_bps: int) -> LinkRate:
         """The rate at which a port sent over time; it was set up with `first_bps`."""
@@ -211,8 +222,8 @@ def compute(
     asked, remarks = _asked(since, until, together, whole)
     if asked is not None:
         interval = asked
-        ports = [_counting_in(asked, port, manifest) for port in ports]
     t_start_ns = manifest.traffic.t_start_ns
+    ports = [_counting_in(interval, port, t_start_ns) for port in ports]
     sockets, queues = directory.samples / SOCKETS_FILE, directory.samples / PORTS_FILE
     return Analysis(
         directory=directory,
@@ -264,15 +275,10 @@ def _asked(
     return Interval(start_ns, end_ns), tuple(remarks)
 
 
-def _counting_in(interval: Interval, port: PortAnalysis, manifest: Manifest) -> PortAnalysis:
+def _counting_in(interval: Interval, port: PortAnalysis, t_start_ns: int) -> PortAnalysis:
     """The port with only those rows of its flows that came in within an interval."""
-    start_ns = manifest.traffic.t_start_ns + interval.start_ns
-    end_ns = manifest.traffic.t_start_ns + interval.end_ns
-    stamps_ns = port.joined.arrivals.stamp_ns
-    rows = {
-        number: rows[(stamps_ns[rows] >= start_ns) & (stamps_ns[rows] < end_ns)]
-        for number, rows in port.rows.items()
-    }
+    at_ns = port.joined.arrivals.stamp_ns - t_start_ns
+    rows = {number: rows[interval.has(at_ns[rows])] for number, rows in port.rows.items()}
     return replace(port, rows=rows)
 
 
@@ -368,6 +374,7 @@ def _analyze_port(
     joined = part.joined
     queue = replay(joined, record.queue.delay_ns)
     numbers = _numbers(joined.flows, manifest.flows, strangers)
+    rows = rows_by_number(joined, numbers, _end_ns(manifest))
     return PortAnalysis(
         record=record,
         captures=part.captures,
@@ -376,7 +383,8 @@ def _analyze_port(
         chains=port_chains(joined),
         flow_chains=flow_chains(joined),
         numbers=numbers,
-        rows=rows_by_number(joined, numbers, _end_ns(manifest)),
+        rows=rows,
+        spans=spans(joined, rows),
         fresh=fresh_bytes(joined.departures, joined.flows),
         round_trips=_round_trips(directory, manifest, record, joined),
         resent=resent(
@@ -463,6 +471,16 @@ def rows_by_number(
     return {number: np.sort(np.concatenate(parts)) for number, parts in grouped.items()}
 
 
+def spans(joined: Joined, rows: dict[int, Array]) -> dict[int, tuple[int, int]]:
+    """When the first and the last of each flow's packets came in; no entry without any."""
+    stamps_ns = joined.arrivals.stamp_ns
+    return {
+        number: (int(stamps_ns[mine[0]]), int(stamps_ns[mine[-1]]))
+        for number, mine in rows.items()
+        if mine.size
+    }
+
+
 def _all_active(manifest: Manifest, ports: Sequence[PortAnalysis]) -> Interval | None:
     """When all flows are active: from the last one's start to the first one's end.
 
@@ -489,6 +507,17 @@ def _active(manifest: AnyManifest, ports: Sequence[PortAnalysis], record: FlowRe
         return Interval(record.start_ns, record.start_ns + record.duration_ns)
     last_ns = _last_progress_ns(record, ports) - manifest.traffic.t_start_ns
     return Interval(record.start_ns, max(record.start_ns, last_ns))
+
+
+def chains_by_flow(analysis: Analysis) -> dict[int, list[int]]:
+    """The lengths of the chains of drops that begin in the interval, by the flow's number."""
+    lengths: dict[int, list[int]] = defaultdict(list)
+    for port in analysis.ports:
+        chains = port.flow_chains.only(analysis.counts(port.flow_chains.t_start_ns))
+        flows = port.joined.arrivals.flow[chains.first]
+        for flow, drops in zip(flows.tolist(), chains.drops.tolist(), strict=True):
+            lengths[port.numbers[flow]].append(drops)
+    return lengths
 
 
 def _last_progress_ns(record: FlowRecord, ports: Sequence[PortAnalysis]) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
 from typing import Literal
 
 import numpy as np
@@ -18,10 +17,10 @@ from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.bins import throughput_table, utilisation
 from outcast.analysis.measure.blackout import length_counts
 from outcast.analysis.measure.completions import completion_summary
-from outcast.analysis.measure.congestion import during, last_total, sampled_spread, synchronisation
+from outcast.analysis.measure.congestion import during, synchronisation
 from outcast.analysis.measure.fairness import HELD_SHARE, holder
 from outcast.analysis.measure.fairness_windows import changes, fairness_table
-from outcast.analysis.measure.groups import with_whole_run
+from outcast.analysis.measure.groups import more_of
 from outcast.analysis.measure.limits import (
     FlowSpan,
     idle_warnings,
@@ -41,7 +40,6 @@ from outcast.analysis.measure.queue import (
     length_spread,
     replay,
     sojourn_spread,
-    spread,
     switch_latency_ns,
 )
 from outcast.analysis.measure.run_goodput import by_class, flow_bytes, mice_warnings, window
@@ -77,38 +75,50 @@ LEAST_EXPLAINED = 0.95
 
 def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
     """Returns the summary of an analysis. `wall_s` comes from the manifest."""
-    # The kernel's counters are of the whole run alone.
-    main = window(analysis, analysis.interval, with_counts=not analysis.is_asked)
+    main = window(analysis, analysis.interval)
     fairness = fairness_table(analysis)
     losses = loss_summary(analysis)
     is_captured = isinstance(analysis.manifest, CapturesManifest)
-    groups = with_whole_run(
-        analysis, main.groups, lambda flow: tcp_of_flow(analysis, flow), _spread
-    )
+    more = more_of(analysis, lambda flow: tcp_of_flow(analysis, flow), _spread)
+    groups: Groups = {
+        kind: {
+            label: main.groups[kind][label].model_copy(update=more(records))
+            for label, records in by_label.items()
+        }
+        for kind, by_label in analysis.manifest.groups.items()
+    }
+    of_classes = {str(hops): more(records) for hops, records in by_class(analysis.manifest).items()}
     measured = ", ".join(port.record.egress for port in analysis.ports)
+    duration_s = analysis.manifest.traffic.duration_ns / 1e9
+    when = "" if _covered(analysis) == "whole" else f" from 0 to {duration_s:g} s"
     noises = {port.record.egress: _noise_summary(analysis, port) for port in analysis.ports}
     limited = _limited(analysis)
     queues = {port.record.egress: _queue_summary(analysis, port) for port in analysis.ports}
     return Summary(
         name=analysis.manifest.name,
         engine=_engine(analysis),
-        duration_s=analysis.manifest.traffic.duration_ns / 1e9,
+        duration_s=duration_s,
         interval=_covered(analysis),
         start_s=main.start_s,
         end_s=main.end_s,
         jain_index=main.jain_index,
         stationary=None if is_captured else _stationary(analysis),
         total_goodput_bps=main.total_goodput_bps,
-        classes=_with_tcp(analysis, main.classes),
+        classes={
+            hops: part.model_copy(
+                update={k: v for k, v in of_classes[hops].items() if k in ClassSummary.model_fields}
+            )
+            for hops, part in main.classes.items()
+        },
         outcast_ratio=main.outcast_ratio,
         windows_from="start" if analysis.windows_from_ns is None else "all active",
         windows={
-            format_time(part.end_ns - part.start_ns): window(analysis, part, with_counts=False)
+            format_time(part.end_ns - part.start_ns): window(analysis, part)
             for part in _windows(analysis)
         },
         drops=_port_drops(analysis),
         losses=losses,
-        flow_chains=_class_chains(analysis),
+        flow_chains={hops: part["chains"] for hops, part in of_classes.items()},
         tcp=_tcp(analysis),
         queue=queues,
         phase={port.record.egress: _phase_summary(analysis, port) for port in analysis.ports},
@@ -131,7 +141,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         programs=program_summary(analysis),
         probes=probe_summary(analysis),
         warnings=[
-            *loss_warnings(losses, measured),
+            *loss_warnings(losses, measured, when),
             *limit_warnings(limited),
             *memory_warnings(analysis.counters.hosts),
             *(
@@ -183,8 +193,7 @@ def _limited(analysis: Analysis) -> dict[str, LimitSummary]:
     """What limited each flow that is to send for a given time; a flow of a size may be done."""
     if analysis.sockets is None:
         return {}
-    whole = Interval(0, analysis.manifest.traffic.duration_ns)
-    within = analysis.interval if analysis.is_asked else whole
+    within = analysis.interval
     spans = [
         FlowSpan(
             record,
@@ -282,13 +291,9 @@ def _port_drops(analysis: Analysis) -> dict[str, PortDrops]:
         if record.ingress is not None and record.hops is not None:
             hops[record.ingress].add(record.hops)
     drops = {}
-    traffic = analysis.manifest.traffic
     for port in analysis.ports:
         joined = port.joined
-        within = joined.arrivals.stamp_ns < traffic.t_start_ns + traffic.duration_ns
-        # Joined captures are of one interval alone, on clocks that may have been corrected.
-        within |= isinstance(analysis.manifest, CapturesManifest)
-        within &= analysis.counts(joined.arrivals.stamp_ns)
+        within = analysis.counts(joined.arrivals.stamp_ns)
         for index, name in enumerate(joined.inputs):
             mine = within & (joined.arrivals.port == index)
             of_port = (port.chains.ingress == index) & within[port.chains.first]
@@ -304,24 +309,6 @@ def _port_drops(analysis: Analysis) -> dict[str, PortDrops]:
                 hops=sorted(hops[name]),
             )
     return drops
-
-
-def _class_chains(analysis: Analysis) -> dict[str, dict[str, int]]:
-    """For each hop count, the number of chains of each length that are of one flow."""
-    by_flow = {record.flow: record.hops for record in analysis.manifest.compared_flows}
-    lengths: dict[int, list[int]] = {hops: [] for hops in by_class(analysis.manifest)}
-    for port in analysis.ports:
-        firsts = port.flow_chains.first
-        mine = analysis.counts(port.joined.arrivals.stamp_ns[firsts])
-        flows = port.joined.arrivals.flow[firsts[mine]].tolist()
-        for flow, drops in zip(flows, port.flow_chains.drops[mine].tolist(), strict=True):
-            hops = by_flow.get(port.numbers[flow])
-            if hops is not None:
-                lengths[hops].append(drops)
-    return {
-        str(hops): {str(k): v for k, v in length_counts(np.array(values, int)).items()}
-        for hops, values in lengths.items()
-    }
 
 
 def rows_of_flow(port: PortAnalysis, flow: int) -> Array:
@@ -341,20 +328,11 @@ def tcp_of_flow(analysis: Analysis, flow: int) -> TcpSummary:
 
 
 def _halted_ns(analysis: Analysis, port: PortAnalysis, flow: int) -> int:
-    """A flow's idle time before its timeouts, as far as it lies within the traffic's duration.
-
-    A flow sends what is left when the duration is over, and may run into more timeouts then. With
-    these the share of the duration could exceed 1.
-    """
+    """A flow's idle time before its timeouts, as far as it lies within the interval."""
     rows = rows_of_flow(port, flow)
-    halted_ns = port.resent.halted_ns[rows]
-    traffic = analysis.manifest.traffic
-    stamps_ns = port.joined.arrivals.stamp_ns[rows]
-    left_ns = traffic.t_start_ns + traffic.duration_ns - stamps_ns
-    if analysis.is_asked:
-        since_ns = stamps_ns - traffic.t_start_ns - analysis.interval.start_ns
-        halted_ns = np.minimum(halted_ns, since_ns)
-    return int(np.clip(halted_ns + left_ns, 0, halted_ns).sum())
+    begin_ns = analysis.manifest.traffic.t_start_ns + analysis.interval.start_ns
+    since_ns = port.joined.arrivals.stamp_ns[rows] - begin_ns
+    return int(np.minimum(port.resent.halted_ns[rows], since_ns).sum())
 
 
 def _rtt_ns(analysis: Analysis, flows: Collection[int]) -> I64:
@@ -374,11 +352,6 @@ def median_rtt_ns(analysis: Analysis, flow: int) -> int | None:
     return int(np.median(rtt_ns)) if rtt_ns.size else None
 
 
-def _captured_rtt(analysis: Analysis, flows: Collection[int]) -> Spread | None:
-    rtt_ns = _rtt_ns(analysis, flows)
-    return spread(rtt_ns, np.ones(rtt_ns.size, np.int64)) if rtt_ns.size else None
-
-
 def _tcp(analysis: Analysis) -> dict[str, TcpSummary]:
     classes = {}
     for hops, records in by_class(analysis.manifest).items():
@@ -394,13 +367,10 @@ def _tcp(analysis: Analysis) -> dict[str, TcpSummary]:
 
 def _queue_summary(analysis: Analysis, port: PortAnalysis) -> QueueSummary:
     latency = switch_latency_ns(port.joined, port.queue, 0)
-    traffic = analysis.manifest.traffic
-    begin, end = traffic.t_start_ns, traffic.t_start_ns + traffic.duration_ns
-    if analysis.is_asked:
-        begin, end = (
-            traffic.t_start_ns + at_ns
-            for at_ns in (analysis.interval.start_ns, analysis.interval.end_ns)
-        )
+    begin, end = (
+        analysis.manifest.traffic.t_start_ns + at_ns
+        for at_ns in (analysis.interval.start_ns, analysis.interval.end_ns)
+    )
     counts = analysis.counts(port.joined.arrivals.stamp_ns)
     return QueueSummary(
         counted="forwarded" if port.record.queue.drops == "later" else "all",
@@ -446,42 +416,15 @@ def _marks(analysis: Analysis, port: PortAnalysis) -> int | None:
     if analysis.port_samples is None:
         return None
     samples = analysis.port_samples.filter(port=port.record.egress)
-    if analysis.is_asked:
-        samples = during(samples, analysis.interval)
-    marks = samples["marks"]
+    marks = during(samples, analysis.interval)["marks"]
     return int(marks[-1] - marks[0]) if len(marks) else None
-
-
-def _with_tcp(analysis: Analysis, classes: Mapping[str, ClassSummary]) -> dict[str, ClassSummary]:
-    """The classes, with what TCP did. Samples count if they lie in the main interval."""
-    sockets = analysis.sockets
-    samples = None if sockets is None else during(sockets, analysis.interval)
-    tcp = _tcp(analysis)
-    completed = {}
-    for hops, records in by_class(analysis.manifest).items():
-        flows = [record.flow for record in records]
-        more: dict[str, object] = {
-            "halted_s": tcp[str(hops)].halted_s,
-            "rtt_ms": _spread(_captured_rtt(analysis, flows), 1e6),
-        }
-        if sockets is not None and samples is not None:
-            # The kernel counts from the connection's beginning on.
-            recovering_ms = (
-                None if analysis.is_asked else last_total(sockets, flows, "recovering_ms")
-            )
-            more["recovering_s"] = None if recovering_ms is None else recovering_ms / 1e3
-            more["srtt_ms"] = _spread(sampled_spread(samples, flows, "srtt_us"), 1e3)
-            more["cwnd"] = _spread(sampled_spread(samples, flows, "cwnd"), 1)
-        completed[str(hops)] = classes[str(hops)].model_copy(update=more)
-    return completed
 
 
 def _fairness(analysis: Analysis, table: pl.DataFrame | None) -> dict[str, FairnessSummary]:
     if table is None:
         return {}
-    if analysis.is_asked:
-        start_ns, end_ns = analysis.interval.start_ns, analysis.interval.end_ns
-        table = table.filter((pl.col("t_start") >= start_ns) & (pl.col("t_end") <= end_ns))
+    start_ns, end_ns = analysis.interval.start_ns, analysis.interval.end_ns
+    table = table.filter((pl.col("t_start") >= start_ns) & (pl.col("t_end") <= end_ns))
     widths = table.group_by((pl.col("t_end") - pl.col("t_start")).alias("width")).agg(
         pl.len().alias("windows"), pl.mean("jain").alias("mean"), pl.min("jain").alias("min")
     )
@@ -496,8 +439,7 @@ def _fairness(analysis: Analysis, table: pl.DataFrame | None) -> dict[str, Fairn
 def _synchronisation(analysis: Analysis) -> SynchronisationSummary | None:
     if analysis.sockets is None:
         return None
-    windows = synchronisation(during(analysis.sockets, analysis.interval))
-    return None if windows is None else SynchronisationSummary(**asdict(windows))
+    return synchronisation(during(analysis.sockets, analysis.interval))
 
 
 def _samples(analysis: Analysis) -> SamplesSummary | None:
@@ -598,9 +540,7 @@ def _phase_summary(analysis: Analysis, port: PortAnalysis) -> PhaseSummary:
         packet_times = times.astype(np.int64)
         whole = np.array([0, traffic.duration_ns], np.int64)
         packet_ns = packet_time_ns(port.joined, 0, float(rate.mean_bps(whole)[0]) or None, framing)
-    chains = port.chains
-    if analysis.is_asked:
-        chains = chains.only(analysis.counts(port.joined.arrivals.stamp_ns[chains.first]))
+    chains = port.chains.only(analysis.counts(port.joined.arrivals.stamp_ns[port.chains.first]))
     arrivals = phases(port.joined, chains, 0, packet_times, port.record.queue.delay_ns)
     return PhaseSummary(
         packet_time_us=packet_ns / 1e3,

@@ -6,7 +6,6 @@ the kind. To add one, write it in a file of its own and add it to TABLES.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -18,13 +17,14 @@ from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.bins import throughput_table, utilisation_table
 from outcast.analysis.measure.completions import completion_table
 from outcast.analysis.measure.fairness_windows import fairness_table
+from outcast.analysis.measure.kernel_counts import KernelCounts
 from outcast.analysis.measure.links import link_table
 from outcast.analysis.measure.probes import probe_table
 from outcast.analysis.measure.program_runs import execution_table
 from outcast.analysis.measure.queue import queueing_ns, spread_of
-from outcast.analysis.measure.run_goodput import active_seconds, flow_bytes, host_counts
+from outcast.analysis.measure.run_goodput import active_seconds, flow_bytes
 from outcast.analysis.measure.streams import stream_table, workload_table
-from outcast.analysis.run_analysis import Analysis, PortAnalysis
+from outcast.analysis.run_analysis import Analysis, chains_by_flow
 from outcast.analysis.run_summary import median_rtt_ns, rows_of_flow, tcp_of_flow
 from outcast.records.captures import CapturesManifest
 from outcast.records.run_directory import FlowRecord, RunDirectory
@@ -78,18 +78,6 @@ def _stack(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat([frame.with_columns(pl.col(pl.Enum).cast(pl.String)) for frame in frames])
 
 
-def _longest_chains(analysis: Analysis, port: PortAnalysis) -> dict[int, int]:
-    """The length of the longest chain of drops, for each flow that lost packets."""
-    longest: dict[int, int] = {}
-    firsts = port.flow_chains.first
-    mine = analysis.counts(port.joined.arrivals.stamp_ns[firsts])
-    flows = port.joined.arrivals.flow[firsts[mine]].tolist()
-    for flow, drops in zip(flows, port.flow_chains.drops[mine].tolist(), strict=True):
-        number = port.numbers[flow]
-        longest[number] = max(longest.get(number, 0), drops)
-    return longest
-
-
 def round_trip_table(analysis: Analysis) -> pl.DataFrame | None:
     """One row per segment whose acknowledgement was seen. `t` is when the segment came in."""
     if not any(port.round_trips.flow.size for port in analysis.ports):
@@ -107,34 +95,32 @@ def round_trip_table(analysis: Analysis) -> pl.DataFrame | None:
 
 
 def flow_table(analysis: Analysis) -> pl.DataFrame:
-    """One row per flow of the run. Rates are over the main interval, counts over the whole run.
+    """One row per flow of the run. Rates and counts are over the main interval.
 
-    Where an interval is asked for, counts are over it too.
+    When its first and its last packet came in is of the whole duration.
     """
     interval = analysis.interval
     goodput = flow_bytes(analysis, interval)
     frames = flow_bytes(analysis, interval, of="frames")
     total = sum(goodput.values())
-    longest_by_port = [_longest_chains(analysis, port) for port in analysis.ports]
+    lengths = chains_by_flow(analysis)
     t_start_ns = analysis.manifest.traffic.t_start_ns
     is_captured = isinstance(analysis.manifest, CapturesManifest)
-    sent_by = Counter(record.src for record in analysis.manifest.flows)
+    kernel = KernelCounts(analysis)
     rows = []
     for record in analysis.manifest.flows:
-        packets = dropped = longest = 0
+        packets = dropped = 0
         stamps: list[int] = []
         waits_ns: list[Array] = []
-        for number, port in enumerate(analysis.ports):
+        for port in analysis.ports:
             mine = rows_of_flow(port, record.flow)
             packets += mine.size
-            if mine.size:
-                stamps += port.joined.arrivals.stamp_ns[mine[[0, -1]]].tolist()
+            stamps += port.spans.get(record.flow, ())
             dropped += int((port.joined.verdict[mine] == Verdict.DROPPED).sum())
             waits_ns.append(queueing_ns(port.joined, mine, port.record.queue.delay_ns))
-            longest = max(longest, longest_by_port[number].get(record.flow, 0))
         tcp = tcp_of_flow(analysis, record.flow)
         waited = spread_of(np.concatenate(waits_ns))
-        alone = [record] if sent_by[record.src] == 1 and not analysis.is_asked else None
+        counts = kernel.of([record])
         seconds = active_seconds(analysis, record, interval)
         rows.append(
             {
@@ -156,9 +142,9 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
                 "share": goodput[record.flow] / total if total else None,
                 "packets": packets,
                 "dropped": dropped,
-                "longest_chain": longest,
-                "retransmits": alone and host_counts(analysis, alone, "TcpRetransSegs"),
-                "timeouts": alone and host_counts(analysis, alone, "TcpExtTCPTimeouts"),
+                "longest_chain": max(lengths.get(record.flow, ()), default=0),
+                "retransmits": counts["retransmits"],
+                "timeouts": counts["timeouts"],
                 "retransmissions_seen": tcp.retransmissions,
                 "spurious_seen": tcp.spurious,
                 "timeouts_seen": None if is_captured else tcp.timeouts,
@@ -170,7 +156,7 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
                 "name": record.name,
                 "protocol": record.protocol,
                 "of_program": record.of_program,
-                **_times(record, [stamp - t_start_ns for stamp in stamps], analysis.is_asked),
+                **_times(record, [stamp - t_start_ns for stamp in stamps]),
             }
         )
     if not rows:  # All traffic is generated; completions.parquet has its flows.
@@ -185,13 +171,13 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
     )
 
 
-def _times(record: FlowRecord, stamps_ns: Sequence[int], cut: bool) -> dict[str, int | None]:
+def _times(record: FlowRecord, stamps_ns: Sequence[int]) -> dict[str, int | None]:
     """The first and the last packet at the bottleneck, and the time between them.
 
-    A flow of a planned duration has no time of completion, nor has one that an interval may cut.
+    A flow of a planned duration has no time of completion.
     """
     first, last = (min(stamps_ns), max(stamps_ns)) if stamps_ns else (None, None)
-    completes = not cut and (record.of_program or record.size_bytes is not None)
+    completes = record.of_program or record.size_bytes is not None
     return {
         "t_first": first,
         "t_last": last,

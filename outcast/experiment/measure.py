@@ -110,8 +110,8 @@ class Analysis(Part):
         default=None,
         alias="from",
         description="what comes before counts neither in the summary nor in the tables of flows "
-        "and groups; see docs/analysis.md. If left out, goodput is of the time when all flows are "
-        "active, and counts are of the whole duration",
+        "and groups; see docs/analysis.md. If left out, they are of the time when all flows are "
+        "active",
     )
     until: RunInstant | None = Field(
         default=None,

@@ -28,9 +28,10 @@ class SpreadSummary(handed_in.Record):
 class ClassSummary(handed_in.Record):
     """The flows of one hop count.
 
-    `timeouts` and `retransmits` are the kernel's own counts (`TcpExtTCPTimeouts`,
-    `TcpRetransSegs`) at the sending hosts over the whole run. They are null in the windows. They
-    are also null if a host sends flows of more than one class, because it counts them together.
+    `timeouts` and `retransmits` are the kernel's own counts. Over the whole duration they are those
+    of the sending hosts (`TcpExtTCPTimeouts`, `TcpRetransSegs`), and null if one also sends flows
+    of another class or group. Over a part they are those of sockets, from the samples nearest to
+    its ends, and null without samples. They are null in the windows.
     """
 
     flows: int
@@ -73,11 +74,7 @@ class TimesSummary(handed_in.Record):
 
 
 class GroupSummary(ClassSummary):
-    """The flows of one group.
-
-    Counts of the kernel are as in `ClassSummary`: null in the windows, and where a host sends flows
-    of more than one group.
-    """
+    """The flows of one group."""
 
     congestion_controls: list[str] = Field(
         description="of its flows, each once; `UDP` for flows without one"
@@ -198,7 +195,7 @@ class CapacitySummary(handed_in.Record):
 
 
 class QueueSummary(handed_in.Record):
-    """One bottleneck's queue over the whole run."""
+    """One bottleneck's queue over the interval; its estimated capacity is of the whole captures."""
 
     counted: Literal["all", "forwarded"] = Field(
         default="all",
@@ -298,7 +295,7 @@ class TcpSummary(handed_in.Record):
     spurious: int
     timeouts: int
     halted_s: float = Field(
-        description="time waiting for these timeouts, summed over the flows, within the duration"
+        description="time waiting for these timeouts, summed over the flows, within the interval"
     )
 
 
@@ -441,6 +438,10 @@ class LimitSummary(handed_in.Record):
     send_buffer: float = Field(description="the sender's own buffer")
     application: float = Field(description="the application, which had nothing to send")
     timeout: float = Field(description="waiting for a timeout, as the bottleneck's packets tell")
+    at_least: bool = Field(
+        default=False,
+        description="`send_buffer` is a lower bound: samples are few, or it is Multipath TCP",
+    )
 
 
 class SamplesSummary(handed_in.Record):
@@ -464,8 +465,9 @@ class Summary(handed_in.Versioned):
     )
     duration_s: float
     interval: Literal["whole", "all active", "asked"] = Field(
-        description="what the numbers below cover: the whole duration, the time in which all "
-        "flows were active, or what `analysis.from` and `analysis.to` ask for"
+        description="what numbers cover: the whole duration, the time in which all flows were "
+        "active, or `analysis.from` and `to`. `losses`, `completions`, `programs`, `probes`, "
+        "`times`, `convergence`, `noise` and `capture` are of the whole run"
     )
     start_s: float
     end_s: float
@@ -542,9 +544,9 @@ class Summary(handed_in.Versioned):
     )
 
     @property
-    def counted_s(self) -> float:
-        """The time in which TCP's waits count: the interval asked for, or the whole duration."""
-        return self.end_s - self.start_s if self.interval == "asked" else self.duration_s
+    def whole_run(self) -> str:
+        """What stands beside numbers of the whole duration; empty if the interval is that too."""
+        return "" if self.interval == "whole" else f" from 0 to {self.duration_s:g} s"
 
     def grouped(self, kind: str) -> dict[str, GroupSummary]:
         """The groups of one kind; none without flows."""

@@ -26,6 +26,7 @@ from outcast.reproduce.recipe import Measure
 from outcast.units import parse_size_bytes
 
 SEGMENT_BYTES = 1448
+_LOST = pl.col("verdict").cast(pl.String) == "dropped"
 
 
 class ModelRun(Run):
@@ -135,9 +136,7 @@ def compared_groups(run: Run, measure: Measure) -> float:
     """Mean goodput of the group `label` over that of the group `over`, both of the kind `by`."""
     whole = _window(run, measure)
     first, second = (_group(run, measure, label) for label in (measure.label, measure.over))
-    if first is None or second is None:
-        return math.nan
-    return _mean_bps(whole, first) / _mean_bps(whole, second)
+    return _mean_bps(whole, first) / _mean_bps(whole, second) if first and second else math.nan
 
 
 def _group(run: Run, measure: Measure, label: str | None) -> GroupSummary | None:
@@ -206,7 +205,17 @@ def least_goodput_bps(run: Run, measure: Measure) -> float:
 
 
 def _chains(run: Run, hops: int | None) -> dict[int, int]:
-    return {int(k): n for k, n in run.summary.flow_chains.get(str(hops), {}).items()}
+    """How many chains of drops of one flow there are of each length, in the whole captures."""
+    flows = [flow.flow for flow in run.manifest.compared_flows if flow.hops == hops]
+    lengths = (
+        run.scan("packets")
+        .filter(pl.col("flow").is_in(flows), pl.col("egress").is_not_null())
+        .select("flow", lost=_LOST, chain=_LOST.rle_id().over("flow"))
+        .filter("lost")
+        .group_by("flow", "chain")
+        .len()
+    )
+    return dict(lengths.group_by("len").agg(pl.len().alias("chains")).sort("len").collect().rows())
 
 
 def chain_share(run: Run, measure: Measure) -> float:
@@ -269,9 +278,7 @@ def chains_over_lots(run: Run, hops: int | None, lot_packets: int | None) -> flo
     """
     ports = [name for name, port in run.summary.drops.items() if port.hops == [hops]]
     packets = run.scan("packets").select(
-        "t_in",
-        ingress=pl.col("ingress").cast(pl.String),
-        lost=pl.col("verdict").cast(pl.String) == "dropped",
+        "t_in", ingress=pl.col("ingress").cast(pl.String), lost=_LOST
     )
     observed, by_lot = 0, 0.0
     for port in ports:
@@ -290,13 +297,13 @@ def chains_over_lots(run: Run, hops: int | None, lot_packets: int | None) -> flo
 
 def loss_ratio(run: Run, _measure: Measure) -> float:
     """The loss rate of the port of the class with the fewest hops over that of the other ports."""
-    least = min((port.hops for port in run.summary.drops.values() if port.hops), default=None)
-    rates = []
-    for is_nearest in (True, False):
-        ports = [port for port in run.summary.drops.values() if (port.hops == least) == is_nearest]
-        packets = sum(port.packets for port in ports)
-        rates.append(sum(port.dropped for port in ports) / packets if packets else math.nan)
-    return rates[0] / rates[1] if rates[1] else math.nan
+    drops, traffic = run.summary.drops, run.manifest.traffic
+    least = min((port.hops for port in drops.values() if port.hops), default=None)
+    nearest = [name for name, port in drops.items() if port.hops == least]
+    packets = run.scan("packets").filter(pl.col("t_in") < traffic.t_start_ns + traffic.duration_ns)
+    is_near = pl.col("ingress").cast(pl.String).is_in(nearest)
+    rates = dict(packets.group_by(is_near).agg(_LOST.mean()).collect().rows())
+    return rates.get(True, math.nan) / rates[False] if rates.get(False) else math.nan
 
 
 def dense_blackouts(run: Run) -> pl.DataFrame:
@@ -357,10 +364,8 @@ def class_ratio(run: Run, measure: Measure) -> float:
     """Mean goodput of the class with the most hops over that of another class."""
     whole = _window(run, measure)
     other = whole.classes.get(str(measure.hops))
-    if other is None:
-        return math.nan
     furthest = whole.classes[max(whole.classes, key=int)]
-    return _mean_bps(whole, furthest) / _mean_bps(whole, other)
+    return _mean_bps(whole, furthest) / _mean_bps(whole, other) if other else math.nan
 
 
 def least_of_far(run: Run, measure: Measure) -> float:
@@ -494,8 +499,7 @@ class Kind:
     Attributes:
         function: takes it of a run.
         is_logarithmic: whether it is a ratio, so that its logarithm is averaged.
-        has_interval: whether it covers the measure's interval. The others count over the whole run,
-            because the tables and counters that they need tell no time.
+        has_interval: whether it covers the measure's interval. Others count in the whole captures.
     """
 
     function: Callable[[Run, Measure], float]
@@ -546,12 +550,9 @@ MEASURES: dict[str, Kind] = {
                 ),
                 *(fates_that_spread, fates_changed, fates_that_starve_others),
                 fates_that_swap_sides,
+                *(x2_queued, y2_queued, both_queued, neither_queued),
             )
         ),
-        (x2_queued, False, False),
-        (y2_queued, False, False),
-        (both_queued, False, False),
-        (neither_queued, False, False),
     )
 }
 """Every kind of measure, by its name."""

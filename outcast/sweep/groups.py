@@ -219,15 +219,20 @@ def remarks_on_losses(frame: pl.DataFrame) -> list[str]:
     ]
 
 
+COUNTED = {"asked": "analysis.from and to", "all active": "all flows active"}
+"""Why the summary of a run covers a part of it, by its `interval`."""
+
+
 def remarks_on_intervals(frame: pl.DataFrame) -> list[str]:
-    """A sentence on the interval that runs were asked to count, and one on trends in it."""
+    """A sentence on the part of runs that numbers are of, and one on trends in it."""
     lines = []
     if "interval" in frame.columns:
-        asked = frame.filter(pl.col("interval") == "asked").select("start_s", "end_s").unique()
-        spans = [f"{start:g} to {end:g} s" for start, end in asked.sort("start_s", "end_s").rows()]
-        if spans:
-            named = ", ".join(spans[:3]) + (", ..." if len(spans) > 3 else "")
-            lines.append(f"numbers are of {named} of each run (analysis.from and to)")
+        for kind, why in COUNTED.items():
+            parts = frame.filter(pl.col("interval") == kind).select("start_s", "end_s").unique()
+            spans = [f"{start:g} to {end:g} s" for start, end in parts.sort(pl.all()).rows()]
+            if spans:
+                named = ", ".join(spans[:3]) + (", ..." if len(spans) > 3 else "")
+                lines.append(f"numbers are of {named} of each run ({why}); losses are of all of it")
     if "stationary" in frame.columns and (known := frame["stationary"].drop_nulls()).len():
         lines.append(f"stationary: {int(known.sum())} of {known.len()} runs (docs/steady-state.md)")
     return lines

@@ -13,6 +13,7 @@ from scipy.stats import kendalltau
 
 from outcast import experiment
 from outcast.analysis import analyze
+from outcast.analysis.measure.losses import loss_warnings
 from outcast.analysis.measure.stationarity import chance_of_trend
 from outcast.errors import ConfigError
 from outcast.experiment import Instant
@@ -21,6 +22,7 @@ from outcast.records.run import Run
 from outcast.records.summary import LossSummary
 from outcast.reproduce import intervals
 from outcast.sweep.groups import remarks_on_intervals
+from outcast.view import report
 from outcast.view.figures import FIGURES
 from outcast.view.terminal import tables
 from tests.golden import model
@@ -54,7 +56,59 @@ def part(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return analysed(tmp_path_factory.mktemp("part") / "run", ", from: 10ms, to: all_active + 25ms")
 
 
+def stagger(directory: Any) -> None:
+    """Flow 0 starts at 10 ms and ends at 25 ms; the others are there all the time."""
+    tree = json.loads(directory.manifest.read_text())
+    tree["flows"][0].update(start_ns=BEGIN_NS, duration_ns=END_NS - BEGIN_NS)
+    directory.manifest.write_text(json.dumps(tree))
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return analysed(tmp_path_factory.mktemp("together") / "run", edit=stagger)
+
+
 BEGIN_NS, END_NS = 10_000_000, 25_000_000
+
+
+def test_while_all_flows_are_active_everything_counts_as_if_that_were_asked_for(
+    together: Run, part: Run
+) -> None:
+    """A staggered start has the numbers of `from` and `to` of the same times."""
+    assert (together.summary.interval, part.summary.interval) == ("all active", "asked")
+    left_out = {"interval", "windows", "windows_from", "convergence", "warnings", "fairness"}
+    one, other = (run.summary.model_dump(exclude=left_out) for run in (together, part))
+    assert one == other
+    columns = [name for name in part.table("flows").columns if name != "start_ns"]
+    assert together.table("flows").select(columns).equals(part.table("flows").select(columns))
+
+
+def test_what_is_not_of_the_interval_says_so(together: Run, usual: Run) -> None:
+    losses = LossSummary(total=2, bottleneck=2, elsewhere=0, causes={"queue": 2}, ports={})
+    assert "network from 0 to 0.08 s: 2" in tables.loss_sentence(together.summary, losses)
+    assert (usual.summary.whole_run, together.summary.whole_run) == ("", " from 0 to 0.08 s")
+    elsewhere = losses.model_copy(update={"elsewhere": 3})
+    (line,) = loss_warnings(elsewhere, "s1-eth1", together.summary.whole_run)
+    assert "in the queue of s1-eth1 from 0 to 0.08 s, which lost 2" in line
+    page = report.make(together)
+    counted, arrived = together.summary.capture, together.table("packets").height
+    assert f"{counted.inferred_drops:,} drops were inferred from the whole captures" in page
+    assert f"{arrived:,} packets came in, in the whole captures" in page
+
+
+def test_packets_of_connecting_and_of_the_drain_do_not_count(usual: Run) -> None:
+    traffic = usual.manifest.traffic
+    at_ns = usual.table("packets")["t_in"] - traffic.t_start_ns
+    within = int(((at_ns >= 0) & (at_ns < DURATION_NS)).sum())
+    assert sum(drops.packets for drops in usual.summary.drops.values()) == within
+    assert usual.table("flows")["packets"].sum() == within
+
+
+def test_the_first_and_the_last_packet_of_a_flow_are_of_the_whole_run(
+    together: Run, usual: Run
+) -> None:
+    for name in ("t_first", "t_last", "completion_ns"):
+        assert together.table("flows")[name].equals(usual.table("flows")[name])
 
 
 def inside(run: Run, column: str = "t_in") -> pl.DataFrame:
@@ -112,7 +166,9 @@ def test_goodput_and_flows_are_those_of_the_interval(part: Run) -> None:
     assert sum(group.packets or 0 for group in groups) == packets.height
 
 
-def test_what_the_kernel_counted_is_of_the_whole_run_and_so_left_out(part: Run, usual: Run) -> None:
+def test_without_samples_the_kernels_counts_are_of_the_whole_duration_alone(
+    part: Run, usual: Run
+) -> None:
     assert all(part.summary.classes[hops].retransmits is None for hops in ("2", "3"))
     assert usual.summary.classes["3"].retransmits is not None
     assert part.table("flows")["retransmits"].null_count() == part.table("flows").height
@@ -214,14 +270,15 @@ def test_an_interval_that_leaves_nothing_is_refused_before_the_run(asked: list[s
 def test_results_name_the_interval_and_count_stationary_runs() -> None:
     frame = pl.DataFrame(
         {
-            "interval": ["asked", "asked", "whole"],
-            "start_s": [1.0, 1.0, 0.0],
-            "end_s": [9.0, 9.0, 10.0],
-            "stationary": [True, False, None],
+            "interval": ["asked", "asked", "whole", "all active"],
+            "start_s": [1.0, 1.0, 0.0, 2.0],
+            "end_s": [9.0, 9.0, 10.0, 10.0],
+            "stationary": [True, False, None, None],
         }
     )
     assert remarks_on_intervals(frame) == [
-        "numbers are of 1 to 9 s of each run (analysis.from and to)",
+        "numbers are of 1 to 9 s of each run (analysis.from and to); losses are of all of it",
+        "numbers are of 2 to 10 s of each run (all flows active); losses are of all of it",
         "stationary: 1 of 2 runs (docs/steady-state.md)",
     ]
     assert remarks_on_intervals(pl.DataFrame({"run": ["a"]})) == []

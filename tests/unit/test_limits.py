@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from outcast.analysis.measure.limits import (
+    LEAST_SAMPLES,
     FlowSpan,
     idle_warnings,
     limit_warnings,
@@ -17,13 +18,28 @@ from outcast.analysis.measure.limits import (
 )
 from outcast.records.run_directory import HostCounters
 from outcast.records.summary import LimitSummary, LossSummary, PortLosses
+from outcast.view.terminal import tables
 
 SECOND = 10**9
 
 
-def samples(busy: float, receiver: float, buffer: float, *, seconds: int = 10) -> pl.DataFrame:
-    """A sample each second, in which counters grow by these shares of it."""
+def samples(
+    busy: float, receiver: float, buffer: float, *, seconds: int = 10, **columns: Any
+) -> pl.DataFrame:
+    """A sample each second, in which counters grow by these shares of it.
+
+    The congestion window holds the flow back, unless other columns are given.
+    """
     rows = range(seconds + 1)
+    shown = {
+        "srtt_us": 100_000,
+        "mss": 1448,
+        "unacked": 20,
+        "cwnd": 20,
+        "snd_wnd": 10**6,
+        "notsent_bytes": 10**5,
+        **columns,
+    }
     return pl.DataFrame(
         {
             "t": [row * SECOND for row in rows],
@@ -32,13 +48,63 @@ def samples(busy: float, receiver: float, buffer: float, *, seconds: int = 10) -
             "busy_us": [int(row * busy * 1e6) for row in rows],
             "rwnd_limited_us": [int(row * receiver * 1e6) for row in rows],
             "sndbuf_limited_us": [int(row * buffer * 1e6) for row in rows],
+            **{
+                name: [
+                    value[row % len(value)] if isinstance(value, list) else value for row in rows
+                ]
+                for name, value in shown.items()
+            },
         }
     )
 
 
-def span(halted_s: float = 0.0, end_s: int = 10) -> list[FlowSpan]:
-    record: Any = SimpleNamespace(flow=0)
-    return [FlowSpan(record, 0, end_s * SECOND, halted_s)]
+def span(halted_s: float = 0.0, end_s: int = 10, **record: Any) -> list[FlowSpan]:
+    flow: Any = SimpleNamespace(**{"flow": 0, "subflows": [], **record})
+    return [FlowSpan(flow, 0, end_s * SECOND, halted_s)]
+
+
+ROOM = {"unacked": 10, "notsent_bytes": 0}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "columns", "send_buffer", "receiver"),
+    [
+        # The kernel has seen a part of it, or nothing, because it counts whole jiffies.
+        ((1.0, 0.0, 0.4), ROOM, 1.0, 0.0),
+        ((1.0, 0.0, 0.0), ROOM, 1.0, 0.0),
+        ((0.7, 0.0, 0.4), ROOM, 0.7, 0.0),
+        ((1.0, 0.3, 0.4), ROOM, 0.7, 0.3),
+        # While a refill goes out, something is unsent; if it always is, the flow's own link limits.
+        ((1.0, 0.0, 0.4), {**ROOM, "notsent_bytes": [0, 9000], "srtt_us": 10**6}, 1.0, 0.0),
+        ((1.0, 0.0, 0.4), {**ROOM, "notsent_bytes": [0, 9000]}, 0.5, 0.0),
+        ((1.0, 0.0, 0.0), {"unacked": 10}, 0.0, 0.0),
+        # All that fits into the congestion window or the receiver's is under way.
+        ((1.0, 0.0, 0.0), {"notsent_bytes": 0}, 0.0, 0.0),
+        ((1.0, 1.0, 0.0), {**ROOM, "snd_wnd": 15_000}, 0.0, 1.0),
+    ],
+)
+def test_the_send_buffers_share(
+    kernel: tuple[float, float, float],
+    columns: dict[str, Any],
+    send_buffer: float,
+    receiver: float,
+) -> None:
+    (part,) = limits(samples(*kernel, **columns), span()).values()
+    shown = (part.send_buffer, part.receiver, part.at_least)
+    assert shown == (pytest.approx(send_buffer), pytest.approx(receiver), False)
+    assert part.network == pytest.approx(max(0.0, kernel[0] - send_buffer - receiver))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "record"), [(LEAST_SAMPLES - 2, {}), (20, {"subflows": ["another"]})]
+)
+def test_a_share_that_is_at_least_so_much_is_told_so(seconds: int, record: dict[str, Any]) -> None:
+    limited = limits(samples(1, 0, 0.4, seconds=seconds, **ROOM), span(end_s=20, **record))
+    assert limited["0"].at_least
+    assert limited["0"].send_buffer == pytest.approx(0.4)
+    (line,) = limit_warnings(limited)
+    assert line.startswith("flow 0, limited for at least 40% of the time by its own send buffer")
+    assert tables.shares_of(limited["0"])["send_buffer"] == ">= 40.0%"
 
 
 @pytest.mark.parametrize(

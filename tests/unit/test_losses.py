@@ -140,7 +140,7 @@ def test_losses_elsewhere_are_told_at_the_top(
     out = capsys.readouterr().out
     assert out.index("51,412 of them elsewhere") < out.index("input port")
     page = report.make(result)
-    lead = page.index("51,412 of 51,712 lost packets were lost elsewhere")
+    lead = page.index("51,412 of 51,712 packets lost were lost elsewhere")
     assert lead < page.index("Captures and counters")
     assert page.index("Losses of every port</h2>") < page.index("Drops</h2>")
 

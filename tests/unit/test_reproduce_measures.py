@@ -135,8 +135,25 @@ def rewrite(run: Run, **values: Any) -> Run:
     return Run(run.directory.path)
 
 
+def lost_in_a_row(run: Run, hops: int, chains: list[int], packets: int = 100) -> None:
+    """Gives a run packets of a flow of a class, with these chains, and as many of another flow."""
+    flow = next(flow.flow for flow in run.manifest.compared_flows if flow.hops == hops)
+    lost = [at < drops for drops in chains for at in range(drops + 1)]
+    verdicts = [("dropped" if gone else "forwarded") for gone in lost]
+    verdicts += ["forwarded"] * (packets - len(verdicts))
+    pl.DataFrame(
+        {
+            # Packets of another flow come in between, and are no part of a chain.
+            "flow": [number for _ in verdicts for number in (flow, 99)],
+            "egress": ["s1-eth1"] * 2 * packets,
+            "verdict": [verdict for mine in verdicts for verdict in (mine, "forwarded")],
+        }
+    ).write_parquet(run.directory.path / "packets.parquet")
+
+
 def test_chains_of_a_class(analysed: RunDirectory, tmp_path: Path) -> None:
-    run = rewrite(changed(analysed, tmp_path, {}), flow_chains={"3": {"1": 6, "2": 3, "4": 1}})
+    run = changed(analysed, tmp_path, {})
+    lost_in_a_row(run, 3, [1] * 6 + [2] * 3 + [4])
     flows = run.summary.classes["3"].flows
     assert take(run, "chain_share", hops=3) == 0.6
     assert take(run, "chain_share", hops=3, length=2) == 0.3
@@ -359,14 +376,8 @@ def test_the_burst_ratio_compares_chains_with_chance(
     analysed: RunDirectory, tmp_path: Path
 ) -> None:
     run = changed(analysed, tmp_path, {})
-    tree = json.loads(run.directory.summary.read_text())
     # 30 drops in 20 chains, of 100 packets: by chance a chain has 1 / 0.7 drops.
-    tree["flow_chains"] = {"2": {"1": 10, "2": 10}, "3": {}}
-    run.directory.summary.write_text(json.dumps(tree))
-    near = run.table("flows").filter(pl.col("hops") == 2)["flow"][0]
-    packets = pl.DataFrame({"flow": [near] * 100 + [99] * 50})
-    packets.write_parquet(run.directory.path / "packets.parquet")
-    run = Run(run.directory)
+    lost_in_a_row(run, 2, [1] * 10 + [2] * 10, packets=100)
     assert take(run, "burst_ratio", hops=2) == pytest.approx(1.5 * 0.7)
     assert math.isnan(take(run, "burst_ratio", hops=3))
 

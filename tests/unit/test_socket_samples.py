@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ import polars as pl
 import pytest
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
-from outcast.analysis.measure.congestion import last_total, sampled_spread, synchronisation
+from outcast.analysis.measure.congestion import synchronisation
+from outcast.analysis.measure.kernel_counts import grown
 from outcast.analysis.measure.port_samples import port_table
 from outcast.analysis.measure.socket_samples import socket_table
+from outcast.analysis.run_analysis import Interval
 from outcast.errors import InputError
 from outcast.experiment.queues import KINDS
 from outcast.records.queue_statistics import read_message, statistics
@@ -95,8 +98,7 @@ def test_an_older_kernel_counts_no_timeouts(tmp_path: Path) -> None:
     table = socket_table(stored(tmp_path / "a.zst", [Sample(0, 0, message)], ["3"]), [flow(3)], 0)
     assert table["timeouts"].to_list() == [None]
     assert table["cwnd"].to_list() == [17]
-    assert last_total(table, [3], "timeouts") is None
-    assert last_total(table, [3], "cwnd") == 17
+    assert grown(table, Interval(0, 10))[3]["timeouts"] is None
 
 
 def test_samples_of_other_flows_are_refused(tmp_path: Path) -> None:
@@ -212,8 +214,33 @@ def test_windows_that_move_together_or_not() -> None:
     assert synchronisation(windows(saw[:5], saw[:5])) is None
 
 
-def test_the_spread_of_samples() -> None:
-    found = sampled_spread(windows([1, 2, 3], [100, 100, 100]), [0], "cwnd")
-    assert found is not None
-    assert (found.mean, found.p50, found.max) == (2, 2, 3)
-    assert sampled_spread(windows([1]), [7], "cwnd") is None
+def counted(t: Sequence[int], timeouts: Sequence[int], sport: int = 5) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "t": t,
+            "flow": [1] * len(t),
+            "sport": [sport] * len(t),
+            "timeouts": timeouts,
+            "retransmits": [10 * count for count in timeouts],
+            "recovering_ms": [100 * count for count in timeouts],
+        }
+    )
+
+
+def test_counts_grow_between_the_samples_nearest_to_an_intervals_ends() -> None:
+    table = counted([2, 102, 202, 302], [1, 2, 4, 8])
+    assert grown(table, Interval(100, 300))[1] == {
+        "timeouts": 6,
+        "retransmits": 60,
+        "recovering_ms": 600,
+    }
+    # Sockets of one flow add up, and one that ended counts to its last sample.
+    both = pl.concat([table, counted([2, 102], [0, 5], sport=6)])
+    assert grown(both, Interval(0, 300))[1]["timeouts"] == 7 + 5
+    assert grown(both, Interval(100, 900))[1]["timeouts"] == 6
+
+
+def test_sparse_samples_tell_no_counts() -> None:
+    table = counted([0, 100, 200], [0, 1, 2])
+    assert grown(table, Interval(0, 104))[1]["timeouts"] == 1
+    assert grown(table, Interval(0, 110))[1]["timeouts"] is None

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 from outcast.analysis import analyze, compute, require_trusted, run_summary, write
+from outcast.analysis.run_analysis import Interval
 from outcast.cli import invoke as outcast
 from outcast.errors import InputError, UntrustedError
 from outcast.records.run import Run
@@ -457,18 +458,17 @@ def test_a_flow_that_held_the_link_is_named(tmp_path: Path, tried_again: int) ->
         assert "each of the 5 others ran into timeouts" in warning
 
 
-def test_a_flow_is_halted_within_the_duration_only() -> None:
-    """Idle times of 100, 400 and 50 ns. The second reaches 200 ns beyond the duration."""
+def test_a_flow_is_halted_within_the_interval_only() -> None:
+    """Idle times of 100, 400 and 50 ns. The second reaches 200 ns back beyond the beginning."""
     arrivals = SimpleNamespace(stamp_ns=np.array([1_200, 1_300, 1_700, 1_900]))
     port: Any = SimpleNamespace(
-        rows={7: np.arange(4)},
+        rows={7: np.arange(2, 4)},
         resent=SimpleNamespace(halted_ns=np.array([100, 0, 400, 50])),
         joined=SimpleNamespace(arrivals=arrivals),
     )
-    traffic = SimpleNamespace(t_start_ns=1_000, duration_ns=500)
-    manifest = SimpleNamespace(traffic=traffic)
-    analysis: Any = SimpleNamespace(manifest=manifest, is_asked=False)
-    assert run_summary._halted_ns(analysis, port, 7) == 100 + 200
+    manifest = SimpleNamespace(traffic=SimpleNamespace(t_start_ns=1_000))
+    analysis: Any = SimpleNamespace(manifest=manifest, interval=Interval(500, 1_000))
+    assert run_summary._halted_ns(analysis, port, 7) == 200 + 50
     assert run_summary._halted_ns(analysis, port, 8) == 0
 
 

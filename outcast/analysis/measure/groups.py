@@ -1,4 +1,4 @@
-"""What the groups of flows did over the whole run: losses, timeouts, round trips, completion times.
+"""What the groups of flows did: losses, timeouts, round trips, completion times.
 
 Every flow is read once, and every group of every grouping adds up its flows. So a run of a thousand
 senders, each of them a group, takes no longer than one of two classes.
@@ -6,9 +6,10 @@ senders, each of them a group, takes no longer than one of two classes.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,10 +19,11 @@ from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.blackout import length_counts
 from outcast.analysis.measure.completions import times_summary
 from outcast.analysis.measure.congestion import during
+from outcast.analysis.measure.kernel_counts import KernelCounts
 from outcast.analysis.measure.queue import Spread, queueing_ns, spread_of
-from outcast.analysis.run_analysis import Analysis, active
+from outcast.analysis.run_analysis import Analysis, active, chains_by_flow
 from outcast.records.run_directory import FlowRecord
-from outcast.records.summary import Groups, SpreadSummary, TcpSummary, TimesSummary
+from outcast.records.summary import SpreadSummary, TcpSummary, TimesSummary
 
 TcpOfFlow = Callable[[int], TcpSummary]
 """What TCP did for a flow, by the flow's number."""
@@ -39,60 +41,30 @@ class _Flow:
     srtt_us: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     cwnd: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     queueing_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    recovering_ms: int | None = None
     completion_ns: int | None = None
 
 
-def with_whole_run(
+def more_of(
     analysis: Analysis,
-    groups: Groups,
     tcp_of_flow: TcpOfFlow,
     told: Callable[[Spread | None, float], SpreadSummary | None],
-) -> Groups:
-    """The groups, with what they did besides goodput.
+) -> Callable[[Sequence[FlowRecord]], dict[str, Any]]:
+    """A function that says what flows together did besides goodput, as fields of GroupSummary.
 
     Args:
         analysis: the run.
-        groups: the groups' goodput.
         tcp_of_flow: what TCP did for a flow.
         told: a distribution as the summary has it, in units of the given size.
     """
-    flows = _flows(analysis, tcp_of_flow)
-    sent_by = Counter(record.src for record in analysis.manifest.flows)
-    return {
-        kind: {
-            label: groups[kind][label].model_copy(
-                update={
-                    **_counted(analysis, records, sent_by),
-                    **_added(records, flows, told),
-                }
-            )
-            for label, records in by_label.items()
-        }
-        for kind, by_label in analysis.manifest.groups.items()
-    }
-
-
-def _counted(
-    analysis: Analysis, records: Sequence[FlowRecord], sent_by: Mapping[str, int]
-) -> dict[str, int | None]:
-    """The kernel's counts at the hosts; None if one also sends flows of another group."""
-    hosts = {record.src for record in records}
-    counters = analysis.counters.hosts
-    alone = sum(sent_by[host] for host in hosts) == len(records)
-    known = hosts <= counters.keys() and not hosts & {*analysis.manifest.generated_hosts}
-    names = {"timeouts": "TcpExtTCPTimeouts", "retransmits": "TcpRetransSegs"}
-    # The kernel's counters are of the whole run alone.
-    if not (alone and known) or analysis.is_asked:
-        return dict.fromkeys(names)
-    return {key: sum(counters[host].within(name) for host in hosts) for key, name in names.items()}
+    flows, kernel = _flows(analysis, tcp_of_flow), KernelCounts(analysis)
+    return lambda records: kernel.of(records) | _added(records, flows, told)
 
 
 def _added(
     records: Sequence[FlowRecord],
     every: Mapping[int, _Flow],
     told: Callable[[Spread | None, float], SpreadSummary | None],
-) -> dict[str, object]:
+) -> dict[str, Any]:
     flows = [every[record.flow] for record in records]
     carrying = [record for record in records if record.carries_data] or records
     of_data = [every[record.flow] for record in carrying]
@@ -102,10 +74,8 @@ def _added(
     ) -> SpreadSummary | None:
         return told(spread_of(np.concatenate([getattr(flow, name) for flow in flows])), unit)
 
-    recovering = [flow.recovering_ms for flow in flows if flow.recovering_ms is not None]
     return {
         "halted_s": round(sum(flow.tcp.halted_s for flow in flows), 9),
-        "recovering_s": sum(recovering) / 1e3 if len(recovering) == len(flows) else None,
         "rtt_ms": distribution("rtt_ns", 1e6),
         "srtt_ms": distribution("srtt_us", 1e3),
         "cwnd": distribution("cwnd", 1),
@@ -144,12 +114,6 @@ def _flows(analysis: Analysis, tcp_of_flow: TcpOfFlow) -> dict[int, _Flow]:
                 waits_ns = queueing_ns(joined, rows, port.record.queue.delay_ns)
                 flow.dropped += int((joined.verdict[rows] == Verdict.DROPPED).sum())
                 flow.queueing_ns = np.concatenate([flow.queueing_ns, waits_ns])
-        chains = port.flow_chains
-        mine = analysis.counts(joined.arrivals.stamp_ns[chains.first])
-        of_chains = joined.arrivals.flow[chains.first[mine]].tolist()
-        for place, drops in zip(of_chains, chains.drops[mine].tolist(), strict=True):
-            if port.numbers[place] in flows:
-                flows[port.numbers[place]].chains.append(drops)
         left = np.bincount(joined.departures.flow, port.fresh, len(port.numbers))
         order = np.argsort(port.round_trips.flow, kind="stable")
         ends = np.searchsorted(
@@ -166,7 +130,9 @@ def _flows(analysis: Analysis, tcp_of_flow: TcpOfFlow) -> dict[int, _Flow]:
         for place, number in enumerate(port.numbers):
             sent_bytes[number] += int(left[place])
             rtt_ns[number].append(parts[place])
+    lengths = chains_by_flow(analysis)
     for number, flow in flows.items():
+        flow.chains = lengths.get(number, [])
         flow.rtt_ns = np.concatenate([flow.rtt_ns, *rtt_ns[number]])
         record = records[number]
         if record.of_program:
@@ -179,7 +145,7 @@ def _flows(analysis: Analysis, tcp_of_flow: TcpOfFlow) -> dict[int, _Flow]:
 
 
 def _add_samples(analysis: Analysis, flows: Mapping[int, _Flow]) -> None:
-    """Adds what sockets showed in the main interval, and the last value of their counters."""
+    """Adds what sockets showed in the main interval."""
     if analysis.sockets is None:
         return
     mine = analysis.sockets.filter(pl.col("flow").is_in(list(flows)))
@@ -188,8 +154,3 @@ def _add_samples(analysis: Analysis, flows: Mapping[int, _Flow]) -> None:
         values = samples.filter(pl.col(column) > 0).select("flow", column)
         for (number,), part in values.partition_by("flow", as_dict=True).items():
             setattr(flows[number], column, part[column].to_numpy().astype(np.int64))
-    if analysis.is_asked:
-        return
-    last = mine.group_by("flow").agg(pl.last("recovering_ms"))
-    for number, recovering_ms in last.iter_rows():
-        flows[number].recovering_ms = recovering_ms

@@ -1,9 +1,10 @@
 """What kept each flow from sending more: how its time divides, by the sender's own clocks.
 
 A Linux sender counts for how long it had data under way, and for how much of that the receiver's
-window or its own buffer held it back (tcp_chrono_start in net/ipv4/tcp_output.c; Jain's and others'
-tcpi_busy_time, tcpi_rwnd_limited and tcpi_sndbuf_limited of linux/tcp.h). The rest of its time it
-had nothing to send. Waits for timeouts are told by the packets.
+window held it back (tcp_chrono_start in net/ipv4/tcp_output.c; tcpi_busy_time, tcpi_rwnd_limited
+and tcpi_sndbuf_limited of linux/tcp.h). The rest of its time it had nothing to send. For how long
+its own buffer did is told by samples too, because the kernel's clock of that has only a part of it.
+Waits for timeouts are told by the packets.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ MOST_ELSEWHERE = 0.1
 """If something besides the network limits a bulk flow for more of its time, the run says so."""
 MOST_IDLE = 0.5
 """If the bottleneck is idle for more of the time, though its flows have data, the run says so."""
+LEAST_SAMPLES = 10
+"""With fewer samples of a flow, only a lower bound of its send buffer's share is known."""
 _LEAST_WAITED = 0.01
 _PRESSURE = "TcpExtTCPMemoryPressures"
 _MOST_NAMED = 3
@@ -49,25 +52,19 @@ def limits(sockets: pl.DataFrame, spans: list[FlowSpan]) -> dict[str, LimitSumma
     """
     result = {}
     for span in spans:
-        inside = (
-            (pl.col("flow") == span.record.flow)
-            & (pl.col("t") >= span.start_ns)
-            & (pl.col("t") <= span.end_ns)
+        mine = sockets.filter(
+            pl.col("flow") == span.record.flow, pl.col("t").is_between(span.start_ns, span.end_ns)
         )
-        counted = ("busy_us", "rwnd_limited_us", "sndbuf_limited_us")
-        grown = (
-            sockets.filter(inside)
-            .group_by("sport")
-            .agg(
-                *((pl.col(name).last() - pl.col(name).first()).alias(name) for name in counted),
-                ((pl.col("t").last() - pl.col("t").first()) / 1000).alias("us"),
-            )
-            .filter((pl.col("us") > 0) & pl.col("busy_us").is_not_null())
-        )
-        time_us = float(grown["us"].sum())
+        steps = _steps(mine).drop_nulls(["us", "busy_us"])
+        time_us = float(steps["us"].sum())
         if not time_us:
             continue
-        busy, receiver, buffer = (float(grown[name].sum()) / time_us for name in counted)
+        # The sockets of Multipath TCP's subflows have no buffer of their own.
+        is_known = mine.height >= LEAST_SAMPLES and not span.record.subflows
+        buffered = "buffer_us" if is_known else "sndbuf_limited_us"
+        busy, receiver, buffer = (
+            float(steps[name].sum()) / time_us for name in ("busy_us", "rwnd_limited_us", buffered)
+        )
         halted = span.halted_s * 1e9 / (span.end_ns - span.start_ns)
         application = max(0.0, 1 - busy)
         timeout = min(halted, max(0.0, 1 - application - receiver - buffer))
@@ -77,8 +74,39 @@ def limits(sockets: pl.DataFrame, spans: list[FlowSpan]) -> dict[str, LimitSumma
             send_buffer=round(min(buffer, 1.0), 4),
             application=round(application, 4),
             timeout=round(timeout, 4),
+            at_least=not is_known,
         )
     return result
+
+
+def _steps(samples: pl.DataFrame) -> pl.DataFrame:
+    """By how much clocks grew from each sample of a flow to the next; `us` is the time between.
+
+    `buffer_us` is how long the send buffer held the flow back, of which the kernel's own clock has
+    a part: it starts where a write finds the buffer full and all of it sent, counts whole jiffies,
+    and ends once a third is free again. A program that always has data leaves nothing unsent only
+    where the buffer holds no more. So the buffer limits where less than a segment is unsent,
+    although both windows have room; and within a round trip of that, while a refill goes out.
+    """
+    has_room = (pl.col("unacked") < pl.col("cwnd")) & (
+        (pl.col("unacked") + 1) * pl.col("mss") <= pl.col("snd_wnd")
+    )
+    drained_ns = pl.when(has_room & (pl.col("notsent_bytes") < pl.col("mss"))).then("t")
+    since_ns = pl.col("t") - drained_ns.forward_fill()
+    until_ns = drained_ns.backward_fill() - pl.col("t")
+    held = has_room & (pl.min_horizontal(since_ns, until_ns) <= pl.col("srtt_us") * 1000)
+    share = held.fill_null(value=False).cast(pl.Float64)
+    clocks = ("busy_us", "rwnd_limited_us", "sndbuf_limited_us")
+    steps = samples.select(
+        "sport",
+        (pl.col("t").diff() / 1000).over("sport").alias("us"),
+        *(pl.col(name).cast(pl.Int64).diff().over("sport") for name in clocks),
+        ((share + share.shift()) / 2).over("sport").alias("held"),
+    )
+    most_us = pl.min_horizontal("us", "busy_us") - pl.col("rwnd_limited_us")
+    return steps.with_columns(
+        buffer_us=pl.max_horizontal("sndbuf_limited_us", pl.col("held") * most_us)
+    )
 
 
 def limit_warnings(limited: Mapping[str, LimitSummary]) -> list[str]:
@@ -90,9 +118,10 @@ def limit_warnings(limited: Mapping[str, LimitSummary]) -> list[str]:
         if named:
             most = max(named, key=lambda flow: shares[flow])
             those = f"flow {most}" if len(named) == 1 else f"{len(named)} flows, most flow {most}"
+            bound = "at least " if cause == "send_buffer" and limited[most].at_least else ""
             lines.append(
-                f"{those}, limited for {shares[most]:.0%} of the time by {words}; then congestion "
-                "control did not decide how much was under way"
+                f"{those}, limited for {bound}{shares[most]:.0%} of the time by {words}; then "
+                "congestion control did not decide how much was under way"
             )
     return lines
 

@@ -99,14 +99,17 @@ def _measured(analysis: Analysis, link: LinkRecord, cause: Cause) -> bool:
     return False
 
 
-def loss_warnings(losses: LossSummary | None, bottleneck: str) -> list[str]:
-    """A warning if more packets were lost elsewhere than at the ports that `bottleneck` names."""
+def loss_warnings(losses: LossSummary | None, bottleneck: str, when: str = "") -> list[str]:
+    """A warning if more packets were lost elsewhere than at the ports that `bottleneck` names.
+
+    `when` says which time the counts are of, if not of the summary's interval.
+    """
     if losses is None or losses.elsewhere <= losses.bottleneck:
         return []
     return [
-        f"{losses.elsewhere:,} packets were lost elsewhere than in the queue of {bottleneck}, "
-        f"which lost {losses.bottleneck:,}: {where(losses)}. Drops, chains and blackouts are those "
-        f"of {bottleneck} alone (docs/analysis.md, losses)"
+        f"{losses.elsewhere:,} packets were lost elsewhere than in the queue of {bottleneck}"
+        f"{when}, which lost {losses.bottleneck:,}: {where(losses)}. Drops, chains and blackouts "
+        f"are those of {bottleneck} alone (docs/analysis.md, losses)"
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from outcast.analysis.measure.fairness import jain_index, outcast_ratio
 from outcast.analysis.measure.throughput import bytes_between
@@ -53,17 +53,6 @@ def by_class(manifest: AnyManifest) -> dict[int, list[FlowRecord]]:
         if record.hops is not None:
             classes[record.hops].append(record)
     return dict(sorted(classes.items()))
-
-
-def host_counts(analysis: Analysis, records: Iterable[FlowRecord], counter: str) -> int | None:
-    """How much a counter grew at the hosts that send these flows; None if they also send others."""
-    hosts = {record.src for record in records}
-    flows = {record.flow for record in records}
-    if any(record.src in hosts and record.flow not in flows for record in analysis.manifest.flows):
-        return None
-    if not hosts <= analysis.counters.hosts.keys() or hosts & {*analysis.manifest.generated_hosts}:
-        return None
-    return sum(analysis.counters.hosts[host].within(counter) for host in hosts)
 
 
 def mice(analysis: Analysis) -> frozenset[int]:
@@ -173,28 +162,16 @@ def _compared(
     )
 
 
-def window(analysis: Analysis, interval: Interval, with_counts: bool) -> Window:
-    """Goodput over an interval. `with_counts` adds the kernel's counts over the whole run."""
+def window(analysis: Analysis, interval: Interval) -> Window:
+    """Goodput over an interval."""
     total = flow_bytes(analysis, interval)
     goodput_bps = {
         record.flow: 8 * total[record.flow] / active_seconds(analysis, record, interval)
         for record in analysis.manifest.flows
     }
-    summary = summed_up(
+    return summed_up(
         analysis.manifest, goodput_bps, interval, analysis.comparison, left_out(analysis)
     ).model_copy(update={"total_goodput_bps": 8 * sum(total.values()) / interval.seconds})
-    if not with_counts:
-        return summary
-    counted = {
-        str(hops): summary.classes[str(hops)].model_copy(
-            update={
-                "timeouts": host_counts(analysis, records, "TcpExtTCPTimeouts"),
-                "retransmits": host_counts(analysis, records, "TcpRetransSegs"),
-            }
-        )
-        for hops, records in by_class(analysis.manifest).items()
-    }
-    return summary.model_copy(update={"classes": counted})
 
 
 def summed_up(

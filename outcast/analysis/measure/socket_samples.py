@@ -50,6 +50,7 @@ _FIELDS: dict[str, tuple[str, int]] = {
     "bytes_sent": ("<u8", 200),
     "bytes_acked": ("<u8", 120),
     "bytes_retrans": ("<u8", 208),
+    "notsent_bytes": ("<u4", 144),
     "delivered": ("<u4", 192),
     "delivered_ce": ("<u4", 196),
     "pacing_rate_bps": ("<u8", 104),

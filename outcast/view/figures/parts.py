@@ -181,16 +181,17 @@ def _panels_of_all(figure: Figure, duration_s: float) -> list[Axes]:
 
 
 def mark_left_out(figure: Figure, summary: Summary) -> None:
-    """Greys, in every panel of the whole duration, what `analysis.from` and `to` leave out."""
-    if summary.interval != "asked":
+    """Greys, in every panel of the whole duration, what the summary leaves out."""
+    if summary.interval == "whole":
         return
+    why = "analysis.from and to" if summary.interval == "asked" else "not all flows active"
     panels = _panels_of_all(figure, summary.duration_s)
     for axes in panels:
         for start_s, end_s in ((0, summary.start_s), (summary.end_s, summary.duration_s)):
             if start_s < end_s:
                 axes.axvspan(start_s, end_s, color=GREY, alpha=0.25, lw=0, zorder=0)
     if panels:
-        _add_below(panels[-1], "grey: left out of the summary (analysis.from and to)")
+        _add_below(panels[-1], f"grey: left out of the summary ({why})")
 
 
 def mark_events(figure: Figure, events: Sequence[Moment], duration_s: float) -> None:

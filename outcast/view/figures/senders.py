@@ -180,7 +180,8 @@ def timeouts_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
         # The kernel's count is better, but it is missing if a host sends flows of several groups.
         total = part.timeouts if part.timeouts is not None else part.timeouts_seen or 0
         counts.append(total / part.flows)
-        shares.append(100 * (part.halted_s or 0) / part.flows / run.summary.counted_s)
+        counted_s = run.summary.end_s - run.summary.start_s
+        shares.append(100 * (part.halted_s or 0) / part.flows / counted_s)
     if not any(counts + shares):
         return None
     figure = on.new((max(7, 1.6 * len(shown)), 3))

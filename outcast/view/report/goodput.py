@@ -11,7 +11,14 @@ from outcast.records.summary import GroupSummary
 from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
-from outcast.view.terminal.tables import format_bps, format_ratio, main_ratio, noun, ratio_name
+from outcast.view.terminal.tables import (
+    awaiting_rto,
+    format_bps,
+    format_ratio,
+    main_ratio,
+    noun,
+    ratio_name,
+)
 
 MOST_FLOWS = 200
 """The most flows that are listed. flows.parquet has all of them."""
@@ -36,52 +43,32 @@ def detail(run: Run) -> Element:
 
 
 def _groups(run: Run) -> Element:
-    """Returns a table of the groups: goodput, losses and timeouts, each with its controls."""
-    if run.captured is not None:
-        return _captured_groups(run)
-    head = [noun(run), "congestion control", "flows", "mean goodput", "least"]
-    head += ["packets", "drops", "retransmits", "timeouts", "waiting for timeouts"]
+    """Returns a table of the groups: goodput, losses, and of a run controls and timeouts."""
+    is_run = run.captured is None
     sized = any(group.summary.times for group in run.groups)
     rows: list[list[Part]] = []
     for group in run.groups[:MOST_FLOWS]:
         part = group.summary
-        waiting = None if part.halted_s is None else part.halted_s / part.flows
-        row: list[Part] = [
-            group.label,
-            ", ".join(group.controls),
-            str(part.flows),
-            format_bps(part.mean_goodput_bps),
-            format_bps(part.min_goodput_bps),
-            _or_dash(part.packets, ",d"),
-            _or_dash(part.dropped, ",d"),
-            _or_dash(part.retransmits, ",d"),
-            _or_dash(part.timeouts, ",d"),
-            "-" if waiting is None else f"{waiting / run.summary.counted_s:.1%}",
-        ]
+        row: list[Part] = [group.label, *([", ".join(group.controls)] if is_run else [])]
+        row += [str(part.flows), format_bps(part.mean_goodput_bps)]
+        row += [format_bps(part.min_goodput_bps)]
+        row += [_or_dash(part.packets, ",d"), _or_dash(part.dropped, ",d")]
+        if is_run:
+            row += [_or_dash(part.retransmits, ",d"), _or_dash(part.timeouts, ",d")]
+            row.append(awaiting_rto(run.summary, part))
+        else:
+            row.append(_or_dash(part.retransmissions_seen, ",d"))
         if sized:
             row.append(_completions(part))
         rows.append(row)
+    head = [noun(run), *(["congestion control"] if is_run else []), "flows", "mean goodput"]
+    head += ["least", "packets", "drops"]
+    head += ["retransmits", "timeouts", "waiting for timeouts"] if is_run else ["retransmissions"]
     if sized:
-        head.append("completion, median")
-    return table(f"By {noun(run)}; packets and drops at the bottleneck", head, rows, numbers_from=2)
-
-
-def _captured_groups(run: Run) -> Element:
-    """Returns a table of the groups of joined captures, with what captures tell."""
-    head = [noun(run), "flows", "mean goodput", "least", "packets", "drops", "retransmissions"]
-    rows: list[list[Part]] = [
-        [
-            group.label,
-            str(group.summary.flows),
-            format_bps(group.summary.mean_goodput_bps),
-            format_bps(group.summary.min_goodput_bps),
-            _or_dash(group.summary.packets, ",d"),
-            _or_dash(group.summary.dropped, ",d"),
-            _or_dash(group.summary.retransmissions_seen, ",d"),
-        ]
-        for group in run.groups[:MOST_FLOWS]
-    ]
-    return table(f"By {noun(run)}; packets, drops and retransmissions that came in", head, rows)
+        head.append(f"completion, median{run.summary.whole_run}")
+    where = "at the bottleneck" if is_run else "and retransmissions that came in"
+    caption = f"By {noun(run)}; packets{' and' if is_run else ','} drops {where}"
+    return table(caption, head, rows, numbers_from=1 + is_run)
 
 
 def _completions(part: GroupSummary) -> str:

@@ -12,7 +12,7 @@ from outcast.records.run import Run
 from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
-from outcast.view.terminal.tables import format_bps, format_ns, noun
+from outcast.view.terminal.tables import format_bps, format_ns, noun, shares_of
 
 MOST_ROWS = 60
 """The most rows of a table that are shown. The Parquet file has all of them."""
@@ -80,7 +80,7 @@ def probes(run: Run, _frame: pl.DataFrame) -> Element:
         "A probe is small packets that are each answered. Without queues a round trip takes the "
         "links' delays and the times of both frames."
     )
-    listed = table("Round trips in ms", head, rows)
+    listed = table(f"Round trips in ms{run.summary.whole_run}", head, rows)
     return section("probes", "Latency under load", element("p", text), listed, chart)
 
 
@@ -103,7 +103,7 @@ def streams(run: Run, frame: pl.DataFrame) -> Element:
         "the link's own delay. Jitter is the mean difference between the delays of packets in a "
         "row."
     )
-    listed = table("Every UDP flow", head, rows, numbers_from=2)
+    listed = table(f"Every UDP flow{run.summary.whole_run}", head, rows, numbers_from=2)
     return section("streams", "UDP", listed, element("p", delays), _more(frame, "streams"))
 
 
@@ -146,18 +146,20 @@ def sockets(run: Run, frame: pl.DataFrame) -> Element:
 
 def _limits(run: Run) -> Element:
     """A table of what kept each flow from sending more."""
-    shares = [part.model_dump() for part in run.summary.limited.values()]
-    rows: list[list[Part]] = []
-    for flow, part in zip(run.summary.limited, shares[:MOST_ROWS], strict=False):
-        rows.append([flow, *(f"{share:.1%}" for share in part.values())])
-    head = ["flow", *(name.replace("_", " ") for name in shares[0])]
+    shares = {flow: shares_of(part) for flow, part in run.summary.limited.items()}
+    rows: list[list[Part]] = [
+        [flow, *part.values()] for flow, part in [*shares.items()][:MOST_ROWS]
+    ]
+    head = ["flow", *(name.replace("_", " ") for name in next(iter(shares.values())))]
     return table("What limited each flow, as shares of its time", head, rows, numbers_from=1)
 
 
 def round_trips(run: Run, frame: pl.DataFrame) -> Element:
     """Returns the section on round trips between the bottleneck and the receivers, by group."""
+    summary = run.summary
+    at_s = (pl.col("t") - run.manifest.traffic.t_start_ns) / 1e9
     quantiles = (
-        _by_group(run, frame)
+        _by_group(run, frame.filter(at_s >= summary.start_s, at_s < summary.end_s))
         .group_by("group")
         .agg(
             pl.len(),
@@ -203,11 +205,7 @@ def _shares(run: Run) -> str:
     }
     if not shares:
         return ""
-    when = {
-        "whole": "in the whole run",
-        "all active": "while all flows were active",
-        "asked": f"from {run.summary.start_s:g} to {run.summary.end_s:g} s",
-    }[run.summary.interval]
+    when = f"from {run.summary.start_s:g} to {run.summary.end_s:g} s"
     if len(shares) == 1:
         (share,) = shares.values()
         return f"{share:.1%} of the bottleneck's rate was used {when}."
@@ -306,7 +304,8 @@ def completions(run: Run, frame: pl.DataFrame) -> Element | None:
         rows.append(row)
     head = ["workload", "flows", "finished", "mean", "median", "95 %", "99 %", "most"]
     chart = pictures.drawn(run, "completions")
-    return section("completions", "Flow completion times", table("In ms", head, rows), chart)
+    listed = table(f"In ms{run.summary.whole_run}", head, rows)
+    return section("completions", "Flow completion times", listed, chart)
 
 
 def programs(run: Run, frame: pl.DataFrame) -> Element | None:
@@ -330,4 +329,5 @@ def programs(run: Run, frame: pl.DataFrame) -> Element | None:
     kept = element(
         "p", "programs.parquet has every execution; programs/ has what each wrote.", class_="note"
     )
-    return section("programs", "Programs", table("Times in ms", head, rows), kept, chart)
+    listed = table(f"Times in ms{run.summary.whole_run}", head, rows)
+    return section("programs", "Programs", listed, kept, chart)

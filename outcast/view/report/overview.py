@@ -51,28 +51,29 @@ def header(run: Run) -> list[Element]:
         if has_ratio(summary):
             key.append((ratio_name(summary), format_ratio(main_ratio(summary))))
         key.append(("Jain's index", "-" if jain is None else f"{jain:.3f}"))
+    when = summary.whole_run
     for workload in (summary.completions or {}).values():
         streams = workload.streams
         if streams is not None:
-            key.append(("UDP received", format_bps(streams.received_bps)))
+            key.append((f"UDP received{when}", format_bps(streams.received_bps)))
             if streams.loss_share is not None:
-                key.append(("UDP lost", f"{streams.loss_share:.2%}"))
+                key.append((f"UDP lost{when}", f"{streams.loss_share:.2%}"))
             if streams.delay_ms is not None:
-                key.append(("UDP delay, mean", format_ms(streams.delay_ms.mean)))
+                key.append((f"UDP delay, mean{when}", format_ms(streams.delay_ms.mean)))
             continue
         times = workload.times.get("all")
         if times is not None and times.p50_ms is not None:
-            key.append((f"{workload.kind}, median time", format_ms(times.p50_ms)))
-        key.append((f"{workload.kind}, goodput", format_bps(workload.goodput_bps)))
+            key.append((f"{workload.kind}, median time{when}", format_ms(times.p50_ms)))
+        key.append((f"{workload.kind}, goodput{when}", format_bps(workload.goodput_bps)))
     for probe in [*(summary.probes or {}).values()][:_MOST_PROBES]:
         if probe.rtt_ms is not None:
             both = f"{format_ms(probe.rtt_ms.p50)}, {format_ms(probe.rtt_ms.p99)}"
-            key.append((f"latency {probe.src} to {probe.dst}, median and 99 %", both))
+            key.append((f"latency {probe.src} to {probe.dst}, median and 99 %{when}", both))
     key.append(("drops", f"{sum(part.dropped for part in summary.drops.values()):,}"))
     if summary.losses is None and run.captured is None:
         key.append(("lost elsewhere", "not recorded"))
     elif summary.losses is not None and summary.losses.elsewhere:
-        key.append(("lost elsewhere", f"{summary.losses.elsewhere:,}"))
+        key.append((f"lost elsewhere{when}", f"{summary.losses.elsewhere:,}"))
     key.append(("blackouts", f"{sum(part.blackouts for part in summary.drops.values()):,}"))
     return [
         element("h1", summary.name),
@@ -111,12 +112,12 @@ def _result(run: Run) -> str:
             texts.append(f"{sentence[0].upper()}{sentence[1:]}.")
     for workload in (summary.completions or {}).values():
         if workload.streams is not None:
-            texts.append(f"{workload_result(workload)}.")
+            texts.append(f"{workload_result(workload)}{summary.whole_run}.")
             continue
         unfinished = f", {workload.unfinished} did not finish" if workload.unfinished else ""
         texts.append(
             f"{_flows(workload.flows, 'generated ')} ({workload.kind}) ran{unfinished}, at "
-            f"{format_bps(workload.goodput_bps)} together."
+            f"{format_bps(workload.goodput_bps)} together{summary.whole_run}."
         )
     return " ".join(texts) + _comparison(summary) + _doubt(run)
 
@@ -129,8 +130,8 @@ def _doubt(run: Run) -> str:
     losses = run.summary.losses
     if losses is not None and losses.elsewhere > losses.bottleneck:
         text += (
-            f" {losses.elsewhere:,} of {losses.total:,} lost packets were lost elsewhere than in "
-            f"the bottleneck's queue: {where(losses)}."
+            f" {losses.elsewhere:,} of {losses.total:,} packets lost{run.summary.whole_run} were "
+            f"lost elsewhere than in the bottleneck's queue: {where(losses)}."
         )
     return text
 
@@ -165,7 +166,7 @@ def _a_flow(kind: str, label: str, article: str) -> str:
 def _trust(run: Run) -> Element:
     capture = run.summary.capture
     good = capture.trusted
-    packets = sum(part.packets for part in run.summary.drops.values())
+    packets = run.scan("packets").select("flow").collect().height
     lines = [
         f"Captures: tcpdump lost {capture.tcpdump_kernel_drops:,} packets.",
         f"Counters: {capture.inferred_drops:,} drops were inferred from the whole captures, "
@@ -177,9 +178,9 @@ def _trust(run: Run) -> Element:
             else ""
         )
         + ".",
-        f"Conservation: {packets:,} packets came in. The fate of {capture.in_flight:,} was "
-        f"undecided at the end of the capture. {capture.unmatched:,} left and no capture saw them "
-        "come in.",
+        f"Conservation: {packets:,} packets came in, in the whole captures. The fate of "
+        f"{capture.in_flight:,} was undecided at their end. {capture.unmatched:,} left and no "
+        "capture saw them come in.",
     ]
     lines += [f"Not to be trusted: {reason}" for reason in capture.reasons]
     lines += [f"Warning: {text}" for text in run.summary.warnings]

@@ -28,6 +28,6 @@ def phase(run: Run) -> Element | None:
             "A departure from a full queue frees one place. A packet came second if a packet of "
             "another port had been taken since the last departure.",
         ),
-        table("Full frames that reached the nearly full queue", head, rows),
+        table("Full frames that reached the nearly full queue, in the whole captures", head, rows),
         pictures.drawn(run, "phase"),
     )

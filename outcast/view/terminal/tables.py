@@ -17,6 +17,7 @@ from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import (
     ClassSummary,
     CompletionSummary,
+    LimitSummary,
     LossSummary,
     PortLosses,
     ProbeSummary,
@@ -101,23 +102,23 @@ def render(directory: RunDirectory, *, notes_shown: bool = False) -> RenderableT
     if 0 < len(summary.limited) <= MOST_ROWS:
         parts += ["", _limit_table(run)]
     if "streams" in run.tables:
-        parts += ["", _stream_table(run.table("streams"))]
+        parts += ["", _stream_table(run.table("streams"), summary)]
     transfers = {
         name: part for name, part in (summary.completions or {}).items() if not part.streams
     }
     if transfers:
-        parts += ["", _completion_table(transfers)]
+        parts += ["", _titled("workloads", _completion_table(transfers), summary)]
     if summary.programs:
-        parts += ["", _program_table(summary.programs)]
+        parts += ["", _titled("programs", _program_table(summary.programs), summary)]
     if summary.probes:
-        parts += ["", _probe_table(summary.probes)]
+        parts += ["", _titled("probes", _probe_table(summary.probes), summary)]
     if run.groups:
         parts += ["", _group_table(run, flows)]
     parts += ["", _port_table(run)]
     if summary.noise:
         parts += ["", *(Text(line) for line in noise_lines(run))]
     if summary.losses is not None and summary.losses.elsewhere:
-        parts += ["", _loss_table(summary.losses)]
+        parts += ["", _titled("losses of every port", _loss_table(summary.losses), summary)]
     happened = [f"at {moment.t_s:.9g} s {moment.text}" for moment in moments(run)]
     if happened or run.rates.ports:
         parts += ["", *(Text(line) for line in (*happened[:MOST_ROWS], *trace_sentences(run)))]
@@ -135,6 +136,13 @@ def _warnings(run: Run, *, notes_shown: bool) -> Iterator[Text]:
     if known := len(run.summary.warnings) - len(lines):
         lines.append(f"{known} more told by the notes before the traffic; summary.json has all")
     yield from (Text(f"warning: {warning}", style="yellow") for warning in lines)
+
+
+def _titled(what: str, table: Table, summary: Summary) -> Table:
+    """The table, with the time that it covers where that is not the summary's interval."""
+    if summary.whole_run:
+        table.caption = f"{what}{summary.whole_run}"
+    return table
 
 
 def noise_lines(run: Run) -> list[str]:
@@ -157,7 +165,9 @@ def _heading(summary: Summary) -> Text:
     covered = f"{summary.start_s:g} to {summary.end_s:g} s"
     whys = {"whole": "", "all active": " (all flows active)", "asked": " (analysis.from and to)"}
     why = whys[summary.interval]
-    results = [workload_result(part) for part in (summary.completions or {}).values()]
+    results = [
+        workload_result(part) + summary.whole_run for part in (summary.completions or {}).values()
+    ]
     among = " of the TCP flows" if results else " in all"
     total = f"{format_bps(summary.total_goodput_bps)}{among}"
     what = "joined captures" if summary.engine is None else f"{summary.engine} engine"
@@ -220,7 +230,7 @@ def loss_sentence(summary: Summary, losses: LossSummary) -> str:
 
     Kernels count for the whole duration, so it is named where all else is of an interval of it.
     """
-    when = f" from 0 to {summary.duration_s:g} s" if summary.interval == "asked" else ""
+    when = summary.whole_run
     if not losses.total:
         return f"no packet was lost in the whole network{when}"
     count = f"lost in the whole network{when}: {losses.total:,} packets"
@@ -319,11 +329,17 @@ def _limit_table(run: Run) -> Table:
     )
     senders = {flow.flow: flow.src for flow in run.manifest.flows}
     for flow, part in run.summary.limited.items():
-        shares = (part.network, part.receiver, part.send_buffer, part.application, part.timeout)
-        table.add_row(
-            f"flow {flow}", senders.get(int(flow), "-"), *(f"{share:.1%}" for share in shares)
-        )
+        table.add_row(f"flow {flow}", senders.get(int(flow), "-"), *shares_of(part).values())
     return table
+
+
+def shares_of(part: LimitSummary) -> dict[str, str]:
+    """What limited a flow, by cause, as people read it."""
+    at_least = ">= " if part.at_least else ""
+    return {
+        cause: f"{at_least if cause == 'send_buffer' else ''}{share:.1%}"
+        for cause, share in part.model_dump(exclude={"at_least"}).items()
+    }
 
 
 def _group_table(run: Run, flows: pl.DataFrame) -> Table:
@@ -340,7 +356,7 @@ def _group_table(run: Run, flows: pl.DataFrame) -> Table:
         waits = part.queueing_ms
         share = _share_of(flows, group.flows)
         told = [_number(part.retransmits), _number(part.timeouts)]
-        told += [_awaiting_rto(summary, part), _round_trip(part)]
+        told += [awaiting_rto(summary, part), _round_trip(part)]
         if run.captured is not None:
             told = [_number(part.retransmissions_seen)]
         table.add_row(
@@ -364,11 +380,11 @@ def _share_of(table: pl.DataFrame, flows: Sequence[int]) -> str:
     return f"{share.sum():.1%}" if len(share) else "-"
 
 
-def _awaiting_rto(summary: Summary, part: ClassSummary) -> str:
+def awaiting_rto(summary: Summary, part: ClassSummary) -> str:
     """Returns the share of a flow's time that it spent waiting for timeouts."""
     if part.halted_s is None:
         return "-"
-    return f"{part.halted_s / part.flows / summary.counted_s:.1%}"
+    return f"{part.halted_s / part.flows / (summary.end_s - summary.start_s):.1%}"
 
 
 def _round_trip(part: ClassSummary) -> str:
@@ -404,13 +420,15 @@ def _port_table(run: Run) -> Table:
     return table
 
 
-def _stream_table(streams: pl.DataFrame) -> Table:
+def _stream_table(streams: pl.DataFrame, summary: Summary) -> Table:
     """Returns a table of the UDP flows; of many, those that lost the largest share."""
     table = _table(
         *("UDP flow", "from", "to", "sent", "received", "lost", "mean\ndelay", "99 %", "jitter"),
         left=("from", "to"),
     )
     table.caption = "a delay is at the captured queue, and includes the link's own"
+    if summary.whole_run:
+        table.caption += f"; UDP flows{summary.whole_run}"
     if streams.height > MOST_ROWS:
         streams = streams.sort("loss_share", descending=True, nulls_last=True).head(MOST_ROWS)
         table.caption += "; those that lost the largest share, streams.parquet has them all"

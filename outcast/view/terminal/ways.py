@@ -10,8 +10,8 @@ import polars as pl
 from outcast.records.summary import LossSummary
 from outcast.view.terminal import forms
 
-_HEADS = ("where", "flows", "packets", "lost", "share", "most of")
-_OF_FLOW = ("step", "where", "packets", "lost", "share", "median (ms)", "99 % (ms)")
+_HEADS = ("in the whole captures", "flows", "packets", "lost", "share", "most of")
+_OF_FLOW = ("step", "in the whole captures", "packets", "lost", "share", "median (ms)", "99 % (ms)")
 
 
 def lines(table: pl.DataFrame, is_of_flow: bool, form: str) -> Iterator[str]:
@@ -50,8 +50,8 @@ def elsewhere(table: pl.DataFrame, losses: LossSummary | None) -> str | None:
         return None
     ports = ", ".join(f"{port} {count:,}" for port, count in sorted(lost.items()))
     return (
-        f"besides, {sum(lost.values()):,} packets were lost at ports that are not captured, so "
-        f"flows are not told apart: {ports}; `capture: {{ports: all}}` captures them"
+        f"besides, {sum(lost.values()):,} packets were lost in the duration at ports that are not "
+        f"captured, so flows are not told apart: {ports}; `capture: {{ports: all}}` captures them"
     )
 
 
