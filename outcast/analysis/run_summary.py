@@ -416,8 +416,11 @@ def _marks(analysis: Analysis, port: PortAnalysis) -> int | None:
     if analysis.port_samples is None:
         return None
     samples = analysis.port_samples.filter(port=port.record.egress)
-    marks = during(samples, analysis.interval)["marks"]
-    return int(marks[-1] - marks[0]) if len(marks) else None
+    if samples.is_empty():
+        return None
+    t_ns, interval = samples["t"].to_numpy(), analysis.interval
+    first, last = (np.abs(t_ns - at).argmin() for at in (interval.start_ns, interval.end_ns))
+    return int(samples["marks"][int(last)] - samples["marks"][int(first)])
 
 
 def _fairness(analysis: Analysis, table: pl.DataFrame | None) -> dict[str, FairnessSummary]:

@@ -212,7 +212,7 @@ class QueueSummary(handed_in.Record):
         description="rate of the frames that left, divided by the link's rate, in the main interval"
     )
     marks: int | None = Field(
-        description="packets that the queue marked during sampling; null without samples"
+        description="packets marked from the sample nearest to the interval's start to its end's"
     )
 
 
