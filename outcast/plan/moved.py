@@ -63,31 +63,35 @@ def moved(experiment: Experiment, plan: Plan) -> list[str]:
     """A line if some bottleneck is at no studied port, with how to study it.
 
     Of transfers and programs nobody knows beforehand what they send. They count only if nothing
-    else is planned, and only where a rate changes during the run.
+    else is planned, and only where the rate of a link falls during the run.
     """
     planned = [*_flows(experiment, plan), *_streams(plan)]
     ways = planned or _talks(experiment, plan)
     studied = {plan.ends[port.egress] for port in (plan.bottleneck, *plan.others)}
     found: dict[Hop, tuple[_State, list[Way]]] = {}
+    usual: Mapping[Hop, int] = {}
     for state in _states(experiment, plan, {hop for way in ways for hop in way.weights}):
         active = [
             way
-            for way in (ways if state.why or planned else [])
+            for way in ways
             if way.since_ns < state.until_ns
             and way.until_ns > state.since_ns
             and all(state.capacity[hop] for hop in way.weights)
         ]
+        usual = usual or state.capacity
         for hop, those in _unstudied(active, state.capacity, studied).items():
+            if not planned and state.capacity[hop] >= usual[hop]:
+                continue
             first, senders = found.get(hop, (state, those))
             if first.until_ns == state.since_ns:
                 first = replace(first, until_ns=state.until_ns)
             found[hop] = (first, senders)
     if not found:
         return []
-    named = [_where(experiment, plan, hop, *seen) for hop, seen in found.items()][:_MOST_NAMED]
-    if len(found) > _MOST_NAMED:
-        named.append(f"and there are {len(found) - _MOST_NAMED} more such links")
-    return [f"{STARTS}{', that of '.join(named)}; {_how_to_study(plan, list(found))}"]
+    named = [_where(experiment, plan, hop, *seen) for hop, seen in found.items()]
+    more = f" (and {len(found) - _MOST_NAMED} more such links)" * (len(found) > _MOST_NAMED)
+    places = ", that of ".join(named[:_MOST_NAMED])
+    return [f"{STARTS}{places}{more}; {_how_to_study(plan, list(found))}"]
 
 
 def divide(

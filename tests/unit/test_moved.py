@@ -80,6 +80,13 @@ def test_how_to_study_it_is_what_helps() -> None:
     assert line.endswith("a host's own queue is not captured, and its wait is in rtt.png alone")
 
 
+def test_of_many_places_three_are_named() -> None:
+    slow = ", ".join(f"{{at: {n - 2}s, from: h{n}, to: s2, rate: 1mbit}}" for n in range(3, 8))
+    (line,) = told(f"events=[{slow}]")
+    assert line.count("that of") == 2
+    assert "h5-eth0 (1 Mbps) from 3s on (events.2) (and 2 more such links); " in line
+
+
 def test_a_trace_is_judged_by_its_mean_and_its_extremes(tmp_path: Path) -> None:
     rates = tmp_path / "up.csv"
     rates.write_text("time_s,rate_mbps\n0,200\n3.2,20\n3.4,200\n")
