@@ -248,8 +248,7 @@ def scratch_folder() -> Iterator[Path]:
     entry = ledger.begin()
     folder = Path(tempfile.mkdtemp(prefix="outcast-replay-"))
     try:
-        entry.folders.append(str(folder))
-        entry.write()
+        entry.note_folder(folder)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

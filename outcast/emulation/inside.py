@@ -360,18 +360,15 @@ class _Run:
         clients = traffic.set_start(flows, connected)
         for part in self.parts:
             part.start(clients.t_start_ns)
-        middle_s = self.experiment.duration_ns / 2e9
-        active = [f for f in flows if _is_active(f.start_ns, f.duration_ns, middle_s)]
+        middle_ns = self.experiment.duration_ns / 2
+        active = [flow for flow in flows if _is_active(flow, middle_ns)]
         self._check_connected([flow for flow in flows if flow not in active])
         self.enter("traffic")
         load = self._await_end(connected, clients, samples)
         self.record.warnings += [*load.warnings(), *clients.warnings]
         self.finish()
         self.record.effective.update(
-            mptcp_subflows=subflow_limits,
-            losses=losses,
-            start=clients.start,
-            load=load.effective(),
+            mptcp_subflows=subflow_limits, losses=losses, start=clients.start, load=load.effective()
         )
         self.record.manifest.update(
             traffic=TrafficRecord(
@@ -684,8 +681,8 @@ class _Run:
         )
 
 
-def _is_active(start_ns: int, duration_ns: int | None, t_s: float) -> bool:
-    return duration_ns is not None and start_ns <= t_s * 1e9 < start_ns + duration_ns
+def _is_active(flow: Flow, t_ns: float) -> bool:
+    return flow.duration_ns is not None and 0 <= t_ns - flow.start_ns < flow.duration_ns
 
 
 def main(argv: Sequence[str]) -> int:
