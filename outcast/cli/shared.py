@@ -1,4 +1,4 @@
-"""What several verbs share: options with one meaning, examples in help texts, interruption."""
+"""Has what verbs share: options with one meaning, examples in help texts, interruption."""
 
 from __future__ import annotations
 

@@ -428,7 +428,7 @@ class _Run:
             self.add(stack, changer(self.experiment, self.plan, netns, keep_rates))
 
     def _build_senders(self, afterwards: bool) -> tuple[Path | None, Path | None]:
-        """What flows need in C: our own sender, and what holds iperf's start back."""
+        """Makes what flows need in C: our own sender, and what holds iperf's start back."""
         flows = self.plan.flows
         stream = held_start = None
         if any(senders.sends(flow) for flow in flows):
@@ -481,7 +481,7 @@ class _Run:
     def _failed_checks(
         self, active: Sequence[Flow], samples: Sequence[sockets.SocketSample]
     ) -> list[str]:
-        """Where flows had other settings than were asked for, a line for each check.
+        """Says where flows had other settings than were asked for, a line for each check.
 
         The traffic is over, so an error would only destroy what was measured.
         """

@@ -152,7 +152,7 @@ class VirtualEngine:
         return reader.wall_s
 
     def _prepare(self, directory: RunDirectory, experiment: Experiment, kernel: Kernel) -> World:
-        """What a run's guest sees; afterwards a command's folder has its name in the guest."""
+        """Prepares what a run's guest sees, by which name a command's folder is known then."""
         plan = directory.read_plan()
         if plan.command is None:
             return self._world() or world_of(experiment, kernel)
@@ -221,7 +221,7 @@ def _require_done(directory: RunDirectory, reader: EventReader, result: boot.Gue
 
 
 IPV6_ON = "ipv6.disable=0"
-"""What the guest's kernel is told where hosts have IPv6 addresses (patch 0023)."""
+"""The guest's kernel is told this where hosts have IPv6 addresses (patch 0023)."""
 
 
 def _why(reader: EventReader) -> str:
@@ -275,7 +275,7 @@ def _compiled(experiment: Experiment, kernel: Kernel) -> list[Compiled]:
 
 
 def root_of(experiment: Experiment) -> World:
-    """What the experiment's guest sees, without our code.
+    """The world that the experiment's guest sees, without our code.
 
     Raises:
         FeatureMissingError: the root of the lock is missing.
@@ -296,7 +296,7 @@ def _locked_root() -> Root:
 
 
 def world_of(experiment: Experiment, kernel: Kernel, needed: Sequence[str] = ()) -> World:
-    """What the experiment's guest sees; our code and programs are made ready for it.
+    """The world that the experiment's guest sees; our code and programs are made ready for it.
 
     Args:
         experiment: what is asked for.

@@ -97,7 +97,7 @@ class GuestResult:
 
     @property
     def host_failure(self) -> str:
-        """What the guest's kernel could not get from the host, in words; empty if nothing."""
+        """Says what the guest's kernel could not get from the host; empty if nothing."""
         return _host_failure(self.console)
 
     def said(self) -> list[str]:
@@ -154,7 +154,7 @@ class Boot:
     arguments: Sequence[str] = ()
 
     def description(self) -> str:
-        """What init.py is to do, as JSON."""
+        """Tells init.py what it is to do, as JSON."""
         description = {
             "argv": list(self.argv),
             "needed": self.sees.needed,
@@ -400,7 +400,7 @@ def _start(
 
 
 class _Console:
-    """What the guest's kernel and the program's standard error say."""
+    """The words of the guest's kernel, and of the program's standard error."""
 
     def __init__(self, on_message: Callable[[str], None], on_booted: Callable[[], None]) -> None:
         self._on_message, self._on_booted = on_message, on_booted
@@ -431,7 +431,7 @@ class _Console:
         return f"; its last line: {self._lines[-1]}" if self._lines else ""
 
     def result(self, ended: int) -> GuestResult:
-        """What came of a guest whose kernel ended so. Raises GuestError where it went wrong."""
+        """The result of a guest whose kernel ended so. Raises GuestError where it went wrong."""
         if self._status is None or _panics(self._lines):
             raise GuestError(_why(ended, self._lines, self.last()))
         if refused := _refused(self._lines):

@@ -52,7 +52,7 @@ _NEVER_COMPILED = (
 )
 """Two thirds of the source's files, of other machines. Every folder's Kconfig is needed."""
 _SOURCE = re.compile(r"usr/src/(linux-source-[^/]*\.tar\.[a-z0-9]+)")
-"""Where a package has the kernel's source."""
+"""The file of a package that has the kernel's source."""
 
 # The same in every build, because the program contains them, and the kernel mixes its own version
 # text into its random numbers.
@@ -326,7 +326,7 @@ def _compile(
 
 
 def _world(supply: Supply, *, needs_lock: bool) -> World:
-    """What the guest sees when it is checked: its own root, or else this machine's programs."""
+    """Gives the guest that is checked its own root, or else this machine's programs."""
     try:
         return world.of_root(supply.provide_root("runtime"))
     except (RootError, FeatureMissingError):

@@ -71,12 +71,12 @@ class Kernel:
 
     @property
     def headers(self) -> Path:
-        """What modules are compiled against; see `outcast.engines.kernel.headers`."""
+        """Modules are compiled against this; see `outcast.engines.kernel.headers`."""
         return self.program.with_name(_HEADERS)
 
     @property
     def symbols(self) -> Path:
-        """What a debugger knows of the program; there only if somebody asked for it."""
+        """The file that tells a debugger of the program; there only if somebody asked for it."""
         return self.program.with_name(_SYMBOLS)
 
 

@@ -1,4 +1,4 @@
-"""What the lock pins for a kernel: its source, the root with the compiler, the guest's root."""
+"""Gives what the lock pins for a kernel: its source, the compiler's root, the guest's root."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from outcast.engines.root.unpack import Tree, settle
 from outcast.errors import RootError
 
 ROOM_MB = 600
-"""What both roots take, with the packages that wait to be unpacked."""
+"""Both roots take this, with the packages that wait to be unpacked."""
 
 Stage = Literal["fetch", "wheels", "compile", "check"]
 

@@ -13,7 +13,7 @@ from outcast.errors import CommandError, FeatureMissingError, InputError
 
 MIRROR_VARIABLE = "OUTCAST_MIRROR"
 SNAPSHOT_ID = "@SNAPSHOTID@"
-"""What apt.conf(5) and Release files write where the address of a snapshot needs its time."""
+"""apt.conf(5) and Release files write this where the address of a snapshot needs its time."""
 
 _ADDRESS = re.compile(r"https?://[^\s/]+(?:/\S*)?")
 _MOST_MIRRORS = 3
@@ -21,7 +21,7 @@ _MOST_MIRRORS = 3
 
 @dataclass(frozen=True)
 class Named:
-    """Where the user says that packages are.
+    """The places of packages that the user names.
 
     Attributes:
         mirror: the address of an archive; the environment's OUTCAST_MIRROR if left out.
@@ -40,7 +40,7 @@ NOTHING = Named()
 
 @dataclass(frozen=True)
 class Places:
-    """Where to look, in this order.
+    """The places to look in, in this order.
 
     Attributes:
         folder: the user's folder with files of packages, or None.
