@@ -232,8 +232,7 @@ def execute_command(
     entry = ledger.begin(_notes(on_event))
     folder = Path(tempfile.mkdtemp(prefix="outcast-exec-"))
     try:
-        entry.folders.append(str(folder))
-        entry.write()
+        entry.note_folder(folder)
         directory = RunDirectory(folder)
         resolved = _with_own_files(experiment, engine, directory)
         plan = plan_of_command(make_plan(resolved), host, command, os.getcwd(), within_ns)
@@ -266,8 +265,7 @@ class _Pictures:
         if not self.draw or self._drawing is not None:
             return
         self._drawing = self._stack.enter_context(drawing.Drawing(self._directory))
-        self._entry.processes.append(ledger.ProcessMark.of(self._drawing.pid))
-        self._entry.write()
+        self._entry.note_process(self._drawing.pid)
 
     def write(self) -> list[Path]:
         """Draws the figures and writes the report. Returns their paths. Raises as Drawing.draw."""

@@ -152,7 +152,7 @@ def _write_licenses(package: Path, root: Root, kernel: Kernel, packages: Path | 
     run = SystemPrograms()
     with tempfile.TemporaryDirectory(prefix="outcast-guest-wheel-") as name:
         work = Path(name)
-        where = places.find(run, work, pinned.snapshot, packages=packages)
+        where = places.find(run, work, pinned.snapshot, places.Named(packages=packages))
         with fetch.packages(pinned.packages("runtime"), where, work) as paths:
             for debian, path in zip(pinned.packages("runtime"), paths, strict=True):
                 shared |= _take_licenses(path, debian.name, licenses)

@@ -59,24 +59,23 @@ def start_guest(
     shutil.copyfile(HERE / "host.py", folder / "host.py")
     directory = Path(tempfile.mkdtemp(prefix="boot-", dir=folder.parent))
     shutil.copyfile(str(init.__file__), directory / "init.py")
-    description = {
-        "argv": [world.PYTHON, "-I", str(boot.RUN_DIRECTORY / "host.py"), *argv],
-        "needed": [],
-        "has_code": False,
-        "has_folder": False,
-        "environment": boot.ENVIRONMENT,
-        "virtual_limit_s": 1000,
-        "open_files": 0,
-        "modules": [],
-    }
-    (directory / init.BOOT).write_text(json.dumps(description), encoding="utf-8")
     root = roots.find()
     if root is None:
         sys.exit("there is no guest's root yet: outcast root build")
-    line = boot.command_line(kernel, 1, 512)
+    asked = boot.Boot(
+        kernel,
+        folder,
+        [world.PYTHON, "-I", str(boot.RUN_DIRECTORY / "host.py"), *argv],
+        seed=1,
+        virtual_limit_s=1000,
+        memory_mib=512,
+        sees=world.World(root.folder),
+    )
+    (directory / init.BOOT).write_text(asked.description(), encoding="utf-8")
+    line = boot.command_line(asked)
     at = line.index("time-travel=inf-cpu")
     line[at : at + 1] = [clock, *([] if link is None else [f"umlink={LINK_FD},{DELAY_NS},{host}"])]
-    folders = {init.BOOT_FD: directory, init.ROOT_FD: root.folder, init.RUN_FD: folder}
+    folders = asked.folders(directory)
     opened = {number: os.open(path, os.O_DIRECTORY) for number, path in folders.items()}
 
     def before_exec() -> None:

@@ -1,1 +1,1 @@
-"""What `import outcast` offers, and what the verbs of the command line call."""
+"""Offers what `import outcast` has, and what the verbs of the command line call."""

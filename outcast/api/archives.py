@@ -206,7 +206,7 @@ def make_again(
 
 
 def difference(explanation: Explanation) -> str:
-    """What differs first, in one line; empty if nothing does."""
+    """Says what differs first, in one line; empty if nothing does."""
     if explanation.equal:
         return ""
     if explanation.first is None and not explanation.different:
@@ -248,8 +248,7 @@ def scratch_folder() -> Iterator[Path]:
     entry = ledger.begin()
     folder = Path(tempfile.mkdtemp(prefix="outcast-replay-"))
     try:
-        entry.folders.append(str(folder))
-        entry.write()
+        entry.note_folder(folder)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -257,7 +256,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def other_guest(manifest: Manifest) -> str:
-    """What of the guest here differs from the guest that made a run; empty if nothing does.
+    """Says what of the guest here differs from the guest that made a run; empty if nothing does.
 
     A kernel or a root that is not here yet is no difference, because a run makes them first.
     """
@@ -315,7 +314,7 @@ def require_virtual(where: str, *engines: str) -> None:
 
 
 def brought_by(experiment: Experiment) -> list[str]:
-    """What an experiment starts with the user's rights."""
+    """Says what an experiment starts with the user's rights."""
     brought = [
         # The whole command, because its end can be what matters.
         *(f"the program {shlex.join(program.command)!r}" for program in experiment.programs),

@@ -32,7 +32,7 @@ _KERNEL_STAGES = {
     "check": "booting it",
 }
 _LEAST_SHARE = 0.03
-"""Of the compiler's work; before that its time cannot be estimated."""
+"""The compiler's time cannot be estimated before this share of its work."""
 _ROOTS: dict[Kind, str] = {"runtime": "the guest's root", "build": "the root with the compiler"}
 _ROOT_STAGES = {
     "fetch": "fetching packages for",

@@ -74,7 +74,7 @@ def again(directory: RunDirectory, manifest: CapturesManifest) -> Run:
 
 
 def _place(directory: RunDirectory, capture: CapturedPort) -> Path:
-    """Where a capture is now: its file, or the pattern of its files. Raises InputError."""
+    """Finds where a capture is now: its file, or the pattern of its files. Raises InputError."""
     places = [records.find(directory, file) for file in capture.files]
     if len(places) == 1:
         return places[0]
@@ -120,7 +120,7 @@ def _found(join: Join) -> Found:
 
 
 def _request(asked: Asked, copy_to: RunDirectory | None) -> JoinRequest:
-    """What was asked for, with the hash of every capture, which is copied if there is a folder."""
+    """The request, with the hash of every capture; captures are copied if there is a folder."""
     sets = [sequence.files_of(capture.path) for capture in asked.captures]
     # Several ports can be interfaces of one file, which is copied once.
     first = {path: n for n, paths in reversed(list(enumerate(sets))) for path in paths}

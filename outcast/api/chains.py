@@ -27,7 +27,7 @@ LEAST_POINTS = 2
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """What happened to packets between two points of a path, in one direction.
+    """The fate of packets between two points of a path, in one direction.
 
     Attributes:
         begins, ends: the names of the two points.
@@ -145,7 +145,7 @@ def _require_one_interface(name: str, path: Path) -> None:
 
 
 def _segment(joined: Joined, begins: str, ends: str, is_whole: bool) -> list[Segment]:
-    """What came in at one point, all of which goes to the other one; nothing if nothing came."""
+    """The packets that came in at one point, which all go to the other one; none if none came."""
     rows = np.flatnonzero(joined.arrivals.port == joined.inputs.index(begins))
     if not rows.size:
         return []

@@ -19,7 +19,7 @@ from outcast.records.run_directory import Manifest
 from outcast.units import format_time
 
 SWITCHES = "switches"
-"""What the debugger calls the namespace of all switches."""
+"""The debugger's name for the namespace of all switches."""
 
 
 @dataclass(frozen=True)

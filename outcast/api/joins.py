@@ -63,7 +63,7 @@ class AskedCapture:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a join was asked to do, as `join_captures` has it."""
+    """The request of a join, as `join_captures` has it."""
 
     captures: tuple[AskedCapture, ...]
     destinations: Collection[str]

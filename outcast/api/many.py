@@ -28,7 +28,7 @@ from outcast.whatif import compare
 
 @dataclass(frozen=True)
 class Place:
-    """Where many runs are made, and how many of them.
+    """The place where many runs are made, and how many of them.
 
     Attributes:
         folder: the folder of all.
@@ -59,7 +59,7 @@ class Place:
         return [*names][number - 1 :: count]
 
     def pool(self) -> Pool:
-        """What makes the runs. Raises FeatureMissingError or DeadlineError, as `run_sweep`."""
+        """The pool for the runs. Raises FeatureMissingError or DeadlineError, as `run_sweep`."""
         if self.scheduler is None:
             jobs = self.jobs or os.cpu_count() or 1
             return LocalPool(jobs, threads=max(1, (os.cpu_count() or 1) // jobs))
@@ -69,7 +69,7 @@ class Place:
 
 
 def experiment_of(path: Path, allow_programs: bool) -> tuple[Experiment, Manifest]:
-    """What a run was made from, if it can be made again here. Raises InputError."""
+    """Finds what a run was made from, if it can be made again here. Raises InputError."""
     if not path.is_dir():
         raise InputError(f"{path}: is no run directory; outcast replay -o makes one")
     with archives.opened(path) as unpacked:

@@ -52,7 +52,7 @@ class Execution:
 
 @dataclass(frozen=True)
 class Program:
-    """What a program of the configuration did in a run.
+    """A program of the configuration, with what it did in a run.
 
     Attributes:
         executions: every execution, in order; there may be none.
@@ -112,7 +112,7 @@ class Run(records.Run):
         return self.directory.path
 
     def program(self, name: str) -> Program:
-        """What a program did. Raises InputError where the run has none of this name."""
+        """Tells what a program did. Raises InputError where the run has none of this name."""
         records_of = {record.name: record for record in self.manifest.programs}
         if name not in records_of:
             raise InputError(
@@ -210,7 +210,7 @@ class Run(records.Run):
 
 
 def _written(file: Path) -> str:
-    """What an execution wrote; a file is there only if it wrote anything."""
+    """The file that an execution wrote; it is there only if it wrote anything."""
     try:
         return handed_in.read_bytes(file, _MOST_OUTPUT_BYTES).decode(errors="replace")
     except FileNotFoundError:

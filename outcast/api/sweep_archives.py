@@ -41,7 +41,7 @@ _SPAN_S = 3600.0
 
 @dataclass(frozen=True)
 class Claim:
-    """What somebody says of a sweep.
+    """A claim that somebody makes about a sweep.
 
     Attributes:
         text: the claim: a number, a figure.

@@ -22,7 +22,7 @@ from outcast.records.trace import Traced, table_name
 from outcast.view.report import NAME as REPORT
 
 DEFAULT_EVENTS = (*OF_WHY, "tcp:tcp_probe", "qdisc:qdisc_enqueue", "qdisc:qdisc_dequeue")
-"""What `outcast why` needs, and what tells of segments received and of queues."""
+"""`outcast why` needs these, and those that tell of segments received and of queues."""
 
 
 @dataclass(frozen=True)

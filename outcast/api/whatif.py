@@ -1,4 +1,4 @@
-"""What if: a run made again with other fates of packets, everything else the same."""
+"""Makes a run again with other fates of packets, everything else the same."""
 
 from __future__ import annotations
 

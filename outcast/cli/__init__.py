@@ -22,7 +22,7 @@ from outcast.emulation.commands import leave_working_folder
 from outcast.errors import ConfigError, FeatureMissingError, OutcastError, shortened
 
 PROJECT = "outcast-testbed"
-"""What pip calls this program; `outcast` on the Python package index is another one."""
+"""pip calls this program so; `outcast` on the Python package index is another one."""
 
 VERBS = (
     "doctor",
@@ -209,7 +209,7 @@ def _is_library_fault(error: OSError) -> bool:
 
 
 def _library_fault(error: Exception) -> str:
-    """What could not be loaded, and the remedy. Numpy's own text is many lines long."""
+    """Says what could not be loaded, and the remedy. Numpy's own text is many lines long."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     names_file = (line for line in lines if "shared object" in line or ".so" in line)
     what = next(names_file, lines[0] if lines else repr(error))

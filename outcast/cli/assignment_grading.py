@@ -147,7 +147,7 @@ def _print(class_: Class, graded: Sequence[Graded], form: str) -> None:
         console = terminal.console()
         console.print(sheets.table(graded, runs))
         for line in sheets.remarks(graded):
-            console.print(line, soft_wrap=True, markup=False, highlight=False)
+            terminal.echo(line)
     elif form == "csv":
         terminal.echo(sheets.as_csv(graded, runs, keys), nl=False)
     elif form == "json":

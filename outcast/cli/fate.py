@@ -40,25 +40,12 @@ from outcast.cli import shared, terminal
     help="What may become of the run: starved, 'share(lone) < 0.5', 'ratio > 2 and jain < 0.9'.",
 )
 @shared.jobs
-@click.option(
-    "--scheduler",
-    metavar="ADDRESS",
-    help="Make the futures on the workers of the Dask scheduler at ADDRESS, as tcp://host:8786.",
+@shared.scheduler("futures")
+@shared.parts(
+    "futures",
+    "Take the futures of a shard's folder. Can be repeated. Those that lack are made.",
+    "Continue with the futures in the folder.",
 )
-@click.option(
-    "--shard",
-    metavar="I/N",
-    help="Make only the I-th of N parts of the futures, as 3/10. --merge puts them together.",
-)
-@click.option(
-    "--merge",
-    "shards",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Take the futures of a shard's folder. Can be repeated. Those that lack are made.",
-)
-@click.option("--resume", is_flag=True, help="Continue with the futures in the folder.")
 @shared.allow_programs
 @shared.output("DIR", "The futures' folder [default: RUN-futures].")
 def command(

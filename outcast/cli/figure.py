@@ -117,7 +117,7 @@ def _list(is_sweep: bool) -> None:
 
 
 def _path(output: Path | None, form: str | None, name: str) -> Path:
-    """Where the figure goes. Raises ConfigError if the file's ending and the format differ."""
+    """The figure's file. Raises ConfigError if the file's ending and the format differ."""
     if output is None:
         return Path(f"{name}.{form or 'png'}")
     if form is not None and output.suffix.lower() != f".{form}":

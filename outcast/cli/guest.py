@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,20 +17,18 @@ if TYPE_CHECKING:
     from outcast.engines.kernel.cache import Kernel
     from outcast.engines.root.cache import Root
     from outcast.engines.root.lock import Kind
+    from outcast.engines.root.places import Named
 
 
-def _together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Several options as one decorator, in this order."""
+def _named(mirror: str | None, snapshot: str | None, packages: Path | None) -> Named:
+    from outcast.engines.root.places import Named
 
-    def decorate(function: Any) -> Any:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
+    return Named(mirror, snapshot, packages)
 
 
-from_where = _together(
+from_where = shared.gathered(
+    "named",
+    _named,
     click.option(
         "--mirror",
         metavar="URL",
@@ -51,7 +48,7 @@ from_where = _together(
     ),
 )
 again = click.option("--again", is_flag=True, help="Make it even if it is there already.")
-of_kernel = _together(
+of_kernel = shared.together(
     click.option(
         "--tarball",
         type=click.Path(path_type=Path),
@@ -102,8 +99,7 @@ def command() -> None:
 @again
 def build(**options: Any) -> None:
     """Make the guest's roots and its kernel, where they are not there; no root needed."""
-    of_root = ("mirror", "snapshot", "packages", "again")
-    build_roots(**{name: options[name] for name in of_root})
+    build_roots(named=options["named"], again=options["again"])
     build_kernel(**options)
 
 

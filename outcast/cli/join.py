@@ -290,11 +290,9 @@ def _chain(
         terminal.tell(f"outcast: {text}")
     terminal.console().print(_segments(chain))
     if not one_clock:
-        terminal.console().print(
+        terminal.echo(
             "Delays hold if the points' clocks agree. Where they do not, the sum of both "
-            "directions holds.",
-            highlight=False,
-            soft_wrap=True,
+            "directions holds."
         )
 
 

@@ -109,7 +109,7 @@ def command(
         made_by = state.hold(store, state.present())
         errors, at_a_time = terminal.console(stderr=True), jobs or os.cpu_count() or 1
         needed = runs.needed(everything, store, lambda text: errors.print(text, soft_wrap=True))
-        expected = _expected(errors, needed, at_a_time)
+        expected = _expected(needed, at_a_time)
         with Display(errors, expected) as display:
             file = measured.default_file()
             failed = runs.make_missing(needed, store, at_a_time, display, file)
@@ -131,7 +131,7 @@ def command(
         raise RunError(f"{NO_VERDICT} on {', '.join(without)}: runs are missing; see {page}")
 
 
-def _expected(console: Console, needed: Needed, jobs: int) -> float | None:
+def _expected(needed: Needed, jobs: int) -> float | None:
     """Says how long the missing runs take. Returns the seconds of each; None where none is."""
     from outcast.sweep import measured
     from outcast.sweep.display import format_forecast
@@ -139,11 +139,10 @@ def _expected(console: Console, needed: Needed, jobs: int) -> float | None:
     if not needed.missing:
         return None
     expected = needed.forecast(jobs, measured.read_measurements(measured.default_file()))
-    console.print(
+    terminal.echo(
         f"{needed.finished} runs are finished, {len(needed.missing)} are left\n"
         + format_forecast(expected, f"{jobs} at a time"),
-        highlight=False,
-        soft_wrap=True,
+        err=True,
     )
     return expected.each_s
 
@@ -184,9 +183,7 @@ def _show(console: Console, row: Row, output: Path) -> None:
             highlight=False,
             markup=False,
         )
-    console.print(
+    terminal.echo(
         f"verdict: {row.verdict_text} ({row.tally}; {index.seeds_text(result)}); "
-        f"{reproduce.folder_of(output, result.id, result.profile) / result.figure}",
-        highlight=False,
-        soft_wrap=True,
+        f"{reproduce.folder_of(output, result.id, result.profile) / result.figure}"
     )

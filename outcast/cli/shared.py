@@ -1,8 +1,9 @@
-"""What several verbs share: options with one meaning, examples in help texts, interruption."""
+"""Has what verbs share: options with one meaning, examples in help texts, interruption."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import re
 import signal
@@ -54,6 +55,51 @@ jobs = click.option(
     metavar="N",
     help="How many virtual runs go on at a time [default: as many as cores].",
 )
+
+
+def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Several options as one decorator, in this order."""
+
+    def decorate(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def gathered(
+    name: str, make: Callable[..., object], *options: Callable[[Any], Any]
+) -> Callable[[Any], Any]:
+    """Several options of which a verb gets one argument of this name, which `make` makes."""
+    names = tuple(inspect.signature(make).parameters)
+
+    def decorate(verb: Callable[..., Any]) -> Any:
+        @functools.wraps(verb)
+        def gathering(**given: Any) -> Any:
+            made = make(**{key: given.pop(key) for key in names})
+            return verb(**{name: made}, **given)
+
+        return together(*options)(gathering)
+
+    return decorate
+
+
+def scheduler(what: str) -> Callable[[Verb], Verb]:
+    """The option --scheduler of a verb that makes so many."""
+    text = f"Make the {what} on the workers of the Dask scheduler at ADDRESS, as tcp://host:8786."
+    return click.option("--scheduler", metavar="ADDRESS", help=text)
+
+
+def parts(what: str, merging: str, resuming: str) -> Callable[[Any], Any]:
+    """The options --shard, --merge and --resume; the texts are what the latter two do."""
+    shard = f"Make only the I-th of N parts of the {what}, as 3/10. --merge puts them together."
+    folder = click.Path(path_type=Path)
+    return together(
+        click.option("--shard", metavar="I/N", help=shard),
+        click.option("--merge", "shards", multiple=True, type=folder, metavar="DIR", help=merging),
+        click.option("--resume", is_flag=True, help=resuming),
+    )
 
 
 def count_of_runs(text: str, default: int) -> Callable[[Verb], Verb]:
@@ -160,20 +206,6 @@ _MOST_NS = 10**18
 """30 years. The sum with a time of day still fits into 64 bits."""
 
 
-def selection(verb: Callable[..., None]) -> Callable[..., None]:
-    """Gives a verb the filters of packets. It gets them as one argument, `selection`."""
-
-    @functools.wraps(verb)
-    def with_selection(**given: Any) -> None:
-        names = ("port", "flow", "dst", "verdict", "between", "around", "blackout", "within")
-        selected = _selected(**{name: given.pop(name) for name in names})
-        verb(selection=selected, **given)
-
-    for option in reversed(_FILTERS):
-        with_selection = option(with_selection)
-    return with_selection
-
-
 def _selected(
     port: str | None,
     flow: str | None,
@@ -212,6 +244,10 @@ def _selected(
     else:
         span = None
     return Selection(port, flow, dst, verdict, span, blackout, within_ns)
+
+
+selection = gathered("selection", _selected, *_FILTERS)
+"""Gives a verb the filters of packets as one argument, `selection`."""
 
 
 def _instant(text: str, option: str) -> tuple[int, Literal["traffic", "day", "epoch"]]:

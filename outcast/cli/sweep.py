@@ -35,30 +35,17 @@ if TYPE_CHECKING:
     "--dry-run", is_flag=True, help="Show the runs, and the time and disk they need; run nothing."
 )
 @shared.jobs
-@click.option(
-    "--scheduler",
-    metavar="ADDRESS",
-    help="Make the runs on the workers of the Dask scheduler at ADDRESS, as tcp://host:8786.",
-)
+@shared.scheduler("runs")
 @click.option(
     "--store",
     metavar="URL",
     help="Have these workers put results into an object store, as s3://bucket/folder (fsspec).",
 )
-@click.option(
-    "--shard",
-    metavar="I/N",
-    help="Make only the I-th of N parts of the runs, as 3/10. --merge puts the parts together.",
+@shared.parts(
+    "runs",
+    "Run nothing; put the shards' folders together. Can be repeated. Every run must be there.",
+    "Continue the sweep in the folder.",
 )
-@click.option(
-    "--merge",
-    "shards",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Run nothing; put the shards' folders together. Can be repeated. Every run must be there.",
-)
-@click.option("--resume", is_flag=True, help="Continue the sweep in the folder.")
 @shared.output("DIR", "The sweep's folder [default: results/NAME-sweep].")
 @click.option(
     "--keep-free",
@@ -107,11 +94,9 @@ def command(
     whole = source.experiment()
     if whole.sweep is None:
         values = "sweep.queue.limit='[16KB, 64KB]'"
-        terminal.console(stderr=True).print(
+        terminal.echo(
             f"note: {config} has no `sweep:`, so this is one point; --set {values} gives values",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
+            err=True,
         )
     part = None if shard is None else shared.shard(shard)
     if shards:
@@ -142,7 +127,7 @@ def command(
         if (prepared.path / "sweep.yaml").exists():
             raise RunError(f"{error}; {_how_to_go_on(prepared.path, shard)}") from None
         raise
-    _conclude(console, result, shard)
+    _conclude(result, shard)
 
 
 def _merge(source: Source, shards: Sequence[Path], output: Path | None, *, others: bool) -> None:
@@ -152,12 +137,8 @@ def _merge(source: Source, shards: Sequence[Path], output: Path | None, *, other
         raise ConfigError("--merge: runs nothing; allowed beside it are --set and -o")
     target, warning = run_sweep.merge_shards(source, shards, output)
     if warning is not None:
-        terminal.console(stderr=True).print(warning, highlight=False, soft_wrap=True)
-    terminal.console().print(
-        f"{len(shards)} folders merged, every run is there; outcast results {target}",
-        highlight=False,
-        soft_wrap=True,
-    )
+        terminal.echo(warning, err=True)
+    terminal.echo(f"{len(shards)} folders merged, every run is there; outcast results {target}")
 
 
 def _quantity(option: str, text: str, parse: object) -> int:
@@ -199,25 +180,18 @@ def _how_to_go_on(target: Path, shard: str | None) -> str:
     return f"to go on: outcast sweep {config}{part} --resume -o {shlex.quote(str(target))}"
 
 
-def _conclude(console: Console, result: Result, shard: str | None) -> None:
+def _conclude(result: Result, shard: str | None) -> None:
     """Says how it ended. Raises what the exit status comes from."""
     from outcast.sweep import index
 
     report, path = result.report, result.directory.path
     done = report.progress.finished_before + report.progress.finished
-    console.print(
+    terminal.echo(
         f"{done} of {report.progress.total} runs finished; outcast results {path}\n"
-        f"{path / index.NAME}",
-        highlight=False,
-        soft_wrap=True,
+        f"{path / index.NAME}"
     )
     for name, failure in report.failures.items():
-        console.print(
-            f"failed: {name}: {failure.kind}: {failure.message}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
+        terminal.echo(f"failed: {name}: {failure.kind}: {failure.message}")
     if report.stopped is not None:
         raise RunError(
             f"stopped with {len(report.left)} runs left: {report.stopped}; "

@@ -1,1 +1,1 @@
-"""What needs a kernel: the network, its queues, hosts' settings, captures and traffic."""
+"""The parts that need a kernel: the network, its queues, hosts' settings, captures and traffic."""

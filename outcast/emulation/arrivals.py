@@ -110,7 +110,7 @@ def _read_back(kernel: IPRoute, interface: str, index: int, ifb: int, interrupts
 
 
 def _redirected_to(message: Any) -> list[tuple[int, int]]:
-    """What a filter's actions do, and the interfaces that they send to.
+    """Reads what a filter's actions do, and the interfaces that they send to.
 
     The kernel dumps a filter's head without options too.
     """

@@ -39,7 +39,7 @@ is ended earlier, the packets in that block are lost without being counted."""
 
 
 _WANTED = {"ipv4": "ip", "ipv6": "(ip6 and not dst host ff02::16)"}
-"""What is captured, as pcap-filter(7) has it. Hosts tell ff02::16 of the groups that they belong to
+"""The captured packets, by pcap-filter(7). Hosts tell ff02::16 of the groups that they belong to
 (RFC 3810), and no switch passes that on."""
 
 

@@ -152,7 +152,7 @@ def changer(
     netns: Callable[[str], int],
     keep_rates: Callable[[Rates], None],
 ) -> Changer:
-    """What makes the changes of a plan's events and traces; `netns` gives a host's namespace."""
+    """Prepares the changes of a plan's events and traces; `netns` gives a host's namespace."""
 
     def namespace(node: str) -> int | None:
         return netns(node) if node in plan.hosts else None
@@ -203,7 +203,7 @@ class _Player:
         self._next += 1
 
     def record(self) -> PortRates:
-        """What was set."""
+        """Tells what was set."""
         return PortRates(
             port=self._planned.port.port,
             trace=self._planned.trace,
@@ -301,7 +301,7 @@ class Changer(Part):
         return lines
 
     def rates(self) -> Rates:
-        """What the traces set."""
+        """Tells what the traces set."""
         return Rates(ports=[player.record() for player in self._players])
 
     def _since_start_ns(self) -> int:

@@ -78,11 +78,11 @@ class Process:
     stderr: Path
 
     def errors(self) -> str:
-        """What it has written to standard error so far."""
+        """Reads what it has written to standard error so far."""
         return self.stderr.read_text(encoding="utf-8", errors="replace")
 
     def output(self) -> str:
-        """What it has written to standard output so far."""
+        """Reads what it has written to standard output so far."""
         return self.stdout.read_text(encoding="utf-8", errors="replace")
 
     def says(self, word: str) -> bool:
@@ -135,7 +135,7 @@ class Process:
 
 
 class Commands(Protocol):
-    """What the network, queues, captures and flows need of the operating system."""
+    """The services of the operating system for the network, queues, captures and flows."""
 
     def run(
         self,
@@ -345,7 +345,7 @@ def still_running(processes: Iterable[Process]) -> list[str]:
 def within(
     deadline_s: float, waited_for: str, call: Callable[[], _Given], detail: str = ""
 ) -> _Given:
-    """What a function returns that cannot be interrupted, if it returns in time.
+    """Calls a function that cannot be interrupted, and returns what it does if it is in time.
 
     It runs in a thread. If it is late the thread goes on, but does not keep the program from its
     end. Whatever the function raises is raised here.

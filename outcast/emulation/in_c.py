@@ -56,7 +56,7 @@ BROADCASTS_ONLY = InC("broadcasts_only.so", (_HERE / "broadcasts_only.c",), (), 
 """Keeps Open vSwitch from forwarding what bridges forward, in real time."""
 
 IN_GUEST = (STREAM, TCPRAND, PROBE, BLACKOUT)
-"""What runs in the virtual engine's guest."""
+"""The programs that run in the virtual engine's guest."""
 
 
 def provide(program: InC, folder: Path, commands: Commands) -> Path:

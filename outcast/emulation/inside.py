@@ -360,18 +360,15 @@ class _Run:
         clients = traffic.set_start(flows, connected)
         for part in self.parts:
             part.start(clients.t_start_ns)
-        middle_s = self.experiment.duration_ns / 2e9
-        active = [f for f in flows if _is_active(f.start_ns, f.duration_ns, middle_s)]
+        middle_ns = self.experiment.duration_ns / 2
+        active = [flow for flow in flows if _is_active(flow, middle_ns)]
         self._check_connected([flow for flow in flows if flow not in active])
         self.enter("traffic")
         load = self._await_end(connected, clients, samples)
         self.record.warnings += [*load.warnings(), *clients.warnings]
         self.finish()
         self.record.effective.update(
-            mptcp_subflows=subflow_limits,
-            losses=losses,
-            start=clients.start,
-            load=load.effective(),
+            mptcp_subflows=subflow_limits, losses=losses, start=clients.start, load=load.effective()
         )
         self.record.manifest.update(
             traffic=TrafficRecord(
@@ -431,7 +428,7 @@ class _Run:
             self.add(stack, changer(self.experiment, self.plan, netns, keep_rates))
 
     def _build_senders(self, afterwards: bool) -> tuple[Path | None, Path | None]:
-        """What flows need in C: our own sender, and what holds iperf's start back."""
+        """Makes what flows need in C: our own sender, and what holds iperf's start back."""
         flows = self.plan.flows
         stream = held_start = None
         if any(senders.sends(flow) for flow in flows):
@@ -484,7 +481,7 @@ class _Run:
     def _failed_checks(
         self, active: Sequence[Flow], samples: Sequence[sockets.SocketSample]
     ) -> list[str]:
-        """Where flows had other settings than were asked for, a line for each check.
+        """Says where flows had other settings than were asked for, a line for each check.
 
         The traffic is over, so an error would only destroy what was measured.
         """
@@ -684,8 +681,8 @@ class _Run:
         )
 
 
-def _is_active(start_ns: int, duration_ns: int | None, t_s: float) -> bool:
-    return duration_ns is not None and start_ns <= t_s * 1e9 < start_ns + duration_ns
+def _is_active(flow: Flow, t_ns: float) -> bool:
+    return flow.duration_ns is not None and 0 <= t_ns - flow.start_ns < flow.duration_ns
 
 
 def main(argv: Sequence[str]) -> int:

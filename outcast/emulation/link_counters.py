@@ -18,14 +18,14 @@ Interfaces = Mapping[str, Mapping[str, int]]
 """The kernel's counters (ip-link(8)) of every switch port, and of the inner ends of links that lose
 packets."""
 Losses = Mapping[str, Mapping[Cause, int]]
-"""What every port of the network has lost, by cause."""
+"""The packets that every port of the network has lost, by cause."""
 Counted = tuple[Interfaces, Losses]
 """Both, read at one time."""
 
 
 @dataclass
 class Crossing:
-    """What is planned to cross a link in one direction.
+    """The traffic that is planned to cross a link in one direction.
 
     Attributes:
         flows: the numbers of the flows whose data crosses it.
@@ -41,7 +41,7 @@ class Crossing:
 
 
 def planned(plan: Plan) -> dict[tuple[str, str], Crossing]:
-    """What is planned to cross each link, by the nodes that it leads from and to."""
+    """Says what is planned to cross each link, by the nodes that it leads from and to."""
     crossings = {
         direction: Crossing()
         for one, two in plan.graph.edges

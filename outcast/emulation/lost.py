@@ -34,7 +34,7 @@ class LostPackets:
         self._counts = [0] * len(packets)
 
     def capture_filter(self, port: str, direction: str, usual: str) -> str:
-        """What a capture takes (pcap-filter(7)): the usual packets without those lost before it."""
+        """A capture's filter (pcap-filter(7)): the usual packets without those lost before it."""
         lost = [one for one in self.packets if direction == "in" and self._port(one) == port]
         if not lost:
             return usual

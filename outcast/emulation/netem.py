@@ -35,7 +35,7 @@ _SLOT_PARAMETERS = struct.Struct("=qqiiqq")
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What happens to packets at random: they are lost, come late, or come twice.
+    """A link's random faults: packets are lost, come late, or come twice.
 
     Attributes:
         share: of the packets that are lost, from 0 to 1.

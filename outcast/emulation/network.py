@@ -441,7 +441,7 @@ class Network:
         return request
 
     def _link_of(self, host: str) -> LinkSettings:
-        """What is asked for of a host's link, in the direction from the host."""
+        """Finds what is asked for of a host's link, in the direction from the host."""
         (switch,) = self.plan.graph.adj[host]
         return self.plan.links[host, switch]
 
@@ -463,7 +463,7 @@ class Network:
         return {port: shown.get(number, []) for port, number in self._index.items()}
 
     def counted_by_queues(self, ports: Collection[str] | None = None) -> dict[str, list[Shown]]:
-        """What the qdiscs of these switch ports have counted, or those of every one."""
+        """Reads what the qdiscs of these switch ports have counted, or those of every one."""
         index = self._index if ports is None else {port: self._index[port] for port in ports}
         shown = self._root.statistics(set(index.values()))
         return {port: shown.get(number, []) for port, number in index.items()}
@@ -489,7 +489,7 @@ class Network:
         return {name: counted[index] for index, name in names.items()}
 
     def losses(self) -> dict[str, dict[Cause, int]]:
-        """What every port of the network has lost so far, also the hosts' ports, by cause.
+        """Reads what every port of the network has lost so far, also the hosts' ports, by cause.
 
         An interface that drops a packet counts it as `tx_dropped`, also where the veth pair's far
         end refuses it (veth_xmit in drivers/net/veth.c). A drop of the queue is not among these.
@@ -623,7 +623,7 @@ _IPV6_SETTINGS = {
     "dad_transmits": "0",
     "mldv2_unsolicited_report_interval": "1",
 }
-"""What keeps a host from sending IPv6 packets of its own: it has the addresses that it is given,
+"""These keep a host from sending IPv6 packets of its own: it has the addresses that it is given,
 and no link-local one, asks for no router, and looks for no duplicate. That it belongs to its
 address's group (RFC 3810) it repeats within 1 ms, before there is a switch (ip-sysctl.rst)."""
 

@@ -120,7 +120,7 @@ class OpenVSwitch(Part):
         return self._processes[-1].popen.pid
 
     def ask(self, method: str, arguments: Sequence[str]) -> Iterator[str]:
-        """What `ovs-appctl METHOD ARGUMENT` prints for each argument, without starting a program.
+        """Asks for what `ovs-appctl METHOD ARGUMENT` prints for each argument; no program starts.
 
         These are requests in JSON-RPC at ovs-vswitchd's control socket (ovs-appctl(8)). All go by
         one connection, because for each connection ovs-vswitchd looks at every bridge and port.

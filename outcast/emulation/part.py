@@ -8,7 +8,7 @@ from typing import Any, Self
 
 @dataclass
 class Record:
-    """What the manifest is told.
+    """A part's share of the manifest.
 
     Attributes:
         manifest: fields of `records.run_directory.Manifest`.

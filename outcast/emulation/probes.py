@@ -21,7 +21,7 @@ _HEADER_WORDS = 5
 _IP_HEADER_BYTES, _IPV6_HEADER_BYTES, _UDP_HEADER_BYTES = 20, 40, 8
 _MOST_BYTES = 1 << 16
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER, _PMTUDISC_PROBE = 10, 23, 3
-"""Of linux/in.h and linux/in6.h: never cut a packet, and do not heed what the kernel knows of the
+"""From linux/in.h and linux/in6.h: never cut a packet, and do not heed what the kernel knows of the
 path."""
 _RESET = 0x04
 """A reset to a port that nobody listens at is ignored (RFC 9293, section 3.5.2)."""

@@ -64,7 +64,7 @@ def read_at_once(pids: Iterable[int]) -> int:
 
 
 def _bytes_received(connection: socket.socket) -> int:
-    """What has come so far (tcpi_bytes_received of struct tcp_info in linux/tcp.h)."""
+    """The bytes that have come so far (tcpi_bytes_received of struct tcp_info in linux/tcp.h)."""
     info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
     return int.from_bytes(info[_RECEIVED_AT : _RECEIVED_AT + 8], sys.byteorder)
 

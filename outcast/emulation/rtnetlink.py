@@ -288,7 +288,7 @@ class Kernel:
         return answers
 
     def _told(self, what: str, numbers: range) -> tuple[list[netlink.Answer], bool]:
-        """What one dump tells, and whether something may be missing."""
+        """Reads what one dump tells, and whether something may be missing."""
         told: list[netlink.Answer] = []
         is_interrupted = False
         while True:
@@ -405,7 +405,7 @@ class Kernel:
         return shown
 
     def statistics(self, interfaces: Collection[int] | None = None) -> dict[int, list[Shown]]:
-        """What the qdiscs of these interfaces have counted, by the interface's index.
+        """Reads what the qdiscs of these interfaces have counted, by the interface's index.
 
         It takes a tenth of the time of `queues`.
 

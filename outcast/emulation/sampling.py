@@ -163,7 +163,7 @@ def queue_questions(interfaces: Sequence[int]) -> list[Question]:
 
 @dataclass(frozen=True)
 class Series:
-    """What is sampled into one file: the file's name, its sources' names, and the questions."""
+    """The samples of one file: the file's name, its sources' names, and the questions."""
 
     file: str
     sources: tuple[str, ...]
@@ -171,7 +171,7 @@ class Series:
 
 
 def series_of(plan: Plan, netns: Callable[[str], int]) -> tuple[Series, ...]:
-    """What a run samples: every flow's sending socket, and every captured output port."""
+    """Lists what a run samples: every flow's sending socket, and every captured output port."""
     ports = sorted({port for port, direction in plan.capture_ports if direction == "out"})
     return (
         Series(

@@ -27,7 +27,7 @@ NETLINK_SOCK_DIAG = 4
 """linux/netlink.h; the socket module does not name it."""
 SOCK_DIAG_BY_FAMILY = 20
 _MESSAGE_BYTES = 72
-"""Of struct inet_diag_msg (linux/inet_diag.h)."""
+"""The size of struct inet_diag_msg (linux/inet_diag.h)."""
 INET_DIAG_INFO, INET_DIAG_VEGASINFO, _INET_DIAG_CONG, _INET_DIAG_ULP_INFO = 2, 3, 4, 19
 _INET_DIAG_TOS, _INET_DIAG_TCLASS = 5, 6
 _ULP_MPTCP, _MPTCP_TOKEN_LOCAL = 3, 2
@@ -35,7 +35,7 @@ _ULP_MPTCP, _MPTCP_TOKEN_LOCAL = 3, 2
 _ESTABLISHED, _TIME_WAIT, _SYN_RECEIVED, _CLOSED, _LISTENING = 1, 6, 3, 7, 10
 """Numbers of states (net/tcp_states.h)."""
 _CONNECTIONS = 0xFFE & ~(1 << _TIME_WAIT | 1 << _SYN_RECEIVED | 1 << _CLOSED | 1 << _LISTENING)
-"""What ss(8) shows unless it is asked for more."""
+"""The states that ss(8) shows unless it is asked for more."""
 _ANSWER_BYTES = 32 * 1024
 _SACK, _ECN = 2, 8
 """TCPI_OPT_SACK and TCPI_OPT_ECN (linux/tcp.h)."""

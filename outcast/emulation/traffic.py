@@ -142,7 +142,7 @@ def start_servers(
 
 
 class Servers(Part):
-    """What `start_servers` starts; `stop_servers` stops it where the block ends well."""
+    """The servers that `start_servers` starts; they end with a block that ends well."""
 
     def __init__(self, start: Callable[[], Sequence[Process]]) -> None:
         self._start = start

@@ -27,7 +27,7 @@ _ETHTOOL_COMMANDS = {
     "tx-checksumming": (0x16, 0x17),
     "rx-checksumming": (0x14, 0x15),
 }
-"""What `offloads: false` switches off: commands that get and set, by ethtool(8)'s long names."""
+"""`offloads: false` switches these off: commands that get and set, by ethtool(8)'s long names."""
 
 
 _TCP_ECN = {False: "0", True: "1", "accurate": "3"}
@@ -67,7 +67,7 @@ def sysctls(transport: Transport) -> dict[str, str]:
 
 
 def route_metrics(transport: Transport) -> dict[str, int]:
-    """What is asked of a host's routes besides the minimum RTO, by ip-route(8)'s names.
+    """The metrics of a host's routes besides the minimum RTO, by ip-route(8)'s names.
 
     `initcwnd` is in segments. `quickack` 1 acknowledges every segment at once.
     """

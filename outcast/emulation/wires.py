@@ -83,7 +83,7 @@ _ROUNDED = 0.01
 def _read_policer(
     plan: Plan, direction: Direction, policer: Policer, commands: Commands
 ) -> dict[str, int]:
-    """What the kernel shows: rate in bit/s, burst in bytes. Raises ReadBackError."""
+    """Reads what the kernel shows: rate in bit/s, burst in bytes. Raises ReadBackError."""
     name = plan.wires[frozenset(direction)].facing(direction[0])
     shown = _SHOWN.search(commands.run(["tc", "filter", "show", "dev", name, "ingress"]))
     words = shown.groups() if shown else ("", "")

@@ -29,7 +29,7 @@ OnEvent = Callable[[Mapping[str, Any]], None]
 
 
 class Engine(Protocol):
-    """What a run needs of an engine."""
+    """The services of an engine for a run."""
 
     name: Literal["realtime", "virtual"]
 

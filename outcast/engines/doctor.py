@@ -1,4 +1,4 @@
-"""What this machine can emulate, feature by feature, and the remedy for what it cannot."""
+"""Diagnoses what this machine can emulate, feature by feature, with remedies for what it cannot."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def _held_arrivals(kernel_modules: modules.Modules, netem: modules.Lookup, inste
 
 
 def guest_is_too_old(qdisc: str, guest: Kernel | None) -> str:
-    """What to do where the virtual engine's kernel is older than a qdisc; empty where it is not."""
+    """The remedy where the virtual engine's kernel is older than a qdisc; empty where it is not."""
     since = SINCE.get(qdisc, QueueKind.since)
     if guest is None or at_least(guest.release, since):
         return ""
@@ -328,7 +328,7 @@ def _debugger(kernel: Kernel | None) -> Finding:
 
 
 def _origin(kind: str, key: str) -> str:
-    """Where a part of the guest comes from, in words."""
+    """Says where a part of the guest comes from."""
     guest = shipped.installed()
     if guest is not None and shipped.part_of(kind, key) is not None:
         return f"from {shipped.PROJECT} {guest.version}"
@@ -336,7 +336,7 @@ def _origin(kind: str, key: str) -> str:
 
 
 def _provide(kind: str, key: str, command: str) -> str:
-    """What to do where a part of the guest is missing."""
+    """The remedy where a part of the guest is missing."""
     misfit = shipped.misfit(kind, key)
     return misfit or f"install the wheel {shipped.PROJECT} {__version__}, or run: {command}"
 
@@ -430,11 +430,11 @@ _HELD_ARRIVALS = {
     ),
     "sch_netem with slots": "tc qdisc add dev lo root netem slot 1ms 2ms",
 }
-"""What holds a host's arrivals back, and the commands that try each part of it."""
+"""The means that hold a host's arrivals back, and the commands that try each part of it."""
 
 
 def lacking_for_held_arrivals() -> list[str]:
-    """What the kernel lacks to hold a host's arrivals back, tried in a new namespace."""
+    """Tries in a new namespace what the kernel lacks to hold a host's arrivals back."""
     script = "\n".join(
         f"({command}) >/dev/null 2>&1 && echo '{part}'" for part, command in _HELD_ARRIVALS.items()
     )

@@ -1,4 +1,4 @@
-"""What a machine lacks for an experiment, gathered so that one refusal names all of it."""
+"""Gathers what a machine lacks for an experiment, so that one refusal names all of it."""
 
 from __future__ import annotations
 

@@ -134,6 +134,16 @@ class Entry:
     host: str = field(default_factory=platform.node)
     boot: str = field(default_factory=_boot)
 
+    def note_folder(self, folder: Path) -> None:
+        """Notes a folder, which is best done before it is made. Raises OSError as `write`."""
+        self.folders.append(str(folder))
+        self.write()
+
+    def note_process(self, pid: int) -> None:
+        """Notes a process that was started. Raises OSError as `write`."""
+        self.processes.append(ProcessMark.of(pid))
+        self.write()
+
     def write(self) -> None:
         """Writes the page whole or not at all. Raises OSError, which names the file."""
         document = asdict(self)

@@ -46,10 +46,10 @@ INNER_PER_HOST = 2
 LEAST_MEMORY_MIB = 2048
 """The guest's memory for all but very large networks. Runs of one network should have the same."""
 MEMORY_MIB, LINK_MIB, ENTRY_MIB, PROCESS_MIB = 256, 0.6, 0.0012, 1.5
-"""What a guest needs by itself, for a link, for a flow entry, and for a process; somewhat more than
-was measured in fat-trees of 8, 12 and 16 pods (docs/design/cost.md)."""
+"""A guest needs so much by itself, for a link, for a flow entry, and for a process; a little more
+than was measured in fat-trees of 8, 12 and 16 pods (docs/design/cost.md)."""
 ADDRESS_SPACE_MIB = 1024
-"""What the guest's kernel maps besides the guest's memory."""
+"""The guest's kernel maps so much besides the guest's memory."""
 
 _NAMES = {
     resource.RLIMIT_NOFILE: ("open files", "-n", "nofile", "LimitNOFILE"),
@@ -86,7 +86,7 @@ def memory_mib(plan: Plan) -> int:
 
 
 def of_guest(process_count: int, memory_mib: int) -> Needs:
-    """What the guest's kernel needs for a guest with this many processes and this much memory."""
+    """The needs of the guest's kernel for this many processes and this much memory."""
     descriptors = FILES + DESCRIPTORS_PER_PROCESS * process_count
     return {
         resource.RLIMIT_NOFILE: int(MARGIN * descriptors),

@@ -26,7 +26,7 @@ OPEN_VSWITCH = "Open vSwitch kernel module"
 BRIDGE = "bridge"
 VETH = "veth"
 HELD_ARRIVALS = ("ifb", "qdisc ingress", "filter matchall", "action mirred")
-"""What holds a host's arrivals back (outcast/emulation/arrivals.py), besides netem."""
+"""Modules that hold a host's arrivals back (outcast/emulation/arrivals.py), besides netem."""
 
 _QDISC = "qdisc "
 _CONGESTION_CONTROL = "congestion control "
@@ -77,7 +77,7 @@ def module_of(feature: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What modprobe answered.
+    """The answer of modprobe.
 
     Attributes:
         status: its exit status.

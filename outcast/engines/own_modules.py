@@ -58,7 +58,7 @@ class Headers:
 
 @dataclass(frozen=True)
 class Compiler:
-    """What compiles a module.
+    """The compiler of modules.
 
     Attributes:
         name: the compiler and its version, as part of the key of what it compiles.
@@ -274,7 +274,7 @@ def records(modules: Sequence[Compiled]) -> dict[str, dict[str, object]]:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a module is compiled.
+    """The folder where a module is compiled.
 
     Attributes:
         folder: the folder for its sources.

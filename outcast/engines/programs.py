@@ -146,7 +146,7 @@ def _require_executable(path: Path, what: str) -> None:
 
 
 def _of_files(files: Sequence[Path], name: Path) -> Path | None:
-    """Where the file stands that a program will have under this name; None if it has none."""
+    """Finds the file that a program will have under this name; None if it has none."""
     parts = [part for part in name.parts if part != "."]
     for path in files:
         if parts and parts[0] == path.name and ".." not in parts:

@@ -40,7 +40,7 @@ from outcast.engines import (
 )
 from outcast.engines.kernel import cache
 from outcast.engines.lacking import Lacking
-from outcast.engines.ledger import Entry, ProcessMark, all_folders, default_folder, restore_settings
+from outcast.engines.ledger import Entry, all_folders, default_folder, restore_settings
 from outcast.engines.modules import Loading, Modules
 from outcast.engines.own_modules import Compiled
 from outcast.errors import BusyError, FeatureMissingError, ReadBackError, RunError
@@ -327,8 +327,7 @@ def _run_inside(
     # Programs are compiled here and run as root. Below the result, the owner of its folder could
     # put others in their place.
     scratch = _scratch_place() / f"outcast-run-{secrets.token_hex(4)}"
-    entry.folders.append(str(scratch))
-    entry.write()
+    entry.note_folder(scratch)
     scratch.mkdir(mode=0o700)
     environment = {**os.environ, "TMPDIR": str(scratch)}
     leave_working_folder(environment)
@@ -347,8 +346,7 @@ def _run_inside(
                 start_new_session=True,
             )
         try:
-            entry.processes.append(ProcessMark.of(process.pid))
-            entry.write()
+            entry.note_process(process.pid)
             assert process.stdout is not None
             for line in process.stdout:
                 log.write(line.encode())

@@ -57,7 +57,7 @@ class Part(BaseModel):
 
 
 class Guest(Versioned):
-    """What an installed `outcast-guest` holds; its version is that of the outcast it fits."""
+    """The content of an installed `outcast-guest`; its version is that of the outcast it fits."""
 
     format: int = 1
     version: str
@@ -73,7 +73,7 @@ def folder() -> Path | None:
 
 @functools.cache
 def installed() -> Guest | None:
-    """What the installed package holds; None if there is none.
+    """The content of the installed package; None if there is none.
 
     Raises:
         InputError: its record is damaged.
@@ -88,14 +88,14 @@ def installed() -> Guest | None:
 
 
 def part_of(kind: str, key: str) -> Part | None:
-    """What the installed package has for a folder of the cache, or None. Raises as `installed`."""
+    """Finds what the installed package has for a folder of the cache. Raises as `installed`."""
     guest = installed()
     parts = guest.parts if guest is not None else ()
     return next((part for part in parts if (part.kind, part.key) == (kind, key)), None)
 
 
 def misfit(kind: str, key: str) -> str:
-    """What would fit instead of the installed package; empty if it has this, or there is none."""
+    """Says what would fit instead of the installed package; empty if that has it, or is none."""
     guest = installed()
     if guest is None or part_of(kind, key) is not None:
         return ""

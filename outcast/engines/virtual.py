@@ -31,7 +31,7 @@ from outcast.engines.guest.world import World
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.lacking import Lacking
-from outcast.engines.ledger import Entry, ProcessMark
+from outcast.engines.ledger import Entry
 from outcast.engines.own_modules import Compiled
 from outcast.engines.root import cache as roots
 from outcast.engines.root.cache import Root
@@ -116,85 +116,32 @@ class VirtualEngine:
         # The manifest says its hash, so what boots has to have it.
         cache.verify(kernel)
         modules = _compiled(experiment, kernel)
-        plan = directory.read_plan()
         changes = self._interventions
-        has_programs = bool(plan.programs) or plan.command is not None
         reader = EventReader(on_event)
-        if plan.command is not None:
-            programs.require_command(plan.command, self._world() or root_of(experiment))
-        needed = () if plan.command is None else (plan.command.folder,)
-        sees = self._world() or world_of(experiment, kernel, needed)
-        if plan.command is not None and not sees.is_host:
-            sees = replace(sees, folder=Path(plan.command.folder))
-            plan = replace(plan, command=replace(plan.command, folder=init.FOLDER))
-            directory.write_plan(plan)
+        sees = self._prepare(directory, experiment, kernel)
+        plan = directory.read_plan()
         if changes is not None and changes.lost:
             directory.write_lost(Lost(packets=changes.lost))
-        argv = [*sees.python_module(INSIDE), str(boot.RUN_DIRECTORY), self.name]
-        with (directory.path / "log.txt").open("a", encoding="utf-8") as log:
-
-            def on_line(line: str) -> None:
-                log.write(f"{line}\n")
-                log.flush()
-                reader.feed(line)
-
-            def on_message(line: str) -> None:
-                log.write(f"{line}\n")
-                log.flush()
-
-            def on_folder(folder: Path) -> None:
-                entry.folders.append(str(folder))
-                entry.write()
-
-            def on_start(pid: int) -> None:
-                entry.processes.append(ProcessMark.of(pid))
-                entry.write()
-
-            try:
-                result = boot.boot(
-                    kernel.program,
-                    directory.path,
-                    argv,
-                    seed=experiment.seed,
-                    on_line=on_line,
-                    on_folder=on_folder,
-                    on_start=on_start,
-                    on_message=on_message,
-                    stall_s=boot.STALL_OF_PROGRAMS_S if has_programs else boot.STALL_S,
-                    memory_mib=limits.memory_mib(plan),
-                    processes=limits.processes(plan),
-                    open_files=limits.open_files(plan),
-                    sees=sees,
-                    modules=modules,
-                    debugger=self._debugger,
-                    arguments=[
-                        *(() if changes is None else changes.arguments()),
-                        *([IPV6_ON] if "ipv6" in plan.families else []),
-                    ],
-                )
-            except StallError as error:
-                raise StallError(f"{error}, during {reader.during()}{_why(reader)}") from None
-            except GuestError as error:
-                raise GuestError(f"{error}, during {reader.during()}") from None
-            finally:
-                # A link or a device could lead whoever reads the result to any file of the host.
-                foreign = files.keep_plain(directory.path)
-        if foreign:
-            raise GuestError(
-                f"{directory.path}: the guest left what is no file, which was removed: "
-                f"{', '.join(foreign[:3])}"
-            )
-        why = reader.error
-        if why is None and (result.status != 0 or not reader.done):
-            why = reader.lost(result.status, "\n".join(result.said()))
-        if why is not None:
-            # The guest knows the run directory by another name.
-            said = str(why).replace(str(boot.RUN_DIRECTORY), str(directory.path))
-            why.args = (said, *why.args[1:])
-        if why is not None and result.host_failure:
-            raise GuestError(f"{result.host_failure}; {why}")
-        if why is not None:
-            raise why
+        has_programs = bool(plan.programs) or plan.command is not None
+        asked = boot.Boot(
+            kernel.program,
+            directory.path,
+            [*sees.python_module(INSIDE), str(boot.RUN_DIRECTORY), self.name],
+            seed=experiment.seed,
+            stall_s=boot.STALL_OF_PROGRAMS_S if has_programs else boot.STALL_S,
+            memory_mib=limits.memory_mib(plan),
+            processes=limits.processes(plan),
+            open_files=limits.open_files(plan),
+            sees=sees,
+            modules=modules,
+            debugger=self._debugger,
+            arguments=[
+                *(() if changes is None else changes.arguments()),
+                *([IPV6_ON] if "ipv6" in plan.families else []),
+            ],
+        )
+        result = _boot(asked, directory, entry, reader)
+        _require_done(directory, reader, result)
         if plan.command is None:
             if changes is not None:
                 if changes.lost:
@@ -204,6 +151,20 @@ class VirtualEngine:
             _record_guest(directory, kernel, own_modules.records(modules), sees, changes)
         return reader.wall_s
 
+    def _prepare(self, directory: RunDirectory, experiment: Experiment, kernel: Kernel) -> World:
+        """Prepares what a run's guest sees, by which name a command's folder is known then."""
+        plan = directory.read_plan()
+        if plan.command is None:
+            return self._world() or world_of(experiment, kernel)
+        programs.require_command(plan.command, self._world() or root_of(experiment))
+        folder = plan.command.folder
+        sees = self._world() or world_of(experiment, kernel, (folder,))
+        if not sees.is_host:
+            sees = replace(sees, folder=Path(folder))
+            command = replace(plan.command, folder=init.FOLDER)
+            directory.write_plan(replace(plan, command=command))
+        return sees
+
     def _kernel(self, experiment: Experiment) -> Kernel:
         return kernel_of(experiment) if self._guest is None else self._guest.kernel
 
@@ -211,8 +172,56 @@ class VirtualEngine:
         return None if self._guest is None else self._guest.world
 
 
+def _boot(
+    asked: boot.Boot, directory: RunDirectory, entry: Entry, reader: EventReader
+) -> boot.GuestResult:
+    """Boots a run's guest; its log goes to the run directory, and the ledger knows of it.
+
+    Raises:
+        GuestError, StallError: as boot.boot, with the phase that the run was in.
+    """
+    with (directory.path / "log.txt").open("a", encoding="utf-8") as log:
+
+        def on_message(line: str) -> None:
+            log.write(f"{line}\n")
+            log.flush()
+
+        def on_line(line: str) -> None:
+            on_message(line)
+            reader.feed(line)
+
+        try:
+            result = boot.boot(asked, on_line, on_message, entry.note_folder, entry.note_process)
+        except StallError as error:
+            raise StallError(f"{error}, during {reader.during()}{_why(reader)}") from None
+        except GuestError as error:
+            raise GuestError(f"{error}, during {reader.during()}") from None
+        finally:
+            # A link or a device could lead whoever reads the result to any file of the host.
+            foreign = files.keep_plain(directory.path)
+    if foreign:
+        raise GuestError(
+            f"{directory.path}: the guest left what is no file, which was removed: "
+            f"{', '.join(foreign[:3])}"
+        )
+    return result
+
+
+def _require_done(directory: RunDirectory, reader: EventReader, result: boot.GuestResult) -> None:
+    """Raises OutcastError where the inner program failed, or has not finished."""
+    why = reader.error
+    if why is None and (result.status != 0 or not reader.done):
+        why = reader.lost(result.status, "\n".join(result.said()))
+    if why is None:
+        return
+    # The guest knows the run directory by another name.
+    said = str(why).replace(str(boot.RUN_DIRECTORY), str(directory.path))
+    why.args = (said, *why.args[1:])
+    raise GuestError(f"{result.host_failure}; {why}") if result.host_failure else why
+
+
 IPV6_ON = "ipv6.disable=0"
-"""What the guest's kernel is told where hosts have IPv6 addresses (patch 0023)."""
+"""The guest's kernel is told this where hosts have IPv6 addresses (patch 0023)."""
 
 
 def _why(reader: EventReader) -> str:
@@ -266,7 +275,7 @@ def _compiled(experiment: Experiment, kernel: Kernel) -> list[Compiled]:
 
 
 def root_of(experiment: Experiment) -> World:
-    """What the experiment's guest sees, without our code.
+    """The world that the experiment's guest sees, without our code.
 
     Raises:
         FeatureMissingError: the root of the lock is missing.
@@ -287,7 +296,7 @@ def _locked_root() -> Root:
 
 
 def world_of(experiment: Experiment, kernel: Kernel, needed: Sequence[str] = ()) -> World:
-    """What the experiment's guest sees; our code and programs are made ready for it.
+    """The world that the experiment's guest sees; our code and programs are made ready for it.
 
     Args:
         experiment: what is asked for.

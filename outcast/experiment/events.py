@@ -1,4 +1,4 @@
-"""What changes during a run: a link's rate or delay, a queue's limit, a link that fails."""
+"""Events change a link's rate or delay, or a queue's limit, during a run, or let a link fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run's kernel and guest are: modules of the user's own, a build of the kernel, the root."""
+"""A run's kernel and guest: modules of the user's own, a build of the kernel, the root."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def argument(value: bool | int | str) -> str:
 
 
 class Kernel(Part):
-    """What the run's kernel has besides what it always has."""
+    """The run's kernel, with more than it always has."""
 
     modules: tuple[Module, ...] = Field(
         default=(), description="C files that are compiled and loaded, in this order"

@@ -20,7 +20,7 @@ from outcast.experiment.parts import MTU_FRAME_BYTES, Part
 MOST_QUEUED = 1 << 30
 """The largest limit in bytes or packets, because the kernel and tc(8) count in 32 bits."""
 Unit = Literal["size_bytes", "packets"]
-"""What a kernel's queue counts."""
+"""The unit that a kernel's queue counts."""
 
 _NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,12})?"
 _UNITS = "packets?|p|[kKmMgG]?i?[bB]|[nuµm]?s|min|h|[bB][dD][pP]"

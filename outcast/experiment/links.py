@@ -43,7 +43,7 @@ MOST_DELAY_NS = 10**9
 MOST_LOSS = 0.5
 """With more, a TCP connection hardly comes up, and a run would end by a deadline."""
 LEAST_MTU_BYTES, MOST_MTU_BYTES = 576, 9216
-"""What every host must accept (RFC 1122, section 3.3.3), and what switches carry at most."""
+"""Every host must accept the least (RFC 1122, section 3.3.3), and switches carry the most."""
 STANDARD_MTU_BYTES = 1500
 
 

@@ -1,4 +1,4 @@
-"""What is captured, what is sampled, and how the captures are summed up."""
+"""Says what is captured, what is sampled, and how the captures are summed up."""
 
 from __future__ import annotations
 

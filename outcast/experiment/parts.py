@@ -1,4 +1,4 @@
-"""What all parts of an experiment share: their base class, and the types of quantities."""
+"""All parts of an experiment share their base class and the types of quantities."""
 
 from __future__ import annotations
 

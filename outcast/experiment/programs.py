@@ -55,7 +55,7 @@ class Ready(Part):
 
 
 class Limits(Part):
-    """What an execution may take; see getrlimit(2)."""
+    """Limits of an execution; see getrlimit(2)."""
 
     memory_bytes: SizeBytes | None = Field(
         default=None, alias="memory", gt=0, description="data of each process (RLIMIT_DATA)"

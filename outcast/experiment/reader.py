@@ -79,7 +79,7 @@ class Source:
 
     @property
     def where(self) -> str:
-        """What the whole experiment comes from, for messages: the file and every override."""
+        """Says what the whole experiment comes from, for messages: the file and every override."""
         return self.place(())
 
     def place(self, at: Location) -> str:
@@ -126,7 +126,7 @@ class Source:
 
     @classmethod
     def of(cls, experiment: Experiment) -> Source:
-        """What an experiment was made from: the keys that were given, without the defaults."""
+        """The source of an experiment: the keys that were given, without the defaults."""
         tree = experiment.model_dump(mode="json", by_alias=True, exclude_unset=True)
         origin = getattr(experiment.topology, "origin", None)
         return cls(tree, experiment.name, files_from=origin.folder if origin else None)
@@ -264,7 +264,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def parse_with_lines(text: str, where: str) -> tuple[Any, dict[Location, int]]:
-    """What `parse_yaml` returns, and the line of every key and list item, counted from 1."""
+    """Parses as `parse_yaml`, and finds the line of every key and list item, counted from 1."""
     try:
         loader = _UniqueKeyLoader(text)
         try:

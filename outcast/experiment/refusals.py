@@ -1,4 +1,4 @@
-"""What pydantic refuses, in words: the error that explains most, and what is allowed instead."""
+"""Words pydantic's refusals: the error that explains most, and what is allowed instead."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class OwnTopology(Part):
 
     @property
     def origin(self) -> Origin | None:
-        """Where this network was just made from; None where it comes from a result."""
+        """The file that this network was just made from; None where it comes from a result."""
         return self._origin
 
     def built(self, network: Network | None, origin: Origin | None) -> OwnTopology:

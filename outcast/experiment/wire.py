@@ -1,4 +1,4 @@
-"""What a link carries besides a frame itself.
+"""The bytes that a link carries besides a frame itself.
 
 On Ethernet a preamble with its start delimiter (8 bytes), a check sequence (4) and a gap before the
 next frame (12) go with every frame, and a frame has at least 64 bytes with its check sequence

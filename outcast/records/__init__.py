@@ -1,1 +1,1 @@
-"""What a run leaves in its directory: the files' names, their typed contents, their readers."""
+"""A run's directory: the files' names, their typed contents, their readers."""

@@ -68,7 +68,7 @@ class CapturedPort(handed_in.Record):
 
 
 class JoinRequest(handed_in.Record):
-    """What the user asked of the join, so that it can be repeated."""
+    """The user's request of the join, so that it can be repeated."""
 
     captures: list[CapturedPort] = Field(min_length=1, max_length=254)
     destinations: list[str] = Field(default_factory=list)
@@ -107,7 +107,7 @@ class RateRecord(handed_in.Record):
 
 
 class CapturesManifest(handed_in.Versioned):
-    """What was joined, and what followed from it."""
+    """The captures that were joined, and what followed from it."""
 
     format: int = 1
     source: Literal["captures"] = "captures"

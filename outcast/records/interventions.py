@@ -1,4 +1,4 @@
-"""What was changed in a run that was made again: fates of packets, and the seed of its noise.
+"""Changes of a run that was made again: fates of packets, and the seed of its noise.
 
 The manifest of such a run has its `Interventions`. whatif.json says what came of them.
 """
@@ -57,7 +57,7 @@ class PacketFate(handed_in.Record):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What tells the packet from all others of its run."""
+        """Words that tell the packet from all others of its run."""
         address = (self.src, self.sport, self.dst, self.dport)
         return (self.port, self.t_in_ns, *address, self.ip_id, self.seq)
 
@@ -76,7 +76,7 @@ class PacketFate(handed_in.Record):
         )
 
     def argument(self) -> str:
-        """What the guest's kernel is told."""
+        """Words that the guest's kernel is told."""
         # Of an IPv6 address the kernel compares the last four bytes (patch 0010).
         ends = (f"{int(address) & 0xFFFFFFFF:x}" for address in (self.src, self.dst))
         words = (
@@ -150,7 +150,7 @@ class NoiseFrom(handed_in.Record):
     seed: Annotated[int, Field(gt=0, lt=1 << 63)]
 
     def argument(self) -> str:
-        """What the guest's kernel is told."""
+        """Words that the guest's kernel is told."""
         return f"noise-from={self.boot_ns},{self.kernel_seed}"
 
     @property
@@ -160,7 +160,7 @@ class NoiseFrom(handed_in.Record):
 
 
 class Interventions(handed_in.Record):
-    """What was changed in a run, in comparison with the run of its configuration and seed.
+    """Changes of a run, in comparison with the run of its configuration and seed.
 
     Attributes:
         of: the run directory or archive in which somebody intervened last, as it was named.
@@ -185,11 +185,11 @@ class Interventions(handed_in.Record):
 
     @property
     def asked(self) -> tuple[object, ...]:
-        """What tells these interventions from others of the same run."""
+        """Words that tell these interventions from others of the same run."""
         return (*self.arguments(), *self.lost)
 
     def arguments(self) -> Iterator[str]:
-        """What the guest's kernel is told. Nothing in the guest can tell."""
+        """Words that the guest's kernel is told. Nothing in the guest can tell."""
         yield from (fate.argument() for fate in self.fates)
         if self.noise is not None:
             yield self.noise.argument()
@@ -300,7 +300,7 @@ class WhatIf(handed_in.Versioned):
 
 
 class Instant(handed_in.Record):
-    """What became of the futures from one instant on."""
+    """The outcomes of the futures from one instant on."""
 
     t_ns: _TimeNs = Field(description="from when the noise is another one, after the start")
     seeds: list[int] = Field(description="of the futures' noise")

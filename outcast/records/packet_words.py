@@ -22,7 +22,7 @@ _TYPES = {0x0806: "ARP", 0x88CC: "LLDP"}
 _TCP, _UDP = 6, 17
 _PROTOCOLS = {1: "ICMP", 58: "ICMPv6"}
 _FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR")
-"""Of TCP, from the lowest bit (RFC 9293, section 3.1)."""
+"""Flags of TCP, from the lowest bit (RFC 9293, section 3.1)."""
 
 
 @dataclass(frozen=True, slots=True)

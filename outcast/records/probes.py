@@ -1,4 +1,4 @@
-"""What probes leave: a record each in the manifest, and a file with every packet's times."""
+"""Probes leave a record each in the manifest, and a file with every packet's times."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ProbeRecord(handed_in.Record):
 
 
 def result_file(flows: Path, probe: int) -> Path:
-    """Where a probe's times are in a run's folder of flows."""
+    """The file of a probe's times in a run's folder of flows."""
     return flows / f"probe.{probe}.out"
 
 

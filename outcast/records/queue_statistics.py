@@ -1,4 +1,4 @@
-"""What the kernel counted at a port's queue.
+"""Reads what the kernel counted at a port's queue.
 
 The shaper's counters are those of the whole port, because the kernel reports every drop below the
 shaper to it once (qdisc_tree_reduce_backlog in net/sched/sch_api.c). That covers a packet that the
@@ -57,7 +57,7 @@ class Shown(dict[str, Any]):
 
 
 def read_message(message: bytes) -> Shown:
-    """What a message of RTM_NEWQDISC says.
+    """Reads what a message of RTM_NEWQDISC says.
 
     Raises:
         struct.error: it is cut off.

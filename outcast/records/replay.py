@@ -22,7 +22,7 @@ from outcast.records.run_directory import Manifest, RunDirectory
 COMPRESSED = ".zst"
 _PCAP_HEADER_BYTES = 24
 _MAGIC = bytes.fromhex("4d3cb2a1")
-"""Of a little-endian pcap file with nanosecond stamps."""
+"""The magic number of a little-endian pcap file with nanosecond stamps."""
 _RECORD = struct.Struct("<IIII")
 _LONGEST_RECORD = 1 << 18
 """The largest snaplen that tcpdump allows (MAXIMUM_SNAPLEN of libpcap)."""
@@ -337,7 +337,7 @@ def _seen(record: _Record | None, directory: RunDirectory, manifest: Manifest) -
 
 
 def _manifests_differ(one: Manifest, other: Manifest) -> Iterator[ManifestDifference]:
-    """What differs between two manifests, what decides first."""
+    """Lists what differs between two manifests, what decides first."""
     first, second = (
         {
             "config": manifest.requested,
@@ -484,7 +484,7 @@ class _Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Where two captures part: after so many equal packets, and the next packet of each."""
+    """The parting of two captures: after so many equal packets, and the next packet of each."""
 
     number: int
     at_ns: int
@@ -511,7 +511,7 @@ def _first_difference(one: Path, other: Path) -> int | None:
 
 
 def _part(one: Path, other: Path) -> _Part | None:
-    """Where two captures part; None if their packets are equal."""
+    """Finds where two captures part; None if their packets are equal."""
     with _opened(one) as first, _opened(other) as second:
         pairs = zip_longest(_records(first, one), _records(second, other))
         for number, (here, there) in enumerate(pairs):

@@ -94,7 +94,7 @@ class Run:
 
     @cached_property
     def manifest(self) -> AnyManifest:
-        """What ran, on what, and with which settings in effect; or which captures were joined."""
+        """The run's manifest: what ran, and with which settings; or which captures were joined."""
         return captures.read_manifest(self.directory)
 
     @cached_property
@@ -104,7 +104,7 @@ class Run:
 
     @cached_property
     def plan(self) -> Plan | None:
-        """What was built for the run; None for joined captures, which do not tell.
+        """The plan that was built for the run; None for joined captures, which do not tell.
 
         Raises InputError if the manifest has other paths or ports, because a drawing of the plan
         would then show a network that did not run.
@@ -129,13 +129,13 @@ class Run:
 
     @cached_property
     def summary(self) -> Summary:
-        """What the analysis found."""
+        """The analysis's findings."""
         hint = f"`outcast analyze {self.directory.path}` writes it"
         return read_record(self.directory.summary, Summary, hint)
 
     @cached_property
     def experiment(self) -> Experiment:
-        """What was asked for, with every default filled in.
+        """The experiment that was asked for, with every default filled in.
 
         Raises InputError for joined captures too, because nobody told us what was asked for.
         """
@@ -281,7 +281,7 @@ class Run:
         return [group.label for group in self.groups if group.label in mine]
 
     def port_flows(self, port: str) -> str:
-        """Whose flows come in by a port, and their congestion controls: `2-hop, cubic`.
+        """Says whose flows come in by a port, and their congestion controls: `2-hop, cubic`.
 
         Empty if no flow of the configuration does.
         """
@@ -336,7 +336,7 @@ class Run:
 
     @cached_property
     def rates(self) -> Rates:
-        """What the traces of links set."""
+        """The rates that the traces of links set."""
         return self.directory.read_rates()
 
     def link_rate(self, record: BottleneckRecord) -> LinkRate | None:

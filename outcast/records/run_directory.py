@@ -263,7 +263,7 @@ class CaptureRecord(handed_in.Record):
 
 
 class BlackoutRecord(handed_in.Record):
-    """What the synthetic blackout's switch did; blackout.json has every ON period."""
+    """The work of the synthetic blackout's switch; blackout.json has every ON period."""
 
     port: _Name
     packets: _Count = Field(description="packets that came in from the link")
@@ -286,7 +286,7 @@ class TrafficRecord(handed_in.Record):
 
 
 class GuestRecord(handed_in.Record):
-    """What the virtual engine's guest ran from."""
+    """The root and the code that the virtual engine's guest ran from."""
 
     root: str = Field(description="the key of its root; `host` for the machine's own programs")
     lock: str | None = Field(default=None, description="SHA-256 of what is pinned for that root")
@@ -305,7 +305,7 @@ def require_once(names: Mapping[str, Sequence[object]]) -> None:
 
 
 class Manifest(handed_in.Versioned):
-    """What ran. `requested` and `effective` map settings to values."""
+    """The record of what ran. `requested` and `effective` map settings to values."""
 
     format: int = 1
 
@@ -492,7 +492,7 @@ class HostCounters(handed_in.Record):
 
 
 Cause = Literal["queue", "delay", "link", "failure", "interface", "blackout", "host"]
-"""Where packets of one direction of a link are lost:
+"""The causes by which packets of one direction of a link are lost:
 
 - `queue`: the sending port's queue dropped them.
 - `delay`: they were more than the link's delay holds at a time.
@@ -505,7 +505,7 @@ Cause = Literal["queue", "delay", "link", "failure", "interface", "blackout", "h
 
 
 class LinkTotals(handed_in.Record):
-    """What an interface had sent up to some time. Bytes include Ethernet headers."""
+    """The packets that an interface had sent up to some time. Bytes include Ethernet headers."""
 
     packets: _Count
     bytes: _Count
@@ -607,7 +607,7 @@ class RunDirectory:
     traced = _Place(f"{FOLDER}/{TRACED_FILE}")
     summary = _Place("summary.json")
     lost = _Place("lost.json")
-    """What links are to lose, and then have lost; it is there while a run goes on."""
+    """The packets that links are to lose, and then have lost; it is there while a run goes on."""
     whatif = _Place("whatif.json")
     decision = _Place("fate.json")
     log = _Place("log.txt")

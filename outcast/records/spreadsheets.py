@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 import polars as pl
 
 _FORMULA = re.compile(r"(^|[;\t\r\n])(?=[=+\-@\t\r\n＝＋－＠])")
-"""Where a cell may begin that a spreadsheet executes.
+"""A cell that a spreadsheet executes may begin there.
 
 Some spreadsheets read semicolons, tabs and line ends as the ends of cells, whatever is quoted.
 """

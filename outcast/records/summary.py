@@ -144,7 +144,7 @@ class Window(handed_in.Record):
 
 
 class PortDrops(handed_in.Record):
-    """What one input port of the bottleneck lost."""
+    """The losses of one input port of the bottleneck."""
 
     packets: int
     dropped: int
@@ -155,7 +155,7 @@ class PortDrops(handed_in.Record):
 
 
 class PortLosses(handed_in.Record):
-    """What the packets that a port sends lost: at its queue, on its link, or at the far end."""
+    """The losses of the packets that a port sends: at its queue, on its link, or at the far end."""
 
     node: str
     neighbour: str = Field(description="the node that the port leads to")
@@ -289,7 +289,7 @@ class NoiseSummary(handed_in.Record):
 
 
 class TcpSummary(handed_in.Record):
-    """What TCP did for the flows of one hop count, seen from the bottleneck."""
+    """The behaviour of TCP for the flows of one hop count, seen from the bottleneck."""
 
     retransmissions: int
     spurious: int
@@ -376,7 +376,7 @@ class ProbeSummary(handed_in.Record):
 
     @property
     def title(self) -> str:
-        """What tables and figures call it."""
+        """Its name in tables and figures."""
         return f"{self.src} to {self.dst} ({self.kind})"
 
 
@@ -545,7 +545,7 @@ class Summary(handed_in.Versioned):
 
     @property
     def whole_run(self) -> str:
-        """What stands beside numbers of the whole duration; empty if the interval is that too."""
+        """Words beside numbers of the whole duration; empty if the interval is that too."""
         return "" if self.interval == "whole" else f" from 0 to {self.duration_s:g} s"
 
     def grouped(self, kind: str) -> dict[str, GroupSummary]:

@@ -158,7 +158,7 @@ BROKEN = (
     *(ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError),
     *(pl.exceptions.PolarsError, pl.exceptions.PanicException),
 )
-"""What code raises on a table or a record whose content is not as declared."""
+"""Code raises these on a table or a record whose content is not as declared."""
 
 
 @contextmanager

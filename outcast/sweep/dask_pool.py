@@ -72,7 +72,7 @@ STOP_LOOK_EVERY_S = 1.0
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What has to be equal on all machines so that a seed means the same run.
+    """The facts that have to be equal on all machines so that a seed means the same run.
 
     Attributes:
         code: a digest of outcast's own modules.
@@ -107,7 +107,7 @@ def fingerprint() -> Fingerprint:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a worker sends back.
+    """A worker's answer.
 
     Attributes:
         ended: how the task ended.
@@ -448,7 +448,7 @@ class DaskPool:
     def _asked(
         self, worker: str, function: Callable[..., str | None], *given: object
     ) -> str | None:
-        """What failed when a worker called a function, which may wait for a file system."""
+        """Says what failed when a worker called a function, which may wait for a file system."""
         future = self.client.submit(
             function,
             *given,

@@ -30,12 +30,12 @@ FIGURES: Mapping[str, str] = {
     "heat": "a value over two keys, as colour and as a number",
     "cdf": "the share of runs, or of flows, up to each value",
 }
-"""What each figure of a sweep draws."""
+"""The content of each figure of a sweep."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What of a sweep is drawn.
+    """The part of a sweep that is drawn.
 
     Attributes:
         value: a column; None is the first of those that `outcast results` shows.

@@ -188,7 +188,7 @@ def cdf(
 
 
 def _axis(value: str) -> str:
-    """What an axis of this value says."""
+    """The label of an axis of this value."""
     return f"{value} (ratio of goodputs)" if is_compared(value) else heading(value)
 
 

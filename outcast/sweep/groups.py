@@ -304,7 +304,7 @@ def _central(frame: pl.DataFrame, name: str, kind: Kind) -> Interval:
 
 
 def _limits(name: str, sample: Sequence[float]) -> statistics.Limits:
-    """What a column's values can be: rates, times and counts are not negative.
+    """The values that a column can have: rates, times and counts are not negative.
 
     Correlations and clocks' offsets can be, which is seen from their values.
     """
@@ -348,7 +348,7 @@ def _column(frame: pl.DataFrame, key: str, option: str) -> pl.Series:
 
 
 def _columns_like(frame: pl.DataFrame, key: str) -> str:
-    """What to use in place of `key`: the nearest column, columns with its last word, or any."""
+    """Suggests columns in place of `key`: the nearest one, those with its last word, or any."""
     every = f"; --columns lists all {len(frame.columns)}"
     if meant := did_you_mean(key, frame.columns):
         return f"{every[2:]}{meant}"

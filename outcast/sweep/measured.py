@@ -53,7 +53,7 @@ fail."""
 
 @dataclass(frozen=True)
 class Size:
-    """What decides how long a run takes.
+    """The facts that decide how long a run takes.
 
     Attributes:
         bits: what the bottleneck can carry in the experiment's duration.
@@ -87,7 +87,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one run took.
+    """The cost of one run.
 
     Attributes:
         wall_s: the seconds of its whole process.

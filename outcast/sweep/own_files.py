@@ -28,7 +28,7 @@ _OURS = frozenset(
         *("runs.parquet", "run_flows.parquet", "index.html"),
     )
 )
-"""What a sweep's folder has of its own."""
+"""The files of a sweep's folder that are its own."""
 _NAMING = ("trace", "files", "path", "sizes")
 """Keys whose values name files."""
 

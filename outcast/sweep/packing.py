@@ -42,7 +42,7 @@ def whole_runs(planned: Sequence[Point], count: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Collected:
-    """What goes into an archive of a sweep.
+    """The content of an archive of a sweep.
 
     Attributes:
         parts: the files.

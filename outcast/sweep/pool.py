@@ -1,4 +1,4 @@
-"""Where runs are made: the interface of a pool, and the pool of this machine's processes."""
+"""Makes runs: the interface of a pool, and the pool of this machine's processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STOP_DEADLINE_S = 4.0
 
 
 class Pool(Protocol):
-    """What the scheduler needs from whatever makes the runs."""
+    """The maker of runs, as the scheduler needs it."""
 
     def can_start(self, task: Task) -> bool:
         """Returns whether this task can start now."""

@@ -18,7 +18,7 @@ from outcast.engines import ledger
 from outcast.sweep.task import Ended, Failure, Task
 
 ENDED = "ended.json"
-"""What the process writes into a run's folder, last: an `outcast.sweep.worker.Reply`."""
+"""The process writes this into a run's folder, last: an `outcast.sweep.worker.Reply`."""
 
 _THREAD_SETTINGS = (
     "POLARS_MAX_THREADS",

@@ -74,7 +74,7 @@ class Progress:
 
 
 class Observer(Protocol):
-    """What the scheduler tells about the sweep's progress."""
+    """The scheduler's news of the sweep's progress."""
 
     def update(self, progress: Progress, places: int) -> None:
         """Takes the progress. Called after every change, and repeatedly in between."""

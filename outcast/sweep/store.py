@@ -218,7 +218,7 @@ def other_key(directory: RunDirectory, asked: Experiment) -> str | None:
 
 
 def _of_run(tried: Experiment, engine: str) -> dict[str, Any]:
-    """What tells runs apart. Files are named without their folders, because a run has copies."""
+    """The facts that tell runs apart. Files have no folders in it, because a run has copies."""
     resolved = workflow.resolve(tried, "realtime" if engine == "realtime" else "virtual")
     tree = _without_folders(resolved).model_dump(mode="json", by_alias=True)
     tree["topology"].pop("path", None)

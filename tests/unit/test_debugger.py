@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -99,10 +100,11 @@ def test_nobody_has_to_type_in_time(tmp_path: Path) -> None:
         boot(tmp_path, script, FakeDebugger("sleep 5"), stall_s=0.2)
 
 
-def test_the_instant_is_an_argument_of_the_kernel_alone() -> None:
-    line = guest.command_line(Path("/linux"), 7, 1024, 15)
-    assert "time-travel-stop=15" in line
-    assert not any("stop" in word for word in guest.command_line(Path("/linux"), 7, 1024))
+def test_the_instant_is_an_argument_of_the_kernel_alone(tmp_path: Path) -> None:
+    asked = guest.Boot(Path("/linux"), tmp_path, ["/bin/true"], seed=7)
+    stopping = replace(asked, debugger=FakeDebugger("true"))
+    assert "time-travel-stop=15" in guest.command_line(stopping)
+    assert not any("stop" in word for word in guest.command_line(asked))
 
 
 REQUEST = Request(

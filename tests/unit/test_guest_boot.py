@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,17 +35,13 @@ def kernel(tmp_path: Path, script: str) -> Path:
 
 
 def boot(tmp_path: Path, script: str, **options: Any) -> tuple[guest.GuestResult, list[str]]:
+    """Boots a program in the kernel's place; options named `on_...` are told what happens."""
     lines: list[str] = []
-    result = guest.boot(
-        kernel(tmp_path, script),
-        tmp_path,
-        ["/bin/true"],
-        seed=7,
-        on_line=lines.append,
-        memory_mib=1,
-        **options,
+    told = {name: options.pop(name) for name in list(options) if name.startswith("on_")}
+    asked = guest.Boot(
+        kernel(tmp_path, script), tmp_path, ["/bin/true"], **{"seed": 7, "memory_mib": 1, **options}
     )
-    return result, lines
+    return guest.boot(asked, **{"on_line": lines.append, **told}), lines
 
 
 ENDS = f"echo '{init.EXIT_LINE} 0' >&2"
@@ -64,13 +61,14 @@ def test_output_and_status_come_out(tmp_path: Path) -> None:
 
 
 def test_the_kernel_learns_of_the_host_only_what_is_always_the_same(tmp_path: Path) -> None:
-    line = guest.command_line(Path("/some/where/linux"), 7, 1024)
+    asked = guest.Boot(Path("/some/where/linux"), tmp_path, ["/bin/true"], seed=7)
+    line = guest.command_line(asked)
     rest = " ".join(line[1:])
     assert str(tmp_path) not in rest
     assert os.path.expanduser("~") not in rest
     assert sys.prefix not in rest
     assert "entropy-seed=7 " in rest
-    assert guest.command_line(Path("/x"), 8, 1024) != line
+    assert guest.command_line(replace(asked, seed=8))[1:] != line[1:]
     result, lines = boot(tmp_path, f"env; pwd; cat boot.json; {ENDS}")
     told = "\n".join(lines)
     for name in os.environ:
@@ -180,14 +178,10 @@ def test_what_the_host_refused_is_told_of_a_guest_that_went_on(tmp_path: Path) -
 def test_each_message_is_handed_on_as_it_comes(tmp_path: Path) -> None:
     messages: list[str] = []
     with pytest.raises(GuestError):
-        guest.boot(
-            kernel(tmp_path, "echo one >&2; echo two >&2; kill -KILL $$"),
+        boot(
             tmp_path,
-            ["/bin/true"],
-            seed=1,
-            on_line=print,
+            "echo one >&2; echo two >&2; kill -KILL $$",
             on_message=messages.append,
-            memory_mib=1,
         )
     assert messages == ["one", "two"]
 
@@ -196,16 +190,9 @@ def test_the_boot_directory_has_the_modules(tmp_path: Path) -> None:
     program = tmp_path / "cache" / "tcp_mine.ko"
     program.parent.mkdir()
     program.write_text("module")
-    lines: list[str] = []
-    guest.boot(
-        kernel(tmp_path, f"cat boot.json; echo; cat tcp_mine.ko; {ENDS}"),
-        tmp_path,
-        ["/bin/true"],
-        seed=7,
-        on_line=lines.append,
-        memory_mib=1,
-        modules=[Compiled("tcp_mine", program, "beta=717", {})],
-    )
+    module = Compiled("tcp_mine", program, "beta=717", {})
+    script = f"cat boot.json; echo; cat tcp_mine.ko; {ENDS}"
+    lines = boot(tmp_path, script, modules=[module])[1]
     assert json.loads(lines[0])["modules"] == [{"file": "tcp_mine.ko", "arguments": "beta=717"}]
     assert lines[1] == "module"
 
@@ -215,14 +202,11 @@ def test_the_boot_directory_is_told_before_it_is_made(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     told: list[tuple[Path, bool]] = []
-    guest.boot(
-        kernel(tmp_path, f"pwd; {ENDS}"),
+    boot(
         tmp_path,
-        ["/bin/true"],
-        seed=1,
+        f"pwd; {ENDS}",
         on_line=lambda line: told.append((Path(line), Path(line).exists())),
         on_folder=lambda folder: told.append((folder, folder.exists())),
-        memory_mib=1,
     )
     assert told[0][0] == told[1][0]
     assert told[0][0].parent == tmp_path
@@ -237,10 +221,10 @@ def limited(tmp_path: Path, limits: str, **options: int) -> subprocess.Completed
 from pathlib import Path
 from outcast.engines import limits
 from outcast.errors import OutcastError
-from outcast.engines.guest.boot import boot
+from outcast.engines.guest.boot import Boot, boot
 try:
-    boot(Path({str(program)!r}), Path({str(tmp_path)!r}), ["/bin/true"], seed=1, on_line=print,
-         memory_mib=1, **{options!r})
+    boot(Boot(Path({str(program)!r}), Path({str(tmp_path)!r}), ["/bin/true"], seed=1, memory_mib=1,
+              **{options!r}), print)
 except OutcastError as error:
     print(error.exit_status, error)
 import resource
@@ -307,14 +291,7 @@ def test_an_error_in_the_callback_ends_the_guest(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        guest.boot(
-            kernel(tmp_path, f"echo $$ > {pid}; echo line; sleep 100"),
-            tmp_path,
-            ["/bin/true"],
-            seed=1,
-            on_line=fail,
-            memory_mib=1,
-        )
+        boot(tmp_path, f"echo $$ > {pid}; echo line; sleep 100", on_line=fail)
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
 
@@ -324,9 +301,9 @@ def test_the_guest_ends_with_a_killed_parent(tmp_path: Path) -> None:
     program = kernel(tmp_path, f"echo $$ > {pid}; exec sleep 100")
     code = f"""
 from pathlib import Path
-from outcast.engines.guest.boot import boot
-boot(Path({str(program)!r}), Path({str(tmp_path)!r}), ["/bin/true"], seed=1, on_line=print,
-     memory_mib=1)
+from outcast.engines.guest.boot import Boot, boot
+boot(Boot(Path({str(program)!r}), Path({str(tmp_path)!r}), ["/bin/true"], seed=1, memory_mib=1),
+     print)
 """
     parent = subprocess.Popen(
         [sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}
@@ -358,7 +335,8 @@ def test_the_folder_of_a_killed_boot_is_removed_by_clean(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     noted: list[Path] = []
-    boot_directory = guest._boot_directory({}, [], noted.append)
+    asked = guest.Boot(tmp_path, tmp_path, ["/bin/true"], seed=1)
+    boot_directory = guest._boot_directory(asked, noted.append)
     boot_directory.__enter__()
     assert noted[0].is_dir()
     entry = ledger.open_entry(tmp_path / "ledger")
@@ -369,14 +347,7 @@ def test_the_folder_of_a_killed_boot_is_removed_by_clean(
 
 def test_no_room_for_the_memory_is_said_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(FeatureMissingError, match=r"/dev/shm has .* MiB.*remount"):
-        guest.boot(
-            kernel(tmp_path, ENDS),
-            tmp_path,
-            ["/bin/true"],
-            seed=1,
-            on_line=print,
-            memory_mib=1 << 40,
-        )
+        boot(tmp_path, ENDS, memory_mib=1 << 40)
 
 
 @pytest.mark.parametrize(
@@ -407,7 +378,7 @@ def test_the_memory_goes_to_a_disk_where_none_else_has_room(
 
 def test_a_kernel_that_is_no_program(tmp_path: Path) -> None:
     with pytest.raises(FeatureMissingError, match="cannot be started"):
-        guest.boot(tmp_path, tmp_path, ["/bin/true"], seed=1, on_line=print, memory_mib=1)
+        guest.boot(guest.Boot(tmp_path, tmp_path, ["/bin/true"], seed=1, memory_mib=1), print)
 
 
 def test_two_guests_get_two_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

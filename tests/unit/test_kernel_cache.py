@@ -64,9 +64,13 @@ def test_what_is_kept_is_found(tmp_path: Path, recipe: Recipe) -> None:
     assert kept.program.read_text() == "elf"
     assert os.access(kept.program, os.X_OK)
     assert cache.find(folder, recipe, PINNED) == kept
-    assert cache.find_exactly("linux-source-7.3", "7.3.4-1", recipe, LOCKED, folder) == kept
-    assert cache.find_exactly("linux-source-7.3", "7.3.5-1", recipe, LOCKED, folder) is None
-    assert cache.find_exactly("linux-source-7.3", "7.3.4-1", recipe, "gcc-14", folder) is None
+    for version, compiler, found in (
+        ("7.3.4-1", LOCKED, kept),
+        ("7.3.5-1", LOCKED, None),
+        ("7.3.4-1", "gcc-14", None),
+    ):
+        key = cache.key("linux-source-7.3", version, recipe.digest, compiler)
+        assert cache.read(folder / key) == found
 
 
 def test_a_damaged_program_is_refused(tmp_path: Path, recipe: Recipe) -> None:

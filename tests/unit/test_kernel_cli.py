@@ -86,8 +86,11 @@ def test_build_takes_what_the_lock_pins_from_where_the_user_says(
     monkeypatch.setattr(build, "build", fake)
     words = ["kernel", "build", "--mirror", "http://m.example", "--packages", str(tmp_path)]
     assert cli.invoke([*words, "--snapshot", "http://s.example"]) == 0
-    assert (asked["mirror"], asked["snapshot"]) == ("http://m.example", "http://s.example")
-    assert asked["packages"] == tmp_path
+    assert (asked["named"].mirror, asked["named"].snapshot) == (
+        "http://m.example",
+        "http://s.example",
+    )
+    assert asked["named"].packages == tmp_path
 
 
 @pytest.mark.parametrize(
@@ -143,7 +146,7 @@ def test_guest_makes_and_shows_root_and_kernel_together(
     words = ["guest", "build", "--jobs", "3", "--packages", str(tmp_path)]
     assert cli.invoke(words) == 0
     assert [kind for kind, _ in made] == ["runtime", "build", ""]
-    assert {given["packages"] for _, given in made} == {tmp_path}
+    assert {given["named"].packages for _, given in made} == {tmp_path}
     assert made[2][1]["jobs"] == 3
     assert "Linux 7.3.4" in capsys.readouterr().out
     for verb in ("info", "check"):

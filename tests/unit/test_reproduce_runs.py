@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from outcast.cli import reproduce as cli
 from outcast.engines import choice
@@ -60,15 +59,14 @@ def test_a_run_in_the_folder_of_another_is_made_again(tmp_path: Path, made: list
 
 
 def test_the_time_of_a_reproduction_is_told_before_it_starts(
-    tmp_path: Path, made: list[str]
+    tmp_path: Path, made: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     planned = runs.planned_runs(recipe.load_all()["P3"], "quick")
     with locked(tmp_path) as store:
         needed = runs.needed(planned, store, Quiet().note)
-        console = Console(record=True, width=200)
-        each_s = cli._expected(console, needed, 2)
-        told = console.export_text()
+        each_s = cli._expected(needed, 2)
+        told = capsys.readouterr().err
         assert f"0 runs are finished, {len(planned)} are left\nestimate: about " in told
         assert each_s is not None
         assert each_s > 1
-        assert cli._expected(console, replace(needed, missing={}, sizes={}), 2) is None
+        assert cli._expected(replace(needed, missing={}, sizes={}), 2) is None

@@ -20,6 +20,7 @@ from outcast.engines.root.contents import Content
 from outcast.engines.root.files_list import TIME_S, Item
 from outcast.engines.root.linker_cache import _compare
 from outcast.engines.root.lock import Lock
+from outcast.engines.root.places import Named
 from outcast.engines.root.unpack import Tree, settle
 from outcast.errors import CommandError, FeatureMissingError, InputError, RootError
 from tests.unit.root_archive import (
@@ -89,7 +90,12 @@ def whole_lock(mirror: str, tmp_path_factory: pytest.TempPathFactory) -> Lock:
 
 @pytest.fixture
 def root(mirror: str, whole_lock: Lock, tmp_path: Path) -> Root:
-    return build.build(mirror=mirror, pinned=whole_lock, folder=tmp_path / "roots", run=FakeApt())
+    return build.build(
+        named=Named(mirror),
+        pinned=whole_lock,
+        folder=tmp_path / "roots",
+        run=FakeApt(),
+    )
 
 
 def left_in(roots: Path) -> set[str]:
@@ -132,7 +138,7 @@ def test_modes_times_and_hard_links_are_the_same_on_every_machine(root: Root) ->
 def test_umask_does_not_reach_a_root(mirror: str, whole_lock: Lock, tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        root = build.build(mirror=mirror, pinned=whole_lock, folder=tmp_path, run=FakeApt())
+        root = build.build(named=Named(mirror), pinned=whole_lock, folder=tmp_path, run=FakeApt())
     finally:
         os.umask(before)
     cache.verify(root, every_byte=True)
@@ -141,7 +147,7 @@ def test_umask_does_not_reach_a_root(mirror: str, whole_lock: Lock, tmp_path: Pa
 def test_a_root_that_comes_out_otherwise_is_not_kept(mirror: str, tmp_path: Path) -> None:
     other = lock_of(PACKAGES, {"runtime": "0" * 64})
     with pytest.raises(RootError, match=r"has the key [0-9a-f]{20} instead of 0{20}"):
-        build.build(mirror=mirror, pinned=other, folder=tmp_path, run=FakeApt())
+        build.build(named=Named(mirror), pinned=other, folder=tmp_path, run=FakeApt())
     assert left_in(tmp_path) == set()
 
 
@@ -187,7 +193,11 @@ def test_again_makes_a_damaged_root_anew(
 ) -> None:
     (root.folder / "usr/bin/dash").write_bytes(b"broken")
     again = build.build(
-        mirror=mirror, pinned=whole_lock, folder=tmp_path / "roots", run=FakeApt(), again=True
+        named=Named(mirror),
+        pinned=whole_lock,
+        folder=tmp_path / "roots",
+        run=FakeApt(),
+        again=True,
     )
     assert again == root
     cache.verify(again, every_byte=True)
@@ -201,8 +211,7 @@ def test_a_package_that_is_gone_comes_from_the_snapshot_archive(
     old = store(tmp_path / "old/20260711T101637Z", PACKAGES).parent
     with served(new) as mirror, served(old) as snapshots:
         build.build(
-            mirror=mirror,
-            snapshot=f"{snapshots}/@SNAPSHOTID@/",
+            named=Named(mirror, snapshot=f"{snapshots}/@SNAPSHOTID@/"),
             pinned=whole_lock,
             folder=tmp_path / "roots",
             run=FakeApt(),
@@ -214,7 +223,12 @@ def test_a_package_that_is_nowhere_is_named_with_the_remedies(
 ) -> None:
     with served(store(tmp_path / "new", {"dash": DASH})) as mirror:
         with pytest.raises(RootError) as raised:
-            build.build(mirror=mirror, pinned=whole_lock, folder=tmp_path / "roots", run=FakeApt())
+            build.build(
+                named=Named(mirror),
+                pinned=whole_lock,
+                folder=tmp_path / "roots",
+                run=FakeApt(),
+            )
         assert str(raised.value) == (
             "the package libc6 1:1.0-1 (libc6_1%3a1.0-1_amd64.deb) cannot be fetched: "
             f"{mirror}: HTTP 404 File not found; {fetch.REMEDY}"
@@ -226,7 +240,12 @@ def test_another_file_than_the_pinned_one_is_refused(whole_lock: Lock, tmp_path:
     at = store(tmp_path / "mirror", PACKAGES)
     at.joinpath("pool/main/d/dash/dash_1:1.0-1_amd64.deb").write_bytes(DASH[:-1] + b"x")
     with served(at) as mirror, pytest.raises(RootError, match=r"dash .*its SHA-256 differs"):
-        build.build(mirror=mirror, pinned=whole_lock, folder=tmp_path / "roots", run=FakeApt())
+        build.build(
+            named=Named(mirror),
+            pinned=whole_lock,
+            folder=tmp_path / "roots",
+            run=FakeApt(),
+        )
     assert left_in(tmp_path / "roots") == set()
 
 
@@ -235,7 +254,12 @@ def test_a_mirror_that_nobody_runs_is_refused_in_one_line(whole_lock: Lock, tmp_
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(RootError, match="Connection refused; name another mirror"):
-            build.build(mirror=address, pinned=whole_lock, folder=tmp_path, run=FakeApt())
+            build.build(
+                named=Named(address),
+                pinned=whole_lock,
+                folder=tmp_path,
+                run=FakeApt(),
+            )
 
 
 def test_a_silent_mirror_is_given_up(
@@ -245,7 +269,12 @@ def test_a_silent_mirror_is_given_up(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(RootError, match=r"nothing came for 0\.1 s"):
-            build.build(mirror=address, pinned=whole_lock, folder=tmp_path, run=FakeApt())
+            build.build(
+                named=Named(address),
+                pinned=whole_lock,
+                folder=tmp_path,
+                run=FakeApt(),
+            )
 
 
 def test_a_busy_mirror_is_asked_again(
@@ -261,7 +290,7 @@ def test_a_busy_mirror_is_asked_again(
         real(address, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(fetch, "_download", busy_once)
-    build.build(mirror=mirror, pinned=whole_lock, folder=tmp_path, run=FakeApt())
+    build.build(named=Named(mirror), pinned=whole_lock, folder=tmp_path, run=FakeApt())
     assert len(tried) == 2
 
 
@@ -272,7 +301,10 @@ def test_a_folder_of_packages_needs_no_network(whole_lock: Lock, tmp_path: Path)
     (handed_in / "dash_1:1.0-1_amd64.deb").write_bytes(DASH)
     (handed_in / "libc6_1%3a1.0-1_amd64.deb").write_bytes(LIBC)
     build.build(
-        packages=handed_in, pinned=whole_lock, folder=tmp_path / "roots", run=FakeApt(lacks=True)
+        named=Named(packages=handed_in),
+        pinned=whole_lock,
+        folder=tmp_path / "roots",
+        run=FakeApt(lacks=True),
     )
 
 
@@ -282,7 +314,12 @@ def test_a_folder_with_another_file_is_named(whole_lock: Lock, tmp_path: Path) -
     os.mkfifo(handed_in / "dash_1:1.0-1_amd64.deb")
     (handed_in / "libc6_1:1.0-1_amd64.deb").write_bytes(LIBC)
     with pytest.raises(RootError, match=r"dash_1:1\.0-1_amd64\.deb: cannot be read: is a FIFO"):
-        build.build(packages=handed_in, pinned=whole_lock, folder=tmp_path, run=FakeApt())
+        build.build(
+            named=Named(packages=handed_in),
+            pinned=whole_lock,
+            folder=tmp_path,
+            run=FakeApt(),
+        )
 
 
 def test_a_full_disk_leaves_nothing(
@@ -293,7 +330,7 @@ def test_a_full_disk_leaves_nothing(
 
     monkeypatch.setattr("outcast.engines.root.unpack.os.fchmod", full)
     with pytest.raises(RootError, match=f"{tmp_path}: No space left on device; both roots take"):
-        build.build(mirror=mirror, pinned=whole_lock, folder=tmp_path, run=FakeApt())
+        build.build(named=Named(mirror), pinned=whole_lock, folder=tmp_path, run=FakeApt())
     assert left_in(tmp_path) == set()
 
 
@@ -334,9 +371,9 @@ def test_a_machine_without_apt_needs_a_place(
     monkeypatch.setenv(places.MIRROR_VARIABLE, "http://b.example/debian/")
     assert places.find(FakeApt(lacks=True), tmp_path, "").mirrors == ("http://b.example/debian",)
     with pytest.raises(InputError, match="no such folder"):
-        places.find(FakeApt(), tmp_path, "", packages=tmp_path / "none")
+        places.find(FakeApt(), tmp_path, "", Named(packages=tmp_path / "none"))
     with pytest.raises(InputError, match="--mirror or OUTCAST_MIRROR: file:///x: not the address"):
-        places.find(FakeApt(), tmp_path, "", mirror="file:///x")
+        places.find(FakeApt(), tmp_path, "", Named(mirror="file:///x"))
 
 
 @pytest.mark.parametrize(

@@ -59,15 +59,9 @@ def run(
 ) -> tuple[guest.GuestResult, list[str]]:
     """Runs a shell script in the guest. Returns its result and its lines."""
     lines: list[str] = []
-    result = guest.boot(
-        kernel,
-        folder,
-        ["/bin/sh", "-c", script],
-        seed=seed,
-        on_line=lines.append,
-        **{"sees": locked(), **options},
-    )
-    return result, lines
+    argv, options = ["/bin/sh", "-c", script], {"sees": locked(), **options}
+    asked = guest.Boot(kernel, folder, argv, seed=seed, **options)
+    return guest.boot(asked, lines.append), lines
 
 
 def output(
@@ -278,10 +272,10 @@ def test_a_run_directory_may_have_any_name(name: str, kernel: Path, tmp_path: Pa
     code = f"""
 import os
 from pathlib import Path
-from outcast.engines.guest.boot import boot
+from outcast.engines.guest.boot import Boot, boot
 folder = Path(os.fsdecode({os.fsencode(folder)!r}))
-print(boot(Path({str(kernel)!r}), folder, ["/bin/sh", "-c", "echo new > new"], seed=1,
-     on_line=print).status)
+print(boot(Boot(Path({str(kernel)!r}), folder, ["/bin/sh", "-c", "echo new > new"], seed=1),
+     print).status)
 """
     for own in ({}, {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}):
         done = subprocess.run(
@@ -303,9 +297,9 @@ def test_a_python_that_stands_below_tmp_is_seen(kernel: Path, tmp_path: Path) ->
     packages.joinpath("ours.pth").write_text("\n".join([str(ROOT), *filter(None, sys.path)]))
     code = f"""
 from pathlib import Path
-from outcast.engines.guest.boot import boot
-boot(Path({str(kernel)!r}), Path({str(tmp_path)!r}), [{str(own / "bin/python")!r}, "-c",
-     "import outcast, sys; print(sys.prefix)"], seed=1, on_line=print)
+from outcast.engines.guest.boot import Boot, boot
+boot(Boot(Path({str(kernel)!r}), Path({str(tmp_path)!r}), [{str(own / "bin/python")!r}, "-c",
+     "import outcast, sys; print(sys.prefix)"], seed=1), print)
 """
     done = subprocess.run(
         [str(own / "bin/python"), "-c", code], capture_output=True, text=True, check=True
@@ -377,9 +371,9 @@ def test_a_panic_is_told_with_the_console(kernel: Path, tmp_path: Path) -> None:
 def test_a_killed_parent_leaves_no_process(kernel: Path, tmp_path: Path) -> None:
     code = f"""
 from pathlib import Path
-from outcast.engines.guest.boot import boot
-boot(Path({str(kernel)!r}), Path({str(tmp_path)!r}),
-     ["/bin/sh", "-c", "touch up; while :; do :; done"], seed=1, on_line=print)
+from outcast.engines.guest.boot import Boot, boot
+boot(Boot(Path({str(kernel)!r}), Path({str(tmp_path)!r}),
+     ["/bin/sh", "-c", "touch up; while :; do :; done"], seed=1), print)
 """
     parent = subprocess.Popen([sys.executable, "-c", code])
     try:

@@ -49,9 +49,8 @@ def after(kernel: Kernel, folder: Path, before: str, seed: int = 1) -> list[str]
     shutil.copy(Path(instants.__file__), folder)
     (folder / "after.py").write_text(f"{before}\n{AFTER}")
     lines: list[str] = []
-    result = guest.boot(
-        kernel.program, folder, ["/usr/bin/python3", "after.py"], seed=seed, on_line=lines.append
-    )
+    argv = ["/usr/bin/python3", "after.py"]
+    result = guest.boot(guest.Boot(kernel.program, folder, argv, seed=seed), lines.append)
     assert result.status == 0, result.console
     return lines
 

@@ -33,13 +33,9 @@ FIVE = [
 @pytest.fixture(scope="module")
 def every_event(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     lines: list[str] = []
-    guest.boot(
-        kernel.program,
-        tmp_path_factory.mktemp("events"),
-        ["/bin/cat", "/sys/kernel/tracing/available_events"],
-        seed=1,
-        on_line=lines.append,
-    )
+    argv = ["/bin/cat", "/sys/kernel/tracing/available_events"]
+    folder = tmp_path_factory.mktemp("events")
+    guest.boot(guest.Boot(kernel.program, folder, argv, seed=1), lines.append)
     return lines
 
 

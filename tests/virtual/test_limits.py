@@ -92,10 +92,10 @@ def test_the_guest_sees_the_same_limits_whatever_the_hosts_are(tmp_path: Path) -
     assert found is not None, "run: outcast kernel build"
     code = f"""
 from pathlib import Path
-from outcast.engines.guest.boot import boot
-boot(Path({str(found.program)!r}), Path.cwd(),
+from outcast.engines.guest.boot import Boot, boot
+boot(Boot(Path({str(found.program)!r}), Path.cwd(),
      ["/bin/sh", "-c", "cat /proc/self/limits; od -An -tx1 -N16 /dev/urandom"],
-     seed=1, on_line=print)
+     seed=1), print)
 """
     shown = [
         subprocess.run(

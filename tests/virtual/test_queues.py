@@ -184,7 +184,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
         *(sys.executable, str(boot.RUN_DIRECTORY / "queue_bench.py")),
         *(str(boot.RUN_DIRECTORY / "bench.json"), str(ROOT / "configs/linear-12.yaml")),
     ]
-    result = boot.boot(kernel.program, folder, argv, seed=1, on_line=lines.append)
+    result = boot.boot(boot.Boot(kernel.program, folder, argv, seed=1), lines.append)
     assert result.status == 0, result.console
     return dict(outcome_of(line) for line in lines)
 

@@ -153,7 +153,7 @@ def abort(sock: socket.socket) -> None:
 
 
 def tcp_facts(sock: socket.socket) -> Row:
-    """What the kernel shows of a sending socket (tcp(7), TCP_INFO; linux/tcp.h)."""
+    """Reads what the kernel shows of a sending socket (tcp(7), TCP_INFO; linux/tcp.h)."""
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
     control = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
     (retransmits,) = struct.unpack_from("=I", info, 100)

@@ -46,9 +46,9 @@ GRACE_S = 10.0
 """How long a client's last execution may go on after the experiment's duration."""
 SERVER_END_S = 10.0
 MOST_OUTPUT_BYTES = 16 << 20
-"""Of one program's output, over all its executions, so much is kept."""
+"""So much of one program's output is kept, over all its executions."""
 MOST_WRITTEN_BYTES = 64 << 20
-"""Of the files that one program wrote, so much is kept."""
+"""So much of the files that one program wrote is kept."""
 FILES_TIME_S = 1_000_000_000
 """When a program's files were changed, as it sees them: the time at which the guest's clock starts.
 Servers tell the time of a file, and it must not depend on when the user wrote it."""
@@ -83,7 +83,7 @@ def environment(folder: Path, seed: int, name: str) -> dict[str, str]:
 
 
 def _with_libraries(given: Iterable[str], folder: Path) -> dict[str, str]:
-    """Where the loader finds a program's own libraries, if it was given some."""
+    """Tells the loader where a program's own libraries are, if it was given some."""
     if not any(name.startswith(f"{LIBRARIES}/") for name in given):
         return {}
     return {"LD_LIBRARY_PATH": str(folder / LIBRARIES)}
@@ -279,7 +279,7 @@ class UserPrograms(Part):
         return _Running(program, process, folder, result, outputs, given)
 
     def _confined(self, folder: Path) -> dict[str, Any] | None:
-        """What a program may not see, as the runner takes it; None in real time."""
+        """Lists what a program may not see, as the runner takes it; None in real time."""
         if not self._is_virtual:
             return None
         return {
@@ -396,7 +396,7 @@ def _has_line(table: Path, port: int, state: str) -> bool:
 
 
 def program_files(directory: RunDirectory, name: str) -> Path:
-    """Where the run directory has the files that the configuration gives a program."""
+    """The folder of the files that the configuration gives a program."""
     return directory.programs / name / "files"
 
 

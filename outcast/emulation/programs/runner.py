@@ -226,7 +226,7 @@ def _limit(limits: dict[str, int]) -> None:
 
 
 def _fault(popen: subprocess.Popen[bytes]) -> str | None:
-    """Where a program crashed, as the guest's kernel wrote it (syslog(2)); None if nowhere."""
+    """Says where a program crashed, as the guest's kernel wrote it (syslog(2)); None if nowhere."""
     if -(popen.returncode or 0) not in _FAULTS:
         return None
     log = ctypes.create_string_buffer(1 << 16)

@@ -26,8 +26,8 @@ import subprocess
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from outcast import files
@@ -97,7 +97,7 @@ class GuestResult:
 
     @property
     def host_failure(self) -> str:
-        """What the guest's kernel could not get from the host, in words; empty if nothing."""
+        """Says what the guest's kernel could not get from the host; empty if nothing."""
         return _host_failure(self.console)
 
     def said(self) -> list[str]:
@@ -116,40 +116,16 @@ def _host_failure(console: Iterable[str]) -> str:
     return ""
 
 
-def boot(
-    kernel: Path,
-    run_directory: Path,
-    argv: Sequence[str],
-    *,
-    seed: int,
-    on_line: Callable[[str], None],
-    on_folder: Callable[[Path], None] = lambda folder: None,
-    on_start: Callable[[int], None] = lambda pid: None,
-    on_message: Callable[[str], None] = lambda line: None,
-    stall_s: float = STALL_S,
-    virtual_limit_s: float = 86_400.0,
-    memory_mib: int = limits.LEAST_MEMORY_MIB,
-    processes: int = limits.PROCESSES,
-    open_files: int = 0,
-    environment: Mapping[str, str] | None = None,
-    sees: World | None = None,
-    modules: Sequence[Compiled] = (),
-    debugger: Debugger | None = None,
-    arguments: Sequence[str] = (),
-) -> GuestResult:
-    """Boots the guest and runs a program in it.
+@dataclass(frozen=True)
+class Boot:
+    """A guest, and the program that runs in it.
 
-    Args:
+    Attributes:
         kernel: the User-Mode Linux program, see `outcast.engines.kernel`.
         run_directory: the only folder of the host that the guest can write to. In the guest it is
             RUN_DIRECTORY, the program's working directory.
         argv: the program, by its absolute path in the guest, and its arguments.
         seed: decides every random number of the guest, 64 bits.
-        on_line: is given each line that the program writes to its standard output.
-        on_folder: is given the boot directory before it is made, so that it can be removed if we
-            are killed.
-        on_start: is given the process number of the guest's kernel, and of a debugger.
-        on_message: is given each line of the kernel's messages and the program's standard error.
         stall_s: seconds by the host's clock for which the guest may show no sign of life. A sign
             is a line, or a second of virtual time.
         virtual_limit_s: seconds of virtual time after which the program is ended.
@@ -157,11 +133,71 @@ def boot(
         processes: how many processes run in it at a time.
         open_files: how many open files the program needs, if that is more than the guest's kernel
             allows by itself (INR_OPEN_CUR in include/uapi/linux/fs.h).
-        environment: variables of the program, besides ENVIRONMENT.
-        sees: what the guest sees besides the run directory; None is this machine's own programs.
+        sees: what the guest sees besides the run directory; by default this machine's own programs.
         modules: what the guest's kernel loads before the program starts.
         debugger: what is started on the guest's kernel at an instant; see Debugger.
         arguments: what the kernel is told besides, and does not show in the guest.
+    """
+
+    kernel: Path
+    run_directory: Path
+    argv: Sequence[str]
+    seed: int
+    stall_s: float = STALL_S
+    virtual_limit_s: float = 86_400.0
+    memory_mib: int = limits.LEAST_MEMORY_MIB
+    processes: int = limits.PROCESSES
+    open_files: int = 0
+    sees: World = field(default_factory=world.of_host)
+    modules: Sequence[Compiled] = ()
+    debugger: Debugger | None = None
+    arguments: Sequence[str] = ()
+
+    def description(self) -> str:
+        """Tells init.py what it is to do, as JSON."""
+        description = {
+            "argv": list(self.argv),
+            "needed": self.sees.needed,
+            "has_code": self.sees.code is not None,
+            "has_folder": self.sees.folder is not None,
+            "environment": {**ENVIRONMENT, **self.sees.environment},
+            "virtual_limit_s": self.virtual_limit_s,
+            "open_files": self.open_files,
+            "modules": [
+                {"file": module.program.name, "arguments": module.arguments}
+                for module in self.modules
+            ],
+        }
+        return json.dumps(description)
+
+    def folders(self, directory: Path) -> dict[int, Path]:
+        """The folders of the host that the guest sees, by the number of the descriptor of each."""
+        folders = {
+            init.BOOT_FD: directory,
+            init.ROOT_FD: self.sees.root,
+            init.RUN_FD: self.run_directory,
+            init.CODE_FD: self.sees.code,
+            init.FOLDER_FD: self.sees.folder,
+        }
+        return {number: folder for number, folder in folders.items() if folder is not None}
+
+
+def boot(
+    asked: Boot,
+    on_line: Callable[[str], None],
+    on_message: Callable[[str], None] = lambda line: None,
+    on_folder: Callable[[Path], None] = lambda folder: None,
+    on_start: Callable[[int], None] = lambda pid: None,
+) -> GuestResult:
+    """Boots the guest and runs a program in it.
+
+    Args:
+        asked: the guest and the program.
+        on_line: is given each line that the program writes to its standard output.
+        on_message: is given each line of the kernel's messages and the program's standard error.
+        on_folder: is given the boot directory before it is made, so that it can be removed if we
+            are killed.
+        on_start: is given the process number of the guest's kernel, and of a debugger.
 
     Raises:
         FeatureMissingError: the host has no room for the guest's memory, its limits are too
@@ -169,57 +205,25 @@ def boot(
         GuestError: the guest panicked, was killed, or refused a module; with what its console said.
         StallError: the guest showed no sign of life for `stall_s`.
     """
-    sees = world.of_host() if sees is None else sees
-    memory_directory = _memory_directory(memory_mib)
-    description = {
-        "argv": list(argv),
-        "needed": sees.needed,
-        "has_code": sees.code is not None,
-        "has_folder": sees.folder is not None,
-        "environment": {**ENVIRONMENT, **sees.environment, **(environment or {})},
-        "virtual_limit_s": virtual_limit_s,
-        "open_files": open_files,
-        "modules": [
-            {"file": module.program.name, "arguments": module.arguments} for module in modules
-        ],
-    }
-    programs = [module.program for module in modules]
-    with _boot_directory(description, programs, on_folder) as directory, _free_core() as core:
-        stop_ns = None if debugger is None else debugger.stop_ns
-        argv_of_kernel = command_line(kernel, seed, memory_mib, stop_ns, arguments)
-        with limits.raised(limits.of_guest(processes, memory_mib), WHO):
-            folders = {
-                init.BOOT_FD: directory,
-                init.ROOT_FD: sees.root,
-                init.RUN_FD: run_directory,
-                **({} if sees.code is None else {init.CODE_FD: sees.code}),
-                **({} if sees.folder is None else {init.FOLDER_FD: sees.folder}),
-            }
-            process = _start(
-                *(argv_of_kernel, directory, folders, memory_directory, core),
-                may_be_debugged=debugger is not None,
-            )
+    memory_directory = _memory_directory(asked.memory_mib)
+    debugger = asked.debugger
+    with _boot_directory(asked, on_folder) as directory, _free_core() as core:
+        with limits.raised(limits.of_guest(asked.processes, asked.memory_mib), WHO):
+            process = _start(asked, directory, memory_directory, core)
         attached = None if debugger is None else Attached(debugger, process.pid, on_start)
         try:
             on_start(process.pid)
             # Nobody needs the boot directory after the payload's start. If it is removed then, it
             # is not left behind when we are killed.
-            return _follow(
-                process, on_line, on_message, lambda: _remove(directory), stall_s, attached
-            )
+            console = _Console(on_message, lambda: _remove(directory))
+            return _follow(process, on_line, console, asked.stall_s, attached)
         finally:
             if attached is not None:
                 attached.close()
             _end(process)
 
 
-def command_line(
-    kernel: Path,
-    seed: int,
-    memory_mib: int,
-    stop_ns: int | None = None,
-    arguments: Sequence[str] = (),
-) -> list[str]:
+def command_line(asked: Boot) -> list[str]:
     """The guest kernel's arguments. Only the kernel's own path depends on the host's folders.
 
     The guest sees all of them but the instant at which it stops for a debugger, and `arguments`.
@@ -231,15 +235,16 @@ def command_line(
         f"__import__('ctypes').CDLL(None).mount(b'none',b'{init.BOOT_DIRECTORY}',b'hostfs',1,"
         f"b'{init.BOOT_FD}/.');exec(open('{init.BOOT_DIRECTORY}/init.py').read())"
     )
+    stops = [] if asked.debugger is None else [f"time-travel-stop={asked.debugger.stop_ns}"]
     return [
-        str(kernel),
-        f"mem={memory_mib}M",
+        str(asked.kernel),
+        f"mem={asked.memory_mib}M",
         "seccomp=auto",
         "time-travel=inf-cpu",
         f"time-travel-start={START_NS}",
-        f"entropy-seed={seed % (1 << 64)}",
-        *([] if stop_ns is None else [f"time-travel-stop={stop_ns}"]),
-        *arguments,
+        f"entropy-seed={asked.seed % (1 << 64)}",
+        *stops,
+        *asked.arguments,
         "norandmaps",
         "root=none",
         "rootfstype=hostfs",
@@ -299,9 +304,7 @@ def require(processes: int, memory_mib: int) -> None:
 
 
 @contextlib.contextmanager
-def _boot_directory(
-    description: Mapping[str, object], modules: Sequence[Path], on_folder: Callable[[Path], None]
-) -> Iterator[Path]:
+def _boot_directory(asked: Boot, on_folder: Callable[[Path], None]) -> Iterator[Path]:
     """A folder with init.py, the description of its work, and the modules that it loads."""
     # tempfile would make the folder before the ledger could note its name. The ledger removes only
     # folders whose names have this length.
@@ -309,9 +312,9 @@ def _boot_directory(
     on_folder(directory)
     directory.mkdir(mode=0o700)
     try:
-        for path in (Path(init.__file__), *modules):
+        for path in (Path(init.__file__), *(module.program for module in asked.modules)):
             shutil.copyfile(path, directory / path.name)
-        (directory / init.BOOT).write_text(json.dumps(description), encoding="utf-8")
+        (directory / init.BOOT).write_text(asked.description(), encoding="utf-8")
         yield directory
     finally:
         _remove(directory)
@@ -347,22 +350,16 @@ def _free_core() -> Iterator[int]:
 
 
 def _start(
-    argv: Sequence[str],
-    directory: Path,
-    folders: Mapping[int, Path],
-    memory_directory: str,
-    core: int,
-    *,
-    may_be_debugged: bool = False,
+    asked: Boot, directory: Path, memory_directory: str, core: int
 ) -> subprocess.Popen[bytes]:
-    """Starts the guest's kernel, with open folders of the host by the numbers of `folders`."""
+    """Starts the guest's kernel, with the folders of the host that it sees open."""
     opened: dict[int, int] = {}
 
     def before_exec() -> None:
         # The guest ends with us, also when we are killed, and its processes end with it.
         end_with_parent()
         os.sched_setaffinity(0, {core})
-        if may_be_debugged:
+        if asked.debugger is not None:
             debugging.allow_attaching()
         # Whatever else we have open, or were given, is not the guest's.
         for name in os.listdir("/proc/self/fd"):
@@ -373,7 +370,7 @@ def _start(
             os.dup2(descriptor, number)
 
     try:
-        for number, folder in folders.items():
+        for number, folder in asked.folders(directory).items():
             opened[number] = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         for descriptor in opened.values():
@@ -381,7 +378,7 @@ def _start(
         raise GuestError(f"the guest cannot be given a folder: {files.describe(error)}") from None
     try:
         return subprocess.Popen(
-            argv,
+            command_line(asked),
             cwd=directory,
             # `pass_fds` takes only numbers that are open here; see before_exec.
             close_fds=False,
@@ -402,45 +399,62 @@ def _start(
             os.close(descriptor)
 
 
-def _follow(
-    process: subprocess.Popen[bytes],
-    on_line: Callable[[str], None],
-    on_message: Callable[[str], None],
-    on_booted: Callable[[], None],
-    stall_s: float,
-    attached: Attached | None = None,
-) -> GuestResult:
-    """Reads both outputs until the guest has ended."""
-    began = seen = time.monotonic()
-    console: deque[str] = deque(maxlen=CONSOLE_LINES)
-    fates: list[tuple[str, ...]] = []
-    boot_s = 0.0
-    status: int | None = None
+class _Console:
+    """The words of the guest's kernel, and of the program's standard error."""
 
-    def on_console(line: str) -> None:
-        nonlocal boot_s, status
+    def __init__(self, on_message: Callable[[str], None], on_booted: Callable[[], None]) -> None:
+        self._on_message, self._on_booted = on_message, on_booted
+        self._began = time.monotonic()
+        self._lines: deque[str] = deque(maxlen=CONSOLE_LINES)
+        self._fates: list[tuple[str, ...]] = []
+        self._boot_s = 0.0
+        self._status: int | None = None
+
+    def take(self, line: str) -> None:
+        """Takes the next line."""
         if line.startswith(init.BEAT_LINE):
             return
         if (match := _FATE_LINE.match(line)) is not None:
-            fates.append((match[1], *match[2].split()))
+            self._fates.append((match[1], *match[2].split()))
             return
         if line.startswith(init.START_LINE):
-            boot_s = time.monotonic() - began
-            on_booted()
+            self._boot_s = time.monotonic() - self._began
+            self._on_booted()
         if line.startswith(init.EXIT_LINE):
-            status = int(line.removeprefix(init.EXIT_LINE))
-            return
-        if line:
-            console.append(line)
-            on_message(line)
+            self._status = int(line.removeprefix(init.EXIT_LINE))
+        elif line:
+            self._lines.append(line)
+            self._on_message(line)
 
-    def last() -> str:
-        return f"; its last line: {console[-1]}" if console else ""
+    def last(self) -> str:
+        """The last line, as the end of a sentence."""
+        return f"; its last line: {self._lines[-1]}" if self._lines else ""
 
+    def result(self, ended: int) -> GuestResult:
+        """The result of a guest whose kernel ended so. Raises GuestError where it went wrong."""
+        if self._status is None or _panics(self._lines):
+            raise GuestError(_why(ended, self._lines, self.last()))
+        if refused := _refused(self._lines):
+            raise GuestError(refused)
+        wall_s = time.monotonic() - self._began
+        return GuestResult(
+            self._status, self._boot_s, wall_s, tuple(self._lines), tuple(self._fates)
+        )
+
+
+def _follow(
+    process: subprocess.Popen[bytes],
+    on_line: Callable[[str], None],
+    console: _Console,
+    stall_s: float,
+    attached: Attached | None,
+) -> GuestResult:
+    """Reads both outputs until the guest has ended."""
+    seen = time.monotonic()
     assert process.stdout is not None
     assert process.stderr is not None
     with selectors.DefaultSelector() as selector:
-        for stream, take in ((process.stdout, on_line), (process.stderr, on_console)):
+        for stream, take in ((process.stdout, on_line), (process.stderr, console.take)):
             os.set_blocking(stream.fileno(), False)
             selector.register(stream, selectors.EVENT_READ, _Lines(take))
         while selector.get_map():
@@ -451,7 +465,7 @@ def _follow(
             if ready or (attached is not None and attached.is_waited_for):
                 seen = time.monotonic()
             elif time.monotonic() - seen >= stall_s:
-                raise StallError(f"the guest: no sign of life for {stall_s:g} s{last()}")
+                raise StallError(f"the guest: no sign of life for {stall_s:g} s{console.last()}")
             for key, _ in ready:
                 data = os.read(key.fd, PIPE_BYTES)
                 key.data.feed(data)
@@ -462,12 +476,10 @@ def _follow(
     try:
         ended = process.wait(_END_DEADLINE_S)
     except subprocess.TimeoutExpired:
-        raise GuestError(f"the guest: it closed its console and did not end{last()}") from None
-    if status is None or _panics(console):
-        raise GuestError(_why(ended, console, last()))
-    if refused := _refused(console):
-        raise GuestError(refused)
-    return GuestResult(status, boot_s, time.monotonic() - began, tuple(console), tuple(fates))
+        raise GuestError(
+            f"the guest: it closed its console and did not end{console.last()}"
+        ) from None
+    return console.result(ended)
 
 
 class _Lines:

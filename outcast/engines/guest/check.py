@@ -15,7 +15,7 @@ from typing import TypedDict
 
 
 class Said(TypedDict):
-    """What a kernel says of itself.
+    """A kernel's facts about itself.
 
     Attributes:
         release: what `uname -r` says.

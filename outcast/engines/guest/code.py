@@ -27,13 +27,13 @@ _OURS = Path(__file__).resolve().parents[3]
 _LAYER = "layer"
 _LIST = "files.tsv"
 _PLACE = "opt/outcast"
-"""Where the code lies in the layer; `outcast.engines.guest.world.CODE` is the same in the guest."""
+"""The code's place in the layer; `outcast.engines.guest.world.CODE` is the same in the guest."""
 _FORMAT = 4
 """Raise it when what is kept is made in another way."""
 
 PACKAGES = ("controllers", "topologies")
 ROOMS = ("experiment", "plan", "records", "emulation")
-"""What the inner program imports of `outcast`, besides the modules at its root."""
+"""The inner program imports these of `outcast`, besides the modules at its root."""
 _LEFT_OUT = (".c", ".h", ".typed")
 _MODULE_AT_THE_ROOT_LEFT_OUT = ("__main__.py", "workflow.py")
 _COMPILE = """
@@ -67,7 +67,7 @@ def default_folder() -> Path:
 
 
 def sources(folder: Path = _OURS) -> dict[str, bytes]:
-    """What the inner program consists of, by the path relative to our checkout."""
+    """The inner program's files, by the path relative to our checkout."""
     package = folder / "outcast"
     paths = [path for path in package.glob("*.py") if path.name not in _MODULE_AT_THE_ROOT_LEFT_OUT]
     for top in (*(package / room for room in ROOMS), *(folder / name for name in PACKAGES)):

@@ -42,7 +42,7 @@ _REMEDY = "install the package gdb (apt install gdb)"
 
 
 class Debugger(Protocol):
-    """What a boot needs of a debugger.
+    """A debugger, as a boot needs it.
 
     Attributes:
         stop_ns: when the guest stops for it, in nanoseconds of its clock since its boot.
@@ -61,7 +61,7 @@ class Debugger(Protocol):
 
 @dataclass(frozen=True)
 class Request:
-    """What a debugger does once the guest stands.
+    """The work of a debugger once the guest stands.
 
     Attributes:
         begin_ns: the traffic's start by the guest's clock; times are shown since then.
@@ -199,7 +199,7 @@ class Gdb:
         )
 
     def _outcome(self) -> dict[str, Any] | None:
-        """What in_gdb.py left in the place of the settings; None if it did not come to that."""
+        """Reads what in_gdb.py left in the settings' place; None if it did not come to that."""
         text = os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0)
         said: dict[str, Any] = json.loads(text or b"{}")
         return said if "hits" in said else None

@@ -131,15 +131,9 @@ def _compile(kernel: Kernel, sees: World, place: Path) -> None:
             shutil.copyfile(source, place / source.name)
     script = " && ".join(shlex.join([COMPILER, *_arguments(program)]) for program in in_c.IN_GUEST)
     said: list[str] = []
-    result = boot.boot(
-        kernel.program,
-        place,
-        ["/bin/sh", "-c", script],
-        seed=1,
-        on_line=said.append,
-        stall_s=_STALL_S,
-        sees=sees,
-    )
+    argv = ["/bin/sh", "-c", script]
+    asked = boot.Boot(kernel.program, place, argv, seed=1, stall_s=_STALL_S, sees=sees)
+    result = boot.boot(asked, said.append)
     if result.status != 0:
         words = " | ".join([*said, *result.said()][-5:])
         raise GuestError(f"our programs for the guest cannot be compiled: {words}")

@@ -1,4 +1,4 @@
-"""What gdb runs on the guest's kernel: it attaches, does what was asked for, and has our commands.
+"""Runs in gdb on the guest's kernel: it attaches, does what was asked for, and has our commands.
 
 gdb's own Python runs it, so it imports nothing of outcast. The descriptor whose number is in the
 environment has a JSON object, see `outcast.engines.guest.debugger`. What came of it replaces it.
@@ -31,7 +31,7 @@ SWITCHES = "switches"
 """The name of the namespace in which all switches are."""
 
 _SIGNALS = "SIGSEGV SIGUSR1 SIGUSR2 SIGALRM SIGVTALRM SIGIO SIGWINCH SIGCHLD SIGSYS"
-"""What the guest's kernel uses for its interrupts and its processes (arch/um/os-Linux/signal.c)."""
+"""Signals that the guest's kernel uses for interrupts and processes (arch/um/os-Linux/signal.c)."""
 
 _MOST = 1_000_000
 """A longer list is damaged, or the kernel is another one than ours."""
@@ -41,19 +41,19 @@ _STATES = {
     **{6: "TIME_WAIT", 7: "CLOSE", 8: "CLOSE_WAIT", 9: "LAST_ACK", 10: "LISTEN", 11: "CLOSING"},
     12: "NEW_SYN_RECV",
 }
-"""Of a TCP socket (include/net/tcp_states.h)."""
+"""A TCP socket's states (include/net/tcp_states.h)."""
 _SMALLER_THAN_A_SOCKET = ("TIME_WAIT", "NEW_SYN_RECV")
 _CONGESTION_STATES = ("Open", "Disorder", "CWR", "Recovery", "Loss")
 _TIMERS = {
     **{0: "none", 1: "retransmission", 3: "probe of a zero window", 5: "tail loss probe"},
     6: "reordering",
 }
-"""Of `icsk_pending` (include/net/inet_connection_sock.h)."""
+"""The timers of `icsk_pending` (include/net/inet_connection_sock.h)."""
 _STOPS = re.compile("(__)?kill$|os_stop_self|(__)?time_travel_(stopped|set_time|update_time)")
 """The functions by which the guest stops itself (patch 0008)."""
 _HEADERS_BYTES = 100
 _ARRAY_SHIFT, _PLACES_OF_A_LEVEL = 22, 64
-"""Of the timer wheel (TIMER_ARRAYSHIFT, LVL_SIZE; include/linux/timer.h, kernel/time/timer.c)."""
+"""Sizes of the timer wheel (TIMER_ARRAYSHIFT, LVL_SIZE; linux/timer.h, kernel/time/timer.c)."""
 
 
 def millisecond_text(time_ns: int) -> str:
@@ -167,7 +167,7 @@ def host_of(net: Any) -> str:
 
 
 class Session:
-    """What was asked for, and what the commands share.
+    """The request, and what the commands share.
 
     Attributes:
         host: the host that is meant where a command names none.
@@ -288,7 +288,7 @@ def fires_ns(timer: Any) -> int:
 
 
 def socket_lines(session: Session, host: str, sock: Any) -> list[str]:
-    """What TCP knows of a connection."""
+    """Reads what TCP knows of a connection."""
     tcp = tcp_of(sock)
     connection = tcp["inet_conn"]
 
@@ -399,7 +399,7 @@ class _Command(gdb.Command):
         print(self.text(gdb.string_to_argv(argument)))
 
     def text(self, words: list[str]) -> str:
-        """What the command prints."""
+        """The text that the command prints."""
         raise NotImplementedError
 
 
@@ -425,7 +425,7 @@ class Now(_Command):
 
 
 class TcpSock(_Command):
-    """What TCP knows of a host's connections with this port, at either end.
+    """Reads what TCP knows of a host's connections with this port, at either end.
     tcp-sock HOST PORT
     """
 
@@ -518,7 +518,7 @@ def owner(frame: Any) -> tuple[int, Any]:
 
 
 def known(frame: Any) -> str:
-    """What an expression can name at the beginning of a function, in words."""
+    """Says what an expression can name at the beginning of a function."""
     names = [symbol.name for symbol in frame.block() if symbol.is_argument]
     return f"{frame.name()} has {', '.join(names) or 'no arguments'}; ${SOCKET} is its tcp_sock"
 

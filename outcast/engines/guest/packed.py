@@ -31,12 +31,12 @@ from outcast.records.run_directory import GuestRecord, Manifest
 _KERNEL, _ROOT, _CODE = "kernel.tar.zst", "root.tar.zst", "code.tar.zst"
 _KEY = re.compile(r"[0-9a-f]{20}")
 _LEVEL = 9
-"""Of zstd: half a minute. The highest level saves a tenth of the size and takes minutes."""
+"""zstd takes half a minute. The highest level saves a tenth of the size and takes minutes."""
 
 
 @dataclass(frozen=True)
 class Guest:
-    """What a run took place in.
+    """The kernel and the world of a run.
 
     Attributes:
         kernel: the kernel that it boots.
@@ -153,7 +153,7 @@ def _sha256(manifest: Manifest) -> str:
 
 
 def _record(manifest: Manifest) -> GuestRecord:
-    """What the manifest says of a guest that can be packed. Raises InputError."""
+    """The manifest's record of a guest that can be packed. Raises InputError."""
     record = manifest.guest
     if record is None or not _KEY.fullmatch(record.root) or not _KEY.fullmatch(str(record.code)):
         raise InputError(

@@ -1,4 +1,4 @@
-"""What the guest sees of the host besides the run directory.
+"""The guest's world: what it sees of the host besides the run directory.
 
 By default that is the locked root with our code over it, and nothing else. With `guest.root: host`
 it is this machine's own `/`.
@@ -31,7 +31,7 @@ CODE = "/opt/outcast"
 
 @dataclass(frozen=True)
 class World:
-    """What a guest sees.
+    """The folders and programs that a guest sees.
 
     Attributes:
         root: the folder that is its `/`, read-only.
@@ -58,7 +58,7 @@ class World:
         return self.root == Path("/")
 
     def on_host(self, path: str) -> Path:
-        """Where this machine has what the guest sees by an absolute path.
+        """The place where this machine has what the guest sees by an absolute path.
 
         Links are followed as the guest follows them, so that none leads out of its root. What is
         not there has a path too, at which nothing is.

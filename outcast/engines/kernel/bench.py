@@ -1,4 +1,4 @@
-"""Where a kernel is built, and with which compiler.
+"""The place where a kernel is built, and the compiler.
 
 The compiler is the one that the lock names, in a root of its own, so that every machine builds the
 same kernel to the byte. Where such a root cannot be entered, the machine's own compiler serves. The
@@ -23,7 +23,7 @@ from outcast.errors import FeatureMissingError, RootError
 
 @dataclass(frozen=True)
 class Bench:
-    """Where a kernel is built, and with which compiler.
+    """The place where a kernel is built, and the compiler.
 
     Attributes:
         folder: the folder in which everything is made.

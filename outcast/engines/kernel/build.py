@@ -30,6 +30,7 @@ from outcast.engines.kernel.recipe import OURS, Recipe
 from outcast.engines.kernel.source import Source, from_tarball
 from outcast.engines.kernel.supply import LockSupply, Supply
 from outcast.engines.root import contents
+from outcast.engines.root.places import NOTHING, Named
 from outcast.errors import CommandError, FeatureMissingError, KernelError, RootError
 from outcast.experiment.queues.base import QueueKind
 
@@ -51,7 +52,7 @@ _NEVER_COMPILED = (
 )
 """Two thirds of the source's files, of other machines. Every folder's Kconfig is needed."""
 _SOURCE = re.compile(r"usr/src/(linux-source-[^/]*\.tar\.[a-z0-9]+)")
-"""Where a package has the kernel's source."""
+"""The file of a package that has the kernel's source."""
 
 # The same in every build, because the program contains them, and the kernel mixes its own version
 # text into its random numbers.
@@ -88,9 +89,7 @@ def build(
     symbols: bool = False,
     folder: Path | None = None,
     recipe: Recipe = OURS,
-    mirror: str | None = None,
-    snapshot: str | None = None,
-    packages: Path | None = None,
+    named: Named = NOTHING,
     supply: Supply | None = None,
     run: Programs | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
@@ -104,9 +103,7 @@ def build(
         symbols: whether a debugger has to know the program. That takes longer to compile.
         folder: the cache.
         recipe: the configuration and the patches.
-        mirror: the address of an archive that has what the lock pins; see `places.find`.
-        snapshot: the address of a snapshot archive that has it.
-        packages: a folder that has it.
+        named: where what the lock pins is.
         supply: what gives it; from there if left out.
         run: what starts programs.
         on_progress: is called with how far the build has come.
@@ -121,33 +118,22 @@ def build(
     """
     processor.require()
     run = run or SystemPrograms()
-    supply = supply or LockSupply(run, mirror, snapshot, packages)
+    supply = supply or LockSupply(run, named)
     folder = folder or cache.default_folder()
-    began = time.monotonic()
-    source = Source(supply.source.name, supply.source.version)
-    if tarball is not None:
-        source = from_tarball(tarball)
-
-    def kept(compiler: str) -> Kernel | None:
-        if again:
-            return None
-        there = cache.find_exactly(source.name, source.version, recipe, compiler, folder)
-        return None if there and symbols and not there.symbols.is_file() else there
-
+    began, pinned = time.monotonic(), supply.source
+    source = from_tarball(tarball) if tarball else Source(pinned.name, pinned.version)
+    kept = partial(_kept, source, recipe, folder, symbols=symbols)
     # A kernel that is there needs no wait for another build.
-    if cached := kept(bench.locked_compiler()):
+    if not again and (cached := kept(bench.locked_compiler())):
         return cached
     with cache.workshop(folder) as workshop:
-        if not again:
-            locked = cache.key(source.name, source.version, recipe.digest, bench.locked_compiler())
-            shipped.provide(folder / locked)
-        if cached := kept(bench.locked_compiler()):
+        if not again and (cached := kept(bench.locked_compiler(), is_shipped=True)):
             return cached
         on_progress(Progress("fetch", detail=f"{source.name} {source.version}"))
         fetched = _meanwhile(partial(_fetch, workshop, supply, tarball))
-        is_locked = source.version == supply.source.version
+        is_locked = source.version == pinned.version
         place = bench.set_up(workshop, supply.provide_root, run, needs_lock=is_locked)
-        if cached := kept(place.compiler):
+        if not again and (cached := kept(place.compiler)):
             return cached
         # The guest's root is made while the compiler works.
         sees = _meanwhile(partial(_world, supply, needs_lock=is_locked))
@@ -161,20 +147,43 @@ def build(
         program, debugged, for_modules = _make(place, fetched.result(), recipe, work, tell)
         on_progress(Progress("check"))
         said = _check(program, sees.result())
-        kernel = Kernel(
-            source=source.name,
-            version=source.version,
-            recipe=recipe.digest,
-            release=said["release"],
-            built_s=round(time.monotonic() - began, 1),
-            sha256=hashlib.sha256(program.read_bytes()).hexdigest(),
-            program=program,
-            congestion_controls=tuple(said["congestion_controls"]),
-            own=tuple(path.name for path in (*recipe.own_fragments, *recipe.own_patches)),
-            compiler=place.compiler,
-            compiler_note=place.note,
-        )
+        kernel = _kernel(program, source, recipe, place, said, time.monotonic() - began)
         return cache.keep(kernel, folder, for_modules, debugged)
+
+
+def _kept(
+    source: Source,
+    recipe: Recipe,
+    folder: Path,
+    compiler: str,
+    *,
+    symbols: bool,
+    is_shipped: bool = False,
+) -> Kernel | None:
+    """The kernel that the cache has, with symbols if these are asked for."""
+    key = cache.key(source.name, source.version, recipe.digest, compiler)
+    if is_shipped:
+        shipped.provide(folder / key)
+    there = cache.read(folder / key)
+    return None if there and symbols and not there.symbols.is_file() else there
+
+
+def _kernel(
+    program: Path, source: Source, recipe: Recipe, place: Bench, said: check.Said, built_s: float
+) -> Kernel:
+    return Kernel(
+        source=source.name,
+        version=source.version,
+        recipe=recipe.digest,
+        release=said["release"],
+        built_s=round(built_s, 1),
+        sha256=hashlib.sha256(program.read_bytes()).hexdigest(),
+        program=program,
+        congestion_controls=tuple(said["congestion_controls"]),
+        own=tuple(path.name for path in (*recipe.own_fragments, *recipe.own_patches)),
+        compiler=place.compiler,
+        compiler_note=place.note,
+    )
 
 
 def _meanwhile(make: Callable[[], Made]) -> Future[Made]:
@@ -317,7 +326,7 @@ def _compile(
 
 
 def _world(supply: Supply, *, needs_lock: bool) -> World:
-    """What the guest sees when it is checked: its own root, or else this machine's programs."""
+    """Gives the guest that is checked its own root, or else this machine's programs."""
     try:
         return world.of_root(supply.provide_root("runtime"))
     except (RootError, FeatureMissingError):
@@ -337,9 +346,8 @@ def _check(program: Path, sees: World) -> check.Said:
     with tempfile.TemporaryDirectory(prefix="outcast-check-") as name:
         argv = prepare_check(Path(name))
         lines: list[str] = []
-        result = boot.boot(
-            program, Path(name), argv, seed=1, on_line=lines.append, stall_s=60.0, sees=sees
-        )
+        asked = boot.Boot(program, Path(name), argv, seed=1, stall_s=60.0, sees=sees)
+        result = boot.boot(asked, lines.append)
     if result.status != 0 or not lines:
         raise KernelError(
             f"the kernel boots, but lacks something: {' | '.join([*lines, *result.console][-5:])}"

@@ -71,12 +71,12 @@ class Kernel:
 
     @property
     def headers(self) -> Path:
-        """What modules are compiled against; see `outcast.engines.kernel.headers`."""
+        """Modules are compiled against this; see `outcast.engines.kernel.headers`."""
         return self.program.with_name(_HEADERS)
 
     @property
     def symbols(self) -> Path:
-        """What a debugger knows of the program; there only if somebody asked for it."""
+        """The file that tells a debugger of the program; there only if somebody asked for it."""
         return self.program.with_name(_SYMBOLS)
 
 
@@ -147,15 +147,9 @@ def find_key(beginning: str, folder: Path | None = None) -> Kernel:
 
 def find_all(folder: Path | None = None) -> list[Kernel]:
     """All kernels, the one that was built last first."""
-    kernels = _all(folder or default_folder())
+    records = sorted((folder or default_folder()).glob(f"*/{_RECORD}"))
+    kernels = [kernel for path in records if (kernel := read(path.parent)) is not None]
     return sorted(kernels, key=lambda kernel: kernel.program.stat().st_mtime, reverse=True)
-
-
-def find_exactly(
-    source: str, version: str, recipe: Recipe, compiler: str, folder: Path
-) -> Kernel | None:
-    """The kernel that this compiler built from this source with this recipe, or None."""
-    return _read(folder / key(source, version, recipe.digest, compiler))
 
 
 def verify(kernel: Kernel) -> None:
@@ -198,7 +192,7 @@ def keep(
             # It goes with the temporary folder. Who kills us now loses no kernel to a long removal.
             target.rename(place / "replaced")
         whole.rename(target)
-    kept = _read(target)
+    kept = read(target)
     assert kept is not None
     return kept
 
@@ -217,14 +211,8 @@ def workshop(folder: Path) -> Iterator[Path]:
             raise KernelError(f"{folder}: {error.strerror}") from None
 
 
-def _all(folder: Path) -> Iterator[Kernel]:
-    for path in sorted(folder.glob("*/" + _RECORD)):
-        kernel = _read(path.parent)
-        if kernel is not None:
-            yield kernel
-
-
-def _read(folder: Path) -> Kernel | None:
+def read(folder: Path) -> Kernel | None:
+    """The kernel that a folder named by its key has, or None."""
     try:
         record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
         record |= {name: tuple(record[name]) for name in ("congestion_controls", "own")}

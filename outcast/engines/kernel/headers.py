@@ -1,4 +1,4 @@
-"""What is kept of a built kernel so that modules can be compiled against it.
+"""Keeps what modules are compiled against of a built kernel.
 
 `source/` has the headers, the makefiles and their scripts, and TCP's and the qdiscs' own source,
 from which people start. `output/` has what the build generated. A compiler of modules only reads
@@ -29,7 +29,7 @@ _FOLDERS = (
     "net/ipv4",
     "net/sched",
 )
-"""Of the source."""
+"""Folders of the source that are kept."""
 _FILES = ("Makefile", "Kbuild", "COPYING", "arch/x86/Makefile*", "tools/scripts/*.include")
 _NEVER_INCLUDED = {
     "include": {"dt-bindings", "drm", "media", "sound", "soc", "video", "rdma", "xen", "scsi"},
@@ -39,10 +39,10 @@ _NEVER_INCLUDED = {
         "kernel-doc",
     },
 }
-"""What a module of TCP or of a qdisc has no use for, and what is large."""
+"""A module of TCP or of a qdisc has no use for these, and they are large."""
 _OBJECTS = ("*.o", "*.a", "*.cmd", "*.d")
 _GENERATED = ("include", "arch/um/include", "arch/x86/include", "scripts")
-"""Of the output."""
+"""Folders of the output that are kept."""
 
 
 def keep(tree: Path, output: Path, target: Path) -> None:

@@ -26,7 +26,7 @@ NEEDED = {
     "bison": "bison",
     "bc": "bc",
 }
-"""What this machine's compiler needs: from each program to the Debian package that has it."""
+"""This machine's compiler needs these: from each program to the Debian package that has it."""
 
 _ERROR_LINES = 12
 

@@ -1,4 +1,4 @@
-"""What the kernel is built from besides its source: configuration fragments and patches."""
+"""The kernel's recipe besides its source: configuration fragments and patches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the lock pins for a kernel: its source, the root with the compiler, the guest's root."""
+"""Gives what the lock pins for a kernel: its source, the compiler's root, the guest's root."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from outcast.engines.kernel.programs import Programs
 from outcast.engines.root import build, fetch, lock, places
 from outcast.engines.root.cache import Root
 from outcast.engines.root.lock import Kind, Package
+from outcast.engines.root.places import Named
 from outcast.errors import RootError
 
 
@@ -36,18 +37,11 @@ class LockSupply:
 
     Args:
         run: what starts programs.
-        mirror, snapshot, packages: where to look for packages; see `places.find`.
+        named: where packages are.
     """
 
-    def __init__(
-        self,
-        run: Programs,
-        mirror: str | None = None,
-        snapshot: str | None = None,
-        packages: Path | None = None,
-    ) -> None:
-        self._run = run
-        self._mirror, self._snapshot, self._packages = mirror, snapshot, packages
+    def __init__(self, run: Programs, named: Named) -> None:
+        self._run, self._named = run, named
         self._lock = lock.ours()
 
     @property
@@ -57,14 +51,7 @@ class LockSupply:
 
     def fetch_source(self, into: Path) -> Path:
         """See Supply.fetch_source."""
-        where = places.find(
-            self._run,
-            into,
-            self._lock.snapshot,
-            mirror=self._mirror,
-            snapshot=self._snapshot,
-            packages=self._packages,
-        )
+        where = places.find(self._run, into, self._lock.snapshot, self._named)
         try:
             with fetch.packages([self.source], where, into) as paths:
                 return next(paths)
@@ -73,10 +60,4 @@ class LockSupply:
 
     def provide_root(self, kind: Kind) -> Root:
         """See Supply.provide_root."""
-        return build.build(
-            kind,
-            mirror=self._mirror,
-            snapshot=self._snapshot,
-            packages=self._packages,
-            run=self._run,
-        )
+        return build.build(kind, named=self._named, run=self._run)

@@ -13,11 +13,12 @@ from outcast.engines.kernel.programs import Programs, SystemPrograms
 from outcast.engines.root import cache, contents, fetch, files_list, lock, own_python, places
 from outcast.engines.root.cache import Root
 from outcast.engines.root.lock import Kind, Lock, Package
+from outcast.engines.root.places import NOTHING, Named
 from outcast.engines.root.unpack import Tree, settle
 from outcast.errors import RootError
 
 ROOM_MB = 600
-"""What both roots take, with the packages that wait to be unpacked."""
+"""Both roots take this, with the packages that wait to be unpacked."""
 
 Stage = Literal["fetch", "wheels", "compile", "check"]
 
@@ -39,9 +40,7 @@ class Progress:
 def build(
     kind: Kind = "runtime",
     *,
-    mirror: str | None = None,
-    snapshot: str | None = None,
-    packages: Path | None = None,
+    named: Named = NOTHING,
     again: bool = False,
     folder: Path | None = None,
     pinned: Lock | None = None,
@@ -52,9 +51,7 @@ def build(
 
     Args:
         kind: which root.
-        mirror: the address of an archive; see `places.find` for this and the next two.
-        snapshot: the address of a snapshot archive.
-        packages: a folder with files of packages.
+        named: where packages are.
         again: whether to make the root although the cache has it.
         folder: the cache.
         pinned: the lock.
@@ -78,14 +75,7 @@ def build(
         raise RootError(f"the lock pins no root {kind}")
     try:
         with cache.workshop(folder) as workshop:
-            where = places.find(
-                run,
-                workshop,
-                pinned.snapshot,
-                mirror=mirror,
-                snapshot=snapshot,
-                packages=packages,
-            )
+            where = places.find(run, workshop, pinned.snapshot, named)
             unpacked, listed = unpack(kind, pinned, where, workshop, run, on_progress)
             _require_content(files_list.digest(listed), pinned.content[kind])
             return cache.keep(unpacked, kind, pinned, folder, listed, again)

@@ -30,7 +30,7 @@ REBUILD = "outcast root build --again makes it anew"
 
 
 class _Record(Versioned):
-    """What `root.json` holds; see Root."""
+    """The content of `root.json`; see Root."""
 
     lock: str
     packages: dict[str, str]

@@ -29,7 +29,7 @@ _BROKEN = (tarfile.TarError, zlib.error, zstandard.ZstdError)
 _AR_MAGIC = b"!<arch>\n"
 _AR_HEADER_BYTES = 60
 _DIST_PACKAGES = "usr/local/lib/python3.11/dist-packages"
-"""Where the distribution's Python 3.11 looks for packages that are not the distribution's."""
+"""The distribution's Python 3.11 looks here for packages that are not the distribution's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Content:
 
 
 def of_debian_package(path: Path) -> Iterator[Content]:
-    """What a Debian package installs. Its scripts are not run.
+    """Reads what a Debian package installs. Its scripts are not run.
 
     Raises:
         RootError: it is no Debian package, or holds what no root may hold.
@@ -67,7 +67,7 @@ def of_debian_package(path: Path) -> Iterator[Content]:
 
 
 def of_wheel(path: Path) -> Iterator[Content]:
-    """What a wheel installs, at the place of Python packages in the root.
+    """Reads what a wheel installs, at the place of Python packages in the root.
 
     Its list of hashes is left out, because `files_list` has them all.
 
@@ -92,7 +92,7 @@ def of_wheel(path: Path) -> Iterator[Content]:
 
 
 def _name_in_wheel(name: str) -> str | None:
-    """Where a file of a wheel goes, below the folder of packages; None if it goes nowhere."""
+    """The place of a wheel's file, below the folder of packages; None if it goes nowhere."""
     first, _, rest = name.partition("/")
     if first.endswith(".data"):
         # PEP 427 calls the others scripts, headers and data; nothing that we run needs them.

@@ -109,7 +109,7 @@ def scan(folder: Path) -> list[Item]:
 
 
 def _walk(folder: str, above: str) -> Iterator[Item]:
-    """What is in a folder, whose own path ends with `above`."""
+    """Lists what is in a folder, whose own path ends with `above`."""
     with os.scandir(folder) as entries:
         inner = sorted(entries, key=lambda entry: entry.name)
     for entry in inner:

@@ -1,4 +1,4 @@
-"""Where the contents of packages go in the root, what is left out, and what is added.
+"""Says where the contents of packages go in the root, what is left out, and what is added.
 
 No script of a package is run. What these scripts would have made and a run needs is in `LINKS`,
 `COPIES` and `FILES`, each with its reason.
@@ -93,7 +93,7 @@ USERS: Mapping[str, Mapping[str, str]] = {
 
 
 def place(content: Content) -> Content | None:
-    """What becomes of a package's content in the root; None if it is left out.
+    """Says what becomes of a package's content in the root; None if it is left out.
 
     Folders such as `bin` are merged into `usr`. An absolute link becomes a relative one. So the
     root's programs also find their files where the root is no `/`.

@@ -13,15 +13,34 @@ from outcast.errors import CommandError, FeatureMissingError, InputError
 
 MIRROR_VARIABLE = "OUTCAST_MIRROR"
 SNAPSHOT_ID = "@SNAPSHOTID@"
-"""What apt.conf(5) and Release files write where the address of a snapshot needs its time."""
+"""apt.conf(5) and Release files write this where the address of a snapshot needs its time."""
 
 _ADDRESS = re.compile(r"https?://[^\s/]+(?:/\S*)?")
 _MOST_MIRRORS = 3
 
 
 @dataclass(frozen=True)
+class Named:
+    """The places of packages that the user names.
+
+    Attributes:
+        mirror: the address of an archive; the environment's OUTCAST_MIRROR if left out.
+        snapshot: the address of a snapshot archive, with or without `@SNAPSHOTID@`.
+        packages: a folder with files of packages.
+    """
+
+    mirror: str | None = None
+    snapshot: str | None = None
+    packages: Path | None = None
+
+
+NOTHING = Named()
+"""Nothing is named, so this machine's apt and the environment say it."""
+
+
+@dataclass(frozen=True)
 class Places:
-    """Where to look, in this order.
+    """The places to look in, in this order.
 
     Attributes:
         folder: the user's folder with files of packages, or None.
@@ -39,34 +58,25 @@ class Places:
         return (*self.mirrors, *((self.snapshot,) if self.snapshot else ()))
 
 
-def find(
-    run: Programs,
-    at: Path,
-    snapshot_id: str,
-    *,
-    mirror: str | None = None,
-    snapshot: str | None = None,
-    packages: Path | None = None,
-) -> Places:
+def find(run: Programs, at: Path, snapshot_id: str, named: Named = NOTHING) -> Places:
     """The places that the user names, else those of this machine's apt.
 
     Args:
         run: what runs apt.
         at: a folder to run it in.
         snapshot_id: the time of the lock's packages, as snapshot archives name it.
-        mirror: the address of an archive; the environment's OUTCAST_MIRROR if left out.
-        snapshot: the address of a snapshot archive, with or without `@SNAPSHOTID@`.
-        packages: a folder with files of packages.
+        named: what the user names.
 
     Raises:
         InputError: an address is none, or there is no such folder.
         FeatureMissingError: nothing is named, and this machine's apt names no archive.
     """
+    packages = named.packages
     if packages is not None and not packages.is_dir():
         raise InputError(f"--packages {packages}: there is no such folder")
-    named = mirror or os.environ.get(MIRROR_VARIABLE)
-    mirrors = (_address(named, f"--mirror or {MIRROR_VARIABLE}"),) if named else of_apt(run, at)
-    shot = _address(snapshot, "--snapshot") if snapshot else snapshot_of_apt(run, at)
+    mirror = named.mirror or os.environ.get(MIRROR_VARIABLE)
+    mirrors = (_address(mirror, f"--mirror or {MIRROR_VARIABLE}"),) if mirror else of_apt(run, at)
+    shot = _address(named.snapshot, "--snapshot") if named.snapshot else snapshot_of_apt(run, at)
     if shot is not None:
         shot = shot.replace(SNAPSHOT_ID, snapshot_id)
     if not mirrors and shot is None and packages is None:

@@ -59,7 +59,7 @@ class Tree:
         self._add(Content("etc/ld.so.cache", linker_cache.dumps(libraries)))
 
     def _users(self, path: str) -> bytes:
-        """What users of programs that are here add to a file."""
+        """Lines that users of programs that are here add to a file."""
         lines = (lines for program, lines in layout.USERS.items() if program in self._items)
         return "".join(of_user.get(path, "") for of_user in lines).encode()
 
