@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from outcast.experiment import Source
     from outcast.sweep.runner import Result
 
+_MOST_NOTES = 3
+
 
 @click.command(
     "sweep",
@@ -168,6 +170,10 @@ def _show_plan(console: Console, prepared: Prepared) -> None:
         lines.append(f"  {key}: {', '.join(values)}")
     if len(left) < len(points):
         lines.append(f"{len(points) - len(left)} are finished, {len(left)} are left")
+    told = [f"note, of {counted(n, 'point')}: {text}" for text, n in planned.told.items()]
+    lines += told[:_MOST_NOTES]
+    if len(told) > _MOST_NOTES:
+        lines.append(f"{len(told) - _MOST_NOTES} more such notes; each run has its own as warnings")
     where = f"{prepared.jobs} at a time" if prepared.jobs else "if Dask had one worker"
     if left:
         lines.append(format_forecast(expected, where))

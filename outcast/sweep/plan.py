@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment, OwnTopology, Source, Sweep, dump
 from outcast.networks import resolve as networks
 from outcast.plan import make as run_plan
+from outcast.plan.hints import beforehand
 from outcast.sweep import measured, own_files
 from outcast.sweep.measured import Size
 from outcast.sweep.own_files import OwnFiles
@@ -46,11 +48,13 @@ class Plan:
         experiment: the whole configuration, with its `sweep`.
         runs: the runs, in the order in which they start.
         own: the user's files that it names.
+        told: what is told before runs, and of how many points.
     """
 
     experiment: Experiment
     runs: tuple[Run, ...]
     own: OwnFiles
+    told: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def sweep(self) -> Sweep:
@@ -104,6 +108,7 @@ def plan_sweep(source: Source, choose: Callable[[Experiment], EngineName]) -> Pl
     """
     whole = source.experiment()
     checked: dict[str, tuple[Experiment, Size]] = {}
+    told: Counter[str] = Counter()
     runs = []
     try:
         all_points = points(whole.sweep or Sweep(), whole.repetitions, whole.seed)
@@ -117,6 +122,7 @@ def plan_sweep(source: Source, choose: Callable[[Experiment], EngineName]) -> Pl
             built = run_plan.make_plan(experiment, at_point.located)
             engine = choose(experiment)
             size = measured.size_of(experiment, engine, built)
+            told.update(beforehand(experiment, built, engine))
             checked[key] = (experiment.model_copy(update={"engine": engine}), size)
         experiment, size = checked[key]
         seeded = experiment.model_copy(update={"seed": point.seed})
@@ -125,4 +131,4 @@ def plan_sweep(source: Source, choose: Callable[[Experiment], EngineName]) -> Pl
     topology = whole.topology
     if isinstance(topology, OwnTopology):
         whole = whole.model_copy(update={"topology": topology.built(None, None)})
-    return Plan(whole, tuple(runs), own_files.of_sweep(whole, source.folder))
+    return Plan(whole, tuple(runs), own_files.of_sweep(whole, source.folder), told)

@@ -606,6 +606,17 @@ def test_the_plan_is_shown_and_nothing_run(
     assert not out_folder.exists()
 
 
+def test_what_is_told_before_runs_is_in_the_plan_once(
+    faked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = "events=[{at: 20ms, from: h3, to: s2, rate: 1mbit}]"
+    argv = [str(faked), "--dry-run", "--set", slow, "-o", str(tmp_path / "out")]
+    status, out, _ = invoke(capsys, *argv)
+    (line,) = [line for line in out.splitlines() if line.startswith("note")]
+    assert status == 0
+    assert line.startswith("note, of 4 points: the bottleneck of flow 1 is h3-eth0 (1 Mbps) from")
+
+
 def test_a_configuration_without_a_sweep_is_told_so(
     faked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
