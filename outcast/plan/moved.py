@@ -66,7 +66,7 @@ def moved(experiment: Experiment, plan: Plan) -> list[str]:
     else is planned, and only where the rate of a link falls during the run.
     """
     planned = [*_flows(experiment, plan), *_streams(plan)]
-    ways = planned or _talks(experiment, plan)
+    ways = _without_shared_answers(planned or _talks(experiment, plan))
     studied = {plan.ends[port.egress] for port in (plan.bottleneck, *plan.others)}
     found: dict[Hop, tuple[_State, list[Way]]] = {}
     usual: Mapping[Hop, int] = {}
@@ -92,6 +92,17 @@ def moved(experiment: Experiment, plan: Plan) -> list[str]:
     more = f" (and {len(found) - _MOST_NAMED} more such links)" * (len(found) > _MOST_NAMED)
     places = ", that of ".join(named[:_MOST_NAMED])
     return [f"{STARTS}{places}{more}; {_how_to_study(plan, list(found))}"]
+
+
+def _without_shared_answers(ways: Sequence[Way]) -> list[Way]:
+    """Acknowledgements limit nobody beside data: they are few, and each repeats those before."""
+    data = {hop for way in ways for hop, weight in way.weights.items() if weight == 1}
+    return [
+        replace(
+            way, weights={hop: w for hop, w in way.weights.items() if w == 1 or hop not in data}
+        )
+        for way in ways
+    ]
 
 
 def divide(
@@ -154,16 +165,11 @@ def _unstudied(
 
 def _flows(experiment: Experiment, plan: Plan) -> Iterator[Way]:
     for flow in plan.flows:
-        lasts_ns = flow.duration_ns or experiment.duration_ns
+        ends = (flow.start_ns, flow.start_ns + (flow.duration_ns or experiment.duration_ns))
         # Multipath TCP takes other paths too.
         if flow.transport.mptcp is None:
-            yield Way(
-                f"flow {flow.flow}",
-                _weights(plan, flow.path, flow.return_path),
-                flow.transport.pacing_rate_bps,
-                flow.start_ns,
-                flow.start_ns + lasts_ns,
-            )
+            weights = _weights(plan, flow.path, flow.return_path)
+            yield Way(f"flow {flow.flow}", weights, flow.transport.pacing_rate_bps, *ends)
 
 
 def _streams(plan: Plan) -> Iterator[Way]:
@@ -171,8 +177,9 @@ def _streams(plan: Plan) -> Iterator[Way]:
         if stream.gap_ns and stream.datagram_bytes and stream.start_ns is not None:
             path = plan.path(stream.src, stream.dst, generated_packet(plan.graph, stream))
             rate_bps = stream.datagram_bytes * 8 * 10**9 // stream.gap_ns
+            ends = (stream.start_ns, stream.end_ns or 0)
             name = f"UDP from {stream.src} to {stream.dst}"
-            yield Way(name, _weights(plan, path, ()), rate_bps, stream.start_ns, stream.end_ns or 0)
+            yield Way(name, _weights(plan, path, ()), rate_bps, *ends)
 
 
 def _talks(experiment: Experiment, plan: Plan) -> list[Way]:
@@ -207,6 +214,7 @@ def _states(experiment: Experiment, plan: Plan, hops: Collection[Hop]) -> Iterat
     """
     steps = {hop[:2]: {0: plan.links[hop[:2]].rate_bps} for hop in hops}
     ups = {hop[:2]: {0: 1} for hop in hops}
+    policed = {end: link.policer.rate_bps for end, link in plan.links.items() if link.policer}
     whys = {0: ""}
     for change in events.changes(experiment, plan):
         if change.event is not None and change.what in ("rate_bps", "up"):
@@ -230,17 +238,13 @@ def _states(experiment: Experiment, plan: Plan, hops: Collection[Hop]) -> Iterat
             for trace in plan.traces:
                 at = _at(dict(zip(trace.t_ns, trace.rate_bps, strict=True)), since)
                 rates |= {end: at for end in trace.directions if end in rates}
-        yield _State(since, until, why, {hop: _capacity(plan, hop, rates[hop[:2]]) for hop in hops})
+        of_hops = {hop: (rates if hop[2] == "port" else policed)[hop[:2]] for hop in hops}
+        yield _State(since, until, why, of_hops)
 
 
 def _at(steps: Mapping[int, int], t_ns: int) -> int:
     """What is in force at a time."""
     return steps[max(t for t in steps if t <= t_ns)]
-
-
-def _capacity(plan: Plan, hop: Hop, rate_bps: int) -> int:
-    policer = plan.links[hop[:2]].policer
-    return rate_bps if hop[2] == "port" or policer is None else policer.rate_bps
 
 
 def _where(

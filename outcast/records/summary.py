@@ -203,7 +203,7 @@ class QueueSummary(handed_in.Record):
         "packets after queueing them, so that it held more",
     )
     length_bytes: SpreadSummary | None
-    sojourn_ms: SpreadSummary | None
+    sojourn_ms: SpreadSummary | None = Field(description="from port to port, with the link's delay")
     switch_latency_us: float = Field(
         description="usual sojourn time in µs of a packet that finds the queue empty"
     )

@@ -61,6 +61,8 @@ def test_a_bottleneck_elsewhere_is_named_with_its_time(override: str, words: str
         (SLOW, "transport.pacing=internal", "transport.pacing_rate=1mbit"),
         (SLOW, "flows=[{from: 3-hop, hosts: 12}]", "bottleneck.port=s2-eth1"),
         (SLOW, "flows=[{from: 2-hop, hosts: 1}]"),
+        # The second flow's acknowledgements share a full link with the data of others.
+        ("flows=[{from: 3-hop, hosts: 2}, {from: [h2], to: h5}]",),
         (SLOW, "flows=[{from: 2-hop, hosts: 1}, {from: 3-hop, hosts: 2, duration: 1s}]"),
     ],
 )
