@@ -85,6 +85,9 @@ def moved(experiment: Experiment, plan: Plan) -> list[str]:
             first, senders = found.get(hop, (state, those))
             if first.until_ns == state.since_ns:
                 first = replace(first, until_ns=state.until_ns)
+                if state.capacity[hop] < first.capacity[hop]:
+                    why = f"{first.why}, {state.why}".removeprefix(", ")
+                    first = replace(first, why=why, capacity=state.capacity)
             found[hop] = (first, senders)
     if not found:
         return []
@@ -226,12 +229,9 @@ def _states(experiment: Experiment, plan: Plan, hops: Collection[Hop]) -> Iterat
     times = [*sorted(whys), experiment.duration_ns]
     spans = [(since, until, whys[since]) for since, until in pairwise(times)]
     for trace in plan.traces:
-        inside = [
-            (rate, t)
-            for t, rate in zip(trace.t_ns, trace.rate_bps, strict=True)
-            if rate and t < experiment.duration_ns
-        ]
-        spans += [(t, t, trace.file) for _, t in {min(inside), max(inside)} if inside]
+        steps_of = zip(trace.rate_bps, trace.t_ns, strict=True)
+        inside = sorted((rate, t) for rate, t in steps_of if rate and t < experiment.duration_ns)
+        spans += [(t, t, trace.file) for _, t in dict.fromkeys((*inside[:1], *inside[-1:]))]
     for since, until, why in spans:
         rates = {end: _at(of, since) * _at(ups[end], since) for end, of in steps.items()}
         if since == until:
@@ -253,18 +253,16 @@ def _where(
     """Whose bottleneck is where, and when."""
     more = f" (and {len(senders) - 1} more)" if len(senders) > 1 else ""
     node, neighbour, kind = hop
-    since, until = map(units.format_time, (state.since_ns, state.until_ns))
-    when = f" from {since} on ({state.why})"
+    since = units.format_time(state.since_ns) if state.since_ns else "the start"
+    ends = state.until_ns < experiment.duration_ns
+    to = f"to {units.format_time(state.until_ns)}" if ends else "on"
+    when = f" from {since} {to}" if ends or state.since_ns or state.why else ""
     if state.since_ns == state.until_ns:
-        when = f" at times, as at {since} ({state.why})"
-    elif state.until_ns < experiment.duration_ns:
-        when = f" from {since} to {until} ({state.why})" if state.why else f" up to {until}"
-    elif not state.why:
-        when = ""
+        when = f" at times, as at {since}"
+    when += f" ({state.why})" if state.why else ""
     of = "" if senders[0].weights[hop] == 1 else " for its acknowledgements"
-    place = plan.port(node, neighbour)
-    if kind == "policer":
-        place = f"the policer from {node} to {neighbour}"
+    is_port = kind == "port"
+    place = plan.port(node, neighbour) if is_port else f"the policer from {node} to {neighbour}"
     return f"{senders[0].name}{more} is {place} ({units.round_rate(state.capacity[hop])}){of}{when}"
 
 

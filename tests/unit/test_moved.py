@@ -25,8 +25,13 @@ def told(*overrides: str) -> list[str]:
         (SLOW, "flow 1 (and 11 more) is s2-eth1 (50 Mbps) from 2s on (events.0); "),
         (
             "events=[{at: 2s, from: s2, to: s1, rate: 50mbit}, "
-            "{at: 3s, from: s1, to: h1, delay: 1ms}, {at: 4s, from: s2, to: s1, rate: 100mbit}]",
-            "flow 1 (and 11 more) is s2-eth1 (50 Mbps) from 2s to 4s (events.0); ",
+            "{at: 3s, from: s2, to: s1, rate: 30mbit}, {at: 4s, from: s2, to: s1, rate: 100mbit}]",
+            "flow 1 (and 11 more) is s2-eth1 (30 Mbps) from 2s to 4s (events.0, events.1); ",
+        ),
+        (
+            "events=[{at: 2s, from: h2, to: s1, rate: 2mbit}, "
+            "{at: 3s, from: h2, to: s1, rate: 1mbit}]",
+            "flow 0 is h2-eth0 (1 Mbps) from 2s on (events.0, events.1); ",
         ),
         (
             "events=[{at: 2s, from: h3, to: s2, rate: 1mbit}]",

@@ -115,11 +115,11 @@ def render(directory: RunDirectory, *, notes_shown: bool = False) -> RenderableT
     if run.groups:
         parts += ["", _group_table(run, flows)]
     parts += ["", _port_table(run)]
-    if summary.noise:
-        parts += ["", *(Text(line) for line in noise_lines(run))]
+    if phases := noise_lines(run):
+        parts += ["", *map(Text, phases)]
     if summary.losses is not None and summary.losses.elsewhere:
         parts += ["", _titled("losses of every port", _loss_table(summary.losses), summary)]
-    happened = [f"at {moment.t_s:.9g} s {moment.text}" for moment in moments(run)]
+    happened = [f"at {moment.t_s:.7g} s {moment.text}" for moment in moments(run)]
     if happened or run.rates.ports:
         parts += ["", *(Text(line) for line in (*happened[:MOST_ROWS], *trace_sentences(run)))]
     parts += ["", _trust(summary)]
