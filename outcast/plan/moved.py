@@ -269,17 +269,18 @@ def _where(
 def _how_to_study(plan: Plan, hops: Sequence[Hop]) -> str:
     studied = [port.egress for port in (plan.bottleneck, *plan.others)][:_MOST_NAMED]
     words = [f"queues, drops and chains are shown of {', '.join(studied)} alone"]
-    hosts = [hop for hop in hops if plan.graph.nodes[hop[0]]["kind"] == "host" and hop[2] == "port"]
-    others = [(plan.port(*hop[:2]), hop[2]) for hop in hops if hop not in hosts]
-    ports = [port for port, kind in others if kind == "port"]
+    policers = [hop for hop in hops if hop[2] == "policer"]
+    hosts = [hop for hop in hops if plan.graph.nodes[hop[0]]["kind"] == "host"]
+    ports = [plan.port(*hop[:2]) for hop in hops if hop not in (*policers, *hosts)]
     if ports:
-        words.append(f"`bottleneck: {{port: {ports[0]}}}` studies that port instead")
-    if others:
-        is_seen = all((port, "out") in plan.capture_ports for port, _ in others)
+        is_seen = all((port, "out") in plan.capture_ports for port in ports)
         words.append(
+            f"`bottleneck: {{port: {ports[0]}}}` studies that port instead; "
             f"{'' if is_seen else 'with `capture: {ports: all}` '}`outcast inspect DIR --losses` "
             "tells where packets are lost"
         )
-    if hosts:
+    if policers:
+        words.append("a policer has no queue, and its drops count as lost by the link")
+    if {*hosts} - {*policers}:
         words.append("a host's own queue is not captured, and its wait is in rtt.png alone")
     return "; ".join(words)

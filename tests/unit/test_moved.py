@@ -85,6 +85,8 @@ def test_how_to_study_it_is_what_helps() -> None:
     assert "capture" not in line
     (line,) = told("events=[{at: 2s, from: h3, to: s2, rate: 1mbit}]")
     assert line.endswith("a host's own queue is not captured, and its wait is in rtt.png alone")
+    (line,) = told("links.overrides=[{from: s1, to: h1, policer: {rate: 10mbit, burst: 32KB}}]")
+    assert line.endswith("alone; a policer has no queue, and its drops count as lost by the link")
 
 
 def test_of_many_places_three_are_named() -> None:
