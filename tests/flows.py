@@ -49,6 +49,7 @@ SAMPLE = SocketSample(
     most_pacing_bps=None,
     dscp=0,
     mptcp_token=None,
+    local_address="10.0.0.2",
 )
 """The flow's sending socket."""
 

@@ -438,12 +438,7 @@ def _numbers(
     Those of the run that count at another port are foreign too (`strangers`).
     """
     own = [record for record in records if record.flow not in strangers]
-    known = {
-        (record.src_ip, record.sport, record.dst_ip, record.dport): record.flow for record in own
-    }
-    for record in own:
-        for sub in record.subflows:
-            known[record.src_ip, sub.sport, record.dst_ip, sub.dport] = record.flow
+    known = {ends: record.flow for record in own for ends in record.connections}
     foreign = max((record.flow for record in records), default=-1)
     numbers = []
     for flow in flows:

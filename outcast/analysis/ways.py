@@ -106,9 +106,8 @@ def _seen(
 
 def _keys(record: FlowRecord) -> Iterator[FlowKey]:
     protocol = 6 if record.protocol == "tcp" else 17
-    yield FlowKey(record.src_ip, record.sport, record.dst_ip, record.dport, protocol)
-    for sub in record.subflows:
-        yield FlowKey(record.src_ip, sub.sport, record.dst_ip, sub.dport, protocol)
+    for ends in record.connections:
+        yield FlowKey(*ends, protocol)
 
 
 def _packets(capture: PortCapture, flows: Sequence[int]) -> pl.DataFrame:

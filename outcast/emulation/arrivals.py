@@ -42,13 +42,14 @@ def missing(what: str) -> FeatureMissingError:
     )
 
 
-def hold_back(kernel: IPRoute, interface: str, interrupts: Span) -> None:
+def hold_back(kernel: IPRoute, interface: str, interrupts: Span, name: str = IFB_OF_HOST) -> None:
     """Makes what arrives at an interface of the present namespace come in batches.
 
     Args:
         kernel: a socket in that namespace.
         interface: the interface's name.
         interrupts: how long after a batch's first packet the whole batch comes.
+        name: of the interface in which they wait.
 
     Raises:
         FeatureMissingError: the kernel lacks a part of it.
@@ -57,8 +58,8 @@ def hold_back(kernel: IPRoute, interface: str, interrupts: Span) -> None:
     """
     (index,) = kernel.link_lookup(ifname=interface)
     try:
-        kernel.link("add", ifname=IFB_OF_HOST, kind="ifb")
-        (ifb,) = kernel.link_lookup(ifname=IFB_OF_HOST)
+        kernel.link("add", ifname=name, kind="ifb")
+        (ifb,) = kernel.link_lookup(ifname=name)
         kernel.link("set", index=ifb, state="up")
         kernel.tc("add", "ingress", index=index)
         kernel.tc(
@@ -72,7 +73,7 @@ def hold_back(kernel: IPRoute, interface: str, interrupts: Span) -> None:
         parts = "ifb, sch_ingress, cls_matchall, act_mirred or sch_netem"
         raise missing(f"{parts} ({error})") from None
     rtnetlink.replace_qdisc(
-        *(IFB_OF_HOST, "netem"),
+        *(name, "netem"),
         parent=netlink.ROOT,
         major=SLOT_HANDLE,
         options=netem.options(

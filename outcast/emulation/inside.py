@@ -334,7 +334,9 @@ class _Run:
             ),
         )
         stream, held_start = self._build_senders(afterwards)
-        subflow_limits = multipath.configure(flows, netns, self.commands)
+        subflow_limits = multipath.configure(
+            flows, netns, self.commands, self.network.further_interfaces
+        )
         self._add_programs(stack)
         sending = (flows, netns, logs, self.commands, stream)
         self.add(stack, traffic.Servers(partial(traffic.start_servers, *sending, held_start)))
@@ -533,7 +535,7 @@ class _Run:
         for flow in self.plan.flows:
             last_t_s, last_bytes = self.received.get(flow.sport, (0.0, 0))
             now_bytes = by_port.get(flow.sport, last_bytes) + sum(
-                by_port.get(sport, 0) for sport, _ in subflows.get(flow.flow, ())
+                by_port.get(sport, 0) for sport, *_ in subflows.get(flow.flow, ())
             )
             if t_s > last_t_s:
                 rates_bps[flow.flow] = (now_bytes - last_bytes) * 8 / (t_s - last_t_s)
@@ -592,7 +594,7 @@ class _Run:
     def _read_counters(self) -> _Counted:
         network = self.network
         captured_ports = sorted({port for port, _ in self.plan.capture_ports})
-        hosts = sorted({name for pair in self.plan.pairs for name in pair})
+        hosts = self.plan.counted_hosts
         losses = network.losses()
         for port, count in self.lost.by_sender().items():
             losses[port]["link"] = losses[port].get("link", 0) + count

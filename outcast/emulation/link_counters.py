@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from outcast.plan.model import Plan
-from outcast.plan.paths import generated_ways
+from outcast.plan.paths import generated_ways, subflow_ways
 from outcast.plan.probes import probe_ways
 from outcast.plan.programs import program_ways
 from outcast.plan.round_trips import base_rtt_ns
@@ -68,6 +68,7 @@ def _other_ways(plan: Plan) -> list[tuple[list[str], list[str]]]:
         *generated_ways(plan.graph, plan.routes, plan.generated),
         *program_ways(plan.graph, plan.routes, plan.programs),
         *probe_ways(plan.graph, plan.routes, plan.probes),
+        *subflow_ways(plan.graph, plan.routes, plan.flows),
     ]
 
 

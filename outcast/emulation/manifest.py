@@ -52,8 +52,8 @@ def flows(plan: Plan, subflows: Subflows) -> list[FlowRecord]:
             size_bytes=flow.size_bytes,
             congestion_control=flow.transport.congestion_control,
             subflows=[
-                SubflowRecord(sport=sport, dport=dport)
-                for sport, dport in subflows.get(flow.flow, ())
+                SubflowRecord(sport=sport, dport=dport, src_ip=None if ip == flow.src_ip else ip)
+                for sport, dport, ip in subflows.get(flow.flow, ())
             ],
             name=flow.name,
         )

@@ -23,8 +23,8 @@ FIRST_JOIN_PORT = 6101
 """The ports that receivers announce, one for each subflow after the first."""
 _POLL_S = 0.02
 
-Subflows = Mapping[int, tuple[tuple[int, int], ...]]
-"""By flow number: source and destination port of each subflow after the first one."""
+Subflows = Mapping[int, tuple[tuple[int, int, str], ...]]
+"""By flow number: source and destination port, and source address, of each further subflow."""
 
 
 def require() -> None:
@@ -37,9 +37,14 @@ def require() -> None:
 
 
 def configure(
-    flows: Iterable[Flow], netns: Callable[[str], int], commands: Commands
+    flows: Iterable[Flow],
+    netns: Callable[[str], int],
+    commands: Commands,
+    interfaces: Callable[[str], Mapping[str, str]] = lambda host: {},
 ) -> dict[str, int]:
     """Sets limits and announced ports of every host that takes part, and reads them back.
+
+    `interfaces` has the address of each of a host's further interfaces, by the interface's name.
 
     Returns:
         By host, the number of subflows that a connection there can have.
@@ -49,12 +54,16 @@ def configure(
     """
     further: dict[str, int] = {}
     receivers: dict[str, tuple[str, int]] = {}
+    senders: dict[str, Mapping[str, str]] = {}
     for flow in flows:
         if flow.transport.mptcp is None:
             continue
         count = flow.transport.mptcp.subflows - 1
         further[flow.src] = max(count, further.get(flow.src, 0))
         further[flow.dst] = max(count, further.get(flow.dst, 0))
+        if flow.transport.mptcp.over == "interfaces":
+            senders[flow.src] = interfaces(flow.src)
+            continue
         most = max(count, receivers.get(flow.dst, ("", 0))[1])
         receivers[flow.dst] = (flow.dst_ip, most)
     for host, count in further.items():
@@ -74,6 +83,15 @@ def configure(
         shown_ports = [int(port) for port in re.findall(r" port ([0-9]+) .*signal", text)]
         if shown_ports != list(ports):
             raise ReadBackError(host, "mptcp endpoints", list(ports), shown_ports)
+    for host, asked in senders.items():
+        inside = netns(host)
+        for interface, address in asked.items():
+            words = ["ip", "mptcp", "endpoint", "add", address, "dev", interface, "subflow"]
+            commands.run(words, netns=inside)
+        text = commands.run(["ip", "mptcp", "endpoint"], netns=inside)
+        found = {name: ip for ip, name in re.findall(r"^(\S+) .*subflow.* dev (\S+)", text, re.M)}
+        if found != asked:
+            raise ReadBackError(host, "mptcp endpoints", asked, found)
     return {host: count + 1 for host, count in further.items()}
 
 
@@ -110,8 +128,8 @@ def _count(flow: Flow) -> int:
     return 0 if flow.transport.mptcp is None else flow.transport.mptcp.subflows
 
 
-def _joined(flow: Flow, samples: Sequence[SocketSample]) -> tuple[tuple[int, int], ...]:
-    """Ports of the subflows that share the connection's token with the flow's own socket."""
+def _joined(flow: Flow, samples: Sequence[SocketSample]) -> tuple[tuple[int, int, str], ...]:
+    """Ports and source address of the subflows with the token of the flow's own socket."""
     established = [sample for sample in samples if sample.is_established]
     tokens = {
         sample.mptcp_token
@@ -120,7 +138,7 @@ def _joined(flow: Flow, samples: Sequence[SocketSample]) -> tuple[tuple[int, int
     } - {None}
     return tuple(
         sorted(
-            (sample.local_port, sample.peer_port)
+            (sample.local_port, sample.peer_port, sample.local_address)
             for sample in established
             if sample.mptcp_token in tokens and sample.local_port != flow.sport
         )

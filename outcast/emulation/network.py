@@ -32,6 +32,7 @@ from outcast.experiment.links import Link as LinkSettings
 from outcast.plan import addresses, ports
 from outcast.plan import transport as plan_transport
 from outcast.plan.model import BLACKOUT_ENDS, Plan
+from outcast.plan.noise import IFB_OF_HOST
 from outcast.plan.paths import port_name
 from outcast.plan.topology import make_topo
 from outcast.records.effective import HostSettings, QueueSettings
@@ -46,6 +47,8 @@ _LOOPBACK = 1
 _RTO_MIN_LOCK = 1 << 13
 """The bit of RTAX_RTO_MIN in RTAX_LOCK (linux/rtnetlink.h)."""
 PREFIX_LENGTH = 8
+_FIRST_TABLE = 100
+"""The table of routes of a host's further interfaces is this one and their place among them."""
 
 
 class NamespaceHost(Host):
@@ -170,12 +173,21 @@ class Network:
             ReadBackError: the kernel shows another setting than was asked for.
         """
         self.net.buildFromTopo(self._topo)
+        for host in self.plan.hosts:
+            if (machine := self.plan.machine(host)) != host:
+                # A further interface of a host is in that host's namespace.
+                self.net[host].terminate()
+                self.net[host].netns = os.dup(self.netns(machine))
         self.create_links()
         return self.configure_hosts()
 
     def netns(self, host: str) -> int:
-        """The descriptor of a host's namespace."""
-        return int(self.net[host].netns)
+        """The descriptor of the namespace that a host and its further interfaces are in."""
+        return int(self.net[self.plan.machine(host)].netns)
+
+    def further_interfaces(self, host: str) -> dict[str, str]:
+        """The IPv4 addresses of a host's further interfaces, by the interfaces' names."""
+        return {f"{name}-eth0": self.plan.ip(name) for name in self.plan.interfaces(host)[1:]}
 
     def close(self) -> None:
         """Closes the hosts' namespaces."""
@@ -265,7 +277,12 @@ class Network:
             talks.setdefault(src, set()).add(dst)
             talks.setdefault(dst, set()).add(src)
         base = self.experiment.transport
-        of_hosts = plan_transport.of_hosts(base, self.plan.flows)
+        of_machines = plan_transport.of_hosts(base, self.plan.flows, self.plan.machine)
+        of_hosts = {
+            host: of_machines[machine]
+            for host in self.plan.hosts
+            if (machine := self.plan.machine(host)) in of_machines
+        }
         for host in self.plan.hosts:
             with entered(self.netns(host)):
                 if "ipv6" in self.plan.families:
@@ -331,19 +348,27 @@ class Network:
             family: (own, network_of(own), self._neighbours(family, known_to[family]))
             for family, own in zip(self.plan.families, self.plan.addresses(host), strict=True)
         }
+        # What a further interface sends goes by a table of its own, and its address makes no route.
+        place = self.plan.interfaces(host).index(host)
+        table = _FIRST_TABLE + place if place else rtnetlink.TABLE_MAIN
         requests = [rtnetlink.set_up(_LOOPBACK)]
         for own, (_, prefix_length), _ in families.values():
-            requests.append(rtnetlink.add_address(index, own, prefix_length))
+            requests.append(rtnetlink.add_address(index, own, 32 if place else prefix_length))
+            requests += [rtnetlink.add_rule(own, table)] if place else []
         requests.append(rtnetlink.set_up(index))
         for own, (network, prefix_length), neighbours in families.values():
-            requests.append(rtnetlink.replace_route(index, network, prefix_length, own, metrics))
+            requests.append(
+                rtnetlink.replace_route(index, network, prefix_length, own, metrics, table)
+            )
             requests += [
                 rtnetlink.replace_neighbour(index, address, mac)
                 for address, mac in neighbours.items()
             ]
         kernel.do(requests)
         for own, (network, prefix_length), neighbours in families.values():
-            routes = kernel.route_metrics(network, prefix_length)
+            if place and (shown := kernel.rules().get(own)) != table:
+                raise ReadBackError(host, f"table of routes of {own}", table, shown)
+            routes = kernel.route_metrics(network, prefix_length, table)
             if len(routes) != 1:
                 raise ReadBackError(host, f"route to {network}", "one with metrics", len(routes))
             transport.check_route(host, asked, routes[0])
@@ -400,7 +425,9 @@ class Network:
 
                     with IPRoute() as netlink:
                         if interrupts is not None:
-                            arrivals.hold_back(netlink, request.port, interrupts)
+                            arrivals.hold_back(
+                                *(netlink, request.port, interrupts, self._waiting(host))
+                            )
                         if throttle is not None:
                             link = self._link_of(host)
                             rate = throttle.at(link.rate_bps)
@@ -424,6 +451,11 @@ class Network:
             None if interrupts is None else (interrupts.least_ns, interrupts.most_ns),
             {rate: tuple(hosts) for rate, hosts in per_second.items()},
         )
+
+    def _waiting(self, host: str) -> str:
+        """The name of the interface in which a host's arrivals wait."""
+        place = self.plan.interfaces(host).index(host)
+        return f"{IFB_OF_HOST}{place}" if place else IFB_OF_HOST
 
     def _set_up_host(self, request: ports.PortQueue) -> ports.PortQueue:
         """Sets up a host's port, its delay behind its queue if the kernel can do that."""

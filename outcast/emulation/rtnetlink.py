@@ -67,10 +67,16 @@ _NO_DUPLICATES = 0x02
 _ROUTE_MESSAGE = struct.Struct("=8BI")
 """struct rtmsg: family, lengths of the prefixes (to, from), TOS, table, protocol, scope, type and
 flags."""
+_RTM_NEWRULE, _RTM_GETRULE = 32, 34
+_RULE = struct.Struct("=3B4xBI")
+"""struct fib_rule_hdr: family, lengths of the prefixes (to, from), action, flags."""
+_TO_TABLE, _FRA_SRC, _FRA_PRIORITY, _FRA_TABLE = 1, 2, 6, 15
+"""FR_ACT_TO_TBL, and attributes of a rule (linux/fib_rules.h)."""
+_RULE_PRIORITY = 100
 _RTA_DST, _RTA_OIF, _RTA_PRIORITY, _RTA_PREFSRC, _RTA_METRICS = 1, 4, 6, 7, 8
 _IP6_RT_PRIO_ADDRCONF = 256
 """The metric of the route that the kernel makes for an IPv6 address's network (net/ip6_route.h)."""
-_TABLE_MAIN, _PROTOCOL_KERNEL, _SCOPE_LINK, _UNICAST = 254, 2, 253, 1
+TABLE_MAIN, _PROTOCOL_KERNEL, _SCOPE_LINK, _UNICAST = 254, 2, 253, 1
 METRICS = {"lock": 1, "initcwnd": 11, "rto_min": 13, "quickack": 15}
 """The numbers of a route's metrics by ip-route(8)'s names (RTAX_ in linux/rtnetlink.h)."""
 
@@ -163,7 +169,12 @@ def add_address(interface: int, address: str, prefix_length: int) -> Request:
 
 
 def replace_route(
-    interface: int, network: str, prefix_length: int, source: str, metrics: Mapping[str, int]
+    interface: int,
+    network: str,
+    prefix_length: int,
+    source: str,
+    metrics: Mapping[str, int],
+    table: int = TABLE_MAIN,
 ) -> Request:
     """The route to the network of an interface, in place of the one that the kernel made.
 
@@ -173,10 +184,11 @@ def replace_route(
         prefix_length: the network's bits.
         source: the address that packets are sent from.
         metrics: by the names of METRICS.
+        table: the table of routes; another one is used where a rule says so.
     """
     body = _ROUTE_MESSAGE.pack(
         *(family_of(network), prefix_length, 0, 0),
-        *(_TABLE_MAIN, _PROTOCOL_KERNEL, _SCOPE_LINK, _UNICAST, 0),
+        *(table, _PROTOCOL_KERNEL, _SCOPE_LINK, _UNICAST, 0),
     )
     body += netlink.encode(_RTA_DST, _packed(network))
     body += netlink.encode(_RTA_OIF, struct.pack("=I", interface))
@@ -188,6 +200,15 @@ def replace_route(
     ]
     body += netlink.encode(_RTA_METRICS | netlink.NESTED, b"".join(listed))
     return Request(f"route to {network}/{prefix_length}", netlink.RTM_NEWROUTE, _REPLACE, body)
+
+
+def add_rule(address: str, table: int) -> Request:
+    """What an IPv4 address sends goes by a table of routes of its own (ip-rule(8))."""
+    body = _RULE.pack(socket.AF_INET, 0, 32, _TO_TABLE, 0)
+    body += netlink.encode(_FRA_SRC, _packed(address))
+    body += netlink.encode(_FRA_PRIORITY, struct.pack("=I", _RULE_PRIORITY))
+    body += netlink.encode(_FRA_TABLE, struct.pack("=I", table))
+    return Request(f"rule from {address}", _RTM_NEWRULE, _NEW, body)
 
 
 def replace_neighbour(interface: int, address: str, mac: str) -> Request:
@@ -331,14 +352,26 @@ class Kernel:
             (shown[name],) = struct.unpack("=I", parts[_IFLA_MTU])
         return shown
 
-    def route_metrics(self, network: str, prefix_length: int) -> list[dict[str, int]]:
-        """The METRICS of each route to a network in the main table. Raises RunError."""
-        body = _ROUTE_MESSAGE.pack(family_of(network), 0, 0, 0, _TABLE_MAIN, 0, 0, 0, 0)
+    def rules(self) -> dict[str, int]:
+        """The table of routes by each IPv4 address that a rule is about. Raises RunError."""
+        shown = {}
+        for answer in self._dump("rules", _RTM_GETRULE, _RULE.pack(socket.AF_INET, 0, 0, 0, 0)):
+            parts = dict(netlink.attributes(answer.body[_RULE.size :]))
+            if _FRA_SRC in parts:
+                address = socket.inet_ntop(socket.AF_INET, parts[_FRA_SRC])
+                shown[address] = int.from_bytes(parts[_FRA_TABLE], "little")
+        return shown
+
+    def route_metrics(
+        self, network: str, prefix_length: int, table: int = TABLE_MAIN
+    ) -> list[dict[str, int]]:
+        """The METRICS of each route to a network in a table. Raises RunError."""
+        body = _ROUTE_MESSAGE.pack(family_of(network), 0, 0, 0, table, 0, 0, 0, 0)
         shown = []
         for answer in self._dump("routes", netlink.RTM_GETROUTE, body):
-            _, length, _, _, table, *_ = _ROUTE_MESSAGE.unpack_from(answer.body)
+            _, length, _, _, shown_in, *_ = _ROUTE_MESSAGE.unpack_from(answer.body)
             parts = dict(netlink.attributes(answer.body[_ROUTE_MESSAGE.size :]))
-            if (length, table) != (prefix_length, _TABLE_MAIN):
+            if (length, shown_in) != (prefix_length, table):
                 continue
             if parts.get(_RTA_DST) == _packed(network):
                 values = netlink.numbers(parts.get(_RTA_METRICS, b""))

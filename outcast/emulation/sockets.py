@@ -56,6 +56,7 @@ class SocketSample:
     Attributes:
         t_ns: epoch time of the sample.
         local_port, peer_port: its TCP ports.
+        local_address: its own address.
         is_established: whether both ends are open; else it is being opened or closed.
         congestion_control: the kernel's name.
         sack, ecn: whether they were negotiated; `ecn` also where it is AccECN.
@@ -93,6 +94,7 @@ class SocketSample:
     most_pacing_bps: int | None
     dscp: int
     mptcp_token: int | None
+    local_address: str
 
 
 FAMILIES: Mapping[Family, socket.AddressFamily] = {
@@ -222,7 +224,13 @@ def parse_socket(message: bytes, t_ns: int) -> SocketSample | None:
         # An IPv6 socket shows both.
         dscp=attributes.get(_INET_DIAG_TCLASS, attributes.get(_INET_DIAG_TOS, b"\0"))[0] >> 2,
         mptcp_token=_mptcp_token(attributes.get(_INET_DIAG_ULP_INFO, b"")),
+        local_address=_address(message),
     )
+
+
+def _address(message: bytes) -> str:
+    """The socket's own address, from struct inet_diag_sockid."""
+    return socket.inet_ntop(message[0], message[8 : 12 if message[0] == socket.AF_INET else 24])
 
 
 def _mptcp_token(ulp_info: bytes) -> int | None:

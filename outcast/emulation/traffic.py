@@ -114,7 +114,12 @@ def start_servers(
     """
     servers = []
     kinds = {(flow.dst, flow.dport): (flow.transport, flow.family) for flow in flows}
+    served = set()
     for (host, port), (transport, family) in sorted(kinds.items(), key=lambda item: item[0]):
+        if (place := (netns(host), port)) in served:
+            # Another interface of the same host.
+            continue
+        served.add(place)
         if stream is not None and senders.needed(transport):
             argv, environment = senders.receiver_arguments(stream, port, transport, family), None
         else:

@@ -56,12 +56,13 @@ class End(NamedTuple):
 
 
 class NetworkHost(Part):
-    """A host."""
+    """A host, or a further interface of one. `of` is then that host's name."""
 
     name: str
     ip: str
     mac: str
     role: str | None = Field(default=None, max_length=40)
+    of: str | None = None
     label: str | None = Field(default=None, max_length=200)
 
 
@@ -147,9 +148,14 @@ def _require_names(hosts: tuple[NetworkHost, ...], switches: tuple[NetworkSwitch
                 "is no name for a node; allowed are letters, digits and _ . + - , and no name "
                 "that the kernel uses itself",
             )
+    own = {host.name for host in hosts if host.of is None}
     for host in hosts:
         if _CLASS.fullmatch(host.name):
             raise NetworkError(host.name, "is the name of a class of hosts, as flows.N.from has it")
+        if host.of is not None and host.of not in own:
+            raise NetworkError(
+                host.name, f"of {host.of!r}: allowed is the name of a host that has no `of` itself"
+            )
     dpids: dict[int, str] = {}
     for switch in switches:
         if (other := dpids.setdefault(switch.dpid, switch.name)) != switch.name:
@@ -202,7 +208,9 @@ def _require_links(
             degree[end.node] += 1
             if is_host[end.node] and degree[end.node] > 1:
                 raise NetworkError(
-                    end.node, "a host with two links; allowed is one link to one switch"
+                    end.node,
+                    "a host with two links; allowed is one, and for each further one a host with "
+                    f"of='{end.node}'",
                 )
         if one.node == two.node:
             raise NetworkError(subject, "a link from a node to itself; allowed are two nodes")

@@ -105,6 +105,11 @@ class Mptcp(Part):
     """Multipath TCP."""
 
     subflows: int = Field(default=2, ge=2, le=8, description="TCP connections of each flow")
+    over: Literal["ports", "interfaces"] = Field(
+        default="ports",
+        description="what they differ in: ports of one address; or one of each interface of the "
+        "sender, see docs/own-topologies.md",
+    )
 
 
 class PacingRatio(Part):

@@ -26,7 +26,7 @@ from outcast.networks.assemble import natural
 
 MOST_BYTES = 8 << 20
 _MOST_DEPTH = 50
-_OF_NODES = ("kind", "label", "ip", "mac", "dpid", "layer", "role")
+_OF_NODES = ("kind", "label", "ip", "mac", "dpid", "layer", "role", "of")
 _OF_LINKS = ("rate", "delay", "jitter", "loss", "mtu", "queue")
 _LONGEST_LABEL = 200
 
@@ -154,6 +154,7 @@ def _parts(graph: Any, hosts_per_switch: int) -> dict[str, Any]:
             "kind, or add some by topology.hosts_per_switch: 1",
         )
     names = _names(graph, kinds, hosts_per_switch)
+    by_label = {_label(node, data): names[node] for node, data in graph.nodes(data=True)}
     found: dict[str, list[dict[str, Any]]] = {"host": [], "switch": []}
     for node, data in graph.nodes(data=True):
         part: dict[str, Any] = {"name": names[node]}
@@ -162,6 +163,8 @@ def _parts(graph: Any, hosts_per_switch: int) -> dict[str, Any]:
             part["label"] = label[:_LONGEST_LABEL]
         keys = ("ip", "mac", "role") if kinds[node] == "host" else ("dpid", "layer")
         part |= {key: _text(data[key]) for key in keys if data.get(key) not in (None, "")}
+        if kinds[node] == "host" and data.get("of") not in (None, ""):
+            part["of"] = by_label.get(str(data["of"]), str(data["of"]))
         found[kinds[node]].append(part)
     ports = {
         node: {other: place for place, other in enumerate(graph.adj[node], start=kind == "switch")}

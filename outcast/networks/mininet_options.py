@@ -14,7 +14,7 @@ from typing import Any
 from outcast import units
 from outcast.errors import did_you_mean
 
-_HOST = ("ip", "mac", "role")
+_HOST = ("ip", "mac", "role", "of")
 _SWITCH = ("dpid", "layer")
 _LINK = ("bw", "delay", "jitter", "loss", "max_queue_size")
 _NOTED_OF_SWITCHES = ("protocols", "failMode", "datapath", "inband", "listenPort", "batch")

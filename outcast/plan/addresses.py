@@ -67,6 +67,11 @@ def require_mtu(links: Iterable[Link]) -> None:
         )
 
 
+def machine_of(graph: Graph, host: str) -> str:
+    """The host that an interface is of: itself, unless the topology says so by `of`."""
+    return str(graph.nodes[host].get("of", host))
+
+
 def of(graph: Graph, host: str, family: Family) -> str:
     """A host's address of a family."""
     return str(graph.nodes[host]["ip" if family == "ipv4" else "ip6"])

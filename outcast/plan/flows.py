@@ -164,6 +164,8 @@ def _pairs_of(groups: Sequence[FlowGroup], graph: Graph) -> dict[int, list[tuple
         where = f"flows.{index}"
         pairs_of[index] = _pairs(group, graph, where, used)
         for src, dst in pairs_of[index]:
+            if addresses.machine_of(graph, src) == addresses.machine_of(graph, dst):
+                raise ConfigError(f"{where}: {src} and {dst} are interfaces of one host")
             if (src, dst) in used:
                 raise ConfigError(
                     f"{where}: {src} sends to {dst} already; use per_host for several flows of "
@@ -256,7 +258,7 @@ def senders_of(
         distance = _distances(graph, dst)
         classes: dict[int, list[str]] = {}
         for name, data in graph.nodes(data=True):
-            if data["kind"] == "host" and name != dst:
+            if data["kind"] == "host" and name != dst and "of" not in data:
                 classes.setdefault(distance[name], []).append(name)
         names = classes.get(int(match[1]), [])
         if not names:

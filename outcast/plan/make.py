@@ -5,6 +5,7 @@ Pure: nothing here asks the kernel, so `outcast topo` and the tests need no root
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -44,6 +45,7 @@ from outcast.plan.paths import (
     generated_ways,
     port_name,
     receiver,
+    subflow_ways,
 )
 from outcast.plan.schedule import Generated
 from outcast.plan.topology import make_graph, make_topo
@@ -75,18 +77,23 @@ def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config
         if experiment.addressing != "ipv4":
             addresses.require_mtu(links.values())
         flows = resolve_flows(experiment, graph, table, links)
-        of_hosts = transport.of_hosts(experiment.transport, flows)
+        _require_interfaces(experiment, graph, flows)
+        of_hosts = transport.of_hosts(
+            experiment.transport, flows, lambda host: addresses.machine_of(graph, host)
+        )
         generated = schedule.make_schedule(experiment, _hosts(graph, links))
         _require_transport(experiment.transport, of_hosts, generated)
         planned_programs = programs.resolve_programs(experiment, graph, table)
         program_ways = programs.program_ways(graph, table, planned_programs)
         planned_probes = probes.resolve_probes(experiment, graph, table)
         probe_ways = probes.probe_ways(graph, table, planned_probes)
+        further_ways = subflow_ways(graph, table, flows)
         ways = [*generated_ways(graph, table, generated), *program_ways]
         plan_links.require_mtu(links, _packets(graph, table, flows, generated))
         plan_links.require_mtu(
             links, (("programs", path, None) for w in program_ways for path in w)
         )
+        plan_links.require_mtu(links, (("flows", path, None) for w in further_ways for path in w))
         plan_links.require_mtu(links, probes.packets(planned_probes, probe_ways))
         if not flows and not ways and not probe_ways:
             raise ConfigError(_no_flows(experiment))
@@ -94,8 +101,9 @@ def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config
         crossing = flows or _way_flows(graph, ways or probe_ways)
         first = _bottleneck(experiment, graph, crossing, links)
         measured = (*flows, *_way_flows(graph, program_ways, len(flows))) if program_ways else flows
+        all_ways = [*ways, *probe_ways, *further_ways]
         bottleneck, *others = (
-            with_acknowledgements(with_inputs(port, graph, [*ways, *probe_ways]), graph, flows)
+            with_acknowledgements(with_inputs(port, graph, all_ways), graph, flows)
             for port in (
                 first,
                 # A program's flows are found in the captures, and would be found at both ports.
@@ -195,12 +203,43 @@ def _hosts(graph: Graph, links: Mapping[Direction, Link]) -> schedule.Hosts:
         return senders_of(group, dst, graph, where)
 
     return schedule.Hosts(
-        names=[name for name, data in graph.nodes(data=True) if data["kind"] == "host"],
+        names=[
+            name
+            for name, data in graph.nodes(data=True)
+            if data["kind"] == "host" and "of" not in data
+        ],
         receiver=lambda where: receiver(graph, where),
         senders=senders,
         sends_bps=lambda host: links[host, next(graph.neighbors(host))].rate_bps,
         receives_bps=lambda host: links[next(graph.neighbors(host)), host].rate_bps,
     )
+
+
+def _require_interfaces(experiment: Experiment, graph: Graph, flows: Sequence[Flow]) -> None:
+    """Raises ConfigError where a host's further interfaces cannot have what is asked for."""
+    interfaces = Counter(
+        addresses.machine_of(graph, name)
+        for name, data in graph.nodes(data=True)
+        if data["kind"] == "host"
+    )
+    more = next((host for host, count in interfaces.items() if count > 1), None)
+    if more is not None and experiment.addressing != "ipv4":
+        raise ConfigError(f"addressing: {more} has several interfaces; allowed is ipv4")
+    if more is not None and noise.of_hosts(experiment).throttle is not None:
+        raise ConfigError(
+            f"noise.interrupts: cards count from the last one, and {more} has several interfaces; "
+            "allowed is noise.profile: exact, or {most: 64us}"
+        )
+    for flow in flows:
+        mptcp = flow.transport.mptcp
+        if mptcp is None or mptcp.over != "interfaces":
+            continue
+        has = interfaces[addresses.machine_of(graph, flow.src)]
+        if mptcp.subflows != has or "of" in graph.nodes[flow.src]:
+            raise ConfigError(
+                f"flows.{flow.group}.transport.mptcp: {flow.src} has {has} interfaces; allowed is "
+                f"over: interfaces with as many subflows, from a host's first interface"
+            )
 
 
 def _no_flows(experiment: Experiment) -> str:

@@ -5,6 +5,7 @@ Nothing here needs Mininet, because the report reads a stored plan on any machin
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -123,6 +124,12 @@ class Plan:
         pairs = {(flow.src, flow.dst) for flow in self.flows}
         pairs |= {(flow.src, flow.dst) for flow in self.generated}
         pairs |= {(asked.src, asked.dst) for asked in self.probes}
+        pairs |= {
+            (interface, flow.dst)
+            for flow in self.flows
+            if flow.transport.mptcp is not None and flow.transport.mptcp.over == "interfaces"
+            for interface in self.interfaces(flow.src)
+        }
         return pairs | set(self._other_pairs())
 
     def _other_pairs(self) -> list[tuple[str, str]]:
@@ -130,13 +137,31 @@ class Plan:
         pairs = program_pairs(self.programs)
         if self.command is not None:
             host = self.command.host
-            pairs += [(host, other) for other in self.hosts if other != host]
+            pairs += [(host, o) for o in self.hosts if self.machine(o) != self.machine(host)]
         return pairs
 
     @property
     def hosts(self) -> list[str]:
         """The names of the hosts, in the topology's order."""
         return [name for name, data in self.graph.nodes(data=True) if data["kind"] == "host"]
+
+    def machine(self, host: str) -> str:
+        """The host that an interface is of: itself, unless it is a further one (`of`)."""
+        return addresses.machine_of(self.graph, host)
+
+    def interfaces(self, host: str) -> list[str]:
+        """The names of a host's interfaces: its own first, and the further ones."""
+        own = self.machine(host)
+        return [own, *(name for name in self.hosts if name != own and self.machine(name) == own)]
+
+    @property
+    def counted_hosts(self) -> list[str]:
+        """The hosts that take part, but those whose counters mix flows of several interfaces."""
+        used = {name for flow in self.flows for name in (flow.src, flow.dst)}
+        used |= {name for flow in self.generated for name in (flow.src, flow.dst)}
+        interfaces = Counter(map(self.machine, used))
+        talking = {self.machine(name) for pair in self.pairs for name in pair}
+        return sorted(host for host in talking if interfaces[host] <= 1)
 
     @property
     def switches(self) -> list[str]:

@@ -13,7 +13,8 @@ class NetworkTopo(Topo):
     def build(self, network: Network, **_options: object) -> None:
         """Adds the nodes and links."""
         for host in network.hosts:
-            self.addHost(host.name, ip=f"{host.ip}/8", mac=host.mac, role=host.role or "host")
+            of = {} if host.of is None else {"of": host.of}
+            self.addHost(host.name, ip=f"{host.ip}/8", mac=host.mac, role=host.role or "host", **of)
         for switch in network.switches:
             self.addSwitch(switch.name, dpid=f"{switch.dpid:016x}", layer=switch.layer)
         for link in network.links:

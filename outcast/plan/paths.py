@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from controllers import routes
 from controllers.graph import Graph
@@ -12,6 +13,9 @@ from outcast.errors import ConfigError
 from outcast.experiment import Experiment
 from outcast.plan import addresses, schedule
 from outcast.plan.schedule import Generated
+
+if TYPE_CHECKING:
+    from outcast.plan.flows import Flow
 
 
 def compute_routes(experiment: Experiment, graph: Graph) -> routes.Routes:
@@ -54,6 +58,32 @@ def generated_ways(
             back = routes.path(table, graph, flow.dst, flow.src, packet.reversed())
             ways[(*there, *back)] = (there, back)
     return list(ways.values())
+
+
+def subflow_ways(
+    graph: Graph, table: routes.Routes, flows: Sequence[Flow]
+) -> list[tuple[list[str], list[str]]]:
+    """The paths of subflows from further interfaces, each with that of its acknowledgements.
+
+    Raises:
+        ConfigError: switches choose by ports, which nobody knows beforehand.
+    """
+    pairs = {
+        (name, flow.dst)
+        for flow in flows
+        if flow.transport.mptcp is not None and flow.transport.mptcp.over == "interfaces"
+        for name in graph
+        if graph.nodes[name].get("of") == flow.src
+    }
+    try:
+        return [
+            (routes.path(table, graph, *pair), routes.path(table, graph, *pair[::-1]))
+            for pair in sorted(pairs)
+        ]
+    except routes.RouteError as error:
+        raise ConfigError(
+            f"routing: subflows over interfaces: {error}; allowed is routing.kind: shortest"
+        ) from None
 
 
 def ingress_port(graph: Graph, path: Sequence[str], egress: str) -> str | None:

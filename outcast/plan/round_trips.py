@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from outcast.experiment.links import VIRTUAL_DELAY_NS
-from outcast.plan.paths import generated_ways
+from outcast.plan.paths import generated_ways, subflow_ways
 from outcast.plan.programs import probe, program_ways
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def of_directions(plan: Plan) -> Mapping[Direction, int]:
     ways: list[tuple[Sequence[str], Sequence[str]]] = [
         (flow.path, flow.return_path) for flow in plan.flows
     ]
+    ways += subflow_ways(plan.graph, plan.routes, plan.flows)
     if plan.generated:
         ways += generated_ways(plan.graph, plan.routes, plan.generated)
     if any(program.peers for program in plan.programs):

@@ -85,6 +85,7 @@ class _Host(handed_in.Record):
     ip6: Annotated[str, AfterValidator(lambda text: str(IPv6Address(text)))] | None = None
     mac: _Name
     role: _Name
+    of: _Name | None = None
 
 
 class _Link(handed_in.Record):

@@ -55,7 +55,8 @@ def make_graph(topo: Topo) -> Graph:
             graph.add_node(name, kind="switch", layer=info["layer"], dpid=int(info["dpid"], 16))
         else:
             ip = info["ip"].split("/")[0]
-            graph.add_node(name, kind="host", ip=ip, mac=info["mac"], role=info["role"])
+            of = {"of": info["of"]} if "of" in info else {}
+            graph.add_node(name, kind="host", ip=ip, mac=info["mac"], role=info["role"], **of)
     for one, other, info in topo.links(withInfo=True):
         between = sorted(
             (str(graph.nodes[node].get("layer", "host")) for node in (one, other)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, Protocol
 
 from outcast.errors import ConfigError
@@ -49,8 +49,12 @@ def receiver_kind(transport: Transport) -> ReceiverKind:
     return transport.congestion_control, "tcp" if transport.tcprand is not None else "iperf"
 
 
-def of_hosts(base: Transport, flows: Iterable[Sent]) -> Mapping[str, Transport]:
+def of_hosts(
+    base: Transport, flows: Iterable[Sent], machine: Callable[[str], str] = str
+) -> Mapping[str, Transport]:
     """The settings of each host that takes part in a flow; other hosts have `base`.
+
+    `machine` tells the host that an interface is of.
 
     Selective acknowledgements, ECN, the minimum RTO, the initial window, fq and what is set by
     sysctl belong to a host and not to a socket. A receiver offers what any of its senders uses,
@@ -63,8 +67,8 @@ def of_hosts(base: Transport, flows: Iterable[Sent]) -> Mapping[str, Transport]:
     senders: dict[str, Transport] = {}
     receivers: dict[str, list[Transport]] = {}
     for flow in flows:
-        receivers.setdefault(flow.dst, []).append(flow.transport)
-        other = senders.setdefault(flow.src, flow.transport)
+        receivers.setdefault(machine(flow.dst), []).append(flow.transport)
+        other = senders.setdefault(machine(flow.src), flow.transport)
         for name in _OF_A_SENDER:
             if getattr(other, name) != getattr(flow.transport, name):
                 raise ConfigError(f"flows: {_disagree(flow.src, name)}")

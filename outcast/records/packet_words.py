@@ -101,16 +101,13 @@ class Sender:
 
 def sender_of(header: Header, manifest: Manifest, plan: Plan | None) -> Sender:
     """Finds the flow of a packet, and the host and process that sent it."""
+    there = (header.src, header.sport, header.dst, header.dport)
+    back = (header.dst, header.dport, header.src, header.sport)
     for flow in manifest.flows:
-        ends = [(flow.sport, flow.dport), *((sub.sport, sub.dport) for sub in flow.subflows)]
         named = f"flow {flow.flow}" + (f" ({flow.name})" if flow.name else "")
-        if (header.src, header.dst) == (flow.src_ip, flow.dst_ip) and (
-            (header.sport, header.dport) in ends
-        ):
+        if there in flow.connections:
             return Sender(flow.flow, flow.src, f"the sender of {named}")
-        if (header.dst, header.src) == (flow.src_ip, flow.dst_ip) and (
-            (header.dport, header.sport) in ends
-        ):
+        if back in flow.connections:
             return Sender(flow.flow, flow.dst, f"the receiver of {named}")
     for probe in manifest.probes:
         end_at = {probe.src_ip: probe.src, probe.dst_ip: probe.dst}

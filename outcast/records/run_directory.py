@@ -81,6 +81,9 @@ class SubflowRecord(handed_in.Record):
 
     sport: _Port
     dport: _Port
+    src_ip: _Address | None = Field(
+        default=None, description="of a further interface of the sender; null for the flow's own"
+    )
 
 
 class FlowRecord(handed_in.Record):
@@ -133,6 +136,14 @@ class FlowRecord(handed_in.Record):
         description="false for a direction of a program's connection with less than a tenth of "
         "the other one's payload, as acknowledgements and requests",
     )
+
+    @property
+    def connections(self) -> list[tuple[str, int, str, int]]:
+        """Addresses and ports of each of its connections, its own first."""
+        own = [(self.src_ip, self.sport, self.dst_ip, self.dport)]
+        return own + [
+            (sub.src_ip or self.src_ip, sub.sport, self.dst_ip, sub.dport) for sub in self.subflows
+        ]
 
 
 class PeerRecord(handed_in.Record):

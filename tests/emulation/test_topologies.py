@@ -9,7 +9,7 @@ from typing import Any
 from tests import guest_runs
 
 
-def run(config: str, target: Path, *settings: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def run(config: str | Path, target: Path, *settings: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """A run's summary, which has to be trusted, and its manifest."""
     guest_runs.undrawn(config, target, *settings, "engine=realtime")
     summary = json.loads((target / "summary.json").read_text())
@@ -62,3 +62,17 @@ def test_a_6_pod_fat_tree(tmp_path: Path) -> None:
     assert len(manifest["bottlenecks"][0]["ingress"]) == 3
     assert {hops: each["flows"] for hops, each in summary["classes"].items()} == {"2": 2, "6": 12}
     assert summary["total_goodput_bps"] > 0
+
+
+def test_a_host_with_two_links_sends_by_both(tmp_path: Path) -> None:
+    config = Path(__file__).parents[2] / "configs" / "examples" / "two-links.yaml"
+    summary, _ = run(
+        *(config, tmp_path / "run", "duration=2s"),
+        "flows=[{name: one, from: phone, to: server}, {name: two, from: cell, to: server}]",
+        "links={rate: 100mbit, overrides: [{between: [s1, s3], rate: 20mbit}, "
+        "{between: [s2, s3], rate: 10mbit}]}",
+    )
+    groups = summary["groups"]["name"]
+    for name, rate_bps in (("one", 20e6), ("two", 10e6)):
+        limit_bps = rate_bps * 1448 / 1538
+        assert 0.5 * limit_bps < groups[name]["mean_goodput_bps"] <= 1.01 * limit_bps

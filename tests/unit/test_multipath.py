@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -48,7 +49,8 @@ class FakeIp(SystemCommands):
             self.endpoints.setdefault(netns, []).append(words.split("add ")[1])
         elif words == "ip mptcp endpoint":
             lines = [each.replace(" signal", " id 1 signal") for each in self.endpoints[netns]]
-            return "\n".join(lines)
+            # A device comes last.
+            return "\n".join(re.sub(" (dev .*) subflow", r" id 1 subflow \1", one) for one in lines)
         return ""
 
 
@@ -64,9 +66,21 @@ def test_receivers_announce_a_port_for_each_further_subflow() -> None:
         multipath.configure([FLOW], netns.__getitem__, FakeIp(full=True))
 
 
+def test_a_sender_makes_subflows_from_its_further_interfaces() -> None:
+    flow = wants(mptcp={"subflows": 3, "over": "interfaces"})
+    further = {"cell-eth0": "10.0.0.7", "wire-eth0": "10.0.0.8"}
+    ip, netns = FakeIp(), {"h1": 1, "h2": 2}.__getitem__
+    assert multipath.configure([flow], netns, ip, lambda _: further) == {"h1": 3, "h2": 3}
+    assert ip.endpoints == {
+        2: [f"{address} dev {name} subflow" for name, address in further.items()]
+    }
+    with pytest.raises(ReadBackError, match="h2: mptcp endpoints"):
+        multipath.configure([flow], netns, FakeIp(full=True), lambda _: further)
+
+
 def test_subflows_are_those_of_the_connections_token() -> None:
     found = multipath.await_subflows([FLOW, PLAIN], lambda host: SAMPLES, 0)
-    assert found == {0: ((40933, 6102), (53127, 6101))}
+    assert found == {0: ((40933, 6102, "10.0.0.2"), (53127, 6101, "10.0.0.2"))}
 
 
 def test_a_missing_subflow_is_an_error() -> None:

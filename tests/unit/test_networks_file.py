@@ -149,7 +149,12 @@ BROKEN = {
     ),
     "two links": (
         HEAD + PAIR + "        self.addLink('h2', self.addSwitch('s2'))\n" + TAIL,
-        "net.py:8: h2: a host with two links",
+        "net.py:8: h2: a host with two links; allowed is one, and for each further one a host with "
+        "of='h2'",
+    ),
+    "of nobody": (
+        HEAD + PAIR + "        self.addLink(self.addHost('h3', of='h9'), 's1')\n" + TAIL,
+        "h3: of 'h9': allowed is the name of a host that has no `of` itself",
     ),
     "parallel": (
         HEAD

@@ -151,7 +151,7 @@ def test_labels_become_names_of_interfaces(tmp_path: Path) -> None:
     assert [host.name for host in network.hosts] == [f"h{number}" for number in range(2, 10)]
     assert network.notes == (
         "the attributes Latitude, Internal of nodes; read are kind, label, ip, mac, dpid, layer, "
-        "role",
+        "role, of",
         "the attributes LinkSpeed, LinkSpeedUnits of edges; read are rate, delay, jitter, loss, "
         "mtu, queue",
     )

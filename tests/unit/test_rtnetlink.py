@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from pyroute2.netlink.rtnl.fibmsg import fibmsg
 from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from pyroute2.netlink.rtnl.ndmsg import ndmsg
@@ -72,6 +73,22 @@ def test_a_route_has_its_metrics() -> None:
     assert route.get_attr("RTA_OIF") == 7
     metrics = route.get_attr("RTA_METRICS")
     assert dict(metrics["attrs"]) == {f"RTAX_{name.upper()}": n for name, n in asked.items()}
+
+
+def test_an_address_can_have_a_table_of_routes_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = rtnetlink.add_rule("10.0.1.2", 101)
+    rule = read(fibmsg, request)
+    assert (request.kind, request.flags) == (32, CREATE | EXCLUSIVE)
+    assert (rule["family"], rule["src_len"], rule["action"]) == (socket.AF_INET, 32, 1)
+    assert rule.get_attr("FRA_SRC") == "10.0.1.2"
+    assert (rule.get_attr("FRA_TABLE"), rule.get_attr("FRA_PRIORITY")) == (101, 100)
+    other = rtnetlink.replace_route(7, "10.0.0.0", 8, "10.0.1.2", {"rto_min": 2}, 101)
+    assert read(rtmsg, other)["table"] == 101
+    everyone = bytes(12) + netlink.encode(15, b"\xfe\0\0\0")
+    kernel, _ = connected(monkeypatch, dump((32, everyone), (32, request.body)))
+    assert kernel.rules() == {"10.0.1.2": 101}
+    kernel, _ = connected(monkeypatch, dump((24, other.body)))
+    assert kernel.route_metrics("10.0.0.0", 8, 101) == [{"rto_min": 2}]
 
 
 def test_ipv6_has_its_own_family_and_no_search_for_duplicates() -> None:

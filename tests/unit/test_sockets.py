@@ -29,7 +29,7 @@ def message(state: int = 1, mptcp: bool = False, **fields: tuple[int, int]) -> b
         tokens = netlink.encode(1, b"\1\0\0\0") + netlink.encode(2, b"\2\0\0\0")
         ulp = netlink.encode(1, b"mptcp\0") + netlink.encode(0x8000 | 3, tokens)
         attributes += netlink.encode(0x8000 | _ULP, ulp)
-    return head.ljust(72, b"\0") + attributes
+    return (head + socket.inet_aton("10.0.0.2")).ljust(72, b"\0") + attributes
 
 
 def test_a_message_of_the_kernel_is_read() -> None:

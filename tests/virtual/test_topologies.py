@@ -158,3 +158,13 @@ def test_addresses_ports_and_queues_of_a_file_are_in_effect(tmp_path: Path) -> N
     assert effective[f"{alike['left-eth9']}.rate_bps"] == 50_000_000
     assert effective[f"{alike['left-eth9']}.qdisc 3:"] == "pfifo"
     assert effective[f"{alike['left-eth9']}.limit_packets"] == 25
+
+
+def test_multipath_tcp_uses_both_links_of_a_host(tmp_path: Path) -> None:
+    """50 and 20 Mbps, of which a full frame's payload is 1448 of 1538 bytes."""
+    summary = guest_runs.run(EXAMPLES / "two-links.yaml", tmp_path / "run", "duration=3s")
+    both_bps = 70e6 * 1448 / 1538
+    assert 0.9 * both_bps < summary["total_goodput_bps"] <= both_bps
+    (flow,) = manifest_of(tmp_path / "run")["flows"]
+    (subflow,) = flow["subflows"]
+    assert (flow["src_ip"], subflow["src_ip"]) == ("10.0.0.2", "10.0.0.1")

@@ -137,12 +137,9 @@ def _planned_keys(
     """Addresses and ports of planned flows and probes, and of what they are answered with."""
     keys = set()
     for record in records:
-        for sport, dport in (
-            (record.sport, record.dport),
-            *((sub.sport, sub.dport) for sub in getattr(record, "subflows", ())),
-        ):
-            keys.add((record.src_ip, sport, record.dst_ip, dport))
-            keys.add((record.dst_ip, dport, record.src_ip, sport))
+        own = [(record.src_ip, record.sport, record.dst_ip, record.dport)]
+        for src, sport, dst, dport in getattr(record, "connections", own):
+            keys |= {(src, sport, dst, dport), (dst, dport, src, sport)}
     return keys
 
 

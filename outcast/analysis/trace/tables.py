@@ -197,9 +197,8 @@ def read_places(directory: RunDirectory, manifest: Manifest) -> Places:
     plan = directory.read_plan()
     ends_of_flows: list[tuple[Ends, int]] = []
     for record in manifest.flows:
-        own = ((record.sport, record.dport), *((s.sport, s.dport) for s in record.subflows))
-        src, dst = (addresses.ipv4_of(ip) for ip in (record.src_ip, record.dst_ip))
-        for sport, dport in own:
+        for src_ip, sport, dst_ip, dport in record.connections:
+            src, dst = addresses.ipv4_of(src_ip), addresses.ipv4_of(dst_ip)
             ends_of_flows.append(((src, sport, dst, dport), record.flow))
     entered = (
         scan_table(directory.path / "packets.parquet")

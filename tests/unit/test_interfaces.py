@@ -1,0 +1,104 @@
+"""Hosts with several links: each further interface has a name and an address of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from outcast import experiment
+from outcast.emulation import manifest
+from outcast.errors import ConfigError
+from outcast.networks import resolve
+from outcast.plan import stored
+from outcast.plan.make import make_plan
+from outcast.plan.model import Plan
+
+EXAMPLE = Path(__file__).parents[2] / "configs" / "examples" / "two-links.yaml"
+
+
+def plan_of(*settings: str) -> Plan:
+    return make_plan(resolve.experiment_of(experiment.read(EXAMPLE, settings)))
+
+
+def test_a_further_interface_is_of_its_host() -> None:
+    plan = plan_of()
+    assert plan.hosts == ["cell", "phone", "server"]
+    assert [plan.machine(host) for host in plan.hosts] == ["phone", "phone", "server"]
+    assert plan.interfaces("cell") == plan.interfaces("phone") == ["phone", "cell"]
+    assert plan.interfaces("server") == ["server"]
+
+
+def test_a_stored_plan_knows_it(tmp_path: Path) -> None:
+    plan = plan_of()
+    (tmp_path / "plan.json").write_text(stored.dumps(plan))
+    assert stored.read_plan(tmp_path / "plan.json").interfaces("phone") == ["phone", "cell"]
+
+
+def test_subflows_have_the_paths_of_both_interfaces() -> None:
+    plan = plan_of()
+    assert ("cell", "server") in plan.pairs
+    assert plan.bottleneck.ingress == ("s3-eth2", "s3-eth3")
+    # Their counters are those of one flow.
+    assert plan.counted_hosts == ["phone", "server"]
+
+
+def test_a_limit_on_the_second_way_knows_its_base_rtt() -> None:
+    plan = plan_of("queue.limit=1 bdp")
+    assert plan.base_rtts_ns["s2", "s3"] > 60_000_000 > plan.base_rtts_ns["s1", "s3"]
+
+
+def test_flows_of_two_interfaces_are_counted_by_captures_alone() -> None:
+    plan = plan_of("flows=[{from: phone, to: server}, {from: cell, to: server}]")
+    assert [flow.path for flow in plan.flows] == [
+        ("phone", "s1", "s3", "server"),
+        ("cell", "s2", "s3", "server"),
+    ]
+    assert plan.counted_hosts == ["server"]
+
+
+def test_classes_of_hosts_leave_further_interfaces_out() -> None:
+    plan = plan_of("flows=[{from: 3-hop, to: server}]")
+    assert [flow.src for flow in plan.flows] == ["phone"]
+    workload = "workloads=[{kind: shuffle, bytes: 1MB}]"
+    generated = plan_of("flows=[]", workload, "bottleneck=null").generated
+    assert {flow.src for flow in generated} == {"phone", "server"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (["flows=[{from: phone, to: cell}]"], "phone and cell are interfaces of one host"),
+        (["addressing=both"], "addressing: phone has several interfaces; allowed is ipv4"),
+        (
+            ["noise.interrupts={per_second: 8000}"],
+            "phone has several interfaces; allowed is noise.profile",
+        ),
+        (
+            ["flows.0.transport={mptcp: {subflows: 3, over: interfaces}}"],
+            "phone has 2 interfaces; allowed is over: interfaces with as many subflows",
+        ),
+        (["flows.0.from=cell"], "allowed is over: interfaces with as many subflows, from a host's"),
+        (
+            [
+                "flows=[{from: phone, to: server}, "
+                "{from: cell, to: server, transport: {min_rto: 5ms}}]"
+            ],
+            "groups that differ in min_rto have flows of cell",
+        ),
+    ],
+)
+def test_refusals(settings: list[str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        plan_of(*settings)
+
+
+def test_a_record_has_the_address_of_each_subflow() -> None:
+    plan = plan_of()
+    (flow,) = plan.flows
+    (record,) = manifest.flows(plan, {0: ((50123, flow.dport, "10.0.0.1"),)})
+    assert record.connections == [
+        ("10.0.0.2", 20001, "10.0.0.3", flow.dport),
+        ("10.0.0.1", 50123, "10.0.0.3", flow.dport),
+    ]
+    assert [sub.src_ip for sub in record.subflows] == ["10.0.0.1"]
