@@ -24,6 +24,7 @@ from outcast.emulation.queues import change as qdiscs
 from outcast.emulation.sampling import NetlinkSocket
 from outcast.errors import DeadlineError, ReadBackError, RunError
 from outcast.experiment import Experiment
+from outcast.experiment.links import Link
 from outcast.plan import events
 from outcast.plan.events import Change, PortTrace
 from outcast.plan.model import Plan
@@ -88,8 +89,8 @@ class NetlinkKernel:
         try:
             if change.what == "up":
                 return self._set_up(netlink_socket, index, change)
-            if change.what == "loss_ppm":
-                return self._set_loss(change)
+            if change.link is not None:
+                return self._set_faults(change, change.link)
             for request in qdiscs.requests(index, change.before, change.after):
                 _require_agreed(netlink_socket.ask(request, 1)[0])
             questions = qdiscs.questions(index, change.after)
@@ -114,14 +115,19 @@ class NetlinkKernel:
             raise ReadBackError(port.port, "rate_bps", port.rate_bps, shown_bps)
         return shown_bps
 
-    def _set_loss(self, change: Change) -> int:
+    def _set_faults(self, change: Change, link: Link) -> int:
         netlink_socket, index = self._places[str(change.wire)]
-        loss = netem.Loss(change.value / 10**6, change.seed)
+        loss = netem.Loss(link.loss, change.seed, link.burst_loss, link.late, link.duplicate)
         request, question = qdiscs.loss_requests(index, loss)
         _require_agreed(netlink_socket.ask(request, 1)[0])
-        shown = qdiscs.shown_loss(netlink_socket.ask(question, 1)[0])
-        if shown != loss.in_kernel:
-            raise ReadBackError(change.port, "loss", loss.share, shown / (2**32 - 1))
+        shown = qdiscs.shown_options(netlink_socket.ask(question, 1)[0])
+        asked = qdiscs.asked_options(loss)
+        if netem.shown_loss(shown)[0] != loss.in_kernel:
+            share = netem.shown_loss(shown)[0] / (2**32 - 1)
+            raise ReadBackError(change.port, "loss", loss.share, share)
+        faults = netem.shown_faults(asked), netem.shown_faults(shown)
+        if faults[0] != faults[1]:
+            raise ReadBackError(change.port, "burst_loss, late and duplicate", *faults)
         return change.value
 
     def _set_up(self, netlink_socket: NetlinkSocket, index: int, change: Change) -> int:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
 from outcast.experiment.limit import QueueLimit
-from outcast.experiment.links import Loss
+from outcast.experiment.links import BurstLoss, Late, Loss, Share
 from outcast.experiment.parts import KernelRateBps, Part, TimeNs
+
+FAULTS = ("loss", "burst_loss", "late", "duplicate")
+"""What an event changes on the wire."""
 
 
 class Event(Part):
@@ -29,6 +34,15 @@ class Event(Part):
     loss: Loss | None = Field(
         default=None, description="the share of packets that the link loses from now on"
     )
+    burst_loss: BurstLoss | Literal["none"] | None = Field(
+        default=None, description="losses in a row from now on, in place of `loss`"
+    )
+    late: Late | Literal["none"] | None = Field(
+        default=None, description="packets that come late from now on"
+    )
+    duplicate: Share | None = Field(
+        default=None, description="the share of packets that come twice from now on"
+    )
     limit: QueueLimit | None = Field(
         default=None, description="the limit of the queue that sends into the link"
     )
@@ -45,6 +59,11 @@ class Event(Part):
             return {node, neighbour} == set(self.between)
         return (node, neighbour) == (self.source, self.to)
 
+    @property
+    def changes_faults(self) -> bool:
+        """Whether it changes what happens to packets on the wire."""
+        return any(getattr(self, name) is not None for name in FAULTS)
+
     @model_validator(mode="after")
     def _says_where_and_what(self) -> Event:
         if self.between is not None:
@@ -56,11 +75,15 @@ class Event(Part):
             raise ValueError("names no link; allowed are between: [s1, s2], or from: s1 and to: s2")
         changes = [
             name
-            for name in ("rate_bps", "delay_ns", "loss", "limit", "up")
+            for name in ("rate_bps", "delay_ns", *FAULTS, "limit", "up")
             if getattr(self, name) is not None
         ]
         if not changes:
-            raise ValueError("changes nothing; allowed are rate, delay, loss, limit and up")
+            raise ValueError(
+                f"changes nothing; allowed are rate, delay, {', '.join(FAULTS)}, limit and up"
+            )
+        if self.loss is not None and self.burst_loss is not None:
+            raise ValueError("burst_loss: allowed is either loss or burst_loss")
         if "up" in changes and (len(changes) > 1 or self.between is None):
             raise ValueError(
                 "up: allowed is an event of its own with `between`, because a link fails as a whole"

@@ -117,7 +117,7 @@ class Link:
         loss: the share of the packets that are lost on the wire.
         mtu_bytes: the largest IP packet; both directions have the same.
         queue: the queue at the sending port; None where `queue` and `queues` decide.
-        loss_changes: whether an event changes the loss.
+        loss_changes: whether an event changes what happens on the wire.
         burst_loss: losses in a row.
         late: packets that others overtake on the wire.
         duplicate: the share of the packets that come twice.
@@ -189,8 +189,8 @@ class Link:
         Packets keep their order (outcast/emulation/netem.py): a packet that would overtake another
         waits. With a larger jitter the delays would therefore have another distribution.
         """
-        if self.burst_loss and (self.loss or self.loss_changes):
-            raise ValueError("burst_loss: allowed is either loss or burst_loss, and no event's")
+        if self.burst_loss and self.loss:
+            raise ValueError("burst_loss: allowed is either loss or burst_loss")
         if self.policer and self.policer.burst_bytes < self.mtu_bytes:
             raise ValueError(
                 f"policer.burst {self.policer.burst_bytes}B: allowed is a packet of "

@@ -15,14 +15,15 @@ from pydantic import ValidationError
 from outcast import handed_in, units
 from outcast.errors import ConfigError
 from outcast.experiment import Drain, Event, Experiment, Queue
-from outcast.experiment.links import MOST_DELAY_NS
+from outcast.experiment.links import MOST_DELAY_NS, Link
 from outcast.plan import ports
 from outcast.plan.links import no_link
 from outcast.plan.model import Plan
 from outcast.plan.ports import PortQueue
 
-What = Literal["rate_bps", "delay_ns", "loss_ppm", "limit_bytes", "limit_packets", "up"]
-"""A setting of a port, or the loss of the link behind it in millionths."""
+Fault = Literal["loss_ppm", "burst_loss_ppm", "late_ppm", "duplicate_ppm"]
+What = Fault | Literal["rate_bps", "delay_ns", "limit_bytes", "limit_packets", "up"]
+"""A setting of a port, or a share of the packets of the link behind it in millionths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,9 @@ class Change:
         what: the setting.
         value: its new value; of `up` 0 or 1.
         before, after: all settings of the port.
-        wire: of a change of the loss, the interface that loses packets (outcast.plan.links.Wire).
-        seed: of the loss from then on.
+        wire: of a fault, the interface where packets meet it (outcast.plan.links.Wire).
+        seed: of the fault from then on.
+        link: of a fault, all that happens on the link from then on.
     """
 
     at_ns: int
@@ -56,6 +58,7 @@ class Change:
     after: PortQueue
     wire: str | None = None
     seed: int = 0
+    link: Link | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,7 @@ def changes(experiment: Experiment, plan: Plan) -> tuple[Change, ...]:
         ConfigError: an event names a link that is not there, or asks for what the port cannot do.
     """
     now: dict[str, PortQueue] = {}
+    wires: dict[tuple[str, str], Link] = {}
     down: dict[frozenset[str], int] = {}
     taken: dict[tuple[int, str, str], int] = {}
     planned: list[Change] = []
@@ -121,6 +125,7 @@ def changes(experiment: Experiment, plan: Plan) -> tuple[Change, ...]:
         for node, neighbour in _directions(event, plan, where):
             port = plan.port(node, neighbour)
             wanted: list[tuple[What, int, PortQueue]]
+            faults = list(_faults(event, wires.get((node, neighbour), plan.links[node, neighbour])))
             if event.up is not None:
                 if plan.graph.nodes[node]["kind"] == "host":
                     continue
@@ -129,7 +134,13 @@ def changes(experiment: Experiment, plan: Plan) -> tuple[Change, ...]:
             else:
                 settings = now.setdefault(port, _settings(experiment, plan, node, port))
                 wanted = list(_wanted(event, experiment, plan, settings, where))
-            for what, value, after in wanted:
+            for *_, then in faults:
+                wires[node, neighbour] = then
+            made: list[tuple[What, int, PortQueue | None, Link | None]] = [
+                *((what, value, after, None) for what, value, after in wanted),
+                *((what, value, None, link) for what, value, link in faults),
+            ]
+            for what, value, after, link in made:
                 earlier = taken.setdefault((event.at_ns, port, what), number)
                 if earlier != number:
                     raise ConfigError(
@@ -146,12 +157,13 @@ def changes(experiment: Experiment, plan: Plan) -> tuple[Change, ...]:
                         what=what,
                         value=value,
                         before=now[port],
-                        after=after,
-                        wire=_wire(plan, node, neighbour) if what == "loss_ppm" else None,
+                        after=after or now[port],
+                        wire=None if link is None else _wire(plan, node, neighbour),
                         seed=_seed(experiment, event, node, neighbour),
+                        link=link,
                     )
                 )
-                now[port] = after
+                now[port] = after or now[port]
         if event.up is not None:
             _note_up(event, number, down)
     for ends, number in down.items():
@@ -167,6 +179,9 @@ _KEYS = {
     "rate_bps": "rate",
     "delay_ns": "delay",
     "loss_ppm": "loss",
+    "burst_loss_ppm": "burst_loss",
+    "late_ppm": "late",
+    "duplicate_ppm": "duplicate",
     "limit_bytes": "limit",
     "limit_packets": "limit",
     "up": "up",
@@ -229,8 +244,6 @@ def _wanted(
         delay_ns = event.delay_ns + noise_ns
         port = replace(port, delay_ns=delay_ns, jitter_ns=jitter_ns, noise_ns=noise_ns)
         yield "delay_ns", event.delay_ns, port
-    if event.loss is not None:
-        yield "loss_ppm", round(event.loss * 10**6), port
     if event.limit is not None:
         node, neighbour = plan.ends[port.port]
         if plan.graph.nodes[node]["kind"] == "host":
@@ -248,6 +261,25 @@ def _wanted(
             yield "limit_packets", limit.packets, port
         else:
             yield "limit_bytes", limit.size_bytes or 0, port
+
+
+def _faults(event: Event, link: Link) -> Iterator[tuple[Fault, int, Link]]:
+    """What an event changes on a link, as the share of its packets, and all that then happens."""
+    bursts, late = event.burst_loss, event.late
+    if event.loss is not None:
+        ppm = round(event.loss * 10**6)
+        link = replace(link, loss=ppm / 10**6, burst_loss=None)
+        yield "loss_ppm", ppm, link
+    if bursts is not None:
+        given = None if bursts == "none" else bursts
+        link = replace(link, burst_loss=given, loss=0.0)
+        yield "burst_loss_ppm", round(given.share * 10**6) if given else 0, link
+    if late is not None:
+        link = replace(link, late=None if late == "none" else late)
+        yield "late_ppm", round(link.late.share * 10**6) if link.late else 0, link
+    if event.duplicate is not None:
+        link = replace(link, duplicate=event.duplicate)
+        yield "duplicate_ppm", round(event.duplicate * 10**6), link
 
 
 def _with_limit(queue: Queue, event: Event, drain: Drain, where: str) -> Queue:

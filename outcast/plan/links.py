@@ -66,9 +66,7 @@ def resolve(
                     f"{units.format_time(delay_ns)}"
                 )
             settings[direction] = link = replace(link, jitter_ns=min(variation_ns, delay_ns))
-        if any(
-            event.loss is not None and event.concerns(*direction) for event in experiment.events
-        ):
+        if any(event.changes_faults and event.concerns(*direction) for event in experiment.events):
             settings[direction] = link = replace(link, loss_changes=True)
             try:
                 link.check()

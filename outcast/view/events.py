@@ -69,8 +69,9 @@ def _words(change: AppliedChange) -> str:
         return f"rate {round_rate(value)}"
     if change.what == "delay_ns":
         return f"delay {format_time(value)}"
-    if change.what == "loss_ppm":
-        return f"loss {value / 10**4:g}%"
+    if change.what.endswith("_ppm"):
+        share = f"{value / 10**4:g}%"
+        return f"{change.what.removesuffix('_ppm').replace('_', ' ')} {share}"
     if change.what == "limit_bytes":
         return f"limit {format_size(value)}"
     if change.what == "limit_packets":

@@ -625,12 +625,53 @@ def test_an_event_changes_the_loss_of_a_link() -> None:
     assert changes(whole, plan) == planned
 
 
+def test_an_event_changes_all_that_happens_on_a_link() -> None:
+    where = "from: s1, to: h1"
+    whole, plan = resolved(
+        f"links.overrides=[{{{where}, late: {{share: 0.1, by: 1ms}}}}]",
+        f"events=[{{at: 1s, {where}, loss: 0.2, rate: 5mbit}}, "
+        f"{{at: 2s, {where}, burst_loss: {{p: 0.1, r: 0.4}}, duplicate: 0.3}}, "
+        f"{{at: 3s, {where}, burst_loss: none, late: none}}]",
+    )
+    planned = changes(whole, plan)
+    assert [(change.what, change.value) for change in planned] == [
+        *(("rate_bps", 5_000_000), ("loss_ppm", 200_000)),
+        *(("burst_loss_ppm", 200_000), ("duplicate_ppm", 300_000)),
+        *(("burst_loss_ppm", 0), ("late_ppm", 0)),
+    ]
+    # Losses take the place of one another, and what no event names goes on.
+    states = [
+        (link.loss, link.burst_loss is not None, link.late is not None, link.duplicate)
+        for change in planned
+        if (link := change.link) is not None
+    ]
+    assert states == [
+        *((0.2, False, True, 0), (0, True, True, 0), (0, True, True, 0.3)),
+        *((0, False, True, 0.3), (0, False, False, 0.3)),
+    ]
+    assert [change.after.rate_bps for change in planned] == [5_000_000] * 6
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ("loss: 0.1, burst_loss: {p: 0.1, r: 0.5}", "allowed is either loss or burst_loss"),
+        ("burst_loss: off", "burst_loss"),
+        ("duplicate: 0.7", "duplicate"),
+        ("policer: {rate: 1mbit, burst: 3KB}", "policer: unknown key"),
+    ],
+)
+def test_refusals_of_faults_by_events(keys: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        resolved(f"events=[{{at: 1s, from: s1, to: h1, {keys}}}]")
+
+
 def test_the_kernel_is_told_another_loss_and_asked_for_it() -> None:
     request, question = change.loss_requests(7, netem.Loss(0.2, 99))
     told = netlink.attribute(request[36:], 2)
     assert told is not None
     assert netem.shown_loss(told) == (858_993_459, 99)
-    assert change.shown_loss(request) == 858_993_459
+    assert netem.shown_loss(change.shown_options(request))[0] == 858_993_459
     assert len(question) == 36
 
 

@@ -204,6 +204,45 @@ def test_an_event_starts_and_ends_the_loss_of_a_link(tmp_path: Path) -> None:
     assert link(target, "s1-eth1")["lost_link"] < np.count_nonzero((ms > 40) & (ms < 70))
 
 
+def test_events_change_what_happens_on_the_wire(tmp_path: Path) -> None:
+    """Late and twice from 100 ms on, losses in a row from 200 ms, and none of it from 300 ms on."""
+    target = tmp_path / "run"
+    where = "from: s2, to: s1"
+    run(
+        target,
+        f"events=[{{at: 100ms, {where}, late: {{share: 0.1, by: 200us}}, duplicate: 0.05}}, "
+        f"{{at: 200ms, {where}, burst_loss: {{p: 0.02, r: 0.5}}, late: none}}, "
+        f"{{at: 300ms, {where}, burst_loss: none, duplicate: 0}}]",
+        *("bottleneck.port=s2-eth1", "capture.ports=all", "duration=400ms"),
+        "flows=[{from: 2-hop, hosts: 1}, {from: 3-hop, hosts: 2, per_host: 8}]",
+        "transport.min_rto=2ms",
+    )
+    left_ns, copies = arrivals(target)
+    manifest = json.loads((target / "manifest.json").read_text())
+    start_ns = manifest["traffic"]["t_start_ns"]
+    part = (left_ns - start_ns) // 100_000_000
+    lost = np.array([not came for came in copies])
+    twice = np.array([len(came) == 2 for came in copies])
+    took_ns = np.array(
+        [came[0] - int(t) if came else 0 for came, t in zip(copies, left_ns, strict=True)]
+    )
+    late = took_ns > np.median(took_ns) + 100_000
+    found = {
+        name: [what[part == number].mean() for number in range(4)]
+        for name, what in (("late", late), ("twice", twice), ("lost", lost))
+    }
+    # Seven standard deviations of the binomial distribution, and its burst in a row: doubled.
+    assert found["late"] == pytest.approx([0, 0.1, 0, 0], abs=0.04)
+    assert found["twice"] == pytest.approx([0, 0.05, 0.05, 0], abs=0.03)
+    assert found["lost"] == pytest.approx([0, 0, 0.02 / 0.52, 0], abs=0.03)
+    assert found["late"][3] == found["lost"][3] == 0
+    whats = [change["what"] for change in manifest["changes"]]
+    assert whats == [
+        *("late_ppm", "duplicate_ppm", "burst_loss_ppm", "late_ppm"),
+        *("burst_loss_ppm", "duplicate_ppm"),
+    ]
+
+
 def test_losses_of_queues_in_a_row_are_told_apart_as_the_kernel_counts_them(
     tmp_path: Path,
 ) -> None:

@@ -107,18 +107,21 @@ def loss_requests(interface: int, loss: netem.Loss) -> tuple[bytes, bytes]:
 
     `interface` is the index of the link's inner end that sends (`outcast.emulation.wires`).
     """
-    options = netem.options(
-        delay_ns=0, jitter_ns=0, limit_packets=DELAY_LIMIT_PACKETS, in_order=False, loss=loss
-    )
     body = netlink.traffic_control(interface, DELAY_HANDLE)
     question = netlink.message(netlink.RTM_GETQDISC, _ASK, 1, body)
-    return _qdisc(interface, "netem", DELAY_HANDLE, options), question
+    return _qdisc(interface, "netem", DELAY_HANDLE, asked_options(loss)), question
 
 
-def shown_loss(answer: bytes) -> int:
-    """The loss as the kernel keeps it, in its answer to the question of `loss_requests`."""
-    options = netlink.attribute(answer[_MESSAGE_BYTES:], _TCA_OPTIONS) or b""
-    return netem.shown_loss(options)[0]
+def asked_options(loss: netem.Loss) -> bytes:
+    """The TCA_OPTIONS of a link that loses packets."""
+    return netem.options(
+        delay_ns=0, jitter_ns=0, limit_packets=DELAY_LIMIT_PACKETS, in_order=False, loss=loss
+    )
+
+
+def shown_options(answer: bytes) -> bytes:
+    """The TCA_OPTIONS in the kernel's answer to the question of `loss_requests`."""
+    return netlink.attribute(answer[_MESSAGE_BYTES:], _TCA_OPTIONS) or b""
 
 
 def _qdisc(interface: int, kind: str, major: int, options: bytes) -> bytes:
