@@ -117,7 +117,7 @@ class NetlinkKernel:
 
     def _set_faults(self, change: Change, link: Link) -> int:
         netlink_socket, index = self._places[str(change.wire)]
-        loss = netem.Loss(link.loss, change.seed, link.burst_loss, link.late, link.duplicate)
+        loss = netem.Loss.of(link, change.seed)
         request, question = qdiscs.loss_requests(index, loss)
         _require_agreed(netlink_socket.ask(request, 1)[0])
         shown = qdiscs.shown_options(netlink_socket.ask(question, 1)[0])

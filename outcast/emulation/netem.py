@@ -16,11 +16,13 @@ from dataclasses import dataclass
 
 from outcast import netlink
 from outcast.emulation import rtnetlink
-from outcast.experiment.links import BurstLoss, Late
+from outcast.experiment.links import BurstLoss, Late, Link, RandomDelay
 from outcast.plan.noise import Span
 
 LATENCY64, JITTER64, RATE64, SLOT, PRNG_SEED = 10, 11, 8, 12, 14
-_RATE, _LOSS, _REORDER, _GILBERT_ELLIOTT = 6, 5, 3, 2
+_RATE, _LOSS, _REORDER, _DISTRIBUTION, _GILBERT_ELLIOTT = 6, 5, 3, 2, 2
+_TABLE_VALUES, _SCALE = 4096, 8192
+"""A table's values, of at most 16384, and 1 in them (NETEM_DIST_SCALE in linux/pkt_sched.h)."""
 IN_ORDER_RATE = 1 << 62
 """In bytes per second. At this rate a packet of any size takes less than a nanosecond."""
 # struct tc_netem_rate: rate, packet_overhead, cell_size, cell_overhead
@@ -43,6 +45,7 @@ class Loss:
         bursts: losses in a row, in the place of `share`.
         late: packets that come late.
         duplicate: the share of the packets that come twice.
+        delay: a delay that is drawn for each packet.
     """
 
     share: float
@@ -50,6 +53,12 @@ class Loss:
     bursts: BurstLoss | None = None
     late: Late | None = None
     duplicate: float = 0.0
+    delay: RandomDelay | None = None
+
+    @classmethod
+    def of(cls, link: Link, seed: int) -> Loss:
+        """All that happens on a link."""
+        return cls(link.loss, seed, link.burst_loss, link.late, link.duplicate, link.random_delay)
 
     @property
     def in_kernel(self) -> int:
@@ -66,7 +75,29 @@ class Loss:
             chances = (self.bursts.p, self.bursts.r, 0.0, 0.0)
             chain = netlink.encode(_GILBERT_ELLIOTT, _CHAIN.pack(*map(_in_kernel, chances)))
             encoded += netlink.encode(_LOSS | netlink.NESTED, chain)
+        if self.delay and self.delay.distribution != "uniform":
+            encoded += netlink.encode(_DISTRIBUTION, table(self.delay.distribution))
         return encoded
+
+
+def table(distribution: str) -> bytes:
+    """The quantiles of a distribution with the scale 1, in netem's units (tabledist).
+
+    As in iproute2's tables (netem/*.c there): the normal distribution; 4/3 of Pareto's with the
+    exponent 3, moved so that its mean is 0; and a quarter of the one with three quarters of the
+    other. Pareto's ends at 4.
+    """
+    # Imported here, because runs without such delays do not need it.
+    from statistics import NormalDist
+
+    values = []
+    for place in range(_TABLE_VALUES):
+        share = (place + 0.5) / _TABLE_VALUES
+        normal = NormalDist().inv_cdf(share)
+        pareto = min(4, 4 / 3 * ((1 - share) ** (-1 / 3) - 1.5))
+        both = {"normal": normal, "pareto": pareto, "paretonormal": normal / 4 + pareto * 3 / 4}
+        values.append(max(-32768, min(32767, round(_SCALE * both[distribution]))))
+    return struct.pack(f"={_TABLE_VALUES}h", *values)
 
 
 def _in_kernel(share: float) -> int:
@@ -79,8 +110,9 @@ def shown_faults(raw: bytes) -> tuple[object, ...]:
     rest = raw[_PARAMETERS.size :]
     kinds = dict(netlink.attributes(rest))
     chain = netlink.attribute(kinds.get(_LOSS, b""), _GILBERT_ELLIOTT)
-    late = (kinds.get(_REORDER), kinds.get(LATENCY64)) if gap else None
-    return duplicate, chain, late
+    late = kinds.get(_REORDER) if gap else None
+    delays = (netlink.numbers(rest).get(kind, 0) for kind in (LATENCY64, JITTER64, RATE64))
+    return duplicate, chain, late, *delays
 
 
 def shown_loss(raw: bytes) -> tuple[int, int | None]:
@@ -157,6 +189,9 @@ def options(
     if loss:
         share, twice, gap = loss.in_kernel, _in_kernel(loss.duplicate), int(loss.late is not None)
         delay_ns = loss.late.by_ns if loss.late else delay_ns
+        if loss.delay:
+            delay_ns, jitter_ns = loss.delay.mean_ns, loss.delay.spread_ns
+            in_order = loss.delay.in_order
     encoded = _PARAMETERS.pack(0, limit_packets, share, gap, twice, 0)
     encoded += netlink.encode(LATENCY64, struct.pack("=q", delay_ns))
     encoded += netlink.encode(JITTER64, struct.pack("=q", jitter_ns))

@@ -135,12 +135,8 @@ def start_losing(
 def losses(experiment: Experiment, plan: Plan) -> dict[Direction, netem.Loss]:
     """The loss of each direction that has some, seeded from the run's seed and its two nodes."""
     return {
-        (node, neighbour): netem.Loss(
-            link.loss,
-            random.Random(f"{experiment.seed} loss {node} {neighbour}").getrandbits(63),
-            link.burst_loss,
-            link.late,
-            link.duplicate,
+        (node, neighbour): netem.Loss.of(
+            link, random.Random(f"{experiment.seed} loss {node} {neighbour}").getrandbits(63)
         )
         for (node, neighbour), link in plan.links.items()
         if link.has_faults
@@ -158,7 +154,7 @@ def _read_back(
     in_kernel, seed = netem.shown_loss(raw)
     faults = (netem.shown_faults(asked), netem.shown_faults(raw))
     if faults[0] != faults[1]:
-        raise ReadBackError(where, "burst_loss, late and duplicate", *faults)
+        raise ReadBackError(where, "burst_loss, late, duplicate and random_delay", *faults)
     if in_kernel != loss.in_kernel:
         raise ReadBackError(where, "loss", loss.share, in_kernel / (2**32 - 1))
     if seed not in (None, loss.seed):
@@ -170,6 +166,7 @@ def _read_back(
         None if loss.bursts is None else loss.bursts.model_dump(),
         None if loss.late is None else loss.late.model_dump(mode="json", by_alias=True),
         loss.duplicate,
+        random_delay=loss.delay.model_dump(mode="json", by_alias=True) if loss.delay else None,
     )
 
 

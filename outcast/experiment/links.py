@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import (
     Field,
@@ -63,6 +63,7 @@ Mtu = Annotated[int, Field(ge=LEAST_MTU_BYTES, le=MOST_MTU_BYTES)]
 _LOSS = "share of the packets that are lost on the wire, at random: 0.01 is 1 %"
 _BURST_LOSS = "losses in a row instead of `loss`; see docs/links.md"
 _LATE = "packets that come late, so that others overtake them"
+_RANDOM_DELAY = "a further delay on the wire, drawn for each packet; see docs/links.md"
 _POLICER = "drops what comes faster than a rate, after a burst"
 _DUPLICATE = "share of the packets that come twice"
 _MTU = "the largest IP packet in bytes: 9000 for jumbo frames"
@@ -107,6 +108,23 @@ class Late(Part):
     by_ns: TimeNs = Field(alias="by", gt=0, le=MOST_DELAY_NS, description="how much later")
 
 
+class RandomDelay(Part):
+    """A delay that is drawn for each packet, as tc-netem(8) draws it: never below 0."""
+
+    mean_ns: TimeNs = Field(alias="mean", gt=0, le=MOST_DELAY_NS)
+    spread_ns: TimeNs = Field(alias="spread", gt=0, description="what the distribution scales")
+    distribution: Literal["uniform", "normal", "pareto", "paretonormal"] = "normal"
+    in_order: bool = Field(
+        default=True, description="whether a packet that would overtake another waits for it"
+    )
+
+    @model_validator(mode="after")
+    def _is_a_delay(self) -> RandomDelay:
+        if self.spread_ns > self.mean_ns:
+            raise ValueError("spread: allowed is up to the mean")
+        return self
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """The settings of one direction of a link.
@@ -120,6 +138,7 @@ class Link:
         loss_changes: whether an event changes what happens on the wire.
         burst_loss: losses in a row.
         late: packets that others overtake on the wire.
+        random_delay: what comes on top of the delay, on the wire.
         duplicate: the share of the packets that come twice.
         policer: what drops packets above a rate.
         overhead: what counts besides the frame.
@@ -136,6 +155,7 @@ class Link:
     late: Late | None = None
     duplicate: float = 0.0
     policer: Policer | None = None
+    random_delay: RandomDelay | None = None
     overhead: Overhead = "none"
 
     @property
@@ -148,6 +168,7 @@ class Link:
             or self.late
             or self.duplicate
             or self.policer
+            or self.random_delay
         )
 
     @property
@@ -191,6 +212,8 @@ class Link:
         """
         if self.burst_loss and self.loss:
             raise ValueError("burst_loss: allowed is either loss or burst_loss")
+        if self.late and self.random_delay:
+            raise ValueError("random_delay: allowed is either late or random_delay")
         if self.policer and self.policer.burst_bytes < self.mtu_bytes:
             raise ValueError(
                 f"policer.burst {self.policer.burst_bytes}B: allowed is a packet of "
@@ -226,6 +249,7 @@ class LinkKeys(Part):
     late: Late | None = Field(default=None, description=_LATE)
     duplicate: Share | None = Field(default=None, description=_DUPLICATE)
     policer: Policer | None = Field(default=None, description=_POLICER)
+    random_delay: RandomDelay | None = Field(default=None, description=_RANDOM_DELAY)
     mtu_bytes: Mtu | None = Field(default=None, alias="mtu", description=_MTU)
 
 
@@ -405,6 +429,7 @@ class Links(Part):
     late: Late | None = Field(default=None, description=_LATE)
     duplicate: Share = Field(default=0.0, description=_DUPLICATE)
     policer: Policer | None = Field(default=None, description=_POLICER)
+    random_delay: RandomDelay | None = Field(default=None, description=_RANDOM_DELAY)
     mtu_bytes: Mtu = Field(default=STANDARD_MTU_BYTES, alias="mtu", description=_MTU)
     layers: Layers = Field(default=Layers(), description="other settings by layer")
     overrides: tuple[LinkOverride, ...] = Field(
@@ -436,6 +461,7 @@ class Links(Part):
             late=self.late,
             duplicate=self.duplicate,
             policer=self.policer,
+            random_delay=self.random_delay,
             overhead=self.overhead,
         )
 

@@ -125,7 +125,9 @@ def changes(experiment: Experiment, plan: Plan) -> tuple[Change, ...]:
         for node, neighbour in _directions(event, plan, where):
             port = plan.port(node, neighbour)
             wanted: list[tuple[What, int, PortQueue]]
-            faults = list(_faults(event, wires.get((node, neighbour), plan.links[node, neighbour])))
+            faults = list(
+                _faults(event, wires.get((node, neighbour), plan.links[node, neighbour]), where)
+            )
             if event.up is not None:
                 if plan.graph.nodes[node]["kind"] == "host":
                     continue
@@ -263,7 +265,7 @@ def _wanted(
             yield "limit_bytes", limit.size_bytes or 0, port
 
 
-def _faults(event: Event, link: Link) -> Iterator[tuple[Fault, int, Link]]:
+def _faults(event: Event, link: Link, where: str) -> Iterator[tuple[Fault, int, Link]]:
     """What an event changes on a link, as the share of its packets, and all that then happens."""
     bursts, late = event.burst_loss, event.late
     if event.loss is not None:
@@ -274,6 +276,8 @@ def _faults(event: Event, link: Link) -> Iterator[tuple[Fault, int, Link]]:
         given = None if bursts == "none" else bursts
         link = replace(link, burst_loss=given, loss=0.0)
         yield "burst_loss_ppm", round(given.share * 10**6) if given else 0, link
+    if late is not None and link.random_delay:
+        raise ConfigError(f"{where}.late: the link has a random_delay; allowed is one of the two")
     if late is not None:
         link = replace(link, late=None if late == "none" else late)
         yield "late_ppm", round(link.late.share * 10**6) if link.late else 0, link

@@ -46,6 +46,9 @@ def settings(link: Link, other_than: Link | None = None) -> str:
         words.append(f"duplicate {100 * link.duplicate:.6g}%")
     if differs("policer") and link.policer is not None:
         words.append(f"policer {units.format_rate(link.policer.rate_bps)}")
+    if differs("random_delay") and (drawn := link.random_delay) is not None:
+        mean, spread = map(units.format_time, (drawn.mean_ns, drawn.spread_ns))
+        words.append(f"{drawn.distribution} delay {mean} spread {spread}")
     if differs("mtu_bytes"):
         words.append(f"mtu {link.mtu_bytes}")
     if link.queue is not None and differs("queue"):

@@ -39,7 +39,8 @@ def crossing_ns(link: Link, frame_bytes: int) -> int:
 
 
 def _delay_ns(link: Link) -> int:
-    return VIRTUAL_DELAY_NS if link.delay_ns is None else link.delay_ns
+    drawn_ns = link.random_delay.mean_ns if link.random_delay else 0
+    return drawn_ns + (VIRTUAL_DELAY_NS if link.delay_ns is None else link.delay_ns)
 
 
 def rate_bps(plan: Plan, flow: Flow) -> int:

@@ -33,6 +33,7 @@ from outcast.experiment.links import (
     Loss,
     Mtu,
     Policer,
+    RandomDelay,
     Share,
 )
 from outcast.experiment.noise import LEAST_PER_SECOND, MOST_INTERVAL_NS, MOST_PER_SECOND
@@ -118,6 +119,7 @@ class _Settings(handed_in.Record):
     late: Late | None = None
     duplicate: Share = 0.0
     policer: Policer | None = None
+    random_delay: RandomDelay | None = None
     overhead: Overhead = "none"
 
 

@@ -99,7 +99,8 @@ class LossSettings:
         loss: the share of packets that are lost.
         seed: of the kernel's generator for it; None before Linux 6.6, which takes none.
         policer: the rate and the burst that the kernel shows, in bit/s and bytes.
-        burst_loss, late, duplicate: as the configuration has them, once the kernel shows them.
+        burst_loss, late, duplicate, random_delay: as the configuration has them, once the kernel
+            shows them. It does not show the table of a random delay's distribution.
     """
 
     node: str
@@ -110,13 +111,15 @@ class LossSettings:
     late: dict[str, Any] | None = None
     duplicate: float = 0.0
     policer: dict[str, int] | None = None
+    random_delay: dict[str, Any] | None = None
 
     def flat(self) -> dict[str, Any]:
         """Returns them as a map from setting to value."""
         seeded = "the kernel's own generator" if self.seed is None else self.seed
         direction = f"links.{self.node} to {self.neighbour}"
         faults = {
-            name: getattr(self, name) for name in ("burst_loss", "late", "duplicate", "policer")
+            name: getattr(self, name)
+            for name in ("burst_loss", "late", "duplicate", "policer", "random_delay")
         }
         told = {"loss": self.loss, "loss_seed": seeded, **{k: v for k, v in faults.items() if v}}
         return {f"{direction}.{name}": value for name, value in told.items()}

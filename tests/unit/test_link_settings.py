@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pyroute2 import iproute
 
@@ -623,6 +624,65 @@ def test_an_event_changes_the_loss_of_a_link() -> None:
     assert {change.wire for change in planned} == {wire.facing("h1")}
     assert len({change.seed for change in planned}) == 2
     assert changes(whole, plan) == planned
+
+
+@pytest.mark.parametrize(
+    ("distribution", "mean", "deviation"),
+    [
+        ("normal", 0, 1),
+        # 4/3 of Pareto's with its end at 4: by its integrals up to 4.5, and 4 beyond.
+        ("pareto", -4 / 3 / (2 * 4.5**2), 0.8209),
+        ("paretonormal", -1 / (2 * 4.5**2), 0.835),
+    ],
+)
+def test_a_table_has_the_mean_and_the_deviation_of_its_distribution(
+    distribution: str, mean: float, deviation: float
+) -> None:
+    values = np.frombuffer(netem.table(distribution), np.int16) / 8192
+    assert values.size == 4096
+    assert (np.diff(values) >= 0).all()
+    assert values.mean() == pytest.approx(mean, abs=0.002)
+    assert values.std() == pytest.approx(deviation, rel=0.01)
+    assert values.max() <= 4
+
+
+def test_a_random_delay_is_told_with_its_table_and_order() -> None:
+    keys = "mean: 400us, spread: 100us, distribution: pareto"
+    whole, plan = resolved(f"links.overrides=[{{from: s1, to: h1, random_delay: {{{keys}}}}}]")
+    (loss,) = wires.losses(whole, plan).values()
+    asked = netem.options(delay_ns=0, jitter_ns=0, limit_packets=9, in_order=False, loss=loss)
+    told = dict(netlink.attributes(asked[24:]))
+    assert told[2] == netem.table("pareto")
+    assert [int.from_bytes(told[kind], "little") for kind in (10, 11)] == [400_000, 100_000]
+    assert int.from_bytes(told[8], "little") == netem.IN_ORDER_RATE
+    # A queue of one product holds what the link sends meanwhile.
+    way = ("s1", "h1")
+    assert plan.base_rtts_ns[way] == resolved()[1].base_rtts_ns[way] + 400_000
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ("random_delay: {mean: 1ms, spread: 2ms}", "spread: allowed is up to the mean"),
+        ("random_delay: {mean: 1ms}", "spread"),
+        (
+            "random_delay: {mean: 1ms, spread: 1ms}, late: {share: 0.1, by: 1ms}",
+            "allowed is either late or random_delay",
+        ),
+    ],
+)
+def test_refusals_of_random_delays(keys: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        resolved(f"links.overrides=[{{from: s1, to: h1, {keys}}}]")
+
+
+def test_no_event_makes_packets_late_where_delays_are_random() -> None:
+    where = "from: s1, to: h1"
+    with pytest.raises(ConfigError, match=r"events\.0\.late: the link has a random_delay"):
+        resolved(
+            f"links.overrides=[{{{where}, random_delay: {{mean: 1ms, spread: 1ms}}}}]",
+            f"events=[{{at: 1s, {where}, late: {{share: 0.1, by: 1ms}}}}]",
+        )
 
 
 def test_an_event_changes_all_that_happens_on_a_link() -> None:
