@@ -46,7 +46,7 @@ def test_a_full_frames_time_at_a_gigabit(overhead: str, frame_ns: int) -> None:
     port = ports.switch_queue(loaded, plan, "e0_0-eth1")
     assert queues.record(port).framing == FRAMINGS[overhead]  # type: ignore[index]
     # The limit stays in bytes of frames.
-    assert port.queue.tc() == (("bfifo", (16384).to_bytes(4, "little")),)
+    assert port.queue.tc() == (("bfifo", (16384).to_bytes(4, "little"), None),)
 
 
 def test_another_overhead_is_refused() -> None:
