@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -451,19 +451,8 @@ class Links(Part):
     @property
     def everywhere(self) -> Link:
         """The settings of links that no layer and no override changes."""
-        return Link(
-            self.rate_bps,
-            self.delay_ns,
-            self.jitter_ns,
-            self.loss,
-            self.mtu_bytes,
-            burst_loss=self.burst_loss,
-            late=self.late,
-            duplicate=self.duplicate,
-            policer=self.policer,
-            random_delay=self.random_delay,
-            overhead=self.overhead,
-        )
+        names = [field.name for field in fields(Link) if hasattr(self, field.name)]
+        return Link(**{name: getattr(self, name) for name in names})
 
     def between(self, layers: str) -> Link:
         """The settings of the links between two layers, as `edge-aggregation`."""

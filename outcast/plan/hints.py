@@ -6,6 +6,7 @@ Pure: a plan and its experiment say it all. Each line names the key to change.
 from __future__ import annotations
 
 from outcast.experiment import Experiment, Queue
+from outcast.experiment.queues.classes import HasClasses
 from outcast.plan import ports
 from outcast.plan.envelope import envelope_warnings
 from outcast.plan.flows import Flow
@@ -32,7 +33,26 @@ def hints(experiment: Experiment, plan: Plan) -> list[str]:
         *moved(experiment, plan),
         *buffer_warnings(experiment, plan),
         *_unmarked(experiment, plan),
+        *_of_one_class(experiment, plan),
         *_short(experiment, plan),
+    ]
+
+
+def _of_one_class(experiment: Experiment, plan: Plan) -> list[str]:
+    """A line where the bottleneck has classes of service, and all that is sent is of one."""
+    port = plan.bottleneck.egress
+    queue = ports.switch_queue(experiment, plan, port).queue
+    if not isinstance(queue, HasClasses) or plan.programs or plan.command is not None:
+        return []
+    sent = {flow.dscp for flow in plan.flows} | {each.dscp for each in experiment.workloads}
+    used = {queue.told_by.get(point, queue.rest) for point in sent}
+    if len(used) != 1:
+        return []
+    name = queue.classes[used.pop() - 1].name
+    points = ", ".join(map(str, queue.told_by))
+    return [
+        f"all that is sent is of class {name} of {port} ({queue.kind}), so no class shows against "
+        f"another; give flows or workloads dscp ({points} have classes of their own)"
     ]
 
 

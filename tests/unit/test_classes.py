@@ -20,6 +20,7 @@ from outcast.emulation.generator.programs import tasks
 from outcast.errors import ConfigError, ReadBackError
 from outcast.experiment.queues import KINDS, WITH_CLASSES
 from outcast.experiment.queues.classes import HasClasses
+from outcast.plan.hints import hints
 from outcast.plan.make import make_plan
 from tests.flows import FLOW, RECEIVER, SAMPLE, wants
 from tests.golden.packets import P
@@ -246,6 +247,19 @@ def test_htb_gives_no_more_than_the_link_has() -> None:
         port_queue(HTB, rate="20mbit")
     with pytest.raises(ConfigError, match="ceil: 10mbit is below the rate"):
         port_queue(HTB.replace("ceil: 40", "ceil: 10"))
+
+
+def test_a_hint_where_all_is_of_one_class() -> None:
+    config = Path(__file__).parents[2] / "configs/fig3c.yaml"
+
+    def told(*settings: str) -> list[str]:
+        whole = experiment.load(config, [f"queue={PRIO}", *settings])
+        return [line for line in hints(whole, make_plan(whole)) if "class" in line]
+
+    (line,) = told()
+    assert "all that is sent is of class slow of" in line
+    assert "(46, 8 have classes of their own)" in line
+    assert told("flows.0.dscp=ef") == []
 
 
 # --- who sends what
