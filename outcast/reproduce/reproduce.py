@@ -141,7 +141,7 @@ def _point(
 
 
 def folder_of(folder: Path, name: str, noise: str | None) -> Path:
-    """Where the result of a recipe goes: `ID`, or `ID/noise/PROFILE`."""
+    """The folder of a recipe's result: `ID`, or `ID/noise/PROFILE`."""
     return folder / name if noise is None else folder / name / NOISE / noise
 
 
@@ -225,7 +225,7 @@ def _without_value(recipe: Recipe, made: Mapping[str, _Made]) -> list[FailureRec
 
 
 def _rivals(asked: Sequence[Measure], good: Sequence[Run]) -> dict[str, float]:
-    """Of the ratios of goodputs, how many flows one side has for each of the other."""
+    """Counts, for ratios of goodputs, how many flows one side has for each of the other."""
     found = {each.kind: measures.rivals(run, each) for run in good for each in asked}
     return {kind: number for kind, number in found.items() if number is not None}
 
