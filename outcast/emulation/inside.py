@@ -33,7 +33,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from controllers.entries import HASH_FIELDS
 from outcast import __version__, files
@@ -67,6 +67,7 @@ from outcast.emulation.phases import DURING
 from outcast.emulation.queues.port import frame_time_warnings
 from outcast.errors import CommandError, OutcastError, ReadBackError, RunError
 from outcast.experiment import Experiment, GroupKind, load_resolved
+from outcast.experiment.noise import EngineName
 from outcast.files import write_json
 from outcast.plan import grouping, link_words, ports
 from outcast.plan import transport as plan_transport
@@ -114,7 +115,7 @@ class _Counted:
     losses: links.Losses
 
 
-def run(directory: RunDirectory, engine: Literal["realtime", "virtual"], emit: Emit) -> None:
+def run(directory: RunDirectory, engine: EngineName, emit: Emit) -> None:
     """Does one run, from the stored plan to the manifest.
 
     Raises:
@@ -158,7 +159,7 @@ class _Run:
         directory: RunDirectory,
         experiment: Experiment,
         plan: Plan,
-        engine: Literal["realtime", "virtual"],
+        engine: EngineName,
         emit: Emit,
         commands: SystemCommands,
         scratch: Path,
@@ -689,7 +690,7 @@ def _is_active(flow: Flow, t_ns: float) -> bool:
 def main(argv: Sequence[str]) -> int:
     """Runs with the arguments `RUN_DIR ENGINE`; see the module. The exit status is 1 on failure."""
     directory = RunDirectory(Path(argv[0]))
-    engine: Literal["realtime", "virtual"] = "virtual" if argv[1] == "virtual" else "realtime"
+    engine: EngineName = "virtual" if argv[1] == "virtual" else "realtime"
 
     def emit(event: Mapping[str, Any]) -> None:
         sys.stdout.write(json.dumps(event) + "\n")

@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
 
 from outcast import __version__, files, netlink
 from outcast.emulation import openvswitch, transport
@@ -25,6 +24,7 @@ from outcast.engines.root import cache as roots
 from outcast.engines.root import mininet_package
 from outcast.engines.root.cache import Root
 from outcast.errors import FeatureMissingError, InputError, RootError
+from outcast.experiment.noise import EngineName
 from outcast.experiment.queues import KINDS
 from outcast.experiment.queues.base import Options, QueueKind
 
@@ -60,7 +60,7 @@ class Finding:
     detail: str = ""
     remedy: str = ""
     state: State = "ready"
-    engine: Literal["realtime", "virtual"] = "realtime"
+    engine: EngineName = "realtime"
 
     def __post_init__(self) -> None:
         if not self.present:
