@@ -129,7 +129,7 @@ _MODULES = {
     "fate": "outcast.api.fate",
     "whatif_each": "outcast.api.fate",
 }
-"""Where the members stand; the errors are in outcast.errors."""
+"""The modules of the members; the errors are in outcast.errors."""
 
 
 def __getattr__(name: str) -> Any:

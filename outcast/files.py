@@ -44,7 +44,7 @@ def opened(path: Path) -> FileIO:
 
 
 def file_kind(mode: int) -> str:
-    """What a file that is not regular is, by its mode (stat(2))."""
+    """Says what a file that is not regular is, by its mode (stat(2))."""
     for is_kind, name in (
         (stat.S_ISDIR, "a folder"),
         (stat.S_ISFIFO, "a FIFO"),

@@ -206,7 +206,7 @@ def as_model(path: Path, tree: Any, model: type[_Model]) -> _Model:
 
 
 def own_words(wrong: ErrorDetails) -> str:
-    """What is wrong, without pydantic's words before a message of ours."""
+    """Says what is wrong, without pydantic's words before a message of ours."""
     return wrong["msg"].removeprefix("Value error, ")
 
 
@@ -290,7 +290,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def yaml_refusal(where: str, error: yaml.YAMLError) -> str:
-    """What is wrong with a file of YAML, in one line that begins with the file and its line."""
+    """Says what is wrong with a file of YAML, in one line that begins with the place."""
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""

@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from outcast import files, handed_in
 from outcast.engines import Engine, OnEvent, ledger, own_modules, programs
 from outcast.errors import ConfigError, InputError, OutcastError, RunError, with_folder
 from outcast.experiment import Experiment, Noise, Transport, dump
 from outcast.experiment.links import VIRTUAL_DELAY_NS, RateTrace
-from outcast.experiment.noise import PROFILES
+from outcast.experiment.noise import PROFILES, EngineName
 from outcast.files import write_text
 from outcast.plan import traces
 from outcast.plan.make import make_plan, plan_of_command
@@ -61,7 +61,7 @@ SAMPLES_EVERY_NS = {"virtual": 10_000_000, "realtime": 100_000_000}
 """In real time sampling takes CPU time from the network; docs/analysis.md says how much."""
 
 
-def resolve(experiment: Experiment, engine: Literal["realtime", "virtual"]) -> Experiment:
+def resolve(experiment: Experiment, engine: EngineName) -> Experiment:
     """The experiment with every default filled in: engine, delay, noise, sampling interval."""
     noise = experiment.noise.resolved(engine)
     links = experiment.links.resolved(VIRTUAL_DELAY_NS if engine == "virtual" else 0, noise)

@@ -14,7 +14,6 @@ import numpy as np
 from outcast.analysis.capture.pcap import interfaces_of, shared_files
 from outcast.analysis.capture.records import INTO, OUT_OF
 from outcast.analysis.join.join import Verdict
-from outcast.analysis.measure.estimates import KnownQueue
 from outcast.api import joins
 from outcast.errors import ConfigError, InputError, UntrustedError
 
@@ -103,18 +102,10 @@ def join_chain(
     for number, (first, second) in enumerate(pairs):
         where = f"{first[0]} to {second[0]}"
         try:
-            join = joins.join_files(
-                dict((first, second)),
-                {},
-                {},
-                destinations=wanted,
-                routed=True,
-                one_clock=one_clock or first[1] == second[1],
-                max_sojourn_ns=max_sojourn_ns,
-                known=KnownQueue(None, None),
-                shared=shared,
-                common=True,
-            )
+            both = joins.captures_of("any", dict((first, second)))
+            one = one_clock or first[1] == second[1]
+            asked = joins.Asked(both, wanted, True, one, max_sojourn_ns)
+            join = joins.join_files(asked, shared, common=True)
         except (InputError, UntrustedError) as error:
             text = str(error)
             if text.startswith("no packets"):

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from outcast.analysis.join.join import Joined
     from outcast.analysis.measure.blackout import Chains
     from outcast.analysis.measure.queue import Queue
+    from outcast.analysis.measure.repairs import Repairs
     from outcast.api.runs import Run
 
 
@@ -66,12 +67,17 @@ class Asked:
     """The request of a join, as `join_captures` has it."""
 
     captures: tuple[AskedCapture, ...]
-    destinations: Collection[str]
+    destinations: frozenset[str]
     routed: bool
     one_clock: bool
     max_sojourn_ns: int
-    rate_bps: int | None
-    limit_bytes: int | None
+    rate_bps: int | None = None
+    limit_bytes: int | None = None
+
+    @property
+    def files(self) -> list[tuple[str, Path]]:
+        """Each port with its file. A port's file that is given on both sides is read once."""
+        return list(dict.fromkeys((one.port, one.path) for one in self.captures))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -226,57 +232,34 @@ def join_captures(
     for name in both:
         if name in came or name in left:
             raise ConfigError(f"port {name} is given twice")
-    wanted = parse_addresses(destinations)
-    # A port's file that is given on both sides is read once.
-    files = list(dict.fromkeys([*both.items(), *came.items(), *left.items()]))
-    if len(files) == 1:
-        raise ConfigError(
-            f"{files[0][1]}: is the only capture; allowed are those of two ports or more. If it is "
-            "of several interfaces, give the file alone, without a port's name. `outcast inspect "
-            "FILE` shows the flows of one capture"
-        )
-    return join_files(
-        both,
-        came,
-        left,
-        destinations=wanted,
-        routed=routed,
-        one_clock=one_clock,
-        max_sojourn_ns=max_sojourn_ns,
-        known=known,
-        shared=shared_files(files),
+    asked = Asked(
+        captures_of("any", both) + captures_of("in", came) + captures_of("out", left),
+        parse_addresses(destinations),
+        routed,
+        one_clock,
+        max_sojourn_ns,
+        known.rate_bps,
+        known.limit_bytes,
     )
+    if len(asked.files) == 1:
+        raise ConfigError(
+            f"{asked.files[0][1]}: is the only capture; allowed are those of two ports or more. "
+            "If it is of several interfaces, give the file alone, without a port's name. "
+            "`outcast inspect FILE` shows the flows of one capture"
+        )
+    return join_files(asked, shared_files(asked.files))
 
 
-def join_files(
-    both: Mapping[str, Path],
-    came: Mapping[str, Path],
-    left: Mapping[str, Path],
-    *,
-    destinations: frozenset[str],
-    routed: bool,
-    one_clock: bool,
-    max_sojourn_ns: int,
-    known: KnownQueue,
-    shared: Collection[Path],
-    common: bool = False,
-) -> Join:
-    """Joins captures as `join_captures`, whose arguments these are after they were checked.
+def join_files(asked: Asked, shared: Collection[Path], *, common: bool = False) -> Join:
+    """Joins captures as `join_captures`, whose arguments have been checked.
 
     Args:
-        both: ports of both directions.
-        came: inputs.
-        left: outputs.
-        destinations: as parsed by `parse_addresses`.
-        routed: as there.
-        one_clock: as there.
-        max_sojourn_ns: as parsed by `parse_max_sojourn_ns`.
-        known: as parsed by `parse_queue`.
+        asked: what is joined, and how.
         shared: files of several interfaces, of which each port is one.
         common: whether only flows take part that every capture has. What the captures themselves
             say of directions does not count then, because it is about another machine's ports.
     """
-    files = list(dict.fromkeys([*both.items(), *came.items(), *left.items()]))
+    files = asked.files
     captures = dict(zip(files, read_captures(files, shared=shared), strict=True))
     _require_interfaces(captures.values(), shared)
     aside = [line for capture in captures.values() for line in remove_few(capture, MOST_SHARE)]
@@ -289,25 +272,49 @@ def join_files(
         if capture.port == OUT_OF and capture.path in shared
         if (capture.columns.marks & OUTBOUND).all()
     }
-    in_captures = [captures[port] for port in [*both.items(), *came.items()]]
-    out_captures = [captures[port] for port in [*both.items(), *left.items()]]
-    joined = join(
-        in_captures,
-        out_captures,
-        JoinOptions(
-            max_sojourn_ns=max_sojourn_ns,
-            routed=routed,
-            one_clock=one_clock or len({path for _, path in files}) == 1,
-            one_way=False,
-            destinations=destinations,
-            release=True,
-        ),
+    came, left = (
+        [captures[one.port, one.path] for one in asked.captures if one.direction != other]
+        for other in ("out", "in")
     )
+    options = JoinOptions(
+        max_sojourn_ns=asked.max_sojourn_ns,
+        routed=asked.routed,
+        one_clock=asked.one_clock or len({path for _, path in files}) == 1,
+        one_way=False,
+        destinations=asked.destinations,
+        release=True,
+    )
+    joined = join(came, left, options)
     read = list(captures.values())
     repaired = repairs(joined)
-    refusals = doubts(joined, read, max_sojourn_ns) or unrepaired(joined, repaired, read)
+    refusals = doubts(joined, read, asked.max_sojourn_ns) or unrepaired(joined, repaired, read)
     if refusals:
         raise UntrustedError(refusals[0].sentence)
+    # Ports of one file have the same to say of it.
+    aside = [*dict.fromkeys(text for capture in read for text in capture.remarks), *aside]
+    aside += [
+        f"{name}: its packets left by several interfaces, and Linux cooked v1 does not say by "
+        "which. So no rate and limit are estimated, and queues count as one. "
+        "`tcpdump -y LINUX_SLL2` tells them apart"
+        for name in mixed
+    ]
+    return _measured(asked, joined, repaired, unit_ns, mixed, (aside, left_out(joined, read)))
+
+
+def _measured(
+    asked: Asked,
+    joined: Joined,
+    repaired: Repairs,
+    unit_ns: int,
+    mixed: Collection[str],
+    remarks: tuple[Sequence[str], Sequence[str]],
+) -> Join:
+    """Measures queues and chains of joined captures, whose stamps have this unit.
+
+    Outputs in `mixed` have packets that left by several interfaces. The remarks begin and end with
+    `remarks`, which are about the captures.
+    """
+    known = KnownQueue(asked.rate_bps, asked.limit_bytes)
     least = latency(joined, unit_ns - 1)
     replayed = queue.replay(joined, least.delay_ns(joined))
     clocks = joined.sources.clocks
@@ -331,39 +338,24 @@ def join_files(
         for output, name in enumerate(joined.outputs)
     )
     require_possible(joined, estimates, known)
+    first, last = remarks
     return Join(
         joined,
         replayed,
         blackout.port_chains(joined),
         (
-            # Ports of one file have the same to say of it.
-            *dict.fromkeys(text for capture in read for text in capture.remarks),
-            *aside,
-            *(
-                f"{name}: its packets left by several interfaces, and Linux cooked v1 does not say "
-                "by which. So no rate and limit are estimated, and queues count as one. "
-                "`tcpdump -y LINUX_SLL2` tells them apart"
-                for name in mixed
-            ),
+            *first,
             *joined.clocks,
             *joined.sources.notes,
             *((*clocks.remarks, *clocks.doubts, *clocks.leaps) if clocks else ()),
             *doubtful.remarks(joined, known),
-            *late_remarks(joined, max_sojourn_ns),
+            *late_remarks(joined, asked.max_sojourn_ns),
             *latency_remarks(joined, least, known, doubtful, one_clock=clocks is None),
             *(loss.sentence for loss in at_random.values()),
-            *left_out(joined, read),
+            *last,
             *(part.sentence for part in ranges if part.egress not in lossy),
         ),
-        Asked(
-            _asked("any", both) + _asked("in", came) + _asked("out", left),
-            destinations,
-            routed,
-            one_clock,
-            max_sojourn_ns,
-            known.rate_bps,
-            known.limit_bytes,
-        ),
+        asked,
         _roles(joined),
         _clocks(joined),
         estimates,
@@ -433,9 +425,10 @@ def _require_interfaces(captures: Collection[PortCapture], shared: Collection[Pa
                 )
 
 
-def _asked(
+def captures_of(
     direction: Literal["in", "out", "any"], side: Mapping[str, Path]
 ) -> tuple[AskedCapture, ...]:
+    """The captures of ports that hold such packets."""
     return tuple(AskedCapture(port, direction, path) for port, path in side.items())
 
 

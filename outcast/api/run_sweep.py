@@ -73,7 +73,7 @@ def prepare(
         FeatureMissingError: no engine can run a point.
     """
     planned = plan.plan_sweep(source, lambda experiment: choice.choose(experiment).name)
-    if scheduler is not None and any(run.exclusive for run in planned.runs):
+    if scheduler is not None and any(run.size.exclusive for run in planned.runs):
         raise ConfigError(
             "--scheduler: realtime runs share no machine and are made on this one only; "
             "allowed is engine: virtual"

@@ -42,7 +42,7 @@ CLAIMS = "claims"
 GUEST = "guest"
 
 _MADE_FROM = ("config.yaml", "sources/", "modules/")
-"""What a run is made from; everything else is its result."""
+"""A run is made from these; everything else is its result."""
 
 
 class Record(handed_in.Versioned):
@@ -130,7 +130,7 @@ def write(
 
 @dataclass(frozen=True)
 class About:
-    """What an archive says of itself.
+    """An archive's description of itself.
 
     Attributes:
         title: its name for people.
@@ -153,7 +153,7 @@ class About:
 
 @dataclass(frozen=True)
 class Parts:
-    """What goes into an archive.
+    """The content of an archive.
 
     Attributes:
         members: from names in the archive to contents, or to the files that have them.
@@ -247,7 +247,7 @@ def _described(name: str, content: Path | bytes, sha256: str | None) -> Describe
 
 
 def _notes(directory: RunDirectory, manifest: Manifest, captures: Captures) -> tuple[str, ...]:
-    """What whoever gets the archive should know, in sentences."""
+    """Notes for whoever gets the archive, in sentences."""
     notes = []
     if directory.summary.exists():
         run = Run(directory)

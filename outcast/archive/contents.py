@@ -1,4 +1,4 @@
-"""What of a run's directory goes into an archive, and what each file is."""
+"""Says which files of a run's directory go into an archive, and what each file is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class Kind:
-    """What files of one kind are.
+    """The meaning of files of one kind.
 
     Attributes:
         pattern: their names in the run's directory, as a shell writes patterns.
@@ -103,7 +103,7 @@ class Described:
 
 @dataclass(frozen=True)
 class Contents:
-    """What of a run goes into an archive.
+    """Lists what of a run goes into an archive.
 
     Attributes:
         files: from names in the run's directory to the files.

@@ -35,7 +35,7 @@ _REFUSALS = (
     *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, LookupError),
     *(OverflowError, struct.error),
 )
-"""What zipfile raises for a broken file."""
+"""zipfile raises these for a broken file."""
 
 Date = tuple[int, int, int]
 """Year, month and day. A zip file knows the years 1980 to 2107."""

@@ -34,7 +34,7 @@ _THREADS = ("POLARS_MAX_THREADS", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENB
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What one process may take.
+    """Bounds of one process.
 
     Attributes:
         wall_s: seconds by the clock of this machine.

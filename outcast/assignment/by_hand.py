@@ -24,7 +24,7 @@ Given = Mapping[tuple[str, str], "Points"]
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """What a person gave for one answer."""
+    """The points that a person gave for one answer."""
 
     points: float
     comment: str

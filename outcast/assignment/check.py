@@ -22,7 +22,7 @@ from outcast.records.run import Run
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What is wrong, in lines. Each line begins with the file.
+    """Says what is wrong, in lines. Each line begins with the file.
 
     Attributes:
         missing: what the student still has to do.
@@ -56,7 +56,7 @@ def check(folder: Folder) -> Checked:
 def _of_config(
     folder: Folder, handout: Handout, run: str, given: Mapping[str, Any]
 ) -> tuple[list[str], Experiment | None]:
-    """What is wrong with a run's configuration; and the experiment, if it can be read."""
+    """Says what is wrong with a run's configuration; gives the experiment, if it can be read."""
     task = handout.runs[run]
     path = folder.config(task)
     predicted = predict.predicted_for(handout, run, given)
@@ -98,7 +98,7 @@ def _without_remedy(handout: Handout, configs: Mapping[str, Experiment]) -> list
 def _of_run(
     folder: Folder, handout: Handout, run: str, config: Experiment | None
 ) -> tuple[list[str], list[str]]:
-    """What is missing, and why the run cannot be handed in."""
+    """Says what is missing, and why the run cannot be handed in."""
     directory = folder.run(run)
     name = f"runs/{run}"
     if not directory.path.is_dir():

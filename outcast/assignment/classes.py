@@ -29,7 +29,7 @@ from outcast.files import write_text
 __all__ = ["FEEDBACK", "Class", "new_class"]
 
 FEEDBACK = ("none", "points")
-"""What a student may see of the marks.
+"""The parts of the marks that a student may see.
 
 none: nothing of right and wrong.
 points: the sheet that grading writes for a student has the points of every question.
@@ -83,7 +83,7 @@ class Class:
 
     @property
     def feedback(self) -> str:
-        """What students may see, see `FEEDBACK`."""
+        """The parts that students may see, see `FEEDBACK`."""
         return self._file.feedback
 
     @property
@@ -122,7 +122,7 @@ class Class:
         return any(folder & enter and key & read for enter, read in _OTHERS)
 
     def handed_out(self, student: str) -> Folder:
-        """Where a student's folder is, as it was handed out."""
+        """A student's folder, as it was handed out."""
         return Folder(self.path / "handout" / student)
 
     def seed(self, student: str, purpose: str) -> int:
@@ -134,7 +134,7 @@ class Class:
         return self.key.parameters(self.name, student, self.exercise)
 
     def issued(self, student: str) -> Identity:
-        """What the student was issued, with its ticket, as the key gives it again."""
+        """The student's identity with its ticket, as the key gives it again."""
         return self.key.issued(self.name, student, self.exercise, self.feedback)
 
     def hand_out(self, students: Sequence[str]) -> list[Folder]:

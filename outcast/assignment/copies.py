@@ -1,4 +1,4 @@
-"""What submissions have in common, and whom that is held against: never the owner of a seed.
+"""Finds what submissions have in common, and whom that is held against: never the owner of a seed.
 
 The key says which seed is whose, and a replay says whether a run is that seed's. So a copied run
 needs no comparison to be found: it is `other` or `forged` by itself. What is compared here tells

@@ -17,7 +17,7 @@ from outcast.experiment import reader, refusals
 _Model = TypeVar("_Model", bound=BaseModel)
 
 Scalar = int | float | str
-"""What a parameter of an exercise can be."""
+"""The types of a parameter of an exercise."""
 
 _PLACEHOLDER = re.compile(r"\{\{ *([A-Za-z_][A-Za-z0-9_]*) *\}\}")
 

@@ -27,7 +27,7 @@ from outcast.records.run_directory import Manifest, RunDirectory
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the exercise asks of one student in one run.
+    """The exercise's demand of one student in one run.
 
     Attributes:
         name: the run's name.
@@ -42,7 +42,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """What a student handed in of one run.
+    """A student's submission of one run.
 
     Attributes:
         config: the configuration in the folder.

@@ -44,7 +44,7 @@ _TAGS = frozenset(
 
 
 class Parameter(Part):
-    """What differs from student to student; the class's key draws it."""
+    """A parameter that differs from student to student; the class's key draws it."""
 
     choose: tuple[int | float | str, ...] = Field(min_length=1, description="one of these")
 
@@ -119,7 +119,7 @@ class Exercise:
 
     @property
     def points(self) -> float:
-        """What all questions together are worth."""
+        """The points of all questions together."""
         return sum(question.points for question in self.questions)
 
     def question(self, key: str) -> Question:
@@ -277,7 +277,7 @@ def _as_exercise(document: Document) -> _ExerciseFile:
 
 
 def _contradictions(exercise: Exercise) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """What is wrong in exercise.yaml although each key is valid: the place, and what."""
+    """Says what is wrong in exercise.yaml although each key is valid: the place, and what."""
     experiment_keys = {field.alias or key for key, field in Experiment.model_fields.items()}
     allowed_free = sorted(experiment_keys - set(_NEVER_FREE) - ALWAYS_FREE)
     for run, task in exercise.runs.items():
@@ -319,7 +319,7 @@ def _runs_named(question: QuestionKind) -> dict[str, tuple[str, ...]]:
 
 
 def _unsolved(exercise: Exercise) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """What is wrong in solution.yaml although each key is valid."""
+    """Says what is wrong in solution.yaml although each key is valid."""
     keys = [question.key for question in exercise.questions]
     for part, tree, allowed in (
         ("runs", exercise.solution.runs, list(exercise.runs)),

@@ -40,7 +40,7 @@ class Expression(Part):
             raise ValueError("times: only together with measure")
 
     def rows(self, run: Run) -> list[tuple[Any, ...]]:
-        """What it gives for an analysed run; a measure gives one row with one number.
+        """Computes the rows for an analysed run; a measure gives one row with one number.
 
         Raises:
             InputError: the run lacks a table, or the query does not fit the tables.

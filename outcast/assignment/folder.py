@@ -30,7 +30,7 @@ __all__ = ["Folder", "Handout", "Identity", "make_folder"]
 _Model = TypeVar("_Model", bound=Part)
 
 WORD_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}$"
-"""What names of classes and students look like, because folders and gradebooks have them too."""
+"""Names of classes and students look like this, because folders and gradebooks have them too."""
 
 Word = Annotated[str, StringConstraints(pattern=WORD_PATTERN)]
 
@@ -74,7 +74,7 @@ class _Asked(Part):
 
 @dataclass(frozen=True, slots=True)
 class Handout:
-    """What a student's folder says about the exercise, without anything secret.
+    """The exercise as a student's folder has it, without anything secret.
 
     Attributes:
         runs, questions: those of the exercise; the questions have no answers.
@@ -118,7 +118,7 @@ class Folder:
         return RunDirectory(self.path / "runs" / run)
 
     def identity(self) -> Identity:
-        """Whose folder it is, as it says itself; only the class's key tells whether that is true.
+        """The folder's owner, as it says itself; only the class's key tells whether that is true.
 
         Raises:
             InputError: if there is no assignment.yaml, or it cannot be read; or configs and runs
@@ -136,7 +136,7 @@ class Folder:
         )
 
     def handout(self) -> Handout:
-        """What the student was asked. Raises InputError as `identity` does."""
+        """The exercise that the student was asked. Raises InputError as `identity` does."""
         asked = self._as(_Asked, self._tree())
         return Handout(self.identity(), asked.runs, asked.questions, asked.issued)
 

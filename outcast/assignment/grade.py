@@ -124,7 +124,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def usual_bounds(exercise: Exercise) -> Bounds:
-    """What grading one submission of an exercise may take."""
+    """Bounds of grading one submission of an exercise."""
     repeated = {
         (name, number)
         for question in exercise.questions

@@ -32,7 +32,7 @@ COUNTING: frozenset[RunState] = frozenset({"genuine", "consistent"})
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of one run of one student.
+    """The facts of one run of one student.
 
     Attributes:
         name: the run's name in the exercise.

@@ -16,7 +16,7 @@ _SEEDS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What was issued to one student; assignment.yaml holds it.
+    """The values that one student was issued; assignment.yaml holds them.
 
     Attributes:
         class_name, student, exercise: names.
@@ -92,7 +92,7 @@ class Key:
     def issued(
         self, class_name: str, student: str, exercise: Exercise, feedback: str = "none"
     ) -> Identity:
-        """What a student of this class is issued, with its ticket."""
+        """Issues a student of this class what is drawn for them, with its ticket."""
         identity = Identity(
             class_name=class_name,
             student=student,

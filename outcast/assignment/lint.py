@@ -50,7 +50,7 @@ MOST_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What was found about one question.
+    """The findings about one question.
 
     Attributes:
         key, kind: of the question.
@@ -66,7 +66,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Linted:
-    """What was found about an exercise.
+    """The findings about an exercise.
 
     Attributes:
         questions: a line for each.
@@ -112,7 +112,7 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What one run gave.
+    """The answers that one run gave.
 
     Attributes:
         right: by question, the right answers; a text says why there are none.

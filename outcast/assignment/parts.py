@@ -1,4 +1,4 @@
-"""What the files of an exercise are made of: models that refuse unknown keys, names, lines."""
+"""The models of an exercise's files, which refuse unknown keys, names, lines."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from outcast.files import write_text
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """What was written.
+    """The prediction that was written.
 
     Attributes:
         seeds: by run, the seed that its configuration has now.

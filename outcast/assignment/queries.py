@@ -86,7 +86,7 @@ def rows(sql: str, run: Run) -> list[tuple[Any, ...]]:
 
 
 def _collected(plan: pl.LazyFrame) -> pl.DataFrame:
-    """What a query gives. Raises DeadlineError if it takes longer than QUERY_DEADLINE_S."""
+    """Answers a query. Raises DeadlineError if it takes longer than QUERY_DEADLINE_S."""
     # polars cannot be interrupted. A query that is too long goes on until the process ends.
     return within(
         QUERY_DEADLINE_S, "the rows of a query", lambda: plan.collect(), "sql: join fewer rows"

@@ -15,7 +15,7 @@ from outcast.records.run_directory import GuestRecord, Manifest, RunDirectory
 
 
 class Runner(Protocol):
-    """What a replay needs from an engine; `Guest` is the real one."""
+    """An engine as a replay needs it; `Guest` is the real one."""
 
     def run(self, config: Experiment, target: Path) -> RunDirectory:
         """Makes the run. Raises OutcastError if it fails."""
@@ -73,7 +73,7 @@ def _difference(submitted: RunDirectory, fresh: RunDirectory) -> str:
 
 
 def _environment(submitted: Manifest, fresh: Manifest) -> str:
-    """What else could make two runs differ, besides configuration and seed; empty if nothing."""
+    """Says what besides configuration and seed could make two runs differ; empty if nothing."""
     guests = [manifest.guest or GuestRecord(root="host") for manifest in (submitted, fresh)]
     for what, there, here in (
         ("outcast", submitted.outcast, fresh.outcast),

@@ -26,7 +26,7 @@ class Seal:
 
     @property
     def broken(self) -> str:
-        """What is wrong, in one line; empty if nothing is."""
+        """Says what is wrong, in one line; empty if nothing is."""
         parts = [
             f"{_listed(names)} {what}"
             for names, what in (

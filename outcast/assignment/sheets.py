@@ -1,4 +1,4 @@
-"""What a teacher and a student read: tables, CSV and JSON of all, and a feedback sheet for each."""
+"""Sheets for teachers and students: tables, CSV and JSON of all, and a feedback sheet for each."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def table(graded: Sequence[Graded], runs: Sequence[str]) -> Table:
 
 
 def remarks(graded: Sequence[Graded]) -> list[str]:
-    """What does not fit into the table. Each line begins with the submission."""
+    """Remarks that do not fit into the table. Each line begins with the submission."""
     lines = []
     for each in graded:
         lost: dict[str, list[str]] = {}

@@ -87,7 +87,7 @@ def _answers_text(exercise: Exercise, runs: Mapping[str, Run]) -> str:
 
 
 def _answer(exercise: Exercise, question: Question, runs: Mapping[str, Run]) -> Any:
-    """What stands in answers.yaml; None if nothing is known."""
+    """The answer that stands in answers.yaml; None if nothing is known."""
     if isinstance(question, Prediction):
         return predictions(exercise, question.before[0])[question.key]
     if isinstance(question, Text):

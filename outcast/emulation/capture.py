@@ -16,9 +16,8 @@ from outcast.records.run_directory import CaptureRecord, RunDirectory
 
 if TYPE_CHECKING:
     from outcast.emulation.lost import LostPackets
+    from outcast.experiment.noise import EngineName
     from outcast.experiment.parts import Family
-
-Engine = Literal["realtime", "virtual"]
 
 SNAPLEN_BYTES = 128
 """Room for Ethernet, IP and TCP headers with all options that Linux sends: 14 + 20 + 60, or
@@ -26,7 +25,7 @@ SNAPLEN_BYTES = 128
 FILE_HEADER_BYTES = 24
 RECORD_HEADER_BYTES = 16
 """Sizes of the headers of a capture's file and of each packet in it (pcap-savefile(5))."""
-BUFFER_KIB_EACH: Mapping[Engine, int] = {"realtime": 64 * 1024, "virtual": 8 * 1024}
+BUFFER_KIB_EACH: Mapping[EngineName, int] = {"realtime": 64 * 1024, "virtual": 8 * 1024}
 """The ring of one tcpdump. Under virtual time no packet comes while tcpdump reads, so a ring needs
 room for the packets of one instant. The kernel writes to all of it at the start, and for 64 MiB
 that takes as long as a tenth of the set-up."""
@@ -58,14 +57,14 @@ class Capture:
     process: Process
 
 
-def ring_kib(engine: Engine, captures: int) -> int:
+def ring_kib(engine: EngineName, captures: int) -> int:
     """The size of each tcpdump's ring, where there are so many of them."""
     return min(BUFFER_KIB_EACH[engine], BUFFER_KIB_TOTAL // max(1, captures))
 
 
 def start(
     ports: Sequence[tuple[str, str]],
-    engine: Engine,
+    engine: EngineName,
     folder: Path,
     logs: Path,
     commands: Commands,
@@ -116,7 +115,7 @@ class Captures(Part):
     def __init__(
         self,
         ports: Sequence[tuple[str, str]],
-        engine: Engine,
+        engine: EngineName,
         directory: RunDirectory,
         logs: Path,
         commands: Commands,

@@ -33,7 +33,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from controllers.entries import HASH_FIELDS
 from outcast import __version__, files
@@ -67,6 +67,7 @@ from outcast.emulation.phases import DURING
 from outcast.emulation.queues.port import frame_time_warnings
 from outcast.errors import CommandError, OutcastError, ReadBackError, RunError
 from outcast.experiment import Experiment, GroupKind, load_resolved
+from outcast.experiment.noise import EngineName
 from outcast.files import write_json
 from outcast.plan import grouping, link_words, ports
 from outcast.plan import transport as plan_transport
@@ -114,7 +115,7 @@ class _Counted:
     losses: links.Losses
 
 
-def run(directory: RunDirectory, engine: Literal["realtime", "virtual"], emit: Emit) -> None:
+def run(directory: RunDirectory, engine: EngineName, emit: Emit) -> None:
     """Does one run, from the stored plan to the manifest.
 
     Raises:
@@ -158,7 +159,7 @@ class _Run:
         directory: RunDirectory,
         experiment: Experiment,
         plan: Plan,
-        engine: Literal["realtime", "virtual"],
+        engine: EngineName,
         emit: Emit,
         commands: SystemCommands,
         scratch: Path,
@@ -338,19 +339,20 @@ class _Run:
             flows, netns, self.commands, self.network.further_interfaces
         )
         self._add_programs(stack)
-        sending = (flows, netns, logs, self.commands, stream)
-        self.add(stack, traffic.Servers(partial(traffic.start_servers, *sending, held_start)))
+        sending = traffic.Flows(
+            *(flows, netns, logs, self.commands, stream, held_start, self.experiment.seed),
+            start_afterwards=afterwards,
+        )
+        self.add(stack, sending)
         self._add_probes(stack)
         self._add_sampler(stack)
         self._add_changes(stack)
         if self.events is not None:
             self.events.record(instants.CONNECT_STEP_NS)
         self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
-        connected = traffic.connect_clients(
-            *(*sending, self.experiment.seed, links.longest_round_trip_ns(self.plan)),
-            syn_rounds=ports.rounds_of_handshakes(self.experiment, self.plan),
-            start_afterwards=afterwards,
-            held_start=held_start,
+        sending.connect(
+            links.longest_round_trip_ns(self.plan),
+            ports.rounds_of_handshakes(self.experiment, self.plan),
         )
         losses = wires.start_losing(self.experiment, self.plan, self.commands)
         self.lost.start(netns)
@@ -359,26 +361,26 @@ class _Run:
             generators.connect()
             # On a slow machine flows may have ended when the middle sample is taken.
             samples += self._sample(flows)
-        clients = traffic.set_start(flows, connected)
+        t_start_ns, start, warnings = sending.set_start()
         for part in self.parts:
-            part.start(clients.t_start_ns)
+            part.start(t_start_ns)
         middle_ns = self.experiment.duration_ns / 2
         active = [flow for flow in flows if _is_active(flow, middle_ns)]
         self._check_connected([flow for flow in flows if flow not in active])
         self.enter("traffic")
-        load = self._await_end(connected, clients, samples)
-        self.record.warnings += [*load.warnings(), *clients.warnings]
+        load = self._await_end(t_start_ns, sending.subflows, samples)
+        self.record.warnings += [*load.warnings(), *warnings]
         self.finish()
         self.record.effective.update(
-            mptcp_subflows=subflow_limits, losses=losses, start=clients.start, load=load.effective()
+            mptcp_subflows=subflow_limits, losses=losses, start=start, load=load.effective()
         )
         self.record.manifest.update(
             traffic=TrafficRecord(
-                t_start_ns=clients.t_start_ns,
+                t_start_ns=t_start_ns,
                 t_end_ns=time.time_ns(),
                 duration_ns=self.experiment.duration_ns,
             ),
-            flows=records.flows(self.plan, connected.subflows),
+            flows=records.flows(self.plan, sending.subflows),
             distrust=self._failed_checks(active, samples),
         )
         write_json(logs / "sockets.json", [asdict(sample) for sample in samples])
@@ -441,8 +443,8 @@ class _Run:
 
     def _await_end(
         self,
-        connected: traffic.Connected,
-        clients: traffic.Clients,
+        t_start_ns: int,
+        subflows: multipath.Subflows,
         samples: list[sockets.SocketSample],
     ) -> LoadMeter:
         """Waits for the flows' end; how busy the machine was.
@@ -462,7 +464,7 @@ class _Run:
         def watch() -> None:
             self.watch()
             # Under virtual time nothing waits for the CPU.
-            if not self.is_virtual and time.time_ns() >= clients.t_start_ns:
+            if not self.is_virtual and time.time_ns() >= t_start_ns:
                 load.tick()
 
         def on_sample(t_s: float) -> None:
@@ -471,12 +473,12 @@ class _Run:
                 samples.extend(self._sample(flows))
             if t_s >= duration_s and self.at_end is None:
                 self.at_end = self._read_counters()
-            self._report_goodput(t_s, connected.subflows)
+            self._report_goodput(t_s, subflows)
 
-        def others() -> list[str]:
+        def running() -> list[str]:
             return [name for part in self.parts for name in part.running()]
 
-        traffic.await_end(flows, clients, duration_ns, watch, on_sample, times, others)
+        traffic.await_end(running, t_start_ns, duration_ns, watch, on_sample, times)
         load.finish()
         return load
 
@@ -690,7 +692,7 @@ def _is_active(flow: Flow, t_ns: float) -> bool:
 def main(argv: Sequence[str]) -> int:
     """Runs with the arguments `RUN_DIR ENGINE`; see the module. The exit status is 1 on failure."""
     directory = RunDirectory(Path(argv[0]))
-    engine: Literal["realtime", "virtual"] = "virtual" if argv[1] == "virtual" else "realtime"
+    engine: EngineName = "virtual" if argv[1] == "virtual" else "realtime"
 
     def emit(event: Mapping[str, Any]) -> None:
         sys.stdout.write(json.dumps(event) + "\n")

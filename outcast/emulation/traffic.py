@@ -13,22 +13,24 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from outcast.emulation import multipath, receivers, senders
-from outcast.emulation.commands import Commands, Process, wait_until
+from outcast.emulation.commands import Commands, Process, still_running, wait_until
 from outcast.emulation.multipath import Subflows
-from outcast.emulation.part import Part
-from outcast.emulation.sockets import listens, sample_sockets
+from outcast.emulation.part import Part, Record
+from outcast.emulation.sockets import SocketSample, listens, sample_sockets
 from outcast.errors import DeadlineError, ReadBackError, RunError, gist
 from outcast.plan.flows import Flow, families_of
 from outcast.records.effective import Start
 
 if TYPE_CHECKING:
     from outcast.experiment.parts import Family
+
+    _Where = tuple[int, int, Family]
 
 SERVER_DEADLINE_S = 60.0
 CONNECT_DEADLINE_S = 240.0
@@ -58,181 +60,230 @@ SERVER_END_S = 10.0
 SAMPLE_PAUSE_S = 0.25
 
 
-@dataclass(frozen=True)
-class Connected:
-    """Clients that have connected and wait for their start.
+@dataclass
+class Flows(Part):
+    """Servers and clients of all flows. The servers listen while the block lasts.
 
     Attributes:
-        processes: the clients, by flow number.
-        subflows: of the flows with Multipath TCP.
-        began_ns: the epoch time at which the first client was started.
-        connect_ns: how long it took until all had connected.
-        t_start_ns: the epoch time of the start; None if it is set afterwards.
-    """
-
-    processes: dict[int, Process]
-    subflows: Subflows
-    began_ns: int
-    connect_ns: int
-    t_start_ns: int | None
-
-
-@dataclass(frozen=True)
-class Clients:
-    """Clients that know their start.
-
-    Attributes:
-        processes: the clients, by flow number.
-        t_start_ns: the epoch time at which flows with start 0 begin.
-        start: how the start came about.
-        warnings: a line if flows were told of their start too late.
-    """
-
-    processes: dict[int, Process]
-    t_start_ns: int
-    start: Start
-    warnings: tuple[str, ...]
-
-
-def start_servers(
-    flows: Sequence[Flow],
-    netns: Callable[[str], int],
-    logs: Path,
-    commands: Commands,
-    stream: Path | None = None,
-    held_start: Path | None = None,
-) -> list[Process]:
-    """Starts a server at every receiver's port, iperf or our own, and waits until it listens.
-
-    Args:
         flows: all flows.
-        netns: a host's network namespace.
-        logs: the folder for the servers' output.
-        commands: starts the servers.
+        netns: gives a host's network namespace.
+        logs: the folder for the programs' output.
+        commands: starts the programs.
         stream: our own program, if some flow needs it.
         held_start: the library to preload into iperf, if the start is set when all have connected.
+        seed: the experiment's seed.
+        start_afterwards: whether the start is set when all have connected; else it is set
+            beforehand.
+        servers: the servers.
+        clients: the clients that were started, by flow number.
+        subflows: the further subflows of flows with Multipath TCP, once they have connected.
     """
-    servers = []
-    kinds = {(flow.dst, flow.dport): (flow.transport, flow.family) for flow in flows}
-    served = set()
-    for (host, port), (transport, family) in sorted(kinds.items(), key=lambda item: item[0]):
-        if (place := (netns(host), port)) in served:
-            # Another interface of the same host.
-            continue
-        served.add(place)
-        if stream is not None and senders.needed(transport):
-            argv, environment = senders.receiver_arguments(stream, port, transport, family), None
-        else:
-            environment = _preloaded(held_start, "server")
-            argv = ["iperf", "-s", "-p", str(port), "-f", "b", "-Z", transport.congestion_control]
-            argv += ["-V"] if family == "ipv6" else []
-        server = commands.spawn(
-            f"the {Path(argv[0]).name} server at {host}",
-            argv,
-            netns=netns(host),
-            stdout=logs / f"server.{host}.{port}.out",
-            stderr=logs / f"server.{host}.{port}.err",
-            environment=environment,
-        )
-        servers.append(server)
 
-        def is_ready(
-            host: str = host, port: int = port, server: Process = server, family: Family = family
-        ) -> bool:
-            server.require_alive()
-            return listens(netns(host), port, family)
+    flows: Sequence[Flow]
+    netns: Callable[[str], int]
+    logs: Path
+    commands: Commands
+    stream: Path | None = None
+    held_start: Path | None = None
+    seed: int = 0
+    start_afterwards: bool = False
+    servers: list[Process] = field(default_factory=list)
+    clients: dict[int, Process] = field(default_factory=dict)
+    subflows: Subflows = field(default_factory=dict)
+    _began_ns: int = 0
+    _connect_ns: int = 0
+    _deadline_ns: int = 0
 
-        wait_until(is_ready, f"{server.name} to listen", SERVER_DEADLINE_S, detail=server.errors)
-    return servers
+    def __enter__(self) -> Flows:
+        """Starts a server at every receiver's port, iperf or our own; waits until it listens."""
+        kinds = {(flow.dst, flow.dport): (flow.transport, flow.family) for flow in self.flows}
+        served = set()
+        for (host, port), (transport, family) in sorted(kinds.items(), key=lambda item: item[0]):
+            if (place := (self.netns(host), port)) in served:
+                # Another interface of the same host.
+                continue
+            served.add(place)
+            if self.stream is not None and senders.needed(transport):
+                argv = senders.receiver_arguments(self.stream, port, transport, family)
+                environment = None
+            else:
+                environment = self._preloaded("server")
+                argv = ["iperf", "-s", "-p", str(port), "-f", "b"]
+                argv += ["-Z", transport.congestion_control]
+                argv += ["-V"] if family == "ipv6" else []
+            server = self.commands.spawn(
+                f"the {Path(argv[0]).name} server at {host}",
+                argv,
+                netns=self.netns(host),
+                stdout=self.logs / f"server.{host}.{port}.out",
+                stderr=self.logs / f"server.{host}.{port}.err",
+                environment=environment,
+            )
+            self.servers.append(server)
+            where = (self.netns(host), port, family)
 
+            def is_ready(server: Process = server, where: _Where = where) -> bool:
+                server.require_alive()
+                return listens(*where)
 
-class Servers(Part):
-    """The servers that `start_servers` starts; they end with a block that ends well."""
-
-    def __init__(self, start: Callable[[], Sequence[Process]]) -> None:
-        self._start = start
-        self._servers: Sequence[Process] = ()
-
-    def __enter__(self) -> Servers:
-        self._servers = self._start()
+            what = f"{server.name} to listen"
+            wait_until(is_ready, what, SERVER_DEADLINE_S, detail=server.errors)
         return self
 
     def __exit__(self, failed: type[BaseException] | None, *_error: object) -> None:
         if failed is None:
-            stop_servers(self._servers)
+            stop_servers(self.servers)
+
+    def connect(self, round_trip_ns: int = 0, syn_rounds: int = 1) -> None:
+        """Starts every client and waits until all are connected; none sends yet.
+
+        Args:
+            round_trip_ns: the longest round trip by the links' delays.
+            syn_rounds: how many times a flow may have to send its SYN, because queues drop it.
+
+        Raises:
+            RunError: a flow has not connected by its start, or within CONNECT_DEADLINE_S.
+        """
+        self._began_ns = time.time_ns()
+        patience_s = CONNECT_DEADLINE_S
+        if not self.start_afterwards:
+            patience_s = lead_s(len(self.flows), round_trip_ns, syn_rounds)
+        self._deadline_ns = self._began_ns + int(patience_s * 1e9)
+        for flow in self.flows:
+            argv, environment = self._client(flow)
+            self.clients[flow.flow] = self.commands.spawn(
+                f"the client of flow {flow.flow} at {flow.src}",
+                argv,
+                netns=self.netns(flow.src),
+                stdout=self.logs / f"client.{flow.flow}.out",
+                stderr=self.logs / f"client.{flow.flow}.err",
+                environment=environment,
+                hears=self.start_afterwards,
+            )
+        self._await_connected()
+        self.subflows = multipath.await_subflows(self.flows, self._sample, self._deadline_ns)
+        self._connect_ns = time.time_ns() - self._began_ns
+
+    def _client(self, flow: Flow) -> tuple[list[str], dict[str, str] | None]:
+        """A client's command line and environment."""
+        if self.stream is not None and senders.sends(flow):
+            t_start_ns = None if self.start_afterwards else self._deadline_ns
+            return senders.sender_arguments(self.stream, flow, self.seed, t_start_ns), None
+        # iperf needs a start in any case. If it is told another one, it ignores this one.
+        return client_arguments(flow, self._deadline_ns), self._preloaded("client")
+
+    def _preloaded(self, side: Literal["client", "server"]) -> dict[str, str] | None:
+        """Variables for iperf's environment, besides ours; see senders/held_start.c."""
+        if self.held_start is None:
+            return None
+        return {"LD_PRELOAD": str(self.held_start), "OUTCAST_IPERF": side}
+
+    def _sample(self, host: str) -> list[SocketSample]:
+        return sample_sockets(self.netns(host), families_of(self.flows))
+
+    def _await_connected(self) -> None:
+        """Waits until every receiver shows each flow's connection, and each client that it waits.
+
+        Clients say so only where the start is set afterwards.
+
+        Raises:
+            RunError: a flow has not connected by the deadline; the error names the first one.
+        """
+        hold, clients = self.start_afterwards, self.clients
+        connected: set[int] = set()
+        waiting = list(self.flows)
+        while waiting and time.time_ns() < self._deadline_ns:
+            if hold and any(clients[flow.flow].popen.poll() is not None for flow in waiting):
+                break
+            time.sleep(0.02)
+            connected = {
+                sample.peer_port
+                for host in sorted({flow.dst for flow in self.flows})
+                for sample in self._sample(host)
+                if sample.is_established
+            }
+            waiting = [
+                flow
+                for flow in self.flows
+                if flow.sport not in connected or (hold and not _holds(clients[flow.flow]))
+            ]
+        if waiting:
+            raise self._not_connected(waiting, connected)
+
+    def _not_connected(self, waiting: Sequence[Flow], connected: Collection[int]) -> RunError:
+        """The error that names the first of the flows that have not connected, and its reason."""
+        flow = waiting[0]
+        if self.start_afterwards:
+            ended = (f for f in waiting if self.clients[f.flow].popen.poll() is not None)
+            flow = next(ended, flow)
+        process = self.clients[flow.flow]
+        # What it wrote to standard output is what iperf always writes first.
+        said = gist(process.errors())
+        if not self.start_afterwards:
+            when = "when it was to start"
+        elif process.popen.poll() is not None:
+            when = f"when its client ended with status {process.popen.returncode}"
+            said = said or "it wrote no reason"
+        else:
+            when = f"within {CONNECT_DEADLINE_S:g} s"
+        what = "waited for its start" if flow.sport in connected else "connected"
+        return RunError(
+            f"flow {flow.flow} ({flow.src} to {flow.dst}) had not {what} {when}"
+            f"{said and f': {said}'}"
+        )
+
+    def set_start(self) -> tuple[int, Start, list[str]]:
+        """Sets the common start of clients that have connected, and tells each client its own.
+
+        Returns:
+            The epoch time at which flows with start 0 begin, how it came about, and a warning if
+            flows were told of it too late.
+
+        Raises:
+            CommandError: a client has ended.
+        """
+        warnings = []
+        start_set, notice_s = "beforehand", None
+        t_start_ns = self._deadline_ns
+        if self.start_afterwards:
+            share_s = NOTICE_SHARE * self._connect_ns / 1e9
+            notice_s = min(max(share_s, LEAST_NOTICE_S), MOST_NOTICE_S)
+            t_start_ns = time.time_ns() + int(notice_s * 1e9)
+            for flow in self.flows:
+                self.clients[flow.flow].tell(str(t_start_ns + flow.start_ns))
+            late_ns = time.time_ns() - t_start_ns
+            if late_ns > 0:
+                warnings.append(
+                    f"the last flow was told of its start {late_ns / 1e6:.1f} ms after it; "
+                    "less load on this machine, or the virtual engine, keeps the start"
+                )
+            start_set = "when all had connected"
+        start = Start(
+            connect_s=round(self._connect_ns / 1e9, 6),
+            start_set=start_set,
+            notice_s=None if notice_s is None else round(notice_s, 6),
+            lead_s=round((t_start_ns - self._began_ns) / 1e9, 6),
+        )
+        return t_start_ns, start, warnings
 
     def start(self, t_start_ns: int) -> None:
         """Lets the kernel read what comes to the servers (see receivers.read_at_once)."""
-        receivers.read_at_once(server.popen.pid for server in self._servers)
+        receivers.read_at_once(server.popen.pid for server in self.servers)
 
     def require_alive(self) -> None:
-        """Raises CommandError where one has ended."""
-        for server in self._servers:
+        """Raises CommandError where a server has ended."""
+        for server in self.servers:
             server.require_alive()
 
+    def running(self) -> list[str]:
+        """The names of clients that have not ended. Raises CommandError where one has failed."""
+        return still_running(self.clients.values())
 
-def connect_clients(
-    flows: Sequence[Flow],
-    netns: Callable[[str], int],
-    logs: Path,
-    commands: Commands,
-    stream: Path | None = None,
-    seed: int = 0,
-    round_trip_ns: int = 0,
-    *,
-    syn_rounds: int = 1,
-    start_afterwards: bool = False,
-    held_start: Path | None = None,
-) -> Connected:
-    """Starts every client and waits until all are connected; none sends yet.
-
-    Args:
-        flows: all flows.
-        netns: a host's network namespace.
-        logs: the folder for the clients' output.
-        commands: starts the clients.
-        stream: our own program, if some flow needs it.
-        seed: the experiment's seed.
-        round_trip_ns: the longest round trip by the links' delays.
-        syn_rounds: how many times a flow may have to send its SYN, because queues drop it.
-        start_afterwards: whether `set_start` sets the start; else it is set here, beforehand.
-        held_start: the library to preload into iperf's clients, if the start is set afterwards.
-
-    Raises:
-        RunError: a flow has not connected by its start, or within CONNECT_DEADLINE_S.
-    """
-    began_ns = time.time_ns()
-    if start_afterwards:
-        deadline_ns = began_ns + int(CONNECT_DEADLINE_S * 1e9)
-    else:
-        deadline_ns = began_ns + int(lead_s(len(flows), round_trip_ns, syn_rounds) * 1e9)
-    t_start_ns = None if start_afterwards else deadline_ns
-    processes = {}
-    for flow in flows:
-        ours = stream is not None and senders.sends(flow)
-        processes[flow.flow] = commands.spawn(
-            f"the client of flow {flow.flow} at {flow.src}",
-            senders.sender_arguments(stream, flow, seed, t_start_ns)
-            if stream is not None and ours
-            # iperf needs a start in any case. If it is told another one, it ignores this one.
-            else client_arguments(flow, deadline_ns),
-            netns=netns(flow.src),
-            stdout=logs / f"client.{flow.flow}.out",
-            stderr=logs / f"client.{flow.flow}.err",
-            environment=None if ours else _preloaded(held_start, "client"),
-            hears=start_afterwards,
-        )
-    _await_connected(flows, processes, netns, deadline_ns, hold=start_afterwards)
-    subflows = multipath.await_subflows(
-        flows, lambda host: sample_sockets(netns(host), families_of(flows)), deadline_ns
-    )
-    return Connected(
-        processes,
-        subflows,
-        began_ns,
-        time.time_ns() - began_ns,
-        t_start_ns,
-    )
+    def finish(self) -> Record:
+        """Checks that every client did what was asked for. Raises as `check_client`."""
+        for flow in self.flows:
+            check_client(flow, self.clients[flow.flow])
+        return Record()
 
 
 def lead_s(flows: int, round_trip_ns: int, syn_rounds: int = 1) -> float:
@@ -250,100 +301,9 @@ def lead_s(flows: int, round_trip_ns: int, syn_rounds: int = 1) -> float:
     return max(undropped_s, 2.0 ** min(syn_rounds - 1, SYN_RETRIES))
 
 
-def _preloaded(held_start: Path | None, side: Literal["client", "server"]) -> dict[str, str] | None:
-    """Variables for iperf's environment, besides ours; see senders/held_start.c."""
-    if held_start is None:
-        return None
-    return {"LD_PRELOAD": str(held_start), "OUTCAST_IPERF": side}
-
-
-def _await_connected(
-    flows: Sequence[Flow],
-    processes: Mapping[int, Process],
-    netns: Callable[[str], int],
-    deadline_ns: int,
-    *,
-    hold: bool,
-) -> None:
-    """Waits until every receiver shows each flow's connection, and each client says that it waits.
-
-    Clients say so only with `hold`.
-
-    Raises:
-        RunError: a flow has not connected by the deadline; the error names the first one.
-    """
-    connected: set[int] = set()
-    waiting = list(flows)
-    while waiting and time.time_ns() < deadline_ns:
-        if hold and any(processes[flow.flow].popen.poll() is not None for flow in waiting):
-            break
-        time.sleep(0.02)
-        connected = {
-            sample.peer_port
-            for host in sorted({flow.dst for flow in flows})
-            for sample in sample_sockets(netns(host), families_of(flows))
-            if sample.is_established
-        }
-        waiting = [
-            flow
-            for flow in flows
-            if flow.sport not in connected or (hold and not _holds(processes[flow.flow]))
-        ]
-    if not waiting:
-        return
-    flow = waiting[0]
-    if hold:
-        flow = next((f for f in waiting if processes[f.flow].popen.poll() is not None), flow)
-    process = processes[flow.flow]
-    # What it wrote to standard output is what iperf always writes first.
-    said = gist(process.errors())
-    if not hold:
-        when = "when it was to start"
-    elif process.popen.poll() is not None:
-        when = f"when its client ended with status {process.popen.returncode}"
-        said = said or "it wrote no reason"
-    else:
-        when = f"within {CONNECT_DEADLINE_S:g} s"
-    what = "waited for its start" if flow.sport in connected else "connected"
-    raise RunError(
-        f"flow {flow.flow} ({flow.src} to {flow.dst}) had not {what} {when}{said and f': {said}'}"
-    )
-
-
 def _holds(process: Process) -> bool:
     """Whether a client has said that it waits for its start; see senders/start.h."""
     return "ready" in process.output().splitlines()
-
-
-def set_start(flows: Sequence[Flow], connected: Connected) -> Clients:
-    """Sets the common start of clients that have connected, and tells each client its own.
-
-    Raises:
-        CommandError: a client has ended.
-    """
-    warnings = []
-    start_set, notice_s = "beforehand", None
-    t_start_ns = connected.t_start_ns
-    if t_start_ns is None:
-        share_s = NOTICE_SHARE * connected.connect_ns / 1e9
-        notice_s = min(max(share_s, LEAST_NOTICE_S), MOST_NOTICE_S)
-        t_start_ns = time.time_ns() + int(notice_s * 1e9)
-        for flow in flows:
-            connected.processes[flow.flow].tell(str(t_start_ns + flow.start_ns))
-        late_ns = time.time_ns() - t_start_ns
-        if late_ns > 0:
-            warnings.append(
-                f"the last flow was told of its start {late_ns / 1e6:.1f} ms after it; "
-                "less load on this machine, or the virtual engine, keeps the start"
-            )
-        start_set = "when all had connected"
-    start = Start(
-        connect_s=round(connected.connect_ns / 1e9, 6),
-        start_set=start_set,
-        notice_s=None if notice_s is None else round(notice_s, 6),
-        lead_s=round((t_start_ns - connected.began_ns) / 1e9, 6),
-    )
-    return Clients(connected.processes, t_start_ns, start, tuple(warnings))
 
 
 def client_arguments(flow: Flow, t_start_ns: int) -> list[str]:
@@ -364,46 +324,40 @@ def client_arguments(flow: Flow, t_start_ns: int) -> list[str]:
 
 
 def await_end(
-    flows: Sequence[Flow],
-    clients: Clients,
+    running: Callable[[], Sequence[str]],
+    t_start_ns: int,
     duration_ns: int,
     watch: Callable[[], None],
     on_sample: Callable[[float], None],
     sample_times_s: Sequence[float],
-    others: Callable[[], Sequence[str]] = tuple,
 ) -> None:
     """Waits for every client's end.
 
     Args:
-        flows: all flows.
-        clients: their clients.
+        running: returns the names of programs that must end and have not; it raises if one failed.
+        t_start_ns: the epoch time of the traffic's start.
         duration_ns: the experiment's duration.
         watch: is called in between; it raises if something that the run needs has died.
         on_sample: is called with the seconds since the start, at `sample_times_s`.
         sample_times_s: seconds after the start, ascending.
-        others: returns the names of other programs that must end and have not.
 
     Raises:
-        RunError: a client failed, or had not ended END_GRACE_S after its time.
+        RunError: a program failed, or had not ended END_GRACE_S after its time.
     """
     due = list(sample_times_s)
-    deadline_ns = clients.t_start_ns + duration_ns + int(END_GRACE_S * 1e9)
+    deadline_ns = t_start_ns + duration_ns + int(END_GRACE_S * 1e9)
 
-    def running() -> list[str]:
-        still = []
-        for client in clients.processes.values():
-            status = client.popen.poll()
-            if status is None:
-                still.append(client.name)
-            elif status:
-                # If something else has died, that is the cause of this client's end.
-                watch()
-                raise client.failure()
-        return [*still, *others()]
+    def still() -> Sequence[str]:
+        try:
+            return running()
+        except RunError:
+            # If something else has died, that is the cause of this program's end.
+            watch()
+            raise
 
-    while late := running():
+    while late := still():
         now_ns = time.time_ns()
-        since_start_s = (now_ns - clients.t_start_ns) / 1e9
+        since_start_s = (now_ns - t_start_ns) / 1e9
         if due and since_start_s >= due[0]:
             on_sample(since_start_s)
             due.pop(0)
@@ -417,8 +371,6 @@ def await_end(
         if due:
             pause_s = min(pause_s, max(0.0, due[0] - since_start_s))
         time.sleep(pause_s)
-    for flow in flows:
-        check_client(flow, clients.processes[flow.flow])
 
 
 def check_client(flow: Flow, process: Process) -> None:

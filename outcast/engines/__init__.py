@@ -10,12 +10,13 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from outcast import errors
 from outcast.emulation import senders
 from outcast.emulation.phases import DURING
 from outcast.experiment import Experiment
+from outcast.experiment.noise import EngineName
 from outcast.plan import transport as plan_transport
 from outcast.records.run_directory import RunDirectory
 
@@ -31,7 +32,7 @@ OnEvent = Callable[[Mapping[str, Any]], None]
 class Engine(Protocol):
     """The services of an engine for a run."""
 
-    name: Literal["realtime", "virtual"]
+    name: EngineName
 
     def require(self, experiment: Experiment) -> None:
         """Raises FeatureMissingError where this machine cannot run the experiment this way."""

@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
 
 from outcast import __version__, files, netlink
 from outcast.emulation import openvswitch, transport
@@ -25,6 +24,7 @@ from outcast.engines.root import cache as roots
 from outcast.engines.root import mininet_package
 from outcast.engines.root.cache import Root
 from outcast.errors import FeatureMissingError, InputError, RootError
+from outcast.experiment.noise import EngineName
 from outcast.experiment.queues import KINDS
 from outcast.experiment.queues.base import Options, QueueKind
 
@@ -60,7 +60,7 @@ class Finding:
     detail: str = ""
     remedy: str = ""
     state: State = "ready"
-    engine: Literal["realtime", "virtual"] = "realtime"
+    engine: EngineName = "realtime"
 
     def __post_init__(self) -> None:
         if not self.present:
@@ -180,14 +180,8 @@ def diagnose(
     instead = (
         "use --engine virtual" if guest else "run outcast kernel build and use --engine virtual"
     )
-    findings = [
-        Finding(
-            "root",
-            os.geteuid() == 0,
-            f"user id {os.geteuid()}",
-            "run as root, or use --engine virtual, which needs no root",
-        )
-    ]
+    user = os.geteuid()
+    without_root = "run as root, or use --engine virtual, which needs no root"
     programs, packages = _programs(), _packages()
     looked_up = {kind: kernel_modules.look_up(modules.qdisc(kind)) for kind in QDISCS}
     # To try a qdisc that is only on disk would make the kernel load its module.
@@ -197,17 +191,8 @@ def diagnose(
         _qdisc(kind, looked_up[kind], probed, guest_is_too_old(kind, guest) or instead)
         for kind in QDISCS
     ]
-    available = transport.congestion_controls()
-    controls = [
-        _in_kernel(
-            modules.congestion_control(name),
-            name in available,
-            kernel_modules.look_up(modules.congestion_control(name)),
-            instead,
-        )
-        for name in CONGESTION_CONTROLS
-    ]
-    findings += [
+    findings = [
+        Finding("root", user == 0, f"user id {user}", without_root),
         *programs,
         *packages,
         Finding(
@@ -217,15 +202,11 @@ def diagnose(
             "run as root on a kernel with CONFIG_NET_NS",
         ),
         *qdiscs,
-        *controls,
+        *_tcp(kernel_modules, instead),
         _held_arrivals(kernel_modules, looked_up["netem"], instead),
         _open_vswitch(kernel_modules, instead),
+        *_ip(instead),
     ]
-    hz = transport.kernel_hz()
-    without = f"leave addressing at ipv4, or {instead}"
-    findings.append(Finding("IPv6", transport.has_ipv6(), "for addressing: ipv6 and both", without))
-    jiffy = f"HZ={hz}: a minimum RTO of 2 ms becomes {_effective_ms(hz)}" if hz else "unknown"
-    findings.append(Finding("2 ms minimum RTO", hz is not None and hz >= 500, jiffy, instead))
     in_guest = [_processor(), _kernel(guest), _root(root), _planning()]
     # Optional, so it decides about no engine.
     debugger = _debugger(guest)
@@ -240,6 +221,27 @@ def diagnose(
             "virtual": all(finding.present for finding in in_guest),
         },
     )
+
+
+def _tcp(kernel_modules: modules.Modules, instead: str) -> list[Finding]:
+    """Findings of the congestion controls."""
+    available = transport.congestion_controls()
+    return [
+        _in_kernel(feature, name in available, kernel_modules.look_up(feature), instead)
+        for name in CONGESTION_CONTROLS
+        for feature in [modules.congestion_control(name)]
+    ]
+
+
+def _ip(instead: str) -> list[Finding]:
+    """Findings of IPv6 and of the kernel's tick."""
+    hz = transport.kernel_hz()
+    without = f"leave addressing at ipv4, or {instead}"
+    jiffy = f"HZ={hz}: a minimum RTO of 2 ms becomes {_effective_ms(hz)}" if hz else "unknown"
+    return [
+        Finding("IPv6", transport.has_ipv6(), "for addressing: ipv6 and both", without),
+        Finding("2 ms minimum RTO", hz is not None and hz >= 500, jiffy, instead),
+    ]
 
 
 def _held_arrivals(kernel_modules: modules.Modules, netem: modules.Lookup, instead: str) -> Finding:

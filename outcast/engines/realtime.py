@@ -21,7 +21,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
 
 from outcast.emulation import arrivals, cards, forwarding, multipath, queues, transport
 from outcast.emulation.commands import leave_working_folder, python_module
@@ -45,6 +44,7 @@ from outcast.engines.modules import Loading, Modules
 from outcast.engines.own_modules import Compiled
 from outcast.errors import BusyError, FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Experiment, load_resolved
+from outcast.experiment.noise import EngineName
 from outcast.plan import ports
 from outcast.plan import transport as plan_transport
 from outcast.plan.make import make_plan
@@ -63,7 +63,7 @@ _STAMPED_EARLY = Path("/proc/sys/net/core/netdev_tstamp_prequeue")
 class RealtimeEngine:
     """Runs experiments on this machine's kernel, by its clock."""
 
-    name: Literal["realtime", "virtual"] = "realtime"
+    name: EngineName = "realtime"
 
     def __init__(self, kernel_modules: Modules | None = None) -> None:
         self._modules = kernel_modules or Modules()

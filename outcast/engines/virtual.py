@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from outcast import files
 from outcast.emulation import transport
@@ -37,6 +36,7 @@ from outcast.engines.root import cache as roots
 from outcast.engines.root.cache import Root
 from outcast.errors import FeatureMissingError, GuestError, StallError, did_you_mean
 from outcast.experiment import Experiment, load_resolved
+from outcast.experiment.noise import EngineName
 from outcast.plan import transport as plan_transport
 from outcast.plan.make import make_plan
 from outcast.records.interventions import Interventions, Lost
@@ -57,7 +57,7 @@ def require_congestion_control(name: str, kernel: Kernel) -> None:
 class VirtualEngine:
     """Runs experiments in the guest, by its virtual clock."""
 
-    name: Literal["realtime", "virtual"] = "virtual"
+    name: EngineName = "virtual"
 
     def __init__(
         self,

@@ -118,7 +118,7 @@ READERS: Mapping[str, Callable[[bytes], Any]] = {
     ".edgelist": _edge_list,
     ".edges": _edge_list,
 }
-"""What reads a file, by how its name ends."""
+"""Readers of files, by the ending of a file's name."""
 
 
 def _simple(graph: Any) -> Any:

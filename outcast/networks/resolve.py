@@ -44,7 +44,7 @@ _BESIDE = {
     "config.yaml": ("plan.json", "manifest.json"),
     "sweep.yaml": ("runs", "networks.json", ".lock"),
 }
-"""What stands beside the configuration of a run and of a sweep."""
+"""Files that stand beside the configuration of a run and of a sweep."""
 
 
 def experiment_of(source: Source) -> Experiment:

@@ -1,4 +1,4 @@
-"""What came of other fates of a run's packets: the run is made again with each, and compared.
+"""Makes a run again with other fates of its packets, each with another, and compares.
 
 A point with `fates` asks for it. Each of its runs keeps its captures until that is done. What came
 of the fates is a table beside the runs, and measures take their numbers from it.
@@ -87,7 +87,7 @@ class Blackout:
 
 
 def table_of(store: SweepDirectory, name: str, asked: Fates) -> Path:
-    """Where the table of a run is."""
+    """The file with the table of a run."""
     digest = hashlib.sha256(asked.model_dump_json().encode()).hexdigest()[:8]
     return store.path / FOLDER / f"{name}-{digest}.parquet"
 

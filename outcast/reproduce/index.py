@@ -62,7 +62,7 @@ def p_text(p: float | None) -> str:
 
 
 def remarks(result: Result) -> list[tuple[str, str]]:
-    """What the recipe says of the comparison: a title and a text for each remark."""
+    """The recipe's remarks on the comparison: a title and a text for each."""
     known = (
         ("Differs from the source", result.differs),
         ("Why", result.reason),
@@ -139,7 +139,7 @@ def write_index(folder: Path, shown: Sequence[Row]) -> Path:
 
 
 def full_name(result: Result) -> str:
-    """What a row is called: its figure, and the profile if one was asked for."""
+    """A row's name: its figure, and the profile if one was asked for."""
     return result.id if result.profile is None else f"{result.id}, {result.profile}"
 
 

@@ -448,7 +448,7 @@ def _effects(run: Run) -> pl.DataFrame:
 
 
 def undone_together_bps(run: Run, measure: Measure) -> float:
-    """What a blackout's flows get more if all its drops are undone: the mean, in bit/s."""
+    """The gain of a blackout's flows if all its drops are undone: the mean, in bit/s."""
     effects = _effects(run).filter(pl.col("undone").is_null())
     return mean_of(effects, f"gain_{measure.within_ms}ms_bps")
 
@@ -572,7 +572,7 @@ def take(run: Run, measure: Measure) -> float:
 
 
 def rivals(run: Run, measure: Measure) -> float | None:
-    """Of a ratio of goodputs, the flows of the first side for each of the other; None of others."""
+    """Counts a ratio's flows of the first side for each of the other; None if it is no ratio."""
     if isinstance(run, ModelRun) or measure.kind not in ("outcast_ratio", "group_ratio"):
         return None
     flows = run.manifest.compared_flows

@@ -15,7 +15,7 @@ from outcast.experiment.noise import PROFILES, Noise
 from outcast.records.run import Run
 from outcast.reproduce import measures, pictures, result, runs, state, verdict
 from outcast.reproduce.measures import ModelRun
-from outcast.reproduce.recipe import Measure, Recipe
+from outcast.reproduce.recipe import Measure, Point, Recipe
 from outcast.reproduce.result import BurstRecord, FailureRecord, PointRecord, Result
 from outcast.reproduce.runs import PlannedRun
 from outcast.reproduce.state import MadeBy
@@ -54,47 +54,18 @@ def conclude(
     Raises:
         ConfigError: different kernels or roots made the runs.
     """
-    good: dict[str, list[Run]] = {point.label: [] for point in recipe.every_point}
-    seeds: dict[str, list[int]] = {point.label: [] for point in recipe.every_point}
-    failures = []
-    packets: dict[tuple[str, ...], int] = {}
-    for plan in planned:
-        label = plan.point.label
-        run = runs.finished(plan, store)
-        reason = _why_not(plan, run, failed) or _copy_of(plan, run, packets)
-        if reason is not None or run is None:
-            reason = reason or "no result"
-            failures.append(FailureRecord(label=label, seed=plan.seed, reason=reason))
-            continue
-        good[label].append(run)
-        seeds[label].append(plan.seed)
-    failures += _without_value(recipe, good, seeds)
-    points = [
-        PointRecord(
-            label=point.label,
-            config=point.config,
-            set=recipe.settings(point, recipe.quick if mode == "quick" else recipe.full),
-            seeds=seeds[point.label],
-            values=_values(recipe, good[point.label]),
-            rivals=_rivals(recipe, good[point.label][:1]),
-            floor=_at_floor(recipe, good[point.label], seeds[point.label]),
-            locked=[
-                seed
-                for seed, run in zip(seeds[point.label], good[point.label], strict=True)
-                if not _is_computed(run) and result.LOCKED in _regimes(run)
-            ],
-            regimes=_count_regimes(good[point.label]),
-        )
-        for point in recipe.every_point
-    ]
+    made, failures = _sorted_out(recipe, planned, store, failed)
+    good = {label: [run for _, run in of_point] for label, of_point in made.items()}
+    points = [_point(recipe, mode, point, made[point.label]) for point in recipe.every_point]
     folder = folder_of(store.path, recipe.id, noise)
     folder.mkdir(parents=True, exist_ok=True)
     if any(good.values()):
         pictures.draw(recipe, good, folder / FIGURE)
-    emulated = [run for of_point in good.values() for run in of_point if not _is_computed(run)]
+    emulated = [
+        run for of_point in good.values() for run in of_point if not isinstance(run, ModelRun)
+    ]
     regimes = _count_regimes(emulated)
     manifests = [run.directory.read_manifest() for run in emulated]
-    wall_s = sum(sum(run.summary.wall_s.values()) for run in emulated)
     conclusion = Result(
         id=recipe.id,
         title=recipe.title,
@@ -116,7 +87,7 @@ def conclude(
         regimes=regimes,
         burst=_burst(recipe, good),
         engine=", ".join(sorted({manifest.engine for manifest in manifests})) or "no",
-        seconds=round(wall_s, 1),
+        seconds=round(sum(sum(run.summary.wall_s.values()) for run in emulated), 1),
         command=f"outcast reproduce {recipe.id} --{mode}" + (f" --noise {noise}" if noise else ""),
         figure=FIGURE,
     )
@@ -124,8 +95,53 @@ def conclude(
     return conclusion
 
 
+_Made = list[tuple[int, Run]]
+"""The runs of a point that count, each with its seed."""
+
+
+def _sorted_out(
+    recipe: Recipe,
+    planned: Sequence[PlannedRun],
+    store: SweepDirectory,
+    failed: Mapping[str, Failure],
+) -> tuple[dict[str, _Made], list[FailureRecord]]:
+    """The runs that count, by the label of their point; and why others do not."""
+    made: dict[str, _Made] = {point.label: [] for point in recipe.every_point}
+    failures, packets = [], dict[tuple[str, ...], int]()
+    for plan in planned:
+        run = runs.finished(plan, store)
+        reason = _why_not(plan, run, failed) or _copy_of(plan, run, packets)
+        if reason is None and run is not None:
+            made[plan.point.label].append((plan.seed, run))
+        else:
+            reason = reason or "no result"
+            failures.append(FailureRecord(label=plan.point.label, seed=plan.seed, reason=reason))
+    return made, failures + _without_value(recipe, made)
+
+
+def _point(
+    recipe: Recipe, mode: Literal["quick", "full"], point: Point, made: _Made
+) -> PointRecord:
+    good = [run for _, run in made]
+    asked = [measure for claim in recipe.claims for _, measure in result.measured_points(claim)]
+    return PointRecord(
+        label=point.label,
+        config=point.config,
+        set=recipe.settings(point, recipe.quick if mode == "quick" else recipe.full),
+        seeds=[seed for seed, _ in made],
+        values={
+            result.describe(measure): [result.finite(measures.take(run, measure)) for run in good]
+            for measure in asked
+        },
+        rivals=_rivals(asked, good[:1]),
+        floor=_at_floor(asked, made),
+        locked=[seed for seed, run in made if result.LOCKED in _regimes(run)],
+        regimes=_count_regimes(good),
+    )
+
+
 def folder_of(folder: Path, name: str, noise: str | None) -> Path:
-    """Where the result of a recipe goes: `ID`, or `ID/noise/PROFILE`."""
+    """The folder of a recipe's result: `ID`, or `ID/noise/PROFILE`."""
     return folder / name if noise is None else folder / name / NOISE / noise
 
 
@@ -139,13 +155,14 @@ def _profile(run: Run) -> str:
 
 
 def _regimes(run: Run) -> set[str]:
-    """The regimes of noise that a run's bottlenecks had."""
-    return {part.regime for part in run.summary.noise.values()}
+    """The regimes of noise that a run's bottlenecks had; a computation has none."""
+    return (
+        set() if isinstance(run, ModelRun) else {part.regime for part in run.summary.noise.values()}
+    )
 
 
 def _count_regimes(made: Sequence[Run]) -> dict[str, int]:
-    words = [word for run in made if not _is_computed(run) for word in _regimes(run)]
-    return dict(sorted(Counter(words).items()))
+    return dict(sorted(Counter(word for run in made for word in _regimes(run)).items()))
 
 
 def _copy_of(plan: PlannedRun, run: Run | None, packets: dict[tuple[str, ...], int]) -> str | None:
@@ -154,7 +171,7 @@ def _copy_of(plan: PlannedRun, run: Run | None, packets: dict[tuple[str, ...], i
     Captures differ in numbers that the seed draws, so what is compared is when each packet came in,
     by which port, and what became of it.
     """
-    if run is None or _is_computed(run):
+    if run is None or isinstance(run, ModelRun):
         return None
     table = run.table("packets").select("t_in", pl.col("ingress", "verdict").cast(pl.String))
     digest = hashlib.sha256(table["t_in"].to_numpy().tobytes())
@@ -174,7 +191,7 @@ def missing_runs(made: Result) -> list[FailureRecord]:
 def _burst(recipe: Recipe, good: Mapping[str, Sequence[Run]]) -> BurstRecord | None:
     """The burst ratio at the main claim's point."""
     label, _ = result.measured_points(recipe.claims[0])[0]
-    chosen = [run for run in good[label] if not _is_computed(run)]
+    chosen = [run for run in good[label] if not isinstance(run, ModelRun)]
     if not chosen or not chosen[0].summary.classes:
         return None
     measure = Measure(kind="burst_ratio", hops=min(map(int, chosen[0].summary.classes)))
@@ -185,59 +202,39 @@ def _burst(recipe: Recipe, good: Mapping[str, Sequence[Run]]) -> BurstRecord | N
     return BurstRecord(hops=measure.hops, mean=ratio.value, low=ratio.low, high=ratio.high)
 
 
-def _is_computed(run: Run) -> bool:
-    return isinstance(run, ModelRun)
-
-
 def _why_not(plan: PlannedRun, run: Run | None, failed: Mapping[str, Failure]) -> str | None:
     """Why a run does not count; None if it does."""
     if plan.name in failed:
         return failed[plan.name].message
     if run is None:
         return "not run"
-    if _is_computed(run) or run.trusted:
+    if isinstance(run, ModelRun) or run.trusted:
         return None
     return f"not to be trusted: {'; '.join(run.reasons)}"
 
 
-def _without_value(
-    recipe: Recipe, good: Mapping[str, Sequence[Run]], seeds: Mapping[str, Sequence[int]]
-) -> list[FailureRecord]:
+def _without_value(recipe: Recipe, made: Mapping[str, _Made]) -> list[FailureRecord]:
     failures = [
         FailureRecord(label=label, seed=seed, reason=f"has no {result.describe(measure)}")
         for claim in recipe.claims
         for label, measure in result.needed_points(claim)
-        for run, seed in zip(good[label], seeds[label], strict=True)
+        for seed, run in made[label]
         if not math.isfinite(measures.take(run, measure))
     ]
     return [entry for place, entry in enumerate(failures) if entry not in failures[:place]]
 
 
-def _values(recipe: Recipe, good: Sequence[Run]) -> dict[str, list[float | None]]:
-    return {
-        result.describe(measure): [result.finite(measures.take(run, measure)) for run in good]
-        for claim in recipe.claims
-        for _, measure in result.measured_points(claim)
-    }
-
-
-def _rivals(recipe: Recipe, good: Sequence[Run]) -> dict[str, float]:
-    """Of the ratios of goodputs, how many flows one side has for each of the other."""
-    asked = [measure for claim in recipe.claims for _, measure in result.measured_points(claim)]
+def _rivals(asked: Sequence[Measure], good: Sequence[Run]) -> dict[str, float]:
+    """Counts, for ratios of goodputs, how many flows one side has for each of the other."""
     found = {each.kind: measures.rivals(run, each) for run in good for each in asked}
     return {kind: number for kind, number in found.items() if number is not None}
 
 
-def _at_floor(recipe: Recipe, good: Sequence[Run], seeds: Sequence[int]) -> dict[str, list[int]]:
+def _at_floor(asked: Sequence[Measure], made: _Made) -> dict[str, list[int]]:
     """By measure, the seeds whose value is a bound."""
     found = {
-        result.describe(measure): [
-            seed
-            for seed, run in zip(seeds, good, strict=True)
-            if measures.is_at_floor(run, measure)
-        ]
-        for claim in recipe.claims
-        for _, measure in result.measured_points(claim)
+        result.describe(measure): [seed for seed, run in made if measures.is_at_floor(run, measure)]
+        for measure in asked
     }
     return {name: listed for name, listed in found.items() if listed}
 

@@ -37,7 +37,7 @@ LOCKED = "phase-locked"
 MIXED = "mixed"
 """Its word for a run whose inputs keep no phase."""
 _BANNER = re.compile(r": -{10,}.*", re.DOTALL)
-"""What iperf writes first. Runs of earlier versions have it as what a client said."""
+"""iperf writes this first. Runs of earlier versions have it as what a client said."""
 
 
 class _Record(BaseModel):
@@ -286,7 +286,7 @@ def claim_record(judged: Judged, stationary: tuple[int, int] | None) -> ClaimRec
 
 
 def stationary_runs(claim: Claim, runs: Mapping[str, Sequence[Run]]) -> tuple[int, int] | None:
-    """Of a claim's runs, how many show no trend, and how many were tested; None if none was."""
+    """Counts a claim's runs that show no trend, and those tested; None if none was."""
     known = [
         verdict
         for label, measure in measured_points(claim)
@@ -302,7 +302,7 @@ def finite(value: float) -> float | None:
 
 
 def rule(claim: Claim) -> str:
-    """What must hold so that a claim counts as reproduced, in words."""
+    """Says what must hold so that a claim counts as reproduced."""
     name = describe(claim.measure)
     match claim:
         case OrderClaim():

@@ -196,7 +196,7 @@ def make_missing(
             name=name,
             config=experiment.dump(run),
             captures="keep" if name in runs.kept else CAPTURES,
-            exclusive=runs.sizes[name].engine == "realtime",
+            exclusive=runs.sizes[name].exclusive,
         )
         for name, run in runs.missing.items()
     ]

@@ -49,7 +49,7 @@ class MadeBy(_Record):
 
 
 class State(_Record):
-    """What made a result's runs.
+    """The software that made a result's runs.
 
     Before November 22, 2026, results did not record it; then all but `outcast` and `kernel` are
     null.

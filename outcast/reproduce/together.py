@@ -162,7 +162,7 @@ def _shown(record: ClaimRecord, p: float) -> ShownClaim:
 
 
 def control_text(shown: Sequence[Row]) -> str:
-    """What a page says of chance, with its numbers."""
+    """Says what a page has of chance, with its numbers."""
     judged = [row for row in shown if any(claim.p is not None for claim in row.claims)]
     if not judged:
         return "No claim has a p, so no verdict is corrected for chance."

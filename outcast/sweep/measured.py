@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, median
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
 from outcast import files
 from outcast.experiment import Experiment
+from outcast.experiment.noise import EngineName
 from outcast.plan.model import Plan
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep.task import RUN_BYTES
@@ -62,7 +63,7 @@ class Size:
         captured: how many captures are taken.
     """
 
-    engine: Literal["realtime", "virtual"]
+    engine: EngineName
     bits: _Positive
     duration_s: _Seconds
     ports: _Count
@@ -80,9 +81,14 @@ class Size:
         )
 
     @property
+    def exclusive(self) -> bool:
+        """Whether it needs the machine for itself, because realtime runs disturb each other."""
+        return self.engine == "realtime"
+
+    @property
     def real_s(self) -> float:
         """The seconds that pass by the wall clock whatever the machine does."""
-        return self.duration_s if self.engine == "realtime" else 0.0
+        return self.duration_s if self.exclusive else 0.0
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,7 @@ class Forecast:
     known: int
 
 
-def size_of(experiment: Experiment, engine: Literal["realtime", "virtual"], plan: Plan) -> Size:
+def size_of(experiment: Experiment, engine: EngineName, plan: Plan) -> Size:
     """The size of a run, before it is made."""
     duration_s = experiment.duration_ns / 1e9
     link = plan.links.get(plan.ends[plan.bottleneck.egress])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment, OwnTopology, Source, Sweep, dump
+from outcast.experiment.noise import EngineName
 from outcast.networks import resolve as networks
 from outcast.plan import make as run_plan
 from outcast.plan.hints import beforehand
@@ -17,8 +17,6 @@ from outcast.sweep.measured import Size
 from outcast.sweep.own_files import OwnFiles
 from outcast.sweep.points import Point, canonical, points
 from outcast.sweep.task import REAL, Task
-
-EngineName = Literal["realtime", "virtual"]
 
 
 @dataclass(frozen=True)
@@ -33,11 +31,6 @@ class Run:
     point: Point
     experiment: Experiment
     size: Size
-
-    @property
-    def exclusive(self) -> bool:
-        """Whether it needs the machine for itself, because realtime runs disturb each other."""
-        return self.size.engine == "realtime"
 
 
 @dataclass(frozen=True)
@@ -86,7 +79,7 @@ class Plan:
                 name=run.point.name,
                 config=dump(run.experiment),
                 captures=self.sweep.captures,
-                exclusive=run.exclusive,
+                exclusive=run.size.exclusive,
                 executor=executor,
                 memory_bytes=measured.memory_bytes(run.size),
             )

@@ -1,4 +1,4 @@
-"""What a failing test leaves: its runs, with all that explains them, in one folder."""
+"""Keeps a failing test's runs, with all that explains them, in one folder."""
 
 from __future__ import annotations
 

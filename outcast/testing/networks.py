@@ -1,4 +1,4 @@
-"""What the fixture `outcast` gives to a test."""
+"""The networks that the fixture `outcast` gives to a test."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What if: a run with other fates of its packets, and from when on an outcome was decided."""
+"""A run with other fates of its packets, and from when on an outcome was decided."""

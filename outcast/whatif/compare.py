@@ -86,7 +86,7 @@ def goodput(factual: Run, counterfactual: Run) -> pl.DataFrame:
 def of(
     factual: Run, counterfactual: Run, explanation: Explanation | None, changes: pl.DataFrame
 ) -> WhatIf:
-    """What whatif.json has of two runs.
+    """The record of two runs for whatif.json.
 
     Args:
         factual: the run in which somebody intervened.

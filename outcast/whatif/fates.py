@@ -107,7 +107,7 @@ def interventions(
     boot_ns: int,
     wanted_losses: Sequence[AskedLoss] = (),
 ) -> tuple[Interventions, list[PacketFate]]:
-    """What is changed in a run: its own interventions, and those that are wanted now.
+    """The changes of a run: its own interventions, and those that are wanted now.
 
     A packet that had a fate of its own before gets the new one; `keep` gives it back its own.
 

@@ -100,7 +100,7 @@ def plan(at_ns: Sequence[int], count: int, seed: int, boot_ns: int) -> Iterator[
 
 
 def interventions(earlier: Interventions | None, named: str, noise: NoiseFrom) -> Interventions:
-    """What is changed in a future: what was changed in the run stays. Raises InputError."""
+    """The changes of a future: what was changed in the run stays. Raises InputError."""
     if earlier is not None and earlier.noise is not None:
         raise InputError(
             f"{named}: its noise is another one from {format_time(earlier.noise.t_ns)} on already; "
@@ -164,7 +164,7 @@ def interval(happened: int, futures: int) -> tuple[float, float]:
 
 
 def instant(t_ns: int, outcomes: Mapping[int, bool]) -> Instant:
-    """What became of the futures from one instant on, by their seeds."""
+    """The outcomes of the futures from one instant on, by their seeds."""
     low, high = interval(sum(outcomes.values()), len(outcomes))
     return Instant(t_ns=t_ns, seeds=[*outcomes], happened=[*outcomes.values()], low=low, high=high)
 

@@ -83,7 +83,7 @@ STARVED = "starved"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run, as a question that can be answered with yes or no.
+    """A question about a run that can be answered with yes or no.
 
     Attributes:
         words: the outcome as it was written.

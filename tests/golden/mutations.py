@@ -41,7 +41,7 @@ MUTATIONS = [
     Mutation("routed hop not refused", "join", 'name == "ttl" and not options.routed', "False"),
     Mutation("causality", "join", "in_stamp[arrived] <= now + tolerance", "in_stamp[arrived] >= 0"),
     Mutation("longest sojourn", "join", "in_stamp[expired] < now - max_sojourn", "False"),
-    Mutation("order within the flow", "join", "at > last_of_flow[in_flow[at]]\n", "True\n"),
+    Mutation("order within the flow", "join", "at > last_of_flow[in_flow[at]] and", "True and"),
     Mutation("order within the port", "join", "at > last_of_pair[in_port[at], output]", "True"),
     Mutation("order across ports", "join", "and in_stamp[at] >= newest[output] - slack[output]",
              ""),

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from outcast.emulation import in_c, traffic
-from outcast.emulation.commands import Process, SystemCommands, wait_until
+from outcast.emulation.commands import Process, SystemCommands, still_running, wait_until
 from outcast.emulation.sockets import sample_sockets
 from outcast.errors import CommandError, ReadBackError, RunError
 from outcast.plan.flows import Flow
@@ -58,7 +58,7 @@ def test_a_receiver_for_each_congestion_control(
 
     commands = Listening()
     try:
-        traffic.start_servers([FLOW, other], lambda host: 0, tmp_path, commands)
+        traffic.Flows([FLOW, other], lambda host: 0, tmp_path, commands).__enter__()
     finally:
         commands.end_all()
     assert [argv[argv.index("-Z") + 1] for argv in started] == ["cubic", "bic"]
@@ -88,20 +88,18 @@ def test_a_flow_of_no_whole_hundredths_of_a_second_is_sent_by_our_own(
     commands = Connected()
     program = Path("/stream")
     try:
-        traffic.start_servers([FLOW, odd], lambda host: 0, tmp_path, commands, program)
-        traffic.connect_clients([FLOW, odd], lambda host: 0, tmp_path, commands, program)
+        both = traffic.Flows([FLOW, odd], lambda host: 0, tmp_path, commands, program)
+        both.__enter__()
+        both.connect()
         began_ns = time.time_ns()
-        far = traffic.connect_clients(
-            [FLOW], lambda host: 0, tmp_path, commands, round_trip_ns=2_000_000_000
-        )
+        far = traffic.Flows([FLOW], lambda host: 0, tmp_path, commands)
+        far.connect(round_trip_ns=2_000_000_000)
     finally:
         commands.end_all()
     assert [argv[0] for argv in started[:3]] == ["iperf", "iperf", "/stream"]
     assert started[2][started[2].index("--duration") + 1] == "125000000"
     # Far senders have the time to connect.
-    assert far.t_start_ns is not None
-    assert far.t_start_ns > began_ns + 10_000_000_000
-    assert traffic.set_start([FLOW], far).t_start_ns == far.t_start_ns
+    assert far.set_start()[0] >= began_ns + 10_000_000_000
 
 
 def over_loopback(count: int, duration_ns: int) -> list[Flow]:
@@ -144,14 +142,13 @@ def test_flows_start_together_however_long_one_took_to_connect(
     held = in_c.provide(in_c.HELD_START, tmp_path, commands)
     began_ns = time.time_ns()
     try:
-        servers = traffic.start_servers(flows, own_namespace, tmp_path, commands, None, held)
-        connected = traffic.connect_clients(
-            *(flows, own_namespace, tmp_path, commands),
-            start_afterwards=True,
-            held_start=held,
+        sending = traffic.Flows(
+            *(flows, own_namespace, tmp_path, commands), held_start=held, start_afterwards=True
         )
-        clients = traffic.set_start(flows, connected)
-        assert clients.warnings == ()
+        sending.__enter__()
+        sending.connect()
+        t_start_ns, start, warnings = sending.set_start()
+        assert warnings == []
         at_start: list[int] = []
 
         def on_sample(t_s: float) -> None:
@@ -161,16 +158,19 @@ def test_flows_start_together_however_long_one_took_to_connect(
                 if sample.peer_port == flows[0].dport and sample.is_established
             )
 
-        traffic.await_end(flows, clients, 200_000_000, lambda: None, on_sample, [-0.1])
-        traffic.stop_servers(servers)
+        traffic.await_end(
+            *(sending.running, t_start_ns, 200_000_000, lambda: None, on_sample, [-0.1])
+        )
+        sending.finish()
+        sending.__exit__(None)
     finally:
         commands.end_all()
-    assert clients.t_start_ns > began_ns + 1_500_000_000
-    assert clients.start.connect_s > 1.5
+    assert t_start_ns > began_ns + 1_500_000_000
+    assert start.connect_s > 1.5
     # iperf's own header is sent before the start, but the data is not.
     assert len(at_start) == 3
     assert max(at_start) < 1000
-    for process in clients.processes.values():
+    for process in sending.clients.values():
         assert (traffic.client_bytes(process.output()) or 0) > 100_000
 
 
@@ -192,13 +192,12 @@ def test_a_flow_that_does_not_connect_or_wait_is_named(
     commands = SystemCommands()
     held = in_c.provide(in_c.HELD_START, tmp_path, commands)
     try:
-        traffic.start_servers(flows, own_namespace, tmp_path, commands, None, held)
+        sending = traffic.Flows(
+            *(flows, own_namespace, tmp_path, commands), held_start=held, start_afterwards=True
+        )
+        sending.__enter__()
         with pytest.raises(RunError, match=rf"flow 0 \(h2 to h1\) {said}"):
-            traffic.connect_clients(
-                *(flows, own_namespace, tmp_path, commands),
-                start_afterwards=True,
-                held_start=held,
-            )
+            sending.connect()
     finally:
         commands.end_all()
 
@@ -210,10 +209,10 @@ def test_a_flow_that_has_not_connected_by_its_start_is_named_without_iperfs_bann
     monkeypatch.setattr(traffic, "LEAD_S", 0.3)
     commands = SystemCommands()
     try:
+        flows = over_loopback(1, 200_000_000)
+        sending = traffic.Flows(flows, own_namespace, tmp_path, commands)
         with pytest.raises(RunError, match=r"^flow 0 \(h2 to h1\) .* when it was to start$"):
-            traffic.connect_clients(
-                over_loopback(1, 200_000_000), own_namespace, tmp_path, commands
-            )
+            sending.connect()
     finally:
         commands.end_all()
 
@@ -245,8 +244,12 @@ def test_a_start_that_was_told_too_late_is_warned_of(monkeypatch: pytest.MonkeyP
             time.sleep(0.02)
 
     monkeypatch.setattr(traffic, "LEAST_NOTICE_S", 0.0)
-    connected = traffic.Connected({0: Slow()}, {}, time.time_ns(), 1000, None)  # type: ignore[dict-item]
-    (warning,) = traffic.set_start([FLOW], connected).warnings
+    sending = traffic.Flows(
+        *([FLOW], own_namespace, Path(), SystemCommands()),
+        start_afterwards=True,
+        clients={0: Slow()},  # type: ignore[dict-item]
+    )
+    (warning,) = sending.set_start()[2]
     assert "told of its start" in warning
 
 
@@ -316,8 +319,8 @@ def test_a_client_that_fails_ends_the_traffic_and_names_the_cause(
     try:
         with pytest.raises(CommandError) as raised:
             traffic.await_end(
-                [FLOW],
-                traffic.Clients(clients, time.time_ns(), {}, ()),
+                lambda: still_running(clients.values()),
+                time.time_ns(),
                 60 * 10**9,
                 server.require_alive,
                 lambda t_s: None,

@@ -1,4 +1,4 @@
-"""What every kind of question has: its keys, its lines in answers.yaml, and its marking."""
+"""Every kind of question has keys, lines in answers.yaml, and a marking."""
 
 from __future__ import annotations
 

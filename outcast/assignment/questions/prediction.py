@@ -1,4 +1,4 @@
-"""What the student expects, sealed before the run."""
+"""The student's expectation, sealed before the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pictures share: panels, and a measure over runs."""
+"""The pictures share these: panels, and a measure over runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def hops_of(run: Run) -> list[int]:
 
 
 def flows_of_port(run: Run, port: str) -> str:
-    """Whose flows come in by a port, as the sources name them; the port's name if no flow does."""
+    """Names the flows that come in by a port as the sources do; the port itself if none does."""
     return ", ".join(run.port_groups(port)) or port
 
 
