@@ -260,6 +260,7 @@ def _analyze(
         numbers=numbers,
         rows=rows,
         spans=spans(part, rows),
+        sent_ns=part.departures.stamp_ns,
         fresh=fresh_bytes(part.departures, part.flows),
         round_trips=round_trips(part.arrivals, ()),
         resent=resent(part, DEFAULT_MIN_RTO_NS),

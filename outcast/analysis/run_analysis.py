@@ -12,23 +12,23 @@ import polars as pl
 
 from outcast.analysis.capture.headers import ACK, FlowKey
 from outcast.analysis.capture.pcap import PortCapture, read_capture, read_captures
-from outcast.analysis.compiled import I32, Array, Bool
+from outcast.analysis.compiled import I32, I64, Array, Bool
 from outcast.analysis.hashed import only_by
 from outcast.analysis.join.join import DEFAULT_MAX_SOJOURN_NS, Joined, JoinOptions, join
 from outcast.analysis.measure.blackout import Chains, flow_chains, port_chains
 from outcast.analysis.measure.port_samples import port_table
 from outcast.analysis.measure.program_flows import program_flows
-from outcast.analysis.measure.queue import Queue, replay
+from outcast.analysis.measure.queue import Queue, first_bits_ns, on_wire, replay
 from outcast.analysis.measure.socket_samples import socket_table
 from outcast.analysis.measure.tcp import Resent, RoundTrips, resent, round_trips, rows_by_flow
 from outcast.analysis.measure.throughput import fresh_bytes
 from outcast.errors import InputError, NothingSentError
-from outcast.experiment import GroupKind, Instant
+from outcast.experiment import MTU_FRAME_BYTES, GroupKind, Instant
 from outcast.experiment.queues import WITH_CLASSES
 from outcast.plan import grouping
 from outcast.plan.grouping import Comparison
 from outcast.records.captures import AnyManifest
-from outcast.records.effective import min_rto_ns_of
+from outcast.records.effective import min_rto_ns_of, port_setting
 from outcast.records.link_rate import LinkRate, link_rate
 from outcast.records.run_directory import (
     BottleneckRecord,
@@ -54,6 +54,7 @@ class PortAnalysis:
         numbers: for each flow of the join, its number in the run; foreign flows follow on.
         rows: for each of these numbers, the rows of its arrivals in the main interval.
         spans: when its first and its last packet came in within the duration.
+        sent_ns: for each departure, when its first bit went on the link.
         fresh: for each departure, the payload bytes of its flow that had not left before.
         round_trips: from the inputs to the receivers and back. Empty unless the acknowledgements
             were captured (`capture: {ports: all}`).
@@ -68,6 +69,7 @@ class PortAnalysis:
     numbers: list[int]
     rows: dict[int, Array]
     spans: dict[int, tuple[int, int]]
+    sent_ns: I64
     fresh: I32
     resent: Resent
     round_trips: RoundTrips
@@ -385,6 +387,7 @@ def _analyze_port(
         numbers=numbers,
         rows=rows,
         spans=spans(joined, rows),
+        sent_ns=_sent_ns(directory, manifest, record, joined),
         fresh=fresh_bytes(joined.departures, joined.flows),
         round_trips=_round_trips(directory, manifest, record, joined),
         resent=resent(
@@ -393,6 +396,30 @@ def _analyze_port(
             sack=manifest.effective.get("ipv4.tcp_sack") != "0",
         ),
     )
+
+
+_ROUNDED_NS = 2
+"""The kernel's time of a frame may be so much shorter than ours, which would add up."""
+
+
+def _sent_ns(
+    directory: RunDirectory, manifest: Manifest, record: BottleneckRecord, joined: Joined
+) -> I64:
+    """When the first bit of each departure went on the link.
+
+    In real time, and behind a bucket of two full frames or more, frames go at once (patch 0018).
+    """
+    departed_ns, queue = joined.departures.stamp_ns, record.queue
+    burst_bytes = port_setting(manifest.effective, record.egress, "burst_bytes")
+    if manifest.engine != "virtual" or not queue.rate_bps or not burst_bytes:
+        return departed_ns
+    if burst_bytes >= 2 * max(queue.frame_bytes, MTU_FRAME_BYTES):
+        return departed_ns
+    rate = link_rate(manifest, directory.read_rates(), record.egress, queue.rate_bps)
+    rate_bps = rate.at(departed_ns - manifest.traffic.t_start_ns)
+    wire_bits = 8 * on_wire(joined.departures.frame_bytes, queue.framing)
+    took_ns = np.divide(wire_bits * 1e9, rate_bps, out=np.zeros(rate_bps.size), where=rate_bps > 0)
+    return first_bits_ns(departed_ns, np.maximum(took_ns.astype(np.int64) - _ROUNDED_NS, 0))
 
 
 def _round_trips(

@@ -117,7 +117,9 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
             packets += mine.size
             stamps += port.spans.get(record.flow, ())
             dropped += int((port.joined.verdict[mine] == Verdict.DROPPED).sum())
-            waits_ns.append(queueing_ns(port.joined, mine, port.record.queue.delay_ns))
+            waits_ns.append(
+                queueing_ns(port.joined, port.sent_ns, mine, port.record.queue.delay_ns)
+            )
         tcp = tcp_of_flow(analysis, record.flow)
         waited = spread_of(np.concatenate(waits_ns))
         counts = kernel.of([record])

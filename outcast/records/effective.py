@@ -7,6 +7,7 @@ because then no other module has to know their names.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -293,3 +294,10 @@ def sampling_of(flat: Mapping[str, Any]) -> Sampling | None:
 def min_rto_ns_of(flat: Mapping[str, Any]) -> int | None:
     """Returns a run's smallest minimum RTO, from its manifest's settings; None if unknown."""
     return flat.get(_MIN_RTO) or None
+
+
+def port_setting(flat: Mapping[str, Any], port: str, name: str) -> Any:
+    """Returns one setting of a port's qdiscs, from its manifest's settings; None if unknown."""
+    groups = (key for key, value in flat.items() if re.fullmatch(r"ports\.\d+", key) and value)
+    of_port = next((group for group in groups if port in flat[group].split()), None)
+    return None if of_port is None else flat.get(f"{of_port}.{name}")

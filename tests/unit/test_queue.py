@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from outcast.analysis.capture.pcap import read_capture, read_captures
 from outcast.analysis.join.join import JoinOptions, join
-from outcast.analysis.measure.queue import Event, replay
+from outcast.analysis.measure.queue import Event, first_bits_ns, replay
 from tests.golden import model
 from tests.golden.packets import P, capture
 
@@ -120,3 +121,10 @@ def test_a_known_delay_before_the_queue_is_not_time_in_it(tmp_path: Path) -> Non
     assert got.event.tolist() == [E, Q, E, Q, E, Q]
     assert got.bytes.tolist() == [1000, 0, 1000, 0, 1000, 0]
     assert got.found_bytes.tolist() == [0, 0, 0]
+
+
+def test_a_small_frame_waits_for_the_larger_one_before_it() -> None:
+    departed_ns = np.array([0, 180, 12_484, 40_000, 40_180, 40_360])
+    took_ns = np.array([12_304, 180, 12_304, 12_304, 180, 180])
+    first = first_bits_ns(departed_ns, took_ns)
+    assert first.tolist() == [0, 12_304, 12_484, 40_000, 52_304, 52_484]

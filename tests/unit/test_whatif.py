@@ -97,7 +97,9 @@ def test_what_the_kernel_is_told() -> None:
         "packet-fate=16000002000,s1-eth1,a000001,a000002,20001,5001,77,123,drop,0",
         f"noise-from=16000000000,{noise.kernel_seed}",
     ]
-    argv = boot.command_line(Path("linux"), 1, 100, None, told)
+    argv = boot.command_line(
+        boot.Boot(Path("linux"), Path(), (), seed=1, memory_mib=100, arguments=told)
+    )
     # Both stand before the guest's own arguments.
     assert argv.index(told[0]) < argv.index("norandmaps")
 

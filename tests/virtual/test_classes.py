@@ -112,3 +112,23 @@ def test_htb_gives_rates_and_lends_up_to_the_ceiling(tmp_path: Path) -> None:
     measured = [goodput_mbps(found, flow, 0.5, 2) for flow in range(3)]
     assert measured == pytest.approx([rate * PAYLOAD_SHARE for rate in expected], rel=0.05)
     assert found.trusted
+
+
+VOICE = """{kind: prio, limit: 60 packets, classes: [{name: voice, dscp: ef}, {name: rest}]}
+flows:
+  - {name: bulk, from: [h2, h3], to: h4}
+workloads:
+  - {kind: constant_rate, from: h1, to: h4, rate: 640kbit, datagram: 160B, dscp: ef}
+"""
+
+
+def test_an_urgent_packet_waits_for_the_frame_that_is_on_the_link(tmp_path: Path) -> None:
+    found = run(tmp_path, VOICE, "1s")
+    frame_ms, link_ms = 1538 * 8 / (RATE_MBPS * 1e3), 0.1
+    (workload,) = found.summary.completions.values()  # type: ignore[union-attr]
+    waits = workload.streams.delay_ms  # type: ignore[union-attr]
+    assert waits is not None
+    assert waits.max - link_ms == pytest.approx(frame_ms, rel=0.1)
+    # The rest of a frame in whose midst a packet comes is half of it on average.
+    assert waits.mean - link_ms == pytest.approx(frame_ms / 2, rel=0.2)
+    assert found.table("bins")["utilisation"].max() <= 1.001  # type: ignore[operator]

@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from outcast.analysis.compiled import I32, I64, Array
+from outcast.analysis.compiled import I64, Array
 from outcast.analysis.join.join import Verdict
-from outcast.analysis.measure.queue import Event, Queue
+from outcast.analysis.measure.queue import Event, Queue, on_wire
 from outcast.analysis.measure.throughput import Series, series
 from outcast.analysis.run_analysis import Analysis, PortAnalysis
-from outcast.experiment.wire import Framing
 from outcast.records.run_directory import FlowRecord
 
 
@@ -144,19 +143,13 @@ def _port_bins(analysis: Analysis, port: PortAnalysis, edges: I64) -> pl.DataFra
     )
 
 
-def on_wire(frame_bytes: I32 | I64, framing: Framing) -> I64:
-    """The bytes' time that each frame takes on a link, from its length as a queue counts it."""
-    frames = np.asarray(frame_bytes, np.int64)
-    return np.asarray(np.maximum(frames + framing.added_bytes, framing.least_bytes), np.int64)
-
-
 def carried_bytes(
     analysis: Analysis, port: PortAnalysis, first_bps: int, edges_ns: I64
 ) -> npt.NDArray[np.float64]:
     """What a link carried between each two neighbours of these times after the traffic's start.
 
     A frame counts with what goes with it on the link, over the time that it takes there from its
-    departure on. So the part beyond an edge counts beyond it.
+    first bit on. So the part beyond an edge counts beyond it.
 
     Args:
         analysis: the run's.
@@ -165,10 +158,10 @@ def carried_bytes(
         edges_ns: increasing.
     """
     departures, begin = port.joined.departures, analysis.manifest.traffic.t_start_ns
-    first, last = np.searchsorted(departures.stamp_ns, begin + edges_ns[[0, -1]]).tolist()
+    first, last = np.searchsorted(port.sent_ns, begin + edges_ns[[0, -1]]).tolist()
     # The last frame before the first edge may be on the link at that edge.
     near = slice(max(0, first - 1), last)
-    stamps_ns = departures.stamp_ns[near] - begin
+    stamps_ns = port.sent_ns[near] - begin
     if not stamps_ns.size:
         return np.zeros(edges_ns.size - 1)
     frames = on_wire(departures.frame_bytes[near], port.record.queue.framing)

@@ -16,6 +16,7 @@ import numpy as np
 from outcast.analysis import room
 from outcast.analysis.compiled import I8, I32, I64, Array, Bool, Scalar, compiled
 from outcast.analysis.join.join import Joined, Note, Stray, Verdict
+from outcast.experiment.wire import Framing
 
 
 class Event(IntEnum):
@@ -496,17 +497,38 @@ def sojourn_spread(joined: Joined, egress: int, counts: Bool | None = None) -> S
     )
 
 
-def queueing_ns(joined: Joined, rows: Array, delay_ns: int) -> I64:
-    """How long packets waited: from the input to the output, without the link's delay.
+def on_wire(frame_bytes: I32 | I64, framing: Framing) -> I64:
+    """The bytes' time that each frame takes on a link, from its length as a queue counts it."""
+    frames = np.asarray(frame_bytes, np.int64)
+    return np.asarray(np.maximum(frames + framing.added_bytes, framing.least_bytes), np.int64)
+
+
+def first_bits_ns(departed_ns: I64, took_ns: I64) -> I64:
+    """When the first bit of each frame went on the link, which carries one frame at a time.
+
+    A shaper lets a frame go when its bucket has the tokens. A small frame needs few, so it comes
+    while the larger one before it is still on the link, and waits there.
+
+    Args:
+        departed_ns: when each frame left the shaper, in that order.
+        took_ns: how long each takes on the link.
+    """
+    before_ns = np.cumsum(took_ns) - took_ns
+    return np.asarray(np.maximum.accumulate(departed_ns - before_ns) + before_ns, np.int64)
+
+
+def queueing_ns(joined: Joined, sent_ns: I64, rows: Array, delay_ns: int) -> I64:
+    """How long packets waited: from the input to their first bit on the link, without its delay.
 
     Args:
         joined: the join of a bottleneck's captures.
+        sent_ns: for each departure, when its first bit went on the link.
         rows: rows of the arrivals; packets that did not leave have no value.
         delay_ns: the delay, which is spent before the queue.
     """
     left = rows[joined.left_as[rows] >= 0]
-    departed_ns = joined.departures.stamp_ns[joined.left_as[left]]
-    waited: I64 = np.maximum(departed_ns - joined.arrivals.stamp_ns[left] - delay_ns, 0)
+    first_ns = sent_ns[joined.left_as[left]]
+    waited: I64 = np.maximum(first_ns - joined.arrivals.stamp_ns[left] - delay_ns, 0)
     return waited
 
 

@@ -118,7 +118,7 @@ def _at_queue(port: PortAnalysis, number: int) -> tuple[I64, int, int, int]:
     rows = np.flatnonzero(joined.arrivals.flow == number)
     left = rows[joined.left_as[rows] >= 0]
     left = left[np.argsort(joined.left_as[left], kind="stable")]
-    departed_ns = joined.departures.stamp_ns[joined.left_as[left]]
+    departed_ns = port.sent_ns[joined.left_as[left]]
     delays = departed_ns - joined.arrivals.stamp_ns[left]
     dropped = int((joined.verdict[rows] == Verdict.DROPPED).sum())
     lasted_ns = int(departed_ns[-1] - departed_ns[0]) if left.size else 0
