@@ -64,6 +64,9 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
     lines += ["", "hosts"]
     network = getattr(experiment.topology, "network", None)
     labels = labels_of(network) if network else {}
+    for host in plan.hosts:
+        if (machine := plan.machine(host)) != host:
+            labels[host] = f"{labels.get(host, '')}  a further interface of {machine}"
     lines += [
         f"  {host}  {', '.join(plan.addresses(host))}{labels.get(host, '')}" for host in plan.hosts
     ]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from outcast import experiment
+from outcast.cli import invoke
 from outcast.emulation import manifest
 from outcast.errors import ConfigError
 from outcast.networks import resolve
@@ -27,6 +28,11 @@ def test_a_further_interface_is_of_its_host() -> None:
     assert [plan.machine(host) for host in plan.hosts] == ["phone", "phone", "server"]
     assert plan.interfaces("cell") == plan.interfaces("phone") == ["phone", "cell"]
     assert plan.interfaces("server") == ["server"]
+
+
+def test_topo_says_whose_interface_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["topo", str(EXAMPLE)]) == 0
+    assert "  cell  10.0.0.1  a further interface of phone\n" in capsys.readouterr().out
 
 
 def test_a_stored_plan_knows_it(tmp_path: Path) -> None:
