@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -26,8 +26,8 @@ class Bottleneck:
     Attributes:
         switch: the switch's name.
         egress: its output port, as `s1-eth1`.
-        ingress: the ports by which the flows come in.
-        destinations: addresses of the receivers behind the output port.
+        ingress: the ports by which packets come in that leave by it.
+        destinations: addresses of the hosts that these packets are for.
     """
 
     switch: str
@@ -138,32 +138,20 @@ def find_others(
     return tuple(bottlenecks[1:])
 
 
-def with_acknowledgements(
-    bottleneck: Bottleneck, graph: Graph, flows: Sequence[Flow]
+def with_all_packets(
+    bottleneck: Bottleneck, graph: Graph, paths: Iterable[Sequence[str]]
 ) -> Bottleneck:
-    """The bottleneck with the inputs of acknowledgements to its receivers.
+    """The bottleneck with the inputs and the receivers of all packets that leave by its output.
 
-    A receiver that sends too gets acknowledgements. They leave by the same output, and so must be
-    captured when they come in.
-    """
-    entered = (
-        ingress_port(graph, flow.return_path, bottleneck.egress)
-        for flow in flows
-        if flow.src_ip in bottleneck.destinations
-    )
-    ingress = dict.fromkeys([*bottleneck.ingress, *(port for port in entered if port is not None)])
-    return replace(bottleneck, ingress=tuple(ingress))
+    They share its queue, so they must be captured when they come in.
 
-
-def with_inputs(
-    bottleneck: Bottleneck, graph: Graph, ways: Sequence[tuple[list[str], list[str]]]
-) -> Bottleneck:
-    """The bottleneck with the inputs of generated flows and of their acknowledgements.
-
-    Whatever leaves by its output must be captured when it comes in.
+    Args:
+        bottleneck: as `find` or `find_others` returns it.
+        graph: the network.
+        paths: of all that is planned, acknowledgements and answers too.
     """
     ingress, destinations = list(bottleneck.ingress), list(bottleneck.destinations)
-    for path in sorted(path for way in ways for path in way):
+    for path in paths:
         entered = ingress_port(graph, path, bottleneck.egress)
         if entered is not None:
             ingress.append(entered)

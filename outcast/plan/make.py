@@ -33,8 +33,7 @@ from outcast.plan.bottleneck import (
     Bottleneck,
     find,
     find_others,
-    with_acknowledgements,
-    with_inputs,
+    with_all_packets,
 )
 from outcast.plan.flows import Flow, resolve_flows, senders_of
 from outcast.plan.links import Direction
@@ -102,8 +101,10 @@ def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config
         first = _bottleneck(experiment, graph, crossing, links)
         measured = (*flows, *_way_flows(graph, program_ways, len(flows))) if program_ways else flows
         all_ways = [*ways, *probe_ways, *further_ways]
+        there_and_back = sorted(path for way in all_ways for path in way)
+        paths = [*there_and_back, *(flow.return_path for flow in flows)]
         bottleneck, *others = (
-            with_acknowledgements(with_inputs(port, graph, all_ways), graph, flows)
+            with_all_packets(port, graph, paths)
             for port in (
                 first,
                 # A program's flows are found in the captures, and would be found at both ports.

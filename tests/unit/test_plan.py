@@ -18,6 +18,7 @@ from outcast.plan import ports
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
 from outcast.plan.needs import buffer_warnings
+from outcast.plan.paths import ingress_port
 from outcast.plan.schedule import FIRST_SOURCE_PORT, TCP_PORT, UDP_PORT
 from outcast.plan.topology import make_graph
 from topologies.fattree import FatTreeTopo
@@ -110,6 +111,32 @@ def test_the_bottleneck_can_be_inside_the_tree() -> None:
     )
     destinations = set(plan.bottleneck.destinations)
     assert destinations <= {"10.0.0.2", "10.0.1.2"}
+
+
+BOTH_WAYS = """
+name: both-ways
+topology: {kind: linear, rivals: 3}
+links: {rate: 100mbit, delay: 1ms, layers: {edge-edge: {rate: 10mbit}}}
+queue: {kind: tbf, limit: 20 packets}
+flows: [{from: h4, to: h1}, {from: h2, to: h5}]
+duration: 1s
+"""
+
+
+@pytest.mark.parametrize("addressing", ["ipv4", "ipv6", "both"])
+def test_all_that_leaves_by_a_studied_output_takes_part(tmp_path: Path, addressing: str) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text(BOTH_WAYS, encoding="utf-8")
+    plan = make_plan(experiment.load(config, [f"addressing={addressing}"]))
+    paths = [path for flow in plan.flows for path in (flow.path, flow.return_path)]
+    assert plan.others
+    for port in (plan.bottleneck, *plan.others):
+        leaving = [path for path in paths if port.egress in plan.ports_on(path)]
+        assert len(leaving) == 2
+        for path in leaving:
+            assert ingress_port(plan.graph, path, port.egress) in port.ingress
+            assert {*plan.addresses(path[-1])} <= {*port.destinations}
+        assert {(name, "in") for name in port.ingress} <= {*plan.capture_ports}
 
 
 @given(st.sampled_from([2, 4, 6, 8]))
