@@ -376,7 +376,9 @@ def _analyze_port(
     joined = part.joined
     queue = replay(joined, record.queue.delay_ns)
     numbers = _numbers(joined.flows, manifest.flows, strangers)
-    rows = rows_by_number(joined, numbers, _end_ns(manifest))
+    start_ns = manifest.traffic.t_start_ns
+    within_ns = (start_ns, start_ns + manifest.traffic.duration_ns)
+    rows = rows_by_number(joined, numbers, within_ns)
     return PortAnalysis(
         record=record,
         captures=part.captures,
@@ -477,19 +479,21 @@ def _numbers(
     return numbers
 
 
-def _end_ns(manifest: AnyManifest) -> int:
-    """When the duration is over, by the captures' clock. Flows may go on to send what is left."""
-    return manifest.traffic.t_start_ns + manifest.traffic.duration_ns
-
-
 def rows_by_number(
-    joined: Joined, numbers: Sequence[int], end_ns: int | None = None
+    joined: Joined, numbers: Sequence[int], within_ns: tuple[int, int] | None = None
 ) -> dict[int, Array]:
-    """For each flow's number, the rows of its arrivals before `end_ns`; of all without one."""
+    """For each flow's number, the rows of its arrivals.
+
+    With `within_ns`, only of those that came in from the first of these two times on, and before
+    the second. Before the duration flows connect, and after it they may send what is left.
+    """
     grouped: dict[int, list[Array]] = defaultdict(list)
     stamps_ns = joined.arrivals.stamp_ns
     for flow, rows in rows_by_flow(joined.arrivals, len(joined.flows)):
-        grouped[numbers[flow]].append(rows if end_ns is None else rows[stamps_ns[rows] < end_ns])
+        if within_ns is not None:
+            since_ns, end_ns = within_ns
+            rows = rows[(stamps_ns[rows] >= since_ns) & (stamps_ns[rows] < end_ns)]
+        grouped[numbers[flow]].append(rows)
     return {number: np.sort(np.concatenate(parts)) for number, parts in grouped.items()}
 
 

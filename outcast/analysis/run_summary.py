@@ -43,8 +43,9 @@ from outcast.analysis.measure.queue import (
     switch_latency_ns,
 )
 from outcast.analysis.measure.run_goodput import by_class, flow_bytes, mice_warnings, window
+from outcast.analysis.measure.sized_flows import unfinished_warnings
 from outcast.analysis.measure.stationarity import is_stationary, rates_in
-from outcast.analysis.run_analysis import Analysis, Interval, PortAnalysis
+from outcast.analysis.run_analysis import Analysis, Interval, PortAnalysis, active
 from outcast.analysis.trust import capture_summary
 from outcast.plan import grouping
 from outcast.records import effective
@@ -151,6 +152,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
                     egress, part.utilisation, limited, losses, analysis.manifest.warnings
                 )
             ),
+            *unfinished_warnings(analysis),
             *mice_warnings(analysis),
             *_window_warnings(analysis),
             *analysis.remarks,
@@ -190,19 +192,19 @@ def _stationary(analysis: Analysis) -> bool | None:
 
 
 def _limited(analysis: Analysis) -> dict[str, LimitSummary]:
-    """What limited each flow that is to send for a given time; a flow of a size may be done."""
+    """What limited each planned flow while it was active within the interval."""
     if analysis.sockets is None:
         return {}
     within = analysis.interval
     spans = [
         FlowSpan(
             record,
-            max(record.start_ns, within.start_ns),
-            min(record.start_ns + record.duration_ns, within.end_ns),
+            max(span.start_ns, within.start_ns),
+            min(span.end_ns, within.end_ns),
             tcp_of_flow(analysis, record.flow).halted_s,
         )
         for record in analysis.manifest.planned_flows
-        if record.duration_ns
+        for span in [active(analysis, record)]
     ]
     return limits(analysis.sockets, [span for span in spans if span.start_ns < span.end_ns])
 

@@ -23,11 +23,12 @@ from outcast.analysis.measure.probes import probe_table
 from outcast.analysis.measure.program_runs import execution_table
 from outcast.analysis.measure.queue import queueing_ns, spread_of
 from outcast.analysis.measure.run_goodput import active_seconds, flow_bytes
+from outcast.analysis.measure.sized_flows import completions_ns, packet_span_ns
 from outcast.analysis.measure.streams import stream_table, workload_table
 from outcast.analysis.run_analysis import Analysis, chains_by_flow
 from outcast.analysis.run_summary import median_rtt_ns, rows_of_flow, tcp_of_flow
 from outcast.records.captures import CapturesManifest
-from outcast.records.run_directory import FlowRecord, RunDirectory
+from outcast.records.run_directory import RunDirectory
 from outcast.records.tables import write_table
 
 
@@ -104,23 +105,22 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
     frames = flow_bytes(analysis, interval, of="frames")
     total = sum(goodput.values())
     lengths = chains_by_flow(analysis)
-    t_start_ns = analysis.manifest.traffic.t_start_ns
+    times_ns = completions_ns(analysis)
     is_captured = isinstance(analysis.manifest, CapturesManifest)
     kernel = KernelCounts(analysis)
     rows = []
     for record in analysis.manifest.flows:
         packets = dropped = 0
-        stamps: list[int] = []
         waits_ns: list[Array] = []
         for port in analysis.ports:
             mine = rows_of_flow(port, record.flow)
             packets += mine.size
-            stamps += port.spans.get(record.flow, ())
             dropped += int((port.joined.verdict[mine] == Verdict.DROPPED).sum())
             waits_ns.append(
                 queueing_ns(port.joined, port.sent_ns, mine, port.record.queue.delay_ns)
             )
         tcp = tcp_of_flow(analysis, record.flow)
+        first_ns, last_ns = packet_span_ns(analysis, record.flow) or (None, None)
         waited = spread_of(np.concatenate(waits_ns))
         counts = kernel.of([record])
         seconds = active_seconds(analysis, record, interval)
@@ -158,7 +158,9 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
                 "name": record.name,
                 "protocol": record.protocol,
                 "of_program": record.of_program,
-                **_times(record, [stamp - t_start_ns for stamp in stamps]),
+                "t_first": first_ns,
+                "t_last": last_ns,
+                "completion_ns": times_ns.get(record.flow),
             }
         )
     if not rows:  # All traffic is generated; completions.parquet has its flows.
@@ -171,22 +173,6 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
         pl.col("t_first", "t_last", "completion_ns").cast(pl.Int64),
         *(pl.col(name).cast(_FLOW_COLUMNS[name]) for name in _OF_QUEUE),
     )
-
-
-def _times(record: FlowRecord, stamps_ns: Sequence[int]) -> dict[str, int | None]:
-    """The first and the last packet at the bottleneck, and the time between them.
-
-    A flow of a planned duration has no time of completion.
-    """
-    first, last = (min(stamps_ns), max(stamps_ns)) if stamps_ns else (None, None)
-    completes = record.of_program or record.size_bytes is not None
-    return {
-        "t_first": first,
-        "t_last": last,
-        "completion_ns": last - first
-        if completes and first is not None and last is not None
-        else None,
-    }
 
 
 _UNTOLD = (

@@ -510,8 +510,8 @@ class Summary(handed_in.Versioned):
     synchronisation: SynchronisationSummary | None
     limited: dict[str, LimitSummary] = Field(
         default_factory=dict,
-        description="what limited each flow that sends all the time, by its number; from samples "
-        "of the senders' sockets. Empty without them",
+        description="what limited each planned flow while it was active, by its number; from "
+        "samples of the senders' sockets. Empty without them",
     )
     samples: SamplesSummary | None
     completions: dict[str, CompletionSummary] | None = Field(

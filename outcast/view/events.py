@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from outcast.records.effective import AppliedChange
@@ -25,15 +26,21 @@ class Moment:
     down_until_s: float | None = None
 
 
-def moments(run: Run) -> list[Moment]:
+MOST_NAMED = 3
+"""The most changes of a rate that a sentence names."""
+
+
+def moments(run: Run, only: Collection[str] = ()) -> list[Moment]:
     """Every event that was made within the duration, in the order of time.
 
-    The changes of both directions of a link are one moment.
+    The changes of both directions of a link are one moment. With `only`, they are those that change
+    this (`AppliedChange.what`).
     """
     duration_ns = run.manifest.traffic.duration_ns
     by_event: dict[tuple[int, int], list[AppliedChange]] = defaultdict(list)
     for change in run.manifest.changes:
-        if change.applied_ns is not None and change.event is not None:
+        wanted = not only or change.what in only
+        if wanted and change.applied_ns is not None and change.event is not None:
             by_event[change.at_ns, change.event].append(change)
     shown = []
     for (at_ns, _), changes in sorted(by_event.items()):
@@ -77,6 +84,23 @@ def _words(change: AppliedChange) -> str:
     if change.what == "limit_packets":
         return f"limit {value} packets"
     return "back" if value else "down"
+
+
+def rates_within(run: Run) -> str:
+    """Which rates changed inside the interval that the summary covers, in words; empty if none."""
+    start_s, end_s = run.summary.start_s, run.summary.end_s
+    found = [
+        f"at {moment.t_s:.7g} s {moment.text}"
+        for moment in moments(run, ("rate_bps", "up"))
+        if start_s < moment.t_s < end_s
+    ]
+    found += [
+        f"{trace.port} followed {trace.trace}"
+        for trace in run.rates.ports
+        if any(start_s < t_ns / 1e9 < end_s for t_ns in trace.t_ns)
+    ]
+    more = f", and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return ", ".join(found[:MOST_NAMED]) + more
 
 
 def trace_sentences(run: Run) -> list[str]:

@@ -104,7 +104,7 @@ def test_packets_of_connecting_and_of_the_drain_do_not_count(usual: Run) -> None
     assert usual.table("flows")["packets"].sum() == within
 
 
-def test_the_first_and_the_last_packet_of_a_flow_are_of_the_whole_run(
+def test_the_first_and_the_last_packet_of_a_flow_are_of_the_whole_duration(
     together: Run, usual: Run
 ) -> None:
     for name in ("t_first", "t_last", "completion_ns"):
@@ -287,11 +287,11 @@ def test_results_name_the_interval_and_count_stationary_runs() -> None:
 def test_every_run_says_whether_it_is_stationary(usual: Run, part: Run) -> None:
     assert part.summary.stationary is intervals.is_stationary(part, "all_active")
     assert part.summary.stationary is not None
-    sentence = tables.stationarity_sentence(part.summary)
+    sentence = tables.stationarity_sentence(part)
     assert sentence.startswith("steady state from 0.01 to 0.025 s: ")
     # The traffic ends before the last tenth of the duration.
     assert usual.summary.stationary is None
-    unknown = tables.stationarity_sentence(usual.summary.model_copy(update={"stationary": None}))
+    unknown = tables.stationarity_sentence(usual)
     assert "needs ten bins (analysis.bin)" in unknown
 
 

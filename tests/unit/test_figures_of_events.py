@@ -57,6 +57,23 @@ def test_the_changes_of_one_event_are_one_moment(run: Run) -> None:
     ]
 
 
+def test_the_steady_state_names_the_rates_that_changed_within_the_interval(run: Run) -> None:
+    known = run.summary.model_copy(update={"stationary": True})
+    text = tables.stationarity_sentence(with_records(run, summary=known))
+    assert text.endswith(
+        "; but rates changed meanwhile, so means mix several: at 0.02 s s1-s2: rate 500 Mbps, at "
+        "0.04 s s1-s2: down, at 0.05 s s1-s2: back"
+    )
+    later = known.model_copy(update={"start_s": 0.05})
+    assert "meanwhile" not in tables.stationarity_sentence(with_records(run, summary=later))
+    trace = PortRates(
+        port="s1-eth1", trace="c.csv", t_ns=[60 * MS], rate_bps=[10**8], latest_ns=0, skipped=0
+    )
+    run.directory.write_rates(Rates(ports=[trace]))
+    again = with_records(Run(run.directory), summary=later)
+    assert tables.stationarity_sentence(again).endswith(": s1-eth1 followed c.csv")
+
+
 def test_what_was_not_reached_is_no_moment_and_a_link_can_stay_down(run: Run) -> None:
     down = applied(0, 20, "up", 0, "s1", "s2")
     changes = [

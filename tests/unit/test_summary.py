@@ -19,6 +19,7 @@ from outcast.cli import invoke as outcast
 from outcast.errors import InputError, UntrustedError
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
+from outcast.view import report
 from tests.golden import model
 from tests.golden.run_directory import write_run
 
@@ -558,6 +559,48 @@ def test_sized_flows_have_completion_times(run: RunDirectory) -> None:
     assert 0 < small.mean_ms <= DURATION_NS / 1e6
     assert large.mean_ms is None
     assert groups["unnamed"].times is None
+    flows = pl.read_parquet(run.path / "flows.parquet")
+    assert flows["completion_ns"].drop_nulls().to_list() == [small.mean_ms * 1e6]
+    assert flows["completion_ns"][1] is None
+
+
+def test_a_flow_that_did_not_send_its_bytes_within_the_duration_is_named(
+    run: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What leaves after the duration completes no flow."""
+
+    def shortened(tree: Any) -> None:
+        tree["flows"][0].update(size_bytes=sent, duration_ns=None, name="half")
+        tree["traffic"].update(duration_ns=DURATION_NS // 2)
+
+    sent = sum(left(run, 0))
+    edit(run.manifest, shortened)
+    summary = analyze(run)
+    within = sum(left(run, 0, until_ns=DURATION_NS // 2))
+    (line,) = [line for line in summary.warnings if line.startswith("flow half")]
+    assert line == (
+        f"flow half had sent {within:,} of {sent:,} bytes when the duration ended; what does not "
+        "end has no completion time"
+    )
+    times = summary.groups["name"]["half"].times
+    assert times is not None
+    assert times.finished == 0
+    flows = pl.read_parquet(run.path / "flows.parquet")
+    assert flows["completion_ns"][0] is None
+    assert 0 <= flows["t_first"].min() < flows["t_last"].max() < DURATION_NS // 2  # type: ignore[operator]
+    assert ">1 unfinished<" in report.make(Run(run))
+
+
+def left(run: RunDirectory, flow: int, until_ns: int | None = None) -> list[int]:
+    """The new bytes of each packet of a flow that left, in the order of leaving."""
+    analysis = compute(run)
+    (port,) = analysis.ports
+    mine = np.array(port.numbers)[port.joined.departures.flow] == flow
+    if until_ns is not None:
+        at_ns = port.joined.departures.stamp_ns - analysis.manifest.traffic.t_start_ns
+        mine &= at_ns < until_ns
+    bytes_: list[int] = port.fresh[mine].tolist()
+    return bytes_
 
 
 def test_groups_of_one_class_that_are_not_compared_have_no_ratio(

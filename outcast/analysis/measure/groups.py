@@ -21,7 +21,8 @@ from outcast.analysis.measure.completions import times_summary
 from outcast.analysis.measure.congestion import during
 from outcast.analysis.measure.kernel_counts import KernelCounts
 from outcast.analysis.measure.queue import Spread, queueing_ns, spread_of
-from outcast.analysis.run_analysis import Analysis, active, chains_by_flow
+from outcast.analysis.measure.sized_flows import completions_ns
+from outcast.analysis.run_analysis import Analysis, chains_by_flow
 from outcast.records.run_directory import FlowRecord
 from outcast.records.summary import SpreadSummary, TcpSummary, TimesSummary
 
@@ -101,9 +102,7 @@ def _times(records: Sequence[FlowRecord], flows: Sequence[_Flow]) -> TimesSummar
 
 
 def _flows(analysis: Analysis, tcp_of_flow: TcpOfFlow) -> dict[int, _Flow]:
-    records = {record.flow: record for record in analysis.manifest.flows}
-    flows = {number: _Flow(tcp_of_flow(number)) for number in records}
-    sent_bytes: dict[int, int] = defaultdict(int)
+    flows = {record.flow: _Flow(tcp_of_flow(record.flow)) for record in analysis.manifest.flows}
     rtt_ns: dict[int, list[I64]] = defaultdict(list)
     for port in analysis.ports:
         joined = port.joined
@@ -114,7 +113,6 @@ def _flows(analysis: Analysis, tcp_of_flow: TcpOfFlow) -> dict[int, _Flow]:
                 waits_ns = queueing_ns(joined, port.sent_ns, rows, port.record.queue.delay_ns)
                 flow.dropped += int((joined.verdict[rows] == Verdict.DROPPED).sum())
                 flow.queueing_ns = np.concatenate([flow.queueing_ns, waits_ns])
-        left = np.bincount(joined.departures.flow, port.fresh, len(port.numbers))
         order = np.argsort(port.round_trips.flow, kind="stable")
         ends = np.searchsorted(
             port.round_trips.flow[order], np.arange(len(port.numbers)), side="right"
@@ -128,18 +126,13 @@ def _flows(analysis: Analysis, tcp_of_flow: TcpOfFlow) -> dict[int, _Flow]:
             )
         ]
         for place, number in enumerate(port.numbers):
-            sent_bytes[number] += int(left[place])
             rtt_ns[number].append(parts[place])
     lengths = chains_by_flow(analysis)
+    times_ns = completions_ns(analysis)
     for number, flow in flows.items():
         flow.chains = lengths.get(number, [])
         flow.rtt_ns = np.concatenate([flow.rtt_ns, *rtt_ns[number]])
-        record = records[number]
-        if record.of_program:
-            flow.completion_ns = record.duration_ns
-        elif record.size_bytes is not None and sent_bytes[number] >= record.size_bytes:
-            span = active(analysis, record)
-            flow.completion_ns = span.end_ns - span.start_ns
+        flow.completion_ns = times_ns.get(number)
     _add_samples(analysis, flows)
     return flows
 

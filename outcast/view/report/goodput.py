@@ -14,6 +14,7 @@ from outcast.view.report.page import section
 from outcast.view.terminal.tables import (
     awaiting_rto,
     format_bps,
+    format_ms,
     format_ratio,
     main_ratio,
     noun,
@@ -65,7 +66,7 @@ def _groups(run: Run) -> Element:
     head += ["least", "packets", "drops"]
     head += ["retransmits", "timeouts", "waiting for timeouts"] if is_run else ["retransmissions"]
     if sized:
-        head.append(f"completion, median{run.summary.whole_run}")
+        head.append("completion, median")
     where = "at the bottleneck" if is_run else "and retransmissions that came in"
     caption = f"By {noun(run)}; packets{' and' if is_run else ','} drops {where}"
     return table(caption, head, rows, numbers_from=1 + is_run)
@@ -73,10 +74,11 @@ def _groups(run: Run) -> Element:
 
 def _completions(part: GroupSummary) -> str:
     times = part.times
-    if times is None or times.p50_ms is None:
+    if times is None:
         return "-"
     unfinished = times.flows - times.finished
-    return f"{times.p50_ms:.4g} ms" + (f", {unfinished} unfinished" if unfinished else "")
+    median = [] if times.p50_ms is None else [format_ms(times.p50_ms)]
+    return ", ".join([*median, *([f"{unfinished} unfinished"] if unfinished else [])])
 
 
 def _windows(run: Run) -> Element | None:

@@ -82,7 +82,7 @@ def network(run: Run) -> Element:
     sentence = loss_sentence(run.summary, losses)
     counted = (
         f"{sentence[0].upper()}{sentence[1:]}. Counted by the kernel at {len(losses.ports)} ports "
-        "that sent something, from the start of the captures to their end."
+        "that sent something."
     )
     listed = table("Ports that lost packets", head, rows[:MOST_PORTS], 4) if rows else None
     more = None

@@ -108,7 +108,7 @@ def _result(run: Run) -> str:
             f"{' together' if len(run.manifest.flows) > 1 else ''}."
         )
         if run.captured is None and summary.classes:
-            sentence = stationarity_sentence(summary)
+            sentence = stationarity_sentence(run)
             texts.append(f"{sentence[0].upper()}{sentence[1:]}.")
     for workload in (summary.completions or {}).values():
         if workload.streams is not None:

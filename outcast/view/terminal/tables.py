@@ -25,7 +25,7 @@ from outcast.records.summary import (
     Summary,
     Window,
 )
-from outcast.view.events import moments, trace_sentences
+from outcast.view.events import moments, rates_within, trace_sentences
 from outcast.view.terminal import forms
 
 MOST_ROWS = 40
@@ -94,7 +94,7 @@ def render(directory: RunDirectory, *, notes_shown: bool = False) -> RenderableT
     parts: list[RenderableType] = [_heading(summary)]
     if run.captured is None:
         if summary.classes:
-            parts.append(Text(stationarity_sentence(summary)))
+            parts.append(Text(stationarity_sentence(run)))
         parts.append(_losses(summary))
         parts += [Text(marks)] if (marks := marks_sentence(summary)) else []
     if 0 < flows.height <= MOST_ROWS:
@@ -184,8 +184,12 @@ def _heading(summary: Summary) -> Text:
     )
 
 
-def stationarity_sentence(summary: Summary) -> str:
-    """Whether the division of the link changed over the interval, in words."""
+def stationarity_sentence(run: Run) -> str:
+    """Whether the division of the link changed over the interval, in words.
+
+    It names the rates that changed meanwhile, because means then are over several regimes.
+    """
+    summary = run.summary
     interval = f"from {summary.start_s:g} to {summary.end_s:g} s"
     if summary.stationary is None:
         return (
@@ -197,7 +201,9 @@ def stationarity_sentence(summary: Summary) -> str:
         if summary.stationary
         else "shares of the goodput have a trend, or a flow got nothing"
     )
-    return f"steady state {interval}: {found} (docs/steady-state.md)"
+    changed = rates_within(run)
+    mixed = f"; but rates changed meanwhile, so means mix several: {changed}" if changed else ""
+    return f"steady state {interval}: {found} (docs/steady-state.md){mixed}"
 
 
 def workload_result(part: CompletionSummary) -> str:
