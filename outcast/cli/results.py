@@ -133,6 +133,8 @@ def command(
         if against is not None:
             drawn.axes[0].set_title(_named(center, against)[1], fontsize="small")
         terminal.echo_path(_save(drawn, output or _default(directory, names[0], figure)))
+        for line in groups.remarks_on_noise(chosen):
+            terminal.tell(f"warning: {line}")
     elif form == "csv":
         terminal.echo(render.as_csv(summed), nl=False)
     elif form == "json":
@@ -167,6 +169,7 @@ def _print(
     lines += groups.without_value(summed)
     lines += groups.remarks_on_losses(runs)
     lines += groups.remarks_on_intervals(runs)
+    lines += groups.remarks_on_noise(runs)
     if unmatched:
         lines.append(f"{unmatched} groups are left out, because only one of the sweeps has them")
     missing = results.planned - results.runs.height

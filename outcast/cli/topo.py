@@ -155,7 +155,7 @@ def _base_rtt(plan: Plan, flow: Flow) -> str:
     from outcast.plan.round_trips import base_rtt_ns, product_bytes
 
     rtt_ms = base_rtt_ns(plan, flow.path, flow.return_path) / 1e6
-    return f"base RTT {rtt_ms:.4g} ms, BDP {product_bytes(plan, flow):,} B  "
+    return f"base RTT {rtt_ms:.4g} ms, BDP {product_bytes(plan, flow):,} B on the wire  "
 
 
 def _who(flow: Flow) -> str:

@@ -108,9 +108,10 @@ def limits(experiment: Experiment, plan: Plan, at: Collection[str]) -> list[str]
         if settings.asked.bdp is not None:
             of.append(f"a base RTT of {plan.base_rtts_ns[direction] / 1e6:.4g} ms")
         came_to = settings.queue.limits["limit"]
+        wire_bytes = link.framing.wire_bytes(link.frame_bytes)
         words = (
             f"{settings.queue.kind}, limit {settings.asked}: {came_to}, from {', '.join(of)} "
-            f"and frames of {link.frame_bytes} B"
+            f"and frames of {link.frame_bytes} B, {wire_bytes} on the wire"
         )
         alike.setdefault(words, []).append(port)
     return [f"{', '.join(names)}: {words}" for words, names in alike.items()]

@@ -20,9 +20,11 @@ SEND_BUFFER_BYTES = 4 << 20
 RECEIVE_BUFFER_BYTES = 16 << 20
 """tcp_rmem's largest with the guest's 2 GB: a 128th of the memory, up to 32 MB. Before Linux 6.16
 it was 6 MB."""
-LEAST_PAYLOAD, MOST_PAYLOAD = 0.5, 0.7
+LEAST_PAYLOAD = 0.5
 """The payload's share of a buffer, which counts whole packets with their bookkeeping (truesize;
 tcp_adv_win_scale in Documentation/networking/ip-sysctl.rst)."""
+MOST_PAYLOAD = {"send_buffer": 0.9, "receive_buffer": 0.7}
+"""That share at most: what a program sends lies together in few packets."""
 
 
 def longest_way_ns(experiment: Experiment, plan: Plan, path: Sequence[str]) -> int:
@@ -51,7 +53,7 @@ def buffer_warnings(experiment: Experiment, plan: Plan) -> list[str]:
             own = getattr(flow.transport, key)
             holds = linux if own is None else own.max_bytes
             product = product_bytes(plan, flow)
-            if product > MOST_PAYLOAD * holds:
+            if product > MOST_PAYLOAD[key] * holds:
                 short.append((product, flow, holds, own is None))
         if not short:
             continue
@@ -64,8 +66,9 @@ def buffer_warnings(experiment: Experiment, plan: Plan) -> list[str]:
             f"the path of flow {flow.flow}{more} holds {_decimal(product)} "
             f"({units.format_rate(rate_bps(plan, flow))} times "
             f"{units.round_time(base_rtt_ns(plan, flow.path, flow.return_path))}), and a {key} of "
-            f"{units.format_size(holds)} ({whose}) half to seven tenths as many bytes of payload; "
-            f"to fill the path and its queue set transport.{key}: {needed}MB"
+            f"{units.format_size(holds)} ({whose}) {LEAST_PAYLOAD:.0%} to "
+            f"{MOST_PAYLOAD[key]:.0%} as many bytes of payload; to fill the path and its queue "
+            f"set transport.{key}: {needed}MB"
         )
     return lines
 

@@ -238,5 +238,12 @@ def _labelled(
     others = [*groups[0].at][1:]
     if others:
         title = ", ".join(map(labels.key, others))
-        axes.legend(fontsize="small", title=title, title_fontsize="small")
+        # Beside the axes, because bars leave no room in them.
+        figure.legend(
+            title=title,
+            loc="outside lower center",
+            ncols=4,
+            fontsize="small",
+            title_fontsize="small",
+        )
     return figure

@@ -21,6 +21,8 @@ _NEVER_BY = ("seed",)
 _MOST_VALUES_NAMED = 6
 _MOST_COLUMNS_NAMED = 20
 """A refusal names no more columns than these, because it is one line."""
+_MOST_RUNS_NAMED = 3
+_VERDICT = re.compile(r"noise\.(.+)\.sentence")
 _USUAL = ("jain_index", "total_goodput_bps")
 _OF_PARTS = re.compile(
     r"classes\.\d+\.mean_goodput_bps|completions\.\d+\."
@@ -188,7 +190,9 @@ def default_values(frame: pl.DataFrame) -> list[str]:
     usual = [*((*ratio, *_USUAL) if has_flows or not of_parts else ()), *of_parts]
     if _lost_elsewhere(frame):
         usual.append("losses.elsewhere")
-    return [name for name in usual if name in frame.columns]
+    present = [name for name in usual if name in frame.columns]
+    # Of flows of one class there is no ratio.
+    return [name for name in present if name != "outcast_ratio" or frame[name].count()]
 
 
 def _of_groups(frame: pl.DataFrame) -> list[str]:
@@ -217,6 +221,29 @@ def remarks_on_losses(frame: pl.DataFrame) -> list[str]:
         f"{count} of {frame.height} runs lost more packets elsewhere than at the bottleneck "
         "(losses.elsewhere, and losses.bottleneck for those that it lost)"
     ]
+
+
+def remarks_on_noise(frame: pl.DataFrame) -> list[str]:
+    """A sentence on each output at which runs were phase-locked, or perhaps, that names runs."""
+    lines = []
+    for column in frame.columns:
+        if (port := _VERDICT.fullmatch(column)) is None:
+            continue
+        counts = []
+        for words, begin in (("phase-locked", "phase-locked"), ("perhaps", "unknown, perhaps")):
+            of_runs = frame.filter(pl.col(column).cast(pl.String).str.starts_with(begin))[
+                "run"
+            ].to_list()
+            if of_runs:
+                more = "; ..." if len(of_runs) > _MOST_RUNS_NAMED else ""
+                named = "; ".join(of_runs[:_MOST_RUNS_NAMED])
+                counts.append(f"{len(of_runs)} {words} ({named}{more})")
+        if counts:
+            lines.append(
+                f"phases at {port[1]}: of {frame.height} runs {' and '.join(counts)}; each such "
+                "run is one draw, and another can show the opposite (docs/noise.md)"
+            )
+    return lines
 
 
 COUNTED = {"asked": "analysis.from and to", "all active": "all flows active"}

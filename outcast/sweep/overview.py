@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from outcast.experiment import Experiment
 from outcast.sweep.dataset import is_compared
-from outcast.sweep.groups import Group
+from outcast.sweep.groups import Group, remarks_on_noise
 from outcast.sweep.labels import Labels
 from outcast.sweep.points import as_text
 from outcast.sweep.state import State
@@ -104,8 +104,12 @@ def _trust(sweep: State) -> Element:
         if wrong
         else f"✓ {total} finished; captures and counters agree"
     )
-    if sweep.warnings:
-        verdict += f"; {counted(len(sweep.warnings), 'warning')}"
+    warnings = [
+        *(f"Warning: {line}" for line in remarks_on_noise(sweep.results.runs)),
+        *(f"Warning in {_named(runs)}: {text}" for text, runs in sweep.warnings.items()),
+    ]
+    if warnings:
+        verdict += f"; {counted(len(warnings), 'warning')}"
     lines = [
         f"Failed: {name}: {failure.kind}: {failure.message}"
         for name, failure in sweep.failures.items()
@@ -114,9 +118,7 @@ def _trust(sweep: State) -> Element:
         f"Cannot be trusted and is in none of the means: {name}: {reason}"
         for name, reason in sweep.untrusted.items()
     ]
-    lines += [
-        f"Warning in {counted(count, 'run')}: {text}" for text, count in sweep.warnings.items()
-    ]
+    lines += warnings
     if sweep.left:
         lines.append(
             f"Not run yet: {len(sweep.left):,}. The end of this page says how to continue."
@@ -128,9 +130,14 @@ def _trust(sweep: State) -> Element:
         listed(first),
         element("details", element("summary", f"{len(rest)} more"), listed(rest)) if rest else None,
         id="trust",
-        class_=f"trust {'bad' if bad else 'doubtful' if wrong or sweep.warnings else 'good'}",
+        class_=f"trust {'bad' if bad else 'doubtful' if wrong or warnings else 'good'}",
         aria_labelledby="trust-title",
     )
+
+
+def _named(runs: Sequence[str]) -> str:
+    """`1 run (NAME)`, `7 runs (FIRST, ...)`."""
+    return f"{counted(len(runs), 'run')} ({runs[0]}{', ...' if len(runs) > 1 else ''})"
 
 
 def listed(lines: Sequence[str]) -> Element | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,7 +25,8 @@ class State:
         failures: by run name, why the run failed; only runs without a result.
         untrusted: by the name of a finished run, why it cannot be trusted.
         left: names of the runs that have neither a result nor a failure.
-        warnings: the warnings in the finished runs' summaries, with the number of runs.
+        warnings: the warnings in the finished runs' summaries, with the runs' names. The verdicts
+            on phases are not among them (`groups.remarks_on_noise`).
         makers: the outcast and kernel that made runs, with the number of runs.
     """
 
@@ -36,7 +37,7 @@ class State:
     failures: Mapping[str, Failure]
     untrusted: Mapping[str, str]
     left: Sequence[str]
-    warnings: Mapping[str, int]
+    warnings: Mapping[str, Sequence[str]]
     makers: Mapping[str, int]
 
     @property
@@ -63,13 +64,15 @@ def read_state(directory: SweepDirectory) -> State:
         name: failure for name, failure in directory.failures().items() if name not in finished
     }
     untrusted = {}
-    warnings: Counter[str] = Counter()
+    warnings: dict[str, list[str]] = defaultdict(list)
     makers: Counter[str] = Counter()
-    for name in finished:
+    for name in sorted(finished):
         run = Run(directory.run(name))
         if not run.trusted:
             untrusted[name] = "; ".join(run.reasons)
-        warnings.update(set(run.summary.warnings))
+        for warning in dict.fromkeys(run.summary.warnings):
+            if not warning.startswith("phases at "):
+                warnings[warning].append(name)
         manifest = run.directory.read_manifest()
         kernel = manifest.kernel.get("release", "of unknown version")
         makers[f"outcast {manifest.outcast}, {manifest.engine} engine, Linux {kernel}"] += 1

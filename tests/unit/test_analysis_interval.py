@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from scipy.stats import kendalltau
 
 from outcast import experiment
-from outcast.analysis import analyze
+from outcast.analysis import analyze, selection
 from outcast.analysis.measure.losses import loss_warnings
 from outcast.analysis.measure.stationarity import chance_of_trend
 from outcast.errors import ConfigError
@@ -94,6 +95,20 @@ def test_what_is_not_of_the_interval_says_so(together: Run, usual: Run) -> None:
     counted, arrived = together.summary.capture, together.table("packets").height
     assert f"{counted.inferred_drops:,} drops were inferred from the whole captures" in page
     assert f"{arrived:,} packets came in, in the whole captures" in page
+
+
+def test_the_report_says_which_of_the_longest_blackouts_count(part: Run, usual: Run) -> None:
+    start_ns = part.manifest.traffic.t_start_ns
+    chains = selection.blackouts(part).sort(
+        ["drops", pl.col("t_end") - pl.col("t_start"), "t_start"], descending=[True, False, False]
+    )
+    within = (chains["t_start"] - start_ns).is_between(BEGIN_NS, END_NS, closed="left").head(10)
+    page = report.make(part)
+    section = page[page.index("<caption>The longest blackouts") :]
+    told = re.findall(r"<td[^>]*>(yes|no)</td>", section[: section.index("</table>")])
+    assert told == ["yes" if one else "no" for one in within]
+    assert len({*told}) == 2
+    assert "counted are those that began from 0.01 to 0.025 s" in section
 
 
 def test_packets_of_connecting_and_of_the_drain_do_not_count(usual: Run) -> None:

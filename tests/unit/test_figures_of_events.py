@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from rich.console import Console
 
@@ -135,6 +136,13 @@ def test_a_rate_that_changes_is_drawn_beside_what_was_used(run: Run) -> None:
         f"{egress} followed c.csv: 2 rates from 400 Mbps to 800 Mbps, 1 left out because they came "
         "too late"
     ]
+
+
+def test_the_panel_of_the_links_use_holds_bins_that_pass_100_percent(run: Run) -> None:
+    table = run.table("bins").with_columns(utilisation=pl.lit(1.2))
+    table.write_parquet(run.directory.path / "bins.parquet")
+    upper = figures.figure(Run(run.directory), "link").axes[0]
+    assert upper.get_ylim()[1] == pytest.approx(126)
 
 
 def test_the_viewer_is_given_the_events_in_nanoseconds(run: Run) -> None:

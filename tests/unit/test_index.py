@@ -14,6 +14,7 @@ from PIL import Image
 
 from outcast import cli
 from outcast.errors import ConfigError
+from outcast.records.summary import NoiseSummary
 from outcast.reproduce import recipe, reproduce
 from outcast.reproduce.result import (
     BurstRecord,
@@ -86,14 +87,45 @@ def test_how_many_runs_of_each_kind_and_why(sweep: SweepDirectory) -> None:
 
 
 def test_warnings_of_runs_are_counted(sweep: SweepDirectory) -> None:
-    names = state.read_state(sweep).finished
+    names = sorted(state.read_state(sweep).finished)
     for name in names[:2]:
         change(sweep.run(name).summary, lambda told: told["warnings"].extend(["odd", "odd"]))
     change(sweep.run(names[2]).summary, lambda told: told["warnings"].append("strange"))
-    assert state.read_state(sweep).warnings == {"odd": 2, "strange": 1}
+    assert state.read_state(sweep).warnings == {"odd": names[:2], "strange": [names[2]]}
     text = index.write_index(sweep).read_text(encoding="utf-8")
-    assert "Warning in 2 runs: odd" in text
-    assert "Warning in 1 run: strange" in text
+    assert f"Warning in 2 runs ({names[0]}, ...): odd" in text
+    assert f"Warning in 1 run ({names[2]}): strange" in text
+
+
+def test_phases_are_one_line_that_names_runs(
+    sweep: SweepDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page and `outcast results` say so, also beside a figure."""
+    read = state.read_state(sweep)
+    names = [name for name in read.finished if name not in read.untrusted]
+    noise = NoiseSummary(
+        regime="unknown", sentence="", kept=None, kept_by_arrivals=None, back_to_back=0,
+        packet_time_us=None, of_nominal=None, gap_spread=None, latency_kept=None,
+        latency_told_by=None, inputs={},
+    ).model_dump(mode="json")  # fmt: skip
+    warnings = ("phase-locked: inputs keep 59%", "unknown, perhaps phase-locked: one input")
+    for name, sentence in zip(names[-2:], warnings, strict=True):
+
+        def tell(told: dict[str, Any], sentence: str = sentence) -> None:
+            told["warnings"].append(f"phases at s1-eth1: {sentence}")
+            told["noise"] = {"s1-eth1": noise | {"sentence": sentence}}
+
+        change(sweep.run(name).summary, tell)
+    locked, perhaps = names[-2:]
+    said = f"phases at s1-eth1: of {{}} runs 1 phase-locked ({locked}) and 1 perhaps ({perhaps})"
+    text = index.write_index(sweep).read_text(encoding="utf-8")
+    assert f"Warning: {said.format(16)}" in text
+    assert "Warning in" not in text
+    assert cli.invoke(["results", str(sweep.path)]) == 0
+    assert said.format(15) in capsys.readouterr().out
+    argv = ["results", str(sweep.path), "--value", "jain_index", "--figure", "bar"]
+    assert cli.invoke(argv) == 0
+    assert f"warning: {said.format(15)}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["null", "[]", '"x"', '{"kind": 1}', "{"])

@@ -232,7 +232,7 @@ def test_what_it_came_to_is_told(uplink: Path) -> None:
     line, *_ = link_words.limits(whole, plan, ["s1-eth1"])
     assert line == (
         f"s1-eth1: tbf, limit 1 bdp: {IN_BYTES}B, from 10mbit, a base RTT of 16.5 ms and frames of "
-        "1514 B"
+        "1514 B, 1538 on the wire"
     )
     assert f"  {line}" in describe(whole, plan)
     assert link_words.limits(*planned(uplink, "queue.limit=16KB"), ["s1-eth1"]) == []
@@ -241,7 +241,7 @@ def test_what_it_came_to_is_told(uplink: Path) -> None:
 def test_topo_has_the_base_rtt_and_product_of_every_flow(uplink: Path) -> None:
     flows = [line for line in describe(*planned(uplink)) if re.match(r"  \d: ", line)]
     assert len(flows) == 2
-    assert "base RTT 16.5 ms, BDP 20,622 B" in flows[1]
+    assert "base RTT 16.5 ms, BDP 20,622 B on the wire" in flows[1]
 
 
 def test_a_limit_is_rounded_down() -> None:

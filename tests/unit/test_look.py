@@ -247,11 +247,10 @@ def test_mistakes_with_a_sweep(sweep: outcast.Sweep) -> None:
 
 
 def test_a_sweeps_figure_has_words_for_keys_and_values(sweep: outcast.Sweep) -> None:
-    (axes,) = sweep.figure("line", by=["queue.limit", "topology.rivals"]).axes
+    figure = sweep.figure("line", by=["queue.limit", "topology.rivals"])
+    (axes,), (legend,) = figure.axes, figure.legends
     assert axes.get_xlabel() == "queue limit (KB)"
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["16", "64", "512"]
-    legend = axes.get_legend()
-    assert legend is not None
     assert legend.get_title().get_text() == "rivals"
     assert {text.get_text() for text in legend.get_texts()} == {"1", "2"}
     (moved,) = sweep.figure(

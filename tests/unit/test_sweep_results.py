@@ -445,6 +445,12 @@ sweep: {queue.limit: [16KB, 64KB]}
 """
 
 
+def test_a_ratio_that_no_run_has_is_no_default_value() -> None:
+    frame = pl.DataFrame({"outcast_ratio": [None, 0.5], "classes.2.mean_goodput_bps": [1.0, 1.0]})
+    assert groups.default_values(frame)[0] == "outcast_ratio"
+    assert groups.default_values(frame.head(1)) == ["classes.2.mean_goodput_bps"]
+
+
 def test_latency_of_probes_is_among_the_default_values() -> None:
     median, last = "probes.0.rtt_ms.p50", "probes.0.rtt_ms.p99"
     frame = pl.DataFrame({median: [3.0], "probes.0.rtt_ms.mean": [4.0], last: [7.0]})

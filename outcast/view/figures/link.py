@@ -33,11 +33,13 @@ def link_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     else:
         figure = on.new((8, 5.2))
         upper, middle, lower = figure.subplots(3, 1, sharex=True, height_ratios=[1, 1.4, 1.2])
+        top = 100.0
         if frame["utilisation"].null_count() < frame.height:
-            upper.stairs(
-                100 * frame["utilisation"].to_numpy(), edges, baseline=None, color=GREEN, lw=1.2
-            )
-        upper.set_ylim(0, 105)
+            percent = 100 * frame["utilisation"].to_numpy()
+            upper.stairs(percent, edges, baseline=None, color=GREEN, lw=1.2)
+            # A frame counts in one bin, so a bin of few frames can have more than the link carries.
+            top = max(top, float(np.nanmax(percent)))
+        upper.set_ylim(0, top * 1.05)
         upper.set_ylabel("link used (%)")
         _rate(run, record, upper)
     _queue(run, record, middle, frame, edges)
