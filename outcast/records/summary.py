@@ -54,10 +54,11 @@ class ClassSummary(handed_in.Record):
         "`capture: {ports: all}`",
     )
     srtt_ms: SpreadSummary | None = Field(
-        default=None, description="smoothed round trips of the senders' sockets, from the samples"
+        default=None,
+        description="smoothed round trips of the senders' sockets, from samples of active flows",
     )
     cwnd: SpreadSummary | None = Field(
-        default=None, description="congestion windows in segments, from the samples"
+        default=None, description="congestion windows in segments, from the same samples"
     )
 
 

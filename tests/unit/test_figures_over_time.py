@@ -39,6 +39,8 @@ def sampled(run: Run) -> pl.DataFrame:
                 "flow": np.full(times.size, flow.flow, np.int32),
                 "cwnd": np.full(times.size, flow.flow + 1),
                 "srtt_us": np.full(times.size, 1000 * (flow.flow + 1)),
+                "unacked": np.ones(times.size, np.int64),
+                "notsent_bytes": np.zeros(times.size, np.int64),
             }
         )
         for flow in run.manifest.flows
@@ -132,6 +134,13 @@ def test_windows_are_exact_where_the_kernel_recorded_them(run: Run) -> None:
     means = sender_series.means(run, "cwnd", 4)
     assert means["t"].to_list()[:4] == [DURATION_NS * part // 8 for part in (1, 3, 5, 7)]
     assert means.filter(flow=0)["cwnd"].to_list() == [0.4 * 1 + 0.6 * 11, 11, 11, 11]
+    at = {"start_ns": DURATION_NS // 10, "duration_ns": 4 * DURATION_NS // 10}
+    late = [flow.model_copy(update=at) for flow in run.manifest.flows]
+    later = with_records(run, manifest=run.manifest.model_copy(update={"flows": late}))
+    means = sender_series.means(later, "cwnd", 4)
+    # The first bin begins before the flow, and the last ones after its end.
+    assert means["t"].to_list() == [3 * DURATION_NS // 8]
+    assert means.filter(flow=0)["cwnd"].to_list() == [11]
     figure = senders.windows_over_time(run)
     assert figure is not None
     assert "from every acknowledgement" in figure.get_suptitle()

@@ -18,7 +18,7 @@ from outcast.analysis.compiled import I64
 from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.blackout import length_counts
 from outcast.analysis.measure.completions import times_summary
-from outcast.analysis.measure.congestion import during
+from outcast.analysis.measure.congestion import counted
 from outcast.analysis.measure.kernel_counts import KernelCounts
 from outcast.analysis.measure.queue import Spread, queueing_ns, spread_of
 from outcast.analysis.measure.sized_flows import completions_ns
@@ -138,11 +138,10 @@ def _flows(analysis: Analysis, tcp_of_flow: TcpOfFlow) -> dict[int, _Flow]:
 
 
 def _add_samples(analysis: Analysis, flows: Mapping[int, _Flow]) -> None:
-    """Adds what sockets showed in the main interval."""
+    """Adds what sockets showed in the main interval while their flows were active."""
     if analysis.sockets is None:
         return
-    mine = analysis.sockets.filter(pl.col("flow").is_in(list(flows)))
-    samples = during(mine, analysis.interval)
+    samples = counted(analysis)
     for column in ("srtt_us", "cwnd"):
         values = samples.filter(pl.col(column) > 0).select("flow", column)
         for (number,), part in values.partition_by("flow", as_dict=True).items():

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from outcast.plan.grouping import controls, title
 from outcast.records.run import Run
 from outcast.records.run_directory import FlowRecord
+from outcast.records.socket_samples import while_active
 from outcast.view import sender_series
 from outcast.view.figures.parts import DASHES, Line, draw_lines, legend_inches, shown_groups
 from outcast.view.figures.style import OWN, Canvas, heading
@@ -103,7 +104,7 @@ def window_lines(run: Run) -> list[Line]:
 
 
 def _sampled(run: Run, column: str, unit: float = 1.0) -> pl.DataFrame:
-    """Returns a column of the sockets' samples where it is positive.
+    """Returns a column of the sockets' samples where it is positive and the flow is active.
 
     With the kernel's events these are the means of bins instead. The columns are `flow`, `t` in
     seconds, and `value`, divided by `unit`.
@@ -113,11 +114,10 @@ def _sampled(run: Run, column: str, unit: float = 1.0) -> pl.DataFrame:
         return means.select("flow", t=pl.col("t") / 1e9, value=pl.col(column) / unit)
     if "sockets" not in run.tables:
         return pl.DataFrame()
-    return (
-        run.scan("sockets")
-        .filter((pl.col(column) > 0) & (pl.col("t") <= run.summary.duration_s * 1e9))
-        .select("flow", t=pl.col("t") / 1e9, value=pl.col(column) / unit)
-        .collect()
+    names = ("t", "flow", "unacked", "notsent_bytes", column)
+    samples = while_active(run.scan("sockets").select(names).collect(), run.manifest.flows)
+    return samples.filter(pl.col(column) > 0, pl.col("t") <= run.summary.duration_s * 1e9).select(
+        "flow", t=pl.col("t") / 1e9, value=pl.col(column) / unit
     )
 
 
