@@ -96,6 +96,28 @@ def test_captured_round_trips_go_before_sampled_ones(run: Run) -> None:
     assert "captured" in figure.get_suptitle()
 
 
+def test_a_time_without_round_trips_is_a_gap(run: Run) -> None:
+    """A curve goes on while the round trip before lasts, and a lone value is a dot."""
+    bin_ns = DURATION_NS // 200
+    rows = [(0, 1), (5, 1), (10, 12), (20, 1), (40, 1)]
+    pl.DataFrame(
+        {
+            "flow": [0] * len(rows),
+            "t": [run.manifest.traffic.t_start_ns + at * bin_ns for at, _ in rows],
+            "rtt_ns": [bins * bin_ns for _, bins in rows],
+        }
+    ).write_parquet(run.directory.path / "rtt.parquet")
+    figure = senders.rtt_over_time(with_flows(run, 1))
+    assert figure is not None
+    curve, dots = figure.axes[0].lines
+    places = [0, np.nan, 5, np.nan, 10, 20, np.nan, 40]
+    bin_s = bin_ns / 1e9
+    expected = [(place + 0.5) * bin_s for place in places]
+    assert np.asarray(curve.get_xdata()).tolist() == pytest.approx(expected, nan_ok=True)
+    drawn = [0.5 * bin_s, 5.5 * bin_s, 40.5 * bin_s]
+    assert np.asarray(dots.get_xdata()).tolist() == pytest.approx(drawn)
+
+
 def test_windows_of_each_flow_or_of_many_each_class(run: Run) -> None:
     sampled(run)
     figure = senders.windows_over_time(run)

@@ -232,3 +232,12 @@ def test_the_end_of_the_first_selective_block(tmp_path: Path) -> None:
     assert columns.sacked.tolist() == [900, 0, 0]
     assert columns.tsecr.tolist() == [8] * 3
     assert (columns.marks == HAS_TIMESTAMP).all()
+
+
+def test_for_how_long_no_timed_segment_was_under_way() -> None:
+    sent, rtt = np.array([10, 12, 50]), np.array([20, 5, 100])
+    # Known from 10 to 30 and from 50 to 150.
+    assert tcp.untimed_ns(sent, rtt, 0, 200) == 10 + 20 + 50
+    assert tcp.untimed_ns(sent, rtt, 20, 60) == 20
+    assert tcp.untimed_ns(sent, rtt, 160, 200) == 40
+    assert tcp.untimed_ns(sent[:0], rtt[:0], 0, 200) == 200

@@ -327,6 +327,22 @@ def round_trips(data: Packets | Columns, flows: Sequence[tuple[int, Array, Acks]
     return RoundTrips(flow[order], sent[order], rtt[order])
 
 
+def untimed_ns(sent_ns: I64, rtt_ns: I64, start_ns: int, end_ns: int) -> int:
+    """For how long of [start_ns, end_ns) no segment with a known round trip was under way.
+
+    Args:
+        sent_ns: when each segment of a flow passed, in this order.
+        rtt_ns: their round trips.
+        start_ns: on the same clock.
+        end_ns: on the same clock.
+    """
+    until_ns = np.maximum.accumulate(
+        np.clip(np.append(start_ns, sent_ns + rtt_ns), start_ns, end_ns)
+    )
+    next_ns = np.clip(np.append(sent_ns, end_ns), start_ns, end_ns)
+    return int(np.maximum(next_ns - until_ns, 0).sum())
+
+
 def _signed(difference: U32) -> I64:
     """Takes differences of 32-bit numbers as steps forward or back, whichever is shorter."""
     return difference.view(np.int32).astype(np.int64)
