@@ -20,7 +20,7 @@ from outcast.analysis.measure.port_samples import port_table
 from outcast.analysis.measure.program_flows import program_flows
 from outcast.analysis.measure.queue import Queue, first_bits_ns, on_wire, replay
 from outcast.analysis.measure.socket_samples import socket_table
-from outcast.analysis.measure.tcp import Resent, RoundTrips, resent, round_trips, rows_by_flow
+from outcast.analysis.measure.tcp import Acks, Resent, RoundTrips, resent, round_trips, rows_by_flow
 from outcast.analysis.measure.throughput import fresh_bytes
 from outcast.errors import InputError, NothingSentError
 from outcast.experiment import MTU_FRAME_BYTES, GroupKind, Instant
@@ -443,8 +443,10 @@ def _round_trips(
                 continue
             mine = (back.columns.flow == row) & ((back.columns.flags & ACK) != 0)
             rows = np.flatnonzero(joined.arrivals.flow == numbers[data])
-            flows.append((numbers[data], rows, back.columns.ack[mine], back.columns.stamp_ns[mine]))
-    return round_trips(joined.arrivals, tuple(flows))
+            told = back.columns
+            acks = Acks(told.ack[mine], told.sacked[mine], told.stamp_ns[mine])
+            flows.append((numbers[data], rows, acks))
+    return round_trips(joined.arrivals, flows)
 
 
 def _capture(

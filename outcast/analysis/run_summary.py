@@ -17,7 +17,7 @@ from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.bins import throughput_table, utilisation
 from outcast.analysis.measure.blackout import length_counts
 from outcast.analysis.measure.completions import completion_summary
-from outcast.analysis.measure.congestion import during, synchronisation
+from outcast.analysis.measure.congestion import counted, synchronisation
 from outcast.analysis.measure.fairness import HELD_SHARE, holder
 from outcast.analysis.measure.fairness_windows import changes, fairness_table
 from outcast.analysis.measure.groups import more_of
@@ -444,7 +444,7 @@ def _fairness(analysis: Analysis, table: pl.DataFrame | None) -> dict[str, Fairn
 def _synchronisation(analysis: Analysis) -> SynchronisationSummary | None:
     if analysis.sockets is None:
         return None
-    return synchronisation(during(analysis.sockets, analysis.interval))
+    return synchronisation(counted(analysis))
 
 
 def _samples(analysis: Analysis) -> SamplesSummary | None:

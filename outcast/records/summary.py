@@ -53,11 +53,17 @@ class ClassSummary(handed_in.Record):
         description="round trips from the input port to the receiver and back; needs "
         "`capture: {ports: all}`",
     )
+    rtt_untimed: float | None = Field(
+        default=None,
+        description="share of the flows' time in which no segment of `rtt_ms` was under way, so "
+        "that it is not known; null without `rtt_ms`",
+    )
     srtt_ms: SpreadSummary | None = Field(
-        default=None, description="smoothed round trips of the senders' sockets, from the samples"
+        default=None,
+        description="smoothed round trips of the senders' sockets, from samples of active flows",
     )
     cwnd: SpreadSummary | None = Field(
-        default=None, description="congestion windows in segments, from the samples"
+        default=None, description="congestion windows in segments, from the same samples"
     )
 
 

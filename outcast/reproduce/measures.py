@@ -19,6 +19,7 @@ from outcast.analysis.measure.blackout import is_dense
 from outcast.analysis.statistics import UNLIMITED, Limits
 from outcast.errors import ConfigError
 from outcast.records.run import Run
+from outcast.records.socket_samples import while_active
 from outcast.records.summary import ClassSummary, GroupSummary, Summary, Window
 from outcast.reproduce import intervals, model
 from outcast.reproduce.effects import EffectsRun, mean_of
@@ -400,7 +401,7 @@ def median_rtt_ms(run: Run, measure: Measure) -> float:
     flows = run.table("flows").filter(pl.col("hops") == measure.hops)["flow"]
     span = intervals.span_of(run, measure.interval)
     median = (
-        run.table("sockets")
+        while_active(run.table("sockets"), run.manifest.flows)
         .filter(
             pl.col("flow").is_in(flows.implode()),
             pl.col("t").is_between(span.start_ns, span.end_ns),

@@ -63,8 +63,10 @@ def means(run: Run, column: str, bins: int) -> pl.DataFrame:
     """Returns a column's mean over time in each bin of the run, for each flow.
 
     The columns are `flow`, `t` (the bin's middle in ns after the traffic's start) and `column`. A
-    bin that begins before the flow's first value is left out.
+    bin is left out if it begins before the flow's planned start or its first value then, or after
+    both its planned end and its last value.
     """
+    records = {record.flow: record for record in run.manifest.flows}
     series = (
         run.scan(TABLE)
         .select("flow", "t_ns", pl.col(column).cast(pl.Float64))
@@ -73,24 +75,29 @@ def means(run: Run, column: str, bins: int) -> pl.DataFrame:
         .collect()
     )
     edges = np.linspace(0, run.manifest.traffic.duration_ns, bins + 1)
-    parts = [
-        pl.DataFrame(
-            {
-                "flow": pl.Series([flow] * bins, dtype=pl.Int32),
-                "t": ((edges[1:] + edges[:-1]) / 2).astype(np.int64),
-                column: _means(part["t_ns"].to_numpy(), part[column].to_numpy(), edges),
-            }
-        )
-        for (flow,), part in series.group_by(["flow"], maintain_order=True)
-    ]
+    parts = []
+    for (flow,), rows in series.group_by(["flow"], maintain_order=True):
+        record = records[flow]
+        part = rows.filter(pl.col("t_ns") >= record.start_ns)
+        if part.height:
+            end_ns = record.start_ns + (record.duration_ns or 0)
+            held = _means(part["t_ns"].to_numpy(), part[column].to_numpy(), edges, end_ns)
+            middle_ns = ((edges[1:] + edges[:-1]) / 2).astype(np.int64)
+            names = {"flow": np.full(bins, flow, np.int32), "t": middle_ns}
+            parts.append(pl.DataFrame(names | {column: held}))
     if not parts:
         return pl.DataFrame(schema={"flow": pl.Int32, "t": pl.Int64, column: pl.Float64})
     return pl.concat(parts).filter(pl.col(column).is_not_nan())
 
 
-def _means(t: Array, value: Array, edges: Array) -> Array:
-    """The mean of a step function between consecutive edges; NaN before its first step."""
+def _means(t: Array, value: Array, edges: Array, end: int) -> Array:
+    """The mean of a step function between consecutive edges.
+
+    It is NaN before its first step, and from where both its last step and `end` are over.
+    """
     area = np.concatenate([[0.0], np.cumsum(value[:-1] * np.diff(t))])
     until = np.interp(edges, t, area) + value[-1] * np.maximum(0, edges - t[-1])
     until[edges < t[0]] = np.nan
-    return np.asarray(np.diff(until) / np.diff(edges))
+    means = np.diff(until) / np.diff(edges)
+    means[edges[:-1] >= max(t[-1], end)] = np.nan
+    return np.asarray(means)

@@ -39,6 +39,8 @@ def sampled(run: Run) -> pl.DataFrame:
                 "flow": np.full(times.size, flow.flow, np.int32),
                 "cwnd": np.full(times.size, flow.flow + 1),
                 "srtt_us": np.full(times.size, 1000 * (flow.flow + 1)),
+                "unacked": np.ones(times.size, np.int64),
+                "notsent_bytes": np.zeros(times.size, np.int64),
             }
         )
         for flow in run.manifest.flows
@@ -94,6 +96,28 @@ def test_captured_round_trips_go_before_sampled_ones(run: Run) -> None:
     assert "captured" in figure.get_suptitle()
 
 
+def test_a_time_without_round_trips_is_a_gap(run: Run) -> None:
+    """A curve goes on while the round trip before lasts, and a lone value is a dot."""
+    bin_ns = DURATION_NS // 200
+    rows = [(0, 1), (5, 1), (10, 12), (20, 1), (40, 1)]
+    pl.DataFrame(
+        {
+            "flow": [0] * len(rows),
+            "t": [run.manifest.traffic.t_start_ns + at * bin_ns for at, _ in rows],
+            "rtt_ns": [bins * bin_ns for _, bins in rows],
+        }
+    ).write_parquet(run.directory.path / "rtt.parquet")
+    figure = senders.rtt_over_time(with_flows(run, 1))
+    assert figure is not None
+    curve, dots = figure.axes[0].lines
+    places = [0, np.nan, 5, np.nan, 10, 20, np.nan, 40]
+    bin_s = bin_ns / 1e9
+    expected = [(place + 0.5) * bin_s for place in places]
+    assert np.asarray(curve.get_xdata()).tolist() == pytest.approx(expected, nan_ok=True)
+    drawn = [0.5 * bin_s, 5.5 * bin_s, 40.5 * bin_s]
+    assert np.asarray(dots.get_xdata()).tolist() == pytest.approx(drawn)
+
+
 def test_windows_of_each_flow_or_of_many_each_class(run: Run) -> None:
     sampled(run)
     figure = senders.windows_over_time(run)
@@ -132,6 +156,13 @@ def test_windows_are_exact_where_the_kernel_recorded_them(run: Run) -> None:
     means = sender_series.means(run, "cwnd", 4)
     assert means["t"].to_list()[:4] == [DURATION_NS * part // 8 for part in (1, 3, 5, 7)]
     assert means.filter(flow=0)["cwnd"].to_list() == [0.4 * 1 + 0.6 * 11, 11, 11, 11]
+    at = {"start_ns": DURATION_NS // 10, "duration_ns": 4 * DURATION_NS // 10}
+    late = [flow.model_copy(update=at) for flow in run.manifest.flows]
+    later = with_records(run, manifest=run.manifest.model_copy(update={"flows": late}))
+    means = sender_series.means(later, "cwnd", 4)
+    # The first bin begins before the flow, and the last ones after its end.
+    assert means["t"].to_list() == [3 * DURATION_NS // 8]
+    assert means.filter(flow=0)["cwnd"].to_list() == [11]
     figure = senders.windows_over_time(run)
     assert figure is not None
     assert "from every acknowledgement" in figure.get_suptitle()

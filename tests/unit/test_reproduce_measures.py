@@ -249,6 +249,8 @@ def test_the_least_of_the_far_flows_and_their_round_trips(
             "flow": [far[0], far[0], far[1], far[0], near],
             "t": [9 * ms, 10 * ms, 50 * ms, 51 * ms, 20 * ms],
             "srtt_us": [9000, 1000, 2000, 9000, 500],
+            "unacked": [1] * 5,
+            "notsent_bytes": [0] * 5,
         },
         schema_overrides={"flow": pl.Int32},
     ).write_parquet(run.directory.path / "sockets.parquet")

@@ -22,6 +22,7 @@ from outcast.experiment.queues import KINDS
 from outcast.records.queue_statistics import read_message, statistics
 from outcast.records.run_directory import FlowRecord
 from outcast.records.samples import Sample, SamplesWriter
+from outcast.records.socket_samples import while_active
 
 
 def flow(number: int) -> FlowRecord:
@@ -99,6 +100,26 @@ def test_an_older_kernel_counts_no_timeouts(tmp_path: Path) -> None:
     assert table["timeouts"].to_list() == [None]
     assert table["cwnd"].to_list() == [17]
     assert grown(table, Interval(0, 10))[3]["timeouts"] is None
+
+
+def test_samples_count_while_their_flow_is_active() -> None:
+    """A socket connects early, and is there before its flow starts and after its last byte."""
+    late = flow(3).model_copy(update={"start_ns": 20})
+    table = pl.DataFrame(
+        [
+            *((t, 3, 0, 0) for t in (0, 10)),
+            *((t, 3, 5, 0) for t in (20, 30)),
+            (40, 3, 0, 0),  # Its program paused.
+            (50, 3, 0, 900),
+            *((60, 3, 0, 0), (20, 8, 0, 0), (20, 9, 1, 0)),
+        ],
+        schema=["t", "flow", "unacked", "notsent_bytes"],
+        orient="row",
+    )
+    kept = while_active(table, [late, flow(8)])
+    assert kept.select("t", "flow").rows() == [(t, 3) for t in (20, 30, 40, 50)]
+    unknown = table.with_columns(notsent_bytes=pl.lit(None, pl.Int64))
+    assert while_active(unknown, [late])["t"].to_list() == [20, 30]
 
 
 def test_samples_of_other_flows_are_refused(tmp_path: Path) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
+import dpkt
 import numpy as np
+import pytest
 
+from outcast.analysis.capture.headers import HAS_TIMESTAMP
 from outcast.analysis.capture.pcap import read_capture
+from outcast.analysis.compiled import Array
 from outcast.analysis.join.join import Joined, JoinOptions, join
 from outcast.analysis.join.packets import Packets
 from outcast.analysis.measure import tcp
@@ -160,6 +165,11 @@ def data(segments: list[tuple[int, int, int]]) -> Packets:
     return made
 
 
+def heard(acks: Array, seen: Array, sacked: Array | None = None) -> tcp.Acks:
+    ends = np.zeros(acks.size, np.uint32) if sacked is None else sacked.astype(np.uint32)
+    return tcp.Acks(acks.astype(np.uint32), ends, seen)
+
+
 def test_round_trips_by_sequence_numbers() -> None:
     """The last segment that an acknowledgement covers is timed, unless it was sent twice."""
     base = 2**32 - 150
@@ -168,8 +178,7 @@ def test_round_trips_by_sequence_numbers() -> None:
     )
     acks = np.array([base + 200, base + 200, base + 300], np.int64) % 2**32
     seen = np.array([60, 70, 150], np.int64)
-    flows = ((0, np.arange(4), acks.astype(np.uint32), seen),)
-    got = tcp.round_trips(sent, flows)
+    got = tcp.round_trips(sent, [(0, np.arange(4), heard(acks, seen))])
     assert got.sent_ns.tolist() == [10]
     assert got.rtt_ns.tolist() == [50]
     assert got.flow.tolist() == [0]
@@ -180,6 +189,55 @@ def test_an_acknowledgement_that_fills_a_hole_times_nothing() -> None:
     sent = data([(0, 1000, 100), (20, 1200, 100), (500, 1100, 100), (510, 1300, 100)])
     acks = np.array([1100, 1300, 1400], np.uint32)
     seen = np.array([40, 540, 560], np.int64)
-    got = tcp.round_trips(sent, ((0, np.arange(4), acks, seen),))
+    got = tcp.round_trips(sent, [(0, np.arange(4), heard(acks, seen))])
     assert got.sent_ns.tolist() == [0, 510]
     assert got.rtt_ns.tolist() == [40, 50]
+
+
+@pytest.mark.parametrize("base", [1000, 2**32 - 250])
+def test_selective_acknowledgements_time_segments_during_recovery(base: int) -> None:
+    """Segment 0 is lost; 1 to 3 are acknowledged selectively, and 2 was sent twice."""
+    rows = [(0, 0), (10, 1), (20, 2), (30, 3), (95, 2), (100, 0), (200, 4)]
+    sent = data([(at, base + 100 * number, 100) for at, number in rows])
+    #         1, 2, 3, a copy of 2 (RFC 2883), the hole is filled, 4
+    ends = [2, 3, 4, 3, None, None]
+    sacked = np.array([0 if end is None else (base + 100 * end) % 2**32 for end in ends])
+    acks = np.array([base] * 4 + [base + 400, base + 500]) % 2**32
+    seen = np.array([510, 620, 730, 750, 800, 900])
+    got = tcp.round_trips(sent, [(0, np.arange(7), heard(acks, seen, sacked))])
+    assert list(zip(got.sent_ns, got.rtt_ns, strict=True)) == [(10, 500), (30, 700), (200, 700)]
+
+
+def test_the_end_of_the_first_selective_block(tmp_path: Path) -> None:
+    options = [
+        *((dpkt.tcp.TCP_OPT_NOP, b""), (dpkt.tcp.TCP_OPT_NOP, b"")),
+        (dpkt.tcp.TCP_OPT_TIMESTAMP, struct.pack(">II", 7, 8)),
+        *((dpkt.tcp.TCP_OPT_NOP, b""), (dpkt.tcp.TCP_OPT_NOP, b"")),
+        (dpkt.tcp.TCP_OPT_SACK, struct.pack(">4I", 500, 900, 100, 300)),
+    ]
+    raw = b"".join(
+        bytes([code]) if code == dpkt.tcp.TCP_OPT_NOP else bytes([code, len(body) + 2]) + body
+        for code, body in options
+    )
+    path = tmp_path / "a.pcap"
+    with path.open("wb") as stream:
+        writer = dpkt.pcap.Writer(stream)
+        for payload, kept in ((b"", 200), (b"x", 200), (b"", 14 + 20 + 20 + 20)):
+            head = dpkt.tcp.TCP(sport=1, dport=2, seq=1, ack=50, opts=raw, off=5 + len(raw) // 4)
+            head.data = payload
+            packet = dpkt.ip.IP(src=b"\n\0\0\1", dst=b"\n\0\0\2", p=6, data=head)
+            packet.len = len(packet)
+            writer.writepkt(bytes(dpkt.ethernet.Ethernet(data=packet))[:kept], 1.0)
+    columns = read_capture("a", path).columns
+    assert columns.sacked.tolist() == [900, 0, 0]
+    assert columns.tsecr.tolist() == [8] * 3
+    assert (columns.marks == HAS_TIMESTAMP).all()
+
+
+def test_for_how_long_no_timed_segment_was_under_way() -> None:
+    sent, rtt = np.array([10, 12, 50]), np.array([20, 5, 100])
+    # Known from 10 to 30 and from 50 to 150.
+    assert tcp.untimed_ns(sent, rtt, 0, 200) == 10 + 20 + 50
+    assert tcp.untimed_ns(sent, rtt, 20, 60) == 20
+    assert tcp.untimed_ns(sent, rtt, 160, 200) == 40
+    assert tcp.untimed_ns(sent[:0], rtt[:0], 0, 200) == 200

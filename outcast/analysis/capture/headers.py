@@ -72,6 +72,8 @@ class Columns(NamedTuple):
         payload_bytes: bytes above TCP or UDP.
         seq, ack, flags: TCP's; 0 for other protocols.
         tsval, tsecr: the TCP time stamp.
+        sacked: of an acknowledgement without data, the end of its first selectively acknowledged
+            block, which holds what it answers (RFC 2018, section 4); 0 without one.
         ip_id: 0 for IPv6.
         checksum: TCP's or UDP's.
         marks: bits of HAS_TIMESTAMP, OPTIONS_CUT, FRAGMENT, LATER_FRAGMENT, INBOUND and OUTBOUND.
@@ -86,6 +88,7 @@ class Columns(NamedTuple):
     ack: U32
     tsval: U32
     tsecr: U32
+    sacked: U32
     ip_id: U16
     checksum: U16
     flags: U8
@@ -95,7 +98,7 @@ class Columns(NamedTuple):
     @classmethod
     def empty(cls, capacity: int) -> Columns:
         """Columns with undefined content."""
-        kinds: list[Any] = [np.int64, np.uint64, *[np.int32] * 3, *[np.uint32] * 4]
+        kinds: list[Any] = [np.int64, np.uint64, *[np.int32] * 3, *[np.uint32] * 5]
         kinds += [*[np.uint16] * 2, *[np.uint8] * 3]
         return cls.of(room.empty(capacity, kind) for kind in kinds)
 
@@ -328,6 +331,7 @@ def _decode(
         checksum = 0
         tsval = 0
         tsecr = 0
+        sacked: Scalar = 0
         payload = rest
         if fragment_offset:
             seq = fragment_offset
@@ -372,8 +376,13 @@ def _decode(
                     tsval = load32(data, option + 2)
                     tsecr = load32(data, option + 6)
                     marks |= HAS_TIMESTAMP
-                    break
+                    if payload > 0:
+                        break
+                elif code == 5 and size >= 10 and payload <= 0 and option + 10 <= end:
+                    sacked = load32(data, option + 6)
                 option += size
+            if marks & HAS_TIMESTAMP:
+                marks &= ~OPTIONS_CUT
         elif protocol == UDP:
             if at + 8 > end:
                 skipped[_CUT] += 1
@@ -425,6 +434,7 @@ def _decode(
         columns.ack[filled] = ack
         columns.tsval[filled] = tsval
         columns.tsecr[filled] = tsecr
+        columns.sacked[filled] = sacked
         columns.ip_id[filled] = ip_id
         columns.checksum[filled] = checksum
         columns.flags[filled] = flags

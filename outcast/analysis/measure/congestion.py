@@ -5,15 +5,18 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from outcast.analysis.run_analysis import Interval
+from outcast.analysis.run_analysis import Analysis
+from outcast.records.socket_samples import while_active
 from outcast.records.summary import SynchronisationSummary
 
 LEAST_SAMPLES = 10
 
 
-def during(sockets: pl.DataFrame, interval: Interval) -> pl.DataFrame:
-    """The samples of an interval of the run."""
-    return sockets.filter(pl.col("t").is_between(interval.start_ns, interval.end_ns, closed="left"))
+def counted(analysis: Analysis) -> pl.DataFrame:
+    """The samples of the main interval, each while its flow was active; the run has samples."""
+    assert analysis.sockets is not None
+    samples = while_active(analysis.sockets, analysis.manifest.flows)
+    return samples.filter(analysis.interval.has(samples["t"].to_numpy()))
 
 
 def synchronisation(samples: pl.DataFrame) -> SynchronisationSummary | None:

@@ -6,7 +6,6 @@ senders, each of them a group, takes no longer than one of two classes.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,11 +17,12 @@ from outcast.analysis.compiled import I64
 from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.blackout import length_counts
 from outcast.analysis.measure.completions import times_summary
-from outcast.analysis.measure.congestion import during
+from outcast.analysis.measure.congestion import counted
 from outcast.analysis.measure.kernel_counts import KernelCounts
 from outcast.analysis.measure.queue import Spread, queueing_ns, spread_of
 from outcast.analysis.measure.sized_flows import completions_ns
-from outcast.analysis.run_analysis import Analysis, chains_by_flow
+from outcast.analysis.measure.tcp import untimed_ns
+from outcast.analysis.run_analysis import Analysis, active, chains_by_flow
 from outcast.records.run_directory import FlowRecord
 from outcast.records.summary import SpreadSummary, TcpSummary, TimesSummary
 
@@ -43,6 +43,8 @@ class _Flow:
     cwnd: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     queueing_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     completion_ns: int | None = None
+    active_ns: int = 0
+    untimed_ns: int = 0
 
 
 def more_of(
@@ -78,6 +80,7 @@ def _added(
     return {
         "halted_s": round(sum(flow.tcp.halted_s for flow in flows), 9),
         "rtt_ms": distribution("rtt_ns", 1e6),
+        "rtt_untimed": _untimed(flows),
         "srtt_ms": distribution("srtt_us", 1e3),
         "cwnd": distribution("cwnd", 1),
         "queueing_ms": distribution("queueing_ns", 1e6, of_data),
@@ -95,6 +98,13 @@ def _added(
     }
 
 
+def _untimed(flows: Sequence[_Flow]) -> float | None:
+    active_ns = sum(flow.active_ns for flow in flows)
+    if not active_ns or not any(flow.rtt_ns.size for flow in flows):
+        return None
+    return round(sum(flow.untimed_ns for flow in flows) / active_ns, 6)
+
+
 def _times(records: Sequence[FlowRecord], flows: Sequence[_Flow]) -> TimesSummary | None:
     sized = sum(record.size_bytes is not None or record.of_program for record in records)
     times_ns = [flow.completion_ns for flow in flows if flow.completion_ns is not None]
@@ -103,7 +113,6 @@ def _times(records: Sequence[FlowRecord], flows: Sequence[_Flow]) -> TimesSummar
 
 def _flows(analysis: Analysis, tcp_of_flow: TcpOfFlow) -> dict[int, _Flow]:
     flows = {record.flow: _Flow(tcp_of_flow(record.flow)) for record in analysis.manifest.flows}
-    rtt_ns: dict[int, list[I64]] = defaultdict(list)
     for port in analysis.ports:
         joined = port.joined
         for number, rows in port.rows.items():
@@ -113,36 +122,48 @@ def _flows(analysis: Analysis, tcp_of_flow: TcpOfFlow) -> dict[int, _Flow]:
                 waits_ns = queueing_ns(joined, port.sent_ns, rows, port.record.queue.delay_ns)
                 flow.dropped += int((joined.verdict[rows] == Verdict.DROPPED).sum())
                 flow.queueing_ns = np.concatenate([flow.queueing_ns, waits_ns])
-        order = np.argsort(port.round_trips.flow, kind="stable")
-        ends = np.searchsorted(
-            port.round_trips.flow[order], np.arange(len(port.numbers)), side="right"
-        )
-        counts = analysis.counts(port.round_trips.sent_ns[order])
-        of_parts = np.split(counts, ends)
-        parts = [
-            part[of_part]
-            for part, of_part in zip(
-                np.split(port.round_trips.rtt_ns[order], ends), of_parts, strict=True
-            )
-        ]
-        for place, number in enumerate(port.numbers):
-            rtt_ns[number].append(parts[place])
     lengths = chains_by_flow(analysis)
     times_ns = completions_ns(analysis)
     for number, flow in flows.items():
         flow.chains = lengths.get(number, [])
-        flow.rtt_ns = np.concatenate([flow.rtt_ns, *rtt_ns[number]])
         flow.completion_ns = times_ns.get(number)
+    _add_round_trips(analysis, flows)
     _add_samples(analysis, flows)
     return flows
 
 
+def _add_round_trips(analysis: Analysis, flows: Mapping[int, _Flow]) -> None:
+    """Adds round trips of segments that came in within the main interval, by the captures."""
+    interval, t_start_ns = analysis.interval, analysis.manifest.traffic.t_start_ns
+    trips = [port.round_trips for port in analysis.ports]
+    if not any(of_port.flow.size for of_port in trips):
+        return
+    number, sent_ns, rtt_ns = (
+        np.concatenate(parts)
+        for parts in (
+            [np.array(port.numbers)[port.round_trips.flow] for port in analysis.ports],
+            [of_port.sent_ns - t_start_ns for of_port in trips],
+            [of_port.rtt_ns for of_port in trips],
+        )
+    )
+    order = np.lexsort((sent_ns, number))
+    bounds = {flow: np.searchsorted(number[order], [flow, flow + 1]) for flow in flows}
+    for record in analysis.manifest.flows:
+        first, last = bounds[record.flow]
+        mine, span = order[first:last], active(analysis, record)
+        flow = flows[record.flow]
+        flow.rtt_ns = rtt_ns[mine][interval.has(sent_ns[mine])]
+        start_ns = max(span.start_ns, interval.start_ns)
+        end_ns = max(start_ns, min(span.end_ns, interval.end_ns))
+        flow.active_ns = end_ns - start_ns
+        flow.untimed_ns = untimed_ns(sent_ns[mine], rtt_ns[mine], start_ns, end_ns)
+
+
 def _add_samples(analysis: Analysis, flows: Mapping[int, _Flow]) -> None:
-    """Adds what sockets showed in the main interval."""
+    """Adds what sockets showed in the main interval while their flows were active."""
     if analysis.sockets is None:
         return
-    mine = analysis.sockets.filter(pl.col("flow").is_in(list(flows)))
-    samples = during(mine, analysis.interval)
+    samples = counted(analysis)
     for column in ("srtt_us", "cwnd"):
         values = samples.filter(pl.col(column) > 0).select("flow", column)
         for (number,), part in values.partition_by("flow", as_dict=True).items():

@@ -28,7 +28,7 @@ from outcast.analysis.capture.headers import HAS_TIMESTAMP, SYN, TCP, Columns, F
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I64, Array
 from outcast.analysis.join.clock import MOST_STEPS, steps_back, without_steps_back
-from outcast.analysis.measure.tcp import round_trips, rows_by_flow
+from outcast.analysis.measure.tcp import Acks, round_trips, rows_by_flow
 from outcast.analysis.measure.throughput import paint, unwrap
 
 
@@ -138,7 +138,8 @@ def _seen(columns: Columns, key: FlowKey, rows: Array, back: Array | None) -> Se
         if back is not None:
             data = rows[payload > 0]
             acks = back[(columns.flags[back] & SYN) == 0]
-            trips = round_trips(columns, ((0, data, columns.ack[acks], columns.stamp_ns[acks]),))
+            heard = Acks(columns.ack[acks], columns.sacked[acks], columns.stamp_ns[acks])
+            trips = round_trips(columns, [(0, data, heard)])
             beyond = trips.rtt_ns
             before = _echoes(columns, data, back)
     return SeenFlow(

@@ -34,7 +34,9 @@ docs/analysis.md compares the result with the kernel's own events.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 
@@ -231,7 +233,7 @@ class RoundTrips:
     Attributes:
         flow: index of the segment's flow.
         sent_ns: when the segment passed the port.
-        rtt_ns: the time until the first acknowledgement of all of it passed back.
+        rtt_ns: the time until the first acknowledgement of all of it passed back, be it selective.
     """
 
     flow: Array
@@ -239,18 +241,40 @@ class RoundTrips:
     rtt_ns: I64
 
 
+class Acks(NamedTuple):
+    """The acknowledgements that a flow's sender got, in the order of time.
+
+    Attributes:
+        ack, sacked: as in Columns.
+        seen_ns: when each passed the port.
+    """
+
+    ack: U32
+    sacked: U32
+    seen_ns: I64
+
+
 @compiled
-def _trips(low: I64, high: I64, sent: I64, ack: I64, seen: I64, clean: I8, rtt: I64) -> None:
+def _trips(
+    low: I64, high: I64, sent: I64, ack: I64, sacked: I64, seen: I64, clean: I8, rtt: I64
+) -> None:
     """Sets `rtt` to the delay of the first acknowledgement that covers each segment.
 
     An entry stays -1 if its delay is unknown. An acknowledgement counts only if it advances,
     and only for the last segment that it covers, as in TCP. `clean` says that a segment was sent
     once (Karn's rule). An acknowledgement that fills a hole tells nothing, because it waited for
-    what was lost or sent again.
+    what was lost or sent again. A selective one is for the segment at the end of its first block,
+    if that is beyond all blocks before.
     """
     highest = ack[0] - 1
+    beyond = highest
     segment = 0
     for i in range(ack.size):
+        if sacked[i] > max(beyond, ack[i]):
+            beyond = sacked[i]
+            at = np.searchsorted(high, beyond)
+            if at < high.size and high[at] == beyond and clean[at] and sent[at] <= seen[i]:
+                rtt[at] = seen[i] - sent[at]
         if ack[i] <= highest:
             continue
         covered = highest if i > 0 else -1
@@ -267,32 +291,31 @@ def _trips(low: I64, high: I64, sent: I64, ack: I64, seen: I64, clean: I8, rtt: 
             rtt[last] = seen[i] - sent[last]
 
 
-def round_trips(
-    data: Packets | Columns, flows: tuple[tuple[int, Array, U32, I64], ...]
-) -> RoundTrips:
+def round_trips(data: Packets | Columns, flows: Sequence[tuple[int, Array, Acks]]) -> RoundTrips:
     """Measures round-trip times from data and the acknowledgements that passed the other way.
 
     Args:
         data: the packets of a port that carry data.
-        flows: for each flow, its index, its rows in `data`, the acknowledgement numbers of the
-            reverse flow, and the times in ns at which these passed the same port.
+        flows: for each flow, its index, its rows in `data`, and its acknowledgements.
     """
     parts = []
-    for number, rows, acks, seen in flows:
+    for number, rows, acks in flows:
         low = unwrap(data.seq[rows], data.flags[rows])
         high = low + data.payload_bytes[rows]
-        if not rows.size or not acks.size:
+        if not rows.size or not acks.ack.size:
             continue
         # Acknowledgement numbers are put on the unwrapped scale of the segments.
         near = int(low[0])
-        first = near + ((int(acks[0]) - near + 2**31) % 2**32 - 2**31)
-        ack = first + np.concatenate([[0], np.cumsum(_signed(np.diff(acks)))])
+        first = near + ((int(acks.ack[0]) - near + 2**31) % 2**32 - 2**31)
+        ack = first + np.concatenate([[0], np.cumsum(_signed(np.diff(acks.ack)))])
+        sacked = np.where(acks.sacked == 0, ack, ack + _signed(acks.sacked - acks.ack))
         clean = _sent_once(low, high)
         in_order = np.maximum.accumulate(high) == high
         rtt = np.full(rows.size, -1, np.int64)
         keep = in_order & (high > low)
-        part = np.full(int(keep.sum()), -1, np.int64)
-        _trips(low[keep], high[keep], data.stamp_ns[rows][keep], ack, seen, clean[keep], part)
+        sent = data.stamp_ns[rows][keep]
+        part = np.full(sent.size, -1, np.int64)
+        _trips(low[keep], high[keep], sent, ack, sacked, acks.seen_ns, clean[keep], part)
         rtt[keep] = part
         known = rtt >= 0
         parts.append((np.full(int(known.sum()), number), data.stamp_ns[rows][known], rtt[known]))
@@ -302,6 +325,22 @@ def round_trips(
     flow, sent, rtt = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(sent, kind="stable")
     return RoundTrips(flow[order], sent[order], rtt[order])
+
+
+def untimed_ns(sent_ns: I64, rtt_ns: I64, start_ns: int, end_ns: int) -> int:
+    """For how long of [start_ns, end_ns) no segment with a known round trip was under way.
+
+    Args:
+        sent_ns: when each segment of a flow passed, in this order.
+        rtt_ns: their round trips.
+        start_ns: on the same clock.
+        end_ns: on the same clock.
+    """
+    until_ns = np.maximum.accumulate(
+        np.clip(np.append(start_ns, sent_ns + rtt_ns), start_ns, end_ns)
+    )
+    next_ns = np.clip(np.append(sent_ns, end_ns), start_ns, end_ns)
+    return int(np.maximum(next_ns - until_ns, 0).sum())
 
 
 def _signed(difference: U32) -> I64:

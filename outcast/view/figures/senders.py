@@ -7,14 +7,17 @@ paper. Timeouts, with the time waiting for them, are its figure 9.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
+from outcast.analysis.compiled import Array
 from outcast.plan.grouping import controls, title
 from outcast.records.run import Run
 from outcast.records.run_directory import FlowRecord
+from outcast.records.socket_samples import while_active
 from outcast.view import sender_series
 from outcast.view.figures.parts import DASHES, Line, draw_lines, legend_inches, shown_groups
 from outcast.view.figures.style import OWN, Canvas, heading
@@ -76,7 +79,7 @@ def _captured_rtt_lines(run: Run) -> list[Line]:
         .agg(value=pl.median("rtt_ns") / 1e6)
         .collect()
     )
-    return _group_bands(run, frame)
+    return _group_bands(run, frame, lambda rtt_ms: 1.5 * width_ns / 1e9 + rtt_ms / 1e3)
 
 
 def window_lines(run: Run) -> list[Line]:
@@ -103,7 +106,7 @@ def window_lines(run: Run) -> list[Line]:
 
 
 def _sampled(run: Run, column: str, unit: float = 1.0) -> pl.DataFrame:
-    """Returns a column of the sockets' samples where it is positive.
+    """Returns a column of the sockets' samples where it is positive and the flow is active.
 
     With the kernel's events these are the means of bins instead. The columns are `flow`, `t` in
     seconds, and `value`, divided by `unit`.
@@ -113,11 +116,10 @@ def _sampled(run: Run, column: str, unit: float = 1.0) -> pl.DataFrame:
         return means.select("flow", t=pl.col("t") / 1e9, value=pl.col(column) / unit)
     if "sockets" not in run.tables:
         return pl.DataFrame()
-    return (
-        run.scan("sockets")
-        .filter((pl.col(column) > 0) & (pl.col("t") <= run.summary.duration_s * 1e9))
-        .select("flow", t=pl.col("t") / 1e9, value=pl.col(column) / unit)
-        .collect()
+    names = ("t", "flow", "unacked", "notsent_bytes", column)
+    samples = while_active(run.scan("sockets").select(names).collect(), run.manifest.flows)
+    return samples.filter(pl.col(column) > 0, pl.col("t") <= run.summary.duration_s * 1e9).select(
+        "flow", t=pl.col("t") / 1e9, value=pl.col(column) / unit
     )
 
 
@@ -132,8 +134,14 @@ def _points(run: Run, column: str) -> pl.DataFrame:
     )
 
 
-def _group_bands(run: Run, frame: pl.DataFrame) -> list[Line]:
-    """Returns the mean of each group over time. A group of several flows has a band of extremes."""
+def _group_bands(
+    run: Run, frame: pl.DataFrame, longest_s: Callable[[Array], Array] | None = None
+) -> list[Line]:
+    """Returns the mean of each group over time. A group of several flows has a band of extremes.
+
+    A curve is broken where no value follows within some time, which `longest_s` gives for the
+    values before; by default where five are missing.
+    """
     lines = []
     colours = run_colours(run)
     for group in reversed(shown_groups(run)):
@@ -146,11 +154,24 @@ def _group_bands(run: Run, frame: pl.DataFrame) -> list[Line]:
             column.to_numpy()
             for column in spread.agg(value.mean(), low=value.min(), high=value.max()).sort("t")
         )
+        steps_s = np.diff(x)
+        if longest_s is not None:
+            most_s = longest_s(high[:-1])
+        else:
+            most_s = 5 * np.median(steps_s) if steps_s.size else steps_s
+        ends = np.flatnonzero(steps_s > most_s)
+        lone = np.intersect1d(np.append(ends, x.size - 1), np.append(ends + 1, 0))
+        dots = (x[lone], mean[lone])
+        x, mean, low, high = (
+            np.insert(column.astype(float), ends + 1, np.nan) for column in (x, mean, low, high)
+        )
         if len(flows) == 1:
             lines.append(Line(group.counted, colour, x, mean))
         else:
             label = f"{group.title}: mean, least and most of {len(flows)} flows"
             lines.append(Line(label, colour, x, mean, low, high))
+        if ends.size and lone.size:
+            lines.append(Line(None, colour, *dots, marker=".", dash=""))
     return lines
 
 

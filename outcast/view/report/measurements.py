@@ -170,15 +170,23 @@ def round_trips(run: Run, frame: pl.DataFrame) -> Element:
     )
     of_group = {row[0]: row[1:] for row in quantiles.iter_rows()}
     rows: list[list[Part]] = [
-        [group.title, f"{row[0]:,}", *(f"{value:,.1f}" for value in row[1:])]
+        [
+            *(group.title, f"{row[0]:,}", *(f"{value:,.1f}" for value in row[1:])),
+            _number(group.summary.rtt_untimed, ".1%"),
+        ]
         for group in run.groups
         if (row := of_group.get(group.label)) is not None
     ]
-    head = [noun(run), "segments", "mean", "median", "90 %", "99 %", "most"]
-    caption = "From a segment's arrival to its acknowledgement, in µs"
-    return section(
-        "round-trips", "Round trips", table(caption, head, rows), pictures.drawn(run, "rtt")
+    head = [noun(run), "segments", "mean", "median", "90 %", "99 %", "most", "not known"]
+    untimed = element(
+        "p",
+        "A segment that was sent twice tells no round trip (Karn's rule), nor does an "
+        "acknowledgement that fills a hole. So they are not known in a part of the flows' time, "
+        "which the last column has. There the curve is broken.",
     )
+    caption = "From a segment's arrival to its acknowledgement, in µs"
+    listed, chart = table(caption, head, rows), pictures.drawn(run, "rtt")
+    return section("round-trips", "Round trips", listed, untimed, chart)
 
 
 def utilisation(run: Run, frame: pl.DataFrame) -> Element:
