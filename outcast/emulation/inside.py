@@ -334,7 +334,8 @@ class _Run:
                 *(self.experiment, self.plan, self.directory, self.scratch, self.commands), netns
             ),
         )
-        stream, held_start = self._build_senders(afterwards)
+        syn_rounds = ports.rounds_of_handshakes(self.experiment, self.plan)
+        stream, held_start = self._build_senders(afterwards, syn_rounds > 1)
         subflow_limits = multipath.configure(
             flows, netns, self.commands, self.network.further_interfaces
         )
@@ -342,6 +343,7 @@ class _Run:
         sending = traffic.Flows(
             *(flows, netns, logs, self.commands, stream, held_start, self.experiment.seed),
             start_afterwards=afterwards,
+            syn_rounds=syn_rounds,
         )
         self.add(stack, sending)
         self._add_probes(stack)
@@ -350,10 +352,7 @@ class _Run:
         if self.events is not None:
             self.events.record(instants.CONNECT_STEP_NS)
         self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
-        sending.connect(
-            links.longest_round_trip_ns(self.plan),
-            ports.rounds_of_handshakes(self.experiment, self.plan),
-        )
+        sending.connect(links.longest_round_trip_ns(self.plan))
         losses = wires.start_losing(self.experiment, self.plan, self.commands)
         self.lost.start(netns)
         samples: list[sockets.SocketSample] = []
@@ -431,11 +430,14 @@ class _Run:
             netns, keep_rates = self.network.netns, self.directory.write_rates
             self.add(stack, changer(self.experiment, self.plan, netns, keep_rates))
 
-    def _build_senders(self, afterwards: bool) -> tuple[Path | None, Path | None]:
-        """Makes what flows need in C: our own sender, and what holds iperf's start back."""
+    def _build_senders(self, afterwards: bool, is_lossy: bool) -> tuple[Path | None, Path | None]:
+        """Makes what flows need in C: our own program, and what holds iperf's start back.
+
+        `is_lossy` tells whether queues drop handshakes.
+        """
         flows = self.plan.flows
         stream = held_start = None
-        if any(senders.sends(flow) for flow in flows):
+        if is_lossy or any(senders.sends(flow) for flow in flows):
             stream = in_c.provide(in_c.STREAM, self.scratch, self.commands)
         if afterwards and not all(senders.sends(flow) for flow in flows):
             held_start = in_c.provide(in_c.HELD_START, self.scratch, self.commands)

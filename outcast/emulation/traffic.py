@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from outcast.emulation import multipath, receivers, senders
 from outcast.emulation.commands import Commands, Process, still_running, wait_until
@@ -26,11 +26,6 @@ from outcast.emulation.sockets import SocketSample, listens, sample_sockets
 from outcast.errors import DeadlineError, ReadBackError, RunError, gist
 from outcast.plan.flows import Flow, families_of
 from outcast.records.effective import Start
-
-if TYPE_CHECKING:
-    from outcast.experiment.parts import Family
-
-    _Where = tuple[int, int, Family]
 
 SERVER_DEADLINE_S = 60.0
 CONNECT_DEADLINE_S = 240.0
@@ -74,6 +69,7 @@ class Flows(Part):
         seed: the experiment's seed.
         start_afterwards: whether the start is set when all have connected; else it is set
             beforehand.
+        syn_rounds: how many times a flow may have to send its SYN, because queues drop it.
         servers: the servers.
         clients: the clients that were started, by flow number.
         subflows: the further subflows of flows with Multipath TCP, once they have connected.
@@ -87,6 +83,7 @@ class Flows(Part):
     held_start: Path | None = None
     seed: int = 0
     start_afterwards: bool = False
+    syn_rounds: int = 1
     servers: list[Process] = field(default_factory=list)
     clients: dict[int, Process] = field(default_factory=dict)
     subflows: Subflows = field(default_factory=dict)
@@ -96,50 +93,55 @@ class Flows(Part):
 
     def __enter__(self) -> Flows:
         """Starts a server at every receiver's port, iperf or our own; waits until it listens."""
-        kinds = {(flow.dst, flow.dport): (flow.transport, flow.family) for flow in self.flows}
-        served = set()
-        for (host, port), (transport, family) in sorted(kinds.items(), key=lambda item: item[0]):
-            if (place := (self.netns(host), port)) in served:
-                # Another interface of the same host.
-                continue
-            served.add(place)
-            if self.stream is not None and senders.needed(transport):
-                argv = senders.receiver_arguments(self.stream, port, transport, family)
-                environment = None
-            else:
-                environment = self._preloaded("server")
-                argv = ["iperf", "-s", "-p", str(port), "-f", "b"]
-                argv += ["-Z", transport.congestion_control]
-                argv += ["-V"] if family == "ipv6" else []
-            server = self.commands.spawn(
-                f"the {Path(argv[0]).name} server at {host}",
-                argv,
-                netns=self.netns(host),
-                stdout=self.logs / f"server.{host}.{port}.out",
-                stderr=self.logs / f"server.{host}.{port}.err",
-                environment=environment,
-            )
-            self.servers.append(server)
-            where = (self.netns(host), port, family)
-
-            def is_ready(server: Process = server, where: _Where = where) -> bool:
-                server.require_alive()
-                return listens(*where)
-
-            what = f"{server.name} to listen"
-            wait_until(is_ready, what, SERVER_DEADLINE_S, detail=server.errors)
+        received: dict[tuple[int, int], list[Flow]] = {}
+        for flow in sorted(self.flows, key=lambda flow: (flow.dst, flow.dport)):
+            # Interfaces of one host share its server.
+            received.setdefault((self.netns(flow.dst), flow.dport), []).append(flow)
+        for flows in received.values():
+            self.servers.append(self._serve(flows))
         return self
+
+    def _serve(self, flows: Sequence[Flow]) -> Process:
+        """Starts the server of flows that share one, and waits until it listens.
+
+        iperf's server takes one connection after the other, and gives each 4 s for its first bytes
+        (Listener::apply_client_settings_tcp). Our own sender sends none before its start. What an
+        iperf client sends at once comes late where queues drop it. There the server is our own.
+        """
+        host, port = flows[0].dst, flows[0].dport
+        transport, family = flows[-1].transport, flows[-1].family
+        environment = None
+        if self.stream is not None and (self.syn_rounds > 1 or any(map(senders.sends, flows))):
+            argv = senders.receiver_arguments(self.stream, port, transport, family)
+        else:
+            environment = self._preloaded("server")
+            argv = ["iperf", "-s", "-p", str(port), "-f", "b", "-Z", transport.congestion_control]
+        server = self.commands.spawn(
+            f"the {Path(argv[0]).name} server at {host}",
+            argv,
+            netns=self.netns(host),
+            stdout=self.logs / f"server.{host}.{port}.out",
+            stderr=self.logs / f"server.{host}.{port}.err",
+            environment=environment,
+        )
+
+        def is_ready() -> bool:
+            server.require_alive()
+            return listens(self.netns(host), port, family)
+
+        what = f"{server.name} to listen"
+        wait_until(is_ready, what, SERVER_DEADLINE_S, detail=server.errors)
+        return server
 
     def __exit__(self, failed: type[BaseException] | None, *_error: object) -> None:
         if failed is None:
             stop_servers(self.servers)
 
-    def connect(self, round_trip_ns: int = 0, syn_rounds: int = 1) -> None:
+    def connect(self, round_trip_ns: int = 0) -> None:
         """Starts every client and waits until all are connected; none sends yet.
 
         Args:
             round_trip_ns: the longest round trip by the links' delays.
-            syn_rounds: how many times a flow may have to send its SYN, because queues drop it.
 
         Raises:
             RunError: a flow has not connected by its start, or within CONNECT_DEADLINE_S.
@@ -147,7 +149,7 @@ class Flows(Part):
         self._began_ns = time.time_ns()
         patience_s = CONNECT_DEADLINE_S
         if not self.start_afterwards:
-            patience_s = lead_s(len(self.flows), round_trip_ns, syn_rounds)
+            patience_s = lead_s(len(self.flows), round_trip_ns, self.syn_rounds)
         self._deadline_ns = self._began_ns + int(patience_s * 1e9)
         for flow in self.flows:
             argv, environment = self._client(flow)

@@ -96,10 +96,39 @@ def test_a_flow_of_no_whole_hundredths_of_a_second_is_sent_by_our_own(
         far.connect(round_trip_ns=2_000_000_000)
     finally:
         commands.end_all()
-    assert [argv[0] for argv in started[:3]] == ["iperf", "iperf", "/stream"]
+    # iperf's server would let the flow of our own sender, which is silent until its start, wait.
+    assert [argv[:2] for argv in started[:3]] == [
+        ["/stream", "receive"],
+        ["iperf", "-c"],
+        ["/stream", "send"],
+    ]
     assert started[2][started[2].index("--duration") + 1] == "125000000"
     # Far senders have the time to connect.
     assert far.set_start()[0] >= began_ns + 10_000_000_000
+
+
+@pytest.mark.parametrize(("syn_rounds", "server"), [(1, "iperf"), (2, "/stream")])
+def test_where_queues_drop_what_connects_the_receiver_is_ours(
+    syn_rounds: int, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traffic, "listens", lambda netns, port, family: True)
+    started: list[str] = []
+
+    class Listening(SystemCommands):
+        def spawn(self, name: str, argv: Sequence[str], **_options: Any) -> Process:
+            started.append(argv[0])
+            return super().spawn(
+                name, ["sleep", "9"], stdout=tmp_path / "out", stderr=tmp_path / "err"
+            )
+
+    commands = Listening()
+    try:
+        traffic.Flows(
+            *([FLOW], lambda host: 0, tmp_path, commands, Path("/stream")), syn_rounds=syn_rounds
+        ).__enter__()
+    finally:
+        commands.end_all()
+    assert started == [server]
 
 
 def over_loopback(count: int, duration_ns: int) -> list[Flow]:

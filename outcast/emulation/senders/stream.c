@@ -1,4 +1,4 @@
-/* Sends a TCP flow that iperf cannot send: with payloads of random sizes, or Multipath TCP.
+/* Sends a TCP flow that iperf cannot send, and receives many flows at once.
  *
  *   stream send --from ADDRESS:PORT --to ADDRESS:PORT [--start EPOCH_NS]
  *               (--duration NS | --bytes N) --congestion-control NAME [--pacing-rate BYTES_PER_S]
@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,7 +34,7 @@
 #define IPPROTO_MPTCP 262
 #endif
 
-enum { BLOCK = 128 * 1024, MOST_CONNECTIONS = 4096 };
+enum { BLOCK = 128 * 1024, MOST_CONNECTIONS = 20000, BACKLOG = 4096, OTHER_FILES = 16 };
 
 static char block[BLOCK];
 
@@ -156,14 +157,17 @@ static void stop(int number)
 
 static void receive(int fd, int family, int port)
 {
-    static struct pollfd ends[MOST_CONNECTIONS];
+    static struct pollfd ends[1 + MOST_CONNECTIONS];
+    struct rlimit files = { MOST_CONNECTIONS + OTHER_FILES, MOST_CONNECTIONS + OTHER_FILES };
     union end any = { .in = { .sin_family = AF_INET, .sin_port = htons(port) } };
     int count = 1, i;
 
     if (family == AF_INET6)
         any.in6 = (struct sockaddr_in6) { .sin6_family = AF_INET6, .sin6_port = htons(port) };
     signal(SIGINT, stop);
-    if (bind(fd, &any.any, length_of(&any)) || listen(fd, MOST_CONNECTIONS))
+    /* Without the right to raise it, accept says when there are too many. */
+    (void) setrlimit(RLIMIT_NOFILE, &files);
+    if (bind(fd, &any.any, length_of(&any)) || listen(fd, BACKLOG))
         fail("listening");
     ends[0] = (struct pollfd) { fd, POLLIN, 0 };
     for (;;) {
@@ -178,7 +182,7 @@ static void receive(int fd, int family, int port)
                 ends[i] = ends[--count];
             }
         }
-        if (ends[0].revents && count < MOST_CONNECTIONS) {
+        if (ends[0].revents && count <= MOST_CONNECTIONS) {
             int accepted = accept(fd, NULL, NULL);
 
             if (accepted < 0)
