@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -248,7 +249,15 @@ def test_a_run_without_drops(tmp_path: Path) -> None:
     upper, _ = figure.axes
     longest = max(drawn.table("queue")["queue_bytes"]) / 1024
     assert max(upper.lines[0].get_ydata()) == longest
-    assert "no blackout" in texts(drops.drops_over_time(drawn))
+    figure = drops.drops_over_time(drawn)
+    assert "no blackout" in texts(figure)
+    assert figure.get_figheight() < drops.ZOOM_INCHES + 1.1 + 1.15 * len(drawn.ways)
+    assert ", to " not in texts(figure)
+    first = next(iter(drawn.ways.values()))
+    again = with_records(drawn, ways=drawn.ways | {"more": replace(first, egress="s1-eth9")})
+    assert f", to {first.egress}, s1-eth9" in texts(drops.drops_over_time(again))
+    (axes,) = goodput.goodput_over_time(drawn).axes  # type: ignore[union-attr]
+    assert axes.get_xlabel() == "time (s); bold: what others are compared with"
 
 
 def test_many_flows_are_summed_by_sender(tmp_path: Path) -> None:

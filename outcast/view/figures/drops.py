@@ -20,6 +20,7 @@ from outcast.view.palette import DROPPED, FORWARDED, GREY, port_colours, run_col
 
 ZOOM_PACKETS = 40
 """How many packet times of a blackout to show. With more, marks would overlap."""
+ZOOM_INCHES = 2.2
 LONGEST_BAR = 10
 """Chains that are longer than this share one bar."""
 MOST_PORTS = 6
@@ -117,8 +118,9 @@ def drops_over_time(run: Run, on: Canvas = OWN) -> Figure:
     ports = list(dict.fromkeys(way.ingress for way in run.ways.values()))
     zooms = [(port, row) for port in ports if (row := worst_blackout(run, port)) is not None]
     zooms = sorted(zooms, key=lambda zoom: -int(zoom[1]["drops"]))[:2]
-    figure = on.new((9, 1.1 + 1.15 * len(ports) + 2.2))
-    halves: Any = figure.subfigures(2, 1, height_ratios=[1.15 * len(ports), 2.2])
+    high, low = 1.15 * len(ports), ZOOM_INCHES if zooms else 0.3
+    figure = on.new((9, 1.1 + high + low))
+    halves: Any = figure.subfigures(2, 1, height_ratios=[high, low])
     upper, lower = halves
     begin = run.manifest.traffic.t_start_ns
     duration_s = run.summary.duration_s
@@ -134,7 +136,7 @@ def drops_over_time(run: Run, on: Canvas = OWN) -> Figure:
         )
         axes.stairs(-dropped / width_ms, edges, fill=True, color=DROPPED, label="dropped")
         axes.axhline(0, color="black", linewidth=0.5)
-        axes.set_title(run.port_label(port), fontsize=9, pad=3)
+        axes.set_title(_titled(run, port), fontsize=9, pad=3)
         axes.yaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
     overview[0].legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0)
     overview[-1].set_xlim(0, duration_s)
@@ -150,6 +152,14 @@ def drops_over_time(run: Run, on: Canvas = OWN) -> Figure:
         for mark in overview:
             mark.axvline((row["t_start"] - begin) / 1e9, color="black", lw=0.6, ls=":")
     return figure
+
+
+def _titled(run: Run, port: str) -> str:
+    """An input port in words, with the outputs that it feeds if the run has several outputs."""
+    ways = run.ways.values()
+    fed = ", ".join(way.egress for way in ways if way.ingress == port)
+    several = len({way.egress for way in ways}) > 1
+    return run.port_label(port) + (f", to {fed}" if several else "")
 
 
 def worst_blackout(run: Run, port: str) -> dict[str, Any] | None:

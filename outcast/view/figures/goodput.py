@@ -154,7 +154,10 @@ def goodput_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     inches = 0.65 if len(curves) <= FEW_CURVES else 0.3
     figure = on.new((8, 1.4 + inches * len(curves)))
     fair_bps = run.fair_bps
-    step = draw_rows(figure.subplots(), edges, curves, fair_bps, run_colours(run), run.marked)
+    axes = figure.subplots()
+    step = draw_rows(axes, edges, curves, fair_bps, run_colours(run), run.marked)
+    if run.marked is not None:
+        axes.set_xlabel(f"{axes.get_xlabel()}; bold: what others are compared with")
     senders = len({flow.src for flow in run.manifest.flows})
     what = "every flow"
     if len(run.manifest.flows) > MOST_CURVES:
