@@ -100,6 +100,11 @@ class Interval:
     def seconds(self) -> float:
         return (self.end_ns - self.start_ns) / 1e9
 
+    def cut(self, whole: Interval) -> Interval:
+        """The part of it that lies in another one, which may be of no length."""
+        start_ns = max(self.start_ns, whole.start_ns)
+        return Interval(start_ns, max(start_ns, min(self.end_ns, whole.end_ns)))
+
     def has(self, at_ns: Array) -> Bool:
         """Which of these times after the traffic's start lie in it."""
         return (at_ns >= self.start_ns) & (at_ns < self.end_ns)

@@ -43,6 +43,10 @@ class ClassSummary(handed_in.Record):
         default=None,
         description="time waiting for timeouts, summed over the flows; see `tcp`",
     )
+    active_s: float | None = Field(
+        default=None,
+        description="how long the flows were active in the interval, summed over them",
+    )
     recovering_s: float | None = Field(
         default=None,
         description="time in recovery after timeouts, summed over the flows, as the kernel "

@@ -9,10 +9,10 @@ from rich.console import Console
 
 from outcast import analysis
 from outcast.records.run import Run
-from outcast.records.summary import LossSummary, Summary
+from outcast.records.summary import LossSummary, SpreadSummary, Summary
 from outcast.view.terminal import tables
 from tests.golden import model
-from tests.golden.run_directory import write_run
+from tests.golden.run_directory import with_records, write_run
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +83,30 @@ def test_what_a_note_told_before_the_traffic_is_counted_only(
 )
 def test_times_of_queues_have_no_powers_of_ten(time_ms: float | None, text: str) -> None:
     assert tables._digits(time_ms) == text
+
+
+def test_round_trips_and_queueing_are_medians_and_say_so(run: Run) -> None:
+    skewed = SpreadSummary(mean=77, p50=33, p90=90, p99=99, max=99)
+    parts = {
+        label: part.model_copy(update={"srtt_ms": skewed, "queueing_ms": skewed})
+        for label, part in run.summary.groups["hops"].items()
+    }
+    groups = {**run.summary.groups, "hops": parts}
+    run = with_records(Run(run.directory), summary=run.summary.model_copy(update={"groups": groups}))
+    stream = io.StringIO()
+    Console(file=stream, width=100).print(tables._group_table(run, run.table("flows")))
+    text = stream.getvalue()
+    assert text.count(" 33") == 2 * len(parts)
+    assert "77" not in text
+    assert "median" in text.split("queue-")[0]
+    assert "RTT is a median too" in text
+
+
+def test_the_wait_for_timeouts_is_a_share_of_the_time_of_active_flows(run: Run) -> None:
+    part = next(iter(run.summary.groups["hops"].values()))
+    update = {"flows": 2, "halted_s": 1.5, "active_s": 6.0}
+    assert tables.awaiting_rto(run.summary, part.model_copy(update=update)) == "25.0%"
+    # An older summary does not tell.
+    seconds = run.summary.end_s - run.summary.start_s
+    update |= {"halted_s": seconds / 2, "active_s": None}
+    assert tables.awaiting_rto(run.summary, part.model_copy(update=update)) == "25.0%"

@@ -22,7 +22,7 @@ from outcast.analysis.measure.kernel_counts import KernelCounts
 from outcast.analysis.measure.queue import Spread, queueing_ns, spread_of
 from outcast.analysis.measure.sized_flows import completions_ns
 from outcast.analysis.measure.tcp import untimed_ns
-from outcast.analysis.run_analysis import Analysis, active, chains_by_flow
+from outcast.analysis.run_analysis import Analysis, Interval, active, chains_by_flow
 from outcast.records.run_directory import FlowRecord
 from outcast.records.summary import SpreadSummary, TcpSummary, TimesSummary
 
@@ -32,9 +32,14 @@ TcpOfFlow = Callable[[int], TcpSummary]
 
 @dataclass
 class _Flow:
-    """What a group adds up of one flow. Arrays have a value for each sample or segment."""
+    """What a group adds up of one flow. Arrays have a value for each sample or segment.
+
+    Attributes:
+        active: the part of the main interval in which it was active.
+    """
 
     tcp: TcpSummary
+    active: Interval
     packets: int = 0
     dropped: int = 0
     chains: list[int] = field(default_factory=list)
@@ -43,7 +48,6 @@ class _Flow:
     cwnd: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     queueing_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     completion_ns: int | None = None
-    active_ns: int = 0
     untimed_ns: int = 0
 
 
@@ -79,6 +83,7 @@ def _added(
 
     return {
         "halted_s": round(sum(flow.tcp.halted_s for flow in flows), 9),
+        "active_s": sum(flow.active.seconds for flow in flows),
         "rtt_ms": distribution("rtt_ns", 1e6),
         "rtt_untimed": _untimed(flows),
         "srtt_ms": distribution("srtt_us", 1e3),
@@ -99,10 +104,10 @@ def _added(
 
 
 def _untimed(flows: Sequence[_Flow]) -> float | None:
-    active_ns = sum(flow.active_ns for flow in flows)
-    if not active_ns or not any(flow.rtt_ns.size for flow in flows):
+    active_s = sum(flow.active.seconds for flow in flows)
+    if not active_s or not any(flow.rtt_ns.size for flow in flows):
         return None
-    return round(sum(flow.untimed_ns for flow in flows) / active_ns, 6)
+    return round(sum(flow.untimed_ns for flow in flows) / 1e9 / active_s, 6)
 
 
 def _times(records: Sequence[FlowRecord], flows: Sequence[_Flow]) -> TimesSummary | None:
@@ -112,7 +117,10 @@ def _times(records: Sequence[FlowRecord], flows: Sequence[_Flow]) -> TimesSummar
 
 
 def _flows(analysis: Analysis, tcp_of_flow: TcpOfFlow) -> dict[int, _Flow]:
-    flows = {record.flow: _Flow(tcp_of_flow(record.flow)) for record in analysis.manifest.flows}
+    flows = {
+        number: _Flow(tcp_of_flow(number), active(analysis, record).cut(analysis.interval))
+        for number, record in ((record.flow, record) for record in analysis.manifest.flows)
+    }
     for port in analysis.ports:
         joined = port.joined
         for number, rows in port.rows.items():
@@ -138,7 +146,7 @@ def _add_round_trips(analysis: Analysis, flows: Mapping[int, _Flow]) -> None:
     trips = [port.round_trips for port in analysis.ports]
     if not any(of_port.flow.size for of_port in trips):
         return
-    number, sent_ns, rtt_ns = (
+    numbers, sent_ns, rtt_ns = (
         np.concatenate(parts)
         for parts in (
             [np.array(port.numbers)[port.round_trips.flow] for port in analysis.ports],
@@ -146,17 +154,13 @@ def _add_round_trips(analysis: Analysis, flows: Mapping[int, _Flow]) -> None:
             [of_port.rtt_ns for of_port in trips],
         )
     )
-    order = np.lexsort((sent_ns, number))
-    bounds = {flow: np.searchsorted(number[order], [flow, flow + 1]) for flow in flows}
-    for record in analysis.manifest.flows:
-        first, last = bounds[record.flow]
-        mine, span = order[first:last], active(analysis, record)
-        flow = flows[record.flow]
+    order = np.lexsort((sent_ns, numbers))
+    for number, flow in flows.items():
+        mine = order[slice(*np.searchsorted(numbers[order], [number, number + 1]))]
         flow.rtt_ns = rtt_ns[mine][interval.has(sent_ns[mine])]
-        start_ns = max(span.start_ns, interval.start_ns)
-        end_ns = max(start_ns, min(span.end_ns, interval.end_ns))
-        flow.active_ns = end_ns - start_ns
-        flow.untimed_ns = untimed_ns(sent_ns[mine], rtt_ns[mine], start_ns, end_ns)
+        flow.untimed_ns = untimed_ns(
+            sent_ns[mine], rtt_ns[mine], flow.active.start_ns, flow.active.end_ns
+        )
 
 
 def _add_samples(analysis: Analysis, flows: Mapping[int, _Flow]) -> None:

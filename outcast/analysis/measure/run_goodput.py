@@ -92,9 +92,7 @@ def active_seconds(analysis: Analysis, record: FlowRecord, interval: Interval) -
     """
     if not record.of_program:
         return interval.seconds
-    own = active(analysis, record)
-    span_ns = min(own.end_ns, interval.end_ns) - max(own.start_ns, interval.start_ns)
-    return span_ns / 1e9 if span_ns > 0 else interval.seconds
+    return active(analysis, record).cut(interval).seconds or interval.seconds
 
 
 def mice_warnings(analysis: Analysis) -> list[str]:

@@ -22,7 +22,7 @@ from outcast.view import sender_series
 from outcast.view.figures.parts import DASHES, Line, draw_lines, legend_inches, shown_groups
 from outcast.view.figures.style import OWN, Canvas, heading
 from outcast.view.palette import GREY, run_colours
-from outcast.view.terminal.tables import noun
+from outcast.view.terminal.tables import noun, rto_share
 
 MOST_LINES = 6
 """The most flows that have a line each. If there are more, each group has a line."""
@@ -201,8 +201,7 @@ def timeouts_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
         # The kernel's count is better, but it is missing if a host sends flows of several groups.
         total = part.timeouts if part.timeouts is not None else part.timeouts_seen or 0
         counts.append(total / part.flows)
-        counted_s = run.summary.end_s - run.summary.start_s
-        shares.append(100 * (part.halted_s or 0) / part.flows / counted_s)
+        shares.append(100 * (rto_share(run.summary, part) or 0))
     if not any(counts + shares):
         return None
     figure = on.new((max(7, 1.6 * len(shown)), 3))

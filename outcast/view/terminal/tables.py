@@ -296,7 +296,7 @@ def _flow_table(run: Run, flows: pl.DataFrame) -> Table:
         *("flow", "from", "control" if by_sender else noun(run), "goodput", "share", "drops"),
         *("longest\nchain", "re-\ntrans-\nmits"),
         *(("time-\nouts",) if run.captured is None else ()),
-        "queue-\ning\n(ms)",
+        "median\nqueue-\ning\n(ms)",
         left=("from", "control", noun(run)),
         wrapped=(noun(run),),
     )
@@ -353,10 +353,12 @@ def _group_table(run: Run, flows: pl.DataFrame) -> Table:
     table = _table(
         *(noun(run), "flows", "mean\ngoodput", "least", "share", "re-\ntrans-\nmits"),
         *(("time-\nouts", "RTO\nwait", "RTT\n(ms)") if run.captured is None else ()),
-        "queue-\ning\n(ms)",
+        "median\nqueue-\ning\n(ms)",
         left=(noun(run),),
         wrapped=(noun(run),),
     )
+    if any(group.summary.srtt_ms for group in run.groups):
+        table.caption = "RTT is a median too: of smoothed round trips over time"
     for group in run.groups[:MOST_ROWS]:
         part = group.summary
         waits = part.queueing_ms
@@ -388,15 +390,22 @@ def _share_of(table: pl.DataFrame, flows: Sequence[int]) -> str:
 
 def awaiting_rto(summary: Summary, part: ClassSummary) -> str:
     """Returns the share of a flow's time that it spent waiting for timeouts."""
+    share = rto_share(summary, part)
+    return "-" if share is None else f"{share:.1%}"
+
+
+def rto_share(summary: Summary, part: ClassSummary) -> float | None:
+    """The share of the time in which flows were active that they spent waiting for timeouts."""
     if part.halted_s is None:
-        return "-"
-    return f"{part.halted_s / part.flows / (summary.end_s - summary.start_s):.1%}"
+        return None
+    whole_s = part.flows * (summary.end_s - summary.start_s)
+    return min(1.0, part.halted_s / (part.active_s or whole_s))
 
 
 def _round_trip(part: ClassSummary) -> str:
-    """Returns the senders' mean smoothed round trip, or the mean captured one without samples."""
+    """Returns the median of senders' smoothed round trips, or of captured ones without samples."""
     round_trip_ms = part.srtt_ms or part.rtt_ms
-    return _digits(None if round_trip_ms is None else round_trip_ms.mean)
+    return _digits(None if round_trip_ms is None else round_trip_ms.p50)
 
 
 def _port_table(run: Run) -> Table:
