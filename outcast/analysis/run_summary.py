@@ -45,6 +45,7 @@ from outcast.analysis.measure.queue import (
 from outcast.analysis.measure.run_goodput import by_class, flow_bytes, mice_warnings, window
 from outcast.analysis.measure.sized_flows import unfinished_warnings
 from outcast.analysis.measure.stationarity import is_stationary, rates_in
+from outcast.analysis.measure.streams import copied_warnings
 from outcast.analysis.run_analysis import Analysis, Interval, PortAnalysis, active
 from outcast.analysis.trust import capture_summary
 from outcast.plan import grouping
@@ -154,6 +155,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
             ),
             *unfinished_warnings(analysis),
             *mice_warnings(analysis),
+            *copied_warnings(analysis),
             *_window_warnings(analysis),
             *analysis.remarks,
             *analysis.manifest.warnings,

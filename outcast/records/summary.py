@@ -310,13 +310,18 @@ class TcpSummary(handed_in.Record):
 
 
 class StreamSummary(handed_in.Record):
-    """The streams of datagrams of one workload together. Rates are of payload."""
+    """The streams of datagrams of one workload together.
+
+    Rates are of payload, each over the time in which its stream was to send.
+    """
 
     sent_bps: float = Field(description="sum of the rates at which the streams sent")
     received_bps: float = Field(description="sum of the rates that arrived")
     min_received_bps: float = Field(description="the stream that got least")
     jain_index: float | None = Field(description="Jain's index over the streams' received rates")
-    loss_share: float | None = Field(description="datagrams lost, of those sent")
+    loss_share: float | None = Field(
+        description="datagrams lost, of those sent; null if links deliver packets twice, too"
+    )
     delay_ms: SpreadSummary | None = Field(
         description="sojourn times at the captured queue; null if no capture saw the streams"
     )

@@ -250,16 +250,25 @@ COUNTED = {"asked": "analysis.from and to", "all active": "all flows active"}
 """Why the summary of a run covers a part of it, by its `interval`."""
 
 
+WHOLE = {"probes": "probes", "programs": "programs", "completions": "workloads"}
+"""Columns, besides losses, that are of whole runs whatever the interval is, and their name."""
+
+
 def remarks_on_intervals(frame: pl.DataFrame) -> list[str]:
     """A sentence on the part of runs that numbers are of, and one on trends in it."""
     lines = []
+    also = [
+        name for name in WHOLE if any(column.startswith(f"{name}.") for column in frame.columns)
+    ]
+    *others, last = ["losses", *(WHOLE[name] for name in also)]
+    whole = f"{', '.join(others)} and {last} are" if others else f"{last} are"
     if "interval" in frame.columns:
         for kind, why in COUNTED.items():
             parts = frame.filter(pl.col("interval") == kind).select("start_s", "end_s").unique()
             spans = [f"{start:g} to {end:g} s" for start, end in parts.sort(pl.all()).rows()]
             if spans:
                 named = ", ".join(spans[:3]) + (", ..." if len(spans) > 3 else "")
-                lines.append(f"numbers are of {named} of each run ({why}); losses are of all of it")
+                lines.append(f"numbers are of {named} of each run ({why}); {whole} of all of it")
     if "stationary" in frame.columns and (known := frame["stationary"].drop_nulls()).len():
         lines.append(f"stationary: {int(known.sum())} of {known.len()} runs (docs/steady-state.md)")
     return lines

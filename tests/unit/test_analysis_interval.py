@@ -297,6 +297,9 @@ def test_results_name_the_interval_and_count_stationary_runs() -> None:
         "stationary: 1 of 2 runs (docs/steady-state.md)",
     ]
     assert remarks_on_intervals(pl.DataFrame({"run": ["a"]})) == []
+    others = {f"{name}.0.x": pl.lit(1) for name in ("probes", "completions")}
+    line = remarks_on_intervals(frame.with_columns(**others))[0]
+    assert line.endswith("; losses, probes and workloads are of all of it")
 
 
 def test_every_run_says_whether_it_is_stationary(usual: Run, part: Run) -> None:

@@ -275,8 +275,16 @@ def test_what_else_was_measured_is_shown_where_it_is_there(tmp_path: Path) -> No
     assert {"sockets", "ports", "links", "completions"}.isdisjoint(identities(directory))
     t = np.arange(5) * 500_000
     sockets = {"t": t, "flow": [0, 1, 0, 1, 0], "host": ["h2", "h3", "h2", "h3", "h2"]}
+    sockets |= {"unacked": [1] * 5, "notsent_bytes": [0] * 5}
     written = {
-        "sockets": {**sockets, "cwnd": [10, 4, 5, 3, 2], "srtt_us": [90] * 5, "timeouts": [3] * 5},
+        "sockets": {
+            **sockets,
+            "cwnd": [10, 4, 5, 3, 2],
+            "srtt_us": [90] * 5,
+            "unacked": [1] * 5,
+            "notsent_bytes": [0] * 5,
+            "timeouts": [3] * 5,
+        },
         "ports": {
             "t": t,
             "port": ["s1-eth1"] * 5,

@@ -72,6 +72,16 @@ def test_the_streams_of_a_workload_together() -> None:
     assert stream_summary([]) is None
 
 
+def test_copies_on_the_way_hide_losses() -> None:
+    """Datagrams have no numbers, so no share of them is told that may be too low, or negative."""
+    copied = dataclasses.replace(stream(0, 1000, 990, []), is_copied=True)
+    assert copied.loss_share is None
+    assert stream(0, 1000, 1020, []).loss_share is None
+    together = stream_summary([stream(0, 1000, 750, []), copied])
+    assert together is not None
+    assert together.loss_share is None
+
+
 def completed(**values: object) -> CompletionSummary:
     known = {
         "kind": "constant_rate",
@@ -106,6 +116,8 @@ def udp_only(tmp_path: Path) -> Run:
             "workload": [0, 0],
             "src": ["h2", "h3"],
             "dst": ["h1", "h1"],
+            "start_ns": [2 * 10**6, None],
+            "sending_ns": [10**7, 10**7],
             "sent": [1000, 1000],
             "received": [750, 250],
             "loss_share": [0.25, 0.75],
@@ -151,11 +163,13 @@ def test_the_headline_of_udp_alone_has_its_rates_and_no_tcp(udp_only: Run) -> No
     console.print(tables.render(udp_only.directory))
     text = console.export_text()
     first = text.splitlines()[0]
-    assert first.endswith("2 flows (UDP) sent 16.0 Mbps and received 8.00 Mbps, 50.00% lost")
+    rates = "sent 16.0 Mbps and received 8.00 Mbps while sending"
+    assert first.endswith(f"2 flows (UDP) {rates}, 50.00% lost")
     assert "0 bps" not in text
     for word in ("Jain", "retrans", "RTO", "goodput"):
         assert word not in text
     assert "75.00%" in text
+    assert " 0 to 0.01 " in text
 
 
 def test_the_report_of_udp_alone_has_no_empty_tcp_charts(udp_only: Run) -> None:

@@ -92,7 +92,9 @@ def test_round_trips_and_queueing_are_medians_and_say_so(run: Run) -> None:
         for label, part in run.summary.groups["hops"].items()
     }
     groups = {**run.summary.groups, "hops": parts}
-    run = with_records(Run(run.directory), summary=run.summary.model_copy(update={"groups": groups}))
+    run = with_records(
+        Run(run.directory), summary=run.summary.model_copy(update={"groups": groups})
+    )
     stream = io.StringIO()
     Console(file=stream, width=100).print(tables._group_table(run, run.table("flows")))
     text = stream.getvalue()

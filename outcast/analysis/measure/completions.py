@@ -84,6 +84,8 @@ def completion_summary(analysis: Analysis) -> dict[str, CompletionSummary] | Non
         if of_all is not None and len(of_workload) == len(mine):
             # What a full queue still held at the end left later.
             update["goodput_bps"] = of_all.received_bps
+        if of_all is not None and of_all.loss_share is None:
+            update["datagrams_lost"] = None
         summary = _summary(mine, analysis.manifest.traffic.duration_ns)
         summaries[str(index)] = summary.model_copy(update=update)
     return summaries

@@ -7,8 +7,9 @@ time, drops and delays come from the captures: they are of packets that crossed 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -21,7 +22,7 @@ from outcast.analysis.measure.fairness import jain_index
 from outcast.analysis.measure.queue import spread_of
 from outcast.analysis.run_analysis import Analysis, PortAnalysis
 from outcast.plan.model import Plan
-from outcast.plan.paths import generated_packet
+from outcast.plan.paths import generated_packet, generated_ways
 from outcast.plan.schedule import Generated
 from outcast.records.generated import Completed, read_generated_flows
 from outcast.records.summary import SpreadSummary, StreamSummary
@@ -37,6 +38,7 @@ class Stream:
             order in which they left.
         packets, dropped: its packets that came in there, and those that were dropped.
         departures_ns: the time from the first of its departures there to the last.
+        is_copied: whether a link on its path delivers packets twice.
     """
 
     ended: Completed
@@ -44,6 +46,7 @@ class Stream:
     packets: int
     dropped: int
     departures_ns: int
+    is_copied: bool = False
 
     @property
     def seconds(self) -> float:
@@ -64,8 +67,12 @@ class Stream:
 
     @property
     def loss_share(self) -> float | None:
-        """The share of its datagrams that were lost; None if none was sent."""
-        return 1 - self.received / self.sent if self.sent else None
+        """The share of its datagrams that were lost; None if none was sent, or copies came.
+
+        Datagrams have no numbers, so a copy looks like one that was not lost.
+        """
+        is_known = self.sent and not self.is_copied and self.received <= self.sent
+        return 1 - self.received / self.sent if is_known else None
 
     @property
     def sent_bps(self) -> float:
@@ -104,12 +111,41 @@ def streams(analysis: Analysis) -> list[Stream]:
         return []
     seen = {flow.flow: (port, number) for port, number, flow in _captured(analysis)}
     empty = np.empty(0, np.int64)
+    is_copied = _copied(analysis)
     found = []
     for flow in of_run:
         at = seen.get(flow.planned.flow)
         at_queue = (empty, 0, 0, 0) if at is None else _at_queue(*at)
-        found.append(Stream(flow, *at_queue))
+        found.append(Stream(flow, *at_queue, is_copied(flow.planned)))
     return found
+
+
+def _copied(analysis: Analysis) -> Callable[[Generated], bool]:
+    """A function that says whether a link on a flow's path delivers packets twice."""
+    if not analysis.directory.plan.exists():
+        return lambda _flow: False
+    plan = analysis.directory.read_plan()
+    copying = {ends for ends, link in plan.links.items() if link.duplicate}
+    for change in analysis.manifest.changes:
+        if change.what == "duplicate_ppm" and change.requested:
+            copying.add((change.node, change.neighbour))
+
+    def is_copied(flow: Generated) -> bool:
+        if not copying:
+            return False
+        ((path, _),) = generated_ways(plan.graph, plan.routes, [flow])
+        return any(ends in copying for ends in pairwise(path))
+
+    return is_copied
+
+
+def copied_warnings(analysis: Analysis) -> list[str]:
+    """A line on the streams of which copies may have come; none without any."""
+    copied = [part.ended.planned.flow for part in streams(analysis) if part.loss_share is None]
+    if not copied:
+        return []
+    named = f"UDP flow {copied[0]}" if len(copied) == 1 else f"{len(copied)} UDP flows"
+    return [f"links deliver packets of {named} twice, so how many were lost is not known"]
 
 
 def _at_queue(port: PortAnalysis, number: int) -> tuple[I64, int, int, int]:
@@ -172,6 +208,8 @@ def stream_table(analysis: Analysis) -> pl.DataFrame | None:
                 "src": planned.src,
                 "sport": planned.sport,
                 "dst": planned.dst,
+                "start_ns": stream.ended.start_ns,
+                "sending_ns": round(stream.seconds * 1e9),
                 "sent": stream.sent,
                 "received": stream.received,
                 "loss_share": stream.loss_share,
@@ -195,7 +233,8 @@ def stream_summary(of_workload: Sequence[Stream]) -> StreamSummary | None:
         return None
     received_bps = [stream.received_bps for stream in of_workload]
     sent = sum(stream.sent for stream in of_workload)
-    received = sum(stream.received for stream in of_workload)
+    shares = [(stream.loss_share, stream.sent) for stream in of_workload if stream.sent]
+    lost = [share * of_sent for share, of_sent in shares if share is not None]
     delays = np.concatenate([stream.delays_ns for stream in of_workload])
     jitters = [jitter for stream in of_workload if (jitter := stream.jitter_ns) is not None]
     return StreamSummary(
@@ -203,7 +242,7 @@ def stream_summary(of_workload: Sequence[Stream]) -> StreamSummary | None:
         received_bps=sum(received_bps),
         min_received_bps=min(received_bps),
         jain_index=jain_index(received_bps),
-        loss_share=1 - received / sent if sent else None,
+        loss_share=sum(lost) / sent if lost and len(lost) == len(shares) else None,
         delay_ms=in_ms(delays),
         jitter_ms=float(np.mean(jitters)) / 1e6 if jitters else None,
     )

@@ -12,7 +12,7 @@ from outcast.records.run import Run
 from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
-from outcast.view.terminal.tables import format_bps, format_ns, noun, shares_of
+from outcast.view.terminal.tables import format_bps, format_ns, noun, sending, shares_of
 
 MOST_ROWS = 60
 """The most rows of a table that are shown. The Parquet file has all of them."""
@@ -88,7 +88,7 @@ def streams(run: Run, frame: pl.DataFrame) -> Element:
     """Returns the section on UDP flows: what each sent, received and lost, and its delays."""
     rows: list[list[Part]] = [
         [
-            *(f"{row['flow']}: {row['src']}", row["dst"]),
+            *(f"{row['flow']}: {row['src']}", row["dst"], sending(row)),
             *(format_bps(row["sent_bps"]), format_bps(row["received_bps"])),
             *(f"{row['sent']:,}", f"{row['received']:,}"),
             "-" if row["loss_share"] is None else f"{row['loss_share']:.2%}",
@@ -96,12 +96,12 @@ def streams(run: Run, frame: pl.DataFrame) -> Element:
         ]
         for row in frame.head(MOST_ROWS).iter_rows(named=True)
     ]
-    head = ["flow", "to", "sent", "received", "datagrams sent", "received", "lost"]
+    head = ["flow", "to", "sending (s)", "sent", "received", "datagrams sent", "received", "lost"]
     head += ["mean delay", "median", "99 %", "jitter"]
     delays = (
-        "Rates are of payload. A delay is the sojourn time at the captured queue, which includes "
-        "the link's own delay. Jitter is the mean difference between the delays of packets in a "
-        "row."
+        "Rates are of payload, over the time in which a flow was to send. A delay is the sojourn "
+        "time at the captured queue, which includes the link's own delay. Jitter is the mean "
+        "difference between the delays of packets in a row."
     )
     listed = table(f"Every UDP flow{run.summary.whole_run}", head, rows, numbers_from=2)
     return section("streams", "UDP", listed, element("p", delays), _more(frame, "streams"))

@@ -55,7 +55,7 @@ def header(run: Run) -> list[Element]:
     for workload in (summary.completions or {}).values():
         streams = workload.streams
         if streams is not None:
-            key.append((f"UDP received{when}", format_bps(streams.received_bps)))
+            key.append(("UDP received while sending", format_bps(streams.received_bps)))
             if streams.loss_share is not None:
                 key.append((f"UDP lost{when}", f"{streams.loss_share:.2%}"))
             if streams.delay_ms is not None:
@@ -112,7 +112,7 @@ def _result(run: Run) -> str:
             texts.append(f"{sentence[0].upper()}{sentence[1:]}.")
     for workload in (summary.completions or {}).values():
         if workload.streams is not None:
-            texts.append(f"{workload_result(workload)}{summary.whole_run}.")
+            texts.append(f"{workload_result(workload, summary.whole_run)}.")
             continue
         unfinished = f", {workload.unfinished} did not finish" if workload.unfinished else ""
         texts.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import polars as pl
 from rich.console import Group, RenderableType
@@ -166,7 +167,7 @@ def _heading(summary: Summary) -> Text:
     whys = {"whole": "", "all active": " (all flows active)", "asked": " (analysis.from and to)"}
     why = whys[summary.interval]
     results = [
-        workload_result(part) + summary.whole_run for part in (summary.completions or {}).values()
+        workload_result(part, summary.whole_run) for part in (summary.completions or {}).values()
     ]
     among = " of the TCP flows" if results else " in all"
     total = f"{format_bps(summary.total_goodput_bps)}{among}"
@@ -206,17 +207,20 @@ def stationarity_sentence(run: Run) -> str:
     return f"steady state {interval}: {found} (docs/steady-state.md){mixed}"
 
 
-def workload_result(part: CompletionSummary) -> str:
-    """Returns what a workload reached, in a phrase."""
+def workload_result(part: CompletionSummary, when: str = "") -> str:
+    """Returns what a workload reached, in a phrase.
+
+    `when` stands beside what is of the whole run. Rates of UDP flows are of their own time.
+    """
     flows = f"{part.flows:,} flow{'' if part.flows == 1 else 's'}"
     streams = part.streams
     if streams is None:
         unfinished = f", {part.unfinished:,} unfinished" if part.unfinished else ""
-        return f"{flows} ({part.kind}) at {format_bps(part.goodput_bps)}{unfinished}"
-    lost = "" if streams.loss_share is None else f", {streams.loss_share:.2%} lost"
+        return f"{flows} ({part.kind}) at {format_bps(part.goodput_bps)}{unfinished}{when}"
+    lost = "" if streams.loss_share is None else f", {streams.loss_share:.2%} lost{when}"
     return (
         f"{flows} (UDP) sent {format_bps(streams.sent_bps)} and received "
-        f"{format_bps(streams.received_bps)}{lost}"
+        f"{format_bps(streams.received_bps)} while sending{lost}"
     )
 
 
@@ -438,24 +442,35 @@ def _port_table(run: Run) -> Table:
 def _stream_table(streams: pl.DataFrame, summary: Summary) -> Table:
     """Returns a table of the UDP flows; of many, those that lost the largest share."""
     table = _table(
-        *("UDP flow", "from", "to", "sent", "received", "lost", "mean\ndelay", "99 %", "jitter"),
+        *("UDP flow", "from", "to", "time\n(s)", "sent", "received", "lost"),
+        *("mean\ndelay", "99 %", "jitter"),
         left=("from", "to"),
+        wrapped=("time\n(s)",),
     )
-    table.caption = "a delay is at the captured queue, and includes the link's own"
+    table.caption = "rates are of that time, delays of the captured queue and its link"
     if summary.whole_run:
-        table.caption += f"; UDP flows{summary.whole_run}"
+        table.caption += f"; losses and delays{summary.whole_run}"
     if streams.height > MOST_ROWS:
         streams = streams.sort("loss_share", descending=True, nulls_last=True).head(MOST_ROWS)
         table.caption += "; those that lost the largest share, streams.parquet has them all"
     for row in streams.iter_rows(named=True):
         lost = row["loss_share"]
         table.add_row(
-            *(str(row["flow"]), row["src"], row["dst"]),
+            *(str(row["flow"]), row["src"], row["dst"], sending(row)),
             *(format_bps(row["sent_bps"]), format_bps(row["received_bps"])),
             "-" if lost is None else f"{lost:.2%}",
             *(format_ns(row[name]) for name in ("delay_mean", "delay_p99", "jitter")),
         )
     return table
+
+
+def sending(row: Mapping[str, Any]) -> str:
+    """From when to when in seconds a UDP flow was to send, which its rates are over."""
+    start_ns = row.get("start_ns")
+    if start_ns is None:
+        return "-"
+    start_s, end_s = start_ns / 1e9, (start_ns + row["sending_ns"]) / 1e9
+    return f"{round(start_s, 2):g} to {round(end_s, 2):g}"
 
 
 def format_ns(time_ns: float | None) -> str:
@@ -477,7 +492,7 @@ def _completion_table(completions: Mapping[str, CompletionSummary]) -> Table:
     for index, part in completions.items():
         name, goodput = f"{index} {part.kind}", format_bps(part.goodput_bps)
         if part.datagrams_sent is not None:
-            lost = part.datagrams_lost or 0
+            lost = "-" if part.datagrams_lost is None else part.datagrams_lost
             note = f"{lost} of {part.datagrams_sent} datagrams lost"
             table.add_row(name, note, str(part.flows), *("-",) * 5, goodput)
         for size, times in part.times.items():
