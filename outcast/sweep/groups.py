@@ -257,10 +257,8 @@ WHOLE = {"probes": "probes", "programs": "programs", "completions": "workloads"}
 def remarks_on_intervals(frame: pl.DataFrame) -> list[str]:
     """A sentence on the part of runs that numbers are of, and one on trends in it."""
     lines = []
-    also = [
-        name for name in WHOLE if any(column.startswith(f"{name}.") for column in frame.columns)
-    ]
-    *others, last = ["losses", *(WHOLE[name] for name in also)]
+    present = {column.partition(".")[0] for column in frame.columns}
+    *others, last = ["losses", *(words for name, words in WHOLE.items() if name in present)]
     whole = f"{', '.join(others)} and {last} are" if others else f"{last} are"
     if "interval" in frame.columns:
         for kind, why in COUNTED.items():

@@ -281,8 +281,6 @@ def test_what_else_was_measured_is_shown_where_it_is_there(tmp_path: Path) -> No
             **sockets,
             "cwnd": [10, 4, 5, 3, 2],
             "srtt_us": [90] * 5,
-            "unacked": [1] * 5,
-            "notsent_bytes": [0] * 5,
             "timeouts": [3] * 5,
         },
         "ports": {
