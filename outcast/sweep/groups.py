@@ -257,7 +257,7 @@ WHOLE = {"probes": "probes", "programs": "programs", "completions": "workloads"}
 def remarks_on_intervals(frame: pl.DataFrame) -> list[str]:
     """A sentence on the part of runs that numbers are of, and one on trends in it."""
     lines = []
-    present = {column.partition(".")[0] for column in frame.columns}
+    present = {part.name.partition(".")[0] for part in frame if part.count()}
     *others, last = ["losses", *(words for name, words in WHOLE.items() if name in present)]
     whole = f"{', '.join(others)} and {last} are" if others else f"{last} are"
     if "interval" in frame.columns:

@@ -298,6 +298,7 @@ def test_results_name_the_interval_and_count_stationary_runs() -> None:
     ]
     assert remarks_on_intervals(pl.DataFrame({"run": ["a"]})) == []
     others = {f"{name}.0.x": pl.lit(1) for name in ("probes", "completions")}
+    others["programs"] = pl.lit(None)  # No run has any.
     line = remarks_on_intervals(frame.with_columns(**others))[0]
     assert line.endswith("; losses, probes and workloads are of all of it")
 
