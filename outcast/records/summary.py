@@ -449,14 +449,23 @@ class LimitSummary(handed_in.Record):
     """How a flow's time divides: the share of it in which something kept it from sending more."""
 
     network: float = Field(description="the congestion window, so the network")
-    receiver: float = Field(description="the receiver's window")
-    send_buffer: float = Field(description="the sender's own buffer")
+    receiver: float | None = Field(description="the receiver's window; null of Multipath TCP")
+    send_buffer: float | None = Field(
+        description="the sender's own buffer; null of Multipath TCP, whose kernel does not tell"
+    )
     application: float = Field(description="the application, which had nothing to send")
     timeout: float = Field(description="waiting for a timeout, as the bottleneck's packets tell")
+    pacing: float = Field(default=0.0, description="a rate that was set for pacing")
     at_least: bool = Field(
-        default=False,
-        description="`send_buffer` is a lower bound: samples are few, or it is Multipath TCP",
+        default=False, description="`send_buffer` is a lower bound, because samples are few"
     )
+
+    @property
+    def untold(self) -> float:
+        """The share of which only the sum is known: the receiver and the send buffer."""
+        if self.receiver is not None or self.send_buffer is not None:
+            return 0.0
+        return max(0.0, 1 - self.network - self.application - self.timeout - self.pacing)
 
 
 class SamplesSummary(handed_in.Record):

@@ -38,6 +38,7 @@ def samples(
         "cwnd": 20,
         "snd_wnd": 10**6,
         "notsent_bytes": 10**5,
+        "pacing_rate_bps": 4 * 10**6,
         **columns,
     }
     return pl.DataFrame(
@@ -95,16 +96,59 @@ def test_the_send_buffers_share(
     assert part.network == pytest.approx(max(0.0, kernel[0] - send_buffer - receiver))
 
 
-@pytest.mark.parametrize(
-    ("seconds", "record"), [(LEAST_SAMPLES - 2, {}), (20, {"subflows": ["another"]})]
-)
-def test_a_share_that_is_at_least_so_much_is_told_so(seconds: int, record: dict[str, Any]) -> None:
-    limited = limits(samples(1, 0, 0.4, seconds=seconds, **ROOM), span(end_s=20, **record))
+def test_a_share_that_is_at_least_so_much_is_told_so() -> None:
+    seconds = LEAST_SAMPLES - 2
+    limited = limits(samples(1, 0, 0.4, seconds=seconds, **ROOM), span(end_s=20))
     assert limited["0"].at_least
     assert limited["0"].send_buffer == pytest.approx(0.4)
     (line,) = limit_warnings(limited)
     assert line.startswith("flow 0, limited for at least 40% of the time by its own send buffer")
     assert tables.shares_of(limited["0"])["send_buffer"] == ">= 40.0%"
+
+
+def test_of_multipath_tcp_it_is_not_told_which_buffer_limits() -> None:
+    """Its receiver's window is of the connection, so a subflow's socket does not know of it."""
+    limited = limits(samples(1, 0, 0.96, **ROOM), span(subflows=["another"]))
+    part = limited["0"]
+    assert (part.receiver, part.send_buffer, part.at_least) == (None, None, False)
+    assert part.network == pytest.approx(0.04)
+    assert part.untold == pytest.approx(0.96)
+    assert tables.shares_of(part)["receiver"] == tables.shares_of(part)["send_buffer"] == "not told"
+    (line,) = limit_warnings(limited)
+    assert line.startswith(
+        "flow 0, limited for 96% of the time by the receiver's window or its own send buffer "
+        "(transport.receive_buffer, transport.send_buffer; the kernel does not tell which"
+    )
+    assert idle_warnings("s1-eth1", 0.2, limited, None, []) == []
+
+
+PACED = {"unacked": 10}
+
+
+@pytest.mark.parametrize(
+    ("columns", "pacing"),
+    [
+        # The congestion window would give 2.3 Mbps.
+        ({**PACED, "pacing_rate_bps": 2 * 10**6}, 1.0),
+        ({**PACED, "pacing_rate_bps": [2 * 10**6, 10**6]}, 0.5),
+        # TCP's own rate is above the window's.
+        (PACED, 0.0),
+        ({**PACED, "pacing_rate_bps": None}, 0.0),
+        # All that fits into the congestion window is under way, or all is sent.
+        ({"pacing_rate_bps": 2 * 10**6}, 0.0),
+        ({**ROOM, "pacing_rate_bps": 2 * 10**6}, 0.0),
+    ],
+)
+def test_a_rate_that_was_set_for_pacing_limits(columns: dict[str, Any], pacing: float) -> None:
+    limited = limits(samples(1, 0, 0, **columns), span())
+    part = limited["0"]
+    assert part.pacing == pytest.approx(pacing, abs=0.01)
+    assert part.network + part.pacing + (part.send_buffer or 0) == pytest.approx(1)
+    told = limit_warnings(limited)
+    if pacing == 1:
+        assert told[0].startswith("flow 0, limited for 100% of the time by its pacing rate (tran")
+        assert idle_warnings("s1-eth1", 0.2, limited, None, []) == []
+    assert bool(pacing) is any("pacing" in line for line in told)
 
 
 @pytest.mark.parametrize(

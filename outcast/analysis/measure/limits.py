@@ -31,8 +31,13 @@ _MOST_NAMED = 3
 _KEYS = {
     "receiver": "the receiver's window (transport.receive_buffer)",
     "send_buffer": "its own send buffer (transport.send_buffer)",
+    "pacing": "its pacing rate (transport.pacing_rate)",
     "application": "its application, which had nothing to send",
 }
+_UNTOLD = (
+    "the receiver's window or its own send buffer (transport.receive_buffer, "
+    "transport.send_buffer; the kernel does not tell which of the two limits Multipath TCP)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,9 @@ def limits(sockets: pl.DataFrame, spans: list[FlowSpan]) -> dict[str, LimitSumma
     Flows with fewer than two samples in their time are left out, as are kernels that do not count.
     """
     result = {}
+    sockets = sockets.with_columns(
+        highest_pace_bps=pl.col("pacing_rate_bps").max().over("flow", "sport")
+    )
     for span in spans:
         mine = sockets.filter(
             pl.col("flow") == span.record.flow, pl.col("t").is_between(span.start_ns, span.end_ns)
@@ -59,22 +67,27 @@ def limits(sockets: pl.DataFrame, spans: list[FlowSpan]) -> dict[str, LimitSumma
         time_us = float(steps["us"].sum())
         if not time_us:
             continue
-        # The sockets of Multipath TCP's subflows have no buffer of their own.
-        is_known = mine.height >= LEAST_SAMPLES and not span.record.subflows
+        # Multipath TCP's windows and buffers are of the connection; its sockets are of subflows.
+        is_multipath = bool(span.record.subflows)
+        is_known = mine.height >= LEAST_SAMPLES and not is_multipath
         buffered = "buffer_us" if is_known else "sndbuf_limited_us"
-        busy, receiver, buffer = (
-            float(steps[name].sum()) / time_us for name in ("busy_us", "rwnd_limited_us", buffered)
+        busy, receiver, buffer, pacing = (
+            float(steps[name].sum()) / time_us
+            for name in ("busy_us", "rwnd_limited_us", buffered, "paced_us")
         )
         halted = span.halted_s * 1e9 / (span.end_ns - span.start_ns)
         application = max(0.0, 1 - busy)
         timeout = min(halted, max(0.0, 1 - application - receiver - buffer))
+        pacing = min(pacing, max(0.0, 1 - application - receiver - buffer - timeout))
+        others = application + receiver + buffer + timeout + pacing
         result[str(span.record.flow)] = LimitSummary(
-            network=round(max(0.0, 1 - application - receiver - buffer - timeout), 4),
-            receiver=round(min(receiver, 1.0), 4),
-            send_buffer=round(min(buffer, 1.0), 4),
+            network=round(max(0.0, 1 - others), 4),
+            receiver=None if is_multipath else round(min(receiver, 1.0), 4),
+            send_buffer=None if is_multipath else round(min(buffer, 1.0), 4),
             application=round(application, 4),
             timeout=round(timeout, 4),
-            at_least=not is_known,
+            pacing=round(pacing, 4),
+            at_least=not is_known and not is_multipath,
         )
     return result
 
@@ -87,6 +100,10 @@ def _steps(samples: pl.DataFrame) -> pl.DataFrame:
     and ends once a third is free again. A program that always has data leaves nothing unsent only
     where the buffer holds no more. So the buffer limits where less than a segment is unsent,
     although both windows have room; and within a round trip of that, while a refill goes out.
+
+    `paced_us` is how long a rate that was set for pacing held it back: both windows have room, and
+    something is unsent. Such a rate is the flow's highest, and less than the congestion window
+    would give. TCP's own rates are higher than that, and BBR's change.
     """
     has_room = (pl.col("unacked") < pl.col("cwnd")) & (
         (pl.col("unacked") + 1) * pl.col("mss") <= pl.col("snd_wnd")
@@ -95,32 +112,45 @@ def _steps(samples: pl.DataFrame) -> pl.DataFrame:
     since_ns = pl.col("t") - drained_ns.forward_fill()
     until_ns = drained_ns.backward_fill() - pl.col("t")
     held = has_room & (pl.min_horizontal(since_ns, until_ns) <= pl.col("srtt_us") * 1000)
-    share = held.fill_null(value=False).cast(pl.Float64)
+    pace_bps = pl.col("pacing_rate_bps")
+    by_window_bps = pl.col("cwnd") * pl.col("mss") * 8e6 / pl.col("srtt_us")
+    is_set = (pace_bps == pl.col("highest_pace_bps")) & (pace_bps < by_window_bps)
+    paced = has_room & (pl.col("notsent_bytes") >= pl.col("mss")) & is_set
     clocks = ("busy_us", "rwnd_limited_us", "sndbuf_limited_us")
     steps = samples.select(
         "sport",
         (pl.col("t").diff() / 1000).over("sport").alias("us"),
         *(pl.col(name).cast(pl.Int64).diff().over("sport") for name in clocks),
-        ((share + share.shift()) / 2).over("sport").alias("held"),
+        _share(held).over("sport").alias("held"),
+        _share(paced).over("sport").alias("paced"),
     )
     most_us = pl.min_horizontal("us", "busy_us") - pl.col("rwnd_limited_us")
     return steps.with_columns(
-        buffer_us=pl.max_horizontal("sndbuf_limited_us", pl.col("held") * most_us)
+        buffer_us=pl.max_horizontal("sndbuf_limited_us", pl.col("held") * most_us),
+        paced_us=pl.col("paced") * most_us,
     )
+
+
+def _share(is_so: pl.Expr) -> pl.Expr:
+    """For how much of the time since the sample before something was so."""
+    now = is_so.fill_null(value=False).cast(pl.Float64)
+    return (now + now.shift()) / 2
 
 
 def limit_warnings(limited: Mapping[str, LimitSummary]) -> list[str]:
     """A line on each cause that limits bulk flows for much of their time, besides the network."""
     lines = []
-    for cause, words in _KEYS.items():
-        shares = {flow: getattr(part, cause) for flow, part in limited.items()}
+    causes = {cause: {f: getattr(p, cause) or 0 for f, p in limited.items()} for cause in _KEYS}
+    causes[_UNTOLD] = {flow: part.untold for flow, part in limited.items()}
+    for cause, shares in causes.items():
         named = [flow for flow, share in shares.items() if share > MOST_ELSEWHERE]
         if named:
             most = max(named, key=lambda flow: shares[flow])
             those = f"flow {most}" if len(named) == 1 else f"{len(named)} flows, most flow {most}"
             bound = "at least " if cause == "send_buffer" and limited[most].at_least else ""
             lines.append(
-                f"{those}, limited for {bound}{shares[most]:.0%} of the time by {words}; then "
+                f"{those}, limited for {bound}{shares[most]:.0%} of the time by "
+                f"{_KEYS.get(cause, _UNTOLD)}; then "
                 "congestion control did not decide how much was under way"
             )
     return lines
@@ -152,7 +182,7 @@ def idle_warnings(
     """
     if utilisation is None or not limited or 1 - utilisation <= MOST_IDLE:
         return []
-    wanting = [1 - part.application - part.receiver - part.send_buffer for part in limited.values()]
+    wanting = [part.network + part.timeout for part in limited.values()]
     if max(wanting) < 1 - MOST_ELSEWHERE:
         return []
     waited = sum(part.timeout for part in limited.values()) / len(limited)

@@ -334,7 +334,8 @@ def _digits(time_ms: float | None) -> str:
 def _limit_table(run: Run) -> Table:
     """Returns a table of what kept each flow from sending more, in shares of its time."""
     table = _table(
-        *("limited by", "from", "network", "receiver", "send\nbuffer", "application", "timeout"),
+        *("limited by", "from", "network", "receiver", "send\nbuffer"),
+        *("application", "timeout", "pacing"),
         left=("limited by", "from"),
     )
     senders = {flow.flow: flow.src for flow in run.manifest.flows}
@@ -347,7 +348,9 @@ def shares_of(part: LimitSummary) -> dict[str, str]:
     """What limited a flow, by cause, as people read it."""
     at_least = ">= " if part.at_least else ""
     return {
-        cause: f"{at_least if cause == 'send_buffer' else ''}{share:.1%}"
+        cause: "not told"
+        if share is None
+        else f"{at_least if cause == 'send_buffer' else ''}{share:.1%}"
         for cause, share in part.model_dump(exclude={"at_least"}).items()
     }
 
