@@ -155,6 +155,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
             ),
             *unfinished_warnings(analysis),
             *mice_warnings(analysis),
+            *_apart(analysis),
             *_window_warnings(analysis),
             *analysis.remarks,
             *analysis.manifest.warnings,
@@ -232,6 +233,16 @@ def _windows(analysis: Analysis) -> list[Interval]:
     begin, end = analysis.windows_from_ns or 0, analysis.manifest.traffic.duration_ns
     ends = [end if width > end else begin + width for width in analysis.windows_ns]
     return [Interval(begin, until) for until in dict.fromkeys(ends) if begin < until <= end]
+
+
+def _apart(analysis: Analysis) -> list[str]:
+    """A warning if at no time all flows of a plan were active, so that their shares say little."""
+    if analysis.windows_from_ns is not None or len(analysis.manifest.planned_flows) < 2:
+        return []
+    return [
+        "shares, ratios and Jain's index compare flows that sent at different times, because at no "
+        "time all were active"
+    ]
 
 
 def _window_warnings(analysis: Analysis) -> list[str]:
