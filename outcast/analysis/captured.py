@@ -255,6 +255,7 @@ def _analyze(
         captures=[],
         joined=part,
         queue=replay(part, latency(part).delay_ns(part)) if found is None else found.queue,
+        reached_ns=part.arrivals.stamp_ns,
         chains=port_chains(part) if found is None else found.chains,
         flow_chains=flow_chains(part),
         numbers=numbers,

@@ -15,10 +15,11 @@ from outcast.analysis.capture.pcap import PortCapture, read_capture, read_captur
 from outcast.analysis.compiled import I32, I64, Array, Bool
 from outcast.analysis.hashed import only_by
 from outcast.analysis.join.join import DEFAULT_MAX_SOJOURN_NS, Joined, JoinOptions, join
-from outcast.analysis.measure.blackout import Chains, flow_chains, port_chains
+from outcast.analysis.measure.blackout import Chains, flow_chains, port_chains, within
 from outcast.analysis.measure.port_samples import port_table
 from outcast.analysis.measure.program_flows import program_flows
-from outcast.analysis.measure.queue import Queue, first_bits_ns, on_wire, replay
+from outcast.analysis.measure.queue import Queue, first_bits_ns, on_wire
+from outcast.analysis.measure.queue_entry import replay_behind
 from outcast.analysis.measure.socket_samples import socket_table
 from outcast.analysis.measure.tcp import Acks, Resent, RoundTrips, resent, round_trips, rows_by_flow
 from outcast.analysis.measure.throughput import fresh_bytes
@@ -29,7 +30,7 @@ from outcast.plan import grouping
 from outcast.plan.grouping import Comparison
 from outcast.records.captures import AnyManifest
 from outcast.records.effective import min_rto_ns_of, port_setting
-from outcast.records.link_rate import LinkRate, link_rate
+from outcast.records.link_rate import LinkRate, down_spans_ns, link_rate, steps_of
 from outcast.records.run_directory import (
     BottleneckRecord,
     CaptureRecord,
@@ -51,8 +52,10 @@ class PortAnalysis:
     """One bottleneck port.
 
     Attributes:
+        reached_ns: for each arrival, when it reached the queue, or was lost with the link.
         numbers: for each flow of the join, its number in the run; foreign flows follow on.
-        rows: for each of these numbers, the rows of its arrivals in the main interval.
+        rows: for each of these numbers, the rows of its arrivals that reached the queue in the main
+            interval.
         spans: when its first and its last packet came in within the duration.
         sent_ns: for each departure, when its first bit went on the link.
         fresh: for each departure, the payload bytes of its flow that had not left before.
@@ -64,6 +67,7 @@ class PortAnalysis:
     captures: list[PortCapture]
     joined: Joined
     queue: Queue
+    reached_ns: I64
     chains: Chains
     flow_chains: Chains
     numbers: list[int]
@@ -283,8 +287,8 @@ def _asked(
 
 
 def _counting_in(interval: Interval, port: PortAnalysis, t_start_ns: int) -> PortAnalysis:
-    """The port with only those rows of its flows that came in within an interval."""
-    at_ns = port.joined.arrivals.stamp_ns - t_start_ns
+    """The port with only those rows of its flows that reached the queue within an interval."""
+    at_ns = port.reached_ns - t_start_ns
     rows = {number: rows[interval.has(at_ns[rows])] for number, rows in port.rows.items()}
     return replace(port, rows=rows)
 
@@ -378,22 +382,31 @@ def _analyze_port(
     part: _Join,
     strangers: frozenset[int],
 ) -> PortAnalysis:
-    joined = part.joined
-    queue = replay(joined, record.queue.delay_ns)
+    joined, t_start_ns = part.joined, manifest.traffic.t_start_ns
+    queue, reached_ns = replay_behind(
+        *(joined, record.queue),
+        [(t_start_ns + at, delay) for at, delay in _delays_ns(directory, manifest, record)],
+        [(t_start_ns + a, t_start_ns + b) for a, b in down_spans_ns(manifest, record.egress)],
+        [
+            (t_start_ns + at, limit)
+            for what in ("limit_bytes", "limit_packets")
+            for at, limit in steps_of(manifest, record.egress, what)
+        ],
+    )
     numbers = _numbers(joined.flows, manifest.flows, strangers)
-    start_ns = manifest.traffic.t_start_ns
-    within_ns = (start_ns, start_ns + manifest.traffic.duration_ns)
-    rows = rows_by_number(joined, numbers, within_ns)
+    rows = rows_by_number(joined, numbers)
+    duration_ns = (t_start_ns, t_start_ns + manifest.traffic.duration_ns)
     return PortAnalysis(
         record=record,
         captures=part.captures,
         joined=joined,
         queue=queue,
+        reached_ns=reached_ns,
         chains=port_chains(joined),
         flow_chains=flow_chains(joined),
         numbers=numbers,
         rows=rows,
-        spans=spans(joined, rows),
+        spans=spans(joined, rows, duration_ns),
         sent_ns=_sent_ns(directory, manifest, record, joined),
         fresh=fresh_bytes(joined.departures, joined.flows),
         round_trips=_round_trips(directory, manifest, record, joined),
@@ -403,6 +416,18 @@ def _analyze_port(
             sack=manifest.effective.get("ipv4.tcp_sack") != "0",
         ),
     )
+
+
+def _delays_ns(
+    directory: RunDirectory, manifest: Manifest, record: BottleneckRecord
+) -> list[tuple[int, int]]:
+    """From when after the traffic's start events gave the port's link another delay, and which."""
+    steps = steps_of(manifest, record.egress, "delay_ns")
+    if not steps:
+        return []
+    plan = directory.read_plan()
+    added_ns = record.queue.delay_ns - (plan.links[plan.ends[record.egress]].delay_ns or 0)
+    return [(at_ns, delay_ns + added_ns) for at_ns, delay_ns in steps]
 
 
 _ROUNDED_NS = 2
@@ -486,32 +511,30 @@ def _numbers(
     return numbers
 
 
-def rows_by_number(
-    joined: Joined, numbers: Sequence[int], within_ns: tuple[int, int] | None = None
-) -> dict[int, Array]:
-    """For each flow's number, the rows of its arrivals.
-
-    With `within_ns`, only of those that came in from the first of these two times on, and before
-    the second. Before the duration flows connect, and after it they may send what is left.
-    """
+def rows_by_number(joined: Joined, numbers: Sequence[int]) -> dict[int, Array]:
+    """For each flow's number, the rows of its arrivals."""
     grouped: dict[int, list[Array]] = defaultdict(list)
-    stamps_ns = joined.arrivals.stamp_ns
     for flow, rows in rows_by_flow(joined.arrivals, len(joined.flows)):
-        if within_ns is not None:
-            since_ns, end_ns = within_ns
-            rows = rows[(stamps_ns[rows] >= since_ns) & (stamps_ns[rows] < end_ns)]
         grouped[numbers[flow]].append(rows)
     return {number: np.sort(np.concatenate(parts)) for number, parts in grouped.items()}
 
 
-def spans(joined: Joined, rows: dict[int, Array]) -> dict[int, tuple[int, int]]:
-    """When the first and the last of each flow's packets came in; no entry without any."""
-    stamps_ns = joined.arrivals.stamp_ns
-    return {
-        number: (int(stamps_ns[mine[0]]), int(stamps_ns[mine[-1]]))
-        for number, mine in rows.items()
-        if mine.size
-    }
+def spans(
+    joined: Joined, rows: dict[int, Array], within_ns: tuple[int, int] | None = None
+) -> dict[int, tuple[int, int]]:
+    """When the first and the last of each flow's packets came in; no entry without any.
+
+    With `within_ns`, only those count that came in from the first of these two times on, and before
+    the second. Before the duration flows connect, and after it they may send what is left.
+    """
+    found = {}
+    for number, mine in rows.items():
+        came_ns = joined.arrivals.stamp_ns[mine]
+        if within_ns is not None:
+            came_ns = came_ns[slice(*np.searchsorted(came_ns, within_ns))]
+        if came_ns.size:
+            found[number] = int(came_ns[0]), int(came_ns[-1])
+    return found
 
 
 def _all_active(manifest: Manifest, ports: Sequence[PortAnalysis]) -> Interval | None:
@@ -543,11 +566,14 @@ def _active(manifest: AnyManifest, ports: Sequence[PortAnalysis], record: FlowRe
 
 
 def chains_by_flow(analysis: Analysis) -> dict[int, list[int]]:
-    """The lengths of the chains of drops that begin in the interval, by the flow's number."""
+    """The lengths of the chains of drops in the interval, by the flow's number."""
     lengths: dict[int, list[int]] = defaultdict(list)
     for port in analysis.ports:
-        chains = port.flow_chains.only(analysis.counts(port.flow_chains.t_start_ns))
-        flows = port.joined.arrivals.flow[chains.first]
+        joined = port.joined
+        chains = within(
+            port.flow_chains, joined, joined.arrivals.flow, analysis.counts(port.reached_ns)
+        )
+        flows = joined.arrivals.flow[chains.first]
         for flow, drops in zip(flows.tolist(), chains.drops.tolist(), strict=True):
             lengths[port.numbers[flow]].append(drops)
     return lengths

@@ -15,7 +15,7 @@ import polars as pl
 from outcast.analysis.compiled import I64, Array
 from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.bins import throughput_table, utilisation
-from outcast.analysis.measure.blackout import length_counts
+from outcast.analysis.measure.blackout import length_counts, within
 from outcast.analysis.measure.completions import completion_summary
 from outcast.analysis.measure.congestion import counted, synchronisation
 from outcast.analysis.measure.fairness import HELD_SHARE, holder
@@ -51,6 +51,7 @@ from outcast.analysis.trust import capture_summary
 from outcast.plan import grouping
 from outcast.records import effective
 from outcast.records.captures import CapturesManifest
+from outcast.records.link_rate import steps_of
 from outcast.records.summary import (
     CapacitySummary,
     ChangeSummary,
@@ -156,6 +157,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
             *unfinished_warnings(analysis),
             *mice_warnings(analysis),
             *copied_warnings(analysis),
+            *_apart(analysis),
             *_window_warnings(analysis),
             *analysis.remarks,
             *analysis.manifest.warnings,
@@ -235,6 +237,16 @@ def _windows(analysis: Analysis) -> list[Interval]:
     return [Interval(begin, until) for until in dict.fromkeys(ends) if begin < until <= end]
 
 
+def _apart(analysis: Analysis) -> list[str]:
+    """A warning if at no time all flows of a plan were active, so that their shares say little."""
+    if analysis.windows_from_ns is not None or len(analysis.manifest.planned_flows) < 2:
+        return []
+    return [
+        "shares, ratios and Jain's index compare flows that sent at different times, because at no "
+        "time all were active"
+    ]
+
+
 def _window_warnings(analysis: Analysis) -> list[str]:
     """What keeps windows from being what their names say."""
     if not analysis.windows_ns:
@@ -297,11 +309,12 @@ def _port_drops(analysis: Analysis) -> dict[str, PortDrops]:
     drops = {}
     for port in analysis.ports:
         joined = port.joined
-        within = analysis.counts(joined.arrivals.stamp_ns)
+        counts = analysis.counts(port.reached_ns)
+        chains = within(port.chains, joined, joined.arrivals.port, counts)
         for index, name in enumerate(joined.inputs):
-            mine = within & (joined.arrivals.port == index)
-            of_port = (port.chains.ingress == index) & within[port.chains.first]
-            lengths = port.chains.drops[of_port]
+            mine = counts & (joined.arrivals.port == index)
+            of_port = chains.ingress == index
+            lengths = chains.drops[of_port]
             # If a port feeds two bottlenecks, the output's name tells its entries apart.
             key = name if name not in drops else f"{name}>{port.record.egress}"
             drops[key] = PortDrops(
@@ -309,7 +322,7 @@ def _port_drops(analysis: Analysis) -> dict[str, PortDrops]:
                 dropped=int((mine & (joined.verdict == Verdict.DROPPED)).sum()),
                 longest_chain=int(lengths.max()) if lengths.size else 0,
                 chains={str(k): v for k, v in length_counts(lengths).items()},
-                blackouts=int((port.chains.others_through[of_port] > 0).sum()),
+                blackouts=int((chains.others_through[of_port] > 0).sum()),
                 hops=sorted(hops[name]),
             )
     return drops
@@ -335,7 +348,7 @@ def _halted_ns(analysis: Analysis, port: PortAnalysis, flow: int) -> int:
     """A flow's idle time before its timeouts, as far as it lies within the interval."""
     rows = rows_of_flow(port, flow)
     begin_ns = analysis.manifest.traffic.t_start_ns + analysis.interval.start_ns
-    since_ns = port.joined.arrivals.stamp_ns[rows] - begin_ns
+    since_ns = port.reached_ns[rows] - begin_ns
     return int(np.minimum(port.resent.halted_ns[rows], since_ns).sum())
 
 
@@ -370,12 +383,14 @@ def _tcp(analysis: Analysis) -> dict[str, TcpSummary]:
 
 
 def _queue_summary(analysis: Analysis, port: PortAnalysis) -> QueueSummary:
-    latency = switch_latency_ns(port.joined, port.queue, 0)
+    # With a delay that changed there is no usual one.
+    is_steady = not steps_of(analysis.manifest, port.record.egress, "delay_ns")
+    latency = switch_latency_ns(port.joined, port.queue, 0) if is_steady else 0
     begin, end = (
         analysis.manifest.traffic.t_start_ns + at_ns
         for at_ns in (analysis.interval.start_ns, analysis.interval.end_ns)
     )
-    counts = analysis.counts(port.joined.arrivals.stamp_ns)
+    counts = analysis.counts(port.reached_ns)
     return QueueSummary(
         counted="forwarded" if port.record.queue.drops == "later" else "all",
         length_bytes=_spread(length_spread(port.queue, 0, begin, end), 1),
@@ -481,7 +496,7 @@ def _noise_summary(analysis: Analysis, port: PortAnalysis) -> NoiseSummary:
         port.joined,
         port.queue,
         0,
-        delay_ns=queue.delay_ns,
+        delay_ns=_greatest_delay_ns(port),
         jitter_ns=queue.jitter_ns if is_virtual else None,
     )
     gaps, latency = measured.gaps, measured.latency
@@ -518,6 +533,13 @@ def _noise_summary(analysis: Analysis, port: PortAnalysis) -> NoiseSummary:
     )
 
 
+def _greatest_delay_ns(port: PortAnalysis) -> int:
+    """The greatest delay of the link of packets that left."""
+    left = port.joined.left_as >= 0
+    delays = port.reached_ns[left] - port.joined.arrivals.stamp_ns[left]
+    return int(delays.max(initial=0))
+
+
 def _is_drop_tail(port: PortAnalysis) -> bool | None:
     """Whether a queue drops exactly what finds it full. Of captures, their drops tell."""
     if port.record.queue.kind != grouping.UNKNOWN:
@@ -541,14 +563,14 @@ def _phase_summary(analysis: Analysis, port: PortAnalysis) -> PhaseSummary:
     rate = analysis.link_rate(port.record.egress, first_bps) if first_bps else None
     if rate is not None and first_bps and not rate.is_constant:
         traffic = analysis.manifest.traffic
-        in_force_bps = rate.at(port.joined.arrivals.stamp_ns - traffic.t_start_ns)
+        in_force_bps = rate.at(port.reached_ns - traffic.t_start_ns)
         with np.errstate(divide="ignore"):
             times = np.where(in_force_bps > 0, packet_ns * (first_bps / in_force_bps), 0.0)
         packet_times = times.astype(np.int64)
         whole = np.array([0, traffic.duration_ns], np.int64)
         packet_ns = packet_time_ns(port.joined, 0, float(rate.mean_bps(whole)[0]) or None, framing)
-    chains = port.chains.only(analysis.counts(port.joined.arrivals.stamp_ns[port.chains.first]))
-    arrivals = phases(port.joined, chains, 0, packet_times, port.record.queue.delay_ns)
+    chains = port.chains.only(analysis.counts(port.reached_ns[port.chains.first]))
+    arrivals = phases(port.joined, chains, 0, packet_times, port.reached_ns)
     return PhaseSummary(
         packet_time_us=packet_ns / 1e3,
         blackouts=int(np.unique(arrivals.chain).size),

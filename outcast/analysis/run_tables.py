@@ -116,9 +116,7 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
             mine = rows_of_flow(port, record.flow)
             packets += mine.size
             dropped += int((port.joined.verdict[mine] == Verdict.DROPPED).sum())
-            waits_ns.append(
-                queueing_ns(port.joined, port.sent_ns, mine, port.record.queue.delay_ns)
-            )
+            waits_ns.append(queueing_ns(port.joined, port.sent_ns, mine, port.reached_ns))
         tcp = tcp_of_flow(analysis, record.flow)
         first_ns, last_ns = packet_span_ns(analysis, record.flow) or (None, None)
         waited = spread_of(np.concatenate(waits_ns))

@@ -94,6 +94,20 @@ def link_rate(manifest: AnyManifest, rates: Rates, port: str, first_bps: int) ->
     return LinkRate(tuple(t_ns), tuple(rate_bps))
 
 
+def steps_of(manifest: AnyManifest, port: str, what: str) -> list[tuple[int, int]]:
+    """From when after the traffic's start events gave a port another setting, and which.
+
+    A `delay_ns` is without what noise adds to it.
+    """
+    return [
+        (change.applied_ns, change.shown)
+        for change in manifest.changes
+        if (change.port, change.what) == (port, what)
+        and change.applied_ns is not None
+        and change.shown is not None
+    ]
+
+
 def down_spans_ns(manifest: AnyManifest, port: str) -> Sequence[tuple[int, int]]:
     """When a port's link was down: from and until, after the traffic's start.
 

@@ -215,7 +215,8 @@ class QueueSummary(handed_in.Record):
     length_bytes: SpreadSummary | None
     sojourn_ms: SpreadSummary | None = Field(description="from port to port, with the link's delay")
     switch_latency_us: float = Field(
-        description="usual sojourn time in µs of a packet that finds the queue empty"
+        description="usual sojourn time in µs of a packet that finds the queue empty; 0 if none "
+        "does, or an event changed the link's delay"
     )
     capacity: CapacitySummary | None
     utilisation: float | None = Field(

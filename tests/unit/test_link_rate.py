@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outcast.records.effective import AppliedChange
-from outcast.records.link_rate import FIRST_NS, LinkRate, down_spans_ns, link_rate
+from outcast.records.link_rate import FIRST_NS, LinkRate, down_spans_ns, link_rate, steps_of
 from outcast.records.run_directory import Manifest, PortRates, Rates, TrafficRecord
 
 
@@ -44,6 +44,12 @@ def test_events_and_traces_change_it_from_their_actual_times_on() -> None:
     assert (rate.t_ns, rate.rate_bps) == ((FIRST_NS, 100, 300), (100, 80, 60))
     assert rate.at(np.array([0, 99, 100, 300, 999])).tolist() == [100, 100, 80, 60, 60]
     assert rate.mean_bps(np.array([0, 200, 400])).tolist() == [90, 70]
+
+
+def test_the_delays_that_events_gave_a_port() -> None:
+    of = manifest(change(5, "delay_ns", 80), change(6, "rate_bps", 1), change(None, "delay_ns", 7))
+    assert steps_of(of, "s1-eth1", "delay_ns") == [(5, 80)]
+    assert steps_of(of, "s1-eth2", "delay_ns") == []
 
 
 def test_a_link_that_is_down_carries_nothing_and_has_its_new_rate_afterwards() -> None:

@@ -117,7 +117,7 @@ def test_phases_of_a_blackout(tmp_path: Path) -> None:
     assert packet_time_ns(got, 0, 10**9, FRAMINGS["none"]) == 12_112
     assert packet_time_ns(got, 0, 10**9, FRAMINGS["ethernet"]) == 12_304
     assert packet_time_ns(got, 0, None, FRAMINGS["none"]) == 12_000
-    found = phases(got, chains, 0, 12_000, 0)
+    found = phases(got, chains, 0, 12_000, got.arrivals.stamp_ns)
     assert set(np.round(found.phase[found.lost] * 12)) == {5}
     assert set(np.round(found.phase[~found.lost] * 12)) == {2}
     assert found.during[found.lost].all()
@@ -126,7 +126,7 @@ def test_phases_of_a_blackout(tmp_path: Path) -> None:
     assert share[4] == 1
     assert sum(share) == 1
     # A packet that spends 5 us on the way to the queue reaches it 5 us later in the packet time.
-    late = phases(got, chains, 0, 12_000, 5_000)
+    late = phases(got, chains, 0, 12_000, got.arrivals.stamp_ns + 5_000)
     assert set(np.round(late.phase[late.lost] * 12)) == {10}
     assert set(np.round(late.phase[~late.lost] * 12)) == {7}
 

@@ -461,11 +461,10 @@ def test_a_flow_that_held_the_link_is_named(tmp_path: Path, tried_again: int) ->
 
 def test_a_flow_is_halted_within_the_interval_only() -> None:
     """Idle times of 100, 400 and 50 ns. The second reaches 200 ns back beyond the beginning."""
-    arrivals = SimpleNamespace(stamp_ns=np.array([1_200, 1_300, 1_700, 1_900]))
     port: Any = SimpleNamespace(
         rows={7: np.arange(2, 4)},
         resent=SimpleNamespace(halted_ns=np.array([100, 0, 400, 50])),
-        joined=SimpleNamespace(arrivals=arrivals),
+        reached_ns=np.array([1_200, 1_300, 1_700, 1_900]),
     )
     manifest = SimpleNamespace(traffic=SimpleNamespace(t_start_ns=1_000))
     analysis: Any = SimpleNamespace(manifest=manifest, interval=Interval(500, 1_000))

@@ -163,3 +163,51 @@ def test_the_example_of_a_cellular_link_stands_alone(tmp_path: Path) -> None:
     assert "sources/0-cellular.csv" in RunDirectory(first).read_manifest().files
     assert captures(first) == captures(again)
     assert (again / "sources").exists()
+
+
+def require_levels_of_the_kernel(target: Path, port: str) -> None:
+    """Requires the queue's length and drops to be the kernel's at every sample."""
+    begin_ns = RunDirectory(target).read_manifest().traffic.t_start_ns
+    changes = pl.scan_parquet(target / "queue.parquet").filter(egress=port).collect()
+    at_ns = (changes["t"] - begin_ns).to_numpy()
+    samples = pl.read_parquet(target / "ports.parquet").filter(port=port)
+    last = at_ns.searchsorted(samples["t"].to_numpy(), side="right")
+    levels = [0, *changes["queue_bytes"]]
+    assert [levels[place] for place in last] == samples["backlog_bytes"].to_list()
+    assert samples["backlog_bytes"].max() > 15_000  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        "[{at: 100ms, from: s1, to: h1, delay: 30ms}, {at: 200ms, from: s1, to: h1, delay: 1ms}]",
+        "[{at: 150ms, between: [s1, h1], up: false}, {at: 170ms, between: [s1, h1], up: true}]",
+    ],
+)
+def test_the_queue_is_the_kernels_whatever_happens_to_its_link(events: str, tmp_path: Path) -> None:
+    summary = run(
+        tmp_path / "run",
+        *("duration=300ms", "samples.every=1ms", "queue={kind: pfifo, limit: 20 packets}"),
+        *("links.overrides=[{from: s1, to: h1, delay: 5ms}]", f"events={events}"),
+        *("transport.min_rto=10ms", "analysis={from: 50ms}", "noise.profile=exact"),
+    )
+    require_levels_of_the_kernel(tmp_path / "run", "s1-eth1")
+    changed, capacity = "delay" in events, summary["queue"]["s1-eth1"]["capacity"]
+    assert (summary["queue"]["s1-eth1"]["switch_latency_us"] == 0) is changed
+    assert (capacity["unit"], capacity["at_least"]) == ("bytes", 20 * 1514)
+    for drops in summary["drops"].values():
+        assert sum(int(length) * n for length, n in drops["chains"].items()) == drops["dropped"]
+
+
+def test_drops_are_the_kernels_at_the_end_of_the_duration(tmp_path: Path) -> None:
+    # Packets that came in are on their way for longer than the queue holds any.
+    summary = run(
+        tmp_path / "run",
+        *("duration=300ms", "queue={kind: pfifo, limit: 20 packets}"),
+        "links.overrides=[{from: s1, to: h1, delay: 60ms}]",
+        *("transport.congestion_control=reno", "transport.min_rto=10ms", "noise.profile=exact"),
+    )
+    counted = summary["losses"]["ports"]["s1-eth1"]["lost"]["queue"]
+    assert sum(drops["dropped"] for drops in summary["drops"].values()) == counted > 0
+    bins = pl.read_parquet(tmp_path / "run" / "bins.parquet")
+    assert bins["dropped"].sum() == counted

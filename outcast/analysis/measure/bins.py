@@ -111,7 +111,7 @@ def utilisation_table(analysis: Analysis) -> pl.DataFrame:
         `t` and `port`; `utilisation`, the bytes that left, with what goes with a frame on the link
         where the link counts it, over what the link could carry, null where it was down;
         `queue_mean_bytes` (over time) and `queue_max_bytes`; and the packets that
-        came in and were `forwarded` or `dropped`.
+        reached the queue and were `forwarded` or `dropped`.
     """
     edges = edges_ns(analysis)
     return pl.concat(_port_bins(analysis, port, edges) for port in analysis.ports)
@@ -119,7 +119,7 @@ def utilisation_table(analysis: Analysis) -> pl.DataFrame:
 
 def _port_bins(analysis: Analysis, port: PortAnalysis, edges: I64) -> pl.DataFrame:
     begin = analysis.manifest.traffic.t_start_ns
-    arrivals = port.joined.arrivals.stamp_ns - begin
+    reached = port.reached_ns - begin
     verdict = port.joined.verdict
     mean, most = queue_in_bins(port.queue, begin + edges)
     width_s = np.diff(edges) / 1e9
@@ -137,8 +137,8 @@ def _port_bins(analysis: Analysis, port: PortAnalysis, edges: I64) -> pl.DataFra
             "utilisation": pl.Series(used, dtype=pl.Float64, nan_to_null=True),
             "queue_mean_bytes": mean,
             "queue_max_bytes": most,
-            "forwarded": np.histogram(arrivals[verdict == Verdict.FORWARDED], edges)[0],
-            "dropped": np.histogram(arrivals[verdict == Verdict.DROPPED], edges)[0],
+            "forwarded": np.histogram(reached[verdict == Verdict.FORWARDED], edges)[0],
+            "dropped": np.histogram(reached[verdict == Verdict.DROPPED], edges)[0],
         }
     )
 

@@ -7,13 +7,13 @@ got through meanwhile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from outcast.analysis.compiled import I8, I32, I64, Array, Bool, compiled
-from outcast.analysis.join.join import Joined
+from outcast.analysis.join.join import Joined, Verdict
 
 if TYPE_CHECKING:
     import polars as pl
@@ -156,6 +156,24 @@ def flow_chains(joined: Joined) -> Chains:
     group = joined.arrivals.flow.copy()
     group[joined.egress < 0] = -1
     return _chains(joined, group, len(joined.flows))
+
+
+def within(chains: Chains, joined: Joined, group: Array, counts: Bool) -> Chains:
+    """The chains with only those drops that count; those without any are left out.
+
+    Args:
+        chains: all chains of the join.
+        joined: the join, of one output.
+        group: for each arrival, its input or its flow, whichever the chains are of.
+        counts: which arrivals count.
+    """
+    dropped = np.flatnonzero((joined.verdict == Verdict.DROPPED) & (joined.egress >= 0))
+    # Within a group, chains follow one another, and so do their drops.
+    order = np.argsort(group[chains.first], kind="stable")
+    chain_of = np.repeat(order, chains.drops[order])
+    dropped = dropped[np.argsort(group[dropped], kind="stable")]
+    drops = np.bincount(chain_of[counts[dropped]], minlength=len(chains))
+    return replace(chains, drops=drops.astype(np.int32)).only(drops > 0)
 
 
 def length_counts(drops: Array) -> dict[int, int]:

@@ -127,7 +127,7 @@ def _flows(analysis: Analysis, tcp_of_flow: TcpOfFlow) -> dict[int, _Flow]:
             if number in flows:
                 flows[number].packets += rows.size
                 flow = flows[number]
-                waits_ns = queueing_ns(joined, port.sent_ns, rows, port.record.queue.delay_ns)
+                waits_ns = queueing_ns(joined, port.sent_ns, rows, port.reached_ns)
                 flow.dropped += int((joined.verdict[rows] == Verdict.DROPPED).sum())
                 flow.queueing_ns = np.concatenate([flow.queueing_ns, waits_ns])
     lengths = chains_by_flow(analysis)

@@ -170,13 +170,14 @@ def lost_to_the_link(analysis: Analysis, port: PortAnalysis) -> Bool | None:
     if not spans_ns:
         return None
     joined = port.joined
-    stamps_ns = joined.arrivals.stamp_ns - analysis.manifest.traffic.t_start_ns
+    start_ns = analysis.manifest.traffic.t_start_ns
+    came_ns, reached_ns = joined.arrivals.stamp_ns - start_ns, port.reached_ns - start_ns
     left = joined.left_as >= 0
     sojourn_ns = joined.departures.stamp_ns[joined.left_as[left]] - joined.arrivals.stamp_ns[left]
     longest_ns = int(sojourn_ns.max()) if sojourn_ns.size else 0
     lost = np.zeros(len(joined.arrivals), bool)
     for from_ns, until_ns in spans_ns:
-        lost |= (stamps_ns >= from_ns - longest_ns) & (stamps_ns <= until_ns)
+        lost |= (reached_ns >= from_ns - longest_ns) & (came_ns <= until_ns)
     return np.asarray(lost & (joined.verdict == Verdict.DROPPED), np.bool_)
 
 

@@ -65,7 +65,7 @@ def packet_time_ns(joined: Joined, egress: int, rate_bps: float | None, framing:
 
 
 def phases(
-    joined: Joined, chains: Chains, egress: int, packet_ns: int | I64, delay_ns: int
+    joined: Joined, chains: Chains, egress: int, packet_ns: int | I64, reached_ns: I64
 ) -> Phases:
     """The phases of arrivals during and before the blackouts of one output.
 
@@ -75,7 +75,7 @@ def phases(
         egress: the output's index.
         packet_ns: the packet time, or that of each arrival where the link's rate changed. Arrivals
             with a packet time of 0 are left out, because the link was down.
-        delay_ns: the mean time between a packet's arrival and its queueing.
+        reached_ns: when each arrival reached the queue, by the link's mean delay.
     """
     arrivals = joined.arrivals
     blackouts = np.flatnonzero(
@@ -93,7 +93,7 @@ def phases(
     row = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     row = row + np.repeat(first, sizes)
     stamps = arrivals.stamp_ns[row]
-    queued = stamps + delay_ns
+    queued = reached_ns[row]
     before = np.searchsorted(left, queued, side="right") - 1
     lasts = np.broadcast_to(np.asarray(packet_ns, np.int64), len(arrivals))[row]
     keep = (before >= 0) & (joined.egress[row] == egress) & (lasts > 0)

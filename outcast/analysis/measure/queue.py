@@ -48,6 +48,16 @@ class Queue(NamedTuple):
     packets: I32
 
 
+class Cleared(NamedTuple):
+    """Packets that a failing link threw out of its queue: rows of the arrivals, and when."""
+
+    rows: I64
+    at_ns: I64
+
+
+NOTHING_CLEARED = Cleared(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
 class _Came(NamedTuple):
     """What came in: stamps, frames, outputs, Events or -1, and as which departures it left."""
 
@@ -132,8 +142,12 @@ def _entered_ns(joined: Joined, delay_ns: int | I64) -> I64:
     if not np.any(delay_ns):
         return stamps
     entered: I64 = stamps + delay_ns
-    if not isinstance(delay_ns, int):
-        return entered
+    return in_order(joined, entered) if isinstance(delay_ns, int) else entered
+
+
+def in_order(joined: Joined, reached_ns: I64) -> I64:
+    """These times of the arrivals, none after its packet's departure or a later arrival's time."""
+    stamps, entered = joined.arrivals.stamp_ns, reached_ns.copy()
     left = joined.left_as >= 0
     left_ns = joined.departures.stamp_ns[joined.left_as[left]]
     entered[left] = np.maximum(stamps[left], np.minimum(entered[left], left_ns))
@@ -160,11 +174,12 @@ def _replay_in_order(joined: Joined, entered_ns: I64) -> Queue:
     return Queue(found.found_bytes[place], found.found_packets[place], *found[2:])
 
 
-def replay(joined: Joined, delay_ns: int | I64 = 0) -> Queue:
+def replay(joined: Joined, delay_ns: int | I64 = 0, cleared: Cleared = NOTHING_CLEARED) -> Queue:
     """The queues of a join's outputs over time.
 
     `delay_ns` is the known time from a packet's arrival to its queueing: one for all, such as a
     delay that the experiment asks for, or one for each arrival, which it left no sooner than after.
+    Packets in `cleared` were dropped: they entered, and their Event.DROP is when they were lost.
     """
     entered_ns = _entered_ns(joined, delay_ns)
     if (entered_ns[1:] < entered_ns[:-1]).any():
@@ -174,27 +189,51 @@ def replay(joined: Joined, delay_ns: int | I64 = 0) -> Queue:
     kind[joined.verdict == Verdict.FORWARDED] = Event.ENQUEUE
     kind[joined.verdict == Verdict.DROPPED] = Event.DROP
     kind[joined.note == Note.IN_FLIGHT] = Event.ENQUEUE
+    kind[cleared.rows] = Event.ENQUEUE
     early = joined.stray == Stray.EARLY
     outputs = len(joined.outputs)
     held_bytes = np.bincount(departures.port[early], departures.frame_bytes[early], outputs).astype(
         np.int64
     )
     held_packets = np.bincount(departures.port[early], minlength=outputs).astype(np.int64)
-    events = int((kind >= 0).sum() + ((joined.came_as >= 0) | early).sum())
+    events = int((kind >= 0).sum() + ((joined.came_as >= 0) | early).sum()) + cleared.rows.size
     kinds = (np.int64, np.int8, np.int32, np.int8, np.int32, np.int32)
     arrays: list[Any] = [room.empty(len(arrivals), np.int32) for _ in range(2)]
     arrays += [room.empty(events, kind) for kind in kinds]
     found = Queue(*arrays)
+    left = _Left(
+        *(departures.stamp_ns, departures.frame_bytes, departures.port, joined.came_as, early)
+    )
+    left, left_as = _with_cleared(joined, left, cleared)
     count = _walk(
-        _Came(entered_ns, arrivals.frame_bytes, joined.egress, kind, joined.left_as),
-        _Left(
-            *(departures.stamp_ns, departures.frame_bytes, departures.port),
-            *(joined.came_as, early),
-        ),
-        *(held_bytes, held_packets, found),
+        _Came(entered_ns, arrivals.frame_bytes, joined.egress, kind, left_as),
+        *(left, held_bytes, held_packets, found),
     )
     told: list[Any] = [part[:count] for part in found[2:]]
-    return Queue(*found[:2], *told)
+    found = Queue(*found[:2], *told)
+    if cleared.rows.size:
+        gone = (found.event == Event.DEQUEUE) & np.isin(found.packet, cleared.rows)
+        found.event[gone] = Event.DROP
+    return found
+
+
+def _with_cleared(joined: Joined, left: _Left, cleared: Cleared) -> tuple[_Left, I32]:
+    """What left, with packets that were thrown away; and as which of these each arrival left."""
+    rows = cleared.rows
+    if not rows.size:
+        return left, joined.left_as
+    arrivals = joined.arrivals
+    more = _Left(
+        *(cleared.at_ns, arrivals.frame_bytes[rows], joined.egress[rows], rows.astype(np.int32)),
+        np.zeros(rows.size, np.bool_),
+    )
+    order = np.argsort(np.concatenate([left.stamp, more.stamp]), kind="stable")
+    pairs: list[tuple[Any, Any]] = list(zip(left, more, strict=True))
+    merged = _Left(*(np.concatenate(pair)[order] for pair in pairs))
+    left_as = np.full(len(arrivals), -1, np.int32)
+    came = np.flatnonzero(merged.came_as >= 0)
+    left_as[merged.came_as[came]] = came
+    return merged, left_as
 
 
 @dataclass(frozen=True, slots=True)
@@ -517,18 +556,18 @@ def first_bits_ns(departed_ns: I64, took_ns: I64) -> I64:
     return np.asarray(np.maximum.accumulate(departed_ns - before_ns) + before_ns, np.int64)
 
 
-def queueing_ns(joined: Joined, sent_ns: I64, rows: Array, delay_ns: int) -> I64:
-    """How long packets waited: from the input to their first bit on the link, without its delay.
+def queueing_ns(joined: Joined, sent_ns: I64, rows: Array, reached_ns: I64) -> I64:
+    """How long packets waited: from the queue to their first bit on the link.
 
     Args:
         joined: the join of a bottleneck's captures.
         sent_ns: for each departure, when its first bit went on the link.
         rows: rows of the arrivals; packets that did not leave have no value.
-        delay_ns: the delay, which is spent before the queue.
+        reached_ns: for each arrival, when it reached the queue.
     """
     left = rows[joined.left_as[rows] >= 0]
     first_ns = sent_ns[joined.left_as[left]]
-    waited: I64 = np.maximum(first_ns - joined.arrivals.stamp_ns[left] - delay_ns, 0)
+    waited: I64 = np.maximum(first_ns - reached_ns[left], 0)
     return waited
 
 

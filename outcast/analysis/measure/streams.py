@@ -284,7 +284,7 @@ def _summed(
     goodput = np.zeros((len(kinds), bins), np.int64)
     known = np.flatnonzero(key_of >= 0)
     np.add.at(goodput, key_of[known], port_series(analysis, port).goodput_bytes[known])
-    since_ns = joined.arrivals.stamp_ns - analysis.manifest.traffic.t_start_ns
+    since_ns = port.reached_ns - analysis.manifest.traffic.t_start_ns
     keys = key_of[joined.arrivals.flow]
     lost = (joined.verdict == Verdict.DROPPED) & (keys >= 0)
     lost &= (since_ns >= 0) & (since_ns < edges[-1])

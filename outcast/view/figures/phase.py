@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from outcast.analysis.compiled import Array
 from outcast.analysis.measure.phase import Contests, contests
+from outcast.records.link_rate import steps_of
 from outcast.records.run import Run
 from outcast.records.run_directory import QueueRecord
 from outcast.view.figures.style import OWN, Canvas, heading
@@ -78,11 +79,13 @@ def ports_shown(seen: Mapping[str, Contests]) -> list[str]:
 def contests_by_port(run: Run) -> dict[str, Contests]:
     """The full frames of each input that reached the first bottleneck's nearly full queue.
 
-    Empty where another rule than a full queue drops, or where no port meets another one.
+    Empty where another rule than a full queue drops, where no port meets another one, and where an
+    event changes the delay.
     """
     record = run.manifest.bottlenecks[0]
     full = _nearly_full(record.queue)
-    if full is None or record.queue.drops != "at_limit":
+    varies = steps_of(run.manifest, record.egress, "delay_ns")
+    if full is None or record.queue.drops != "at_limit" or varies:
         return {}
     seen = (
         run.scan("packets")

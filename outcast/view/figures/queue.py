@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from outcast.errors import InputError
+from outcast.records.link_rate import steps_of
 from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord, RunDirectory
 from outcast.view.figures.drops import ZOOM_PACKETS, around, worst_blackout
@@ -86,14 +87,24 @@ def queue_in_blackout(run: Run, on: Canvas = OWN) -> Figure:
         f"through"
     )
     # The blackout's times are arrivals, and packets reach the queue only after the link's delay.
-    delay_ns = record.queue.delay_ns
-    low, high = (time_ns + delay_ns for time_ns in around(run, row))
-    zero_ns = row["t_start"] + delay_ns
+    zero_ns = _refused_ns(run, record, row["t_start"])
+    low, high = (time_ns + zero_ns - row["t_start"] for time_ns in around(run, row))
     figure = _queue(run, record, (low, high), zero_ns, "the first of these drops, at ", title, on)
     upper = figure.axes[0]
     scale, _ = time_unit(high - low)
-    upper.axvspan(0, (row["t_end"] - row["t_start"]) / scale, color=GREY, alpha=0.15, lw=0)
+    lasts_ns = _refused_ns(run, record, row["t_end"]) - zero_ns
+    upper.axvspan(0, lasts_ns / scale, color=GREY, alpha=0.15, lw=0)
     return figure
+
+
+def _refused_ns(run: Run, record: BottleneckRecord, came_ns: int) -> int:
+    """When the queue refused a packet that came in at this time."""
+    if not steps_of(run.manifest, record.egress, "delay_ns"):
+        return came_ns + record.queue.delay_ns
+    rows = run.scan("packets").with_row_index("packet").filter(pl.col("t_in") == came_ns)
+    drops = run.scan("queue").filter(pl.col("event") == "drop", egress=record.egress)
+    drops = drops.join(rows.select(pl.col("packet").cast(pl.Int32)), on="packet", how="semi")
+    return int(drops.select(pl.min("t")).collect().item())
 
 
 def _longest_queue(run: Run, on: Canvas) -> Figure:
