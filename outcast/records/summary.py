@@ -370,6 +370,7 @@ class ProbeSummary(handed_in.Record):
     kind: Literal["icmp", "udp"]
     src: str
     dst: str
+    dscp: int = 0
     payload_bytes: int
     every_ms: float
     sent: int
@@ -383,7 +384,8 @@ class ProbeSummary(handed_in.Record):
     @property
     def title(self) -> str:
         """Its name in tables and figures."""
-        return f"{self.src} to {self.dst} ({self.kind})"
+        marked = f", DSCP {self.dscp}" if self.dscp else ""
+        return f"{self.src} to {self.dst} ({self.kind}{marked})"
 
 
 class CaptureSummary(handed_in.Record):
