@@ -106,7 +106,7 @@ def arguments(program: str, probe: Probe, after_ns: int) -> list[str]:
         "every": probe.every_ns,
         "count": probe.packets,
         "drain": after_ns,
-        "tos": probe.dscp << 2,
+        **({"tos": probe.dscp << 2} if probe.dscp else {}),
     }
     options = [part for key, value in words.items() for part in (f"--{key}", str(value))]
     return [program, "ask", *options]

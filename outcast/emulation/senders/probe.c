@@ -1,7 +1,7 @@
 /* Measures round trips: small packets at even times, each of which is answered.
  *
  *   probe ask --kind icmp|udp --from ADDRESS --to ADDRESS --sport N [--dport N] --payload BYTES
- *             --first NS --every NS --count N --drain NS --tos BYTE
+ *             --first NS --every NS --count N --drain NS [--tos BYTE]
  *   probe answer --port N
  *
  * `ask` is told the traffic's start (start.h). Its first packet is sent --first after that. After
@@ -342,7 +342,8 @@ int main(int count, char **words)
     if (all.sent_ns == NULL || all.answered_ns == NULL)
         fail("memory");
     all.fd = open_socket(own.address.ss_family, all.is_raw);
-    set_tos(all.fd, own.address.ss_family, tos);
+    if (tos)
+        set_tos(all.fd, own.address.ss_family, tos);
     if (bind(all.fd, (struct sockaddr *) &own.address, own.length))
         fail("bind");
     if (connect(all.fd, (struct sockaddr *) &other.address, other.length))
