@@ -43,11 +43,13 @@ from outcast.analysis.measure.queue import (
     switch_latency_ns,
 )
 from outcast.analysis.measure.run_goodput import by_class, flow_bytes, mice_warnings, window
+from outcast.analysis.measure.service_classes import service_classes
 from outcast.analysis.measure.sized_flows import unfinished_warnings
 from outcast.analysis.measure.stationarity import is_stationary, rates_in
 from outcast.analysis.measure.streams import copied_warnings
 from outcast.analysis.run_analysis import Analysis, Interval, PortAnalysis, active
 from outcast.analysis.trust import capture_summary
+from outcast.experiment.queues import WITH_CLASSES
 from outcast.plan import grouping
 from outcast.records import effective
 from outcast.records.captures import CapturesManifest
@@ -399,6 +401,7 @@ def _queue_summary(analysis: Analysis, port: PortAnalysis) -> QueueSummary:
         capacity=_capacity_summary(analysis, port, latency),
         utilisation=utilisation(analysis, port),
         marks=_marks(analysis, port),
+        classes=service_classes(analysis, port),
     )
 
 
@@ -508,7 +511,8 @@ def _noise_summary(analysis: Analysis, port: PortAnalysis) -> NoiseSummary:
         if rate.is_constant and _engine(analysis) is not None:
             of_nominal = round(gaps.packet_ns / nominal_ns, 4)
     dropped = bool((port.joined.verdict == Verdict.DROPPED).any())
-    regime, sentence = regime_of(measured, _is_drop_tail(port), dropped)
+    has_classes = port.record.queue.kind in WITH_CLASSES
+    regime, sentence = regime_of(measured, _is_drop_tail(port), dropped, has_classes)
     return NoiseSummary(
         regime=regime,
         sentence=sentence,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,6 +95,7 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
         f"{_base_rtt(timed, flow)}{_who(flow)}"
         for flow in plan.flows
     ]
+    lines += [*_workloads(experiment, plan), *_probes(timed)]
     told = beforehand(experiment, timed, experiment.engine)
     lines += [f"  warning: {text}" for text in told]
     lines += _groups(experiment, plan)
@@ -156,6 +158,42 @@ def _base_rtt(plan: Plan, flow: Flow) -> str:
 
     rtt_ms = base_rtt_ns(plan, flow.path, flow.return_path) / 1e6
     return f"base RTT {rtt_ms:.4g} ms, BDP {product_bytes(plan, flow):,} B on the wire  "
+
+
+def _workloads(experiment: Experiment, plan: Plan) -> list[str]:
+    """Every workload with the settings that it was given, and how many flows came of it."""
+    flows = Counter(flow.workload for flow in plan.generated)
+    lines = ["", "workloads"] if experiment.workloads else []
+    for number, workload in enumerate(experiment.workloads):
+        given = workload.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        kind = given.pop("kind")
+        told = (
+            f"{key} {' '.join(map(str, value)) if isinstance(value, list) else value}"
+            for key, value in given.items()
+        )
+        lines.append(
+            f"  {number}: {kind}  {', '.join(told)}  "
+            f"({flows[number]} flow{'' if flows[number] == 1 else 's'})"
+        )
+    return lines
+
+
+def _probes(plan: Plan) -> list[str]:
+    """Every probe's path, size and code point, and its round trip without queues."""
+    from outcast.plan.probes import base_rtt_ns
+    from outcast.units import format_time
+
+    lines = ["", "probes"] if plan.probes else []
+    for probe in plan.probes:
+        there = plan.path(probe.src, probe.dst, probe.headers)
+        back = plan.path(probe.dst, probe.src, probe.headers.reversed())
+        marked = f", DSCP {probe.dscp}" if probe.dscp else ""
+        lines.append(
+            f"  {probe.probe}: {probe.kind}  {' '.join(there)}  {probe.payload_bytes} B every "
+            f"{format_time(probe.every_ns)}{marked}  "
+            f"base RTT {base_rtt_ns(plan.links, probe, there, back) / 1e6:.4g} ms"
+        )
+    return lines
 
 
 def _who(flow: Flow) -> str:

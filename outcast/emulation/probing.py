@@ -106,6 +106,7 @@ def arguments(program: str, probe: Probe, after_ns: int) -> list[str]:
         "every": probe.every_ns,
         "count": probe.packets,
         "drain": after_ns,
+        **({"tos": probe.dscp << 2} if probe.dscp else {}),
     }
     options = [part for key, value in words.items() for part in (f"--{key}", str(value))]
     return [program, "ask", *options]
@@ -129,6 +130,7 @@ def records(plan: Plan) -> list[ProbeRecord]:
             dst_ip=probe.dst_ip,
             sport=probe.sport,
             dport=probe.dport,
+            dscp=probe.dscp,
             payload_bytes=probe.payload_bytes,
             start_ns=probe.start_ns,
             every_ns=probe.every_ns,

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from outcast.experiment.links import MOST_MTU_BYTES
-from outcast.experiment.parts import Family, Part, SizeBytes, TimeNs
+from outcast.experiment.parts import Dscp, Family, Part, SizeBytes, TimeNs
 from outcast.experiment.workloads import DATAGRAM_HEADERS_BYTES
 
 LEAST_EVERY_NS = 10_000
@@ -42,6 +42,9 @@ class Probe(Part):
         default=None,
         description="the addresses of its packets; if left out, ipv6 where hosts have no others, "
         "else ipv4",
+    )
+    dscp: Dscp = Field(
+        default=0, description="code point of its packets and of their answers, as `ef` or 46"
     )
     start_ns: TimeNs = Field(
         default=0, alias="start", description="time after the start of the traffic"

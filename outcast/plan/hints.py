@@ -44,7 +44,8 @@ def _of_one_class(experiment: Experiment, plan: Plan) -> list[str]:
     queue = ports.switch_queue(experiment, plan, port).queue
     if not isinstance(queue, HasClasses) or plan.programs or plan.command is not None:
         return []
-    sent = {flow.dscp for flow in plan.flows} | {each.dscp for each in experiment.workloads}
+    senders = (*plan.flows, *experiment.workloads, *plan.probes)
+    sent = {each.dscp for each in senders}
     used = {queue.told_by.get(point, queue.rest) for point in sent}
     if len(used) != 1:
         return []
@@ -52,7 +53,7 @@ def _of_one_class(experiment: Experiment, plan: Plan) -> list[str]:
     points = ", ".join(map(str, queue.told_by))
     return [
         f"all that is sent is of class {name} of {port} ({queue.kind}), so no class shows against "
-        f"another; give flows or workloads dscp ({points} have classes of their own)"
+        f"another; give flows, workloads or probes dscp ({points} have classes of their own)"
     ]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from outcast import units
 from outcast.experiment import Experiment, Link
+from outcast.experiment.queues.classes import HasClasses, TrafficClass
 from outcast.plan import ports
 from outcast.plan.links import Direction
 from outcast.plan.model import Plan
@@ -82,11 +83,21 @@ def queue(port: ports.PortQueue) -> str:
     words = [kind.kind, *(f"{name} {limit}" for name, limit in kind.limits.items())]
     if port.limit_packets:
         words[1] += f" ({units.round_time(port.full_ns)} at {units.round_rate(port.rate_bps)})"
+    if isinstance(kind, HasClasses):
+        words[1] += " of each class"
+        words.append(f"classes {', '.join(map(_of_class, kind.classes))}")
     if isinstance(thresholds := getattr(kind, "thresholds_packets", None), tuple):
         words.append("average from {} to {} packets".format(*thresholds))
     if target_ns := getattr(kind, "target_ns", None):
         words.append(f"target {units.format_time(target_ns)}")
     return ", ".join(words)
+
+
+def _of_class(part: TrafficClass) -> str:
+    given = part.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"name"})
+    points = " ".join(map(str, given.pop("dscp", ())))
+    words = [f"DSCP {points}" if points else "all others"]
+    return f"{part.name} ({', '.join([*words, *(f'{key} {given[key]}' for key in given)])})"
 
 
 def limits(experiment: Experiment, plan: Plan, at: Collection[str]) -> list[str]:
@@ -110,7 +121,8 @@ def limits(experiment: Experiment, plan: Plan, at: Collection[str]) -> list[str]
         came_to = settings.queue.limits["limit"]
         wire_bytes = link.framing.wire_bytes(link.frame_bytes)
         words = (
-            f"{settings.queue.kind}, limit {settings.asked}: {came_to}, from {', '.join(of)} "
+            f"{settings.queue.kind}, limit {settings.asked}: {came_to}"
+            f"{' of each class' * isinstance(settings.queue, HasClasses)}, from {', '.join(of)} "
             f"and frames of {link.frame_bytes} B, {wire_bytes} on the wire"
         )
         alike.setdefault(words, []).append(port)

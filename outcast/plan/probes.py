@@ -43,6 +43,7 @@ class Probe:
         start_ns: when the first packet is sent, after the traffic's start.
         end_ns: no packet is sent from then on.
         every_ns: time from one packet to the next.
+        dscp: the code point of its packets, and of their answers.
     """
 
     probe: int
@@ -57,6 +58,7 @@ class Probe:
     start_ns: int
     end_ns: int
     every_ns: int
+    dscp: int = 0
 
     @property
     def packets(self) -> int:
@@ -125,6 +127,7 @@ def resolve_probes(experiment: Experiment, graph: Graph, table: routes.Routes) -
                 start_ns=asked.start_ns + draw.randrange(min(asked.every_ns, lasts_ns)),
                 end_ns=asked.start_ns + lasts_ns,
                 every_ns=asked.every_ns,
+                dscp=asked.dscp,
             )
         )
     return tuple(probes)

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 _SAMPLES, _MIN_RTO = "samples.", "min_rto_ns"
+OTHER_CODE_POINTS = "all others"
+"""The code points of the class of service that takes what no other class does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +300,26 @@ def min_rto_ns_of(flat: Mapping[str, Any]) -> int | None:
 
 def port_setting(flat: Mapping[str, Any], port: str, name: str) -> Any:
     """Returns one setting of a port's qdiscs, from its manifest's settings; None if unknown."""
+    group = _group_of(flat, port)
+    return None if group is None else flat.get(f"{group}.{name}")
+
+
+def service_classes_of(flat: Mapping[str, Any], port: str) -> dict[str, tuple[int, ...] | None]:
+    """Returns the code points of a port's classes of service by name, in the kernel's order.
+
+    None stands for all other code points. There are no classes where the queue has none.
+    """
+    start, end = f"{_group_of(flat, port)}.", " dscp"
+    return {
+        key[len(start) : -len(end)]: None
+        if value == OTHER_CODE_POINTS
+        else tuple(map(int, value.split()))
+        for key, value in flat.items()
+        if key.startswith(start) and key.endswith(end)
+    }
+
+
+def _group_of(flat: Mapping[str, Any], port: str) -> str | None:
+    """Returns the key that names the ports whose settings are those of this one."""
     groups = (key for key, value in flat.items() if re.fullmatch(r"ports\.\d+", key) and value)
-    of_port = next((group for group in groups if port in flat[group].split()), None)
-    return None if of_port is None else flat.get(f"{of_port}.{name}")
+    return next((group for group in groups if port in flat[group].split()), None)

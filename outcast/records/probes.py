@@ -26,6 +26,7 @@ class ProbeRecord(handed_in.Record):
     dst_ip: str
     sport: int = Field(ge=0, le=65535, description="of ICMP the identifier of its echo requests")
     dport: int = Field(ge=0, le=65535, description="0 for ICMP")
+    dscp: int = Field(default=0, ge=0, le=63, description="of its packets, and of their answers")
     payload_bytes: _Count
     start_ns: _Count = Field(description="when the first packet was due, after the traffic's start")
     every_ns: int = Field(ge=1, le=2**53)

@@ -484,6 +484,11 @@ class PortCounters(handed_in.Record):
         """Returns the growth of a counter of the root qdisc (`drops`, `packets`, `bytes`)."""
         return _growth(counter, self.before.get(counter), self.after.get(counter))
 
+    def own_delta(self, counter: str) -> int:
+        """Returns the growth of a counter of the queue below the root, as `class_1_drops`."""
+        before, after = (counted.get("own", {}) for counted in (self.before, self.after))
+        return _growth(f"own: {counter}", before.get(counter), after.get(counter))
+
 
 class HostCounters(handed_in.Record):
     """nstat(8)'s absolute counters of a host's network namespace; see `PortCounters`."""

@@ -204,6 +204,29 @@ class CapacitySummary(handed_in.Record):
     agrees: bool | None = Field(description="whether the configured limit is within the bounds")
 
 
+class CountedOfClass(handed_in.Record):
+    """Packets of a class of service in the whole run."""
+
+    sent: int
+    dropped: int
+
+
+class ServiceClassSummary(handed_in.Record):
+    """One class of service of a port, in the interval unless a key says otherwise."""
+
+    dscp: list[int] | None = Field(description="its code points; null for all others")
+    packets: int = Field(description="packets that came in")
+    dropped: int = Field(description="of these")
+    rate_bps: float = Field(description="of the frames that left, without preamble and gap")
+    queueing_ms: SpreadSummary | None = Field(
+        description="from the input to the first bit on the link, without its delay"
+    )
+    captured: CountedOfClass = Field(description="in the whole captures")
+    counted: CountedOfClass | None = Field(
+        description="by the kernel's qdisc of the class; null where it was not recorded"
+    )
+
+
 class QueueSummary(handed_in.Record):
     """One bottleneck's queue over the interval; its estimated capacity is of the whole captures."""
 
@@ -224,6 +247,9 @@ class QueueSummary(handed_in.Record):
     )
     marks: int | None = Field(
         description="packets marked from the sample nearest to the interval's start to its end's"
+    )
+    classes: dict[str, ServiceClassSummary] | None = Field(
+        default=None, description="classes of service by name; null where the queue has none"
     )
 
 
@@ -380,6 +406,7 @@ class ProbeSummary(handed_in.Record):
     kind: Literal["icmp", "udp"]
     src: str
     dst: str
+    dscp: int = 0
     payload_bytes: int
     every_ms: float
     sent: int
@@ -393,7 +420,8 @@ class ProbeSummary(handed_in.Record):
     @property
     def title(self) -> str:
         """Its name in tables and figures."""
-        return f"{self.src} to {self.dst} ({self.kind})"
+        marked = f", DSCP {self.dscp}" if self.dscp else ""
+        return f"{self.src} to {self.dst} ({self.kind}{marked})"
 
 
 class CaptureSummary(handed_in.Record):

@@ -260,6 +260,7 @@ def test_a_hint_where_all_is_of_one_class() -> None:
     assert "all that is sent is of class slow of" in line
     assert "(46, 8 have classes of their own)" in line
     assert told("flows.0.dscp=ef") == []
+    assert told("probes=[{from: h0_0_2, to: h1_0_2, dscp: ef}]") == []
 
 
 # --- who sends what

@@ -90,6 +90,12 @@ def test_topo_tells_them_too() -> None:
             "ecn_threshold, limit 100 packets (12.3ms at 100 Mbps), threshold 20 packets",
         ),
         ("{kind: cake, limit: 1MB}", "cake, limit 1MB"),
+        (
+            "{kind: htb_classes, limit: 100 packets, classes: [{name: b, rate: 9mbit}, "
+            "{name: a, dscp: [ef, 8], rate: 40mbit, ceil: 60mbit}]}",
+            "htb_classes, limit 100 packets (12.3ms at 100 Mbps) of each class, classes "
+            "b (all others, rate 9mbit), a (DSCP 46 8, rate 40mbit, ceil 60mbit)",
+        ),
         ("{kind: custom, qdisc: mine}", "custom"),
     ],
 )
@@ -97,3 +103,25 @@ def test_topo_says_how_long_the_studied_queue_is(queue: str, words: str) -> None
     whole = workflow.resolve(experiment.load(LINEAR, [f"queue={queue}"]), "virtual")
     lines = describe(whole, make_plan(whole))
     assert f"  queue: {words}" in lines
+
+
+def test_topo_says_what_workloads_and_probes_send() -> None:
+    whole = experiment.load(
+        LINEAR,
+        [
+            "workloads=[{kind: constant_rate, from: [h2, h3], to: h1, rate: 64kbit, dscp: ef}]",
+            "probes=[{from: h2, to: h1, every: 20ms, dscp: ef}, {from: h3, to: h1, kind: udp}]",
+            "queue={kind: prio, limit: 5ms, classes: [{name: a, dscp: ef}, {name: b}]}",
+        ],
+    )
+    lines = describe(whole, make_plan(whole))
+    at = lines.index("workloads")
+    assert lines[at + 1] == (
+        "  0: constant_rate  dscp 46, from h2 h3, to h1, rate 64kbit  (2 flows)"
+    )
+    at = lines.index("probes")
+    assert lines[at + 1].startswith("  0: icmp  h2 s1 h1  56 B every 20ms, DSCP 46  base RTT ")
+    assert "DSCP" not in lines[at + 2]
+    assert any(" of each class, from 100mbit" in line for line in lines)
+    plain = experiment.load(LINEAR)
+    assert not {"workloads", "probes"} & {*describe(plain, make_plan(plain))}

@@ -62,6 +62,15 @@ def test_inputs_of_probes_are_captured_and_the_bottleneck_stays() -> None:
     assert beside.bottleneck == plain.bottleneck
 
 
+def test_probes_have_a_code_point() -> None:
+    plan = plan_of("[{from: h3, to: h1, dscp: ef}, {from: h3, to: h1}]")
+    marked, plain = plan.probes
+    assert (marked.dscp, plain.dscp) == (46, 0)
+    words = probing.arguments("/probe", marked, 5)
+    assert words[words.index("--tos") + 1] == "184"
+    assert [record.dscp for record in probing.records(plan)] == [46, 0]
+
+
 def test_probes_alone_are_an_experiment() -> None:
     plan = plan_of("[{from: h3, to: h1}]", "flows=[]")
     assert not plan.flows

@@ -30,6 +30,7 @@ class Fields(NamedTuple):
     protocol: int
     ip_id: int
     ttl: int
+    dscp: int
     payload_bytes: int
     checksum: int
     seq: int
@@ -54,6 +55,7 @@ def by_outcast(capture: PortCapture) -> list[Fields]:
                 protocol=flow.protocol,
                 ip_id=int(columns.ip_id[row]),
                 ttl=int(columns.ttl[row]),
+                dscp=int(columns.dscp[row]),
                 payload_bytes=int(columns.payload_bytes[row]),
                 checksum=int(columns.checksum[row]),
                 seq=int(columns.seq[row]),
@@ -79,10 +81,10 @@ def dissected(stamp_ns: int, frame: bytes) -> Fields:
     transport = network.data
     is_tcp = isinstance(transport, dpkt.tcp.TCP)
     if isinstance(network, dpkt.ip.IP):
-        protocol, ip_id, ttl = network.p, network.id, network.ttl
+        protocol, ip_id, ttl, tos = network.p, network.id, network.ttl, network.tos
         above_ip = network.len - 4 * network.hl
     else:
-        protocol, ip_id, ttl = network.nxt, 0, network.hlim
+        protocol, ip_id, ttl, tos = network.nxt, 0, network.hlim, network.fc
         above_ip = network.plen
     options = dpkt.tcp.parse_opts(transport.opts) if is_tcp else []
     stamps = [value for kind, value in options if kind == dpkt.tcp.TCP_OPT_TIMESTAMP]
@@ -95,6 +97,7 @@ def dissected(stamp_ns: int, frame: bytes) -> Fields:
         protocol=protocol,
         ip_id=ip_id,
         ttl=ttl,
+        dscp=tos >> 2,
         payload_bytes=above_ip - (4 * transport.off if is_tcp else 8),
         checksum=transport.sum,
         seq=transport.seq if is_tcp else 0,
@@ -127,7 +130,8 @@ def test_other_headers(tmp_path: Path, suffix: str) -> None:
     time_stamps = [("NOP", None), ("NOP", None), ("Timestamp", (77, 88))]
     segment = TCP(sport=20001, dport=5001, seq=4_000_000_000, ack=9, flags="PA")
     with_options = TCP(sport=20001, dport=5001, flags="S", options=[("MSS", 1460), *time_stamps])
-    four, six = IP(src="10.0.0.2", dst="10.0.0.1", id=4711, ttl=63), IPv6(src="fd00::2", dst="::1")
+    four = IP(src="10.0.0.2", dst="10.0.0.1", id=4711, ttl=63, tos=46 << 2 | 3)
+    six = IPv6(src="fd00::2", dst="::1", tc=34 << 2 | 1)
     datagram = UDP(sport=7, dport=9)
     frames = [
         ETHERNET / four / segment / Raw(b"x" * 1000),

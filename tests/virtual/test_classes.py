@@ -89,8 +89,13 @@ def test_an_urgent_class_has_the_link_and_the_rest_what_it_leaves(
     assert found.trusted
     own = found.counters.ports["s1-eth4"].after["own"]
     assert own["class_1_drops"] == 0 < own["class_2_drops"] + own["class_3_drops"]
-    counted = sum(part.dropped for part in found.summary.drops.values())
-    assert counted == own["class_2_drops"] + own["class_3_drops"]
+    classes = found.summary.queue["s1-eth4"].classes
+    assert classes is not None
+    assert [*classes] == ["first", "second", "rest"]
+    assert all(part.counted == part.captured for part in classes.values())
+    assert classes["rest"].captured.dropped == own["class_3_drops"]
+    within = sum(part.dropped for part in found.summary.drops.values())
+    assert sum(part.dropped for part in classes.values()) == within
     points = [
         one for _, one in sorted(code_points(found.path / "captures/s1-eth4.out.pcap").items())
     ]
@@ -132,3 +137,34 @@ def test_an_urgent_packet_waits_for_the_frame_that_is_on_the_link(tmp_path: Path
     # The rest of a frame in whose midst a packet comes is half of it on average.
     assert waits.mean - link_ms == pytest.approx(frame_ms / 2, rel=0.2)
     assert found.table("bins")["utilisation"].max() <= 1.001  # type: ignore[operator]
+
+
+PROBED = """{kind: prio, limit: 60 packets, classes: [{name: voice, dscp: ef}, {name: rest}]}
+flows:
+  - {name: bulk, from: [h2, h3], to: h4}
+probes:
+  - {from: h1, to: h4, dscp: ef}
+  - {from: h1, to: h4, dscp: ef, kind: udp}
+  - {from: h1, to: h4}
+"""
+
+
+@pytest.mark.parametrize("addressing", ["ipv4", "ipv6"])
+def test_probes_measure_the_class_of_their_code_point(tmp_path: Path, addressing: str) -> None:
+    found = run(tmp_path, PROBED, "1s", addressing)
+    frame_ms = 1538 * 8 / (RATE_MBPS * 1e3)
+    rtts = [part.rtt_ms for part in found.summary.probes.values()]  # type: ignore[union-attr]
+    bases = [part.base_rtt_ms for part in found.summary.probes.values()]  # type: ignore[union-attr]
+    # Each way an urgent packet waits for the frame on the link, and for another probe.
+    assert all(
+        rtt is not None and rtt.max - base < 2.5 * frame_ms
+        for rtt, base in zip(rtts[:2], bases[:2], strict=True)
+    )
+    assert rtts[2] is not None
+    assert rtts[2].p50 - bases[2] > 20 * frame_ms
+    # The answers of the marked ones are marked too.
+    classes = found.summary.queue["s1-eth4"].classes
+    assert classes is not None
+    assert classes["voice"].captured.sent == 200
+    back = found.counters.ports["s1-eth1"].after["own"]
+    assert back["class_1_packets"] == 200

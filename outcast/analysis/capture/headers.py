@@ -77,6 +77,7 @@ class Columns(NamedTuple):
         ip_id: 0 for IPv6.
         checksum: TCP's or UDP's.
         marks: bits of HAS_TIMESTAMP, OPTIONS_CUT, FRAGMENT, LATER_FRAGMENT, INBOUND and OUTBOUND.
+        dscp: the code point, of IPv4's TOS or IPv6's traffic class (RFC 2474).
     """
 
     stamp_ns: I64
@@ -94,12 +95,13 @@ class Columns(NamedTuple):
     flags: U8
     ttl: U8
     marks: U8
+    dscp: U8
 
     @classmethod
     def empty(cls, capacity: int) -> Columns:
         """Columns with undefined content."""
         kinds: list[Any] = [np.int64, np.uint64, *[np.int32] * 3, *[np.uint32] * 5]
-        kinds += [*[np.uint16] * 2, *[np.uint8] * 3]
+        kinds += [*[np.uint16] * 2, *[np.uint8] * 4]
         return cls.of(room.empty(capacity, kind) for kind in kinds)
 
     @classmethod
@@ -256,6 +258,7 @@ def _decode(
             fragment_offset = fragment & 0x1FFF
             if fragment & 0x3FFF:
                 marks |= FRAGMENT
+            dscp = data[at + 1] >> 2
             ttl = data[at + 8]
             protocol = np.int64(data[at + 9])
             entry[1] = np.uint64(0)
@@ -282,6 +285,7 @@ def _decode(
             total = load16(data, at + 4)
             rest = total if total else beyond - 40
             protocol = np.int64(data[at + 6])
+            dscp = (load16(data, at) >> 6) & 63
             ttl = data[at + 7]
             entry[1] = load64(data, at + 8)
             entry[2] = load64(data, at + 16)
@@ -440,6 +444,7 @@ def _decode(
         columns.flags[filled] = flags
         columns.ttl[filled] = ttl
         columns.marks[filled] = marks
+        columns.dscp[filled] = dscp
         filled += 1
     return count, filled
 

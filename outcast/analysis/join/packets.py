@@ -35,6 +35,7 @@ class Packets:
         frame_bytes: length of the Ethernet frame without its check sequence.
         payload_bytes, seq, flags: payload above TCP or UDP, and TCP's fields; 0 if there is none.
         tsecr: the time stamp that a TCP packet echoes; 0 if there is none.
+        dscp: the code point of its class of service.
     """
 
     port: I8
@@ -46,6 +47,7 @@ class Packets:
     tsecr: U32
     ip_id: U16
     flags: U8
+    dscp: U8
 
     def __len__(self) -> int:
         return self.port.size
@@ -54,7 +56,7 @@ class Packets:
     def empty(cls, size: int) -> Packets:
         """Packets with undefined content."""
         kinds = (np.int8, np.int32, np.int64, *(np.int32,) * 2, *(np.uint32,) * 2)
-        return cls(*(room.empty(size, kind) for kind in (*kinds, np.uint16, np.uint8)))
+        return cls(*(room.empty(size, kind) for kind in (*kinds, np.uint16, *(np.uint8,) * 2)))
 
 
 def number_flows(captures: Sequence[PortCapture]) -> tuple[tuple[FlowKey, ...], list[I32]]:
@@ -134,6 +136,7 @@ def _place(
     to_tsecr: U32,
     to_ip_id: U16,
     to_flags: U8,
+    to_dscp: U8,
     to_identity: U64,
 ) -> None:
     """Copies the packets of a capture to their positions, and folds their identities."""
@@ -149,6 +152,7 @@ def _place(
         to_tsecr[at] = columns.tsecr[row]
         to_ip_id[at] = columns.ip_id[row]
         to_flags[at] = columns.flags[row]
+        to_dscp[at] = columns.dscp[row]
         to_identity[at] = _fold(columns, row, use)
 
 
@@ -221,6 +225,7 @@ def merge(
             packets.tsecr,
             packets.ip_id,
             packets.flags,
+            packets.dscp,
             identity,
         )
         if releases[index]:
@@ -248,6 +253,7 @@ def _adopt(capture: PortCapture, flow_of: I32, stamps: I64, use: Bool) -> tuple[
             columns.tsecr,
             columns.ip_id,
             columns.flags,
+            columns.dscp,
         ),
         columns.identity,
     )

@@ -318,7 +318,9 @@ LOCKED_FROM, MIXED_BELOW = 0.25, 0.1
 """Of `Noise.kept`; docs/noise.md has the runs that say so."""
 
 
-def regime_of(noise: Noise, drop_tail: bool | None, dropped: bool) -> tuple[Regime, str]:
+def regime_of(
+    noise: Noise, drop_tail: bool | None, dropped: bool, has_classes: bool = False
+) -> tuple[Regime, str]:
     """The regime of an output, and a sentence about it that begins with it.
 
     Args:
@@ -326,9 +328,15 @@ def regime_of(noise: Noise, drop_tail: bool | None, dropped: bool) -> tuple[Regi
         drop_tail: whether the queue drops exactly those arrivals that find it full; None if that is
             not known.
         dropped: whether it dropped any.
+        has_classes: whether each class of service has a queue of its own.
     """
     if not dropped:
         return _unknown("nothing was dropped, so phases decided nothing")
+    if has_classes:
+        return _unknown(
+            "each class of service has a drop-tail queue of its own, and phases are measured only "
+            "where all packets share one"
+        )
     if drop_tail is None:
         return _unknown("phases decide at drop-tail queues, and whether this is one does not show")
     if not drop_tail:

@@ -52,6 +52,7 @@ def probe_summary(analysis: Analysis) -> dict[str, ProbeSummary] | None:
             kind=record.kind,
             src=record.src,
             dst=record.dst,
+            dscp=record.dscp,
             payload_bytes=record.payload_bytes,
             every_ms=record.every_ns / 1e6,
             sent=record.packets,

@@ -11,6 +11,7 @@ from outcast import netlink
 from outcast.errors import ReadBackError
 from outcast.experiment.queues.classes import HasClasses
 from outcast.plan.ports import PortQueue
+from outcast.records.effective import OTHER_CODE_POINTS
 from outcast.records.qdisc_handles import QUEUE_HANDLE
 
 _TCA_CLASSID, _TCA_U32_SEL = 1, 5
@@ -69,7 +70,7 @@ def read_classes(port_queue: PortQueue) -> dict[str, Any]:
         points = sorted(
             {point for (_, point), to in told.items() if to == minor and point is not None}
         )
-        effective[f"{each.name} dscp"] = " ".join(map(str, points)) or "all others"
+        effective[f"{each.name} dscp"] = " ".join(map(str, points)) or OTHER_CODE_POINTS
     return effective
 
 

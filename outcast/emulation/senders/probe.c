@@ -1,7 +1,7 @@
 /* Measures round trips: small packets at even times, each of which is answered.
  *
  *   probe ask --kind icmp|udp --from ADDRESS --to ADDRESS --sport N [--dport N] --payload BYTES
- *             --first NS --every NS --count N --drain NS
+ *             --first NS --every NS --count N --drain NS [--tos BYTE]
  *   probe answer --port N
  *
  * `ask` is told the traffic's start (start.h). Its first packet is sent --first after that. After
@@ -11,7 +11,7 @@
  * came in (SO_TIMESTAMPNS in socket(7)), so the program may read it late.
  *
  * `answer` sends every datagram back, as UDP's echo service (RFC 862). ICMP's requests are answered
- * by the kernel. IPv4 and IPv6 differ in `family_of` and in the numbers of ICMP's types alone.
+ * by the kernel. Answers have the TOS or traffic class of what they answer. IPv4 and IPv6 differ in `family_of` and in the numbers of ICMP's types alone.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -214,6 +214,20 @@ static int open_socket(int family, int is_raw)
     return fd;
 }
 
+/* Gives packets their TOS or traffic class, and reads it back. */
+static void set_tos(int fd, int family, int tos)
+{
+    int level = family == AF_INET ? IPPROTO_IP : IPPROTO_IPV6;
+    int name = family == AF_INET ? IP_TOS : IPV6_TCLASS, shown = -1;
+    socklen_t length = sizeof shown;
+
+    if (setsockopt(fd, level, name, &tos, sizeof tos)
+        || getsockopt(fd, level, name, &shown, &length))
+        fail("--tos");
+    if (shown != tos)
+        refuse("the kernel has another --tos");
+}
+
 static void ask(struct answers *all, size_t payload, int64_t first_ns, int64_t every_ns,
                 int64_t drain_ns)
 {
@@ -244,7 +258,8 @@ static void answer(int port)
     struct sockaddr_in6 any = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
     struct sockaddr_in any_4 = { .sin_family = AF_INET, .sin_port = htons(port) };
     struct end peer;
-    int only_4 = 0, fd = socket(AF_INET6, SOCK_DGRAM, 0), no = 0;
+    char room[256];
+    int only_4 = 0, fd = socket(AF_INET6, SOCK_DGRAM, 0), no = 0, one = 1;
 
     /* A socket of IPv6 takes both. A kernel may lack it, or have it turned off. */
     if (fd < 0 || setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no)
@@ -254,17 +269,24 @@ static void answer(int port)
     }
     if (only_4 && (fd < 0 || bind(fd, (struct sockaddr *) &any_4, sizeof any_4)))
         fail("bind");
+    if (setsockopt(fd, IPPROTO_IP, IP_RECVTOS, &one, sizeof one)
+        || (!only_4 && setsockopt(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, &one, sizeof one)))
+        fail("IP_RECVTOS");
     if (write(STDOUT_FILENO, "ready\n", 6) != 6)
         fail("write");
     for (;;) {
-        peer.length = sizeof peer.address;
-        ssize_t bytes = recvfrom(fd, packet, sizeof packet, 0, (struct sockaddr *) &peer.address,
-                                 &peer.length);
+        struct iovec whole = { packet, sizeof packet };
+        struct msghdr message = { .msg_name = &peer.address, .msg_namelen = sizeof peer.address,
+                                  .msg_iov = &whole, .msg_iovlen = 1,
+                                  .msg_control = room, .msg_controllen = sizeof room };
+        ssize_t bytes = recvmsg(fd, &message, 0);
 
         if (bytes < 0 && errno != EINTR && !is_loss(errno))
-            fail("recvfrom");
+            fail("recvmsg");
+        /* What is received of TOS or traffic class is what sendmsg takes of them (ip(7), ipv6(7)). */
+        whole.iov_len = bytes;
         if (bytes >= 0)
-            sendto(fd, packet, bytes, 0, (struct sockaddr *) &peer.address, peer.length);
+            sendmsg(fd, &message, 0);
     }
 }
 
@@ -274,11 +296,11 @@ int main(int count, char **words)
         { "kind", 1, 0, 'k' }, { "from", 1, 0, 'f' }, { "to", 1, 0, 't' }, { "sport", 1, 0, 's' },
         { "dport", 1, 0, 'd' }, { "payload", 1, 0, 'p' }, { "first", 1, 0, 'b' },
         { "every", 1, 0, 'e' }, { "count", 1, 0, 'n' }, { "drain", 1, 0, 'l' },
-        { "port", 1, 0, 'o' }, { 0 },
+        { "port", 1, 0, 'o' }, { "tos", 1, 0, 'c' }, { 0 },
     };
     const char *kind = "", *from = NULL, *to = NULL;
     int64_t first_ns = 0, every_ns = 0, drain_ns = 0;
-    int sport = 0, dport = 0, port = 0, option;
+    int sport = 0, dport = 0, port = 0, tos = 0, option;
     size_t payload = 0;
     struct answers all = { .count = 0 };
     struct end own, other;
@@ -299,6 +321,7 @@ int main(int count, char **words)
         case 'n': all.count = atoll(optarg); break;
         case 'l': drain_ns = atoll(optarg); break;
         case 'o': port = atoi(optarg); break;
+        case 'c': tos = atoi(optarg); break;
         default: return 2;
         }
     /* Else a sleep may end up to 50 us late (PR_SET_TIMERSLACK in prctl(2)). */
@@ -319,6 +342,8 @@ int main(int count, char **words)
     if (all.sent_ns == NULL || all.answered_ns == NULL)
         fail("memory");
     all.fd = open_socket(own.address.ss_family, all.is_raw);
+    if (tos)
+        set_tos(all.fd, own.address.ss_family, tos);
     if (bind(all.fd, (struct sockaddr *) &own.address, own.length))
         fail("bind");
     if (connect(all.fd, (struct sockaddr *) &other.address, other.length))

@@ -55,7 +55,10 @@ def _listed(value: object) -> object:
 class TrafficClass(Part):
     """A class of service."""
 
-    name: GroupName = Field(description="what docs and counters call it")
+    name: GroupName = Field(
+        description="what tables and summary.json call it; in counters.json classes are numbered "
+        "in the order of the list, as class_1"
+    )
     dscp: Annotated[tuple[Dscp, ...] | None, BeforeValidator(_listed)] = Field(
         default=None, description="its code points, as `ef` or 46; if left out, all other packets"
     )

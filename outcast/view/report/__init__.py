@@ -23,6 +23,7 @@ from outcast.view.report import (
     phase,
     pictures,
     senders,
+    service_classes,
     timeline,
     viewer,
     whatif,
@@ -62,6 +63,7 @@ def make(
         most_points: the most points of the senders' series that it carries.
     """
     packed = timeline.make(run, most_packets, most_points)
+    of_queues = (service_classes.service_classes(run), phase.phase(run), noise.noise(run))
     told = run.captured
     first = [
         *(shown for shown in (whatif.what_if(run), whatif.fate(run)) if shown is not None),
@@ -74,7 +76,7 @@ def make(
         losses.network(run),
         losses.queue(run),
         losses.drops(run),
-        *(shown for shown in (phase.phase(run), noise.noise(run)) if shown is not None),
+        *(shown for shown in of_queues if shown is not None),
         *measurements.sections(run),
         *(
             [overview.settings(run), overview.again(run)]

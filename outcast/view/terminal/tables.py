@@ -90,6 +90,9 @@ def render(directory: RunDirectory, *, notes_shown: bool = False) -> RenderableT
 
     Raises InputError if the analysis has not been stored.
     """
+    # Imported here, because it writes numbers as this module does.
+    from outcast.view.terminal import service_classes
+
     run = Run(directory)
     summary, flows = run.summary, run.table("flows")
     parts: list[RenderableType] = [_heading(summary)]
@@ -116,6 +119,8 @@ def render(directory: RunDirectory, *, notes_shown: bool = False) -> RenderableT
     if run.groups:
         parts += ["", _group_table(run, flows)]
     parts += ["", _port_table(run)]
+    if (of_classes := service_classes.table(summary)) is not None:
+        parts += ["", of_classes]
     if phases := noise_lines(run):
         parts += ["", *map(Text, phases)]
     if summary.losses is not None and summary.losses.elsewhere:

@@ -1,0 +1,154 @@
+"""What each class of service sent, lost and waited, from the captures and by the kernel."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from outcast.analysis import analyze
+from outcast.errors import InputError
+from outcast.records.effective import service_classes_of
+from outcast.records.run import Run
+from outcast.records.run_directory import Counters, PortCounters, RunDirectory
+from outcast.view import report
+from outcast.view.terminal import service_classes, tables
+from tests.golden import model
+from tests.golden.run_directory import write_run
+
+EFFECTIVE = {
+    "ports.0": "s1-eth2",
+    "ports.0.other dscp": "all others",
+    "ports.1": "s1-eth1 s1-eth3",
+    "ports.1.rest dscp": "all others",
+    "ports.1.fast dscp": "8 46",
+}
+DURATION_NS = 80_000_000
+
+
+def mark(directory: RunDirectory, address: int, dscp: int) -> None:
+    """Gives all packets of a source a code point, and marks some as ECN does (RFC 3168)."""
+    for path in directory.captures.glob("*.pcap"):
+        raw = path.read_bytes()
+        records = np.frombuffer(raw[24:], model.RECORD).copy()
+        records["tos"][records["src"] == address] = dscp << 2 | 2
+        path.write_bytes(raw[:24] + records.tobytes())
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    """A run whose flow 0 is of the class `fast`, which is the second one in the kernel."""
+    traffic = model.drop_tail(model.make_traffic(9, 3_000), 16_384, 10**9)
+    made = write_run(tmp_path / "run", traffic, DURATION_NS)
+    manifest = made.read_manifest()
+    first = traffic.src == min(traffic.src)
+    mark(made, int(min(traffic.src)), 46)
+    (port,) = manifest.bottlenecks
+    queue = port.queue.model_copy(update={"kind": "prio", "drops": "on_arrival"})
+    ports = [port.model_copy(update={"queue": queue})]
+    made.write_manifest(manifest.model_copy(update={"effective": EFFECTIVE, "bottlenecks": ports}))
+    lost = traffic.t_out < 0
+    own = {
+        "class_1_packets": 3 + int((~first & ~lost).sum()),
+        "class_1_drops": int((~first & lost).sum()),
+        "class_2_packets": int((first & ~lost).sum()),
+        "class_2_drops": int((first & lost).sum()),
+    }
+    before = dict.fromkeys(own, 0) | {"class_1_packets": 3}
+    with_own(made, before, own)
+    return made
+
+
+def with_own(directory: RunDirectory, before: dict[str, int], after: dict[str, int]) -> None:
+    counters = directory.read_counters()
+    of_port = counters.ports["s1-eth1"]
+    ports = {
+        "s1-eth1": PortCounters(
+            before={**of_port.before, "own": before}, after={**of_port.after, "own": after}
+        )
+    }
+    directory.write_counters(
+        Counters(ports=ports, hosts=counters.hosts, captures=counters.captures)
+    )
+
+
+def text_of(directory: RunDirectory) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=100).print(tables.render(directory))
+    return stream.getvalue()
+
+
+def test_classes_are_known_by_what_the_kernel_showed() -> None:
+    assert service_classes_of(EFFECTIVE, "s1-eth1") == {"rest": None, "fast": (8, 46)}
+    assert service_classes_of(EFFECTIVE, "s1-eth9") == {}
+    assert service_classes_of({"ports.0": "s1-eth1", "ports.0.limit_bytes": 1}, "s1-eth1") == {}
+
+
+def test_each_class_has_its_packets_drops_rate_and_queueing(directory: RunDirectory) -> None:
+    analyze(directory)
+    run = Run(directory)
+    classes = run.summary.queue["s1-eth1"].classes
+    assert classes is not None
+    rest, fast = classes["rest"], classes["fast"]
+    assert [*classes] == ["rest", "fast"]
+    assert (rest.dscp, fast.dscp) == (None, [8, 46])
+    packets = run.table("packets")
+    start_ns = run.manifest.traffic.t_start_ns
+    from_ns, to_ns = (start_ns + round(s * 1e9) for s in (run.summary.start_s, run.summary.end_s))
+    of_fast = packets.filter(flow=0)
+    within = of_fast.filter(of_fast["t_in"].is_between(from_ns, to_ns, closed="left"))
+    assert fast.packets == within.height
+    assert fast.dropped == (within["verdict"] == "dropped").sum()
+    left = of_fast.filter(of_fast["t_out"].is_between(from_ns, to_ns, closed="left"))
+    assert fast.rate_bps == pytest.approx(8e9 * left["frame"].sum() / (to_ns - from_ns))
+    waited_ms = (within["t_out"] - within["t_in"]).drop_nulls().to_numpy() / 1e6
+    assert fast.queueing_ms is not None
+    assert fast.queueing_ms.p50 == np.quantile(waited_ms, 0.5, method="inverted_cdf")
+    assert fast.queueing_ms.p99 == np.quantile(waited_ms, 0.99, method="inverted_cdf")
+    assert rest.packets + fast.packets == sum(part.packets for part in run.summary.drops.values())
+    for part in (rest, fast):
+        assert part.counted == part.captured
+
+
+def test_the_terminal_and_the_report_have_a_row_for_each(directory: RunDirectory) -> None:
+    analyze(directory)
+    text = text_of(directory)
+    assert "8, 46" in text
+    assert "the kernel counted the same packets and drops of each class" in " ".join(text.split())
+    page = report.make(Run(directory))
+    assert "Classes of service" in page
+    assert "In the whole run the kernel counted the same" in page
+    (sentence,) = (part.sentence for part in Run(directory).summary.noise.values())
+    assert "drops otherwise" not in sentence
+    assert sentence.startswith("unknown: each class of service has a drop-tail queue of its own")
+
+
+def test_other_counts_of_the_kernel_are_told(directory: RunDirectory) -> None:
+    own = directory.read_counters().ports["s1-eth1"].after["own"]
+    with_own(directory, dict.fromkeys(own, 0), {**own, "class_2_drops": 1})
+    analyze(directory)
+    summary = Run(directory).summary
+    told = service_classes.counted(summary)
+    assert "fast of s1-eth1: " in told
+    assert "and 1 by the kernel" in told
+    with_own(directory, {}, {})
+    analyze(directory)
+    assert service_classes.counted(Run(directory).summary) == (
+        "the kernel's counters of classes were not recorded"
+    )
+    with_own(directory, {}, own)
+    with pytest.raises(InputError, match=r"own: class_1_packets: None before the flows"):
+        analyze(directory)
+
+
+def test_a_queue_without_classes_has_no_table(tmp_path: Path) -> None:
+    traffic = model.drop_tail(model.make_traffic(9, 1_000), 16_384, 10**9)
+    made = write_run(tmp_path / "run", traffic, DURATION_NS)
+    analyze(made)
+    run = Run(made)
+    assert run.summary.queue["s1-eth1"].classes is None
+    assert service_classes.table(run.summary) is None
+    assert "Classes of service" not in report.make(run)
