@@ -303,9 +303,7 @@ def test_an_order_of_two_measures(analysed: RunDirectory, tmp_path: Path) -> Non
     )
     assert result.measured_points(claim)[1] == ("A", lesser)
     made = recipe_of(Point(label="A", config="none"), claim)
-    point = result.PointRecord(
-        label="A", config="c", set={}, seeds=[1, 2], values=reproduce._values(made, runs)
-    )
+    point = reproduce._point(made, "quick", made.points[0], [*zip((1, 2), runs, strict=True)])
     (judged,) = result.evaluate(made, [point], {})
     assert judged.measured.value == pytest.approx(3.5e6)
     assert judged.verdict is None

@@ -155,8 +155,9 @@ def _add_round_trips(analysis: Analysis, flows: Mapping[int, _Flow]) -> None:
         )
     )
     order = np.lexsort((sent_ns, numbers))
+    numbers, sent_ns, rtt_ns = numbers[order], sent_ns[order], rtt_ns[order]
     for number, flow in flows.items():
-        mine = order[slice(*np.searchsorted(numbers[order], [number, number + 1]))]
+        mine = slice(*np.searchsorted(numbers, [number, number + 1]))
         flow.rtt_ns = rtt_ns[mine][interval.has(sent_ns[mine])]
         flow.untimed_ns = untimed_ns(
             sent_ns[mine], rtt_ns[mine], flow.active.start_ns, flow.active.end_ns
