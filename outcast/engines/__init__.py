@@ -61,6 +61,7 @@ def require_compiler(experiment: Experiment, *, start_afterwards: bool = False) 
     if shutil.which("cc") is not None:
         return
     # Imports Mininet, which whoever only reads results need not have.
+    from outcast.plan import ports
     from outcast.plan.make import make_plan
 
     needed_for = ["blackout"] if experiment.blackout is not None else []
@@ -72,6 +73,8 @@ def require_compiler(experiment: Experiment, *, start_afterwards: bool = False) 
         needed_for.append("the common start of flows in real time")
     elif any(senders.sends(flow) for flow in make_plan(experiment).flows):
         needed_for.append("a flow that does not last whole hundredths of a second")
+    elif ports.rounds_of_handshakes(experiment, make_plan(experiment)) > 1:
+        needed_for.append("a queue with no room for all flows' handshakes")
     if needed_for:
         raise errors.FeatureMissingError(
             f"a C compiler, cc, is missing: {' and '.join(needed_for)} needs one; install the "

@@ -7,13 +7,14 @@ section 6.5.2): those of all senders grow alike until a link is full, whose send
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from outcast import units
-from outcast.experiment import Experiment
-from outcast.plan import events
+from outcast.experiment import Background, Experiment, Poisson
+from outcast.experiment.queues.classes import HtbClasses
+from outcast.plan import events, ports
 from outcast.plan.links import Direction
 from outcast.plan.model import Plan
 from outcast.plan.paths import generated_packet, generated_ways
@@ -21,13 +22,14 @@ from outcast.plan.programs import program_ways
 from outcast.plan.round_trips import ACKNOWLEDGEMENT_BYTES
 
 Hop = tuple[str, str, str]
-"""A direction of a link, and what limits there: its `port` or its `policer`."""
+"""A direction of a link, and what limits there: its `port`, its `policer` or a `class NAME`."""
 
 STARTS = "the bottleneck of "
 """How the line starts."""
-NEARLY = 0.9
-"""A studied port that is so full is a bottleneck too: several links may be nearly alike."""
-_SEGMENTS_AN_ACKNOWLEDGEMENT = 2
+NEARLY = 0.99
+"""A studied port that is so full is a bottleneck too: several links may be alike."""
+_FINEST = 100
+"""Senders' starts and ends count to so small a part of the run, so that few times are judged."""
 _MOST_NAMED = 3
 
 
@@ -40,6 +42,7 @@ class Way:
         weights: how much of each hop's rate a rate of 1 takes.
         pace_bps: the most that it sends; None if nothing limits it.
         since_ns, until_ns: when it sends, after the traffic's start.
+        is_mean: whether its pace is the mean of transfers that arrive by themselves.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Way:
     pace_bps: int | None
     since_ns: int
     until_ns: int
+    is_mean: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,22 +66,20 @@ class _State:
 def moved(experiment: Experiment, plan: Plan) -> list[str]:
     """A line if some bottleneck is at no studied port, with how to study it.
 
-    Of transfers and programs nobody knows beforehand what they send. They count only if nothing
-    else is planned, and only where the rate of a link falls during the run.
+    Of transfers and programs nobody knows beforehand when they send. If nothing else is planned,
+    they count where the rate of a link falls during the run. Beside flows and streams, transfers
+    that arrive by themselves count with their mean rate.
     """
-    planned = [*_flows(experiment, plan), *_streams(plan)]
-    ways = _without_shared_answers(planned or _talks(experiment, plan))
+    planned = [*_flows(experiment, plan), *_streams(experiment, plan)]
+    arriving = [*_arrivals(experiment, plan)] if planned else []
+    ways = _without_shared_answers([*planned, *arriving] or _talks(experiment, plan))
     studied = {plan.ends[port.egress] for port in (plan.bottleneck, *plan.others)}
     found: dict[Hop, tuple[_State, list[Way]]] = {}
     usual: Mapping[Hop, int] = {}
-    for state in _states(experiment, plan, {hop for way in ways for hop in way.weights}):
-        active = [
-            way
-            for way in ways
-            if way.since_ns < state.until_ns
-            and way.until_ns > state.since_ns
-            and all(state.capacity[hop] for hop in way.weights)
-        ]
+    for state in _split(
+        _states(experiment, plan, {hop for way in ways for hop in way.weights}), ways
+    ):
+        active = [way for way in ways if _sends(way, state)]
         usual = usual or state.capacity
         for hop, those in _unstudied(active, state.capacity, studied).items():
             if not planned and state.capacity[hop] >= usual[hop]:
@@ -95,6 +97,25 @@ def moved(experiment: Experiment, plan: Plan) -> list[str]:
     more = f" (and {len(found) - _MOST_NAMED} more such links)" * (len(found) > _MOST_NAMED)
     places = ", that of ".join(named[:_MOST_NAMED])
     return [f"{STARTS}{places}{more}; {_how_to_study(plan, list(found))}"]
+
+
+def _split(states: Iterable[_State], ways: Sequence[Way]) -> Iterator[_State]:
+    """The states, divided further where senders start or end."""
+    ends = sorted({t_ns for way in ways for t_ns in (way.since_ns, way.until_ns)})
+    least_ns = max(ends, default=0) // _FINEST
+    for state in states:
+        at_ns, why = state.since_ns, state.why
+        for t_ns in ends:
+            if at_ns + least_ns < t_ns < state.until_ns - least_ns:
+                yield replace(state, since_ns=at_ns, until_ns=t_ns, why=why)
+                at_ns, why = t_ns, ""
+        yield replace(state, since_ns=at_ns, why=why)
+
+
+def _sends(way: Way, state: _State) -> bool:
+    """Whether a sender is active for half of a state or more."""
+    both_ns = min(way.until_ns, state.until_ns) - max(way.since_ns, state.since_ns)
+    return both_ns >= 0 and 2 * both_ns >= state.until_ns - state.since_ns
 
 
 def _without_shared_answers(ways: Sequence[Way]) -> list[Way]:
@@ -147,23 +168,33 @@ def divide(
 def _unstudied(
     active: Sequence[Way], capacity: Mapping[Hop, int], studied: set[Direction]
 ) -> dict[Hop, list[Way]]:
-    """Each hop that limits senders which find no studied port full on their way."""
+    """Each hop that limits senders which find no studied port full on their way.
+
+    Where a link is down, it is the first one down.
+    """
+    found: dict[Hop, list[Way]] = defaultdict(list)
+    for way in active:
+        down = [hop for hop in way.weights if not capacity[hop]]
+        if down and not any(hop[:2] in studied for hop in down):
+            found[down[0]].append(way)
+    active = [way for way in active if all(capacity[hop] for hop in way.weights)]
     ends, left = divide(active, capacity)
     most: dict[Hop, float] = defaultdict(float)
     for way, (rate, _) in zip(active, ends, strict=True):
         for hop in way.weights:
             most[hop] = max(rate, most[hop])
-    found: dict[Hop, list[Way]] = defaultdict(list)
     for way, (rate, limit) in zip(active, ends, strict=True):
         is_seen = any(
-            (hop[:2] in studied and hop[2] == "port" and weight == 1)
+            (hop[:2] in studied and hop[2] != "policer" and weight == 1)
             and left[hop] <= (1 - NEARLY) * capacity[hop]
             and rate >= NEARLY * most[hop]
             for hop, weight in way.weights.items()
         )
         if limit is not None and not is_seen:
             found[limit].append(way)
-    return found
+    # Transfers that arrive by themselves have no bottleneck of their own: their rate is a mean.
+    told = {hop: [way for way in those if not way.is_mean] for hop, those in found.items()}
+    return {hop: those for hop, those in told.items() if those}
 
 
 def _flows(experiment: Experiment, plan: Plan) -> Iterator[Way]:
@@ -171,18 +202,41 @@ def _flows(experiment: Experiment, plan: Plan) -> Iterator[Way]:
         ends = (flow.start_ns, flow.start_ns + (flow.duration_ns or experiment.duration_ns))
         # Multipath TCP takes other paths too.
         if flow.transport.mptcp is None:
-            weights = _weights(plan, flow.path, flow.return_path)
+            segments = 1 if flow.transport.delayed_acks is False else 2
+            weights = _weights(experiment, plan, flow.path, flow.return_path, flow.dscp, segments)
             yield Way(f"flow {flow.flow}", weights, flow.transport.pacing_rate_bps, *ends)
 
 
-def _streams(plan: Plan) -> Iterator[Way]:
+def _streams(experiment: Experiment, plan: Plan) -> Iterator[Way]:
     for stream in plan.generated:
         if stream.gap_ns and stream.datagram_bytes and stream.start_ns is not None:
             path = plan.path(stream.src, stream.dst, generated_packet(plan.graph, stream))
             rate_bps = stream.datagram_bytes * 8 * 10**9 // stream.gap_ns
-            ends = (stream.start_ns, stream.end_ns or 0)
+            workload = experiment.workloads[stream.workload]
+            ends = (workload.start_ns, stream.end_ns or 0)
             name = f"UDP from {stream.src} to {stream.dst}"
-            yield Way(name, _weights(plan, path, ()), rate_bps, *ends)
+            weights = _weights(experiment, plan, path, dscp=workload.dscp)
+            yield Way(name, weights, rate_bps, *ends)
+
+
+def _arrivals(experiment: Experiment, plan: Plan) -> Iterator[Way]:
+    """Transfers that arrive by themselves, by workload and path, with their mean rate."""
+    sizes: dict[tuple[int, tuple[str, ...]], int] = defaultdict(int)
+    for each in plan.generated:
+        if each.kind in ("poisson", "background") and each.size_bytes:
+            path = plan.path(each.src, each.dst, generated_packet(plan.graph, each))
+            sizes[each.workload, tuple(path)] += each.size_bytes
+    for (number, way), size_bytes in sizes.items():
+        workload = experiment.workloads[number]
+        assert isinstance(workload, Poisson | Background)
+        lasts_ns = workload.duration_ns or experiment.duration_ns - workload.start_ns
+        yield Way(
+            f"what {way[0]} sends to {way[-1]}",
+            _weights(experiment, plan, way, dscp=workload.dscp),
+            size_bytes * 8 * 10**9 // lasts_ns,
+            *(workload.start_ns, workload.start_ns + lasts_ns),
+            is_mean=True,
+        )
 
 
 def _talks(experiment: Experiment, plan: Plan) -> list[Way]:
@@ -191,23 +245,53 @@ def _talks(experiment: Experiment, plan: Plan) -> list[Way]:
     talks += program_ways(plan.graph, plan.routes, plan.programs)
     always = (0, experiment.duration_ns)
     return [
-        Way(f"what {path[0]} sends to {path[-1]}", _weights(plan, path, ()), None, *always)
+        Way(f"what {path[0]} sends to {path[-1]}", _weights(experiment, plan, path), None, *always)
         for path, _ in talks
     ]
 
 
-def _weights(plan: Plan, there: Sequence[str], back: Sequence[str]) -> dict[Hop, float]:
-    """What each hop carries of a sender's rate: all, or one acknowledgement for two segments."""
+def _weights(
+    experiment: Experiment,
+    plan: Plan,
+    there: Sequence[str],
+    back: Sequence[str] = (),
+    dscp: int = 0,
+    segments: int = 2,
+) -> dict[Hop, float]:
+    """What each hop carries of a sender's rate: all, or an acknowledgement for some segments."""
     weights: dict[Hop, float] = {}
     for path, is_data in ((there, True), (back, False)):
         for one, other in pairwise(path):
             link = plan.links[one, other]
             data, answer = map(link.framing.wire_bytes, (link.frame_bytes, ACKNOWLEDGEMENT_BYTES))
-            weight = 1.0 if is_data else answer / data / _SEGMENTS_AN_ACKNOWLEDGEMENT
+            weight = 1.0 if is_data else answer / data / segments
             weights[one, other, "port"] = weight
             if link.policer is not None:
                 weights[one, other, "policer"] = weight
+            queue = _classes(experiment, plan, (one, other))
+            if queue is not None and is_data:
+                name = queue.classes[queue.told_by.get(dscp, queue.rest) - 1].name
+                weights[one, other, f"class {name}"] = weight
     return weights
+
+
+def _classes(experiment: Experiment, plan: Plan, end: Direction) -> HtbClasses | None:
+    """The queue of a switch's port if its classes have ceilings."""
+    if plan.graph.nodes[end[0]]["kind"] == "host":
+        return None
+    _, queue = ports.asked_of_switch(experiment, plan, plan.port(*end))
+    return queue if isinstance(queue, HtbClasses) else None
+
+
+def _fixed_bps(experiment: Experiment, plan: Plan, hop: Hop) -> int | None:
+    """The rate of a policer, or of a class; None of a port, whose rate may change."""
+    link, queue = plan.links[hop[:2]], _classes(experiment, plan, hop[:2])
+    if hop[2] == "port":
+        return None
+    if hop[2] == "policer" or queue is None:
+        return link.policer.rate_bps if link.policer else link.rate_bps
+    (ceil_bps,) = (each.ceil_bps for each in queue.classes if f"class {each.name}" == hop[2])
+    return ceil_bps or link.rate_bps
 
 
 def _states(experiment: Experiment, plan: Plan, hops: Collection[Hop]) -> Iterator[_State]:
@@ -217,7 +301,7 @@ def _states(experiment: Experiment, plan: Plan, hops: Collection[Hop]) -> Iterat
     """
     steps = {hop[:2]: {0: plan.links[hop[:2]].rate_bps} for hop in hops}
     ups = {hop[:2]: {0: 1} for hop in hops}
-    policed = {end: link.policer.rate_bps for end, link in plan.links.items() if link.policer}
+    fixed = {hop: _fixed_bps(experiment, plan, hop) for hop in hops}
     whys = {0: ""}
     for change in events.changes(experiment, plan):
         if change.event is not None and change.what in ("rate_bps", "up"):
@@ -238,7 +322,7 @@ def _states(experiment: Experiment, plan: Plan, hops: Collection[Hop]) -> Iterat
             for trace in plan.traces:
                 at = _at(dict(zip(trace.t_ns, trace.rate_bps, strict=True)), since)
                 rates |= {end: at for end in trace.directions if end in rates}
-        of_hops = {hop: (rates if hop[2] == "port" else policed)[hop[:2]] for hop in hops}
+        of_hops = {hop: rates[hop[:2]] if (bps := fixed[hop]) is None else bps for hop in hops}
         yield _State(since, until, why, of_hops)
 
 
@@ -261,9 +345,11 @@ def _where(
         when = f" at times, as at {since}"
     when += f" ({state.why})" if state.why else ""
     of = "" if senders[0].weights[hop] == 1 else " for its acknowledgements"
-    is_port = kind == "port"
-    place = plan.port(node, neighbour) if is_port else f"the policer from {node} to {neighbour}"
-    return f"{senders[0].name}{more} is {place} ({units.round_rate(state.capacity[hop])}){of}{when}"
+    place = f"{kind} of {plan.port(node, neighbour)}".removeprefix("port of ")
+    if kind == "policer":
+        place = f"the policer from {node} to {neighbour}"
+    rate = units.round_rate(state.capacity[hop]) if state.capacity[hop] else "down"
+    return f"{senders[0].name}{more} is {place} ({rate}){of}{when}"
 
 
 def _how_to_study(plan: Plan, hops: Sequence[Hop]) -> str:
@@ -271,11 +357,13 @@ def _how_to_study(plan: Plan, hops: Sequence[Hop]) -> str:
     words = [f"queues, drops and chains are shown of {', '.join(studied)} alone"]
     policers = [hop for hop in hops if hop[2] == "policer"]
     hosts = [hop for hop in hops if plan.graph.nodes[hop[0]]["kind"] == "host"]
-    ports = [plan.port(*hop[:2]) for hop in hops if hop not in (*policers, *hosts)]
-    if ports:
-        is_seen = all((port, "out") in plan.capture_ports for port in ports)
+    switches = [hop[:2] for hop in hops if hop not in (*policers, *hosts)]
+    crossed = {end for flow in plan.flows for end in pairwise(flow.path)} or {*plan.links}
+    if fitting := [plan.port(*end) for end in switches if end in crossed]:
+        words.append(f"`bottleneck: {{port: {fitting[0]}}}` studies that port instead")
+    if switches:
+        is_seen = all((plan.port(*end), "out") in plan.capture_ports for end in switches)
         words.append(
-            f"`bottleneck: {{port: {ports[0]}}}` studies that port instead; "
             f"{'' if is_seen else 'with `capture: {ports: all}` '}`outcast inspect DIR --losses` "
             "tells where packets are lost"
         )

@@ -68,9 +68,16 @@ def buffer_warnings(experiment: Experiment, plan: Plan) -> list[str]:
             f"{units.round_time(base_rtt_ns(plan, flow.path, flow.return_path))}), and a {key} of "
             f"{units.format_size(holds)} ({whose}) {LEAST_PAYLOAD:.0%} to "
             f"{MOST_PAYLOAD[key]:.0%} as many bytes of payload; to fill the path and its queue "
-            f"set transport.{key}: {needed}MB"
+            f"set {_where_set(experiment, flow, key)}: {needed}MB"
         )
     return lines
+
+
+def _where_set(experiment: Experiment, flow: Flow, key: str) -> str:
+    """The key that decides: a group's own setting wins."""
+    own = experiment.flows[flow.group].transport
+    where = f"flows.{flow.group}." if own is not None and key in own.model_fields_set else ""
+    return f"{where}transport.{key}"
 
 
 def _decimal(size_bytes: int) -> str:

@@ -86,6 +86,7 @@ def test_real_time_refuses_cards_that_are_asked_for_before_anything_is_built(
         ("blackout={at: e0_0-eth4, drops: 9}", "blackout"),
         ("transport.tcprand={min_payload: 200}", "transport.tcprand or mptcp"),
         ("flows.0.transport={mptcp: {subflows: 2}}", "transport.tcprand or mptcp"),
+        ("queue={kind: pfifo, limit: 5 packets}", "a queue with no room for all flows' handshakes"),
     ],
 )
 def test_no_compiler_is_said_before_anything_is_built(

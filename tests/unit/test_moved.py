@@ -49,6 +49,27 @@ def told(*overrides: str) -> list[str]:
             "workloads=[{kind: constant_rate, from: h4, to: h3, rate: 200mbit}]",
             "UDP from h4 to h3 is h4-eth0 (100 Mbps); ",
         ),
+        # Less than a tenth below the studied port's rate.
+        (
+            "events=[{at: 2s, from: s2, to: s1, rate: 90mbit}]",
+            "flow 1 (and 11 more) is s2-eth1 (90 Mbps) from 2s on (events.0); ",
+        ),
+        (
+            "events=[{at: 2s, between: [s2, s1], up: false}, "
+            "{at: 3s, between: [s2, s1], up: true}]",
+            "flow 1 (and 11 more) is s2-eth1 (down) from 2s to 3s (events.0); ",
+        ),
+        (
+            "links.overrides=[{from: s2, to: s1, queue: {kind: htb_classes, limit: 50 packets, "
+            "classes: [{name: few, dscp: [ef], rate: 1mbit}, "
+            "{name: rest, rate: 1mbit, ceil: 2mbit}]}}]",
+            "flow 1 (and 11 more) is class rest of s2-eth1 (2 Mbps); ",
+        ),
+        (
+            "workloads=[{kind: constant_rate, from: h4, to: h14, rate: 95mbit, start: 2s, "
+            "duration: 2s}]",
+            "UDP from h4 to h14 is h4-eth0 (100 Mbps) from 2s to 4s; ",
+        ),
     ],
 )
 def test_a_bottleneck_elsewhere_is_named_with_its_time(override: str, words: str) -> None:
@@ -60,9 +81,9 @@ def test_a_bottleneck_elsewhere_is_named_with_its_time(override: str, words: str
     "overrides",
     [
         (),
-        # Nearly as full as the studied port, so both are bottlenecks.
-        ("flows=[{from: 3-hop, hosts: 12}]", SLOW.replace("50", "95")),
-        ("events=[{at: 2s, between: [s2, s1], up: false}]",),
+        # As full as the studied port, so both are bottlenecks.
+        ("flows=[{from: 3-hop, hosts: 12}]", SLOW.replace("50", "99.9")),
+        ("events=[{at: 2s, between: [s1, h1], up: false}]",),
         (SLOW, "transport.pacing=internal", "transport.pacing_rate=1mbit"),
         (SLOW, "flows=[{from: 3-hop, hosts: 12}]", "bottleneck.port=s2-eth1"),
         (SLOW, "flows=[{from: 2-hop, hosts: 1}]"),
@@ -87,6 +108,26 @@ def test_how_to_study_it_is_what_helps() -> None:
     assert line.endswith("a host's own queue is not captured, and its wait is in rtt.png alone")
     (line,) = told("links.overrides=[{from: s1, to: h1, policer: {rate: 10mbit, burst: 32KB}}]")
     assert line.endswith("alone; a policer has no queue, and its drops count as lost by the link")
+
+
+def test_transfers_that_arrive_count_with_their_mean_rate() -> None:
+    flows = [
+        "flows=[{from: 2-hop, hosts: 1}, {from: [h4, h5], to: h1}]",
+        "links.overrides=[{from: s2, to: s1, rate: 80mbit}]",
+    ]
+    arrive = "workloads=[{{kind: poisson, from: h3, to: h2, load: {}, sizes: [[100000, 1]]}}]"
+    (line,) = told(*flows, arrive.format(0.6))
+    assert line.startswith(f"{STARTS}flow 1 (and 1 more) is s2-eth1 (80 Mbps); ")
+    assert told(*flows, arrive.format(0.1)) == []
+
+
+def test_every_segment_may_be_acknowledged() -> None:
+    thin = "links.overrides=[{from: s1, to: s2, rate: 5mbit}]"
+    assert told(thin) == []
+    (line,) = told(thin, "transport.delayed_acks=false")
+    assert "is s1-eth3 (5 Mbps) for its acknowledgements; " in line
+    # No flow's data leaves by that port, so it cannot be studied.
+    assert "bottleneck: {port" not in line
 
 
 def test_of_many_places_three_are_named() -> None:

@@ -376,4 +376,6 @@ def test_a_path_that_holds_more_than_the_buffers_is_told_with_the_keys() -> None
     assert "set transport.receive_buffer: " in receive
     assert len(told("transport.send_buffer=128MB")) == 1
     assert told("transport.send_buffer=128MB", "transport.receive_buffer=128MB") == []
+    own = "flows=[{from: 6-hop, hosts: 1, transport: {send_buffer: 1MB}}]"
+    assert "set flows.0.transport.send_buffer: " in told(own)[0]
     assert told("links.delay=5us") == []

@@ -37,7 +37,7 @@ def needed(transport: Transport) -> bool:
 
 
 def sends(flow: Flow) -> bool:
-    """Whether our own program sends a flow; iperf's server may still receive it.
+    """Whether our own program sends a flow, and so receives it too.
 
     iperf 2.1.8 binds to no source port with IPv6 (`-B [ADDRESS]:PORT` sets the address alone).
     """
