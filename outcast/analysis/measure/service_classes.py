@@ -48,7 +48,7 @@ def _of_class(
     joined = port.joined
     came = number_of[joined.arrivals.dscp] == number
     left = number_of[joined.departures.dscp] == number
-    rows = np.flatnonzero(came & analysis.counts(joined.arrivals.stamp_ns))
+    rows = np.flatnonzero(came & analysis.counts(port.reached_ns))
     sent_bytes = joined.departures.frame_bytes[left & analysis.counts(port.sent_ns)].sum()
     lost = joined.verdict == Verdict.DROPPED
     return ServiceClassSummary(
@@ -56,7 +56,7 @@ def _of_class(
         packets=rows.size,
         dropped=int(lost[rows].sum()),
         rate_bps=8 * float(sent_bytes) / analysis.interval.seconds,
-        queueing_ms=in_ms(queueing_ns(joined, port.sent_ns, rows, port.record.queue.delay_ns)),
+        queueing_ms=in_ms(queueing_ns(joined, port.sent_ns, rows, port.reached_ns)),
         captured=CountedOfClass(sent=int(left.sum()), dropped=int((lost & came).sum())),
         counted=_counted(analysis, port.record.egress, number),
     )
