@@ -26,6 +26,8 @@ def run_of(path: Path, **keys: Any) -> Run:
 
 
 START_NS, END_NS = 400_000_000, 1_000_000_000
+DELAY_NS = 2_000_000
+"""Of the bottleneck's link. Packets count when they have passed it and reach the queue."""
 
 
 @pytest.fixture(scope="module", params=["all active", "asked"])
@@ -62,13 +64,14 @@ def captured(run: Run, port: str) -> list[int]:
 def test_every_number_is_of_the_interval(staggered: Run) -> None:
     summary, flows = staggered.summary, staggered.table("flows")
     assert (summary.start_s, summary.end_s) == (0.4, 1.0)
-    t_in_ns = pl.col("t_in") - staggered.manifest.traffic.t_start_ns
-    inside = t_in_ns.is_between(START_NS, END_NS, closed="left")
+    reached_ns = pl.col("t_in") - staggered.manifest.traffic.t_start_ns + DELAY_NS
+    inside = reached_ns.is_between(START_NS, END_NS, closed="left")
     table = staggered.table("packets").with_columns(pl.col("verdict", "ingress").cast(pl.String))
     lost = table.filter(verdict="dropped")
     assert 0 < lost.filter(inside).height < lost.height == summary.capture.qdisc_drops
     for port, drops in summary.drops.items():
-        came = sum(START_NS <= at_ns < END_NS for at_ns in captured(staggered, port))
+        reached = [at_ns + DELAY_NS for at_ns in captured(staggered, port)]
+        came = sum(START_NS <= at_ns < END_NS for at_ns in reached)
         assert drops.packets == came
         assert drops.dropped == lost.filter(inside, ingress=port).height
     of_flows = lost.filter(inside).group_by("flow").len()
