@@ -440,18 +440,18 @@ def _sent_ns(
     """When the first bit of each departure went on the link.
 
     In real time, and behind a bucket of two full frames or more, frames go at once (patch 0018).
+    Where the rate changes, a frame that was let go before would take its time at another rate.
     """
     departed_ns, queue = joined.departures.stamp_ns, record.queue
     burst_bytes = port_setting(manifest.effective, record.egress, "burst_bytes")
     if manifest.engine != "virtual" or not queue.rate_bps or not burst_bytes:
         return departed_ns
-    if burst_bytes >= 2 * max(queue.frame_bytes, MTU_FRAME_BYTES):
-        return departed_ns
     rate = link_rate(manifest, directory.read_rates(), record.egress, queue.rate_bps)
-    rate_bps = rate.at(departed_ns - manifest.traffic.t_start_ns)
+    if burst_bytes >= 2 * max(queue.frame_bytes, MTU_FRAME_BYTES) or not rate.is_constant:
+        return departed_ns
     wire_bits = 8 * on_wire(joined.departures.frame_bytes, queue.framing)
-    took_ns = np.divide(wire_bits * 1e9, rate_bps, out=np.zeros(rate_bps.size), where=rate_bps > 0)
-    return first_bits_ns(departed_ns, np.maximum(took_ns.astype(np.int64) - _ROUNDED_NS, 0))
+    took_ns = (wire_bits * 1e9 / queue.rate_bps).astype(np.int64)
+    return first_bits_ns(departed_ns, np.maximum(took_ns - _ROUNDED_NS, 0))
 
 
 def _round_trips(

@@ -64,7 +64,7 @@ MUTATIONS = [
     Mutation("classes: the one of all others", "service_classes", "points.index(None)", "1",
              tests=("service_classes",)),
     Mutation("classes: in the interval", "service_classes",
-             "came & analysis.counts(joined.arrivals.stamp_ns)", "came",
+             "came & analysis.counts(port.reached_ns)", "came",
              tests=("service_classes",)),
     Mutation("overtaken across ports", "join", "overtaken |= stamps < newest[to]", "pass"),
     Mutation("a port that reorders is a FIFO", "join", "(matched.inversions[port] == 0) & ", ""),
