@@ -152,15 +152,15 @@ def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     try:
         with opened(path) as stream:
             parts = []
-            left = most_bytes + 1
-            while left > 0 and (part := stream.read(min(left, 1 << 20))):
+            remaining = most_bytes + 1
+            while remaining > 0 and (part := stream.read(min(remaining, 1 << 20))):
                 parts.append(part)
-                left -= len(part)
+                remaining -= len(part)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {reason(error)}") from None
-    if left <= 0:
+    if remaining <= 0:
         raise InputError(f"{path}: larger than {most_bytes >> 20} MiB, the limit for such a file")
     return b"".join(parts)
 

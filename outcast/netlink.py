@@ -49,16 +49,16 @@ def encode(kind: int, value: bytes) -> bytes:
     return struct.pack("=HH", _HEADER_BYTES + len(value), kind) + value + bytes(-len(value) % 4)
 
 
-def raw_bytes(shown: Any) -> bytes:
+def raw_bytes(decoded: Any) -> bytes:
     """The payload of an attribute that pyroute2 has read, as the kernel sent it.
 
     pyroute2 gives text (`00:40:00:00`) for an attribute that it cannot decode. A decoded attribute
     has a reference to the whole message, from which the payload is taken.
     """
-    if isinstance(shown, str):
-        return bytes.fromhex(shown.replace(":", ""))
-    payload = shown.offset + _HEADER_BYTES
-    return bytes(shown.data[payload : shown.offset + shown.length])
+    if isinstance(decoded, str):
+        return bytes.fromhex(decoded.replace(":", ""))
+    payload = decoded.offset + _HEADER_BYTES
+    return bytes(decoded.data[payload : decoded.offset + decoded.length])
 
 
 def attributes(raw: bytes) -> Iterator[tuple[int, bytes]]:

@@ -69,18 +69,18 @@ def resized(array: Array, size: int) -> Array:
 
 def available_bytes() -> int:
     """How much more memory this process can have: of the machine, its control group, its limits."""
-    room = [_field(Path("/proc/meminfo"), "MemAvailable")]
+    limits = [_field(Path("/proc/meminfo"), "MemAvailable")]
     with contextlib.suppress(OSError, ValueError):
         group = Path("/sys/fs/cgroup") / _own_group()
         limit = (group / "memory.max").read_text().strip()
         if limit != "max":
-            room.append(int(limit) - int((group / "memory.current").read_text()))
+            limits.append(int(limit) - int((group / "memory.current").read_text()))
     status = Path("/proc/self/status")
     for kind, field in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
         soft, _ = resource.getrlimit(kind)
         if soft != resource.RLIM_INFINITY:
-            room.append(soft - (_field(status, field) or 0))
-    known = [bytes_ for bytes_ in room if bytes_ is not None]
+            limits.append(soft - (_field(status, field) or 0))
+    known = [bytes_ for bytes_ in limits if bytes_ is not None]
     return max(0, min(known, default=1 << 62))
 
 

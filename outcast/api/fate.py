@@ -63,7 +63,7 @@ def fate(
         RunError: a future failed, or is another run before its instant.
     """
     given = directory.directory.path if isinstance(directory, Record) else Path(directory)
-    path, asked = files.nameable(given), outcomes.parse(outcome)
+    path, wanted = files.nameable(given), outcomes.parse(outcome)
     if not 1 <= futures_each <= futures.MOST_FUTURES:
         raise ConfigError(f"--futures {futures_each}: allowed are 1 to {futures.MOST_FUTURES}")
     experiment, manifest = many.experiment_of(path, allow_programs)
@@ -71,25 +71,25 @@ def fate(
     end_ns = manifest.traffic.t_end_ns - manifest.traffic.t_start_ns
     futures.require_within(at_ns, end_ns, "--at")
     factual = Record(path)
-    happened = asked.of(factual)
+    happened = wanted.of(factual)
     planned = list(futures.plan(at_ns, futures_each, experiment.seed, debugging.guest_ns(manifest)))
     changes = {
-        one.name: futures.interventions(manifest.interventions, path.name, one.noise)
-        for one in planned
+        instant.name: futures.interventions(manifest.interventions, path.name, instant.noise)
+        for instant in planned
     }
-    from_ns = {one.name: one.noise.t_ns for one in planned}
+    from_ns = {instant.name: instant.noise.t_ns for instant in planned}
     target = path.with_name(f"{path.name}-futures") if folder is None else Path(folder)
     place = many.Place(target, jobs, resume, scheduler, shard, [Path(each) for each in merge])
     many.make_each(factual, experiment, changes, from_ns, place, progress)
     if shard is not None:
         return None
     found: dict[int, dict[int, bool]] = {}
-    for one in planned:
-        made = Record(SweepDirectory(target).run(one.name))
-        found.setdefault(one.noise.t_ns, {})[one.noise.seed] = asked.of(made)
+    for instant in planned:
+        made = Record(SweepDirectory(target).run(instant.name))
+        found.setdefault(instant.noise.t_ns, {})[instant.noise.seed] = wanted.of(made)
     instants = [futures.instant(t_ns, of_instant) for t_ns, of_instant in found.items()]
     decision = Decision(
-        outcome=asked.words,
+        outcome=wanted.words,
         happened=happened,
         futures=str(target),
         instants=instants,

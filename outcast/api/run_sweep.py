@@ -89,13 +89,13 @@ def prepare(
     finished: set[str] = set()
     if resume and target.exists():
         finished = finished_runs(SweepDirectory(target), planned.asked, hashes=hashes)
-    left = [run for run in planned.runs if run.point.name not in finished]
+    missing = [run for run in planned.runs if run.point.name not in finished]
     known = measured.read_measurements(measured.default_file())
-    sizes = [run.size for run in left]
+    sizes = [run.size for run in missing]
     expected = measured.forecast(sizes, planned.sweep.captures, jobs, known)
     return Prepared(
         planned,
-        left,
+        missing,
         target,
         jobs if scheduler is None else None,
         scheduler,

@@ -202,9 +202,9 @@ def _usage(file: str, rows: Sequence[tuple[Claim, float]], manifests: Sequence[M
         again.insert(0, (f"{SAMPLE} of the", str(SAMPLE), SAMPLE))
     lines += [
         f"{number}. {words} {count} runs, made again and compared\n"
-        f"   outcast replay {shlex.quote(file)} --runs {asked}\n"
+        f"   outcast replay {shlex.quote(file)} --runs {count_words}\n"
         f"   {_time(each_s * made)} one by one"
-        for number, (words, asked, made) in enumerate(again, len(rows) + 1)
+        for number, (words, count_words, made) in enumerate(again, len(rows) + 1)
     ]
     table = "\n".join(lines)
     return _USAGE.format(table=table)
@@ -273,24 +273,25 @@ def replay_sweep(
         OutcastError: as in `run_sweep`.
     """
     with _opened(Path(source)) as there, archives.scratch_folder() as scratch:
-        asked = _replayable(there, str(source), allow_programs)
+        experiment = _replayable(there, str(source), allow_programs)
         target = scratch / "again" if directory is None else Path(directory)
-        guest.provide(asked.experiment(), progress)
-        prepared = run_sweep.prepare(asked, target, jobs=jobs)
+        guest.provide(experiment.experiment(), progress)
+        prepared = run_sweep.prepare(experiment, target, jobs=jobs)
         names = [run.point.name for run in prepared.plan.runs]
         count = len(names) if runs is None else min(runs, len(names))
         chosen = set(random.SystemRandom().sample(names, count))
-        left = tuple(run for run in prepared.plan.runs if run.point.name in chosen)
-        other = archives.other_guest(there.run(left[0].point.name).read_manifest())
+        chosen_runs = tuple(run for run in prepared.plan.runs if run.point.name in chosen)
+        other = archives.other_guest(there.run(chosen_runs[0].point.name).read_manifest())
         if other:
             note(progress, f"{source}: {other}, so results may differ")
         note(progress, f"{source}: {count} of {len(names)} runs")
         result = run_sweep.carry_out(
-            replace(prepared, plan=replace(prepared.plan, runs=left), left=left), progress=progress
+            replace(prepared, plan=replace(prepared.plan, runs=chosen_runs), left=chosen_runs),
+            progress=progress,
         )
         for name, failure in result.report.failures.items():
             raise RunError(f"{source}: {name}: {failure.kind}: {failure.message}")
-        made = tuple(run.point.name for run in left)
+        made = tuple(run.point.name for run in chosen_runs)
         compared = packing.compare(there, SweepDirectory(target), made)
     return SweepReplay(made, len(names), compared, None if directory is None else target)
 

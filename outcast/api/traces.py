@@ -97,16 +97,16 @@ def trace(
             is written.
         OutcastError: the run failed, as in `run`.
     """
-    asked = _checked(DEFAULT_EVENTS if events is None else tuple(events))
+    names = _checked(DEFAULT_EVENTS if events is None else tuple(events))
     path = Path(source)
     if directory is None and not path.is_dir():
         raise ConfigError(
             f"{path}: is no run directory; the events of an archive need a folder: -o DIR"
         )
     known = _recorded(RunDirectory(path)) if path.is_dir() else {}
-    if directory is None and known and set(asked) <= set(known):
+    if directory is None and known and set(names) <= set(known):
         return KernelTrace(runs.open_run(path), known, None)
-    wanted = (*known, *(event for event in asked if event not in known))
+    wanted = (*known, *(event for event in names if event not in known))
     with archives.opened(path) as unpacked, archives.scratch_folder() as scratch:
         target = scratch / "again" if directory is None else Path(directory)
         explanation = archives.make_again(

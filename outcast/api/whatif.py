@@ -56,15 +56,15 @@ _QUANTITIES = ("goodput_bps", "drops", "timeouts", "completion_ns")
 def _frame(compared: Sequence[object]) -> pl.DataFrame:
     rows = [
         {
-            "name": one.name,  # type: ignore[attr-defined]
+            "name": compared_flows.name,  # type: ignore[attr-defined]
             "quantity": quantity,
             "factual": values.factual,
             "counterfactual": values.counterfactual,
             "difference": values.difference,
         }
-        for one in compared
+        for compared_flows in compared
         for quantity in _QUANTITIES
-        for values in [getattr(one, quantity)]
+        for values in [getattr(compared_flows, quantity)]
     ]
     kinds = {"name": pl.String, "quantity": pl.String}
     numbers = dict.fromkeys(("factual", "counterfactual", "difference"), pl.Float64)
@@ -143,7 +143,7 @@ def _since_ns(manifest: Manifest, own: Sequence[PacketFate], changes: Interventi
     earlier = {fate.identity for fate in before.fates} if before else set()
     new = [fate for fate in own if fate.fate != "keep" or fate.identity in earlier]
     known = before.lost if before else ()
-    lost_ns = [one.t_ns for one in changes.lost if one not in known]
+    lost_ns = [lost.t_ns for lost in changes.lost if lost not in known]
     return min([*(fate.t_in_ns for fate in new), *lost_ns], default=MOST_SPAN_NS)
 
 
@@ -152,9 +152,9 @@ def _default_folder(source: Path, changes: Interventions, own: Sequence[PacketFa
     if changes.noise is not None and not own:
         return source.with_name(f"{name}-future-{changes.noise.t_ns}ns-{changes.noise.seed}")
     if not own:
-        one = changes.lost[-1]
+        lost = changes.lost[-1]
         return source.with_name(
-            f"{name}-lose-flow{one.flow}-segment{one.segment}-{one.node}-{one.neighbour}"
+            f"{name}-lose-flow{lost.flow}-segment{lost.segment}-{lost.node}-{lost.neighbour}"
         )
     words = own[0].words.replace("=", "-")
     return source.with_name(f"{name}-whatif-{own[0].packet}-{words}")

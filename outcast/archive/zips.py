@@ -193,8 +193,8 @@ def require_name(name: str) -> None:
         is_plain = False
     is_short = len(name) <= LONGEST_NAME and len(parts) <= handed_in.MOST_DEPTH
     if not is_plain or not is_short or max(len(part.encode()) for part in parts) > LONGEST_PART:
-        shown = ascii(name if len(name) <= 60 else f"{name[:57]}...")
-        raise InputError(f"{shown}: allowed are plain names of files within the archive")
+        short = ascii(name if len(name) <= 60 else f"{name[:57]}...")
+        raise InputError(f"{short}: allowed are plain names of files within the archive")
 
 
 def _make_folder(folder: Path) -> None:

@@ -151,11 +151,11 @@ class Exercise:
         Raises:
             ConfigError: a text has a placeholder without a value, or is not valid with them.
         """
-        asked = _with_values(self._asked, values)
+        document = _with_values(self._asked, values)
         solved = _with_values(self._solved, values)
         return replace(
             self,
-            questions=_as_exercise(asked).questions,
+            questions=_as_exercise(document).questions,
             solution=documents.as_model(solved, Solution),
         )
 
@@ -222,8 +222,8 @@ def _checked(folder: Path, name: str) -> Exercise:
     parameters = _parameters(raw)
     values: dict[str, Scalar] = {"class": "class", "student": "student", "seed": 1}
     values |= {key: choices[0] for key, choices in parameters.items()}
-    asked = _with_values(raw, values)
-    spec = _as_exercise(asked)
+    document = _with_values(raw, values)
+    spec = _as_exercise(document)
     solution_file = folder / "solution.yaml"
     solved = documents.parse(documents.read_text(solution_file), solution_file)
     solution = documents.as_model(_with_values(solved, values), Solution)
@@ -240,7 +240,7 @@ def _checked(folder: Path, name: str) -> Exercise:
         _solved=solved,
     )
     for at, message in _contradictions(exercise):
-        raise asked.refusal(at, message)
+        raise document.refusal(at, message)
     for at, message in _unsolved(exercise):
         raise solved.refusal(at, message)
     documents.filled(documents.read_text(folder / "task.md"), values, folder / "task.md")
@@ -354,8 +354,8 @@ def _require_config(exercise: Exercise, run: str) -> None:
     changes = exercise.with_values(exercise.example()).solution.runs.get(run, {})
     source = exercise.source(run, exercise.example(), 1, changes)
     config = source.experiment()
-    left = [line for line in gap_lines(experiment.dump(config))]
-    if left:
+    gaps = [line for line in gap_lines(experiment.dump(config))]
+    if gaps:
         raise ConfigError(f"{path}: solution.yaml leaves a gap ({GAP}) in runs: {run}")
     named = [field for field in Experiment.model_fields if _names_file(config, field)]
     # The experiment has the points of a distribution in place of their file.

@@ -137,8 +137,8 @@ class Folder:
 
     def handout(self) -> Handout:
         """The exercise that the student was asked. Raises InputError as `identity` does."""
-        asked = self._as(_Asked, self._tree())
-        return Handout(self.identity(), asked.runs, asked.questions, asked.issued)
+        document = self._as(_Asked, self._tree())
+        return Handout(self.identity(), document.runs, document.questions, document.issued)
 
     def _tree(self) -> Any:
         try:

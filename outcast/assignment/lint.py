@@ -398,16 +398,16 @@ def _of_effect(
         for begin in range(0, len(students) - question.seeds + 1, question.seeds)
     ] or [students]
 
-    def intervals(asked: Effect, variant: int | None) -> list[Interval]:
+    def intervals(effect: Effect, variant: int | None) -> list[Interval]:
         def measured(name: str, which: int | None, group: Sequence[str]) -> list[float]:
             return [
-                outcomes[student, name, which].measured.get(asked.key, math.nan)
+                outcomes[student, name, which].measured.get(effect.key, math.nan)
                 for student in group
             ]
 
         return [
-            asked.interval(
-                measured(asked.run or "", variant, group), measured(asked.against, None, group)
+            effect.interval(
+                measured(effect.run or "", variant, group), measured(effect.against, None, group)
             )
             for group in groups
         ]
@@ -435,10 +435,10 @@ def _passes(question: Effect, interval: Interval) -> bool:
 def table(linted: Linted) -> Table:
     """The table for the terminal, with a line for each question."""
     heads = ("question", "kind", "right answers", "")
-    shown = forms.table(*heads, left=heads, wrapped=None)
+    rows = forms.table(*heads, left=heads, wrapped=None)
     for line in linted.questions:
-        shown.add_row(line.key, line.kind, line.values, "wrong" if line.problems else "ok")
-    return shown
+        rows.add_row(line.key, line.kind, line.values, "wrong" if line.problems else "ok")
+    return rows
 
 
 def _told(intervals: Sequence[Interval]) -> str:

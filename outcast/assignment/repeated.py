@@ -39,7 +39,7 @@ class Repeated:
     runner: Runner
     scratch: Path
 
-    def values(self, asked: Experiment, wanted: Sequence[Measure]) -> list[float]:
+    def values(self, requested: Experiment, wanted: Sequence[Measure]) -> list[float]:
         """The measures of the run of an experiment; NaN for one that the run does not have.
 
         Another process that makes the same run is waited for. The deadline of this process bounds
@@ -49,7 +49,7 @@ class Repeated:
             OutcastError: the run failed.
         """
         # The measures are in the name, because another exercise may ask for others.
-        told = [experiment.dump(asked), *(measure.model_dump_json() for measure in wanted)]
+        told = [experiment.dump(requested), *(measure.model_dump_json() for measure in wanted)]
         name = hashlib.sha256("\0".join(told).encode()).hexdigest()
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{name}.json"
@@ -57,13 +57,13 @@ class Repeated:
             try:
                 known = handed_in.read_json(path)
             except (FileNotFoundError, InputError):
-                known = self._measured(asked, wanted)
+                known = self._measured(requested, wanted)
                 files.write_json(path, known)
         return [math.nan if value is None else float(value) for value in known]
 
-    def _measured(self, asked: Experiment, wanted: Sequence[Measure]) -> list[float | None]:
+    def _measured(self, requested: Experiment, wanted: Sequence[Measure]) -> list[float | None]:
         target = self.scratch / "repeated"
-        run = Run(self.runner.run(asked, target))
+        run = Run(self.runner.run(requested, target))
         try:
             with run.reading():
                 values = [measures.take(run, measure) for measure in wanted]

@@ -38,15 +38,15 @@ def table(graded: Sequence[Graded], runs: Sequence[str]) -> Table:
         runs: the names of the exercise's runs.
     """
     names = ("student", "verdict", *runs)
-    shown = forms.table(*names, "points", "of", "by hand", left=names)
+    rows = forms.table(*names, "points", "of", "by hand", left=names)
     for each in graded:
         states = {run.name: run.state for run in each.runs}
-        shown.add_row(
+        rows.add_row(
             *(each.student or each.place, each.verdict, *(states.get(run, "") for run in runs)),
             *(number(each.points), number(each.most_points)),
             number(each.by_hand_points) if each.by_hand_points else "",
         )
-    return shown
+    return rows
 
 
 def remarks(graded: Sequence[Graded]) -> list[str]:

@@ -21,6 +21,6 @@ def command() -> None:
     if not done:
         terminal.echo("nothing was left behind")
     folders = ledger.all_folders()
-    left = [entry for folder in folders for entry in ledger.read_entries(folder) if entry.is_dead()]
-    if left:
-        raise RunError(f"could not undo everything: {', '.join(str(e.file) for e in left)}")
+    dead = [entry for folder in folders for entry in ledger.read_entries(folder) if entry.is_dead()]
+    if dead:
+        raise RunError(f"could not undo everything: {', '.join(str(e.file) for e in dead)}")

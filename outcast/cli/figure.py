@@ -97,11 +97,13 @@ def command(
         )
     path = _path(output, form, name)
     off = {key: "" for key in ("title", "legend") if look[key] == "off"}
-    asked = looks.asked(**{**look, **off})
+    chosen_look = looks.asked(**{**look, **off})
     if is_sweep:
-        drawn = draw.figure(directory, name, draw.Choice(value, by, conditions, over=over), asked)
+        drawn = draw.figure(
+            directory, name, draw.Choice(value, by, conditions, over=over), chosen_look
+        )
     else:
-        drawn = figures.figure(Run(directory), name, asked)
+        drawn = figures.figure(Run(directory), name, chosen_look)
     _save(drawn, path, dpi)
     terminal.echo_path(path)
 
@@ -110,9 +112,9 @@ def _list(is_sweep: bool) -> None:
     from outcast.sweep import draw
     from outcast.view import figures
 
-    shown = draw.FIGURES if is_sweep else figures.described()
-    width = max(map(len, shown))
-    for name, text in shown.items():
+    figures_of = draw.FIGURES if is_sweep else figures.described()
+    width = max(map(len, figures_of))
+    for name, text in figures_of.items():
         terminal.echo(f"{name:{width}}  {text}")
 
 

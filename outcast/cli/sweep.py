@@ -156,7 +156,7 @@ def _show_plan(console: Console, prepared: Prepared) -> None:
     from outcast.sweep.overview import counted
     from outcast.sweep.points import as_text, canonical, swept_keys
 
-    planned, left, expected = prepared.plan, prepared.left, prepared.expected
+    planned, missing, expected = prepared.plan, prepared.left, prepared.expected
     points = [run.point for run in planned.runs]
     settings = {canonical(point.settings) for point in points}
     engines = Counter(run.size.engine for run in planned.runs)
@@ -168,14 +168,14 @@ def _show_plan(console: Console, prepared: Prepared) -> None:
     for key in swept_keys(points):
         values = dict.fromkeys(as_text(point.settings.get(key)) for point in points)
         lines.append(f"  {key}: {', '.join(values)}")
-    if len(left) < len(points):
-        lines.append(f"{len(points) - len(left)} are finished, {len(left)} are left")
+    if len(missing) < len(points):
+        lines.append(f"{len(points) - len(missing)} are finished, {len(missing)} are left")
     told = [f"note, of {counted(n, 'point')}: {text}" for text, n in planned.told.items()]
     lines += told[:_MOST_NOTES]
     if len(told) > _MOST_NOTES:
         lines.append(f"{len(told) - _MOST_NOTES} more such notes; each run has its own as warnings")
     where = f"{prepared.jobs} at a time" if prepared.jobs else "if Dask had one worker"
-    if left:
+    if missing:
         lines.append(format_forecast(expected, where))
     console.print("\n".join(lines), soft_wrap=True)
 

@@ -100,12 +100,12 @@ def _read_back(kernel: IPRoute, interface: str, index: int, ifb: int, interrupts
     ]
     if targets != [(_EGRESS_REDIRECT, ifb)]:
         raise ReadBackError(interface, "redirection", [(_EGRESS_REDIRECT, ifb)], targets)
-    shown = [
+    read_back = [
         message.get_attr("TCA_OPTIONS")
         for message in qdiscs
         if message["index"] == ifb and message.get_attr("TCA_KIND") == "netem"
     ]
-    slots = [netem.shown_slot(netlink.raw_bytes(options)) for options in shown]
+    slots = [netem.shown_slot(netlink.raw_bytes(options)) for options in read_back]
     if slots != [interrupts]:
         raise ReadBackError(interface, "interrupts", interrupts, slots)
 

@@ -140,8 +140,8 @@ class NetlinkKernel:
         body = _INTERFACE.pack(socket.AF_UNSPEC, 0, index, 0, 0)
         question = netlink.message(netlink.RTM_GETLINK, netlink.REQUEST, 1, body)
         (answer,) = netlink_socket.ask(question, 1)
-        shown = _INTERFACE.unpack_from(answer, _HEADER_BYTES)[3]
-        is_up = int(bool(shown & _IFF_UP))
+        read_back = _INTERFACE.unpack_from(answer, _HEADER_BYTES)[3]
+        is_up = int(bool(read_back & _IFF_UP))
         if is_up != change.value:
             raise ReadBackError(change.port, "interface up", change.value, is_up)
         return is_up
@@ -274,8 +274,8 @@ class Changer(Part):
 
     def applied(self) -> tuple[AppliedChange, ...]:
         """Every planned change, and when it was made and read back."""
-        left = self._changes[len(self._applied) :]
-        return (*self._applied, *(_record(change, None, None) for change in left))
+        remaining = self._changes[len(self._applied) :]
+        return (*self._applied, *(_record(change, None, None) for change in remaining))
 
     def warnings(self) -> list[str]:
         """A line for changes that came late, and one for changes that were not made."""
@@ -296,13 +296,13 @@ class Changer(Part):
             for trace in self.rates().ports
             if trace.skipped or trace.latest_ns > LATE_NS
         ]
-        left = [
+        remaining = [
             change for change in self._changes[len(self._applied) :] if change.event is not None
         ]
-        if left:
+        if remaining:
             lines.append(
-                f"events.{left[0].event} at {left[0].at_ns / 1e9:g} s was not reached, because all "
-                "flows had ended before"
+                f"events.{remaining[0].event} at {remaining[0].at_ns / 1e9:g} s was not reached, "
+                "because all flows had ended before"
             )
         return lines
 
@@ -316,8 +316,8 @@ class Changer(Part):
     def _work(self) -> None:
         try:
             wake_on_time()
-            left = iter(self._changes)
-            change = next(left, None)
+            remaining = iter(self._changes)
+            change = next(remaining, None)
             while True:
                 due = [player for player in self._players if player.due_ns is not None]
                 player = min(due, key=lambda item: item.due_ns or 0, default=None)
@@ -325,7 +325,7 @@ class Changer(Part):
                     if not self._awaited(change.at_ns):
                         return
                     self._apply(change)
-                    change = next(left, None)
+                    change = next(remaining, None)
                 elif player is not None:
                     if not self._awaited(player.due_ns or 0):
                         return
@@ -343,7 +343,7 @@ class Changer(Part):
         return True
 
     def _apply(self, change: Change) -> None:
-        shown = self._kernel.apply(change)
+        read_back = self._kernel.apply(change)
         applied_ns = self._since_start_ns()
         if applied_ns - change.at_ns > MOST_LATE_NS:
             raise RunError(
@@ -352,7 +352,7 @@ class Changer(Part):
                 f"{change.at_ns / 1e9:g} s; allowed are {MOST_LATE_NS // 10**6} ms: less load on "
                 "this machine, or the virtual engine, keeps the time"
             )
-        self._applied.append(_record(change, applied_ns, shown))
+        self._applied.append(_record(change, applied_ns, read_back))
 
 
 def wake_on_time() -> None:
@@ -360,7 +360,7 @@ def wake_on_time() -> None:
     _libc.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
 
 
-def _record(change: Change, applied_ns: int | None, shown: int | None) -> AppliedChange:
+def _record(change: Change, applied_ns: int | None, read_back: int | None) -> AppliedChange:
     return AppliedChange(
         event=change.event,
         at_ns=change.at_ns,
@@ -370,5 +370,5 @@ def _record(change: Change, applied_ns: int | None, shown: int | None) -> Applie
         port=change.port,
         what=change.what,
         requested=change.value,
-        shown=shown,
+        shown=read_back,
     )

@@ -129,15 +129,15 @@ def verify_tables(
         tables[switch] = entries.parse_dump(dump)
         _compare(switch, "flow table", planned[switch], tables[switch])
         if plan.routes.choices:
-            shown = commands.run([*ofctl, "dump-groups", switch])
-            _compare(switch, "group table", groups[switch], entries.parse_groups(shown))
+            dumped = commands.run([*ofctl, "dump-groups", switch])
+            _compare(switch, "group table", groups[switch], entries.parse_groups(dumped))
     return tables
 
 
-def _compare(switch: str, what: str, planned: Set[object], shown: Set[object]) -> None:
-    if shown != planned:
-        lacking = sorted(map(str, planned - shown))[:1]
-        surplus = sorted(map(str, shown - planned))[:1]
+def _compare(switch: str, what: str, planned: Set[object], read_back: Set[object]) -> None:
+    if read_back != planned:
+        lacking = sorted(map(str, planned - read_back))[:1]
+        surplus = sorted(map(str, read_back - planned))[:1]
         raise ReadBackError(switch, what, lacking or "no more", surplus or "less")
 
 

@@ -42,11 +42,11 @@ def port_counters(network: Network, ports: Collection[str]) -> dict[str, dict[st
     `rx_packets` and `tx_packets` are the interface's own. They show whether a capture is complete.
     """
     interfaces = network.interface_counters()
-    shown = network.counted_by_queues(ports)
+    messages = network.counted_by_queues(ports)
     return {
         port: {
-            **queues.counters(shown[port]),
-            "own": queues.own_counters(shown[port]),
+            **queues.counters(messages[port]),
+            "own": queues.own_counters(messages[port]),
             "rx_packets": interfaces[port]["rx_packets"],
             "tx_packets": interfaces[port]["tx_packets"],
         }

@@ -571,15 +571,15 @@ class _Run:
         """
         end = time.monotonic() + DRAIN_DEADLINE_S
         studied = [port.egress for port in (self.plan.bottleneck, *self.plan.others)]
-        while left := [
+        while unfinished := [
             port
             for port, counted in counters.port_counters(self.network, studied).items()
             if counted["qlen"]
         ]:
             if time.monotonic() > end:
                 self.record.manifest["distrust"].append(
-                    f"{', '.join(left)}: packets were still queued {DRAIN_DEADLINE_S:.0f} s after "
-                    "the flows' end"
+                    f"{', '.join(unfinished)}: packets were still queued "
+                    f"{DRAIN_DEADLINE_S:.0f} s after the flows' end"
                 )
                 break
             time.sleep(0.05)

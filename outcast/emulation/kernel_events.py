@@ -195,12 +195,14 @@ class Recorder(Part):
         self._require_shown(file, text)
 
     def _require_shown(self, file: str, text: str) -> None:
-        shown = value_shown(self._text(file))
-        if shown != text:
-            raise self._differs(file, text, shown)
+        read_back = value_shown(self._text(file))
+        if read_back != text:
+            raise self._differs(file, text, read_back)
 
-    def _differs(self, file: str, asked: str, shown: str) -> RunError:
-        return RunError(f"{self._tracefs / file}: asked for {asked}, but the kernel has {shown}")
+    def _differs(self, file: str, requested: str, read_back: str) -> RunError:
+        return RunError(
+            f"{self._tracefs / file}: asked for {requested}, but the kernel has {read_back}"
+        )
 
     def _write(self, file: str, text: str) -> None:
         # Truncating set_event switches all events off.

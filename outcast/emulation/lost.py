@@ -35,22 +35,24 @@ class LostPackets:
 
     def capture_filter(self, port: str, direction: str, usual: str) -> str:
         """A capture's filter (pcap-filter(7)): the usual packets without those lost before it."""
-        lost = [one for one in self.packets if direction == "in" and self._port(one) == port]
+        lost = [
+            packet for packet in self.packets if direction == "in" and self._port(packet) == port
+        ]
         if not lost:
             return usual
-        return " and ".join([f"({usual})", *(f"not ({_words(one)})" for one in lost)])
+        return " and ".join([f"({usual})", *(f"not ({_words(packet)})" for packet in lost)])
 
     def start(self, netns: Callable[[str], int]) -> None:
         """Drops the packets from now on; `netns` gives a host's namespace. Raises CommandError."""
-        for number, one in enumerate(self.packets, 1):
-            port = self._port(one)
+        for number, packet in enumerate(self.packets, 1):
+            port = self._port(packet)
             if port not in self._netns:
-                is_host = one.neighbour in self._plan.hosts
-                self._netns[port] = netns(one.neighbour) if is_host else None
+                is_host = packet.neighbour in self._plan.hosts
+                self._netns[port] = netns(packet.neighbour) if is_host else None
                 # A host's card has one already.
                 with contextlib.suppress(CommandError):
                     self._tc(port, "qdisc", "add", "dev", port, "ingress")
-            self._tc(port, *_filter(port, number, one))
+            self._tc(port, *_filter(port, number, packet))
 
     def record(self) -> Lost:
         """The packets, and how many of each have been lost so far."""
@@ -61,8 +63,8 @@ class LostPackets:
         """How many packets the link behind each port has lost so far."""
         self._count()
         counted: Counter[str] = Counter()
-        for one, count in zip(self.packets, self._counts, strict=True):
-            counted[self._plan.port(one.node, one.neighbour)] += count
+        for packet, count in zip(self.packets, self._counts, strict=True):
+            counted[self._plan.port(packet.node, packet.neighbour)] += count
         return counted
 
     def _count(self) -> None:
@@ -76,29 +78,29 @@ class LostPackets:
         words = f"-s filter show dev {port} parent ffff: pref {place + 1}"
         return self._tc(port, *words.split())
 
-    def _port(self, one: LostPacket) -> str:
-        return self._plan.port(one.neighbour, one.node)
+    def _port(self, packet: LostPacket) -> str:
+        return self._plan.port(packet.neighbour, packet.node)
 
     def _tc(self, port: str, *words: str) -> str:
         return self._commands.run(["tc", *words], netns=self._netns[port])
 
 
-def _filter(port: str, number: int, one: LostPacket) -> tuple[str, ...]:
+def _filter(port: str, number: int, packet: LostPacket) -> tuple[str, ...]:
     """The words of tc that drop a packet; Linux's headers of IPv4 have no options."""
     matches = (
-        f"ip src {one.src}/32",
-        f"ip dst {one.dst}/32",
-        f"ip sport {one.sport} 0xffff",
-        f"ip dport {one.dport} 0xffff",
-        f"u16 {one.ip_id:#06x} 0xffff at 4",
-        f"u32 {one.seq:#010x} 0xffffffff at 24",
+        f"ip src {packet.src}/32",
+        f"ip dst {packet.dst}/32",
+        f"ip sport {packet.sport} 0xffff",
+        f"ip dport {packet.dport} 0xffff",
+        f"u16 {packet.ip_id:#06x} 0xffff at 4",
+        f"u32 {packet.seq:#010x} 0xffffffff at 24",
     )
     words = f"filter add dev {port} parent ffff: protocol ip pref {number} u32"
     return (*words.split(), *(f"match {' match '.join(matches)}".split()), "action", "drop")
 
 
-def _words(one: LostPacket) -> str:
+def _words(packet: LostPacket) -> str:
     return (
-        f"src host {one.src} and dst host {one.dst} and src port {one.sport} and "
-        f"dst port {one.dport} and ip[4:2] = {one.ip_id} and tcp[4:4] = {one.seq}"
+        f"src host {packet.src} and dst host {packet.dst} and src port {packet.sport} and "
+        f"dst port {packet.dport} and ip[4:2] = {packet.ip_id} and tcp[4:4] = {packet.seq}"
     )

@@ -70,9 +70,9 @@ def configure(
         inside = netns(host)
         limits = f"add_addr_accepted {count} subflows {count}"
         commands.run(["ip", "mptcp", "limits", "set", *limits.split()], netns=inside)
-        shown = " ".join(commands.run(["ip", "mptcp", "limits"], netns=inside).split())
-        if shown != limits:
-            raise ReadBackError(host, "mptcp limits", limits, shown)
+        read_back = " ".join(commands.run(["ip", "mptcp", "limits"], netns=inside).split())
+        if read_back != limits:
+            raise ReadBackError(host, "mptcp limits", limits, read_back)
     for host, (address, count) in receivers.items():
         inside = netns(host)
         ports = range(FIRST_JOIN_PORT, FIRST_JOIN_PORT + count)

@@ -124,10 +124,10 @@ def shown_loss(raw: bytes) -> tuple[int, int | None]:
 
 def shown_slot(raw: bytes) -> Span | None:
     """Reads TCA_OPTIONS: the length of slots, if they have no other limit; else None."""
-    shown = netlink.attribute(raw[_PARAMETERS.size :], SLOT)
-    if shown is None:
+    slot = netlink.attribute(raw[_PARAMETERS.size :], SLOT)
+    if slot is None:
         return None
-    least_ns, most_ns, *others = _SLOT_PARAMETERS.unpack(shown)
+    least_ns, most_ns, *others = _SLOT_PARAMETERS.unpack(slot)
     return None if any(others) else Span(least_ns, most_ns)
 
 

@@ -256,11 +256,11 @@ class Network:
                     mask = _core_mask(core)
                     try:
                         setting.write_text(mask)
-                        shown = setting.read_text().strip()
+                        read_back = setting.read_text().strip()
                     except OSError as error:
                         raise ReadBackError(interface, "rps_cpus", mask, error.strerror) from None
-                    if int(shown.replace(",", ""), 16) != 1 << core:
-                        raise ReadBackError(interface, "rps_cpus", mask, shown)
+                    if int(read_back.replace(",", ""), 16) != 1 << core:
+                        raise ReadBackError(interface, "rps_cpus", mask, read_back)
 
     def _end(self, intf: Any, mtu_bytes: int | None) -> rtnetlink.End:
         if intf.node in self.net.hosts:
@@ -335,13 +335,13 @@ class Network:
     ) -> dict[str, int]:
         """Sets up a host in its namespace. Returns its route's metrics; `rto_min` is in ms."""
         index = socket.if_nametoindex(f"{host}-eth0")
-        asked = {
+        requested = {
             "rto_min": settings.min_rto_ns // 10**6,
             **transport.route_metrics(settings),
         }
         # The kernel uses a minimum RTO only if the metric is locked (net/tcp.h, tcp_rto_min).
         # ip-route(8) locks it silently.
-        metrics = {**asked, "lock": _RTO_MIN_LOCK}
+        metrics = {**requested, "lock": _RTO_MIN_LOCK}
         # Nobody answers for an IPv6 address that is not known, so all of them are.
         known_to = {"ipv4": talks_to, "ipv6": set(self.plan.hosts) - {host}}
         families = {
@@ -371,14 +371,14 @@ class Network:
             routes = kernel.route_metrics(network, prefix_length, table)
             if len(routes) != 1:
                 raise ReadBackError(host, f"route to {network}", "one with metrics", len(routes))
-            transport.check_route(host, asked, routes[0])
+            transport.check_route(host, requested, routes[0])
             if not routes[0].get("lock", 0) & _RTO_MIN_LOCK:
                 raise ReadBackError(host, "lock of the route's rto_min", "locked", "not locked")
             known = kernel.neighbours(index, rtnetlink.family_of(own))
             for address, mac in neighbours.items():
                 if known.get(address) != mac:
                     raise ReadBackError(host, f"ARP entry of {address}", mac, known.get(address))
-        return asked
+        return requested
 
     def _neighbours(self, family: Family, hosts: Collection[str]) -> dict[str, str]:
         """The MAC address of each host by its address."""
@@ -405,10 +405,10 @@ class Network:
         ]
         self.warnings += red.set_idle([request.queue for request in requested])
         self._tc(requested)
-        shown = self.shown_queues()
+        messages = self.shown_queues()
         alike: dict[tuple[tuple[str, Any], ...], list[str]] = {}
         for request in requested:
-            effective = queues.read_back(request, shown.get(request.port, []))
+            effective = queues.read_back(request, messages.get(request.port, []))
             effective |= queues.read_classes(request)
             alike.setdefault(tuple(effective.items()), []).append(request.port)
             if request.port == bottleneck:
@@ -491,14 +491,14 @@ class Network:
 
     def shown_queues(self) -> dict[str, list[Any]]:
         """The netlink messages of the qdiscs and classes of every switch port."""
-        shown = self._root.queues(set(self._index.values()))
-        return {port: shown.get(number, []) for port, number in self._index.items()}
+        messages = self._root.queues(set(self._index.values()))
+        return {port: messages.get(number, []) for port, number in self._index.items()}
 
     def counted_by_queues(self, ports: Collection[str] | None = None) -> dict[str, list[Shown]]:
         """Reads what the qdiscs of these switch ports have counted, or those of every one."""
         index = self._index if ports is None else {port: self._index[port] for port in ports}
-        shown = self._root.statistics(set(index.values()))
-        return {port: shown.get(number, []) for port, number in index.items()}
+        messages = self._root.statistics(set(index.values()))
+        return {port: messages.get(number, []) for port, number in index.items()}
 
     def transmitted(self) -> dict[str, int]:
         """Packets that each switch port has sent so far, by the kernel's interface counters."""
@@ -529,14 +529,14 @@ class Network:
         Raises:
             ReadBackError: a port has no queue of ours.
         """
-        interfaces, shown = self.interface_counters(), self.counted_by_queues()
-        lost = {port: _lost(shown[port], interfaces[port]) for port in self.plan.switch_ports()}
+        interfaces, messages = self.interface_counters(), self.counted_by_queues()
+        lost = {port: _lost(messages[port], interfaces[port]) for port in self.plan.switch_ports()}
         for host in self.plan.hosts:
             with entered(self.netns(host)), rtnetlink.Kernel() as kernel:
                 index = socket.if_nametoindex(f"{host}-eth0")
                 counted = kernel.counters(index)[index]
                 lost[f"{host}-eth0"] = _lost(kernel.statistics({index}).get(index, []), counted)
-        for (node, neighbour), count in wires.lost(self.plan, shown).items():
+        for (node, neighbour), count in wires.lost(self.plan, messages).items():
             lost[self.plan.port(node, neighbour)]["link"] = count
         return lost
 
@@ -553,12 +553,12 @@ class Network:
             port = self.plan.port(node, neighbour)
             if node in self.plan.hosts:
                 with entered(self.netns(node)), rtnetlink.Kernel() as kernel:
-                    shown = kernel.mtus()
+                    mtus_read = kernel.mtus()
             else:
-                shown = self._root_mtus()
+                mtus_read = self._root_mtus()
             wire = self.plan.wires.get(frozenset((node, neighbour)))
             inner = [(wire.facing(node), self._root_mtus())] if wire else []
-            for interface, table in ((port, shown), *inner):
+            for interface, table in ((port, mtus_read), *inner):
                 if table.get(interface) != link.mtu_bytes:
                     raise ReadBackError(interface, "mtu", link.mtu_bytes, table.get(interface))
                 mtus.setdefault(link.mtu_bytes, []).append(interface)
@@ -605,23 +605,23 @@ class Network:
                 "Interface",
             ]
         )
-        shown = {}
+        ports_read = {}
         for line in text.splitlines():
             name, number, error = line.split(",", 2)
-            shown[name] = (number, error.strip('"[]'))
+            ports_read[name] = (number, error.strip('"[]'))
         for switch in self.plan.switches:
             for neighbour in self.plan.graph.neighbors(switch):
                 port = port_name(self.plan.graph, switch, neighbour)
                 number = str(self.plan.graph.edges[switch, neighbour]["ports"][switch])
-                effective, error = shown.get(self.plan.attached(port), ("none", ""))
+                effective, error = ports_read.get(self.plan.attached(port), ("none", ""))
                 if effective != number:
                     raise ReadBackError(
                         port, "OpenFlow port", number, f"{effective} {error}".strip()
                     )
 
 
-def _lost(shown: Sequence[Any], counted: Mapping[str, int]) -> dict[Cause, int]:
-    return {**queues.lost(shown), "interface": counted["tx_dropped"] + counted["tx_errors"]}
+def _lost(messages: Sequence[Any], counted: Mapping[str, int]) -> dict[Cause, int]:
+    return {**queues.lost(messages), "interface": counted["tx_dropped"] + counted["tx_errors"]}
 
 
 def _with_dots(sysctls: Mapping[str, str]) -> dict[str, str]:

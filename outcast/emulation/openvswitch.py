@@ -66,10 +66,18 @@ class OpenVSwitch(Part):
                 *("set", "Open_vSwitch", ".", f"{_STATISTICS}={_NEVER_MS}"),
             ]
         )
-        asked = ["ovs-vsctl", "--timeout=20", "--no-wait", "get", "Open_vSwitch", ".", _STATISTICS]
-        shown = self._commands.run(asked).strip().strip('"')
-        if shown != str(_NEVER_MS):
-            raise ReadBackError("Open vSwitch", _STATISTICS, _NEVER_MS, shown)
+        question = [
+            "ovs-vsctl",
+            "--timeout=20",
+            "--no-wait",
+            "get",
+            "Open_vSwitch",
+            ".",
+            _STATISTICS,
+        ]
+        answer = self._commands.run(question).strip().strip('"')
+        if answer != str(_NEVER_MS):
+            raise ReadBackError("Open vSwitch", _STATISTICS, _NEVER_MS, answer)
         environment = {}
         if self.datapath == "netdev":
             shim = in_c.provide(in_c.BROADCASTS_ONLY, self._folder, self._commands)
@@ -165,14 +173,14 @@ def _connect(control: socket.socket, path: Path) -> None:
         os.close(folder)
 
 
-def _result(answer: Any, number: int, asked: str) -> str:
+def _result(answer: Any, number: int, method: str) -> str:
     """The text in the answer to a request. Raises RunError for a refusal or another answer."""
     if not isinstance(answer, dict) or answer.get("id") != number:
-        raise RunError(f"ovs-vswitchd, asked for {asked}: its answer is to another request")
+        raise RunError(f"ovs-vswitchd, asked for {method}: its answer is to another request")
     if answer.get("error") is not None:
-        raise RunError(f"ovs-vswitchd refused {asked}: {answer['error']}")
+        raise RunError(f"ovs-vswitchd refused {method}: {answer['error']}")
     if not isinstance(answer.get("result"), str):
-        raise RunError(f"ovs-vswitchd, asked for {asked}: its answer is no text")
+        raise RunError(f"ovs-vswitchd, asked for {method}: its answer is no text")
     return str(answer["result"])
 
 

@@ -18,12 +18,12 @@ def read_back(kernel: Kernel, folder: Path = _LOADED) -> dict[str, dict[str, str
     Raises:
         ReadBackError: a module is not loaded, or a parameter has another value or is not shown.
     """
-    shown: dict[str, dict[str, str]] = {}
+    read: dict[str, dict[str, str]] = {}
     for module in kernel.modules:
         where = f"module {module.name}"
         if not (folder / module.name / "initstate").exists():
             raise ReadBackError(where, "state", "loaded", "no such module")
-        shown[module.name] = {}
+        read[module.name] = {}
         for name, value in module.parameters.items():
             try:
                 actual = (folder / module.name / "parameters" / name).read_text().strip()
@@ -34,14 +34,14 @@ def read_back(kernel: Kernel, folder: Path = _LOADED) -> dict[str, dict[str, str
                 ) from None
             if not _equal(argument(value), actual):
                 raise ReadBackError(where, f"parameter {name}", argument(value), actual)
-            shown[module.name][name] = actual
-    return shown
+            read[module.name][name] = actual
+    return read
 
 
-def _equal(requested: str, shown: str) -> bool:
-    if shown in (requested, _BOOLS.get(requested)):
+def _equal(requested: str, read_back: str) -> bool:
+    if read_back in (requested, _BOOLS.get(requested)):
         return True
     try:
-        return int(requested, 0) == int(shown, 0)
+        return int(requested, 0) == int(read_back, 0)
     except ValueError:
         return False

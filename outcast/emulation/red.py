@@ -46,7 +46,7 @@ def set_idle(queues: Sequence[Queue], parameter: Path = PARAMETER) -> list[str]:
     if not parameter.exists():
         return [] if is_stock == "Y" else [UNSEEN]
     parameter.write_text(is_stock, encoding="ascii")
-    shown = parameter.read_text(encoding="ascii").strip()
-    if shown != is_stock:
-        raise ReadBackError("red", "stock_idle", is_stock, shown)
+    read_back = parameter.read_text(encoding="ascii").strip()
+    if read_back != is_stock:
+        raise ReadBackError("red", "stock_idle", is_stock, read_back)
     return []

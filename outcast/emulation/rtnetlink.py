@@ -255,9 +255,12 @@ class Kernel:
             numbers = self._numbers(len(together))
             sent = [
                 netlink.message(
-                    asked.kind, netlink.REQUEST | netlink.ACK | asked.flags, number, asked.body
+                    request.kind,
+                    netlink.REQUEST | netlink.ACK | request.flags,
+                    number,
+                    request.body,
                 )
-                for number, asked in zip(numbers, together, strict=True)
+                for number, request in zip(numbers, together, strict=True)
             ]
             self._send(together[0].what, b"".join(sent))
             refused: dict[int, int] = {}
@@ -270,8 +273,8 @@ class Kernel:
                             refused[answer.sequence] = number
             if refused:
                 number = min(refused)
-                asked = together[number - numbers.start]
-                raise RunError(f"{asked.what}: {os.strerror(refused[number])}")
+                request = together[number - numbers.start]
+                raise RunError(f"{request.what}: {os.strerror(refused[number])}")
 
     def _numbers(self, count: int) -> range:
         """The sequence numbers of the next messages. No other message of this socket has them."""

@@ -160,13 +160,15 @@ def _dump(
     """Every socket in one of the states: struct inet_diag_msg and its attributes."""
     body = inet_diag_request(extensions, states, family=family)
     with entered(netns):
-        asked = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG)
-    with asked:
+        connection = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG)
+    with connection:
         flags = _NLM_F_REQUEST | _NLM_F_DUMP
-        asked.send(_HEADER.pack(_HEADER.size + len(body), SOCK_DIAG_BY_FAMILY, flags, 1, 0) + body)
+        connection.send(
+            _HEADER.pack(_HEADER.size + len(body), SOCK_DIAG_BY_FAMILY, flags, 1, 0) + body
+        )
         while True:
             # The kernel has answered when `send` or the `recv` before returns.
-            answer = asked.recv(_ANSWER_BYTES, socket.MSG_DONTWAIT)
+            answer = connection.recv(_ANSWER_BYTES, socket.MSG_DONTWAIT)
             at = 0
             while at < len(answer):
                 length, kind, _, _, _ = _HEADER.unpack_from(answer, at)
@@ -271,13 +273,13 @@ def check_sockets(flows: Sequence[Flow], samples: Sequence[SocketSample]) -> Non
         rate_bps = senders.pacing_rate_bps(flow.transport)
         if rate_bps is not None and sender.most_pacing_bps != rate_bps:
             shown_bps = sender.most_pacing_bps
-            shown = "none" if shown_bps is None else f"{shown_bps}bps"
-            raise ReadBackError(at, "pacing_rate", f"{rate_bps}bps", shown)
+            read_back = "none" if shown_bps is None else f"{shown_bps}bps"
+            raise ReadBackError(at, "pacing_rate", f"{rate_bps}bps", read_back)
         receiver = receivers.get((flow.sport, flow.dport))
-        shown = "no socket seen" if receiver is None else receiver.congestion_control
-        if shown != control:
+        read_back = "no socket seen" if receiver is None else receiver.congestion_control
+        if read_back != control:
             raise ReadBackError(
-                f"flow {flow.flow} at {flow.dst}", "congestion control", control, shown
+                f"flow {flow.flow} at {flow.dst}", "congestion control", control, read_back
             )
 
 

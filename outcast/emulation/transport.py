@@ -79,17 +79,17 @@ def route_metrics(transport: Transport) -> dict[str, int]:
     return metrics
 
 
-def check_route(host: str, asked: Mapping[str, int], shown: Mapping[str, int]) -> None:
+def check_route(host: str, requested: Mapping[str, int], read_back: Mapping[str, int]) -> None:
     """Raises ReadBackError where a route's metric differs from the request.
 
     Args:
         host: the host whose route it is.
-        asked: by ip-route(8)'s names; `rto_min` is in milliseconds.
-        shown: what the kernel has, by the same names.
+        requested: by ip-route(8)'s names; `rto_min` is in milliseconds.
+        read_back: what the kernel has, by the same names.
     """
-    for name, value in asked.items():
+    for name, value in requested.items():
         # The kernel does not keep a metric of 0, because that is its default.
-        effective = shown.get(name, 0)
+        effective = read_back.get(name, 0)
         if effective != value:
             raise ReadBackError(host, f"{name} of the route", value, effective)
 
@@ -148,10 +148,10 @@ def write_sysctl(name: str, value: str, where: str) -> str:
         path.write_text(value)
     except OSError as error:
         raise ReadBackError(where, name, value, f"an error: {error.strerror}") from None
-    shown = read_sysctl(name)
-    if shown != value:
-        raise ReadBackError(where, name, value, shown)
-    return shown
+    read_back = read_sysctl(name)
+    if read_back != value:
+        raise ReadBackError(where, name, value, read_back)
+    return read_back
 
 
 def read_sysctl(name: str) -> str:
@@ -256,12 +256,12 @@ def _ethtool(control: socket.socket, interface: str, name: str, command: int, va
     return int(struct.unpack("=II", data.raw)[1])
 
 
-def check_offloads(interface: str, shown: dict[str, bool], *, on: bool) -> dict[str, bool]:
+def check_offloads(interface: str, read_back: dict[str, bool], *, on: bool) -> dict[str, bool]:
     """The offloads in effect. Raises ReadBackError where one differs from the request."""
     for feature in _ETHTOOL_COMMANDS:
-        if shown.get(feature) is not on:
-            raise ReadBackError(interface, feature, on, shown.get(feature))
-    return {feature: shown[feature] for feature in _ETHTOOL_COMMANDS}
+        if read_back.get(feature) is not on:
+            raise ReadBackError(interface, feature, on, read_back.get(feature))
+    return {feature: read_back[feature] for feature in _ETHTOOL_COMMANDS}
 
 
 def kernel_hz(release: str | None = None) -> int | None:

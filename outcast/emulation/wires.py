@@ -85,13 +85,13 @@ def _read_policer(
 ) -> dict[str, int]:
     """Reads what the kernel shows: rate in bit/s, burst in bytes. Raises ReadBackError."""
     name = plan.wires[frozenset(direction)].facing(direction[0])
-    shown = _SHOWN.search(commands.run(["tc", "filter", "show", "dev", name, "ingress"]))
-    words = shown.groups() if shown else ("", "")
+    match = _SHOWN.search(commands.run(["tc", "filter", "show", "dev", name, "ingress"]))
+    words = match.groups() if match else ("", "")
     found = dict(zip(("rate", "burst"), map(_number, words), strict=True))
-    for key, asked in {"rate": policer.rate_bps, "burst": policer.burst_bytes}.items():
-        if abs(found[key] - asked) > _ROUNDED * asked:
+    for key, requested in {"rate": policer.rate_bps, "burst": policer.burst_bytes}.items():
+        if abs(found[key] - requested) > _ROUNDED * requested:
             where = f"{direction[0]} to {direction[1]}"
-            raise ReadBackError(where, f"policer.{key}", asked, found[key])
+            raise ReadBackError(where, f"policer.{key}", requested, found[key])
     return found
 
 
@@ -113,19 +113,19 @@ def start_losing(
     settings = []
     for direction, loss in losses(experiment, plan).items():
         name = plan.wires[frozenset(direction)].facing(direction[1])
-        asked = netem.options(
+        requested = netem.options(
             delay_ns=0, jitter_ns=0, limit_packets=LIMIT_PACKETS, in_order=False, loss=loss
         )
         rtnetlink.replace_qdisc(
-            *(name, "netem"), parent=netlink.ROOT, major=LOSS_HANDLE, options=asked
+            *(name, "netem"), parent=netlink.ROOT, major=LOSS_HANDLE, options=requested
         )
         # Imported here, because runs without losses do not need it.
         from pyroute2.iproute import IPRoute
 
         with IPRoute() as kernel:
             (index,) = kernel.link_lookup(ifname=name)
-            shown = [m for m in kernel.get_qdiscs(index=index) if m["index"] == index]
-        told = _read_back(direction, loss, asked, shown)
+            messages = [m for m in kernel.get_qdiscs(index=index) if m["index"] == index]
+        told = _read_back(direction, loss, requested, messages)
         if policer := plan.links[direction].policer:
             told = replace(told, policer=_read_policer(plan, direction, policer, commands))
         settings.append(told)
@@ -144,15 +144,15 @@ def losses(experiment: Experiment, plan: Plan) -> dict[Direction, netem.Loss]:
 
 
 def _read_back(
-    direction: Direction, loss: netem.Loss, asked: bytes, shown: Sequence[Any]
+    direction: Direction, loss: netem.Loss, requested: bytes, messages: Sequence[Any]
 ) -> LossSettings:
     where = f"{direction[0]} to {direction[1]}"
-    message = _netem(shown)
+    message = _netem(messages)
     if message is None:
         raise ReadBackError(where, "loss", loss.share, "no netem")
     raw = netlink.raw_bytes(message.get_attr("TCA_OPTIONS"))
     in_kernel, seed = netem.shown_loss(raw)
-    faults = (netem.shown_faults(asked), netem.shown_faults(raw))
+    faults = (netem.shown_faults(requested), netem.shown_faults(raw))
     if faults[0] != faults[1]:
         raise ReadBackError(where, "burst_loss, late, duplicate and random_delay", *faults)
     if in_kernel != loss.in_kernel:
@@ -170,20 +170,20 @@ def _read_back(
     )
 
 
-def lost(plan: Plan, shown: Mapping[str, Sequence[Any]]) -> dict[Direction, int]:
+def lost(plan: Plan, messages: Mapping[str, Sequence[Any]]) -> dict[Direction, int]:
     """The packets lost so far, in both directions of every link that loses packets.
 
     Args:
         plan: the network.
-        shown: pyroute2's messages of RTM_GETQDISC, by interface.
+        messages: pyroute2's messages of RTM_GETQDISC, by interface.
     """
     counted = {}
     for wire in plan.wires.values():
         for node, neighbour in (wire.nodes, wire.nodes[::-1]):
-            message = _netem(shown.get(wire.facing(neighbour), ()))
+            message = _netem(messages.get(wire.facing(neighbour), ()))
             counted[node, neighbour] = 0 if message is None else _drops(message)
             if plan.links[node, neighbour].policer:
-                policed = _qdisc("ingress", shown.get(wire.facing(node), ()))
+                policed = _qdisc("ingress", messages.get(wire.facing(node), ()))
                 counted[node, neighbour] += 0 if policed is None else _drops(policed)
     return counted
 
@@ -192,9 +192,9 @@ def _drops(message: Any) -> int:
     return int(message.get_attr("TCA_STATS2").get_attr("TCA_STATS_QUEUE")["drops"])
 
 
-def _netem(shown: Sequence[Any]) -> Any:
-    return _qdisc("netem", shown)
+def _netem(messages: Sequence[Any]) -> Any:
+    return _qdisc("netem", messages)
 
 
-def _qdisc(kind: str, shown: Sequence[Any]) -> Any:
-    return next((m for m in shown if m.get_attr("TCA_KIND") == kind), None)
+def _qdisc(kind: str, messages: Sequence[Any]) -> Any:
+    return next((m for m in messages if m.get_attr("TCA_KIND") == kind), None)

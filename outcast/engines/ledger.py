@@ -211,8 +211,8 @@ class Entry:
             Path(path).write_text(value)
             return f"set {path} back to {value!r}"
 
-        left, done = self._undo(list(self.settings.items()), restore, lambda item: item[0])
-        self.settings = dict(left)
+        remaining, done = self._undo(list(self.settings.items()), restore, lambda item: item[0])
+        self.settings = dict(remaining)
         return done
 
     def _end_processes(self) -> list[str]:
@@ -234,8 +234,8 @@ class Entry:
             return f"unloaded the module {name}"
 
         # A module may use one that was loaded before it.
-        left, done = self._undo(self.modules[::-1], unload, lambda name: f"the module {name}")
-        self.modules = left[::-1]
+        remaining, done = self._undo(self.modules[::-1], unload, lambda name: f"the module {name}")
+        self.modules = remaining[::-1]
         return done
 
     def _remove_folders(self) -> list[str]:
@@ -255,7 +255,7 @@ class Entry:
         name: Callable[[_Item], str],
     ) -> tuple[list[_Item], list[str]]:
         """Undoes items one by one. Returns those that are left, and what was done in words."""
-        left, done = [], []
+        remaining, done = [], []
         for item in items:
             try:
                 said = undo(item)
@@ -264,10 +264,10 @@ class Entry:
             except (OSError, RunError) as error:
                 why = error.strerror if isinstance(error, OSError) else error
                 said = f"left {name(item)}: {why}"
-                left.append(item)
+                remaining.append(item)
             if said is not None:
                 done.append(said)
-        return left, done
+        return remaining, done
 
 
 class _NotOursError(Exception):

@@ -333,5 +333,5 @@ def _why(path: Path, place: Path, said: Sequence[str]) -> str:
     if not errors:
         return ""
     more = len(errors) - _MOST_ERRORS_SHOWN
-    shown = "; ".join(errors[:_MOST_ERRORS_SHOWN])
-    return f"{shown}; and {more} more" if more > 0 else shown
+    first = "; ".join(errors[:_MOST_ERRORS_SHOWN])
+    return f"{first}; and {more} more" if more > 0 else first

@@ -266,8 +266,8 @@ def _stamp_in_order() -> None:
     if not _STAMPED_EARLY.exists():
         return
     _STAMPED_EARLY.write_text("0")
-    if (shown := _STAMPED_EARLY.read_text().strip()) != "0":
-        raise ReadBackError("this machine", _STAMPED_EARLY.name, 0, shown)
+    if (read_back := _STAMPED_EARLY.read_text().strip()) != "0":
+        raise ReadBackError("this machine", _STAMPED_EARLY.name, 0, read_back)
 
 
 @contextmanager

@@ -198,10 +198,10 @@ def _put(part: Part, archive: Path, target: Path, shared: Path | None) -> None:
 
 
 def _remedy(error: OSError, needed_bytes: int) -> str:
-    room = f"{needed_bytes / 1e6:.0f} MB"
+    size = f"{needed_bytes / 1e6:.0f} MB"
     if error.errno in _ROOM:
-        return f"it needs {room}; make room, or let XDG_CACHE_HOME name a folder that has it"
-    return f"let XDG_CACHE_HOME name a folder that you can write to, with {room} of room"
+        return f"it needs {size}; make room, or let XDG_CACHE_HOME name a folder that has it"
+    return f"let XDG_CACHE_HOME name a folder that you can write to, with {size} of room"
 
 
 def _workshop(folder: Path) -> contextlib.AbstractContextManager[Path]:

@@ -42,8 +42,8 @@ def workshop(
                 if time.monotonic() >= deadline:
                     raise busy from None
                 time.sleep(_POLL_S)
-        for left in folder.glob(f"{prefix}*"):
-            shutil.rmtree(left, ignore_errors=True)
+        for leftover in folder.glob(f"{prefix}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
         with temporary(folder, prefix) as place:
             yield place
 

@@ -76,15 +76,17 @@ def switches(found: Iterable[Mapping[str, Any]]) -> tuple[NetworkSwitch, ...]:
     """
     in_order = sorted(found, key=lambda switch: natural(switch["name"]))
     taken = {switch["dpid"] for switch in in_order if "dpid" in switch}
-    left: Sequence[Mapping[str, Any]] = [switch for switch in in_order if "dpid" not in switch]
+    unnumbered: Sequence[Mapping[str, Any]] = [
+        switch for switch in in_order if "dpid" not in switch
+    ]
     chosen: dict[str, int] = {}
-    for switch in left:
+    for switch in unnumbered:
         number = re.search(r"[0-9]{1,9}", switch["name"])
         if number and int(number[0]) > 0 and int(number[0]) not in taken:
             chosen[switch["name"]] = int(number[0])
             taken.add(int(number[0]))
     free = 1
-    for switch in left:
+    for switch in unnumbered:
         if switch["name"] not in chosen:
             while free in taken:
                 free += 1

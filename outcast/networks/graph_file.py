@@ -238,21 +238,21 @@ def _names(graph: Any, kinds: Mapping[Any, str], hosts_per_switch: int) -> dict[
     fitted = {}
     for node, data in graph.nodes(data=True):
         last = graph.degree(node) + hosts_per_switch if kinds[node] == "switch" else 0
-        room = LONGEST_INTERFACE - len(f"-eth{last}")
+        most_letters = LONGEST_INTERFACE - len(f"-eth{last}")
         label = _label(node, data)
         plain = unicodedata.normalize("NFKD", label).encode("ascii", "ignore").decode()
         plain = re.sub(r"[^A-Za-z0-9_]", "", plain)
         if not plain or plain[0].isdigit():
             plain = f"n{plain}"
-        fitted[node] = (plain[:room], room, plain[:room] == label)
+        fitted[node] = (plain[:most_letters], most_letters, plain[:most_letters] == label)
     names: dict[Any, str] = {}
     taken = set(TAKEN)
     for node in sorted(fitted, key=lambda node: not fitted[node][2]):
-        name, room, _ = fitted[node]
+        name, most_letters, _ = fitted[node]
         number = 1
         while name in taken:
             number += 1
-            name = f"{fitted[node][0][: room - len(str(number))]}{number}"
+            name = f"{fitted[node][0][: most_letters - len(str(number))]}{number}"
         taken.add(name)
         names[node] = name
     return {node: names[node] for node in fitted}
@@ -320,5 +320,5 @@ def _unknown(attributes: Iterable[Mapping[str, Any]], known: tuple[str, ...]) ->
 
 def _short(value: object) -> str:
     text = " ".join(str(value).split())
-    shown = text if len(text) <= 40 else f"{text[:37]}..."
-    return shown if shown.isprintable() else ascii(shown)
+    short = text if len(text) <= 40 else f"{text[:37]}..."
+    return short if short.isprintable() else ascii(short)

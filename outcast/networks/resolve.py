@@ -106,8 +106,8 @@ def read_kept(folder: Path) -> list[Network]:
 
 def among(kept: Iterable[Network], topology: OwnTopology) -> Network | None:
     """The network of this topology, if it is one of these."""
-    asked = topology.asked()
-    return next((network for network in kept if network.of == asked), None)
+    requested = topology.asked()
+    return next((network for network in kept if network.of == requested), None)
 
 
 def is_of_result(config: Path) -> bool:

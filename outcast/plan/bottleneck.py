@@ -108,20 +108,20 @@ def find_others(
     such port, and the flow stays unmeasured.
     """
     bottlenecks = [first]
-    left = list(flows)
+    remaining = list(flows)
     while True:
         last = bottlenecks[-1]
-        left = [f for f in left if ingress_port(graph, f.path, last.egress) is None]
-        unmeasured = {f.flow for f in left}
+        remaining = [f for f in remaining if ingress_port(graph, f.path, last.egress) is None]
+        unmeasured = {f.flow for f in remaining}
         reached = {address for port in bottlenecks for address in port.destinations}
         known = [f for f in flows if f.flow not in unmeasured or f.dst_ip in reached]
         taken = {hop for f in known for hop in pairwise(f.path)}
-        another = find(graph, left, links, taken)
+        another = find(graph, remaining, links, taken)
         if another is None:
             break
         bottlenecks.append(another)
-    while may_share and (shared := find(graph, left, links)):
-        left = [f for f in left if ingress_port(graph, f.path, shared.egress) is None]
+    while may_share and (shared := find(graph, remaining, links)):
+        remaining = [f for f in remaining if ingress_port(graph, f.path, shared.egress) is None]
         # All that leaves by its output has to be captured.
         crossing = [f for f in flows if ingress_port(graph, f.path, shared.egress) is not None]
         bottlenecks.append(

@@ -375,13 +375,13 @@ def _require_room(experiment: Experiment, plan: Plan) -> None:
     for (node, neighbour), link in plan.links.items():
         port = plan.port(node, neighbour)
         is_host = plan.graph.nodes[node]["kind"] == "host"
-        key, asked = ("links", link.queue)
+        key, limit = ("links", link.queue)
         if not is_host:
-            key, asked = ports.asked_of_switch(experiment, plan, port)
+            key, limit = ports.asked_of_switch(experiment, plan, port)
         if (
             link == experiment.links.between(plan.graph.edges[node, neighbour]["layers"])
             and link.mtu_bytes <= STANDARD_MTU_BYTES
-            and (asked is None or (asked.is_counted and asked.kind not in WITH_CLASSES))
+            and (limit is None or (limit.is_counted and limit.kind not in WITH_CLASSES))
         ):
             continue
         if (
@@ -454,11 +454,11 @@ def _capture_ports(experiment: Experiment, plan: Plan) -> tuple[tuple[str, str],
     for bottleneck in (plan.bottleneck, *plan.others):
         chosen += [(bottleneck.egress, "out"), *((port, "in") for port in bottleneck.ingress)]
     chosen = list(dict.fromkeys(chosen))
-    asked = experiment.capture.ports
-    if asked == "bottleneck":
+    requested = experiment.capture.ports
+    if requested == "bottleneck":
         return tuple(chosen)
     existing = plan.switch_ports()
-    named = existing if asked == "all" else list(asked)
+    named = existing if requested == "all" else list(requested)
     for port in named:
         if port not in existing:
             some = ", ".join(existing[:6])

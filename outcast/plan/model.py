@@ -123,7 +123,7 @@ class Plan:
         """Sender and receiver of every flow and probe, and hosts of programs that talk."""
         pairs = {(flow.src, flow.dst) for flow in self.flows}
         pairs |= {(flow.src, flow.dst) for flow in self.generated}
-        pairs |= {(asked.src, asked.dst) for asked in self.probes}
+        pairs |= {(series.src, series.dst) for series in self.probes}
         pairs |= {
             (interface, flow.dst)
             for flow in self.flows
@@ -214,9 +214,9 @@ class Plan:
         for generated in self.generated:
             packet = generated_packet(self.graph, generated)
             packets.setdefault((packet.src, packet.dst), packet)
-        for asked in self.probes:
+        for series in self.probes:
             if self.routes.choices:
-                packets[asked.headers] = asked.headers
+                packets[series.headers] = series.headers
         for src, dst in [*self._other_pairs(), *((each.src, each.dst) for each in self.probes)]:
             for ends in zip(self.addresses(src), self.addresses(dst), strict=True):
                 packets.setdefault(ends, probe(*ends))

@@ -48,12 +48,12 @@ def generated_ways(
 ) -> list[tuple[list[str], list[str]]]:
     """The different paths of generated flows, each with the path of its acknowledgements."""
     ways: dict[tuple[str, ...], tuple[list[str], list[str]]] = {}
-    asked: set[object] = set()
+    seen: set[object] = set()
     for flow in sorted(generated, key=lambda flow: (flow.src, flow.dst)):
         packet = generated_packet(graph, flow)
         key = packet if table.choices else (flow.src, flow.dst)
-        if key not in asked:
-            asked.add(key)
+        if key not in seen:
+            seen.add(key)
             there = routes.path(table, graph, flow.src, flow.dst, packet)
             back = routes.path(table, graph, flow.dst, flow.src, packet.reversed())
             ways[(*there, *back)] = (there, back)

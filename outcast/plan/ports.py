@@ -159,7 +159,7 @@ def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> 
     node, neighbour = plan.ends[port]
     link = plan.links[node, neighbour]
     rate_bps = port_rate_bps(experiment, port, link.rate_bps)
-    asked = queue.limits.get("limit")
+    limit = queue.limits.get("limit")
     queue = _counted(plan, (node, neighbour), queue)
     if (node, neighbour) in plan.traced:
         queue = _below_htb(queue)
@@ -178,7 +178,7 @@ def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> 
         ),
         jitter_seed=_jitter_seed(experiment, port) if link.jitter_ns else None,
         noise_ns=noise_ns,
-        asked=None if asked == queue.limits.get("limit") else asked,
+        asked=None if limit == queue.limits.get("limit") else limit,
     )
 
 

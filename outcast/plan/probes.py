@@ -92,42 +92,42 @@ def resolve_probes(experiment: Experiment, graph: Graph, table: routes.Routes) -
     """
     hosts = {name: str(data["ip"]) for name, data in graph.nodes(data=True) if "ip" in data}
     probes = []
-    for number, asked in enumerate(experiment.probes):
+    for number, wanted in enumerate(experiment.probes):
         where = f"probes.{number}"
-        require_host(hosts, asked.source, f"{where}.from")
-        require_host(hosts, asked.to, f"{where}.to")
-        if asked.source == asked.to:
-            raise ConfigError(f"{where}.to: {asked.to} cannot probe itself; allowed is another")
-        if asked.kind == "icmp" and table.choices:
+        require_host(hosts, wanted.source, f"{where}.from")
+        require_host(hosts, wanted.to, f"{where}.to")
+        if wanted.source == wanted.to:
+            raise ConfigError(f"{where}.to: {wanted.to} cannot probe itself; allowed is another")
+        if wanted.kind == "icmp" and table.choices:
             raise ConfigError(
                 f"{where}.kind: {experiment.routing.kind} routing chooses paths by ports, which "
                 "icmp has not; allowed is kind: udp"
             )
         # At one phase with the traffic, all packets of a probe could meet the same queue.
         draw = random.Random(f"{experiment.seed} probe {number}")
-        family = asked.addressing or addresses.default_family(experiment)
+        family = wanted.addressing or addresses.default_family(experiment)
         if family not in addresses.families(experiment):
             raise ConfigError(
                 f"{where}.addressing: {family}, but hosts have addressing: "
                 f"{experiment.addressing}; allowed is addressing: both"
             )
-        lasts_ns = asked.duration_ns or experiment.duration_ns - asked.start_ns
-        is_udp = asked.kind == "udp"
+        lasts_ns = wanted.duration_ns or experiment.duration_ns - wanted.start_ns
+        is_udp = wanted.kind == "udp"
         probes.append(
             Probe(
                 probe=number,
-                kind=asked.kind,
-                src=asked.source,
-                src_ip=addresses.of(graph, asked.source, family),
-                dst=asked.to,
-                dst_ip=addresses.of(graph, asked.to, family),
+                kind=wanted.kind,
+                src=wanted.source,
+                src_ip=addresses.of(graph, wanted.source, family),
+                dst=wanted.to,
+                dst_ip=addresses.of(graph, wanted.to, family),
                 sport=(FIRST_SOURCE_PORT if is_udp else 1) + number,
                 dport=ECHO_PORT if is_udp else 0,
-                payload_bytes=asked.size_bytes,
-                start_ns=asked.start_ns + draw.randrange(min(asked.every_ns, lasts_ns)),
-                end_ns=asked.start_ns + lasts_ns,
-                every_ns=asked.every_ns,
-                dscp=asked.dscp,
+                payload_bytes=wanted.size_bytes,
+                start_ns=wanted.start_ns + draw.randrange(min(wanted.every_ns, lasts_ns)),
+                end_ns=wanted.start_ns + lasts_ns,
+                every_ns=wanted.every_ns,
+                dscp=wanted.dscp,
             )
         )
     return tuple(probes)

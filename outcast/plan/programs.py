@@ -109,36 +109,36 @@ def resolve_programs(
         if "ip" in data
     }
     programs: list[Program] = []
-    for index, asked in enumerate(experiment.programs):
+    for index, keys in enumerate(experiment.programs):
         where = f"programs.{index}"
-        if any(program.name == asked.name for program in programs):
+        if any(program.name == keys.name for program in programs):
             raise ConfigError(
-                f"{where}.name: {asked.name} is another program's name; allowed is a new one"
+                f"{where}.name: {keys.name} is another program's name; allowed is a new one"
             )
-        require_host(hosts, asked.host, f"{where}.host")
-        for name in asked.to:
+        require_host(hosts, keys.host, f"{where}.host")
+        for name in keys.to:
             require_host(hosts, name, f"{where}.to")
-        named: list[str] = [*asked.to]
+        named: list[str] = [*keys.to]
         argv = []
-        for place, word in enumerate(asked.command):
+        for place, word in enumerate(keys.command):
             filled, mentioned = fill(word, hosts, f"{where}.command.{place}")
             argv.append(filled)
             named += mentioned
-        ready = asked.ready
+        ready = keys.ready
         programs.append(
             Program(
-                name=asked.name,
-                host=asked.host,
+                name=keys.name,
+                host=keys.host,
                 argv=tuple(argv),
                 ready_port=None if ready is None else ready.port,
                 ready_line=None if ready is None else ready.line,
                 ready_within_ns=0 if ready is None else ready.within_ns,
-                start_ns=asked.start_ns,
-                repeat=asked.repeat,
-                every_ns=asked.every_ns,
-                allow_failure=asked.allow_failure,
-                files=tuple(path.name for path in asked.files),
-                peers=tuple(name for name in dict.fromkeys(named) if name != asked.host),
+                start_ns=keys.start_ns,
+                repeat=keys.repeat,
+                every_ns=keys.every_ns,
+                allow_failure=keys.allow_failure,
+                files=tuple(path.name for path in keys.files),
+                peers=tuple(name for name in dict.fromkeys(named) if name != keys.host),
             )
         )
     return tuple(programs)

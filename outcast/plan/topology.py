@@ -27,19 +27,19 @@ def make_topo(experiment: Experiment) -> Topo:
     Raises:
         ConfigError: the experiment names a file of the user's, and has no network.
     """
-    asked = experiment.topology
-    if isinstance(asked, OwnTopology):
-        if asked.network is None:
+    topology = experiment.topology
+    if isinstance(topology, OwnTopology):
+        if topology.network is None:
             raise ConfigError(
-                f"topology: the network that {asked.path} makes is not in this configuration; "
+                f"topology: the network that {topology.path} makes is not in this configuration; "
                 "allowed is a configuration that outcast has read to be run, or wrote"
             )
         # Not sooner, because a machine without Mininet gets it with the guest's root.
         from outcast.plan.network_topo import NetworkTopo
 
-        return NetworkTopo(network=asked.network)
-    topos = import_module(f"topologies.{asked.kind}").topos
-    return topos[asked.kind](**asked.model_dump(exclude={"kind"}))
+        return NetworkTopo(network=topology.network)
+    topos = import_module(f"topologies.{topology.kind}").topos
+    return topos[topology.kind](**topology.model_dump(exclude={"kind"}))
 
 
 def make_graph(topo: Topo) -> Graph:

@@ -180,7 +180,7 @@ class Interventions(handed_in.Record):
     def named(self) -> dict[str, str]:
         """Every fate by the name of its packet, and the seed of noise."""
         named = {fate.name: fate.words for fate in self.fates}
-        named |= dict.fromkeys((one.name for one in self.lost), "lost")
+        named |= dict.fromkeys((packet.name for packet in self.lost), "lost")
         return named if self.noise is None else {**named, "noise": str(self.noise.seed)}
 
     @property
@@ -233,10 +233,10 @@ class Lost(handed_in.Record):
         """Raises RunError unless each packet was lost, and once."""
         if len(self.packets) != len(self.counts):
             raise RunError("the guest does not say what its links have lost")
-        for one, count in zip(self.packets, self.counts, strict=True):
+        for packet, count in zip(self.packets, self.counts, strict=True):
             if count != 1:
                 raise RunError(
-                    f"{one.name}: {count} such packets were lost, so this is another experiment "
+                    f"{packet.name}: {count} such packets were lost, so this is another experiment "
                     "than the one asked for"
                 )
 

@@ -74,15 +74,15 @@ def read_message(message: bytes) -> Shown:
 
 def _of_statistics(raw: bytes) -> Shown:
     """The attributes of TCA_STATS2. Raises what `read_message` does."""
-    shown = Shown()
+    decoded = Shown()
     for name, (kind, form, fields) in _COUNTERS.items():
         values = form.unpack_from(_required(raw, kind, name))
         if max(values) > _MOST:
             raise ValueError(f"{name} counts {max(values)}; allowed is what 63 bits hold")
-        shown[name] = dict(zip(fields, values, strict=True))
+        decoded[name] = dict(zip(fields, values, strict=True))
     if (own := netlink.attribute(raw, _TCA_STATS_APP)) is not None:
-        shown["TCA_STATS_APP"] = own.hex(":")
-    return shown
+        decoded["TCA_STATS_APP"] = own.hex(":")
+    return decoded
 
 
 def _required(raw: bytes, kind: int, name: str) -> bytes:
@@ -92,16 +92,16 @@ def _required(raw: bytes, kind: int, name: str) -> bytes:
     return value
 
 
-def counters(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def counters(messages: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Returns bytes, packets, drops, overlimits, backlog and qlen of a port's shaper.
 
     Args:
-        shown: the kernel's answer to RTM_GETQDISC for this port; see `read_message`.
+        messages: the kernel's answer to RTM_GETQDISC for this port; see `read_message`.
 
     Raises:
         ReadBackError: the port has no shaper of ours.
     """
-    stats = _qdisc(shown, SHAPER_HANDLE).get_attr("TCA_STATS2")
+    stats = _qdisc(messages, SHAPER_HANDLE).get_attr("TCA_STATS2")
     basic = stats.get_attr("TCA_STATS_BASIC")
     queue = stats.get_attr("TCA_STATS_QUEUE")
     return {
@@ -114,7 +114,7 @@ def counters(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     }
 
 
-def lost(shown: Sequence[Mapping[str, Any]]) -> dict[Cause, int]:
+def lost(messages: Sequence[Mapping[str, Any]]) -> dict[Cause, int]:
     """Returns the packets that a port's qdiscs have dropped so far, by cause.
 
     Above a shaper, netem's counter also counts what the shaper refused (netem_dequeue in
@@ -122,26 +122,26 @@ def lost(shown: Sequence[Mapping[str, Any]]) -> dict[Cause, int]:
     as it can.
 
     Args:
-        shown: the kernel's answer to RTM_GETQDISC for this port; see `read_message`.
+        messages: the kernel's answer to RTM_GETQDISC for this port; see `read_message`.
 
     Raises:
         ReadBackError: the port has no shaper or no queue of ours.
     """
-    at_shaper = counters(shown)["drops"]
-    of_port: dict[Cause, int] = {"queue": statistics(shown)["drops"]}
-    is_behind = any(message["handle"] >> 16 == CABLE_HANDLE for message in shown)
-    for message in shown:
+    at_shaper = counters(messages)["drops"]
+    of_port: dict[Cause, int] = {"queue": statistics(messages)["drops"]}
+    is_behind = any(message["handle"] >> 16 == CABLE_HANDLE for message in messages)
+    for message in messages:
         if message["event"] == "RTM_NEWQDISC" and message["handle"] >> 16 == DELAY_HANDLE:
             dropped = message.get_attr("TCA_STATS2").get_attr("TCA_STATS_QUEUE")["drops"]  # type: ignore[attr-defined]
             of_port["delay"] = dropped if is_behind else max(0, dropped - at_shaper)
     return of_port
 
 
-def statistics(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def statistics(messages: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Returns what a port's queue holds, and what it has counted since its qdiscs were made.
 
     Args:
-        shown: the kernel's answer to RTM_GETQDISC for this port; see `read_message`.
+        messages: the kernel's answer to RTM_GETQDISC for this port; see `read_message`.
 
     Returns:
         - `backlog_bytes`, `backlog_packets`: what is queued now below the shaper.
@@ -153,8 +153,8 @@ def statistics(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     Raises:
         ReadBackError: the port has no shaper or no queue of ours.
     """
-    shaper = counters(shown)
-    leaf = _qdisc(shown, QUEUE_HANDLE)
+    shaper = counters(messages)
+    leaf = _qdisc(messages, QUEUE_HANDLE)
     stats = leaf.get_attr("TCA_STATS2")
     own = decode(leaf.get_attr("TCA_KIND"), stats.get_attr("TCA_STATS_APP"))
     return {
@@ -170,20 +170,20 @@ def statistics(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     }
 
 
-def own_counters(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def own_counters(messages: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Returns the counters that only this kind of queue has; empty if the kind has none.
 
     Of classes of service these are `class_1_packets`, what class 3:1 has sent, and `class_1_drops`.
 
     Args:
-        shown: the kernel's answer to RTM_GETQDISC for this port; see `read_message`.
+        messages: the kernel's answer to RTM_GETQDISC for this port; see `read_message`.
 
     Raises:
         ReadBackError: the port has no queue of ours.
     """
-    leaf = _qdisc(shown, QUEUE_HANDLE)
+    leaf = _qdisc(messages, QUEUE_HANDLE)
     own = decode(leaf.get_attr("TCA_KIND"), leaf.get_attr("TCA_STATS2").get_attr("TCA_STATS_APP"))
-    for message in shown:
+    for message in messages:
         number = (message["handle"] >> 16) - CLASS_HANDLE
         if message["event"] == "RTM_NEWQDISC" and 0 < number <= MOST_CLASSES:
             counted = message.get_attr("TCA_STATS2")  # type: ignore[attr-defined]
@@ -204,8 +204,8 @@ def decode(kind: str, own: Any) -> dict[str, int]:
     return _OWN_COUNTERS[kind](netlink.raw_bytes(own))
 
 
-def _qdisc(shown: Sequence[Mapping[str, Any]], handle: int) -> Any:
-    for message in shown:
+def _qdisc(messages: Sequence[Mapping[str, Any]], handle: int) -> Any:
+    for message in messages:
         if message["event"] == "RTM_NEWQDISC" and message["handle"] >> 16 == handle:
             return message
     raise ReadBackError("a captured port", "qdisc", f"{handle}:", "none")

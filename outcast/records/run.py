@@ -268,8 +268,10 @@ class Run:
         if compare is None:  # one class
             by_class = self.summary.group_by == "hops" and len(self.groups) > 1
             return self.groups[0].label if by_class else None
-        shown = compare.by == self.summary.group_by and compare.groups[1] in self.group_of.values()
-        return compare.groups[1] if shown else None
+        is_compared = (
+            compare.by == self.summary.group_by and compare.groups[1] in self.group_of.values()
+        )
+        return compare.groups[1] if is_compared else None
 
     def port_groups(self, port: str) -> list[str]:
         """The labels of the groups whose flows come in by a port.

@@ -86,13 +86,13 @@ class Blackout:
     timeout: bool
 
 
-def table_of(store: SweepDirectory, name: str, asked: Fates) -> Path:
+def table_of(store: SweepDirectory, name: str, requested: Fates) -> Path:
     """The file with the table of a run."""
-    digest = hashlib.sha256(asked.model_dump_json().encode()).hexdigest()[:8]
+    digest = hashlib.sha256(requested.model_dump_json().encode()).hexdigest()[:8]
     return store.path / FOLDER / f"{name}-{digest}.parquet"
 
 
-def make(store: SweepDirectory, name: str, asked: Fates, jobs: int) -> None:
+def make(store: SweepDirectory, name: str, requested: Fates, jobs: int) -> None:
     """Makes a run again with every fate that is asked for, and writes the table of what came of it.
 
     What is finished is not repeated.
@@ -100,7 +100,7 @@ def make(store: SweepDirectory, name: str, asked: Fates, jobs: int) -> None:
     Args:
         store: where the runs are.
         name: the run, which has its captures.
-        asked: the fates.
+        requested: the fates.
         jobs: how many runs go on at a time.
 
     Raises:
@@ -112,7 +112,7 @@ def make(store: SweepDirectory, name: str, asked: Fates, jobs: int) -> None:
     factual = Run(store.run(name))
     experiment, manifest = many.experiment_of(factual.directory.path, allow_programs=True)
     boot_ns = debugging.guest_ns(manifest)
-    others = {other.name: other for other in _others(factual, asked)}
+    others = {other.name: other for other in _others(factual, requested)}
     changes: dict[str, Interventions] = {}
     from_ns: dict[str, int] = {}
     for key, other in others.items():
@@ -123,12 +123,12 @@ def make(store: SweepDirectory, name: str, asked: Fates, jobs: int) -> None:
             (future,) = futures.plan([0], 1, other.group + 1, boot_ns)
             changes[key] = Interventions(of=name, noise=future.noise)
             from_ns[key] = 0
-    target = table_of(store, name, asked).with_suffix("")
+    target = table_of(store, name, requested).with_suffix("")
     place = many.Place(target, jobs, resume=target.exists())
     many.make_each(factual, experiment, changes, from_ns, place, None)
     made = SweepDirectory(target)
-    rows = [_row(factual, Run(made.run(key)), other, asked) for key, other in others.items()]
-    write_table(pl.DataFrame(rows, infer_schema_length=None), table_of(store, name, asked))
+    rows = [_row(factual, Run(made.run(key)), other, requested) for key, other in others.items()]
+    write_table(pl.DataFrame(rows, infer_schema_length=None), table_of(store, name, requested))
     shutil.rmtree(target)
 
 
@@ -139,30 +139,30 @@ def drop_captures(store: SweepDirectory, name: str) -> None:
         captures.reduce(directory, "drop")
 
 
-def _others(run: Run, asked: Fates) -> Iterator[Other]:
-    draw = random.Random(f"{run.experiment.seed} {asked.kind}")
-    if asked.kind == "noise":
-        for number in range(asked.each):
+def _others(run: Run, requested: Fates) -> Iterator[Other]:
+    draw = random.Random(f"{run.experiment.seed} {requested.kind}")
+    if requested.kind == "noise":
+        for number in range(requested.each):
             yield Other(f"noise-{number}", number, None, False, ())
-    elif asked.kind in ("flip", "keep"):
-        for number, (row, verdict) in enumerate(_drawn(run, asked.each, draw)):
+    elif requested.kind in ("flip", "keep"):
+        for number, (row, verdict) in enumerate(_drawn(run, requested.each, draw)):
             other = "drop" if verdict == "forwarded" else "forward"
-            fate = "keep" if asked.kind == "keep" else other
+            fate = "keep" if requested.kind == "keep" else other
             yield Other(f"{fate}-{row}", number, None, False, (fates.asked(row, fate),))
     else:
-        for number, blackout in enumerate(blackouts(run, asked, draw)):
-            yield from _of_blackout(number, blackout, asked)
+        for number, blackout in enumerate(blackouts(run, requested, draw)):
+            yield from _of_blackout(number, blackout, requested)
 
 
-def _of_blackout(number: int, blackout: Blackout, asked: Fates) -> Iterator[Other]:
-    if asked.kind == "nudge":
+def _of_blackout(number: int, blackout: Blackout, requested: Fates) -> Iterator[Other]:
+    if requested.kind == "nudge":
         held = (fates.asked(blackout.next_packet, NUDGE),)
         yield Other(f"b{number}-nudge", number, None, False, held)
         return
     every = [fates.asked(row, "forward") for row in blackout.drops]
     yield Other(f"b{number}-all", number, None, False, tuple(every))
-    for place, one in enumerate(every):
-        yield Other(f"b{number}-{place}", number, place, place == len(every) - 1, (one,))
+    for place, intervention in enumerate(every):
+        yield Other(f"b{number}-{place}", number, place, place == len(every) - 1, (intervention,))
 
 
 def _data(run: Run) -> pl.DataFrame:
@@ -185,9 +185,9 @@ def _drawn(run: Run, count: int, draw: random.Random) -> list[tuple[int, str]]:
     return found
 
 
-def blackouts(run: Run, asked: Fates, draw: random.Random) -> list[Blackout]:
+def blackouts(run: Run, requested: Fates, draw: random.Random) -> list[Blackout]:
     """Chains of at least two drops by lot, of the inputs of a class, in time for their effects."""
-    ports = [name for name, port in run.summary.drops.items() if port.hops == [asked.hops]]
+    ports = [name for name, port in run.summary.drops.items() if port.hops == [requested.hops]]
     traffic = run.manifest.traffic
     latest_ns = traffic.t_end_ns - max(WITHIN_MS) * 10**6
     chains = (
@@ -201,7 +201,7 @@ def blackouts(run: Run, asked: Fates, draw: random.Random) -> list[Blackout]:
         )
         .sort("t_start")
     )
-    chosen = draw.sample(range(chains.height), min(asked.each, chains.height))
+    chosen = draw.sample(range(chains.height), min(requested.each, chains.height))
     data = _data(run)
     return [_blackout(run, data, chains.row(place, named=True)) for place in sorted(chosen)]
 
@@ -236,7 +236,7 @@ def _pauses(data: pl.DataFrame, flow: int, from_ns: int, least_ns: int) -> bool:
     return any(after - before >= least_ns for before, after in pairwise(every))
 
 
-def _row(factual: Run, made: Run, other: Other, asked: Fates) -> dict[str, object]:
+def _row(factual: Run, made: Run, other: Other, requested: Fates) -> dict[str, object]:
     changes = made.directory.read_manifest().interventions
     assert changes is not None
     compare.require_fates(made, changes.fates)
@@ -247,9 +247,9 @@ def _row(factual: Run, made: Run, other: Other, asked: Fates) -> dict[str, objec
         "other_starved": starved(made) != starved(factual),
         "other_side": _is_outcast(made) != _is_outcast(factual),
     }
-    if asked.kind in ("blackout", "nudge"):
-        draw = random.Random(f"{factual.experiment.seed} {asked.kind}")
-        blackout = blackouts(factual, asked, draw)[other.group]
+    if requested.kind in ("blackout", "nudge"):
+        draw = random.Random(f"{factual.experiment.seed} {requested.kind}")
+        blackout = blackouts(factual, requested, draw)[other.group]
         gains = zip(
             WITHIN_MS,
             delivered(made, blackout.flows, blackout.start_ns, WITHIN_MS),
@@ -265,7 +265,7 @@ def _row(factual: Run, made: Run, other: Other, asked: Fates) -> dict[str, objec
     packets = compare.blast(factual, made)
     changed = packets.filter("other")
     flows = factual.table("packets")["flow"]
-    own = {flows[one.packet] for one in other.wanted}
+    own = {flows[fate.packet] for fate in other.wanted}
     return {
         **row,
         "changed": changed.height / packets.height,

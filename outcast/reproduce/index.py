@@ -86,9 +86,9 @@ def seeds_text(result: Result) -> str:
     return f"{runs} runs, seeds {span}"
 
 
-def write_index(folder: Path, shown: Sequence[Row]) -> Path:
+def write_index(folder: Path, all_rows: Sequence[Row]) -> Path:
     """Writes index.html beside the recipes' folders. The page has all figures inside it."""
-    own = together.with_sections(shown)
+    own = together.with_sections(all_rows)
     results = [row.result for row in own]
     rows: list[list[Part]] = [
         [
@@ -117,10 +117,10 @@ def write_index(folder: Path, shown: Sequence[Row]) -> Path:
             "95 % interval over the seeds), and the verdicts on all its claims. A click on a "
             "heading sorts.",
         ),
-        element("p", together.control_text(shown)),
+        element("p", together.control_text(all_rows)),
         element("div", table("All rows", head, rows, 9), class_="prose sortable"),
     )
-    bands = _over_noise(shown, folder)
+    bands = _over_noise(all_rows, folder)
     contents = [
         ("verdicts", "Verdicts"),
         *(("noise", "Over noise") for _ in bands),
@@ -128,7 +128,7 @@ def write_index(folder: Path, shown: Sequence[Row]) -> Path:
     ]
     page = document(
         "Reproduction",
-        _header(shown),
+        _header(all_rows),
         [verdicts, *bands, *(_row(row, folder) for row in own), _again(folder, results)],
         scripts=["sort.js"],
         contents=[*contents, ("again", "Run it again")],
@@ -172,9 +172,9 @@ ABOUT_PICTURE = (
 )
 
 
-def _over_noise(shown: Sequence[Row], folder: Path) -> list[Element]:
+def _over_noise(all_rows: Sequence[Row], folder: Path) -> list[Element]:
     """The section with recipes under several profiles; none if there is no such recipe."""
-    bands = together.over_noise(shown)
+    bands = together.over_noise(all_rows)
     if not bands:
         return []
     drawn = folder / band_picture.FILE
@@ -209,9 +209,9 @@ def _over_noise(shown: Sequence[Row], folder: Path) -> list[Element]:
     ]
 
 
-def _header(shown: Sequence[Row]) -> list[Element]:
-    results = [row.result for row in shown]
-    count = Counter(row.verdict for row in shown)
+def _header(all_rows: Sequence[Row]) -> list[Element]:
+    results = [row.result for row in all_rows]
+    count = Counter(row.verdict for row in all_rows)
     failed = [(result.id, failure) for result in results for failure in result.failures]
     modes = sorted({result.mode for result in results})
     key = element("dl", class_="key")

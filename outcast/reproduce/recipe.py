@@ -325,13 +325,13 @@ class Recipe(_Part):
         """The points that show claims without their effect, and are no points of the source."""
         if not self.without:
             return ()
-        asked = {control_of(claim) for claim in self.claims}
+        names = {control_of(claim) for claim in self.claims}
         return tuple(
             point.model_copy(
                 update={"label": label, "set": _changed(point.set, self.without), "x": None}
             )
             for point in self.points
-            if (label := f"{point.label}{_WITHOUT}") in asked
+            if (label := f"{point.label}{_WITHOUT}") in names
         )
 
     @property

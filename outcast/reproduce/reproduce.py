@@ -224,9 +224,9 @@ def _without_value(recipe: Recipe, made: Mapping[str, _Made]) -> list[FailureRec
     return [entry for place, entry in enumerate(failures) if entry not in failures[:place]]
 
 
-def _rivals(asked: Sequence[Measure], good: Sequence[Run]) -> dict[str, float]:
+def _rivals(claimed: Sequence[Measure], good: Sequence[Run]) -> dict[str, float]:
     """Counts, for ratios of goodputs, how many flows one side has for each of the other."""
-    found = {each.kind: measures.rivals(run, each) for run in good for each in asked}
+    found = {each.kind: measures.rivals(run, each) for run in good for each in claimed}
     return {kind: number for kind, number in found.items() if number is not None}
 
 

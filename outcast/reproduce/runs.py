@@ -87,10 +87,10 @@ def planned_runs(
     return runs
 
 
-def _digest(asked: Experiment) -> str:
+def _digest(requested: Experiment) -> str:
     """Tells settings apart. A module counts by its bytes, so every checkout names runs alike."""
-    text = experiment.dump(asked)
-    for module in asked.kernel.modules if asked.kernel else ():
+    text = experiment.dump(requested)
+    for module in requested.kernel.modules if requested.kernel else ():
         text = text.replace(str(module.path), files.sha256(module.path))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -152,13 +152,13 @@ def needed(
     runs: Sequence[PlannedRun], store: SweepDirectory, note: Callable[[str], None]
 ) -> Needed:
     """Looks which runs are finished. `note` is told of what is set aside; see `take_stock`."""
-    asked = {run.name: run.experiment for run in runs if run.experiment is not None}
-    there = take_stock(store, asked, note)
+    experiments = {run.name: run.experiment for run in runs if run.experiment is not None}
+    there = take_stock(store, experiments, note)
     for name in there & {run.name for run in runs if _lacks_effects(run, store)}:
         if not store.run(name).captures.exists():
             store.set_aside(name, "its captures were dropped, and its fates are asked for")
             there.remove(name)
-    missing = {name: run for name, run in asked.items() if name not in there}
+    missing = {name: run for name, run in experiments.items() if name not in there}
     by_content: dict[str, Size] = {}
     sizes = {}
     for name, run in missing.items():
@@ -218,8 +218,8 @@ def make_effects(
 ) -> dict[str, Failure]:
     """Makes runs again with the fates that their points ask for; by run name, why one failed."""
     failed: dict[str, Failure] = {}
-    asked = [run for run in runs if run.point.fates is not None]
-    for run in asked:
+    with_fates = [run for run in runs if run.point.fates is not None]
+    for run in with_fates:
         if not _lacks_effects(run, store) or not store.run(run.name).manifest.exists():
             continue
         assert run.point.fates is not None
@@ -227,14 +227,14 @@ def make_effects(
             effects.make(store, run.name, run.point.fates, jobs)
         except OutcastError as error:
             failed[run.name] = Failure(type(error).__name__, str(error), error.exit_status)
-    for name in {run.name for run in asked} - failed.keys():
+    for name in {run.name for run in with_fates} - failed.keys():
         effects.drop_captures(store, name)
     return failed
 
 
 def _lacks_effects(run: PlannedRun, store: SweepDirectory) -> bool:
-    asked = run.point.fates
-    return asked is not None and not effects.table_of(store, run.name, asked).exists()
+    fates = run.point.fates
+    return fates is not None and not effects.table_of(store, run.name, fates).exists()
 
 
 def finished(run: PlannedRun, store: SweepDirectory) -> Run | None:

@@ -84,21 +84,21 @@ def require_one_state(results: Sequence[Result]) -> None:
                 )
 
 
-def with_sections(shown: Sequence[Row]) -> list[Row]:
+def with_sections(rows: Sequence[Row]) -> list[Row]:
     """The rows that have a section of their own on a page.
 
     A row of a named profile has one only where its recipe has no row without a name.
     """
-    by_default = {row.result.id for row in shown if row.result.profile is None}
-    return [row for row in shown if row.result.profile is None or row.result.id not in by_default]
+    by_default = {row.result.id for row in rows if row.result.profile is None}
+    return [row for row in rows if row.result.profile is None or row.result.id not in by_default]
 
 
-def over_noise(shown: Sequence[Row], least: int = 2) -> dict[str, list[Row]]:
+def over_noise(rows: Sequence[Row], least: int = 2) -> dict[str, list[Row]]:
     """By recipe, its rows under each profile of noise; only recipes with `least` profiles."""
     order = list(PROFILES)
     bands: dict[str, dict[str, Row]] = {}
     # A row for which the profile was asked wins over one that has it by default.
-    for row in sorted(shown, key=lambda row: row.result.profile is not None):
+    for row in sorted(rows, key=lambda row: row.result.profile is not None):
         bands.setdefault(row.result.id, {})[row.result.noise] = row
     return {
         name: [band[noise] for noise in sorted(band, key=lambda noise: _place(order, noise))]
@@ -161,25 +161,25 @@ def _shown(record: ClaimRecord, p: float) -> ShownClaim:
     return ShownClaim(record, p, record.verdict if p <= RATE else Verdict.INCONCLUSIVE)
 
 
-def control_text(shown: Sequence[Row]) -> str:
+def control_text(rows: Sequence[Row]) -> str:
     """Says what a page has of chance, with its numbers."""
-    judged = [row for row in shown if any(claim.p is not None for claim in row.claims)]
+    judged = [row for row in rows if any(claim.p is not None for claim in row.claims)]
     if not judged:
         return "No claim has a p, so no verdict is corrected for chance."
-    lost = sum(claim.verdict is not claim.record.verdict for row in shown for claim in row.claims)
+    lost = sum(claim.verdict is not claim.record.verdict for row in rows for claim in row.claims)
     return (
         f"p is corrected within each row by Holm's procedure: a row has a conclusive verdict by "
         f"chance with at most {100 * RATE:g} %. So among the {len(judged)} rows that are judged, "
         f"{number(RATE * len(judged))} are expected at most to have a wrong one. By their own "
-        f"intervals {lost} claims would be conclusive; here they are inconclusive.{_lacking(shown)}"
+        f"intervals {lost} claims would be conclusive; here they are inconclusive.{_lacking(rows)}"
     )
 
 
-def _lacking(shown: Sequence[Row]) -> str:
+def _lacking(rows: Sequence[Row]) -> str:
     """Which rows have claims whose control has not been run."""
     counts = Counter(
         row.result.id
-        for row in shown
+        for row in rows
         for claim in row.claims
         if row.result.profile is None and claim.verdict is Verdict.UNCONTROLLED
     )

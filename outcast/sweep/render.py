@@ -25,20 +25,20 @@ def table(groups: Sequence[Group], center: str, labels: Labels) -> RenderableTyp
     """
     parts: list[RenderableType] = []
     for number, cell in enumerate(groups[0].cells if groups else ()):
-        shown = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
-        shown.title = Text(heading(cell.value), style="bold")
+        table_of_values = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
+        table_of_values.title = Text(heading(cell.value), style="bold")
         for key in _keys(groups):
             name = labels.key(key)
-            shown.add_column(name if name == key else f"{name}\n{key}", overflow="fold")
+            table_of_values.add_column(name if name == key else f"{name}\n{key}", overflow="fold")
         for column in ("runs", center, "95 % interval"):
-            shown.add_column(column, justify="right", no_wrap=True)
+            table_of_values.add_column(column, justify="right", no_wrap=True)
         for group in groups:
-            shown.add_row(
+            table_of_values.add_row(
                 *(labels.value(key, value) for key, value in group.at.items()),
                 str(group.cells[number].interval.n),
                 *interval_texts(group.cells[number]),
             )
-        parts += [shown, ""]
+        parts += [table_of_values, ""]
     return Blocks(*parts)
 
 

@@ -200,7 +200,7 @@ def _is_of_a_run(name: str) -> bool:
     return "/" in name or name.endswith((".json", ".yaml", ".parquet"))
 
 
-def other_key(directory: RunDirectory, asked: Experiment) -> str | None:
+def other_key(directory: RunDirectory, requested: Experiment) -> str | None:
     """The first key in which a run differs from what is asked; None where it is that run.
 
     The manifest tells that a run is whole, but not that it stands in the right folder. And a file
@@ -210,11 +210,11 @@ def other_key(directory: RunDirectory, asked: Experiment) -> str | None:
         InputError: the run's configuration cannot be read.
     """
     made = experiment.load_resolved(directory.config)
-    engine = made.engine if asked.engine == "auto" else asked.engine
-    there, here = (_of_run(each, engine) for each in (made, asked))
+    engine = made.engine if requested.engine == "auto" else requested.engine
+    there, here = (_of_run(each, engine) for each in (made, requested))
     other = next((key for key in (*here, *there) if here.get(key) != there.get(key)), None)
     # The manifest says which seed the run really had.
-    return "seed" if other is None and directory.read_manifest().seed != asked.seed else other
+    return "seed" if other is None and directory.read_manifest().seed != requested.seed else other
 
 
 def _of_run(tried: Experiment, engine: str) -> dict[str, Any]:
@@ -230,20 +230,20 @@ def _of_run(tried: Experiment, engine: str) -> dict[str, Any]:
 
 
 def why_not_finished(
-    directory: RunDirectory, asked: Experiment, *, hashes: bool = True
+    directory: RunDirectory, requested: Experiment, *, hashes: bool = True
 ) -> str | None:
     """Why a folder does not hold the finished run that is asked for; None if it does."""
     if wrong := problems(directory, hashes=hashes):
         return wrong[0]
     try:
-        key = other_key(directory, asked)
+        key = other_key(directory, requested)
     except InputError as error:
         return str(error)
     return None if key is None else f"{directory.path}: was made with another {key}"
 
 
 def finished_runs(
-    directory: SweepDirectory, asked: Mapping[str, Experiment], *, hashes: bool
+    directory: SweepDirectory, experiments: Mapping[str, Experiment], *, hashes: bool
 ) -> set[str]:
     """Names of the runs that are whole and were made as asked, by the experiments of all names.
 
@@ -251,13 +251,13 @@ def finished_runs(
     """
     return {
         name
-        for name, run in asked.items()
+        for name, run in experiments.items()
         if why_not_finished(directory.run(name), run, hashes=hashes) is None
     }
 
 
 def take_stock(
-    directory: SweepDirectory, asked: Mapping[str, Experiment], note: Callable[[str], None]
+    directory: SweepDirectory, experiments: Mapping[str, Experiment], note: Callable[[str], None]
 ) -> set[str]:
     """The finished runs, as `finished_runs`. What else stands in their places is set aside.
 
@@ -265,11 +265,11 @@ def take_stock(
 
     Args:
         directory: the store, which is locked.
-        asked: the experiments by the names of their runs.
+        experiments: the experiments by the names of their runs.
         note: is told of each run that is set aside, and why.
     """
     finished = set()
-    for name, run in asked.items():
+    for name, run in experiments.items():
         why = why_not_finished(directory.run(name), run)
         if why is None:
             finished.add(name)

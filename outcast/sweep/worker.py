@@ -55,12 +55,12 @@ def run_task(task: Task, folder: Path) -> Failure | None:
     config.write_text(task.config, encoding="utf-8")
     directory = RunDirectory(folder / RESULT)
     try:
-        make, asked = load_executor(task.executor), experiment.load(config)
+        make, requested = load_executor(task.executor), experiment.load(config)
         if task.interventions:
             changes = Interventions.model_validate_json(task.interventions)
-            make(asked, directory.path, changes)
+            make(requested, directory.path, changes)
         else:
-            make(asked, directory.path)
+            make(requested, directory.path)
         captures.reduce(directory, task.captures)
         if wrong := problems(directory):
             raise RunError(f"the result does not verify: {wrong[0]}")

@@ -42,7 +42,7 @@ def moments(run: Run, only: Collection[str] = ()) -> list[Moment]:
         wanted = not only or change.what in only
         if wanted and change.applied_ns is not None and change.event is not None:
             by_event[change.at_ns, change.event].append(change)
-    shown = []
+    texts = []
     for (at_ns, _), changes in sorted(by_event.items()):
         if at_ns >= duration_ns:
             continue
@@ -53,8 +53,8 @@ def moments(run: Run, only: Collection[str] = ()) -> list[Moment]:
         until_s = None
         if first.what == "up" and not first.shown:
             until_s = min(_back_ns(run, first), duration_ns) / 1e9
-        shown.append(Moment((first.applied_ns or 0) / 1e9, f"{where}: {what}", until_s))
-    return shown
+        texts.append(Moment((first.applied_ns or 0) / 1e9, f"{where}: {what}", until_s))
+    return texts
 
 
 def _back_ns(run: Run, down: AppliedChange) -> int:

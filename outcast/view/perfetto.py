@@ -188,8 +188,8 @@ def _counters(row: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
     yield "srtt", "us", row["srtt_us"] if "srtt_us" in row else row["srtt"]
     if "packets_out" in row:
         # tcp_packets_in_flight of include/net/tcp.h
-        left = row["sacked_out"] + row["lost_out"]
-        yield "in flight", "segments", row["packets_out"] - left + row["retrans_out"]
+        sacked_or_lost = row["sacked_out"] + row["lost_out"]
+        yield "in flight", "segments", row["packets_out"] - sacked_or_lost + row["retrans_out"]
         yield "rto", "us", row["rto_us"]
 
 

@@ -225,9 +225,9 @@ def require_fates(run: Run, fates: Sequence[PacketFate]) -> None:
         if rows.height != 1:
             raise RunError(f"{fate.name}: is {rows.height} times in the captures")
         verdict = rows["verdict"].cast(pl.String).item()
-        asked = {"drop": "dropped", "forward": "forwarded"}.get(fate.fate, verdict)
-        if verdict not in (asked, "unknown"):
-            raise RunError(f"{fate.name}: was to be {asked}, and is {verdict} in the captures")
+        wanted = {"drop": "dropped", "forward": "forwarded"}.get(fate.fate, verdict)
+        if verdict not in (wanted, "unknown"):
+            raise RunError(f"{fate.name}: was to be {wanted}, and is {verdict} in the captures")
 
 
 def require_counted(run: Run) -> None:

@@ -134,14 +134,14 @@ def interventions(
     earlier = manifest.interventions or Interventions(of=named)
     fates = {fate.identity: fate for fate in earlier.fates}
     new: dict[int, PacketFate] = {}
-    for one in wanted:
-        if one.packet in new:
-            raise ConfigError(f"{one.where}: packet {one.packet} is named twice")
-        fate = _fate(run, packets, one, boot_ns)
-        new[one.packet] = fates[fate.identity] = fate
+    for wanted_fate in wanted:
+        if wanted_fate.packet in new:
+            raise ConfigError(f"{wanted_fate.where}: packet {wanted_fate.packet} is named twice")
+        fate = _fate(run, packets, wanted_fate, boot_ns)
+        new[wanted_fate.packet] = fates[fate.identity] = fate
     if len(fates) > MOST_FATES:
         raise ConfigError(f"{len(fates)} packets: allowed are {MOST_FATES}")
-    lost = {one.name: one for one in earlier.lost}
+    lost = {wanted_fate.name: wanted_fate for wanted_fate in earlier.lost}
     for loss in wanted_losses:
         found = losses.find(run, loss)
         lost[found.name] = found
@@ -151,36 +151,38 @@ def interventions(
         of=named,
         captures=replay.digests(run.directory),
         fates=tuple(sorted(fates.values(), key=lambda fate: fate.boot_ns)),
-        lost=tuple(sorted(lost.values(), key=lambda one: one.t_ns)),
+        lost=tuple(sorted(lost.values(), key=lambda wanted_fate: wanted_fate.t_ns)),
         noise=earlier.noise,
     )
     return changes, [*new.values()]
 
 
-def _fate(run: Run, packets: pl.DataFrame, one: Asked, boot_ns: int) -> PacketFate:
-    if one.port is not None:
+def _fate(run: Run, packets: pl.DataFrame, wanted_fate: Asked, boot_ns: int) -> PacketFate:
+    if wanted_fate.port is not None:
         known = [record.egress for record in run.manifest.bottlenecks]
-        if one.port not in known:
+        if wanted_fate.port not in known:
             raise ConfigError(
-                f"{one.where}: {one.port}: no queue of the run; allowed are "
-                f"{', '.join(known)}{did_you_mean(one.port, known)}"
+                f"{wanted_fate.where}: {wanted_fate.port}: no queue of the run; allowed are "
+                f"{', '.join(known)}{did_you_mean(wanted_fate.port, known)}"
             )
-    if not 0 <= one.packet < packets.height:
+    if not 0 <= wanted_fate.packet < packets.height:
         raise ConfigError(
-            f"{one.where}: the run has no packet {one.packet}; allowed are rows of "
+            f"{wanted_fate.where}: the run has no packet {wanted_fate.packet}; allowed are rows of "
             f"packets.parquet, 0 to {packets.height - 1}"
         )
-    row = packets.row(one.packet, named=True)
-    if one.port not in (None, row["egress"]):
-        raise ConfigError(f"{one.where}: packet {one.packet} leaves by {row['egress']}")
-    _require_possible(run, one, row)
+    row = packets.row(wanted_fate.packet, named=True)
+    if wanted_fate.port not in (None, row["egress"]):
+        raise ConfigError(
+            f"{wanted_fate.where}: packet {wanted_fate.packet} leaves by {row['egress']}"
+        )
+    _require_possible(run, wanted_fate, row)
     since_ns = row["t_in"] - run.manifest.traffic.t_start_ns
     # The kernel knows sequence numbers of TCP alone, whose packets all have a flag.
     row["seq"] = row["seq"] if row["flags"] else 0
     return PacketFate(
-        packet=one.packet,
-        fate=one.fate,
-        delay_ns=one.delay_ns,
+        packet=wanted_fate.packet,
+        fate=wanted_fate.fate,
+        delay_ns=wanted_fate.delay_ns,
         port=row["egress"],
         t_in_ns=since_ns,
         boot_ns=boot_ns + since_ns,
@@ -188,21 +190,22 @@ def _fate(run: Run, packets: pl.DataFrame, one: Asked, boot_ns: int) -> PacketFa
     )
 
 
-def _require_possible(run: Run, one: Asked, row: dict[str, Any]) -> None:
+def _require_possible(run: Run, wanted_fate: Asked, row: dict[str, Any]) -> None:
     """Raises ConfigError if the queue or the flow of a packet cannot give it this fate."""
-    if one.fate == "drop" and row["verdict"] == "dropped":
+    if wanted_fate.fate == "drop" and row["verdict"] == "dropped":
         raise ConfigError(
-            f"{one.where}: packet {one.packet} was dropped anyway; allowed are the other fates"
+            f"{wanted_fate.where}: packet {wanted_fate.packet} was dropped anyway; "
+            "allowed are the other fates"
         )
-    if one.fate == "forward":
+    if wanted_fate.fate == "forward":
         queue = ports.switch_queue(run.experiment, run.directory.read_plan(), row["egress"]).queue
         if unable := {qdisc.kind for qdisc in queue.tc()} - FORWARDING:
             raise ConfigError(
-                f"{one.where}: a queue of kind {queue.kind} cannot be told to take a packet, "
-                f"because {', '.join(sorted(unable))} chooses what to drop by itself; "
+                f"{wanted_fate.where}: a queue of kind {queue.kind} cannot be told to take "
+                f"a packet, because {', '.join(sorted(unable))} chooses what to drop by itself; "
                 "allowed are the other fates"
             )
-    if one.fate == "mark":
+    if wanted_fate.fate == "mark":
         able = [
             flow.transport.negotiates_ecn
             for flow in run.directory.read_plan().flows
@@ -210,6 +213,6 @@ def _require_possible(run: Run, one: Asked, row: dict[str, Any]) -> None:
         ]
         if able == [False]:
             raise ConfigError(
-                f"{one.where}: flow {row['flow']} is not ECN-capable, so its packets cannot be "
-                "marked; allowed are the other fates"
+                f"{wanted_fate.where}: flow {row['flow']} is not ECN-capable, so its packets "
+                "cannot be marked; allowed are the other fates"
             )

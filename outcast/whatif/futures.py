@@ -107,7 +107,7 @@ def interventions(earlier: Interventions | None, named: str, noise: NoiseFrom) -
             "allowed is the run that it was made from"
         )
     before = earlier or Interventions(of=named)
-    changed_ns = [fate.t_in_ns for fate in before.fates] + [one.t_ns for one in before.lost]
+    changed_ns = [fate.t_in_ns for fate in before.fates] + [packet.t_ns for packet in before.lost]
     last_ns = max(changed_ns, default=noise.t_ns)
     if noise.t_ns < last_ns:
         # With other noise before it, the packet need not come.
@@ -178,8 +178,8 @@ def decided_ns(found: Sequence[Instant]) -> int | None:
         return None
     happens = found[-1].probability > SURE
     decided = None
-    for one in reversed(found):
-        if (one.probability if happens else 1 - one.probability) <= SURE:
+    for instant in reversed(found):
+        if (instant.probability if happens else 1 - instant.probability) <= SURE:
             break
-        decided = one.t_ns
+        decided = instant.t_ns
     return decided

@@ -43,7 +43,7 @@ def asked(words: str) -> AskedLoss:
     return AskedLoss(int(match[1]), int(match[2]), match[3], where)
 
 
-def find(run: Run, one: AskedLoss) -> LostPacket:
+def find(run: Run, wanted: AskedLoss) -> LostPacket:
     """The packet of a run that is to be lost.
 
     Captures have to show which segments cross the link: of the port that they leave by, or of the
@@ -53,40 +53,41 @@ def find(run: Run, one: AskedLoss) -> LostPacket:
         ConfigError: the run has no such flow, link or segment, or no capture shows it.
     """
     plan = run.directory.read_plan()
-    node, neighbour = _ends(plan, one)
-    path = next((flow.path for flow in plan.flows if flow.flow == one.flow), None)
+    node, neighbour = _ends(plan, wanted)
+    path = next((flow.path for flow in plan.flows if flow.flow == wanted.flow), None)
     if path is None:
         raise ConfigError(
-            f"{one.where}: the run has no flow {one.flow}; allowed are 0 to {len(plan.flows) - 1}"
+            f"{wanted.where}: the run has no flow {wanted.flow}; allowed are 0 to "
+            f"{len(plan.flows) - 1}"
         )
     ways = [*pairwise(path)]
     if (node, neighbour) not in ways:
         known = ", ".join(f"{a}-{b}" for a, b in ways)
         raise ConfigError(
-            f"{one.where}: the data of flow {one.flow} does not cross it in this direction; "
+            f"{wanted.where}: the data of flow {wanted.flow} does not cross it in this direction; "
             f"allowed are {known}"
         )
-    segments = _crossing(run, one, plan.port(node, neighbour), plan.port(neighbour, node))
-    if one.segment >= segments.height:
+    segments = _crossing(run, wanted, plan.port(node, neighbour), plan.port(neighbour, node))
+    if wanted.segment >= segments.height:
         raise ConfigError(
-            f"{one.where}: {segments.height} data segments of flow {one.flow} crossed it; allowed "
-            f"are 0 to {segments.height - 1}"
+            f"{wanted.where}: {segments.height} data segments of flow {wanted.flow} crossed it; "
+            f"allowed are 0 to {segments.height - 1}"
         )
-    row = segments.row(one.segment, named=True)
+    row = segments.row(wanted.segment, named=True)
     start_ns = run.manifest.traffic.t_start_ns
     if row["t"] < start_ns:
         first = segments.filter(pl.col("t") < start_ns).height
         raise ConfigError(
-            f"{one.where}: was sent before the traffic's start, when no link loses packets yet; "
+            f"{wanted.where}: was sent before the traffic's start, when no link loses packets yet; "
             f"allowed are {first} to {segments.height - 1}"
         )
     if ":" in row["src"]:
-        raise ConfigError(f"{one.where}: is a packet of IPv6; allowed are packets of IPv4")
+        raise ConfigError(f"{wanted.where}: is a packet of IPv6; allowed are packets of IPv4")
     if not row["flags"]:
-        raise ConfigError(f"{one.where}: is a datagram of UDP; allowed are segments of TCP")
+        raise ConfigError(f"{wanted.where}: is a datagram of UDP; allowed are segments of TCP")
     return LostPacket(
-        flow=one.flow,
-        segment=one.segment,
+        flow=wanted.flow,
+        segment=wanted.segment,
         node=node,
         neighbour=neighbour,
         t_ns=row["t"] - start_ns,
@@ -94,29 +95,31 @@ def find(run: Run, one: AskedLoss) -> LostPacket:
     )
 
 
-def _ends(plan: Plan, one: AskedLoss) -> tuple[str, str]:
+def _ends(plan: Plan, wanted: AskedLoss) -> tuple[str, str]:
     """The two nodes of `a-b`, whose names may have dashes too."""
-    places = [place for place, letter in enumerate(one.link) if letter == "-"]
-    pairs = [(one.link[:place], one.link[place + 1 :]) for place in places]
+    places = [place for place, letter in enumerate(wanted.link) if letter == "-"]
+    pairs = [(wanted.link[:place], wanted.link[place + 1 :]) for place in places]
     for pair in pairs:
         if pair in plan.links:
             return pair
     known = [f"{a}-{b}" for a, b in plan.links]
-    raise ConfigError(f"{one.where}: the run has no link {one.link}{did_you_mean(one.link, known)}")
+    raise ConfigError(
+        f"{wanted.where}: the run has no link {wanted.link}{did_you_mean(wanted.link, known)}"
+    )
 
 
-def _crossing(run: Run, one: AskedLoss, leaves: str, comes: str) -> pl.DataFrame:
+def _crossing(run: Run, wanted: AskedLoss, leaves: str, comes: str) -> pl.DataFrame:
     """A flow's data segments on a link in the order in which a capture saw them, with `t`."""
     with run.reading():
         packets = run.table("packets").with_columns(pl.col("ingress", "egress").cast(pl.String))
-    data = packets.filter(pl.col("flow") == one.flow, pl.col("payload") > 0)
+    data = packets.filter(pl.col("flow") == wanted.flow, pl.col("payload") > 0)
     for port, column, time in ((leaves, "egress", "t_out"), (comes, "ingress", "t_in")):
         seen = data.filter(pl.col(column) == port, pl.col(time).is_not_null())
         if seen.height:
             return seen.with_columns(pl.col(time).alias("t")).sort("t")
     raise ConfigError(
-        f"{one.where}: no capture shows what crosses it; allowed are links behind a measured queue "
-        "or at an input of one"
+        f"{wanted.where}: no capture shows what crosses it; allowed are links behind a measured "
+        "queue or at an input of one"
     )
 
 

@@ -105,7 +105,7 @@ MUTATIONS = [
     Mutation("doubts: recorded twice", "doubts", "if copies <= max(MOST_SHARE * segments, 1):",
              "if True:"),
     Mutation("offsets by order", "offsets", "if as_is <= LEAST_SHARE * total:", "if True:"),
-    Mutation("offsets by causality", "offsets", "least = float(one.delay_ns.min())",
+    Mutation("offsets by causality", "offsets", "least = float(crossing.delay_ns.min())",
              "least = 1e18"),
     Mutation("offsets: idle outputs", "offsets", "if int(idle.sum()) < LEAST_PAIRS:", "if True:"),
     Mutation("clocks: the way back of given sides", "join",

@@ -154,8 +154,8 @@ def _refuse_written(wanted: dict[tuple[int, int], Path], process: Path) -> None:
                 if int(flags.split()[0], 8) & os.O_ACCMODE == os.O_RDONLY:
                     continue
                 name = (process / "comm").read_text().strip()
-                shown = name if name.isprintable() else "a program"
+                name_text = name if name.isprintable() else "a program"
                 raise InputError(
-                    f"{file}: {shown} (process {process.name}) still writes to it; end the "
+                    f"{file}: {name_text} (process {process.name}) still writes to it; end the "
                     "capture first"
                 )

@@ -45,9 +45,9 @@ def captures_of(run: Run) -> list[PortFiles]:
     """The captures of a run, or those that were joined. Raises InputError if one is gone."""
     folder, manifest = run.directory.path, run.manifest
     if isinstance(manifest, CapturesManifest):
-        asked = manifest.request.captures
+        requested = manifest.request.captures
         shared = shared_files(
-            [(capture.port, Path(file.path)) for capture in asked for file in capture.files]
+            [(capture.port, Path(file.path)) for capture in requested for file in capture.files]
         )
         return [
             PortFiles(
@@ -56,7 +56,7 @@ def captures_of(run: Run) -> list[PortFiles]:
                 tuple(captures.find(run.directory, file, hashed=False) for file in capture.files),
                 capture.port if Path(capture.files[0].path) in shared else None,
             )
-            for capture in asked
+            for capture in requested
         ]
     return [
         PortFiles(record.port, record.direction, (folder / record.file,))

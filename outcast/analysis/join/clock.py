@@ -540,8 +540,12 @@ def _without_steps(setting: _Setting, clocks: list[Clock]) -> _Solved:
         if not 0 < len(breaks) <= 2 * MOST_STEPS:
             # A clock that jitters, or one of what came in and another one of what left.
             break
-        most = max(breaks, key=lambda one: abs(one.by_ns))
-        causes = [one for one in breaks if {one.index, one.other} == {most.index, most.other}]
+        most = max(breaks, key=lambda jump_break: abs(jump_break.by_ns))
+        causes = [
+            jump_break
+            for jump_break in breaks
+            if {jump_break.index, jump_break.other} == {most.index, most.other}
+        ]
         better = _stepped(setting, guess, causes, breaks, slack_ns)
         if better.merit[0] >= len(breaks):
             break
@@ -552,12 +556,12 @@ def _without_steps(setting: _Setting, clocks: list[Clock]) -> _Solved:
         jumps = _jumps(delay, setting.pairs)
         if guess.solved.tolerance_ns <= STAMP_NS:
             jumps = [jump for jump in jumps if _parts_what_can_be(jump, delay, setting.pairs)]
-        left = [jump for jump in jumps if (jump.left, jump.left_rows[0]) not in dismissed]
-        if not left:
+        remaining = [jump for jump in jumps if (jump.left, jump.left_rows[0]) not in dismissed]
+        if not remaining:
             break
         # The narrower the rows between which sojourn times changed, the better is it known.
-        jump = min(left, key=lambda jump: jump.left_rows[1] - jump.left_rows[0])
-        breaks = [one for other in jumps for one in other.breaks]
+        jump = min(remaining, key=lambda jump: jump.left_rows[1] - jump.left_rows[0])
+        breaks = [jump_break for other in jumps for jump_break in other.breaks]
         better = _stepped(setting, guess, jump.breaks, breaks)
         if better.merit < guess.merit:
             guess = better
@@ -602,11 +606,11 @@ def _stepped(
     contradictions, fewer jumps and shorter sojourn times.
     """
     tries = []
-    for one in causes:
-        step = _step(setting, one, breaks)
+    for jump_break in causes:
+        step = _step(setting, jump_break, breaks)
         if step is not None:
             clocks = list(guess.clocks)
-            clocks[one.index] = clocks[one.index].shifted(step)
+            clocks[jump_break.index] = clocks[jump_break.index].shifted(step)
             tries.append(_Guess.of(setting, clocks, slack_ns))
     return min(tries, key=lambda other: other.merit, default=guess)
 
@@ -802,7 +806,7 @@ def _first_apart(least: I64, most: I64, slack_ns: int) -> int:
     return place if apart[place] else -1
 
 
-def _step(setting: _Setting, one: _Break, breaks: Sequence[_Break]) -> Step | None:
+def _step(setting: _Setting, jump_break: _Break, breaks: Sequence[_Break]) -> Step | None:
     """The step that explains a break; None if its rows are no packets.
 
     Breaks of the same clock, of about the same size at the same time, tell better where it is.
@@ -810,18 +814,18 @@ def _step(setting: _Setting, one: _Break, breaks: Sequence[_Break]) -> Step | No
     same = [
         other.rows
         for other in breaks
-        if other.index == one.index
-        if abs(other.by_ns - one.by_ns) <= min(STEP_NS, abs(one.by_ns) // 2)
-        if other.rows[0] < one.rows[1] and one.rows[0] < other.rows[1]
+        if other.index == jump_break.index
+        if abs(other.by_ns - jump_break.by_ns) <= min(STEP_NS, abs(jump_break.by_ns) // 2)
+        if other.rows[0] < jump_break.rows[1] and jump_break.rows[0] < other.rows[1]
     ]
     first = max(rows[0] for rows in same)
     last = max(min(rows[1] for rows in same), first + 1)
-    gaps = np.diff(setting.captures[one.index].columns.stamp_ns[first : last + 1])
+    gaps = np.diff(setting.captures[jump_break.index].columns.stamp_ns[first : last + 1])
     if not gaps.size:
         return None
     # What has to be added is less than nothing if the clock leapt forward.
-    row = first + 1 + int(gaps.argmax() if one.by_ns < 0 else gaps.argmin())
-    return Step(one.by_ns, row, _places(gaps, one.least_ns, first + 1, row))
+    row = first + 1 + int(gaps.argmax() if jump_break.by_ns < 0 else gaps.argmin())
+    return Step(jump_break.by_ns, row, _places(gaps, jump_break.least_ns, first + 1, row))
 
 
 def _places(gaps: I64, by_ns: int, first_row: int, row: int) -> tuple[int, int]:

@@ -153,15 +153,15 @@ def solve(captures: int, reference: int, found: Sequence[Crossing]) -> Solution:
     origins = [_origin(index, found) for index in range(captures)]
     straight = [
         Crossing(
-            one.came,
-            one.left,
-            _straightened(one.came_ns, drifts[one.came].drift, origins[one.came]),
-            _straightened(one.left_ns, drifts[one.left].drift, origins[one.left]),
-            one.gap_ns,
-            one.usual_gap_ns,
-            one.slack_ns,
+            crossing.came,
+            crossing.left,
+            _straightened(crossing.came_ns, drifts[crossing.came].drift, origins[crossing.came]),
+            _straightened(crossing.left_ns, drifts[crossing.left].drift, origins[crossing.left]),
+            crossing.gap_ns,
+            crossing.usual_gap_ns,
+            crossing.slack_ns,
         )
-        for one in found
+        for crossing in found
     ]
     bounds = _bounds(captures, straight)
     for tolerance in TOLERANCES_NS:
@@ -199,8 +199,16 @@ def _straightened(stamps: I64, drift: float, origin: int) -> I64:
 
 def _origin(index: int, found: Sequence[Crossing]) -> int:
     """The time at which a capture's offset is stated: its first packet in the sample."""
-    firsts = [int(one.came_ns.min()) for one in found if one.came == index and one.came_ns.size]
-    firsts += [int(one.left_ns.min()) for one in found if one.left == index and one.left_ns.size]
+    firsts = [
+        int(crossing.came_ns.min())
+        for crossing in found
+        if crossing.came == index and crossing.came_ns.size
+    ]
+    firsts += [
+        int(crossing.left_ns.min())
+        for crossing in found
+        if crossing.left == index and crossing.left_ns.size
+    ]
     return min(firsts, default=0)
 
 
@@ -309,10 +317,10 @@ def _bounds(captures: int, found: Sequence[Crossing]) -> F64:
     """bounds[i, j] is the most by which the correction of i can exceed that of j."""
     bounds = np.full((captures, captures), np.inf)
     np.fill_diagonal(bounds, 0)
-    for one in found:
-        if one.came_ns.size:
-            least = float(one.delay_ns.min())
-            bounds[one.came, one.left] = min(bounds[one.came, one.left], least)
+    for crossing in found:
+        if crossing.came_ns.size:
+            least = float(crossing.delay_ns.min())
+            bounds[crossing.came, crossing.left] = min(bounds[crossing.came, crossing.left], least)
     return bounds
 
 
@@ -353,15 +361,15 @@ def _fixed(nearest: F64, index: int, reference: int, value: float) -> F64 | None
 
 def _with_order(nearest: F64, found: Sequence[Crossing]) -> F64:
     """Adds what the order of departures and idle outputs say where nothing else bounds clocks."""
-    for one in found:
+    for crossing in found:
         # At an idle output a packet came in after the one before it had left.
-        if np.isfinite(nearest[one.left, one.came]) or not one.usual_gap_ns:
+        if np.isfinite(nearest[crossing.left, crossing.came]) or not crossing.usual_gap_ns:
             continue
-        idle = one.gap_ns > IDLE_GAPS * one.usual_gap_ns
+        idle = crossing.gap_ns > IDLE_GAPS * crossing.usual_gap_ns
         if int(idle.sum()) < LEAST_PAIRS:
             continue
-        least = float(np.quantile((one.delay_ns - one.gap_ns)[idle], 1 - LEAST_SHARE / 2))
-        closer = _tightened(nearest, one.left, one.came, -least)
+        least = float(np.quantile((crossing.delay_ns - crossing.gap_ns)[idle], 1 - LEAST_SHARE / 2))
+        closer = _tightened(nearest, crossing.left, crossing.came, -least)
         nearest = nearest if closer is None else closer
     for first, second, (low, high) in by_order(found):
         closer = _tightened(nearest, first, second, high)
@@ -373,9 +381,9 @@ def _with_order(nearest: F64, found: Sequence[Crossing]) -> F64:
 
 def by_order(found: Sequence[Crossing]) -> Iterator[tuple[int, int, tuple[float, float]]]:
     """What the order of departures says of each two inputs; see `_by_order`."""
-    by_ends = {(one.came, one.left): one for one in found}
-    lefts = sorted({one.left for one in found})
-    for first, second in combinations(sorted({one.came for one in found}), 2):
+    by_ends = {(crossing.came, crossing.left): crossing for crossing in found}
+    lefts = sorted({crossing.left for crossing in found})
+    for first, second in combinations(sorted({crossing.came for crossing in found}), 2):
         bounds = _by_order(
             [
                 (by_ends[first, left], by_ends[second, left])
@@ -439,7 +447,7 @@ def _choose(nearest: F64, reference: int, found: Sequence[Crossing]) -> tuple[li
     captures = len(nearest)
     shifts = [0.0] * captures
     open_ = [index for index in range(captures) if index != reference]
-    ways = {(one.came, one.left) for one in found}
+    ways = {(crossing.came, crossing.left) for crossing in found}
     width = nearest[:, reference] + nearest[reference, :]
     # What can keep its clock does, first what is nearest to a bound: there packets seem to pass
     # the switch in no time, as they do with right clocks.

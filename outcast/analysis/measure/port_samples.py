@@ -39,11 +39,11 @@ def port_table(path: Path, t_start_ns: int) -> pl.DataFrame:
             another kind of queue.
     """
     file = read_samples(path)
-    shown: dict[tuple[int, int], list[bytes]] = defaultdict(list)
+    samples: dict[tuple[int, int], list[bytes]] = defaultdict(list)
     for sample in file.samples:
-        shown[sample.t_ns - t_start_ns, sample.source].append(sample.message)
+        samples[sample.t_ns - t_start_ns, sample.source].append(sample.message)
     rows: list[dict[str, int | str]] = []
-    for (t_ns, number), messages in shown.items():
+    for (t_ns, number), messages in samples.items():
         source = file.sources[number]
         try:
             numbers = statistics([read_message(message) for message in messages])

@@ -258,7 +258,7 @@ def _after_sending(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a retransmission changes; the event is before it is counted (tcp_retransmit_skb)."""
     counted = 0 if row["cause"] == of.BY_TLP else row["segs"]
     retrans_out = row["retrans_out"] + counted
-    left = row["sacked_out"] + row["lost_out"]
+    sacked_or_lost = row["sacked_out"] + row["lost_out"]
     return {
         "ca_state": row["ca_state"],
         "snd_cwnd": row["snd_cwnd"],
@@ -267,7 +267,7 @@ def _after_sending(row: Mapping[str, Any]) -> dict[str, Any]:
         "sacked_out": row["sacked_out"],
         "lost_out": row["lost_out"],
         "retrans_out": retrans_out,
-        "in_flight": max(0, row["packets_out"] - left + retrans_out),
+        "in_flight": max(0, row["packets_out"] - sacked_or_lost + retrans_out),
         "snd_una": row["snd_una"],
         "snd_nxt": row["snd_nxt"],
     }

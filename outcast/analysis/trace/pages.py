@@ -148,9 +148,9 @@ class EventFile:
     def _block(self, data: U8, pages_before: int) -> list[Events]:
         if data.size % self.page_bytes:
             raise InputError(f"{self.path}: cut off inside a page while it was read")
-        room = data.size // _LEAST_EVENT_BYTES
-        number, time_ns = np.empty(room, np.int64), np.empty(room, np.int64)
-        at, length = np.empty(room, np.int64), np.empty(room, np.int64)
+        most_events = data.size // _LEAST_EVENT_BYTES
+        number, time_ns = np.empty(most_events, np.int64), np.empty(most_events, np.int64)
+        at, length = np.empty(most_events, np.int64), np.empty(most_events, np.int64)
         count, lost, uncounted, problem, page = _index(
             data,
             self.page_bytes,
@@ -186,25 +186,27 @@ class EventFile:
         records = np.empty((at.size, layout.bytes), np.uint8)
         _pack(data, at, records)
         columns: dict[str, Column] = {}
-        for one in layout.fields:
-            raw = records[:, one.offset : one.offset + one.size]
-            if one.dynamic is not None:
-                columns[one.name] = self._dynamic(one, data, at, length, raw)
-            elif one.kind == "text":
-                columns[one.name] = _until_null(coded(raw))
-            elif one.kind == "bytes" or one.network:
-                columns[one.name] = coded(raw)
+        for event_field in layout.fields:
+            raw = records[:, event_field.offset : event_field.offset + event_field.size]
+            if event_field.dynamic is not None:
+                columns[event_field.name] = self._dynamic(event_field, data, at, length, raw)
+            elif event_field.kind == "text":
+                columns[event_field.name] = _until_null(coded(raw))
+            elif event_field.kind == "bytes" or event_field.network:
+                columns[event_field.name] = coded(raw)
             else:
-                kind = f"<{'i' if one.signed else 'u'}{one.element_bytes}"
+                kind = f"<{'i' if event_field.signed else 'u'}{event_field.element_bytes}"
                 values = np.ascontiguousarray(raw).view(kind)
-                columns[one.name] = values if one.kind == "numbers" else values[:, 0]
+                columns[event_field.name] = (
+                    values if event_field.kind == "numbers" else values[:, 0]
+                )
         return columns
 
-    def _dynamic(self, one: Field, data: U8, at: I64, length: I64, raw: U8) -> Coded:
+    def _dynamic(self, event_field: Field, data: U8, at: I64, length: I64, raw: U8) -> Coded:
         place = np.ascontiguousarray(raw).view("<u4")[:, 0].astype(np.int64)
         begin, size = place & 0xFFFF, place >> 16
-        if one.dynamic == "rel":
-            begin = begin + one.offset + one.size
+        if event_field.dynamic == "rel":
+            begin = begin + event_field.offset + event_field.size
         if (begin + size > length).any():
             raise InputError(f"{self.path}: a text of an event lies outside of the event")
         values: list[bytes] = []
@@ -217,7 +219,7 @@ class EventFile:
             codes[rows] = part.codes + len(values)
             values += part.values
         column = Coded(codes, tuple(values))
-        return _until_null(column) if one.kind == "text" else column
+        return _until_null(column) if event_field.kind == "text" else column
 
 
 def open_events(path: Path, formats: Formats) -> EventFile:

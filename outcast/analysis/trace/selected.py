@@ -100,10 +100,10 @@ def require_some(run: Run, wanted: Wanted) -> None:
         always = replace(wanted, span=None)
         times = pl.concat(scan(run, event, always).select("t_ns") for event in kinds)
         first, last = times.select(pl.col("t_ns").min(), last=pl.col("t_ns").max()).collect().row(0)
-    asked = [] if wanted.flow is None else [f"--flow {wanted.flow}"]
-    asked += [] if wanted.span is None else [wanted.span.asked]
+    options = [] if wanted.flow is None else [f"--flow {wanted.flow}"]
+    options += [] if wanted.span is None else [wanted.span.asked]
     there = "" if first is None else f"; there are some from {first / 1e6:g} to {last / 1e6:g} ms"
-    raise ConfigError(f"no event fits {' and '.join(asked) or ', '.join(kinds)}{there}")
+    raise ConfigError(f"no event fits {' and '.join(options) or ', '.join(kinds)}{there}")
 
 
 def own_fields(row: dict[str, Any]) -> dict[str, Any]:

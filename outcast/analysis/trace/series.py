@@ -13,8 +13,8 @@ from outcast.records.sender_tables import STATES
 
 def in_flight() -> pl.Expr:
     """tcp_packets_in_flight() of include/net/tcp.h, from the columns of a sender's state."""
-    left = pl.col("sacked_out").cast(pl.Int64) + pl.col("lost_out")
-    return (pl.col("packets_out") + pl.col("retrans_out") - left).clip(0).cast(pl.UInt32)
+    sacked_or_lost = pl.col("sacked_out").cast(pl.Int64) + pl.col("lost_out")
+    return (pl.col("packets_out") + pl.col("retrans_out") - sacked_or_lost).clip(0).cast(pl.UInt32)
 
 
 def series_table(senders: TcpEvents) -> pl.DataFrame:

@@ -282,13 +282,13 @@ def none_of(layout: Layout) -> Events:
     """No events of this layout."""
     none = np.empty(0, np.int64)
     columns: dict[str, Column] = {}
-    for one in layout.fields:
-        if one.dynamic is not None or one.kind in ("text", "bytes") or one.network:
-            columns[one.name] = Coded(none, (b"",))
+    for field in layout.fields:
+        if field.dynamic is not None or field.kind in ("text", "bytes") or field.network:
+            columns[field.name] = Coded(none, (b"",))
         else:
-            kind = f"<{'i' if one.signed else 'u'}{one.element_bytes}"
-            shape = (0, one.size // one.element_bytes) if one.kind == "numbers" else (0,)
-            columns[one.name] = np.empty(shape, kind)
+            kind = f"<{'i' if field.signed else 'u'}{field.element_bytes}"
+            shape = (0, field.size // field.element_bytes) if field.kind == "numbers" else (0,)
+            columns[field.name] = np.empty(shape, kind)
     return Events(layout, none, none, columns)
 
 
@@ -301,14 +301,14 @@ def table(events: Events, places: Places, to_captures_ns: int, t_start_ns: int) 
         to_captures_ns: what makes a time of the ring buffer one of the captures.
         t_start_ns: the traffic's start on the captures' clock.
     """
-    shown = {
-        one.name: _addresses(column)
-        for one in events.layout.fields
-        if (one.network or one.name in _ADDRESSES)
-        and isinstance(column := events.columns[one.name], Coded)
+    known = {
+        field.name: _addresses(column)
+        for field in events.layout.fields
+        if (field.network or field.name in _ADDRESSES)
+        and isinstance(column := events.columns[field.name], Coded)
     }
     seen_ns = events.time_ns + to_captures_ns
-    known_by = {name: _known_by(name, shown) for name in shown if not name.endswith("_v6")}
+    known_by = {name: _known_by(name, known) for name in known if not name.endswith("_v6")}
     flow, packet = _flow_and_packet(events, known_by, places, seen_ns)
     port, host = _port_and_host(events, known_by, places)
     columns = {
@@ -319,25 +319,25 @@ def table(events: Events, places: Places, to_captures_ns: int, t_start_ns: int) 
         "flow": _nullable(flow),
         "packet": _nullable(packet),
     }
-    own = {one.name for one in events.layout.fields}
-    for one in events.layout.fields:
-        column = events.columns[one.name]
-        if one.name in shown:
-            values = shown[one.name].series
+    own = {field.name for field in events.layout.fields}
+    for field in events.layout.fields:
+        column = events.columns[field.name]
+        if field.name in known:
+            values = known[field.name].series
         elif not isinstance(column, Coded):
             values = pl.Series(column)
-        elif one.kind == "text":
+        elif field.kind == "text":
             texts = tuple(_readable(value) for value in column.values)
             values = _Texts(column.codes, texts).series
         else:
             values = pl.Series(column.values, dtype=pl.Binary).gather(column.codes)
-        columns[column_name(one.name)] = values
-        named = f"{one.name}_name"
+        columns[column_name(field.name)] = values
+        named = f"{field.name}_name"
         if named in own:
             continue
-        if one.symbols and not isinstance(column, Coded):
-            columns[named] = _symbols(one, column)
-        elif one.name in _IN_CODE and one.size == 8 and not isinstance(column, Coded):
+        if field.symbols and not isinstance(column, Coded):
+            columns[named] = _symbols(field, column)
+        elif field.name in _IN_CODE and field.size == 8 and not isinstance(column, Coded):
             columns[named] = places.functions.at(column.astype(np.uint64))
     return pl.DataFrame(
         [
@@ -369,11 +369,11 @@ def _addresses(column: Coded) -> _Texts:
     return _Texts(column.codes, tuple(_address(value) for value in column.values))
 
 
-def _known_by(name: str, shown: Mapping[str, _Texts]) -> _Texts:
+def _known_by(name: str, known: Mapping[str, _Texts]) -> _Texts:
     """The IPv4 addresses of the hosts that an event names, by which `Places` knows them."""
-    texts = shown.get(f"{name}_v6")
+    texts = known.get(f"{name}_v6")
     if texts is None or None in texts.values:
-        texts = shown[name]
+        texts = known[name]
     return _Texts(
         texts.codes,
         tuple(None if value is None else addresses.ipv4_of(value) for value in texts.values),
@@ -401,14 +401,14 @@ def _nullable(values: I64) -> pl.Series:
     return series.set(series < 0, None)
 
 
-def _symbols(one: Field, values: Array) -> pl.Series:
+def _symbols(field: Field, values: Array) -> pl.Series:
     """The kernel's name of each number; null where it has none."""
-    known = sorted(one.symbols)
+    known = sorted(field.symbols)
     numbers = values.astype(np.int64)
     place = np.searchsorted(np.array(known, np.int64), numbers)
     place[place == len(known)] = 0
     is_known = np.array(known, np.int64)[place] == numbers
-    names = (None, *(one.symbols[number] for number in known))
+    names = (None, *(field.symbols[number] for number in known))
     # Every part of a table has the same enumeration, so all names are in it.
     return _Texts(np.where(is_known, place + 1, 0), names).enumerated
 
@@ -452,11 +452,11 @@ def _flow_and_packet(
         for src, sport, dst, dport in distinct.tolist()
     ]
     which = which.reshape(-1)
-    flow = np.array([places.flow_of.get(one, -1) for one in ends], np.int64)[which]
+    flow = np.array([places.flow_of.get(end, -1) for end in ends], np.int64)[which]
     parts = [_whole(events.columns.get(name)) for name in _IDENTITY]
     if any(part is None for part in parts):
         return flow, none
-    number = np.array([places.packets.numbers.get(one, -1) for one in ends], np.int64)[which]
+    number = np.array([places.packets.numbers.get(end, -1) for end in ends], np.int64)[which]
     row = np.empty(number.size, np.int64)
     packets = places.packets
     nearest(

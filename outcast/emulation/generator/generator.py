@@ -355,13 +355,13 @@ class RandomPayloads:
             raise RuntimeError(f"TCPRand's parameters are not five numbers: {adaptive}")
         self._is_open = False
 
-    def send(self, descriptor: int, left: int) -> int:
+    def send(self, descriptor: int, remaining: int) -> int:
         """Sends some of the bytes left on a connected socket. Raises OSError, as `send` does."""
         if not self._is_open:
             self._check(self._library.tcprand_open(self._state, descriptor))
             self._is_open = True
         return self._check(
-            self._library.tcprand_send(self._state, descriptor, ctypes.c_int64(left))
+            self._library.tcprand_send(self._state, descriptor, ctypes.c_int64(remaining))
         )
 
     @staticmethod

@@ -237,7 +237,7 @@ class UserPrograms(Part):
         outputs = self._directory.programs / program.name
         outputs.mkdir(parents=True, exist_ok=True)
         given = copy_files(program_files(self._directory, program.name), folder)
-        asked = next(each for each in self._experiment.programs if each.name == program.name)
+        program_keys = next(each for each in self._experiment.programs if each.name == program.name)
         task_file = self._scratch / f"{program.name}.json"
         task = {
             "argv": found(program.argv, folder),
@@ -250,10 +250,10 @@ class UserPrograms(Part):
             "confined": self._confined(folder),
             "most_output_bytes": MOST_OUTPUT_BYTES,
             "limits": {
-                "RLIMIT_DATA": asked.limits.memory_bytes,
-                "RLIMIT_NOFILE": asked.limits.open_files,
+                "RLIMIT_DATA": program_keys.limits.memory_bytes,
+                "RLIMIT_NOFILE": program_keys.limits.open_files,
             },
-            "time_ns": asked.limits.time_ns,
+            "time_ns": program_keys.limits.time_ns,
             "line": program.ready_line,
             "server": program.is_server,
             "start_ns": program.start_ns,
@@ -480,7 +480,7 @@ def warnings_of(program: ProgramRecord) -> list[str]:
 
 def _keep_written(running: _Running) -> list[str]:
     """Copies the files that a program wrote to the run directory; a warning if some stay behind."""
-    room, left = MOST_WRITTEN_BYTES, 0
+    left_bytes, left_out = MOST_WRITTEN_BYTES, 0
     for above, folders, names in os.walk(running.folder):
         folders[:] = sorted(name for name in folders if _PLAIN_NAME.fullmatch(name))
         for name in sorted(names):
@@ -491,16 +491,16 @@ def _keep_written(running: _Running) -> list[str]:
                 continue
             if not stat.S_ISREG(status.st_mode):
                 continue
-            if status.st_size > room or not _PLAIN_NAME.fullmatch(name):
-                left += 1
+            if status.st_size > left_bytes or not _PLAIN_NAME.fullmatch(name):
+                left_out += 1
                 continue
-            room -= status.st_size
+            left_bytes -= status.st_size
             kept = running.outputs / "written" / relative
             files.make_folders(kept.parent)
             shutil.copyfile(path, kept, follow_symlinks=False)
-    if not left:
+    if not left_out:
         return []
     return [
-        f"program {running.program.name} wrote {left} files that are not kept, because they are "
-        f"larger than {MOST_WRITTEN_BYTES >> 20} MiB in all or have unusual names"
+        f"program {running.program.name} wrote {left_out} files that are not kept, because they "
+        f"are larger than {MOST_WRITTEN_BYTES >> 20} MiB in all or have unusual names"
     ]

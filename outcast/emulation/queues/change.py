@@ -135,14 +135,14 @@ def _qdisc(interface: int, kind: str, major: int, options: bytes) -> bytes:
 def questions(interface: int, port: PortQueue) -> list[bytes]:
     """The requests that ask for each of a port's qdiscs, and for its class where it has one."""
     above = (DELAY_HANDLE, SHAPER_HANDLE) if port.has_netem else (SHAPER_HANDLE,)
-    asked = [
+    messages = [
         netlink.message(netlink.RTM_GETQDISC, _ASK, 1, netlink.traffic_control(interface, major))
         for major in (*above, *(major for major, _, _ in below_the_shaper(port.queue)))
     ]
     if port.queue.shaper_kind == "htb":
         body = netlink.traffic_control(interface, SHAPER_HANDLE, 1)
-        asked.append(netlink.message(netlink.RTM_GETTCLASS, _ASK, 1, body))
-    return asked
+        messages.append(netlink.message(netlink.RTM_GETTCLASS, _ASK, 1, body))
+    return messages
 
 
 def decoded(answers: Sequence[bytes]) -> list[Any]:

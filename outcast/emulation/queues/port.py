@@ -222,18 +222,20 @@ def require_kinds(
         )
 
 
-def read_back(port_queue: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def read_back(port_queue: PortQueue, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The settings in effect by name, from a netlink dump of the port's qdiscs and classes.
 
     Args:
         port_queue: what was requested.
-        shown: pyroute2's messages of RTM_GETQDISC for this port, and of RTM_GETTCLASS for htb.
+        messages: pyroute2's messages of RTM_GETQDISC for this port, and of RTM_GETTCLASS for htb.
 
     Raises:
         ReadBackError: the kernel shows something else than was requested.
     """
     by_handle = {
-        message["handle"] >> 16: message for message in shown if message["event"] == "RTM_NEWQDISC"
+        message["handle"] >> 16: message
+        for message in messages
+        if message["event"] == "RTM_NEWQDISC"
     }
     effective: dict[str, Any] = {}
 
@@ -279,7 +281,7 @@ def read_back(port_queue: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict
         options(SHAPER_HANDLE, "htb")
         classes = [
             message
-            for message in shown
+            for message in messages
             if message["event"] == "RTM_NEWTCLASS" and message["handle"] >> 16 == SHAPER_HANDLE
         ]
         check("htb classes", 1, len(classes))

@@ -543,26 +543,26 @@ class Printing(gdb.Breakpoint):
 
     def stop(self) -> bool:
         """Whether the guest stops here, which it does only at the last hit."""
-        asked = ""
+        expression = ""
         try:
             net, sock = owner(gdb.newest_frame())
             host = self._session.name(net) if net else "-"
             if self._session.host not in (None, host):
                 return False
-            asked = self._condition
-            if asked and not gdb.parse_and_eval(asked):
+            expression = self._condition
+            if expression and not gdb.parse_and_eval(expression):
                 return False
             flow = self._session.flow_text(*ports(sock)) if sock is not None else "-"
             if sock is not None:
                 gdb.set_convenience_variable(SOCKET, tcp_of(sock).address)
             words = [f"{self._session.time_text()}  {host}  flow {flow}"]
-            for asked in self._expressions:
-                words.append(f"{asked} = {gdb.parse_and_eval(asked).format_string()}")
+            for expression in self._expressions:
+                words.append(f"{expression} = {gdb.parse_and_eval(expression).format_string()}")
             lines = ["  ".join(words)]
-            for asked in self._commands:
-                lines.append(gdb.execute(asked, to_string=True).rstrip("\n"))
+            for expression in self._commands:
+                lines.append(gdb.execute(expression, to_string=True).rstrip("\n"))
         except (gdb.error, gdb.GdbError) as error:
-            self.failure = f"{asked}: {error}; {known(gdb.newest_frame())}"
+            self.failure = f"{expression}: {error}; {known(gdb.newest_frame())}"
             return True
         self._out("\n".join(lines) + "\n")
         self.hits += 1

@@ -65,9 +65,9 @@ class World:
         """
         if self.is_host:
             return Path(path)
-        left, at, links = path.split("/")[::-1], self.root, 0
-        while left:
-            part = left.pop()
+        names, at, links = path.split("/")[::-1], self.root, 0
+        while names:
+            part = names.pop()
             if part in ("", "."):
                 continue
             if part == "..":
@@ -78,7 +78,7 @@ class World:
                 links += 1
                 target = os.readlink(entered)
                 at = self.root if os.path.isabs(target) else at
-                left += target.split("/")[::-1]
+                names += target.split("/")[::-1]
             else:
                 at = entered
         return at

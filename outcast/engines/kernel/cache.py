@@ -119,11 +119,11 @@ def find(
 
 
 def _of(source: Package, recipe: Recipe, folder: Path | None) -> list[Kernel]:
-    asked = (source.name, source.version, recipe.digest)
+    wanted = (source.name, source.version, recipe.digest)
     return [
         kernel
         for kernel in find_all(folder)
-        if (kernel.source, kernel.version, kernel.recipe) == asked
+        if (kernel.source, kernel.version, kernel.recipe) == wanted
     ]
 
 

@@ -119,8 +119,8 @@ class QueueKind(Part):
         """
 
     @abstractmethod
-    def check(self, *shown: bytes) -> Iterator[Setting]:
-        """Each setting as requested and as shown; `shown` has TCA_OPTIONS of each qdisc of `tc`."""
+    def check(self, *options: bytes) -> Iterator[Setting]:
+        """Each setting as requested and as shown; `options` has each TCA_OPTIONS of `tc`."""
 
     def class_words(self) -> tuple[str, ...]:
         """The lines of a tc batch that give the first qdisc of `tc` its classes and filters."""
@@ -173,9 +173,9 @@ class QueueKind(Part):
         try:
             return self.model_validate({**self.model_dump(mode="json", by_alias=True), **own})
         except ValidationError as error:
-            asked = ", ".join(f"{limit} is {own[name]}" for name, limit in self.limits.items())
+            limits = ", ".join(f"{limit} is {own[name]}" for name, limit in self.limits.items())
             message = own_words(error.errors()[0])
-            raise ValueError(f"{asked}: {message}") from None
+            raise ValueError(f"{limits}: {message}") from None
 
     @classmethod
     def __pydantic_init_subclass__(cls, **more: Any) -> None:

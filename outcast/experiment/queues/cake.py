@@ -76,8 +76,8 @@ class Cake(ControlsDelay, CountsBytes):
         )
         return (Qdisc("cake", words),)
 
-    def check(self, *shown: bytes) -> Iterator[Setting]:
-        actual = netlink.numbers(shown[0])
+    def check(self, *options: bytes) -> Iterator[Setting]:
+        actual = netlink.numbers(options[0])
         target_us = max(1, self.rtt_ns // 1000 // _RTT_PER_TARGET)
         yield Setting("memory_bytes", self.limit.size_bytes, actual.get(_TCA_CAKE_MEMORY))
         yield Setting("rtt_us", self.rtt_ns // 1000, actual.get(_TCA_CAKE_RTT))

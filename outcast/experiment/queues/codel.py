@@ -45,8 +45,8 @@ class RunsCodel(ControlsDelay, CountsPackets):
             f"{ecn_word(self.ecn)}"
         )
 
-    def check(self, *shown: bytes) -> Iterator[Setting]:
-        actual = netlink.numbers(shown[0])
+    def check(self, *options: bytes) -> Iterator[Setting]:
+        actual = netlink.numbers(options[0])
         yield Setting("limit_packets", self.limit.packets, actual.get(_TCA_CODEL_LIMIT))
         yield Setting("target_us", _shown_us(self.target_ns), actual.get(_TCA_CODEL_TARGET))
         yield Setting("interval_us", _shown_us(self.interval_ns), actual.get(_TCA_CODEL_INTERVAL))

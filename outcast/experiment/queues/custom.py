@@ -54,13 +54,13 @@ class Custom(Shaped):
             encoded = b"".join(map(_word, self.options))
         return (Qdisc(self.qdisc, encoded),)
 
-    def check(self, *shown: bytes) -> Iterator[Setting]:
+    def check(self, *options: bytes) -> Iterator[Setting]:
         if isinstance(self.options, Mapping):
-            actual = netlink.numbers(shown[0])
+            actual = netlink.numbers(options[0])
             for kind, number in sorted(self.options.items()):
                 yield Setting(f"attribute {kind}", number, actual.get(kind))
         else:
-            words = shown[0][: len(shown[0]) // 4 * 4]
+            words = options[0][: len(options[0]) // 4 * 4]
             numbers = [number for (number,) in struct.iter_unpack("=I", words)]
             for place, number in enumerate(self.options):
                 yield Setting(f"option {place}", number, (numbers[place : place + 1] or [None])[0])

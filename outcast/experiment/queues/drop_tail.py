@@ -40,8 +40,8 @@ class _DropTail(QueueKind):
     def limit_options(self) -> bytes | None:
         return fifo_options(self.wire_limit)
 
-    def check(self, *shown: bytes) -> Iterator[Setting]:
-        yield check_limit(self.wire_limit, shown[0])
+    def check(self, *options: bytes) -> Iterator[Setting]:
+        yield check_limit(self.wire_limit, options[0])
 
 
 class Tbf(_DropTail):
@@ -90,8 +90,8 @@ def fifo_options(limit: Limit) -> bytes:
     return struct.pack("=I", limit.packets or limit.size_bytes or 0)
 
 
-def check_limit(limit: Limit, shown: bytes) -> Setting:
+def check_limit(limit: Limit, options: bytes) -> Setting:
     """The limit as requested and as shown in struct tc_fifo_qopt of linux/pkt_sched.h."""
     unit = "bytes" if limit.packets is None else "packets"
-    actual = int.from_bytes(shown[:4], "little")
+    actual = int.from_bytes(options[:4], "little")
     return Setting(f"limit_{unit}", limit.packets or limit.size_bytes, actual)

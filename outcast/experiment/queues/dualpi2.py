@@ -122,8 +122,8 @@ class DualPi2(ControlsDelay, CountsPackets):
         options += netlink.encode(_ECN_MASK, bytes([_ECN_MASKS[self.l4s]]))
         return (Qdisc("dualpi2", options),)
 
-    def check(self, *shown: bytes) -> Iterator[Setting]:
-        actual = netlink.numbers(shown[0])
+    def check(self, *options: bytes) -> Iterator[Setting]:
+        actual = netlink.numbers(options[0])
         yield Setting("limit_packets", self.limit.packets, actual.get(_LIMIT))
         yield Setting("memory_limit_bytes", _NO_MEMORY_LIMIT, actual.get(_MEMORY_LIMIT))
         yield Setting("target_us", self.target_ns // 1000, actual.get(_TARGET))

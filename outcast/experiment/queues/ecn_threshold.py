@@ -90,8 +90,8 @@ class EcnThreshold(Shaped):
     def limit_options(self) -> bytes | None:
         return fifo_options(self.limit)
 
-    def check(self, *shown: bytes) -> Iterator[Setting]:
-        marks, holds = shown
+    def check(self, *options: bytes) -> Iterator[Setting]:
+        marks, holds = options
         actual = red.parameters(marks)
         yield Setting("threshold_bytes", self.threshold_bytes, actual.min_bytes)
         yield Setting("threshold_bytes of certain marking", self.threshold_bytes, actual.max_bytes)

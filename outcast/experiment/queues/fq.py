@@ -55,8 +55,8 @@ class Fq(CountsPackets):
         )
         return (Qdisc("fq", words),)
 
-    def check(self, *shown: bytes) -> Iterator[Setting]:
-        actual = netlink.numbers(shown[0])
+    def check(self, *options: bytes) -> Iterator[Setting]:
+        actual = netlink.numbers(options[0])
         yield Setting("limit_packets", self.limit.packets, actual.get(_TCA_FQ_LIMIT))
         yield Setting("flow_limit_packets", self.flow_limit, actual.get(_TCA_FQ_FLOW_LIMIT))
         yield Setting("quantum_bytes", self.quantum_bytes, actual.get(_TCA_FQ_QUANTUM))

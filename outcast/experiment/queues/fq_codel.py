@@ -58,8 +58,8 @@ class FqCodel(RunsCodel):
         )
         return (Qdisc("fq_codel", words),)
 
-    def check(self, *shown: bytes) -> Iterator[Setting]:
-        yield from super().check(*shown)
-        actual = netlink.numbers(shown[0])
+    def check(self, *options: bytes) -> Iterator[Setting]:
+        yield from super().check(*options)
+        actual = netlink.numbers(options[0])
         yield Setting("flows", self.flows, actual.get(_TCA_FQ_CODEL_FLOWS))
         yield Setting("quantum_bytes", self.quantum_bytes, actual.get(_TCA_FQ_CODEL_QUANTUM))

@@ -63,8 +63,8 @@ class Pie(ControlsDelay, CountsPackets):
         )
         return (Qdisc("pie", words),)
 
-    def check(self, *shown: bytes) -> Iterator[Setting]:
-        actual = netlink.numbers(shown[0])
+    def check(self, *options: bytes) -> Iterator[Setting]:
+        actual = netlink.numbers(options[0])
         target_us = self.target_ns // TICK_NS * TICK_NS // 1000
         yield Setting("limit_packets", self.limit.packets, actual.get(_TCA_PIE_LIMIT))
         yield Setting("target_us", target_us, actual.get(_TCA_PIE_TARGET))

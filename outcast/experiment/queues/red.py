@@ -131,14 +131,14 @@ class Red(CountsBytes):
         )
         return (Qdisc("red", f"{words} ecn" if self.ecn else words),)
 
-    def check(self, *shown: bytes) -> Iterator[Setting]:
-        actual = parameters(shown[0])
+    def check(self, *options: bytes) -> Iterator[Setting]:
+        actual = parameters(options[0])
         yield Setting("limit_bytes", self.limit.size_bytes, actual.limit_bytes)
         least, most = self.thresholds_packets
         yield Setting("min_bytes", least * MTU_FRAME_BYTES, actual.min_bytes)
         yield Setting("max_bytes", most * MTU_FRAME_BYTES, actual.max_bytes)
         yield Setting("weight_exponent", self.weight_exponent, actual.weight_exponent)
-        probability = netlink.numbers(shown[0]).get(TCA_RED_MAX_P, 0) / _SCALED_PROBABILITY
+        probability = netlink.numbers(options[0]).get(TCA_RED_MAX_P, 0) / _SCALED_PROBABILITY
         yield Setting("probability", round(self.probability, 6), round(probability, 6))
         yield Setting("ecn", self.ecn, bool(actual.flags & 1))
 
@@ -153,8 +153,8 @@ class Parameters(NamedTuple):
     flags: int
 
 
-def parameters(shown: bytes) -> Parameters:
+def parameters(options: bytes) -> Parameters:
     """The parameters in red's TCA_OPTIONS; zeros where there are none."""
-    raw = netlink.attribute(shown, TCA_RED_PARMS) or bytes(16)
+    raw = netlink.attribute(options, TCA_RED_PARMS) or bytes(16)
     limit, minimum, maximum, weight_exponent, _, _, flags = struct.unpack("=IIIBBBB", raw)
     return Parameters(limit, minimum, maximum, weight_exponent, flags)

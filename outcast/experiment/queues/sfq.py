@@ -59,8 +59,8 @@ class Sfq(CountsPackets):
             Qdisc("sfq", f"limit {self.limit.packets} divisor {self.buckets} perturb {perturb_s}"),
         )
 
-    def check(self, *shown: bytes) -> Iterator[Setting]:
-        quantum, perturb, limit, buckets, flows, depth = _PARAMETERS.unpack_from(shown[0])
+    def check(self, *options: bytes) -> Iterator[Setting]:
+        quantum, perturb, limit, buckets, flows, depth = _PARAMETERS.unpack_from(options[0])
         yield Setting("limit_packets", self.limit.packets, limit)
         yield Setting("buckets", self.buckets, buckets)
         yield Setting("perturb_s", self.perturb_ns // 10**9, perturb)

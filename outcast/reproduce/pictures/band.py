@@ -93,11 +93,11 @@ def _effect(axes: Axes, claim: Claim, band: Sequence[Row], places: Mapping[str, 
     reached = [none]
     axes.axhline(none, color=GREY, lw=0.8)
     for row in band:
-        shown = row.claims[0]
-        record, place = shown.record, places[row.result.noise]
+        main_claim = row.claims[0]
+        record, place = main_claim.record, places[row.result.noise]
         if record.mean is None:
             continue
-        marker, colour = MARKS[shown.verdict]
+        marker, colour = MARKS[main_claim.verdict]
         if record.low is not None and record.high is not None:
             axes.plot([place] * 2, [record.low / scale, record.high / scale], color=colour, lw=1.2)
         axes.plot([place], [record.mean / scale], marker, color=colour, markersize=5)

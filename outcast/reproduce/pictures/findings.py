@@ -37,12 +37,12 @@ PARTS = 20
 def by_place(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
     """A panel for each series: the measure over x, with its interval, and a dot for each run."""
     measure = measure_of(recipe)
-    shown = [point for point in recipe.points if runs.get(point.label)]
-    places = [name for name in series_of(recipe) if any(p.series == name for p in shown)]
+    points_run = [point for point in recipe.points if runs.get(point.label)]
+    places = [name for name in series_of(recipe) if any(p.series == name for p in points_run)]
     panels = figure.subplots(1, len(places), sharey=True, squeeze=False)[0]
     reached: list[float] = []
     for number, (axes, name) in enumerate(zip(panels, places, strict=True)):
-        points = [point for point in shown if point.series == name]
+        points = [point for point in points_run if point.series == name]
         for point in points:
             values = [measures.take(run, measure) for run in runs[point.label]]
             axes.plot([point.x] * len(values), values, ".", color=GREY, markersize=3)
@@ -128,9 +128,9 @@ def _shares(run: Run) -> tuple[Values, Values]:
 def spread(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
     """A line for each point: a dot for each run, and the mean with its interval."""
     measure, axes = measure_of(recipe), figure.add_subplot()
-    shown = [point for point in recipe.points if runs.get(point.label)]
+    points_run = [point for point in recipe.points if runs.get(point.label)]
     places = series_of(recipe)
-    for row, point in enumerate(reversed(shown)):
+    for row, point in enumerate(reversed(points_run)):
         values = [measures.take(run, measure) for run in runs[point.label]]
         axes.plot(values, [row] * len(values), ".", color=GREY, markersize=4)
         (centre,), (low,), (high,) = bounds([interval(runs[point.label], measure)])
@@ -138,25 +138,27 @@ def spread(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
         axes.plot([low, high], [row, row], color=colour, lw=1.5)
         axes.plot([centre], [row], "|", color=colour, markersize=9, markeredgewidth=2)
     axes.axvline(1, color=GREY, lw=0.8)
-    axes.set_ylim(-0.6, len(shown) - 0.4)
+    axes.set_ylim(-0.6, len(points_run) - 0.4)
     axes.set_xscale("log")
     # Values often span less than a decade, so powers of ten would label one tick.
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
-    axes.set_yticks(range(len(shown)), [point.label for point in reversed(shown)], fontsize=7)
+    axes.set_yticks(
+        range(len(points_run)), [point.label for point in reversed(points_run)], fontsize=7
+    )
     axes.set_xlabel(recipe.picture.x)
-    return 7.0, 0.25 * len(shown) + 0.8
+    return 7.0, 0.25 * len(points_run) + 0.8
 
 
 def gains(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
     """A panel for each point: what undone drops give, together and apart, over the time."""
-    shown = [point for point in recipe.points if runs.get(point.label)]
-    panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
-    for axes, point in zip(panels, shown, strict=True):
+    points_run = [point for point in recipe.points if runs.get(point.label)]
+    panels = figure.subplots(1, len(points_run), sharey=True, squeeze=False)[0]
+    for axes, point in zip(panels, points_run, strict=True):
         for number, kind in enumerate(("undone_together_bps", "undone_apart_bps")):
-            asked = [Measure(kind=kind, within_ms=ms) for ms in WITHIN_MS]
-            means = bounds([interval(runs[point.label], measure) for measure in asked])
+            measures = [Measure(kind=kind, within_ms=ms) for ms in WITHIN_MS]
+            means = bounds([interval(runs[point.label], measure) for measure in measures])
             if np.isnan(means[0]).all():
                 continue
             mean, low, high = (values / 1e6 for values in means)
@@ -171,7 +173,7 @@ def gains(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
         axes.set_xlabel("within so many ms")
     panels[0].set_ylabel("gain (Mbps)")
     panels[0].legend(fontsize=7)
-    return 2.6 * len(shown) + 0.6, 3.0
+    return 2.6 * len(points_run) + 0.6, 3.0
 
 
 def radii(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:

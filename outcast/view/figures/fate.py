@@ -20,11 +20,11 @@ def probability_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     figure = on.new((8, 3))
     axes = figure.subplots()
     found = decision.instants
-    time_ms = np.array([one.t_ns for one in found]) / 1e6
+    time_ms = np.array([instant.t_ns for instant in found]) / 1e6
     colour = series_colour(0)
-    low, high = [one.low for one in found], [one.high for one in found]
+    low, high = [instant.low for instant in found], [instant.high for instant in found]
     axes.fill_between(time_ms, low, high, color=colour, alpha=0.2, lw=0, label="95 % interval")
-    shares = [one.probability for one in found]
+    shares = [instant.probability for instant in found]
     axes.plot(time_ms, shares, color=colour, marker="o", ms=3, label="share of the futures")
     for level in _SURE:
         axes.axhline(level, color=GREY, lw=0.5, ls=":")

@@ -191,8 +191,8 @@ def goodput_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
     axes = figure.subplots()
     groups = []
     colours = run_colours(run)
-    shown = shown_groups(run)
-    for group in shown:
+    curves = shown_groups(run)
+    for group in curves:
         parts = [window.grouped(run.summary.group_by)[group.label] for window in windows]
         means = np.array([part.mean_goodput_bps / 1e6 for part in parts])
         groups.append(Bars(group.counted, colours[group.label], means))

@@ -327,9 +327,9 @@ def turn_names(axes: Axes) -> None:
     names = [tick.get_text() for tick in ticks]
     grid = axes.get_subplotspec()
     columns = 1 if grid is None else grid.get_gridspec().ncols
-    room = 0.8 * whole(axes).get_figwidth() / columns / max(1, len(names))
+    width = 0.8 * whole(axes).get_figwidth() / columns / max(1, len(names))
     widths = [_inches(name, 9) for name in names]
-    if any(one + other > 2 * room for one, other in pairwise(widths)):
+    if any(one + other > 2 * width for one, other in pairwise(widths)):
         for tick in ticks:
             tick.set(rotation=25, ha="right", rotation_mode="anchor")
 

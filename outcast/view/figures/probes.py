@@ -20,13 +20,13 @@ def probe_round_trips(run: Run, on: Canvas = OWN) -> Figure | None:
     Packets without an answer are crosses at the top, and make a curve end below 1. A dotted line is
     what links take without queues. Returns None without probes.
     """
-    shown = [*(run.summary.probes or {}).items()][:MOST_PROBES]
-    if not shown:
+    probes = [*(run.summary.probes or {}).items()][:MOST_PROBES]
+    if not probes:
         return None
     table = run.table("probes")
-    figure = on.new((9, 3 + legend_inches(len(shown), columns=2)))
+    figure = on.new((9, 3 + legend_inches(len(probes), columns=2)))
     over_time, shares = figure.subplots(1, 2, width_ratios=[1.7, 1])
-    for place, (number, part) in enumerate(shown):
+    for place, (number, part) in enumerate(probes):
         mine = table.filter(pl.col("probe") == int(number))
         colour, answered = series_colour(place), mine.drop_nulls("rtt_ns")
         rtt_ms = answered["rtt_ns"].to_numpy() / 1e6

@@ -193,10 +193,10 @@ def timeouts_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws TCPRand's figure 9: a flow's timeouts, and its time waiting for timeouts."""
     if not run.groups or run.captured is not None:
         return None
-    shown = shown_groups(run)
+    groups = shown_groups(run)
     colours = run_colours(run)
     counts, shares = [], []
-    for group in shown:
+    for group in groups:
         part = group.summary
         # The kernel's count is better, but it is missing if a host sends flows of several groups.
         total = part.timeouts if part.timeouts is not None else part.timeouts_seen or 0
@@ -204,17 +204,17 @@ def timeouts_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
         shares.append(100 * (rto_share(run.summary, part) or 0))
     if not any(counts + shares):
         return None
-    figure = on.new((max(7, 1.6 * len(shown)), 3))
+    figure = on.new((max(7, 1.6 * len(groups)), 3))
     for axes, values, what in zip(
         figure.subplots(1, 2),
         (counts, shares),
         ("timeouts of a flow", "time waiting for timeouts (%)"),
         strict=True,
     ):
-        of_shown = [colours[group.label] for group in shown]
-        bars = axes.bar(np.arange(len(shown)), values, 0.6, color=of_shown)
+        of_shown = [colours[group.label] for group in groups]
+        bars = axes.bar(np.arange(len(groups)), values, 0.6, color=of_shown)
         axes.bar_label(bars, fmt="{:.3g}", padding=2, fontsize=8)
-        axes.set_xticks(range(len(shown)), [group.title for group in shown])
+        axes.set_xticks(range(len(groups)), [group.title for group in groups])
         axes.set_ylabel(what)
         axes.margins(y=0.15)
         axes.set_ylim(0, None)

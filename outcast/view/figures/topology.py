@@ -126,10 +126,10 @@ def _free_positions(plan: Plan, boxes: Mapping[str, list[str]]) -> dict[str, tup
     from outcast.view.figures import free_layout
 
     representative = {host: hosts[0] for hosts in boxes.values() for host in hosts}
-    shown = plan.graph.subgraph([*plan.switches, *dict.fromkeys(representative.values())])
+    subgraph = plan.graph.subgraph([*plan.switches, *dict.fromkeys(representative.values())])
     labels = {switch: switch for switch in plan.switches}
     labels |= {hosts[0]: label for label, hosts in boxes.items()}
-    placed = free_layout.place(shown, labels)
+    placed = free_layout.place(subgraph, labels)
     return placed | {host: placed[first] for host, first in representative.items()}
 
 

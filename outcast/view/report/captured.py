@@ -123,7 +123,11 @@ def _drift(clock: ClockRecord) -> str:
 
 
 def _estimates(manifest: CapturesManifest) -> Element | None:
-    known = [one for one in manifest.estimates if one.rate_bps or one.limit_unit]
+    known = [
+        known_estimate
+        for known_estimate in manifest.estimates
+        if known_estimate.rate_bps or known_estimate.limit_unit
+    ]
     if not known:
         return None
     rows: list[list[Part]] = [

@@ -85,16 +85,16 @@ def _windows(run: Run) -> Element | None:
     if not run.summary.windows:
         return None
     rows: list[list[Part]] = []
-    shown = run.groups[:MOST_COLUMNS]
+    groups = run.groups[:MOST_COLUMNS]
     for name, window in run.summary.windows.items():
         where = f"{window.start_s:g}-{window.end_s:g} s"
         row: list[Part] = [f"{name} ({where})", _or_dash(window.jain_index, ".3f")]
         row.append(format_ratio(main_ratio(window)))
         parts = window.grouped(run.summary.group_by)
-        row += [format_bps(parts[group.label].mean_goodput_bps) for group in shown]
+        row += [format_bps(parts[group.label].mean_goodput_bps) for group in groups]
         rows.append(row)
     head = ["window", "Jain's index", ratio_name(run.summary)]
-    head += [f"{group.title} mean" for group in shown]
+    head += [f"{group.title} mean" for group in groups]
     begins = (
         "the traffic's start"
         if run.summary.windows_from == "start"

@@ -125,6 +125,6 @@ def _chains(run: Run) -> Element | None:
     rows: list[list[Part]] = []
     for port, way in run.ways.items():
         counts = chain_counts(run.summary.drops[port].chains, LONGEST)
-        shown = [*counts[:columns], *counts[LONGEST:]] if longest > LONGEST else counts[:columns]
-        rows.append([way.label, *(f"{count:,}" for count in shown)])
+        lengths = [*counts[:columns], *counts[LONGEST:]] if longest > LONGEST else counts[:columns]
+        rows.append([way.label, *(f"{count:,}" for count in lengths)])
     return table("Number of chains by length: packets of a port dropped in a row", head, rows)

@@ -247,21 +247,21 @@ def ports(run: Run, frame: pl.DataFrame) -> Element:
 def links(run: Run, frame: pl.DataFrame) -> Element:
     """Returns the section on what each link carried, by direction."""
     # The section on losses has the causes, in words.
-    shown = [
+    names = [
         name
         for name in frame.columns
         if not (frame[name].dtype.is_nested() or name.startswith("lost_"))
     ]
-    ordered = frame.select(shown)
-    if "bytes" in shown:
+    ordered = frame.select(names)
+    if "bytes" in names:
         ordered = ordered.sort("bytes", descending=True)
-    texts = sum(1 for name in shown if ordered[name].dtype == pl.String)
-    if "utilisation" in shown:
+    texts = sum(1 for name in names if ordered[name].dtype == pl.String)
+    if "utilisation" in names:
         percent = pl.col("utilisation").map_elements("{:.1%}".format, pl.String)
         ordered = ordered.with_columns(percent)
     note = None
     plan = run.plan
-    if plan is not None and {"node", "neighbour"} <= set(shown):
+    if plan is not None and {"node", "neighbour"} <= set(names):
         common = link_words.usual(plan.links)
         note = element("p", f"Every link has {link_words.settings(common)}, where no others stand.")
         own = [
@@ -270,7 +270,7 @@ def links(run: Run, frame: pl.DataFrame) -> Element:
         ]
         if any(own):
             ordered = ordered.with_columns(pl.Series("settings", own))
-            shown = [*shown, "settings"]
+            names = [*names, "settings"]
     heads = {
         "port": "sent by",
         "neighbour": "to",
@@ -286,7 +286,7 @@ def links(run: Run, frame: pl.DataFrame) -> Element:
     listed = table(
         "What each link carried, and for how many flows; a row for each direction. Utilisation is "
         f"over the {whole_s:.3g} s {until}",
-        [heads.get(name, name) for name in shown],
+        [heads.get(name, name) for name in names],
         _rows(ordered),
         numbers_from=texts,
     )

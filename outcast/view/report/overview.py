@@ -211,7 +211,7 @@ def words(run: Run, *more: Part) -> Element:
 
 def sentences(run: Run) -> list[str]:
     """Returns sentences on what was built and run, from the manifest."""
-    manifest, asked = run.directory.read_manifest(), run.manifest.requested
+    manifest, requested = run.directory.read_manifest(), run.manifest.requested
     flows = manifest.planned_flows
     receivers: dict[tuple[str | None, int | None, str], list[str]] = {}
     names = list(dict.fromkeys(flow.name for flow in flows))
@@ -235,10 +235,11 @@ def sentences(run: Run) -> list[str]:
     when = "together" if len(starts) <= 1 else f"over {spaced(format_time(max(starts) or 1))}"
     begin = f" They start {when}." if len(flows) > 1 else ""
     first = (
-        f"On a {asked.get('topology.kind', 'given')} topology with links of "
-        f"{spaced(asked.get('links.rate', 'unlimited rate'))}"
-        f"{_delay(asked)}{_overhead(asked)}: {'; '.join(groups)}.{begin} The run lasts "
-        f"{spaced(format_time(manifest.traffic.duration_ns))}.{_noise(asked, manifest.effective)}"
+        f"On a {requested.get('topology.kind', 'given')} topology with links of "
+        f"{spaced(requested.get('links.rate', 'unlimited rate'))}"
+        f"{_delay(requested)}{_overhead(requested)}: {'; '.join(groups)}.{begin} The run lasts "
+        f"{spaced(format_time(manifest.traffic.duration_ns))}."
+        f"{_noise(requested, manifest.effective)}"
     )
     texts = [first]
     for record in manifest.bottlenecks:
@@ -298,47 +299,47 @@ def spaced(text: object) -> str:
     return f"{number} {units.get(unit, unit)}"
 
 
-def _delay(asked: dict[str, Any]) -> str:
+def _delay(requested: dict[str, Any]) -> str:
     no_delay = (None, "0ns")
-    delay, jitter = asked.get("links.delay"), asked.get("links.jitter")
+    delay, jitter = requested.get("links.delay"), requested.get("links.jitter")
     if delay in no_delay:
         return ""
     more = f" (give or take up to {spaced(jitter)})" if jitter not in no_delay else ""
     return f", {spaced(delay)} of delay each{more}"
 
 
-def _noise(asked: dict[str, Any], effective: dict[str, Any]) -> str:
+def _noise(requested: dict[str, Any], effective: dict[str, Any]) -> str:
     """A sentence on the noise that was asked for; none where there is none, or was no such key."""
     parts = []
     # The manifest may come from somebody else.
-    if isinstance(ppm := asked.get("noise.oscillators"), (int, float)) and ppm:
+    if isinstance(ppm := requested.get("noise.oscillators"), (int, float)) and ppm:
         parts.append(f"ports' clocks are off by up to {ppm:g} ppm")
-    throttled = asked.get("noise.interrupts")
+    throttled = requested.get("noise.interrupts")
     if isinstance(throttled, dict) and isinstance(often := throttled.get("per_second"), int):
         parts.append(f"hosts get at most {often:,} interrupts a second")
     for key, words in (
         ("interrupts", "hosts get their arrivals in batches, {} after the first packet of each"),
         ("sender", "what hosts send leaves {} after they are woken"),
     ):
-        span = asked.get(f"noise.{key}")
+        span = requested.get(f"noise.{key}")
         most = span.get("most") if isinstance(span, dict) else None
         if isinstance(span, dict) and most not in (None, "0ns"):
             parts.append(words.format(f"{spaced(span.get('least', '0ns'))} to {spaced(most)}"))
-    latency = asked.get("noise.switch_latency")
+    latency = requested.get("noise.switch_latency")
     if latency not in (None, "0ns"):
         jitter_ns = effective.get("bottleneck.jitter_ns")
-        shown = spaced(format_time(jitter_ns)) if isinstance(jitter_ns, int) else None
+        jitter = spaced(format_time(jitter_ns)) if isinstance(jitter_ns, int) else None
         # A link with less delay varies by that.
-        less = f", at the bottleneck by {shown}" if shown not in (None, spaced(latency)) else ""
+        less = f", at the bottleneck by {jitter}" if jitter not in (None, spaced(latency)) else ""
         parts.append(f"delays at switches vary by up to {spaced(latency)}{less}")
     if not parts:
         return ""
-    return f" Its noise is that of {asked.get('noise.profile')}: {'; '.join(parts)}."
+    return f" Its noise is that of {requested.get('noise.profile')}: {'; '.join(parts)}."
 
 
-def _overhead(asked: dict[str, Any]) -> str:
+def _overhead(requested: dict[str, Any]) -> str:
     """What the links count besides frames, where they do."""
-    if asked.get("links.overhead") != "ethernet":
+    if requested.get("links.overhead") != "ethernet":
         return ""
     return ", on which preamble, check sequence and gap take time too"
 
@@ -362,9 +363,9 @@ def _queue(run: Run, record: BottleneckRecord) -> str:
         parts = [f"has room for {spaced(format_size(queue.limit_bytes))}"]
     elif queue.limit_packets is not None:
         parts = [f"has room for {queue.limit_packets} packets"]
-    asked = _limit_asked(run, record.egress)
-    if asked is not None:
-        parts[0] += f" ({asked})"
+    limit = _limit_asked(run, record.egress)
+    if limit is not None:
+        parts[0] += f" ({limit})"
     if queue.rate_bps is not None:
         rate = run.link_rate(record)
         at_first = ""

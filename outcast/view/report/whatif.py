@@ -29,7 +29,7 @@ def what_if(run: Run) -> Element | None:
     if record is not None:
         head = ["", *(f"{what} {when}" for what in _COMPARED for when in ("before", "after"))]
         for title, compared in (("Groups", record.groups), ("Flows", record.flows[:MOST_ROWS])):
-            parts.append(table(title, head, [_row(one) for one in compared]))
+            parts.append(table(title, head, [_row(flows) for flows in compared]))
         ratio = shown.ratio_words(record)
         parts.append(element("p", f"{ratio[0].upper()}{ratio[1:]}; {shown.blast_words(record)}."))
         parts.append(drawn(run, "whatif"))
@@ -48,11 +48,11 @@ def fate(run: Run) -> Element | None:
         return None
     rows: list[list[Part]] = [
         [
-            f"{one.t_ns / 1e6:g} ms",
-            f"{sum(one.happened)} of {len(one.happened)}",
-            f"{one.probability:.2f} [{one.low:.2f}, {one.high:.2f}]",
+            f"{instant.t_ns / 1e6:g} ms",
+            f"{sum(instant.happened)} of {len(instant.happened)}",
+            f"{instant.probability:.2f} [{instant.low:.2f}, {instant.high:.2f}]",
         ]
-        for one in decision.instants
+        for instant in decision.instants
     ]
     head = ["noise anew from", "futures with the outcome", "probability, 95 %"]
     return section(
@@ -63,11 +63,11 @@ def fate(run: Run) -> Element | None:
     )
 
 
-def _row(one: ComparedFlows) -> list[Part]:
+def _row(flows: ComparedFlows) -> list[Part]:
     def count(values: Compared) -> list[Part]:
         both = (values.factual, values.counterfactual)
         return ["-" if value is None else f"{value:.0f}" for value in both]
 
-    rates = (one.goodput_bps.factual, one.goodput_bps.counterfactual)
+    rates = (flows.goodput_bps.factual, flows.goodput_bps.counterfactual)
     goodput = ["-" if rate is None else format_bps(rate) for rate in rates]
-    return [one.name, *goodput, *count(one.drops), *count(one.timeouts)]
+    return [flows.name, *goodput, *count(flows.drops), *count(flows.timeouts)]

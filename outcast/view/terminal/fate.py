@@ -18,12 +18,12 @@ def table(decision: Decision) -> Table:
     """A row for each instant: how many futures had the outcome, and the probability."""
     heads = ("noise anew from", "futures", "with the outcome", "probability, 95 %")
     made = forms.table(*heads, left=(), wrapped=None)
-    for one in decision.instants:
+    for instant in decision.instants:
         made.add_row(
-            f"{one.t_ns / 1e6:g} ms",
-            str(len(one.happened)),
-            str(sum(one.happened)),
-            f"{one.probability:.2f} [{one.low:.2f}, {one.high:.2f}]",
+            f"{instant.t_ns / 1e6:g} ms",
+            str(len(instant.happened)),
+            str(sum(instant.happened)),
+            f"{instant.probability:.2f} [{instant.low:.2f}, {instant.high:.2f}]",
         )
     return made
 
@@ -34,13 +34,13 @@ def sentences(decision: Decision) -> Iterator[str]:
     if decision.decided_ns is None:
         yield "not decided at any of these instants: the futures still differ at the last one"
         return
-    agree = [one for one in decision.instants if one.t_ns >= decision.decided_ns]
+    agree = [instant for instant in decision.instants if instant.t_ns >= decision.decided_ns]
     yield (
         f"decided from {decision.decided_ns / 1e6:g} ms on, by the shares: more than 95 % of the "
         "futures agree at each instant from then on"
     )
     # What the intervals leave of that share, whichever way the futures agree.
-    surely = min(max(one.low, 1 - one.high) for one in agree)
+    surely = min(max(instant.low, 1 - instant.high) for instant in agree)
     if surely < 0.95:
         yield (
             f"so few futures only show that more than {surely:.0%} agree; for 95 %, "

@@ -351,10 +351,10 @@ def detail(path: Path, row: int) -> str:
     left = milliseconds(None if values["t_out"] is None else values["t_out"] - source.start_ns)
     fate = f"left by {values['egress']} at {left} ms" if left else values["verdict"]
     came = milliseconds(values["t_in"] - source.start_ns)
-    shown: str = _dissect(int(capture.link[place]), data).show(dump=True)
+    text: str = _dissect(int(capture.link[place]), data).show(dump=True)
     return (
         f"packet {row}, flow {values['flow']}: in by {port} at {came} ms, {fate}\n"
-        f"found {values['queue_bytes']} bytes queued\n{shown}"
+        f"found {values['queue_bytes']} bytes queued\n{text}"
     )
 
 

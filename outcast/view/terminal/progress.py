@@ -76,7 +76,7 @@ def describe_goodput(event: Mapping[str, Any]) -> str:
     groups: Mapping[str, float] = event.get("groups") or {
         f"{hops}-hop": rate_bps for hops, rate_bps in event["classes"].items()
     }
-    shown = [f"{label} {rate_bps / 1e6:.1f}" for label, rate_bps in groups.items()]
-    if len(shown) > MOST_GROUPS:
-        shown = [*shown[:MOST_GROUPS], "..."]
-    return f"{event['t_s']:.1f} s: {', '.join(shown)} Mbps a flow, in order"
+    words = [f"{label} {rate_bps / 1e6:.1f}" for label, rate_bps in groups.items()]
+    if len(words) > MOST_GROUPS:
+        words = [*words[:MOST_GROUPS], "..."]
+    return f"{event['t_s']:.1f} s: {', '.join(words)} Mbps a flow, in order"

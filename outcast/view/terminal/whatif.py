@@ -14,8 +14,8 @@ def told(changes: Interventions) -> Iterator[str]:
     """What was changed, a line for each packet and for the seed of noise."""
     for fate in changes.fates:
         yield f"{fate.words}: {fate.name}, came in {fate.t_in_ns / 1e6:.6f} ms after the start"
-    for one in changes.lost:
-        yield f"lost: {one.name}, seen {one.t_ns / 1e6:.6f} ms after the start"
+    for lost in changes.lost:
+        yield f"lost: {lost.name}, seen {lost.t_ns / 1e6:.6f} ms after the start"
     if changes.noise is not None:
         yield (
             f"noise from another seed, {changes.noise.seed}, from "
@@ -46,21 +46,21 @@ def first_lines(record: WhatIf) -> Iterator[str]:
 
 def table(compared: list[ComparedFlows], what: str) -> Table:
     """Goodput, drops and timeouts in both runs; time of completion where flows complete."""
-    shown = compared[:MOST_ROWS]
-    completes = any(one.completion_ns.factual is not None for one in shown)
+    rows = compared[:MOST_ROWS]
+    completes = any(flows.completion_ns.factual is not None for flows in rows)
     made = Table(title=None, box=None, pad_edge=False)
     made.add_column(what)
     names = ["goodput", "drops", "timeouts", *(["completion"] if completes else [])]
     for name in names:
         made.add_column(name, justify="right")
         made.add_column("", justify="right")
-    for one in shown:
+    for flows in rows:
         made.add_row(
-            one.name,
-            *_cells(one.goodput_bps, format_bps),
-            *_cells(one.drops, _count),
-            *_cells(one.timeouts, _count),
-            *(_cells(one.completion_ns, _milliseconds) if completes else ()),
+            flows.name,
+            *_cells(flows.goodput_bps, format_bps),
+            *_cells(flows.drops, _count),
+            *_cells(flows.timeouts, _count),
+            *(_cells(flows.completion_ns, _milliseconds) if completes else ()),
         )
     return made
 

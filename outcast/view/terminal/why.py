@@ -96,15 +96,18 @@ def overview(run: Run, form: str) -> Iterator[str]:
     )
     labels = [label for label in dict.fromkeys([*run.group_of.values(), "other"])]
     number = {(row[0], row[1]): row[2] for row in counts.iter_rows()}
-    shown = [label for label in labels if any(key[0] == label for key in number)]
+    labels_seen = [label for label in labels if any(key[0] == label for key in number)]
     yield "Segments sent again, by cause"
     yield from _aligned(
         [
-            ["cause", *shown],
+            ["cause", *labels_seen],
             *(
-                [cause or "unknown", *(f"{number.get((label, cause), 0):,}" for label in shown)]
+                [
+                    cause or "unknown",
+                    *(f"{number.get((label, cause), 0):,}" for label in labels_seen),
+                ]
                 for cause in (*CAUSES, None)
-                if any(number.get((label, cause)) for label in shown)
+                if any(number.get((label, cause)) for label in labels_seen)
             ),
         ]
     )
@@ -403,12 +406,12 @@ def _network(moment: Moment, limits: Mapping[str, str]) -> Iterator[str]:
     if not moment.missing:
         yield "  lost      none of its unacknowledged segments was dropped"
         return
-    shown: Sequence[Lost] = moment.missing[-_MOST_LISTED:]
-    left_out = len(moment.missing) - len(shown)
-    earlier = f", the last {len(shown)}" if left_out else ""
+    lost_last: Sequence[Lost] = moment.missing[-_MOST_LISTED:]
+    left_out = len(moment.missing) - len(lost_last)
+    earlier = f", the last {len(lost_last)}" if left_out else ""
     missing = _count(len(moment.missing), "segment")
     yield f"  lost      {missing} dropped and not made good{earlier}:"
-    for lost in shown:
+    for lost in lost_last:
         yield f"            {_lost(lost, limits)}"
 
 
