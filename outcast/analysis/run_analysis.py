@@ -561,7 +561,8 @@ def active(analysis: Analysis, record: FlowRecord) -> Interval:
 def _active(manifest: AnyManifest, ports: Sequence[PortAnalysis], record: FlowRecord) -> Interval:
     if record.duration_ns is not None:
         return Interval(record.start_ns, record.start_ns + record.duration_ns)
-    last_ns = _last_progress_ns(record, ports) - manifest.traffic.t_start_ns
+    # An interval ends before its end, and the last byte belongs to it.
+    last_ns = _last_progress_ns(record, ports) - manifest.traffic.t_start_ns + 1
     return Interval(record.start_ns, max(record.start_ns, last_ns))
 
 

@@ -51,6 +51,7 @@ from outcast.analysis.run_analysis import Analysis, Interval, PortAnalysis, acti
 from outcast.analysis.trust import capture_summary
 from outcast.experiment.queues import WITH_CLASSES
 from outcast.plan import grouping
+from outcast.plan.round_trips import base_rtt_ns
 from outcast.records import effective
 from outcast.records.captures import CapturesManifest
 from outcast.records.link_rate import steps_of
@@ -72,7 +73,7 @@ from outcast.records.summary import (
     SynchronisationSummary,
     TcpSummary,
 )
-from outcast.units import format_time
+from outcast.units import format_time, round_time
 
 LEAST_EXPLAINED = 0.95
 """Of the packets, so that a queue that nobody told of counts as drop-tail."""
@@ -239,10 +240,26 @@ def _windows(analysis: Analysis) -> list[Interval]:
     return [Interval(begin, until) for until in dict.fromkeys(ends) if begin < until <= end]
 
 
+_FEW_ROUND_TRIPS = 10
+
+
 def _apart(analysis: Analysis) -> list[str]:
-    """A warning if at no time all flows of a plan were active, so that their shares say little."""
-    if analysis.windows_from_ns is not None or len(analysis.manifest.planned_flows) < 2:
+    """A warning if all flows of a plan were active for a moment or never: shares say little."""
+    if len(analysis.manifest.planned_flows) < 2:
         return []
+    if analysis.windows_from_ns is not None:
+        if not analysis.all_active or not analysis.directory.plan.exists():
+            return []
+        plan = analysis.directory.read_plan()
+        rtt_ns = max(base_rtt_ns(plan, flow.path, flow.return_path) for flow in plan.flows)
+        lasts_ns = analysis.interval.end_ns - analysis.interval.start_ns
+        if lasts_ns >= _FEW_ROUND_TRIPS * rtt_ns:
+            return []
+        return [
+            f"all flows were active for {round_time(lasts_ns)} only, less than "
+            f"{_FEW_ROUND_TRIPS} base round trips of {round_time(rtt_ns)}, so shares, ratios and "
+            "Jain's index say little; analysis.from and to choose another interval"
+        ]
     return [
         "shares, ratios and Jain's index compare flows that sent at different times, because at no "
         "time all were active"

@@ -60,7 +60,7 @@ def samples(
 
 
 def span(halted_s: float = 0.0, end_s: int = 10, **record: Any) -> list[FlowSpan]:
-    flow: Any = SimpleNamespace(**{"flow": 0, "subflows": [], **record})
+    flow: Any = SimpleNamespace(**{"flow": 0, "subflows": [], "size_bytes": None, **record})
     return [FlowSpan(flow, 0, end_s * SECOND, halted_s)]
 
 
@@ -94,6 +94,15 @@ def test_the_send_buffers_share(
     shown = (part.send_buffer, part.receiver, part.at_least)
     assert shown == (pytest.approx(send_buffer), pytest.approx(receiver), False)
     assert part.network == pytest.approx(max(0.0, kernel[0] - send_buffer - receiver))
+
+
+def test_a_flow_that_has_sent_all_its_bytes_is_not_held_back_by_its_buffer() -> None:
+    sent = {**ROOM, "bytes_sent": [500, 16_000], "bytes_retrans": [0, 640]}
+    half, none, whole = (
+        limits(samples(1.0, 0.0, 0.0, **sent), span(size_bytes=size))["0"].send_buffer
+        for size in (15_360, 500, 20_000)
+    )
+    assert (half, none, whole) == (pytest.approx(0.5), 0.0, 1.0)
 
 
 def test_a_share_that_is_at_least_so_much_is_told_so() -> None:

@@ -143,3 +143,16 @@ def test_what_limited_a_flow(
     names = {"send_buffer": "its own send buffer", "receiver": "the receiver's window"}
     warned = [line for line in run.summary.warnings if "of the time by" in line]
     assert [names[limit] in line for line in warned] == ([True] if limit in names else [])
+
+
+def test_flows_of_given_bytes_that_hardly_overlap(tmp_path: Path) -> None:
+    flows = [
+        {"from": "3-hop", "bytes": "1400B"},
+        {"from": "2-hop", "bytes": "1MB"},
+    ]
+    run = run_of(tmp_path / "run", **{"flows": flows, "duration": "400ms"})
+    first = run.table("flows").filter(flow=0)
+    # iperf's client sends 80 bytes as it connects, before the traffic.
+    assert first["goodput_bytes"].to_list() == [1400 - 80]
+    assert run.summary.interval == "all active"
+    assert any("less than 10 base round trips" in line for line in run.summary.warnings)

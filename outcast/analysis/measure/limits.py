@@ -63,7 +63,7 @@ def limits(sockets: pl.DataFrame, spans: list[FlowSpan]) -> dict[str, LimitSumma
         mine = sockets.filter(
             pl.col("flow") == span.record.flow, pl.col("t").is_between(span.start_ns, span.end_ns)
         )
-        steps = _steps(mine).drop_nulls(["us", "busy_us"])
+        steps = _steps(mine, span.record.size_bytes).drop_nulls(["us", "busy_us"])
         time_us = float(steps["us"].sum())
         if not time_us:
             continue
@@ -92,14 +92,15 @@ def limits(sockets: pl.DataFrame, spans: list[FlowSpan]) -> dict[str, LimitSumma
     return result
 
 
-def _steps(samples: pl.DataFrame) -> pl.DataFrame:
+def _steps(samples: pl.DataFrame, size_bytes: int | None) -> pl.DataFrame:
     """By how much clocks grew from each sample of a flow to the next; `us` is the time between.
 
     `buffer_us` is how long the send buffer held the flow back, of which the kernel's own clock has
     a part: it starts where a write finds the buffer full and all of it sent, counts whole jiffies,
     and ends once a third is free again. A program that always has data leaves nothing unsent only
     where the buffer holds no more. So the buffer limits where less than a segment is unsent,
-    although both windows have room; and within a round trip of that, while a refill goes out.
+    although both windows have room; and within a round trip of that, while a refill goes out. A
+    flow of `size_bytes` has no more data once it has sent them all.
 
     `paced_us` is how long a rate that was set for pacing held it back: both windows have room, and
     something is unsent. Such a rate is the flow's highest, and less than the congestion window
@@ -108,6 +109,8 @@ def _steps(samples: pl.DataFrame) -> pl.DataFrame:
     has_room = (pl.col("unacked") < pl.col("cwnd")) & (
         (pl.col("unacked") + 1) * pl.col("mss") <= pl.col("snd_wnd")
     )
+    if size_bytes is not None:
+        has_room &= pl.col("bytes_sent") - pl.col("bytes_retrans") < size_bytes
     drained_ns = pl.when(has_room & (pl.col("notsent_bytes") < pl.col("mss"))).then("t")
     since_ns = pl.col("t") - drained_ns.forward_fill()
     until_ns = drained_ns.backward_fill() - pl.col("t")
