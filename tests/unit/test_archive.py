@@ -28,6 +28,7 @@ from outcast.records.run_directory import RunDirectory
 from outcast.sweep.captures import reduce
 from tests.golden import model
 from tests.golden.run_directory import write_run
+from tests.zips import rewritten
 
 URL = "https://spdx.org/licenses/CC-BY-4.0"
 
@@ -256,17 +257,10 @@ def packed(run: RunDirectory, tmp_path: Path) -> dict[str, bytes]:
 
 def zipped(path: Path, members: Mapping[str, bytes]) -> Path:
     """An archive with these members, and their right hashes in outcast.json."""
-    held = dict(members)
-    if "outcast.json" in held:
-        record = json.loads(held["outcast.json"])
-        record["files"] = {
-            name: hashlib.sha256(content).hexdigest()
-            for name, content in held.items()
-            if name != "outcast.json"
-        }
-        held["outcast.json"] = json.dumps(record).encode()
+    if "outcast.json" in members:
+        return rewritten(path, dict(members))
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:
-        for name, content in held.items():
+        for name, content in members.items():
             target.writestr(name, content)
     return path
 
