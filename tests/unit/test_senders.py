@@ -154,20 +154,25 @@ def test_who_is_told_to_pace(settings: dict[str, object], rate_bps: int | None) 
     assert senders.pacing_rate_bps(Transport.model_validate(settings)) == rate_bps
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
+def free_ports() -> tuple[int, int]:
+    """Two ports; both are held until both are known, so they differ."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("127.0.0.1", 0)) as other,
+    ):
+        return int(one.getsockname()[1]), int(other.getsockname()[1])
 
 
 @pytest.mark.parametrize("settings", [{"tcprand": {"min_payload": 700}}, {"mptcp": {}}])
 def test_a_flow_of_so_many_bytes_over_loopback(settings: dict[str, object], tmp_path: Path) -> None:
     commands = SystemCommands()
     program = in_c.provide(in_c.STREAM, tmp_path, commands)
+    sport, dport = free_ports()
     flow = replace(
         # A user without rights may take reno everywhere, and cubic only where it is allowed.
         wants(FLOW, congestion_control="reno", **settings),
-        sport=free_port(),
-        dport=free_port(),
+        sport=sport,
+        dport=dport,
         duration_ns=None,
         size_bytes=50_001,
     )
@@ -188,7 +193,13 @@ def test_a_flow_of_so_many_bytes_over_loopback(settings: dict[str, object], tmp_
             stderr=tmp_path / "sender.err",
             hears=True,
         )
-        wait_until(lambda: "ready" in sender.output(), "the sender to connect", HANG_S)
+
+        def is_ready() -> bool:
+            # Another process may have taken the port meanwhile; then the sender says so and ends.
+            sender.require_alive()
+            return "ready" in sender.output()
+
+        wait_until(is_ready, "the sender to connect", HANG_S)
         told_ns = time.time_ns() + 300_000_000
         sender.tell(str(told_ns))
         assert sender.wait(HANG_S) == 0
