@@ -74,29 +74,42 @@ def moved(experiment: Experiment, plan: Plan) -> list[str]:
     arriving = [*_arrivals(experiment, plan)] if planned else []
     ways = _without_shared_answers([*planned, *arriving] or _talks(experiment, plan))
     studied = {plan.ends[port.egress] for port in (plan.bottleneck, *plan.others)}
-    found: dict[Hop, tuple[_State, list[Way]]] = {}
+    found: dict[Hop, list[tuple[_State, list[Way]]]] = {}
     usual: Mapping[Hop, int] = {}
     for state in _split(
-        _states(experiment, plan, {hop for way in ways for hop in way.weights}), ways
+        states(experiment, plan, {hop for way in ways for hop in way.weights}), ways
     ):
         active = [way for way in ways if _sends(way, state)]
         usual = usual or state.capacity
         for hop, those in _unstudied(active, state.capacity, studied).items():
             if not planned and state.capacity[hop] >= usual[hop]:
                 continue
-            first, senders = found.get(hop, (state, those))
-            if first.until_ns == state.since_ns:
-                first = replace(first, until_ns=state.until_ns)
-                if state.capacity[hop] < first.capacity[hop]:
-                    why = f"{first.why}, {state.why}".removeprefix(", ")
-                    first = replace(first, why=why, capacity=state.capacity)
-            found[hop] = (first, senders)
+            spans = found.setdefault(hop, [])
+            if not spans or _is_apart(spans[-1][0], state, hop):
+                spans.append((state, those))
+            elif state.since_ns < state.until_ns:
+                spans[-1] = (_joined(spans[-1][0], state, hop), spans[-1][1])
     if not found:
         return []
-    named = [_where(experiment, plan, hop, *seen) for hop, seen in found.items()]
+    named = [_where(experiment, plan, hop, spans) for hop, spans in found.items()]
     more = f" (and {len(found) - _MOST_NAMED} more such links)" * (len(found) > _MOST_NAMED)
     places = ", that of ".join(named[:_MOST_NAMED])
     return [f"{STARTS}{places}{more}; {_how_to_study(plan, list(found))}"]
+
+
+def _is_apart(last: _State, state: _State, hop: Hop) -> bool:
+    """Whether time has passed since a hop's last span, or its link fails or comes back."""
+    if state.since_ns == state.until_ns:
+        return False
+    was_down, is_down = not last.capacity[hop], not state.capacity[hop]
+    return last.until_ns != state.since_ns or was_down != is_down
+
+
+def _joined(last: _State, state: _State, hop: Hop) -> _State:
+    """Two spans that follow one another, with the lower of their rates."""
+    lower = state if state.capacity[hop] < last.capacity[hop] else last
+    why = last.why if lower is last else f"{last.why}, {state.why}".removeprefix(", ")
+    return replace(lower, since_ns=last.since_ns, until_ns=state.until_ns, why=why)
 
 
 def _split(states: Iterable[_State], ways: Sequence[Way]) -> Iterator[_State]:
@@ -294,7 +307,7 @@ def _fixed_bps(experiment: Experiment, plan: Plan, hop: Hop) -> int | None:
     return ceil_bps or link.rate_bps
 
 
-def _states(experiment: Experiment, plan: Plan, hops: Collection[Hop]) -> Iterator[_State]:
+def states(experiment: Experiment, plan: Plan, hops: Collection[Hop]) -> Iterator[_State]:
     """The rates at the start, after each event that changes one, and at each trace's extremes.
 
     But for its extremes a trace has its mean rate.
@@ -332,24 +345,31 @@ def _at(steps: Mapping[int, int], t_ns: int) -> int:
 
 
 def _where(
-    experiment: Experiment, plan: Plan, hop: Hop, state: _State, senders: Sequence[Way]
+    experiment: Experiment, plan: Plan, hop: Hop, spans: Sequence[tuple[_State, Sequence[Way]]]
 ) -> str:
     """Whose bottleneck is where, and when."""
+    senders = spans[0][1]
     more = f" (and {len(senders) - 1} more)" if len(senders) > 1 else ""
     node, neighbour, kind = hop
+    of = "" if senders[0].weights[hop] == 1 else " for its acknowledgements"
+    place = f"{kind} of {plan.port(node, neighbour)}".removeprefix("port of ")
+    if kind == "policer":
+        place = f"the policer from {node} to {neighbour}"
+    times = [_when(experiment, state, hop, of) for state, _ in spans[:_MOST_NAMED]]
+    rest = ", and later" * (len(spans) > _MOST_NAMED)
+    return f"{senders[0].name}{more} is {place} {', '.join(times)}{rest}"
+
+
+def _when(experiment: Experiment, state: _State, hop: Hop, of: str) -> str:
+    """The rate of a hop, and during which time."""
     since = units.format_time(state.since_ns) if state.since_ns else "the start"
     ends = state.until_ns < experiment.duration_ns
     to = f"to {units.format_time(state.until_ns)}" if ends else "on"
     when = f" from {since} {to}" if ends or state.since_ns or state.why else ""
     if state.since_ns == state.until_ns:
         when = f" at times, as at {since}"
-    when += f" ({state.why})" if state.why else ""
-    of = "" if senders[0].weights[hop] == 1 else " for its acknowledgements"
-    place = f"{kind} of {plan.port(node, neighbour)}".removeprefix("port of ")
-    if kind == "policer":
-        place = f"the policer from {node} to {neighbour}"
     rate = units.round_rate(state.capacity[hop]) if state.capacity[hop] else "down"
-    return f"{senders[0].name}{more} is {place} ({rate}){of}{when}"
+    return f"({rate}){of}{when}" + f" ({state.why})" * bool(state.why)
 
 
 def _how_to_study(plan: Plan, hops: Sequence[Hop]) -> str:

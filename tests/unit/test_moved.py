@@ -60,6 +60,30 @@ def told(*overrides: str) -> list[str]:
             "flow 1 (and 11 more) is s2-eth1 (down) from 2s to 3s (events.0); ",
         ),
         (
+            "events=[{at: 300ms, between: [s2, s1], up: false}, "
+            "{at: 1200ms, between: [s2, s1], up: true}, "
+            "{at: 1300ms, from: s2, to: s1, rate: 50mbit}, "
+            "{at: 2s, from: s2, to: s1, rate: 100mbit}]",
+            "flow 1 (and 11 more) is s2-eth1 (down) from 300ms to 1200ms (events.0), "
+            "(50 Mbps) from 1300ms to 2s (events.2); ",
+        ),
+        # The link fails while it is the bottleneck anyway.
+        (
+            "events=[{at: 1s, from: s2, to: s1, rate: 50mbit}, "
+            "{at: 2s, between: [s2, s1], up: false}, {at: 3s, between: [s2, s1], up: true}]",
+            "flow 1 (and 11 more) is s2-eth1 (50 Mbps) from 1s to 2s (events.0), "
+            "(down) from 2s to 3s (events.1), (50 Mbps) from 3s on (events.2); ",
+        ),
+        (
+            "events=[{at: 1s, from: s2, to: s1, rate: 9mbit}, "
+            "{at: 2s, from: s2, to: s1, rate: 100mbit}, {at: 3s, from: s2, to: s1, rate: 9mbit}, "
+            "{at: 4s, from: s2, to: s1, rate: 100mbit}, {at: 5s, from: s2, to: s1, rate: 9mbit}, "
+            "{at: 6s, from: s2, to: s1, rate: 100mbit}, {at: 7s, from: s2, to: s1, rate: 9mbit}]",
+            "flow 1 (and 11 more) is s2-eth1 (9 Mbps) from 1s to 2s (events.0), "
+            "(9 Mbps) from 3s to 4s (events.2), (9 Mbps) from 5s to 6s (events.4), "
+            "and later; ",
+        ),
+        (
             "links.overrides=[{from: s2, to: s1, queue: {kind: htb_classes, limit: 50 packets, "
             "classes: [{name: few, dscp: [ef], rate: 1mbit}, "
             "{name: rest, rate: 1mbit, ceil: 2mbit}]}}]",
