@@ -6,15 +6,15 @@ Pure: a plan and its experiment say it all. Each line names the key to change.
 from __future__ import annotations
 
 from outcast.experiment import Experiment, Queue
-from outcast.experiment.queues.classes import HasClasses
+from outcast.experiment.queues.classes import HasClasses, HtbClasses
 from outcast.plan import ports
 from outcast.plan.envelope import envelope_warnings
 from outcast.plan.flows import Flow
 from outcast.plan.model import Plan
-from outcast.plan.moved import moved
+from outcast.plan.moved import moved, states
 from outcast.plan.needs import buffer_warnings
 from outcast.plan.round_trips import base_rtt_ns
-from outcast.units import format_time, round_time
+from outcast.units import format_rate, format_time, round_rate, round_time
 
 FEWEST_ROUND_TRIPS = 10
 """Slow start alone takes so many from the initial window to a window of thousands of packets."""
@@ -34,6 +34,7 @@ def hints(experiment: Experiment, plan: Plan) -> list[str]:
         *buffer_warnings(experiment, plan),
         *_unmarked(experiment, plan),
         *_of_one_class(experiment, plan),
+        *_beyond_the_link(experiment, plan),
         *_short(experiment, plan),
     ]
 
@@ -55,6 +56,32 @@ def _of_one_class(experiment: Experiment, plan: Plan) -> list[str]:
         f"all that is sent is of class {name} of {port} ({queue.kind}), so no class shows against "
         f"another; give flows, workloads or probes dscp ({points} have classes of their own)"
     ]
+
+
+def _beyond_the_link(experiment: Experiment, plan: Plan) -> list[str]:
+    """A line on classes whose rates are more than their link has later on.
+
+    HTB goes on with them, because it does not know the shaper above it. A class within its rate may
+    always send, so priority decides which does (htb_dequeue).
+    """
+    queues = {}
+    for port in plan.switch_ports():
+        key, queue = ports.asked_of_switch(experiment, plan, port)
+        if isinstance(queue, HtbClasses):
+            queues[(*plan.ends[port], "port")] = (port, key, queue.rates_bps)
+    lines: dict[str, str] = {}
+    for state in states(experiment, plan, queues):
+        for hop, (port, key, asked_bps) in queues.items():
+            # An oscillator of a port takes less.
+            if 0 < state.capacity[hop] < 0.999 * asked_bps:
+                lines.setdefault(
+                    key,
+                    f"{key}: the classes of {port} have {format_rate(asked_bps)} in all, but its "
+                    f"link has {round_rate(state.capacity[hop])} at {format_time(state.since_ns)} "
+                    f"({state.why}); their priority then decides, and not their rates; allowed "
+                    "for rates that hold is up to the link's",
+                )
+    return [*lines.values()]
 
 
 def _unmarked(experiment: Experiment, plan: Plan) -> list[str]:

@@ -235,11 +235,20 @@ def _require_interfaces(experiment: Experiment, graph: Graph, flows: Sequence[Fl
         mptcp = flow.transport.mptcp
         if mptcp is None or mptcp.over != "interfaces":
             continue
-        has = interfaces[addresses.machine_of(graph, flow.src)]
-        if mptcp.subflows != has or "of" in graph.nodes[flow.src]:
+        where = f"flows.{flow.group}.transport.mptcp"
+        machine = addresses.machine_of(graph, flow.src)
+        has = interfaces[machine]
+        if has == 1:
+            raise ConfigError(f"{where}: {machine} has one interface; allowed is over: ports")
+        if machine != flow.src:
             raise ConfigError(
-                f"flows.{flow.group}.transport.mptcp: {flow.src} has {has} interfaces; allowed is "
-                f"over: interfaces with as many subflows, from a host's first interface"
+                f"{where}: {flow.src} is a further interface of {machine}; allowed is a flow "
+                f"from {machine}"
+            )
+        if mptcp.subflows != has:
+            raise ConfigError(
+                f"{where}.subflows: {mptcp.subflows}; allowed is {has}, one for each interface of "
+                f"{machine}"
             )
 
 
@@ -409,6 +418,7 @@ def _require_room(experiment: Experiment, plan: Plan) -> None:
         tried.add(alike)
         try:
             ports.require_fits(settings)
+            settings.queue.check_rate(link.rate_bps)
         except ValueError as error:
             raise ConfigError(f"links: the queue of {port}: {error}") from None
 

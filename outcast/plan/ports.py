@@ -245,7 +245,6 @@ def _with_room(queue: Queue, rate_bps: int, frame_bytes: int) -> Queue:
 def require_fits(port_queue: PortQueue) -> None:
     """Raises ValueError where the queue holds no full frame of the port's link."""
     port_queue.queue.check_burst(port_queue.rate_bps, port_queue.frame_bytes)
-    port_queue.queue.check_rate(port_queue.rate_bps)
     limit_bytes = port_queue.queue.wire_limit.size_bytes
     if limit_bytes is not None and limit_bytes < port_queue.frame_bytes:
         raise ValueError(

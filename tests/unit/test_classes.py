@@ -27,6 +27,7 @@ from tests.golden.packets import P
 from tests.unit.test_join import joined
 from tests.unit.test_queues import Shown, port_queue
 
+LINEAR = Path(__file__).parents[2] / "configs/linear-12.yaml"
 PRIO = "{kind: prio, limit: 10 packets, classes: [{name: fast, dscp: [ef, 8]}, {name: slow}]}"
 DRR = "{kind: drr, limit: 10KB, classes: [{name: fast, dscp: cs1, quantum: 3000B}, {name: slow}]}"
 HTB = (
@@ -226,14 +227,15 @@ def test_a_difference_ends_the_run(
 @pytest.mark.parametrize(
     ("classes", "reason"),
     [
-        ("[{name: a}, {name: b}]", "2, 2 of them without dscp"),
-        ("[{name: a, dscp: 1}, {name: b, dscp: 2}]", "2, 0 of them without dscp"),
-        ("[{name: a}]", "1, 1 of them without dscp"),
+        ("[{name: a}, {name: b}]", "2 are given, and 2 of them have no dscp"),
+        ("[{name: a, dscp: 1}, {name: b, dscp: 2}]", "2 are given, and 0 of them have no dscp"),
+        ("[{name: a}]", "1 are given, and 1 of them have no dscp"),
         ("[{name: a, dscp: 1}, {name: a}]", "name a is given twice"),
         ("[{name: a, dscp: [ef, 46]}, {name: b}]", "DSCP 46 is given twice"),
-        ("[{name: a, dscp: 64}, {name: b}]", "less than or equal to 63"),
+        ("[{name: a, dscp: 64}, {name: b}]", "64: allowed are 0 to 63 or be"),
         ("[{name: a, dscp: af44}, {name: b}]", "allowed are 0 to 63 or be, ef"),
-        ("[{name: a, dscp: true}, {name: b}]", "allowed is a number"),
+        ("[{name: a, dscp: true}, {name: b}]", "True: allowed are 0 to 63 or be"),
+        ("[{name: a, dscp: []}, {name: b}]", "the list is empty; allowed are code points, or to"),
         ("[{name: a, dscp: 1, rate: 1mbit}, {name: b}]", "rate: unknown key"),
     ],
 )
@@ -247,6 +249,30 @@ def test_htb_gives_no_more_than_the_link_has() -> None:
         port_queue(HTB, rate="20mbit")
     with pytest.raises(ConfigError, match="ceil: 10mbit is below the rate"):
         port_queue(HTB.replace("ceil: 40", "ceil: 10"))
+    # That a port's oscillator is slow takes no rate away from what is promised.
+    for seed in range(3):
+        offset = [f"queue={HTB}", "links.rate=50mbit", "links.clock_offset_ppm=100"]
+        make_plan(experiment.load(LINEAR, [*offset, f"seed={seed}"]))
+    with pytest.raises(ConfigError, match=r"class slow has ceil: 40mbit; allowed is the link's 30"):
+        port_queue(HTB.replace("rate: 30", "rate: 5"), rate="30mbit")
+
+
+def test_a_hint_where_the_link_gets_less_than_its_classes_have() -> None:
+    whole = experiment.load(
+        LINEAR,
+        [
+            f"queue={HTB}",
+            "links.rate=60mbit",
+            "events=[{at: 1s, from: s2, to: s1, rate: 40mbit}, "
+            "{at: 2s, from: s2, to: s1, rate: 60mbit}]",
+        ],
+    )
+    (line,) = [line for line in hints(whole, make_plan(whole)) if line.startswith("queue")]
+    assert line == (
+        "queue: the classes of s2-eth1 have 50mbit in all, but its link has 40 Mbps at 1s "
+        "(events.0); their priority then decides, and not their rates; allowed for rates that hold "
+        "is up to the link's"
+    )
 
 
 def test_a_hint_where_all_is_of_one_class() -> None:

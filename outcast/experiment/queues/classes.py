@@ -49,6 +49,8 @@ _Quantum = Annotated[SizeBytes, Field(ge=256, le=1 << 20)]
 
 
 def _listed(value: object) -> object:
+    if value in ([], ()):
+        raise ValueError("the list is empty; allowed are code points, or to leave dscp out")
     return value if value is None or isinstance(value, (list, tuple)) else [value]
 
 
@@ -115,8 +117,8 @@ class HasClasses(Counted):
                 raise ValueError(f"classes: {what} {twice[0]} is given twice; allowed is once")
         if len(rest) != 1 or not 2 <= len(names) <= MOST_CLASSES:
             raise ValueError(
-                f"classes: {len(names)}, {len(rest)} of them without dscp; allowed are 2 to "
-                f"{MOST_CLASSES}, and one without dscp, which takes all other packets"
+                f"classes: {len(names)} are given, and {len(rest)} of them have no dscp; allowed "
+                f"are 2 to {MOST_CLASSES}, and one without dscp, which takes all other packets"
             )
         return self
 
@@ -231,10 +233,21 @@ class HtbClasses(HasClasses):
         yield Setting("quantum_bytes", each.quantum_bytes, quantum)
         yield Setting("priority", each.priority, priority)
 
+    @property
+    def rates_bps(self) -> int:
+        """The rates of all classes together."""
+        return sum(each.rate_bps for each in self.classes)
+
     def check_rate(self, rate_bps: int) -> None:
-        total_bps = sum(each.rate_bps for each in self.classes)
-        if total_bps > rate_bps:
+        if self.rates_bps > rate_bps:
             raise ValueError(
-                f"the rates of its classes add up to {units.format_rate(total_bps)}; allowed is "
-                f"the link's {units.format_rate(rate_bps)} at most"
+                f"the rates of its classes add up to {units.format_rate(self.rates_bps)}; allowed "
+                f"is the link's {units.format_rate(rate_bps)} at most"
             )
+        # The kernel takes such a ceil, and the class then gets the link's rate at most.
+        for each in self.classes:
+            if each.ceil_bps is not None and each.ceil_bps > rate_bps:
+                raise ValueError(
+                    f"class {each.name} has ceil: {units.format_rate(each.ceil_bps)}; allowed is "
+                    f"the link's {units.format_rate(rate_bps)} at most"
+                )
