@@ -211,11 +211,13 @@ def _value(part: Schema, schema: Schema) -> str:
 
 
 def _range(part: Schema) -> str:
-    low = part.get("minimum", part.get("exclusiveMinimum"))
-    high = part.get("maximum", part.get("exclusiveMaximum"))
-    if low is not None and high is not None and high < 10**9:
-        return f" from {low} to {high}"
-    return f" from {low}" if low is not None else ""
+    low, above = part.get("minimum"), part.get("exclusiveMinimum")
+    high, below = part.get("maximum"), part.get("exclusiveMaximum")
+    words = [f"from {low}"] if low is not None else []
+    words += [f"above {above}"] if above is not None else []
+    words += [f"{'up ' * (low is None)}to {high}"] if high is not None and high < 10**9 else []
+    words += [f"below {below}"] if below is not None and below < 10**9 else []
+    return " " + (" " if low is not None else " and ").join(words) if words else ""
 
 
 def main() -> None:

@@ -72,9 +72,7 @@ class Class:
                 f"{self.path}: no class.yaml; allowed is a class folder that `outcast assignment "
                 "new` made"
             )
-        return documents.as_model(
-            documents.parse(documents.read_text(path), path), _ClassFile, frozenset()
-        )
+        return documents.as_model(documents.parse(documents.read_text(path), path), _ClassFile)
 
     @property
     def name(self) -> str:

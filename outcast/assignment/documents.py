@@ -28,7 +28,7 @@ class Document:
 
     file: Path
     tree: Any
-    lines: Mapping[reader.Location, int]
+    lines: Mapping[refusals.Location, int]
 
     def refusal(self, at: Sequence[str | int], message: str) -> ConfigError:
         """The error for what stands at a place."""
@@ -58,13 +58,12 @@ def parse(text: str, file: Path) -> Document:
     return Document(file, tree, lines)
 
 
-def as_model(document: Document, model: type[_Model], tags: frozenset[str] = frozenset()) -> _Model:
+def as_model(document: Document, model: type[_Model]) -> _Model:
     """The document as a model.
 
     Args:
         document: what was read.
         model: a model that refuses unknown keys.
-        tags: words in pydantic's locations that are in no file, such as tags of unions.
 
     Raises:
         ConfigError: the first thing that is wrong, with its line, and what is allowed.
@@ -72,12 +71,7 @@ def as_model(document: Document, model: type[_Model], tags: frozenset[str] = fro
     try:
         return model.model_validate(document.tree)
     except ValidationError as error:
-        wrong = refusals.first_wrong(error)
-        # pydantic says [key] where a mapping's key is wrong, and not its value.
-        at = [part for part in wrong["loc"] if part not in tags and part != "[key]"]
-        keys = refusals.allowed_keys(model.model_json_schema(), wrong["loc"])
-        below, message = refusals.worded(wrong, keys)
-        at += [below] if below else []
+        at, message = refusals.first_wrong(error, document.tree, model.model_json_schema())
         raise document.refusal(at, " ".join(message.split())) from None
 
 

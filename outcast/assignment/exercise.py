@@ -15,7 +15,7 @@ from outcast.assignment import documents
 from outcast.assignment.documents import Document, Scalar
 from outcast.assignment.expression import Expression
 from outcast.assignment.parts import Line, Name, Part
-from outcast.assignment.questions import GAP, KINDS, Effect, Prediction, Question, QuestionKind
+from outcast.assignment.questions import GAP, Effect, Prediction, Question, QuestionKind
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, OwnTopology, Source, reader
 from outcast.experiment.parts import files_of, leaves
@@ -37,10 +37,6 @@ _NEVER_FREE = ("engine", "seed", "sweep", "programs", "kernel", "guest", "trace"
 
 Grading repeats a student's configuration, so it must not name programs or files of the student's.
 """
-
-_TAGS = frozenset(
-    {*(kind.model_fields["kind"].annotation.__args__[0] for kind in KINDS)}  # type: ignore[union-attr]
-) | {"expression", "value", "word"}
 
 
 class Parameter(Part):
@@ -273,7 +269,7 @@ def _with_values(document: Document, values: Mapping[str, Scalar]) -> Document:
 
 
 def _as_exercise(document: Document) -> _ExerciseFile:
-    return documents.as_model(document, _ExerciseFile, _TAGS)
+    return documents.as_model(document, _ExerciseFile)
 
 
 def _contradictions(exercise: Exercise) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from outcast.experiment.parts import SENT_DSCP, Dscp, Family, GroupName, Part, SizeBytes, TimeNs
+from outcast.experiment.parts import (
+    SENT_DSCP,
+    Dscp,
+    Duration,
+    GroupName,
+    OwnFamily,
+    Part,
+    SizeBytes,
+    TimeNs,
+)
 from outcast.experiment.transport import GroupTransport
 
 
@@ -37,20 +46,11 @@ class FlowGroup(Part):
     stagger_ns: TimeNs = Field(
         default=0, alias="stagger", description="time between the starts of two flows"
     )
-    duration_ns: TimeNs | None = Field(
-        default=None,
-        alias="duration",
-        gt=0,
-        description="if left out, to the end of the experiment",
-    )
+    duration_ns: Duration = None
     size_bytes: SizeBytes | None = Field(
         default=None, alias="bytes", gt=0, description="bytes to send, instead of a duration"
     )
-    addressing: Family | None = Field(
-        default=None,
-        description="the addresses of these flows; if left out, ipv6 where hosts have no others, "
-        "else ipv4",
-    )
+    addressing: OwnFamily = None
     dscp: Dscp = Field(default=0, description=SENT_DSCP)
     transport: GroupTransport | None = Field(
         default=None, description="this group's settings that differ from `transport`"

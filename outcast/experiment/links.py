@@ -15,7 +15,6 @@ from pydantic import (
     ValidatorFunctionWrapHandler,
     WithJsonSchema,
     WrapValidator,
-    field_validator,
     model_validator,
 )
 
@@ -29,7 +28,6 @@ from outcast.experiment.parts import (
     SizeBytes,
     TimeNs,
     UserFile,
-    no_switch,
 )
 from outcast.experiment.queues import Queue
 from outcast.experiment.wire import FRAMINGS, Framing, Overhead
@@ -72,7 +70,9 @@ _MTU = "the largest IP packet in bytes: 9000 for jumbo frames"
 class BurstLoss(Part):
     """Losses in a row: a chain of two states, of which one loses every packet (Gilbert 1960)."""
 
-    p: float = Field(gt=0, lt=1, description="the chance, at each packet, that a burst begins")
+    p: float = Field(
+        gt=0, lt=1, description="the chance, at each packet, that a burst begins; at most r"
+    )
     r: float = Field(
         gt=0, le=1, description="the chance, at each packet, that a burst ends: its mean is 1/r"
     )
@@ -121,7 +121,10 @@ class RandomDelay(Part):
     @model_validator(mode="after")
     def _is_a_delay(self) -> RandomDelay:
         if self.spread_ns > self.mean_ns:
-            raise ValueError("spread: allowed is up to the mean")
+            raise ValueError(
+                f"spread: {units.format_time(self.spread_ns)}: allowed is up to the mean, which "
+                f"is {units.format_time(self.mean_ns)}"
+            )
         return self
 
 
@@ -293,7 +296,8 @@ def _rate_or_trace(value: object, info: ValidationInfo) -> object:
     try:
         return RateTrace.model_validate(value, context=info.context)
     except ValidationError as error:
-        raise ValueError(f"{first_problem(error)}; allowed are trace and repeat") from None
+        words = first_problem(error).replace("Field required", "is missing")
+        raise ValueError(f"{words}; allowed are trace and repeat") from None
 
 
 def _checked_rate(value: object) -> object:
@@ -435,8 +439,6 @@ class Links(Part):
     overrides: tuple[LinkOverride, ...] = Field(
         default=(), description="other settings link by link; see docs/links.md"
     )
-
-    _no_switch = field_validator("clock_offset_ppm", mode="before")(no_switch)
 
     @model_validator(mode="after")
     def _jitter_keeps_order(self) -> Links:

@@ -144,7 +144,7 @@ class Analysis(Part):
             return self
         alike = since is None or since.after_all_active == until.after_all_active
         if alike and until.offset_ns <= (0 if since is None else since.offset_ns):
-            raise ValueError(f"to: {until} is not after from: {since or '0s'}")
+            raise ValueError(f"to: {until} is not after from: {since or '0s'}; allowed is later")
         return self
 
     @field_validator("compare")

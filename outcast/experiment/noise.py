@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from outcast import units
-from outcast.experiment.parts import Part, TimeNs, no_switch
+from outcast.experiment.parts import Part, TimeNs
 
 ProfileName = Literal["exact", "oscillators", "hosts-2011", "hosts-modern", "jitter"]
 EngineName = Literal["realtime", "virtual"]
@@ -82,8 +82,6 @@ class Throttled(Part):
         le=MOST_PER_SECOND,
         description="where it has less; default: `per_second`",
     )
-
-    _no_switch = field_validator("per_second", "below_gigabit", mode="before")(no_switch)
 
     def __str__(self) -> str:
         below = f", {self.below_gigabit:,} below 1 Gbps" if self.below_gigabit is not None else ""
@@ -237,8 +235,6 @@ class Noise(Part):
         "Allowed is up to the shortest delay of a link; a profile's number is cut to that of each "
         "link. `links.jitter` wins",
     )
-
-    _no_switch = field_validator("oscillators_ppm", mode="before")(no_switch)
 
     @model_validator(mode="before")
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -16,6 +16,7 @@ from pydantic import (
     PlainSerializer,
     ValidationInfo,
     WithJsonSchema,
+    model_validator,
 )
 
 from outcast import units
@@ -38,17 +39,23 @@ UNIT_SCHEMA = {
 }
 
 
-def no_switch(value: object) -> object:
-    """Refuses true and false for a number, as a validator, because they would be 1 and 0."""
-    if isinstance(value, bool):
-        raise ValueError(f"{str(value).lower()}: allowed is a number")
-    return value
-
-
 class Part(BaseModel):
     """The base class of an experiment's parts: unknown keys are refused, values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_switch(cls, tree: Any) -> Any:
+        """Refuses true and false for a number, because they would be 1 and 0."""
+        for name, field in cls.model_fields.items() if isinstance(tree, Mapping) else ():
+            key = field.alias or name
+            if isinstance(tree.get(key), bool):
+                kinds = {field.annotation, *get_args(field.annotation)}
+                reads_it = any(isinstance(each, BeforeValidator) for each in field.metadata)
+                if not kinds.isdisjoint((int, float)) and bool not in kinds and not reads_it:
+                    raise ValueError(f"{key}: {str(tree[key]).lower()}: allowed is a number")
+        return tree
 
 
 def _unit(kind: str, parse: Any, format_: Any) -> Any:
@@ -87,6 +94,19 @@ SizeBytes = Annotated[int, *_unit("size", units.parse_size_bytes, units.format_s
 TimeNs = Annotated[int, *_unit("time", units.parse_time_ns, units.format_time)]
 
 
+OwnFamily = Annotated[
+    Family | None,
+    Field(
+        description="the addresses of its packets; if left out, ipv6 where hosts have no others, "
+        "else ipv4"
+    ),
+]
+Duration = Annotated[
+    TimeNs | None,
+    Field(alias="duration", gt=0, description="if left out, to the end of the experiment"),
+]
+
+
 DSCP = {
     **{"be": 0, "ef": 46, "le": 1},
     **{f"cs{number}": 8 * number for number in range(8)},
@@ -96,11 +116,11 @@ DSCP = {
 
 
 def _code_point(value: object) -> object:
-    if isinstance(value, str):
-        if value not in DSCP:
-            raise ValueError(f"{value!r}: allowed are 0 to 63 or {', '.join(DSCP)}")
+    if isinstance(value, str) and value in DSCP:
         return DSCP[value]
-    return no_switch(value)
+    if type(value) is not int or not 0 <= value <= 63:
+        raise ValueError(f"{value!r}: allowed are 0 to 63 or {', '.join(DSCP)}")
+    return value
 
 
 Dscp = Annotated[

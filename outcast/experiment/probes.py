@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from outcast.experiment.links import MOST_MTU_BYTES
-from outcast.experiment.parts import Dscp, Family, Part, SizeBytes, TimeNs
+from outcast.experiment.parts import Dscp, Duration, OwnFamily, Part, SizeBytes, TimeNs
 from outcast.experiment.workloads import DATAGRAM_HEADERS_BYTES
 
 LEAST_EVERY_NS = 10_000
@@ -38,20 +38,11 @@ class Probe(Part):
         description="payload bytes of a packet, as of ping -s; headers of IPv4 and of ICMP or UDP "
         "add 28, and those of IPv6 48",
     )
-    addressing: Family | None = Field(
-        default=None,
-        description="the addresses of its packets; if left out, ipv6 where hosts have no others, "
-        "else ipv4",
-    )
+    addressing: OwnFamily = None
     dscp: Dscp = Field(
         default=0, description="code point of its packets and of their answers, as `ef` or 46"
     )
     start_ns: TimeNs = Field(
         default=0, alias="start", description="time after the start of the traffic"
     )
-    duration_ns: TimeNs | None = Field(
-        default=None,
-        alias="duration",
-        gt=0,
-        description="if left out, to the end of the experiment",
-    )
+    duration_ns: Duration = None

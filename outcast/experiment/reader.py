@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from outcast.errors import ConfigError, InputError
 from outcast.experiment import refusals
 from outcast.experiment.network import Network
 from outcast.experiment.parts import FOLDER, OWN_FOLDER
+from outcast.experiment.refusals import Location
 from outcast.experiment.whole import Experiment
 
 
@@ -44,10 +46,6 @@ def _unique_mapping(loader: _UniqueKeyLoader, node: yaml.MappingNode) -> dict[An
 
 
 _UniqueKeyLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
-
-
-Location = tuple[str | int, ...]
-"""A place in a parsed tree: the keys and list indices from the root to it."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +101,12 @@ class Source:
             or (is_made and spot[: len(part)] == part)
         ]
         return self._line(at, below)
+
+    def refusal(self, at: Location, message: str) -> str:
+        """What is wrong at a place: the source, the key, and the message."""
+        place, key = self.place(at), ".".join(map(str, at))
+        is_named = place in (f"--set {key}", f"override {key}")
+        return f"{place}: {message}" if is_named else f"{place}: {key}: {message}"
 
     def located(self, refusal: str) -> str:
         """A refusal that begins with a key, with the key's line and every override before it.
@@ -377,47 +381,14 @@ def validate(tree: Mapping[str, Any], where: str) -> Experiment:
 
 def _refusal(error: ValidationError, source: Source) -> str:
     """One line that names the source, the key, what is wrong and what is allowed."""
-    wrong = refusals.first_wrong(error)
-    at = _yaml_location(wrong["loc"])
-    keys: list[str] = []
-    if wrong["type"] == "extra_forbidden":
-        # This is a key of the file, even if its name is also one of pydantic's tags or types.
-        *above, unknown = wrong["loc"]
-        at = (*_yaml_location(tuple(above)), unknown)
-        keys = refusals.allowed_keys(_schema(), wrong["loc"])
-    below, message = refusals.worded(wrong, keys)
-    at = (*at, below) if below else at
+    at, message = refusals.first_wrong(error, source.tree, _schema())
     if not at:
         return source.located(message)
-    place = source.place(at)
-    key = ".".join(str(part) for part in at)
-    if place in (f"--set {key}", f"override {key}"):
-        return f"{place}: {message}"
-    return f"{place}: {key}: {message}"
-
-
-@functools.cache
-def _tags() -> frozenset[str]:
-    """The values of `kind`, by which parts are told apart."""
-    properties = _schema()["properties"].values()
-    return frozenset(tag for part in properties for tag in _mapping(part))
-
-
-def _mapping(schema: dict[str, Any]) -> dict[str, str]:
-    inner: dict[str, Any] = schema.get("items", schema)
-    return dict(inner.get("discriminator", {}).get("mapping", {}))
-
-
-def _yaml_location(location: Location) -> Location:
-    """Pydantic's location without its tags and types, which are in no YAML file."""
-    kept: list[int | str] = []
-    tags = _tags()
-    for index, part in enumerate(location):
-        is_tag = index >= 1 and part in tags and location[index - 1] != "kind"
-        is_union_member = isinstance(part, str) and ("[" in part or part in ("str", "int"))
-        if not is_tag and not is_union_member:
-            kept.append(part)
-    return tuple(kept)
+    key, _, rest = message.partition(": ")
+    part = functools.reduce(operator.getitem, at, source.tree) if rest else None
+    if isinstance(part, Mapping) and key in part:
+        return f"{source.place(at)}: {'.'.join(map(str, at))}.{key}: {rest}"
+    return source.refusal(at, message)
 
 
 @functools.cache

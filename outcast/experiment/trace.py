@@ -11,7 +11,8 @@ from outcast.experiment.parts import Part
 MOST_EVENTS = 2000
 """More kinds of events than the guest's kernel has."""
 
-EventName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}:[A-Za-z0-9_-]{1,128}$")]
+EVENT_PATTERN = r"^[A-Za-z0-9_-]{1,64}:[A-Za-z0-9_-]{1,128}$"
+EventName = Annotated[str, StringConstraints(pattern=EVENT_PATTERN)]
 """A tracepoint as the kernel lists it in tracefs's available_events: `system:event`."""
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, model_validator
 
-from outcast.experiment.parts import KernelRateBps, Part, SizeBytes, TimeNs, no_switch
+from outcast.experiment.parts import KernelRateBps, Part, SizeBytes, TimeNs
 from outcast.handed_in import own_words
 from outcast.units import parse_size_bytes
 
-_NAME = r"^[a-z][a-z0-9_]*$"
+CONGESTION_CONTROL_PATTERN = r"^[a-z][a-z0-9_]*$"
 _CONGESTION_CONTROL = "the kernel's name: cubic, reno, bic, dctcp, bbr"
 _MIN_RTO = "smallest RTO, in whole milliseconds; the kernel rounds it up to its tick"
 _SACK = "selective acknowledgements (RFC 2018)"
@@ -118,8 +118,6 @@ class PacingRatio(Part):
     slow_start: int = Field(default=200, ge=1, le=1000, description="below half of ssthresh")
     avoidance: int = Field(default=120, ge=1, le=1000, description="above that")
 
-    _no_switch = field_validator("slow_start", "avoidance", mode="before")(no_switch)
-
 
 _LEAST_BUFFER_BYTES = 4096
 
@@ -162,7 +160,9 @@ class Buffer(Part):
 class Transport(Part):
     """TCP's settings at every host."""
 
-    congestion_control: str = Field(default="cubic", pattern=_NAME, description=_CONGESTION_CONTROL)
+    congestion_control: str = Field(
+        default="cubic", pattern=CONGESTION_CONTROL_PATTERN, description=_CONGESTION_CONTROL
+    )
     min_rto_ns: TimeNs = Field(default=200_000_000, alias="min_rto", description=_MIN_RTO)
     sack: bool = Field(default=True, description=_SACK)
     ecn: Ecn = Field(default=False, description=_ECN)
@@ -187,8 +187,6 @@ class Transport(Part):
     )
     send_buffer: Buffer | None = Field(default=None, description=_SEND_BUFFER)
     receive_buffer: Buffer | None = Field(default=None, description=_RECEIVE_BUFFER)
-
-    _no_switch = field_validator("initial_window", mode="before")(no_switch)
 
     @model_validator(mode="after")
     def _whole_milliseconds(self) -> Transport:
@@ -248,7 +246,7 @@ class GroupTransport(Part):
     """A group's settings. A key that is left out has its value in `transport`."""
 
     congestion_control: str | None = Field(
-        default=None, pattern=_NAME, description=_CONGESTION_CONTROL
+        default=None, pattern=CONGESTION_CONTROL_PATTERN, description=_CONGESTION_CONTROL
     )
     min_rto_ns: TimeNs | None = Field(default=None, alias="min_rto", description=_MIN_RTO)
     sack: bool | None = Field(default=None, description=_SACK)
@@ -269,8 +267,6 @@ class GroupTransport(Part):
     )
     send_buffer: Buffer | None = Field(default=None, description=_SEND_BUFFER)
     receive_buffer: Buffer | None = Field(default=None, description=_RECEIVE_BUFFER)
-
-    _no_switch = field_validator("initial_window", mode="before")(no_switch)
 
     def over(self, base: Transport) -> Transport:
         """The settings of the group's flows: `base` with the group's own keys.

@@ -24,6 +24,7 @@ from outcast.experiment.topology import Topology
 from outcast.experiment.trace import Trace
 from outcast.experiment.transport import Transport
 from outcast.experiment.workloads import Workload
+from outcast.units import format_time
 
 MOST_BINS = 1_000_000
 """The most points that a curve over time can have; each flow has such a curve."""
@@ -186,12 +187,18 @@ class Experiment(Part):
                 )
             end_ns = group.start_ns + (group.duration_ns or 0)
             if end_ns > self.duration_ns:
-                raise ValueError(f"flows.{index}.duration: ends after the experiment's duration")
+                raise ValueError(
+                    f"flows.{index}.duration: ends after the experiment's duration, which is "
+                    f"{format_time(self.duration_ns)}; allowed is up to it"
+                )
         for key, parts in (("workloads", self.workloads), ("probes", self.probes)):
             for index, part in enumerate(parts):
                 lasts_ns = getattr(part, "duration_ns", None) or 1
                 if part.start_ns + lasts_ns > self.duration_ns:
-                    raise ValueError(f"{key}.{index}: goes on after the experiment's duration")
+                    raise ValueError(
+                        f"{key}.{index}: goes on after the experiment's duration, which is "
+                        f"{format_time(self.duration_ns)}; allowed is up to it"
+                    )
         for index, program in enumerate(self.programs):
             if program.start_ns >= self.duration_ns:
                 raise ValueError(
@@ -211,9 +218,14 @@ class Experiment(Part):
                 "allowed is transport.offloads: false"
             )
         if self.analysis.bin_ns > self.duration_ns:
-            raise ValueError("analysis.bin: is longer than the duration")
+            raise ValueError(
+                "analysis.bin: is longer than the duration; allowed is up to "
+                f"{format_time(self.duration_ns)}"
+            )
         if self.analysis.bin_ns * MOST_BINS < self.duration_ns:
-            raise ValueError(f"analysis.bin: the duration has more than {MOST_BINS} bins")
+            raise ValueError(
+                f"analysis.bin: the duration has more than {MOST_BINS} bins; allowed are fewer"
+            )
         return self
 
     @model_validator(mode="after")

@@ -12,7 +12,8 @@ from outcast.experiment.links import MOST_MTU_BYTES
 from outcast.experiment.parts import (
     SENT_DSCP,
     Dscp,
-    Family,
+    Duration,
+    OwnFamily,
     Part,
     RateBps,
     SizeBytes,
@@ -64,21 +65,12 @@ class _Workload(Part):
     start_ns: TimeNs = Field(
         default=0, alias="start", description="time after the start of the traffic"
     )
-    addressing: Family | None = Field(
-        default=None,
-        description="the addresses of its packets; if left out, ipv6 where hosts have no others, "
-        "else ipv4",
-    )
+    addressing: OwnFamily = None
     dscp: Dscp = Field(default=0, description=SENT_DSCP)
 
 
 class _Lasting(_Workload):
-    duration_ns: TimeNs | None = Field(
-        default=None,
-        alias="duration",
-        gt=0,
-        description="if left out, to the end of the experiment",
-    )
+    duration_ns: Duration = None
 
 
 class _Sized(_Lasting):

@@ -75,8 +75,10 @@ def _built(file: str, topos: object, name: str, args: Mapping[str, Any]) -> Topo
         )
     if name not in topos:
         there = [str(key) for key in topos]
-        near = did_you_mean(name, there)
-        raise _RefusedError(f"{file}: topos has no {name!r}; there are {', '.join(there)}{near}")
+        raise _RefusedError(
+            f"{file}: topology.topo: topos has no {name!r}; allowed are {', '.join(there)}"
+            f"{did_you_mean(name, there)}"
+        )
     make = topos[name]
     try:
         topo = make(**args)

@@ -9,6 +9,7 @@ folder, because that may come from somebody else.
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import os
 import subprocess
@@ -71,7 +72,7 @@ def with_network(experiment: Experiment, source: Source) -> Experiment:
         return experiment
     if topology.network is not None and topology.network.of == topology.asked():
         return experiment
-    place = f"{source.place(('topology', 'path'))}: topology.path"
+    refusal = functools.partial(source.refusal, ("topology", "path"))
     is_result = source.files_from is None or is_of_result(Path(source.file))
     if is_result and source.files_from is not None:
         known = among(read_kept(source.files_from), topology)
@@ -79,15 +80,20 @@ def with_network(experiment: Experiment, source: Source) -> Experiment:
             return experiment.model_copy(update={"topology": topology.built(known, None)})
     if is_result or source.files_from is None:
         raise ConfigError(
-            f"{place}: {topology.path}: the network that it makes is not in this result, and files "
-            "that a result names are not read; allowed is the configuration that it was made from"
+            refusal(
+                f"{topology.path}: the network that it makes is not in this result, and files that "
+                "a result names are not read; allowed is the configuration that it was made from"
+            )
         )
     path = source.files_from / topology.path
-    content = _read(path, place, topology)
+    try:
+        content = _read(path, topology)
+    except InputError as error:
+        raise ConfigError(refusal(str(error))) from None
     try:
         network = _network(topology, path, content)
     except ConfigError as error:
-        raise ConfigError(f"{place}: {error}" if source.point else str(error)) from None
+        raise ConfigError(refusal(str(error)) if source.point else str(error)) from None
     origin = Origin(source.files_from.absolute(), path.name, content)
     return experiment.model_copy(update={"topology": topology.built(network, origin)})
 
@@ -116,14 +122,13 @@ def is_of_result(config: Path) -> bool:
     return any(os.path.lexists(config.parent / name) for name in beside)
 
 
-def _read(path: Path, place: str, topology: OwnTopology) -> bytes:
+def _read(path: Path, topology: OwnTopology) -> bytes:
+    """Raises InputError, which begins with the file."""
     most = MOST_CODE_BYTES if isinstance(topology, FromFile) else graph_file.MOST_BYTES
     try:
         return handed_in.read_bytes(path, most)
     except FileNotFoundError:
-        raise ConfigError(f"{place}: {path}: there is no such file") from None
-    except InputError as error:
-        raise ConfigError(f"{place}: {error}") from None
+        raise InputError(f"{path}: there is no such file") from None
 
 
 def _network(topology: OwnTopology, path: Path, content: bytes) -> Network:

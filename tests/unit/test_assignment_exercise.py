@@ -73,7 +73,7 @@ def small(tmp_path: Path) -> Path:
             "exercise.yaml",
             "points: 1,",
             "points: -1,",
-            "questions.0.points: -1: allowed is greater than or equal to 0",
+            "questions.0.points: -1: allowed is from 0 to 1000",
         ),
         (
             "exercise.yaml",

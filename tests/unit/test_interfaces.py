@@ -82,9 +82,13 @@ def test_classes_of_hosts_leave_further_interfaces_out() -> None:
         ),
         (
             ["flows.0.transport={mptcp: {subflows: 3, over: interfaces}}"],
-            "phone has 2 interfaces; allowed is over: interfaces with as many subflows",
+            r"mptcp\.subflows: 3; allowed is 2, one for each interface of phone",
         ),
-        (["flows.0.from=cell"], "allowed is over: interfaces with as many subflows, from a host's"),
+        (["flows.0.from=cell"], "cell is a further interface of phone; allowed is a flow from ph"),
+        (
+            ["flows=[{from: server, to: phone}]", "transport.mptcp={over: interfaces}"],
+            "over: ports",
+        ),
         (
             [
                 "flows=[{from: phone, to: server}, "

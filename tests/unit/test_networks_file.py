@@ -360,7 +360,7 @@ def test_a_hostile_network_in_a_configuration_is_refused(tmp_path: Path) -> None
         ("{name: h1,", "{name: ../h1,", "is no name for a node"),
         ("{name: h1,", "{name: h1, code: 1,", "unknown key; allowed are name, ip"),
         ("10.0.0.1", "10.0.0.1; reboot", "allowed is an IPv4 address"),
-        ("dpid: 1", "dpid: 0", "greater than 0"),
+        ("dpid: 1", "dpid: 0", "more than 0"),
     ):
         assert old in text
         file = tmp_path / "hostile.yaml"

@@ -111,7 +111,7 @@ def test_planned_flows_decide_the_bottleneck(tmp_path: Path) -> None:
         ("programs.1.command=[curl, 0.5]", "0.5 is no text; allowed is a word in quotes"),
         ("programs.0.ready={}", "allowed is one of port and line"),
         ("programs.0.ready={port: 80, line: x}", "allowed is one of port and line"),
-        ("programs.0.ready.port=0", "greater than or equal to 1"),
+        ("programs.0.ready.port=0", "0: allowed is from 1 to 65535"),
         ("programs.0.repeat=2", "repeat: not allowed with `ready`"),
         ("programs.1.start=1s", "programs.1.start: allowed is a time before the end"),
         ("programs.1.files=[a/x, b/x]", "two are called 'x'"),
