@@ -82,12 +82,6 @@ def described() -> dict[str, str]:
 def figure(run: Run, name: str, look: Look | None = None, on: Canvas = OWN) -> Figure:
     """Draws a picture of an analysed run.
 
-    Args:
-        run: an analysed run.
-        name: one of FIGURES.
-        look: what to change of the picture.
-        on: where to draw it.
-
     Raises:
         InputError: no picture has that name, or the run has no data for it.
         ConfigError: the picture cannot look so, or has several panels and one axes is given.

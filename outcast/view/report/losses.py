@@ -6,7 +6,7 @@ from outcast.records.run import Run
 from outcast.view.figures.drops import chain_counts
 from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
-from outcast.view.report.page import section
+from outcast.view.report.page import note, section
 from outcast.view.terminal.tables import loss_rate, loss_sentence
 
 MOST_PORTS = 40
@@ -33,8 +33,7 @@ def queue(run: Run) -> Element:
     if rows:
         head = ["queue", "mean", "median", "90 %", "99 %", "most"]
         parts.append(table("The queue's length, and the sojourn time of packets", head, rows))
-        text = "A sojourn time is from port to port. It includes the link's own delay."
-        parts.append(element("p", text, class_="note"))
+        parts.append(note("A sojourn time is from port to port. It includes the link's own delay."))
     parts += [element("p", text) for text in _capacity(run)]
     return section("queue", "The queue", *parts)
 
@@ -62,11 +61,10 @@ def _capacity(run: Run) -> list[str]:
 def network(run: Run) -> Element:
     """Returns the section on what every port of the network lost."""
     losses = run.summary.losses
-    if run.captured is not None:
-        text = "Captures show the losses of the outputs below, and nothing of other places."
-        return section("losses", "Losses of every port", element("p", text))
     if losses is None:
         text = "The run did not record what ports other than the captured ones lost."
+        if run.captured is not None:
+            text = "Captures show the losses of the outputs below, and nothing of other places."
         return section("losses", "Losses of every port", element("p", text))
     ordered = sorted(losses.ports.items(), key=lambda item: -sum(item[1].lost.values()))
     rows: list[list[Part]] = [
@@ -87,8 +85,7 @@ def network(run: Run) -> Element:
     listed = table("Ports that lost packets", head, rows[:MOST_PORTS], 4) if rows else None
     more = None
     if len(rows) > MOST_PORTS:
-        text = f"The first {MOST_PORTS} of {len(rows)}; summary.json has them all."
-        more = element("p", text, class_="note")
+        more = note(f"The first {MOST_PORTS} of {len(rows)}; summary.json has them all.")
     return section("losses", "Losses of every port", element("p", counted), listed, more)
 
 
@@ -110,7 +107,7 @@ def drops(run: Run) -> Element:
     listed = table("By input port", head, rows)
     if len(run.ways) < len(run.summary.drops):
         text = "Ports whose packets were all forwarded are left out; summary.json has them."
-        listed = element("div", listed, element("p", text, class_="note"))
+        listed = element("div", listed, note(text))
     return section("drops", "Drops", listed, _chains(run))
 
 

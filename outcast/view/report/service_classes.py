@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outcast.records.run import Run
 from outcast.view.report.markup import Element, Part, element, table
-from outcast.view.report.page import section
+from outcast.view.report.page import note, section
 from outcast.view.terminal import service_classes as shown
 
 
@@ -26,5 +26,5 @@ def service_classes(run: Run) -> Element | None:
         "Classes of service",
         table("What came in, was dropped and left", ["class", *shown.HEAD], rows, numbers_from=2),
         element("p", text),
-        element("p", f"{compared[0].upper()}{compared[1:]}.", class_="note"),
+        note(f"{compared[0].upper()}{compared[1:]}."),
     )
