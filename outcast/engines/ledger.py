@@ -67,7 +67,6 @@ class ProcessMark:
     """A process, told apart from a later one with the same number.
 
     Attributes:
-        pid: its number.
         start_ticks: its start time since boot, in clock ticks (proc(5), stat, field 22).
     """
 
@@ -116,8 +115,6 @@ class Entry:
 
     Attributes:
         owner: the process of the `outcast` command.
-        processes: the processes that it started and must end.
-        folders: temporary and unfinished folders.
         settings: the former values of changed files under /proc/sys, by path.
         modules: the user's modules that it loaded into the machine's kernel, in this order.
         reserved: the empty folder that holds its result's place.

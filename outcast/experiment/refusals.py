@@ -34,12 +34,7 @@ def first_wrong(error: ValidationError) -> ErrorDetails:
 
 
 def worded(wrong: ErrorDetails, keys: Sequence[str] = ()) -> tuple[str, str]:
-    """The key below the error's place that is meant, or "", and what is wrong and allowed.
-
-    Args:
-        wrong: an error of pydantic's.
-        keys: the keys that are allowed beside an unknown one.
-    """
+    """The key below the error's place that is meant, or "", and what is wrong and allowed."""
     kind, context = wrong["type"], wrong.get("ctx", {})
     if kind == "extra_forbidden":
         listed = f"; allowed are {', '.join(keys)}" if keys else ""

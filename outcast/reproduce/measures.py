@@ -498,7 +498,6 @@ class Kind:
     """A kind of measure.
 
     Attributes:
-        function: takes it of a run.
         is_logarithmic: whether it is a ratio, so that its logarithm is averaged.
         has_interval: whether it covers the measure's interval. Others count in the whole captures.
     """

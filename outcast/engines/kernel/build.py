@@ -70,9 +70,7 @@ class Progress:
     """How far a build has come.
 
     Attributes:
-        stage: the stage that is going on.
         done, total: steps of that stage; total is 0 where they are not counted.
-        detail: what the stage works on.
     """
 
     stage: Stage
@@ -96,17 +94,8 @@ def build(
 ) -> Kernel:
     """The kernel of the lock's source, or of another, which is built if the cache lacks it.
 
-    Args:
-        tarball: a source of the user's to use instead: a tarball, or Debian's package of one.
-        jobs: the number of compilers at a time; the number of cores if left out.
-        again: whether to build although the cache has the kernel.
-        symbols: whether a debugger has to know the program. That takes longer to compile.
-        folder: the cache.
-        recipe: the configuration and the patches.
-        named: where what the lock pins is.
-        supply: what gives it; from there if left out.
-        run: what starts programs.
-        on_progress: is called with how far the build has come.
+    `tarball` is a source of the user's to use instead: a tarball, or Debian's package of one.
+    With `symbols`, which take longer to compile, a debugger knows the program.
 
     Raises:
         FeatureMissingError: a program that the build needs is missing, nothing says where

@@ -11,12 +11,7 @@ from outcast.errors import InputError
 
 @dataclass(frozen=True)
 class Source:
-    """A kernel source that can be fetched.
-
-    Attributes:
-        name: the package, as `linux-source-7.3`, or `tarball`.
-        version: the package's version, or the file's SHA-256.
-    """
+    """A kernel source that can be fetched."""
 
     name: str
     version: str
