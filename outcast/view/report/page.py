@@ -31,7 +31,7 @@ def details(summary: str, *parts: Part, opened: bool = False) -> Element:
     return element("details", element("summary", summary), *parts, open="" if opened else None)
 
 
-def main_numbers(numbers: Iterable[tuple[str, str]]) -> Element:
+def main_numbers(numbers: Iterable[tuple[Part, str]]) -> Element:
     """Returns the main numbers, each below its name."""
     pairs = (element("div", element("dt", name), element("dd", text)) for name, text in numbers)
     return element("dl", *pairs, class_="key")
