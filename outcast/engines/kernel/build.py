@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from outcast import netlink
+from outcast import files, netlink
 from outcast.engines import doctor, processor, shipped
 from outcast.engines.guest import boot, check, world
 from outcast.engines.guest.world import World
@@ -27,11 +27,10 @@ from outcast.engines.kernel.cache import Kernel
 from outcast.engines.kernel.headers import VARIABLES
 from outcast.engines.kernel.programs import Programs, SystemPrograms
 from outcast.engines.kernel.recipe import OURS, Recipe
-from outcast.engines.kernel.source import Source, from_tarball
 from outcast.engines.kernel.supply import LockSupply, Supply
 from outcast.engines.root import contents
 from outcast.engines.root.places import NOTHING, Named
-from outcast.errors import CommandError, FeatureMissingError, KernelError, RootError
+from outcast.errors import CommandError, FeatureMissingError, InputError, KernelError, RootError
 from outcast.experiment.queues.base import QueueKind
 
 Stage = Literal["fetch", "unpack", "configure", "compile", "check"]
@@ -63,6 +62,25 @@ _REPRODUCIBLE = {
     "KBUILD_BUILD_HOST": "outcast",
     "KBUILD_BUILD_VERSION": "1",
 }
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kernel source that can be fetched."""
+
+    name: str
+    version: str
+
+
+def from_tarball(path: Path) -> Source:
+    """The source in a user's file. Raises InputError if the file cannot be read."""
+    try:
+        return Source("tarball", files.sha256(path))
+    except OSError as error:
+        raise InputError(
+            f"{path}: {error.strerror}; allowed is a kernel's source tarball, or Debian's package "
+            "of one"
+        ) from None
 
 
 @dataclass(frozen=True)

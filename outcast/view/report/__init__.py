@@ -16,13 +16,10 @@ from outcast.view.report import (
     goodput,
     losses,
     measurements,
-    noise,
     overview,
     page,
-    phase,
     pictures,
     senders,
-    service_classes,
     timeline,
     viewer,
     whatif,
@@ -50,7 +47,7 @@ def make(
 ) -> str:
     """Returns the report as HTML."""
     packed = timeline.make(run, most_packets, most_points)
-    of_queues = (service_classes.service_classes(run), phase.phase(run), noise.noise(run))
+    of_queues = (losses.service_classes(run), losses.phase(run), losses.noise(run))
     told = run.captured
     first = [
         *(shown for shown in (whatif.what_if(run), whatif.fate(run)) if shown is not None),
