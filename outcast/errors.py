@@ -88,9 +88,7 @@ class CommandError(RunError):
     The text is short and begins with the command and how it ended. `in_full` has all of it.
 
     Attributes:
-        argv: the command as it was started.
         status: its exit status; negative for a signal, as in `subprocess`.
-        stderr: what it wrote to standard error.
         name: its name for a reader, as "tcpdump on s1-eth1".
     """
 

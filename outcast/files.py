@@ -130,8 +130,7 @@ def writing(path: Path) -> Iterator[BinaryIO]:
     The stream is a temporary file beside `path`, and is opened only once. Otherwise the owner of
     the folder could put a link in its place, and root would write to where the link leads.
 
-    Raises:
-        OSError: if the file cannot be written or put in its place; it names the file.
+    Raises OSError if the file cannot be written or put in its place; it names the file.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -163,8 +162,7 @@ def about(folder: Path) -> Iterator[None]:
 
     Files below it may have names that the user does not know, and are gone afterwards.
 
-    Raises:
-        OSError: as the block did.
+    Raises OSError: as the block did.
     """
     try:
         yield
@@ -178,8 +176,7 @@ def make_folders(path: Path) -> None:
     From the first existing folder on, we work with descriptors. Otherwise the caller could put a
     link where a folder is missing, and would be given what the link leads to.
 
-    Raises:
-        OSError: if a folder cannot be made.
+    Raises OSError if a folder cannot be made.
     """
     missing = []
     at = path
@@ -288,8 +285,7 @@ def keep_plain(folder: Path) -> list[str]:
     Returns:
         What was removed, each with its path in the folder and what it was.
 
-    Raises:
-        OSError: something cannot be removed.
+    Raises OSError: something cannot be removed.
     """
     removed = []
     for above, folders, names in os.walk(folder):

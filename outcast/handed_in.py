@@ -87,8 +87,7 @@ def require_plain(
         most_bytes: the limit for all its files together, for a folder that will be copied and
             hashed. Holes in files count.
 
-    Raises:
-        InputError: if it holds anything else, or too much.
+    Raises InputError if it holds anything else, or too much.
     """
     size = 0
     for _, status in _walk(folder, most_levels):
@@ -222,8 +221,7 @@ def first_problem(error: ValidationError) -> str:
 def parse_json(text: str) -> Any:
     """Parses JSON with finite numbers, bounded depth and text without control characters.
 
-    Raises:
-        ValueError: if it is refused; the text says what is wrong in one line.
+    Raises ValueError if it is refused; the text says what is wrong in one line.
     """
     try:
         tree = json.loads(text, parse_constant=_refuse_constant, parse_int=_integer)

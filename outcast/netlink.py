@@ -94,11 +94,7 @@ class Answer(NamedTuple):
     """A netlink message from the kernel.
 
     Attributes:
-        kind: its type.
-        flags: its flags, such as INTERRUPTED.
-        sequence: the number of the request that it answers.
         body: what follows its header.
-        whole: the message with its header.
     """
 
     kind: int
@@ -143,8 +139,7 @@ def replace_qdisc(interface: str, kind: str, *, parent: int, major: int, options
         major: the major number of the qdisc's own handle.
         options: the value of TCA_OPTIONS; where it is empty, the qdisc has its defaults.
 
-    Raises:
-        OSError: the kernel refused, or there is no such interface.
+    Raises OSError: the kernel refused, or there is no such interface.
     """
     body = traffic_control(socket.if_nametoindex(interface), major, parent=parent)
     body += encode(_TCA_KIND, kind.encode() + b"\0")
@@ -158,12 +153,7 @@ def replace_qdisc(interface: str, kind: str, *, parent: int, major: int, options
 def add_matchall(interface: str, actions: Sequence[bytes]) -> None:
     """Adds a filter to an ingress qdisc that does the same with each packet (tc-matchall(8)).
 
-    Args:
-        interface: the interface's name, in the calling thread's network namespace.
-        actions: the attributes of each action, in their order.
-
-    Raises:
-        OSError: the kernel refused, or there is no such interface.
+    Raises OSError: the kernel refused, or there is no such interface.
     """
     # A filter has its priority and its protocol in place of flags. Those of lost packets go first.
     every_protocol = 1 << 31 | socket.htons(_ETH_P_ALL)

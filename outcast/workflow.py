@@ -39,8 +39,6 @@ class Outcome:
     """A finished run.
 
     Attributes:
-        directory: where it stands.
-        figures: files of the figures and of the report.
         distrust: reasons why its captures or counters cannot be trusted; empty where they can.
     """
 
@@ -127,14 +125,6 @@ def execute(
 ) -> Outcome:
     """Runs, analyses and draws an experiment; `target` appears when the result is complete.
 
-    Args:
-        experiment: what is asked for.
-        engine: where it runs.
-        target: the run directory.
-        on_event: is given each event of the run.
-        draw: whether figures and the report are drawn.
-        on_analysed: is called with the run's folder before they are.
-
     Raises:
         ConfigError: `target` already holds something, or a run could not put its result there.
         OutcastError: the run failed. What it had written is kept beside `target`, under its name
@@ -165,8 +155,7 @@ def _with_own_traces(directory: RunDirectory, experiment: Experiment) -> Experim
 
     The plan has the rates, so nothing but another run of this configuration reads the copies.
 
-    Raises:
-        ConfigError: a file cannot be read.
+    Raises ConfigError: a file cannot be read.
     """
     overrides = []
     for number, override in enumerate(experiment.links.overrides):
@@ -215,14 +204,6 @@ def execute_command(
     on_event: OnEvent,
 ) -> None:
     """Builds an experiment's network and runs one command in it; nothing is kept.
-
-    Args:
-        experiment: its flows, workloads and clients do not run; its servers do.
-        engine: where it runs.
-        host: the command's host; None is the topology's first.
-        command: the program and its arguments.
-        within_ns: how long the command may take.
-        on_event: is given each event, such as the command's output and its end.
 
     Raises:
         ConfigError: there is no such host.
@@ -370,8 +351,7 @@ def _partial_of(target: Path) -> Path:
 def _reserved(target: Path, entry: ledger.Entry) -> Iterator[None]:
     """Holds the result's place by a locked empty folder, so that no second run begins there.
 
-    Raises:
-        ConfigError: another run holds it, or it cannot be made.
+    Raises ConfigError: another run holds it, or it cannot be made.
     """
     if not os.path.lexists(target):
         entry.reserved = os.path.abspath(target)
@@ -426,9 +406,8 @@ def _put_in_place(path: Path, target: Path) -> None:
 def _keep_failed(path: Path, target: Path, error: Exception) -> None:
     """Keeps what a failed run has written, and adds its folder to the error.
 
-    Raises:
-        RunError: in place of an OSError, as one line that names the file; or what was at fault
-            where the error is only what came of it: the folder has gone, or its disk is full.
+    Raises RunError: in place of an OSError, as one line that names the file; or what was at
+    fault where the error is only what came of it: the folder has gone, or its disk is full.
     """
     if not path.exists():
         raise RunError(f"{target}: removed while the run went on (as {path.name})") from error

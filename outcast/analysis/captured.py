@@ -64,15 +64,7 @@ _BINS = 200
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the join of captures gave.
-
-    Attributes:
-        joined, queue, chains: the packets, the queues' content, and the chains of drops.
-        clocks: how far each capture's clock was off.
-        estimates: each output's rate and limit.
-        refusals: why the join cannot be believed.
-        remarks: what a reader should know.
-    """
+    """What the join of captures gave."""
 
     joined: Joined
     queue: Queue
@@ -85,12 +77,6 @@ class Found:
 
 def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Found) -> Analysis:
     """Computes from joined captures what a run's analysis has. Writes nothing.
-
-    Args:
-        directory: where the result will be written.
-        name: what the result is called.
-        request: what was joined.
-        found: what the join gave.
 
     Raises InputError if the captures' time stamps are no times of day.
     """

@@ -25,10 +25,8 @@ class Sighting:
     """A packet at a captured port.
 
     Attributes:
-        port: the port's name.
         way: `in`, `out`, or `?` if the capture holds both and nothing tells.
         t_ns: when, on the clock of the table of packets.
-        ttl: the packet's TTL there.
     """
 
     port: str
@@ -43,9 +41,7 @@ class Transmission:
 
     Attributes:
         packet: its row in the table of packets; None if it did not come to a measured output.
-        relative_seq, payload_bytes, ip_id, flags: of its headers.
         verdict, egress, queue_bytes: of its row; None without one.
-        sightings: by time.
     """
 
     packet: int | None
@@ -64,10 +60,7 @@ class Journey:
     """A segment's way.
 
     Attributes:
-        flow: its number in the tables.
-        key: its addresses and ports.
         relative_seq, payload_bytes: the segment, counted as `selection.first_numbers` does.
-        transmissions: by time.
         acknowledged: the first packet that acknowledges all of it; None if none was captured.
         ports: every captured port and way.
     """

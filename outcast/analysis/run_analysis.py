@@ -123,7 +123,6 @@ class Analysis:
     """Everything computed from a run or from joined captures, before it is stored.
 
     Attributes:
-        group_by: the grouping that tables and figures show.
         comparison: the groups that the headline compares; None if there is only one hop class.
         interval: what the summary covers: goodput, packets, drops and what TCP did.
         all_active: whether that is shorter than the duration, because flows start or end within it.
@@ -132,7 +131,6 @@ class Analysis:
         windows_from_ns: the instant from which all flows are active, from which windows count; None
             if there is none.
         sockets, port_samples: what was sampled while the flows ran; None without samples.
-        rates: what the traces of links set.
         whole: joined captures before they were parted by outputs; None for a run.
     """
 
@@ -184,14 +182,7 @@ def compute(
 ) -> Analysis:
     """Reads a run's captures and joins them.
 
-    Args:
-        directory: what `outcast run` wrote.
-        windows_ns: lengths of the sub-intervals to summarize, from when all flows are active.
-        bin_ns: the width of the bins of throughput over time.
-        group_by: a kind of `grouping.GROUPINGS`, or None for the default.
-        compare: the labels of the two groups to compare, or None for the default.
-        since: the beginning of what the summary is of; None for the default.
-        until: its end; None for the default.
+    None stands for the defaults of what is grouped, compared and covered.
 
     Raises InputError if the manifest, the counters or a capture is missing or broken, or if the
     flows do not form the groups to compare.

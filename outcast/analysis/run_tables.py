@@ -124,18 +124,8 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
         seconds = active_seconds(analysis, record, interval)
         rows.append(
             {
-                "flow": record.flow,
-                "src": record.src,
-                "src_ip": record.src_ip,
-                "sport": record.sport,
-                "dst": record.dst,
-                "dst_ip": record.dst_ip,
-                "dport": record.dport,
-                "hops": record.hops,
+                **{name: getattr(record, name) for name in _OF_RECORD},
                 "path_links": len(record.path) - 1 if record.path else None,
-                "ingress": record.ingress,
-                "start_ns": record.start_ns,
-                "congestion_control": record.congestion_control,
                 "goodput_bytes": goodput[record.flow],
                 "goodput_bps": 8 * goodput[record.flow] / seconds,
                 "throughput_bps": 8 * frames[record.flow] / seconds,
@@ -153,48 +143,35 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
                 "queueing_mean_ns": None if waited is None else waited.mean,
                 "queueing_p50_ns": None if waited is None else int(waited.p50),
                 "queueing_p99_ns": None if waited is None else int(waited.p99),
-                "name": record.name,
-                "protocol": record.protocol,
-                "of_program": record.of_program,
                 "t_first": first_ns,
                 "t_last": last_ns,
                 "completion_ns": times_ns.get(record.flow),
             }
         )
-    if not rows:  # All traffic is generated; completions.parquet has its flows.
-        return pl.DataFrame(schema=_FLOW_COLUMNS)
-    frame = pl.DataFrame(rows, infer_schema_length=None)
-    # A column without any value would have no type of its own.
-    return frame.with_columns(
-        pl.col("name", "congestion_control").cast(pl.String),
-        *([pl.col(name).cast(_FLOW_COLUMNS[name]) for name in _UNTOLD] if is_captured else []),
-        pl.col("t_first", "t_last", "completion_ns").cast(pl.Int64),
-        *(pl.col(name).cast(_FLOW_COLUMNS[name]) for name in _OF_QUEUE),
-    )
+    return pl.DataFrame(rows, schema=_FLOW_COLUMNS)
 
 
-_UNTOLD = (
-    *("hops", "path_links", "retransmits", "timeouts"),
-    *("timeouts_seen", "halted_s", "rtt_p50_ns"),
+_OF_RECORD = (
+    *("flow", "src", "src_ip", "sport", "dst", "dst_ip", "dport", "hops", "ingress", "start_ns"),
+    *("congestion_control", "name", "protocol", "of_program"),
 )
-"""Columns that have no value in joined captures."""
-
-_OF_QUEUE = ("queueing_mean_ns", "queueing_p50_ns", "queueing_p99_ns")
-"""Columns without a value for a flow of which no packet left."""
-
 _FLOW_COLUMNS: dict[str, type[pl.DataType]] = {
-    **dict.fromkeys(
-        (
-            *("flow", "sport", "dport", "hops", "path_links", "start_ns", "goodput_bytes"),
-            *("packets", "dropped"),
-            *("longest_chain", "retransmits", "timeouts", "retransmissions_seen", "spurious_seen"),
-            *("timeouts_seen", "rtt_p50_ns", "queueing_p50_ns", "queueing_p99_ns"),
-        ),
-        pl.Int64,
-    ),
-    **dict.fromkeys(("src", "src_ip", "dst", "dst_ip", "ingress", "congestion_control"), pl.String),
-    **dict.fromkeys(("goodput_bps", "throughput_bps", "share", "halted_s"), pl.Float64),
+    "flow": pl.Int64,
+    **dict.fromkeys(("src", "src_ip"), pl.String),
+    "sport": pl.Int64,
+    **dict.fromkeys(("dst", "dst_ip"), pl.String),
+    **dict.fromkeys(("dport", "hops", "path_links"), pl.Int64),
+    "ingress": pl.String,
+    "start_ns": pl.Int64,
+    "congestion_control": pl.String,
+    "goodput_bytes": pl.Int64,
+    **dict.fromkeys(("goodput_bps", "throughput_bps", "share"), pl.Float64),
+    **dict.fromkeys(("packets", "dropped", "longest_chain", "retransmits", "timeouts"), pl.Int64),
+    **dict.fromkeys(("retransmissions_seen", "spurious_seen", "timeouts_seen"), pl.Int64),
+    "halted_s": pl.Float64,
+    "rtt_p50_ns": pl.Int64,
     "queueing_mean_ns": pl.Float64,
+    **dict.fromkeys(("queueing_p50_ns", "queueing_p99_ns"), pl.Int64),
     **dict.fromkeys(("name", "protocol"), pl.String),
     "of_program": pl.Boolean,
     **dict.fromkeys(("t_first", "t_last", "completion_ns"), pl.Int64),

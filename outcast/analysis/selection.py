@@ -60,11 +60,8 @@ class Selection:
         port: a port that the packet came in by or left by.
         flow: a flow's number, or its source as `address:port`.
         dst: where the packet goes: an address, `address:port`, or the name of a run's host.
-        verdict: what became of the packet, as in the table.
-        span: when the packet came in.
         blackout: the number of a blackout, its row in blackouts.parquet. It takes the packets to
             the same output that came in during it, and `margin_ns` before and after.
-        margin_ns: what to take before and after the blackout.
     """
 
     port: str | None = None
@@ -84,7 +81,6 @@ class Source:
     """An opened table of packets.
 
     Attributes:
-        path: the folder or the file.
         table: the packets, in the order of arrival within each output; it has COLUMNS.
         start_ns: the time from which times are counted: a run's start of traffic, or the first
             packet of a table.

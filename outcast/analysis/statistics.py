@@ -36,7 +36,6 @@ class Interval:
     """A central value of several runs, with its confidence interval.
 
     Attributes:
-        n: the number of runs.
         value: their mean, geometric mean or median; None without runs.
         low, high: bounds of the 95 % interval; None for fewer than two runs, or without a bound.
     """
@@ -81,8 +80,7 @@ class _Mean:
 def central(values: Sequence[float], kind: Kind = "mean", limits: Limits = UNLIMITED) -> Interval:
     """The central value of a sample and its interval, which does not go beyond the limits.
 
-    Raises:
-        ValueError: if a geometric mean is asked for and not all values are above zero.
+    Raises ValueError if a geometric mean is asked for and not all values are above zero.
     """
     return estimate(values, kind, limits).interval
 

@@ -33,10 +33,6 @@ SCHEMA: dict[str, type[pl.DataType]] = {
 def loss_table(run: Run, flow: int | None = None) -> pl.DataFrame:
     """One row per flow and step of its path, in the order of both.
 
-    Args:
-        run: an analysed run of outcast.
-        flow: only this one, by its number.
-
     Returns:
         `flow`, `step` (from 0), `begins` and `ends` (a port and a direction), `where` in words,
         `packets` at its begin, `lost` of them at its end, and the quantiles of the time between in

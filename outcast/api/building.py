@@ -62,12 +62,7 @@ def build_kernel(**options: Any) -> Kernel:
 
 
 def build_root(kind: Kind = "runtime", **options: Any) -> Root:
-    """Makes a root, and shows the progress on standard error.
-
-    Args:
-        kind: which root.
-        options: those of `build.build`.
-    """
+    """Makes a root, and shows the progress on standard error."""
     with _shown() as show:
 
         def on_progress(progress: roots.Progress) -> None:

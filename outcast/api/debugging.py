@@ -24,12 +24,7 @@ SWITCHES = "switches"
 
 @dataclass(frozen=True)
 class Debugged:
-    """A run that was made again under a debugger, and has the same captures.
-
-    Attributes:
-        hits: how often the breakpoint was hit.
-        captures: how many captures were equal to the byte.
-    """
+    """A run that was made again under a debugger, and has the same captures."""
 
     hits: int
     captures: int

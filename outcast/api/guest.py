@@ -93,9 +93,6 @@ def provide_symbols(kernel: Kernel, progress: bool | None = None) -> None:
 def provide_mininet(progress: bool | None = None) -> None:
     """Makes the guest's root, from which Mininet comes where this Python has none of its own.
 
-    Args:
-        progress: as for `provide`.
-
     Raises:
         FeatureMissingError, RootError: as `build.build` of the root.
     """

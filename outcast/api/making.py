@@ -63,16 +63,6 @@ def execute(
 ) -> RunDirectory:
     """Makes a run, as `outcast.run` and every replay do.
 
-    Args:
-        experiment: what `load` returned, or the configuration of a run.
-        target: a new or empty folder.
-        progress: whether to show it; None shows it on a terminal and in a notebook.
-        draw: whether figures and the report are drawn.
-        guest: the guest of an earlier run; None takes the one that the experiment asks for.
-        debugger: what looks into a virtual run's kernel at an instant.
-        interventions: what is changed in a virtual run.
-        on_analysed: is called with the run's folder before figures are drawn.
-
     Raises as `outcast.run`.
     """
     from outcast import workflow

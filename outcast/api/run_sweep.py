@@ -31,14 +31,9 @@ class Prepared:
     """A sweep before its runs are made.
 
     Attributes:
-        plan: all runs.
-        left: those that have no result yet.
-        path: the sweep's folder.
         jobs: how many virtual runs go on at a time; None where Dask's workers make them.
         scheduler: the address of a Dask scheduler; None makes the runs here.
         store: the URL of the object store by which its workers' results come; None for none.
-        expected: what the runs that are left are expected to take.
-        resume: whether to go on with what is in the folder.
     """
 
     plan: Plan

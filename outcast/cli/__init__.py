@@ -119,7 +119,7 @@ def pages_folder() -> Path | None:
 
 @click.group(
     cls=_Verbs,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     epilog=shared.examples(
         "outcast doctor",
         "outcast run configs/fig3c.yaml -o results/fig3c",

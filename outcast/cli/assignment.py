@@ -21,19 +21,9 @@ def command() -> None:
     """Hand out an exercise, check what is missing in it, grade it."""
 
 
-_student = click.option(
-    "--student",
-    "students",
-    multiple=True,
-    metavar="ID",
-    help="A student who gets a folder. Can be repeated.",
-)
-_students_file = click.option(
-    "--students",
-    "file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="A file with a student's ID in each line.",
+_student = shared.several("ID", "A student who gets a folder.", "--student", "students")
+_students_file = shared.path(
+    "FILE", "A file with a student's ID in each line.", "--students", "file"
 )
 
 
@@ -58,7 +48,6 @@ def _named(students: tuple[str, ...], file: Path | None) -> list[str]:
 @click.option(
     "--exercise",
     default="outcast",
-    show_default=True,
     metavar="NAME|DIR",
     help="An exercise that comes with outcast, or the folder of one.",
 )
@@ -121,8 +110,7 @@ def check(directory: Path) -> None:
     from outcast.assignment.folder import Folder
 
     findings = look_through(Folder(directory))
-    for line in (*findings.doubtful, *findings.missing):
-        terminal.echo(line)
+    terminal.echo_lines((*findings.doubtful, *findings.missing))
     if findings.missing:
         raise InputError(
             f"{directory}: {len(findings.missing) + len(findings.doubtful)} items incomplete"
@@ -140,7 +128,6 @@ def check(directory: Path) -> None:
     "--seeds",
     type=click.IntRange(min=2, max=100),
     default=10,
-    show_default=True,
     metavar="N",
     help="For how many students, each with an own seed.",
 )
@@ -163,10 +150,8 @@ def lint(exercise: str, seeds: int, jobs: int | None) -> None:
         found = linting.lint(
             loaded, Guest(), Path(scratch), seeds, jobs or os.cpu_count() or 1, terminal.tell
         )
-    console = terminal.console()
-    console.print(linting.table(found))
-    for problem in found.all_problems:
-        terminal.echo(problem)
+    terminal.console().print(linting.table(found))
+    terminal.echo_lines(found.all_problems)
     if found.all_problems:
         raise InputError(f"{exercise}: {len(found.all_problems)} problems")
     terminal.echo(f"{exercise}: {found.runs} runs of {seeds} students, nothing is wrong")

@@ -61,7 +61,6 @@ def pack(directory: Path, output: Path, incomplete: bool) -> None:
     "form",
     type=shared.Choice(_FORMS),
     default="table",
-    show_default=True,
     help="How to print: for people, for programs, or for a gradebook.",
 )
 @shared.output("DIR", "Where feedback sheets, and the table of points to give by hand, go.")
@@ -144,10 +143,8 @@ def _print(class_: Class, graded: Sequence[Graded], form: str) -> None:
     exercise = class_.exercise
     runs, keys = list(exercise.runs), [question.key for question in exercise.questions]
     if form == "table":
-        console = terminal.console()
-        console.print(sheets.table(graded, runs))
-        for line in sheets.remarks(graded):
-            terminal.echo(line)
+        terminal.console().print(sheets.table(graded, runs))
+        terminal.echo_lines(sheets.remarks(graded))
     elif form == "csv":
         terminal.echo(sheets.as_csv(graded, runs, keys), nl=False)
     elif form == "json":

@@ -16,10 +16,7 @@ def command() -> None:
     Exit status 1 if something could not be removed.
     """
     done = ledger.undo_dead(waits=True)
-    for line in done:
-        terminal.echo(line)
-    if not done:
-        terminal.echo("nothing was left behind")
+    terminal.echo_lines(done or ["nothing was left behind"])
     folders = ledger.all_folders()
     dead = [entry for folder in folders for entry in ledger.read_entries(folder) if entry.is_dead()]
     if dead:

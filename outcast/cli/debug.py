@@ -22,7 +22,6 @@ from outcast.cli import shared, terminal
     "--at",
     default="0ms",
     metavar="TIME",
-    show_default=True,
     help="When the kernel stops, since the traffic's start: 0.6292ms, or in seconds.",
 )
 @click.option(
@@ -38,12 +37,8 @@ from outcast.cli import shared, terminal
     help="Print at each hit of this function of the kernel, and go on. As gdb writes a place: "
     "also FILE:LINE, and 'FUNCTION if CONDITION'.",
 )
-@click.option(
-    "--print",
-    "expressions",
-    multiple=True,
-    metavar="EXPRESSION",
-    help="Print this at each hit, as gdb's print does. Can be repeated.",
+@shared.several(
+    "EXPRESSION", "Print this at each hit, as gdb's print does.", "--print", "expressions"
 )
 @click.option(
     "--count",
@@ -51,14 +46,9 @@ from outcast.cli import shared, terminal
     metavar="N",
     help="After so many hits, let the run go on without gdb.",
 )
-@click.option(
-    "-x",
-    "--command",
-    "commands",
-    multiple=True,
-    metavar="COMMAND",
-    help="Run this command of gdb's or of ours: once, or with --break at each hit. "
-    "Can be repeated.",
+@shared.several(
+    *("COMMAND", "Run this command of gdb's or of ours: once, or with --break at each hit."),
+    *("-x", "--command", "commands"),
 )
 @shared.allow_programs
 def command(

@@ -27,15 +27,9 @@ def command(as_json: bool) -> int:
     """
     diagnosis = doctor.diagnose(cache.find(), root=roots.find())
     if as_json:
-        terminal.echo(
-            json.dumps(
-                {
-                    "engines": diagnosis.engines,
-                    "features": [asdict(finding) for finding in diagnosis.findings],
-                },
-                indent=1,
-            )
-        )
+        features = [asdict(finding) for finding in diagnosis.findings]
+        document = {"engines": diagnosis.engines, "features": features}
+        terminal.echo(json.dumps(document, indent=1))
     else:
         _print(diagnosis)
     return 0 if any(diagnosis.engines.values()) else FeatureMissingError.exit_status
@@ -62,10 +56,9 @@ def _print(diagnosis: doctor.Diagnosis) -> None:
 def _table(findings: Iterable[Finding]) -> Table:
     table = Table("feature", "here", "details, or what to do", box=None, pad_edge=False)
     for finding in findings:
-        if finding.state == "loadable":
-            table.add_row(finding.feature, Text("loadable", style="green"), finding.detail)
-        elif finding.present:
-            table.add_row(finding.feature, Text("yes", style="green"), finding.detail)
+        if finding.present:
+            word = "loadable" if finding.state == "loadable" else "yes"
+            table.add_row(finding.feature, Text(word, style="green"), finding.detail)
         else:
             detail = f"{finding.detail}; {finding.remedy}" if finding.detail else finding.remedy
             table.add_row(finding.feature, Text("no", style="yellow"), detail)

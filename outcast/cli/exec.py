@@ -39,15 +39,10 @@ class _Exec(click.Command):
 @click.argument("config", type=click.Path(path_type=Path))
 @click.argument("command_line", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED)
 @click.option("--host", metavar="HOST", help="Where it runs [default: the topology's first host].")
-@click.option(
-    "--engine",
-    type=shared.Choice(["auto", "realtime", "virtual"]),
-    help="Where the network is built; overrides `engine` in CONFIG.",
-)
+@shared.engine
 @click.option(
     "--deadline",
     default="10min",
-    show_default=True,
     metavar="TIME",
     help="How long the command may take, by the engine's clock.",
 )

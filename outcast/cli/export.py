@@ -22,25 +22,14 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("source", type=click.Path(path_type=Path), metavar="DIR|FILE")
-@click.option(
-    "--pcapng",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write the captured packets of all ports, each with its verdict as a comment, to this "
+@shared.path(
+    "FILE",
+    "Write the captured packets of all ports, each with its verdict as a comment, to this "
     ".pcapng or .pcapng.zst file.",
+    "--pcapng",
 )
-@click.option(
-    "--csv",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write a row for each packet to this .csv file.",
-)
-@click.option(
-    "--parquet",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write a row for each packet to this .parquet file.",
-)
+@shared.path("FILE", "Write a row for each packet to this .csv file.", "--csv")
+@shared.path("FILE", "Write a row for each packet to this .parquet file.", "--parquet")
 @shared.selection
 def command(
     source: Path,
@@ -57,10 +46,10 @@ def command(
     from outcast.api.exports import write
 
     files = {"pcapng": pcapng, "csv": csv, "parquet": parquet}
-    given = {form: file for form, file in files.items() if file is not None}
+    given = [(form, file) for form, file in files.items() if file is not None]
     if len(given) != 1:
         what = "none is given" if not given else f"{len(given)} are given"
         raise ConfigError(f"--pcapng, --csv, --parquet: {what}; allowed is one of them")
-    form, file = next(iter(given.items()))
+    ((form, file),) = given
     written = write(source, selection, form, file)
     terminal.echo_path(file, f": {written.packets:,} packets, {written.dropped:,} dropped")

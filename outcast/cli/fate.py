@@ -26,12 +26,7 @@ from outcast.cli import shared, terminal
     help="From when on the noise is drawn anew: instants after the traffic's start, without TO.",
 )
 @click.option(
-    "--futures",
-    type=int,
-    default=10,
-    show_default=True,
-    metavar="K",
-    help="How many futures each instant has.",
+    "--futures", type=int, default=10, metavar="K", help="How many futures each instant has."
 )
 @click.option(
     "--outcome",
@@ -92,6 +87,5 @@ def command(
         terminal.echo(f"part {shard} of the futures is there; --merge puts the parts together")
         return
     terminal.console().print(shown.table(decision))
-    for line in shown.sentences(decision):
-        terminal.echo(line)
+    terminal.echo_lines(shown.sentences(decision))
     terminal.echo(f"a future again: {shown.again(decision, shlex.quote(str(directory)))}")

@@ -9,7 +9,7 @@ import click
 
 from outcast import files
 from outcast.cli import shared, terminal
-from outcast.errors import ConfigError, OutcastError
+from outcast.errors import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,25 +43,9 @@ if TYPE_CHECKING:
 @click.option("--log-x", is_flag=True, help="Make the x axis logarithmic.")
 @click.option("--log-y", is_flag=True, help="Make the y axis logarithmic.")
 @click.option("--value", metavar="NAME", help="Of a sweep: the column to draw.")
-@click.option(
-    "--by",
-    multiple=True,
-    metavar="KEY",
-    help="Of a sweep: group by this column; the first is along the axis. Can be repeated.",
-)
-@click.option(
-    "--over",
-    multiple=True,
-    metavar="KEY",
-    help="Of a sweep: pool runs with different values of this swept key. Can be repeated.",
-)
-@click.option(
-    "--where",
-    "conditions",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Of a sweep: only runs with this value. Can be repeated.",
-)
+@shared.by
+@shared.over
+@shared.where
 @shared.output(
     "FILE", "The figure's file: .png, .svg or .pdf [default: NAME.FORMAT in the current folder]."
 )
@@ -79,7 +63,7 @@ def command(
 ) -> None:
     """Draw the figure NAME of the run or sweep in DIR again, as PNG, SVG or PDF.
 
-    Without NAME, list the figures that there are.
+    Without NAME, list the figures that there are. --value, --by, --over and --where are of sweeps.
     """
     from outcast.records.run import Run
     from outcast.sweep import draw
@@ -104,8 +88,7 @@ def command(
         )
     else:
         drawn = figures.figure(Run(directory), name, chosen_look)
-    _save(drawn, path, dpi)
-    terminal.echo_path(path)
+    save(drawn, path, dpi)
 
 
 def _list(is_sweep: bool) -> None:
@@ -127,12 +110,14 @@ def _path(output: Path | None, form: str | None, name: str) -> Path:
     return output
 
 
-def _save(figure: Figure, path: Path, dpi: int | None) -> None:
+def save(figure: Figure, path: Path, dpi: int | None = None) -> None:
+    """Writes a figure to the file of -o, and prints its path."""
     from outcast.view.figures import style
 
     try:
         style.save(figure, path, dpi)
     except OSError as error:
-        raise OutcastError(f"-o {files.describe(error)}") from None
+        raise ConfigError(f"-o {files.describe(error)}") from None
     except ValueError as error:
         raise ConfigError(f"-o {path}: {error}") from None
+    terminal.echo_path(path)

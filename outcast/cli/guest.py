@@ -40,36 +40,24 @@ from_where = shared.gathered(
         help="An archive of old packages, for those that the mirror no longer has. "
         "@SNAPSHOTID@ in it stands for the lock's time.",
     ),
-    click.option(
+    shared.path(
+        *("FOLDER", "A folder with files of packages and wheels, which is looked into first."),
         "--packages",
-        type=click.Path(path_type=Path),
-        metavar="FOLDER",
-        help="A folder with files of packages and wheels, which is looked into first.",
     ),
 )
 again = click.option("--again", is_flag=True, help="Make it even if it is there already.")
 of_kernel = shared.together(
-    click.option(
-        "--tarball",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Build from this kernel source, or Debian's package of one, instead.",
+    shared.path(
+        "FILE", "Build from this kernel source, or Debian's package of one, instead.", "--tarball"
     ),
-    click.option(
-        "--config-fragment",
-        "fragments",
+    shared.several(
+        *("FILE", "Symbols besides ours, as CONFIG_TCP_CONG_NV=y."),
+        *("--config-fragment", "fragments"),
         type=click.Path(path_type=Path),
-        multiple=True,
-        metavar="FILE",
-        help="Symbols besides ours, as CONFIG_TCP_CONG_NV=y. Can be repeated.",
     ),
-    click.option(
-        "--patch",
-        "patches",
+    shared.several(
+        *("FILE", "Apply this patch (patch -p1) after ours.", "--patch", "patches"),
         type=click.Path(path_type=Path),
-        multiple=True,
-        metavar="FILE",
-        help="Apply this patch (patch -p1) after ours. Can be repeated.",
     ),
     click.option(
         "--jobs",

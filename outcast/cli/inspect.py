@@ -88,8 +88,9 @@ def command(source: Path, selection: Selection, form: str, **asked: Any) -> None
     first packet with payload in joined captures, and from the first packet in a table; without a
     unit they are in ms where shown, and in seconds where asked for.
     """
+    from outcast.analysis.selection import open_source
     from outcast.records.tables import refusing
-    from outcast.view.terminal import listing
+    from outcast.view.terminal import blackouts, listing
 
     if not source.is_dir() and source.suffix not in TABLES:
         given = any(value not in (None, False) for value in asked.values())
@@ -103,7 +104,7 @@ def command(source: Path, selection: Selection, form: str, **asked: Any) -> None
     elif asked["with_losses"]:
         _show_losses(source, selection, form)
     elif asked["with_blackouts"]:
-        _list_blackouts(source, selection, form)
+        terminal.echo_lines(blackouts.lines(open_source(source), selection, form))
     elif packet is not None:
         if not source.is_dir():
             raise ConfigError("--packet: needs a run's folder, where the captures are")
@@ -117,8 +118,7 @@ def command(source: Path, selection: Selection, form: str, **asked: Any) -> None
     else:
         columns = asked["columns"]
         fields = None if columns is None else [field.strip() for field in columns.split(",")]
-        for line in listing.lines(source, selection, asked["with_queue"], form, fields):
-            terminal.echo(line)
+        terminal.echo_lines(listing.lines(source, selection, asked["with_queue"], form, fields))
 
 
 def _show_capture(path: Path, wanted: Selection, form: str, has_others: bool) -> None:
@@ -135,9 +135,8 @@ def _show_capture(path: Path, wanted: Selection, form: str, has_others: bool) ->
     capture = seen_flows.read(path, wanted.port)
     flows, remarks = flows_of(capture)
     for text in [*capture.remarks, *remarks]:
-        terminal.tell(f"outcast: {text}")
-    for line in seen_flows.lines(flows, form):
-        terminal.echo(line)
+        shared.note(text)
+    terminal.echo_lines(seen_flows.lines(flows, form))
 
 
 def _follow(path: Path, wanted: str, form: str) -> None:
@@ -148,8 +147,7 @@ def _follow(path: Path, wanted: str, form: str) -> None:
     source = selection.open_source(path)
     with refusing(f"{path}: {wanted} cannot be followed"):
         way = follow.follow(source, wanted)
-    for line in journey.lines(way, source.start_ns, form):
-        terminal.echo(line)
+    terminal.echo_lines(journey.lines(way, source.start_ns, form))
 
 
 def _draw(path: Path, wanted: Selection, png: Path) -> None:
@@ -183,18 +181,9 @@ def _show_losses(path: Path, wanted: Selection, form: str) -> None:
         raise ConfigError("--losses: needs a run's folder, where the captures are")
     run = Run(path)
     table = ways.loss_table(run, None if flow is None else int(flow))
-    for line in shown.lines(table, flow is not None, form):
-        terminal.echo(line)
+    terminal.echo_lines(shown.lines(table, flow is not None, form))
     if form == "table" and (missing := shown.elsewhere(table, run.summary.losses)):
         terminal.echo(missing)
-
-
-def _list_blackouts(path: Path, wanted: Selection, form: str) -> None:
-    from outcast.analysis import selection
-    from outcast.view.terminal import blackouts
-
-    for line in blackouts.lines(selection.open_source(path), wanted, form):
-        terminal.echo(line)
 
 
 def _show_links(source: Path, form: str) -> None:
@@ -212,5 +201,4 @@ def _show_links(source: Path, form: str) -> None:
         with run.reading():
             terminal.console().print(tables.link_table(run.table("links")))
         return
-    for line in forms.frame(run.table("links"), form):
-        terminal.echo(line)
+    terminal.echo_lines(forms.frame(run.table("links"), form))

@@ -104,12 +104,9 @@ def _require_address_space() -> None:
     help="Instead, points of a path in the order of the way: print loss and delay of each segment. "
     "Points of one file are its interfaces, as if2=FILE if4=FILE.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="DIR|FILE",
-    help="Write the whole analysis to this new folder, or a row for each packet to this .parquet "
+@shared.output(
+    "DIR|FILE",
+    "Write the whole analysis to this new folder, or a row for each packet to this .parquet "
     "or .csv file.",
 )
 @click.option(
@@ -117,17 +114,9 @@ def _require_address_space() -> None:
     is_flag=True,
     help="Copy the captures into the folder of -o, so that it can be handed on.",
 )
-@click.option(
-    "--queue",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write every change of the queue to this .parquet or .csv file.",
-)
-@click.option(
-    "--blackouts",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write the chains of consecutive drops to this .parquet or .csv file.",
+@shared.path("FILE", "Write every change of the queue to this .parquet or .csv file.", "--queue")
+@shared.path(
+    "FILE", "Write the chains of consecutive drops to this .parquet or .csv file.", "--blackouts"
 )
 @click.option(
     "--to",
@@ -143,7 +132,6 @@ def _require_address_space() -> None:
 @click.option(
     "--max-sojourn",
     default="1s",
-    show_default=True,
     metavar="TIME",
     help="The longest time that a packet can spend in the switch.",
 )
@@ -206,7 +194,7 @@ def command(
     joins.parse_queue(how["rate"], how["limit"], "--rate", "--limit")
     result = joins.join_captures(**sides, destinations=addresses, **how)
     for text in result.remarks:
-        terminal.tell(f"outcast: {text}")
+        shared.note(text)
     with ThreadPoolExecutor(max_workers=2) as pool:
         list(pool.map(lambda name: result.write(name, written[name]), written))
     for part in shown.parts(result.joined, result.chains, result.estimates):
@@ -215,8 +203,7 @@ def command(
         from outcast.view.terminal import tables
 
         run = result.save(folder, copy=copy)
-        for line in tables.noise_lines(run):
-            terminal.echo(line)
+        terminal.echo_lines(tables.noise_lines(run))
         shared.print_drawn(run.path)
     if counted is not None:
         _require_counter(result.joined, {None: counted})
@@ -287,7 +274,7 @@ def _chain(
         max_sojourn=max_sojourn,
     )
     for text in chain.remarks:
-        terminal.tell(f"outcast: {text}")
+        shared.note(text)
     terminal.console().print(_segments(chain))
     if not one_clock:
         terminal.echo(
@@ -335,4 +322,4 @@ def _require_counter(joined: Joined, counted: Mapping[str | None, int]) -> None:
                 "counter also has what the hop itself sent, what is not IP, and what was dropped "
                 "while nobody captured"
             )
-        terminal.tell(f"outcast: {inferred:,} drops inferred{where}, as the counter says")
+        shared.note(f"{inferred:,} drops inferred{where}, as the counter says")

@@ -26,7 +26,6 @@ from outcast.errors import ConfigError
     "--captures",
     type=shared.Choice(["keep", "hashes"]),
     default="keep",
-    show_default=True,
     help="Whether the captures go in, or only their hashes. A replay needs no more than these.",
 )
 @click.option(
@@ -41,11 +40,9 @@ from outcast.errors import ConfigError
     help="Where the license stands under which you give the archive away.",
 )
 @shared.count_of_runs("Of a sweep: how many runs go in whole, with captures", default=3)
-@click.option(
+@shared.path(
+    *("FILE", "Of a sweep: a list of claims with their commands, in YAML. Each command is run."),
     "--claims",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Of a sweep: a list of claims with their commands, in YAML. Each command is run.",
 )
 def command(
     directory: Path,

@@ -79,8 +79,7 @@ def command(
         }
         terminal.echo(json.dumps(document, indent=1, default=str))
     elif with_explanation:
-        for line in outcome.explanation.lines():
-            terminal.echo(line)
+        terminal.echo_lines(outcome.explanation.lines())
     elif outcome.equal:
         terminal.echo(f"equal: {outcome.captures} captures")
     if output is not None and not as_json:

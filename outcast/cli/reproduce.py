@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from outcast.cli import shared, terminal
 from outcast.errors import RunError
@@ -16,6 +15,8 @@ from outcast.experiment.noise import PROFILES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from rich.table import Table
 
     from outcast.reproduce.recipe import Recipe
     from outcast.reproduce.runs import Needed
@@ -58,7 +59,6 @@ _EXACT = (
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("results/reproduction"),
-    show_default=True,
     metavar="DIR",
     help="Where results go; runs that are finished there are not repeated.",
 )
@@ -148,41 +148,33 @@ def _expected(needed: Needed, jobs: int) -> float | None:
 
 
 def _listing(recipes: Sequence[Recipe]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("id", "experiment", "reported", "runs quick", "full"):
-        table.add_column(column, justify="right" if column in ("runs quick", "full") else "left")
+    from outcast.view.terminal import forms
+
+    texts = ("id", "experiment", "reported")
+    table = forms.table(*texts, "runs quick", "full", left=texts, wrapped=None, style="bold")
     for figure in recipes:
         points = len(figure.every_point)
-        table.add_row(
-            figure.id,
-            figure.title,
-            figure.reported,
-            str(points * figure.quick.repetitions),
-            str(points * figure.full.repetitions),
-        )
+        runs = (str(points * mode.repetitions) for mode in (figure.quick, figure.full))
+        table.add_row(figure.id, figure.title, figure.reported, *runs)
     return table
 
 
 def _show(console: Console, row: Row, output: Path) -> None:
     from outcast.reproduce import index, reproduce
+    from outcast.view.terminal import forms
 
     result = row.result
     console.print()
     console.print(f"{result.id}: {result.title}", style="bold")
     console.print(f"reported: {result.reported}")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("claim", index.MEASURED, "p, corrected", "verdict"):
-        table.add_column(column)
+    heads = ("claim", index.MEASURED, "p, corrected", "verdict")
+    table = forms.table(*heads, left=heads, wrapped=None, style="bold")
     for claim in row.claims:
         measured, p = index.measured_text(claim.record), index.p_text(claim.p)
         table.add_row(claim.record.text, measured, p, index.claim_text(claim))
     console.print(table)
     for failure in result.failures:
-        console.print(
-            f"left out: {failure.label}, seed {failure.seed}: {failure.reason}",
-            highlight=False,
-            markup=False,
-        )
+        console.print(f"left out: {failure.label}, seed {failure.seed}: {failure.reason}")
     terminal.echo(
         f"verdict: {row.verdict_text} ({row.tally}; {index.seeds_text(result)}); "
         f"{reproduce.folder_of(output, result.id, result.profile) / result.figure}"

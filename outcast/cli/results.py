@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from outcast import files
 from outcast.cli import shared, terminal
+from outcast.cli.figure import save
 from outcast.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import polars as pl
-    from matplotlib.figure import Figure
 
     from outcast.analysis.statistics import Kind
     from outcast.sweep.dataset import Dataset
@@ -31,25 +30,9 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
-@click.option(
-    "--where",
-    "conditions",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Only runs with this value. Can be repeated; then all conditions must hold.",
-)
-@click.option(
-    "--by",
-    multiple=True,
-    metavar="KEY",
-    help="Group by this column. Can be repeated [default: all swept keys].",
-)
-@click.option(
-    "--over",
-    multiple=True,
-    metavar="KEY",
-    help="Pool runs with different values of this swept key. Can be repeated.",
-)
+@shared.where
+@shared.by
+@shared.over
 @click.option(
     "--value",
     "values",
@@ -61,16 +44,10 @@ if TYPE_CHECKING:
     "--center",
     type=shared.Choice(["mean", "geometric", "median"]),
     default="mean",
-    show_default=True,
     help="The average that is computed and that the interval belongs to.",
 )
 @click.option("--untrusted", is_flag=True, help="Include runs that cannot be trusted.")
-@click.option(
-    "--against",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Print the differences from the sweep in this folder.",
-)
+@shared.path("DIR", "Print the differences from the sweep in this folder.", "--against")
 @shared.form
 @click.option(
     "--figure",
@@ -114,7 +91,7 @@ def command(
         value = values[0] if values else groups.default_values(results.runs)[0]
         choice = draw.Choice(value, by, conditions, center, untrusted, over)
         drawn = draw.figure(directory, figure, choice)
-        terminal.echo_path(_save(drawn, output or _default(directory, value, figure)))
+        save(drawn, output or _default(directory, value, figure))
         return
     chosen = draw.chosen(results.runs, conditions, untrusted)
     mixed = groups.pooled(chosen, results.keys, keys, over)
@@ -132,7 +109,7 @@ def command(
         drawn = draw.of_groups(summed, figure, names[0], labels)
         if against is not None:
             drawn.axes[0].set_title(_named(center, against)[1], fontsize="small")
-        terminal.echo_path(_save(drawn, output or _default(directory, names[0], figure)))
+        save(drawn, output or _default(directory, names[0], figure))
         for line in groups.remarks_on_noise(chosen):
             terminal.tell(f"warning: {line}")
     elif form == "csv":
@@ -166,10 +143,8 @@ def _print(
             "interval says nothing: without noise a seed hardly changes anything"
         )
     lines += [f"pooled over {key}: {', '.join(values)}" for key, values in mixed.items()]
-    lines += groups.without_value(summed)
-    lines += groups.remarks_on_losses(runs)
-    lines += groups.remarks_on_intervals(runs)
-    lines += groups.remarks_on_noise(runs)
+    lines += [*groups.without_value(summed), *groups.remarks_on_losses(runs)]
+    lines += [*groups.remarks_on_intervals(runs), *groups.remarks_on_noise(runs)]
     if unmatched:
         lines.append(f"{unmatched} groups are left out, because only one of the sweeps has them")
     missing = results.planned - results.runs.height
@@ -194,14 +169,3 @@ def _named(center: str, against: Path | None) -> tuple[str, str]:
 
 def _default(directory: Path, value: str, kind: str) -> Path:
     return directory / f"{value.replace(' ', '-')}-{kind}.png"
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    from outcast.view.figures import style
-
-    try:
-        return style.save(figure, path)
-    except OSError as error:
-        raise ConfigError(f"-o {files.describe(error)}") from None
-    except ValueError as error:
-        raise ConfigError(f"-o {path}: {error}") from None

@@ -27,11 +27,7 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("config", type=click.Path(path_type=Path))
-@click.option(
-    "--engine",
-    type=shared.Choice(["auto", "realtime", "virtual"]),
-    help="Where the run takes place; overrides `engine` in CONFIG.",
-)
+@shared.engine
 @shared.overrides
 @shared.output("DIR", "The run directory [default: results/NAME-DATE-TIME].")
 @click.option(
@@ -39,12 +35,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Run twice, and compare the captures byte by byte (virtual engine).",
 )
-@click.option(
-    "--replay-of",
-    type=click.Path(path_type=Path),
-    metavar="DIR|FILE",
-    help="Compare the captures with those of an earlier run or archive, from here or elsewhere. "
+@shared.path(
+    "DIR|FILE",
+    "Compare the captures with those of an earlier run or archive, from here or elsewhere. "
     "Say what differs first.",
+    "--replay-of",
 )
 def command(
     config: Path,

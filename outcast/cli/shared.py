@@ -37,16 +37,20 @@ def examples(*command_lines: str) -> str:
     return "\n".join(["\b", title, *(f"  {line}" for line in command_lines)])
 
 
+def path(metavar: str, text: str, *names: str, **more: Any) -> Callable[[Verb], Verb]:
+    """An option whose value is a path."""
+    return click.option(*names, type=click.Path(path_type=Path), metavar=metavar, help=text, **more)
+
+
+def several(metavar: str, text: str, *names: str, **more: Any) -> Callable[[Verb], Verb]:
+    """An option that can be repeated."""
+    text = f"{text} Can be repeated."
+    return click.option(*names, multiple=True, metavar=metavar, help=text, **more)
+
+
 def output(metavar: str, text: str, *, required: bool = False) -> Callable[[Verb], Verb]:
     """The option -o, whose value is a path."""
-    return click.option(
-        "-o",
-        "--output",
-        type=click.Path(path_type=Path),
-        metavar=metavar,
-        required=required,
-        help=text,
-    )
+    return path(metavar, text, "-o", "--output", required=required)
 
 
 jobs = click.option(
@@ -94,10 +98,9 @@ def scheduler(what: str) -> Callable[[Verb], Verb]:
 def parts(what: str, merging: str, resuming: str) -> Callable[[Any], Any]:
     """The options --shard, --merge and --resume; the texts are what the latter two do."""
     shard = f"Make only the I-th of N parts of the {what}, as 3/10. --merge puts them together."
-    folder = click.Path(path_type=Path)
     return together(
         click.option("--shard", metavar="I/N", help=shard),
-        click.option("--merge", "shards", multiple=True, type=folder, metavar="DIR", help=merging),
+        path("DIR", merging, "--merge", "shards", multiple=True),
         click.option("--resume", is_flag=True, help=resuming),
     )
 
@@ -150,13 +153,21 @@ allow_programs = click.option(
     help="Let programs, kernel modules and the guest of the run start here, with your rights.",
 )
 
-form = click.option(
-    "--format",
-    "form",
-    type=Choice(FORMATS),
-    default="table",
-    show_default=True,
-    help="How to print: a table for people, csv or json for programs.",
+_FORM = "How to print: a table for people, csv or json for programs."
+form = click.option("--format", "form", type=Choice(FORMATS), default="table", help=_FORM)
+engine = click.option(
+    "--engine",
+    type=Choice(["auto", "realtime", "virtual"]),
+    help="Where the network is built; overrides `engine` in CONFIG.",
+)
+by = several(
+    "KEY",
+    "Group by this column, instead of by all swept keys; a figure has the first along its axis.",
+    "--by",
+)
+over = several("KEY", "Pool runs with different values of this swept key.", "--over")
+where = several(
+    "KEY=VALUE", "Only runs with this value; of several all must hold.", "--where", "conditions"
 )
 
 _FILTERS = (
@@ -230,19 +241,10 @@ def _selected(
         raise ConfigError(f"--within: {error}") from None
     if within_ns > _MOST_NS:
         raise ConfigError(f"--within {within}: allowed is at most {_MOST_NS // 10**9}s")
-    span: Span | None
+    span = None if between is None else span_between(between)
     if around is not None:
         middle_ns, clock = _instant(around, "--around")
         span = Span(middle_ns - within_ns, middle_ns + within_ns, f"--around {around}", clock)
-    elif between is not None:
-        (from_ns, clock), (to_ns, other) = (_instant(text, "--between") for text in between)
-        span = Span(from_ns, to_ns, f"--between {' '.join(between)}", clock)
-        if clock != other:
-            raise ConfigError(f"{span.asked}: allowed are two times of one kind")
-        if to_ns < from_ns:
-            raise ConfigError(f"{span.asked}: ends before it begins")
-    else:
-        span = None
     return Selection(port, flow, dst, verdict, span, blackout, within_ns)
 
 
@@ -268,14 +270,18 @@ def _instant(text: str, option: str) -> tuple[int, Literal["traffic", "day", "ep
     return (at.hour * 3600 + at.minute * 60 + at.second) * 10**9 + fraction_ns, "day"
 
 
-def span_between(between: tuple[str, str] | None) -> Span | None:
+def span_between(between: tuple[str, str], *, on_clock: bool = True) -> Span:
     """The span of the option --between. Raises ConfigError."""
     from outcast.analysis.selection import Span
 
-    if between is None:
-        return None
-    from_ns, to_ns = (instant_ns(text, "--between") for text in between)
-    span = Span(from_ns, to_ns, f"--between {' '.join(between)}")
+    if on_clock:
+        (from_ns, clock), (to_ns, other) = (_instant(text, "--between") for text in between)
+    else:
+        from_ns, to_ns = (instant_ns(text, "--between") for text in between)
+        clock = other = "traffic"
+    span = Span(from_ns, to_ns, f"--between {' '.join(between)}", clock)
+    if clock != other:
+        raise ConfigError(f"{span.asked}: allowed are two times of one kind")
     if to_ns < from_ns:
         raise ConfigError(f"{span.asked}: ends before it begins")
     return span
@@ -298,12 +304,9 @@ def instant_ns(text: str, option: str, also: str = "") -> int:
     return round(time_ns)
 
 
-overrides = click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Override a key of CONFIG; dots separate levels: links.rate=1gbit. Can be repeated.",
+overrides = several(
+    *("KEY=VALUE", "Override a key of CONFIG; dots separate levels: links.rate=1gbit."),
+    *("--set", "overrides"),
 )
 
 

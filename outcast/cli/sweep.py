@@ -52,7 +52,6 @@ _MOST_NOTES = 3
 @click.option(
     "--keep-free",
     default="1GB",
-    show_default=True,
     metavar="SIZE",
     help="Start no run that could leave less free space on the disk.",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,12 @@ _LONGEST_LINE = 4000
 def echo(text: str, err: bool = False, nl: bool = True) -> None:
     """Prints a text, escaped by `printable`."""
     click.echo(printable(text), err=err, nl=nl)
+
+
+def echo_lines(lines: Iterable[str]) -> None:
+    """Prints texts, a line each."""
+    for line in lines:
+        echo(line)
 
 
 def tell(text: str) -> None:

@@ -32,12 +32,7 @@ from outcast.errors import ConfigError
     help="List only the events between these times, as 10ms 12.5ms.",
 )
 @shared.form
-@click.option(
-    "--perfetto",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write the events for ui.perfetto.dev instead of listing them.",
-)
+@shared.path("FILE", "Write the events for ui.perfetto.dev instead of listing them.", "--perfetto")
 @shared.allow_programs
 @shared.output("DIR", "Keep the run that is made again in this folder, which an archive needs.")
 def command(
@@ -62,7 +57,7 @@ def command(
     from outcast.view.terminal import kernel_events
 
     shared.end_as_interrupted()
-    span = shared.span_between(between)
+    span = None if between is None else shared.span_between(between, on_clock=False)
     names = None if events is None else tuple(name.strip() for name in events.split(","))
     if source.is_dir():
         require_flow(Run(source), flow)
@@ -78,8 +73,7 @@ def command(
         perfetto_file.write(outcome.run, perfetto, wanted)
         terminal.echo_path(perfetto)
     elif flow is not None or span is not None or form != "table":
-        for line in kernel_events.lines(outcome.run, wanted, form):
-            terminal.echo(line)
+        terminal.echo_lines(kernel_events.lines(outcome.run, wanted, form))
     else:
         for event, rows in outcome.events.items():
             terminal.echo_path(outcome.table_file(event), f": {rows} events")

@@ -20,13 +20,10 @@ from outcast.errors import ConfigError
     ),
 )
 @click.argument("source", type=click.Path(path_type=Path), metavar="RUN")
-@click.option(
-    "--packet",
-    "packets",
+@shared.several(
+    *("N", "A row of packets.parquet, from 0, as `outcast inspect` numbers it."),
+    *("--packet", "packets"),
     type=int,
-    multiple=True,
-    metavar="N",
-    help="A row of packets.parquet, from 0, as `outcast inspect` numbers it. Can be repeated.",
 )
 @click.option(
     "--fate",
@@ -35,18 +32,11 @@ from outcast.errors import ConfigError
     metavar="FATE",
     help="What happens to it: forward, drop, mark, delay=TIME or keep. One for each --packet.",
 )
-@click.option(
-    "--fates",
-    "file",
-    type=click.Path(path_type=Path),
-    metavar="FILE.csv",
-    help="A file of fates, with the columns port, packet and fate.",
+@shared.path(
+    "FILE.csv", "A file of fates, with the columns port, packet and fate.", "--fates", "file"
 )
-@click.option(
-    "--lose",
-    multiple=True,
-    metavar="PACKET",
-    help="Lose a data segment on a link: 'flow 0, segment 17, link a-b'. Can be repeated.",
+@shared.several(
+    "PACKET", "Lose a data segment on a link: 'flow 0, segment 17, link a-b'.", "--lose"
 )
 @click.option(
     "--noise",
@@ -94,11 +84,10 @@ def command(
     )
     record, changes = made.record, made.run.directory.read_manifest().interventions
     assert changes is not None
-    for line in (*shown.told(changes), *record.parts):
-        terminal.echo(line)
+    terminal.echo_lines((*shown.told(changes), *record.parts))
     console = terminal.console()
     console.print(shown.table(record.groups, "group"))
     console.print(shown.table(record.flows, "flow"))
-    for line in (shown.ratio_words(record), shown.blast_words(record), *shown.first_lines(record)):
-        terminal.echo(line)
+    terminal.echo_lines((shown.ratio_words(record), shown.blast_words(record)))
+    terminal.echo_lines(shown.first_lines(record))
     shared.print_drawn(made.run.path)

@@ -36,12 +36,11 @@ def command(directory: Path, flow: int | None, at: str | None, form: str) -> Non
 
     run = Run(directory)
     if at is None:
-        for text in why.overview(run, form) if flow is None else why.chains(run, flow, form):
-            terminal.echo(text)
+        overview = why.overview(run, form) if flow is None else why.chains(run, flow, form)
+        terminal.echo_lines(overview)
         return
     if flow is None:
         raise ConfigError("--at: only together with --flow")
     if form == "csv":
         raise ConfigError("--at: not as csv; allowed are table and json")
-    for text in why.at(run, flow, shared.instant_ns(at, "--at"), form):
-        terminal.echo(text)
+    terminal.echo_lines(why.at(run, flow, shared.instant_ns(at, "--at"), form))

@@ -45,12 +45,6 @@ def missing(what: str) -> FeatureMissingError:
 def hold_back(kernel: IPRoute, interface: str, interrupts: Span, name: str = IFB_OF_HOST) -> None:
     """Makes what arrives at an interface of the present namespace come in batches.
 
-    Args:
-        kernel: a socket in that namespace.
-        interface: the interface's name.
-        interrupts: how long after a batch's first packet the whole batch comes.
-        name: of the interface in which they wait.
-
     Raises:
         FeatureMissingError: the kernel lacks a part of it.
         ReadBackError: the kernel shows something else than was asked for.

@@ -25,11 +25,7 @@ STOP_DEADLINE_S = 10.0
 
 
 class BlackoutSwitch(Part):
-    """Runs while the block lasts; without a blackout in the experiment there is none.
-
-    Attributes:
-        record: what it did, once the block has ended well.
-    """
+    """Runs while the block lasts; without a blackout in the experiment there is none."""
 
     def __init__(
         self,
@@ -96,8 +92,7 @@ class BlackoutSwitch(Part):
     def _stop(self) -> BlackoutRecord | None:
         """Ends it, and writes every ON period into blackout.json.
 
-        Raises:
-            RunError: it ended badly, or frames were lost in it.
+        Raises RunError: it ended badly, or frames were lost in it.
         """
         blackout = self._experiment.blackout
         if self._process is None or blackout is None:

@@ -157,8 +157,7 @@ def stop(captures: Sequence[Capture], run_directory: Path) -> list[CaptureRecord
 
     The caller must have waited RING_TIMEOUT_S since the last packet.
 
-    Raises:
-        RunError: one ended badly, or what it captured was not stored.
+    Raises RunError: one ended badly, or what it captured was not stored.
     """
     for capture in captures:
         capture.process.require_alive()
@@ -200,8 +199,7 @@ def _require_stored(capture: Capture, packets: int) -> None:
 def parse_closing_counters(text: str, name: str) -> tuple[int, int, int]:
     """The counts in tcpdump(1)'s closing lines: captured, received by filter, dropped by kernel.
 
-    Raises:
-        RunError: a line is missing.
+    Raises RunError: a line is missing.
     """
     numbers = []
     for what in ("captured", "received by filter", "dropped by kernel"):

@@ -74,8 +74,6 @@ class Police:
 
     Attributes:
         index: the action's number. Two filters with the same number share the action.
-        per_second: how many intervals there are in a second.
-        passes, exceeds: what becomes of a packet that passes, and of the others.
         burst: what it saves up at most, in the kernel's units of time.
     """
 
@@ -103,13 +101,7 @@ def _police(index: int, per_second: int, *, passes: int, exceeds: int) -> Police
 
 @dataclass(frozen=True, slots=True)
 class Mirred:
-    """A packet, or a copy of it, goes to another interface.
-
-    Attributes:
-        how: _REDIRECT or _MIRROR.
-        to: the interface's index.
-        then: what becomes of the packet itself.
-    """
+    """A packet, or a copy of it, goes to another interface."""
 
     how: int
     to: int
@@ -164,13 +156,6 @@ def install(
     kernel: IPRoute, interface: str, per_second: int, *, address: str, mtu_bytes: int
 ) -> None:
     """Makes what arrives at an interface of the present namespace come as from such a card.
-
-    Args:
-        kernel: a socket in that namespace.
-        interface: the interface's name.
-        per_second: the most interrupts in a second.
-        address: its MAC address.
-        mtu_bytes: its MTU.
 
     Raises:
         FeatureMissingError: the kernel lacks a part of it.
@@ -229,9 +214,6 @@ def wait_until_ready(per_second: int) -> None:
 
     A police action begins without anything saved up. So it would take the first packet for one that
     came within an interval, although the interval's slot has not begun.
-
-    Args:
-        per_second: the most interrupts in a second of the slowest card.
     """
     time.sleep(2 * interval_ns(per_second) / 10**9)
 

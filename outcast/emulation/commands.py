@@ -67,8 +67,6 @@ class Process:
 
     Attributes:
         name: its name for people, such as "tcpdump on s1-eth1".
-        argv: its command line.
-        stdout, stderr: the files that it writes to.
     """
 
     name: str
@@ -243,8 +241,8 @@ class SystemCommands:
     def end_all(self) -> None:
         """Kills what still runs. In a run that ends well nothing does.
 
-        Raises:
-            DeadlineError: killed processes have not ended, as while they wait for a disk.
+        Raises DeadlineError: killed processes have not ended, as while they wait for a
+        disk.
         """
         running = [process for process in reversed(self.started) if process.popen.poll() is None]
         for process in running:
@@ -350,8 +348,7 @@ def within(
     It runs in a thread. If it is late the thread goes on, but does not keep the program from its
     end. Whatever the function raises is raised here.
 
-    Raises:
-        DeadlineError: the function takes longer than the deadline.
+    Raises DeadlineError: the function takes longer than the deadline.
     """
     given: list[_Given] = []
     raised: list[BaseException] = []

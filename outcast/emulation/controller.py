@@ -118,8 +118,7 @@ def verify_tables(
     Returns:
         By switch, the entries that it holds.
 
-    Raises:
-        ReadBackError: a switch holds others; the error names the first one.
+    Raises ReadBackError: a switch holds others; the error names the first one.
     """
     tables = {}
     groups = entries.planned_groups(plan.graph, plan.routes)

@@ -51,8 +51,7 @@ def require(routing: RoutingKind, why: str = "") -> None:
 def create_bridges(plan: Plan, commands: Commands) -> None:
     """Makes a bridge for each switch, with the switch's ports; it forwards nothing yet.
 
-    Raises:
-        FeatureMissingError: the kernel has no bridge.
+    Raises FeatureMissingError: the kernel has no bridge.
     """
     lines = []
     for switch in plan.switches:
@@ -79,13 +78,7 @@ def create_bridges(plan: Plan, commands: Commands) -> None:
 def install(plan: Plan, tables: Mapping[str, Set[Entry]], commands: Commands) -> None:
     """Puts the entries of the switches' flow tables into their bridges, and reads them back.
 
-    Args:
-        plan: the network.
-        tables: the entries that were read from each switch.
-        commands: runs bridge(8).
-
-    Raises:
-        ReadBackError: a port's addresses or settings differ; the error names the first one.
+    Raises ReadBackError: a port's addresses or settings differ; the error names the first one.
     """
     hosts = {address: plan.mac(host) for address, host in plan.host_of.items()}
     macs_by_port: dict[str, set[str]] = {plan.attached(port): set() for port in plan.switch_ports()}

@@ -23,9 +23,7 @@ class InC:
 
     Attributes:
         name: the file that the compiler makes.
-        sources: what is compiled.
         headers: what the sources include from their own folder.
-        libraries: what it is linked with, as the compiler takes it.
     """
 
     name: str
@@ -62,8 +60,7 @@ IN_GUEST = (STREAM, TCPRAND, PROBE, BLACKOUT)
 def provide(program: InC, folder: Path, commands: Commands) -> Path:
     """The program's path: where it lies ready, or in `folder`, where it is compiled.
 
-    Raises:
-        CommandError: the compiler failed.
+    Raises CommandError: the compiler failed.
     """
     ready = os.environ.get(READY)
     if ready is not None:

@@ -118,8 +118,7 @@ class _Counted:
 def run(directory: RunDirectory, engine: EngineName, emit: Emit) -> None:
     """Does one run, from the stored plan to the manifest.
 
-    Raises:
-        OutcastError: the run failed. Everything that was started here has then been ended.
+    Raises OutcastError: the run failed. Everything that was started here has then been ended.
     """
     experiment = load_resolved(directory.config)
     plan = directory.read_plan()
@@ -145,8 +144,6 @@ class _Run:
         parts: what has been entered and not left.
         received: by a flow's port, when its bytes were reported last, and how many.
         instants: by what began then, fixed instants of virtual time.
-        before, at_end: the kernel's counters before the flows, and at the end of the duration.
-        phase: the present one.
     """
 
     network: Network
@@ -311,8 +308,7 @@ class _Run:
     def _verify(self) -> str:
         """Compares the switches' tables and every path with the plan; what forwards packets.
 
-        Raises:
-            ReadBackError: where they differ.
+        Raises ReadBackError where they differ.
         """
         dump_flows = partial(self.switches.ask, "bridge/dump-flows")
         tables = verify_tables(self.plan, dump_flows, self.commands)

@@ -28,8 +28,6 @@ class Crossing:
     """The traffic that is planned to cross a link in one direction.
 
     Attributes:
-        flows: the numbers of the flows whose data crosses it.
-        acknowledged: the numbers of the flows whose acknowledgements cross it.
         other: whether other traffic may cross it, whose paths are not known flow by flow. That is
             generated traffic, programs' flows, probes, and MPTCP's further subflows where switches
             choose by ports.

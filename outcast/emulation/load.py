@@ -32,7 +32,6 @@ class Reading:
             virtual machine's host took away (steal) is not idle.
         core_busy_s, core_s: time of the core that processes all arrivals: in interrupts or taken
             away, and in all. Interrupts go before programs.
-        switch_s: time of ovs-vswitchd's main thread.
     """
 
     t_s: float

@@ -49,8 +49,7 @@ def configure(
     Returns:
         By host, the number of subflows that a connection there can have.
 
-    Raises:
-        ReadBackError: the kernel shows other limits or ports.
+    Raises ReadBackError: the kernel shows other limits or ports.
     """
     further: dict[str, int] = {}
     receivers: dict[str, tuple[str, int]] = {}
@@ -100,13 +99,7 @@ def await_subflows(
 ) -> Subflows:
     """Waits until every flow has as many subflows as were asked for.
 
-    Args:
-        flows: all flows; those without Multipath TCP are left out.
-        sample: returns a host's sockets now.
-        deadline_ns: the epoch time by which the subflows must be there.
-
-    Raises:
-        RunError: a flow has fewer or more subflows; the error names the first such flow.
+    Raises RunError: a flow has fewer or more subflows; the error names the first such flow.
     """
     multipath = [flow for flow in flows if flow.transport.mptcp is not None]
     while True:

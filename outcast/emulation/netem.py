@@ -43,9 +43,6 @@ class Loss:
         share: of the packets that are lost, from 0 to 1.
         seed: of netem's own generator. Linux has it since 6.6; older kernels ignore it.
         bursts: losses in a row, in the place of `share`.
-        late: packets that come late.
-        duplicate: the share of the packets that come twice.
-        delay: a delay that is drawn for each packet.
     """
 
     share: float
@@ -153,8 +150,7 @@ def replace(
         limit_packets: how many packets can wait.
         jitter_seed: of netem's own generator.
 
-    Raises:
-        RunError: the kernel refused; the error has its reason.
+    Raises RunError: the kernel refused; the error has its reason.
     """
     rtnetlink.replace_qdisc(
         *(interface, "netem"),

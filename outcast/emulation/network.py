@@ -169,8 +169,7 @@ class Network:
     def build(self) -> HostSettings:
         """Makes namespaces, links, addresses and TCP's settings; returns what is in effect.
 
-        Raises:
-            ReadBackError: the kernel shows another setting than was asked for.
+        Raises ReadBackError: the kernel shows another setting than was asked for.
         """
         self.net.buildFromTopo(self._topo)
         for host in self.plan.hosts:
@@ -239,12 +238,7 @@ class Network:
         packets overtake one another within a link by microseconds, which no cable allows. Receive
         packet steering puts them into one queue (Documentation/networking/scaling.rst).
 
-        Args:
-            core: the number of the core.
-            folder: a path at which this makes a folder for mounts.
-
-        Raises:
-            ReadBackError: the kernel does not show the setting.
+        Raises ReadBackError: the kernel does not show the setting.
         """
         folder.mkdir()
         places: list[tuple[int | None, list[str]]] = [(None, self._interfaces())]
@@ -394,8 +388,7 @@ class Network:
 
         Call it after `start_switches`: Open vSwitch clears the qdiscs of the ports that it adds.
 
-        Raises:
-            ReadBackError: the kernel shows another setting than was asked for.
+        Raises ReadBackError: the kernel shows another setting than was asked for.
         """
         of_bottleneck: dict[str, Any] = {}
         bottleneck = self.plan.bottleneck.egress
@@ -526,8 +519,7 @@ class Network:
         An interface that drops a packet counts it as `tx_dropped`, also where the veth pair's far
         end refuses it (veth_xmit in drivers/net/veth.c). A drop of the queue is not among these.
 
-        Raises:
-            ReadBackError: a port has no queue of ours.
+        Raises ReadBackError: a port has no queue of ours.
         """
         interfaces, messages = self.interface_counters(), self.counted_by_queues()
         lost = {port: _lost(messages[port], interfaces[port]) for port in self.plan.switch_ports()}
@@ -543,8 +535,7 @@ class Network:
     def read_mtus(self) -> dict[int, list[str]]:
         """The interfaces by their MTU; nothing where all links have the usual one.
 
-        Raises:
-            ReadBackError: an interface has another MTU than its link.
+        Raises ReadBackError: an interface has another MTU than its link.
         """
         if all(link.mtu_bytes == STANDARD_MTU_BYTES for link in self.plan.links.values()):
             return {}
@@ -663,8 +654,7 @@ address's group (RFC 3810) it repeats within 1 ms, before there is a switch (ip-
 def enable_ipv6(host: str) -> None:
     """Switches IPv6 on at a host's interfaces.
 
-    Raises:
-        FeatureMissingError: the kernel has no IPv6.
+    Raises FeatureMissingError: the kernel has no IPv6.
     """
     transport.require_ipv6()
     for scope in ("all", "lo"):

@@ -133,8 +133,7 @@ class OpenVSwitch(Part):
         These are requests in JSON-RPC at ovs-vswitchd's control socket (ovs-appctl(8)). All go by
         one connection, because for each connection ovs-vswitchd looks at every bridge and port.
 
-        Raises:
-            RunError: ovs-vswitchd refused, or gave no answer in time.
+        Raises RunError: ovs-vswitchd refused, or gave no answer in time.
         """
         path = next(self._folder.glob("ovs-vswitchd.*.ctl"), None)
         if path is None:

@@ -15,8 +15,8 @@ _BOOLS = {"1": "Y", "0": "N"}
 def read_back(kernel: Kernel, folder: Path = _LOADED) -> dict[str, dict[str, str]]:
     """By module, its parameters as the kernel shows them.
 
-    Raises:
-        ReadBackError: a module is not loaded, or a parameter has another value or is not shown.
+    Raises ReadBackError: a module is not loaded, or a parameter has another value or is not
+    shown.
     """
     read: dict[str, dict[str, str]] = {}
     for module in kernel.modules:

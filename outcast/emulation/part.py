@@ -13,7 +13,6 @@ class Record:
     Attributes:
         manifest: fields of `records.run_directory.Manifest`.
         effective: fields of `records.effective.Effective`.
-        warnings: what makes the timing doubtful, one line for each reason.
     """
 
     manifest: dict[str, Any] = field(default_factory=dict)

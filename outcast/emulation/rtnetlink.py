@@ -94,10 +94,7 @@ class Request:
     """Something that the kernel is asked to do.
 
     Attributes:
-        what: the words for it in an error.
-        kind: the message's type.
         flags: besides those of every request.
-        body: the message without its header.
     """
 
     what: str
@@ -111,9 +108,6 @@ class End:
     """An end of a veth pair; what is None is left to the kernel.
 
     Attributes:
-        name: of the interface.
-        mtu_bytes: its MTU.
-        address: its MAC address.
         netns: the descriptor of the network namespace that it is in.
     """
 
@@ -176,16 +170,7 @@ def replace_route(
     metrics: Mapping[str, int],
     table: int = TABLE_MAIN,
 ) -> Request:
-    """The route to the network of an interface, in place of the one that the kernel made.
-
-    Args:
-        interface: its index.
-        network: the network's first address.
-        prefix_length: the network's bits.
-        source: the address that packets are sent from.
-        metrics: by the names of METRICS.
-        table: the table of routes; another one is used where a rule says so.
-    """
+    """The route to the network of an interface, in place of the one that the kernel made."""
     body = _ROUTE_MESSAGE.pack(
         *(family_of(network), prefix_length, 0, 0),
         *(table, _PROTOCOL_KERNEL, _SCOPE_LINK, _UNICAST, 0),
@@ -397,11 +382,7 @@ class Kernel:
     def counters(self, interface: int | None = None) -> dict[int, dict[str, int]]:
         """COUNTERS of interfaces by their index, as ip-link(8) shows them.
 
-        Args:
-            interface: the index of the one that is asked for; None asks for all.
-
-        Raises:
-            RunError: the kernel refused.
+        Raises RunError: the kernel refused.
         """
         what, mask = "counters of interfaces", 1 << (_IFLA_STATS_LINK_64 - 1)
         body = _STATS_MESSAGE.pack(0, interface or 0, mask)
@@ -424,11 +405,7 @@ class Kernel:
 
         The kernel always tells all qdiscs, but to decode a message takes longer.
 
-        Args:
-            interfaces: whose qdiscs to decode, by index; None means all.
-
-        Raises:
-            RunError: the kernel refused.
+        Raises RunError: the kernel refused.
         """
         shown: dict[int, list[Any]] = {}
         for message in _decoded(self._qdiscs(interfaces), "RTM_NEWQDISC"):
@@ -445,8 +422,7 @@ class Kernel:
 
         It takes a tenth of the time of `queues`.
 
-        Raises:
-            RunError: the kernel refused, or what it tells cannot be read.
+        Raises RunError: the kernel refused, or what it tells cannot be read.
         """
         shown: dict[int, list[Shown]] = {}
         for answer in self._qdiscs(interfaces):

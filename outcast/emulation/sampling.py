@@ -94,8 +94,7 @@ class NetlinkSocket:
     def ask(self, requests: bytes, count: int) -> list[bytes]:
         """See Netlink.ask. It never waits, because the kernel has answered when `send` returns.
 
-        Raises:
-            OSError: an answer is missing.
+        Raises OSError: an answer is missing.
         """
         self._socket.send(requests)
         return [self._socket.recv(_ANSWER_BYTES, socket.MSG_DONTWAIT) for _ in range(count)]
@@ -273,8 +272,7 @@ class Sampler(Part):
 def answers(question: Question, t_ns: int) -> list[Sample]:
     """Asks the kernel and pairs each answer with its source. A socket that is gone has no answer.
 
-    Raises:
-        OSError: the kernel refused a request or gave no answer.
+    Raises OSError: the kernel refused a request or gave no answer.
     """
     samples = []
     for source, message in zip(

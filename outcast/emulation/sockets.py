@@ -54,22 +54,16 @@ class SocketSample:
     """A TCP connection's socket, from struct inet_diag_msg and struct tcp_info (linux/tcp.h).
 
     Attributes:
-        t_ns: epoch time of the sample.
-        local_port, peer_port: its TCP ports.
-        local_address: its own address.
         is_established: whether both ends are open; else it is being opened or closed.
-        congestion_control: the kernel's name.
         sack, ecn: whether they were negotiated; `ecn` also where it is AccECN.
         accurate_ecn: whether AccECN was negotiated (tcpi_ecn_mode).
         backoff: timeouts in a row.
         rto_us, rtt_us, rttvar_us: the retransmission timeout, the smoothed round trip and its
             variation; a round trip of 0 was not measured yet.
         cwnd: in segments.
-        retransmits: segments sent again.
         bytes_sent, bytes_acked, bytes_received: payload.
         delivered_ce: segments acknowledged with a congestion mark.
         most_pacing_bps: the pacing rate that was set; None where none was.
-        dscp: the code point that it gives its packets.
         mptcp_token: of the Multipath TCP connection that it belongs to; None where it is of none.
     """
 
@@ -106,8 +100,7 @@ FAMILIES: Mapping[Family, socket.AddressFamily] = {
 def sample_sockets(netns: int | None, families: Sequence[Family] = ("ipv4",)) -> list[SocketSample]:
     """The TCP connections of a host now; None is the present network namespace.
 
-    Raises:
-        OSError: the kernel refuses the request.
+    Raises OSError: the kernel refuses the request.
     """
     extensions = 1 << (INET_DIAG_INFO - 1) | 1 << (_INET_DIAG_CONG - 1)
     extensions |= 1 << (_INET_DIAG_TOS - 1) | 1 << (_INET_DIAG_TCLASS - 1)
@@ -135,15 +128,7 @@ def inet_diag_request(
     addresses: bytes = bytes(32),
     family: socket.AddressFamily = socket.AF_INET,
 ) -> bytes:
-    """Struct inet_diag_req_v2 (linux/inet_diag.h) for TCP.
-
-    Args:
-        extensions: a bit for each attribute that is asked for.
-        states: a bit for each state that is asked for.
-        ports: source and destination port of the one socket that is asked for.
-        addresses: its source and destination address, 16 bytes each.
-        family: of the sockets that are asked for.
-    """
+    """Struct inet_diag_req_v2 (linux/inet_diag.h) for TCP."""
     return (
         struct.pack("=BBBBI", family, socket.IPPROTO_TCP, extensions, 0, states)
         + struct.pack("!HH", *ports)
@@ -248,8 +233,8 @@ def check_sockets(flows: Sequence[Flow], samples: Sequence[SocketSample]) -> Non
     At the sender these are congestion control, DSCP, pacing rate, and the negotiated selective
     acknowledgements and ECN. At the receiver it is the congestion control.
 
-    Raises:
-        ReadBackError: a flow has other settings, or no socket was seen; the error names the first.
+    Raises ReadBackError: a flow has other settings, or no socket was seen; the error names the
+    first.
     """
     by_port = {sample.local_port: sample for sample in samples}
     receivers = {(sample.peer_port, sample.local_port): sample for sample in samples}
@@ -300,8 +285,7 @@ def check_min_rto(
     the timeout keeps the largest variation for a while, which no socket shows (tcp_rtt_estimator).
     The same holds where every round trip is long beside the minimum, as on slow links.
 
-    Raises:
-        ReadBackError: the error has the nearest timeout seen.
+    Raises ReadBackError: the error has the nearest timeout seen.
     """
     above_ms = [
         ((sample.rto_us - sample.rtt_us) / 1e3, _VARIATION_MARGIN * sample.rttvar_us / 1e3)

@@ -60,19 +60,10 @@ class Flows(Part):
     """Servers and clients of all flows. The servers listen while the block lasts.
 
     Attributes:
-        flows: all flows.
-        netns: gives a host's network namespace.
-        logs: the folder for the programs' output.
-        commands: starts the programs.
-        stream: our own program, if some flow needs it.
         held_start: the library to preload into iperf, if the start is set when all have connected.
-        seed: the experiment's seed.
         start_afterwards: whether the start is set when all have connected; else it is set
             beforehand.
         syn_rounds: how many times a flow may have to send its SYN, because queues drop it.
-        servers: the servers.
-        clients: the clients that were started, by flow number.
-        subflows: the further subflows of flows with Multipath TCP, once they have connected.
     """
 
     flows: Sequence[Flow]
@@ -140,11 +131,8 @@ class Flows(Part):
     def connect(self, round_trip_ns: int = 0) -> None:
         """Starts every client and waits until all are connected; none sends yet.
 
-        Args:
-            round_trip_ns: the longest round trip by the links' delays.
-
-        Raises:
-            RunError: a flow has not connected by its start, or within CONNECT_DEADLINE_S.
+        Raises RunError: a flow has not connected by its start, or within
+        CONNECT_DEADLINE_S.
         """
         self._began_ns = time.time_ns()
         patience_s = CONNECT_DEADLINE_S
@@ -188,8 +176,8 @@ class Flows(Part):
 
         Clients say so only where the start is set afterwards.
 
-        Raises:
-            RunError: a flow has not connected by the deadline; the error names the first one.
+        Raises RunError: a flow has not connected by the deadline; the error names the first
+        one.
         """
         hold, clients = self.start_afterwards, self.clients
         connected: set[int] = set()
@@ -241,8 +229,7 @@ class Flows(Part):
             The epoch time at which flows with start 0 begin, how it came about, and a warning if
             flows were told of it too late.
 
-        Raises:
-            CommandError: a client has ended.
+        Raises CommandError: a client has ended.
         """
         warnings = []
         start_set, notice_s = "beforehand", None
@@ -289,13 +276,7 @@ class Flows(Part):
 
 
 def lead_s(flows: int, round_trip_ns: int, syn_rounds: int = 1) -> float:
-    """How long so many flows may take to connect, in seconds, if the start is set beforehand.
-
-    Args:
-        flows: their number.
-        round_trip_ns: the longest round trip by the links' delays.
-        syn_rounds: how many times a flow may have to send its SYN, because queues drop it.
-    """
+    """How long so many flows may take to connect, in seconds, if the start is set beforehand."""
     undropped_s = max(LEAD_S, LEAD_ROUND_TRIPS * round_trip_ns / 1e9) + LEAD_PER_FLOW_S * flows
     if syn_rounds <= 1:
         return undropped_s
@@ -335,16 +316,10 @@ def await_end(
 ) -> None:
     """Waits for every client's end.
 
-    Args:
-        running: returns the names of programs that must end and have not; it raises if one failed.
-        t_start_ns: the epoch time of the traffic's start.
-        duration_ns: the experiment's duration.
-        watch: is called in between; it raises if something that the run needs has died.
-        on_sample: is called with the seconds since the start, at `sample_times_s`.
-        sample_times_s: seconds after the start, ascending.
+    `watch` is called in between; it raises if something that the run needs has died.
+    `on_sample` is called with the seconds since the start, at `sample_times_s`.
 
-    Raises:
-        RunError: a program failed, or had not ended END_GRACE_S after its time.
+    Raises RunError: a program failed, or had not ended END_GRACE_S after its time.
     """
     due = list(sample_times_s)
     deadline_ns = t_start_ns + duration_ns + int(END_GRACE_S * 1e9)

@@ -82,10 +82,7 @@ def route_metrics(transport: Transport) -> dict[str, int]:
 def check_route(host: str, requested: Mapping[str, int], read_back: Mapping[str, int]) -> None:
     """Raises ReadBackError where a route's metric differs from the request.
 
-    Args:
-        host: the host whose route it is.
-        requested: by ip-route(8)'s names; `rto_min` is in milliseconds.
-        read_back: what the kernel has, by the same names.
+    The names are ip-route(8)'s; `rto_min` is in milliseconds.
     """
     for name, value in requested.items():
         # The kernel does not keep a metric of 0, because that is its default.
@@ -140,8 +137,7 @@ RECORDED_SYSCTLS = (
 def write_sysctl(name: str, value: str, where: str) -> str:
     """Sets a value in the present namespace and returns what the kernel then shows.
 
-    Raises:
-        ReadBackError: the kernel refuses the value or shows another one.
+    Raises ReadBackError: the kernel refuses the value or shows another one.
     """
     path = _SYSCTL / name
     try:
@@ -229,8 +225,7 @@ def set_offloads(interface: str, *, on: bool) -> None:
     It starts no program, because each of two hundred interfaces would need two. See SIOCETHTOOL in
     linux/ethtool.h. The caller reads the settings back.
 
-    Raises:
-        ReadBackError: the kernel refused.
+    Raises ReadBackError: the kernel refused.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         for name, (_, command) in _ETHTOOL_COMMANDS.items():

@@ -46,8 +46,7 @@ def names(plan: Plan) -> list[str]:
 def connect(plan: Plan, commands: Commands) -> None:
     """Makes each inner end send what arrives at the other one.
 
-    Raises:
-        FeatureMissingError: the kernel cannot redirect packets.
+    Raises FeatureMissingError: the kernel cannot redirect packets.
     """
     lines = []
     for wire in plan.wires.values():
@@ -171,12 +170,7 @@ def _read_back(
 
 
 def lost(plan: Plan, messages: Mapping[str, Sequence[Any]]) -> dict[Direction, int]:
-    """The packets lost so far, in both directions of every link that loses packets.
-
-    Args:
-        plan: the network.
-        messages: pyroute2's messages of RTM_GETQDISC, by interface.
-    """
+    """The packets lost so far, in both directions of every link that loses packets."""
     counted = {}
     for wire in plan.wires.values():
         for node, neighbour in (wire.nodes, wire.nodes[::-1]):

@@ -40,11 +40,6 @@ class Engine(Protocol):
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
         """Runs the experiment in `directory`.
 
-        Args:
-            directory: a run directory with config.yaml and plan.json.
-            entry: the run's page in the ledger, which notes everything that the run makes.
-            on_event: is given each event of the inner program.
-
         Returns:
             Seconds that each phase took, by this host's clock.
         """
@@ -86,8 +81,6 @@ class EventReader:
     """Turns the inner program's lines into events, and its error into ours.
 
     Attributes:
-        error: what the inner program said went wrong.
-        done: whether it said that it has finished.
         wall_s: seconds that each phase took, by this host's clock. `boot` is the time before the
             first phase.
         programs: titles of the configuration's programs that run at present.
@@ -107,12 +100,7 @@ class EventReader:
         return DURING.get(self._phase, self._phase)
 
     def lost(self, status: int, said: str) -> errors.RunError:
-        """The error for an inner program that ended before it had finished or said why.
-
-        Args:
-            status: its exit status, in the form of `subprocess`.
-            said: what it wrote to standard error.
-        """
+        """The error for an inner program that ended before it had finished or said why."""
         return errors.RunError(
             str(errors.CommandError((), status, said, "the run's inner program", self.during()))
         )

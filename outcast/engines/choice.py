@@ -14,12 +14,7 @@ def choose(experiment: Experiment, on_fallback: Callable[[str], None] | None = N
 
     The virtual engine comes first, because its results do not depend on this machine's speed.
 
-    Args:
-        experiment: what is to run.
-        on_fallback: told in a sentence why `auto` became real time.
-
-    Raises:
-        FeatureMissingError: no engine can run it; the error names what each one lacks.
+    Raises FeatureMissingError: no engine can run it; the error names what each one lacks.
     """
     match experiment.engine:
         case "virtual":

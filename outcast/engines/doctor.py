@@ -47,12 +47,8 @@ class Finding:
     """One feature.
 
     Attributes:
-        feature: its name.
         present: whether a run can use it.
-        detail: what was found.
-        remedy: what to do if it is missing.
         state: `loadable` means a module of the kernel that a run loads when it needs it.
-        engine: which engine uses it.
     """
 
     feature: str
@@ -91,8 +87,6 @@ class Program:
     """A program that runs need.
 
     Attributes:
-        name: what people call it.
-        package: Debian's package that has it.
         virtual: whether each run of the virtual engine needs it, too.
     """
 
@@ -121,11 +115,7 @@ def require_programs(besides: Collection[str] = ()) -> None:
 
     Python packages are looked up and not imported, because an import takes half a second.
 
-    Args:
-        besides: commands of `PROGRAMS` that the engine itself starts.
-
-    Raises:
-        FeatureMissingError: names what is missing, with its remedy.
+    Raises FeatureMissingError: names what is missing, with its remedy.
     """
     missing = [
         finding for finding in _programs(virtual=True, besides=besides) if not finding.present
@@ -169,13 +159,7 @@ def diagnose(
     kernel_modules: modules.Modules | None = None,
     root: Root | None = None,
 ) -> Diagnosis:
-    """Looks at every feature, and loads no module.
-
-    Args:
-        guest: the virtual engine's kernel; None where none is there.
-        kernel_modules: the modules of this machine's kernel.
-        root: the virtual engine's root; None where none is there.
-    """
+    """Looks at every feature, and loads no module."""
     kernel_modules = kernel_modules or modules.Modules()
     instead = (
         "use --engine virtual" if guest else "run outcast kernel build and use --engine virtual"

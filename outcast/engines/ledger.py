@@ -22,7 +22,7 @@ import signal
 import stat
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -67,12 +67,12 @@ class ProcessMark:
     """A process, told apart from a later one with the same number.
 
     Attributes:
-        pid: its number.
         start_ticks: its start time since boot, in clock ticks (proc(5), stat, field 22).
     """
 
-    pid: int
-    start_ticks: int
+    pid: Annotated[int, Field(gt=0, lt=1 << 31)]
+    start_ticks: Annotated[int, Field(ge=0, lt=1 << 63)]
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     @classmethod
     def of(cls, pid: int) -> ProcessMark:
@@ -116,8 +116,6 @@ class Entry:
 
     Attributes:
         owner: the process of the `outcast` command.
-        processes: the processes that it started and must end.
-        folders: temporary and unfinished folders.
         settings: the former values of changed files under /proc/sys, by path.
         modules: the user's modules that it loaded into the machine's kernel, in this order.
         reserved: the empty folder that holds its result's place.
@@ -146,9 +144,8 @@ class Entry:
 
     def write(self) -> None:
         """Writes the page whole or not at all. Raises OSError, which names the file."""
-        document = asdict(self)
-        del document["file"]
-        text = _Page.model_validate(document).model_dump_json(indent=1)
+        page = _Page(**{name: getattr(self, name) for name in _Page.model_fields})
+        text = page.model_dump_json(indent=1)
         temporary = f".{self.file.name}.tmp"
         try:
             with private.opened(self.file.parent) as folder:
@@ -365,26 +362,13 @@ def open_entry(folder: Path) -> Entry:
     return entry
 
 
-_Number = Annotated[int, Field(ge=0, lt=1 << 63)]
-
-
-class _Mark(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    pid: Annotated[int, Field(gt=0, lt=1 << 31)]
-    start_ticks: _Number
-
-    def as_mark(self) -> ProcessMark:
-        return ProcessMark(self.pid, self.start_ticks)
-
-
 class _Page(BaseModel):
     """An entry as its file has it. Keys that an older version did not write have defaults."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    owner: _Mark
-    processes: list[_Mark]
+    owner: ProcessMark
+    processes: list[ProcessMark]
     folders: list[str]
     settings: dict[str, str]
     modules: list[str] = Field(default_factory=list)
@@ -416,19 +400,7 @@ def _read_pages(folder: Path) -> tuple[list[Entry], list[str]]:
                         f"({_first_line(error)}); remove the file if no run is going on"
                     )
                     continue
-                entries.append(
-                    Entry(
-                        file=folder / name,
-                        owner=page.owner.as_mark(),
-                        processes=[mark.as_mark() for mark in page.processes],
-                        folders=page.folders,
-                        settings=page.settings,
-                        modules=page.modules,
-                        reserved=page.reserved,
-                        host=page.host,
-                        boot=page.boot,
-                    )
-                )
+                entries.append(Entry(folder / name, **dict(page)))
     except FileNotFoundError:
         return [], []
     except ConfigError as error:

@@ -38,10 +38,6 @@ def elf_files(paths: Sequence[Path]) -> Iterator[Path]:
 def needed_by(file: Path, where: str) -> dict[str, Path]:
     """The libraries that a file needs besides glibc's, by their names, as ldd(1) finds them.
 
-    Args:
-        file: a program or a library of the user's own.
-        where: the key that an error begins with.
-
     Raises:
         ConfigError: a library is not there.
         FeatureMissingError: ldd is not there.

@@ -123,12 +123,7 @@ def _soft(limit: int) -> int:
 def raised(needs: Needs, who: str) -> Iterator[None]:
     """Gives programs that the block starts at least these limits; restores ours afterwards.
 
-    Args:
-        needs: what is needed; see Needs.
-        who: the program that needs it, in words; the error begins with it.
-
-    Raises:
-        FeatureMissingError: a limit cannot be raised that far; the error names the remedy.
+    Raises FeatureMissingError: a limit cannot be raised that far; the error names the remedy.
     """
     before = {limit: resource.getrlimit(limit) for limit in needs}
     try:

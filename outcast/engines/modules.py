@@ -77,13 +77,7 @@ def module_of(feature: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of modprobe.
-
-    Attributes:
-        status: its exit status.
-        output: what it wrote to standard output.
-        words: its error in one line.
-    """
+    """The answer of modprobe."""
 
     status: int
     output: str = ""
@@ -149,8 +143,7 @@ def unload(name: str, deadline_s: float = UNLOAD_DEADLINE_S, run: Runs | None = 
     The kernel takes away a network namespace some time after its last process has ended, and until
     then the namespace uses its congestion control. So this is tried until it works.
 
-    Raises:
-        DeadlineError: the module was still in use at the deadline.
+    Raises DeadlineError: the module was still in use at the deadline.
     """
     end = time.monotonic() + deadline_s
     while (answer := (run or _ran)("rmmod", name)).status:
@@ -186,7 +179,6 @@ class Modules:
     """The modules of the running kernel.
 
     Attributes:
-        run: modprobe.
         loaded_folder: shows the loaded modules, and some of the built-in ones.
         on_disk: the folder of this kernel's modules; it may be missing.
     """

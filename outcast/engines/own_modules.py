@@ -48,7 +48,6 @@ class Headers:
     Attributes:
         kernel: names the kernel, as part of the key of what is compiled against them.
         make: the arguments of make(1) that compile against them.
-        kept: the folder that was kept of a kernel of the virtual engine.
     """
 
     kernel: str
@@ -61,7 +60,6 @@ class Compiler:
     """The compiler of modules.
 
     Attributes:
-        name: the compiler and its version, as part of the key of what it compiles.
         root: the folder of the root that it is in; None for the machine's own.
     """
 
@@ -74,8 +72,6 @@ class Compiled:
     """A compiled module.
 
     Attributes:
-        name: its name in the kernel.
-        program: the module, `NAME.ko`.
         arguments: its parameters, as finit_module(2) takes them.
         sha256: the hash of each source by its name: the C file, and headers beside it.
     """
@@ -94,8 +90,7 @@ def of_guest(kernel: Kernel) -> Headers:
 def of_this_machine(modules: Path = Path("/lib/modules")) -> Headers:
     """The headers of the running kernel.
 
-    Raises:
-        FeatureMissingError: this kernel takes no modules, or its headers are not installed.
+    Raises FeatureMissingError: this kernel takes no modules, or its headers are not installed.
     """
     system = os.uname()
     instead = "or use --engine virtual"
@@ -121,8 +116,7 @@ def default_folder() -> Path:
 def sources(path: Path) -> dict[str, bytes]:
     """A C file and what it includes from its own folder, by the names relative to that folder.
 
-    Raises:
-        ConfigError: a file cannot be read, is too large, or stands outside of the folder.
+    Raises ConfigError: a file cannot be read, is too large, or stands outside of the folder.
     """
     contents: dict[str, bytes] = {}
     waiting = [path.name]
@@ -157,8 +151,7 @@ def copy_sources(experiment: Experiment, directory: Path) -> Experiment:
 
     The paths are relative to the run directory, because it has to stand alone and can be moved.
 
-    Raises:
-        ConfigError: a source cannot be read.
+    Raises ConfigError: a source cannot be read.
     """
     if experiment.kernel is None or not experiment.kernel.modules:
         return experiment
@@ -188,12 +181,6 @@ def compile_all(
     folder: Path | None = None,
 ) -> list[Compiled]:
     """Compiles modules, or finds them in the cache.
-
-    Args:
-        modules: what is asked for.
-        headers: what they are compiled against.
-        run: what starts programs.
-        folder: the cache.
 
     Raises:
         ConfigError: a file cannot be read, or is no module; with the compiler's words.
@@ -277,10 +264,7 @@ class _Place:
     """The folder where a module is compiled.
 
     Attributes:
-        folder: the folder for its sources.
         seen: the name by which the compiler knows that folder.
-        programs: what starts the compiler.
-        make: the arguments of make(1) that compile against the headers.
     """
 
     folder: Path

@@ -86,8 +86,7 @@ def places() -> list[Path]:
 def choose() -> Path:
     """The first place that can be used; its folder is made if it is missing.
 
-    Raises:
-        ConfigError: there is none; the error has the reasons and the remedy.
+    Raises ConfigError: there is none; the error has the reasons and the remedy.
     """
     reasons = []
     for folder in places():

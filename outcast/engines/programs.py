@@ -28,10 +28,6 @@ _INSTEAD = (
 def require(experiment: Experiment, sees: World | None) -> None:
     """Checks that every program and every file of the configuration is there.
 
-    Args:
-        experiment: what is asked for.
-        sees: what the guest sees; None in real time.
-
     Raises:
         ConfigError: a file is missing, is none that can be copied, or the files are too large.
         FeatureMissingError: a program is missing, or the guest would not see it.
@@ -52,12 +48,7 @@ def require(experiment: Experiment, sees: World | None) -> None:
 
 
 def require_command(command: Command, sees: World | None) -> None:
-    """Raises FeatureMissingError where the program of a single command is not there.
-
-    Args:
-        command: the command.
-        sees: as for `require`.
-    """
+    """Raises FeatureMissingError where the program of a single command is not there."""
     name = command.argv[0]
     if "/" not in name:
         _require_named(name, "COMMAND", sees)
@@ -108,14 +99,7 @@ def _require_program(program: Program, where: str, sees: World | None) -> None:
 
 
 def _require_in_root(name: str, where: str, sees: World, more: str = "") -> None:
-    """Checks that an absolute path is a program of the guest's own root.
-
-    Args:
-        name: the path.
-        where: the key of the configuration, or what else names it.
-        sees: what the guest sees.
-        more: what to say before the remedies that hold for every program.
-    """
+    """Checks that an absolute path is a program of the guest's own root."""
     path = sees.on_host(name)
     if not path.is_file() or not os.access(path, os.X_OK):
         raise FeatureMissingError(

@@ -260,8 +260,7 @@ def _stamp_in_order() -> None:
     those itself, later. So a capture's times would step back by some microseconds where the two
     kinds meet.
 
-    Raises:
-        ReadBackError: the kernel does not take the setting.
+    Raises ReadBackError: the kernel does not take the setting.
     """
     if not _STAMPED_EARLY.exists():
         return
@@ -292,8 +291,7 @@ def _limits(plan: Plan) -> limits.Needs:
 def _scratch_place() -> Path:
     """A folder for temporary files in which no other user can exchange what root makes.
 
-    Raises:
-        FeatureMissingError: there is none from which programs can run.
+    Raises FeatureMissingError: there is none from which programs can run.
     """
     tried = []
     for place in dict.fromkeys([Path(tempfile.gettempdir()), *_SCRATCH_PLACES]):

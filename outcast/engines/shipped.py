@@ -42,9 +42,6 @@ class Part(BaseModel):
     Attributes:
         kind: the cache that it belongs to: `roots`, `kernels` or `programs`.
         key: the folder's name in that cache.
-        file: the archive's name beside the record.
-        sha256: the archive's hash.
-        unpacked_bytes: the room that its files take.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -75,8 +72,7 @@ def folder() -> Path | None:
 def installed() -> Guest | None:
     """The content of the installed package; None if there is none.
 
-    Raises:
-        InputError: its record is damaged.
+    Raises InputError: its record is damaged.
     """
     place = folder()
     if place is None:
@@ -110,9 +106,6 @@ def provide(target: Path) -> bool:
 
     Where the package was unpacked for all users, the folder becomes a link. Of several processes,
     one works and the others wait for it.
-
-    Args:
-        target: the folder, as `.../roots/KEY`.
 
     Returns:
         Whether the folder is there now.

@@ -67,10 +67,7 @@ class VirtualEngine:
     ) -> None:
         """An engine.
 
-        Args:
-            guest: the guest of an earlier run; None takes the one that the experiment asks for.
-            debugger: what looks into the guest's kernel at an instant.
-            interventions: what is changed in the run.
+        Without a guest of an earlier run, it takes the one that the experiment asks for.
         """
         self._guest = guest
         self._debugger = debugger
@@ -177,8 +174,7 @@ def _boot(
 ) -> boot.GuestResult:
     """Boots a run's guest; its log goes to the run directory, and the ledger knows of it.
 
-    Raises:
-        GuestError, StallError: as boot.boot, with the phase that the run was in.
+    Raises GuestError, StallError: as boot.boot, with the phase that the run was in.
     """
     with (directory.path / "log.txt").open("a", encoding="utf-8") as log:
 
@@ -277,8 +273,7 @@ def _compiled(experiment: Experiment, kernel: Kernel) -> list[Compiled]:
 def root_of(experiment: Experiment) -> World:
     """The world that the experiment's guest sees, without our code.
 
-    Raises:
-        FeatureMissingError: the root of the lock is missing.
+    Raises FeatureMissingError: the root of the lock is missing.
     """
     if experiment.guest.root == "host":
         return world.of_host()
@@ -297,11 +292,6 @@ def _locked_root() -> Root:
 
 def world_of(experiment: Experiment, kernel: Kernel, needed: Sequence[str] = ()) -> World:
     """The world that the experiment's guest sees; our code and programs are made ready for it.
-
-    Args:
-        experiment: what is asked for.
-        kernel: the guest's kernel.
-        needed: folders of this machine that it has to see where it sees the machine's own root.
 
     Raises:
         FeatureMissingError: the root of the lock is missing, or the one with the compiler.

@@ -22,15 +22,7 @@ def workshop(
     prefix: str = "unfinished-",
     patience_s: float = 0.0,
 ) -> Iterator[Path]:
-    """A new folder in this one, for one process at a time. It removes what killed ones have left.
-
-    Args:
-        folder: where what is made is kept. It is made.
-        busy: what to raise while another process has the folder.
-        lock: the name of the file that only one process can hold.
-        prefix: how the new folder's name begins.
-        patience_s: how long to wait for another process.
-    """
+    """A new folder in this one, for one process at a time. What killed ones left is removed."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / lock).open("w") as held:
         deadline = time.monotonic() + patience_s

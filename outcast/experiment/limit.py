@@ -37,7 +37,6 @@ class Drain:
     """How a port empties its queue.
 
     Attributes:
-        rate_bps: of the link.
         frame_bytes: the largest frame, as a qdisc counts it.
         wire_bytes: what such a frame takes on the link.
         base_rtt_ns: what one bandwidth-delay product lasts.
@@ -82,8 +81,7 @@ class Limit(Part):
 
         It is rounded down, so that a queue never lasts longer than the time that was asked for.
 
-        Raises:
-            ValueError: it holds no full frame there, or more than a kernel counts.
+        Raises ValueError: it holds no full frame there, or more than a kernel counts.
         """
         if any(getattr(self, unit) is not None for unit in counts):
             return self

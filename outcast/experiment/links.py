@@ -135,15 +135,9 @@ class Link:
     Attributes:
         rate_bps: bits per second, of which `overhead` says what they carry.
         delay_ns, jitter_ns: None stands for the engine's default.
-        loss: the share of the packets that are lost on the wire.
         mtu_bytes: the largest IP packet; both directions have the same.
         queue: the queue at the sending port; None where `queue` and `queues` decide.
         loss_changes: whether an event changes what happens on the wire.
-        burst_loss: losses in a row.
-        late: packets that others overtake on the wire.
-        random_delay: what comes on top of the delay, on the wire.
-        duplicate: the share of the packets that come twice.
-        policer: what drops packets above a rate.
         overhead: what counts besides the frame.
     """
 

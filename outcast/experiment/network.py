@@ -35,7 +35,6 @@ class NetworkError(ValueError):
 
     Attributes:
         subject: the node or link that is wrong, as `h1` or `h1 - s1`; empty for the whole.
-        text: what is wrong with it, and what is allowed.
     """
 
     def __init__(self, subject: str, text: str) -> None:

@@ -108,7 +108,6 @@ class Profile:
     """The noise of a testbed.
 
     Attributes:
-        about: what testbed, in a clause.
         oscillators_ppm: by how much a port's clock is off at most.
         interrupts: after how long a network card tells its host of arrivals.
         sender: how long what a host sends waits before it leaves.

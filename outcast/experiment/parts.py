@@ -158,8 +158,8 @@ where somebody else handed the configuration in."""
 def readable_file(value: object, info: ValidationInfo) -> Path:
     """A file that is read while a configuration is validated; its absolute path.
 
-    Raises:
-        ValueError: it is no path, or the file is not in the only folder that files are read from.
+    Raises ValueError: it is no path, or the file is not in the only folder that files are read
+    from.
     """
     path = _absolute(value, info)
     own = (info.context or {}).get(OWN_FOLDER)

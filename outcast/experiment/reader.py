@@ -53,8 +53,6 @@ class Source:
     """A configuration from its file, with overrides applied, before it is validated.
 
     Attributes:
-        tree: the parsed YAML.
-        file: the file's name, for messages.
         lines: the line of every key and list item that no override replaced.
         overridden: from the place of every overridden key to its name in a message.
         folder: what relative paths in the configuration are relative to; the working folder where
@@ -138,8 +136,7 @@ class Source:
     def changed(self, changes: Overrides) -> Source:
         """Returns a copy with other values at these keys (dots between levels).
 
-        Raises:
-            ConfigError: a value is none that YAML can hold, or there is no such place.
+        Raises ConfigError: a value is none that YAML can hold, or there is no such place.
         """
         tree = copy.deepcopy(dict(self.tree))
         lines, overridden = dict(self.lines), dict(self.overridden)
@@ -163,8 +160,7 @@ class Source:
 
         The line of such a key is that of its list below `sweep`.
 
-        Raises:
-            ConfigError: there is no such place; the error names the settings.
+        Raises ConfigError: there is no such place; the error names the settings.
         """
         keys_of_the_sweep = ("sweep", "repetitions")
         tree = copy.deepcopy({k: v for k, v in self.tree.items() if k not in keys_of_the_sweep})
@@ -203,13 +199,7 @@ Overrides = Sequence[str] | Mapping[str, Any]
 def load(path: Path, overrides: Overrides = (), *, own_folder: Path | None = None) -> Experiment:
     """Reads a YAML file, applies the overrides, and validates.
 
-    Args:
-        path: the file.
-        overrides: values for its keys.
-        own_folder: the only folder that files are read from; see `Source`.
-
-    Raises:
-        ConfigError: it names the file, the line or key, what is wrong and what is allowed.
+    Raises ConfigError: it names the file, the line or key, what is wrong and what is allowed.
     """
     return read(path, overrides, own_folder=own_folder).experiment()
 
@@ -231,13 +221,7 @@ def read(path: Path, overrides: Overrides = (), *, own_folder: Path | None = Non
 
 
 def of_text(text: str, path: Path, own_folder: Path | None = None) -> Source:
-    """The text of a configuration, whose file is or will be `path`. Raises ConfigError.
-
-    Args:
-        text: the text.
-        path: the file.
-        own_folder: the only folder that files are read from; see `Source`.
-    """
+    """The text of a configuration, whose file is or will be `path`. Raises ConfigError."""
     tree, lines = parse_with_lines(text, str(path))
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: a mapping of keys is needed (name, topology, links, ...)")

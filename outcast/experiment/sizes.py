@@ -77,8 +77,7 @@ class Sizes:
     def up_to(self, largest_bytes: float) -> Sizes:
         """The distribution of the flows with at most this many bytes.
 
-        Raises:
-            ValueError: where there are no such flows.
+        Raises ValueError where there are no such flows.
         """
         share = self.share_up_to(largest_bytes)
         if share == 0:

@@ -72,8 +72,6 @@ class Origin:
 
     Attributes:
         folder: what the configuration's path is relative to.
-        name: the file's name.
-        content: what the file held.
     """
 
     folder: Path

@@ -271,8 +271,7 @@ class GroupTransport(Part):
     def over(self, base: Transport) -> Transport:
         """The settings of the group's flows: `base` with the group's own keys.
 
-        Raises:
-            ValueError: where the two do not fit together.
+        Raises ValueError where the two do not fit together.
         """
         tree = base.model_dump(mode="json", by_alias=True, exclude_none=True)
         if self.pacing == "none":

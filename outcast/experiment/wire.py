@@ -25,7 +25,6 @@ class Framing:
     """How many bytes' time a frame takes on a link.
 
     Attributes:
-        added_bytes: what goes with every frame.
         least_bytes: the least that a frame takes, with what goes with it.
     """
 

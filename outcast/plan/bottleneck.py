@@ -24,8 +24,6 @@ class Bottleneck:
     """The output port at which each flow's share is smallest, and the inputs that feed it.
 
     Attributes:
-        switch: the switch's name.
-        egress: its output port, as `s1-eth1`.
         ingress: the ports by which packets come in that leave by it.
         destinations: addresses of the hosts that these packets are for.
     """
@@ -47,12 +45,6 @@ def find(
     Of several such ports it is the one with most inputs in use, then one whose inputs together are
     faster than it, because no queue builds up elsewhere. Of those that are still alike it is the
     one nearest to the receivers.
-
-    Args:
-        graph: the network, as topology.make_graph makes it.
-        flows: all flows.
-        links: the settings of each direction of each link.
-        without: links, by their two ends, that are left out.
 
     Returns:
         The port; None where the flows cross no link that is not left out.
@@ -145,10 +137,7 @@ def with_all_packets(
 
     They share its queue, so they must be captured when they come in.
 
-    Args:
-        bottleneck: as `find` or `find_others` returns it.
-        graph: the network.
-        paths: of all that is planned, acknowledgements and answers too.
+    `paths` are those of all that is planned, acknowledgements and answers too.
     """
     ingress, destinations = list(bottleneck.ingress), list(bottleneck.destinations)
     for path in paths:

@@ -38,8 +38,6 @@ class Change:
         event: the event's place in the configuration; None where the run itself brings a link back
             at the end of the duration.
         node, neighbour: the direction of the link: the node that sends, and the one that receives.
-        port: the interface of `node`.
-        what: the setting.
         value: its new value; of `up` 0 or 1.
         before, after: all settings of the port.
         wire: of a fault, the interface where packets meet it (outcast.plan.links.Wire).
@@ -66,11 +64,7 @@ class PortTrace:
     """The rates that a trace gives to one port.
 
     Attributes:
-        port: the port's settings as it is set up.
-        node: the node that it belongs to.
-        trace: the name of the trace's file.
         t_ns: from when each rate holds, after the traffic's start.
-        rate_bps: the rates.
     """
 
     port: PortQueue
@@ -83,8 +77,7 @@ class PortTrace:
 def port_traces(experiment: Experiment, plan: Plan) -> tuple[PortTrace, ...]:
     """The rates of every port whose link has a trace.
 
-    Raises:
-        ConfigError: a rate does not fit the port's burst.
+    Raises ConfigError: a rate does not fit the port's burst.
     """
     traces = []
     for trace in plan.traces:
@@ -111,8 +104,8 @@ def changes(experiment: Experiment, plan: Plan) -> tuple[Change, ...]:
     A link that is down when the duration ends comes up again then, because otherwise no sender
     could hand over what it still holds.
 
-    Raises:
-        ConfigError: an event names a link that is not there, or asks for what the port cannot do.
+    Raises ConfigError: an event names a link that is not there, or asks for what the port
+    cannot do.
     """
     now: dict[str, PortQueue] = {}
     wires: dict[tuple[str, str], Link] = {}

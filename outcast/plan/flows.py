@@ -39,19 +39,14 @@ class Flow:
     """One TCP flow, sender to receiver.
 
     Attributes:
-        flow: its number, from 0, in the order of the configuration.
-        group: the index of its group in the configuration.
         src, dst: host names. Their addresses are `src_ip` and `dst_ip`, both of one family.
         path: node names from sender to receiver; a switch may stand in it twice.
         return_path: node names of its acknowledgements, from receiver to sender.
         hops: its class: the links on a shortest path, even if it takes a longer one. A "2-hop"
             sender is at the receiver's own switch (section 2.2). It keeps that label under routing
             that lengthens its path, as in section 5.4.
-        start_ns: time from the traffic's start.
         duration_ns, size_bytes: when it ends; exactly one of them is set.
-        transport: TCP's settings of this flow.
         name: what the configuration calls its group; None if it gives no name.
-        dscp: the code point of its data packets.
     """
 
     flow: int
@@ -96,8 +91,7 @@ def resolve_flows(
 ) -> tuple[Flow, ...]:
     """Every flow of the groups, in the order of the configuration.
 
-    Raises:
-        ConfigError: a group does not fit the topology.
+    Raises ConfigError: a group does not fit the topology.
     """
     flows: list[Flow] = []
     pairs_of = _pairs_of(experiment.flows, graph)
@@ -246,8 +240,7 @@ def senders_of(
 ) -> list[str]:
     """The hosts that a group sends from: those it names, or the first of a class, but `busy` ones.
 
-    Raises:
-        ConfigError: they are not there, or too few; its text begins with `where`.
+    Raises ConfigError: they are not there, or too few; its text begins with `where`.
     """
     if isinstance(group.source, list):
         _require_some(group.source, where)

@@ -55,7 +55,6 @@ class Grouping:
 
     Attributes:
         noun: what one of its groups is called.
-        label: the label of a flow's group.
         key: groups are sorted by it, and else stand in the order of their first flows.
     """
 
@@ -186,8 +185,8 @@ def comparison(
         groups: what `every` returns.
         further: names of groups that may have no flows, as those of programs.
 
-    Raises:
-        ValueError: no kind of grouping has both labels, or several have and mean different flows.
+    Raises ValueError: no kind of grouping has both labels, or several have and mean different
+    flows.
     """
     if compare is None:
         classes = [label for label in groups.get("hops", ()) if label != NO_CLASS]

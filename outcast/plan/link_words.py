@@ -21,9 +21,7 @@ def usual(links: Mapping[Direction, Link]) -> Link:
 def settings(link: Link, other_than: Link | None = None) -> str:
     """A direction's settings, as `100mbit, delay 10ms, loss 1%`.
 
-    Args:
-        link: the settings.
-        other_than: settings that are left out where the link has them too.
+    What `other_than` has too is left out.
     """
 
     def differs(name: str) -> bool:
@@ -103,10 +101,7 @@ def _of_class(part: TrafficClass) -> str:
 def limits(experiment: Experiment, plan: Plan, at: Collection[str]) -> list[str]:
     """A line on each limit that was not asked for as the kernel counts it, and what it came to.
 
-    Args:
-        experiment: what is asked for.
-        plan: its plan.
-        at: the switch ports that are meant. Those that are alike share a line.
+    Switch ports that are alike share a line.
     """
     alike: dict[str, list[str]] = {}
     for port in at:

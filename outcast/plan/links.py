@@ -39,10 +39,9 @@ def resolve(
         traces: by the number of its override, the rates of each rate trace. A link with a trace
             has its mean rate here, and a jitter that fits the highest one.
 
-    Raises:
-        ConfigError: own settings are no settings of a link, or do not fit one another; a switch's
-            latency varies by more than a link's delay; an override names no link of the graph, or a
-            direction that another one names.
+    Raises ConfigError: own settings are no settings of a link, or do not fit one another; a
+    switch's latency varies by more than a link's delay; an override names no link of the graph,
+    or a direction that another one names.
     """
     settings: dict[Direction, Link] = {}
     for one, other, data in graph.edges(data=True):
@@ -131,8 +130,7 @@ def merged(base: Link, own: OwnKeys) -> Link:
     A jitter that is not the link's own is that of the base. Where the base has the greatest jitter
     that it can have, the link gets the greatest that it can have itself.
 
-    Raises:
-        ValueError: the settings do not fit one another.
+    Raises ValueError: the settings do not fit one another.
     """
     link = base.changed(own)
     if own.jitter_ns is None and base.jitter_ns:

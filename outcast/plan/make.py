@@ -58,12 +58,7 @@ def _in_config(refusal: str) -> str:
 def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config) -> Plan:
     """The plan of an experiment.
 
-    Args:
-        experiment: what is asked for.
-        located: puts the file, and the line if it is known, before an error that begins with a key.
-
-    Raises:
-        ConfigError: the flows, queues or captures do not fit the topology.
+    Raises ConfigError: the flows, queues or captures do not fit the topology.
     """
     try:
         graph = make_graph(make_topo(experiment))
@@ -147,15 +142,7 @@ def plan_of_command(
 ) -> Plan:
     """The plan of one command in the network of a plan: with its servers, without its traffic.
 
-    Args:
-        plan: the network's plan.
-        host: where the command runs; None is the topology's first host.
-        command: the program and its arguments, which may name hosts as `{h1}`.
-        folder: the command's working folder.
-        within_ns: how long it may take.
-
-    Raises:
-        ConfigError: there is no such host, or the switches choose paths by ports.
+    Raises ConfigError: there is no such host, or the switches choose paths by ports.
     """
     hosts = {name: plan.addresses(name) for name in plan.hosts}
     chosen = host or plan.hosts[0]

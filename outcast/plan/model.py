@@ -56,17 +56,11 @@ class Plan:
         graph: hosts, switches and links, in the form of controllers/graph.py.
         routing: one of controllers.routes.KINDS.
         hash_seed: seeds the hash by which switches choose a port; 0 where they choose by none.
-        flows: every flow, in order of its number.
         bottleneck: the port whose queue is studied.
-        capture_ports: port and direction of every capture.
-        generated: every flow of the workloads, in order of its number.
         blackout_at: the port in front of which a synthetic blackout stands.
         others: the ports that measure the flows that do not cross the bottleneck.
         links: the settings of each direction of each link, by the sending node and its neighbour.
             A plan that was stored before the plan had them has none.
-        programs: every program, in the order of the configuration.
-        probes: every probe, in the order of the configuration.
-        traces: the rates that traces give to links.
         events: the tracepoints of the guest's kernel whose events are recorded.
         host_noise: what hosts do to arrivals and departures.
         families: of the hosts' addresses; the first one is meant where nothing says which.

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 def compute_routes(experiment: Experiment, graph: Graph) -> routes.Routes:
     """The routes that the experiment asks for.
 
-    Raises:
-        ConfigError: where the topology has none of that kind.
+    Raises ConfigError where the topology has none of that kind.
     """
     routing = experiment.routing
     try:
@@ -65,8 +64,7 @@ def subflow_ways(
 ) -> list[tuple[list[str], list[str]]]:
     """The paths of subflows from further interfaces, each with that of its acknowledgements.
 
-    Raises:
-        ConfigError: switches choose by ports, which nobody knows beforehand.
+    Raises ConfigError: switches choose by ports, which nobody knows beforehand.
     """
     pairs = {
         (name, flow.dst)
@@ -102,9 +100,8 @@ def port_name(graph: Graph, node: str, neighbour: str) -> str:
 def receiver(graph: Graph, where: str) -> str:
     """The host that receives many-to-one flows unless the configuration names another.
 
-    Raises:
-        ConfigError: the topology has none; its text begins with `where`, the key that could name
-            one.
+    Raises ConfigError: the topology has none; its text begins with `where`, the key that could
+    name one.
     """
     for name, data in graph.nodes(data=True):
         if data.get("role") == "receiver":

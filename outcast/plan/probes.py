@@ -34,15 +34,11 @@ class Probe:
     """A series of packets from one host to another, each of which is answered.
 
     Attributes:
-        probe: its number, from 0, in the order of the configuration.
-        kind: icmp or udp.
         src, dst: host names. Their addresses are `src_ip` and `dst_ip`.
         sport: UDP's source port, or the identifier of ICMP's echo requests.
         dport: UDP's destination port; 0 for ICMP.
         payload_bytes: the bytes behind the header of ICMP or UDP.
-        start_ns: when the first packet is sent, after the traffic's start.
         end_ns: no packet is sent from then on.
-        every_ns: time from one packet to the next.
         dscp: the code point of its packets, and of their answers.
     """
 
@@ -87,8 +83,7 @@ class Probe:
 def resolve_probes(experiment: Experiment, graph: Graph, table: routes.Routes) -> tuple[Probe, ...]:
     """Every probe, in the order of the configuration.
 
-    Raises:
-        ConfigError: a probe does not fit the topology, or switches choose its path by ports.
+    Raises ConfigError: a probe does not fit the topology, or switches choose its path by ports.
     """
     hosts = {name: str(data["ip"]) for name, data in graph.nodes(data=True) if "ip" in data}
     probes = []

@@ -36,16 +36,10 @@ class Program:
     """A command that runs in a host.
 
     Attributes:
-        name: its name, by which its flows are grouped.
-        host: where it runs.
         argv: its command line, with addresses in place of the hosts' names.
         ready_port, ready_line: how a server shows that it is ready; both are None for a client.
-        ready_within_ns: how long a server may take until it is ready.
         start_ns: a client's first start after the traffic's start.
-        repeat: how often a client runs.
         every_ns: time between the starts of two executions; None if the next starts at once.
-        allow_failure: whether the run goes on if an execution fails.
-        files: names of the files and folders in its working folder.
         peers: the hosts that it talks to, as far as the configuration says.
     """
 
@@ -73,9 +67,7 @@ class Command:
     """One command that runs in a host of the network, instead of flows and clients.
 
     Attributes:
-        host: where it runs.
         argv: its command line, with addresses in place of the hosts' names.
-        folder: the absolute path of its working folder.
         within_ns: how long it may take, on the run's clock.
     """
 
@@ -94,8 +86,7 @@ def resolve_programs(
 ) -> tuple[Program, ...]:
     """Every program, in the order of the configuration.
 
-    Raises:
-        ConfigError: a program does not fit the topology, or two have one name.
+    Raises ConfigError: a program does not fit the topology, or two have one name.
     """
     if experiment.programs and table.choices:
         raise ConfigError(
@@ -156,8 +147,7 @@ def fill(word: str, hosts: Mapping[str, Sequence[str]], where: str) -> tuple[str
         hosts: every host's addresses; the first one is meant where nothing says which.
         where: the key that an error begins with.
 
-    Raises:
-        ConfigError: a brace stands alone, or there is no such host.
+    Raises ConfigError: a brace stands alone, or there is no such host.
     """
     named: list[str] = []
 

@@ -37,17 +37,12 @@ class Generated:
     """One generated flow: a TCP transfer, a block of a round, or a stream of datagrams.
 
     Attributes:
-        flow: its number, from 0, among the generated flows.
-        workload: the index of its workload in the configuration.
-        kind: the kind of that workload.
-        src, dst: host names.
         sport: source port. The blocks of one sender share it, because they share a connection.
         size_bytes: payload that must arrive; None for a stream.
         start_ns: time from the traffic's start; None where it starts when its turn comes.
         round: the number of an incast's round, from 0; None for other kinds.
         end_ns, gap_ns, datagram_bytes: a stream's end, the time between its datagrams, and the
             payload of each.
-        family: of its addresses.
     """
 
     flow: int
@@ -95,8 +90,7 @@ class Hosts:
 def make_schedule(experiment: Experiment, hosts: Hosts) -> tuple[Generated, ...]:
     """All generated flows of an experiment, each workload's in the order of their start.
 
-    Raises:
-        ConfigError: a host does not exist, or there would be too many flows.
+    Raises ConfigError: a host does not exist, or there would be too many flows.
     """
     flows: list[Generated] = []
     next_port: dict[str, int] = defaultdict(lambda: FIRST_SOURCE_PORT)

@@ -24,8 +24,7 @@ def make_topo(experiment: Experiment) -> Topo:
     configuration are the arguments of its `build`. A topology of the user's own is carried by the
     experiment; nothing of the user's is read or run here.
 
-    Raises:
-        ConfigError: the experiment names a file of the user's, and has no network.
+    Raises ConfigError: the experiment names a file of the user's, and has no network.
     """
     topology = experiment.topology
     if isinstance(topology, OwnTopology):

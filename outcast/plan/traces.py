@@ -47,7 +47,6 @@ class Trace:
 
     Attributes:
         t_ns: from when each rate holds. The first is 0; the times ascend.
-        rate_bps: the rates; 0 where the link sends nothing.
         period_ns: when it begins again; None if the last rate goes on for ever.
     """
 
@@ -63,7 +62,6 @@ class Steps:
     Attributes:
         t_ns: from when each rate holds, after the traffic's start. The first is 0.
         rate_bps: the rates, in whole bytes a second.
-        mean_bps: the mean rate over the duration.
     """
 
     t_ns: tuple[int, ...]
@@ -76,9 +74,7 @@ class LinkTrace:
     """What a trace does to a link in a run.
 
     Attributes:
-        file: the name of the trace's file.
         directions: the directions of the link that have these rates.
-        t_ns: from when each rate holds, after the traffic's start.
         rate_bps: the rates. The last one is the mean, from the end of the duration on, because
             senders have to hand over what they hold at whatever rate the trace ends with.
     """
@@ -92,8 +88,7 @@ class LinkTrace:
 def read_all(experiment: Experiment) -> dict[int, Steps]:
     """The steps of every trace of `links.overrides`, by the override's number.
 
-    Raises:
-        ConfigError: a file cannot be read, is no trace, or does not fit the duration.
+    Raises ConfigError: a file cannot be read, is no trace, or does not fit the duration.
     """
     framing = experiment.links.everywhere.framing
     frame_bits = 8 * framing.wire_bytes(MTU_FRAME_BYTES)
@@ -136,8 +131,7 @@ def read(path: Path, frame_bits: int, *, repeat: bool) -> Trace:
         frame_bits: what a delivery of a mahimahi trace takes on the link.
         repeat: whether a CSV begins again at its last row's time, whose rate then does not count.
 
-    Raises:
-        ConfigError: the file cannot be read, or is no trace.
+    Raises ConfigError: the file cannot be read, or is no trace.
     """
     try:
         text = handed_in.read_text(path, MOST_BYTES)
@@ -292,8 +286,7 @@ def steps(trace: Trace, duration_ns: int, frame_bits: int) -> Steps:
     While a trace says 0, the rate is such that the shaper sends one frame, which takes `frame_bits`
     on the link, in all that time, at its beginning.
 
-    Raises:
-        ValueError: the trace has too many steps for this duration, or never a rate above 0.
+    Raises ValueError: the trace has too many steps for this duration, or never a rate above 0.
     """
     begins: list[int] = []
     wanted: list[Fraction] = []

@@ -61,8 +61,7 @@ def of_hosts(
     because a connection has what both ends have. Delayed acknowledgements and the receive buffer
     belong to the receiver.
 
-    Raises:
-        ConfigError: two groups of one host ask for different settings of it.
+    Raises ConfigError: two groups of one host ask for different settings of it.
     """
     senders: dict[str, Transport] = {}
     receivers: dict[str, list[Transport]] = {}

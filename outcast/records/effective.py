@@ -28,7 +28,6 @@ class HostSettings:
         sysctls: values that were set at every host, by their names with dots.
         own_sysctls: by host, the values that differ there, because a group of flows asks for them.
         recorded_sysctls: values that influence TCP and that the run did not change.
-        offloads: whether the interfaces' offloads are on.
     """
 
     route_min_rto_ms: Mapping[str, int]
@@ -154,8 +153,6 @@ class Start:
     """How the flows' common start came about.
 
     Attributes:
-        connect_s: the time until all flows had connected.
-        start_set: when the start was set.
         notice_s: how long before the start the flows were told it; None if it was set beforehand.
         lead_s: the time from the first client's start to the first flow's start.
     """
@@ -172,7 +169,6 @@ class Sampling:
 
     Attributes:
         every_ns: the time from one sample to the next; 0 if none was taken.
-        taken: how many samples were taken.
         missed: how many samples were skipped, because the one before was not done in time.
         longest_ns: the longest time that one sample took, on the run's clock.
     """
@@ -193,10 +189,8 @@ class AppliedChange:
         at_ns: when it was planned, after the traffic's start.
         applied_ns: when the kernel had made it; None where all flows had ended before its time.
         node, neighbour: the direction of the link: the node that sends, and the one that receives.
-        port: the interface of `node`.
         what: `rate_bps`, `delay_ns`, `limit_bytes`, `limit_packets`; `loss_ppm`, `burst_loss_ppm`,
             `late_ppm`, `duplicate_ppm`, the share of the packets; or `up` with 0 or 1.
-        requested: the value that was asked for.
         shown: the value that was read back; None where it was not made.
     """
 
@@ -216,21 +210,13 @@ class Effective:
     """All settings in effect.
 
     Attributes:
-        hosts: TCP's settings at the hosts.
         arrivals_core: the core that processes all arrivals; None if the machine has one core.
-        queues: the qdiscs of every port.
         mtus: interfaces by the largest packet that they take, where links differ from the usual.
-        losses: the links that lose packets.
-        forwarding: what forwards packets at the switches.
-        routing: how paths were chosen.
         mptcp_subflows: by host, how many subflows a connection there can have.
-        start: how the flows' common start came about.
         workloads: facts on the generated flows; keys are whole setting names.
-        sampling: how sockets and queues were sampled.
         load: shares of the CPU; keys are whole setting names. It is empty under virtual time.
         min_rto_ns: the smallest minimum RTO, rounded up to the kernel's tick; None if the kernel
             does not tell its tick.
-        controller_framework: Ryu or os-ken.
         instants_ns: by what began then, fixed instants of virtual time, in nanoseconds since boot.
         modules: by module of the user's that was loaded, its parameters as the kernel showed them.
     """

@@ -24,14 +24,11 @@ class Completed:
     """One generated flow.
 
     Attributes:
-        planned: the flow in the schedule.
         start_ns: the planned start after the traffic's start. A flow without a time of its own
             starts when its turn comes. None if it never started.
         end_ns: when its last byte arrived, after the traffic's start. None if it had not ended at
             the end of the experiment.
-        late_ns: the time from the planned to the actual start.
         received_bytes: bytes up to the end. For a stream, the payload of its datagrams.
-        sent, received: datagrams of a stream.
         retransmits, timeouts: the kernel's counts for its connection. Linux counts timeouts from
             6.7 on.
         error: why it failed; None if it did not.
@@ -95,12 +92,7 @@ class _Row(BaseModel):
 def read_generated_flows(directory: RunDirectory, t_start_ns: int) -> list[Completed]:
     """Reads every generated flow of a run. A run without workloads has none.
 
-    Args:
-        directory: the run's directory.
-        t_start_ns: the traffic's start, from which the flows' times count.
-
-    Raises:
-        InputError: a file is missing or broken, or a row belongs to no planned flow.
+    Raises InputError: a file is missing or broken, or a row belongs to no planned flow.
     """
     schedule = schedule_file(directory)
     if not schedule.exists():

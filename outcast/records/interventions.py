@@ -92,8 +92,7 @@ class PacketFate(handed_in.Record):
             said: when its device got the packet and when its queue did, by the guest's clock; what
                 the queue returned (NET_XMIT_SUCCESS is 0); and whether it was marked.
 
-        Raises:
-            RunError: the packet did not come, or its fate is another one.
+        Raises RunError: the packet did not come, or its fate is another one.
         """
         found_ns, queued_ns, returned, marked = said
         # Without an IP identification, as in IPv6, its instant tells it from a copy of its data.
@@ -167,7 +166,6 @@ class Interventions(handed_in.Record):
         captures: the SHA-256 of that run's captures.
         fates: of packets, in the order of time.
         lost: packets that links lose, in the order of time.
-        noise: the other seed.
     """
 
     of: str
@@ -222,7 +220,6 @@ class Lost(handed_in.Record):
     """lost.json, which is there while a run goes on: what links lose, and then what they lost.
 
     Attributes:
-        packets: what they are to lose.
         counts: how many packets the guest has lost of each; none before.
     """
 

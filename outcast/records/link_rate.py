@@ -60,14 +60,7 @@ class LinkRate:
 
 
 def link_rate(manifest: AnyManifest, rates: Rates, port: str, first_bps: int) -> LinkRate:
-    """The rate at which a port sent, by what the run made and read back.
-
-    Args:
-        manifest: the run's.
-        rates: the steps of the run's traces.
-        port: the interface that sends.
-        first_bps: the rate that it was set up with.
-    """
+    """The rate at which a port sent, by what the run made and read back."""
     steps: list[tuple[int, int]] = []
     ups: list[tuple[int, bool]] = []
     for change in manifest.changes:

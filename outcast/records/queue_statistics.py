@@ -95,11 +95,7 @@ def _required(raw: bytes, kind: int, name: str) -> bytes:
 def counters(messages: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Returns bytes, packets, drops, overlimits, backlog and qlen of a port's shaper.
 
-    Args:
-        messages: the kernel's answer to RTM_GETQDISC for this port; see `read_message`.
-
-    Raises:
-        ReadBackError: the port has no shaper of ours.
+    Raises ReadBackError: the port has no shaper of ours.
     """
     stats = _qdisc(messages, SHAPER_HANDLE).get_attr("TCA_STATS2")
     basic = stats.get_attr("TCA_STATS_BASIC")
@@ -121,11 +117,7 @@ def lost(messages: Sequence[Mapping[str, Any]]) -> dict[Cause, int]:
     net/sched/sch_netem.c). What is left is its own: packets that came while it held as many
     as it can.
 
-    Args:
-        messages: the kernel's answer to RTM_GETQDISC for this port; see `read_message`.
-
-    Raises:
-        ReadBackError: the port has no shaper or no queue of ours.
+    Raises ReadBackError: the port has no shaper or no queue of ours.
     """
     at_shaper = counters(messages)["drops"]
     of_port: dict[Cause, int] = {"queue": statistics(messages)["drops"]}
@@ -140,9 +132,6 @@ def lost(messages: Sequence[Mapping[str, Any]]) -> dict[Cause, int]:
 def statistics(messages: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Returns what a port's queue holds, and what it has counted since its qdiscs were made.
 
-    Args:
-        messages: the kernel's answer to RTM_GETQDISC for this port; see `read_message`.
-
     Returns:
         - `backlog_bytes`, `backlog_packets`: what is queued now below the shaper.
         - `drops`: packets refused or dropped. Each counts once.
@@ -150,8 +139,7 @@ def statistics(messages: Sequence[Mapping[str, Any]]) -> dict[str, int]:
         - `sent_packets`, `sent_bytes`: what was dequeued towards the wire.
         - `overlimits`: the shaper's count of packets that had to wait.
 
-    Raises:
-        ReadBackError: the port has no shaper or no queue of ours.
+    Raises ReadBackError: the port has no shaper or no queue of ours.
     """
     shaper = counters(messages)
     leaf = _qdisc(messages, QUEUE_HANDLE)
@@ -175,11 +163,7 @@ def own_counters(messages: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
     Of classes of service these are `class_1_packets`, what class 3:1 has sent, and `class_1_drops`.
 
-    Args:
-        messages: the kernel's answer to RTM_GETQDISC for this port; see `read_message`.
-
-    Raises:
-        ReadBackError: the port has no queue of ours.
+    Raises ReadBackError: the port has no queue of ours.
     """
     leaf = _qdisc(messages, QUEUE_HANDLE)
     own = decode(leaf.get_attr("TCA_KIND"), leaf.get_attr("TCA_STATS2").get_attr("TCA_STATS_APP"))
@@ -193,12 +177,7 @@ def own_counters(messages: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def decode(kind: str, own: Any) -> dict[str, int]:
-    """Decodes a qdisc's own statistics. Returns its counters by our names.
-
-    Args:
-        kind: the qdisc's name, as `codel`.
-        own: TCA_STATS_APP as pyroute2 gives it; None if the qdisc has none.
-    """
+    """Decodes a qdisc's own statistics. Returns its counters by our names."""
     if own is None or kind not in _OWN_COUNTERS:
         return {}
     return _OWN_COUNTERS[kind](netlink.raw_bytes(own))

@@ -232,9 +232,8 @@ def explain(one: RunDirectory, other: RunDirectory) -> Explanation:
 
     A capture that was kept is hashed again, because others may have handed it in.
 
-    Raises:
-        InputError: one of the two is not the directory of a finished run, a capture is broken, or
-            it is not the one that the manifest has the hash of.
+    Raises InputError: one of the two is not the directory of a finished run, a capture is
+    broken, or it is not the one that the manifest has the hash of.
     """
     runs = [(directory, directory.read_manifest()) for directory in (one, other)]
     here, there = (
@@ -260,8 +259,7 @@ def explain(one: RunDirectory, other: RunDirectory) -> Explanation:
 def _digests_again(directory: RunDirectory, manifest: Manifest) -> dict[str, str]:
     """The SHA-256 of every capture that was kept, as it is now.
 
-    Raises:
-        InputError: a file is not the one that the manifest has the hash of.
+    Raises InputError: a file is not the one that the manifest has the hash of.
     """
     again = {}
     for record in manifest.captures:
@@ -280,13 +278,7 @@ def _digests_again(directory: RunDirectory, manifest: Manifest) -> dict[str, str
 def _first_of_all(
     runs: Sequence[tuple[RunDirectory, Manifest]], different: Sequence[str], kept: Sequence[Path]
 ) -> FirstDifference | None:
-    """The earliest of the captures' first differences.
-
-    Args:
-        runs: both runs.
-        different: names of captures that differ and that both have kept.
-        kept: all captures that were kept.
-    """
+    """The earliest of the captures' first differences."""
     (one, manifest), (other, _) = runs
     parts = {name: _part(one.path / name, other.path / name) for name in different}
     parted = [(part.at_ns, name, part) for name, part in parts.items() if part is not None]
@@ -385,12 +377,7 @@ def require_finished(directory: RunDirectory) -> None:
 
 
 def require_comparable(directory: RunDirectory, experiment: Experiment) -> None:
-    """Raises InputError if a run of this experiment could not replay the run in the directory.
-
-    Args:
-        directory: the directory of a finished run.
-        experiment: the resolved experiment, as its own run directory will have it.
-    """
+    """Raises InputError if a run of this experiment could not replay the run in the directory."""
     there, here = (
         config.model_dump(mode="json", by_alias=True)
         for config in (load_resolved(directory.config), experiment)
@@ -533,8 +520,7 @@ def _records(stream: BinaryIO, path: Path) -> Iterator[_Record]:
 
     Foreign captures are read by outcast.analysis.capture.pcap.
 
-    Raises:
-        InputError: the file is no such capture, or is cut off.
+    Raises InputError: the file is no such capture, or is cut off.
     """
     header = _read(stream, _PCAP_HEADER_BYTES, path)
     if header[:4] != _MAGIC:

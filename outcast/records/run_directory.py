@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
@@ -589,14 +589,21 @@ class Counters(handed_in.Record):
     links: list[LinkRecord] = Field(default_factory=list)
 
 
-class _Place:
-    """A file or folder of a run, by its name: as an attribute of a RunDirectory, its path."""
+class HasPath(Protocol):
+    """A folder that has Places."""
+
+    @property
+    def path(self) -> Path: ...
+
+
+class Place:
+    """A file or folder by its name; as an attribute of the folder that it is in, its path."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __get__(self, run: RunDirectory, _kind: type) -> Path:
-        return run.path / self._name
+    def __get__(self, folder: HasPath, _kind: type) -> Path:
+        return folder.path / self._name
 
 
 @dataclass(frozen=True, slots=True)
@@ -605,28 +612,28 @@ class RunDirectory:
 
     path: Path
 
-    config = _Place("config.yaml")
-    plan = _Place("plan.json")
-    manifest = _Place("manifest.json")
-    counters = _Place("counters.json")
-    sources = _Place("sources")
-    captures = _Place("captures")
-    flows = _Place("flows")
-    programs = _Place("programs")
-    samples = _Place("samples")
-    blackout = _Place("blackout.json")
-    rates = _Place("rates.json")
-    trace = _Place(FOLDER)
-    trace_events = _Place(f"{FOLDER}/{EVENTS_FILE}")
-    trace_formats = _Place(f"{FOLDER}/{FORMATS_FILE}")
-    trace_symbols = _Place(f"{FOLDER}/{SYMBOLS_FILE}")
-    traced = _Place(f"{FOLDER}/{TRACED_FILE}")
-    summary = _Place("summary.json")
-    lost = _Place("lost.json")
+    config = Place("config.yaml")
+    plan = Place("plan.json")
+    manifest = Place("manifest.json")
+    counters = Place("counters.json")
+    sources = Place("sources")
+    captures = Place("captures")
+    flows = Place("flows")
+    programs = Place("programs")
+    samples = Place("samples")
+    blackout = Place("blackout.json")
+    rates = Place("rates.json")
+    trace = Place(FOLDER)
+    trace_events = Place(f"{FOLDER}/{EVENTS_FILE}")
+    trace_formats = Place(f"{FOLDER}/{FORMATS_FILE}")
+    trace_symbols = Place(f"{FOLDER}/{SYMBOLS_FILE}")
+    traced = Place(f"{FOLDER}/{TRACED_FILE}")
+    summary = Place("summary.json")
+    lost = Place("lost.json")
     """The packets that links are to lose, and then have lost; it is there while a run goes on."""
-    whatif = _Place("whatif.json")
-    decision = _Place("fate.json")
-    log = _Place("log.txt")
+    whatif = Place("whatif.json")
+    decision = Place("fate.json")
+    log = Place("log.txt")
 
     def read_plan(self) -> Plan:
         """Reads the stored plan. Raises InputError if there is none or it cannot be read."""

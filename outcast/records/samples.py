@@ -92,7 +92,6 @@ class SamplesFile:
     Attributes:
         every_ns: the requested time between samples.
         sources: the ports (by name) or flows (by number) that the samples describe.
-        samples: in the order in which they were taken.
     """
 
     every_ns: int

@@ -14,10 +14,6 @@ def while_active(samples: pl.DataFrame, flows: Sequence[FlowRecord]) -> pl.DataF
 
     A socket is there before its flow starts, since it connects early, and may stay after it. Then
     it shows its last values, which are those of the handshake before the start.
-
-    Args:
-        samples: rows of sockets.parquet.
-        flows: the run's flows; samples of others are left out.
     """
     starts_ns = {flow.flow: flow.start_ns for flow in flows}
     start_ns = pl.col("flow").replace_strict(starts_ns, default=None, return_dtype=pl.Int64)

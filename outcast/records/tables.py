@@ -129,8 +129,7 @@ def read_table(path: Path) -> pl.DataFrame:
 def scan_table(path: Path) -> pl.LazyFrame:
     """Opens a table that is read when it is used: CSV if its name ends in .csv, else Parquet.
 
-    Raises:
-        InputError: it is missing, is no table, or would expand far beyond its size.
+    Raises InputError: it is missing, is no table, or would expand far beyond its size.
     """
     with refusing(f"{path}: cannot be read as a table"):
         with handed_in.opened(path) as stream:
@@ -166,10 +165,6 @@ def refusing(what: str, remedy: str = "") -> Iterator[None]:
     """Turns errors from tables and records that were handed in into InputError.
 
     Such a file can be whole and yet lack a column, or hold text where numbers are needed.
-
-    Args:
-        what: the start of the message: which file, and what failed.
-        remedy: the end of the message: what to do.
     """
     try:
         with _panics_untold():

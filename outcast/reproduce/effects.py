@@ -52,11 +52,8 @@ class Other:
     """A run that is made again.
 
     Attributes:
-        name: the name of its folder.
         group: which flip or blackout of the run it is of.
         undone: of a blackout, the number of the drop from 0 on; None for all of them.
-        is_last: whether it is the last drop of the blackout.
-        wanted: the fates; none where all noise is another one.
     """
 
     name: str
@@ -71,9 +68,7 @@ class Blackout:
     """A chain of drops of one input.
 
     Attributes:
-        drops: rows of packets.parquet.
         next_packet: the row of the next packet of another input that got through.
-        flows: those that lost packets.
         start_ns, end_ns: when the first and the last of the packets came in, epoch.
         timeout: whether one of the flows then paused for at least the least timeout.
     """
@@ -97,14 +92,7 @@ def make(store: SweepDirectory, name: str, requested: Fates, jobs: int) -> None:
 
     What is finished is not repeated.
 
-    Args:
-        store: where the runs are.
-        name: the run, which has its captures.
-        requested: the fates.
-        jobs: how many runs go on at a time.
-
-    Raises:
-        OutcastError: as `outcast.whatif_each`.
+    Raises OutcastError: as `outcast.whatif_each`.
     """
     # Imported here, because `outcast reproduce --help` needs none of it.
     from outcast.api import debugging, many
@@ -285,14 +273,7 @@ def _is_outcast(run: Run) -> bool:
 
 
 def delivered(run: Run, flows: Sequence[int], from_ns: int, within_ms: Sequence[int]) -> list[int]:
-    """The bytes of some flows that left the bottleneck for the first time within some times.
-
-    Args:
-        run: the run.
-        flows: their numbers.
-        from_ns: when the times begin, epoch.
-        within_ms: how long each is.
-    """
+    """The bytes of some flows that left the bottleneck for the first time within some times."""
     firsts = (
         run.table("packets")
         .filter(pl.col("flow").is_in(list(flows)), pl.col("t_out").is_not_null())

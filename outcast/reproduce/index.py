@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from outcast.files import write_text
 from outcast.reproduce import together
 from outcast.reproduce.pictures import band as band_picture
 from outcast.reproduce.recipe import load_all
@@ -18,7 +17,17 @@ from outcast.reproduce.verdict import Verdict, verdict_text
 from outcast.sweep.points import as_text
 from outcast.view.figures import style
 from outcast.view.report.markup import Element, Part, element, table
-from outcast.view.report.page import document, section
+from outcast.view.report.page import (
+    bullets,
+    code,
+    details,
+    document,
+    main_numbers,
+    note,
+    section,
+    trust,
+    write,
+)
 from outcast.view.report.pictures import picture
 
 MEASURED = "measured, 95 % interval"
@@ -133,9 +142,7 @@ def write_index(folder: Path, all_rows: Sequence[Row]) -> Path:
         scripts=["sort.js"],
         contents=[*contents, ("again", "Run it again")],
     )
-    path = folder / "index.html"
-    write_text(path, page)
-    return path
+    return write(folder / "index.html", page)
 
 
 def full_name(result: Result) -> str:
@@ -153,10 +160,7 @@ def burst_text(result: Result) -> str:
     burst = result.burst
     if burst is None or burst.mean is None:
         return "-"
-    text = f"{number(burst.mean)}"
-    if burst.low is not None and burst.high is not None:
-        text += f" [{number(burst.low)}, {number(burst.high)}]"
-    return f"{text} ({burst.hops}-hop)"
+    return f"{interval_text(burst.mean, burst.low, burst.high)} ({burst.hops}-hop)"
 
 
 BAND = ["id", "noise", "main claim, measured", "burst ratio", "verdict", "claims"]
@@ -197,13 +201,7 @@ def _over_noise(all_rows: Sequence[Row], folder: Path) -> list[Element]:
             "Over noise",
             element("p", ABOUT_BAND),
             picture("By figure and profile", ABOUT_PICTURE, style.lighter(drawn), "image/png", 900),
-            element(
-                "ul",
-                *(
-                    element("li", f"{name}: {together.band_text(band)}")
-                    for name, band in bands.items()
-                ),
-            ),
+            bullets([f"{name}: {together.band_text(band)}" for name, band in bands.items()]),
             element("div", table("Rows by noise", BAND, rows, 9), class_="prose sortable"),
         )
     ]
@@ -212,17 +210,8 @@ def _over_noise(all_rows: Sequence[Row], folder: Path) -> list[Element]:
 def _header(all_rows: Sequence[Row]) -> list[Element]:
     results = [row.result for row in all_rows]
     count = Counter(row.verdict for row in all_rows)
-    failed = [(result.id, failure) for result in results for failure in result.failures]
     modes = sorted({result.mode for result in results})
-    key = element("dl", class_="key")
-    for verdict in _BADGES:
-        key.append(
-            element("div", element("dt", _badge(verdict)), element("dd", str(count[verdict])))
-        )
-    lines = [
-        f"{name}: {failure.label}, seed {failure.seed}: {failure.reason}"
-        for name, failure in failed
-    ]
+    lines = [f"{result.id}: {line}" for result in results for line in _left_out(result)]
     return [
         element("h1", "The sources' figures, run again"),
         element(
@@ -231,28 +220,21 @@ def _header(all_rows: Sequence[Row]) -> list[Element]:
             f"{' and '.join(modes) or 'no'} mode.",
             class_="lead",
         ),
-        key,
-        element(
-            "section",
-            element(
-                "h2",
-                f"✗ {len(lines)} runs are left out: not run, failed, untrusted, equal to others, "
-                "or without a value"
-                if lines
-                else "✓ Every run finished, and its captures and counters agree",
-                id="trust-title",
-            ),
-            element(
-                "details",
-                element("summary", "Which, and why"),
-                element("ul", *(element("li", line) for line in lines)),
-            )
+        main_numbers((_badge(verdict), str(count[verdict])) for verdict in _BADGES),
+        trust(
+            f"✗ {len(lines)} runs are left out: not run, failed, untrusted, equal to others, "
+            "or without a value"
             if lines
-            else None,
-            id="trust",
-            class_=f"trust {'bad' if lines else 'good'}",
-            aria_labelledby="trust-title",
+            else "✓ Every run finished, and its captures and counters agree",
+            "bad" if lines else "good",
+            details("Which, and why", bullets(lines)) if lines else None,
         ),
+    ]
+
+
+def _left_out(result: Result) -> list[str]:
+    return [
+        f"{failure.label}, seed {failure.seed}: {failure.reason}" for failure in result.failures
     ]
 
 
@@ -278,10 +260,6 @@ def _row(row: Row, folder: Path) -> Element:
         ]
         for claim in row.claims
     ]
-    failures = [
-        element("li", f"{failure.label}, seed {failure.seed}: {failure.reason}")
-        for failure in result.failures
-    ]
     return section(
         anchor(result),
         f"{full_name(result)}: {result.title}",
@@ -298,8 +276,8 @@ def _row(row: Row, folder: Path) -> Element:
             class_="prose",
         ),
         *(element("p", element("strong", f"{title}: "), text) for title, text in remarks(result)),
-        element("p", "Runs left out:") if failures else None,
-        element("ul", *failures) if failures else None,
+        element("p", "Runs left out:") if result.failures else None,
+        bullets(_left_out(result)),
         _points(result),
         element(
             "p",
@@ -335,11 +313,8 @@ def _points(result: Result) -> Element:
             config = " with ".join(part for part in (point.config, settings) if part)
             rows.append([point.label, measure, listed or "-", seeds or "-", config or "computed"])
     head = ["point", "measure", "values", "of the seeds", "configuration"]
-    return element(
-        "details",
-        element("summary", "Every point's values"),
-        element("div", table("By seed", head, rows, 9), class_="prose"),
-    )
+    by_seed = element("div", table("By seed", head, rows, 9), class_="prose")
+    return details("Every point's values", by_seed)
 
 
 def _again(folder: Path, results: Sequence[Result]) -> Element:
@@ -351,11 +326,9 @@ def _again(folder: Path, results: Sequence[Result]) -> Element:
         "again",
         "Run it again",
         element("p", "In the folder above this one. Finished runs are not repeated:"),
-        *(element("pre", element("code", f"{command} -o {output}")) for command in commands),
-        element(
-            "p",
+        *(code(f"{command} -o {output}") for command in commands),
+        note(
             "This page holds the figures in fewer colours. ID/figure.png is the original, "
-            "ID/result.json has its numbers, and runs/ has the runs.",
-            class_="note",
+            "ID/result.json has its numbers, and runs/ has the runs."
         ),
     )

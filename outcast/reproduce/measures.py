@@ -27,7 +27,49 @@ from outcast.reproduce.recipe import Measure
 from outcast.units import parse_size_bytes
 
 SEGMENT_BYTES = 1448
+_SHARE = (0.0, 1.0)
+_Function = Callable[[Run, Measure], float]
 _LOST = pl.col("verdict").cast(pl.String) == "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of measure.
+
+    Attributes:
+        is_logarithmic: whether it is a ratio, so that its logarithm is averaged.
+        has_interval: whether it covers the measure's interval. Others count in the whole captures.
+        has_floor: whether flows that got nothing count as if one segment had arrived.
+        limits: the least and the greatest value; rates and counts start at 0.
+    """
+
+    function: _Function
+    is_logarithmic: bool = False
+    has_interval: bool = False
+    has_floor: bool = False
+    limits: Limits = (0.0, math.inf)
+
+
+MEASURES: dict[str, Kind] = {}
+"""Every kind of measure, by its name."""
+
+
+def _measure(
+    *,
+    is_logarithmic: bool = False,
+    has_interval: bool = False,
+    has_floor: bool = False,
+    limits: Limits = (0.0, math.inf),
+) -> Callable[[_Function], _Function]:
+    """Adds a function to the measures, under its own name."""
+
+    def add(function: _Function) -> _Function:
+        MEASURES[function.__name__] = Kind(
+            function, is_logarithmic, has_interval, has_floor, limits
+        )
+        return function
+
+    return add
 
 
 class ModelRun(Run):
@@ -43,24 +85,18 @@ def _enqueued(run: Run) -> model.Enqueued:
     return run.enqueued
 
 
-def x2_queued(run: Run, _measure: Measure) -> float:
-    """The share of cases in which the loser's next packet, X2, is queued (TCPRand, figure 5)."""
-    return _enqueued(run).x2
+def _of_model(name: str) -> Kind:
+    return Kind(lambda run, _: float(getattr(_enqueued(run), name)), limits=_SHARE)
 
 
-def y2_queued(run: Run, _measure: Measure) -> float:
-    """The share of cases in which the winner's next packet, Y2, is queued."""
-    return _enqueued(run).y2
-
-
-def both_queued(run: Run, _measure: Measure) -> float:
-    """The share of cases in which X2 and Y2 are both queued."""
-    return _enqueued(run).both
-
-
-def neither_queued(run: Run, _measure: Measure) -> float:
-    """The share of cases in which neither X2 nor Y2 is queued."""
-    return _enqueued(run).neither
+MEASURES.update(
+    x2_queued=_of_model("x2"),
+    y2_queued=_of_model("y2"),
+    both_queued=_of_model("both"),
+    neither_queued=_of_model("neither"),
+)
+"""The shares of cases in which X2, the loser's next packet, is queued, and Y2, the winner's next
+packet; both of them, and neither (TCPRand, figure 5)."""
 
 
 def _window(run: Run, measure: Measure) -> Summary | Window:
@@ -102,6 +138,7 @@ def _mean_bps(whole: Summary | Window, of_class: ClassSummary) -> float:
     return _at_least(of_class.mean_goodput_bps, of_class.flows, whole.end_s - whole.start_s)
 
 
+@_measure(is_logarithmic=True, has_interval=True, has_floor=True)
 def outcast_ratio(run: Run, measure: Measure) -> float:
     """Mean goodput of the class with the most hops over that of the class with the fewest."""
     whole = _window(run, measure)
@@ -111,12 +148,14 @@ def outcast_ratio(run: Run, measure: Measure) -> float:
     return _mean_bps(whole, furthest) / _mean_bps(whole, nearest)
 
 
+@_measure(has_interval=True)
 def class_goodput_bps(run: Run, measure: Measure) -> float:
     """Mean goodput of a class's flows, in bit/s."""
     of_class = _class(run, measure)
     return of_class.mean_goodput_bps if of_class else math.nan
 
 
+@_measure(is_logarithmic=True, has_interval=True, has_floor=True)
 def class_share(run: Run, measure: Measure) -> float:
     """Mean goodput of a class's flows over the fair share, which is the mean of all flows."""
     whole = _window(run, measure)
@@ -127,12 +166,14 @@ def class_share(run: Run, measure: Measure) -> float:
     return _mean_bps(whole, of_class) * count / whole.total_goodput_bps
 
 
+@_measure(has_interval=True)
 def group_goodput_bps(run: Run, measure: Measure) -> float:
     """Mean goodput of a group's flows, in bit/s; the group is named by `by` and `label`."""
     part = _group(run, measure, measure.label)
     return math.nan if part is None else part.mean_goodput_bps
 
 
+@_measure(is_logarithmic=True, has_interval=True, has_floor=True)
 def compared_groups(run: Run, measure: Measure) -> float:
     """Mean goodput of the group `label` over that of the group `over`, both of the kind `by`."""
     whole = _window(run, measure)
@@ -145,6 +186,7 @@ def _group(run: Run, measure: Measure, label: str | None) -> GroupSummary | None
     return None if label is None else groups.get(label)
 
 
+@_measure(is_logarithmic=True, has_interval=True, has_floor=True)
 def group_ratio(run: Run, measure: Measure) -> float:
     """Mean goodput of all other groups' flows over that of one group's flows."""
     goodput, seconds = _flow_goodput_bps(run, measure)
@@ -176,11 +218,13 @@ def _flow_goodput_bps(run: Run, measure: Measure) -> tuple[dict[int, float], flo
     return {f: 8 * total / seconds for f, total in zip(rates.flows, totals, strict=True)}, seconds
 
 
+@_measure(has_interval=True, limits=_SHARE)
 def jain_index(run: Run, measure: Measure) -> float:
     """Jain's fairness index over all flows."""
     return _or_nan(_window(run, measure).jain_index)
 
 
+@_measure(has_interval=True, limits=_SHARE)
 def sender_jain_index(run: Run, measure: Measure) -> float:
     """Jain's fairness index over the mean goodput of each sender's flows (TCPRand, equation 4)."""
     goodput, _ = _flow_goodput_bps(run, measure)
@@ -191,11 +235,13 @@ def sender_jain_index(run: Run, measure: Measure) -> float:
     return _or_nan(fairness.jain_index(means))
 
 
+@_measure(has_interval=True)
 def total_goodput_bps(run: Run, measure: Measure) -> float:
     """The goodput of all flows together, in bit/s."""
     return _window(run, measure).total_goodput_bps
 
 
+@_measure(has_interval=True)
 def least_goodput_bps(run: Run, measure: Measure) -> float:
     """Goodput of the flow that gets least, in bit/s.
 
@@ -219,6 +265,7 @@ def _chains(run: Run, hops: int | None) -> dict[int, int]:
     return dict(lengths.group_by("len").agg(pl.len().alias("chains")).sort("len").collect().rows())
 
 
+@_measure(limits=_SHARE)
 def chain_share(run: Run, measure: Measure) -> float:
     """The share of a class's chains of consecutive drops that have exactly `length` drops."""
     chains = _chains(run, measure.hops)
@@ -226,6 +273,7 @@ def chain_share(run: Run, measure: Measure) -> float:
     return chains.get(measure.length or 1, 0) / total if total else math.nan
 
 
+@_measure(limits=_SHARE)
 def long_chain_share(run: Run, measure: Measure) -> float:
     """The share of a class's chains of consecutive drops that have `length` drops or more."""
     chains = _chains(run, measure.hops)
@@ -234,6 +282,7 @@ def long_chain_share(run: Run, measure: Measure) -> float:
     return long / total if total else math.nan
 
 
+@_measure()
 def long_chains_per_flow(run: Run, measure: Measure) -> float:
     """The number of chains of `length` drops or more, per flow of a class."""
     of_class = run.summary.classes.get(str(measure.hops))
@@ -242,6 +291,7 @@ def long_chains_per_flow(run: Run, measure: Measure) -> float:
     return long / of_class.flows if of_class else math.nan
 
 
+@_measure(is_logarithmic=True)
 def burst_ratio(run: Run, measure: Measure) -> float:
     """How much longer a class's chains of consecutive drops are than chance makes them.
 
@@ -265,6 +315,7 @@ LOT_PACKETS = 64
 of a flow whose packets find a queue of 16 KB full."""
 
 
+@_measure(is_logarithmic=True)
 def chains_over_chance(run: Run, measure: Measure) -> float:
     """The mean length of a class's chains of consecutive drops over that of chains by lot."""
     return chains_over_lots(run, measure.hops, LOT_PACKETS)
@@ -296,6 +347,7 @@ def chains_over_lots(run: Run, hops: int | None, lot_packets: int | None) -> flo
     return by_lot / observed if observed else math.nan
 
 
+@_measure(is_logarithmic=True)
 def loss_ratio(run: Run, _measure: Measure) -> float:
     """The loss rate of the port of the class with the fewest hops over that of the other ports."""
     drops, traffic = run.summary.drops, run.manifest.traffic
@@ -320,6 +372,7 @@ def dense_blackouts(run: Run) -> pl.DataFrame:
     )
 
 
+@_measure()
 def longest_blackout(run: Run, measure: Measure) -> float:
     """The drops of the longest dense blackout; only of a class's ports if a class is named."""
     blackouts = dense_blackouts(run)
@@ -329,11 +382,13 @@ def longest_blackout(run: Run, measure: Measure) -> float:
     return float(blackouts["drops"][0]) if blackouts.height else 0.0
 
 
+@_measure()
 def longest_chain(run: Run, _measure: Measure) -> float:
     """The most consecutive packets that one input port lost."""
     return float(max((port.longest_chain for port in run.summary.drops.values()), default=0))
 
 
+@_measure()
 def closest_drops(run: Run, _measure: Measure) -> float:
     """The fewest packets of one input port that got through between two of its drops."""
     packets = run.table("packets").sort("t_in")
@@ -343,12 +398,14 @@ def closest_drops(run: Run, _measure: Measure) -> float:
     return math.nan if least is None else float(least) - 1
 
 
+@_measure()
 def mean_queue_bytes(run: Run, _measure: Measure) -> float:
     """The mean of the queue that arrivals find, in bytes."""
     mean = run.table("packets")["queue_bytes"].mean()
     return float(mean) if isinstance(mean, float) else math.nan
 
 
+@_measure()
 def queue_span_in_longest_blackout(run: Run, _measure: Measure) -> float:
     """The queue's span in packets between the first and last drop of the longest blackout."""
     blackouts = dense_blackouts(run)
@@ -361,6 +418,7 @@ def queue_span_in_longest_blackout(run: Run, _measure: Measure) -> float:
     return float(most - least) if isinstance(least, int) and isinstance(most, int) else math.nan
 
 
+@_measure(is_logarithmic=True, has_interval=True, has_floor=True)
 def class_ratio(run: Run, measure: Measure) -> float:
     """Mean goodput of the class with the most hops over that of another class."""
     whole = _window(run, measure)
@@ -369,6 +427,7 @@ def class_ratio(run: Run, measure: Measure) -> float:
     return _mean_bps(whole, furthest) / _mean_bps(whole, other) if other else math.nan
 
 
+@_measure(has_interval=True, limits=_SHARE)
 def least_of_far(run: Run, measure: Measure) -> float:
     """The least goodput of the flows with the most hops, over the mean of these flows."""
     goodput, _ = _flow_goodput_bps(run, measure)
@@ -377,6 +436,7 @@ def least_of_far(run: Run, measure: Measure) -> float:
     return min(far) * len(far) / sum(far) if any(far) else math.nan
 
 
+@_measure()
 def halted_s_per_flow(run: Run, measure: Measure) -> float:
     """The time that flows of a class stood still before timeouts, in seconds per flow."""
     tcp = run.summary.tcp.get(str(measure.hops))
@@ -384,6 +444,7 @@ def halted_s_per_flow(run: Run, measure: Measure) -> float:
     return tcp.halted_s / of_class.flows if tcp and of_class else math.nan
 
 
+@_measure()
 def timeouts_per_flow(run: Run, measure: Measure) -> float:
     """The retransmission timeouts that the kernel counted, per flow of a class."""
     of_class = run.summary.classes.get(str(measure.hops))
@@ -392,6 +453,7 @@ def timeouts_per_flow(run: Run, measure: Measure) -> float:
     return of_class.timeouts / of_class.flows
 
 
+@_measure(has_interval=True)
 def median_rtt_ms(run: Run, measure: Measure) -> float:
     """The median over the samples of the smoothed round-trip time of a class's sockets, in ms.
 
@@ -411,12 +473,14 @@ def median_rtt_ms(run: Run, measure: Measure) -> float:
     return median / 1e3 if isinstance(median, float) else math.nan
 
 
+@_measure(limits=(-1.0, 1.0))
 def window_correlation(run: Run, _measure: Measure) -> float:
     """Pearson's correlation of two flows' cwnd over time, averaged over all pairs of flows."""
     synchronisation = run.summary.synchronisation
     return synchronisation.mean if synchronisation else math.nan
 
 
+@_measure()
 def completion_ms(run: Run, measure: Measure) -> float:
     """The mean flow completion time of generated flows of a size, in ms.
 
@@ -436,6 +500,7 @@ def completion_ms(run: Run, measure: Measure) -> float:
     return mean / 1e6 if isinstance(mean, float) else math.nan
 
 
+@_measure()
 def workload_goodput_bps(run: Run, _measure: Measure) -> float:
     """Goodput of the first workload until its last flow, or else the experiment, has ended."""
     workload = (run.summary.completions or {}).get("0")
@@ -448,12 +513,31 @@ def _effects(run: Run) -> pl.DataFrame:
     return run.effects
 
 
+def _of_effects(column: str) -> Kind:
+    return Kind(lambda run, _: mean_of(_effects(run), column), limits=_SHARE)
+
+
+MEASURES.update(
+    # After so many of the fates a packet of another flow has another fate too.
+    fates_that_spread=_of_effects("spread"),
+    # The mean share of a run's packets that have another fate, or are in one of the runs alone.
+    fates_changed=_of_effects("changed"),
+    # After so many of the fates other flows get less than half of the mean.
+    fates_that_starve_others=_of_effects("other_starved"),
+    # After so many of the fates it is the other side of the ratio that gets less.
+    fates_that_swap_sides=_of_effects("other_side"),
+)
+"""Shares of other fates."""
+
+
+@_measure(limits=UNLIMITED)
 def undone_together_bps(run: Run, measure: Measure) -> float:
     """The gain of a blackout's flows if all its drops are undone: the mean, in bit/s."""
     effects = _effects(run).filter(pl.col("undone").is_null())
     return mean_of(effects, f"gain_{measure.within_ms}ms_bps")
 
 
+@_measure(limits=UNLIMITED)
 def undone_apart_bps(run: Run, measure: Measure) -> float:
     """The same for its drops undone one by one: what they give together, without one another."""
     gain = f"gain_{measure.within_ms}ms_bps"
@@ -461,102 +545,18 @@ def undone_apart_bps(run: Run, measure: Measure) -> float:
     return mean_of(singles.group_by("group").agg(pl.col(gain).sum()), gain)
 
 
+@_measure(limits=UNLIMITED)
 def undone_last_bps(run: Run, measure: Measure) -> float:
     """The same for its last drop alone, of blackouts that a timeout follows."""
     last = _effects(run).filter("is_last", "timeout")
     return mean_of(last, f"gain_{measure.within_ms}ms_bps")
 
 
+@_measure(limits=UNLIMITED)
 def undone_before_timeout_bps(run: Run, measure: Measure) -> float:
     """The same for all drops together, of blackouts that a timeout follows."""
     every = _effects(run).filter(pl.col("undone").is_null(), "timeout")
     return mean_of(every, f"gain_{measure.within_ms}ms_bps")
-
-
-def fates_that_spread(run: Run, _measure: Measure) -> float:
-    """The share of other fates after which a packet of another flow has another fate too."""
-    return mean_of(_effects(run), "spread")
-
-
-def fates_changed(run: Run, _measure: Measure) -> float:
-    """The mean share of a run's packets that have another fate, or are in one of the runs alone."""
-    return mean_of(_effects(run), "changed")
-
-
-def fates_that_starve_others(run: Run, _measure: Measure) -> float:
-    """The share of other fates after which other flows get less than half of the mean."""
-    return mean_of(_effects(run), "other_starved")
-
-
-def fates_that_swap_sides(run: Run, _measure: Measure) -> float:
-    """The share of other fates after which it is the other side of the ratio that gets less."""
-    return mean_of(_effects(run), "other_side")
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of measure.
-
-    Attributes:
-        function: takes it of a run.
-        is_logarithmic: whether it is a ratio, so that its logarithm is averaged.
-        has_interval: whether it covers the measure's interval. Others count in the whole captures.
-    """
-
-    function: Callable[[Run, Measure], float]
-    is_logarithmic: bool
-    has_interval: bool
-
-
-MEASURES: dict[str, Kind] = {
-    function.__name__: Kind(function, is_logarithmic, has_interval)
-    for function, is_logarithmic, has_interval in (
-        (outcast_ratio, True, True),
-        (class_goodput_bps, False, True),
-        (class_share, True, True),
-        (group_ratio, True, True),
-        (group_goodput_bps, False, True),
-        (compared_groups, True, True),
-        (jain_index, False, True),
-        (sender_jain_index, False, True),
-        (total_goodput_bps, False, True),
-        (least_goodput_bps, False, True),
-        (chain_share, False, False),
-        (long_chain_share, False, False),
-        (long_chains_per_flow, False, False),
-        (burst_ratio, True, False),
-        (chains_over_chance, True, False),
-        (loss_ratio, True, False),
-        (longest_blackout, False, False),
-        (longest_chain, False, False),
-        (closest_drops, False, False),
-        (mean_queue_bytes, False, False),
-        (queue_span_in_longest_blackout, False, False),
-        (class_ratio, True, True),
-        (least_of_far, False, True),
-        (halted_s_per_flow, False, False),
-        (timeouts_per_flow, False, False),
-        (median_rtt_ms, False, True),
-        (completion_ms, False, False),
-        (workload_goodput_bps, False, False),
-        (window_correlation, False, False),
-        *(
-            (function, False, False)
-            for function in (
-                *(
-                    undone_together_bps,
-                    undone_apart_bps,
-                    undone_last_bps,
-                    undone_before_timeout_bps,
-                ),
-                *(fates_that_spread, fates_changed, fates_that_starve_others),
-                fates_that_swap_sides,
-                *(x2_queued, y2_queued, both_queued, neither_queued),
-            )
-        ),
-    )
-}
-"""Every kind of measure, by its name."""
 
 
 def take(run: Run, measure: Measure) -> float:
@@ -602,7 +602,7 @@ def is_at_floor(run: Run, measure: Measure) -> bool:
 
     Such a value says that the ratio is at least, or at most, so much. It is no measured size.
     """
-    if isinstance(run, ModelRun) or measure.kind not in _WITH_FLOOR:
+    if isinstance(run, ModelRun) or not MEASURES[measure.kind].has_floor:
         return False
     try:
         whole = _window(run, measure)
@@ -621,30 +621,9 @@ def is_at_floor(run: Run, measure: Measure) -> bool:
     return any(mean_bps < _floor_bps(flows, seconds) for mean_bps, flows in parts if flows)
 
 
-_WITH_FLOOR = frozenset(
-    ("outcast_ratio", "class_share", "class_ratio", "group_ratio", "compared_groups")
-)
-_LIMITS: dict[str, Limits] = {
-    "window_correlation": (-1.0, 1.0),
-    **dict.fromkeys(
-        ("undone_together_bps", "undone_apart_bps", "undone_last_bps", "undone_before_timeout_bps"),
-        UNLIMITED,
-    ),
-    **dict.fromkeys(
-        (
-            *("jain_index", "sender_jain_index", "chain_share", "long_chain_share", "least_of_far"),
-            *("x2_queued", "y2_queued", "both_queued", "neither_queued"),
-            *("fates_that_spread", "fates_changed", "fates_that_starve_others"),
-            "fates_that_swap_sides",
-        ),
-        (0.0, 1.0),
-    ),
-}
-
-
 def limits(measure: Measure) -> Limits:
     """The least and the greatest value that a measure can have; rates and counts start at 0."""
-    return _LIMITS.get(measure.kind, (0.0, math.inf))
+    return MEASURES[measure.kind].limits
 
 
 def is_logarithmic(measure: Measure) -> bool:

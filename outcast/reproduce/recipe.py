@@ -408,8 +408,7 @@ def _with_interval(tree: object, interval: object) -> object:
 def load_all() -> dict[str, Recipe]:
     """All recipes by their identifiers, in the order of the sources.
 
-    Raises:
-        ConfigError: if a file is not a recipe.
+    Raises ConfigError if a file is not a recipe.
     """
     recipes = [_load(path) for path in sorted(FOLDER.glob("*.yaml"))]
     return {recipe.id: recipe for recipe in sorted(recipes, key=_order)}
@@ -440,8 +439,7 @@ _OF_OURS = "The TCP Outcast Problem"
 def _also_named(recipes: dict[str, Recipe], name: str) -> list[Recipe]:
     """The recipe of a figure that is named as README does (`fig3c`), or of a configuration.
 
-    Raises:
-        ConfigError: figures of several other sources have this number.
+    Raises ConfigError: figures of several other sources have this number.
     """
     of_config = [
         recipe
@@ -467,8 +465,7 @@ def _also_named(recipes: dict[str, Recipe], name: str) -> list[Recipe]:
 def choose(recipes: dict[str, Recipe], names: Iterable[str]) -> list[Recipe]:
     """The named recipes; the name `all` means every recipe.
 
-    Raises:
-        ConfigError: if no recipe has a name, or several could be meant.
+    Raises ConfigError if no recipe has a name, or several could be meant.
     """
     chosen: list[Recipe] = []
     by_name = {name.lower(): recipe for name, recipe in recipes.items()}

@@ -42,17 +42,7 @@ def conclude(
     contradict each other, runs without a value of a claim's measure, and all but one of the runs
     that are equal packet for packet, because these are no repetitions.
 
-    Args:
-        recipe: what is judged.
-        mode: how much was run.
-        planned: its runs.
-        store: where the runs are, and where the result goes.
-        failed: by run name, why a run failed.
-        made_by: the outcast that made the runs.
-        noise: the profile that was asked for; None for the one that the configurations have.
-
-    Raises:
-        ConfigError: different kernels or roots made the runs.
+    Raises ConfigError: different kernels or roots made the runs.
     """
     made, failures = _sorted_out(recipe, planned, store, failed)
     good = {label: [run for _, run in of_point] for label, of_point in made.items()}

@@ -43,7 +43,6 @@ class PlannedRun:
 
     Attributes:
         name: the name of its folder in the store. The same experiment and seed give the same name.
-        experiment: the experiment with its seed; None for a computation.
     """
 
     point: Point
@@ -57,14 +56,8 @@ def planned_runs(
 ) -> list[PlannedRun]:
     """Every run of a recipe.
 
-    Args:
-        recipe: the recipe.
-        mode: how much to run.
-        noise: the profile of noise; None for the one that the configurations have.
-
-    Raises:
-        ConfigError: if a point's configuration is missing or refuses the settings, or if a measure
-            covers a time after the end of its runs.
+    Raises ConfigError if a point's configuration is missing or refuses the settings, or if a
+    measure covers a time after the end of its runs.
     """
     chosen: Mode = recipe.quick if mode == "quick" else recipe.full
     runs = []
@@ -119,8 +112,7 @@ def _require_within(recipe: Recipe, point: Point, chosen: Experiment) -> None:
 def load_experiment(config: Path, settings: Mapping[str, Any]) -> Experiment:
     """Loads a configuration with settings, and checks that they fit its topology.
 
-    Raises:
-        ConfigError: if the file or a setting is refused.
+    Raises ConfigError if the file or a setting is refused.
     """
     if not config.exists():
         raise ConfigError(f"{config}: there is no such file; a checkout of the project has it")
@@ -132,7 +124,6 @@ class Needed:
     """The runs of a store that recipes need.
 
     Attributes:
-        finished: how many are there.
         missing: the experiments of all others, by the names of their runs.
         sizes: what decides how long these take.
         kept: those whose captures are kept until their fates were compared.
@@ -180,13 +171,6 @@ def make_missing(
     measurements: Path | None = None,
 ) -> Mapping[str, Failure]:
     """Makes the runs that are missing.
-
-    Args:
-        runs: what is finished and what is missing.
-        store: where they go.
-        jobs: how many virtual runs go on at a time.
-        observer: is told about the progress.
-        measurements: the file that notes the time and disk of each run; None notes nothing.
 
     Returns:
         By run name, why a run failed.

@@ -115,8 +115,7 @@ def _commit(folder: Path, run: Programs) -> str | None:
 def hold(store: SweepDirectory, made_by: MadeBy) -> MadeBy:
     """Notes in a folder of results what makes its runs. Returns what the folder holds.
 
-    Raises:
-        ConfigError: the folder's runs were made by other code, or by nobody knows what.
+    Raises ConfigError: the folder's runs were made by other code, or by nobody knows what.
     """
     path = store.path / FILE
     allowed = "allowed is another folder (-o)"
@@ -145,8 +144,7 @@ def _short(made_by: MadeBy) -> str:
 def of_runs(made_by: MadeBy, manifests: Sequence[Manifest]) -> State:
     """The state of runs that this outcast made.
 
-    Raises:
-        ConfigError: different kernels or roots made them, or the code changed meanwhile.
+    Raises ConfigError: different kernels or roots made them, or the code changed meanwhile.
     """
     kernels = sorted({_kernel(manifest) for manifest in manifests})
     roots = sorted({manifest.guest.root if manifest.guest else "host" for manifest in manifests})

@@ -123,8 +123,7 @@ def band_text(band: Sequence[Row]) -> str:
 def rows(results: Sequence[Result]) -> list[Row]:
     """The results with the verdicts of a page that shows all of them.
 
-    Raises:
-        ConfigError: they are of different states.
+    Raises ConfigError: they are of different states.
     """
     require_one_state(results)
     return judge(results)

@@ -93,7 +93,6 @@ class Judged:
             are ratios.
         verdict: None if fewer than five runs gave a value.
         p: see the module's docstring; None without a verdict.
-        note: what stands against a verdict, or limits it.
     """
 
     claim: Claim
@@ -137,12 +136,8 @@ def judge(
 ) -> Judged:
     """The verdict on one claim.
 
-    Args:
-        claim: what the source says.
-        values: by point label, the measure of every seed.
-        lesser_values: the same for the second measure of an order.
-        logarithmic: whether the measure is a ratio.
-        limits: the least and the greatest value that the measure can have.
+    `values` has the measure of every seed by point label; `lesser_values` the second measure of
+    an order.
     """
     if isinstance(claim, OrderClaim):
         greater, lesser = values[claim.greater], lesser_values[claim.lesser]

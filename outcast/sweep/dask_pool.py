@@ -110,7 +110,6 @@ class Reply:
     """A worker's answer.
 
     Attributes:
-        ended: how the task ended.
         archive: the attempt's folder as a ZIP file; None where it is in the object store.
         in_store: the ZIP file's hash and bytes, where it is in the object store.
         manifest: the SHA-256 of the result's manifest; None where there is no result.
@@ -138,10 +137,7 @@ that started them (PR_SET_PDEATHSIG in prctl(2))."""
 def make_run(task: Task, stop_event: str, store: Objects | None) -> Reply:
     """Makes a run on a worker, in a process beside it. Ends the process if the event is set.
 
-    Args:
-        task: the run.
-        stop_event: the name of the event.
-        store: a place of the attempt's own in the store. Without it, the folder is sent back.
+    `store` is a place of the attempt's own in the store. Without it, the folder is sent back.
     """
     import distributed
 
@@ -244,10 +240,6 @@ def unpack(stream: IO[bytes], folder: Path) -> None:
 
 def connect(address: str, store: str | None = None) -> DaskPool:
     """Connects to a running scheduler of Dask, whose workers become the pool.
-
-    Args:
-        address: the scheduler's.
-        store: the URL of a folder of an object store, by which results come; None for none.
 
     Raises:
         FeatureMissingError: if Dask is not installed, or fsspec lacks what the URL needs.
@@ -358,17 +350,18 @@ class DaskPool:
         if self.store is not None:
             # An attempt of a worker that we took for lost may still write to its own place.
             place = self.store.below(f"{folder.name}.{uuid.uuid4().hex[:8]}")
-        future = self.client.submit(
-            make_run,
-            task,
-            self._stop_event,
-            place,
-            key=f"outcast-{task.name}-{uuid.uuid4().hex}",
+        future = self._submit(worker, task.name, make_run, task, self._stop_event, place)
+        self._assigned[task.name] = _Assignment(task, folder, worker, future, place)
+
+    def _submit(self, worker: str, name: str, function: Callable[..., Any], *given: object) -> Any:
+        return self.client.submit(
+            function,
+            *given,
+            key=f"outcast-{name}-{uuid.uuid4().hex}",
             workers=[worker],
             allow_other_workers=False,
             pure=False,
         )
-        self._assigned[task.name] = _Assignment(task, folder, worker, future, place)
 
     def poll(self) -> list[Ended]:
         with self._scheduler():
@@ -449,14 +442,7 @@ class DaskPool:
         self, worker: str, function: Callable[..., str | None], *given: object
     ) -> str | None:
         """Says what failed when a worker called a function, which may wait for a file system."""
-        future = self.client.submit(
-            function,
-            *given,
-            key=f"outcast-asked-{uuid.uuid4().hex}",
-            workers=[worker],
-            allow_other_workers=False,
-            pure=False,
-        )
+        future = self._submit(worker, "asked", function, *given)
         try:
             said: str | None = future.result(timeout=ASKED_DEADLINE_S)
         except TimeoutError:

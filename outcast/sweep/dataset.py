@@ -45,10 +45,8 @@ class Dataset:
     """A sweep's results.
 
     Attributes:
-        keys: the swept keys, in the order of the configuration.
         planned: how many runs the sweep has.
         runs: one row per finished run, in the order of the configuration.
-        flows: one row per flow of these runs.
     """
 
     keys: tuple[str, ...]
@@ -60,8 +58,7 @@ class Dataset:
 def load(path: Path) -> Dataset:
     """A sweep's dataset. It is built anew if a run was made or analysed since it was written.
 
-    Raises:
-        InputError: if the folder does not hold a sweep, or a result cannot be read.
+    Raises InputError if the folder does not hold a sweep, or a result cannot be read.
     """
     directory = SweepDirectory(path)
     planned = planned_points(directory)

@@ -41,9 +41,6 @@ class Choice:
         value: a column; None is the first of those that `outcast results` shows.
         by: the keys to group by, the first along the axis; without any, all swept keys.
         over: swept keys that may differ within a group.
-        where: conditions KEY=VALUE on the runs.
-        center: the average.
-        untrusted: whether runs count that cannot be trusted.
     """
 
     value: str | None = None

@@ -52,12 +52,6 @@ def drawn(rows: pl.DataFrame, groups: Sequence[Group], value: str, labels: Label
     Lines need three or more quantities along the axis; otherwise there are bars. Two keys that
     would give too many lines or bars become a heat map. Without any key the figure is the
     distribution over the runs.
-
-    Args:
-        rows: the runs.
-        groups: the averages of the runs by the keys.
-        value: the name of the value to draw.
-        labels: how keys and values are called.
     """
     name = heading(value)
     with styled():
@@ -129,8 +123,7 @@ def bar(groups: Sequence[Group], value: str, labels: Labels, on: Canvas = OWN) -
 def heat(groups: Sequence[Group], value: str, labels: Labels, on: Canvas = OWN) -> Figure:
     """Draws two keys as axes, and the value as colour and number.
 
-    Raises:
-        ConfigError: if the groups have another number of keys than two.
+    Raises ConfigError if the groups have another number of keys than two.
     """
     keys = list(groups[0].at) if groups else []
     if len(keys) != 2:

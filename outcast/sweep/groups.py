@@ -45,7 +45,6 @@ class Group:
 
     Attributes:
         at: these keys and values.
-        runs: how many runs there are.
     """
 
     at: dict[str, Any]
@@ -97,8 +96,8 @@ def _because(name: str) -> str:
 def where(frame: pl.DataFrame, conditions: Sequence[str]) -> pl.DataFrame:
     """The rows that meet every condition `KEY=VALUE`.
 
-    Raises:
-        ConfigError: if a condition has another form, or names no column, or no value of the column.
+    Raises ConfigError if a condition has another form, or names no column, or no value of the
+    column.
     """
     for condition in conditions:
         key, separator, text = condition.partition("=")
@@ -135,14 +134,7 @@ def pooled(
 ) -> dict[str, list[str]]:
     """The swept keys that differ within a group, with their values: what a mean pools.
 
-    Args:
-        frame: the runs.
-        keys: the swept keys.
-        by: the keys to group by.
-        over: the keys that may differ within a group.
-
-    Raises:
-        ConfigError: another key differs within a group, or one of `over` cannot.
+    Raises ConfigError: another key differs within a group, or one of `over` cannot.
     """
     for key in over:
         if key not in keys or key in by:
@@ -214,13 +206,11 @@ def _lost_elsewhere(frame: pl.DataFrame) -> int:
 
 def remarks_on_losses(frame: pl.DataFrame) -> list[str]:
     """A sentence if runs lost more packets elsewhere than at the bottleneck."""
-    count = _lost_elsewhere(frame)
-    if not count:
-        return []
-    return [
-        f"{count} of {frame.height} runs lost more packets elsewhere than at the bottleneck "
-        "(losses.elsewhere, and losses.bottleneck for those that it lost)"
-    ]
+    text = (
+        f"{_lost_elsewhere(frame)} of {frame.height} runs lost more packets elsewhere than at the "
+        "bottleneck (losses.elsewhere, and losses.bottleneck for those that it lost)"
+    )
+    return [text] if _lost_elsewhere(frame) else []
 
 
 def remarks_on_noise(frame: pl.DataFrame) -> list[str]:
@@ -231,10 +221,8 @@ def remarks_on_noise(frame: pl.DataFrame) -> list[str]:
             continue
         counts = []
         for words, begin in (("phase-locked", "phase-locked"), ("perhaps", "unknown, perhaps")):
-            of_runs = frame.filter(pl.col(column).cast(pl.String).str.starts_with(begin))[
-                "run"
-            ].to_list()
-            if of_runs:
+            is_so = pl.col(column).cast(pl.String).str.starts_with(begin)
+            if of_runs := frame.filter(is_so)["run"].to_list():
                 more = "; ..." if len(of_runs) > _MOST_RUNS_NAMED else ""
                 named = "; ".join(of_runs[:_MOST_RUNS_NAMED])
                 counts.append(f"{len(of_runs)} {words} ({named}{more})")
@@ -277,9 +265,8 @@ def summarize(
 ) -> list[Group]:
     """The averages of every group, the groups in the order of their first run.
 
-    Raises:
-        ConfigError: if a column is missing or holds no numbers, or if a geometric mean is asked for
-            and a value is not above zero.
+    Raises ConfigError if a column is missing or holds no numbers, or if a geometric mean is
+    asked for and a value is not above zero.
     """
     groups = []
     for at, rows in grouped(frame, by):
@@ -299,8 +286,7 @@ def compare(
 
     A group's `runs` is the smaller number of runs. Keys 2 and 2.0 mean the same group.
 
-    Raises:
-        ConfigError: as `summarize` does; and if no group is in both sweeps.
+    Raises ConfigError: as `summarize` does; and if no group is in both sweeps.
     """
     others = {_identity(at): rows for at, rows in grouped(theirs, by)}
     groups = []

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from outcast.errors import InputError, OutcastError
-from outcast.files import write_text
+from outcast.errors import OutcastError
 from outcast.sweep import figures, groups, overview, state
 from outcast.sweep.groups import Cell, Group
 from outcast.sweep.labels import Labels, amount
@@ -16,7 +15,7 @@ from outcast.sweep.state import State
 from outcast.sweep.store import SweepDirectory
 from outcast.view import report
 from outcast.view.report.markup import Element, Part, element, table
-from outcast.view.report.page import document, section
+from outcast.view.report.page import bullets, details, document, section, write
 from outcast.view.report.pictures import picture
 
 NAME = "index.html"
@@ -29,21 +28,13 @@ _MOST_FIGURES = 4
 def write_index(directory: SweepDirectory, no_report: Mapping[str, str] | None = None) -> Path:
     """Writes the page of a sweep into its folder. Returns the file's path.
 
-    Args:
-        directory: the sweep's folder.
-        no_report: by run name, why the run's report could not be written.
+    `no_report` says by run name why the run's report could not be written.
 
-    Raises:
-        InputError: if the folder does not hold a sweep, a result cannot be read, or the page cannot
-            be written.
+    Raises InputError if the folder does not hold a sweep, a result cannot be read, or the page
+    cannot be written.
     """
     text = page_text(state.read_state(directory), no_report or {})
-    path = directory.path / NAME
-    try:
-        write_text(path, text)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
-    return path
+    return write(directory.path / NAME, text)
 
 
 def write_reports(
@@ -119,28 +110,22 @@ def _results(
         for settings in sweep.settings
     }
     missing = len(settings) - len(summed)
+    text = "Means over the runs of each point, with 95 % intervals (Student's t). With few runs "
+    text += "they are wide."
+    if max(group.runs for group in summed) == 1:
+        text = (
+            "Each point has one run, so chance is in every number, and no interval says how much."
+        )
+    lacking = (
+        f"{overview.counted(missing, 'point')} of {len(settings)} without a finished run that can "
+        "be trusted."
+    )
     return section(
         "results",
         "Results",
-        element(
-            "p",
-            (
-                "Means over the runs of each point, with 95 % intervals (Student's t). With few "
-                "runs they are wide."
-                if max(group.runs for group in summed) > 1
-                else "Each point has one run, so chance is in every number, and no interval says "
-                "how much."
-            )
-            + " A click on a heading sorts.",
-        ),
-        element(
-            "p",
-            f"{overview.counted(missing, 'point')} of {len(settings)} without a finished run that "
-            "can be trusted.",
-        )
-        if missing
-        else None,
-        overview.listed(groups.without_value(summed)),
+        element("p", f"{text} A click on a heading sorts."),
+        element("p", lacking) if missing else None,
+        bullets(groups.without_value(summed)),
         element("div", table("Points", head, rows, max(1, len(keys))), class_="sortable"),
     )
 
@@ -223,20 +208,14 @@ def _runs(sweep: State, values: Sequence[str], no_report: Mapping[str, str]) -> 
             element("code", f"outcast report {overview.shown(sweep)}"),
             " writes the missing reports.",
         ),
-        element(
-            "details",
-            element(
-                "summary", f"{overview.counted(len(no_report), 'report')} could not be written"
-            ),
-            overview.listed([f"{name}: {why}" for name, why in sorted(no_report.items())]),
+        details(
+            f"{overview.counted(len(no_report), 'report')} could not be written",
+            bullets([f"{name}: {why}" for name, why in sorted(no_report.items())]),
         )
         if no_report
         else None,
-        element(
-            "details",
-            element("summary", f"{overview.counted(len(rows), 'finished run')}"),
-            listed,
-            open="" if len(rows) <= _MOST_UNFOLDED else None,
+        details(
+            overview.counted(len(rows), "finished run"), listed, opened=len(rows) <= _MOST_UNFOLDED
         ),
     )
 

@@ -50,8 +50,6 @@ class Axis:
     """The axis of a swept key.
 
     Attributes:
-        label: the key in words, with its unit.
-        ticks: what stands at each value.
         amounts: each value as a number; None if one of the values is none, for example a name.
     """
 

@@ -60,7 +60,6 @@ class Size:
         bits: what the bottleneck can carry in the experiment's duration.
         ports: the ports of all switches, and the hosts.
         hops: the links on a flow's path, on average.
-        captured: how many captures are taken.
     """
 
     engine: EngineName
@@ -97,7 +96,6 @@ class Measurement:
 
     Attributes:
         wall_s: the seconds of its whole process.
-        captures: what happened to the captures, as in `outcast.sweep.task.Captures`.
     """
 
     size: Size
@@ -125,8 +123,6 @@ class Forecast:
 
     Attributes:
         wall_s: the time for all runs, with the given number of runs at a time.
-        each_s: the time for one run, on average.
-        disk_bytes: the disk that all results need.
         known: the number of measured runs behind the estimate of each. If it is 0, the model gave
             at least one.
     """

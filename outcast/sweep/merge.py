@@ -20,11 +20,6 @@ _NAMED = 3
 def merge(plan: Plan, shards: Sequence[Path], target: Path) -> SweepDirectory:
     """Copies every run of a plan from the shards' folders into a new folder, with its dataset.
 
-    Args:
-        plan: all runs.
-        shards: folders of sweeps of the same configuration.
-        target: a folder that is not there yet, or empty.
-
     Raises:
         InputError: a shard is no sweep, or a run is missing or not as it was when it ended. Nothing
             is written then.

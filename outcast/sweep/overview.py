@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +15,7 @@ from outcast.sweep.state import State
 from outcast.units import format_rate, format_time
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.overview import spaced
-from outcast.view.report.page import section
+from outcast.view.report.page import bullets, code, details, main_numbers, note, section, trust
 
 _MOST_LISTED = 12
 
@@ -42,11 +43,7 @@ def header(sweep: State, summed: Sequence[Group], labels: Labels) -> list[Elemen
     return [
         element("h1", f"{sweep.experiment.name}: sweep"),
         element("p", " ".join([_plan(sweep, labels), *_range(summed, labels)]), class_="lead"),
-        element(
-            "dl",
-            *(element("div", element("dt", name), element("dd", f"{n:,}")) for name, n in key),
-            class_="key",
-        ),
+        main_numbers((name, f"{n:,}") for name, n in key),
         _trust(sweep),
     ]
 
@@ -124,25 +121,14 @@ def _trust(sweep: State) -> Element:
             f"Not run yet: {len(sweep.left):,}. The end of this page says how to continue."
         )
     first, rest = lines[:_MOST_LISTED], lines[_MOST_LISTED:]
-    return element(
-        "section",
-        element("h2", verdict, id="trust-title"),
-        listed(first),
-        element("details", element("summary", f"{len(rest)} more"), listed(rest)) if rest else None,
-        id="trust",
-        class_=f"trust {'bad' if bad else 'doubtful' if wrong or warnings else 'good'}",
-        aria_labelledby="trust-title",
-    )
+    how = "bad" if bad else "doubtful" if wrong or warnings else "good"
+    more = details(f"{len(rest)} more", bullets(rest)) if rest else None
+    return trust(verdict, how, bullets(first), more)
 
 
 def _named(runs: Sequence[str]) -> str:
     """`1 run (NAME)`, `7 runs (FIRST, ...)`."""
     return f"{counted(len(runs), 'run')} ({runs[0]}{', ...' if len(runs) > 1 else ''})"
-
-
-def listed(lines: Sequence[str]) -> Element | None:
-    """A list of the lines; None if there are none."""
-    return element("ul", *(element("li", line) for line in lines)) if lines else None
 
 
 def swept(sweep: State, labels: Labels) -> Element:
@@ -152,9 +138,7 @@ def swept(sweep: State, labels: Labels) -> Element:
         values = dict.fromkeys(labels.value(key, settings.get(key)) for settings in sweep.settings)
         row: list[Part] = [labels.key(key), element("code", key)]
         rows.append([*row, "; ".join(values), str(len(values))])
-    product = 1
-    for row in rows:
-        product *= int(str(row[3]))
+    product = math.prod(int(str(row[3])) for row in rows)
     which = (
         "The sweep has every combination of these values"
         if product == len(sweep.settings)
@@ -231,24 +215,12 @@ def again(sweep: State) -> Element:
         "again",
         "Run it again",
         element("p", "In the folder above this sweep's folder:"),
-        *(
-            part
-            for text, command in commands
-            for part in (element("p", f"{text}:"), element("pre", element("code", command)))
+        *(part for text, command in commands for part in (element("p", f"{text}:"), code(command))),
+        details(
+            "sweep.yaml", code(sweep.directory.config.read_text(encoding="utf-8"), tabindex="0")
         ),
-        element(
-            "details",
-            element("summary", "sweep.yaml"),
-            element(
-                "pre",
-                element("code", sweep.directory.config.read_text(encoding="utf-8")),
-                tabindex="0",
-            ),
-        ),
-        element(
-            "p",
+        note(
             f"{f'Made: {makers}. ' if makers else ''}runs.parquet has a row for every run with "
-            "every single value of its summary. run_flows.parquet has a row for every flow.",
-            class_="note",
+            "every single value of its summary. run_flows.parquet has a row for every flow."
         ),
     )

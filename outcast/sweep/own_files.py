@@ -52,15 +52,7 @@ class OwnFiles:
 
 
 def of_sweep(whole: Experiment, folder: Path) -> OwnFiles:
-    """The files that a sweep names.
-
-    Args:
-        whole: the configuration.
-        folder: what relative paths in it are relative to.
-
-    Raises:
-        ConfigError: a kernel module's source cannot be read.
-    """
+    """The files that a sweep names. Raises ConfigError: a kernel module's source cannot be read."""
     above = Path(os.path.abspath(folder))
     places: dict[Path, Path] = {}
     for number, file in enumerate(dict.fromkeys(files_of(whole))):

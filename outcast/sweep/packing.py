@@ -45,9 +45,7 @@ class Collected:
     """The content of an archive of a sweep.
 
     Attributes:
-        parts: the files.
         manifests: of all runs, by name; the first repetitions come first.
-        whole: how many runs have their captures.
         notes: what whoever gets the archive should know, in sentences.
     """
 
@@ -60,14 +58,11 @@ class Collected:
 def collect(directory: SweepDirectory, whole: int | None, captures: contents.Captures) -> Collected:
     """Chooses the files of a sweep.
 
-    Args:
-        directory: the sweep's folder.
-        whole: how many runs go in whole; None stands for all.
-        captures: whether these have their captures, or only hashes.
+    So many runs go in whole, all for None; `captures` says whether these have captures, or only
+    hashes.
 
-    Raises:
-        InputError: a run is missing or was changed, or a file that the sweep needs stands outside
-            of the folder.
+    Raises InputError: a run is missing or was changed, or a file that the sweep needs stands
+    outside of the folder.
     """
     sweep = state.read_state(directory)
     _require_complete(sweep)
@@ -161,10 +156,7 @@ class Differing:
     """A value of a run that was made again.
 
     Attributes:
-        run: the run's name.
         key: a capture; a column of runs.parquet; with a flow before it, of run_flows.parquet.
-        there: the value in the archive.
-        here: the value now.
     """
 
     run: str
@@ -183,13 +175,7 @@ def _shown(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Compared:
-    """Runs that were made again, beside those of an archive.
-
-    Attributes:
-        captures: how many captures were compared.
-        values: how many values.
-        differing: what is not equal.
-    """
+    """Runs that were made again, beside those of an archive."""
 
     captures: int
     values: int
@@ -199,8 +185,7 @@ class Compared:
 def compare(there: SweepDirectory, here: SweepDirectory, names: Collection[str]) -> Compared:
     """Compares these runs of two sweeps: captures by their hashes, then all values of the tables.
 
-    Raises:
-        InputError: a run or a table cannot be read.
+    Raises InputError: a run or a table cannot be read.
     """
     before, now = dataset.build(there), dataset.build(here)
     captures = values = 0

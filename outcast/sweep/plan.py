@@ -25,7 +25,6 @@ class Run:
 
     Attributes:
         experiment: the experiment with the point's values and seed, and with the engine to use.
-        size: what the estimate is made from.
     """
 
     point: Point
@@ -39,8 +38,6 @@ class Plan:
 
     Attributes:
         experiment: the whole configuration, with its `sweep`.
-        runs: the runs, in the order in which they start.
-        own: the user's files that it names.
         told: what is told before runs, and of how many points.
     """
 
@@ -90,10 +87,6 @@ class Plan:
 
 def plan_sweep(source: Source, choose: Callable[[Experiment], EngineName]) -> Plan:
     """Plans a sweep, and checks every point before anything runs.
-
-    Args:
-        source: the configuration.
-        choose: returns the name of the engine that can run an experiment on this machine.
 
     Raises:
         ConfigError: if a point is not a valid experiment or cannot be built; it names the point.

@@ -28,7 +28,6 @@ class Point:
 
     Attributes:
         settings: the swept keys, with dots between levels, and their values in this run.
-        repetition: counted from 0.
         seed: the run's seed. No other run has it, and it does not depend on the sweep's other
             points and repetitions.
         name: the name of the run's folder. No other run has it.
@@ -43,8 +42,7 @@ class Point:
 def combinations(sweep: Sweep) -> list[dict[str, Any]]:
     """The settings of every point: the cross product of the lists, for each of `points`.
 
-    Raises:
-        ConfigError: if two points have the same settings, or there are more than MOST_POINTS.
+    Raises ConfigError if two points have the same settings, or there are more than MOST_POINTS.
     """
     keys = list(sweep.lists)
     count = math.prod(len(values) for values in sweep.lists.values()) * max(1, len(sweep.points))
@@ -70,8 +68,8 @@ def points(sweep: Sweep, repetitions: int, seed: int) -> list[Point]:
     If `seed` is swept, its values are the runs' seeds. Otherwise each run's seed is derived from
     `seed`, the settings and the repetition.
 
-    Raises:
-        ConfigError: if a point is listed twice, or if `seed` is swept and there are repetitions.
+    Raises ConfigError if a point is listed twice, or if `seed` is swept and there are
+    repetitions.
     """
     runs = list(_all(sweep, repetitions, seed))
     if sweep.order == "random":

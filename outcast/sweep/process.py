@@ -20,12 +20,9 @@ from outcast.sweep.task import Ended, Failure, Task
 ENDED = "ended.json"
 """The process writes this into a run's folder, last: an `outcast.sweep.worker.Reply`."""
 
-_THREAD_SETTINGS = (
-    "POLARS_MAX_THREADS",
-    "NUMBA_NUM_THREADS",
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-)
+_THREAD_SETTINGS = [
+    f"{library}_THREADS" for library in ("POLARS_MAX", "NUMBA_NUM", "OMP_NUM", "OPENBLAS_NUM")
+]
 
 
 @dataclass

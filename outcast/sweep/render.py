@@ -90,14 +90,11 @@ def heading(name: str) -> str:
     if len(parts) == 3 and parts[0] == "classes":
         parts = [f"{parts[1]}-hop", parts[2]]
     if len(parts) > 3 and parts[0] == "groups":
-        return _of_group(".".join(parts[2:-1]), parts[-1].replace("_", " "), unit)
-    text = " ".join(parts).replace("_", " ").replace("jain index", "Jain's index")
+        # A label keeps its underscores, because a host or a port is called so.
+        text = f"{'.'.join(parts[2:-1])} {parts[-1].replace('_', ' ')}"
+    else:
+        text = " ".join(parts).replace("_", " ").replace("jain index", "Jain's index")
     return f"{text}, {unit}" if unit else text
-
-
-def _of_group(label: str, what: str, unit: str) -> str:
-    # A label keeps its underscores, because a host or a port is called so.
-    return f"{label} {what}, {unit}" if unit else f"{label} {what}"
 
 
 def _keys(groups: Sequence[Group]) -> list[str]:
@@ -105,12 +102,8 @@ def _keys(groups: Sequence[Group]) -> list[str]:
 
 
 def _tree(interval: Interval) -> dict[str, Any]:
-    return {
-        "runs": interval.n,
-        "center": interval.value,
-        "low": interval.low,
-        "high": interval.high,
-    }
+    bounds = {"low": interval.low, "high": interval.high}
+    return {"runs": interval.n, "center": interval.value, **bounds}
 
 
 def interval_texts(cell: Cell) -> tuple[str, str]:

@@ -19,7 +19,6 @@ class Result:
     """A sweep that has ended.
 
     Attributes:
-        report: which runs were made, and which were not.
         untrusted: names of the runs whose captures and counters contradict each other.
     """
 
@@ -45,16 +44,6 @@ def run_sweep(
     measurements: Path | None = None,
 ) -> Result:
     """Makes the runs that are not finished yet, and writes the dataset of all runs.
-
-    Args:
-        plan: the runs.
-        path: the sweep's folder.
-        pool: makes the runs.
-        observer: is told about the progress.
-        limits: when to start no further run.
-        resume: whether to continue the sweep that is in the folder.
-        executor: `module:function` that makes a run directory; tests name another one.
-        measurements: the file that notes the time and disk of each run; None notes nothing.
 
     Raises:
         ConfigError: if the folder cannot be used.

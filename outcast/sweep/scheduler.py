@@ -45,10 +45,8 @@ class Progress:
     """How far a sweep is, for the display.
 
     Attributes:
-        total: the number of runs in the plan.
         finished_before: how many of these were finished when we started.
         finished, failed: how many runs ended in this way since we started.
-        running: the names of the runs in progress.
         wall_s: the seconds that each run took that finished since we started.
     """
 
@@ -89,9 +87,6 @@ class Report:
 
     Attributes:
         failures: by run name, why the run failed this time.
-        left: names of the runs that were not made because the sweep stopped.
-        stopped: why the sweep stopped early; None if it did not.
-        progress: the counts.
     """
 
     failures: dict[str, Failure]
@@ -109,17 +104,7 @@ def run(
     observer: Observer,
     on_result: OnResult = lambda name, wall_s, disk_bytes: None,
 ) -> Report:
-    """Makes the tasks' runs, in their order. Before an exception leaves, it ends those in progress.
-
-    Args:
-        tasks: the runs to make.
-        finished_before: how many runs of the sweep are finished already.
-        directory: where the results go.
-        pool: makes the runs.
-        limits: when to start no further run.
-        observer: is told about the progress.
-        on_result: called for each run that has a result.
-    """
+    """Makes the tasks' runs, in their order. Those in progress end before an exception leaves."""
     progress = Progress(len(tasks) + finished_before, finished_before)
     return _Loop(directory, pool, limits, observer, on_result, progress).run(tasks)
 

@@ -21,13 +21,10 @@ class State:
 
     Attributes:
         planned: every run, in the order of the configuration.
-        results: the tables of the finished runs.
         failures: by run name, why the run failed; only runs without a result.
-        untrusted: by the name of a finished run, why it cannot be trusted.
         left: names of the runs that have neither a result nor a failure.
         warnings: the warnings in the finished runs' summaries, with the runs' names. The verdicts
             on phases are not among them (`groups.remarks_on_noise`).
-        makers: the outcast and kernel that made runs, with the number of runs.
     """
 
     directory: SweepDirectory

@@ -31,7 +31,7 @@ from outcast.experiment.parts import with_files
 from outcast.files import write_json, write_text
 from outcast.networks import resolve as networks
 from outcast.records import verify
-from outcast.records.run_directory import RunDirectory
+from outcast.records.run_directory import Place, RunDirectory
 from outcast.sweep import own_files
 from outcast.sweep.own_files import OwnFiles
 from outcast.sweep.task import Failure
@@ -52,29 +52,12 @@ class SweepDirectory:
 
     path: Path
 
-    @property
-    def config(self) -> Path:
-        return self.path / "sweep.yaml"
-
-    @property
-    def networks(self) -> Path:
-        return self.path / networks.KEPT
-
-    @property
-    def sources(self) -> Path:
-        return self.path / "sources"
-
-    @property
-    def runs(self) -> Path:
-        return self.path / "runs"
-
-    @property
-    def unfinished(self) -> Path:
-        return self.path / "unfinished"
-
-    @property
-    def failed(self) -> Path:
-        return self.path / "failed"
+    config = Place("sweep.yaml")
+    networks = Place(networks.KEPT)
+    sources = Place("sources")
+    runs = Place("runs")
+    unfinished = Place("unfinished")
+    failed = Place("failed")
 
     def run(self, name: str) -> RunDirectory:
         """The directory of a finished run."""
@@ -142,8 +125,7 @@ class SweepDirectory:
 def keep_networks(directory: SweepDirectory, topologies: Iterable[OwnTopology]) -> None:
     """Keeps the networks of a sweep's points, so that it continues without the user's files.
 
-    Raises:
-        ConfigError: a file makes another network than when the sweep began.
+    Raises ConfigError: a file makes another network than when the sweep began.
     """
     kept = networks.read_kept(directory.path)
     for topology in topologies:
@@ -181,18 +163,11 @@ def problems(directory: RunDirectory, *, hashes: bool = True) -> list[str]:
     if not hashes:
         return []
     differences = verify.differences(directory, manifest)
-    return [
-        *(f"{directory.path / name}: missing" for name in differences.missing),
-        *(
-            f"{directory.path / name}: not as it was when the run ended"
-            for name in differences.changed
-        ),
-        *(
-            f"{directory.path / name}: {directory.manifest.name} has no hash of it"
-            for name in differences.added
-            if _is_of_a_run(name)
-        ),
-    ]
+    wrong = dict.fromkeys(differences.missing, "missing")
+    wrong |= dict.fromkeys(differences.changed, "not as it was when the run ended")
+    added = filter(_is_of_a_run, differences.added)
+    wrong |= dict.fromkeys(added, f"{directory.manifest.name} has no hash of it")
+    return [f"{directory.path / name}: {why}" for name, why in wrong.items()]
 
 
 def _is_of_a_run(name: str) -> bool:
@@ -206,8 +181,7 @@ def other_key(directory: RunDirectory, requested: Experiment) -> str | None:
     The manifest tells that a run is whole, but not that it stands in the right folder. And a file
     with the network can be another one on the machine that made it.
 
-    Raises:
-        InputError: the run's configuration cannot be read.
+    Raises InputError: the run's configuration cannot be read.
     """
     made = experiment.load_resolved(directory.config)
     engine = made.engine if requested.engine == "auto" else requested.engine
@@ -262,11 +236,6 @@ def take_stock(
     """The finished runs, as `finished_runs`. What else stands in their places is set aside.
 
     So no later step takes it for a result, also if the run cannot be made again.
-
-    Args:
-        directory: the store, which is locked.
-        experiments: the experiments by the names of their runs.
-        note: is told of each run that is set aside, and why.
     """
     finished = set()
     for name, run in experiments.items():

@@ -43,9 +43,7 @@ class Task:
     """A run that a pool makes.
 
     Attributes:
-        name: the name of its folder.
         config: the experiment as YAML, with its seed.
-        captures: what happens to the captures after the analysis.
         exclusive: whether no other run may share the machine with it.
         executor: `module:function` of an Executor.
         memory_bytes: the most memory that it takes; see `outcast.sweep.measured.memory_bytes`.

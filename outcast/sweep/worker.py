@@ -38,12 +38,7 @@ MOST_BYTES = 512 << 20
 
 @dataclass(frozen=True)
 class Reply:
-    """How a task ended.
-
-    Attributes:
-        failure: why there is no result; None if there is one.
-        stays: whether the process takes another task.
-    """
+    """How a task ended."""
 
     failure: Failure | None
     stays: bool

@@ -18,7 +18,6 @@ class Moment:
     Attributes:
         t_s: when, after the traffic's start.
         text: what and where, as `s1-s2: rate 20mbit`.
-        down_until_s: when the link was back, if this is a link that failed.
     """
 
     t_s: float

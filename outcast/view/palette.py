@@ -58,10 +58,6 @@ def flow_colours(groups: Mapping[int, str], of_group: Mapping[str, str]) -> dict
 
     A flow that is its whole group has the colour of the group. The others have colours that no
     group has, in turn.
-
-    Args:
-        groups: the label of each flow's group, by the flow's number.
-        of_group: each group's colour.
     """
     spare = [colour for colour in PALETTE if colour not in of_group.values()] or list(PALETTE)
     sizes = Counter(groups.values())
@@ -77,12 +73,7 @@ def flow_colours(groups: Mapping[int, str], of_group: Mapping[str, str]) -> dict
 
 
 def port_colours(ports: Mapping[str, Sequence[str]], of_group: Mapping[str, str]) -> dict[str, str]:
-    """A colour for every input port: that of its first group, where no port before has it.
-
-    Args:
-        ports: the labels of the groups whose flows come in there, by the port's name.
-        of_group: each group's colour.
-    """
+    """A colour for every input port: that of its first group, where no port before has it."""
     colours: dict[str, str] = {}
     for port, labels in ports.items():
         free = [colour for colour in SERIES if colour not in colours.values()] or list(SERIES)

@@ -32,10 +32,6 @@ def thin(series: pl.DataFrame, most: int) -> tuple[Bool, int]:
     Changes of the state and of ssthresh are always kept. Of each so many consecutive points of a
     flow those with the least and the greatest window and number in flight are kept.
 
-    Args:
-        series: rows of trace/tcp, in the order of flows and times.
-        most: about how many points to keep besides the changes.
-
     Returns:
         For each point whether to keep it, and of how many consecutive ones four are kept; 1 if all
         are kept.

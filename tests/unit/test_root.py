@@ -18,7 +18,7 @@ from outcast.engines.root import build, cache, contents, fetch, files_list, layo
 from outcast.engines.root.cache import Root
 from outcast.engines.root.contents import Content
 from outcast.engines.root.files_list import TIME_S, Item
-from outcast.engines.root.linker_cache import _compare
+from outcast.engines.root.layout import _compare
 from outcast.engines.root.lock import Lock
 from outcast.engines.root.places import Named
 from outcast.engines.root.unpack import Tree, settle

@@ -20,9 +20,6 @@ def grid_ns(stamps: I64) -> int:
     Ticks need not be whole microseconds: 1/256 s, rounded to these, is 3906250. Where no stamps
     are equal, and gaps are of few lengths or mostly the unit itself, packets were sent at regular
     times, so that is no unit.
-
-    Args:
-        stamps: the capture's stamps, in nanoseconds.
     """
     values = np.unique(np.concatenate([stamps[:_SAMPLED], stamps[:: 1 + stamps.size // _SAMPLED]]))
     if values.size < _FEW:

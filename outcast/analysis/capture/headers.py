@@ -65,7 +65,6 @@ class Columns(NamedTuple):
     """One value per packet; every array has the same length.
 
     Attributes:
-        stamp_ns: capture time.
         identity: hash of the fields that every hop leaves unchanged.
         flow: row of the flow table.
         frame_bytes: Ethernet frame on the wire without its check sequence.
@@ -75,7 +74,6 @@ class Columns(NamedTuple):
         sacked: of an acknowledgement without data, the end of its first selectively acknowledged
             block, which holds what it answers (RFC 2018, section 4); 0 without one.
         ip_id: 0 for IPv6.
-        checksum: TCP's or UDP's.
         marks: bits of HAS_TIMESTAMP, OPTIONS_CUT, FRAGMENT, LATER_FRAGMENT, INBOUND and OUTBOUND.
         dscp: the code point, of IPv4's TOS or IPv6's traffic class (RFC 2474).
     """

@@ -26,8 +26,6 @@ class PortCapture:
     """What was seen at one port in one direction.
 
     Attributes:
-        port: the port's name.
-        path: the file it was read from, or the pattern of several.
         columns: its packets in the file's order. The join may take them over.
         flows: the flows; `columns.flow` is the index into them.
         records: packets in the file, of any kind.
@@ -38,7 +36,6 @@ class PortCapture:
         options_cut: packets whose TCP options were captured only in part.
         steps_back: how often the stamps went back, as they do when the clock is set back.
         cut_short: whether a file ended inside a record.
-        remarks: what the reader should know of it, a line each.
         macs: for each flow, the source MAC address of its first packet; 0 where there is none.
     """
 

@@ -108,13 +108,9 @@ class Records:
     """The packets in one block of a file.
 
     Attributes:
-        data: the block's bytes.
-        count: how many packets the arrays below describe.
         offset: where each packet's bytes begin in `data`.
-        length: how many bytes of each packet were captured.
         original: each packet's length on the wire, as the capture says.
         stamp_ns: when each packet was seen, in nanoseconds since the epoch.
-        link: each packet's link type.
         interface: where each packet was captured, as an index of `CaptureFile.interfaces`.
     """
 

@@ -75,7 +75,6 @@ class Captured:
         row: its row in the table; -1 if it has none.
         left: whether it was seen as it left; else as it came in. Means nothing without a row.
         flow: index into `flows`; -1 if it has no IP headers.
-        link: its link type.
         columns: the decoded headers of the packets of IP, which `frames` places among all. Their
             `stamp_ns` are these places too.
     """

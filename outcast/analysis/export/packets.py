@@ -80,11 +80,7 @@ def write_pcapng(
     as it came in and as it left. Packets without a row, as acknowledgements, are there too if only
     times are selected; a flow's are there with the flow.
 
-    Args:
-        source: a run, or joined captures.
-        wanted: which packets.
-        captures: the captures of all ports.
-        file: the file to write; zstd compresses it if its name ends in .zst.
+    zstd compresses a file whose name ends in .zst.
 
     Raises:
         ConfigError: the selection is refused or takes nothing.

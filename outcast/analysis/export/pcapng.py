@@ -37,10 +37,8 @@ class Interface:
     """Where packets were captured.
 
     Attributes:
-        name: the port's name.
         description: which packets of the port were captured.
         link: their link type (tcpdump.org/linktypes.html).
-        rate_bps: the link's rate, if it is known.
     """
 
     name: str

@@ -59,7 +59,6 @@ class Piece:
     """A stretch of a capture between two steps of its clock, and how to convert its stamps.
 
     Attributes:
-        first_row: its first packet.
         rows: the first and the last row at which the piece can begin by what the packets tell.
         shift_ns: what to add.
         drift: what to add for each nanosecond since `origin_ns`, after the shift.
@@ -86,7 +85,6 @@ class Step:
 
     Attributes:
         by_ns: what to add to the stamps from there on.
-        row: the first packet after it.
         rows: the first and the last row that `row` can be.
     """
 
@@ -142,7 +140,6 @@ class Clocks:
     """The clocks of captures.
 
     Attributes:
-        clocks: for each capture, how to convert its stamps.
         offsets: for each capture, what was found of its first piece; empty if the captures
             contradict each other.
         reference: the capture on whose clock all are.
@@ -200,12 +197,9 @@ class _Solved:
     """Clocks by the bounds that packets leave.
 
     Attributes:
-        clocks: for each capture, how to convert its stamps.
         offsets: for each capture and each of its pieces, what was found; empty if contradicted.
         tolerance_ns: by how much the bounds had to be widened, or by how much captures contradict
             each other if that does not help.
-        contradiction: what cannot be satisfied.
-        delay_ns: the sojourn time of each pair.
     """
 
     clocks: list[Clock]
@@ -679,7 +673,6 @@ class _Both:
     Attributes:
         first, second: the captures. Each two are there twice, because a step is where the rows of
             the capture are whose clock it is of.
-        rows: the packets' rows at the first.
         least, most: bounds of the first's correction minus the second's. One of them is far.
     """
 
@@ -757,7 +750,6 @@ class _Break:
     """A step of a capture's clock that the bounds between it and another one show.
 
     Attributes:
-        index, other: the capture whose clock may have stepped, and the other one.
         rows: its rows between which it did.
         by_ns: what has to be added from there on.
         least_ns: the same, if it is as near to nothing as the bounds allow.

@@ -11,10 +11,7 @@ class Role:
     """Which way the packets of a capture go.
 
     Attributes:
-        port: the port's name.
-        came, left: packets that came in at the port, and that left by it.
         untold: packets whose direction nothing tells. They take no part.
-        hosts: the IP addresses behind the port, sorted.
     """
 
     port: str
@@ -29,7 +26,6 @@ class ClockEstimate:
     """How far a capture's clock is from the common one, which is that of the reference capture.
 
     Attributes:
-        port: the port's name.
         offset_ns: what was added to its stamps, at its first packet; 0 if nothing contradicted
             them.
         low_ns, high_ns: the bounds of the offset that the packets leave; None if there is none.
@@ -51,9 +47,7 @@ class QueueEstimate:
     """An output's rate and limit, estimated from its packets, or as they were given.
 
     Attributes:
-        port: the output.
         rate_bps: bits of frames a second while packets wait; None if none ever waited.
-        rate_low_bps, rate_high_bps: the bounds of the rate.
         limit_unit: what the limit counts: `bytes` or `packets`; None if nothing was dropped.
         limit_at_least, limit_below: at_least <= limit < below; `below` None if no bound shows.
         limit_explains: the share of packets that this limit explains; 1 is all, 0.5 nothing.
@@ -74,7 +68,6 @@ class DropRange:
     """How many packets an output dropped of those from an input, where captures lack packets.
 
     Attributes:
-        ingress, egress: the ports' names.
         counted: how many of the captured packets seem dropped.
         least: how many of them the captures prove.
         most: how many there are with those that the input's capture probably lacks.

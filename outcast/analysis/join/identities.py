@@ -62,7 +62,6 @@ class Level:
     """An identity: which fields it takes besides the protocol, the flags and the length.
 
     Attributes:
-        words: the fields in words.
         ip_id, numbers, stamps: whether it takes the IP id, TCP's sequence and acknowledgement
             numbers (of UDP the checksum without addresses and ports), and TCP's time stamps.
         moved: whether sequence numbers have moved by a constant, which is then taken away.
@@ -103,13 +102,7 @@ class United:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """The sampled packets of a capture that are looked for, flow by flow.
-
-    Attributes:
-        capture, index: the capture and its place.
-        wanted: for each of its flows, whether it is looked for.
-        rows: the packets.
-    """
+    """The sampled packets of a capture that are looked for, flow by flow."""
 
     capture: PortCapture
     index: int
@@ -119,13 +112,7 @@ class _Side:
 
 @dataclass(slots=True)
 class _Match:
-    """A flow of one capture that is one of another.
-
-    Attributes:
-        first, second: the captures, by index.
-        flow, other: the flow's rows there.
-        rows, others: common packets.
-    """
+    """A flow of one capture that is one of another."""
 
     first: int
     second: int

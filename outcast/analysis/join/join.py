@@ -147,7 +147,6 @@ class Sources:
     """What a join found out about its captures, each of which is listed once.
 
     Attributes:
-        ports: the ports' names.
         came, left: for each capture and each of its flows, whether its packets count as what came
             in, and as what left; None if the capture is no input, or no output.
         directions: which way flows go; None if the captures were known to have one direction.
@@ -176,10 +175,6 @@ class Joined:
     """The result of a join.
 
     Attributes:
-        inputs, outputs: the ports' names, by index.
-        flows: every flow of the packets that take part.
-        arrivals: the packets that came in, merged over the inputs.
-        departures: the packets that left, merged over the outputs.
         left_as: for each arrival, the departure that it became, or -1.
         came_as: for each departure, the arrival that it was, or -1.
         verdict, note: for each arrival, its Verdict and Note.
@@ -188,7 +183,6 @@ class Joined:
         stray: for each departure without an arrival, its Stray; -1 for all others.
         fifo: for each input, whether its packets left in the order in which they came.
         identity: the optional parts of the identity that were used.
-        counts: the totals.
         clocks: the corrections of the captures' clocks, a line each.
         sources: what was found out about the captures themselves.
     """

@@ -47,7 +47,6 @@ class Crossing:
     """Sampled packets that came in at one capture and left by another, in the order of leaving.
 
     Attributes:
-        came, left: indices of the two captures.
         came_ns, left_ns: the stamps there, each on its own clock.
         gap_ns: for how long the output had sent nothing before it sent the packet.
         usual_gap_ns: the median of all gaps at that output.
@@ -131,13 +130,7 @@ def crossings(
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Clocks within the bounds.
-
-    Attributes:
-        offsets: what to add to each capture's stamps; empty if the bounds cannot be satisfied.
-        tolerance_ns: by how much the bounds were widened.
-        contradiction: what cannot be satisfied, if there is such.
-    """
+    """Clocks within the bounds."""
 
     offsets: list[Offset]
     tolerance_ns: int

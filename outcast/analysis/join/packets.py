@@ -29,13 +29,10 @@ class Packets:
     """Packets in the order of their stamps; arrays of one length.
 
     Attributes:
-        port: index of the packet's capture.
-        flow: index of its flow in the join.
         stamp_ns: when it was seen, on the clock of the first output.
         frame_bytes: length of the Ethernet frame without its check sequence.
         payload_bytes, seq, flags: payload above TCP or UDP, and TCP's fields; 0 if there is none.
         tsecr: the time stamp that a TCP packet echoes; 0 if there is none.
-        dscp: the code point of its class of service.
     """
 
     port: I8
@@ -161,10 +158,7 @@ class Side:
     """A capture as an input or as an output.
 
     Attributes:
-        capture: the capture.
-        flows: the join's number of each of its flows.
         counts: for each of its flows, whether it counts here; None if none does.
-        clock: how to convert its stamps.
     """
 
     capture: PortCapture

@@ -38,12 +38,7 @@ class Sightings:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Sampled packets that came in and left, by output in the order in which they left.
-
-    Attributes:
-        came, left: indices of the two captures.
-        came_row, left_row: the packet's rows in these captures.
-    """
+    """Sampled packets that came in and left, by output in the order in which they left."""
 
     came: I32
     came_row: I32

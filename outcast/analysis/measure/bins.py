@@ -24,13 +24,7 @@ from outcast.records.run_directory import FlowRecord
 
 @dataclass(frozen=True, slots=True)
 class FlowBins:
-    """What each flow of the run sent through the bottleneck; arrays of [flow, bin].
-
-    Attributes:
-        flows: the run's numbers of the flows.
-        start_ns: each bin's start after the traffic's start.
-        width_ns: each bin's width.
-    """
+    """What each flow of the run sent through the bottleneck; arrays of [flow, bin]."""
 
     flows: tuple[int, ...]
     start_ns: I64
@@ -150,12 +144,6 @@ def carried_bytes(
 
     A frame counts with what goes with it on the link, over the time that it takes there from its
     first bit on. So the part beyond an edge counts beyond it.
-
-    Args:
-        analysis: the run's.
-        port: the link's.
-        first_bps: the rate that the link was set up with.
-        edges_ns: increasing.
     """
     departures, begin = port.joined.departures, analysis.manifest.traffic.t_start_ns
     first, last = np.searchsorted(port.sent_ns, begin + edges_ns[[0, -1]]).tolist()
@@ -181,9 +169,7 @@ def carried_bytes(
 def queue_in_bins(queue: Queue, edges_ns: I64) -> tuple[Array, I64]:
     """Mean over time and maximum of an output's queue, in bytes, in each bin.
 
-    Args:
-        queue: the queue of one output.
-        edges_ns: increasing times on the captures' clock. Bin j lies between edges j and j + 1.
+    Bin j lies between the times of edges j and j + 1, which increase, on the captures' clock.
     """
     begin = np.concatenate([edges_ns[:1], queue.time_ns[:1]]).min()
     time = np.concatenate([[begin], queue.time_ns])

@@ -40,11 +40,6 @@ class Chains:
     """Chains of drops in the order of their beginning; arrays with one element per chain.
 
     Attributes:
-        ingress, egress: indices of the join's inputs and outputs.
-        first, last: rows of the first and the last packet dropped.
-        t_start_ns, t_end_ns: when these two came in.
-        drops: how many packets the chain has.
-        flows: how many distinct flows they belong to.
         others_through: how many packets of other ports (for a flow's chain: of other flows) to the
             same output came in from t_start to t_end and were forwarded.
     """

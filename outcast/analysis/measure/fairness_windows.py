@@ -46,13 +46,7 @@ def fairness_table(analysis: Analysis) -> pl.DataFrame | None:
 
 
 def sliding(bins: FlowBins, spans: Sequence[Interval], width: int) -> pl.DataFrame:
-    """The rows of `fairness_table` for windows of one length.
-
-    Args:
-        bins: the run's bins.
-        spans: when each flow of `bins` was active.
-        width: the windows' length in bins.
-    """
+    """The rows of `fairness_table` for windows of one length."""
     whole = bins.start_ns.size - int(bins.width_ns[-1] < bins.width_ns[0])
     windows = max(1, whole - width + 1)
     start = bins.start_ns[:windows]
@@ -89,8 +83,6 @@ class Change:
     """A time at which flows joined or left.
 
     Attributes:
-        t_ns: after the traffic's start.
-        flows: how many are active from then on.
         fair_after_ns: the time until the first window of the shortest length that begins after the
             change and has an index of FAIR or more has ended. None if the next change came first.
     """
@@ -101,12 +93,7 @@ class Change:
 
 
 def changes(analysis: Analysis, fairness: pl.DataFrame | None) -> list[Change]:
-    """Every time at which flows joined or left while two or more stayed active.
-
-    Args:
-        analysis: the run.
-        fairness: its `fairness_table`.
-    """
+    """Every time at which flows joined or left while two or more stayed active."""
     if fairness is None:
         return []
     duration_ns = analysis.manifest.traffic.duration_ns

@@ -32,11 +32,7 @@ TcpOfFlow = Callable[[int], TcpSummary]
 
 @dataclass
 class _Flow:
-    """What a group adds up of one flow. Arrays have a value for each sample or segment.
-
-    Attributes:
-        active: the part of the main interval in which it was active.
-    """
+    """What a group adds up of one flow. Arrays have a value for each sample or segment."""
 
     tcp: TcpSummary
     active: Interval
@@ -56,13 +52,7 @@ def more_of(
     tcp_of_flow: TcpOfFlow,
     told: Callable[[Spread | None, float], SpreadSummary | None],
 ) -> Callable[[Sequence[FlowRecord]], dict[str, Any]]:
-    """A function that says what flows together did besides goodput, as fields of GroupSummary.
-
-    Args:
-        analysis: the run.
-        tcp_of_flow: what TCP did for a flow.
-        told: a distribution as the summary has it, in units of the given size.
-    """
+    """A function that says what flows together did besides goodput, as fields of GroupSummary."""
     flows, kernel = _flows(analysis, tcp_of_flow), KernelCounts(analysis)
     return lambda records: kernel.of(records) | _added(records, flows, told)
 

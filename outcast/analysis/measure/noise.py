@@ -44,12 +44,10 @@ class Phase:
     """How the full frames of one input came in while the output was busy.
 
     Attributes:
-        arrivals: how many there were.
         spread: 0 if all came at the same phase, 1 if their phases were even; None for too few.
         kept: by how much two arrivals that are `LAGS` apart have the same phase: 1 for always the
             same, 0 for none of it. None for too few.
         lasts: after how many packet times less than 1/e of the phase is kept; None for too few.
-        bound: whether `lasts` is that time or a bound of it.
     """
 
     arrivals: int
@@ -64,8 +62,6 @@ class Gaps:
     """The gaps between full frames that left one after the other, while the next one waited.
 
     Attributes:
-        count: how many.
-        packet_ns: the median.
         spread: from the 5th to the 95th percentile, as a share of the median.
     """
 
@@ -92,7 +88,6 @@ class _Departures:
     """The packets that left an output.
 
     Attributes:
-        stamp_ns: when.
         back_to_back: whether the packet and the one before it are full frames, and this one was
             waiting when the other left.
     """
@@ -136,13 +131,7 @@ def phases_of(left: _Departures, arrived_ns: I64) -> tuple[I64, Array]:
 
 
 def phase_of(arrived_ns: I64, phase: Array, packet_ns: float) -> Phase:
-    """What the arrivals of one input show.
-
-    Args:
-        arrived_ns: when they came in, ascending.
-        phase: of each, 0 to 1.
-        packet_ns: the packet time.
-    """
+    """What the arrivals of one input show."""
     count = int(arrived_ns.size)
     if count < LEAST_ARRIVALS:
         return Phase(count)
@@ -231,13 +220,7 @@ def latency_of_idle(joined: Joined, queue: Queue, egress: int, packet_ns: float)
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """What the captures of one output and its inputs show of noise.
-
-    Attributes:
-        gaps: of departures; None if too few full frames left back to back.
-        phases: of each input that sent to the output, by its index.
-        latency: None if it is not known.
-    """
+    """What the captures of one output and its inputs show of noise."""
 
     gaps: Gaps | None
     phases: dict[int, Phase]
@@ -287,12 +270,8 @@ def noise(
 ) -> Noise:
     """Measures an output's noise.
 
-    Args:
-        joined: the packets.
-        queue: the queue's replay.
-        egress: the output's index.
-        delay_ns: the known time from an input's capture to the queue.
-        jitter_ns: by how much it varies, where that is known to be all; None where it is measured.
+    `jitter_ns` is by how much the delay varies, where that is known to be all; None where it is
+    measured.
     """
     left = _departures(joined, egress, delay_ns + (jitter_ns or 0))
     between = gaps(left)

@@ -37,10 +37,6 @@ class SeenFlow:
     """A flow at the point of a capture. Numbers of TCP are None for other protocols.
 
     Attributes:
-        key: its addresses and ports.
-        packets: of any kind.
-        payload_bytes: of all packets.
-        first_ns, last_ns: when its first and its last packet passed.
         new_bytes: of data that passed for the first time.
         sent_again, late: segments, as the module defines them.
         beyond_ns, before_ns: round trips to the receiver and to the sender, in the order of time.

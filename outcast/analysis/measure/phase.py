@@ -30,8 +30,6 @@ class Phases:
     """Arrivals during blackouts of at least LEAST_DROPS drops, and during as long a time before.
 
     Attributes:
-        chain: index of the blackout in the chains.
-        row: row of the arrival.
         lost: whether it belongs to the port that is blacked out.
         during: whether it came in during the blackout, and not before it.
         phase: fractional part of the time since the last departure in packet times, 0 to 1.
@@ -115,9 +113,7 @@ class Contests:
     """Packets of one port that reached a nearly full queue, each with its place in a packet time.
 
     Attributes:
-        queued_ns: when each reached the queue.
         phase: the time since the last departure in packet times, 0 to 1.
-        lost: whether it was dropped.
         second: whether a packet of another port had been taken since the last departure.
     """
 

@@ -26,17 +26,14 @@ _COLUMNS = (
 def port_table(path: Path, t_start_ns: int) -> pl.DataFrame:
     """One row per sample of a port's queue, in the order of time.
 
-    Args:
-        path: the file of samples.
-        t_start_ns: the traffic's start. `t` is in nanoseconds after it.
+    `t` is in nanoseconds after the traffic's start.
 
     Returns:
         `t`, `port`, and the columns of `outcast.records.queue_statistics`: what is queued at that
         time, and how many packets were dropped, marked and sent since the queue was made.
 
-    Raises:
-        InputError: if the file cannot be read, or if a sample is cut off, lacks a counter or is of
-            another kind of queue.
+    Raises InputError if the file cannot be read, or if a sample is cut off, lacks a counter or
+    is of another kind of queue.
     """
     file = read_samples(path)
     samples: dict[tuple[int, int], list[bytes]] = defaultdict(list)

@@ -52,10 +52,6 @@ def program_flows(
     """A record for each flow of a program, in the order of their first packets.
 
     Their numbers and groups follow those of the planned flows.
-
-    Args:
-        manifest: the run's manifest.
-        joins: every bottleneck with the join of its captures.
     """
     if not manifest.programs:
         return []

@@ -241,7 +241,6 @@ class Capacity:
     """The level from which on a queue refuses packets.
 
     Attributes:
-        unit: whether it counts `bytes` or `packets`.
         at_least, below: bounds of the capacity: at_least <= capacity < below. `below` is None if
             no upper bound was seen.
         confidence: how well the level explains what was accepted and what was refused: the mean of
@@ -370,7 +369,6 @@ class Rate:
     """The rate at which an output sends while packets wait, in bits of frames a second.
 
     Attributes:
-        bps: the estimate.
         low_bps, high_bps: twice its standard error to either side.
     """
 
@@ -392,7 +390,6 @@ class Busy:
 
     Attributes:
         bits, time_ns: bits of frames and the time that they took, by parts of the departures.
-        count: how many packets they are.
         packets: how many left at all.
         runs: how many times it began to send without a pause.
         usual_gap_ns: how far apart packets leave: the median of all, or the mean of those that
@@ -547,10 +544,6 @@ def first_bits_ns(departed_ns: I64, took_ns: I64) -> I64:
 
     A shaper lets a frame go when its bucket has the tokens. A small frame needs few, so it comes
     while the larger one before it is still on the link, and waits there.
-
-    Args:
-        departed_ns: when each frame left the shaper, in that order.
-        took_ns: how long each takes on the link.
     """
     before_ns = np.cumsum(took_ns) - took_ns
     return np.asarray(np.maximum.accumulate(departed_ns - before_ns) + before_ns, np.int64)
@@ -559,11 +552,8 @@ def first_bits_ns(departed_ns: I64, took_ns: I64) -> I64:
 def queueing_ns(joined: Joined, sent_ns: I64, rows: Array, reached_ns: I64) -> I64:
     """How long packets waited: from the queue to their first bit on the link.
 
-    Args:
-        joined: the join of a bottleneck's captures.
-        sent_ns: for each departure, when its first bit went on the link.
-        rows: rows of the arrivals; packets that did not leave have no value.
-        reached_ns: for each arrival, when it reached the queue.
+    `sent_ns` is of each departure, `reached_ns` of each arrival. Packets that did not leave
+    have no value.
     """
     left = rows[joined.left_as[rows] >= 0]
     first_ns = sent_ns[joined.left_as[left]]

@@ -46,7 +46,6 @@ class RandomLoss:
     """Drops of an output that have no relation to its queue.
 
     Attributes:
-        sentence: the evidence.
         is_idle: whether most found the queue empty, so that no rate shows either.
     """
 

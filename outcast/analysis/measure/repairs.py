@@ -33,7 +33,6 @@ class Repairs:
         is_due: it has data that nobody had forwarded, and its flow went on to new data long enough
             after it.
         is_alone: it is due, and nobody sent the data again.
-        is_proven: the data were sent again later.
     """
 
     is_due: Bool

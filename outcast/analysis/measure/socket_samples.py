@@ -73,10 +73,7 @@ _INFO = np.dtype(
 def socket_table(path: Path, flows: Sequence[FlowRecord], t_start_ns: int) -> pl.DataFrame:
     """One row per sample of a flow's sending socket, in the order of time.
 
-    Args:
-        path: the file of samples.
-        flows: the run's flows.
-        t_start_ns: the traffic's start. `t` is in nanoseconds after it.
+    `t` is in nanoseconds after the traffic's start.
 
     Returns:
         `t`, `flow`, `host`, `sport`, and the kernel's numbers: `cwnd`, `ssthresh` and `unacked`
@@ -86,9 +83,8 @@ def socket_table(path: Path, flows: Sequence[FlowRecord], t_start_ns: int) -> pl
         of these, whose mark was echoed; rates; and how long the sender was limited, by what.
         `ssthresh` is null until it is set.
 
-    Raises:
-        InputError: if the file cannot be read, has flows that are not in `flows`, a message that is
-            cut off, or a rate that no table holds.
+    Raises InputError if the file cannot be read, has flows that are not in `flows`, a message
+    that is cut off, or a rate that no table holds.
     """
     file = read_samples(path)
     known = {record.flow: record for record in flows}

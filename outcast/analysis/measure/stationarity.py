@@ -31,8 +31,6 @@ class FlowRates:
 
     Attributes:
         goodput_bytes: array of [flow, bin], in the order of `flows`.
-        flows: the flows' numbers.
-        span: from the first bin's start to the last bin's end, after the traffic's start.
     """
 
     flows: tuple[int, ...]
@@ -41,13 +39,7 @@ class FlowRates:
 
 
 def rates_in(throughput: pl.DataFrame, duration_ns: int, span: Interval) -> FlowRates | None:
-    """The bins that lie in a span as a whole; None if there is none, or no flow.
-
-    Args:
-        throughput: the table of this name; its last bin ends with the duration.
-        duration_ns: of the run.
-        span: the part of the run.
-    """
+    """The bins that lie in a span as a whole; None if there is none, or no flow."""
     table = throughput.select("flow", "t", "goodput_bps")
     starts = table["t"].unique().sort().to_numpy()
     edges = np.append(starts, duration_ns)
@@ -74,10 +66,6 @@ def is_stationary(rates: FlowRates | None, records: Sequence[FlowRecord]) -> boo
     with the fewest hops have, and each flow's own. The run is stationary if every flow gets
     something, and no series of ten shares has a trend (`has_trend`). The first series has half of
     the level of 5 %, and the flows share the other half.
-
-    Args:
-        rates: the flows' goodput in the interval.
-        records: the flows that are compared.
 
     Returns:
         None if the interval has fewer than ten bins, or if nothing arrived in a part of it.

@@ -36,9 +36,7 @@ class Stream:
         ended: what its two programs counted.
         delays_ns: sojourn times of its packets at the first captured queue that it crossed, in the
             order in which they left.
-        packets, dropped: its packets that came in there, and those that were dropped.
         departures_ns: the time from the first of its departures there to the last.
-        is_copied: whether a link on its path delivers packets twice.
     """
 
     ended: Completed

@@ -31,7 +31,6 @@ class RootQdisc:
 
     Attributes:
         device: the device's name; empty if the output of tc has none, as of `tc -s qdisc show dev`.
-        kind: as `tbf`.
         dropped: packets that it and its children dropped since it was made.
     """
 

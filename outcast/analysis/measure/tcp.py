@@ -57,8 +57,6 @@ class Resent:
     """For each arrival of a join, whether and why TCP sent it again. Arrays of one length.
 
     Attributes:
-        retransmission, spurious: as the module defines them.
-        timeout: whether the retransmission timer sent it.
         halted_ns: for a timeout, or what RACK's reordering timer sent, the time waiting for it; 0
             for all other arrivals.
     """
@@ -138,10 +136,7 @@ def _classify(
 def resent(joined: Joined, min_rto_ns: int, sack: bool = True) -> Resent:
     """Classifies every arrival. A packet that is not TCP is never a retransmission.
 
-    Args:
-        joined: the arrivals with their verdicts.
-        min_rto_ns: the smallest minimum RTO of the senders.
-        sack: whether the senders use selective acknowledgements, and so RACK.
+    `sack` says whether the senders use selective acknowledgements, and so RACK.
     """
     arrivals = joined.arrivals
     size = len(arrivals)
@@ -231,8 +226,6 @@ class RoundTrips:
     """Round-trip times seen at a port, in the order of the segments; arrays of one length.
 
     Attributes:
-        flow: index of the segment's flow.
-        sent_ns: when the segment passed the port.
         rtt_ns: the time until the first acknowledgement of all of it passed back, be it selective.
     """
 
@@ -246,7 +239,6 @@ class Acks(NamedTuple):
 
     Attributes:
         ack, sacked: as in Columns.
-        seen_ns: when each passed the port.
     """
 
     ack: U32
@@ -294,9 +286,7 @@ def _trips(
 def round_trips(data: Packets | Columns, flows: Sequence[tuple[int, Array, Acks]]) -> RoundTrips:
     """Measures round-trip times from data and the acknowledgements that passed the other way.
 
-    Args:
-        data: the packets of a port that carry data.
-        flows: for each flow, its index, its rows in `data`, and its acknowledgements.
+    `flows` has each flow's index, its rows in `data`, and its acknowledgements.
     """
     parts = []
     for number, rows, acks in flows:
@@ -328,14 +318,7 @@ def round_trips(data: Packets | Columns, flows: Sequence[tuple[int, Array, Acks]
 
 
 def untimed_ns(sent_ns: I64, rtt_ns: I64, start_ns: int, end_ns: int) -> int:
-    """For how long of [start_ns, end_ns) no segment with a known round trip was under way.
-
-    Args:
-        sent_ns: when each segment of a flow passed, in this order.
-        rtt_ns: their round trips.
-        start_ns: on the same clock.
-        end_ns: on the same clock.
-    """
+    """For how long of [start_ns, end_ns) no segment with a known round trip was under way."""
     until_ns = np.maximum.accumulate(
         np.clip(np.append(start_ns, sent_ns + rtt_ns), start_ns, end_ns)
     )

@@ -72,10 +72,6 @@ _TIMER_OF = {
 def retransmission_table(senders: TcpEvents, drops: pl.DataFrame) -> pl.DataFrame:
     """A row per segment that a sender sent again, or tried to, in the kernel's order.
 
-    Args:
-        senders: the events of the flows' sending sockets.
-        drops: `drops.drop_table` of the run, or `drops.drops_of_packets`.
-
     Returns:
         The columns of `sender_tables.RETRANSMISSIONS`, and `sport` and `order`.
     """

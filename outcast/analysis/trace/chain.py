@@ -10,11 +10,6 @@ from outcast.analysis.trace.events import SOCKET, TcpEvents
 def chain_table(drops: pl.DataFrame, again: pl.DataFrame, senders: TcpEvents) -> pl.DataFrame:
     """A row per dropped data segment of the run's flows, in the order of the drops.
 
-    Args:
-        drops: `drops.drop_table` of the run.
-        again: `causes.retransmission_table` of the run.
-        senders: the events of the flows' sending sockets.
-
     Returns:
         - the drop: `t_drop_ns`, `flow`, `seq`, `host`, `port`, `qdisc`, `reason`, `where`,
           `packet`.

@@ -53,13 +53,10 @@ class Field:
     """One field of an event.
 
     Attributes:
-        name: as the kernel names it.
         kind: a number, an array of numbers, text that a null may end, or plain bytes.
-        offset: where it begins in the event.
         size: its bytes in the event. A dynamic field has there 4 bytes that say where its content
             is.
         element_bytes: bytes of a number; 1 for text and bytes.
-        signed: whether its numbers are signed.
         dynamic: where its content is: within the field itself (None), counted from the event's
             beginning (`data`) or from the field's end (`rel`).
         network: whether it is a number in network byte order, so an address.
@@ -82,9 +79,7 @@ class Layout:
     """An event's layout.
 
     Attributes:
-        event: `system:event`.
         number: the kernel's number of the event (`ID`), which begins each record of it.
-        fields: its own fields, without those that all events have.
         bytes: how many bytes of a record the fields need.
     """
 

@@ -49,7 +49,6 @@ class Sent:
     Attributes:
         t_ns: when; times count from the traffic's start.
         seq: its first byte; None of new data that the events do not number.
-        cause: why it was sent again; None if it was new.
     """
 
     t_ns: int
@@ -62,8 +61,6 @@ class Lost:
     """A segment that is missing at the receiver.
 
     Attributes:
-        seq: its first byte.
-        t_ns: when it was dropped.
         place: where: a port, or a host.
         qdisc, reason, where: the queue that dropped it, the kernel's reason and function; None if
             the events do not say.
@@ -84,19 +81,9 @@ class Moment:
     """A sending socket at one time, after all that happened then.
 
     Attributes:
-        flow, sport: the flow, and the socket's port.
         t_ns: the time after the traffic's start.
-        state, since_ns: the congestion state, and since when.
         cwnd, ssthresh, in_flight, packets_out, sacked, lost, retransmitted: in segments. ssthresh
             is None until it is set.
-        srtt_us, rto_us: the smoothed round trip, and the timeout with its backoff.
-        unacked_bytes: sent and not yet acknowledged.
-        waiting_bytes: written by the application and not yet sent.
-        window_bytes: the receiver's window.
-        heard_ns: when the last acknowledgement came; None if none did.
-        limit: what keeps it from sending.
-        timer: the timer that is armed; None without one.
-        last, next: what it sent last, and what it sends next.
         woken_by: what lets it send next: `acknowledgement`, a kind of timer, or `application`; None
             if it sends nothing more.
         missing: its segments that were dropped and are not made good, the oldest first.
@@ -141,15 +128,6 @@ def moments(
     t_ns: int,
 ) -> tuple[Moment, ...]:
     """What each sending socket of a flow was doing at a time.
-
-    Args:
-        senders: the events of the flows' sending sockets.
-        again: `causes.retransmission_table` of the run.
-        drops: `drops.drop_table` of the run.
-        packets: the run's packets.parquet.
-        t_start_ns: the traffic's start on the captures' clock.
-        flow: the flow's number.
-        t_ns: the time after the traffic's start.
 
     Returns:
         One for each socket that had sent or heard something by then; Multipath TCP has several.

@@ -59,12 +59,7 @@ _PROBLEMS = {
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """A column of bytes with few distinct values.
-
-    Attributes:
-        codes: for each row, the index of its value.
-        values: the distinct values.
-    """
+    """A column of bytes with few distinct values."""
 
     codes: I64
     values: tuple[bytes, ...]
@@ -79,11 +74,9 @@ class Events:
     """Some events of one kind.
 
     Attributes:
-        layout: what they are.
         order: each event's place among all events of the file, counted from 0. Virtual time stands
             still while the kernel computes, so only this tells which of two events came first.
         time_ns: when each happened, by the ring buffer's clock.
-        columns: the fields by name.
     """
 
     layout: Layout
@@ -103,10 +96,6 @@ class EventFile:
     """A file of pages. Read `blocks` to its end before the counts.
 
     Attributes:
-        path: the file.
-        page_bytes: the size of a page.
-        layouts: by the kernel's number of the event.
-        events: how many events were read.
         lost: how many events were lost before a page, as far as the pages say how many.
         lost_uncounted: pages before which events were lost without a number.
     """

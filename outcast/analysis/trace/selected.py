@@ -30,8 +30,6 @@ class Wanted:
 
     Attributes:
         events: the kinds, as `tcp:tcp_probe`.
-        flow: the flow's number.
-        span: when they happened.
     """
 
     events: tuple[str, ...] | None = None

@@ -21,8 +21,6 @@ class Traced:
     """The events of a run, and what follows from them.
 
     Attributes:
-        every: the events of all sockets.
-        senders: those of the sockets that send the run's flows.
         drops: every drop (`drops.drop_table`).
         again: every attempt to send again (`causes.retransmission_table`).
     """

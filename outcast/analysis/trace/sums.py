@@ -89,10 +89,6 @@ def _undone(events: TcpEvents, *kinds: int) -> _Frame:
 def compare(events: TcpEvents, counters: Counters) -> pl.DataFrame:
     """For each host and counter what the kernel counted and what its events sum up to.
 
-    Args:
-        events: those of every socket.
-        counters: the run's counters, before and after the flows.
-
     Returns:
         `host`, `counter`, `kernel`, `events`, without rows where both are 0. Equal numbers say that
         no event is missing and that each is taken for what it is.

@@ -138,11 +138,7 @@ class Places:
     """What tells where in the run an event belongs.
 
     Attributes:
-        node_of: the node that each interface belongs to.
-        host_of: the host that each IPv4 address belongs to.
         flow_of: the flow of each pair of addresses and ports, in both directions.
-        packets: the packets that entered a bottleneck.
-        functions: the kernel's functions.
     """
 
     node_of: Mapping[str, str]
@@ -154,12 +150,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Functions:
-    """The kernel's functions, by the address at which each begins.
-
-    Attributes:
-        begin: the addresses, ascending.
-        names: the functions' names.
-    """
+    """The kernel's functions, by the address at which each begins."""
 
     begin: U64
     names: tuple[str, ...]
@@ -181,7 +172,6 @@ class Packets:
         number, identity: of each packet: that number, and its sequence number, IP identification
             and payload in one word.
         t_in_ns, t_out_ns: when it came in, and when it left; the same if it did not.
-        row: its row in packets.parquet.
     """
 
     numbers: Mapping[Ends, int]
@@ -293,14 +283,7 @@ def none_of(layout: Layout) -> Events:
 
 
 def table(events: Events, places: Places, to_captures_ns: int, t_start_ns: int) -> pl.DataFrame:
-    """Events of one kind as rows; see `outcast.records.trace_tables`.
-
-    Args:
-        events: the events.
-        places: what the run's records say.
-        to_captures_ns: what makes a time of the ring buffer one of the captures.
-        t_start_ns: the traffic's start on the captures' clock.
-    """
+    """Events of one kind as rows; see `outcast.records.trace_tables`."""
     known = {
         field.name: _addresses(column)
         for field in events.layout.fields

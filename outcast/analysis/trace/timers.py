@@ -28,12 +28,8 @@ class Timer:
 
     Attributes:
         kind: one of `causes.TIMERS`.
-        armed_ns: when it was armed; times count from the traffic's start.
         due_ns: when it goes off if nothing comes before; None if the run shows no tick.
         rto_ns: the socket's timeout then, with its backoff.
-        backoff: how often the timeout was doubled.
-        end: what became of it; None if the run ended before.
-        end_ns: when.
     """
 
     kind: str
@@ -65,13 +61,7 @@ def tick_zero_ns(timers: pl.DataFrame) -> int | None:
 
 
 def armed_at(timers: pl.DataFrame, t_ns: int, zero_ns: int | None) -> Timer | None:
-    """The sending timer of a socket that is armed at a time, after all that happened then.
-
-    Args:
-        timers: tcp_timer's events of the socket, in the kernel's order.
-        t_ns: the time.
-        zero_ns: `tick_zero_ns` of the run.
-    """
+    """The sending timer of a socket that is armed at a time, after all that happened then."""
     sending = timers.filter(pl.col("kind") != of.TIME_DACK)
     before = sending.filter(pl.col("t_ns") <= t_ns)
     if not before.height:

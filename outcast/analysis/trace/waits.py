@@ -32,13 +32,6 @@ def wait_table(
 ) -> pl.DataFrame:
     """A row for each time that a sender's timer went off, in the order of time.
 
-    Args:
-        senders: the events of the flows' sending sockets.
-        again: `causes.retransmission_table` of the run.
-        drops: `drops.drop_table` of the run.
-        packets: the run's packets.parquet.
-        chains: its blackouts.parquet.
-
     Returns:
         - `flow`, `timer` (one of `causes.TIMERS`), `t_ns`: which timer went off, and when.
         - `waited_ns`: how long the sender had sent and heard nothing.

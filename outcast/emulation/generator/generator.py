@@ -171,7 +171,6 @@ class Program:
     Attributes:
         rows: what became of each flow; it is written at the end.
         open: how many of this host's tasks have not ended.
-        ended: whether the end has come.
         over: whether what was under way at the end has been given up.
         at_end, at_last: calls to make at these two times.
     """
@@ -733,11 +732,7 @@ class Stream:
 
 
 class Datagrams:
-    """Counts the datagrams of each stream until the last of them can have come.
-
-    Attributes:
-        done: whether that time is over.
-    """
+    """Counts the datagrams of each stream until the last of them can have come."""
 
     def __init__(self, program: Program) -> None:
         self.program = program

@@ -125,9 +125,8 @@ class Programs(Part):
     def finish(self) -> Record:
         """Reads what the programs wrote.
 
-        Raises:
-            ReadBackError: a socket used another congestion control than requested, or payloads
-                of other sizes.
+        Raises ReadBackError: a socket used another congestion control than requested, or
+        payloads of other sizes.
         """
         if not self._processes:
             return Record(effective={"workloads": {}})
@@ -189,8 +188,7 @@ def check_smallest_payloads(
 ) -> tuple[int, int] | None:
     """The smallest and the largest rMin of all connections; None if no payload was random.
 
-    Raises:
-        ReadBackError: a connection's rMin differs from the request, or its payloads do.
+    Raises ReadBackError: a connection's rMin differs from the request, or its payloads do.
     """
     smallest: list[int] = []
     for row in rows:

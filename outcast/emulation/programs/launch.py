@@ -59,13 +59,7 @@ _UDP_UNCONNECTED, _TCP_LISTEN = "07", "0A"
 
 
 def environment(folder: Path, seed: int, name: str) -> dict[str, str]:
-    """A program's whole environment. It has nothing of the caller's.
-
-    Args:
-        folder: its home folder.
-        seed: the experiment's seed.
-        name: the program's name.
-    """
+    """A program's whole environment. It has nothing of the caller's."""
     return {
         "PATH": SEARCH_PATH,
         "HOME": str(folder),
@@ -107,8 +101,7 @@ class _Running:
 class UserPrograms(Part):
     """Runs every program of a plan.
 
-    Raises:
-        RunError: as each method says; the text names the program.
+    Raises RunError: as each method says; the text names the program.
     """
 
     def __init__(
@@ -164,8 +157,7 @@ class UserPrograms(Part):
     def running(self) -> list[str]:
         """Titles of the clients that still run; before the end of the duration, of all programs.
 
-        Raises:
-            RunError: an execution has failed, or a server has ended.
+        Raises RunError: an execution has failed, or a server has ended.
         """
         now_ns = time.time_ns()
         self.require_alive()
@@ -354,8 +346,7 @@ class UserPrograms(Part):
 def found(argv: tuple[str, ...], folder: Path) -> list[str]:
     """The command with the whole path of its program, because we have another PATH.
 
-    Raises:
-        RunError: there is no such program.
+    Raises RunError: there is no such program.
     """
     if "/" in argv[0]:
         return [str(folder / argv[0]), *argv[1:]]

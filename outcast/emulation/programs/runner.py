@@ -121,8 +121,7 @@ def confine(run_directory: str, hidden: str, visible: list[str]) -> None:
         hidden: a folder of which only the `visible` files and folders stay.
         visible: paths below `hidden`.
 
-    Raises:
-        OSError: the kernel refuses a step.
+    Raises OSError: the kernel refuses a step.
     """
     libc = ctypes.CDLL(None, use_errno=True)
 

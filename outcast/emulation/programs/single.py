@@ -36,18 +36,9 @@ def execute(
     It emits `{"event": "output", "stream": "out" or "err", "data": base64}` for what the command
     writes, and at last `{"event": "ended", "status": its exit status, negative for a signal}`.
 
-    Args:
-        command: what runs.
-        netns: its host's network namespace.
-        scratch: a folder for its output and its temporary files.
-        commands: starts it.
-        seed: the experiment's seed.
-        emit: takes each event.
-        watch: is called in between; it raises if something that the network needs has died.
-        is_virtual: whether it runs in the guest.
+    `watch` is called in between; it raises if something that the network needs has died.
 
-    Raises:
-        DeadlineError: it took longer than allowed. It has been ended.
+    Raises DeadlineError: it took longer than allowed. It has been ended.
     """
     home = scratch / "command"
     home.mkdir()

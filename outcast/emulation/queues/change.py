@@ -44,10 +44,7 @@ _MESSAGE_BYTES = 36
 def requests(interface: int, before: PortQueue, after: PortQueue) -> list[bytes]:
     """The netlink requests that turn a port's settings into others.
 
-    Args:
-        interface: the index of the port's interface.
-        before: all settings of the port.
-        after: the settings that it gets. Their kinds of qdiscs are the same.
+    Both have the same kinds of qdiscs.
     """
     messages = []
     if before.rate_bps != after.rate_bps:

@@ -33,8 +33,7 @@ Filter = tuple[int, int | None]
 def read_classes(port_queue: PortQueue) -> dict[str, Any]:
     """The settings in effect of a port's classes by name; empty where its queue has none.
 
-    Raises:
-        ReadBackError: the kernel shows something else than was requested.
+    Raises ReadBackError: the kernel shows something else than was requested.
     """
     queue, port = port_queue.queue, port_queue.port
     effective: dict[str, Any] = {}

@@ -69,8 +69,7 @@ def set_delay(port_queue: PortQueue) -> None:
     A sender's time comes after the delay. The delay is constant at a host, so packets leave as they
     would in the other order.
 
-    Raises:
-        FeatureMissingError: it has a cable, and this kernel has none.
+    Raises FeatureMissingError: it has a cable, and this kernel has none.
     """
     place = netlink.ROOT
     if port_queue.has_cable:
@@ -225,12 +224,9 @@ def require_kinds(
 def read_back(port_queue: PortQueue, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The settings in effect by name, from a netlink dump of the port's qdiscs and classes.
 
-    Args:
-        port_queue: what was requested.
-        messages: pyroute2's messages of RTM_GETQDISC for this port, and of RTM_GETTCLASS for htb.
+    The messages are pyroute2's of RTM_GETQDISC for this port, and of RTM_GETTCLASS for htb.
 
-    Raises:
-        ReadBackError: the kernel shows something else than was requested.
+    Raises ReadBackError: the kernel shows something else than was requested.
     """
     by_handle = {
         message["handle"] >> 16: message

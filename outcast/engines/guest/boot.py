@@ -83,8 +83,6 @@ class GuestResult:
 
     Attributes:
         status: the payload's exit status; negative for the signal that ended it.
-        boot_s: seconds by the host's clock from the start to the payload's start.
-        wall_s: seconds by the host's clock from the start to the guest's end.
         console: the last lines of the kernel's messages and the payload's standard error.
         fates: what the kernel did to packets, the words of a line for each (patch 0019).
     """
@@ -124,7 +122,6 @@ class Boot:
         kernel: the User-Mode Linux program, see `outcast.engines.kernel`.
         run_directory: the only folder of the host that the guest can write to. In the guest it is
             RUN_DIRECTORY, the program's working directory.
-        argv: the program, by its absolute path in the guest, and its arguments.
         seed: decides every random number of the guest, 64 bits.
         stall_s: seconds by the host's clock for which the guest may show no sign of life. A sign
             is a line, or a second of virtual time.
@@ -134,8 +131,6 @@ class Boot:
         open_files: how many open files the program needs, if that is more than the guest's kernel
             allows by itself (INR_OPEN_CUR in include/uapi/linux/fs.h).
         sees: what the guest sees besides the run directory; by default this machine's own programs.
-        modules: what the guest's kernel loads before the program starts.
-        debugger: what is started on the guest's kernel at an instant; see Debugger.
         arguments: what the kernel is told besides, and does not show in the guest.
     """
 
@@ -191,13 +186,10 @@ def boot(
 ) -> GuestResult:
     """Boots the guest and runs a program in it.
 
-    Args:
-        asked: the guest and the program.
-        on_line: is given each line that the program writes to its standard output.
-        on_message: is given each line of the kernel's messages and the program's standard error.
-        on_folder: is given the boot directory before it is made, so that it can be removed if we
-            are killed.
-        on_start: is given the process number of the guest's kernel, and of a debugger.
+    `on_line` is given what the program writes to its standard output, `on_message` the kernel's
+    messages and the program's standard error. `on_folder` is given the boot directory before it
+    is made, so that it can be removed if we are killed. `on_start` is given the process numbers
+    of the guest's kernel and of a debugger.
 
     Raises:
         FeatureMissingError: the host has no room for the guest's memory, its limits are too

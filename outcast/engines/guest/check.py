@@ -18,7 +18,6 @@ class Said(TypedDict):
     """A kernel's facts about itself.
 
     Attributes:
-        release: what `uname -r` says.
         congestion_controls: all that it has. It loads no module by itself.
     """
 

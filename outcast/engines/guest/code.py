@@ -51,7 +51,6 @@ class Code:
 
     Attributes:
         key: names all that is in it.
-        layer: the folder that lies over the root.
     """
 
     PROGRAMS: ClassVar[str] = "programs"
@@ -101,12 +100,6 @@ def provide(
     run: Programs | None = None,
 ) -> Code:
     """Our code for this root, which is copied and compiled if the cache does not have it.
-
-    Args:
-        root: the guest's root, whose Python compiles.
-        programs: our programs in C, by their names.
-        folder: the cache.
-        run: what starts programs.
 
     Raises:
         RootError: the root's Python does not work on this machine.

@@ -65,12 +65,9 @@ class Request:
 
     Attributes:
         begin_ns: the traffic's start by the guest's clock; times are shown since then.
-        host: the host that is meant; None means all.
         breakpoint: a place in the kernel, as gdb writes it, and ` if CONDITION`; empty for none.
-        expressions: what is printed at every hit of the breakpoint.
         count: the number of hits after which the debugger ends; None means all.
         commands: gdb's commands that are run at each hit, or once if there is no breakpoint.
-        flows: the ports of each flow, with its number.
     """
 
     begin_ns: int
@@ -95,8 +92,8 @@ class Gdb:
         stop_ns: when the guest stops, in nanoseconds of its clock since its boot.
         request: what gdb does then.
 
-    Raises:
-        FeatureMissingError: there is no gdb, the kernel has no symbols, or this machine forbids it.
+    Raises FeatureMissingError: there is no gdb, the kernel has no symbols, or this machine
+    forbids it.
     """
 
     def __init__(self, kernel: Kernel, stop_ns: int, request: Request) -> None:

@@ -94,12 +94,6 @@ def provide(
 ) -> dict[str, bytes]:
     """The programs by their names; they are compiled if the cache does not have them.
 
-    Args:
-        kernel: the guest's kernel.
-        root: the guest's own root, whose Python boots it.
-        compiler: the root with the compiler.
-        folder: the cache.
-
     Raises:
         GuestError: the compiler failed, or its guest did.
         OSError: the cache cannot be written to; it names the cache.

@@ -167,11 +167,7 @@ def host_of(net: Any) -> str:
 
 
 class Session:
-    """The request, and what the commands share.
-
-    Attributes:
-        host: the host that is meant where a command names none.
-    """
+    """The request, and what the commands share."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.host: str | None = settings["host"]
@@ -404,9 +400,7 @@ class _Command(gdb.Command):
 
 
 class Now(_Command):
-    """Virtual time, and what is due next.
-    now
-    """
+    """Virtual time, and what is due next. now"""
 
     name = "now"
 
@@ -446,9 +440,7 @@ class TcpSock(_Command):
 
 
 class Queue(_Command):
-    """The qdiscs of an interface, and every packet in them.
-    queue INTERFACE
-    """
+    """The qdiscs of an interface, and every packet in them. queue INTERFACE"""
 
     name = "queue"
 

@@ -97,8 +97,7 @@ def load_modules(modules: list[dict[str, str]]) -> list[str]:
     Returns:
         What the kernel said meanwhile.
 
-    Raises:
-        OSError: the kernel refused a module. What it said has been written to the console.
+    Raises OSError: the kernel refused a module. What it said has been written to the console.
     """
     if not modules:
         return []

@@ -39,7 +39,6 @@ class Guest:
     """The kernel and the world of a run.
 
     Attributes:
-        kernel: the kernel that it boots.
         world: what it sees; None for what a run here would see.
     """
 
@@ -49,11 +48,6 @@ class Guest:
 
 def pack(manifest: Manifest, folder: Path, *, with_headers: bool) -> dict[str, Path]:
     """Packs the guest of a run. Returns the files by their names in an archive.
-
-    Args:
-        manifest: the run's manifest.
-        folder: an empty folder for the files.
-        with_headers: whether to pack what kernel modules are compiled with too.
 
     Raises:
         InputError: the run had no guest of its own.
@@ -90,11 +84,6 @@ def pack(manifest: Manifest, folder: Path, *, with_headers: bool) -> dict[str, P
 
 def unpack(archive: Path, manifest: Manifest, folder: Path) -> Guest:
     """Unpacks a packed guest, and checks that it is the one that the manifest names.
-
-    Args:
-        archive: the folder with the files of `pack`.
-        manifest: the run's manifest.
-        folder: an empty folder, in which the guest stays for as long as it is used.
 
     Raises:
         InputError: a file is missing or broken, or it is another guest.

@@ -39,9 +39,6 @@ class World:
         folder: the working folder of a single command, which is `init.FOLDER` in the guest; None
             if there is none, or if the guest sees it where it stands.
         needed: folders that it sees although it has its own in place of those above them.
-        python: the Python that runs our modules there.
-        environment: variables of its programs.
-        record: what the manifest says of it.
     """
 
     root: Path
@@ -115,11 +112,7 @@ def of_root(root: Root, code: Code | None = None) -> World:
 def of_host(needed: Sequence[str] = ()) -> World:
     """The programs of this machine, and our code where it stands.
 
-    Args:
-        needed: more folders that the guest has to see, wherever they are.
-
-    Raises:
-        CommandError: this Python does not start.
+    Raises CommandError: this Python does not start.
     """
     compile_own_modules()
     # Mininet imports distutils. By default setuptools replaces it by its own and imports itself.
@@ -140,8 +133,7 @@ def python_folders() -> tuple[str, ...]:
     A fresh Python is asked for its path, because ours also has the folder that we were started
     in. What differs between two starts would make two runs with one seed differ.
 
-    Raises:
-        CommandError: this Python does not start.
+    Raises CommandError: this Python does not start.
     """
     # In hexadecimal, because a path is bytes, and the two Pythons may differ in how they read them.
     code = "import os, sys; print(*(os.fsencode(name).hex() for name in sys.path))"

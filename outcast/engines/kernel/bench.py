@@ -26,9 +26,7 @@ class Bench:
     """The place where a kernel is built, and the compiler.
 
     Attributes:
-        folder: the folder in which everything is made.
         programs: starts the programs that build. They see that folder, and maybe nothing else.
-        compiler: which compiler they use.
         note: why it is not the lock's; empty if it is.
     """
 

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from outcast import netlink
+from outcast import files, netlink
 from outcast.engines import doctor, processor, shipped
 from outcast.engines.guest import boot, check, world
 from outcast.engines.guest.world import World
@@ -27,11 +27,10 @@ from outcast.engines.kernel.cache import Kernel
 from outcast.engines.kernel.headers import VARIABLES
 from outcast.engines.kernel.programs import Programs, SystemPrograms
 from outcast.engines.kernel.recipe import OURS, Recipe
-from outcast.engines.kernel.source import Source, from_tarball
 from outcast.engines.kernel.supply import LockSupply, Supply
 from outcast.engines.root import contents
 from outcast.engines.root.places import NOTHING, Named
-from outcast.errors import CommandError, FeatureMissingError, KernelError, RootError
+from outcast.errors import CommandError, FeatureMissingError, InputError, KernelError, RootError
 from outcast.experiment.queues.base import QueueKind
 
 Stage = Literal["fetch", "unpack", "configure", "compile", "check"]
@@ -66,13 +65,30 @@ _REPRODUCIBLE = {
 
 
 @dataclass(frozen=True)
+class Source:
+    """A kernel source that can be fetched."""
+
+    name: str
+    version: str
+
+
+def from_tarball(path: Path) -> Source:
+    """The source in a user's file. Raises InputError if the file cannot be read."""
+    try:
+        return Source("tarball", files.sha256(path))
+    except OSError as error:
+        raise InputError(
+            f"{path}: {error.strerror}; allowed is a kernel's source tarball, or Debian's package "
+            "of one"
+        ) from None
+
+
+@dataclass(frozen=True)
 class Progress:
     """How far a build has come.
 
     Attributes:
-        stage: the stage that is going on.
         done, total: steps of that stage; total is 0 where they are not counted.
-        detail: what the stage works on.
     """
 
     stage: Stage
@@ -96,17 +112,8 @@ def build(
 ) -> Kernel:
     """The kernel of the lock's source, or of another, which is built if the cache lacks it.
 
-    Args:
-        tarball: a source of the user's to use instead: a tarball, or Debian's package of one.
-        jobs: the number of compilers at a time; the number of cores if left out.
-        again: whether to build although the cache has the kernel.
-        symbols: whether a debugger has to know the program. That takes longer to compile.
-        folder: the cache.
-        recipe: the configuration and the patches.
-        named: where what the lock pins is.
-        supply: what gives it; from there if left out.
-        run: what starts programs.
-        on_progress: is called with how far the build has come.
+    `tarball` is a source of the user's to use instead: a tarball, or Debian's package of one.
+    With `symbols`, which take longer to compile, a debugger knows the program.
 
     Raises:
         FeatureMissingError: a program that the build needs is missing, nothing says where

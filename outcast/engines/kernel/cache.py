@@ -39,15 +39,9 @@ class Kernel:
     """A kernel that was built, booted once and kept.
 
     Attributes:
-        source: the source package or tarball that it was built from.
         version: that package's version, or the tarball's hash.
         recipe: the digest of the configuration and the patches; see `Recipe.digest`.
         release: what `uname -r` says in the guest.
-        built_s: seconds that the build took.
-        sha256: the hash of the program.
-        program: the program's file.
-        congestion_controls: what it listed as available when it was booted.
-        own: the names of the user's fragments and patches that it was built with.
         compiler: what compiled it; empty in kernels of before there was a lock.
         compiler_note: why this is not the lock's compiler; empty if it is.
     """
@@ -104,11 +98,6 @@ def find(
 
     Where there are two, it is the one that the lock's compiler built. An installed outcast-guest is
     unpacked first. Raises as `shipped.provide`.
-
-    Args:
-        folder: the cache.
-        recipe: the configuration and the patches.
-        pinned: the package with the source; that of our lock if left out.
     """
     source = pinned or lock.ours().kernel_source
     kernels = _of(source, recipe, folder)
@@ -130,8 +119,8 @@ def _of(source: Package, recipe: Recipe, folder: Path | None) -> list[Kernel]:
 def find_key(beginning: str, folder: Path | None = None) -> Kernel:
     """The kernel whose key begins so.
 
-    Raises:
-        FeatureMissingError: there is none, or more than one; the error names all that there are.
+    Raises FeatureMissingError: there is none, or more than one; the error names all that there
+    are.
     """
     kernels = find_all(folder)
     matching = [kernel for kernel in kernels if kernel.key.startswith(beginning)]
@@ -170,11 +159,7 @@ def keep(
 ) -> Kernel:
     """Puts a built kernel into the cache, whole or not at all. Returns the cached kernel.
 
-    Args:
-        kernel: the kernel, whose program is copied.
-        folder: the cache.
-        headers: the folder that `headers.keep` filled. It is moved.
-        symbols: what a debugger knows of the program. It is moved.
+    The program is copied; `headers`, which `headers.keep` filled, and `symbols` are moved.
     """
     target = folder / kernel.key
     with workshops.temporary(folder) as place:

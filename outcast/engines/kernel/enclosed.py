@@ -83,13 +83,9 @@ class EnclosedPrograms:
 def enclose(packages: Path, root: Path, programs: Programs) -> EnclosedPrograms:
     """Lays out a root and finds how it can be entered.
 
-    Args:
-        packages: the folder in which the packages were unpacked. It is only read.
-        root: the folder to lay out. It gets links to the files of `packages` where it can.
-        programs: what starts programs.
+    `packages` is only read. The root gets links to its files where it can.
 
-    Raises:
-        FeatureMissingError: no way into the root works here; with what each said.
+    Raises FeatureMissingError: no way into the root works here; with what each said.
     """
     _lay_out(packages, root)
     refused = []

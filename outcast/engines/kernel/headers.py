@@ -46,13 +46,7 @@ _GENERATED = ("include", "arch/um/include", "arch/x86/include", "scripts")
 
 
 def keep(tree: Path, output: Path, target: Path) -> None:
-    """Copies from a kernel's source tree and its build what compiling a module needs.
-
-    Args:
-        tree: the patched source.
-        output: its build, after `make modules_prepare`.
-        target: the folder that gets `source` and `output`.
-    """
+    """Copies from a kernel's source tree and its build what compiling a module needs."""
     source, generated = target / SOURCE, target / OUTPUT
     for name in _FOLDERS:
         if (tree / name).is_dir():

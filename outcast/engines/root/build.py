@@ -28,7 +28,6 @@ class Progress:
     """How far the making of a root has come.
 
     Attributes:
-        stage: the stage that is going on.
         done, total: packages of the stage `fetch`; total is 0 in the others.
     """
 
@@ -48,15 +47,6 @@ def build(
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Root:
     """The root that the lock pins, which is made if the cache does not have it. No root is needed.
-
-    Args:
-        kind: which root.
-        named: where packages are.
-        again: whether to make the root although the cache has it.
-        folder: the cache.
-        pinned: the lock.
-        run: what starts programs.
-        on_progress: is called with how far the making has come.
 
     Raises:
         InputError: an address or folder of packages cannot be used.

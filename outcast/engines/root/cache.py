@@ -43,8 +43,6 @@ class Root:
     Attributes:
         folder: what the guest sees as its `/`.
         key: the beginning of the hash of its list of files. It is the same on every machine.
-        lock: the digest of what the lock pins for it.
-        packages: the version of every package and wheel in it, by its name.
     """
 
     folder: Path
@@ -96,8 +94,8 @@ def find(
 def find_key(beginning: str, folder: Path | None = None) -> Root:
     """The root whose key begins so.
 
-    Raises:
-        FeatureMissingError: there is none, or more than one; the error names all that there are.
+    Raises FeatureMissingError: there is none, or more than one; the error names all that there
+    are.
     """
     roots = find_all(folder)
     matching = [root for root in roots if root.key.startswith(beginning)]
@@ -119,13 +117,7 @@ def keep(
 ) -> Root:
     """Puts a root into the cache, whole or not at all. Returns the kept root.
 
-    Args:
-        unpacked: the root, in the workshop of `folder`. It is moved.
-        kind: which root it is.
-        pinned: the lock that it was made from.
-        folder: the cache.
-        listed: the list of its files.
-        again: whether to replace a root that is there.
+    `unpacked`, in the workshop of `folder`, is moved.
     """
     target = folder / key_of(files_list.digest(listed))
     whole = unpacked.parent / "whole"
@@ -153,8 +145,7 @@ def verify(root: Root, *, every_byte: bool = False) -> None:
         every_byte: whether to hash all its files too. Without it, kinds, sizes, times and modes
             are compared, which takes some hundredths of a second.
 
-    Raises:
-        RootError: it names the first path that differs.
+    Raises RootError: it names the first path that differs.
     """
     items = root.list_items()
     changed = files_list.first_change(root.folder, items)

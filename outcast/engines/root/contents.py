@@ -39,7 +39,6 @@ class Content:
     Attributes:
         path: relative to the root, as the package has it, without `./`.
         data: a file's bytes; None for a folder or a link.
-        executable: whether a file may be executed.
         target: where a link leads, as the package has it; empty for the others.
     """
 
@@ -52,8 +51,7 @@ class Content:
 def of_debian_package(path: Path) -> Iterator[Content]:
     """Reads what a Debian package installs. Its scripts are not run.
 
-    Raises:
-        RootError: it is no Debian package, or holds what no root may hold.
+    Raises RootError: it is no Debian package, or holds what no root may hold.
     """
     try:
         name, packed = _ar_member(path.read_bytes(), b"data.tar")
@@ -71,8 +69,7 @@ def of_wheel(path: Path) -> Iterator[Content]:
 
     Its list of hashes is left out, because `files_list` has them all.
 
-    Raises:
-        RootError: it is no wheel, or holds what no root may hold.
+    Raises RootError: it is no wheel, or holds what no root may hold.
     """
     try:
         with zipfile.ZipFile(path) as archive:

@@ -41,8 +41,6 @@ class Item(NamedTuple):
 
     Attributes:
         path: relative to the root, as `usr/bin/dash`.
-        executable: whether a file may be executed.
-        size: a file's size in bytes.
         sha256: of a file's content; empty for the others.
         target: where a link leads; empty for the others. It is relative.
     """
@@ -102,8 +100,7 @@ def is_inside(path: str) -> bool:
 def scan(folder: Path) -> list[Item]:
     """Lists what is in a folder, and hashes every file.
 
-    Raises:
-        RootError: it holds something that is no folder, file or link.
+    Raises RootError: it holds something that is no folder, file or link.
     """
     return list(_walk(str(folder), ""))
 

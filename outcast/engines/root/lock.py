@@ -26,12 +26,7 @@ Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
 class Pinned(BaseModel):
-    """A file that is pinned.
-
-    Attributes:
-        name, version: of the package or the project.
-        sha256, size: of the file; the size is in bytes.
-    """
+    """A file that is pinned."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -54,11 +49,7 @@ class Package(Pinned):
 
 
 class Wheel(Pinned):
-    """A wheel of the Python package index.
-
-    Attributes:
-        file: the file's name.
-    """
+    """A wheel of the Python package index."""
 
     file: FileName
 
@@ -71,8 +62,6 @@ class Lock(Versioned):
         snapshot: a time at which the archive had them all, as snapshot archives name it.
         content: of each root, the SHA-256 of its list of files (see `files_list`).
         runtime, build: the packages of each root, sorted by name.
-        wheels: Python packages of the root `runtime`.
-        kernel_source: the package with the source of the guest's kernel.
     """
 
     suite: str

@@ -33,12 +33,7 @@ class _ReadingLoader(SourceFileLoader):
 
 
 def find_spec(name: str, path: Sequence[str] | None = None) -> ModuleSpec | None:
-    """The specification of Mininet's package, or of a module in it; None if there is no root.
-
-    Args:
-        name: the module's full name.
-        path: the package's search path, which is empty if the package comes from here.
-    """
+    """The specification of Mininet's package, or of a module in it; None if there is no root."""
     root = cache.find()
     if root is None or path:
         return None

@@ -44,8 +44,7 @@ def compile_all(root: Path, run: Programs) -> None:
     Otherwise Python would compile in the guest, and read the clock while it does. The bytecode is
     the same on every machine: the same Python makes it, from sources in the same order.
 
-    Raises:
-        RootError: the root's Python cannot be run on this machine, or refuses a file.
+    Raises RootError: the root's Python cannot be run on this machine, or refuses a file.
     """
     folders = [folder for folder in _COMPILED if (root / folder).is_dir()]
     if not folders:

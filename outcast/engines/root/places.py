@@ -26,7 +26,6 @@ class Named:
     Attributes:
         mirror: the address of an archive; the environment's OUTCAST_MIRROR if left out.
         snapshot: the address of a snapshot archive, with or without `@SNAPSHOTID@`.
-        packages: a folder with files of packages.
     """
 
     mirror: str | None = None
@@ -60,12 +59,6 @@ class Places:
 
 def find(run: Programs, at: Path, snapshot_id: str, named: Named = NOTHING) -> Places:
     """The places that the user names, else those of this machine's apt.
-
-    Args:
-        run: what runs apt.
-        at: a folder to run it in.
-        snapshot_id: the time of the lock's packages, as snapshot archives name it.
-        named: what the user names.
 
     Raises:
         InputError: an address is none, or there is no such folder.

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from outcast.engines.root import files_list, layout, linker_cache
+from outcast.engines.root import files_list, layout
 from outcast.engines.root.contents import Content
 from outcast.engines.root.files_list import TIME_S, Item
 from outcast.errors import RootError
@@ -56,7 +56,7 @@ class Tree:
             if (at in self._items or not at.startswith("usr/")) and path not in self._items:
                 self._add(Content(path, target=target))
         libraries = [f"/{path}" for path in self._items if _LIBRARY.fullmatch(path)]
-        self._add(Content("etc/ld.so.cache", linker_cache.dumps(libraries)))
+        self._add(Content("etc/ld.so.cache", layout.linker_cache(libraries)))
 
     def _users(self, path: str) -> bytes:
         """Lines that users of programs that are here add to a file."""

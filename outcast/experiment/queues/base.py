@@ -164,8 +164,7 @@ class QueueKind(Part):
     def counted(self, drain: Drain) -> Self:
         """The queue at a port, with its limits in what the kernel counts.
 
-        Raises:
-            ValueError: a limit does not fit the port, or the queue.
+        Raises ValueError: a limit does not fit the port, or the queue.
         """
         if self.is_counted:
             return self

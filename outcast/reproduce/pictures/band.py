@@ -52,11 +52,6 @@ def over_noise(
     The left panel has the main claim's measure with its interval, by verdict, and a line where it
     would be without the effect. The right one has the burst ratio of the flows with the fewest
     hops; at 1 drops have no memory.
-
-    Args:
-        figure: where to draw.
-        bands: by recipe, its rows under each profile.
-        recipes: all recipes, by name.
     """
     noises = _ordered({row.result.noise for band in bands.values() for row in band})
     panels = figure.subplots(len(bands), 2, sharex=True, squeeze=False)

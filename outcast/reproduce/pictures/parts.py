@@ -64,10 +64,9 @@ def label_of(hops: int) -> str:
     return f"{hops}-hop"
 
 
-def interval(runs: Sequence[Run], measure: Measure, *, logarithmic: bool | None = None) -> Interval:
+def interval(runs: Sequence[Run], measure: Measure) -> Interval:
     """The measure's mean over runs with its interval; of ratios of goodputs that of the means."""
-    if logarithmic is None:
-        logarithmic = measures.is_logarithmic(measure)
+    logarithmic = measures.is_logarithmic(measure)
     values = [measures.take(run, measure) for run in runs]
     if logarithmic and runs:
         known = measures.rivals(runs[0], measure)

@@ -39,15 +39,7 @@ class Drawing:
     """
 
     def __init__(self, directory: RunDirectory, silence_s: float = SILENCE_S) -> None:
-        """Starts the processes, which get ready to draw.
-
-        Args:
-            directory: of a run that goes on, or has ended.
-            silence_s: how long no figure may be finished.
-
-        Raises:
-            OSError: it cannot be started.
-        """
+        """Starts the processes, which get ready to draw. Raises OSError: it cannot be started."""
         # A process with threads must not fork, and numpy's algebra starts some.
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         # The user's choice is for windows. A name that matplotlib does not know would stop it.

@@ -7,6 +7,7 @@ it. To add a picture, write its function in a file of its own here and name it i
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -14,27 +15,45 @@ from matplotlib.figure import Figure
 from outcast.errors import InputError, did_you_mean
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.view.figures.completions import completion_times
+from outcast.view.events import moments
 from outcast.view.figures.drops import chain_lengths, drops_over_time
 from outcast.view.figures.fairness import convergence, fairness_over_time
-from outcast.view.figures.fate import probability_over_time
 from outcast.view.figures.generated import datagrams_by_flow, rate_over_time
 from outcast.view.figures.goodput import goodput_by_class, goodput_by_flow, goodput_over_time
 from outcast.view.figures.link import link_over_time
 from outcast.view.figures.look import Look, finished, fitted
-from outcast.view.figures.marked import with_events
 from outcast.view.figures.noise import gaps_and_batches
+from outcast.view.figures.parts import mark_events, mark_left_out
 from outcast.view.figures.phase import arrivals_in_a_packet_time
-from outcast.view.figures.probes import probe_round_trips
-from outcast.view.figures.programs import execution_times
 from outcast.view.figures.queue import draw_queue, queue_in_blackout
 from outcast.view.figures.senders import rtt_over_time, timeouts_by_class, windows_over_time
 from outcast.view.figures.style import OWN, Canvas, save, styled
-from outcast.view.figures.whatif import what_if
+from outcast.view.figures.times import completion_times, execution_times, probe_round_trips
+from outcast.view.figures.whatif import probability_over_time, what_if
 
 __all__ = ["FIGURES", "draw", "draw_one", "draw_queue", "figure"]
 
-FIGURES: dict[str, Callable[[Run, Canvas], Figure | None]] = {
+Drawing = Callable[[Run, Canvas], Figure | None]
+
+
+def with_events(drawing: Drawing) -> Drawing:
+    """The same figure, with the run's events marked where it shows the whole duration.
+
+    What the summary leaves out, because of `analysis.from` and `analysis.to`, is grey there.
+    """
+
+    @wraps(drawing)
+    def marked(run: Run, on: Canvas = OWN) -> Figure | None:
+        figure = drawing(run, on)
+        if figure is not None:
+            mark_left_out(figure, run.summary)
+            mark_events(figure, moments(run), run.summary.duration_s)
+        return figure
+
+    return marked
+
+
+FIGURES: dict[str, Drawing] = {
     "goodput": with_events(goodput_over_time),
     "flows": goodput_by_flow,
     "classes": goodput_by_class,
@@ -81,12 +100,6 @@ def described() -> dict[str, str]:
 
 def figure(run: Run, name: str, look: Look | None = None, on: Canvas = OWN) -> Figure:
     """Draws a picture of an analysed run.
-
-    Args:
-        run: an analysed run.
-        name: one of FIGURES.
-        look: what to change of the picture.
-        on: where to draw it.
 
     Raises:
         InputError: no picture has that name, or the run has no data for it.

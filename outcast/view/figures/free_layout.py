@@ -25,10 +25,6 @@ def place(graph: nx.Graph[str], labels: Mapping[str, str]) -> dict[str, tuple[fl
     Nodes that are n links apart are drawn about n link lengths apart. The places are those that
     make the squared differences least, each relative to its distance (Kamada and Kawai 1989;
     Gansner, Koren and North 2004). Then labels that lie over one another are moved apart.
-
-    Args:
-        graph: the nodes and links.
-        labels: the text that stands at each node.
     """
     nodes = list(graph)
     if len(nodes) == 1:

@@ -98,15 +98,6 @@ def draw_rows(
 ) -> float:
     """Draws curves one above the other. Their means are at the right; equal shares are dotted.
 
-    Args:
-        axes: where.
-        edges: the bins' edges in seconds.
-        curves: from the lowest to the highest.
-        fair_bps: an equal share of a flow; None draws none.
-        colours: those of the curves' groups.
-        marked: the group that is brought out.
-        fontsize: that of the labels.
-
     Returns the distance of their base lines in bit/s.
     """
     peak = max(float(np.percentile(curve.goodput_bps, 99)) for curve in curves)

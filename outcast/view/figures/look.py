@@ -38,11 +38,8 @@ class Look:
     """What to change of a figure; None leaves it as the figure draws it.
 
     Attributes:
-        size_inches: width and height.
         title: the text above all; an empty one takes it away.
         legend: one of LEGEND_PLACES; an empty one takes it away.
-        xlabel, ylabel: the labels of the axes.
-        log_x, log_y: whether the axis is logarithmic.
         font_points: the size of ordinary letters, which are 9 points otherwise; all others keep
             their proportion.
     """
@@ -159,14 +156,9 @@ def canvas(axes: Axes | None, figure: FigureBase | None) -> Canvas:
 def finished(figure: Figure, look: Look | None, name: str, on: Canvas) -> Figure:
     """Changes a drawn figure as asked, and returns the figure that holds it.
 
-    Args:
-        figure: what a drawing function returned.
-        look: what to change.
-        name: how errors call the figure.
-        on: what it was drawn on. What belongs to the caller, as the size, is left alone.
+    What belongs to the caller, as the size, is left alone.
 
-    Raises:
-        ConfigError: the figure has no such axis, or several of it.
+    Raises ConfigError: the figure has no such axis, or several of it.
     """
     panels = [on.axes] if on.axes is not None else _panels(figure)
     if look is not None:

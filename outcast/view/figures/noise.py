@@ -73,10 +73,6 @@ def gaps_and_batches(run: Run, on: Canvas = OWN) -> Figure | None:
 def batches(came_ns: I64, packet_ns: int) -> tuple[Array, Array]:
     """The share of packets that came in batches of each size or a larger one.
 
-    Args:
-        came_ns: when packets came in, ascending.
-        packet_ns: the packet time.
-
     Returns the sizes that occur, from 1 on, and the shares.
     """
     begins = np.flatnonzero(np.diff(came_ns) >= WITHIN * packet_ns) + 1

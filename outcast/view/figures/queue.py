@@ -29,14 +29,7 @@ def draw_queue(directory: RunDirectory, around_ns: int, within_ns: int, path: Pa
 
     It shows the output that has the most events of its queue at that time.
 
-    Args:
-        directory: the run.
-        around_ns: the middle of the time shown, after the traffic's start.
-        within_ns: how much time is shown on either side.
-        path: the picture's name. Its ending says the format: png, pdf or svg.
-
-    Raises:
-        InputError: there is nothing to draw, or the picture cannot be written.
+    Raises InputError: there is nothing to draw, or the picture cannot be written.
     """
     run = Run(directory)
     middle = run.manifest.traffic.t_start_ns + around_ns

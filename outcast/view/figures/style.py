@@ -129,12 +129,7 @@ def _several_panels() -> ConfigError:
 
 @dataclass(frozen=True)
 class Canvas:
-    """Where a picture is drawn: on a figure of its own, or on what the caller hands in.
-
-    Attributes:
-        axes: the caller's axes, for a picture of one panel.
-        figure: the caller's figure or subfigure.
-    """
+    """Where a picture is drawn: on a figure of its own, or on what the caller hands in."""
 
     axes: Axes | None = None
     figure: FigureBase | None = None
@@ -195,13 +190,7 @@ def save(figure: Figure, path: Path, dpi: float | None = None) -> Path:
 
 
 def as_svg(figure: Figure, dpi: float = _PIXELS_PER_INCH, *, outlines: bool = False) -> bytes:
-    """Returns a figure as the bytes of an SVG file; the same figure always gives the same.
-
-    Args:
-        figure: what to store.
-        dpi: pixels per inch of what is stored as pixels.
-        outlines: whether letters are outlines, which need no font and twice the bytes.
-    """
+    """Returns a figure as the bytes of an SVG file; the same figure always gives the same."""
     _rasterize(figure)
     drawn = io.BytesIO()
     with styled({**STYLE, "svg.fonttype": "path" if outlines else "none"}):

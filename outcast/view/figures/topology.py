@@ -64,10 +64,6 @@ def positions(
 
     In a network of layers, a switch is above the middle of the nodes linked below it. Any other
     network is placed by outcast/view/figures/free_layout.py.
-
-    Args:
-        plan: the topology.
-        boxes: the boxes of hosts, each with its hosts; None gives every host a box.
     """
     if boxes is None:
         boxes = {host: [host] for host in plan.hosts}

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from outcast.errors import InputError
-from outcast.files import write_text
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view.report import (
@@ -18,18 +16,15 @@ from outcast.view.report import (
     goodput,
     losses,
     measurements,
-    noise,
     overview,
-    phase,
+    page,
     pictures,
     senders,
-    service_classes,
     timeline,
     viewer,
     whatif,
 )
 from outcast.view.report.markup import Element, element
-from outcast.view.report.page import document
 
 NAME = "report.html"
 
@@ -42,12 +37,7 @@ def write(directory: RunDirectory) -> Path:
     run = Run(directory)
     with run.reading():
         text = make(run)
-    path = directory.path / NAME
-    try:
-        write_text(path, text)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
-    return path
+    return page.write(directory.path / NAME, text)
 
 
 def make(
@@ -55,15 +45,9 @@ def make(
     most_packets: int = timeline.MOST_PACKETS,
     most_points: int = senders.MOST_POINTS,
 ) -> str:
-    """Returns the report as HTML.
-
-    Args:
-        run: an analysed run.
-        most_packets: the most packets that the viewer carries, besides dropped ones.
-        most_points: the most points of the senders' series that it carries.
-    """
+    """Returns the report as HTML."""
     packed = timeline.make(run, most_packets, most_points)
-    of_queues = (service_classes.service_classes(run), phase.phase(run), noise.noise(run))
+    of_queues = (losses.service_classes(run), losses.phase(run), losses.noise(run))
     told = run.captured
     first = [
         *(shown for shown in (whatif.what_if(run), whatif.fate(run)) if shown is not None),
@@ -90,7 +74,7 @@ def make(
         element("script", packed.payload, type="text/plain", id="viewer-data"),
     ]
     title = f"{run.summary.name}: report"
-    return document(title, overview.header(run), first, data, viewer.SCRIPTS, more=more)
+    return page.document(title, overview.header(run), first, data, viewer.SCRIPTS, more=more)
 
 
 def _harmless(json_text: str) -> str:

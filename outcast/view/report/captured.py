@@ -13,7 +13,7 @@ from outcast.records.captures import CapturesManifest, ClockRecord, RateRecord
 from outcast.records.run import Run
 from outcast.units import format_rate, format_time
 from outcast.view.report.markup import Element, Part, element, table
-from outcast.view.report.page import section
+from outcast.view.report.page import bullets, code, note, section, trust
 
 UNTOLD = (
     "Captures do not tell the topology, the settings of queues and senders, congestion windows, "
@@ -34,16 +34,9 @@ def verdict(run: Run) -> Element:
     ]
     lines += [f"Not to be trusted: {reason}" for reason in capture.reasons]
     lines += [f"Note: {text}" for text in run.summary.warnings]
-    good = capture.trusted
-    title = "✓ The captures agree with one another" if good else "✗ The captures cannot be believed"
-    return element(
-        "section",
-        element("h2", title, id="trust-title"),
-        element("ul", *(element("li", line) for line in lines)),
-        id="trust",
-        class_=f"trust {'good' if good else 'bad'}",
-        aria_labelledby="trust-title",
-    )
+    if capture.trusted:
+        return trust("✓ The captures agree with one another", "good", bullets(lines))
+    return trust("✗ The captures cannot be believed", "bad", bullets(lines))
 
 
 def words(manifest: CapturesManifest) -> Element:
@@ -123,11 +116,7 @@ def _drift(clock: ClockRecord) -> str:
 
 
 def _estimates(manifest: CapturesManifest) -> Element | None:
-    known = [
-        known_estimate
-        for known_estimate in manifest.estimates
-        if known_estimate.rate_bps or known_estimate.limit_unit
-    ]
+    known = [part for part in manifest.estimates if part.rate_bps or part.limit_unit]
     if not known:
         return None
     rows: list[list[Part]] = [
@@ -146,11 +135,9 @@ def _estimates(manifest: CapturesManifest) -> Element | None:
     return element(
         "div",
         table("Rate and limit of the queues, estimated from the packets or as given", head, rows),
-        element(
-            "p",
+        note(
             "A limit explains 100 % if all packets below it were taken and all above it dropped; "
-            "50 % is nothing. Outputs where too few packets waited are left out.",
-            class_="note",
+            "50 % is nothing. Outputs where too few packets waited are left out."
         ),
     )
 
@@ -176,14 +163,17 @@ def again(manifest: CapturesManifest) -> Element:
         "again",
         "Join them again",
         element("p", where),
-        element("pre", element("code", f"outcast analyze {place}")),
-        element("pre", element("code", command(manifest))),
-        element(
-            "p",
-            f"Made by outcast {manifest.outcast}. The folder's tables (packets, queue, blackouts, "
-            "flows and throughput as Parquet) hold every number shown here.",
-            class_="note",
-        ),
+        code(f"outcast analyze {place}"),
+        code(command(manifest)),
+        made_by(manifest.outcast),
+    )
+
+
+def made_by(version: str) -> Element:
+    """Returns who made a folder, and where its numbers are."""
+    return note(
+        f"Made by outcast {version}. The folder's tables (packets, queue, blackouts, flows and "
+        "throughput as Parquet) hold every number shown here."
     )
 
 

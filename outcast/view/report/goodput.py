@@ -10,7 +10,7 @@ from outcast.records.run import Run
 from outcast.records.summary import GroupSummary
 from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
-from outcast.view.report.page import section
+from outcast.view.report.page import note, section
 from outcast.view.terminal.tables import (
     awaiting_rto,
     format_bps,
@@ -95,11 +95,8 @@ def _windows(run: Run) -> Element | None:
         rows.append(row)
     head = ["window", "Jain's index", ratio_name(run.summary)]
     head += [f"{group.title} mean" for group in groups]
-    begins = (
-        "the traffic's start"
-        if run.summary.windows_from == "start"
-        else "when all flows are active"
-    )
+    is_start = run.summary.windows_from == "start"
+    begins = "the traffic's start" if is_start else "when all flows are active"
     return table(f"The same over windows from {begins}", head, rows)
 
 
@@ -141,8 +138,8 @@ def _flows(run: Run) -> Element:
     head += ["retransmits", "timeouts"] if is_run else ["retransmissions"]
     listed = table("Every flow", head, rows, 2 + named)
     if frame.height > MOST_FLOWS:
-        note = f"The first {MOST_FLOWS} of {frame.height} flows; flows.parquet has them all."
-        listed = element("div", listed, element("p", note, class_="note"))
+        text = f"The first {MOST_FLOWS} of {frame.height} flows; flows.parquet has them all."
+        listed = element("div", listed, note(text))
     return listed
 
 

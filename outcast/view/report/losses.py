@@ -1,12 +1,15 @@
-"""The report's parts on the queue and on drops."""
+"""The report's parts on queues: drops, who is lost, noise at the inputs, classes of service."""
 
 from __future__ import annotations
 
 from outcast.records.run import Run
+from outcast.records.summary import NoiseInput, NoiseSummary
 from outcast.view.figures.drops import chain_counts
+from outcast.view.figures.phase import contests_by_port, ports_shown
 from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
-from outcast.view.report.page import section
+from outcast.view.report.page import note, section
+from outcast.view.terminal import service_classes as shown
 from outcast.view.terminal.tables import loss_rate, loss_sentence
 
 MOST_PORTS = 40
@@ -33,8 +36,7 @@ def queue(run: Run) -> Element:
     if rows:
         head = ["queue", "mean", "median", "90 %", "99 %", "most"]
         parts.append(table("The queue's length, and the sojourn time of packets", head, rows))
-        text = "A sojourn time is from port to port. It includes the link's own delay."
-        parts.append(element("p", text, class_="note"))
+        parts.append(note("A sojourn time is from port to port. It includes the link's own delay."))
     parts += [element("p", text) for text in _capacity(run)]
     return section("queue", "The queue", *parts)
 
@@ -62,11 +64,10 @@ def _capacity(run: Run) -> list[str]:
 def network(run: Run) -> Element:
     """Returns the section on what every port of the network lost."""
     losses = run.summary.losses
-    if run.captured is not None:
-        text = "Captures show the losses of the outputs below, and nothing of other places."
-        return section("losses", "Losses of every port", element("p", text))
     if losses is None:
         text = "The run did not record what ports other than the captured ones lost."
+        if run.captured is not None:
+            text = "Captures show the losses of the outputs below, and nothing of other places."
         return section("losses", "Losses of every port", element("p", text))
     ordered = sorted(losses.ports.items(), key=lambda item: -sum(item[1].lost.values()))
     rows: list[list[Part]] = [
@@ -87,8 +88,7 @@ def network(run: Run) -> Element:
     listed = table("Ports that lost packets", head, rows[:MOST_PORTS], 4) if rows else None
     more = None
     if len(rows) > MOST_PORTS:
-        text = f"The first {MOST_PORTS} of {len(rows)}; summary.json has them all."
-        more = element("p", text, class_="note")
+        more = note(f"The first {MOST_PORTS} of {len(rows)}; summary.json has them all.")
     return section("losses", "Losses of every port", element("p", counted), listed, more)
 
 
@@ -110,7 +110,7 @@ def drops(run: Run) -> Element:
     listed = table("By input port", head, rows)
     if len(run.ways) < len(run.summary.drops):
         text = "Ports whose packets were all forwarded are left out; summary.json has them."
-        listed = element("div", listed, element("p", text, class_="note"))
+        listed = element("div", listed, note(text))
     return section("drops", "Drops", listed, _chains(run))
 
 
@@ -128,3 +128,98 @@ def _chains(run: Run) -> Element | None:
         lengths = [*counts[:columns], *counts[LONGEST:]] if longest > LONGEST else counts[:columns]
         rows.append([way.label, *(f"{count:,}" for count in lengths)])
     return table("Number of chains by length: packets of a port dropped in a row", head, rows)
+
+
+def phase(run: Run) -> Element | None:
+    """Returns the section with the clocks of arrivals; None where nothing contends for places."""
+    found = contests_by_port(run)
+    if not ports_shown(found):
+        return None
+    rows: list[list[Part]] = []
+    for port, seen in found.items():
+        shares = [seen.lost_share(second) for second in (False, True)]
+        texts = ["-" if share is None else f"{share:.1%}" for share in shares]
+        rows.append([run.port_label(port), f"{seen.second.mean():.1%}", *texts])
+    head = ["input", "came second", "lost, of those that came first", "lost, of those second"]
+    return section(
+        "phase",
+        "Who takes the free place",
+        element(
+            "p",
+            "A departure from a full queue frees one place. A packet came second if a packet of "
+            "another port had been taken since the last departure.",
+        ),
+        table("Full frames that reached the nearly full queue, in the whole captures", head, rows),
+        pictures.drawn(run, "phase"),
+    )
+
+
+def noise(run: Run) -> Element | None:
+    """Returns the section on the noise that each output saw; None in results without it."""
+    summaries = run.summary.noise
+    if not summaries:
+        return None
+    parts: list[Part] = []
+    for egress, summary in summaries.items():
+        parts.append(element("p", f"Phases at {egress}: {summary.sentence}."))
+        parts += [element("p", text) for text in _departures(summary)]
+        rows: list[list[Part]] = [
+            [port, *_row(seen)] for port, seen in summary.inputs.items() if seen.arrivals
+        ]
+        if rows:
+            head = ["input", "arrivals", "spread", "phase kept", "phase lasts (packet times)"]
+            parts.append(table(f"Phases of full frames to {egress}", head, rows))
+    return section("noise", "Noise", *parts)
+
+
+def _row(seen: NoiseInput) -> list[str]:
+    """What one input showed, in words: arrivals, spread, the share kept, and how long it lasts."""
+    share = ["-" if value is None else f"{value:.1%}" for value in (seen.spread, seen.kept)]
+    lasts = "-" if seen.lasts is None else f"{seen.lasts:,.0f}"
+    bound = "" if seen.lasts is None or seen.lasts_bound == "is" else f"{seen.lasts_bound} "
+    return [f"{seen.arrivals:,}", *share, f"{bound}{lasts}"]
+
+
+def _departures(summary: NoiseSummary) -> list[str]:
+    if summary.packet_time_us is None or summary.gap_spread is None:
+        return []
+    nominal = ""
+    if summary.of_nominal is not None:
+        nominal = f" ({summary.of_nominal:.4f} times what the link's rate says)"
+    texts = [
+        f"Full frames left {summary.packet_time_us:.6g} µs apart{nominal}. Nine of ten of these "
+        f"{summary.back_to_back:,} gaps lie within {summary.gap_spread:.2%} of one another."
+    ]
+    if summary.latency_kept is not None:
+        how = {
+            "setting": "by the settings of its port",
+            "idle packets": "by packets that found the output idle",
+            None: "",
+        }[summary.latency_told_by]
+        texts.append(
+            f"On the way from an input to the queue {summary.latency_kept:.1%} of a phase is kept, "
+            f"{how}."
+        )
+    return texts
+
+
+def service_classes(run: Run) -> Element | None:
+    """Returns the section with a row for each class; None where no queue has any."""
+    rows: list[list[Part]] = [
+        [f"{port}: {name}", points, *cells]
+        for port, name, points, *cells in shown.rows(run.summary)
+    ]
+    if not rows:
+        return None
+    text = (
+        "A packet's class is told by its DSCP. Queueing is the median time from the input to the "
+        "output, without the link's delay. The rate is that of the frames that left."
+    )
+    compared = shown.counted(run.summary)
+    return section(
+        "classes",
+        "Classes of service",
+        table("What came in, was dropped and left", ["class", *shown.HEAD], rows, numbers_from=2),
+        element("p", text),
+        note(f"{compared[0].upper()}{compared[1:]}."),
+    )

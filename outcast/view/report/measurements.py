@@ -11,7 +11,7 @@ from outcast.plan import link_words
 from outcast.records.run import Run
 from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
-from outcast.view.report.page import section
+from outcast.view.report.page import note, section
 from outcast.view.terminal.tables import format_bps, format_ns, noun, sending, shares_of
 
 MOST_ROWS = 60
@@ -55,8 +55,7 @@ def _rows(frame: pl.DataFrame) -> list[list[Part]]:
 def _more(frame: pl.DataFrame, name: str) -> Element | None:
     if frame.height <= MOST_ROWS:
         return None
-    text = f"The first {MOST_ROWS} of {frame.height:,}; {name}.parquet has them all."
-    return element("p", text, class_="note")
+    return note(f"The first {MOST_ROWS} of {frame.height:,}; {name}.parquet has them all.")
 
 
 def probes(run: Run, _frame: pl.DataFrame) -> Element:
@@ -259,11 +258,12 @@ def links(run: Run, frame: pl.DataFrame) -> Element:
     if "utilisation" in names:
         percent = pl.col("utilisation").map_elements("{:.1%}".format, pl.String)
         ordered = ordered.with_columns(percent)
-    note = None
+    words = None
     plan = run.plan
     if plan is not None and {"node", "neighbour"} <= set(names):
         common = link_words.usual(plan.links)
-        note = element("p", f"Every link has {link_words.settings(common)}, where no others stand.")
+        text = f"Every link has {link_words.settings(common)}, where no others stand."
+        words = element("p", text)
         own = [
             link_words.settings(plan.links[direction], common) if direction in plan.links else ""
             for direction in ordered.select("node", "neighbour").iter_rows()
@@ -290,7 +290,7 @@ def links(run: Run, frame: pl.DataFrame) -> Element:
         _rows(ordered),
         numbers_from=texts,
     )
-    return section("links", "Links", note, listed, _more(ordered, "links"))
+    return section("links", "Links", words, listed, _more(ordered, "links"))
 
 
 def completions(run: Run, frame: pl.DataFrame) -> Element | None:
@@ -334,8 +334,6 @@ def programs(run: Run, frame: pl.DataFrame) -> Element | None:
         )
     head = ["program", "host", "executions", "failed", "mean", "median", "90 %", "most"]
     chart = pictures.drawn(run, "programs")
-    kept = element(
-        "p", "programs.parquet has every execution; programs/ has what each wrote.", class_="note"
-    )
+    kept = note("programs.parquet has every execution; programs/ has what each wrote.")
     listed = table(f"Times in ms{run.summary.whole_run}", head, rows)
     return section("programs", "Programs", listed, kept, chart)

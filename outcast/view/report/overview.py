@@ -19,7 +19,7 @@ from outcast.units import format_size, format_time, round_rate
 from outcast.view.events import moments, trace_sentences
 from outcast.view.report import captured
 from outcast.view.report.markup import Element, Part, element, table
-from outcast.view.report.page import section
+from outcast.view.report.page import bullets, code, details, main_numbers, section, trust
 from outcast.view.terminal.tables import (
     format_bps,
     format_ms,
@@ -78,11 +78,7 @@ def header(run: Run) -> list[Element]:
     return [
         element("h1", summary.name),
         element("p", _result(run), class_="lead"),
-        element(
-            "dl",
-            *(element("div", element("dt", name), element("dd", value)) for name, value in key),
-            class_="key",
-        ),
+        main_numbers(key),
         _trust(run) if run.captured is None else captured.verdict(run),
     ]
 
@@ -184,19 +180,13 @@ def _trust(run: Run) -> Element:
     ]
     lines += [f"Not to be trusted: {reason}" for reason in capture.reasons]
     lines += [f"Warning: {text}" for text in run.summary.warnings]
-    doubtful = good and bool(run.summary.warnings)
-    verdict = "Captures and counters agree" if good else "Captures and counters do not agree"
-    if doubtful:
-        number = len(run.summary.warnings)
-        verdict += ", with 1 warning" if number == 1 else f", with {number} warnings"
-    return element(
-        "section",
-        element("h2", ("✓ " if good else "✗ ") + verdict, id="trust-title"),
-        element("ul", *(element("li", line) for line in lines)),
-        id="trust",
-        class_="trust good" if good and not doubtful else "trust doubtful" if good else "trust bad",
-        aria_labelledby="trust-title",
-    )
+    number = len(run.summary.warnings)
+    if not good:
+        return trust("✗ Captures and counters do not agree", "bad", bullets(lines))
+    if not number:
+        return trust("✓ Captures and counters agree", "good", bullets(lines))
+    warned = f"{number} warning{'' if number == 1 else 's'}"
+    return trust(f"✓ Captures and counters agree, with {warned}", "doubtful", bullets(lines))
 
 
 def words(run: Run, *more: Part) -> Element:
@@ -396,18 +386,13 @@ def settings(run: Run) -> Element:
             listed("Effective, as read back", general),
             class_="side-by-side",
         ),
-        element(
-            "details",
-            element("summary", "Every port's queue, as read back"),
+        details(
+            "Every port's queue, as read back",
             listed("Ports with the same settings are listed together", of_ports),
         )
         if of_ports
         else None,
-        element(
-            "details",
-            element("summary", "Versions"),
-            listed("Programs and kernel", {**manifest.versions, **kernel}),
-        ),
+        details("Versions", listed("Programs and kernel", {**manifest.versions, **kernel})),
     )
 
 
@@ -425,7 +410,6 @@ def again(run: Run) -> Element:
     """Returns the section with the commands for a second run, and the whole configuration."""
     name = run.summary.name
     place = shlex.quote(name)
-    commands = [f"outcast run {place}.yaml -o results/{place}-again"]
     text = (
         "Save the configuration below as a file and run it. The run's folder has it as "
         "config.yaml, with every default filled in."
@@ -449,19 +433,9 @@ def again(run: Run) -> Element:
         "again",
         "Run it again",
         element("p", text),
-        *(element("pre", element("code", command)) for command in commands),
+        code(f"outcast run {place}.yaml -o results/{place}-again"),
         also,
-        element(
-            "details",
-            element("summary", f"{name}.yaml"),
-            element("pre", element("code", config)),
-            open="",
-        ),
+        details(f"{name}.yaml", code(config), opened=True),
         element("p", f"It took, by the wall clock: {seconds}." if seconds else None),
-        element(
-            "p",
-            f"Made by outcast {run.manifest.outcast}. The folder's tables (packets, queue, "
-            "blackouts, flows and throughput as Parquet) hold every number shown here.",
-            class_="note",
-        ),
+        captured.made_by(run.manifest.outcast),
     )

@@ -31,8 +31,7 @@ def pack(tables: Mapping[str, Mapping[str, tuple[Encoding, Array]]]) -> tuple[di
         The description, {table: {"rows": n, "columns": [{name, encoding, width}]}}, and the base64
         text of the deflated bytes. Columns are in the order of the description.
 
-    Raises:
-        ValueError: a plain column has a negative value, or a value is too great.
+    Raises ValueError: a plain column has a negative value, or a value is too great.
     """
     described: dict[str, Any] = {}
     squeeze = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)

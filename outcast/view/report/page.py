@@ -2,10 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
+from pathlib import Path
 
-from outcast.view.report.markup import Element, element, render
+from outcast.errors import InputError
+from outcast.files import write_text
+from outcast.view.report.markup import Element, Part, element, render
+
+
+def note(text: str) -> Element:
+    """Returns a remark in small letters."""
+    return element("p", text, class_="note")
+
+
+def code(text: str, **attributes: str) -> Element:
+    """Returns a command or a file, in lines of its own."""
+    return element("pre", element("code", text), **attributes)
+
+
+def bullets(lines: Sequence[str]) -> Element | None:
+    """Returns a list of the lines; None if there are none."""
+    return element("ul", *(element("li", line) for line in lines)) if lines else None
+
+
+def details(summary: str, *parts: Part, opened: bool = False) -> Element:
+    """Returns what opens by a click on its summary."""
+    return element("details", element("summary", summary), *parts, open="" if opened else None)
+
+
+def main_numbers(numbers: Iterable[tuple[Part, str]]) -> Element:
+    """Returns the main numbers, each below its name."""
+    pairs = (element("div", element("dt", name), element("dd", text)) for name, text in numbers)
+    return element("dl", *pairs, class_="key")
+
+
+def trust(verdict: str, how: str, *parts: Part) -> Element:
+    """Returns the section that says whether results can be trusted: good, doubtful or bad."""
+    return element(
+        "section",
+        element("h2", verdict, id="trust-title"),
+        *parts,
+        id="trust",
+        class_=f"trust {how}",
+        aria_labelledby="trust-title",
+    )
+
+
+def write(path: Path, text: str) -> Path:
+    """Writes a page. Returns its path. Raises InputError if it cannot be written."""
+    try:
+        write_text(path, text)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+    return path
 
 
 def asset(name: str) -> str:
@@ -49,7 +99,7 @@ def document(
         contents = [(part.get("id") or "", part[0].text or "") for part in (*sections, *more)]
     if more:
         headings = ", ".join((part[0].text or "").lower() for part in more)
-        sections = [*sections, element("details", element("summary", f"More: {headings}"), *more)]
+        sections = [*sections, details(f"More: {headings}", *more)]
         scripts = [*scripts, "more.js"]
     links = (element("li", element("a", text, href=f"#{place}")) for place, text in contents)
     navigation = element("nav", element("ul", *links), aria_label="Contents")

@@ -16,12 +16,8 @@ def picture(
 ) -> Element:
     """Returns a figure with its title.
 
-    Args:
-        title: the text above the figure; empty for a figure that has its own.
-        description: what the figure shows, for readers who cannot see it.
-        data: the bytes of the whole file.
-        media_type: the file's type.
-        width: the greatest width in CSS pixels; None lets the figure fill the page.
+    The description is for readers who cannot see the figure. Without a title, the figure has
+    its own; without a width in CSS pixels, it fills the page.
     """
     return element(
         "figure",

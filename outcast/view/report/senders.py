@@ -118,11 +118,7 @@ def packed(
 ) -> tuple[dict[str, Any], dict[str, Columns]]:
     """Returns what the page's header says of the senders, and their columns.
 
-    Args:
-        senders: what the kernel's events tell.
-        flows: the flows in the order of the page.
-        place: for each row of packets.parquet its row in the page, or -1.
-        most: about how many points of the series to keep.
+    `place` has for each row of packets.parquet its row in the page, or -1.
     """
     keep, every = thin(senders.series, most)
     series = senders.series.filter(keep)

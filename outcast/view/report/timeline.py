@@ -35,11 +35,7 @@ class Timeline:
     Attributes:
         header: everything that is not packed, as JSON.
         payload: the packed columns, as base64 text.
-        packets: how many packets the run has.
-        kept: how many of them the page carries.
         every: of the packets away from drops, one in this many is kept.
-        traced: whether the page has lanes of the senders.
-        points: how many points the senders' series have.
         points_every: of so many consecutive points of a flow four are kept; 1 if all are.
     """
 
@@ -59,12 +55,6 @@ def thin(dropped: Array, resent: Array, lane: Array, most: int) -> tuple[Array, 
     Drops, and packets whose data another packet had, are always kept. `NEAR_PACKETS` on either side
     of each drop are kept too, unless these alone exceed `most`. Of the other packets every n-th of
     each lane is kept.
-
-    Args:
-        dropped: for each packet, whether it was dropped.
-        resent: for each packet, whether it has data that was sent again, or brought it again.
-        lane: for each packet, the index of its input port.
-        most: about how many packets to keep.
 
     Returns:
         For each packet whether to keep it, and n.

@@ -8,7 +8,7 @@ from outcast.analysis import selection
 from outcast.records.run import Run
 from outcast.view.report import timeline
 from outcast.view.report.markup import Element, Part, element, parsed, table
-from outcast.view.report.page import asset, section
+from outcast.view.report.page import asset, note, section
 from outcast.view.report.timeline import Timeline
 
 LISTED = 10
@@ -53,7 +53,7 @@ def _senders(run: Run, packed: Timeline) -> Element | None:
             "causes of retransmissions.",
             class_="note",
         )
-    note = (
+    text = (
         "The lanes at the bottom show a flow's sender as the kernel's events tell: its congestion "
         "window with the segments in flight and ssthresh, its congestion state, and what it sent "
         "again: T by a timeout, A after one, P as a probe, R in a recovery. A letter in a frame "
@@ -61,24 +61,22 @@ def _senders(run: Run, packed: Timeline) -> Element | None:
         "elsewhere in the network. The lanes follow the chosen packet or flow."
     )
     if packed.points_every > 1:
-        note += (
+        text += (
             f" The series have {packed.points:,} points. This page has every change of the state "
             f"and of ssthresh. Of each {packed.points_every:,} consecutive points of a flow it has "
             "those with the least and the greatest window and number in flight."
         )
-    return element("p", note)
+    return element("p", text)
 
 
 def _thinning(packed: Timeline) -> Element | None:
     if packed.every == 1:
         return None
-    return element(
-        "p",
+    return note(
         f"This run has {packed.packets:,} packets; {packed.kept:,} of them are in this page: every "
         f"packet dropped or sent again, those within {timeline.NEAR_PACKETS} packets of a drop, "
         f"and one in {packed.every} of the others of each port. Counts of packets include those "
-        f"left out.",
-        class_="note",
+        f"left out."
     )
 
 

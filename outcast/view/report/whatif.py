@@ -6,7 +6,7 @@ from outcast.records.interventions import Compared, ComparedFlows
 from outcast.records.run import Run
 from outcast.records.run_directory import Manifest
 from outcast.view.report.markup import Element, Part, element, table
-from outcast.view.report.page import section
+from outcast.view.report.page import bullets, section
 from outcast.view.report.pictures import drawn
 from outcast.view.terminal import fate as decided
 from outcast.view.terminal import whatif as shown
@@ -23,7 +23,7 @@ def what_if(run: Run) -> Element | None:
         element(
             "p", f"This is the run {run.manifest.interventions.of}, made again with these changes:"
         ),
-        element("ul", *(element("li", line) for line in shown.told(run.manifest.interventions))),
+        bullets([*shown.told(run.manifest.interventions)]),
     ]
     record = run.directory.read_whatif()
     if record is not None:
@@ -46,20 +46,12 @@ def fate(run: Run) -> Element | None:
     decision = run.directory.read_decision() if run.captured is None else None
     if decision is None:
         return None
-    rows: list[list[Part]] = [
-        [
-            f"{instant.t_ns / 1e6:g} ms",
-            f"{sum(instant.happened)} of {len(instant.happened)}",
-            f"{instant.probability:.2f} [{instant.low:.2f}, {instant.high:.2f}]",
-        ]
-        for instant in decision.instants
-    ]
-    head = ["noise anew from", "futures with the outcome", "probability, 95 %"]
+    rows: list[list[Part]] = [[*row] for row in decided.rows(decision)]
     return section(
         "fate",
         "When it was decided",
         *(element("p", f"{text}.") for text in decided.sentences(decision)),
-        table(decision.outcome, head, rows),
+        table(decision.outcome, [*decided.HEADS], rows, numbers_from=0),
     )
 
 

@@ -30,13 +30,7 @@ _HEADS = {
 def lines(source: Source, wanted: Selection, form: str) -> Iterator[str]:
     """Gives the blackouts that have a dropped packet that is meant, by time, as lines of text.
 
-    Args:
-        source: the folder of a run or of joined captures.
-        wanted: which packets. A port is one that they came in by or were to leave by.
-        form: `table`, `csv` or `json`.
-
-    Raises:
-        ConfigError: a filter names what the table lacks, or no blackout fits.
+    Raises ConfigError: a filter names what the table lacks, or no blackout fits.
     """
     rows = [_told(source, row) for row in _chosen(source, wanted).iter_rows(named=True)]
     if form == "json":
@@ -77,13 +71,8 @@ def _chosen(source: Source, wanted: Selection) -> pl.DataFrame:
 
 
 def _told(source: Source, row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "blackout": row["blackout"],
-        "ingress": row["ingress"],
-        "egress": row["egress"],
+    times = {
         "from_ms": milliseconds(row["t_start"] - source.start_ns),
         "lasts_us": round((row["t_end"] - row["t_start"]) / 1e3, 3),
-        "drops": row["drops"],
-        "flows": row["flows"],
-        "others_through": row["others_through"],
     }
+    return {name: times[name] if name in times else row[name] for name in _HEADS}

@@ -14,17 +14,25 @@ FUTURES_TO_BE_SURE = 72
 """Of so many that agree, the lower end of Clopper and Pearson's 95 % interval lies above 0.95."""
 
 
-def table(decision: Decision) -> Table:
+HEADS = ("noise anew from", "futures", "with the outcome", "probability, 95 %")
+
+
+def rows(decision: Decision) -> Iterator[tuple[str, ...]]:
     """A row for each instant: how many futures had the outcome, and the probability."""
-    heads = ("noise anew from", "futures", "with the outcome", "probability, 95 %")
-    made = forms.table(*heads, left=(), wrapped=None)
     for instant in decision.instants:
-        made.add_row(
+        yield (
             f"{instant.t_ns / 1e6:g} ms",
             str(len(instant.happened)),
             str(sum(instant.happened)),
             f"{instant.probability:.2f} [{instant.low:.2f}, {instant.high:.2f}]",
         )
+
+
+def table(decision: Decision) -> Table:
+    """The rows for the terminal."""
+    made = forms.table(*HEADS, left=(), wrapped=None)
+    for row in rows(decision):
+        made.add_row(*row)
     return made
 
 

@@ -38,12 +38,7 @@ def table(
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Iterable[int]) -> Iterator[str]:
-    """Rows of text in columns, the first of which is the head.
-
-    Args:
-        rows: at least the head.
-        left: the numbers of the columns whose texts stand on the left.
-    """
+    """Rows of text in columns, the first of which is the head."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lefts = set(left)
     for row in rows:

@@ -20,15 +20,7 @@ _LEFT_OUT = (
 
 
 def lines(run: Run, wanted: Wanted, form: str) -> Iterator[str]:
-    """Gives the events as lines of text.
-
-    Args:
-        run: a run with tables of events.
-        wanted: which events.
-        form: `table`, `csv` or `json`.
-
-    Raises as `rows`, and ConfigError if no event fits.
-    """
+    """Gives the events as lines of text. Raises as `rows`, and ConfigError if no event fits."""
     require_some(run, wanted)
     if form == "table":
         yield _line(("time (ms)", "event", "host", "port", "flow", "packet"), "what")

@@ -49,12 +49,8 @@ def lines(
 ) -> Iterator[str]:
     """Gives the packets of a run, of joined captures or of a joined table as lines of text.
 
-    Args:
-        path: the folder or the file.
-        wanted: which packets.
-        with_queue: whether to show what each of them found queued.
-        form: `table`, `csv` or `json`.
-        fields: the columns to show; None shows the paper's, and all of FIELDS to programs.
+    With the queue it shows what each packet found queued. Without fields it shows the paper's
+    columns, and all of FIELDS to programs.
 
     Raises:
         InputError: there is no table of packets.

@@ -202,11 +202,9 @@ def stationarity_sentence(run: Run) -> str:
             f"steady state {interval}: not known, because the test needs ten bins (analysis.bin) "
             "and goodput in each tenth"
         )
-    found = (
-        "no flow's share of the goodput has a trend"
-        if summary.stationary
-        else "shares of the goodput have a trend, or a flow got nothing"
-    )
+    found = "shares of the goodput have a trend, or a flow got nothing"
+    if summary.stationary:
+        found = "no flow's share of the goodput has a trend"
     changed = rates_within(run)
     mixed = f"; but rates changed meanwhile, so means mix several: {changed}" if changed else ""
     return f"steady state {interval}: {found} (docs/steady-state.md){mixed}"
@@ -554,30 +552,18 @@ def _probe_table(probes: Mapping[str, ProbeSummary]) -> Table:
 
 def _trust(summary: Summary) -> Text:
     capture = summary.capture
-    if capture.trusted and summary.engine is None:
-        return Text(
-            f"{capture.inferred_drops} drops inferred; no counter of the queue is known to compare "
-            "with",
-            style="green",
-        )
-    if capture.trusted:
-        return Text(
-            f"trusted: {capture.inferred_drops} drops inferred in the whole captures, the queue "
-            f"counted {capture.qdisc_drops}"
-            + (
-                f" and the blackout's switch {capture.blackout_drops}"
-                if capture.blackout_drops
-                else ""
-            )
-            + (
-                f", {capture.link_down_drops} were lost while the link was down"
-                if capture.link_down_drops
-                else ""
-            )
-            + "; tcpdump lost none",
-            style="green",
-        )
-    return Text("not to be trusted: " + "; ".join(capture.reasons), style="red")
+    if not capture.trusted:
+        return Text("not to be trusted: " + "; ".join(capture.reasons), style="red")
+    if summary.engine is None:
+        text = f"{capture.inferred_drops} drops inferred; no counter of the queue is known to "
+        return Text(f"{text}compare with", style="green")
+    text = f"trusted: {capture.inferred_drops} drops inferred in the whole captures, the queue "
+    text += f"counted {capture.qdisc_drops}"
+    if capture.blackout_drops:
+        text += f" and the blackout's switch {capture.blackout_drops}"
+    if capture.link_down_drops:
+        text += f", {capture.link_down_drops} were lost while the link was down"
+    return Text(f"{text}; tcpdump lost none", style="green")
 
 
 def link_table(frame: pl.DataFrame) -> RenderableType:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import polars as pl
@@ -17,15 +16,10 @@ _OF_FLOW = ("step", "in the whole captures", "packets", "lost", "share", "median
 def lines(table: pl.DataFrame, is_of_flow: bool, form: str) -> Iterator[str]:
     """Gives the steps of one flow, or the sums over all flows of each place, as lines of text.
 
-    Args:
-        table: what `analysis.ways.loss_table` returns.
-        is_of_flow: whether it is of one flow.
-        form: `table`, `csv` or `json`. The latter two have each flow's steps in any case.
+    As `csv` and `json` it has each flow's steps in any case.
     """
-    if form == "json":
-        yield json.dumps(table.to_dicts(), indent=1)
-    elif form == "csv":
-        yield from table.write_csv().splitlines()
+    if form != "table":
+        yield from forms.records(table.to_dicts(), table.columns, form)
     elif is_of_flow:
         yield from forms.aligned([_OF_FLOW, *map(_step, table.to_dicts())], left=(1,))
         yield _sum(table)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rich.table import Table
 
 from outcast.records.interventions import Compared, ComparedFlows, Interventions, WhatIf
+from outcast.view.terminal import forms
 from outcast.view.terminal.tables import MOST_ROWS, format_bps, format_ratio
 
 
@@ -48,18 +49,15 @@ def table(compared: list[ComparedFlows], what: str) -> Table:
     """Goodput, drops and timeouts in both runs; time of completion where flows complete."""
     rows = compared[:MOST_ROWS]
     completes = any(flows.completion_ns.factual is not None for flows in rows)
-    made = Table(title=None, box=None, pad_edge=False)
-    made.add_column(what)
     names = ["goodput", "drops", "timeouts", *(["completion"] if completes else [])]
-    for name in names:
-        made.add_column(name, justify="right")
-        made.add_column("", justify="right")
+    heads = (head for name in names for head in (name, ""))
+    made = forms.table(what, *heads, left=(what,), wrapped=None)
     for flows in rows:
         made.add_row(
             flows.name,
             *_cells(flows.goodput_bps, format_bps),
-            *_cells(flows.drops, _count),
-            *_cells(flows.timeouts, _count),
+            *_cells(flows.drops, "{:.0f}".format),
+            *_cells(flows.timeouts, "{:.0f}".format),
             *(_cells(flows.completion_ns, _milliseconds) if completes else ()),
         )
     return made
@@ -73,16 +71,11 @@ def ratio_words(record: WhatIf) -> str:
     )
 
 
-def _cells(values: Compared, form: object) -> tuple[str, str]:
-    assert callable(form)
+def _cells(values: Compared, form: Callable[[float], str]) -> tuple[str, str]:
     one, other = (
         "-" if value is None else form(value) for value in (values.factual, values.counterfactual)
     )
     return one, f"-> {other}" if other != one else ""
-
-
-def _count(value: float) -> str:
-    return f"{value:.0f}"
 
 
 def _milliseconds(value: float) -> str:

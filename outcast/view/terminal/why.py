@@ -312,13 +312,7 @@ def _short(t_ns: int | None) -> str:
 
 
 def lines(moment: Moment, name: str, limits: Mapping[str, str]) -> Iterator[str]:
-    """Lines of text on one socket.
-
-    Args:
-        moment: the socket at the time asked for.
-        name: the flow in words, as `flow 0 (h2 to h1, bic)`.
-        limits: the limits of queues in words, by their ports.
-    """
+    """Lines of text on one socket."""
     yield f"At {_ms(moment.t_ns)} {name} {_waits(moment)}."
     since = "" if moment.since_ns is None else f", since {_ms(moment.since_ns)}"
     yield f"  state     {_STATE_NAMES[moment.state]}{since}"

@@ -1,0 +1,134 @@
+"""Draws how long flows, programs and probes took, and which share took no longer.
+
+Flow completion times are drawn as figure 11 of the TCPRand paper.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+from matplotlib.figure import Figure
+
+from outcast.records.run import Run
+from outcast.records.summary import LONG_BYTES, SHORT_BYTES
+from outcast.view.figures.parts import draw_shares, legend_inches
+from outcast.view.figures.style import OWN, Canvas, heading, nothing
+from outcast.view.palette import BLUE, GREEN, VERMILION, series_colour
+
+_SIZES = (
+    ("short (below 100 KB)", VERMILION, pl.col("size_bytes") < SHORT_BYTES),
+    ("medium", BLUE, pl.col("size_bytes").is_between(SHORT_BYTES, LONG_BYTES)),
+    ("long (above 10 MB)", GREEN, pl.col("size_bytes") > LONG_BYTES),
+)
+
+
+def completion_times(run: Run, on: Canvas = OWN) -> Figure | None:
+    """Draws the cumulative distribution of completion times by size.
+
+    A curve ends below 1 if flows did not finish. Returns None without generated flows.
+    """
+    if "completions" not in run.tables:
+        return None
+    table = run.table("completions").filter(pl.col("size_bytes").is_not_null())
+    if table.is_empty():
+        return None
+    workloads = table["workload"].unique().sort().to_list()
+    figure = on.new((1.2 + 4.2 * len(workloads), 4.2))
+    for axes, workload in zip(
+        figure.subplots(1, len(workloads), squeeze=False)[0], workloads, strict=True
+    ):
+        mine = table.filter(pl.col("workload") == workload)
+        axes.set_title(f"{mine['kind'][0]} (workload {workload})")
+        if mine["fct"].drop_nulls().is_empty():
+            nothing(axes, "no flow finished")
+            continue
+        for size, colour, chosen in _SIZES:
+            of_size = mine.filter(chosen)
+            if of_size.is_empty():
+                continue
+            times_ms = of_size["fct"].drop_nulls().to_numpy() / 1e6
+            label = f"{size}: {times_ms.size} of {of_size.height} finished"
+            draw_shares(axes, times_ms, colour, label, of_size.height)
+        axes.set_xscale("log")
+        axes.set_xlabel("flow completion time (ms)")
+        axes.set_ylabel("share of flows")
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.17), fontsize=8)
+        axes.grid(alpha=0.25)
+    heading(figure, f"{run.summary.name}: flow completion times")
+    return figure
+
+
+def execution_times(run: Run, on: Canvas = OWN) -> Figure | None:
+    """Draws the cumulative distribution of the times that executions took, a curve per program.
+
+    A curve ends below 1 if executions failed. Returns None if no program ran twice.
+    """
+    if "programs" not in run.tables:
+        return None
+    clients = run.table("programs").filter(~pl.col("server"))
+    names = [
+        name
+        for name in clients["program"].unique(maintain_order=True)
+        if clients.filter(pl.col("program") == name).height > 1
+    ]
+    if not names:
+        return None
+    figure = on.new((5.4, 4.2))
+    axes = figure.subplots()
+    for place, name in enumerate(names):
+        mine = clients.filter(pl.col("program") == name)
+        well = mine.filter(pl.col("status") == 0, pl.col("ended_by") == "itself")
+        label = f"{name}: {well.height} of {mine.height} ended well"
+        draw_shares(
+            axes, well["duration_ns"].to_numpy() / 1e6, series_colour(place), label, mine.height
+        )
+    axes.set_xlabel("time of an execution (ms)")
+    axes.set_ylabel("share of executions")
+    axes.set_xlim(left=0)
+    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.17), fontsize=8)
+    axes.grid(alpha=0.25)
+    heading(figure, f"{run.summary.name}: how long programs took")
+    return figure
+
+
+MOST_PROBES = 8
+"""The most probes in the figure, from the first on."""
+
+
+def probe_round_trips(run: Run, on: Canvas = OWN) -> Figure | None:
+    """Draws the round trips of probes over time, and which share took no longer.
+
+    Packets without an answer are crosses at the top, and make a curve end below 1. A dotted line is
+    what links take without queues. Returns None without probes.
+    """
+    probes = [*(run.summary.probes or {}).items()][:MOST_PROBES]
+    if not probes:
+        return None
+    table = run.table("probes")
+    figure = on.new((9, 3 + legend_inches(len(probes), columns=2)))
+    over_time, shares = figure.subplots(1, 2, width_ratios=[1.7, 1])
+    for place, (number, part) in enumerate(probes):
+        mine = table.filter(pl.col("probe") == int(number))
+        colour, answered = series_colour(place), mine.drop_nulls("rtt_ns")
+        rtt_ms = answered["rtt_ns"].to_numpy() / 1e6
+        lost = f", {part.lost} lost" if part.lost else ""
+        label = f"{part.title}: {part.sent} sent{lost}"
+        over_time.plot(answered["t"].to_numpy() / 1e9, rtt_ms, ".", ms=3, color=colour)
+        over_time.axhline(part.base_rtt_ms, color=colour, lw=0.8, linestyle=":")
+        missing = mine.filter(pl.col("rtt_ns").is_null())["t"].to_numpy() / 1e9
+        over_time.plot(
+            *(missing, [0.97] * missing.size, "x"),
+            color=colour,
+            ms=5,
+            transform=over_time.get_xaxis_transform(),
+        )
+        draw_shares(shares, rtt_ms, colour, label, part.sent)
+    over_time.set_xlim(0, run.summary.duration_s)
+    over_time.set_xlabel("time (s)")
+    over_time.set_ylabel("round trip (ms)")
+    over_time.set_ylim(0, None)
+    shares.set_xlabel("round trip (ms)")
+    shares.set_ylabel("share of packets")
+    shares.set_xlim(0, None)
+    heading(figure, f"{run.summary.name}: round trips of probes")
+    figure.legend(*shares.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
