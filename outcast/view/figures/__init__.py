@@ -21,7 +21,7 @@ from outcast.view.figures.fate import probability_over_time
 from outcast.view.figures.generated import datagrams_by_flow, rate_over_time
 from outcast.view.figures.goodput import goodput_by_class, goodput_by_flow, goodput_over_time
 from outcast.view.figures.link import link_over_time
-from outcast.view.figures.look import Look, finished, fitted
+from outcast.view.figures.look import Look, finished, fitted, narrowed
 from outcast.view.figures.marked import with_events
 from outcast.view.figures.noise import gaps_and_batches
 from outcast.view.figures.phase import arrivals_in_a_packet_time
@@ -29,6 +29,7 @@ from outcast.view.figures.probes import probe_round_trips
 from outcast.view.figures.programs import execution_times
 from outcast.view.figures.queue import draw_queue, queue_in_blackout
 from outcast.view.figures.senders import rtt_over_time, timeouts_by_class, windows_over_time
+from outcast.view.figures.service import service_classes
 from outcast.view.figures.style import OWN, Canvas, save, styled
 from outcast.view.figures.whatif import what_if
 
@@ -45,6 +46,7 @@ FIGURES: dict[str, Callable[[Run, Canvas], Figure | None]] = {
     "timeouts": timeouts_by_class,
     "probes": probe_round_trips,
     "link": with_events(link_over_time),
+    "service": service_classes,
     "chains": chain_lengths,
     "drops": with_events(drops_over_time),
     "queue": queue_in_blackout,
@@ -96,6 +98,7 @@ def figure(run: Run, name: str, look: Look | None = None, on: Canvas = OWN) -> F
         raise InputError(
             f"figure {name}: of a run allowed are {', '.join(FIGURES)}{did_you_mean(name, FIGURES)}"
         )
+    on = narrowed(look, on)
     with run.reading(), styled():
         shown = drawn(run, name, on)
     if shown is None:

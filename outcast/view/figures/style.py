@@ -134,10 +134,12 @@ class Canvas:
     Attributes:
         axes: the caller's axes, for a picture of one panel.
         figure: the caller's figure or subfigure.
+        wide_inches: the width of a figure of its own; None leaves it to the picture.
     """
 
     axes: Axes | None = None
     figure: FigureBase | None = None
+    wide_inches: float | None = None
 
     def new(self, inches: tuple[float, float]) -> Figure:
         """Returns the figure to draw on, which has no panels yet; a new one has this size."""
@@ -151,7 +153,18 @@ class Canvas:
                 self.figure.set_layout_engine("constrained")
             # A SubFigure has every method of a Figure that pictures use.
             return cast(Figure, self.figure)
-        return ShownFigure(figsize=inches, layout="constrained")
+        return ShownFigure(figsize=(self.wide_inches or inches[0], inches[1]), layout="constrained")
+
+    def beside(self, figure: Figure, count: int) -> list[Axes]:
+        """Returns panels side by side; where the width is given, one below another."""
+        if self.wide_inches is None:
+            return list(figure.subplots(1, count, squeeze=False)[0])
+        whole = figure.get_figure(root=True)
+        assert whole is not None
+        # Of a part of a figure the bounding box tells its share.
+        more = figure.bbox.height / whole.bbox.height * (count - 1)
+        whole.set_figheight(whole.get_figheight() * (1 + more))
+        return list(figure.subplots(count, 1, squeeze=False)[:, 0])
 
 
 OWN = Canvas()
