@@ -42,6 +42,7 @@ _OTHERS = ((stat.S_IXGRP, stat.S_IRGRP), (stat.S_IXOTH, stat.S_IROTH))
 _HEADER = """\
 # A class. `key` beside this file decides all seeds, and whoever has it can forge: keep both here.
 # feedback: none (students see no marks) or points (the sheets that grading writes have them).
+# parameters: own (each student has other ones) or shared (all have the same; seeds differ).
 """
 
 
@@ -52,6 +53,7 @@ class _ClassFile(Part):
     name: Word
     exercise: Annotated[str, StringConstraints(min_length=1, max_length=100)]
     feedback: Literal["none", "points"] = "none"
+    parameters: Literal["own", "shared"] = "own"
     students: tuple[Word, ...] = Field(default=())
 
 
@@ -129,11 +131,12 @@ class Class:
 
     def parameters(self, student: str) -> dict[str, Scalar]:
         """A student's values of the exercise's parameters."""
-        return self.key.parameters(self.name, student, self.exercise)
+        return dict(self.issued(student).parameters)
 
     def issued(self, student: str) -> Identity:
         """The student's identity with its ticket, as the key gives it again."""
-        return self.key.issued(self.name, student, self.exercise, self.feedback)
+        shared = self._file.parameters == "shared"
+        return self.key.issued(self.name, student, self.exercise, self.feedback, shared=shared)
 
     def hand_out(self, students: Sequence[str]) -> list[Folder]:
         """Makes the folders of further students, and names these in class.yaml.
@@ -165,7 +168,13 @@ class Class:
 
 
 def new_class(
-    target: Path, name: str, exercise: Exercise, students: Sequence[str], key: Key | None = None
+    target: Path,
+    name: str,
+    exercise: Exercise,
+    students: Sequence[str],
+    key: Key | None = None,
+    *,
+    shared: bool = False,
 ) -> Class:
     """Makes a class folder, whole or not at all.
 
@@ -175,6 +184,7 @@ def new_class(
         exercise: is copied into the folder.
         students: everyone who gets a folder.
         key: the class's key; None draws one.
+        shared: whether all students get the same parameters.
 
     Raises:
         ConfigError: a name is no plain word, or `target` holds something or cannot be made.
@@ -194,7 +204,8 @@ def new_class(
             ignore=shutil.ignore_patterns("__pycache__", ".*"),
         )
         (partial / "handout").mkdir()
-        _write(partial, _ClassFile(format="outcast-class-1", name=name, exercise=exercise.name))
+        file = _ClassFile(format="outcast-class-1", name=name, exercise=exercise.name)
+        _write(partial, file.model_copy(update={"parameters": "shared" if shared else "own"}))
         Class(partial).hand_out(students)
     return Class(target)
 

@@ -90,14 +90,23 @@ class Key:
         }
 
     def issued(
-        self, class_name: str, student: str, exercise: Exercise, feedback: str = "none"
+        self,
+        class_name: str,
+        student: str,
+        exercise: Exercise,
+        feedback: str = "none",
+        *,
+        shared: bool = False,
     ) -> Identity:
-        """Issues a student of this class what is drawn for them, with its ticket."""
+        """Issues a student of this class what is drawn for them, with its ticket.
+
+        With `shared` the parameters are those of the whole class; seeds never are.
+        """
         identity = Identity(
             class_name=class_name,
             student=student,
             exercise=exercise.name,
-            parameters=self.parameters(class_name, student, exercise),
+            parameters=self.parameters(class_name, "" if shared else student, exercise),
             seed=self.seed(class_name, student, "runs"),
             feedback=feedback,
         )

@@ -53,21 +53,34 @@ def _named(students: tuple[str, ...], file: Path | None) -> list[str]:
 )
 @_student
 @_students_file
+@click.option("--same-parameters", is_flag=True, help="All students get the same parameters.")
 @shared.output("DIR", "The class folder to make [default: NAME].")
 def new(
-    name: str, exercise: str, students: tuple[str, ...], file: Path | None, output: Path | None
+    name: str,
+    exercise: str,
+    students: tuple[str, ...],
+    file: Path | None,
+    same_parameters: bool,
+    output: Path | None,
 ) -> None:
     """Make the class folder NAME, with a key, and a folder for each student."""
+    import os
+
+    from outcast.assignment import effort
     from outcast.assignment.classes import new_class
     from outcast.assignment.exercise import load_exercise
 
-    klass = new_class(output or Path(name), name, load_exercise(exercise), _named(students, file))
+    klass = new_class(
+        *(output or Path(name), name, load_exercise(exercise), _named(students, file)),
+        shared=same_parameters,
+    )
     count = len(klass.students)
     terminal.echo(
         f"{klass.path}: {klass.exercise.title}, for {count} student{'' if count == 1 else 's'}"
     )
     if count:
         terminal.echo(f"give each student a copy of {klass.path / 'handout'}/ID")
+        terminal.echo(effort.told(klass, count, os.cpu_count() or 1))
     else:
         terminal.echo(f"add students: outcast assignment handout {klass.path} --student ID")
     terminal.echo(f"keep {klass.path / 'key'} to yourself, and a copy of it in a safe place")

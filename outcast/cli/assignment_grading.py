@@ -78,7 +78,7 @@ def grade(
 
     Exit status 4 if a submission is rejected.
     """
-    from outcast.assignment import by_hand
+    from outcast.assignment import by_hand, effort
     from outcast.assignment.grade import grade as grade_all
 
     if resume and output is None:
@@ -86,10 +86,13 @@ def grade(
     shared.end_as_interrupted()
     class_ = open_class(class_folder)
     given = {} if output is None else by_hand.read(output / by_hand.FILE)
+    jobs = jobs or os.cpu_count() or 1
+    _ = class_.key
+    terminal.tell(effort.told(class_, len(submissions), jobs))
     graded = grade_all(
         class_,
         submissions,
-        jobs=jobs or os.cpu_count() or 1,
+        jobs=jobs,
         results=output,
         resume=resume,
         on_progress=terminal.tell,

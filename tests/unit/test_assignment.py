@@ -120,6 +120,24 @@ def test_what_differs_between_students_follows_from_the_key(kept: Class) -> None
     assert drawn == {10, 11, 12}
 
 
+def test_a_class_can_share_its_parameters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    students = [f"student{number}" for number in range(8)]
+    words = [word for student in students for word in ("--student", student)]
+    place = tmp_path / "c"
+    assert (
+        cli.invoke(["assignment", "new", "C", *words, "--same-parameters", "-o", str(place)]) == 0
+    )
+    assert "grading 8 submissions makes up to 8 runs again for each, and up to 5" in (
+        capsys.readouterr().out
+    )
+    klass = Class(place)
+    assert len({klass.parameters(student)["rivals"] for student in students}) == 1
+    assert len({klass.issued(student).seed for student in students}) == 8
+    assert klass.handed_out("student3").identity() == klass.issued("student3")
+
+
 def test_further_students(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     klass = make_class(tmp_path / "c", "ana")
     before = klass.handed_out("ana").assignment.read_bytes()

@@ -75,12 +75,26 @@ def test_a_reviewer_sees_all_of_each_figure(
     assert not caplog.records
 
 
-def test_a_figure_for_a_column(drawn: Run) -> None:
-    look = asked("column")
-    figure = figures.figure(drawn, "fairness", look)
-    assert figure.get_figwidth() < 3.5
+@pytest.mark.parametrize("name", figures.FIGURES)
+def test_every_figure_finds_room_in_a_column(name: str, drawn: Run) -> None:
+    with drawn.reading(), style.styled():
+        if figures.drawn(drawn, name) is None:
+            return
+    figure = figures.figure(drawn, name, asked("column"))
+    assert figure.get_figwidth() == pytest.approx(3.33)
     assert not figure.get_suptitle()
-    assert not [fault for fault in seen.faults(figure) if "cut off" in fault]
+    with style.styled():
+        assert not seen.faults(figure)
+    letters = {text.get_fontsize() for text in figure.axes[0].get_xticklabels()}
+    assert max(letters, default=7) <= 7.1
+
+
+def test_a_column_has_letters_as_asked_for(drawn: Run) -> None:
+    small, large = (figures.figure(drawn, "link", asked("column", font_size=n)) for n in (6, 8))
+    assert small.axes[0].yaxis.label.get_fontsize() == pytest.approx(6)
+    assert large.axes[0].yaxis.label.get_fontsize() == pytest.approx(8)
+    assert small.get_figwidth() == large.get_figwidth() == pytest.approx(3.33)
+    assert small.get_figheight() < large.get_figheight()
 
 
 def test_long_names_find_room() -> None:
@@ -257,7 +271,7 @@ def test_a_run_without_drops(tmp_path: Path) -> None:
     again = with_records(drawn, ways=drawn.ways | {"more": replace(first, egress="s1-eth9")})
     assert f", to {first.egress}, s1-eth9" in texts(drops.drops_over_time(again))
     (axes,) = goodput.goodput_over_time(drawn).axes  # type: ignore[union-attr]
-    assert axes.get_xlabel() == "time (s); bold: what others are compared with"
+    assert axes.get_xlabel() == "time (s)\nbold: what others are compared with"
 
 
 def test_many_flows_are_summed_by_sender(tmp_path: Path) -> None:

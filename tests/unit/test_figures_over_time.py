@@ -75,8 +75,8 @@ def test_round_trips_of_the_classes(run: Run) -> None:
     band = axes.collections[0].get_paths()[0].vertices
     assert (band[:, 1].min(), band[:, 1].max()) == (2, 13)
     assert legend(figure) == [
-        "3-hop (cubic): mean, least and most of 12 flows",
         "2-hop (cubic), 1 flow",
+        "3-hop (cubic): mean, least and most of 12 flows",
     ]
     assert "smoothed" in figure.get_suptitle()
 

@@ -14,10 +14,12 @@ from outcast.errors import InputError
 from outcast.records.effective import service_classes_of
 from outcast.records.run import Run
 from outcast.records.run_directory import Counters, PortCounters, RunDirectory
-from outcast.view import report
+from outcast.view import figures, report
+from outcast.view.figures.look import asked
 from outcast.view.terminal import service_classes, tables
 from tests.golden import model
 from tests.golden.run_directory import write_run
+from tests.unit import seen
 
 EFFECTIVE = {
     "ports.0": "s1-eth2",
@@ -114,6 +116,24 @@ def test_each_class_has_its_packets_drops_rate_and_queueing(directory: RunDirect
     assert rest.packets + fast.packets == sum(part.packets for part in run.summary.drops.values())
     for part in (rest, fast):
         assert part.counted == part.captured
+
+
+def test_the_figure_has_bars_of_what_the_table_says(directory: RunDirectory) -> None:
+    analyze(directory)
+    run = Run(directory)
+    figure = figures.figure(run, "service")
+    classes = (run.summary.queue["s1-eth1"].classes or {}).values()
+    heights = [[bar.get_height() for bar in axes.patches] for axes in figure.axes]  # type: ignore[attr-defined]
+    assert heights[0] == [part.rate_bps / 1e6 for part in classes]
+    assert heights[1] == [100 * part.dropped / part.packets for part in classes]
+    waits = [part.queueing_ms for part in classes]
+    assert heights[2] == [
+        *(wait.p50 for wait in waits if wait is not None),
+        *(wait.p99 for wait in waits if wait is not None),
+    ]
+    assert [tick.get_text() for tick in figure.axes[2].get_xticklabels()] == ["rest", "fast"]
+    assert not seen.faults(figure)
+    assert not seen.faults(figures.figure(run, "service", asked("column")))
 
 
 def test_the_terminal_and_the_report_have_a_row_for_each(directory: RunDirectory) -> None:

@@ -72,13 +72,23 @@ def test_the_verb_shows_places_and_steps(
     run: RunDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert outcast(["inspect", str(run.path), "--losses"]) == 0
-    head, only = capsys.readouterr().out.splitlines()
+    head, only, *inputs = capsys.readouterr().out.splitlines()
     assert head.startswith("in the whole captures  ")
     assert head.split()[4:] == ["flows", "packets", "lost", "share", "most", "of"]
     table = ways.loss_table(Run(run))
     lost = f"{table['lost'].sum():,}"
     assert only.startswith("queue of s1-eth1")
     assert f" {lost} " in only
+    packets = pl.read_parquet(run.path / "packets.parquet")
+    counts = {
+        ingress: (rows["flow"].n_unique(), rows.height, rows["t_out"].null_count())
+        for (ingress,), rows in packets.group_by(pl.col("ingress").cast(pl.String))
+    }
+    assert len(inputs) == len(counts) == 2
+    for line in inputs:
+        word, ingress, *cells = line.split()
+        assert word == "from"
+        assert tuple(int(cell.replace(",", "")) for cell in cells[:3]) == counts[ingress]
     assert outcast(["inspect", str(run.path), "--losses", "--flow", "0"]) == 0
     text = capsys.readouterr().out.splitlines()
     mine = table.row(0, named=True)["lost"]

@@ -21,12 +21,13 @@ from outcast.view.figures.fairness import convergence, fairness_over_time
 from outcast.view.figures.generated import datagrams_by_flow, rate_over_time
 from outcast.view.figures.goodput import goodput_by_class, goodput_by_flow, goodput_over_time
 from outcast.view.figures.link import link_over_time
-from outcast.view.figures.look import Look, finished, fitted
+from outcast.view.figures.look import Look, finished, fitted, narrowed
 from outcast.view.figures.noise import gaps_and_batches
 from outcast.view.figures.parts import mark_events, mark_left_out
 from outcast.view.figures.phase import arrivals_in_a_packet_time
 from outcast.view.figures.queue import draw_queue, queue_in_blackout
 from outcast.view.figures.senders import rtt_over_time, timeouts_by_class, windows_over_time
+from outcast.view.figures.service import service_classes
 from outcast.view.figures.style import OWN, Canvas, save, styled
 from outcast.view.figures.times import completion_times, execution_times, probe_round_trips
 from outcast.view.figures.whatif import probability_over_time, what_if
@@ -64,6 +65,7 @@ FIGURES: dict[str, Drawing] = {
     "timeouts": timeouts_by_class,
     "probes": probe_round_trips,
     "link": with_events(link_over_time),
+    "service": service_classes,
     "chains": chain_lengths,
     "drops": with_events(drops_over_time),
     "queue": queue_in_blackout,
@@ -109,6 +111,7 @@ def figure(run: Run, name: str, look: Look | None = None, on: Canvas = OWN) -> F
         raise InputError(
             f"figure {name}: of a run allowed are {', '.join(FIGURES)}{did_you_mean(name, FIGURES)}"
         )
+    on = narrowed(look, on)
     with run.reading(), styled():
         shown = drawn(run, name, on)
     if shown is None:

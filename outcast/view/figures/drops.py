@@ -40,7 +40,7 @@ def chain_lengths(run: Run, on: Canvas = OWN) -> Figure:
     # There is no second panel if all traffic is generated, because it has no groups.
     panels = 2 if run.groups else 1
     figure = on.new((4.2 * panels, 3.0 + legend_inches(min(MOST_PORTS, len(run.ways)))))
-    axes = figure.subplots(1, panels, squeeze=False)[0]
+    axes = on.beside(figure, panels)
     _chain_bars(axes[0], _by_port(run), "chains of drops of a port")
     if run.groups:
         _chain_bars(axes[1], _by_group(run), "chains of drops of a flow")
@@ -138,7 +138,8 @@ def drops_over_time(run: Run, on: Canvas = OWN) -> Figure:
         axes.axhline(0, color="black", linewidth=0.5)
         axes.set_title(_titled(run, port), fontsize=9, pad=3)
         axes.yaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
-    overview[0].legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0)
+    handles, labels = overview[0].get_legend_handles_labels()
+    upper.legend(handles, labels, loc="outside upper right", ncols=2)
     overview[-1].set_xlim(0, duration_s)
     overview[-1].set_xlabel("time (s)")
     upper.supylabel("packets per ms", fontsize=9)
@@ -146,7 +147,7 @@ def drops_over_time(run: Run, on: Canvas = OWN) -> Figure:
     if not zooms:
         nothing(lower.subplots(), "no blackout: no chain of drops while other ports got through")
         return figure
-    panels = lower.subplots(1, len(zooms), squeeze=False)[0]
+    panels = on.beside(lower, len(zooms))
     for axes, (port, row) in zip(panels, zooms, strict=True):
         _zoom(run, axes, ports, port, row)
         for mark in overview:

@@ -147,8 +147,9 @@ def goodput_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     fair_bps = run.fair_bps
     axes = figure.subplots()
     step = draw_rows(axes, edges, curves, fair_bps, run_colours(run), run.marked)
+    axes.set_ylabel(f"goodput (lines\n{format_bps(step)} apart)")
     if run.marked is not None:
-        axes.set_xlabel(f"{axes.get_xlabel()}; bold: what others are compared with")
+        axes.set_xlabel(f"{axes.get_xlabel()}\nbold: what others are compared with")
     senders = len({flow.src for flow in run.manifest.flows})
     what = "every flow"
     if len(run.manifest.flows) > MOST_CURVES:
@@ -158,7 +159,7 @@ def goodput_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
         ratio = f"; {ratio_name(run.summary)}: {format_ratio(value)}"
     figure.suptitle(
         f"{run.summary.name}: goodput of {what}, one above the other{ratio}\n"
-        f"bins: {(edges[1] - edges[0]) * 1000:g} ms; lines: {format_bps(step)} apart; "
+        f"bins: {(edges[1] - edges[0]) * 1000:g} ms; "
         + ("" if fair_bps is None else f"dotted: equal share ({format_bps(fair_bps)}); ")
         + f"right: mean over {run.summary.start_s:g} to {run.summary.end_s:g} s",
         fontsize=9.5,

@@ -38,6 +38,7 @@ class Look:
     """What to change of a figure; None leaves it as the figure draws it.
 
     Attributes:
+        narrow: whether a run's figure is drawn for a column, as high as it has to be.
         title: the text above all; an empty one takes it away.
         legend: one of LEGEND_PLACES; an empty one takes it away.
         font_points: the size of ordinary letters, which are 9 points otherwise; all others keep
@@ -52,6 +53,13 @@ class Look:
     log_x: bool = False
     log_y: bool = False
     font_points: float | None = None
+    narrow: bool = False
+
+    @property
+    def letters(self) -> float:
+        """By how much letters are larger than a figure draws them."""
+        usual: float = STYLE["font.size"]
+        return (self.font_points or usual) / usual
 
 
 def parse_size(text: str) -> tuple[float, float]:
@@ -135,7 +143,7 @@ def asked(
 ) -> Look:
     """Returns what Options ask for. Raises ConfigError as the parsers do."""
     if size == COLUMN:
-        others = {**others, "title": others.get("title") or ""}
+        others = {**others, "title": others.get("title") or "", "narrow": True}
         font_size = font_size or _COLUMN_POINTS
     if size is not None:
         size = parse_size(size) if isinstance(size, str) else require_size(size)
@@ -144,6 +152,13 @@ def asked(
     if font_size is not None:
         require_font(font_size)
     return Look(size_inches=size, legend=legend, font_points=font_size, **others)
+
+
+def narrowed(look: Look | None, on: Canvas) -> Canvas:
+    """Where a run's figure is drawn: as wide as leaves the column when its letters are smaller."""
+    if look is None or not look.narrow or on != OWN:
+        return on
+    return Canvas(wide_inches=_COLUMN_INCHES[0] / look.letters)
 
 
 def canvas(axes: Axes | None, figure: FigureBase | None) -> Canvas:
@@ -162,7 +177,10 @@ def finished(figure: Figure, look: Look | None, name: str, on: Canvas) -> Figure
     """
     panels = [on.axes] if on.axes is not None else _panels(figure)
     if look is not None:
-        if look.size_inches is not None and on == OWN:
+        if on.wide_inches is not None:
+            width, height = figure.get_size_inches()
+            figure.set_size_inches(width * look.letters, height * look.letters)
+        elif look.size_inches is not None and on == OWN:
             figure.set_size_inches(require_size(look.size_inches))
         _change(figure, panels, look, name)
     return figure if on.axes is None else whole(on.axes)
@@ -199,10 +217,10 @@ def _change(figure: Figure, panels: list[Axes], look: Look, name: str) -> None:
     if look.title is not None:
         _title(figure, panels, look.title)
     if look.font_points is not None:
-        factor = require_font(look.font_points) / STYLE["font.size"]
+        require_font(look.font_points)
         # Axes have letters of their own; those of a borrowed one do not stand in its figure.
         for text in {text for part in (figure, *panels) for text in part.findobj(Text)}:
-            text.set_fontsize(text.get_fontsize() * factor)
+            text.set_fontsize(float(text.get_fontsize()) * look.letters)
     if look.legend is not None:
         _legend(figure, panels, require_legend(look.legend), look.font_points)
     elif look.size_inches is not None and _too_wide(figure):

@@ -43,7 +43,7 @@ def gaps_and_batches(run: Run, on: Canvas = OWN) -> Figure | None:
     left = seen["t_out"].drop_nulls().sort().to_numpy()
     colours = port_colours({port: run.port_groups(port) for port in ports}, run_colours(run))
     figure = on.new((8.4, 3.6))
-    first, second = figure.subplots(1, 2)
+    first, second = on.beside(figure, 2)
     for port in sorted(ports):
         label, colour = run.port_label(port), colours[port]
         _gaps(first, came[port], run.frame_ns, label, colour)

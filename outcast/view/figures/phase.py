@@ -37,11 +37,16 @@ def arrivals_in_a_packet_time(run: Run, on: Canvas = OWN) -> Figure | None:
     if not ports:
         return None
     colours = port_colours({port: run.port_groups(port) for port in ports}, run_colours(run))
-    figure = on.new((4.2 * len(ports), 5.8))
+    rows, columns = (1, len(ports)) if on.wide_inches is None else (len(ports), 1)
+    figure = on.new((4.2 * columns, 5.8 if rows == 1 else 4.0 * rows))
     # Room for the clocks' labels, which stand outside of what the layout knows.
-    grid = figure.add_gridspec(3, len(ports), height_ratios=[0.04, 1, 0.12], wspace=0.15)
+    grid = figure.add_gridspec(
+        *(3 * rows, columns), height_ratios=[0.04, 1, 0.12] * rows, wspace=0.15
+    )
     panels = [
-        figure.add_subplot(grid[1, column], projection="polar") for column in range(len(ports))
+        figure.add_subplot(grid[3 * row + 1, column], projection="polar")
+        for row in range(rows)
+        for column in range(columns)
     ]
     for axes, port in zip(panels, ports, strict=True):
         _clock(axes)

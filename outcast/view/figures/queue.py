@@ -141,7 +141,7 @@ def _queue(
         limit = record.queue.limit_bytes / 1024
         upper.axhline(limit, color=VERMILION, linestyle="--", linewidth=1)
         upper.annotate(
-            f"limit\n{limit:g} KiB",
+            f"limit\n{limit:.4g} KiB",
             (1.005, limit),
             xycoords=("axes fraction", "data"),
             ha="left",

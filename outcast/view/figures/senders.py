@@ -48,10 +48,12 @@ def rtt_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
         return None
     how = "captured, input port to receiver and back" if captured else "smoothed, by senders"
     title = f"{run.summary.name}: round trips of each {noun(run)} ({how})"
-    return _over_time(run, lines, "round trip (ms)", title, on)
+    return _over_time(run, lines, "round trip (ms)", title, on, backwards=True)
 
 
-def _over_time(run: Run, lines: list[Line], what: str, title: str, on: Canvas) -> Figure:
+def _over_time(
+    run: Run, lines: list[Line], what: str, title: str, on: Canvas, *, backwards: bool
+) -> Figure:
     figure = on.new((8, 2.8 + max(0.4, legend_inches(len(lines), columns=3))))
     axes = figure.subplots()
     draw_lines(axes, lines)
@@ -60,7 +62,8 @@ def _over_time(run: Run, lines: list[Line], what: str, title: str, on: Canvas) -
     axes.set_xlabel("time (s)")
     axes.set_ylabel(what)
     heading(figure, title)
-    figure.legend(loc="outside lower center", ncols=3)
+    # Groups are drawn from the last to the first, which is then on top.
+    figure.legend(loc="outside lower center", ncols=3, reverse=backwards)
     return figure
 
 
@@ -186,7 +189,8 @@ def windows_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     if synchronisation is not None:
         pairs = "correlation" if synchronisation.flows == 2 else "mean correlation of two flows"
         title += f"; {pairs} {synchronisation.mean:.2f}"
-    return _over_time(run, lines, "congestion window (segments)", title, on)
+    grouped = len(run.manifest.flows) > MOST_LINES
+    return _over_time(run, lines, "congestion window (segments)", title, on, backwards=grouped)
 
 
 def timeouts_by_class(run: Run, on: Canvas = OWN) -> Figure | None:

@@ -129,10 +129,15 @@ def _several_panels() -> ConfigError:
 
 @dataclass(frozen=True)
 class Canvas:
-    """Where a picture is drawn: on a figure of its own, or on what the caller hands in."""
+    """Where a picture is drawn: on a figure of its own, or on what the caller hands in.
+
+    Attributes:
+        wide_inches: the width of a figure of its own; None leaves it to the picture.
+    """
 
     axes: Axes | None = None
     figure: FigureBase | None = None
+    wide_inches: float | None = None
 
     def new(self, inches: tuple[float, float]) -> Figure:
         """Returns the figure to draw on, which has no panels yet; a new one has this size."""
@@ -146,7 +151,18 @@ class Canvas:
                 self.figure.set_layout_engine("constrained")
             # A SubFigure has every method of a Figure that pictures use.
             return cast(Figure, self.figure)
-        return ShownFigure(figsize=inches, layout="constrained")
+        return ShownFigure(figsize=(self.wide_inches or inches[0], inches[1]), layout="constrained")
+
+    def beside(self, figure: Figure, count: int) -> list[Axes]:
+        """Returns panels side by side; where the width is given, one below another."""
+        if self.wide_inches is None:
+            return list(figure.subplots(1, count, squeeze=False)[0])
+        whole = figure.get_figure(root=True)
+        assert whole is not None
+        # Of a part of a figure the bounding box tells its share.
+        more = figure.bbox.height / whole.bbox.height * (count - 1)
+        whole.set_figheight(whole.get_figheight() * (1 + more))
+        return list(figure.subplots(count, 1, squeeze=False)[:, 0])
 
 
 OWN = Canvas()

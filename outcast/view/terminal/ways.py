@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import polars as pl
 
@@ -68,14 +69,26 @@ def _sum(table: pl.DataFrame) -> str:
 
 
 def _places(table: pl.DataFrame) -> Iterator[list[str]]:
-    parts = table.group_by("where", maintain_order=True).agg(
+    """The sums of each place; those of a queue that several inputs feed are followed by theirs."""
+    for place in _sums(table, "where"):
+        yield [place["where"], *_cells(place)]
+        steps = table.filter(where=place["where"])
+        if place["where"].startswith("queue") and steps["begins"].n_unique() > 1:
+            for part in _sums(steps, "begins"):
+                yield [f"  from {part['begins'].removesuffix(' in')}", *_cells(part)]
+
+
+def _sums(table: pl.DataFrame, by: str) -> list[dict[str, Any]]:
+    parts = table.group_by(by, maintain_order=True).agg(
         pl.len(),
         pl.col("packets", "lost").sum(),
         worst=pl.col("flow").sort_by("lost", descending=True).first(),
         most=pl.col("lost").max(),
     )
-    for row in parts.sort("lost", descending=True, maintain_order=True).to_dicts():
-        share = f"{row['lost'] / row['packets']:.2%}" if row["packets"] else "-"
-        worst = f"flow {row['worst']} ({row['most']:,})" if row["most"] > 0 else "-"
-        counts = (row["len"], row["packets"], row["lost"])
-        yield [row["where"], *(f"{count:,}" for count in counts), share, worst]
+    return parts.sort("lost", descending=True, maintain_order=True).to_dicts()
+
+
+def _cells(row: dict[str, Any]) -> Iterator[str]:
+    yield from (f"{count:,}" for count in (row["len"], row["packets"], row["lost"]))
+    yield f"{row['lost'] / row['packets']:.2%}" if row["packets"] else "-"
+    yield f"flow {row['worst']} ({row['most']:,})" if row["most"] > 0 else "-"
