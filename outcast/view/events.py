@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Set
 from dataclasses import dataclass
 
 from outcast.records.effective import AppliedChange
@@ -16,7 +16,7 @@ class Moment:
     """One event of a run as it happened.
 
     Attributes:
-        t_s: when, after the traffic's start.
+        t_s: when, after the traffic's start: as planned if it was made within 10 us.
         text: what and where, as `s1-s2: rate 20mbit`.
     """
 
@@ -25,15 +25,17 @@ class Moment:
     down_until_s: float | None = None
 
 
+ON_TIME_NS = 10_000
+"""Making a change takes a system call's time."""
 MOST_NAMED = 3
 """The most changes of a rate that a sentence names."""
 
 
-def moments(run: Run, only: Collection[str] = ()) -> list[Moment]:
+def moments(run: Run, only: Collection[str] = (), ports: Set[str] = frozenset()) -> list[Moment]:
     """Every event that was made within the duration, in the order of time.
 
     The changes of both directions of a link are one moment. With `only`, they are those that change
-    this (`AppliedChange.what`).
+    this (`AppliedChange.what`); with `ports`, those of a link with one of these ports.
     """
     duration_ns = run.manifest.traffic.duration_ns
     by_event: dict[tuple[int, int], list[AppliedChange]] = defaultdict(list)
@@ -43,7 +45,7 @@ def moments(run: Run, only: Collection[str] = ()) -> list[Moment]:
             by_event[change.at_ns, change.event].append(change)
     texts = []
     for (at_ns, _), changes in sorted(by_event.items()):
-        if at_ns >= duration_ns:
+        if at_ns >= duration_ns or (ports and ports.isdisjoint(c.port for c in changes)):
             continue
         first = changes[0]
         is_both_ways = len({change.node for change in changes}) > 1 or first.what == "up"
@@ -52,7 +54,9 @@ def moments(run: Run, only: Collection[str] = ()) -> list[Moment]:
         until_s = None
         if first.what == "up" and not first.shown:
             until_s = min(_back_ns(run, first), duration_ns) / 1e9
-        texts.append(Moment((first.applied_ns or 0) / 1e9, f"{where}: {what}", until_s))
+        applied_ns = first.applied_ns or 0
+        t_ns = first.at_ns if abs(applied_ns - first.at_ns) < ON_TIME_NS else applied_ns
+        texts.append(Moment(t_ns / 1e9, f"{where}: {what}", until_s))
     return texts
 
 
@@ -86,17 +90,23 @@ def _words(change: AppliedChange) -> str:
 
 
 def rates_within(run: Run) -> str:
-    """Which rates changed inside the interval that the summary covers, in words; empty if none."""
+    """Which rates changed inside the interval that the summary covers, in words; empty if none.
+
+    They are those of links that the plan lets some flow, or other traffic, cross.
+    """
     start_s, end_s = run.summary.start_s, run.summary.end_s
+    links = run.counters.links
+    crossed = {link.port for link in links if link.flows or link.acknowledged or link.other}
     found = [
         f"at {moment.t_s:.7g} s {moment.text}"
-        for moment in moments(run, ("rate_bps", "up"))
+        for moment in moments(run, ("rate_bps", "up"), crossed)
         if start_s < moment.t_s < end_s
     ]
     found += [
         f"{trace.port} followed {trace.trace}"
         for trace in run.rates.ports
-        if any(start_s < t_ns / 1e9 < end_s for t_ns in trace.t_ns)
+        if (not crossed or trace.port in crossed)
+        and any(start_s < t_ns / 1e9 < end_s for t_ns in trace.t_ns)
     ]
     more = f", and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     return ", ".join(found[:MOST_NAMED]) + more
