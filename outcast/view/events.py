@@ -7,6 +7,7 @@ from collections.abc import Collection, Set
 from dataclasses import dataclass
 
 from outcast.records.effective import AppliedChange
+from outcast.records.link_rate import down_spans_ns
 from outcast.records.run import Run
 from outcast.units import format_size, format_time, round_rate
 
@@ -53,24 +54,12 @@ def moments(run: Run, only: Collection[str] = (), ports: Set[str] = frozenset())
         what = ", ".join(_words(change) for change in changes if (change.node == first.node))
         until_s = None
         if first.what == "up" and not first.shown:
-            until_s = min(_back_ns(run, first), duration_ns) / 1e9
+            spans = dict(down_spans_ns(run.manifest, first.port))
+            until_s = min(spans[first.applied_ns or 0], duration_ns) / 1e9
         applied_ns = first.applied_ns or 0
         t_ns = first.at_ns if abs(applied_ns - first.at_ns) < ON_TIME_NS else applied_ns
         texts.append(Moment(t_ns / 1e9, f"{where}: {what}", until_s))
     return texts
-
-
-def _back_ns(run: Run, down: AppliedChange) -> int:
-    """When the link of a change was back; the duration's end if it was not."""
-    later = [
-        change.applied_ns
-        for change in run.manifest.changes
-        if (change.port, change.what) == (down.port, "up")
-        and change.shown
-        and change.applied_ns is not None
-        and change.applied_ns > (down.applied_ns or 0)
-    ]
-    return min(later, default=run.manifest.traffic.duration_ns)
 
 
 def _words(change: AppliedChange) -> str:
