@@ -85,11 +85,12 @@ def format_rate(rate_bps: int) -> str:
 
 
 def round_rate(rate_bps: float) -> str:
-    """A rate with four digits, as `50 Mbps`, for people to read."""
-    for unit, factor in (("Gbps", 10**9), ("Mbps", 10**6), ("kbps", 10**3)):
-        if rate_bps >= 0.9999 * factor:
-            return f"{rate_bps / factor:.4g} {unit}"
-    return f"{rate_bps:.4g} bps"
+    """A rate for people, as `50 Mbps`, to 0.01 % (as oscillators differ) or to four digits."""
+    sizes = (("Gbps", 10**9), ("Mbps", 10**6), ("kbps", 10**3), ("bps", 1))
+    unit, factor = next((size for size in sizes if rate_bps >= 0.9999 * size[1]), sizes[-1])
+    shorter = (float(f"{rate_bps:.{digits}g}") for digits in range(1, 4))
+    told = next((short for short in shorter if abs(short - rate_bps) <= 1e-4 * rate_bps), rate_bps)
+    return f"{told / factor:.4g} {unit}"
 
 
 def round_time(time_ns: float) -> str:

@@ -61,21 +61,13 @@ class LinkRate:
 
 def link_rate(manifest: AnyManifest, rates: Rates, port: str, first_bps: int) -> LinkRate:
     """The rate at which a port sent, by what the run made and read back."""
-    steps: list[tuple[int, int]] = []
-    ups: list[tuple[int, bool]] = []
-    for change in manifest.changes:
-        if change.port != port or change.applied_ns is None or change.shown is None:
-            continue
-        if change.what == "rate_bps":
-            steps.append((change.applied_ns, change.shown))
-        elif change.what == "up":
-            ups.append((change.applied_ns, bool(change.shown)))
+    steps, ups = (steps_of(manifest, port, what) for what in ("rate_bps", "up"))
     for trace in rates.ports:
         if trace.port == port:
             steps += zip(trace.t_ns, trace.rate_bps, strict=True)
     times = sorted({FIRST_NS, *(t for t, _ in steps), *(t for t, _ in ups)})
     by_time, up_by_time = dict(sorted(steps)), dict(sorted(ups))
-    current_bps, is_up = first_bps, True
+    current_bps, is_up = first_bps, 1
     t_ns: list[int] = []
     rate_bps: list[int] = []
     for time_ns in times:
@@ -108,13 +100,11 @@ def down_spans_ns(manifest: AnyManifest, port: str) -> Sequence[tuple[int, int]]
     """
     spans = []
     since: int | None = None
-    for change in manifest.changes:
-        if change.port != port or change.what != "up" or change.applied_ns is None:
-            continue
-        if not change.shown and since is None:
-            since = change.applied_ns
-        elif change.shown and since is not None:
-            spans.append((since, change.applied_ns))
+    for t_ns, is_up in steps_of(manifest, port, "up"):
+        if not is_up and since is None:
+            since = t_ns
+        elif is_up and since is not None:
+            spans.append((since, t_ns))
             since = None
     if since is not None:
         spans.append((since, manifest.traffic.t_end_ns - manifest.traffic.t_start_ns))

@@ -19,6 +19,7 @@ from outcast.errors import InputError
 from outcast.experiment import MTU_FRAME_BYTES, Experiment
 from outcast.plan import grouping
 from outcast.plan.model import Plan
+from outcast.plan.paths import ingress_port
 from outcast.records import captures
 from outcast.records.captures import AnyManifest, CapturesManifest
 from outcast.records.link_rate import LinkRate, link_rate
@@ -301,9 +302,17 @@ class Run:
             for bottleneck in self.manifest.bottlenecks
             if name in bottleneck.ingress
             and bottleneck.egress == (output or self._outputs[name])
-            and flow.ingress == name
+            and (flow.ingress == name or self._enters_by(flow, bottleneck.egress, name))
             and flow.dst_ip in bottleneck.destinations
         ]
+
+    def _enters_by(self, flow: FlowRecord, egress: str, port: str) -> bool:
+        """Whether a subflow from a further interface of the sender comes in by a port."""
+        return any(
+            ingress_port(plan.graph, plan.path(plan.host_of[sub.src_ip], flow.dst), egress) == port
+            for sub in flow.subflows
+            if sub.src_ip is not None and (plan := self.plan) is not None
+        )
 
     @cached_property
     def _outputs(self) -> dict[str, str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Set
 from dataclasses import dataclass
 
 from outcast.records.effective import AppliedChange
+from outcast.records.link_rate import down_spans_ns
 from outcast.records.run import Run
 from outcast.units import format_size, format_time, round_rate
 
@@ -16,7 +17,7 @@ class Moment:
     """One event of a run as it happened.
 
     Attributes:
-        t_s: when, after the traffic's start.
+        t_s: when, after the traffic's start: as planned if it was made within 10 us.
         text: what and where, as `s1-s2: rate 20mbit`.
     """
 
@@ -25,15 +26,17 @@ class Moment:
     down_until_s: float | None = None
 
 
+ON_TIME_NS = 10_000
+"""Making a change takes a system call's time."""
 MOST_NAMED = 3
 """The most changes of a rate that a sentence names."""
 
 
-def moments(run: Run, only: Collection[str] = ()) -> list[Moment]:
+def moments(run: Run, only: Collection[str] = (), ports: Set[str] = frozenset()) -> list[Moment]:
     """Every event that was made within the duration, in the order of time.
 
     The changes of both directions of a link are one moment. With `only`, they are those that change
-    this (`AppliedChange.what`).
+    this (`AppliedChange.what`); with `ports`, those of a link with one of these ports.
     """
     duration_ns = run.manifest.traffic.duration_ns
     by_event: dict[tuple[int, int], list[AppliedChange]] = defaultdict(list)
@@ -43,7 +46,7 @@ def moments(run: Run, only: Collection[str] = ()) -> list[Moment]:
             by_event[change.at_ns, change.event].append(change)
     texts = []
     for (at_ns, _), changes in sorted(by_event.items()):
-        if at_ns >= duration_ns:
+        if at_ns >= duration_ns or (ports and ports.isdisjoint(c.port for c in changes)):
             continue
         first = changes[0]
         is_both_ways = len({change.node for change in changes}) > 1 or first.what == "up"
@@ -51,22 +54,12 @@ def moments(run: Run, only: Collection[str] = ()) -> list[Moment]:
         what = ", ".join(_words(change) for change in changes if (change.node == first.node))
         until_s = None
         if first.what == "up" and not first.shown:
-            until_s = min(_back_ns(run, first), duration_ns) / 1e9
-        texts.append(Moment((first.applied_ns or 0) / 1e9, f"{where}: {what}", until_s))
+            spans = dict(down_spans_ns(run.manifest, first.port))
+            until_s = min(spans[first.applied_ns or 0], duration_ns) / 1e9
+        applied_ns = first.applied_ns or 0
+        t_ns = first.at_ns if abs(applied_ns - first.at_ns) < ON_TIME_NS else applied_ns
+        texts.append(Moment(t_ns / 1e9, f"{where}: {what}", until_s))
     return texts
-
-
-def _back_ns(run: Run, down: AppliedChange) -> int:
-    """When the link of a change was back; the duration's end if it was not."""
-    later = [
-        change.applied_ns
-        for change in run.manifest.changes
-        if (change.port, change.what) == (down.port, "up")
-        and change.shown
-        and change.applied_ns is not None
-        and change.applied_ns > (down.applied_ns or 0)
-    ]
-    return min(later, default=run.manifest.traffic.duration_ns)
 
 
 def _words(change: AppliedChange) -> str:
@@ -86,17 +79,23 @@ def _words(change: AppliedChange) -> str:
 
 
 def rates_within(run: Run) -> str:
-    """Which rates changed inside the interval that the summary covers, in words; empty if none."""
+    """Which rates changed inside the interval that the summary covers, in words; empty if none.
+
+    They are those of links that the plan lets some flow, or other traffic, cross.
+    """
     start_s, end_s = run.summary.start_s, run.summary.end_s
+    links = run.counters.links
+    crossed = {link.port for link in links if link.flows or link.acknowledged or link.other}
     found = [
         f"at {moment.t_s:.7g} s {moment.text}"
-        for moment in moments(run, ("rate_bps", "up"))
+        for moment in moments(run, ("rate_bps", "up"), crossed)
         if start_s < moment.t_s < end_s
     ]
     found += [
         f"{trace.port} followed {trace.trace}"
         for trace in run.rates.ports
-        if any(start_s < t_ns / 1e9 < end_s for t_ns in trace.t_ns)
+        if (not crossed or trace.port in crossed)
+        and any(start_s < t_ns / 1e9 < end_s for t_ns in trace.t_ns)
     ]
     more = f", and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     return ", ".join(found[:MOST_NAMED]) + more

@@ -14,7 +14,7 @@ from rich.console import Console
 from outcast.analysis import analyze
 from outcast.records.effective import AppliedChange
 from outcast.records.run import Run
-from outcast.records.run_directory import PortRates, Rates
+from outcast.records.run_directory import LinkRecord, LinkTotals, PortRates, Rates
 from outcast.view import figures
 from outcast.view.events import Moment, moments, trace_sentences
 from outcast.view.figures.parts import MOST_NAMED_EVENTS
@@ -73,6 +73,44 @@ def test_the_steady_state_names_the_rates_that_changed_within_the_interval(run: 
     run.directory.write_rates(Rates(ports=[trace]))
     again = with_records(Run(run.directory), summary=later)
     assert tables.stationarity_sentence(again).endswith(": s1-eth1 followed c.csv")
+
+
+def test_a_time_is_the_planned_one_if_it_was_kept(run: Run) -> None:
+    made = [
+        AppliedChange(0, 20 * MS, 20 * MS + 600, "s1", "h1", "s1-h1", "rate_bps", 1, 9_999_200),
+        AppliedChange(1, 30 * MS, 30 * MS + 12_000, "s1", "h1", "s1-h1", "delay_ns", 5, 5),
+    ]
+    again = with_records(run, manifest=run.manifest.model_copy(update={"changes": made}))
+    assert moments(again) == [
+        Moment(0.02, "s1 to h1: rate 10 Mbps"),
+        Moment(0.030012, "s1 to h1: delay 5ns"),
+    ]
+
+
+def test_rates_of_links_that_no_flow_crosses_mix_no_means(run: Run) -> None:
+    known = run.summary.model_copy(update={"stationary": True})
+    totals = LinkTotals(packets=0, bytes=0)
+    link = LinkRecord(
+        port="s1-s2",
+        node="s1",
+        neighbour="s2",
+        rate_bps=1,
+        flows=[],
+        acknowledged=[],
+        other=False,
+        before=totals,
+        after=totals,
+    )
+    for crossed in ({"flows": [0]}, {"acknowledged": [0]}, {"other": True}):
+        links = [link.model_copy(update=crossed), link.model_copy(update={"port": "s2-s1"})]
+        counters = run.counters.model_copy(update={"links": links})
+        again = with_records(run, summary=known, counters=counters)
+        assert "at 0.02 s s1-s2: rate 500 Mbps" in tables.stationarity_sentence(again)
+    links = [link, link.model_copy(update={"port": "s1-h1", "flows": [0]})]
+    counters = run.counters.model_copy(update={"links": links})
+    assert "meanwhile" not in tables.stationarity_sentence(
+        with_records(run, summary=known, counters=counters)
+    )
 
 
 def test_what_was_not_reached_is_no_moment_and_a_link_can_stay_down(run: Run) -> None:

@@ -14,6 +14,7 @@ from outcast.networks import resolve
 from outcast.plan import stored
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
+from outcast.records.run import Run
 
 EXAMPLE = Path(__file__).parents[2] / "configs" / "examples" / "two-links.yaml"
 
@@ -112,3 +113,14 @@ def test_a_record_has_the_address_of_each_subflow() -> None:
         ("10.0.0.1", 50123, "10.0.0.3", flow.dport),
     ]
     assert [sub.src_ip for sub in record.subflows] == ["10.0.0.1"]
+
+
+def test_a_port_has_the_flows_whose_subflows_come_in_by_it(tmp_path: Path) -> None:
+    plan = plan_of()
+    (record,) = manifest.flows(plan, {0: ((50123, plan.flows[0].dport, "10.0.0.1"),)})
+    run = Run(tmp_path)
+    vars(run)["plan"] = plan
+    assert run._enters_by(record, "s3-eth1", "s3-eth3")
+    assert not run._enters_by(record, "s3-eth1", "s3-eth2")
+    alone = record.model_copy(update={"subflows": []})
+    assert not run._enters_by(alone, "s3-eth1", "s3-eth3")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import polars as pl
 import pytest
 from rich.console import Console
 
@@ -112,3 +113,28 @@ def test_the_wait_for_timeouts_is_a_share_of_the_time_of_active_flows(run: Run) 
     seconds = run.summary.end_s - run.summary.start_s
     update |= {"halted_s": seconds / 2, "active_s": None}
     assert tables.awaiting_rto(run.summary, part.model_copy(update=update)) == "25.0%"
+
+
+def test_flows_of_given_bytes_tell_how_long_they_took(run: Run) -> None:
+    def lines(flows: pl.DataFrame) -> list[str]:
+        stream = io.StringIO()
+        Console(file=stream, width=80).print(tables._flow_table(run, flows))
+        return stream.getvalue().splitlines()
+
+    flows = run.table("flows")
+    assert not any("took" in line for line in lines(flows))
+    timed = pl.when(pl.col("flow") == 0).then(1_234_500_000).alias("completion_ns")
+    told = lines(flows.with_columns(timed))
+    assert any(line.endswith("took") for line in told)
+    ends = [line.split()[-1] for line in told if line.startswith("   ") and line[3:4].isdigit()]
+    assert ends[:2] == ["1,234", "-"]
+
+
+def test_one_class_has_no_ratio(run: Run) -> None:
+    summary = run.summary
+    one = summary.model_copy(
+        update={"classes": dict([*summary.classes.items()][:1]), "compare": None}
+    )
+    assert "ratio" not in tables._heading(one).plain
+    two = summary.model_copy(update={"classes": {"2": one.classes, "6": one.classes}})
+    assert tables.has_ratio(two)

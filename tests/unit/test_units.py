@@ -53,3 +53,20 @@ def test_formats_are_read_back(value: int) -> None:
     assert units.parse_rate_bps(units.format_rate(value)) == value
     assert units.parse_size_bytes(units.format_size(value)) == value
     assert units.parse_time_ns(units.format_time(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "text"),
+    [
+        (0, "0 bps"),
+        (999, "999 bps"),
+        (10**9, "1 Gbps"),
+        (123_450_000, "123.5 Mbps"),
+        (33_333_300, "33.33 Mbps"),
+        # A port's oscillator is up to 100 ppm off; what is farther off is told.
+        (9_999_200, "10 Mbps"),
+        (99_990_000, "99.99 Mbps"),
+    ],
+)
+def test_a_rate_for_people_has_few_digits(rate_bps: int, text: str) -> None:
+    assert units.round_rate(rate_bps) == text

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from outcast.records.run import Run
 from tests import guest_runs
 from tests.deadlines import HANG_S
 from tests.guest_runs import manifest_of
@@ -168,3 +169,5 @@ def test_multipath_tcp_uses_both_links_of_a_host(tmp_path: Path) -> None:
     (flow,) = manifest_of(tmp_path / "run")["flows"]
     (subflow,) = flow["subflows"]
     assert (flow["src_ip"], subflow["src_ip"]) == ("10.0.0.2", "10.0.0.1")
+    run = Run(tmp_path / "run")
+    assert run.port_flows("s3-eth2") == run.port_flows("s3-eth3") == "3-hop, cubic"

@@ -73,8 +73,8 @@ def main_ratio(summary: Summary | Window) -> float | None:
 
 
 def has_ratio(summary: Summary) -> bool:
-    """Whether the headline has a ratio: not where named groups of one class are not compared."""
-    return summary.compare is not None or summary.group_by == "hops"
+    """Whether the headline has a ratio: not of one class, or of groups that are not compared."""
+    return summary.compare is not None or (summary.group_by == "hops" and len(summary.classes) > 1)
 
 
 def _outcast_classes(summary: Summary) -> tuple[str, str] | None:
@@ -299,11 +299,13 @@ def _table(*columns: str, left: Iterable[str], wrapped: Iterable[str] = ()) -> T
 
 def _flow_table(run: Run, flows: pl.DataFrame) -> Table:
     by_sender = run.summary.group_by == "sender"
+    ended = "completion_ns" in flows.columns and flows["completion_ns"].count() > 0
     table = _table(
         *("flow", "from", "control" if by_sender else noun(run), "goodput", "share", "drops"),
-        *("longest\nchain", "re-\ntrans-\nmits"),
+        *("long-\nest\nchain" if ended else "longest\nchain", "re-\ntrans-\nmits"),
         *(("time-\nouts",) if run.captured is None else ()),
         "median\nqueue-\ning\n(ms)",
+        *(("took\n(ms)",) if ended else ()),
         left=("from", "control", noun(run)),
         wrapped=(noun(run),),
     )
@@ -324,6 +326,11 @@ def _flow_table(run: Run, flows: pl.DataFrame) -> Table:
             str(row["longest_chain"]),
             *counts,
             _digits(None if (waited := row.get("queueing_p50_ns")) is None else waited / 1e6),
+            *(
+                (_digits(None if (ns := row["completion_ns"]) is None else ns / 1e6),)
+                if ended
+                else ()
+            ),
             style="yellow" if label == run.marked else None,
         )
     return table
