@@ -101,8 +101,7 @@ def _is_apart(last: _State, state: _State, hop: Hop) -> bool:
     """Whether time has passed since a hop's last span, or its link fails or comes back."""
     if state.since_ns == state.until_ns:
         return False
-    was_down, is_down = not last.capacity[hop], not state.capacity[hop]
-    return last.until_ns != state.since_ns or was_down != is_down
+    return last.until_ns != state.since_ns or (not last.capacity[hop]) != (not state.capacity[hop])
 
 
 def _joined(last: _State, state: _State, hop: Hop) -> _State:

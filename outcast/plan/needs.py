@@ -23,6 +23,9 @@ it was 6 MB."""
 LEAST_PAYLOAD = 0.5
 """The payload's share of a buffer, which counts whole packets with their bookkeeping (truesize;
 tcp_adv_win_scale in Documentation/networking/ip-sysctl.rst)."""
+LEAST_SEND_BUFFER_BYTES = 64 << 10
+"""Linux looks at a send buffer only before it begins a packet of so many bytes, which is cut into
+segments later (tcp_sendmsg_locked in net/ipv4/tcp.c, GSO_LEGACY_MAX_SIZE)."""
 MOST_PAYLOAD = {"send_buffer": 0.9, "receive_buffer": 0.7}
 """That share at most: what a program sends lies together in few packets."""
 
@@ -43,17 +46,23 @@ def buffer_warnings(experiment: Experiment, plan: Plan) -> list[str]:
     A path holds rate times base round trip (the bandwidth-delay product), and more once its queue
     is full.
     """
-    lines = []
-    for key, linux in (
-        ("send_buffer", SEND_BUFFER_BYTES),
-        ("receive_buffer", RECEIVE_BUFFER_BYTES),
-    ):
+    sizes = {flow: own.max_bytes for flow in plan.flows if (own := flow.transport.send_buffer)}
+    small = [flow for flow, size in sizes.items() if size < LEAST_SEND_BUFFER_BYTES]
+    lines = [
+        f"{_where_set(experiment, flow, 'send_buffer')}: {units.format_size(sizes[flow])}: Linux "
+        "looks at it only before a packet of up to 64KB, so some 90 kB are under way with any "
+        "smaller one; allowed for a limit that counts is 64KB or more, or receive_buffer"
+        for flow in small[:1]
+    ]
+    told = {("send_buffer", flow) for flow in small}
+    usual = {"send_buffer": SEND_BUFFER_BYTES, "receive_buffer": RECEIVE_BUFFER_BYTES}
+    for key, linux in usual.items():
         short: list[tuple[int, Flow, int, bool]] = []
         for flow in plan.flows:
             own = getattr(flow.transport, key)
             holds = linux if own is None else own.max_bytes
             product = product_bytes(plan, flow)
-            if product > MOST_PAYLOAD[key] * holds:
+            if product > MOST_PAYLOAD[key] * holds and (key, flow) not in told:
                 short.append((product, flow, holds, own is None))
         if not short:
             continue

@@ -68,6 +68,14 @@ def test_a_buffer_that_holds_less_than_the_path() -> None:
     assert "set transport.receive_buffer: " in line
 
 
+def test_a_send_buffer_below_a_large_packet_limits_no_further() -> None:
+    slow = ("links.delay=50ms", "links.rate=10mbit", "duration=10s")
+    (line,) = told(*slow, "transport.send_buffer=16KB")
+    assert line.startswith("transport.send_buffer: 16KB: Linux looks at it only before a packet of")
+    (line,) = told(*slow, "transport.send_buffer=64KB")
+    assert "set transport.send_buffer: " in line
+
+
 def test_topo_tells_them_too() -> None:
     whole = experiment.load(LINEAR, [DCTCP])
     assert any("never marks" in line for line in describe(whole, make_plan(whole)))

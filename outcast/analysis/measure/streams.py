@@ -138,12 +138,22 @@ def _copied(analysis: Analysis) -> Callable[[Generated], bool]:
 
 
 def copied_warnings(analysis: Analysis) -> list[str]:
-    """A line on the streams of which copies may have come; none without any."""
-    copied = [part.ended.planned.flow for part in streams(analysis) if part.loss_share is None]
+    """A line on the streams of which copies may have come; none without any.
+
+    Datagrams have no numbers by which a receiver could tell a copy.
+    """
+    copied = [
+        part.ended.planned.flow
+        for part in streams(analysis)
+        if part.is_copied or part.received > part.sent
+    ]
     if not copied:
         return []
     named = f"UDP flow {copied[0]}" if len(copied) == 1 else f"{len(copied)} UDP flows"
-    return [f"links deliver packets of {named} twice, so how many were lost is not known"]
+    return [
+        f"links deliver packets of {named} twice: the rate received counts both, and how many were "
+        "lost is not known"
+    ]
 
 
 def _at_queue(port: PortAnalysis, number: int) -> tuple[I64, int, int, int]:
