@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -29,6 +30,7 @@ LONGEST_DELAY_NS = 10**9
 FORWARDING = frozenset({"bfifo", "pfifo", "red", "pie", "prio", "drr", "htb"})
 """Qdiscs that take a packet beyond their limit when the kernel tells them (patch 0019), and those
 that leave it to such a qdisc of one of their classes."""
+_SLACK_NS = 10**6
 _COLUMNS = ("port", "packet", "fate")
 _IDENTITY = ("flow", "src", "sport", "dst", "dport", "ip_id", "seq")
 _MOST_BYTES = 1 << 20
@@ -57,6 +59,7 @@ class Asked:
 def asked(packet: int, words: str, port: str | None = None, where: str = "") -> Asked:
     """Reads a fate as `drop` or `delay=5us`. Raises ConfigError."""
     where = where or f"--packet {packet} --fate {words}"
+    _require_kinds(packet, words, where)
     name, has_time, time = words.strip().partition("=")
     if name not in FATES or bool(has_time) != (name == "delay"):
         raise ConfigError(f"{where}: {ALLOWED}{did_you_mean(name, FATES)}")
@@ -66,7 +69,18 @@ def asked(packet: int, words: str, port: str | None = None, where: str = "") -> 
         raise ConfigError(f"{where}: {error}") from None
     if has_time and not 0 < delay_ns <= LONGEST_DELAY_NS:
         raise ConfigError(f"{where}: allowed is a delay of up to {format_time(LONGEST_DELAY_NS)}")
-    return Asked(packet, cast(Fate, name), delay_ns, port, where)
+    return Asked(int(packet), cast(Fate, name), delay_ns, port, where)
+
+
+def _require_kinds(packet: Any, words: Any, where: str) -> None:
+    is_number = isinstance(packet, Integral) and not isinstance(packet, bool)
+    if not (is_number and isinstance(words, str)):
+        raise ConfigError(f"{where}: allowed are a whole number and a fate; {ALLOWED}")
+
+
+def _each(given: Any) -> list[Any]:
+    is_one = isinstance(given, str) or not isinstance(given, Iterable)
+    return [given] if is_one else [*given]
 
 
 def asked_each(
@@ -75,8 +89,10 @@ def asked_each(
     """Reads a fate for all of some packets, or one for each. Raises ConfigError."""
     if packet is None:
         return []
-    packets = [packet] if isinstance(packet, int) else [*packet]
-    every = [words] * len(packets) if isinstance(words, str) else [*words]
+    packets = _each(packet)
+    every = _each(words)
+    if every == [words]:
+        every *= len(packets)
     if len(packets) != len(every):
         raise ConfigError(
             f"{len(packets)} packets and {len(every)} fates; allowed is one fate for each packet"
@@ -156,13 +172,15 @@ def interventions(
     for wanted_fate in wanted:
         if wanted_fate.packet in new:
             raise ConfigError(f"{wanted_fate.where}: packet {wanted_fate.packet} is named twice")
-        fate = _fate(run, packets, wanted_fate, boot_ns)
+        with run.reading():
+            fate = _fate(run, packets, wanted_fate, boot_ns)
         new[wanted_fate.packet] = fates[fate.identity] = fate
     if len(fates) > MOST_FATES:
         raise ConfigError(f"{len(fates)} packets: allowed are {MOST_FATES}")
     lost = {wanted_fate.name: wanted_fate for wanted_fate in earlier.lost}
     for loss in wanted_losses:
-        found = losses.find(run, loss)
+        with run.reading():
+            found = losses.find(run, loss)
         lost[found.name] = found
     if len(lost) > MOST_LOST:
         raise ConfigError(f"{len(lost)} packets that links lose; allowed are {MOST_LOST}")
@@ -204,6 +222,8 @@ def _fate(run: Run, packets: pl.DataFrame, wanted_fate: Asked, boot_ns: int) -> 
         row["t_in"] = elsewhere.came_in_ns(run, row, str(wanted_fate.port), where)
         row |= {"egress": wanted_fate.port, "verdict": "forwarded"}
     _require_possible(run, wanted_fate, row)
+    if wanted_fate.fate == "delay":
+        _require_up(run, wanted_fate, row)
     since_ns = row["t_in"] - run.manifest.traffic.t_start_ns
     # The kernel knows sequence numbers of TCP alone, whose packets all have a flag.
     row["seq"] = row["seq"] if row["flags"] else 0
@@ -248,4 +268,26 @@ def _require_possible(run: Run, wanted_fate: Asked, row: dict[str, Any]) -> None
             raise ConfigError(
                 f"{wanted_fate.where}: flow {row['flow']} is not ECN-capable, so its packets "
                 "cannot be marked; allowed are the other fates"
+            )
+
+
+def _require_up(run: Run, wanted_fate: Asked, row: dict[str, Any]) -> None:
+    """Raises ConfigError if an event takes the link of a port down while it holds the packet.
+
+    The kernel then empties the port's qdiscs and counts their packets anew, without this one. No
+    other event does that.
+    """
+    plan = run.directory.read_plan()
+    node, neighbour = plan.ends[row["egress"]]
+    port = ports.switch_queue(run.experiment, plan, row["egress"])
+    came_ns = row["t_in"] - run.manifest.traffic.t_start_ns
+    # It comes to the shaper behind the link's delay, which noise can lengthen.
+    until_ns = came_ns + 2 * (port.delay_ns + port.jitter_ns) + _SLACK_NS + wanted_fate.delay_ns
+    for number, event in enumerate(run.experiment.events):
+        is_down = event.up is False and event.concerns(node, neighbour)
+        if is_down and came_ns <= event.at_ns <= until_ns:
+            raise ConfigError(
+                f"{wanted_fate.where}: it would be held when events.{number} takes the link "
+                f"between {node} and {neighbour} down, {format_time(event.at_ns)} after the start; "
+                "allowed are a delay that ends before, and the other fates"
             )

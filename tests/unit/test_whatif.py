@@ -15,6 +15,8 @@ from pydantic import ValidationError
 from outcast.emulation.lost import LostPackets
 from outcast.engines.guest import boot
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, InputError, RunError
+from outcast.experiment import load
+from outcast.plan.make import make_plan
 from outcast.records.interventions import (
     Compared,
     Interventions,
@@ -66,6 +68,14 @@ def test_a_fate_of_several_packets() -> None:
         fates.asked_each([3, 4], ["drop"], None)
 
 
+@pytest.mark.parametrize(
+    ("packet", "words"), [("59", "drop"), (59.5, "drop"), (True, "drop"), (59, None), ([59.0], "x")]
+)
+def test_odd_arguments_are_refused(packet: Any, words: Any) -> None:
+    with pytest.raises(ConfigError, match="allowed are a whole number and a fate"):
+        fates.asked_each(packet, words, None)
+
+
 def test_a_datagram_that_others_overtake_cannot_be_told() -> None:
     held: dict[str, Any] = {"flow": 0, "ip_id": 0, "flags": 0, "verdict": "forwarded"}
     wanted = fates.asked(3, "delay=5us")
@@ -73,6 +83,35 @@ def test_a_datagram_that_others_overtake_cannot_be_told() -> None:
         fates._require_possible(None, wanted, held)  # type: ignore[arg-type]
     for other in ({"ip_id": 7}, {"flags": 16}):
         fates._require_possible(None, wanted, held | other)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("delay", "event", "is_refused"),
+    [
+        ("20ms", {"at": "50ms", "between": ["s1", "h1"], "up": False}, True),
+        ("20ms", {"at": "50ms", "between": ["h1", "s1"], "up": False}, True),
+        ("5ms", {"at": "50ms", "between": ["s1", "h1"], "up": False}, False),
+        # The packet comes later, another link fails, or the event resets no qdisc.
+        ("20ms", {"at": "42ms", "between": ["s1", "h1"], "up": False}, False),
+        ("20ms", {"at": "50ms", "between": ["s1", "h2"], "up": False}, False),
+        ("20ms", {"at": "50ms", "between": ["s1", "h1"], "rate": "5mbit"}, False),
+    ],
+)
+def test_a_packet_is_not_held_while_its_link_fails(
+    delay: str, event: dict[str, Any], is_refused: bool
+) -> None:
+    config = Path(__file__).parents[2] / "configs/linear-12.yaml"
+    experiment = load(config, [f"events={[event]!r}".replace("False", "false")])
+    plan = make_plan(experiment)
+    run: Any = SimpleNamespace(
+        directory=SimpleNamespace(read_plan=lambda: plan),
+        experiment=experiment,
+        manifest=SimpleNamespace(traffic=SimpleNamespace(t_start_ns=10**18)),
+    )
+    row = {"egress": plan.port("s1", "h1"), "t_in": 10**18 + 42_470_000}
+    refused = pytest.raises(ConfigError, match=r"held when events.0 takes the link .* 50ms after")
+    with refused if is_refused else nullcontext():
+        fates._require_up(run, fates.asked(120, f"delay={delay}"), row)
 
 
 def test_a_file_of_fates(tmp_path: Path) -> None:
