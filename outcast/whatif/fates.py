@@ -30,7 +30,6 @@ LONGEST_DELAY_NS = 10**9
 FORWARDING = frozenset({"bfifo", "pfifo", "red", "pie", "prio", "drr", "htb"})
 """Qdiscs that take a packet beyond their limit when the kernel tells them (patch 0019), and those
 that leave it to such a qdisc of one of their classes."""
-_SLACK_NS = 10**6
 _COLUMNS = ("port", "packet", "fate")
 _IDENTITY = ("flow", "src", "sport", "dst", "dport", "ip_id", "seq")
 _MOST_BYTES = 1 << 20
@@ -223,7 +222,7 @@ def _fate(run: Run, packets: pl.DataFrame, wanted_fate: Asked, boot_ns: int) -> 
         row |= {"egress": wanted_fate.port, "verdict": "forwarded"}
     _require_possible(run, wanted_fate, row)
     if wanted_fate.fate == "delay":
-        _require_up(run, wanted_fate, row)
+        _require_steady(run, wanted_fate, row["egress"])
     since_ns = row["t_in"] - run.manifest.traffic.t_start_ns
     # The kernel knows sequence numbers of TCP alone, whose packets all have a flag.
     row["seq"] = row["seq"] if row["flags"] else 0
@@ -271,23 +270,18 @@ def _require_possible(run: Run, wanted_fate: Asked, row: dict[str, Any]) -> None
             )
 
 
-def _require_up(run: Run, wanted_fate: Asked, row: dict[str, Any]) -> None:
-    """Raises ConfigError if an event takes the link of a port down while it holds the packet.
+def _require_steady(run: Run, wanted_fate: Asked, egress: str) -> None:
+    """Raises ConfigError if an event changes the delay of a port's link, or lets it fail.
 
-    The kernel then empties the port's qdiscs and counts their packets anew, without this one. No
-    other event does that.
+    A link that fails empties the port's qdiscs, and they lose count of a packet that is held. Where
+    the delay changes, captures do not tell which packets wait with it.
     """
-    plan = run.directory.read_plan()
-    node, neighbour = plan.ends[row["egress"]]
-    port = ports.switch_queue(run.experiment, plan, row["egress"])
-    came_ns = row["t_in"] - run.manifest.traffic.t_start_ns
-    # It comes to the shaper behind the link's delay, which noise can lengthen.
-    until_ns = came_ns + 2 * (port.delay_ns + port.jitter_ns) + _SLACK_NS + wanted_fate.delay_ns
+    node, neighbour = run.directory.read_plan().ends[egress]
     for number, event in enumerate(run.experiment.events):
-        is_down = event.up is False and event.concerns(node, neighbour)
-        if is_down and came_ns <= event.at_ns <= until_ns:
+        is_unsteady = event.up is not None or event.delay_ns is not None
+        if is_unsteady and event.concerns(node, neighbour):
+            what = "changes the delay" if event.up is None else "is of the failure"
             raise ConfigError(
-                f"{wanted_fate.where}: it would be held when events.{number} takes the link "
-                f"between {node} and {neighbour} down, {format_time(event.at_ns)} after the start; "
-                "allowed are a delay that ends before, and the other fates"
+                f"{wanted_fate.where}: events.{number} {what} of the link from {node} to "
+                f"{neighbour}, so no packet can be held there; allowed are the other fates"
             )
