@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from outcast.assignment.exercise import load_exercise, shipped
+from outcast.assignment.lint import Line, Linted
 from outcast.errors import ConfigError
+from scripts import exercise_ranges
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -218,3 +220,13 @@ def test_what_is_wrong_is_refused_in_one_line(
 def test_an_exercise_that_is_not_there() -> None:
     with pytest.raises(ConfigError, match=r"outcasts: no such exercise; .*did you mean 'outcast'"):
         load_exercise("outcasts")
+
+
+def test_the_table_has_what_was_computed() -> None:
+    lines = (
+        Line("ratio", "number", "2.1 to 9.5", ()),
+        Line("why", "text", "", ()),
+    )
+    head, *rows = exercise_ranges.table(Linted(lines, (), 20))
+    assert head == ["question", f"right answers of {exercise_ranges.STUDENTS} students"]
+    assert rows == [["`ratio`", "2.1 to 9.5"]]
