@@ -13,7 +13,7 @@ from outcast.analysis.trace.causes import CAUSES, retransmission_table, synack_r
 from outcast.analysis.trace.chain import chain_table
 from outcast.analysis.trace.drops import drop_table, drops_of_packets, reason_table
 from outcast.analysis.trace.events import TcpEvents
-from outcast.analysis.trace.series import of_flows, series_table
+from outcast.analysis.trace.senders import of_flows, series_table
 from outcast.records.run_directory import Counters, HostCounters, LinkRecord, LinkTotals
 from tests.unit.tcp_events import Event, tables
 
