@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
@@ -227,7 +227,7 @@ def _change(figure: Figure, panels: list[Axes], look: Look, name: str) -> None:
         _legend(figure, panels, "outside lower center", look.font_points)
 
 
-def _logarithmic(panels: list[Axes], which: str, name: str) -> None:
+def _logarithmic(panels: list[Axes], which: Literal["x", "y"], name: str) -> None:
     """Makes an axis of every panel logarithmic, and shows all data that is above zero."""
     named = {}
     for axes in panels:
@@ -255,18 +255,16 @@ def _logarithmic(panels: list[Axes], which: str, name: str) -> None:
         axis.set_ticks([], minor=True)
 
 
-def _make_logarithmic(axes: Axes, which: str) -> None:
+def _make_logarithmic(axes: Axes, which: Literal["x", "y"]) -> None:
     # What is at or below zero is cut off at the axis's end.
-    if which == "x":
-        axes.set_xscale("log", nonpositive="clip")
-        axes.relim()
-        axes.autoscale(axis="x")
-        axes.get_xlim()
-    else:
-        axes.set_yscale("log", nonpositive="clip")
-        axes.relim()
-        axes.autoscale(axis="y")
-        axes.get_ylim()
+    set_scale, limits = {
+        "x": (axes.set_xscale, axes.get_xlim),
+        "y": (axes.set_yscale, axes.get_ylim),
+    }[which]
+    set_scale("log", nonpositive="clip")
+    axes.relim()
+    axes.autoscale(axis=which)
+    limits()
 
 
 def _is_number(text: str) -> bool:
