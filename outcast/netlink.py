@@ -93,8 +93,7 @@ def message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
 class Answer(NamedTuple):
     """A netlink message from the kernel.
 
-    Attributes:
-        body: what follows its header.
+    `body` is what follows its header.
     """
 
     kind: int

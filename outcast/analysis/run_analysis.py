@@ -534,8 +534,7 @@ def _all_active(manifest: Manifest, ports: Sequence[PortAnalysis]) -> Interval |
     A flow of a given size is active until its last new byte left the bottleneck. Flows of programs
     and generated ones do not count, because nobody plans that they are there at one time.
 
-    Returns:
-        None if there is no such time, or no flow.
+    Returns None if there is no such time, or no flow.
     """
     begin, end = 0, manifest.traffic.duration_ns
     for record in manifest.planned_flows:

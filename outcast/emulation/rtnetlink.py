@@ -107,8 +107,7 @@ class Request:
 class End:
     """An end of a veth pair; what is None is left to the kernel.
 
-    Attributes:
-        netns: the descriptor of the network namespace that it is in.
+    `netns` is the descriptor of the network namespace that it is in.
     """
 
     name: str

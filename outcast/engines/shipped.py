@@ -107,8 +107,7 @@ def provide(target: Path) -> bool:
     Where the package was unpacked for all users, the folder becomes a link. Of several processes,
     one works and the others wait for it.
 
-    Returns:
-        Whether the folder is there now.
+    Returns whether the folder is there now.
 
     Raises:
         FeatureMissingError: the archive is damaged, or the cache cannot be written or has no room.
@@ -133,8 +132,7 @@ def provide(target: Path) -> bool:
 def share() -> list[Path]:
     """Unpacks the installed package beside its archives, for all users of this Python.
 
-    Returns:
-        The folder of each part.
+    Returns the folder of each part.
 
     Raises:
         FeatureMissingError: the package is not installed, an archive is damaged, or this user

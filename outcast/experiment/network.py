@@ -33,8 +33,7 @@ _ADDRESS = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
 class NetworkError(ValueError):
     """A network that cannot be built.
 
-    Attributes:
-        subject: the node or link that is wrong, as `h1` or `h1 - s1`; empty for the whole.
+    `subject` is the node or link that is wrong, as `h1` or `h1 - s1`; empty for the whole.
     """
 
     def __init__(self, subject: str, text: str) -> None:

@@ -17,9 +17,8 @@ from outcast.experiment.parts import Part
 class RoutingKind(Part):
     """A kind of routing. A class with a `kind` that does not say `by_address_alone` is refused.
 
-    Attributes:
-        by_address_alone: whether a switch needs nothing but a packet's destination address. Linux
-            bridges can then forward where the kernel has no Open vSwitch module.
+    `by_address_alone` says whether a switch needs nothing but a packet's destination address. Linux
+    bridges can then forward where the kernel has no Open vSwitch module.
     """
 
     by_address_alone: ClassVar[bool]

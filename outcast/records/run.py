@@ -84,8 +84,7 @@ class Run:
     A record is read at its first use and then kept. A table is read at every call and not kept,
     because a sweep or a reproduction holds hundreds of runs.
 
-    Attributes:
-        directory: the paths of the run's files.
+    `directory` is the paths of the run's files.
 
     Every reader raises InputError if its file is missing or cannot be read.
     """

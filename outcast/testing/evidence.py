@@ -31,8 +31,7 @@ def keep(networks: Networks, home: Path, test: str) -> list[str]:
         home: holds the folders of all tests.
         test: the test's name in pytest.
 
-    Returns:
-        What to print: three lines for each run.
+    Returns what to print: three lines for each run.
     """
     if not networks.kept:
         return []

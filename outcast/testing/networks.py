@@ -80,8 +80,7 @@ class Networks:
             seeds: seeds to try, or the number of them, which begin at 1.
             keys: the network, as for `run`.
 
-        Returns:
-            Which seeds pass, and the packets whose fates tell those that pass from the others.
+        Returns which seeds pass, and the packets whose fates tell those that pass from the others.
 
         Raises as `run`.
         """
