@@ -50,7 +50,7 @@ class _Exec(click.Command):
     "--json",
     "as_json",
     is_flag=True,
-    help="Print one object with status, stdout and stderr when the command has ended.",
+    help="Print one object with status, stdout, stderr and crash when the command has ended.",
 )
 @shared.overrides
 def command(
@@ -102,6 +102,7 @@ def command(
             "status": executed.status,
             "stdout": executed.stdout.decode(errors="replace"),
             "stderr": executed.stderr.decode(errors="replace"),
+            "crash": executed.crash,
         }
         terminal.echo(json.dumps(told))
     return executed.status if executed.status >= 0 else 128 - executed.status

@@ -32,17 +32,19 @@ def keep(networks: Networks, home: Path, test: str) -> list[str]:
         test: the test's name in pytest.
 
     Returns:
-        What to print: three lines for each run.
+        What to print: three lines for each run, or two where it failed.
     """
     if not networks.kept:
         return []
+    seed = [] if networks.seed is None else ["--outcast-seed", str(networks.seed)]
+    again = shlex.join(["python", "-m", "pytest", test, *seed])
     try:
         folder = fresh_folder(home, test)
         lines = []
         for path in networks.kept:
             kept = folder / path.name
             shutil.move(path, kept)
-            lines += _complete(kept)
+            lines += _complete(kept, again)
     except OSError as error:
         return [f"the evidence could not be kept: {error}"]
     networks.kept.clear()
@@ -74,10 +76,10 @@ def _has_mark(folder: Path, test: str) -> bool:
     return mark.read_text() == test
 
 
-def _complete(path: Path) -> list[str]:
-    """Adds what explains a run. Returns the lines to print."""
+def _complete(path: Path, again: str) -> list[str]:
+    """Adds what explains a run. Returns the lines to print; `again` is for one that failed."""
     if path.name.endswith(".failed"):
-        return [f"the run failed; what it had written: {path}"]
+        return [f"the run failed; what it had written: {path}", f"again:   {again}"]
     from outcast.api import archives, exports
     from outcast.records.run_directory import RunDirectory
     from outcast.view import figures, report
