@@ -24,7 +24,8 @@ A later failure of the same test replaces no other folder.
 def keep(networks: Networks, home: Path, test: str) -> list[str]:
     """Moves the runs of a failing test to a folder named after it, and completes them.
 
-    Each gets figures, the report, `packets.pcapng` with verdicts, and `run.zip`.
+    Each gets figures, the report, all packets with verdicts, an archive, and what `outcast why`
+    says, for which it is made once more.
 
     Args:
         networks: what the test ran.
@@ -71,18 +72,19 @@ def fresh_folder(home: Path, test: str) -> Path:
 
 def _has_mark(folder: Path, test: str) -> bool:
     mark = folder / MARK
-    if not mark.is_file() or mark.is_symlink() or folder.is_symlink():
-        return False
-    return mark.read_text() == test
+    is_ours = mark.is_file() and not mark.is_symlink() and not folder.is_symlink()
+    return is_ours and mark.read_text() == test
 
 
 def _complete(path: Path, again: str) -> list[str]:
     """Adds what explains a run. Returns the lines to print; `again` is for one that failed."""
     if path.name.endswith(".failed"):
         return [f"the run failed; what it had written: {path}", f"again:   {again}"]
-    from outcast.api import archives, exports
+    from outcast.analysis.trace.events import EVENTS
+    from outcast.api import archives, exports, traces
     from outcast.records.run_directory import RunDirectory
     from outcast.view import figures, report
+    from outcast.view.terminal import why
 
     packets, archive = path.with_name(f"{path.name}.pcapng"), path.with_name(f"{path.name}.zip")
     lines = [f"run:     {path / 'report.html'}", f"packets: {packets}"]
@@ -91,6 +93,9 @@ def _complete(path: Path, again: str) -> list[str]:
         report.write(RunDirectory(path))
         archives.pack(path, archive)
         exports.export(path, packets)
+        if RunDirectory(path).read_manifest().engine == "virtual":
+            run = traces.trace(path, EVENTS, allow_programs=True, progress=False).run
+            path.with_name(f"{path.name}.why.txt").write_text("\n".join(why.overview(run, "table")))
     except OutcastError as error:
         lines.append(f"not all of it could be written: {error}")
     allow = " --allow-programs" if (path / "programs").exists() else ""

@@ -112,6 +112,7 @@ def test_transfer(outcast):
     folder = tmp_path / "outcast-failures" / "test_app.py-test_transfer[seed7]"
     assert f"packets: {folder / '1.pcapng'}" in done.stdout
     assert (folder / "1" / "report.html").is_file()
+    assert "Packets dropped, by place and reason" in (folder / "1.why.txt").read_text()
     again = re.search(r"again: +outcast replay (.+)", done.stdout)
     assert again is not None
     archive, allow = shlex.split(again[1])
