@@ -13,7 +13,7 @@ It reports on standard output, with a JSON object on each line:
     with `groups` by label too where flows are not shown by hop count
 {"event": "programs", "running": ["program get at h4 (curl)"]}   when one starts or ends
 {"event": "output", "stream": "out", "data": "aGkK"}        of a single command, in base64
-{"event": "ended", "status": 0}                             of a single command
+{"event": "ended", "status": 0, "fault": null}              of a single command
 {"event": "done"}
 {"event": "error", "kind": "ReadBackError", "message": "..."}   and exit status 1
 ```

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from outcast import files
 from outcast.engines import processor
+from outcast.engines import workshop as workshops
 from outcast.engines.kernel.programs import Programs, SystemPrograms
 from outcast.engines.root import cache, contents, fetch, files_list, lock, places
 from outcast.engines.root.cache import Root
@@ -20,7 +22,7 @@ from outcast.errors import CommandError, RootError
 ROOM_MB = 600
 """Both roots take this, with the packages that wait to be unpacked."""
 
-Stage = Literal["fetch", "wheels", "compile", "check"]
+Stage = Literal["wait", "fetch", "wheels", "compile", "check"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,9 @@ def build(
     if kind not in pinned.content:
         raise RootError(f"the lock pins no root {kind}")
     try:
-        with cache.workshop(folder) as workshop:
+        with workshops.workshop(folder, partial(on_progress, Progress("wait"))) as workshop:
+            if not again and (root := cache.find(kind, folder, pinned)) is not None:
+                return root
             where = places.find(run, workshop, pinned.snapshot, named)
             unpacked, listed = unpack(kind, pinned, where, workshop, run, on_progress)
             _require_content(files_list.digest(listed), pinned.content[kind])
