@@ -410,6 +410,8 @@ class _Run:
             from outcast.emulation.probing import Probes
 
             arguments = (self.experiment, self.plan, self.directory.flows, self.scratch)
+            # The kernel draws IPv4's identifiers and flow labels when a socket is opened.
+            self.sleep_to_instant("probes")
             self.add(stack, Probes(*arguments, self.commands, self.network.netns))
 
     def _add_sampler(self, stack: ExitStack) -> None:

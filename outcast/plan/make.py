@@ -42,6 +42,7 @@ from outcast.plan.paths import (
     compute_routes,
     generated_packet,
     generated_ways,
+    hashed_paths,
     port_name,
     receiver,
     subflow_ways,
@@ -98,6 +99,7 @@ def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config
         all_ways = [*ways, *probe_ways, *further_ways]
         there_and_back = sorted(path for way in all_ways for path in way)
         paths = [*there_and_back, *(flow.return_path for flow in flows)]
+        paths += hashed_paths(graph, table, flows)
         bottleneck, *others = (
             with_all_packets(port, graph, paths)
             for port in (

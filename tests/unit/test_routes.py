@@ -24,6 +24,7 @@ from outcast.errors import FeatureMissingError
 from outcast.experiment import Experiment, load
 from outcast.experiment.routing import KINDS, RoutingKind
 from outcast.plan import paths
+from outcast.plan.make import make_plan
 from outcast.plan.topology import make_graph, make_topo
 
 
@@ -291,3 +292,19 @@ def test_a_kind_that_does_not_say_what_its_switches_need_is_refused_when_it_is_d
         type("Mine", (RoutingKind,), parts)
     whole = {"__annotations__": {**parts["__annotations__"], "by_address_alone": ClassVar[bool]}}
     assert type("Mine", (RoutingKind,), {**whole, "by_address_alone": True})
+
+
+def test_every_input_of_subflows_is_captured_where_their_ports_choose() -> None:
+    """A sender's kernel draws the ports of its subflows, so each may come by either link."""
+    flow = "flows=[{from: [h0_0_2], to: h1_0_2}, {from: [h1_0_2], to: h0_0_2}]"
+    asked = [flow, "routing={kind: hashed}", "analysis.compare=null"]
+    plain = make_plan(load(FAT_TREE, asked))
+    assert paths.hashed_paths(plain.graph, plain.routes, plain.flows) == []
+    assert len(plain.bottleneck.ingress) == 1
+    several = make_plan(load(FAT_TREE, [*asked, "transport={mptcp: {subflows: 2}}"]))
+    taken = paths.hashed_paths(several.graph, several.routes, several.flows)
+    assert len({*map(tuple, taken)}) == len(taken) == 8
+    assert {(path[0], path[-1]) for path in taken} == {("h0_0_2", "h1_0_2"), ("h1_0_2", "h0_0_2")}
+    for port in (several.bottleneck, *several.others):
+        switch = port.egress.partition("-")[0]
+        assert {*port.ingress} == {f"{switch}-eth3", f"{switch}-eth4"}
