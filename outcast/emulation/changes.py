@@ -155,13 +155,13 @@ class NetlinkKernel:
 def changer(
     experiment: Experiment,
     plan: Plan,
-    netns: Callable[[str], int],
+    place: Callable[[str], int | None],
     keep_rates: Callable[[Rates], None],
 ) -> Changer:
-    """Prepares the changes of a plan's events and traces; `netns` gives a host's namespace."""
+    """Prepares the changes of a plan's events and traces; `place` gives a node's namespace."""
 
     def namespace(node: str) -> int | None:
-        return netns(node) if node in plan.hosts else None
+        return place(node) if node in plan.graph else None
 
     planned, traces = events.changes(experiment, plan), events.port_traces(experiment, plan)
     nodes = {change.port: change.node for change in planned}

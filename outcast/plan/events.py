@@ -122,7 +122,12 @@ def changes(experiment: Experiment, plan: Plan) -> tuple[Change, ...]:
                 _faults(event, wires.get((node, neighbour), plan.links[node, neighbour]), where)
             )
             if event.up is not None:
-                if plan.graph.nodes[node]["kind"] == "host":
+                if plan.graph.nodes[node]["kind"] != "switch":
+                    if plan.graph.nodes[neighbour]["kind"] != "switch":
+                        raise ConfigError(
+                            f"{where}.up: a router's port that goes down loses its routes; allowed "
+                            "is a link with a switch at one end"
+                        )
                     continue
                 settings = now.setdefault(port, _settings(experiment, plan, node, port))
                 wanted = [("up", int(event.up), settings)]

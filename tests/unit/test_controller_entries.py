@@ -22,6 +22,7 @@ from tests.unit.test_routes import fat_tree
 
 def test_each_destination_has_an_entry_for_ip_and_one_for_arp() -> None:
     graph: Graph = nx.Graph()
+    graph.add_nodes_from(("s1", "s2"), kind="switch")
     graph.add_node("h1", kind="host", ip="10.0.0.1")
     graph.add_node("h2", kind="host", ip="10.0.0.2")
     assert planned(graph, Routes("shortest", {"s1": {"h1": 3, "h2": 1}, "s2": {"h1": 2}})) == {
@@ -38,6 +39,7 @@ def test_each_destination_has_an_entry_for_ip_and_one_for_arp() -> None:
 
 def test_a_destination_with_an_ipv6_address_has_an_entry_for_it() -> None:
     graph: Graph = nx.Graph()
+    graph.add_nodes_from(("s1", "s2"), kind="switch")
     graph.add_node("h1", kind="host", ip="10.0.0.1", ip6="fd00::a00:1")
     entry = Entry(100, "ipv6", "fd00::a00:1", 3)
     assert entry in planned(graph, Routes("shortest", {"s1": {"h1": 3}}))["s1"]

@@ -47,7 +47,7 @@ def test_what_is_written_is_read_back() -> None:
         ("[]", "not a node-link graph"),
         ('{"nodes": []}', "not a node-link graph"),
         ('{"nodes": [3], "edges": []}', "not a node-link graph"),
-        (changed("nodes", 0, kind="router"), "node s1: kind 'router'"),
+        (changed("nodes", 0, kind="hub"), "node s1: kind 'hub'"),
         (changed("nodes", 0, dpid=0), "switch s1: dpid 0; 1 to"),
         (changed("nodes", 0, dpid="1"), "switch s1: dpid '1'; 1 to"),
         (changed("nodes", 1, dpid=1), "node s2: s1 has the same dpid 1"),
