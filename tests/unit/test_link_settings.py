@@ -314,7 +314,7 @@ def test_a_policer_stands_before_the_wire_and_is_read_back(monkeypatch: pytest.M
     monkeypatch.setattr(iproute, "IPRoute", lambda: kernel)
     tc = FakeTc(" police 0x1 rate 10500Kbit burst 32.2Kb mtu 64Kb action drop/pipe overhead 0b")
     wires.connect(plan, tc)
-    assert tc.given.count("police rate 10500000bit burst 33000b") == 1
+    assert tc.given.count("police index 10 rate 10500000bit burst 33000b") == 1
     (settings,) = wires.start_losing(whole, plan, tc)
     assert settings.policer == {"rate": 10_500_000, "burst": 32_973}
     for shown in ("", tc.shown.replace("10500K", "1050K"), tc.shown.replace("32.2K", "3.2K")):
