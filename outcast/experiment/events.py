@@ -83,8 +83,7 @@ class Event(Part):
         ]
         if not changes:
             raise ValueError(
-                f"changes nothing; allowed are rate, delay, {', '.join(FAULTS)}, policer, limit "
-                "and up"
+                f"changes nothing; allowed are rate, delay, {', '.join(FAULTS)}, policer, limit, up"
             )
         if self.loss is not None and self.burst_loss is not None:
             raise ValueError("burst_loss: allowed is either loss or burst_loss")
