@@ -22,6 +22,7 @@ MOST_LINKS = 1500
 
 ROUTERS_FROM = 0xFF00
 """In a network of routers, their ports have the last addresses of each subnet of /16."""
+MOST_SUBNETS = 254
 LONGEST_INTERFACE = 15
 """In bytes: IFNAMSIZ of linux/if.h without the null."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
@@ -254,7 +255,12 @@ def _require_subnets(
     address = {host.name: int(IPv4Address(host.ip)) for host in hosts}
     seen: dict[int, str] = {}
     pairs = [(one.node, two.node) for one, two in (link.places for link in links)]
-    for nodes, ports in segments(pairs, names):
+    found = segments(pairs, names)
+    if len(found) > MOST_SUBNETS or any(len(ports) > MOST_SUBNETS for _, ports in found):
+        raise NetworkError(
+            "", f"allowed are {MOST_SUBNETS} subnets, and as many routers' ports in each"
+        )
+    for nodes, ports in found:
         for router, count in Counter(router for router, _ in ports).items():
             if count > 1:
                 raise NetworkError(router, f"has {count} ports in one subnet; allowed is one")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
 
 EXAMPLE = Path(__file__).parents[2] / "configs" / "examples" / "routed.yaml"
+MANY = [f"r{number}" for number in range(1, 257)]
 CONFIG = """
 name: own
 topology: {kind: graph, path: net.json}
@@ -144,6 +146,11 @@ def test_what_cannot_be_is_one_line(settings: list[str], reason: str) -> None:
     [
         ("h1 h2 s1 s2 r1", "h1 s1, h2 s2, s1 s2, s1 r1, s2 r1", "r1: has 2 ports in one subnet"),
         ("h1 h2 s1 r1", "h1 s1, h2 s1, s1 r1", "r1: a router with one link"),
+        (
+            f"h1 h2 s1 {' '.join(MANY)}",
+            ", ".join(" ".join(pair) for pair in pairwise(["h1", "s1", *MANY, "h2"])),
+            "allowed are 254 subnets, and as many",
+        ),
     ],
 )
 def test_routers_are_between_subnets(nodes: str, edges: str, reason: str, tmp_path: Path) -> None:
