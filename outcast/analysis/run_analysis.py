@@ -337,6 +337,7 @@ def _join(
             checksums=not manifest.requested.get("transport.offloads"),
             release=True,
             apart=record.queue.kind in WITH_CLASSES,
+            routed=record.routed,
             # A program may send nothing in one direction, or nothing at all.
             may_be_empty=not any(
                 flow.dst_ip in record.destinations for flow in manifest.planned_flows

@@ -34,6 +34,7 @@ from tests.unit.test_routes import fat_tree
 
 def test_each_destination_has_an_entry_for_ip_and_one_for_arp() -> None:
     graph: Graph = nx.Graph()
+    graph.add_nodes_from(("s1", "s2"), kind="switch")
     graph.add_node("h1", kind="host", ip="10.0.0.1")
     graph.add_node("h2", kind="host", ip="10.0.0.2")
     assert planned(graph, Routes("shortest", {"s1": {"h1": 3, "h2": 1}, "s2": {"h1": 2}})) == {
@@ -50,6 +51,7 @@ def test_each_destination_has_an_entry_for_ip_and_one_for_arp() -> None:
 
 def test_a_destination_with_an_ipv6_address_has_an_entry_for_it() -> None:
     graph: Graph = nx.Graph()
+    graph.add_nodes_from(("s1", "s2"), kind="switch")
     graph.add_node("h1", kind="host", ip="10.0.0.1", ip6="fd00::a00:1")
     entry = Entry(100, "ipv6", "fd00::a00:1", 3)
     assert entry in planned(graph, Routes("shortest", {"s1": {"h1": 3}}))["s1"]
@@ -309,7 +311,7 @@ def test_what_is_written_is_read_back() -> None:
         ("[]", "not a node-link graph"),
         ('{"nodes": []}', "not a node-link graph"),
         ('{"nodes": [3], "edges": []}', "not a node-link graph"),
-        (changed("nodes", 0, kind="router"), "node s1: kind 'router'"),
+        (changed("nodes", 0, kind="hub"), "node s1: kind 'hub'"),
         (changed("nodes", 0, dpid=0), "switch s1: dpid 0; 1 to"),
         (changed("nodes", 0, dpid="1"), "switch s1: dpid '1'; 1 to"),
         (changed("nodes", 1, dpid=1), "node s2: s1 has the same dpid 1"),

@@ -8,7 +8,7 @@ from functools import cache
 from ipaddress import IPv4Address
 from itertools import pairwise, permutations
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args, get_origin
 
 import networkx as nx
 import pytest
@@ -260,7 +260,8 @@ def experiments() -> Iterator[Experiment]:
         (name,) = get_args(kind.model_fields["kind"].annotation)
         yield load(FAT_TREE, [f"routing={{kind: {name}}}"])
         for key, field in kind.model_fields.items():
-            for word in get_args(field.annotation) if key != "kind" else ():
+            is_word = get_origin(field.annotation) is Literal and key != "kind"
+            for word in get_args(field.annotation) if is_word else ():
                 yield load(FAT_TREE, [f"routing={{kind: {name}, {key}: {word}}}"])
 
 

@@ -178,7 +178,7 @@ def test_the_queues_of_all_captured_outputs_are_sampled_and_no_others(
     monkeypatch.setattr(sampling, "NetlinkSocket", lambda protocol, netns: FakeNetlink())
     monkeypatch.setattr(socket, "if_nametoindex", lambda name: int(name[-1]))
     plan = make_plan(validate(yaml.safe_load(EXPERIMENT), "config.yaml"))
-    flows, ports = series_of(plan, lambda host: 0)
+    flows, ports = series_of(plan, lambda host: 0, lambda node: None)
     assert flows.sources == ("0", "1", "2")
     assert [question.sources for question in flows.questions] == [(0,), (1,), (2,)]
     assert ports.sources == ("s1-eth1",)
