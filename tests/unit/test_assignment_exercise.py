@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,24 @@ def test_what_comes_with_outcast_is_valid(name: str) -> None:
     exercise = load_exercise(name)
     assert exercise.name == name
     assert exercise.points > 0
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_notebook_finds_the_python_that_knows_outcast(name: str, tmp_path: Path) -> None:
+    """As on a course's server, where the command is a link, at a path with a space."""
+    folder = tmp_path / "in PATH"
+    folder.mkdir()
+    (folder / "outcast").symlink_to(Path(sys.executable).parent / "outcast")
+    for path, said in ((folder, "nowhere: no manifest.json"), (tmp_path, "no command")):
+        done = subprocess.run(
+            ["/usr/bin/python3", "-I", load_exercise(name).folder / "notebook.py", "nowhere"],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={"PATH": str(path), "LC_ALL": "C.UTF-8"},
+        )
+        assert done.returncode == 1
+        assert said in done.stderr
 
 
 SMALL = """\
