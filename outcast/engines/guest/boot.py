@@ -443,7 +443,7 @@ def _follow(
 ) -> GuestResult:
     """Reads both outputs until the guest has ended."""
     silent_since_s: float | None = None
-    waited_s = 0.0
+    told_s = waited_s = 0.0
     assert process.stdout is not None
     assert process.stderr is not None
     with selectors.DefaultSelector() as selector:
@@ -458,11 +458,13 @@ def _follow(
             if ready or (attached is not None and attached.is_waited_for):
                 silent_since_s = None
             else:
-                # Nobody tells how long a process waited that has ended.
-                waited_s = max(waited_s, _waited_s(process.pid))
+                # Nobody tells how long a process waited that has ended, so the sum can shrink.
+                before_s, told_s = told_s, _waited_s(process.pid)
+                waited_s += max(0.0, told_s - before_s)
                 now_s = time.monotonic() - waited_s
                 silent_since_s = now_s if silent_since_s is None else silent_since_s
-                if now_s - silent_since_s >= stall_s:
+                # We may have waited for a processor too, while the guest said something.
+                if now_s - silent_since_s >= stall_s and not selector.select(0):
                     said = console.last()
                     raise StallError(f"the guest: no sign of life for {stall_s:g} s{said}")
             for key, _ in ready:
