@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Address, IPv6Address
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from outcast import handed_in
 from outcast.errors import FeatureMissingError, RunError
@@ -97,10 +97,10 @@ class PacketFate(handed_in.Record):
         found_ns, queued_ns, returned, marked = said
         # Without an IP identification, as in IPv6, its instant tells it from a copy of its data.
         is_told = self.ip_id or (self.seq and self.src.version == 4)
-        is_another = found_ns != self.boot_ns and not is_told
-        if not found_ns or is_another:
+        if not found_ns or (found_ns != self.boot_ns and not is_told):
             raise RunError(
-                f"{self.name} did not come, so this is another experiment than the one asked for"
+                f"{self.name} did not come, so this is another experiment than the one asked for "
+                "(of several changes, an earlier one can keep a packet from coming)"
             )
         if not queued_ns:
             raise RunError(f"{self.name} did not reach its queue")
@@ -242,13 +242,19 @@ class Compared(handed_in.Record):
 
     factual: float | None
     counterfactual: float | None
+    difference: float | None = Field(
+        default=None, description="counterfactual less factual; null where one is unknown"
+    )
 
-    @property
-    def difference(self) -> float | None:
-        """Counterfactual less factual; None where one is unknown."""
-        if self.factual is None or self.counterfactual is None:
-            return None
-        return self.counterfactual - self.factual
+    @model_validator(mode="before")
+    @classmethod
+    def _with_difference(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        match values.get("factual"), values.get("counterfactual"):
+            case int() | float() as before, int() | float() as after:
+                return {**values, "difference": after - before}
+        return {**values, "difference": None}
 
 
 class ComparedFlows(handed_in.Record):
@@ -266,7 +272,7 @@ class ComparedFlows(handed_in.Record):
 
 
 class OtherFate(handed_in.Record):
-    """A packet that has another fate in the other run. None stands for: was not sent there."""
+    """A packet that has another fate in the other run. None stands for: was not seen there."""
 
     flow: int
     seq: int
@@ -280,6 +286,7 @@ class OtherFate(handed_in.Record):
 class WhatIf(handed_in.Versioned):
     """whatif.json: what came of the interventions in a run."""
 
+    format: int = 2
     of: str
     changes: list[str] = Field(default=[], description="what was changed, in words")
     parts_ns: int | None = Field(description="where the runs part, after the traffic's start")
@@ -288,8 +295,8 @@ class WhatIf(handed_in.Versioned):
     groups: list[ComparedFlows]
     ratio: Compared = Field(description="the outcast ratio, or that of the groups compared")
     changed: int = Field(description="packets that both runs have, with other fates")
-    only_factual: int = Field(description="packets that were sent only in the run intervened in")
-    only_counterfactual: int = Field(description="packets that were sent only in this run")
+    only_factual: int = Field(description="packets seen only in the run intervened in")
+    only_counterfactual: int = Field(description="packets seen only in this run")
     packets: int = Field(description="packets of both runs together, each counted once")
     by_flow: dict[int, int] = Field(description="packets with another fate, by their flow")
     first: list[OtherFate] = Field(description="the first packets with another fate")
@@ -303,6 +310,7 @@ class Instant(handed_in.Record):
     happened: list[bool] = Field(description="whether each future had the outcome")
     low: float = Field(ge=0, le=1, description="95 % interval of the probability (Clopper-Pearson)")
     high: float = Field(ge=0, le=1)
+    same: int = Field(default=0, description="futures that are the run itself, to the byte")
 
     @property
     def probability(self) -> float:
@@ -313,6 +321,7 @@ class Instant(handed_in.Record):
 class Decision(handed_in.Versioned):
     """fate.json: from when on an outcome of a run was decided."""
 
+    format: int = 2
     outcome: str
     happened: bool = Field(description="whether the run itself had the outcome")
     futures: str = Field(description="the folder with the futures' runs")

@@ -10,11 +10,15 @@ from outcast.records.interventions import Compared, ComparedFlows, Interventions
 from outcast.view.terminal import forms
 from outcast.view.terminal.tables import MOST_ROWS, format_bps, format_ratio
 
+_Form = Callable[[float], str]
+
 
 def told(changes: Interventions) -> Iterator[str]:
     """What was changed, a line for each packet and for the seed of noise."""
     for fate in changes.fates:
-        yield f"{fate.words}: {fate.name}, came in {fate.t_in_ns / 1e6:.6f} ms after the start"
+        queued = "" if fate.queued_ns is None else f", at its queue {fate.queued_ns / 1e6:.6f} ms"
+        came = f"came in {fate.t_in_ns / 1e6:.6f} ms after the start"
+        yield f"{fate.words}: {fate.name}, {came}{queued}"
     for lost in changes.lost:
         yield f"lost: {lost.name}, seen {lost.t_ns / 1e6:.6f} ms after the start"
     if changes.noise is not None:
@@ -26,11 +30,13 @@ def told(changes: Interventions) -> Iterator[str]:
 
 def blast_words(record: WhatIf) -> str:
     """How many packets have another fate, in one sentence."""
-    if not (record.changed or record.only_factual or record.only_counterfactual):
+    other = record.changed + record.only_factual + record.only_counterfactual
+    if not other:
         return f"no other packet has another fate, of {record.packets:,}"
     return (
-        f"{record.changed:,} packets have another fate, {record.only_factual:,} were sent in the "
-        f"first run alone, and {record.only_counterfactual:,} in the second, of {record.packets:,}"
+        f"{other:,} packets of {record.packets:,} have another fate: {record.changed:,} in both "
+        f"runs, {record.only_factual:,} in the first alone, {record.only_counterfactual:,} in the "
+        "second alone"
     )
 
 
@@ -40,8 +46,8 @@ def first_lines(record: WhatIf) -> Iterator[str]:
         again = f", transmission {packet.transmission + 1}" if packet.transmission else ""
         yield (
             f"{packet.t_in_ns / 1e6:.6f} ms: flow {packet.flow}, {packet.seq}, "
-            f"{packet.payload} B{again}: {packet.factual or 'not sent'} became "
-            f"{packet.counterfactual or 'not sent'}"
+            f"{packet.payload} B{again}: {packet.factual or 'not seen'} became "
+            f"{packet.counterfactual or 'not seen'}"
         )
 
 
@@ -55,27 +61,42 @@ def table(compared: list[ComparedFlows], what: str) -> Table:
     for flows in rows:
         made.add_row(
             flows.name,
-            *_cells(flows.goodput_bps, format_bps),
-            *_cells(flows.drops, "{:.0f}".format),
-            *_cells(flows.timeouts, "{:.0f}".format),
-            *(_cells(flows.completion_ns, _milliseconds) if completes else ()),
+            *(
+                cell
+                for values, form in quantities(flows, completes)
+                for cell in _cells(values, form)
+            ),
         )
     return made
 
 
 def ratio_words(record: WhatIf) -> str:
-    """The ratio in both runs, in one sentence."""
+    """The ratio in both runs, in one sentence; empty where neither has one."""
+    if record.ratio.factual is None and record.ratio.counterfactual is None:
+        return ""
     return (
         f"the ratio was {format_ratio(record.ratio.factual)} and is "
         f"{format_ratio(record.ratio.counterfactual)}"
     )
 
 
-def _cells(values: Compared, form: Callable[[float], str]) -> tuple[str, str]:
-    one, other = (
-        "-" if value is None else form(value) for value in (values.factual, values.counterfactual)
-    )
-    return one, f"-> {other}" if other != one else ""
+def quantities(flows: ComparedFlows, completes: bool) -> Iterator[tuple[Compared, _Form]]:
+    """Each quantity of some flows in both runs, and how a value of it is written."""
+    yield flows.goodput_bps, format_bps
+    yield from ((values, "{:.0f}".format) for values in (flows.drops, flows.timeouts))
+    if completes:
+        yield flows.completion_ns, _milliseconds
+
+
+def written(values: Compared, form: _Form) -> list[str]:
+    """A quantity in the first and in the second run."""
+    both = (values.factual, values.counterfactual)
+    return ["-" if value is None else form(value) for value in both]
+
+
+def _cells(values: Compared, form: _Form) -> tuple[str, str]:
+    before, after = written(values, form)
+    return before, f"-> {after}" if after != before else "="
 
 
 def _milliseconds(value: float) -> str:
