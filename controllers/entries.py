@@ -93,7 +93,7 @@ def planned(graph: Graph, routes: Routes) -> dict[str, frozenset[Entry]]:
                 *_back(graph, routes, switch),
             ]
         )
-        for switch in routes.to
+        for switch in numbers
     }
 
 
@@ -108,6 +108,7 @@ def planned_groups(graph: Graph, routes: Routes) -> dict[str, frozenset[Group]]:
             )
         )
         for switch in routes.to
+        if graph.nodes[switch]["kind"] == "switch"
     }
 
 

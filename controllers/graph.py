@@ -5,7 +5,11 @@ It is an undirected `networkx.Graph`. Every node has `kind`:
 - `"switch"`: with `dpid` (int, the OpenFlow datapath id) and `layer` (one of LAYERS, or any other
   text);
 - `"host"`: with `ip` (dotted IPv4, no prefix length) and `mac`, and with `ip6` if it also has an
-  IPv6 address; a host has exactly one link.
+  IPv6 address; a host has exactly one link;
+- `"router"`: a Linux host that forwards between the subnets of its links; it gets no flow entries.
+
+A switch or router may have `ways`: by a host's name, the neighbour that packets for it go to next,
+whatever is nearest.
 
 Every edge has `ports`: the port number at each end by node name. Port n of switch s is the
 interface `s-ethn`. Other attributes are kept and ignored.
@@ -124,6 +128,8 @@ def _identity(name: str, data: dict[str, Any]) -> dict[str, object]:
             if type(dpid) is not int or not 0 < dpid < 2**64:
                 raise GraphError(f"switch {name}: dpid {dpid!r}; 1 to 2^64 - 1 is allowed")
             return {"dpid": dpid}
+        case "router":
+            return {}
         case "host":
             try:
                 ip = IPv4Address(str(data.get("ip")))
@@ -140,4 +146,4 @@ def _identity(name: str, data: dict[str, Any]) -> dict[str, object]:
                     f"host {name}: ip6 {data['ip6']!r}; an IPv6 address is allowed"
                 ) from error
         case kind:
-            raise GraphError(f"node {name}: kind {kind!r}; 'switch' or 'host' is allowed")
+            raise GraphError(f"node {name}: kind {kind!r}; 'switch', 'host' or 'router' is allowed")

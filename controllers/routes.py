@@ -135,6 +135,12 @@ def compute(graph: Graph, kind: str, hash_seed: int = 0) -> Routes:
     """
     if kind not in KINDS:
         raise RouteError(f"routing {kind!r}: allowed are {', '.join(KINDS)}")
+    routers = [name for name, data in graph.nodes(data=True) if data["kind"] == "router"]
+    if routers and kind != "shortest":
+        raise RouteError(
+            f"{kind}: {routers[0]} is a router, which chooses by the destination alone; allowed is "
+            "shortest"
+        )
     return KINDS[kind](kind, graph, hash_seed)
 
 

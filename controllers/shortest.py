@@ -29,6 +29,8 @@ def shortest(graph: Graph) -> Ports:
     aggregation switch if it is 0, the left if it is 1. An aggregation switch looks at the second
     last bit. The paper does not say which core switch a 0 stands for; here it is the right one.
 
+    Where a switch has `ways`, these decide instead (controllers/graph.py).
+
     Raises:
         RouteError: some host cannot be reached from some switch.
     """
@@ -81,8 +83,9 @@ def equally_near(graph: Graph) -> dict[str, dict[str, tuple[int, ...]]]:
 
 
 def switch_dpids(graph: Graph) -> dict[str, int]:
-    """The datapath id of every switch."""
-    return {name: data["dpid"] for name, data in graph.nodes(data=True) if data["kind"] == "switch"}
+    """The datapath id of every switch, and 0 for every router."""
+    nodes = graph.nodes(data=True)
+    return {name: data.get("dpid", 0) for name, data in nodes if data["kind"] != "host"}
 
 
 class _Near:
@@ -109,22 +112,39 @@ class _Near:
             )
             for switch in self.dpids
         }
+        self._routers = {n for n, data in graph.nodes(data=True) if data["kind"] == "router"}
         self._towards: dict[str, dict[str, list[str]]] = {}
 
     def towards(self, target: str) -> dict[str, list[str]]:
         """From each other switch that reaches `target` to its nearest neighbours, by dpid."""
         if target not in self._towards:
+            # What is in the target's own subnet goes by no router.
+            stays = self._subnet(target) if self._routers else frozenset[str]()
             distance = {target: 0}
             for switch in (reached := [target]):
                 for other in self._neighbours[switch]:
-                    if other not in distance:
+                    if other not in distance and not (other in stays and switch in self._routers):
                         distance[other] = distance[switch] + 1
                         reached.append(other)
             self._towards[target] = {
-                switch: [n for n in self._neighbours[switch] if distance[n] < distance[switch]]
+                switch: [
+                    n
+                    for n in self._neighbours[switch]
+                    if distance[n] < distance[switch]
+                    and not (switch in stays and n in self._routers)
+                ]
                 for switch in reached[1:]
             }
         return self._towards[target]
+
+    def _subnet(self, target: str) -> frozenset[str]:
+        """The switches that a switch reaches without a router; none of a router."""
+        reached = {target: None} if target not in self._routers else {}
+        for switch in (waiting := list(reached)):
+            more = [n for n in self._neighbours[switch] if n not in {*reached, *self._routers}]
+            reached |= dict.fromkeys(more)
+            waiting += more
+        return frozenset(reached)
 
 
 class _PortsOf(Mapping[str, int]):
@@ -137,6 +157,8 @@ class _PortsOf(Mapping[str, int]):
     def __getitem__(self, host: str) -> int:
         attached, address = self._near.hosts[host]
         graph = self._near.graph
+        if (chosen := graph.nodes[self._switch].get("ways", {}).get(host)) is not None:
+            return port_to(graph, self._switch, chosen)
         if attached == self._switch:
             return port_to(graph, self._switch, host)
         nearest = self._near.towards(attached)[self._switch]

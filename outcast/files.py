@@ -282,8 +282,7 @@ def _give(descriptor: int) -> None:
 def keep_plain(folder: Path) -> list[str]:
     """Removes from a folder what is no file and no folder, and takes set-uid bits from the rest.
 
-    Returns:
-        What was removed, each with its path in the folder and what it was.
+    Returns what was removed, each with its path in the folder and what it was.
 
     Raises OSError: something cannot be removed.
     """

@@ -30,6 +30,7 @@ RTM_NEWNEIGH, RTM_GETNEIGH = 28, 30
 RTM_NEWQDISC, RTM_GETQDISC = 36, 38
 RTM_NEWTCLASS, RTM_GETTCLASS = 40, 42
 RTM_NEWTFILTER = 44
+RTM_NEWACTION, RTM_GETACTION = 48, 50
 RTM_GETSTATS = 94
 REQUEST, ACK, ECHO, DUMP = 0x1, 0x4, 0x8, 0x300
 REPLACE, EXCLUSIVE, CREATE = 0x100, 0x200, 0x400
@@ -93,8 +94,7 @@ def message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
 class Answer(NamedTuple):
     """A netlink message from the kernel.
 
-    Attributes:
-        body: what follows its header.
+    `body` is what follows its header.
     """
 
     kind: int

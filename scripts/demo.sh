@@ -8,14 +8,9 @@
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-only=()
-if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
-    echo "demo: without root or sudo, so for the virtual engine alone"
-    only=(--virtual)
-fi
-scripts/install.sh "${only[@]}"
 if ! .venv/bin/outcast kernel info >/dev/null 2>&1; then
-    echo "demo: first the virtual engine's kernel is built, once. Meanwhile, this is what an earlier run said:"
+    echo "demo: first comes the installation, and once the virtual engine's kernel is built: minutes on two cores."
+    echo "demo: meanwhile, this is what an earlier run said:"
     sed -n '/^fig3c: virtual/,/^trusted/s/^/    /p' docs/first-run.md
     cat <<'MEANING'
 demo: a lone flow comes in by e0_0-eth2, twelve by e0_0-eth4, and all leave by one port of 1 Gbps, which
@@ -26,5 +21,11 @@ demo: a lone flow comes in by e0_0-eth2, twelve by e0_0-eth4, and all leave by o
 MEANING
     [ -z "${DISPLAY:-}" ] || xdg-open docs/images/goodput.png >/dev/null 2>&1 || true
 fi
+only=()
+if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
+    echo "demo: without root or sudo, so for the virtual engine alone"
+    only=(--virtual)
+fi
+scripts/install.sh "${only[@]}"
 echo "demo: this run is one draw; docs/reproduction-p.md has the paper's value and the mean over seeds (P3)"
 exec .venv/bin/outcast run configs/fig3c.yaml "$@"

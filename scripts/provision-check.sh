@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Tries the provisioning on a fresh Debian of this machine's own release, made with debootstrap from
 # the mirror of this machine's apt sources. It tries the Vagrantfile's provisioning, the Containerfile
-# step by step, what an editor does with a class's devcontainer.json, and a release's wheels, each in a root
-# of its own. In each root a user without any rights then runs an experiment on the virtual engine. It takes
+# step by step, what an editor does with a class's devcontainer.json, the commands of docs/anywhere.md for a
+# course server with two of its users, and a release's wheels, each in a root of its own. In each root a user
+# without any rights then runs an experiment on the virtual engine. It takes
 # some twenty minutes and 8 GB, and is not part of scripts/test.sh. The root is a chroot with process and mount
 # namespaces, not a hypervisor or a container engine. So boxes, images, shared folders and port
 # forwarding are not tried. A class has two cores and a cgroup of 4 GB.
 # Usage, as root: scripts/provision-check.sh [--kernels FOLDER] [--keep FOLDER]
-#                 [vagrant|container|classroom|wheel]...
+#                 [vagrant|container|classroom|course|wheel]...
 #   --kernels FOLDER  lend this cache of kernels (~/.cache/outcast/kernels) instead of building one
 #   --keep FOLDER     work in this folder, keep the roots, and reuse the base root if there is one
 set -euo pipefail
@@ -27,11 +28,11 @@ while [ $# -gt 0 ]; do
     case $1 in
         --kernels) kernels=$(realpath "$2") && shift 2 ;;
         --keep) work=$(realpath "$2") && shift 2 ;;
-        vagrant | container | classroom | wheel) parts+=("$1") && shift ;;
+        vagrant | container | classroom | course | wheel) parts+=("$1") && shift ;;
         *) sed -n 's/^# Usage, as root: /usage: /p' "$0" >&2; exit 2 ;;
     esac
 done
-[ ${#parts[@]} -gt 0 ] || parts=(vagrant container classroom wheel)
+[ ${#parts[@]} -gt 0 ] || parts=(vagrant container classroom course wheel)
 require_programs debootstrap unshare:util-linux setpriv:util-linux tar git
 # The fresh root's Open vSwitch would take the ports of this machine's Open vSwitch for left-overs.
 [ ! -e /sys/module/openvswitch ] || die "the openvswitch module is loaded: try another machine"
@@ -161,6 +162,48 @@ print(described["remoteEnv"]["PATH"].partition(":")[0])')
     say "classroom: the first run of configs/fig3c.yaml took $((SECONDS - began)) s"
     check_run "$root$class_folder/results/fig3c"
     rmdir "$group" && group=""
+}
+
+# Does the commands for a course server as docs/anywhere.md has them. Then two users work at a time: each
+# makes a run, and reads it in a Jupyter kernel as a notebook of JupyterHub's does.
+check_course() {
+    local root=$work/course student home commands running=()
+    rm -rf --one-file-system "$work/class"
+    logged "$work/course-wheels.log" "$repo/scripts/classroom.sh" "$work/class"
+    commands=$(sed -n '/^## A course server/,/^FOLDER is/s/^sudo //p' "$repo/docs/anywhere.md")
+    [ -n "$commands" ] || die "docs/anywhere.md: no commands found for a course server"
+    fresh_root "$base" "$root" "$work/packages"
+    logged "$work/course-python.log" inside "$root" root / sh -euc "apt-get update
+        DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3 python3-venv
+        for student in ana ben; do useradd --create-home --shell /bin/bash \$student; done"
+    keep_packages "$root" "$work/packages"
+    cp -R "$work/class/wheels" "$root/root/wheels"
+    logged "$work/course-install.log" inside "$root" root /root bash -euc "${commands//FOLDER/wheels}"
+    say "course: installed once for all, $(du -sm "$root/opt/outcast" | cut -f1) MB"
+    cat >"$root/usr/local/bin/in-a-notebook" <<'PYTHON'
+import sys
+from jupyter_client.manager import start_new_kernel
+
+manager, client = start_new_kernel(kernel_name="outcast")
+code = "import outcast; print(outcast.open_run('mine').trusted)"
+reply = client.execute_interactive(code, timeout=300)
+manager.shutdown_kernel()
+sys.exit(reply["content"]["status"] != "ok")
+PYTHON
+    for student in ana ben; do
+        home=/home/$student
+        logged "$work/course-$student.log" inside "$root" "$student" "$home" bash -euc \
+            "outcast ${experiment[*]@Q} -o mine && /opt/outcast/bin/python /usr/local/bin/in-a-notebook" &
+        running+=($!)
+    done
+    for student in "${running[@]}"; do wait "$student" || die "course: a user's run failed"; done
+    for student in ana ben; do
+        check_run "$root/home/$student/mine"
+        grep -qx True "$work/course-$student.log" || die "course: $student's notebook read no run"
+        du -sk "$root/home/$student/.cache/outcast"
+    done
+    diff -r "$root"/home/{ana,ben}/mine/captures || die "course: two users got other packets"
+    say "course: two users made the same run at a time, and read it in a notebook's kernel"
 }
 
 # Installs the wheels of a release as docs/install.md says, in a Debian with nothing but Python.

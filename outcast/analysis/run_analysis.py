@@ -338,6 +338,7 @@ def _join(
             checksums=not manifest.requested.get("transport.offloads"),
             release=True,
             apart=record.queue.kind in WITH_CLASSES,
+            routed=record.routed,
             # A program may send nothing in one direction, or nothing at all.
             may_be_empty=not any(
                 flow.dst_ip in record.destinations for flow in manifest.planned_flows
@@ -545,8 +546,7 @@ def _all_active(manifest: Manifest, ports: Sequence[PortAnalysis]) -> Interval |
     A flow of a given size is active until its last new byte left the bottleneck. Flows of programs
     and generated ones do not count, because nobody plans that they are there at one time.
 
-    Returns:
-        None if there is no such time, or no flow.
+    Returns None if there is no such time, or no flow.
     """
     begin, end = 0, manifest.traffic.duration_ns
     for record in manifest.planned_flows:

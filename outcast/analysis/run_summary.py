@@ -17,10 +17,10 @@ from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.bins import throughput_table, utilisation
 from outcast.analysis.measure.blackout import length_counts, within
 from outcast.analysis.measure.completions import completion_summary
-from outcast.analysis.measure.congestion import counted, synchronisation
 from outcast.analysis.measure.fairness import HELD_SHARE, holder
 from outcast.analysis.measure.fairness_windows import changes, fairness_table
 from outcast.analysis.measure.groups import more_of
+from outcast.analysis.measure.kernel_counts import counted, synchronisation
 from outcast.analysis.measure.limits import (
     FlowSpan,
     idle_warnings,

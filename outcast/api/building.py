@@ -25,6 +25,7 @@ from outcast.engines.root.lock import Kind
 from outcast.view.terminal.console import NotebookLine, PlainConsole
 
 _KERNEL_STAGES = {
+    "wait": "waiting for another process that builds it",
     "fetch": "fetching the compiler and",
     "unpack": "unpacking",
     "configure": "configuring",
@@ -35,6 +36,7 @@ _LEAST_SHARE = 0.03
 """The compiler's time cannot be estimated before this share of its work."""
 _ROOTS: dict[Kind, str] = {"runtime": "the guest's root", "build": "the root with the compiler"}
 _ROOT_STAGES = {
+    "wait": "waiting for another process that makes",
     "fetch": "fetching packages for",
     "wheels": "fetching wheels for",
     "compile": "compiling the Python code of",

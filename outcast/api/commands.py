@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from outcast.api.experiments import require_experiment
 from outcast.api.making import absolute_search_paths
-from outcast.errors import ConfigError, RunError
+from outcast.errors import ConfigError, RunError, how_ended
 from outcast.experiment import Experiment
 
 DEADLINE_S = 600.0
@@ -24,11 +24,13 @@ class Executed:
     Attributes:
         status: its exit status; negative for the signal that ended it, as in `subprocess`.
         stdout, stderr: what it wrote.
+        crash: the signal that ended it, and where as far as the guest's kernel tells; or None.
     """
 
     status: int
     stdout: bytes
     stderr: bytes
+    crash: str | None = None
 
 
 def exec_in(
@@ -67,11 +69,11 @@ def exec_in(
     if not command:
         raise ConfigError("COMMAND: is missing; allowed is a program and its arguments")
     written: dict[str, bytearray] = {"out": bytearray(), "err": bytearray()}
-    ended: list[int] = []
+    ended: list[Mapping[str, Any]] = []
 
     def on_event(event: Mapping[str, Any]) -> None:
         if event.get("event") == "ended":
-            ended.append(int(event["status"]))
+            ended.append(event)
         elif event.get("event") == "output":
             data = base64.b64decode(event["data"])
             if on_output is not None:
@@ -86,4 +88,6 @@ def exec_in(
         workflow.execute_command(experiment, engine, host, command, within_ns, on_event)
     if not ended:
         raise RunError("the command's end was not told")
-    return Executed(ended[0], bytes(written["out"]), bytes(written["err"]))
+    status, fault = int(ended[0]["status"]), ended[0]["fault"]
+    crash = how_ended(status).strip() + (f": {fault}" if fault else "") if status < 0 else None
+    return Executed(status, bytes(written["out"]), bytes(written["err"]), crash)

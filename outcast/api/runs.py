@@ -62,6 +62,11 @@ class Program:
     executions: tuple[Execution, ...]
     written: Path
 
+    def __repr__(self) -> str:
+        # pytest shows it several times for a failing assertion.
+        ends = sorted({execution.ended_by for execution in self.executions})
+        return f"Program(status={self.status}, duration_s={self.duration_s:g}, ended_by={ends})"
+
     @property
     def crash(self) -> str | None:
         """How the first crash ended an execution, in one line; None if there was none."""

@@ -6,7 +6,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -31,6 +31,7 @@ _BLOCK_BYTES = 1 << 20
 _LEVEL = 6
 _ENCRYPTED = 0x1
 _UNIX = 3
+_PROGRAM, _FILE = 0o755, 0o644
 _REFUSALS = (
     *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, LookupError),
     *(OverflowError, struct.error),
@@ -41,13 +42,8 @@ Date = tuple[int, int, int]
 """Year, month and day. A zip file knows the years 1980 to 2107."""
 
 
-def write(
-    path: Path,
-    members: Mapping[str, Path | bytes],
-    date: Date,
-    executable: Collection[str] = (),
-) -> None:
-    """Writes a zip file, whole or not at all.
+def write(path: Path, members: Mapping[str, Path | bytes], date: Date) -> None:
+    """Writes a zip file, whole or not at all. A member is a program if its file is one.
 
     The same members and the same date give the same bytes with the same zlib.
 
@@ -55,7 +51,6 @@ def write(
         path: the zip file.
         members: from names in the zip file to their contents, or to the files that have them.
         date: the date of every member. Its time is noon, so that the day is right in most zones.
-        executable: the members that are programs.
 
     Raises:
         OSError: a file cannot be read, or the zip file cannot be written; the error names it.
@@ -65,14 +60,15 @@ def write(
         zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive,
     ):
         for name in sorted(members):
-            _add(archive, name, members[name], date, 0o755 if name in executable else 0o644)
+            _add(archive, name, members[name], date)
 
 
-def _add(archive: zipfile.ZipFile, name: str, content: Path | bytes, date: Date, mode: int) -> None:
+def _add(archive: zipfile.ZipFile, name: str, content: Path | bytes, date: Date) -> None:
     info = zipfile.ZipInfo(name, (*date, 12, 0, 0))
     info.compress_type = zipfile.ZIP_DEFLATED
     info.create_system = _UNIX
-    info.external_attr = (stat.S_IFREG | mode) << 16
+    is_program = isinstance(content, Path) and bool(content.stat().st_mode & stat.S_IXUSR)
+    info.external_attr = (stat.S_IFREG | (_PROGRAM if is_program else _FILE)) << 16
     if isinstance(content, bytes):
         archive.writestr(info, content, compresslevel=_LEVEL)
         return
@@ -103,7 +99,8 @@ class _Bounded(BufferedReader):
 def unpack(path: Path, folder: Path, most_bytes: int = MOST_BYTES) -> None:
     """Unpacks a zip file that somebody handed in into a new folder.
 
-    Only regular files are made. Their sizes are bounded before the first one is made.
+    Only regular files are made, and programs stay programs. Their sizes are bounded before the
+    first one is made.
 
     Args:
         path: the zip file.
@@ -128,6 +125,8 @@ def unpack(path: Path, folder: Path, most_bytes: int = MOST_BYTES) -> None:
                 _make_folder(target.parent)
                 with archive.open(info) as source:
                     _copy(source, target)
+                if info.external_attr >> 16 & stat.S_IXUSR:
+                    target.chmod(_PROGRAM)
     except InputError as error:
         raise InputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
     except _REFUSALS as error:

@@ -50,7 +50,7 @@ class _Exec(click.Command):
     "--json",
     "as_json",
     is_flag=True,
-    help="Print one object with status, stdout and stderr when the command has ended.",
+    help="Print one object with status, stdout, stderr and crash when the command has ended.",
 )
 @shared.overrides
 def command(
@@ -98,10 +98,8 @@ def command(
         on_output=None if as_json else on_output,
     )
     if as_json:
-        told = {
-            "status": executed.status,
-            "stdout": executed.stdout.decode(errors="replace"),
-            "stderr": executed.stderr.decode(errors="replace"),
-        }
+        written = {"stdout": executed.stdout, "stderr": executed.stderr}
+        texts = {name: data.decode(errors="replace") for name, data in written.items()}
+        told = {"status": executed.status, **texts, "crash": executed.crash}
         terminal.echo(json.dumps(told))
     return executed.status if executed.status >= 0 else 128 - executed.status

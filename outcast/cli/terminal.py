@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from outcast.view.terminal.printable import printable
+from outcast.view.terminal.console import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

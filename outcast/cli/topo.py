@@ -13,7 +13,10 @@ from outcast.cli import shared, terminal
 from outcast.plan.addresses import with_port
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from outcast.experiment import Experiment, Network, NetworkHost, NetworkSwitch
+    from outcast.experiment.network import NetworkRouter
     from outcast.experiment.noise import EngineName
     from outcast.plan.flows import Flow
     from outcast.plan.model import Plan
@@ -61,7 +64,8 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
     from outcast.plan.hints import beforehand
 
     graph = plan.graph
-    lines = [f"{experiment.name}: {len(plan.hosts)} hosts, {len(plan.switches)} switches"]
+    routers = f", {len(plan.routers)} routers" if plan.routers else ""
+    lines = [f"{experiment.name}: {len(plan.hosts)} hosts, {len(plan.switches)} switches{routers}"]
     lines += ["", "hosts"]
     network = getattr(experiment.topology, "network", None)
     labels = labels_of(network) if network else {}
@@ -77,6 +81,7 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
         f"{labels.get(switch, '')}"
         for switch in plan.switches
     ]
+    lines += _routers(plan, labels)
     timed = _with_delays(experiment, plan)
     common = link_words.usual(plan.links)
     lines += ["", f"links ({link_words.settings(common)}, where nothing else stands)"]
@@ -120,6 +125,21 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
     lines += ["", f"noise: {_noise(experiment)}"]
     if network and network.notes:
         lines += ["", "not used", *(f"  {note}" for note in network.notes)]
+    return lines
+
+
+def _routers(plan: Plan, labels: Mapping[str, str]) -> list[str]:
+    """Every router's ports with their addresses and subnets, and its routes by gateways."""
+    lines = ["", "routers"] if plan.routers else []
+    for router in plan.routers:
+        lines.append(f"  {router}{labels.get(router, '')}")
+        for node in plan.graph.adj[router]:
+            ip = plan.subnets.ip(router, node)
+            lines.append(f"    {plan.port(router, node)}  {ip}/{plan.subnets.prefix_length}")
+        lines += [
+            f"    to {route.network}/{route.prefix_length} by {route.gateway}"
+            for route in plan.subnets.routes(router)
+        ]
     return lines
 
 
@@ -225,5 +245,6 @@ def _groups(experiment: Experiment, plan: Plan) -> list[str]:
 
 def labels_of(network: Network) -> dict[str, str]:
     """How a user's own file calls nodes that have another name here."""
-    nodes: list[NetworkHost | NetworkSwitch] = [*network.hosts, *network.switches]
+    nodes: list[NetworkHost | NetworkSwitch | NetworkRouter]
+    nodes = [*network.hosts, *network.switches, *network.routers]
     return {node.name: f"  ({node.label})" for node in nodes if node.label}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
@@ -70,10 +70,12 @@ def start(
     commands: Commands,
     wanted: str,
     lost: LostPackets | None = None,
+    place: Callable[[str], int | None] = lambda _: None,
 ) -> list[Capture]:
     """Starts one tcpdump for each (port, direction) and waits until all listen.
 
-    No capture has the packets that were lost on the link before its port.
+    No capture has the packets that were lost on the link before its port. `place` gives the
+    namespace that a port is in.
     """
     buffer_kib = ring_kib(engine, len(ports))
     captures = []
@@ -91,6 +93,7 @@ def start(
             ],
             stdout=file,
             stderr=logs / f"tcpdump.{port}.{direction}.err",
+            netns=place(port),
         )
         captures.append(Capture(port, cast(Literal["in", "out"], direction), file, process))
     for capture in captures:
@@ -121,8 +124,9 @@ class Captures(Part):
         commands: Commands,
         wanted: str,
         lost: LostPackets | None = None,
+        place: Callable[[str], int | None] = lambda _: None,
     ) -> None:
-        self._wanted = wanted
+        self._wanted, self._place = wanted, place
         self._ports, self._engine, self._directory = ports, engine, directory
         self._lost = lost
         self._logs, self._commands = logs, commands
@@ -133,7 +137,7 @@ class Captures(Part):
         folder = self._directory.captures
         self._captures = start(
             *(self._ports, self._engine, folder, self._logs, self._commands, self._wanted),
-            self._lost,
+            *(self._lost, self._place),
         )
         return self
 

@@ -17,14 +17,15 @@ from dataclasses import replace
 from typing import Protocol
 
 from outcast import netlink
-from outcast.emulation import netem, queues
+from outcast.emulation import netem, queues, wires
 from outcast.emulation.commands import entered
 from outcast.emulation.part import Part, Record
 from outcast.emulation.queues import change as qdiscs
 from outcast.emulation.sampling import NetlinkSocket
 from outcast.errors import DeadlineError, ReadBackError, RunError
 from outcast.experiment import Experiment
-from outcast.experiment.links import Link
+from outcast.experiment.links import Link, Policer
+from outcast.experiment.queues.base import TICK_NS
 from outcast.plan import events
 from outcast.plan.events import Change, PortTrace
 from outcast.plan.model import Plan
@@ -89,6 +90,8 @@ class NetlinkKernel:
         try:
             if change.what == "up":
                 return self._set_up(netlink_socket, index, change)
+            if change.what == "policer_bps" and change.link is not None and change.link.policer:
+                return self._set_policer(str(change.wire), change.link.policer)
             if change.link is not None:
                 return self._set_faults(change, change.link)
             for request in qdiscs.requests(index, change.before, change.after):
@@ -130,6 +133,18 @@ class NetlinkKernel:
             raise ReadBackError(change.port, "burst_loss, late and duplicate", *faults)
         return change.value
 
+    def _set_policer(self, wire: str, policer: Policer) -> int:
+        netlink_socket, _ = self._places[wire]
+        request, question = qdiscs.policer_requests(wires.policer_index(wire), policer)
+        _require_agreed(netlink_socket.ask(request, 1)[0])
+        rate_bps, burst_bytes = qdiscs.shown_policer(netlink_socket.ask(question, 1)[0])
+        # The kernel keeps a burst as ticks of 64 ns at the rate.
+        lost_bytes = TICK_NS * policer.rate_bps / 8e9 + 1
+        if rate_bps != policer.rate_bps or abs(burst_bytes - policer.burst_bytes) > lost_bytes:
+            wanted = (policer.rate_bps, policer.burst_bytes)
+            raise ReadBackError(wire, "policer", wanted, (rate_bps, burst_bytes))
+        return rate_bps
+
     def _set_up(self, netlink_socket: NetlinkSocket, index: int, change: Change) -> int:
         flags = _IFF_UP if change.value else 0
         body = _INTERFACE.pack(socket.AF_UNSPEC, 0, index, flags, _IFF_UP)
@@ -155,13 +170,13 @@ class NetlinkKernel:
 def changer(
     experiment: Experiment,
     plan: Plan,
-    netns: Callable[[str], int],
+    place: Callable[[str], int | None],
     keep_rates: Callable[[Rates], None],
 ) -> Changer:
-    """Prepares the changes of a plan's events and traces; `netns` gives a host's namespace."""
+    """Prepares the changes of a plan's events and traces; `place` gives a node's namespace."""
 
     def namespace(node: str) -> int | None:
-        return netns(node) if node in plan.hosts else None
+        return place(node) if node in plan.graph else None
 
     planned, traces = events.changes(experiment, plan), events.port_traces(experiment, plan)
     nodes = {change.port: change.node for change in planned}

@@ -65,8 +65,7 @@ def end_with_parent() -> None:
 class Process:
     """A program that runs beside us.
 
-    Attributes:
-        name: its name for people, such as "tcpdump on s1-eth1".
+    `name` is its name for people, such as "tcpdump on s1-eth1".
     """
 
     name: str

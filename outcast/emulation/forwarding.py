@@ -69,7 +69,8 @@ def create_bridges(plan: Plan, commands: Commands) -> None:
             "load one of the modules openvswitch and bridge, or use --engine virtual"
         ) from None
     settings = " ".join(f"{name} {'on' if on else 'off'}" for name, on in _PORT_SETTINGS.items())
-    lines = [f"link set dev {plan.attached(port)} {settings}" for port in plan.switch_ports()]
+    ports = [port for switch in plan.switches for port in _ports(plan, switch)]
+    lines = [f"link set dev {port} {settings}" for port in ports]
     commands.run(["bridge", "-batch", "-"], stdin="\n".join(lines) + "\n")
     if transport.read_sysctl(_THROUGH_IPTABLES) not in ("", "0"):
         transport.write_sysctl(_THROUGH_IPTABLES, "0", "the switches' namespace")
@@ -80,8 +81,9 @@ def install(plan: Plan, tables: Mapping[str, Set[Entry]], commands: Commands) ->
 
     Raises ReadBackError: a port's addresses or settings differ; the error names the first one.
     """
-    hosts = {address: plan.mac(host) for address, host in plan.host_of.items()}
-    macs_by_port: dict[str, set[str]] = {plan.attached(port): set() for port in plan.switch_ports()}
+    macs_by_port: dict[str, set[str]] = {
+        port: set() for switch in plan.switches for port in _ports(plan, switch)
+    }
     for switch, entries in tables.items():
         ports = {
             plan.graph.edges[switch, neighbour]["ports"][switch]: plan.attached(
@@ -92,7 +94,8 @@ def install(plan: Plan, tables: Mapping[str, Set[Entry]], commands: Commands) ->
         for entry in entries:
             if entry.protocol in ("ip", "ipv6") and entry.destination is not None:
                 assert entry.output is not None
-                macs_by_port[ports[entry.output]].add(hosts[entry.destination])
+                macs_by_port[ports[entry.output]].add(_next_mac(plan, switch, entry.destination))
+    _require_one_port(plan, macs_by_port)
     lines = [
         f"fdb add {mac} dev {port} master static"
         for port, macs in macs_by_port.items()
@@ -100,6 +103,29 @@ def install(plan: Plan, tables: Mapping[str, Set[Entry]], commands: Commands) ->
     ]
     commands.run(["bridge", "-batch", "-"], stdin="\n".join(lines) + "\n")
     _check(macs_by_port, commands)
+
+
+def _require_one_port(plan: Plan, macs_by_port: Mapping[str, Set[str]]) -> None:
+    """Raises FeatureMissingError where a switch sends to a router by two ports."""
+    seen: dict[tuple[str, str], str] = {}
+    for switch in plan.switches:
+        for port in _ports(plan, switch):
+            for mac in macs_by_port[port]:
+                if (other := seen.setdefault((switch, mac), port)) != port:
+                    raise FeatureMissingError(
+                        f"{switch} sends to one router by {other} and {port}, and the bridges that "
+                        "forward in place of Open vSwitch's module know one port for an address; "
+                        "use a kernel that has the module, or --engine virtual"
+                    )
+
+
+def _next_mac(plan: Plan, switch: str, address: str) -> str:
+    """The Ethernet address that a switch's packets for an address have."""
+    host = plan.host_of[address]
+    if not plan.routers:
+        return plan.mac(host)
+    following, before = plan.subnets.next_hop(switch, host)
+    return plan.mac(host) if following == host else plan.subnets.mac(following, before)
 
 
 def _check(macs_by_port: Mapping[str, set[str]], commands: Commands) -> None:

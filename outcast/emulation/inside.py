@@ -13,7 +13,7 @@ It reports on standard output, with a JSON object on each line:
     with `groups` by label too where flows are not shown by hop count
 {"event": "programs", "running": ["program get at h4 (curl)"]}   when one starts or ends
 {"event": "output", "stream": "out", "data": "aGkK"}        of a single command, in base64
-{"event": "ended", "status": 0}                             of a single command
+{"event": "ended", "status": 0, "fault": null}              of a single command
 {"event": "done"}
 {"event": "error", "kind": "ReadBackError", "message": "..."}   and exit status 1
 ```
@@ -224,6 +224,7 @@ class _Run:
             captures = capture.Captures(
                 *(self.plan.capture_ports, self.engine, self.directory, self.scratch),
                 *(self.commands, capture.wanted(self.plan.families), self.lost),
+                lambda port: self.network.place(self.plan.ends[port][0]),
             )
             with ExitStack() as capturing:
                 self.add(capturing, captures)
@@ -350,7 +351,7 @@ class _Run:
         self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
         sending.connect(links.longest_round_trip_ns(self.plan))
         losses = wires.start_losing(self.experiment, self.plan, self.commands)
-        self.lost.start(netns)
+        self.lost.start(self.network.place)
         samples: list[sockets.SocketSample] = []
         if afterwards:
             generators.connect()
@@ -410,11 +411,13 @@ class _Run:
             from outcast.emulation.probing import Probes
 
             arguments = (self.experiment, self.plan, self.directory.flows, self.scratch)
+            # The kernel draws IPv4's identifiers and flow labels when a socket is opened.
+            self.sleep_to_instant("probes")
             self.add(stack, Probes(*arguments, self.commands, self.network.netns))
 
     def _add_sampler(self, stack: ExitStack) -> None:
         """Prepares the samples of sockets and queues."""
-        series = sampling.series_of(self.plan, self.network.netns)
+        series = sampling.series_of(self.plan, self.network.netns, self.network.place)
         every_ns = self.experiment.samples.every_ns or 0
         self.add(stack, sampling.Sampler(self.directory.samples, series, every_ns))
 
@@ -423,8 +426,8 @@ class _Run:
         if self.experiment.events or self.plan.traces:
             from outcast.emulation.changes import changer
 
-            netns, keep_rates = self.network.netns, self.directory.write_rates
-            self.add(stack, changer(self.experiment, self.plan, netns, keep_rates))
+            place, keep_rates = self.network.place, self.directory.write_rates
+            self.add(stack, changer(self.experiment, self.plan, place, keep_rates))
 
     def _build_senders(self, afterwards: bool, is_lossy: bool) -> tuple[Path | None, Path | None]:
         """Makes what flows need in C: our own program, and what holds iperf's start back.

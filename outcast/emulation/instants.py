@@ -1,8 +1,8 @@
 """Fixed instants of virtual time, at which parts of a run begin however it came there.
 
 What the set-up did before, and for how long, must not reach the packets. So the guest sleeps to a
-fixed instant before the network is built, before its queues are set up, and before the flows
-connect. They start at a fixed time after that.
+fixed instant before the network is built, before its queues are set up, before probes open their
+sockets, and before the flows connect. They start at a fixed time after that.
 """
 
 from __future__ import annotations

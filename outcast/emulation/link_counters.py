@@ -27,10 +27,9 @@ Counted = tuple[Interfaces, Losses]
 class Crossing:
     """The traffic that is planned to cross a link in one direction.
 
-    Attributes:
-        other: whether other traffic may cross it, whose paths are not known flow by flow. That is
-            generated traffic, programs' flows, probes, and MPTCP's further subflows where switches
-            choose by ports.
+    `other` says whether other traffic may cross it, whose paths are not known flow by flow. That is
+    generated traffic, programs' flows, probes, and MPTCP's further subflows where switches choose
+    by ports.
     """
 
     flows: list[int] = field(default_factory=list)

@@ -42,13 +42,12 @@ class LostPackets:
             return usual
         return " and ".join([f"({usual})", *(f"not ({_words(packet)})" for packet in lost)])
 
-    def start(self, netns: Callable[[str], int]) -> None:
-        """Drops the packets from now on; `netns` gives a host's namespace. Raises CommandError."""
+    def start(self, place: Callable[[str], int | None]) -> None:
+        """Drops the packets from now on; `place` gives a node's namespace. Raises CommandError."""
         for number, packet in enumerate(self.packets, 1):
             port = self._port(packet)
             if port not in self._netns:
-                is_host = packet.neighbour in self._plan.hosts
-                self._netns[port] = netns(packet.neighbour) if is_host else None
+                self._netns[port] = place(packet.neighbour)
                 # A host's card has one already.
                 with contextlib.suppress(CommandError):
                     self._tc(port, "qdisc", "add", "dev", port, "ingress")

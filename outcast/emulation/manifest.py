@@ -70,6 +70,7 @@ def bottlenecks(experiment: Experiment, plan: Plan) -> list[BottleneckRecord]:
             ingress=list(bottleneck.ingress),
             destinations=list(bottleneck.destinations),
             queue=queues.record(ports.switch_queue(experiment, plan, bottleneck.egress)),
+            routed=bottleneck.switch in plan.routers,
         )
         for bottleneck in (plan.bottleneck, *plan.others)
     ]

@@ -16,15 +16,16 @@ import socket
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mininet.link import Intf, Link
 from mininet.net import Mininet
 from mininet.node import Host, OVSSwitch
 
 from outcast.emulation import arrivals, cards, queues, red, rtnetlink, transport, wires
-from outcast.emulation.commands import Commands, entered, new_namespace, sysfs
+from outcast.emulation.commands import Commands, entered, new_namespace, sysfs, wait_until
 from outcast.errors import FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Experiment, Transport
 from outcast.experiment.links import STANDARD_MTU_BYTES
@@ -41,12 +42,13 @@ from outcast.records.run_directory import Cause
 
 if TYPE_CHECKING:
     from outcast.experiment.parts import Family
+    from outcast.plan.subnets import Route
 
 _LOOPBACK = 1
 """The index of lo in every network namespace (loopback_net_init in drivers/net/loopback.c)."""
 _RTO_MIN_LOCK = 1 << 13
 """The bit of RTAX_RTO_MIN in RTAX_LOCK (linux/rtnetlink.h)."""
-PREFIX_LENGTH = 8
+UP_DEADLINE_S = 10.0
 _FIRST_TABLE = 100
 """The table of routes of a host's further interfaces is this one and their place among them."""
 
@@ -120,6 +122,14 @@ class PlainLink(Link):
         """Does nothing."""
 
 
+class _Place(NamedTuple):
+    """The switches' namespace, or a router's: a socket in it, and its interfaces by name."""
+
+    netns: int | None
+    kernel: rtnetlink.Kernel
+    ports: dict[str, int]
+
+
 UNBOUNDED = (
     "the delays of hosts' links come before the hosts' own queues, because this kernel cannot put "
     "them behind; so TCP small queues hold no sender back, and a host's queue may lose packets "
@@ -155,7 +165,7 @@ class Network:
             build=False,
         )
         self._root = rtnetlink.Kernel()
-        self._index: dict[str, int] = {}
+        self._places = [_Place(None, self._root, {})]
         self._shown_mtus: dict[str, int] | None = None
         self.has_cables = True
         self.warnings: list[str] = []
@@ -178,7 +188,39 @@ class Network:
                 self.net[host].terminate()
                 self.net[host].netns = os.dup(self.netns(machine))
         self.create_links()
-        return self.configure_hosts()
+        for router in self.plan.routers:
+            self._bring_up(router)
+        settings = self.configure_hosts()
+        for place, router in zip(self._places[1:], self.plan.routers, strict=True):
+            wait_until(place.kernel.are_up, f"the links of {router}", UP_DEADLINE_S, pause_s=0.05)
+            # Imported here, because what a run without routers imports decides its bytes.
+            from outcast.emulation import routers
+
+            routers.configure(self.plan, router, place.netns)
+        return settings
+
+    def place(self, node: str) -> int | None:
+        """The descriptor of a host's or router's namespace; None of a switch, which has none."""
+        return None if node in self.plan.switches else self.netns(node)
+
+    def _bring_up(self, router: str) -> None:
+        """Brings up a router's ports. They get addresses when both ends of every link are up,
+
+        because IPv6 tells its groups anew when a carrier comes.
+        """
+        netns = self.netns(router)
+        ports = [self.plan.port(router, node) for node in self.plan.graph.adj[router]]
+        with entered(netns):
+            if "ipv6" in self.plan.families:
+                enable_ipv6(router, ports)
+            else:
+                disable_ipv6(router)
+            for port in ports:
+                self._configure_offloads(port)
+            index = {port: socket.if_nametoindex(port) for port in ports}
+            kernel = rtnetlink.Kernel()
+            kernel.do([rtnetlink.set_up(number) for number in (_LOOPBACK, *index.values())])
+            self._places.append(_Place(netns, kernel, index))
 
     def netns(self, host: str) -> int:
         """The descriptor of the namespace that a host and its further interfaces are in."""
@@ -190,7 +232,8 @@ class Network:
 
     def close(self) -> None:
         """Closes the hosts' namespaces."""
-        self._root.close()
+        for place in self._places:
+            place.kernel.close()
         for host in self.net.hosts:
             host.terminate()
 
@@ -215,8 +258,9 @@ class Network:
             link_end, port_end = (rtnetlink.End(name, mtu_bytes) for name in BLACKOUT_ENDS)
             pairs.append((link_end, port_end))
         self._root.do([rtnetlink.add_veth_pair(near, far) for near, far in pairs])
-        self._index = {name: index for index, name in socket.if_nameindex()}
-        self._root.do([rtnetlink.set_up(self._index[port]) for port in self._interfaces()])
+        root = self._places[0].ports
+        root |= {name: index for index, name in socket.if_nameindex()}
+        self._root.do([rtnetlink.set_up(root[port]) for port in self._interfaces()])
         wires.connect(self.plan, self.commands)
 
     def _mtu_bytes(self, direction: tuple[str, str]) -> int | None:
@@ -226,7 +270,10 @@ class Network:
 
     def _interfaces(self) -> list[str]:
         """Every interface of the switches' namespace that packets cross."""
-        return [*self.plan.switch_ports(), *self._blackout_ends(), *wires.names(self.plan)]
+        ports = [
+            self.plan.port(s, node) for s in self.plan.switches for node in self.plan.graph.adj[s]
+        ]
+        return [*ports, *self._blackout_ends(), *wires.names(self.plan)]
 
     def _blackout_ends(self) -> tuple[str, ...]:
         return BLACKOUT_ENDS if self.plan.blackout_at else ()
@@ -243,6 +290,7 @@ class Network:
         folder.mkdir()
         places: list[tuple[int | None, list[str]]] = [(None, self._interfaces())]
         places += [(self.netns(host), [f"{host}-eth0"]) for host in self.plan.hosts]
+        places += [(place.netns, list(place.ports)) for place in self._places[1:]]
         for netns, interfaces in places:
             with sysfs(netns, folder) as mounted:
                 for interface in interfaces:
@@ -258,7 +306,10 @@ class Network:
 
     def _end(self, intf: Any, mtu_bytes: int | None) -> rtnetlink.End:
         if intf.node in self.net.hosts:
-            address = self.plan.mac(intf.node.name)
+            if intf.node.name in self.plan.routers:
+                address = self.plan.subnets.mac(*self.plan.ends[intf.name])
+            else:
+                address = self.plan.mac(intf.node.name)
             return rtnetlink.End(intf.name, mtu_bytes, address, intf.node.netns)
         return rtnetlink.End(intf.name, mtu_bytes)
 
@@ -280,7 +331,7 @@ class Network:
         for host in self.plan.hosts:
             with entered(self.netns(host)):
                 if "ipv6" in self.plan.families:
-                    enable_ipv6(host)
+                    enable_ipv6(host, [f"{host}-eth0"])
                 else:
                     disable_ipv6(host)
                 for name, value in transport.sysctls(of_hosts.get(host, base)).items():
@@ -339,9 +390,10 @@ class Network:
         # Nobody answers for an IPv6 address that is not known, so all of them are.
         known_to = {"ipv4": talks_to, "ipv6": set(self.plan.hosts) - {host}}
         families = {
-            family: (own, network_of(own), self._neighbours(family, known_to[family]))
+            family: (own, self._network_of(own), self._neighbours(family, known_to[family]))
             for family, own in zip(self.plan.families, self.plan.addresses(host), strict=True)
         }
+        routes = self._routes(host, families)
         # What a further interface sends goes by a table of its own, and its address makes no route.
         place = self.plan.interfaces(host).index(host)
         table = _FIRST_TABLE + place if place else rtnetlink.TABLE_MAIN
@@ -358,21 +410,61 @@ class Network:
                 rtnetlink.replace_neighbour(index, address, mac)
                 for address, mac in neighbours.items()
             ]
+        for route in routes:
+            own = next(a for a, *_ in families.values() if (":" in a) == (":" in route.network))
+            requests.append(
+                rtnetlink.replace_route(
+                    *(index, route.network, route.prefix_length, own, metrics, table),
+                    route.gateway,
+                )
+            )
         kernel.do(requests)
         for own, (network, prefix_length), neighbours in families.values():
             if place and (shown := kernel.rules().get(own)) != table:
                 raise ReadBackError(host, f"table of routes of {own}", table, shown)
-            routes = kernel.route_metrics(network, prefix_length, table)
-            if len(routes) != 1:
-                raise ReadBackError(host, f"route to {network}", "one with metrics", len(routes))
-            transport.check_route(host, requested, routes[0])
-            if not routes[0].get("lock", 0) & _RTO_MIN_LOCK:
-                raise ReadBackError(host, "lock of the route's rto_min", "locked", "not locked")
+            to_network = [(network, prefix_length)]
+            to_network += [
+                (route.network, route.prefix_length)
+                for route in routes
+                if (":" in route.network) == (":" in own)
+            ]
+            for shown_to in to_network:
+                shown_routes = kernel.route_metrics(*shown_to, table)
+                if len(shown_routes) != 1:
+                    where = f"route to {shown_to[0]}"
+                    raise ReadBackError(host, where, "one with metrics", len(shown_routes))
+                transport.check_route(host, requested, shown_routes[0])
+                if not shown_routes[0].get("lock", 0) & _RTO_MIN_LOCK:
+                    raise ReadBackError(host, "lock of the route's rto_min", "locked", "not locked")
             known = kernel.neighbours(index, rtnetlink.family_of(own))
             for address, mac in neighbours.items():
                 if known.get(address) != mac:
                     raise ReadBackError(host, f"ARP entry of {address}", mac, known.get(address))
+        if routes:
+            from outcast.emulation import routers
+
+            routers.check_gateways(kernel, host, routes, table)
         return requested
+
+    def _network_of(self, address: str) -> tuple[str, int]:
+        """The network of a host's address: its first address, and its prefix's length in bits."""
+        network, prefix_length = self.plan.subnets.network(addresses.ipv4_of(address))
+        if ":" not in address:
+            return network, prefix_length
+        return addresses.ipv6_of(network), addresses.PREFIX_BITS + prefix_length
+
+    def _routes(
+        self, host: str, families: Mapping[Family, tuple[str, tuple[str, int], dict[str, str]]]
+    ) -> list[Route]:
+        """A host's routes by gateways, whose Ethernet addresses join its neighbours."""
+        if not self.plan.routers:
+            return []
+        from outcast.emulation import routers
+
+        gateways = routers.neighbours_of(self.plan, host)
+        for own, _, neighbours in families.values():
+            neighbours |= {a: mac for a, mac in gateways.items() if (":" in a) == (":" in own)}
+        return list(routers.routes_of(self.plan, host))
 
     def _neighbours(self, family: Family, hosts: Collection[str]) -> dict[str, str]:
         """The MAC address of each host by its address."""
@@ -397,12 +489,15 @@ class Network:
             for port in self.plan.switch_ports()
         ]
         self.warnings += red.set_idle([request.queue for request in requested])
-        self._tc(requested)
+        for place in self._places:
+            with entered(place.netns):
+                self._tc([request for request in requested if request.port in place.ports])
         messages = self.shown_queues()
         alike: dict[tuple[tuple[str, Any], ...], list[str]] = {}
         for request in requested:
             effective = queues.read_back(request, messages.get(request.port, []))
-            effective |= queues.read_classes(request)
+            with entered(self.place(self.plan.ends[request.port][0])):
+                effective |= queues.read_classes(request)
             alike.setdefault(tuple(effective.items()), []).append(request.port)
             if request.port == bottleneck:
                 of_bottleneck = effective
@@ -484,14 +579,20 @@ class Network:
 
     def shown_queues(self) -> dict[str, list[Any]]:
         """The netlink messages of the qdiscs and classes of every switch port."""
-        messages = self._root.queues(set(self._index.values()))
-        return {port: messages.get(number, []) for port, number in self._index.items()}
+        shown: dict[str, list[Any]] = {}
+        for place in self._places:
+            messages = place.kernel.queues(set(place.ports.values()))
+            shown |= {port: messages.get(number, []) for port, number in place.ports.items()}
+        return shown
 
     def counted_by_queues(self, ports: Collection[str] | None = None) -> dict[str, list[Shown]]:
         """Reads what the qdiscs of these switch ports have counted, or those of every one."""
-        index = self._index if ports is None else {port: self._index[port] for port in ports}
-        messages = self._root.statistics(set(index.values()))
-        return {port: messages.get(number, []) for port, number in index.items()}
+        shown: dict[str, list[Shown]] = {}
+        for place in self._places:
+            index = {p: number for p, number in place.ports.items() if ports is None or p in ports}
+            messages = place.kernel.statistics(set(index.values())) if index else {}
+            shown |= {port: messages.get(number, []) for port, number in index.items()}
+        return shown
 
     def transmitted(self) -> dict[str, int]:
         """Packets that each switch port has sent so far, by the kernel's interface counters."""
@@ -507,11 +608,14 @@ class Network:
 
     def _counters(self, interfaces: Collection[str]) -> dict[str, dict[str, int]]:
         wanted = set(interfaces)
-        names = {index: name for name, index in self._index.items() if name in wanted}
-        counted = self._root.counters()
-        if gone := [name for index, name in names.items() if index not in counted]:
-            raise RunError(f"counters of interfaces: the kernel has none of {', '.join(gone)}")
-        return {name: counted[index] for index, name in names.items()}
+        found: dict[str, dict[str, int]] = {}
+        for place in self._places:
+            names = {index: name for name, index in place.ports.items() if name in wanted}
+            counted = place.kernel.counters()
+            if gone := [name for index, name in names.items() if index not in counted]:
+                raise RunError(f"counters of interfaces: the kernel has none of {', '.join(gone)}")
+            found |= {name: counted[index] for index, name in names.items()}
+        return found
 
     def losses(self) -> dict[str, dict[Cause, int]]:
         """Reads what every port of the network has lost so far, also the hosts' ports, by cause.
@@ -542,7 +646,7 @@ class Network:
         mtus: dict[int, list[str]] = {}
         for (node, neighbour), link in self.plan.links.items():
             port = self.plan.port(node, neighbour)
-            if node in self.plan.hosts:
+            if node not in self.plan.switches:
                 with entered(self.netns(node)), rtnetlink.Kernel() as kernel:
                     mtus_read = kernel.mtus()
             else:
@@ -627,15 +731,6 @@ def _core_mask(core: int) -> str:
     return ",".join(words)
 
 
-def network_of(address: str) -> tuple[str, int]:
-    """The network of a host's address: its first address, and its prefix's length in bits."""
-    ipv4 = addresses.ipv4_of(address)
-    network = f"{ipv4.partition('.')[0]}.0.0.0"
-    if ":" not in address:
-        return network, PREFIX_LENGTH
-    return addresses.ipv6_of(network), addresses.PREFIX_BITS + PREFIX_LENGTH
-
-
 _IPV6_SETTINGS = {
     "disable_ipv6": "0",
     "accept_ra": "0",
@@ -644,25 +739,31 @@ _IPV6_SETTINGS = {
     "addr_gen_mode": "1",
     "accept_dad": "0",
     "dad_transmits": "0",
-    "mldv2_unsolicited_report_interval": "1",
 }
 """These keep a host from sending IPv6 packets of its own: it has the addresses that it is given,
 and no link-local one, asks for no router, and looks for no duplicate. That it belongs to its
-address's group (RFC 3810) it repeats within 1 ms, before there is a switch (ip-sysctl.rst)."""
+address's group (RFC 3810) it repeats within a tick, before there is a switch (ip-sysctl.rst)."""
 
 
-def enable_ipv6(host: str) -> None:
-    """Switches IPv6 on at a host's interfaces.
+@cache
+def _tick_ms() -> str:
+    """The kernel's tick, but 1 ms at least, because it shows times as whole ticks."""
+    return str(max(1, 1000 // (transport.kernel_hz() or 1000)))
+
+
+def enable_ipv6(node: str, ports: Collection[str]) -> None:
+    """Switches IPv6 on at the interfaces of a host or router.
 
     Raises FeatureMissingError: the kernel has no IPv6.
     """
     transport.require_ipv6()
     for scope in ("all", "lo"):
-        transport.write_sysctl(f"ipv6/conf/{scope}/disable_ipv6", "0", host)
+        transport.write_sysctl(f"ipv6/conf/{scope}/disable_ipv6", "0", node)
     # Packets may come in by an interface that is made later, as a card's.
-    for scope in ("default", f"{host}-eth0"):
-        for name, value in _IPV6_SETTINGS.items():
-            transport.write_sysctl(f"ipv6/conf/{scope}/{name}", value, host)
+    settings = _IPV6_SETTINGS | {"mldv2_unsolicited_report_interval": _tick_ms()}
+    for scope in ("default", *ports):
+        for name, value in settings.items():
+            transport.write_sysctl(f"ipv6/conf/{scope}/{name}", value, node)
 
 
 def disable_ipv6(where: str) -> None:

@@ -39,8 +39,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def read_at_once(pids: Iterable[int]) -> int:
     """Makes the kernel read the connected TCP sockets of these processes, if it can.
 
-    Returns:
-        How many sockets these are; 0 where the kernel has no such option.
+    Returns how many sockets these are; 0 where the kernel has no such option.
 
     Raises:
         ReadBackError: the kernel shows that it does not read a socket.

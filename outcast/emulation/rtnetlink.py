@@ -57,6 +57,8 @@ _LINK_MESSAGE = struct.Struct("=BxHiII")
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINKINFO, _IFLA_NET_NS_FD = 1, 3, 4, 18, 28
 _IFLA_INFO_KIND, _IFLA_INFO_DATA, _VETH_INFO_PEER = 1, 2, 1
 _IFF_UP = 1
+_IFLA_OPERSTATE, _UNKNOWN, _OPERATIONAL = 16, b"\0", b"\6"
+"""What lo is, and what another interface that is ready is (linux/if.h)."""
 
 _ADDRESS_MESSAGE = struct.Struct("=BBBBI")
 """struct ifaddrmsg: family, length of the prefix, flags, scope, interface."""
@@ -73,10 +75,11 @@ _RULE = struct.Struct("=3B4xBI")
 _TO_TABLE, _FRA_SRC, _FRA_PRIORITY, _FRA_TABLE = 1, 2, 6, 15
 """FR_ACT_TO_TBL, and attributes of a rule (linux/fib_rules.h)."""
 _RULE_PRIORITY = 100
+_RTA_GATEWAY = 5
 _RTA_DST, _RTA_OIF, _RTA_PRIORITY, _RTA_PREFSRC, _RTA_METRICS = 1, 4, 6, 7, 8
 _IP6_RT_PRIO_ADDRCONF = 256
 """The metric of the route that the kernel makes for an IPv6 address's network (net/ip6_route.h)."""
-TABLE_MAIN, _PROTOCOL_KERNEL, _SCOPE_LINK, _UNICAST = 254, 2, 253, 1
+TABLE_MAIN, _PROTOCOL_KERNEL, _PROTOCOL_STATIC, _SCOPE_LINK, _UNICAST = 254, 2, 4, 253, 1
 METRICS = {"lock": 1, "initcwnd": 11, "rto_min": 13, "quickack": 15}
 """The numbers of a route's metrics by ip-route(8)'s names (RTAX_ in linux/rtnetlink.h)."""
 
@@ -107,8 +110,7 @@ class Request:
 class End:
     """An end of a veth pair; what is None is left to the kernel.
 
-    Attributes:
-        netns: the descriptor of the network namespace that it is in.
+    `netns` is the descriptor of the network namespace that it is in.
     """
 
     name: str
@@ -169,12 +171,18 @@ def replace_route(
     source: str,
     metrics: Mapping[str, int],
     table: int = TABLE_MAIN,
+    gateway: str | None = None,
 ) -> Request:
-    """The route to the network of an interface, in place of the one that the kernel made."""
+    """The route to the network of an interface, in place of the one that the kernel made.
+
+    `gateway` is the router that packets go to, if the network is another one than the interface's.
+    """
+    made_by = (_PROTOCOL_KERNEL, _SCOPE_LINK) if gateway is None else (_PROTOCOL_STATIC, 0)
     body = _ROUTE_MESSAGE.pack(
-        *(family_of(network), prefix_length, 0, 0),
-        *(table, _PROTOCOL_KERNEL, _SCOPE_LINK, _UNICAST, 0),
+        *(family_of(network), prefix_length, 0, 0), *(table, *made_by, _UNICAST, 0)
     )
+    if gateway is not None:
+        body += netlink.encode(_RTA_GATEWAY, _packed(gateway))
     body += netlink.encode(_RTA_DST, _packed(network))
     body += netlink.encode(_RTA_OIF, struct.pack("=I", interface))
     body += netlink.encode(_RTA_PREFSRC, _packed(source))
@@ -340,6 +348,15 @@ class Kernel:
             (shown[name],) = struct.unpack("=I", parts[_IFLA_MTU])
         return shown
 
+    def are_up(self) -> bool:
+        """Whether every interface is up and ready (RFC 2863), lo aside. Raises RunError."""
+        body = _LINK_MESSAGE.pack(0, 0, 0, 0, 0)
+        told = self._dump("interfaces", netlink.RTM_GETLINK, body)
+        states = [
+            netlink.attribute(answer.body[_LINK_MESSAGE.size :], _IFLA_OPERSTATE) for answer in told
+        ]
+        return all(state in (_OPERATIONAL, _UNKNOWN) for state in states)
+
     def rules(self) -> dict[str, int]:
         """The table of routes by each IPv4 address that a rule is about. Raises RunError."""
         shown = {}
@@ -348,6 +365,18 @@ class Kernel:
             if _FRA_SRC in parts:
                 address = socket.inet_ntop(socket.AF_INET, parts[_FRA_SRC])
                 shown[address] = int.from_bytes(parts[_FRA_TABLE], "little")
+        return shown
+
+    def gateways(self, family: socket.AddressFamily) -> dict[tuple[str, int, int], str]:
+        """The gateway of each route that has one, by network, bits and table. Raises RunError."""
+        body = _ROUTE_MESSAGE.pack(family, *[0] * 8)
+        shown = {}
+        for answer in self._dump("routes", netlink.RTM_GETROUTE, body):
+            _, length, _, _, table, *_ = _ROUTE_MESSAGE.unpack_from(answer.body)
+            parts = dict(netlink.attributes(answer.body[_ROUTE_MESSAGE.size :]))
+            if _RTA_GATEWAY in parts and _RTA_DST in parts:
+                network = socket.inet_ntop(family, parts[_RTA_DST])
+                shown[network, length, table] = socket.inet_ntop(family, parts[_RTA_GATEWAY])
         return shown
 
     def route_metrics(

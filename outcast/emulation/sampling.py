@@ -148,16 +148,23 @@ def socket_questions(flows: Sequence[Flow], netns: Callable[[str], int]) -> list
     ]
 
 
-def queue_questions(interfaces: Sequence[int]) -> list[Question]:
-    """Questions for the shaper and the queue of every port, in the present namespace."""
-    if not interfaces:
-        return []
-    of_ports = itertools.product(enumerate(interfaces), (SHAPER_HANDLE, QUEUE_HANDLE))
-    requests = [
-        (index, queue_request(number, interface, handle))
-        for number, ((index, interface), handle) in enumerate(of_ports)
-    ]
-    return _questions(NetlinkSocket(socket.NETLINK_ROUTE, None), requests)
+def queue_questions(ports: Sequence[str], place: Callable[[str], int | None]) -> list[Question]:
+    """Questions for the shaper and the queue of every port; `place` gives its namespace."""
+    questions = []
+    for netns in dict.fromkeys(map(place, ports)):
+        with entered(netns):
+            interfaces = [
+                (source, socket.if_nametoindex(port))
+                for source, port in enumerate(ports)
+                if place(port) == netns
+            ]
+        of_ports = itertools.product(interfaces, (SHAPER_HANDLE, QUEUE_HANDLE))
+        requests = [
+            (source, queue_request(number, interface, handle))
+            for number, ((source, interface), handle) in enumerate(of_ports)
+        ]
+        questions += _questions(NetlinkSocket(socket.NETLINK_ROUTE, netns), requests)
+    return questions
 
 
 @dataclass(frozen=True)
@@ -169,7 +176,9 @@ class Series:
     questions: tuple[Question, ...]
 
 
-def series_of(plan: Plan, netns: Callable[[str], int]) -> tuple[Series, ...]:
+def series_of(
+    plan: Plan, netns: Callable[[str], int], place: Callable[[str], int | None]
+) -> tuple[Series, ...]:
     """Lists what a run samples: every flow's sending socket, and every captured output port."""
     ports = sorted({port for port, direction in plan.capture_ports if direction == "out"})
     return (
@@ -181,7 +190,7 @@ def series_of(plan: Plan, netns: Callable[[str], int]) -> tuple[Series, ...]:
         Series(
             PORTS_FILE,
             tuple(ports),
-            tuple(queue_questions([socket.if_nametoindex(port) for port in ports])),
+            tuple(queue_questions(ports, lambda port: place(plan.ends[port][0]))),
         ),
     )
 

@@ -43,6 +43,11 @@ def names(plan: Plan) -> list[str]:
     return [name for wire in plan.wires.values() for name in wire.interfaces]
 
 
+def policer_index(wire: str) -> int:
+    """The number of the policer at an inner end of a link, as wire3-1: 31."""
+    return int("".join(filter(str.isdigit, wire)))
+
+
 def connect(plan: Plan, commands: Commands) -> None:
     """Makes each inner end send what arrives at the other one.
 
@@ -55,7 +60,8 @@ def connect(plan: Plan, commands: Commands) -> None:
             passes = f"action mirred egress redirect dev {wire.facing(neighbour)}"
             if policer is not None:
                 bucket = f"rate {policer.rate_bps}bit burst {policer.burst_bytes}b mtu 65535"
-                passes = f"action police {bucket} conform-exceed drop/pipe {passes}"
+                number = f"index {policer_index(name)}"
+                passes = f"action police {number} {bucket} conform-exceed drop/pipe {passes}"
             lines += [
                 f"qdisc add dev {name} ingress",
                 f"filter add dev {name} ingress matchall {passes}",

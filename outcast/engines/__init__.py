@@ -40,8 +40,7 @@ class Engine(Protocol):
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
         """Runs the experiment in `directory`.
 
-        Returns:
-            Seconds that each phase took, by this host's clock.
+        Returns seconds that each phase took, by this host's clock.
         """
 
 

@@ -86,8 +86,7 @@ _FRAMEWORK_REMEDY = (
 class Program:
     """A program that runs need.
 
-    Attributes:
-        virtual: whether each run of the virtual engine needs it, too.
+    `virtual` says whether each run of the virtual engine needs it, too.
     """
 
     name: str

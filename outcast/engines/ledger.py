@@ -66,8 +66,7 @@ def all_folders() -> list[Path]:
 class ProcessMark:
     """A process, told apart from a later one with the same number.
 
-    Attributes:
-        start_ticks: its start time since boot, in clock ticks (proc(5), stat, field 22).
+    `start_ticks` is its start time since boot, in clock ticks (proc(5), stat, field 22).
     """
 
     pid: Annotated[int, Field(gt=0, lt=1 << 31)]

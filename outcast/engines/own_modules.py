@@ -59,8 +59,7 @@ class Headers:
 class Compiler:
     """The compiler of modules.
 
-    Attributes:
-        root: the folder of the root that it is in; None for the machine's own.
+    `root` is the folder of the root that it is in; None for the machine's own.
     """
 
     name: str
@@ -263,8 +262,7 @@ def records(modules: Sequence[Compiled]) -> dict[str, dict[str, object]]:
 class _Place:
     """The folder where a module is compiled.
 
-    Attributes:
-        seen: the name by which the compiler knows that folder.
+    `seen` is the name by which the compiler knows that folder.
     """
 
     folder: Path

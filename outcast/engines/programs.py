@@ -20,8 +20,8 @@ MOST_FILES_BYTES = 1 << 30
 
 
 _INSTEAD = (
-    "outcast root info --packages lists what is there; --set guest.root=host takes this machine's "
-    "programs"
+    "outcast root info --packages lists what is there; guest: {root: host} (--set guest.root=host) "
+    "takes this machine's programs"
 )
 
 

@@ -8,7 +8,6 @@ Where many users share one installation, its administrator unpacks them beside t
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import functools
 from importlib.util import find_spec
@@ -19,15 +18,12 @@ from pydantic import BaseModel, ConfigDict
 from outcast import __version__, files, handed_in
 from outcast.engines.root import packed
 from outcast.engines.workshop import workshop
-from outcast.errors import DeadlineError, FeatureMissingError, InputError
+from outcast.errors import FeatureMissingError, InputError
 from outcast.handed_in import FileName, Versioned
 
 PACKAGE = "outcast_guest"
 PROJECT = "outcast-guest"
 RECORD = "guest.json"
-UNPACK_DEADLINE_S = 300.0
-"""For another process that is unpacking. A root took three seconds."""
-
 SHARED = "unpacked"
 """The folder of the installed package that has the parts unpacked for all users, if they are."""
 
@@ -107,12 +103,10 @@ def provide(target: Path) -> bool:
     Where the package was unpacked for all users, the folder becomes a link. Of several processes,
     one works and the others wait for it.
 
-    Returns:
-        Whether the folder is there now.
+    Returns whether the folder is there now.
 
     Raises:
         FeatureMissingError: the archive is damaged, or the cache cannot be written or has no room.
-        DeadlineError: another process does not finish.
     """
     part = part_of(target.parent.name, target.name)
     if part is None or target.exists():
@@ -133,13 +127,11 @@ def provide(target: Path) -> bool:
 def share() -> list[Path]:
     """Unpacks the installed package beside its archives, for all users of this Python.
 
-    Returns:
-        The folder of each part.
+    Returns the folder of each part.
 
     Raises:
         FeatureMissingError: the package is not installed, an archive is damaged, or this user
             cannot write to the package's folder.
-        DeadlineError: another process does not finish.
     """
     guest, place = installed(), folder()
     if guest is None or place is None:
@@ -167,7 +159,7 @@ def _shared(place: Path, part: Part) -> Path:
 def _put(part: Part, archive: Path, target: Path, shared: Path | None) -> None:
     """Makes a folder from its archive, or a link to where that is unpacked already."""
     files.make_folders(target.parent)
-    with _workshop(target.parent) as place:
+    with workshop(target.parent, lock="unpacking", prefix="unpacking-") as place:
         if target.exists():
             return
         # What a link led to may have gone with an older installation.
@@ -195,11 +187,3 @@ def _remedy(error: OSError, needed_bytes: int) -> str:
     if error.errno in _ROOM:
         return f"it needs {size}; make room, or let XDG_CACHE_HOME name a folder that has it"
     return f"let XDG_CACHE_HOME name a folder that you can write to, with {size} of room"
-
-
-def _workshop(folder: Path) -> contextlib.AbstractContextManager[Path]:
-    """A folder to unpack in, for which other processes wait."""
-    busy = DeadlineError(f"another process that unpacks {PROJECT} in {folder}", UNPACK_DEADLINE_S)
-    return workshop(
-        folder, busy, lock="unpacking", prefix="unpacking-", patience_s=UNPACK_DEADLINE_S
-    )

@@ -6,34 +6,29 @@ import contextlib
 import fcntl
 import shutil
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-
-_POLL_S = 0.1
 
 
 @contextlib.contextmanager
 def workshop(
     folder: Path,
-    busy: Exception,
+    on_wait: Callable[[], None] = lambda: None,
     *,
     lock: str = "lock",
     prefix: str = "unfinished-",
-    patience_s: float = 0.0,
 ) -> Iterator[Path]:
-    """A new folder in this one, for one process at a time. What killed ones left is removed."""
+    """A new folder in this one, for one process at a time; another one is waited for.
+
+    What killed processes left is removed. `on_wait` is called if there is one to wait for.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / lock).open("w") as held:
-        deadline = time.monotonic() + patience_s
-        while True:
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise busy from None
-                time.sleep(_POLL_S)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(held, fcntl.LOCK_EX)
         for leftover in folder.glob(f"{prefix}*"):
             shutil.rmtree(leftover, ignore_errors=True)
         with temporary(folder, prefix) as place:

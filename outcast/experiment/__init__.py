@@ -4,9 +4,7 @@ Each part of the schema has a file; `reader` reads and writes YAML. Keys are as 
 (`rate: 1gbit`); attributes carry their unit (`rate_bps`).
 """
 
-from outcast.experiment.blackout import Blackout
 from outcast.experiment.events import Event
-from outcast.experiment.exceptions import QueueException
 from outcast.experiment.flows import FlowGroup
 from outcast.experiment.kernel import Kernel, Module
 from outcast.experiment.limit import Drain, Limit
@@ -45,7 +43,7 @@ from outcast.experiment.sweep import Sweep
 from outcast.experiment.topology import FromFile, FromGraph, Origin, OwnTopology, Topology
 from outcast.experiment.trace import Trace
 from outcast.experiment.transport import Adaptive, GroupTransport, Mptcp, TcpRand, Transport
-from outcast.experiment.whole import Experiment
+from outcast.experiment.whole import Blackout, Experiment, QueueException
 from outcast.experiment.workloads import (
     Background,
     ConstantRate,

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from outcast.experiment.limit import QueueLimit
-from outcast.experiment.links import BurstLoss, Late, Loss, Share
+from outcast.experiment.links import BurstLoss, Late, Loss, Policer, Share
 from outcast.experiment.parts import KernelRateBps, Part, TimeNs
 
 FAULTS = ("loss", "burst_loss", "late", "duplicate")
@@ -43,6 +43,9 @@ class Event(Part):
     duplicate: Share | None = Field(
         default=None, description="the share of packets that come twice from now on"
     )
+    policer: Policer | None = Field(
+        default=None, description="what the link's policer lets through from now on"
+    )
     limit: QueueLimit | None = Field(
         default=None, description="the limit of the queue that sends into the link"
     )
@@ -75,12 +78,12 @@ class Event(Part):
             raise ValueError("names no link; allowed are between: [s1, s2], or from: s1 and to: s2")
         changes = [
             name
-            for name in ("rate_bps", "delay_ns", *FAULTS, "limit", "up")
+            for name in ("rate_bps", "delay_ns", *FAULTS, "policer", "limit", "up")
             if getattr(self, name) is not None
         ]
         if not changes:
             raise ValueError(
-                f"changes nothing; allowed are rate, delay, {', '.join(FAULTS)}, limit and up"
+                f"changes nothing; allowed are rate, delay, {', '.join(FAULTS)}, policer, limit, up"
             )
         if self.loss is not None and self.burst_loss is not None:
             raise ValueError("burst_loss: allowed is either loss or burst_loss")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Collection, Iterable
 from ipaddress import IPv4Address
 from typing import Any, Literal, NamedTuple
 
@@ -19,6 +20,9 @@ MOST_NODES = 1000
 MOST_LINKS = 1500
 """With more, a configuration that holds the network could be larger than its reader takes."""
 
+ROUTERS_FROM = 0xFF00
+"""In a network of routers, their ports have the last addresses of each subnet of /16."""
+MOST_SUBNETS = 254
 LONGEST_INTERFACE = 15
 """In bytes: IFNAMSIZ of linux/if.h without the null."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
@@ -33,8 +37,7 @@ _ADDRESS = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
 class NetworkError(ValueError):
     """A network that cannot be built.
 
-    Attributes:
-        subject: the node or link that is wrong, as `h1` or `h1 - s1`; empty for the whole.
+    `subject` is the node or link that is wrong, as `h1` or `h1 - s1`; empty for the whole.
     """
 
     def __init__(self, subject: str, text: str) -> None:
@@ -74,6 +77,13 @@ class NetworkSwitch(Part):
     label: str | None = Field(default=None, max_length=200)
 
 
+class NetworkRouter(Part):
+    """A Linux host that forwards between the subnets of its links."""
+
+    name: str
+    label: str | None = Field(default=None, max_length=200)
+
+
 class NetworkLink(Part):
     """A link. `own` has its own settings by sending node, in the words of `links`."""
 
@@ -103,23 +113,60 @@ class Network(Part):
     switches: tuple[NetworkSwitch, ...] = Field(max_length=MOST_NODES)
     links: tuple[NetworkLink, ...] = Field(max_length=MOST_LINKS)
     notes: tuple[str, ...] = Field(default=(), max_length=20, description="what was left out")
+    routers: tuple[NetworkRouter, ...] = Field(default=(), max_length=MOST_NODES)
 
     @model_validator(mode="after")
     def _can_be_built(self) -> Network:
-        require_buildable(self.hosts, self.switches, self.links)
+        require_buildable(self.hosts, self.switches, self.links, self.routers)
         return self
+
+
+class Segment(NamedTuple):
+    """The hosts and switches that reach one another without a router, which are one subnet.
+
+    `ports` has each router at it, with the node that the router's port leads to.
+    """
+
+    nodes: tuple[str, ...]
+    ports: tuple[tuple[str, str], ...]
+
+
+def segments(links: Iterable[tuple[str, str]], routers: Collection[str]) -> list[Segment]:
+    """The segments of a network; a link between two routers is one too."""
+    links, neighbours = list(links), dict[str, list[str]]()
+    for one, two in links:
+        neighbours.setdefault(one, []).append(two)
+        neighbours.setdefault(two, []).append(one)
+    found, placed = [], set(routers)
+    for start in neighbours:
+        if start in placed:
+            continue
+        placed.add(start)
+        nodes = [start]
+        for node in nodes:
+            more = [other for other in neighbours[node] if other not in placed]
+            placed.update(more)
+            nodes += more
+        ports = [
+            (router, node) for node in nodes for router in neighbours[node] if router in routers
+        ]
+        found.append(Segment(tuple(nodes), tuple(ports)))
+    between = [link for link in links if link[0] in routers and link[1] in routers]
+    return [*found, *(Segment((), (link, link[::-1])) for link in between)]
 
 
 def require_buildable(
     hosts: tuple[NetworkHost, ...],
     switches: tuple[NetworkSwitch, ...],
     links: tuple[NetworkLink, ...],
+    routers: tuple[NetworkRouter, ...] = (),
 ) -> None:
     """Raises NetworkError for the first thing that keeps the network from being built."""
-    if len(hosts) + len(switches) > MOST_NODES or len(links) > MOST_LINKS:
+    nodes = len(hosts) + len(switches) + len(routers)
+    if nodes > MOST_NODES or len(links) > MOST_LINKS:
         raise NetworkError(
             "",
-            f"{len(hosts) + len(switches)} nodes and {len(links)} links; allowed are "
+            f"{nodes} nodes and {len(links)} links; allowed are "
             f"{MOST_NODES} nodes and {MOST_LINKS} links",
         )
     if len(hosts) < 2 or not switches:
@@ -128,15 +175,22 @@ def require_buildable(
             f"{len(hosts)} hosts and {len(switches)} switches; allowed are two hosts or more, "
             "and a switch between them",
         )
-    _require_names(hosts, switches)
+    _require_names(hosts, switches, routers)
     _require_addresses(hosts)
-    _require_links(hosts, switches, links)
+    _require_links(hosts, switches, links, routers)
     _require_interfaces(switches, links)
-    _require_connected(hosts, switches, links)
+    names = [host.name for host in hosts] + [switch.name for switch in switches]
+    _require_connected(names + [router.name for router in routers], links)
+    if routers:
+        _require_subnets(hosts, links, routers)
 
 
-def _require_names(hosts: tuple[NetworkHost, ...], switches: tuple[NetworkSwitch, ...]) -> None:
-    nodes: list[NetworkHost | NetworkSwitch] = [*hosts, *switches]
+def _require_names(
+    hosts: tuple[NetworkHost, ...],
+    switches: tuple[NetworkSwitch, ...],
+    routers: tuple[NetworkRouter, ...],
+) -> None:
+    nodes: list[NetworkHost | NetworkSwitch | NetworkRouter] = [*hosts, *switches, *routers]
     names = Counter(node.name for node in nodes)
     for name, count in names.items():
         if count > 1:
@@ -179,7 +233,7 @@ def _require_addresses(hosts: tuple[NetworkHost, ...]) -> None:
             raise NetworkError(
                 host.name,
                 f"ip {host.ip} and {hosts[0].name}'s {hosts[0].ip} differ before the first dot; "
-                "allowed are addresses of one network of /8, because hosts have no gateway",
+                "allowed are addresses of one network of /8",
             )
         if not _ADDRESS.fullmatch(host.mac) or int(host.mac[:2], 16) & 1:
             raise NetworkError(
@@ -190,12 +244,52 @@ def _require_addresses(hosts: tuple[NetworkHost, ...]) -> None:
                 raise NetworkError(host.name, f"{kind} {value} is that of {other} already")
 
 
+def _require_subnets(
+    hosts: tuple[NetworkHost, ...],
+    links: tuple[NetworkLink, ...],
+    routers: tuple[NetworkRouter, ...],
+) -> None:
+    """Raises NetworkError where routers are not between subnets of /16."""
+    names = {router.name for router in routers}
+    address = {host.name: int(IPv4Address(host.ip)) for host in hosts}
+    seen: dict[int, str] = {}
+    pairs = [(one.node, two.node) for one, two in (link.places for link in links)]
+    found = segments(pairs, names)
+    if len(found) > MOST_SUBNETS or any(len(ports) > MOST_SUBNETS for _, ports in found):
+        raise NetworkError(
+            "", f"allowed are {MOST_SUBNETS} subnets, and as many routers' ports in each"
+        )
+    for nodes, ports in found:
+        for router, count in Counter(router for router, _ in ports).items():
+            if count > 1:
+                raise NetworkError(router, f"has {count} ports in one subnet; allowed is one")
+        members = [node for node in nodes if node in address]
+        for host in members:
+            subnet, rest = address[host] >> 16, address[host] & 0xFFFF
+            if subnet != address[members[0]] >> 16 or seen.setdefault(subnet, nodes[0]) != nodes[0]:
+                raise NetworkError(
+                    host,
+                    f"ip {IPv4Address(address[host])}: allowed is a network of /16 for the hosts "
+                    "that reach one another without a router, and another one behind each router",
+                )
+            if rest >= ROUTERS_FROM:
+                raise NetworkError(
+                    host, f"ip {IPv4Address(address[host])}: x.y.255.z is a router's address"
+                )
+    for router in sorted(names):
+        if sum(router in pair for pair in pairs) < 2:
+            raise NetworkError(router, "a router with one link; allowed are two or more")
+
+
 def _require_links(
     hosts: tuple[NetworkHost, ...],
     switches: tuple[NetworkSwitch, ...],
     links: tuple[NetworkLink, ...],
+    routers: tuple[NetworkRouter, ...],
 ) -> None:
     is_host = {host.name: True for host in hosts} | {switch.name: False for switch in switches}
+    is_host |= {router.name: False for router in routers}
+    least_port = {switch.name: 1 for switch in switches}
     pairs: set[frozenset[str]] = set()
     degree: Counter[str] = Counter()
     for link in links:
@@ -215,7 +309,8 @@ def _require_links(
             raise NetworkError(subject, "a link from a node to itself; allowed are two nodes")
         if is_host[one.node] and is_host[two.node]:
             raise NetworkError(
-                subject, "a link between two hosts; allowed is a link with a switch at one end"
+                subject,
+                "a link between two hosts; allowed is a link with a switch or router at one end",
             )
         if (pair := frozenset((one.node, two.node))) in pairs:
             raise NetworkError(subject, "two links between the same nodes; allowed is one")
@@ -227,9 +322,10 @@ def _require_links(
                 raise NetworkError(
                     subject, f"port {end.port} of {end.node}; allowed is 0, a host's only port"
                 )
-            if not is_host[end.node] and not 1 <= end.port <= 65_279:
+            least = least_port.get(end.node, 0)
+            if not is_host[end.node] and not least <= end.port <= 65_279:
                 raise NetworkError(
-                    subject, f"port {end.port} of {end.node}; allowed are 1 to 65279 at a switch"
+                    subject, f"port {end.port} of {end.node}; allowed are {least} to 65279"
                 )
     for host in hosts:
         if degree[host.name] == 0:
@@ -266,18 +362,13 @@ def _require_interfaces(
             taken[name] = end.node
 
 
-def _require_connected(
-    hosts: tuple[NetworkHost, ...],
-    switches: tuple[NetworkSwitch, ...],
-    links: tuple[NetworkLink, ...],
-) -> None:
-    nodes: list[NetworkHost | NetworkSwitch] = [*hosts, *switches]
-    neighbours: dict[str, list[str]] = {node.name: [] for node in nodes}
+def _require_connected(names: list[str], links: tuple[NetworkLink, ...]) -> None:
+    neighbours: dict[str, list[str]] = {name: [] for name in names}
     for link in links:
         one, two = link.places
         neighbours[one.node].append(two.node)
         neighbours[two.node].append(one.node)
-    start = hosts[0].name
+    start = names[0]
     reached = {start}
     waiting = [start]
     while waiting:

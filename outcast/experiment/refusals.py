@@ -162,12 +162,12 @@ def _node(schema: Schema, location: Sequence[str | int]) -> Schema:
             node = node.get("items", {})
         elif part in kinds:
             node = {"$ref": kinds[part]}
-        elif part.startswith("["):
+        elif part.strip("[]") in schema.get("$defs", ()) and part.startswith("["):
             # Forms that are told apart by their keys have the class's name in brackets as a tag.
             node = {"$ref": f"#/$defs/{part.strip('[]')}"}
         else:
-            inner = node.get("properties", {}).get(part)
-            node = inner or node.get("additionalProperties") or node
+            inner = node.get("properties", {}).get(part) or node.get("additionalProperties")
+            node = inner if isinstance(inner, Mapping) else node
         # An optional part is a union with null.
         union = [*node.get("anyOf", ())]
         union += [] if "discriminator" in node else node.get("oneOf", ())

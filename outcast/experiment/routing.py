@@ -13,13 +13,14 @@ from pydantic import Field
 
 from outcast.experiment.parts import Part
 
+MOST_WAYS = 1000
+
 
 class RoutingKind(Part):
     """A kind of routing. A class with a `kind` that does not say `by_address_alone` is refused.
 
-    Attributes:
-        by_address_alone: whether a switch needs nothing but a packet's destination address. Linux
-            bridges can then forward where the kernel has no Open vSwitch module.
+    `by_address_alone` says whether a switch needs nothing but a packet's destination address. Linux
+    bridges can then forward where the kernel has no Open vSwitch module.
     """
 
     by_address_alone: ClassVar[bool]
@@ -50,6 +51,12 @@ class Shortest(RoutingKind):
     by_address_alone: ClassVar[bool] = True
 
     kind: Literal["shortest"] = "shortest"
+    ways: tuple[tuple[str, ...], ...] = Field(
+        default=(),
+        max_length=MOST_WAYS,
+        description="paths that packets take instead, each from host to host by way of the nodes "
+        "between, as [h2, s3, s1, h1]; each of these nodes sends all packets for the last one so",
+    )
 
 
 class SpanningTree(RoutingKind):

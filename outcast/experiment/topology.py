@@ -70,8 +70,7 @@ class Star(Part):
 class Origin:
     """The file that a network was just made from.
 
-    Attributes:
-        folder: what the configuration's path is relative to.
+    `folder` is what the configuration's path is relative to.
     """
 
     folder: Path

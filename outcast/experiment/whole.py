@@ -6,9 +6,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from outcast.experiment.blackout import Blackout
 from outcast.experiment.events import Event
-from outcast.experiment.exceptions import QueueException
 from outcast.experiment.flows import FlowGroup
 from outcast.experiment.kernel import Guest, Kernel
 from outcast.experiment.links import Links
@@ -34,6 +32,43 @@ class BottleneckPort(Part):
     """The port whose queue is studied, in place of the one that is found."""
 
     port: str = Field(description="a switch's output port that flows leave by, as `s2-eth1`")
+
+
+class QueueException(Part):
+    """Another queue at some switch ports. If several exceptions name a port, the last counts."""
+
+    at: str | list[str] = Field(
+        description="a layer as `edge`, which means all ports of its switches; `bottleneck`; a "
+        "port as `e0_0-eth1`; or a list of ports"
+    )
+    queue: Queue = Field(description="as the key `queue` above")
+
+    @model_validator(mode="after")
+    def _says_where_once(self) -> QueueException:
+        if not self.at:
+            raise ValueError("at: the list is empty; allowed is one port or more")
+        if self.queue.where != "every_port":
+            raise ValueError("queue.where: not allowed here, because `at` says where")
+        return self
+
+
+class Blackout(Part):
+    """A switch that drops everything that one of its ports receives in ON periods.
+
+    The times between ON periods are exponentially distributed and drawn from the seed (the Outcast
+    paper, section 4.3).
+    """
+
+    at: str = Field(description="a port, as s1-eth2, that is an input of the bottleneck")
+    drops: int = Field(ge=1, le=10_000, description="consecutive packets dropped in an ON period")
+    by: Literal["time", "packets"] = Field(
+        default="time",
+        description="time: an ON period lasts as long as this many full frames take on the link "
+        "(the paper's way); packets: it lasts until this many have been dropped",
+    )
+    off_mean_ns: TimeNs = Field(
+        default=5_000_000, alias="off_mean", gt=0, description="mean time between ON periods"
+    )
 
 
 class Experiment(Part):

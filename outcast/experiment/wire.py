@@ -24,8 +24,7 @@ Overhead = Literal["ethernet", "none"]
 class Framing:
     """How many bytes' time a frame takes on a link.
 
-    Attributes:
-        least_bytes: the least that a frame takes, with what goes with it.
+    `least_bytes` is the least that a frame takes, with what goes with it.
     """
 
     added_bytes: int

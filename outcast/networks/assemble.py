@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import IPv4Address
 from typing import Any
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from outcast import handed_in
 from outcast.experiment import NetworkError, NetworkHost, NetworkSwitch
+from outcast.experiment.network import Segment
 
 _FIRST_ADDRESS = int(IPv4Address("10.0.0.0"))
 
@@ -36,19 +38,26 @@ def natural(name: str) -> tuple[tuple[int, int | str], ...]:
     )
 
 
-def hosts(found: Iterable[Mapping[str, Any]]) -> tuple[NetworkHost, ...]:
+def hosts(
+    found: Iterable[Mapping[str, Any]], segments: Sequence[Segment] = ()
+) -> tuple[NetworkHost, ...]:
     """The hosts by name, with addresses where they have none.
 
     As in Mininet, the n-th host has 10.0.0.n unless that is taken. The Ethernet address is 02:00
-    and the four bytes of the IP address.
+    and the four bytes of the IP address. Where there are routers, and so `segments`, the n-th host
+    of the m-th segment has 10.m.0.n.
     """
     in_order = sorted(found, key=lambda host: natural(host["name"]))
     taken = {host["ip"] for host in in_order if "ip" in host}
+    first = _first_addresses(in_order, segments)
+    counted: Counter[int] = Counter()
     complete = []
-    for number, host in enumerate(in_order, start=1):
-        address = host.get("ip")
+    for host in in_order:
+        address, before = host.get("ip"), first.get(host["name"], _FIRST_ADDRESS)
+        counted[before] += 1
+        number = counted[before]
         while address is None:
-            free = str(IPv4Address(_FIRST_ADDRESS + number))
+            free = str(IPv4Address(before + number))
             address = None if free in taken else free
             number += 1
         taken.add(address)
@@ -56,6 +65,33 @@ def hosts(found: Iterable[Mapping[str, Any]]) -> tuple[NetworkHost, ...]:
         values = {**host, "ip": address, "mac": mac}
         complete.append(validated(host["name"], NetworkHost, values))
     return tuple(complete)
+
+
+def _first_addresses(
+    in_order: Sequence[Mapping[str, Any]], segments: Sequence[Segment]
+) -> dict[str, int]:
+    """The address before the first one of each host's segment: its given subnet, or a free one."""
+    numbers = {host["name"]: IPv4Address(_valid(host)) for host in in_order if "ip" in host}
+    used = {int(number) >> 16 for number in numbers.values()}
+    number = next((int(n) >> 24 << 24 for n in numbers.values()), _FIRST_ADDRESS)
+    place = {host["name"]: place for place, host in enumerate(in_order)}
+    first: dict[str, int] = {}
+    of_hosts = [[node for node in segment.nodes if node in place] for segment in segments]
+    for names in sorted(
+        filter(None, of_hosts), key=lambda names: min(place[name] for name in names)
+    ):
+        given = next((int(numbers[name]) >> 16 << 16 for name in names if name in numbers), None)
+        while given is None:
+            number += 1 << 16
+            given = None if number >> 16 in used else number
+        first |= dict.fromkeys(names, given)
+    return first
+
+
+def _valid(host: Mapping[str, Any]) -> str:
+    """A host's own address. Raises NetworkError for what is none."""
+    _mac(host["name"], host["ip"])
+    return str(host["ip"])
 
 
 def _mac(name: str, address: str) -> str:

@@ -154,12 +154,19 @@ def _note_lines(file: str) -> dict[str, int]:
 def _described(file: str, topo: Topo, lines: Mapping[str, int]) -> dict[str, Any]:
     notes: dict[str, None] = {}
     try:
-        hosts = [mininet_options.host(name, topo.nodeInfo(name)) for name in topo.hosts()]
+        routers = [
+            name for name in topo.hosts() if mininet_options.routes(name, topo.nodeInfo(name))
+        ]
+        hosts = [
+            mininet_options.host(name, topo.nodeInfo(name))
+            for name in topo.hosts()
+            if name not in routers
+        ]
         switches = [
             mininet_options.switch(name, topo.nodeInfo(name), notes) for name in topo.switches()
         ]
         links = [
-            mininet_options.link(info, topo.isSwitch, notes)
+            mininet_options.link(info, lambda node: topo.isSwitch(node) or node in routers, notes)
             for _, _, info in topo.links(withInfo=True)
         ]
     except OptionError as error:
@@ -169,6 +176,7 @@ def _described(file: str, topo: Topo, lines: Mapping[str, int]) -> dict[str, Any
     return {
         "hosts": hosts,
         "switches": switches,
+        "routers": [{"name": str(name)} for name in routers],
         "links": links,
         "lines": dict(lines),
         "notes": list(notes),

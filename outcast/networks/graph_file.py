@@ -27,6 +27,8 @@ from outcast.networks.assemble import natural
 MOST_BYTES = 8 << 20
 _MOST_DEPTH = 50
 _OF_NODES = ("kind", "label", "ip", "mac", "dpid", "layer", "role", "of")
+_KINDS = {"host": ("ip", "mac", "role"), "switch": ("dpid", "layer"), "router": ()}
+"""The kinds of nodes, each with the attributes that it takes as they are."""
 _OF_LINKS = ("rate", "delay", "jitter", "loss", "mtu", "queue")
 _LONGEST_LABEL = 200
 
@@ -155,14 +157,15 @@ def _parts(graph: Any, hosts_per_switch: int) -> dict[str, Any]:
         )
     names = _names(graph, kinds, hosts_per_switch)
     by_label = {_label(node, data): names[node] for node, data in graph.nodes(data=True)}
-    found: dict[str, list[dict[str, Any]]] = {"host": [], "switch": []}
+    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in _KINDS}
     for node, data in graph.nodes(data=True):
         part: dict[str, Any] = {"name": names[node]}
         label = _label(node, data)
         if label != names[node]:
             part["label"] = label[:_LONGEST_LABEL]
-        keys = ("ip", "mac", "role") if kinds[node] == "host" else ("dpid", "layer")
-        part |= {key: _text(data[key]) for key in keys if data.get(key) not in (None, "")}
+        part |= {
+            key: _text(data[key]) for key in _KINDS[kinds[node]] if data.get(key) not in (None, "")
+        }
         if kinds[node] == "host" and data.get("of") not in (None, ""):
             part["of"] = by_label.get(str(data["of"]), str(data["of"]))
         found[kinds[node]].append(part)
@@ -176,7 +179,7 @@ def _parts(graph: Any, hosts_per_switch: int) -> dict[str, Any]:
         own = {}
         for node in (one, two):
             # A host's own queue is no part of a network.
-            mine = {k: v for k, v in words.items() if k != "queue" or kinds[node] == "switch"}
+            mine = {k: v for k, v in words.items() if k != "queue" or kinds[node] != "host"}
             if mine:
                 own[names[node]] = mine
         ends = [f"{names[one]}-eth{ports[one][two]}", f"{names[two]}-eth{ports[two][one]}"]
@@ -185,6 +188,7 @@ def _parts(graph: Any, hosts_per_switch: int) -> dict[str, Any]:
     return {
         "hosts": [*found["host"], *added],
         "switches": found["switch"],
+        "routers": found["router"],
         "links": [*links, *more],
         "notes": _notes(graph),
     }
@@ -214,11 +218,11 @@ def _added_hosts(
 
 def _kind(node: object, data: Mapping[str, Any]) -> str:
     kind = str(data.get("kind", "switch")).strip().lower()
-    if kind not in ("host", "switch"):
+    if kind not in _KINDS:
         raise NetworkError(
             _short(node),
-            f"kind {_short(data['kind'])}: allowed are host and switch"
-            f"{did_you_mean(kind, ('host', 'switch'))}",
+            f"kind {_short(data['kind'])}: allowed are {', '.join(_KINDS)}"
+            f"{did_you_mean(kind, _KINDS)}",
         )
     return kind
 
@@ -237,7 +241,8 @@ def _names(graph: Any, kinds: Mapping[Any, str], hosts_per_switch: int) -> dict[
     """
     fitted = {}
     for node, data in graph.nodes(data=True):
-        last = graph.degree(node) + hosts_per_switch if kinds[node] == "switch" else 0
+        more = hosts_per_switch if kinds[node] == "switch" else 0
+        last = 0 if kinds[node] == "host" else graph.degree(node) + more
         most_letters = LONGEST_INTERFACE - len(f"-eth{last}")
         label = _label(node, data)
         plain = unicodedata.normalize("NFKD", label).encode("ascii", "ignore").decode()

@@ -42,9 +42,19 @@ class OptionError(ValueError):
         self.subject = subject
 
 
+def routes(name: object, info: Mapping[str, Any]) -> bool:
+    """Whether a host is a router, by `kind`. Raises OptionError."""
+    kind = info.get("kind", "host")
+    if kind not in ("host", "router"):
+        raise OptionError(str(name), f"kind={kind!r:.60}: allowed are host and router")
+    if kind == "router":
+        _given(str(name), "host", info, ("kind",), ("isSwitch",))
+    return bool(kind == "router")
+
+
 def host(name: object, info: Mapping[str, Any]) -> dict[str, Any]:
     """A host's keys. Raises OptionError."""
-    given = _given(str(name), "host", info, _HOST, ("isSwitch",))
+    given = _given(str(name), "host", info, _HOST, ("isSwitch", "kind"))
     if info.get("inNamespace") is False:
         raise OptionError(str(name), "inNamespace=False: allowed are hosts in their own namespace")
     if "ip" in given:
@@ -72,7 +82,7 @@ def switch(
 
 def link(
     info: Mapping[str, Any],
-    is_switch: Callable[[str], bool],
+    forwards: Callable[[str], bool],
     notes: MutableMapping[str, None],
 ) -> dict[str, Any]:
     """A link's ends and own settings. Raises OptionError. Adds to `notes` what is left out."""
@@ -88,7 +98,7 @@ def link(
         given = _given(subject, "link", both, _LINK, _NOTED_OF_LINKS)
         _note(notes, "links", both, _NOTED_OF_LINKS)
         words = _words(subject, given)
-        if "queue" in words and not is_switch(node):
+        if "queue" in words and not forwards(node):
             del words["queue"]
             notes["max_queue_size at a host's own end, where the queue holds 1000 packets"] = None
         if words:

@@ -34,6 +34,7 @@ from outcast.experiment import (
     OwnTopology,
     Source,
 )
+from outcast.experiment.network import segments
 from outcast.networks import assemble, graph_file
 
 KEPT = "networks.json"
@@ -156,17 +157,20 @@ def network_of_parts(topology: OwnTopology, parts: Mapping[str, Any]) -> Network
     for link in parts["links"]:
         for words in link.get("own", {}).values():
             assemble.validated(_between(link), OwnKeys, words)
+    links = [assemble.validated(_between(link), NetworkLink, link) for link in parts["links"]]
+    routers = sorted(parts["routers"], key=lambda router: assemble.natural(router["name"]))
+    names = {router["name"] for router in routers}
+    pairs = [(one.node, two.node) for one, two in (link.places for link in links)]
     network: Network = assemble.validated(
         "",
         Network,
         {
             "of": topology.asked(),
-            "hosts": assemble.hosts(parts["hosts"]),
+            "hosts": assemble.hosts(parts["hosts"], segments(pairs, names) if names else ()),
             "switches": assemble.switches(parts["switches"]),
-            "links": [
-                assemble.validated(_between(link), NetworkLink, link) for link in parts["links"]
-            ],
+            "links": links,
             "notes": parts["notes"][:20],
+            "routers": routers,
         },
     )
     return network

@@ -46,8 +46,7 @@ def find(
     faster than it, because no queue builds up elsewhere. Of those that are still alike it is the
     one nearest to the receivers.
 
-    Returns:
-        The port; None where the flows cross no link that is not left out.
+    Returns the port; None where the flows cross no link that is not left out.
     """
     crossing: Counter[tuple[str, str]] = Counter()
     inputs: dict[tuple[str, str], dict[str, int]] = {}

@@ -21,7 +21,7 @@ from outcast.plan.links import no_link
 from outcast.plan.model import Plan
 from outcast.plan.ports import PortQueue
 
-Fault = Literal["loss_ppm", "burst_loss_ppm", "late_ppm", "duplicate_ppm"]
+Fault = Literal["loss_ppm", "burst_loss_ppm", "late_ppm", "duplicate_ppm", "policer_bps"]
 What = Fault | Literal["rate_bps", "delay_ns", "limit_bytes", "limit_packets", "up"]
 """A setting of a port, or a share of the packets of the link behind it in millionths."""
 
@@ -40,7 +40,7 @@ class Change:
         node, neighbour: the direction of the link: the node that sends, and the one that receives.
         value: its new value; of `up` 0 or 1.
         before, after: all settings of the port.
-        wire: of a fault, the interface where packets meet it (outcast.plan.links.Wire).
+        wire: of a fault or policer, the interface where packets meet it (outcast.plan.links.Wire).
         seed: of the fault from then on.
         link: of a fault, all that happens on the link from then on.
     """
@@ -122,7 +122,12 @@ def changes(experiment: Experiment, plan: Plan) -> tuple[Change, ...]:
                 _faults(event, wires.get((node, neighbour), plan.links[node, neighbour]), where)
             )
             if event.up is not None:
-                if plan.graph.nodes[node]["kind"] == "host":
+                if plan.graph.nodes[node]["kind"] != "switch":
+                    if plan.graph.nodes[neighbour]["kind"] != "switch":
+                        raise ConfigError(
+                            f"{where}.up: a router's port that goes down loses its routes; allowed "
+                            "is a link with a switch at one end"
+                        )
                     continue
                 settings = now.setdefault(port, _settings(experiment, plan, node, port))
                 wanted = [("up", int(event.up), settings)]
@@ -153,7 +158,7 @@ def changes(experiment: Experiment, plan: Plan) -> tuple[Change, ...]:
                         value=value,
                         before=now[port],
                         after=after or now[port],
-                        wire=None if link is None else _wire(plan, node, neighbour),
+                        wire=None if link is None else _wire(plan, what, node, neighbour),
                         seed=_seed(experiment, event, node, neighbour),
                         link=link,
                     )
@@ -177,6 +182,7 @@ _KEYS = {
     "burst_loss_ppm": "burst_loss",
     "late_ppm": "late",
     "duplicate_ppm": "duplicate",
+    "policer_bps": "policer",
     "limit_bytes": "limit",
     "limit_packets": "limit",
     "up": "up",
@@ -195,8 +201,9 @@ def _directions(event: Event, plan: Plan, where: str) -> Iterator[tuple[str, str
         yield other, one
 
 
-def _wire(plan: Plan, node: str, neighbour: str) -> str:
-    return plan.wires[frozenset((node, neighbour))].facing(neighbour)
+def _wire(plan: Plan, what: What, node: str, neighbour: str) -> str:
+    wire = plan.wires[frozenset((node, neighbour))]
+    return wire.facing(node if what == "policer_bps" else neighbour)
 
 
 def _seed(experiment: Experiment, event: Event, node: str, neighbour: str) -> int:
@@ -277,6 +284,17 @@ def _faults(event: Event, link: Link, where: str) -> Iterator[tuple[Fault, int, 
     if event.duplicate is not None:
         link = replace(link, duplicate=event.duplicate)
         yield "duplicate_ppm", round(event.duplicate * 10**6), link
+    if event.policer is not None:
+        if link.policer is None:
+            raise ConfigError(
+                f"{where}.policer: the link has none; allowed where links.overrides gives it one"
+            )
+        link = replace(link, policer=event.policer)
+        try:
+            link.check()
+        except ValueError as error:
+            raise ConfigError(f"{where}.{error}") from None
+        yield "policer_bps", event.policer.rate_bps, link
 
 
 def _with_limit(queue: Queue, event: Event, drain: Drain, where: str) -> Queue:

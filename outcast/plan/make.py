@@ -16,6 +16,7 @@ from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, FlowGroup, Link, Transport
 from outcast.experiment.links import STANDARD_MTU_BYTES
 from outcast.experiment.queues import WITH_CLASSES
+from outcast.experiment.routing import Shortest
 from outcast.plan import (
     addresses,
     events,
@@ -25,6 +26,7 @@ from outcast.plan import (
     probes,
     programs,
     schedule,
+    subnets,
     traces,
     transport,
 )
@@ -42,6 +44,7 @@ from outcast.plan.paths import (
     compute_routes,
     generated_packet,
     generated_ways,
+    hashed_paths,
     port_name,
     receiver,
     subflow_ways,
@@ -64,6 +67,8 @@ def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config
         graph = make_graph(make_topo(experiment))
         if experiment.addressing != "ipv4":
             addresses.add_ipv6(graph)
+        if isinstance(experiment.routing, Shortest):
+            subnets.add_ways(graph, experiment.routing.ways)
         table = compute_routes(experiment, graph)
         _require_layers(experiment, graph)
         link_traces = traces.read_all(experiment)
@@ -98,6 +103,7 @@ def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config
         all_ways = [*ways, *probe_ways, *further_ways]
         there_and_back = sorted(path for way in all_ways for path in way)
         paths = [*there_and_back, *(flow.return_path for flow in flows)]
+        paths += hashed_paths(graph, table, flows)
         bottleneck, *others = (
             with_all_packets(port, graph, paths)
             for port in (
@@ -129,7 +135,7 @@ def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config
         captures = _capture_ports(experiment, plan)
         events.changes(experiment, plan)
         events.port_traces(experiment, plan)
-        _check_blackout(experiment, bottleneck)
+        _check_blackout(experiment, bottleneck, plan)
         _check_groups(experiment, plan)
         _check_interval(experiment, plan)
     except ConfigError as error:
@@ -342,7 +348,7 @@ def _bottleneck(
     hops = {
         port_name(graph, switch, neighbour): (switch, neighbour)
         for switch in graph
-        if graph.nodes[switch]["kind"] == "switch"
+        if graph.nodes[switch]["kind"] != "host"
         for neighbour in graph.adj[switch]
     }
     if port not in hops:
@@ -410,8 +416,10 @@ def _require_room(experiment: Experiment, plan: Plan) -> None:
             raise ConfigError(f"links: the queue of {port}: {error}") from None
 
 
-def _check_blackout(experiment: Experiment, bottleneck: Bottleneck) -> None:
+def _check_blackout(experiment: Experiment, bottleneck: Bottleneck, plan: Plan) -> None:
     at = experiment.blackout and experiment.blackout.at
+    if at and bottleneck.switch in plan.routers:
+        raise ConfigError(f"blackout.at: {at} is a router's port; allowed is a switch's port")
     if at and at not in bottleneck.ingress:
         raise ConfigError(
             f"blackout.at: {at!r} is not an input of the bottleneck {bottleneck.egress}; "
@@ -432,7 +440,7 @@ def _require_layers(experiment: Experiment, graph: Graph) -> None:
 
 def _require_ports(experiment: Experiment, plan: Plan) -> None:
     """Raises ConfigError where `queues` names ports that the topology lacks."""
-    layers: list[str] = sorted({str(plan.graph.nodes[switch]["layer"]) for switch in plan.switches})
+    layers = sorted({str(plan.graph.nodes[node]["layer"]) for node in plan.forwarders})
     ports = plan.switch_ports()
     for index, exception in enumerate(experiment.queues):
         is_text = isinstance(exception.at, str)

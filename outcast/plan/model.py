@@ -26,6 +26,7 @@ from outcast.plan.probes import Probe
 from outcast.plan.programs import Command, Program, probe
 from outcast.plan.programs import pairs as program_pairs
 from outcast.plan.schedule import Generated
+from outcast.plan.subnets import Subnets
 from outcast.plan.traces import LinkTrace
 
 if TYPE_CHECKING:
@@ -162,6 +163,21 @@ class Plan:
         """The names of the switches, in the topology's order."""
         return [name for name, data in self.graph.nodes(data=True) if data["kind"] == "switch"]
 
+    @cached_property
+    def routers(self) -> list[str]:
+        """The names of the routers, in the topology's order."""
+        return [name for name, data in self.graph.nodes(data=True) if data["kind"] == "router"]
+
+    @property
+    def forwarders(self) -> list[str]:
+        """The names of the switches and the routers."""
+        return [*self.switches, *self.routers]
+
+    @cached_property
+    def subnets(self) -> Subnets:
+        """The subnets between routers."""
+        return Subnets(self.graph, self.routes)
+
     def ip(self, host: str) -> str:
         """The host's IPv4 address."""
         return str(self.graph.nodes[host]["ip"])
@@ -261,9 +277,9 @@ class Plan:
         return BLACKOUT_ENDS[1] if port == self.blackout_at else port
 
     def switch_ports(self) -> list[str]:
-        """The interface names of every switch port."""
+        """The interface names of every port of a switch or router."""
         return [
             port_name(self.graph, switch, neighbour)
-            for switch in self.switches
+            for switch in self.forwarders
             for neighbour in self.graph.neighbors(switch)
         ]

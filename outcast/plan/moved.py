@@ -313,12 +313,17 @@ def states(experiment: Experiment, plan: Plan, hops: Collection[Hop]) -> Iterato
     """
     steps = {hop[:2]: {0: plan.links[hop[:2]].rate_bps} for hop in hops}
     ups = {hop[:2]: {0: 1} for hop in hops}
-    fixed = {hop: _fixed_bps(experiment, plan, hop) for hop in hops}
+    fixed = {
+        hop: {0: bps} for hop in hops if (bps := _fixed_bps(experiment, plan, hop)) is not None
+    }
     whys = {0: ""}
     for change in events.changes(experiment, plan):
-        if change.event is not None and change.what in ("rate_bps", "up"):
+        if change.event is not None and change.what in ("rate_bps", "up", "policer_bps"):
             whys.setdefault(change.at_ns, f"events.{change.event}")
             direction = (change.node, change.neighbour)
+            if change.what == "policer_bps":
+                fixed.get((*direction, "policer"), {})[change.at_ns] = change.value
+                continue
             # A host's port is not set down, but what it sends is lost.
             for end in (direction, direction[::-1]) if change.what == "up" else (direction,):
                 (ups if change.what == "up" else steps).get(end, {})[change.at_ns] = change.value
@@ -334,7 +339,7 @@ def states(experiment: Experiment, plan: Plan, hops: Collection[Hop]) -> Iterato
             for trace in plan.traces:
                 at = _at(dict(zip(trace.t_ns, trace.rate_bps, strict=True)), since)
                 rates |= {end: at for end in trace.directions if end in rates}
-        of_hops = {hop: rates[hop[:2]] if (bps := fixed[hop]) is None else bps for hop in hops}
+        of_hops = {hop: _at(fixed[hop], since) if hop in fixed else rates[hop[:2]] for hop in hops}
         yield _State(since, until, why, of_hops)
 
 

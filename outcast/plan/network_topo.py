@@ -17,6 +17,8 @@ class NetworkTopo(Topo):
             self.addHost(host.name, ip=f"{host.ip}/8", mac=host.mac, role=host.role or "host", **of)
         for switch in network.switches:
             self.addSwitch(switch.name, dpid=f"{switch.dpid:016x}", layer=switch.layer)
+        for router in network.routers:
+            self.addHost(router.name, kind="router")
         for link in network.links:
             one, two = link.places
             own = {"own": link.own} if link.own else {}

@@ -84,6 +84,30 @@ def subflow_ways(
         ) from None
 
 
+def hashed_paths(graph: Graph, table: routes.Routes, flows: Sequence[Flow]) -> list[list[str]]:
+    """Every path that a subflow's ports may give it where switches choose by them, and those back.
+
+    The sender's kernel draws these ports, so nobody knows beforehand which it will be.
+    """
+    several = [flow for flow in flows if table.choices and flow.transport.mptcp is not None]
+    ends = dict.fromkeys(pair for f in several for pair in ((f.src, f.dst), (f.dst, f.src)))
+    begun = [([src, next(iter(graph.adj[src]))], dst) for src, dst in ends]
+    found = []
+    while begun:
+        nodes, dst = begun.pop()
+        *_, before, node = nodes
+        if node == dst:
+            found.append(nodes)
+            continue
+        in_port = graph.edges[node, before]["ports"][node]
+        from_above = in_port in table.upper.get(node, ())
+        ports = () if from_above else table.choices.get(node, {}).get(dst, ())
+        ports = ports or (table.next_port(graph, node, in_port, dst, None),)
+        names = [name for name, data in graph.adj[node].items() if data["ports"][node] in ports]
+        begun += [([*nodes, name], dst) for name in names]
+    return found
+
+
 def ingress_port(graph: Graph, path: Sequence[str], egress: str) -> str | None:
     """The port by which a packet on a path enters the switch that it leaves by `egress`."""
     for before, (switch, following) in zip(path, pairwise(path[1:]), strict=False):

@@ -77,6 +77,14 @@ class _Switch(handed_in.Record):
     kind: Literal["switch"] = "switch"
     layer: Annotated[str, _member_of(graphs.LAYERS)]
     dpid: int = Field(gt=0)
+    ways: dict[_Name, _Name] | None = None
+
+
+class _Router(handed_in.Record):
+    id: _Name
+    kind: Literal["router"] = "router"
+    layer: Annotated[str, _member_of(graphs.LAYERS)]
+    ways: dict[_Name, _Name] | None = None
 
 
 class _Host(handed_in.Record):
@@ -99,7 +107,7 @@ class _Link(handed_in.Record):
 class _Network(handed_in.Record):
     """The graph in the node-link form that controllers/graph.py describes."""
 
-    nodes: tuple[Annotated[_Switch | _Host, Field(discriminator="kind")], ...] = Field(
+    nodes: tuple[Annotated[_Switch | _Host | _Router, Field(discriminator="kind")], ...] = Field(
         min_length=1, max_length=MOST_NODES
     )
     edges: tuple[_Link, ...]
@@ -256,6 +264,10 @@ def _graph(network: _Network) -> graphs.Graph:
             raise _MisfitError(f"graph.edges.{number}: these nodes are linked already")
         graph.add_edge(*ends, ports=dict(link.ports), layers=link.layers)
     graphs.check(graph)
+    for name, data in graph.nodes(data=True):
+        for host, following in data.get("ways", {}).items():
+            if host not in graph or not graph.has_edge(name, following):
+                raise _MisfitError(f"graph.nodes: {name} has ways that are none of the graph")
     return graph
 
 

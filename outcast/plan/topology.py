@@ -50,7 +50,9 @@ def make_graph(topo: Topo) -> Graph:
     graph: Graph = nx.Graph()
     for name in topo.nodes():
         info = topo.nodeInfo(name)
-        if topo.isSwitch(name):
+        if info.get("kind") == "router":
+            graph.add_node(name, kind="router", layer=LAYERS[0])
+        elif topo.isSwitch(name):
             graph.add_node(name, kind="switch", layer=info["layer"], dpid=int(info["dpid"], 16))
         else:
             ip = info["ip"].split("/")[0]

@@ -12,9 +12,10 @@ The file may come from anybody, so whatever is wrong with it is one line with it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 from outcast import handed_in, units
@@ -26,8 +27,10 @@ from outcast.experiment.parts import LEAST_RATE_BPS, MOST_RATE_BPS
 MOST_BYTES = 32 << 20
 MOST_STEPS = 200_000
 """The most changes of one link's rate in a run."""
-BIN_MS = 10
-"""The deliveries of a mahimahi trace are counted in bins of so many milliseconds."""
+_ALMOST_NS = 1000
+"""A part of a frame that takes no longer counts as none."""
+_EARLY_NS = 3000
+"""So much before a frame begins its rate is set, because a change takes some time."""
 _MS_NS = 10**6
 _TIMES_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _RATES_BPS = {
@@ -248,9 +251,7 @@ def _worded(cell: str) -> Fraction:
 def _deliveries(lines: Sequence[tuple[int, str]], frame_bits: int) -> Trace:
     """A trace from mahimahi's format.
 
-    A packet that can be delivered at t milliseconds belongs to the bin that ends at t or after it.
-    A bin without a delivery is joined to the next one with a delivery, because a rate of zero would
-    stop the shaper in the middle of a packet.
+    A packet that can be delivered at t milliseconds leaves in the millisecond before.
     """
     last = 0
     counts: dict[int, int] = {}
@@ -265,52 +266,100 @@ def _deliveries(lines: Sequence[tuple[int, str]], frame_bits: int) -> Trace:
         if time_ms < last:
             raise _LineError(number, f"{line} ms after {last} ms; allowed are ascending times")
         last = time_ms
-        place = max(0, -(-time_ms // BIN_MS) - 1)
+        place = max(0, time_ms - 1)
         counts[place] = counts.get(place, 0) + 1
     if not last:
         raise _LineError(lines[-1][0], "the last time is 0; allowed is that at which it repeats")
     t_ns: list[int] = []
     rate_bps: list[Fraction] = []
-    begin_ms = 0
+    end_ms = 0
     for place, count in counts.items():
-        end_ms = min((place + 1) * BIN_MS, last)
-        t_ns.append(begin_ms * _MS_NS)
-        rate_bps.append(Fraction(count * frame_bits * 1000, end_ms - begin_ms))
-        begin_ms = end_ms
+        if place > end_ms:
+            t_ns.append(end_ms * _MS_NS)
+            rate_bps.append(Fraction(0))
+        t_ns.append(place * _MS_NS)
+        rate_bps.append(Fraction(count * frame_bits * 1000))
+        end_ms = place + 1
     return Trace(tuple(t_ns), tuple(rate_bps), last * _MS_NS)
 
 
 def steps(trace: Trace, duration_ns: int, frame_bits: int) -> Steps:
     """The steps of a trace within a duration.
 
-    While a trace says 0, the rate is such that the shaper sends one frame, which takes `frame_bits`
-    on the link, in all that time, at its beginning.
+    The shaper gives a frame the rate at which it begins, also where that changes before its end. So
+    each step here holds whole frames of `frame_bits` of a queue that is never empty. A frame during
+    which the trace changes has a step of its own, in which it takes as long as the trace says.
 
     Raises ValueError: the trace has too many steps for this duration, or never a rate above 0.
     """
-    begins: list[int] = []
-    wanted: list[Fraction] = []
+    wanted: list[tuple[int, Fraction]] = []
     for time_ns, rate_bps in _repeated(trace, duration_ns):
-        if wanted and wanted[-1] == rate_bps:
-            continue
-        begins.append(time_ns)
-        wanted.append(rate_bps)
-        if len(begins) > MOST_STEPS:
-            raise ValueError(
-                f"has more than {MOST_STEPS} steps within {units.format_time(duration_ns)}; "
-                "allowed are longer steps, or a shorter duration"
-            )
-    ends = [*begins[1:], duration_ns]
-    if not any(wanted):
+        if not wanted or wanted[-1][1] != rate_bps:
+            wanted.append((time_ns, rate_bps))
+        if len(wanted) > MOST_STEPS:
+            raise _too_many(duration_ns)
+    if not any(rate for _, rate in wanted):
         raise ValueError("has no rate above 0 within the duration")
-    rates = [
-        _kept(rate_bps or Fraction(frame_bits * 10**9, end - begin), up=not rate_bps)
-        for rate_bps, begin, end in zip(wanted, begins, ends, strict=True)
+    spans = [
+        (begin, end, rate)
+        for (begin, rate), (end, _) in pairwise([*wanted, (duration_ns, Fraction(0))])
     ]
-    carried = sum(
-        rate * (end - begin) for rate, begin, end in zip(wanted, begins, ends, strict=True)
+    t_ns: list[int] = []
+    rates: list[int] = []
+    for begin, rate_bps in _of_whole_frames(spans, frame_bits):
+        kept_bps = _kept(rate_bps)
+        if rates and rates[-1] == kept_bps:
+            continue
+        frame_ns = frame_bits * 10**9 // rates[-1] if rates else 0
+        early_ns = min(_EARLY_NS, frame_ns // 2)
+        t_ns.append(max(int(begin) - early_ns, t_ns[-1] + 1) if t_ns else 0)
+        rates.append(kept_bps)
+        if len(rates) > MOST_STEPS:
+            raise _too_many(duration_ns)
+    carried = sum(rate * (end - begin) for begin, end, rate in spans)
+    return Steps(tuple(t_ns), tuple(rates), _kept(Fraction(carried) / duration_ns))
+
+
+def _too_many(duration_ns: int) -> ValueError:
+    return ValueError(
+        f"has more than {MOST_STEPS} steps within {units.format_time(duration_ns)}; "
+        "allowed are longer steps, or a shorter duration"
     )
-    return Steps(tuple(begins), tuple(rates), _kept(Fraction(carried) / duration_ns))
+
+
+def _of_whole_frames(
+    spans: Iterable[tuple[int, int, Fraction]], frame_bits: int
+) -> Iterator[tuple[Fraction, Fraction]]:
+    """From when each rate holds, and the rate in bit/s; the spans have theirs (see `steps`).
+
+    Times are those of the rates that the kernel keeps, so that rounding does not add up.
+    """
+    at, left = Fraction(0), Fraction(0)
+    for begin, end, rate_bps in spans:
+        after, whole = Fraction(begin), 0
+        if left:
+            if (most := rate_bps * (end - begin) / 10**9) < left:
+                left -= most
+                continue
+            # The frame that began before ends in this span.
+            after += left * 10**9 / rate_bps
+            own_bps = _kept(frame_bits * 10**9 / (after - at))
+            yield at, Fraction(own_bps)
+            # The kernel's least rate may send it long before the trace does.
+            soonest = after - _ALMOST_NS
+            at, left = max(at + Fraction(frame_bits * 10**9, own_bps), soonest), Fraction(0)
+        frames = rate_bps * (end - at) / 10**9 / frame_bits
+        almost = min(Fraction(1, 1000), rate_bps * _ALMOST_NS / 10**9 / frame_bits)
+        whole = int(frames + almost)
+        if whole > 0:
+            yield at, rate_bps
+            at += Fraction(whole * frame_bits * 10**9, _kept(rate_bps))
+        if frames - whole > almost or (not rate_bps and at < end):
+            left = frame_bits * (1 - (frames - whole))
+    if left and not whole:
+        # The last rate goes on.
+        until = end + left * 10**9 / rate_bps if rate_bps else Fraction(end)
+        yield at, Fraction(frame_bits * 10**9) / max(Fraction(1), until - at)
 
 
 def _repeated(trace: Trace, duration_ns: int) -> Iterator[tuple[int, Fraction]]:
@@ -325,7 +374,7 @@ def _repeated(trace: Trace, duration_ns: int) -> Iterator[tuple[int, Fraction]]:
         offset_ns += trace.period_ns
 
 
-def _kept(rate_bps: Fraction, *, up: bool = False) -> int:
+def _kept(rate_bps: Fraction) -> int:
     """A rate in whole bytes a second, as the kernel keeps it, and within its bounds."""
-    size = -(-rate_bps // 8) if up else round(rate_bps / 8)
+    size = round(rate_bps / 8)
     return max(-(-LEAST_RATE_BPS // 8), min(MOST_RATE_BPS // 8, int(size))) * 8

@@ -190,7 +190,7 @@ class AppliedChange:
         applied_ns: when the kernel had made it; None where all flows had ended before its time.
         node, neighbour: the direction of the link: the node that sends, and the one that receives.
         what: `rate_bps`, `delay_ns`, `limit_bytes`, `limit_packets`; `loss_ppm`, `burst_loss_ppm`,
-            `late_ppm`, `duplicate_ppm`, the share of the packets; or `up` with 0 or 1.
+            `late_ppm`, `duplicate_ppm`, the share of the packets; `policer_bps`; or `up`, 0 or 1.
         shown: the value that was read back; None where it was not made.
     """
 

@@ -219,8 +219,7 @@ class Interventions(handed_in.Record):
 class Lost(handed_in.Record):
     """lost.json, which is there while a run goes on: what links lose, and then what they lost.
 
-    Attributes:
-        counts: how many packets the guest has lost of each; none before.
+    `counts` is how many packets the guest has lost of each; none before.
     """
 
     packets: tuple[LostPacket, ...] = Field(default=(), max_length=MOST_LOST)

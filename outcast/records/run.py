@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from controllers.hashing import TCP, FiveTuple
 from outcast import experiment
 from outcast.errors import InputError
 from outcast.experiment import MTU_FRAME_BYTES, Experiment
@@ -84,8 +85,7 @@ class Run:
     A record is read at its first use and then kept. A table is read at every call and not kept,
     because a sweep or a reproduction holds hundreds of runs.
 
-    Attributes:
-        directory: the paths of the run's files.
+    `directory` is the paths of the run's files.
 
     Every reader raises InputError if its file is missing or cannot be read.
     """
@@ -307,12 +307,12 @@ class Run:
         ]
 
     def _enters_by(self, flow: FlowRecord, egress: str, port: str) -> bool:
-        """Whether a subflow from a further interface of the sender comes in by a port."""
-        return any(
-            ingress_port(plan.graph, plan.path(plan.host_of[sub.src_ip], flow.dst), egress) == port
-            for sub in flow.subflows
-            if sub.src_ip is not None and (plan := self.plan) is not None
-        )
+        """Whether a subflow comes in by a port, other than its flow perhaps."""
+        if not flow.subflows or (plan := self.plan) is None:
+            return False
+        ends = (FiveTuple(*each, TCP) for each in flow.connections)
+        ways = (plan.path(plan.host_of[each.src], flow.dst, each) for each in ends)
+        return any(ingress_port(plan.graph, way, egress) == port for way in ways)
 
     @cached_property
     def _outputs(self) -> dict[str, str]:

@@ -260,6 +260,7 @@ class BottleneckRecord(handed_in.Record):
     ingress: list[_Name]
     destinations: list[_Address] = Field(description="addresses reached through the egress port")
     queue: QueueRecord
+    routed: bool = Field(default=False, description="a router, which lowers the TTL")
 
 
 class CaptureRecord(handed_in.Record):

@@ -89,16 +89,6 @@ def _of_model(name: str) -> Kind:
     return Kind(lambda run, _: float(getattr(_enqueued(run), name)), limits=_SHARE)
 
 
-MEASURES.update(
-    x2_queued=_of_model("x2"),
-    y2_queued=_of_model("y2"),
-    both_queued=_of_model("both"),
-    neither_queued=_of_model("neither"),
-)
-"""The shares of cases in which X2, the loser's next packet, is queued, and Y2, the winner's next
-packet; both of them, and neither (TCPRand, figure 5)."""
-
-
 def _window(run: Run, measure: Measure) -> Summary | Window:
     """The part of the run that the measure covers.
 
@@ -527,7 +517,6 @@ MEASURES.update(
     # After so many of the fates it is the other side of the ratio that gets less.
     fates_that_swap_sides=_of_effects("other_side"),
 )
-"""Shares of other fates."""
 
 
 @_measure(limits=UNLIMITED)
@@ -557,6 +546,16 @@ def undone_before_timeout_bps(run: Run, measure: Measure) -> float:
     """The same for all drops together, of blackouts that a timeout follows."""
     every = _effects(run).filter(pl.col("undone").is_null(), "timeout")
     return mean_of(every, f"gain_{measure.within_ms}ms_bps")
+
+
+# The shares of cases in which the loser's next packet, X2, is queued; the winner's, Y2; both; and
+# neither (TCPRand, figure 5).
+MEASURES.update(
+    x2_queued=_of_model("x2"),
+    y2_queued=_of_model("y2"),
+    both_queued=_of_model("both"),
+    neither_queued=_of_model("neither"),
+)
 
 
 def take(run: Run, measure: Measure) -> float:

@@ -41,8 +41,7 @@ CAPTURES: Captures = "drop"
 class PlannedRun:
     """One run of one point.
 
-    Attributes:
-        name: the name of its folder in the store. The same experiment and seed give the same name.
+    `name` is the name of its folder in the store. The same experiment and seed give the same name.
     """
 
     point: Point

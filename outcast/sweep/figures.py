@@ -46,6 +46,10 @@ class Drawn:
     description: str
 
 
+_LONG = 16
+"""A name beside a heat map that has more letters has several lines."""
+
+
 def drawn(rows: pl.DataFrame, groups: Sequence[Group], value: str, labels: Labels) -> Drawn | None:
     """Draws the kind of figure that fits the swept keys; None if no kind fits.
 
@@ -147,7 +151,8 @@ def heat(groups: Sequence[Group], value: str, labels: Labels, on: Canvas = OWN) 
         axes.text(column, row, text, ha="center", va="center", color=colour)
     across, up = (labels.axis(key, at) for key, at in zip(keys, (columns, rows), strict=True))
     axes.set_xticks(range(len(columns)), across.ticks)
-    axes.set_yticks(range(len(rows)), up.ticks)
+    names = [text if len(text) <= _LONG else text.replace(", ", ",\n") for text in up.ticks]
+    axes.set_yticks(range(len(rows)), names)
     turn_names(axes)
     axes.set_xlabel(across.label)
     axes.set_ylabel(up.label)

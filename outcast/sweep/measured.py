@@ -94,8 +94,7 @@ class Size:
 class Measurement:
     """The cost of one run.
 
-    Attributes:
-        wall_s: the seconds of its whole process.
+    `wall_s` is the seconds of its whole process.
     """
 
     size: Size

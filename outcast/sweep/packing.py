@@ -155,8 +155,7 @@ def require_bounded(directory: SweepDirectory) -> None:
 class Differing:
     """A value of a run that was made again.
 
-    Attributes:
-        key: a capture; a column of runs.parquet; with a flow before it, of run_flows.parquet.
+    `key` is a capture; a column of runs.parquet; with a flow before it, of run_flows.parquet.
     """
 
     run: str

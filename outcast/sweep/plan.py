@@ -23,8 +23,7 @@ from outcast.sweep.task import REAL, Task
 class Run:
     """One run of the plan.
 
-    Attributes:
-        experiment: the experiment with the point's values and seed, and with the engine to use.
+    `experiment` is the experiment with the point's values and seed, and with the engine to use.
     """
 
     point: Point

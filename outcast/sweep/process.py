@@ -29,8 +29,7 @@ _THREAD_SETTINGS = [
 class RunProcess:
     """A process and the task that it was given last; create it with `start`.
 
-    Attributes:
-        stays: whether it takes another task, once `poll` has returned how its task ended.
+    `stays` says whether it takes another task, once `poll` has returned how its task ended.
     """
 
     task: Task

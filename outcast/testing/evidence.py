@@ -24,25 +24,27 @@ A later failure of the same test replaces no other folder.
 def keep(networks: Networks, home: Path, test: str) -> list[str]:
     """Moves the runs of a failing test to a folder named after it, and completes them.
 
-    Each gets figures, the report, `packets.pcapng` with verdicts, and `run.zip`.
+    Each gets figures, the report, all packets with verdicts, an archive, and what `outcast why`
+    says, for which it is made once more.
 
     Args:
         networks: what the test ran.
         home: holds the folders of all tests.
         test: the test's name in pytest.
 
-    Returns:
-        What to print: three lines for each run.
+    Returns what to print: three lines for each run, or two where it failed.
     """
     if not networks.kept:
         return []
+    seed = [] if networks.seed is None else ["--outcast-seed", str(networks.seed)]
+    again = shlex.join(["python", "-m", "pytest", test, *seed])
     try:
         folder = fresh_folder(home, test)
         lines = []
         for path in networks.kept:
             kept = folder / path.name
             shutil.move(path, kept)
-            lines += _complete(kept)
+            lines += _complete(kept, again)
     except OSError as error:
         return [f"the evidence could not be kept: {error}"]
     networks.kept.clear()
@@ -69,18 +71,19 @@ def fresh_folder(home: Path, test: str) -> Path:
 
 def _has_mark(folder: Path, test: str) -> bool:
     mark = folder / MARK
-    if not mark.is_file() or mark.is_symlink() or folder.is_symlink():
-        return False
-    return mark.read_text() == test
+    is_ours = mark.is_file() and not mark.is_symlink() and not folder.is_symlink()
+    return is_ours and mark.read_text() == test
 
 
-def _complete(path: Path) -> list[str]:
-    """Adds what explains a run. Returns the lines to print."""
+def _complete(path: Path, again: str) -> list[str]:
+    """Adds what explains a run. Returns the lines to print; `again` is for one that failed."""
     if path.name.endswith(".failed"):
-        return [f"the run failed; what it had written: {path}"]
-    from outcast.api import archives, exports
+        return [f"the run failed; what it had written: {path}", f"again:   {again}"]
+    from outcast.analysis.trace.events import EVENTS
+    from outcast.api import archives, exports, traces
     from outcast.records.run_directory import RunDirectory
     from outcast.view import figures, report
+    from outcast.view.terminal import why
 
     packets, archive = path.with_name(f"{path.name}.pcapng"), path.with_name(f"{path.name}.zip")
     lines = [f"run:     {path / 'report.html'}", f"packets: {packets}"]
@@ -89,6 +92,9 @@ def _complete(path: Path) -> list[str]:
         report.write(RunDirectory(path))
         archives.pack(path, archive)
         exports.export(path, packets)
+        if RunDirectory(path).read_manifest().engine == "virtual":
+            run = traces.trace(path, EVENTS, allow_programs=True, progress=False).run
+            path.with_name(f"{path.name}.why.txt").write_text("\n".join(why.overview(run, "table")))
     except OutcastError as error:
         lines.append(f"not all of it could be written: {error}")
     allow = " --allow-programs" if (path / "programs").exists() else ""

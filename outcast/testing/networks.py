@@ -33,12 +33,13 @@ class Networks:
 
     Attributes:
         kept: folders of the runs so far, finished or failed, in order.
+        seed: as given.
     """
 
     def __init__(self, folder: Path, beside: Path, seed: int | None) -> None:
         self._folder = folder
         self._beside = beside
-        self._seed = seed
+        self.seed = seed
         self.kept: list[Path] = []
 
     def run(self, **keys: Any) -> Run:
@@ -53,7 +54,7 @@ class Networks:
             OutcastError: the run failed.
         """
         __tracebackhide__ = True
-        return self._run(self._source(keys), self._seed)
+        return self._run(lambda: self._source(keys), self.seed)
 
     def load(self, path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None) -> Run:
         """Runs a configuration file, whose path is relative to the test's folder.
@@ -65,8 +66,8 @@ class Networks:
         Raises as `run`.
         """
         __tracebackhide__ = True
-        source = reader.read(self._beside.parent / path, overrides or {})
-        return self._run(source, self._seed)
+        file = self._beside.parent / path
+        return self._run(lambda: reader.read(file, overrides or {}), self.seed)
 
     def flaky(
         self, passes: Callable[[Run], bool], seeds: int | Sequence[int] = 20, **keys: Any
@@ -80,18 +81,17 @@ class Networks:
             seeds: seeds to try, or the number of them, which begin at 1.
             keys: the network, as for `run`.
 
-        Returns:
-            Which seeds pass, and the packets whose fates tell those that pass from the others.
+        Returns which seeds pass, and the packets whose fates tell those that pass from the others.
 
         Raises as `run`.
         """
+        __tracebackhide__ = True
         chosen = range(1, seeds + 1) if isinstance(seeds, int) else seeds
         if len(chosen) < 2:
             raise ConfigError(f"seeds: {seeds!r}; allowed are at least 2")
-        source = self._source(keys)
         found = Flaky()
         for seed in chosen:
-            run = self._run(source, seed)
+            run = self._run(lambda: self._source(keys), seed)
             packets = run.table("packets") if "packets" in run.tables else None
             found.add(seed, bool(passes(run)), packets)
             if found.failing != [seed]:
@@ -107,11 +107,11 @@ class Networks:
         tree = reader.plain(keys, str(self._beside))
         return Source({"name": "test"} | tree, str(self._beside), folder=folder, files_from=folder)
 
-    def _run(self, source: Source, seed: int | None) -> Run:
+    def _run(self, source: Callable[[], Source], seed: int | None) -> Run:
         __tracebackhide__ = True
         target = self._folder / str(len(self.kept) + 1)
         try:
-            experiment = experiments.checked(_adapted(source, seed))
+            experiment = experiments.checked(_adapted(source(), seed))
             making.execute(experiment, target, progress=False, draw=False)
         except OutcastError as error:
             failed = target.with_name(f"{target.name}.failed")
@@ -131,8 +131,8 @@ class Networks:
 
 
 def _adapted(source: Source, seed: int | None) -> Source:
-    """The configuration with another seed. Clients may fail unless it says something else."""
-    tree = copy.deepcopy(dict(source.tree))
+    """The configuration with another seed; by default clients may fail, and packets repeat."""
+    tree: dict[str, Any] = {"engine": "virtual"} | copy.deepcopy(dict(source.tree))
     if seed is not None:
         tree["seed"] = seed
     programs = tree.get("programs")

@@ -8,6 +8,8 @@ from typing import Any
 
 from tests import guest_runs
 
+EXAMPLES = Path(__file__).parents[2] / "configs" / "examples"
+
 
 def run(config: str | Path, target: Path, *settings: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """A run's summary, which has to be trusted, and its manifest."""
@@ -76,3 +78,16 @@ def test_a_host_with_two_links_sends_by_both(tmp_path: Path) -> None:
     for name, rate_bps in (("one", 20e6), ("two", 10e6)):
         limit_bps = rate_bps * 1448 / 1538
         assert 0.5 * limit_bps < groups[name]["mean_goodput_bps"] <= 1.01 * limit_bps
+
+
+def test_routers_forward_between_subnets(tmp_path: Path) -> None:
+    """Also with IPv6, and what is for h1 comes back by another router."""
+    more = ["duration=500ms", "analysis.windows=[]", "topology.args={delay: null, bw: 10}"]
+    more += ["addressing=both", "probes=[]", "capture.ports=all"]
+    summary, manifest = run(EXAMPLES / "routed.yaml", tmp_path / "run", *more)
+    assert manifest["bottlenecks"][0]["egress"] == "r1-eth1"
+    assert settings_of(manifest, "r1-eth1")["rate_bps"] == 10_000_000
+    counted = summary["capture"]
+    assert counted["inferred_drops"] == counted["qdisc_drops"]
+    back = tmp_path / "run" / "captures" / "r3-eth1.out.pcap"
+    assert back.stat().st_size > 24

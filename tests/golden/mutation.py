@@ -7,8 +7,8 @@ from pathlib import Path
 
 OF_JOINS = (
     *("join", "join_doubts", "join_scenes", "join_golden", "join_clocks", "join_command", "queue"),
-    *("blackout", "pcap", "pcap_against_dpkt", "throughput", "tcp_side", "queue_estimates"),
-    *("summary", "fairness"),
+    *("blackout", "pcap", "pcap_against_dpkt", "bins", "tcp_side", "queue_estimates"),
+    *("summary", "fairness_windows"),
 )
 
 

@@ -98,7 +98,7 @@ def keys(
             "args": {"n": hosts, "between": between, "cross": cross},
         },
         "links": {"rate": access, "delay": access_delay, "overrides": [*shared, *overrides]},
-        "queue": queue or {"kind": "pfifo", "limit": "100 packets"},
+        "queue": queue or pfifo(100),
         "transport": {"congestion_control": "cubic", "offloads": False, **(transport or {})},
         "noise": {"profile": "exact"},
         "flows": [{"from": "l1", "to": "r1"}] if flows is None else flows,
@@ -106,6 +106,15 @@ def keys(
         "engine": "virtual",
         **more,
     }
+
+
+def pfifo(packets: int) -> Keys:
+    return {"kind": "pfifo", "limit": f"{packets} packets"}
+
+
+def buffers(size: str) -> Keys:
+    """The same at both ends, which is more than a bandwidth-delay product."""
+    return {"receive_buffer": size, "send_buffer": size}
 
 
 # --- what is measured
@@ -252,7 +261,13 @@ def payload_share(mtu: int = 1500, headers: int = 52) -> float:
 
 _FRAMES = "goodput = rate x (MTU - 52) / (MTU + 38)"
 _SHAPED = "tc-tbf(8); IPv4, TCP, time stamps: RFC 791, 9293, 7323; IEEE 802.3"
-_START = "slow start and the first loss cost some of a short run"
+
+
+def filled(
+    after_s: float, mbps: float, tolerance: float = 0.03, *, mtu: int = 1500
+) -> tuple[Callable[[Run], float], float, float, str, str, str]:
+    """What a case is about in which one flow or more fill a link: from `measured` to `source`."""
+    return goodput(after_s=after_s), mbps * payload_share(mtu), tolerance, "Mbps", _FRAMES, _SHAPED
 
 
 def _rates() -> Iterator[Case]:
@@ -272,18 +287,13 @@ def _rates() -> Iterator[Case]:
             keys(
                 rate,
                 delay,
-                {"kind": "pfifo", "limit": f"{limit} packets"},
+                pfifo(limit),
                 access=access,
                 access_delay="10us",
                 duration=duration,
-                transport={"receive_buffer": "64MB", "send_buffer": "64MB"},
+                transport=buffers("64MB"),
             ),
-            goodput(after_s=settle),
-            mbps * payload_share(),
-            0.03,
-            "Mbps",
-            _FRAMES,
-            _SHAPED,
+            *filled(settle, mbps),
             "a buffer of a bandwidth-delay product and more keeps the link busy",
             quick=rate in ("1mbit", "100mbit"),
         )
@@ -297,17 +307,12 @@ def _rates() -> Iterator[Case]:
             keys(
                 rate,
                 delay,
-                {"kind": "pfifo", "limit": "600 packets"},
+                pfifo(600),
                 access_delay=own_delay,
                 duration=duration,
-                transport={"receive_buffer": "16MB", "send_buffer": "16MB"},
+                transport=buffers("16MB"),
             ),
-            goodput(after_s=after_s),
-            float(rate[0]) * (1000 if rate.endswith("gbit") else 1) * payload_share(),
-            0.03,
-            "Mbps",
-            _FRAMES,
-            _SHAPED,
+            *filled(after_s, float(rate[0]) * (1000 if rate.endswith("gbit") else 1)),
             "a buffer of a bandwidth-delay product and more keeps the link busy",
         )
     for mtu in (576, 9000):
@@ -317,12 +322,7 @@ def _rates() -> Iterator[Case]:
                 **(base := keys("10mbit", "5ms", duration="10s")),
                 "links": {**base["links"], "mtu": mtu},
             },
-            goodput(after_s=2),
-            10 * payload_share(mtu),
-            0.03,
-            "Mbps",
-            _FRAMES,
-            _SHAPED,
+            *filled(2, 10, mtu=mtu),
             "a buffer of more than a bandwidth-delay product keeps the link busy",
             quick=mtu == 9000,
         )
@@ -331,10 +331,10 @@ def _rates() -> Iterator[Case]:
         keys(
             "100mbit",
             "5ms",
-            {"kind": "pfifo", "limit": "200 packets"},
+            pfifo(200),
             access_delay="10us",
             duration="5s",
-            transport={"receive_buffer": "64MB", "send_buffer": "64MB"},
+            transport=buffers("64MB"),
             addressing="ipv6",
         ),
         goodput(after_s=1.25),
@@ -397,7 +397,7 @@ def _windows() -> Iterator[Case]:
         keys(
             "100mbit",
             "50ms",
-            {"kind": "pfifo", "limit": "2000 packets"},
+            pfifo(2000),
             transport={"receive_buffer": "128KB", "send_buffer": "16MB"},
             duration="10s",
         ),
@@ -412,37 +412,21 @@ def _windows() -> Iterator[Case]:
     )
     yield Case(
         "a satellite: 144 Mbps and 600 ms",
-        keys(
-            "144mbit",
-            "300ms",
-            {"kind": "pfifo", "limit": "8000 packets"},
-            duration="40s",
-            transport={"receive_buffer": "128MB", "send_buffer": "128MB"},
-        ),
-        goodput(after_s=20),
-        144 * payload_share(),
-        0.1,
-        "Mbps",
-        _FRAMES,
-        _SHAPED,
+        keys("144mbit", "300ms", pfifo(8000), duration="40s", transport=buffers("128MB")),
+        *filled(20, 144, 0.1),
         "after slow start a flow has to reach 90 %",
     )
     yield Case(
         "one switch of 10 Gbps and no delay",
         keys(
             "10gbit",
-            queue={"kind": "pfifo", "limit": "200 packets"},
+            queue=pfifo(200),
             between=1,
             access="10gbit",
             access_delay="0us",
             duration="200ms",
         ),
-        goodput(after_s=0.05),
-        10_000 * payload_share(),
-        0.03,
-        "Mbps",
-        _FRAMES,
-        _SHAPED,
+        *filled(0.05, 10_000),
         "a buffer of more than a bandwidth-delay product keeps the link busy",
         quick=True,
     )
@@ -451,18 +435,13 @@ def _windows() -> Iterator[Case]:
         keys(
             "10gbit",
             "10ms",
-            {"kind": "pfifo", "limit": "20000 packets"},
+            pfifo(20000),
             access="10gbit",
             access_delay="10us",
             duration="3s",
-            transport={"receive_buffer": "512MB", "send_buffer": "512MB"},
+            transport=buffers("512MB"),
         ),
-        goodput(after_s=1.5),
-        10_000 * payload_share(),
-        0.1,
-        "Mbps",
-        _FRAMES,
-        _SHAPED,
+        *filled(1.5, 10_000, 0.1),
         "after slow start a flow has to reach 90 %",
     )
 
@@ -481,7 +460,7 @@ def _losses() -> Iterator[Case]:
         keys(
             "10mbit",
             "5ms",
-            {"kind": "pfifo", "limit": f"{packets} packets"},
+            pfifo(packets),
             duration="60s",
             transport={"congestion_control": "reno"},
         ),
@@ -500,7 +479,7 @@ def _losses() -> Iterator[Case]:
             keys(
                 "1gbit",
                 "20ms",
-                {"kind": "pfifo", "limit": "2000 packets"},
+                pfifo(2000),
                 duration=duration,
                 overrides=[{"from": "s2", "to": "r1", "loss": loss}],
                 transport={"congestion_control": "reno", "receive_buffer": "32MB"},
@@ -521,7 +500,7 @@ def _losses() -> Iterator[Case]:
         keys(
             "10mbit",
             "20ms",
-            {"kind": "pfifo", "limit": f"{round(4 * bdp)} packets"},
+            pfifo(round(4 * bdp)),
             duration="60s",
             transport={"congestion_control": "reno", "receive_buffer": "4MB"},
         ),
@@ -538,7 +517,7 @@ def _losses() -> Iterator[Case]:
         keys(
             "10mbit",
             "20ms",
-            {"kind": "pfifo", "limit": "2 packets"},
+            pfifo(2),
             duration="30s",
             transport={"congestion_control": "reno", "pacing": "fq"},
         ),
@@ -554,11 +533,7 @@ def _losses() -> Iterator[Case]:
     yield Case(
         "slow start in 100 ms",
         keys(
-            "1gbit",
-            "10ms",
-            {"kind": "pfifo", "limit": "1000 packets"},
-            duration="100ms",
-            transport={"congestion_control": "reno"},
+            "1gbit", "10ms", pfifo(1000), duration="100ms", transport={"congestion_control": "reno"}
         ),
         in_100_ms,
         10.0 * (2**5 - 1),
@@ -616,7 +591,7 @@ def _shares() -> Iterator[Case]:
             keys(
                 rate,
                 "10ms",
-                {"kind": "pfifo", "limit": f"{limit} packets"},
+                pfifo(limit),
                 [
                     {"from": f"l{n}", "to": f"r{n}", "start": f"{37 * n}ms"}
                     for n in range(1, flows + 1)
@@ -638,17 +613,12 @@ def _shares() -> Iterator[Case]:
         keys(
             "100mbit",
             "10ms",
-            {"kind": "pfifo", "limit": "1000 packets"},
+            pfifo(1000),
             [{"from": f"l{n}", "to": f"r{n}", "per_host": 100} for n in range(1, 6)],
             hosts=5,
             duration="5s",
         ),
-        goodput(after_s=2),
-        100 * payload_share(),
-        0.05,
-        "Mbps",
-        _FRAMES,
-        _SHAPED,
+        *filled(2, 100, 0.05),
         "timeouts of some leave the link to others; copies of segments take some of it",
     )
     yield Case(
@@ -677,7 +647,7 @@ def _shares() -> Iterator[Case]:
             keys(
                 "20mbit",
                 "10ms",
-                {"kind": "pfifo", "limit": f"{depth} packets"},
+                pfifo(depth),
                 [
                     {
                         "name": "bbr",
@@ -708,7 +678,7 @@ def _shares() -> Iterator[Case]:
             keys(
                 "50mbit",
                 "18ms",
-                {"kind": "pfifo", "limit": "200 packets"},
+                pfifo(200),
                 [
                     {"name": "short", "from": "l1", "to": "r1", "per_host": 2},
                     {"name": "long", "from": "l2", "to": "r2", "per_host": 2},
@@ -850,12 +820,7 @@ def _queues() -> Iterator[Case]:
             yield Case(
                 f"{kind} below {shaper} keeps the link busy",
                 experiment,
-                goodput(after_s=2),
-                50 * payload_share(),
-                0.05,
-                "Mbps",
-                _FRAMES,
-                _SHAPED,
+                *filled(2, 50, 0.05),
                 "a short queue runs empty now and then",
                 quick,
             )
@@ -1087,12 +1052,7 @@ def _others() -> Iterator[Case]:
         Case(
             f"UDP above the link's rate into {limit} packets",
             keys(
-                "10mbit",
-                "5ms",
-                {"kind": "pfifo", "limit": f"{limit} packets"},
-                flows=[],
-                workloads=stream("20mbit"),
-                duration="5s",
+                "10mbit", "5ms", pfifo(limit), flows=[], workloads=stream("20mbit"), duration="5s"
             ),
             received_share,
             (5e7 / 8 / 1536 + limit) / (1e8 / 8 / 1470),
@@ -1112,12 +1072,7 @@ def _others() -> Iterator[Case]:
             duration="10s",
             events=[{"at": "5s", "between": ["s1", "s2"], "rate": "4mbit"}],
         ),
-        goodput(after_s=6),
-        4 * payload_share(),
-        0.03,
-        "Mbps",
-        _FRAMES,
-        _SHAPED,
+        *filled(6, 4),
         "a buffer of more than a bandwidth-delay product keeps the link busy",
         quick=True,
     )

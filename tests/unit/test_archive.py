@@ -108,6 +108,17 @@ def test_dates_and_modes_are_fixed(run: RunDirectory, tmp_path: Path) -> None:
         assert packed.infolist()[0].date_time == (1980, 1, 1, 12, 0, 0)
 
 
+def test_a_program_stays_one_that_can_be_executed(tmp_path: Path) -> None:
+    for name, mode in (("app", 0o711), ("page", 0o666)):
+        (tmp_path / name).write_text("x")
+        (tmp_path / name).chmod(mode)
+    members = {"app": tmp_path / "app", "page": tmp_path / "page", "text": b"x"}
+    zips.write(tmp_path / "a.zip", members, (2026, 1, 1))
+    zips.unpack(tmp_path / "a.zip", tmp_path / "in")
+    modes = {name: (tmp_path / "in" / name).stat().st_mode & 0o111 for name in members}
+    assert modes == {"app": 0o111, "page": 0, "text": 0}
+
+
 def test_only_hashes_of_captures(run: RunDirectory, tmp_path: Path) -> None:
     packed = outcast.pack(run.path, tmp_path / "run.zip", captures="hashes")
     assert not [name for name in contents(packed.path) if "captures" in name]

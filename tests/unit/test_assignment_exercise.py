@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from outcast.assignment.exercise import load_exercise, shipped
+from outcast.assignment.lint import Line, Linted
 from outcast.errors import ConfigError
+from scripts import exercise_ranges
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -15,6 +19,24 @@ def test_what_comes_with_outcast_is_valid(name: str) -> None:
     exercise = load_exercise(name)
     assert exercise.name == name
     assert exercise.points > 0
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_notebook_finds_the_python_that_knows_outcast(name: str, tmp_path: Path) -> None:
+    """As on a course's server, where the command is a link, at a path with a space."""
+    folder = tmp_path / "in PATH"
+    folder.mkdir()
+    (folder / "outcast").symlink_to(Path(sys.executable).parent / "outcast")
+    for path, said in ((folder, "nowhere: no manifest.json"), (tmp_path, "no command")):
+        done = subprocess.run(
+            ["/usr/bin/python3", "-I", load_exercise(name).folder / "notebook.py", "nowhere"],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={"PATH": str(path), "LC_ALL": "C.UTF-8"},
+        )
+        assert done.returncode == 1
+        assert said in done.stderr
 
 
 SMALL = """\
@@ -218,3 +240,13 @@ def test_what_is_wrong_is_refused_in_one_line(
 def test_an_exercise_that_is_not_there() -> None:
     with pytest.raises(ConfigError, match=r"outcasts: no such exercise; .*did you mean 'outcast'"):
         load_exercise("outcasts")
+
+
+def test_the_table_has_what_was_computed() -> None:
+    lines = (
+        Line("ratio", "number", "2.1 to 9.5", ()),
+        Line("why", "text", "", ()),
+    )
+    head, *rows = exercise_ranges.table(Linted(lines, (), 20))
+    assert head == ["question", f"right answers of {exercise_ranges.STUDENTS} students"]
+    assert rows == [["`ratio`", "2.1 to 9.5"]]

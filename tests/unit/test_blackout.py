@@ -1,4 +1,4 @@
-"""Chains of drops: by hand, and against a slow count."""
+"""Chains of drops: by hand, against a slow count, against a lot, and the synthetic blackout."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from outcast import experiment
 from outcast.analysis.capture.pcap import read_capture, read_captures
 from outcast.analysis.join.join import Joined, JoinOptions, Verdict, join
+from outcast.analysis.measure import chance
 from outcast.analysis.measure.blackout import flow_chains, length_counts, port_chains
+from outcast.emulation.blackout_switch import on_ns
+from outcast.plan.make import make_plan
 from tests.golden import model
 from tests.golden.packets import P, capture
 
@@ -132,3 +137,66 @@ def test_against_a_slow_count(tmp_path: Path) -> None:
         ]
         assert chains.others_through[index] == len(through)
     assert int(chains.drops.sum()) == joined.counts.dropped == int(flow_chains(joined).drops.sum())
+
+
+LINEAR = Path(__file__).parents[2] / "configs/linear-12.yaml"
+
+
+@pytest.mark.parametrize(
+    ("at", "overrides", "expected_ns"),
+    [
+        ("s1-eth2", [], 10 * 123_040),
+        ("s1-eth2", ["links.layers={edge-edge: {rate: 1gbit}}"], 10 * 123_040),
+        ("s1-eth3", ["links.layers={edge-edge: {rate: 1gbit}}"], 10 * 12_304),
+        ("s1-eth2", ["links.overhead=none"], 10 * 121_120),
+        ("s1-eth3", ["blackout.by=packets"], 0),
+    ],
+)
+def test_it_lasts_as_long_as_so_many_packets_on_the_link_that_they_come_by(
+    at: str, overrides: list[str], expected_ns: int
+) -> None:
+    loaded = experiment.load(LINEAR, [f"blackout={{at: {at}, drops: 10}}", *overrides])
+    assert on_ns(loaded, make_plan(loaded)) == expected_ns
+
+
+def test_without_a_blackout_there_is_none() -> None:
+    loaded = experiment.load(LINEAR)
+    assert on_ns(loaded, make_plan(loaded)) == 0
+
+
+def lost(text: str) -> np.ndarray:
+    return np.array([letter == "x" for letter in text])
+
+
+@pytest.mark.parametrize(
+    ("packets", "count"), [("", 0), ("...", 0), ("xx", 1), ("x.x", 2), (".xx.x", 2), ("xx..xx", 2)]
+)
+def test_chains_are_counted(packets: str, count: int) -> None:
+    assert chance.chains(lost(packets)) == count
+
+
+def test_drops_without_memory_are_as_by_lot() -> None:
+    dropped = np.random.default_rng(3).random(20_000) < 0.2
+    blocks = np.arange(20_000) // 64
+    assert chance.chains_by_lot(dropped, blocks, 0) / chance.chains(dropped) == pytest.approx(
+        1, abs=0.03
+    )
+
+
+def test_drops_in_threes_are_longer_than_by_lot() -> None:
+    dropped = np.repeat(np.random.default_rng(3).random(7_000) < 0.1, 3)
+    blocks = np.arange(21_000) // 64
+    assert chance.chains_by_lot(dropped, blocks, 0) / chance.chains(dropped) > 2.5
+
+
+def test_congestion_that_comes_and_goes_is_no_chain() -> None:
+    # Every other block loses half of its packets. The lot stays within a block.
+    blocks = np.arange(20_000) // 64
+    dropped = (np.random.default_rng(3).random(20_000) < 0.5) & (blocks % 2 == 0)
+    ratio = chance.chains_by_lot(dropped, blocks, 0) / chance.chains(dropped)
+    assert ratio == pytest.approx(1, abs=0.03)
+
+
+def test_a_block_of_drops_alone_stays_one_chain() -> None:
+    dropped = lost("....xxxx....")
+    assert chance.chains_by_lot(dropped, np.arange(12) // 4, 0) == 1

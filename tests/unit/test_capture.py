@@ -6,8 +6,9 @@ import pytest
 
 from outcast.emulation import capture
 from outcast.emulation.commands import SystemCommands, wait_until
+from outcast.emulation.counters import parse_snmp
 from outcast.errors import RunError
-from outcast.records.run_directory import CaptureRecord, RunDirectory
+from outcast.records.run_directory import CaptureRecord, HostCounters, PortCounters, RunDirectory
 
 CLOSING = """tcpdump: listening on s1-eth1, link-type EN10MB (Ethernet), snapshot length 128 bytes
 24511 packets captured
@@ -72,3 +73,26 @@ def test_captures_are_read_where_their_block_ends_well(
         raise RunError("lost")
     # An orderly end would hold up the error, and its own failure would hide it.
     assert calls == ["start", "stop", "start"]
+
+
+SNMP = """Tcp: ActiveOpens RetransSegs
+Tcp: 3 17
+TcpExt: TCPTimeouts TCPLostRetransmit
+TcpExt: 5 -1
+"""
+
+
+def test_names_are_nstats() -> None:
+    assert parse_snmp(SNMP) == {
+        "TcpActiveOpens": 3,
+        "TcpRetransSegs": 17,
+        "TcpExtTCPTimeouts": 5,
+        "TcpExtTCPLostRetransmit": -1,
+    }
+
+
+def test_growth() -> None:
+    host = HostCounters(before={"TcpRetransSegs": 2}, after={"TcpRetransSegs": 9})
+    assert host.delta("TcpRetransSegs") == 7
+    assert host.delta("TcpExtTCPTimeouts") == 0
+    assert PortCounters(before={"drops": 1}, after={"drops": 4}).delta("drops") == 3

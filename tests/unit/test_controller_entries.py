@@ -1,10 +1,20 @@
-"""Flow entries: planned from routes, and read back from ovs-ofctl's text."""
+"""The controller: its graph file, command line, flow entries and messages, without a switch."""
 
 from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import pytest
 
+from controllers import graph as graph_file
+from controllers import openflow, routes, static_routes
 from controllers.entries import (
     IN_PORT,
     TABLE_MISS,
@@ -17,11 +27,14 @@ from controllers.entries import (
 )
 from controllers.graph import Graph
 from controllers.routes import Routes, compute
+from outcast.plan.addresses import add_ipv6
+from tests.deadlines import HANG_S
 from tests.unit.test_routes import fat_tree
 
 
 def test_each_destination_has_an_entry_for_ip_and_one_for_arp() -> None:
     graph: Graph = nx.Graph()
+    graph.add_nodes_from(("s1", "s2"), kind="switch")
     graph.add_node("h1", kind="host", ip="10.0.0.1")
     graph.add_node("h2", kind="host", ip="10.0.0.2")
     assert planned(graph, Routes("shortest", {"s1": {"h1": 3, "h2": 1}, "s2": {"h1": 2}})) == {
@@ -38,6 +51,7 @@ def test_each_destination_has_an_entry_for_ip_and_one_for_arp() -> None:
 
 def test_a_destination_with_an_ipv6_address_has_an_entry_for_it() -> None:
     graph: Graph = nx.Graph()
+    graph.add_nodes_from(("s1", "s2"), kind="switch")
     graph.add_node("h1", kind="host", ip="10.0.0.1", ip6="fd00::a00:1")
     entry = Entry(100, "ipv6", "fd00::a00:1", 3)
     assert entry in planned(graph, Routes("shortest", {"s1": {"h1": 3}}))["s1"]
@@ -166,3 +180,162 @@ def test_a_dump_of_groups_is_read() -> None:
 def test_a_group_that_chooses_otherwise_is_refused(shown: str, instead: str) -> None:
     with pytest.raises(ValueError, match="unexpected group"):
         parse_groups(GROUPS.replace(shown, instead))
+
+
+class Datapath:
+    """What a message needs of a connection: the version, its parser and the next xid."""
+
+    def __init__(self, version: Any) -> None:
+        self.ofproto = version
+        self.ofproto_parser = import_module(f"{version.__name__}_parser")
+
+    def set_xid(self, message: Any) -> None:
+        message.set_xid(1)
+
+
+@pytest.mark.parametrize("version", openflow.versions, ids=lambda version: version.__name__[-4:])
+@pytest.mark.parametrize("kind", routes.KINDS)
+@pytest.mark.parametrize("has_ipv6", [False, True])
+def test_flow_mods_are_as_the_framework_writes_them(
+    version: Any, kind: str, has_ipv6: bool
+) -> None:
+    graph = fat_tree(4)
+    if has_ipv6:
+        add_ipv6(graph)
+    datapath = Datapath(version)
+    computed = routes.compute(graph, kind, 3)
+    for switch, wanted in planned(graph, computed).items():
+        one_by_one = []
+        for entry in wanted:
+            message = static_routes._flow_mod(datapath, entry)
+            message.set_xid(1)
+            message.serialize()
+            one_by_one.append(bytes(message.buf))
+        assert list(static_routes.flow_mods(datapath, wanted)) == one_by_one, switch
+        assert len(set(one_by_one)) == len(wanted)
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("framework", ["ryu", "os_ken"])
+def test_the_framework_can_be_forced(framework: str) -> None:
+    show = "from controllers import openflow; print(openflow.framework, openflow.App.__module__)"
+    done = run("-c", show, OUTCAST_OPENFLOW=framework)
+    assert done.stdout == f"{framework} {framework}.base.app_manager\n"
+    assert done.stderr == ""
+
+
+def test_os_ken_serves_where_ryu_cannot_be_imported() -> None:
+    show = "import sys; sys.modules['ryu'] = None; import controllers.openflow as o; "
+    done = run("-c", show + "print(o.framework)")
+    assert done.stdout == "os_ken\n"
+
+
+def test_ryu_is_the_first_choice() -> None:
+    done = run("-c", "import controllers.openflow as o; print(o.framework)")
+    assert done.stdout == "ryu\n"
+
+
+def test_no_framework_at_all_names_both_reasons() -> None:
+    block = "import sys; sys.modules['ryu'] = sys.modules['os_ken'] = None; "
+    done = run("-c", block + "import controllers.openflow")
+    assert "no OpenFlow framework can be imported (ryu: " in done.stderr
+    assert "; os_ken: " in done.stderr
+
+
+def test_an_unknown_framework_is_refused() -> None:
+    done = run("-c", "import controllers.openflow", OUTCAST_OPENFLOW="pox")
+    assert "OUTCAST_OPENFLOW=pox: allowed are ryu, os_ken" in done.stderr
+
+
+@pytest.mark.parametrize("framework", ["ryu", "os_ken"])
+def test_a_graph_that_cannot_be_read_is_one_clear_line(tmp_path: Path, framework: str) -> None:
+    path = tmp_path / "graph.json"
+    done = run("-m", "controllers", "--graph", str(path), OUTCAST_OPENFLOW=framework)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == f"controllers: error: {path}: No such file or directory\n"
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "x"])
+def test_a_wrong_port_is_refused(port: str) -> None:
+    done = run("-m", "controllers", "--graph", "any", "--port", port)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "argument --port" in done.stderr
+
+
+GOOD: dict[str, Any] = {
+    "nodes": [
+        {"id": "s1", "kind": "switch", "dpid": 1, "layer": "edge"},
+        {"id": "s2", "kind": "switch", "dpid": 2, "layer": "edge"},
+        {"id": "h1", "kind": "host", "ip": "10.0.0.1", "mac": "02:00:00:00:00:01"},
+        {"id": "h2", "kind": "host", "ip": "10.0.0.2", "mac": "02:00:00:00:00:02"},
+    ],
+    "edges": [
+        {"source": "h1", "target": "s1", "ports": {"h1": 0, "s1": 1}},
+        {"source": "h2", "target": "s2", "ports": {"h2": 0, "s2": 1}},
+        {"source": "s1", "target": "s2", "ports": {"s1": 2, "s2": 2}},
+    ],
+}
+
+
+def changed(part: str, index: int, **values: object) -> str:
+    data = json.loads(json.dumps(GOOD))
+    data[part][index].update(values)
+    return json.dumps(data)
+
+
+def test_what_is_written_is_read_back() -> None:
+    graph = graph_file.loads(json.dumps(GOOD))
+    assert graph.nodes["s2"] == {"kind": "switch", "dpid": 2, "layer": "edge"}
+    assert graph.edges["s2", "s1"]["ports"] == {"s1": 2, "s2": 2}
+    again = graph_file.loads(graph_file.dumps(graph))
+    assert dict(again.nodes) == dict(graph.nodes)
+    assert again.adj == graph.adj
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "not JSON"),
+        ("[]", "not a node-link graph"),
+        ('{"nodes": []}', "not a node-link graph"),
+        ('{"nodes": [3], "edges": []}', "not a node-link graph"),
+        (changed("nodes", 0, kind="hub"), "node s1: kind 'hub'"),
+        (changed("nodes", 0, dpid=0), "switch s1: dpid 0; 1 to"),
+        (changed("nodes", 0, dpid="1"), "switch s1: dpid '1'; 1 to"),
+        (changed("nodes", 1, dpid=1), "node s2: s1 has the same dpid 1"),
+        (changed("nodes", 2, ip="10.0.0.256"), "host h1: ip '10.0.0.256'"),
+        (changed("nodes", 3, ip="10.0.0.1"), "node h2: h1 has the same ip 10.0.0.1"),
+        (changed("edges", 0, ports={"h1": 0}), "edge s1 - h1: `ports` must"),
+        (changed("edges", 0, ports={"h1": 0, "s1": 0}), "port 0 at s1; 1 or more"),
+        (changed("edges", 2, ports={"s1": 1, "s2": 2}), "port 1 of s1 is taken by s1 - h1"),
+        (changed("edges", 2, source="h1", ports={"h1": 1, "s2": 2}), "host h1: 2 links"),
+        (changed("edges", 2, source="s3", ports={"s3": 1, "s2": 2}), "node s3: kind None"),
+    ],
+)
+def test_a_wrong_graph_is_refused_by_name(text: str, message: str) -> None:
+    with pytest.raises(graph_file.GraphError, match=message):
+        graph_file.loads(text)
+
+
+def test_errors_name_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "graph.json"
+    with pytest.raises(graph_file.GraphError, match=f"{path}: No such file"):
+        graph_file.load(path)
+    path.write_text(changed("nodes", 0, dpid=0))
+    with pytest.raises(graph_file.GraphError, match=f"{path}: switch s1: dpid 0"):
+        graph_file.load(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(graph_file.GraphError, match=f"{path}: .*codec"):
+        graph_file.load(path)

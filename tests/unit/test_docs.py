@@ -1,4 +1,4 @@
-"""The site builds without a warning, and every link, file and command in the pages is right."""
+"""The pages: the site, its links, files and commands are right, and guides stay short."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from urllib.parse import unquote, urlsplit
 import click
 import pytest
 
+import outcast
 from outcast import experiment
 from outcast.cli import whole
 from outcast.view.figures import FIGURES
+from scripts import api_reference, reference
 from tests import doc_commands
 
 ROOT = Path(__file__).parents[2]
@@ -70,8 +72,8 @@ def test_every_link_and_anchor_of_the_site_leads_somewhere(site: Path) -> None:
         if path.name == "404.html":
             # Its addresses start at the root of the server, not of the site.
             continue
-        for reference in page.references:
-            parts = urlsplit(reference)
+        for address in page.references:
+            parts = urlsplit(address)
             if parts.scheme or parts.netloc:
                 continue
             checked += 1
@@ -80,7 +82,7 @@ def test_every_link_and_anchor_of_the_site_leads_somewhere(site: Path) -> None:
                 target /= "index.html"
             anchors = pages[target].anchors if target in pages else set()
             if not target.is_file() or (parts.fragment and unquote(parts.fragment) not in anchors):
-                broken.append(f"{path.relative_to(site)}: {reference}")
+                broken.append(f"{path.relative_to(site)}: {address}")
     assert broken == []
     assert checked > 500
 
@@ -186,3 +188,75 @@ def test_every_picture_has_a_row() -> None:
     rows = (ROOT / "docs/analysis.md").read_text()
     for name in FIGURES:
         assert f"| `{name}.png` |" in rows
+
+
+def test_the_reference_and_the_schema_are_up_to_date() -> None:
+    hint = "run: python scripts/reference.py"
+    assert (ROOT / "docs/config.md").read_text() == reference.markdown(), hint
+    for_students = ROOT / "outcast/assignment/pages/config.md"
+    assert for_students.read_text() == reference.markdown_alone(), hint
+    assert "](" not in for_students.read_text()
+    noise = (ROOT / "docs/noise.md").read_text()
+    assert noise == reference.with_profiles(noise), hint
+    assert (ROOT / "configs/schema.json").read_text() == reference.schema_text(), hint
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    text = api_reference.PAGE.read_text(encoding="utf-8")
+    hint = "run: python scripts/api_reference.py"
+    assert text.endswith(api_reference.markdown()), hint
+    assert [name for name in outcast.__all__ if f"{name}`" not in text] == ["__version__"]
+
+
+def test_the_examples_are_python() -> None:
+    blocks = Path(api_reference.PAGE).read_text().split("```python\n")[1:]
+    examples = [block.split("```")[0] for block in blocks]
+    examples = [code for code in examples if " -> " not in code]
+    assert len(examples) >= 8
+    for code in examples:
+        compile(code, "docs/api.md", "exec")
+
+
+WRITTEN_BY_PROGRAMS = {
+    "a-timeout-explained.md",
+    "api.md",
+    "config.md",
+    "envelope.md",
+    "findings.md",
+    "numbers.md",
+}
+"""Pages that programs write, and the findings, whose length is that of the sources' claims."""
+GENERATED = re.compile(
+    r"<!--=[^>]+?-->.*?<!--/-->|<!-- profiles -->.*?<!-- end of profiles -->", re.DOTALL
+)
+MOST_WORDS = 45_000
+MOST_WORDS_OF_A_GUIDE = 3_200
+MOST_LINES_OF_README = 90
+
+
+def words() -> dict[str, int]:
+    """The number of words that people wrote, by page of docs/ and of the README."""
+    pages = [
+        page
+        for page in sorted((ROOT / "docs").glob("*.md"))
+        if page.name not in WRITTEN_BY_PROGRAMS and not page.name.startswith("reproduction")
+    ]
+    return {
+        page.name: len(GENERATED.sub("", page.read_text(encoding="utf-8")).split())
+        for page in (ROOT / "README.md", *pages)
+    }
+
+
+def test_the_guides_keep_to_their_words() -> None:
+    # Whoever adds a page takes words away elsewhere, or raises the number and says why.
+    assert sum(words().values()) <= MOST_WORDS
+
+
+def test_no_guide_is_longer_than_a_person_reads_at_once() -> None:
+    assert {name: count for name, count in words().items() if count > MOST_WORDS_OF_A_GUIDE} == {}
+
+
+def test_the_readme_is_a_screen_and_a_half_without_marks() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= MOST_LINES_OF_README
+    assert "<!--" not in text

@@ -122,6 +122,7 @@ def test_overrides_reach_lists_and_new_sections() -> None:
         ),
         ("probes=[{from: a, to: b, every: 1us}]", "every", "1us: allowed is 10us or more"),
         ("links.burst_loss={p: 1, r: 1}", "burst_loss.p", "1: allowed is more than 0 and less tha"),
+        ("kernel={modules: [{path: a.c, parameters: {'a b': 1}}]}", "kernel", "text of the form"),
         # No name of a class of ours, and all forms that are allowed.
         (
             "events=[{at: 1ms, between: [a, b], late: 0}]",

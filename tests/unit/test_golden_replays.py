@@ -1,15 +1,19 @@
-"""The golden runs' file, and what is said where captures differ from it."""
+"""The golden runs' file; samples of the checks below tests/golden still find what they change."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from outcast import experiment
 from outcast.api import experiments
-from tests.golden import replays
+from tests.golden import hostile, mutations, replays
+from tests.golden.mutation import Mutation
+from tests.golden.mutations import MUTATIONS
 from tests.golden.replays import Golden, Guest
 
 GOLDENS = replays.read_goldens()
@@ -73,3 +77,73 @@ def test_another_guest_is_a_difference_even_where_captures_are_equal(
     (line,) = differences(dict(GOLDEN.captures), guest)
     assert what in line
     assert f"`outcast {allowed} build`" in line
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_a_mutation_changes_its_module(mutation: Mutation) -> None:
+    text = mutation.path(ROOT).read_text()
+    assert text.replace(mutation.text, mutation.replacement) != text
+
+
+def test_the_tests_that_are_run_exist() -> None:
+    names = {name for mutation in MUTATIONS for name in mutation.tests}
+    assert [name for name in names if not (ROOT / f"tests/unit/test_{name}.py").exists()] == []
+
+
+def test_mutations_run_as_a_user_who_owns_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
+        started.append(command)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(mutations.subprocess, "run", run)
+    assert mutations.passes(tmp_path, ["ledger"])
+    ((first, *words),) = started
+    assert first == "unshare"
+    assert {"--mount", "--pid", f"--reuid={mutations.OWNS_NOTHING}", "--clear-groups"} <= {*words}
+    monkeypatch.setattr(mutations.os, "geteuid", lambda: 1000)
+    with pytest.raises(SystemExit, match="root is needed"):
+        mutations.main()
+
+
+SEED = 1
+NUMBERS = {
+    kind: [number for number in range(300) if hostile.kind_of(number) == kind][:12]
+    for kind in hostile.KINDS
+}
+
+
+@pytest.mark.parametrize("kind", hostile.KINDS)
+def test_hostile_inputs_are_answered_in_one_line(
+    kind: str, bases: hostile.Bases, server: hostile.Server, tmp_path: Path
+) -> None:
+    wrong = [hostile.check(number, SEED, bases, tmp_path, server) for number in NUMBERS[kind]]
+    assert [each for each in wrong if each] == []
+
+
+def test_the_kinds_have_their_shares() -> None:
+    kinds = [hostile.kind_of(number) for number in range(300)]
+    assert {kind: kinds.count(kind) for kind in hostile.KINDS} == {
+        kind: share for kind, (_, share) in hostile.KINDS.items()
+    }
+
+
+def test_wrong_answers_are_told() -> None:
+    """The judge finds wrong answers, so it is a check that can fail."""
+    right = hostile.Answer(2, "", "outcast: x: no\n", 0.1)
+    assert hostile.judge("topo", right) == []
+    for answer in (
+        hostile.Answer(None, "", "", 30.0),
+        hostile.Answer(99, "", "Traceback (most recent call last):\n", 0.1),
+        hostile.Answer(2, "", "", 0.1),
+        hostile.Answer(2, "", "outcast: x\nand more\n", 0.1),
+        hostile.Answer(0, "\x1b[31m", "", 0.1),
+        hostile.Answer(0, "", "", 11.0),
+    ):
+        assert hostile.judge("topo", answer)

@@ -279,6 +279,26 @@ def test_a_silent_guest_is_ended(tmp_path: Path) -> None:
         os.kill(int(pid.read_text()), 0)
 
 
+def test_the_time_that_a_guest_waits_for_a_processor_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guest, "_waited_s", lambda pid: time.monotonic())
+    assert boot(tmp_path, f"sleep 1; {ENDS}", stall_s=0.2)[0].status == 0
+
+
+def test_the_kernel_tells_how_long_a_guest_waited_for_a_processor() -> None:
+    core = min(os.sched_getaffinity(0))
+    pair = "for i in 1 2; do while :; do :; done & done; wait"
+    with subprocess.Popen(["taskset", "-c", str(core), "sh", "-c", pair], process_group=0) as both:
+        try:
+            end = time.monotonic() + 60
+            while guest._waited_s(both.pid) < 0.2 and time.monotonic() < end:
+                time.sleep(0.05)
+            assert 0.2 <= guest._waited_s(both.pid) < 60
+        finally:
+            os.killpg(both.pid, signal.SIGKILL)
+
+
 def test_a_beat_is_a_sign_of_life(tmp_path: Path) -> None:
     beats = f"for i in 1 2 3 4; do sleep 0.2; echo '{init.BEAT_LINE}' >&2; done; {ENDS}"
     assert boot(tmp_path, beats, stall_s=0.6)[0].status == 0

@@ -121,6 +121,6 @@ def test_a_port_has_the_flows_whose_subflows_come_in_by_it(tmp_path: Path) -> No
     run = Run(tmp_path)
     vars(run)["plan"] = plan
     assert run._enters_by(record, "s3-eth1", "s3-eth3")
-    assert not run._enters_by(record, "s3-eth1", "s3-eth2")
+    assert not run._enters_by(record, "s3-eth1", "s3-eth4")
     alone = record.model_copy(update={"subflows": []})
     assert not run._enters_by(alone, "s3-eth1", "s3-eth3")

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,12 +148,28 @@ def test_the_workshop_is_for_one_and_cleans_up(tmp_path: Path) -> None:
     left = folder / "unfinished-killed"
     left.mkdir(parents=True)
     (left / "big").touch()
-    with cache.workshop(folder) as workshop:
-        assert not left.exists()
-        (workshop / "object.o").touch()
-        with pytest.raises(KernelError, match="another kernel build"), cache.workshop(folder):
-            pass
+    told = threading.Event()
+
+    def wait() -> bool:
+        with cache.workshop(folder, told.set) as another:
+            return not any(another.iterdir())
+
+    with ThreadPoolExecutor(1) as pool:
+        with cache.workshop(folder) as workshop:
+            assert not left.exists()
+            (workshop / "object.o").touch()
+            second = pool.submit(wait)
+            assert told.wait(60)
+            assert not second.done()
+        assert second.result(60)
     assert [path.name for path in folder.iterdir()] == ["lock"]
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    unusable = pytest.raises(KernelError, match="file/kernels: Not a directory; let XDG_CACHE_HOME")
+    with unusable, cache.workshop(tmp_path / "file/kernels"):
+        pass
 
 
 def test_a_full_disk_is_named(tmp_path: Path) -> None:

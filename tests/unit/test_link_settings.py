@@ -21,7 +21,7 @@ from outcast.emulation.commands import Commands
 from outcast.emulation.queues import change
 from outcast.engines import realtime
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, ReadBackError
-from outcast.experiment import Experiment, Link, load
+from outcast.experiment import Experiment, Link, links, load
 from outcast.plan import link_words, ports, stored
 from outcast.plan.events import changes
 from outcast.plan.make import make_plan
@@ -314,7 +314,7 @@ def test_a_policer_stands_before_the_wire_and_is_read_back(monkeypatch: pytest.M
     monkeypatch.setattr(iproute, "IPRoute", lambda: kernel)
     tc = FakeTc(" police 0x1 rate 10500Kbit burst 32.2Kb mtu 64Kb action drop/pipe overhead 0b")
     wires.connect(plan, tc)
-    assert tc.given.count("police rate 10500000bit burst 33000b") == 1
+    assert tc.given.count("police index 10 rate 10500000bit burst 33000b") == 1
     (settings,) = wires.start_losing(whole, plan, tc)
     assert settings.policer == {"rate": 10_500_000, "burst": 32_973}
     for shown in ("", tc.shown.replace("10500K", "1050K"), tc.shown.replace("32.2K", "3.2K")):
@@ -721,7 +721,7 @@ def test_an_event_changes_all_that_happens_on_a_link() -> None:
         ("loss: 0.1, burst_loss: {p: 0.1, r: 0.5}", "allowed is either loss or burst_loss"),
         ("burst_loss: off", "burst_loss"),
         ("duplicate: 0.7", "duplicate"),
-        ("policer: {rate: 1mbit, burst: 3KB}", "policer: unknown key"),
+        ("policer: {rate: 1mbit, burst: 3KB}", "policer: the link has none; allowed where"),
     ],
 )
 def test_refusals_of_faults_by_events(keys: str, reason: str) -> None:
@@ -736,6 +736,28 @@ def test_the_kernel_is_told_another_loss_and_asked_for_it() -> None:
     assert netem.shown_loss(told) == (858_993_459, 99)
     assert netem.shown_loss(change.shown_options(request))[0] == 858_993_459
     assert len(question) == 36
+
+
+def test_the_kernel_is_told_another_bucket_of_a_policer() -> None:
+    policer = links.Policer.model_validate({"rate": "20mbit", "burst": "10000B"})
+    request, question = change.policer_requests(wires.policer_index("wire3-1"), policer)
+    # The kernel answers in the form in which it is told.
+    assert change.shown_policer(request) == (20_000_000, 10_000)
+    kind, flags = struct.unpack_from("=HH", request, 4)
+    assert (kind, flags) == (48, netlink.REQUEST | netlink.ACK | netlink.REPLACE)
+    table = netlink.attribute(question[20:], 1) or b""
+    assert netlink.attribute(netlink.attribute(table, 1) or b"", 3) == struct.pack("=I", 31)
+
+
+def test_a_policer_changes_as_a_whole_and_takes_a_packet() -> None:
+    policed = overrides({"from": "s1", "to": "h1", **POLICER})
+    event = "events=[{at: 1s, from: s1, to: h1, policer: {rate: 1mbit, burst: 20KB}}]"
+    whole, plan = resolved(policed, event)
+    (change_made,) = changes(whole, plan)
+    assert (change_made.what, change_made.value) == ("policer_bps", 1_000_000)
+    assert change_made.wire == "wire1-0"
+    with pytest.raises(ConfigError, match=r"events\.0\.policer\.burst 1000B: allowed is a packet"):
+        resolved(policed, event.replace("20KB", "1000B"))
 
 
 @pytest.mark.parametrize("loss", ["0.6", "-1", "often"])

@@ -1,24 +1,42 @@
-"""Links: what is planned to cross them, what they carried, and the message if these differ."""
+"""Links: what is planned to cross them, what they carried, their rate over time, their frames."""
 
 from __future__ import annotations
 
 import json
+import struct
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scapy.all import IP, TCP, Dot1AD, Dot1Q, Ether, PcapWriter, PPPoE, Raw
+from scapy.contrib.mpls import MPLS, EoMCW
+from scapy.layers.ppp import PPP
 
 from outcast import analysis
+from outcast.analysis.capture.pcap import read_capture
 from outcast.cli import invoke as outcast
 from outcast.emulation import link_counters as links
 from outcast.experiment import Experiment, load
 from outcast.plan import ports
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
-from outcast.records.run_directory import LinkRecord, LinkTotals, RunDirectory
+from outcast.records.effective import AppliedChange
+from outcast.records.link_rate import FIRST_NS, LinkRate, down_spans_ns, link_rate, steps_of
+from outcast.records.run_directory import (
+    LinkRecord,
+    LinkTotals,
+    Manifest,
+    PortRates,
+    Rates,
+    RunDirectory,
+    TrafficRecord,
+)
 from tests.golden import model
 from tests.golden.run_directory import write_run
 
@@ -194,3 +212,133 @@ def test_a_queue_of_bytes_may_lack_room_for_the_syns_of_many_flows() -> None:
     many = "flows=[{from: 6-hop, hosts: 11, per_host: 2}]"
     assert ports.rounds_of_handshakes(*planned("queue.limit=1628B", many)) == 1
     assert ports.rounds_of_handshakes(*planned("queue.limit=1627B", many)) == 2
+
+
+def change(at: int | None, what: str, value: int, port: str = "s1-eth1") -> AppliedChange:
+    shown = None if at is None else value
+    return AppliedChange(0, 0, at, "s1", "h1", port, what, value, shown)
+
+
+def manifest(*changes: AppliedChange) -> Manifest:
+    traffic = TrafficRecord(t_start_ns=1000, t_end_ns=2000, duration_ns=900)
+    return Manifest.model_construct(changes=list(changes), traffic=traffic)
+
+
+def test_a_rate_without_changes_is_constant() -> None:
+    rate = link_rate(manifest(change(5, "rate_bps", 80, "s1-eth2")), Rates(), "s1-eth1", 100)
+    assert rate.is_constant
+    assert rate.mean_bps(np.array([0, 7, 9])).tolist() == [100.0, 100.0]
+
+
+def test_events_and_traces_change_it_from_their_actual_times_on() -> None:
+    trace = PortRates(
+        port="s1-eth1", trace="t.csv", t_ns=[300], rate_bps=[60], latest_ns=0, skipped=0
+    )
+    rate = link_rate(
+        manifest(
+            change(100, "rate_bps", 80), change(None, "rate_bps", 40), change(2, "delay_ns", 5)
+        ),
+        Rates(ports=[trace]),
+        "s1-eth1",
+        100,
+    )
+    assert (rate.t_ns, rate.rate_bps) == ((FIRST_NS, 100, 300), (100, 80, 60))
+    assert rate.at(np.array([0, 99, 100, 300, 999])).tolist() == [100, 100, 80, 60, 60]
+    assert rate.mean_bps(np.array([0, 200, 400])).tolist() == [90, 70]
+
+
+def test_the_delays_that_events_gave_a_port() -> None:
+    of = manifest(change(5, "delay_ns", 80), change(6, "rate_bps", 1), change(None, "delay_ns", 7))
+    assert steps_of(of, "s1-eth1", "delay_ns") == [(5, 80)]
+    assert steps_of(of, "s1-eth2", "delay_ns") == []
+
+
+def test_a_link_that_is_down_carries_nothing_and_has_its_new_rate_afterwards() -> None:
+    of = manifest(change(100, "up", 0), change(150, "rate_bps", 80), change(200, "up", 1))
+    rate = link_rate(of, Rates(), "s1-eth1", 100)
+    assert (rate.t_ns, rate.rate_bps) == ((FIRST_NS, 100, 200), (100, 0, 80))
+    assert down_spans_ns(of, "s1-eth1") == [(100, 200)]
+    assert down_spans_ns(of, "s1-eth2") == []
+    assert down_spans_ns(manifest(change(100, "up", 0)), "s1-eth1") == [(100, 1000)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 10**9)), max_size=8),
+    st.lists(st.integers(-10, 1010), min_size=2, max_size=8, unique=True),
+)
+def test_means_are_those_of_a_sum_over_every_nanosecond(
+    steps: list[tuple[int, int]], edges: list[int]
+) -> None:
+    by_time = dict(sorted(steps))
+    rate = LinkRate((FIRST_NS, *by_time), (7, *by_time.values()))
+    edges_ns = np.array(sorted(edges))
+    every = rate.at(np.arange(edges_ns[0], edges_ns[-1]))
+    means = [every[a - edges_ns[0] : b - edges_ns[0]].mean() for a, b in pairwise(edges_ns)]
+    assert np.allclose(rate.mean_bps(edges_ns), means)
+
+
+PACKET = (
+    IP(src="10.0.0.2", dst="10.0.0.1", id=7) / TCP(sport=20001, dport=5001, seq=9) / Raw(b"x" * 100)
+)
+INNER = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
+BYTES = bytes(PACKET)
+
+
+def ether(kind: int, rest: bytes) -> bytes:
+    return bytes.fromhex("020000000002020000000001") + struct.pack("!H", kind) + rest
+
+
+LAYERS = {
+    "plain": (1, bytes(INNER / PACKET)),
+    "QinQ": (1, bytes(INNER / Dot1AD(vlan=5) / Dot1Q(vlan=7) / PACKET)),
+    "PPPoE": (1, bytes(INNER / PPPoE(sessionid=1) / PPP(proto=0x21) / PACKET)),
+    "MPLS": (1, bytes(INNER / MPLS(label=16, s=0, ttl=9) / MPLS(label=17, s=1, ttl=9) / PACKET)),
+    "pseudowire": (1, bytes(INNER / MPLS(label=18, s=1, ttl=9) / EoMCW() / INNER / PACKET)),
+    "802.1ah": (1, ether(0x88E7, b"\0\0\0\5" + ether(0x0800, BYTES))),
+    "E-tag": (1, ether(0x893F, bytes(6) + struct.pack("!H", 0x0800) + BYTES)),
+    "FabricPath": (1, ether(0x8903, bytes(2) + ether(0x0800, BYTES))),
+    "BSD loopback": (0, struct.pack("<I", 2) + BYTES),
+    "OpenBSD loopback": (108, struct.pack(">I", 2) + BYTES),
+    "PPP": (9, b"\xff\x03\x00\x21" + BYTES),
+    "PPP without address": (9, b"\x00\x21" + BYTES),
+    "Cisco HDLC": (104, b"\x0f\x00\x08\x00" + BYTES),
+    "NFLOG": (
+        239,
+        b"\2\0\0\0"
+        + struct.pack("<HH4s", 8, 1, b"abcd")
+        + struct.pack("<HH", 4 + len(BYTES), 9)
+        + BYTES,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_ip_is_found_behind(name: str, tmp_path: Path) -> None:
+    link, frame = LAYERS[name]
+    path = tmp_path / "a.pcap"
+    # Cut off anywhere, it is left out and never misread.
+    sizes = [len(frame), *range(0, len(frame) - 120, 3)]
+    path.write_bytes(
+        struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, link)
+        + b"".join(
+            struct.pack("<IIII", 1_700_000_000, 0, size, len(frame)) + frame[:size]
+            for size in sizes
+        )
+    )
+    capture = read_capture("a", path)
+    columns = capture.columns
+    assert [(flow.src, flow.sport, flow.dst, flow.dport) for flow in capture.flows] == [
+        ("10.0.0.2", 20001, "10.0.0.1", 5001)
+    ]
+    assert (columns.ip_id[0], columns.seq[0], columns.payload_bytes[0]) == (7, 9, 100)
+    assert capture.records == len(sizes)
+
+
+def test_what_is_not_ip_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "a.pcap"
+    with PcapWriter(str(path), linktype=1) as writer:
+        writer.write_header(None)
+        writer.write_packet(bytes(INNER / PACKET), sec=1_700_000_000, usec=0)
+        writer.write_packet(ether(0x0806, bytes(28)), sec=1_700_000_000, usec=1)
+    (remark,) = read_capture("a", path).remarks
+    assert remark == f"{path}: 1 packets are not IP (ARP and the like) and take no part"

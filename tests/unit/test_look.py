@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from outcast.view import figures
 from outcast.view.figures import look, style
 from tests.golden import model
 from tests.golden.run_directory import write_run
-from tests.unit.test_sweep_results import make_sweep
+from tests.unit import seen
+from tests.unit.test_sweep_results import CONFIG, make_sweep
 
 
 @pytest.fixture(scope="module")
@@ -265,6 +267,26 @@ def test_a_sweeps_figure_has_words_for_keys_and_values(sweep: outcast.Sweep) -> 
         sweep.figure("bar", **only, log_x=True)
     (logarithmic,) = sweep.figure("line", **only, log_x=True).axes
     assert [tick.get_text() for tick in logarithmic.get_xticklabels()] == ["16", "64", "512"]
+
+
+def test_long_names_of_queues_find_room_in_a_column(tmp_path: Path) -> None:
+    swept = (
+        "  queue: [{kind: tbf, limit: 16KB}, {kind: cake, limit: 4MB, rtt: 2ms}, "
+        "{kind: fq_codel, limit: 200 packets, target: 100us, interval: 1ms}]\n"
+    )
+    text = CONFIG.replace("  queue.limit: [16KB, 64KB, 512KB]\n", swept)
+    made = outcast.open_sweep(make_sweep(tmp_path / "sweep", text))
+    keys = ["queue", "topology.rivals"]
+    for name, by in product(("line", "bar", "heat"), (keys, keys[::-1])):
+        for size in (None, "column"):
+            figure = made.figure(name, by=by, size=size)
+            with style.styled():
+                assert not [fault for fault in seen.faults(figure) if "unit" not in fault]
+    (axes,) = made.figure("bar", by=keys, size="column").axes
+    assert "200 packets,\ntarget" in axes.get_xticklabels()[2].get_text()
+    high = "a value with a long name over another one with a long name, Mbps"
+    (axes,) = made.figure("bar", by=keys, size="column", ylabel=high).axes
+    assert axes.get_ylabel().count("\n") == 1
 
 
 def test_a_table_is_not_needed_twice(run: outcast.Run) -> None:

@@ -1,4 +1,4 @@
-"""Losses of every port: what the kernel shows, the summary, and what people are told first."""
+"""Losses of every port: what is shown, summed and told, and which are of a full queue."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 from outcast import analysis
 from outcast.analysis.measure.losses import where
+from outcast.analysis.measure.random_loss import _is_even
 from outcast.cli import invoke as outcast
 from outcast.errors import InputError
 from outcast.records import queue_statistics
@@ -263,3 +265,19 @@ def test_a_sweep_shows_losses_elsewhere_only_if_they_lead() -> None:
     assert groups.default_values(more) == ["outcast_ratio", "losses.elsewhere"]
     (remark,) = groups.remarks_on_losses(more)
     assert remark.startswith("2 of 2 runs lost more packets elsewhere")
+
+
+@pytest.mark.parametrize("share_of_bursts", [0.0, 0.1])
+def test_drops_by_chance_are_even_also_where_bursts_begin(share_of_bursts: float) -> None:
+    rng = np.random.default_rng(1)
+    found = rng.integers(0, 10**6, 20_000).astype(np.int32)
+    dropped = rng.choice(found, 500)
+    dropped = np.concatenate([dropped, np.sort(found)[: int(500 * share_of_bursts)]])
+    assert _is_even(found, dropped)
+
+
+def test_a_full_queue_drops_what_finds_much() -> None:
+    rng = np.random.default_rng(2)
+    found = rng.integers(0, 10**6, 20_000).astype(np.int32)
+    assert not _is_even(found, np.sort(found)[-300:])
+    assert not _is_even(found, rng.choice(found[found > 600_000], 300))

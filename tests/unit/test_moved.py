@@ -120,6 +120,15 @@ def test_a_bottleneck_at_a_studied_port_is_not(overrides: tuple[str, ...]) -> No
     assert told(*overrides) == []
 
 
+def test_a_policer_that_changes_is_told_with_its_time() -> None:
+    (line,) = told(
+        "events=[{at: 2s, from: s2, to: s1, policer: {rate: 10mbit, burst: 32KB}}]",
+        "links.overrides=[{from: s2, to: s1, policer: {rate: 200mbit, burst: 32KB}}]",
+    )
+    words = "flow 1 (and 11 more) is the policer from s2 to s1 (10 Mbps) from 2s on (events.0); "
+    assert line.startswith(f"{STARTS}{words}"), line
+
+
 def test_how_to_study_it_is_what_helps() -> None:
     (line,) = told(SLOW)
     assert "shown of s1-eth1 alone; `bottleneck: {port: s2-eth1}` studies that port" in line

@@ -309,7 +309,7 @@ def test_a_flow_counts_at_one_port_though_it_crosses_two() -> None:
         ("links.layers={host-edge: {rate: 20gbit}}", "queue.burst: at 20gbit"),
         ("links.delay=2s", "links: delay 2s: allowed is up to 1s"),
         ("queue.burst=100GB", "longer than the kernel counts"),
-        ("queues=[{at: [], queue: {kind: tbf, limit: 16KB}}]", "queues.0: at"),
+        ("queues=[{at: [], queue: {kind: tbf, limit: 16KB}}]", "queues.0.at: "),
         ("transport.min_rto=121s", "min_rto"),
         ("transport={pacing: internal, pacing_rate: 1001bit}", "multiples of 8bit"),
         ("transport={tcprand: {adaptive: {mu: .nan}}}", "finite"),

@@ -63,6 +63,15 @@ def program(
     )
 
 
+def parts(
+    run: RunDirectory,
+) -> tuple[Manifest, list[FlowRecord], FlowRecord, tuple[int, int]]:
+    """The manifest, its flows but the last, the last one, and the traffic's start and end."""
+    manifest = run.read_manifest()
+    *others, last = manifest.flows
+    return manifest, others, last, (manifest.traffic.t_start_ns, manifest.traffic.t_end_ns)
+
+
 def analysed(run: RunDirectory, manifest: Manifest, **changes: Any) -> list[FlowRecord]:
     """The flows of programs that the analysis finds where the manifest is changed so."""
     run.write_manifest(manifest.model_copy(update=changes))
@@ -71,9 +80,7 @@ def analysed(run: RunDirectory, manifest: Manifest, **changes: Any) -> list[Flow
 
 
 def test_an_unplanned_flow_is_that_of_the_program_at_its_sender(run: RunDirectory) -> None:
-    manifest = run.read_manifest()
-    *planned, taken = manifest.flows
-    whole = (manifest.traffic.t_start_ns, manifest.traffic.t_end_ns)
+    manifest, planned, taken, whole = parts(run)
     get = program("get", taken, server=False, times_ns=whole)
     (flow,) = analysed(run, manifest, flows=planned, programs=[get], requested={})
     assert (flow.name, flow.src, flow.dst) == ("get", taken.src, "h1")
@@ -94,9 +101,7 @@ def test_an_unplanned_flow_is_that_of_the_program_at_its_sender(run: RunDirector
 def test_a_servers_flow_comes_from_its_peer_and_has_the_control_of_its_socket(
     run: RunDirectory,
 ) -> None:
-    manifest = run.read_manifest()
-    *planned, taken = manifest.flows
-    whole = (manifest.traffic.t_start_ns, manifest.traffic.t_end_ns)
+    manifest, planned, taken, whole = parts(run)
     web = program("web", taken, server=True, times_ns=whole)
     usual = {"transport.congestion_control": "cubic"}
     changes = {"flows": planned, "programs": [web], "requested": usual}
@@ -115,9 +120,7 @@ def test_a_servers_flow_comes_from_its_peer_and_has_the_control_of_its_socket(
 
 
 def test_of_two_programs_the_one_that_was_running_sent_it(run: RunDirectory) -> None:
-    manifest = run.read_manifest()
-    *planned, taken = manifest.flows
-    start, end = manifest.traffic.t_start_ns, manifest.traffic.t_end_ns
+    manifest, planned, taken, (start, end) = parts(run)
     before = program("before", taken, server=False, times_ns=(start - 2, start - 1))
     during = program("during", taken, server=False, times_ns=(start, end))
     (flow,) = analysed(run, manifest, flows=planned, programs=[before, during])
@@ -132,9 +135,7 @@ def test_of_two_programs_the_one_that_was_running_sent_it(run: RunDirectory) -> 
 
 
 def test_ping_has_no_flows_and_a_server_those_of_its_port(run: RunDirectory) -> None:
-    manifest = run.read_manifest()
-    *planned, taken = manifest.flows
-    whole = (manifest.traffic.t_start_ns, manifest.traffic.t_end_ns)
+    manifest, planned, taken, whole = parts(run)
     get = program("get", taken, server=False, times_ns=whole)
     ping = program("ping", taken, server=False, times_ns=whole)
     ping.command[:] = ["/usr/bin/ping", "10.0.0.1"]
@@ -150,9 +151,7 @@ def test_ping_has_no_flows_and_a_server_those_of_its_port(run: RunDirectory) -> 
 
 
 def test_planned_flows_and_those_of_workloads_belong_to_no_program(run: RunDirectory) -> None:
-    manifest = run.read_manifest()
-    *planned, taken = manifest.flows
-    whole = (manifest.traffic.t_start_ns, manifest.traffic.t_end_ns)
+    manifest, planned, taken, whole = parts(run)
     get = program("get", taken, server=False, times_ns=whole)
     assert analysed(run, manifest, programs=[get]) == []
     elsewhere = program("get", planned[0], server=False, times_ns=whole)
@@ -162,9 +161,7 @@ def test_planned_flows_and_those_of_workloads_belong_to_no_program(run: RunDirec
 def test_a_workloads_flow_is_told_by_both_its_ports(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manifest = run.read_manifest()
-    *planned, taken = manifest.flows
-    whole = (manifest.traffic.t_start_ns, manifest.traffic.t_end_ns)
+    manifest, planned, taken, whole = parts(run)
     get = program("get", taken, server=False, times_ns=whole)
     changes = {"flows": planned, "programs": [get], "generated_hosts": [taken.src]}
     assert [flow.name for flow in analysed(run, manifest, **changes)] == ["get"]
@@ -178,9 +175,7 @@ def test_a_workloads_flow_is_told_by_both_its_ports(
 def test_acknowledgements_and_requests_carry_no_data(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manifest = run.read_manifest()
-    taken = manifest.flows[-1]
-    whole = (manifest.traffic.t_start_ns, manifest.traffic.t_end_ns)
+    manifest, _, taken, whole = parts(run)
     get = program("get", taken, server=False, times_ns=whole)
     there = FlowKey(taken.src_ip, 1000, taken.dst_ip, 80, 6)
     back = FlowKey(taken.dst_ip, 80, taken.src_ip, 1000, 6)
@@ -204,9 +199,7 @@ def test_acknowledgements_and_requests_carry_no_data(
 
 
 def test_a_programs_goodput_is_over_its_active_time(run: RunDirectory) -> None:
-    manifest = run.read_manifest()
-    *_, taken = manifest.flows
-    whole = (manifest.traffic.t_start_ns, manifest.traffic.t_end_ns)
+    manifest, _, taken, whole = parts(run)
     get = program("get", taken, server=False, times_ns=whole)
     (flow,) = analysed(run, manifest, flows=[], programs=[get], requested={})
     opened = Run(run)

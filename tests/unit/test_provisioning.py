@@ -52,6 +52,29 @@ def test_scripts_are_bash_and_executable(script: Path) -> None:
     assert script.read_text().startswith("#!/usr/bin/env bash\n")
 
 
+@pytest.mark.parametrize("kernel", [False, True])
+def test_the_demo_shows_an_earlier_run_before_it_installs(kernel: bool, tmp_path: Path) -> None:
+    for name in ("scripts/demo.sh", "docs/first-run.md"):
+        (tmp_path / name).parent.mkdir()
+        shutil.copy(ROOT / name, tmp_path / name)
+    program = tmp_path / ".venv/bin/outcast"
+    stubs = {
+        tmp_path / "scripts/install.sh": "echo INSTALL",
+        program: f"case $1 in kernel) exit {int(not kernel)} ;; run) echo RUN $* ;; esac",
+    }
+    program.parent.mkdir(parents=True)
+    for path, line in stubs.items():
+        path.write_text(f"#!/bin/sh\n{line}\n")
+        path.chmod(0o755)
+    words = [tmp_path / "scripts/demo.sh", "--set", "seed=2"]
+    shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert shown.endswith("RUN run configs/fig3c.yaml --set seed=2\n")
+    before, after = shown.split("INSTALL\n")
+    assert "this run is one draw" in after
+    told = ("fig3c: virtual engine", "trusted", "blackouts", "docs/images/goodput.png")
+    assert all((word in before) is not kernel for word in told)
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -1,21 +1,32 @@
-"""Results know what made them, and a folder holds results of one state."""
+"""Results know what made them; which runs they need, their settings, and modes of seeds."""
 
 from __future__ import annotations
 
+import math
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from outcast.cli import reproduce as cli
+from outcast.engines import choice
 from outcast.errors import CommandError, ConfigError
 from outcast.records.run_directory import GuestRecord, Manifest
-from outcast.reproduce import state
+from outcast.reproduce import recipe, runs, state
+from outcast.reproduce.recipe import Recipe, load_all
 from outcast.reproduce.result import ClaimRecord
 from outcast.reproduce.state import MadeBy, State
-from outcast.sweep.store import SweepDirectory, locked
+from outcast.sweep import scheduler
+from outcast.sweep.store import RESULT, SweepDirectory, locked
+from outcast.sweep.task import Task
+from scripts import reproduction_modes as modes
+from scripts import reproduction_settings as settings
+from tests.golden import fake_run
+from tests.unit.test_sweep import Quiet
 
 OURS = MadeBy(outcast="0.1.0", commit="a" * 40, code="c0de")
 
@@ -134,3 +145,144 @@ def test_a_stored_p_that_is_no_probability_is_refused(p: float) -> None:
     assert ClaimRecord.model_validate({**claim, "p": 1.0}).p == 1
     with pytest.raises(ValidationError, match="p\n"):
         ClaimRecord.model_validate({**claim, "p": p})
+
+
+STARVING = [300.0, 250.0, 400.0]
+FAIR = [1.2, 0.8, 1.0, 1.5, 0.9, 1.1, 1.3]
+
+
+@pytest.mark.parametrize(
+    ("values", "count"),
+    [
+        ([*FAIR, *STARVING], 3),
+        (FAIR, None),
+        # One outlier is no mode, and a wide spread has none.
+        ([*FAIR, 300.0], None),
+        ([1.0, 5.0, 25.0, 125.0, 625.0], None),
+        # Both groups get their share or more.
+        ([value / 500 for value in (*FAIR, *STARVING)], None),
+        ([], None),
+    ],
+)
+def test_two_modes(values: list[float], count: int | None) -> None:
+    assert modes.two_modes(values) == count
+
+
+@pytest.mark.parametrize("of", [5, 10])
+def test_the_interval_covers_the_share_it_is_of(of: int) -> None:
+    """Student's t covers less there; Clopper's and Pearson's covers 95 % whatever the share."""
+    for share in (0.05, 0.1, 0.3, 0.5):
+        covered = sum(
+            math.comb(of, count) * share**count * (1 - share) ** (of - count)
+            for count in range(of + 1)
+            if modes.share_interval(count, of)[0] <= share <= modes.share_interval(count, of)[1]
+        )
+        assert covered >= 0.95
+
+
+def test_the_line() -> None:
+    assert modes.text("taildrop", FAIR) == ""
+    assert modes.text("taildrop", [*FAIR, *STARVING]) == (
+        "taildrop: the seeds have two modes, so the mean is no summary. 3 of 10 starve, a share of "
+        "0.3 [0.0667, 0.652]"
+    )
+
+
+RECIPES = load_all()
+SOURCES = settings.of_sources()
+NO_SOURCE = {"T5", "F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8", "F9"}
+
+
+def test_every_row_of_a_source_has_its_settings() -> None:
+    assert {*SOURCES} == {*RECIPES} - NO_SOURCE
+    assert not [name for name in NO_SOURCE if RECIPES[name].departs]
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_what_differs_is_declared(name: str) -> None:
+    assert settings.undeclared(RECIPES[name], SOURCES[name]) == []
+
+
+def p3(**changes: Any) -> Recipe:
+    return RECIPES["P3"].model_copy(update=changes)
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"transport.min_rto": "2000us"}, None),
+        ({"transport.min_rto": "200ms"}, "`transport.min_rto` is 2ms, and 200ms in the source"),
+        ({"links.rate": "1000mbit"}, None),
+        ({"queue.limit": ["16KB", "32KB"]}, "`queue.limit` is 16KB, and 16KB and 32KB in"),
+        ({"hops": [2, 6]}, None),
+        ({"hops": [2, 4, 6]}, "`hops` is 2, 6, and 2, 4, 6 in the source"),
+        ({"flows.1.hosts": [2, 6, 12]}, None),
+        ({"flows.1.hosts": [2, 6]}, "`flows.1.hosts` is 2 and 6 and 12, and 2 and 6 in the source"),
+        ({"transport.sack": False}, "`transport.sack` is on, and off in the source"),
+    ],
+)
+def test_values_are_compared_as_configurations_are(named: dict[str, Any], said: str | None) -> None:
+    wrong = settings.undeclared(p3(), named)
+    assert [line.startswith(said or "") for line in wrong] == ([] if said is None else [True])
+
+
+def test_a_declaration_needs_a_difference() -> None:
+    named = {"transport.min_rto": "200ms"}
+    assert settings.undeclared(p3(departs={"transport.min_rto": "why"}), named) == []
+    (line,) = settings.undeclared(p3(departs={"transport.sack": "why"}), {"transport.sack": True})
+    assert line == "`transport.sack` is declared and does not differ"
+
+
+class Chosen:
+    name = "virtual"
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the runs that were asked for; each is made by the tests' executor, at once."""
+    names: list[str] = []
+
+    def make(tasks: list[Task], before: int, store: SweepDirectory, *_: object) -> object:
+        names.extend(task.name for task in tasks)
+        return scheduler.Report({}, (), None, scheduler.Progress(len(tasks) + before, before))
+
+    # The sizes ask for an engine too.
+    monkeypatch.setattr(choice, "choose", lambda asked: Chosen())
+    monkeypatch.setattr(scheduler, "run", make)
+    return names
+
+
+def test_a_run_in_the_folder_of_another_is_made_again(tmp_path: Path, made: list[str]) -> None:
+    planned = runs.planned_runs(recipe.load_all()["P3"], "quick")
+    three = [planned[0], planned[1], planned[-1]]
+    with locked(tmp_path) as store:
+        for run in three:
+            assert run.experiment is not None
+            store.attempt(run.name).mkdir()
+            fake_run.execute(run.experiment, store.attempt(run.name) / RESULT)
+            store.accept(run.name)
+        first, last = (store.run(run.name).path for run in (three[0], three[-1]))
+        first.rename(tmp_path / "aside")
+        last.rename(first)
+        (tmp_path / "aside").rename(last)
+        quiet = Quiet()
+        needed = runs.needed(three, store, quiet.note)
+        runs.make_missing(needed, store, 1, quiet)
+        assert made == [three[0].name, three[-1].name]
+        told = "".join(quiet.notes)
+        assert all(f"set aside and made again: {path}: " in told for path in (first, last))
+        assert [runs.finished(run, store) is None for run in three] == [True, False, True]
+
+
+def test_the_time_of_a_reproduction_is_told_before_it_starts(
+    tmp_path: Path, made: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned = runs.planned_runs(recipe.load_all()["P3"], "quick")
+    with locked(tmp_path) as store:
+        needed = runs.needed(planned, store, Quiet().note)
+        each_s = cli._expected(needed, 2)
+        told = capsys.readouterr().err
+        assert f"0 runs are finished, {len(planned)} are left\nestimate: about " in told
+        assert each_s is not None
+        assert each_s > 1
+        assert cli._expected(replace(needed, missing={}, sizes={}), 2) is None

@@ -8,6 +8,7 @@ import socket
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from outcast.engines.root.layout import _compare
 from outcast.engines.root.lock import Lock
 from outcast.engines.root.places import Named
 from outcast.engines.root.unpack import Tree, settle
+from outcast.engines.workshop import workshop
 from outcast.errors import CommandError, FeatureMissingError, InputError, RootError
 from tests.unit.root_archive import (
     debian_package,
@@ -334,18 +336,31 @@ def test_a_full_disk_leaves_nothing(
     assert left_in(tmp_path) == set()
 
 
-def test_two_processes_do_not_make_roots_in_one_cache(tmp_path: Path) -> None:
-    with (
-        cache.workshop(tmp_path),
-        pytest.raises(RootError, match="another process makes a root"),
-        cache.workshop(tmp_path),
-    ):
-        pass
+def test_a_root_that_another_process_makes_is_waited_for(
+    mirror: str, whole_lock: Lock, tmp_path: Path
+) -> None:
+    folder = tmp_path / "roots"
+    told: list[str] = []
+    with ThreadPoolExecutor(2) as pool:
+        made = [
+            pool.submit(
+                build.build,
+                named=Named(mirror),
+                pinned=whole_lock,
+                folder=folder,
+                run=FakeApt(),
+                on_progress=lambda progress: told.append(progress.stage),
+            )
+            for _ in range(2)
+        ]
+    assert made[0].result() == made[1].result()
+    # The second one found it made, whether it came early enough to wait or not.
+    assert told.count("check") == 1
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     (tmp_path / "unfinished-x/unpacked").mkdir(parents=True)
-    with cache.workshop(tmp_path):
+    with workshop(tmp_path):
         assert not (tmp_path / "unfinished-x").exists()
 
 

@@ -16,7 +16,7 @@ from outcast import cli
 from outcast.engines import doctor, shipped
 from outcast.engines.root import cache, mininet_package, packed
 from outcast.engines.shipped import Guest, Part
-from outcast.errors import DeadlineError, FeatureMissingError, InputError
+from outcast.errors import FeatureMissingError, InputError
 from outcast.files import sha256
 
 
@@ -97,21 +97,6 @@ def test_what_a_killed_process_left_goes_away(package: Path, tmp_path: Path) -> 
     (target.parent / "unpacking-killed" / "whole").mkdir(parents=True)
     assert shipped.provide(target)
     assert left_in(target.parent) == ["abc"]
-
-
-def test_another_process_is_waited_for_with_a_deadline(
-    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import fcntl
-
-    monkeypatch.setattr(shipped, "UNPACK_DEADLINE_S", 0.2)
-    target = tmp_path / "kernels" / "abc"
-    target.parent.mkdir()
-    with (target.parent / "unpacking").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(DeadlineError, match="another process that unpacks outcast-guest"):
-            shipped.provide(target)
-    assert shipped.provide(target)
 
 
 def test_a_damaged_archive_is_refused(package: Path, tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ import polars as pl
 import pytest
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
-from outcast.analysis.measure.congestion import synchronisation
-from outcast.analysis.measure.kernel_counts import grown
+from outcast.analysis.measure.kernel_counts import grown, synchronisation
 from outcast.analysis.measure.port_samples import port_table
 from outcast.analysis.measure.socket_samples import socket_table
 from outcast.analysis.run_analysis import Interval

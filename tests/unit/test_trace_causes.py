@@ -13,7 +13,7 @@ from outcast.analysis.trace.causes import CAUSES, retransmission_table, synack_r
 from outcast.analysis.trace.chain import chain_table
 from outcast.analysis.trace.drops import drop_table, drops_of_packets, reason_table
 from outcast.analysis.trace.events import TcpEvents
-from outcast.analysis.trace.series import of_flows, series_table
+from outcast.analysis.trace.senders import of_flows, series_table
 from outcast.records.run_directory import Counters, HostCounters, LinkRecord, LinkTotals
 from tests.unit.tcp_events import Event, tables
 
@@ -276,13 +276,15 @@ def test_drops_are_held_against_the_queues_counter(counted: int, note: str) -> N
     every = tables(
         ("qdisc_drop", MS, {"skbaddr": 7, "reason_name": "X", "kind": "tbf", "port": "s1-eth1"}),
         drop(1, 100, skbaddr=7),
+        ("qdisc_drop", MS, {"skbaddr": 8, "reason_name": "X", "kind": "netem", "port": "wire1-0"}),
+        drop(1, 200, skbaddr=8),
     )
     links = [link("s1-eth1", counted), link("s1-eth2", 2), link("s1-eth3", 0)]
 
     table = reason_table(dropped(every), Counters(ports={}, hosts={}, captures=[], links=links))
 
-    assert table["note"].to_list() == [note, "differs: no events"]
-    assert table["counter"].to_list() == [counted, 2]
+    assert table["note"].to_list() == [note, "", "differs: no events"]
+    assert table["counter"].to_list() == [counted, None, 2]
 
 
 def test_captures_serve_where_no_drop_was_recorded() -> None:

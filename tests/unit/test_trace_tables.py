@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from ipaddress import IPv4Address
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -11,8 +12,10 @@ import pytest
 from outcast import analysis
 from outcast.analysis.trace import tables
 from outcast.errors import InputError, UntrustedError
+from outcast.records import sender_tables
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
+from outcast.records.tables import read_table
 from outcast.records.trace import Formats
 from tests.golden import model, trace_pages
 from tests.golden.run_directory import write_run
@@ -268,3 +271,23 @@ def test_each_direction_of_a_program_is_a_flow_of_its_own() -> None:
 
     assert (flow_of[there], flow_of[back], flow_of[alone]) == (6, 7, 0)
     assert flow_of[alone[2:] + alone[:2]] == 0
+
+
+@pytest.mark.parametrize("name", sender_tables.TABLES)
+def test_a_table_without_rows_has_its_columns(tmp_path: Path, name: str) -> None:
+    sender_tables.write_sender_table(tmp_path, name, sender_tables.empty(name))
+
+    table = read_table(tmp_path / f"{name}.parquet")
+
+    assert dict(table.schema) == dict(sender_tables.TABLES[name])
+
+
+def test_values_get_the_declared_types(tmp_path: Path) -> None:
+    row = dict.fromkeys(sender_tables.DROPS) | {"t_ns": 5, "flow": 1, "reason": "QDISC_DROP"}
+    frame = pl.DataFrame([row], infer_schema_length=None)
+
+    sender_tables.write_sender_table(tmp_path, "drops", frame)
+
+    table = read_table(tmp_path / "drops.parquet")
+    assert dict(table.schema) == dict(sender_tables.DROPS)
+    assert table["reason"].to_list() == ["QDISC_DROP"]

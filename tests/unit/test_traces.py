@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -48,13 +47,24 @@ def test_a_csv_that_repeats_ends_with_the_time_at_which_it_does() -> None:
     trace = parsed("time_s,rate_kbps\n0,500\n0.1,800\n0.2,1\n", repeat=True)
     assert (trace.t_ns, trace.period_ns) == ((0, 100 * MS), 200 * MS)
     steps = traces.steps(trace, 450 * MS, FRAME_BITS)
-    assert steps.t_ns == (0, 100 * MS, 200 * MS, 300 * MS, 400 * MS)
-    assert steps.rate_bps == (500_000, 800_000, 500_000, 800_000, 500_000)
+    # A frame during which the rate changes has one of its own.
+    assert steps.rate_bps[::2] == (500_000, 800_000, 500_000, 800_000, 500_000)
+    assert all(500_000 < rate < 800_000 for rate in steps.rate_bps[1::2])
+    for t_ns, row_ns in zip(
+        steps.t_ns[2::2], (100 * MS, 200 * MS, 300 * MS, 400 * MS), strict=True
+    ):
+        assert abs(t_ns - row_ns) < FRAME_BITS * 10**9 / 500_000
 
 
 def test_a_last_rate_goes_on_and_equal_rates_are_one_step() -> None:
     steps = traces.steps(parsed("time_ms,rate_mbps\n0,5\n10,5\n20,8\n"), 100 * MS, FRAME_BITS)
-    assert (steps.t_ns, steps.rate_bps) == ((0, 20 * MS), (5_000_000, 8_000_000))
+    # Eight frames at 5 Mbps, the ninth at both, and then at 8 Mbps; each is set 3 us before.
+    frames_ns = 8 * FRAME_BITS * 10**9 // 5_000_000
+    rest_bits = FRAME_BITS - (20 * MS - frames_ns) * 5 // 1000
+    end_ns = 20 * MS + rest_bits * 1000 // 8
+    assert steps.t_ns == (0, frames_ns - 3000, pytest.approx(end_ns - 3000, abs=2))
+    own_bps = FRAME_BITS * 10**9 / (end_ns - frames_ns)
+    assert steps.rate_bps == (5_000_000, pytest.approx(own_bps, abs=8), 8_000_000)
     assert steps.mean_bps == 7_400_000
 
 
@@ -77,22 +87,36 @@ def test_every_unit_of_a_header(header: str, row: str, t_ns: int, rate_bps: int)
 def test_a_step_at_the_end_of_the_run_is_none() -> None:
     text = "time_ms,rate_mbps\n0,5\n100,8\n"
     assert traces.steps(parsed(text), 100 * MS, FRAME_BITS).t_ns == (0,)
-    assert traces.steps(parsed(text), 100 * MS + 1, FRAME_BITS).t_ns == (0, 100 * MS)
+    assert len(traces.steps(parsed(text), 110 * MS, FRAME_BITS).t_ns) == 3
 
 
-def test_while_the_rate_is_zero_one_frame_is_sent() -> None:
+def test_a_frame_goes_on_after_a_rate_of_zero() -> None:
     steps = traces.steps(parsed("time_ms,rate_mbps\n0,5\n10,0\n30,5\n"), 100 * MS, FRAME_BITS)
-    assert steps.t_ns == (0, 10 * MS, 30 * MS)
-    assert FRAME_BITS <= steps.rate_bps[1] * 0.02 < FRAME_BITS + 1
+    _, begin_ns, end_ns = steps.t_ns
+    # The fifth frame has 20 ms more than at 5 Mbps.
+    assert end_ns - begin_ns == pytest.approx(20 * MS + FRAME_BITS * 200, abs=2000)
+    assert steps.rate_bps[1] * (end_ns - begin_ns) / 10**9 == pytest.approx(FRAME_BITS, rel=1e-3)
     assert steps.mean_bps == 4_000_000
 
 
-def test_mahimahis_deliveries_become_a_rate_in_bins_and_repeat() -> None:
-    # Two packets in the first bin, none in the next two, one in the fourth, three at its end.
-    trace = parsed("3\n10\n35\n40\n40\n40\n")
-    assert trace.t_ns == (0, 10 * MS)
-    assert trace.rate_bps == (2 * FRAME_BITS * 100, Fraction(4 * FRAME_BITS * 1000, 30))
-    assert trace.period_ns == 40 * MS
+@given(st.lists(st.integers(0, 12), min_size=2, max_size=60).filter(any))
+def test_a_queue_that_is_never_empty_sends_what_the_trace_lets_through(counts: list[int]) -> None:
+    """Each frame takes the time of the rate at which it begins, as in the kernel (sch_htb.c)."""
+    text = "time_ms,rate_mbps\n" + "\n".join(f"{ms},{n / 3}" for ms, n in enumerate(counts))
+    steps = traces.steps(parsed(text), len(counts) * MS, FRAME_BITS)
+    at_ns, frames, place = 0.0, 0, 0
+    while at_ns < len(counts) * MS:
+        while place + 1 < len(steps.t_ns) and steps.t_ns[place + 1] <= at_ns:
+            place += 1
+        at_ns += FRAME_BITS * 1e9 / steps.rate_bps[place]
+        frames += at_ns <= len(counts) * MS
+    assert abs(frames - sum(counts) / 3 * 1e3 / FRAME_BITS) <= 1.01
+
+
+def test_a_mahimahi_trace_keeps_its_milliseconds() -> None:
+    trace = parsed("3\n5\n5\n7\n")
+    assert [int(rate * MS / 10**9 / FRAME_BITS) for rate in trace.rate_bps] == [0, 1, 0, 2, 0, 1]
+    assert trace.t_ns == tuple(ms * MS for ms in (0, 2, 3, 4, 5, 6))
 
 
 @pytest.mark.parametrize(
@@ -204,8 +228,10 @@ def test_a_link_with_a_trace_has_its_mean_rate_and_a_class_of_htb(tmp_path: Path
     assert link.jitter_ns == 25_000  # by the delay; half a frame takes longer
     (port,) = port_traces(whole, plan)
     assert (port.port.port, port.port.queue.shaper_kind) == ("s1-eth1", "htb")
-    assert port.t_ns == (0, 100 * MS, 200 * MS)
-    assert port.rate_bps == (5_000_000, 20_000_000, 12_500_000)
+    # The frame between has its own rate.
+    assert (port.t_ns[0], port.t_ns[-1]) == (0, 200 * MS)
+    assert port.rate_bps[::2] == (5_000_000, 20_000_000)
+    assert port.rate_bps[-1] == 12_500_000
     (tmp_path / "plan.json").write_text(stored.dumps(plan))
     assert stored.read_plan(tmp_path / "plan.json").traces == plan.traces
 
@@ -275,9 +301,9 @@ def test_rates_that_are_over_are_skipped_and_named(tmp_path: Path) -> None:
     (rates,) = changer.rates().ports
     assert rates.t_ns == [211 * MS, 421 * MS]
     assert rates.rate_bps == [5_000_000, 12_500_000]
-    assert (rates.latest_ns, rates.skipped) == (221 * MS, 1)
+    assert (rates.latest_ns, rates.skipped) == (221 * MS, 2)
     assert changer.warnings() == [
-        "s1-eth1: 1 of 3 rates of cell.csv came too late to be set, and one 221.0 ms late; less "
+        "s1-eth1: 2 of 4 rates of cell.csv came too late to be set, and one 221.0 ms late; less "
         "load on this machine, or the virtual engine, keeps their times"
     ]
     assert rates.trace == "cell.csv"

@@ -209,13 +209,11 @@ def test_a_policer_drops_what_finds_no_tokens(tmp_path: Path) -> None:
     )
     left_ns, copies = arrivals(target)
     lost = np.array([not came for came in copies])
-    tokens, last_ns, dropped = 32768.0, int(left_ns[0]), []
-    for at_ns, frame in zip(left_ns.tolist(), frame_bytes(target, "s2-eth1"), strict=True):
-        # Cruz (1991); act_police.c counts IP packets, without Ethernet's header of 14 bytes.
-        tokens = min(32768.0, tokens + (at_ns - last_ns) * 100e6 / 8e9)
-        last_ns = at_ns
-        dropped.append(tokens < frame - 14)
-        tokens -= 0 if dropped[-1] else frame - 14
+    bucket = Bucket(100e6, 32768.0)
+    sizes = frame_bytes(target, "s2-eth1")
+    dropped = [
+        not bucket.lets(at, size - 14) for at, size in zip(left_ns.tolist(), sizes, strict=True)
+    ]
     assert lost.sum() > 100
     # Captures have the time of the first bit, and the policer that of the last.
     assert np.count_nonzero(lost != np.array(dropped)) < 0.02 * lost.sum()
@@ -224,6 +222,48 @@ def test_a_policer_drops_what_finds_no_tokens(tmp_path: Path) -> None:
     assert link_lost == lost.sum()
     effective = json.loads((target / "manifest.json").read_text())["effective"]
     assert effective["links.s2 to s1.policer"]["rate"] == 100_000_000
+
+
+def test_a_policer_that_changes_begins_with_a_full_bucket(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    before, after = Bucket(100e6, 32768.0), Bucket(20e6, 10_000.0)
+    run(
+        target,
+        "links.overrides=[{from: s2, to: s1, policer: {rate: 100mbit, burst: 32KB}}]",
+        "events=[{at: 50ms, from: s2, to: s1, policer: {rate: 20mbit, burst: 10000B}}]",
+        "flows=[{from: 3-hop, hosts: 2, per_host: 4}]",
+        *("bottleneck.port=s2-eth1", "capture.ports=all", "transport.min_rto=2ms"),
+    )
+    manifest = json.loads((target / "manifest.json").read_text())
+    (change,) = manifest["changes"]
+    assert (change["what"], change["requested"]) == ("policer_bps", 20_000_000)
+    assert change["shown"] == 20_000_000
+    changed_ns = manifest["traffic"]["t_start_ns"] + change["applied_ns"]
+    left_ns, copies = arrivals(target)
+    lost = np.array([not came for came in copies])
+    bucket, dropped = before, []
+    for at_ns, frame in zip(left_ns.tolist(), frame_bytes(target, "s2-eth1"), strict=True):
+        if bucket is before and at_ns > changed_ns:
+            bucket = after
+        dropped.append(not bucket.lets(at_ns, frame - 14))
+    late = left_ns > changed_ns
+    assert np.count_nonzero(lost[late]) > 30
+    assert np.count_nonzero(lost != np.array(dropped)) < 0.02 * lost.sum()
+
+
+class Bucket:
+    """Tokens in bytes, of IP packets as act_police.c counts them (Cruz, 1991)."""
+
+    def __init__(self, rate_bps: float, burst_bytes: float) -> None:
+        self.rate_bps, self.burst_bytes = rate_bps, burst_bytes
+        self.tokens, self.last_ns = burst_bytes, 0
+
+    def lets(self, at_ns: int, packet_bytes: int) -> bool:
+        grown = (at_ns - self.last_ns) * self.rate_bps / 8e9
+        self.tokens, self.last_ns = min(self.burst_bytes, self.tokens + grown), at_ns
+        lets = self.tokens >= packet_bytes
+        self.tokens -= packet_bytes if lets else 0
+        return lets
 
 
 def test_jumbo_frames_end_to_end(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from outcast.api import archives
 from tests.deadlines import HANG_S
 
-APP = """
+APP = """#!/usr/bin/python3
 import socket, sys
 if sys.argv[1] == "serve":
     server = socket.create_server(("", 7777))
@@ -39,7 +39,7 @@ NETWORK = dict(
     programs=[
         {"name": "serve", "host": "h2", "command": ["python3", "app.py", "serve"],
          "files": ["app.py"], "ready": {"port": 7777}},
-        {"name": "get", "host": "h1", "command": ["python3", "app.py", "get", "h2"],
+        {"name": "get", "host": "h1", "command": ["./app.py", "get", "h2"],
          "files": ["app.py"]},
     ],
 )
@@ -49,6 +49,7 @@ NETWORK = dict(
 def session(folder: Path, tests: str, *options: str) -> subprocess.CompletedProcess[str]:
     """A session of pytest in a folder with the program and these tests."""
     (folder / "app.py").write_text(APP)
+    (folder / "app.py").chmod(0o755)
     (folder / "test_app.py").write_text(NETWORK + tests)
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
@@ -111,6 +112,7 @@ def test_transfer(outcast):
     folder = tmp_path / "outcast-failures" / "test_app.py-test_transfer[seed7]"
     assert f"packets: {folder / '1.pcapng'}" in done.stdout
     assert (folder / "1" / "report.html").is_file()
+    assert "Packets dropped, by place and reason" in (folder / "1.why.txt").read_text()
     again = re.search(r"again: +outcast replay (.+)", done.stdout)
     assert again is not None
     archive, allow = shlex.split(again[1])
@@ -146,6 +148,9 @@ def test_status_without_a_packet(outcast):
 def test_no_such_kind(outcast):
     outcast.run(**NETWORK | {"queue": {"kind": "pfifoo"}})
 
+def test_no_such_file(outcast):
+    outcast.load("none.yaml")
+
 def test_a_server_that_ends(outcast):
     outcast.run(**NETWORK | {"programs": [
         {"name": "serve", "host": "h2", "command": ["python3", "-c", "print('up')"],
@@ -154,10 +159,13 @@ def test_a_server_that_ends(outcast):
     ]})
 """
     done = session(tmp_path, tests)
-    assert "2 failed, 1 passed" in done.stdout
+    assert "3 failed, 1 passed" in done.stdout
+    assert "none.yaml: there is no such file" in done.stdout
     assert "did you mean 'pfifo'?" in done.stdout
     assert "program serve at h2" in done.stdout
     assert "outcast/api" not in done.stdout, "frames of ours"
+    assert "outcast/experiment" not in done.stdout, "frames of ours"
+    assert "again:   python -m pytest test_app.py::test_a_server_that_ends" in done.stdout
     kept = tmp_path / "outcast-failures" / "test_app.py-test_a_server_that_ends" / "1.failed"
     assert (kept / "log.txt").is_file()
 
@@ -247,4 +255,4 @@ def test_a_command_in_a_host_tells_its_end_as_json(tmp_path: Path) -> None:
     )
     assert done.returncode == 128 + 9
     told = {"status": -9, "stdout": "10.0.0.2        h2\n", "stderr": "no\n"}
-    assert json.loads(done.stdout) == told
+    assert json.loads(done.stdout) == told | {"crash": "was killed by signal 9 (SIGKILL)"}

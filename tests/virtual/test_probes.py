@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 import outcast
+from outcast.emulation import instants
 from outcast.files import sha256
 
 NETWORK = """
@@ -57,6 +58,8 @@ probes:
         assert run.summary.probes is not None
         assert run.summary.probes[str(number)].base_rtt_ms == pytest.approx(rtt_ns / 1e6, abs=1e-3)
     assert run.trusted
+    # Identifiers and flow labels are drawn when a socket is opened.
+    assert run.manifest.effective["instants.probes_ns"] % 10**9 == instants.OFFSET_NS
 
 
 def test_an_idle_path_takes_its_links_time_by_ipv6(tmp_path: Path) -> None:

@@ -93,8 +93,8 @@ def write_pcapng(
     chosen = condition(source, wanted)
     table = source.table.with_row_index("packet").with_columns(_selected=chosen).collect()
     table = _with_texts(table)
-    one_clock = _is_one_clock(source.run)
-    found = [find(capture, table, one_clock) for capture in captures]
+    # One clock stamped all captures of a run of ours.
+    found = [find(capture, table, source.run.captured is None) for capture in captures]
     table = comments.with_drops(source, table).join(
         _limits(source.run), on="egress", how="left", maintain_order="left"
     )
@@ -127,11 +127,6 @@ def write_pcapng(
     except OSError as error:
         raise InputError(f"{file}: cannot be written: {error.strerror or error}") from None
     return Exported(count, dropped)
-
-
-def _is_one_clock(run: Run) -> bool:
-    """Whether one clock stamped all captures: in a run of ours, not in joined ones."""
-    return getattr(run.manifest, "source", None) != "captures"
 
 
 def _with_texts(table: pl.DataFrame) -> pl.DataFrame:

@@ -39,9 +39,8 @@ def is_dense(packet_ns: int) -> pl.Expr:
 class Chains:
     """Chains of drops in the order of their beginning; arrays with one element per chain.
 
-    Attributes:
-        others_through: how many packets of other ports (for a flow's chain: of other flows) to the
-            same output came in from t_start to t_end and were forwarded.
+    `others_through` is how many packets of other ports (for a flow's chain: of other flows) to the
+    same output came in from t_start to t_end and were forwarded.
     """
 
     ingress: I8

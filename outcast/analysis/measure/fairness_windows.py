@@ -82,9 +82,8 @@ def _jain(shares: I64, flows: Array) -> Array:
 class Change:
     """A time at which flows joined or left.
 
-    Attributes:
-        fair_after_ns: the time until the first window of the shortest length that begins after the
-            change and has an index of FAIR or more has ended. None if the next change came first.
+    `fair_after_ns` is the time until the first window of the shortest length that begins after the
+    change and has an index of FAIR or more has ended. None if the next change came first.
     """
 
     t_ns: int

@@ -17,8 +17,7 @@ from outcast.analysis.compiled import I64
 from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.blackout import length_counts
 from outcast.analysis.measure.completions import times_summary
-from outcast.analysis.measure.congestion import counted
-from outcast.analysis.measure.kernel_counts import KernelCounts
+from outcast.analysis.measure.kernel_counts import KernelCounts, counted
 from outcast.analysis.measure.queue import Spread, queueing_ns, spread_of
 from outcast.analysis.measure.sized_flows import completions_ns
 from outcast.analysis.measure.tcp import untimed_ns

@@ -1,4 +1,4 @@
-"""What the senders' kernels counted for flows, in the interval that the summary covers."""
+"""What the senders' kernels counted for flows in the summary's interval, and their windows then."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from outcast.analysis.run_analysis import Analysis, Interval
 from outcast.records.run_directory import FlowRecord
+from outcast.records.socket_samples import while_active
+from outcast.records.summary import SynchronisationSummary
 
 _AT_HOSTS = {"timeouts": "TcpExtTCPTimeouts", "retransmits": "TcpRetransSegs"}
 MOST_AWAY = 20
@@ -81,3 +84,38 @@ def grown(sockets: pl.DataFrame, interval: Interval) -> dict[int, dict[str, int 
         pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum()) for name in _OF_SOCKETS
     )
     return {row.pop("flow"): row for row in summed.iter_rows(named=True)}
+
+
+LEAST_SAMPLES = 10
+
+
+def counted(analysis: Analysis) -> pl.DataFrame:
+    """The samples of the main interval, each while its flow was active; the run has samples."""
+    assert analysis.sockets is not None
+    samples = while_active(analysis.sockets, analysis.manifest.flows)
+    return samples.filter(analysis.interval.has(samples["t"].to_numpy()))
+
+
+def synchronisation(samples: pl.DataFrame) -> SynchronisationSummary | None:
+    """Pearson's correlation of each two flows' windows, over the times at which all were sampled.
+
+    It is 1 if windows grow and shrink together, and 0 if they are independent.
+
+    Returns None if there are fewer than LEAST_SAMPLES such times, or if fewer than two flows'
+    windows ever changed.
+    """
+    wide = samples.pivot("flow", index="t", values="cwnd").drop_nulls()
+    if wide.height < LEAST_SAMPLES:
+        return None
+    windows = wide.drop("t").to_numpy().astype(float)
+    windows = windows[:, windows.std(axis=0) > 0]
+    if windows.shape[1] < 2:
+        return None
+    correlations = np.corrcoef(windows, rowvar=False)[np.triu_indices(windows.shape[1], 1)]
+    return SynchronisationSummary(
+        flows=windows.shape[1],
+        samples=wide.height,
+        mean=round(float(correlations.mean()), 6),
+        min=round(float(correlations.min()), 6),
+        max=round(float(correlations.max()), 6),
+    )

@@ -87,9 +87,8 @@ class Latency:
 class _Departures:
     """The packets that left an output.
 
-    Attributes:
-        back_to_back: whether the packet and the one before it are full frames, and this one was
-            waiting when the other left.
+    `back_to_back` says whether the packet and the one before it are full frames, and this one was
+    waiting when the other left.
     """
 
     stamp_ns: I64

@@ -45,8 +45,7 @@ class Relation(Enum):
 class RandomLoss:
     """Drops of an output that have no relation to its queue.
 
-    Attributes:
-        is_idle: whether most found the queue empty, so that no rate shows either.
+    `is_idle` says whether most found the queue empty, so that no rate shows either.
     """
 
     sentence: str

@@ -67,8 +67,7 @@ def is_stationary(rates: FlowRates | None, records: Sequence[FlowRecord]) -> boo
     something, and no series of ten shares has a trend (`has_trend`). The first series has half of
     the level of 5 %, and the flows share the other half.
 
-    Returns:
-        None if the interval has fewer than ten bins, or if nothing arrived in a part of it.
+    Returns None if the interval has fewer than ten bins, or if nothing arrived in a part of it.
     """
     if rates is None or rates.goodput_bytes.shape[1] < PARTS:
         return None

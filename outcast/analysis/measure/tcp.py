@@ -225,8 +225,7 @@ def rows_by_flow(packets: Packets | Columns, flows: int) -> list[tuple[int, Arra
 class RoundTrips:
     """Round-trip times seen at a port, in the order of the segments; arrays of one length.
 
-    Attributes:
-        rtt_ns: the time until the first acknowledgement of all of it passed back, be it selective.
+    `rtt_ns` is the time until the first acknowledgement of all of it passed back, be it selective.
     """
 
     flow: Array

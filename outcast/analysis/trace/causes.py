@@ -72,8 +72,7 @@ _TIMER_OF = {
 def retransmission_table(senders: TcpEvents, drops: pl.DataFrame) -> pl.DataFrame:
     """A row per segment that a sender sent again, or tried to, in the kernel's order.
 
-    Returns:
-        The columns of `sender_tables.RETRANSMISSIONS`, and `sport` and `order`.
+    Returns the columns of `sender_tables.RETRANSMISSIONS`, and `sport` and `order`.
     """
     mss = _mss(senders)
     sent = _per_segment(senders["tcp_retransmit_skb"], mss).sort("order", maintain_order=True)

@@ -108,7 +108,8 @@ def reason_table(drops: pl.DataFrame, counters: Counters) -> pl.DataFrame:
 
     Returns:
         `place`, `qdisc`, `reason`, `where`, `events`, and `counter`: what the queue of that port
-        counted while flows ran, in the first of its rows. `note` says where both differ.
+        counted while flows ran, in the first of its rows. `note` says where both differ. What makes
+        the losses of a link has no counter.
     """
     grouped = (
         drops.with_columns(place=pl.coalesce("port", "host"))
@@ -120,19 +121,17 @@ def reason_table(drops: pl.DataFrame, counters: Counters) -> pl.DataFrame:
         )
     )
     counted = {
-        link.port: link.lost.get("queue", 0)
-        for link in counters.links
-        if link.lost is not None and link.lost.get("queue", 0)
+        link.port: link.lost.get("queue", 0) for link in counters.links if link.lost is not None
     }
     queued = grouped.filter(pl.col("qdisc").is_not_null())
     found = dict(queued.group_by("place").agg(pl.col("events").sum()).iter_rows())
     rows = []
-    seen = set()
+    seen: set[str] = set()
     for row in grouped.iter_rows(named=True):
         counter, note = None, ""
-        if row["qdisc"] is not None and row["place"] not in seen:
+        if row["qdisc"] is not None and row["place"] in counted.keys() - seen:
             seen.add(row["place"])
-            counter = counted.get(row["place"], 0)
+            counter = counted[row["place"]]
             events = found[row["place"]]
             note = "equal" if counter == events else f"differs: {events} events"
         rows.append({**row, "counter": counter, "note": note})
@@ -147,7 +146,7 @@ def reason_table(drops: pl.DataFrame, counters: Counters) -> pl.DataFrame:
             "note": "differs: no events",
         }
         for port, count in counted.items()
-        if port not in seen
+        if count and port not in seen
     ]
     return pl.DataFrame(
         rows,

@@ -11,7 +11,7 @@ import polars as pl
 from outcast.analysis.trace import events as of
 from outcast.analysis.trace.causes import TIMERS
 from outcast.analysis.trace.events import TcpEvents
-from outcast.analysis.trace.series import in_flight
+from outcast.analysis.trace.senders import in_flight
 from outcast.analysis.trace.timers import Timer, armed_at, tick_zero_ns
 from outcast.records.sender_tables import STATES
 

@@ -28,8 +28,7 @@ _IN_MEMORY = (
 class Wanted:
     """Which events are meant; None takes all.
 
-    Attributes:
-        events: the kinds, as `tcp:tcp_probe`.
+    `events` is the kinds, as `tcp:tcp_probe`.
     """
 
     events: tuple[str, ...] | None = None

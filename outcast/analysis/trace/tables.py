@@ -137,8 +137,7 @@ def _table_names(formats: Formats) -> dict[str, str]:
 class Places:
     """What tells where in the run an event belongs.
 
-    Attributes:
-        flow_of: the flow of each pair of addresses and ports, in both directions.
+    `flow_of` is the flow of each pair of addresses and ports, in both directions.
     """
 
     node_of: Mapping[str, str]

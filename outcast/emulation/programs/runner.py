@@ -215,7 +215,7 @@ def execute(task: Task, number: int, end_ns: int | None, room: list[int]) -> dic
         "ended_by": ended_by,
         "output_bytes": sum(output.written for output in outputs),
         "kept_bytes": sum(output.kept for output in outputs),
-        "fault": _fault(popen) if task["confined"] is not None else None,
+        "fault": fault(popen) if task["confined"] is not None else None,
     }
 
 
@@ -224,7 +224,7 @@ def _limit(limits: dict[str, int]) -> None:
         resource.setrlimit(getattr(resource, name), (most, most))
 
 
-def _fault(popen: subprocess.Popen[bytes]) -> str | None:
+def fault(popen: subprocess.Popen[bytes]) -> str | None:
     """Says where a program crashed, as the guest's kernel wrote it (syslog(2)); None if nowhere."""
     if -(popen.returncode or 0) not in _FAULTS:
         return None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from outcast.emulation.commands import Commands
+from outcast.emulation.programs import runner
 from outcast.emulation.programs.launch import environment, found
 from outcast.errors import DeadlineError, shortened
 from outcast.plan.programs import Command
@@ -34,7 +35,8 @@ def execute(
     """Runs a command to its end.
 
     It emits `{"event": "output", "stream": "out" or "err", "data": base64}` for what the command
-    writes, and at last `{"event": "ended", "status": its exit status, negative for a signal}`.
+    writes, and at last `{"event": "ended", "status": its exit status, negative for a signal,
+    "fault": where it crashed, in the words of the guest's kernel}`.
 
     `watch` is called in between; it raises if something that the network needs has died.
 
@@ -80,4 +82,5 @@ def execute(
                 raise DeadlineError(f"the end of {title}", command.within_ns / 1e9)
             time.sleep(POLL_S)
         pass_on()
-    emit({"event": "ended", "status": status})
+    fault = runner.fault(process.popen) if is_virtual else None
+    emit({"event": "ended", "status": status, "fault": fault})

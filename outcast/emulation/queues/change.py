@@ -22,6 +22,7 @@ from outcast import netlink
 from outcast.emulation import netem
 from outcast.emulation.queues.port import DELAY_LIMIT_PACKETS, below_the_shaper
 from outcast.experiment import MTU_FRAME_BYTES
+from outcast.experiment.links import Policer
 from outcast.experiment.queues.base import TICK_NS
 from outcast.plan.ports import PortQueue
 from outcast.records.qdisc_handles import DELAY_HANDLE, QUEUE_HANDLE, SHAPER_HANDLE
@@ -31,6 +32,13 @@ _CHANGE = netlink.REQUEST | netlink.ACK
 _ASK = netlink.REQUEST | netlink.ECHO
 _TCA_TBF_PARMS, _TCA_TBF_BURST = 1, 6
 _TCA_HTB_PARMS = 1
+_TCA_ACT_TAB, _TCA_ACT_INDEX = 1, 3
+_TCA_POLICE_TBF, _TCA_POLICE_RATE, _TCA_POLICE_RESULT = 1, 2, 5
+_SHOT, _PIPE = 2, 3
+"""TC_ACT_SHOT for what finds no tokens, and TC_ACT_PIPE for the rest (linux/pkt_cls.h)."""
+_LARGEST_BYTES = 65_535
+_ACTION_BYTES = 20
+"""struct nlmsghdr and struct tcamsg."""
 # struct tc_ratespec: cell_log, linklayer, overhead, cell_align, mpu, rate in bytes per second.
 _RATE = struct.Struct("=BBHhHI")
 _ETHERNET = 1
@@ -119,6 +127,46 @@ def asked_options(loss: netem.Loss) -> bytes:
 def shown_options(answer: bytes) -> bytes:
     """The TCA_OPTIONS in the kernel's answer to the question of `loss_requests`."""
     return netlink.attribute(answer[_MESSAGE_BYTES:], _TCA_OPTIONS) or b""
+
+
+def policer_requests(index: int, policer: Policer) -> tuple[bytes, bytes]:
+    """The request that gives a policer another bucket, and the one that asks for it.
+
+    The new bucket is full (tcf_police_init in net/sched/act_police.c).
+    """
+    burst_ticks = policer.burst_bytes * 8 * 10**9 // policer.rate_bps // TICK_NS
+    rate = _RATE.pack(1, _ETHERNET, 0, 0, 0, policer.rate_bps // 8)
+    numbers = struct.pack("=IiIII", index, _SHOT, 0, burst_ticks, _LARGEST_BYTES)
+    bucket = numbers + rate + _NO_RATE + bytes(12)
+    options = netlink.encode(_TCA_POLICE_TBF, bucket)
+    # The kernel wants a table of times, though it computes with the rate itself.
+    options += netlink.encode(_TCA_POLICE_RATE, bytes(1024))
+    options += netlink.encode(_TCA_POLICE_RESULT, struct.pack("=I", _PIPE))
+    change = _CHANGE | netlink.REPLACE
+    return (
+        _action(netlink.RTM_NEWACTION, change, netlink.encode(_TCA_OPTIONS | _NESTED, options)),
+        _action(
+            *(netlink.RTM_GETACTION, netlink.REQUEST),
+            netlink.encode(_TCA_ACT_INDEX, struct.pack("=I", index)),
+        ),
+    )
+
+
+def shown_policer(answer: bytes) -> tuple[int, int]:
+    """The rate in bit/s and the burst in bytes in the answer to `policer_requests`' question."""
+    table = netlink.attribute(answer[_ACTION_BYTES:], _TCA_ACT_TAB) or b""
+    options = netlink.attribute(netlink.attribute(table, 1) or b"", _TCA_OPTIONS) or b""
+    bucket = netlink.attribute(options, _TCA_POLICE_TBF) or bytes(60)
+    burst_ticks = struct.unpack_from("=3I", bucket, 4)[2]
+    rate_bps = _RATE.unpack_from(bucket, 20)[-1] * 8
+    return rate_bps, round(burst_ticks * TICK_NS * rate_bps / 8e9)
+
+
+def _action(kind: int, flags: int, more: bytes) -> bytes:
+    """A message on the only action that it names: struct tcamsg, and a table of one."""
+    action = netlink.encode(_TCA_KIND, b"police\0") + more
+    table = netlink.encode(1 | _NESTED, action)
+    return netlink.message(kind, flags, 1, bytes(4) + netlink.encode(_TCA_ACT_TAB | _NESTED, table))
 
 
 def _qdisc(interface: int, kind: str, major: int, options: bytes) -> bytes:

@@ -30,7 +30,6 @@ COMPILER = "gcc-12"
 _FORMAT = 2
 """Raise it when what is kept is made in another way."""
 _HASHES = "sha256.json"
-_STALL_S = 300.0
 
 
 def default_folder() -> Path:
@@ -126,7 +125,7 @@ def _compile(kernel: Kernel, sees: World, place: Path) -> None:
     script = " && ".join(shlex.join([COMPILER, *_arguments(program)]) for program in in_c.IN_GUEST)
     said: list[str] = []
     argv = ["/bin/sh", "-c", script]
-    asked = boot.Boot(kernel.program, place, argv, seed=1, stall_s=_STALL_S, sees=sees)
+    asked = boot.Boot(kernel.program, place, argv, seed=1, sees=sees)
     result = boot.boot(asked, said.append)
     if result.status != 0:
         words = " | ".join([*said, *result.said()][-5:])

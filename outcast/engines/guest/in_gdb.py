@@ -491,8 +491,7 @@ def variable(frame: Any, name: str) -> Any:
 def owner(frame: Any) -> tuple[int, Any]:
     """The namespace that a function works for, and its socket, by its variables' usual names.
 
-    Returns:
-        The address of a `struct net`, 0 where nothing says it; and a `struct sock`, or None.
+    Returns the address of a `struct net`, 0 where nothing says it; and a `struct sock`, or None.
     """
     sk = variable(frame, "sk") or variable(frame, "tp") or variable(frame, "ssk")
     skb, device = variable(frame, "skb"), variable(frame, "dev")
@@ -518,8 +517,7 @@ def known(frame: Any) -> str:
 class Printing(gdb.Breakpoint):
     """Prints at every hit, and lets the guest go on.
 
-    Attributes:
-        failure: why it gave up; empty while it works.
+    `failure` is why it gave up; empty while it works.
     """
 
     def __init__(self, session: Session, settings: dict[str, Any], out: Callable[[str], object]):

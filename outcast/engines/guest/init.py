@@ -94,8 +94,7 @@ def load_modules(modules: list[dict[str, str]]) -> list[str]:
     with modules goes on as one without them, because what the console writes raises interrupts,
     and their times are among the kernel's random numbers.
 
-    Returns:
-        What the kernel said meanwhile.
+    Returns what the kernel said meanwhile.
 
     Raises OSError: the kernel refused a module. What it said has been written to the console.
     """
@@ -191,8 +190,7 @@ def mount_working_folder() -> None:
 def seal() -> bool:
     """Makes the kernel refuse any further folder of the host, and modules, which could undo that.
 
-    Returns:
-        Whether it refuses folders now. A kernel from before patch 0006 cannot.
+    Returns whether it refuses folders now. A kernel from before patch 0006 cannot.
     """
     for path, value in ((SEAL, "Y"), (NO_MORE_MODULES, "1")):
         if os.path.exists(path):

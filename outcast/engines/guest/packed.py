@@ -38,8 +38,7 @@ _LEVEL = 9
 class Guest:
     """The kernel and the world of a run.
 
-    Attributes:
-        world: what it sees; None for what a run here would see.
+    `world` is what it sees; None for what a run here would see.
     """
 
     kernel: Kernel

@@ -33,7 +33,7 @@ from outcast.engines.root.places import NOTHING, Named
 from outcast.errors import CommandError, FeatureMissingError, InputError, KernelError, RootError
 from outcast.experiment.queues.base import QueueKind
 
-Stage = Literal["fetch", "unpack", "configure", "compile", "check"]
+Stage = Literal["wait", "fetch", "unpack", "configure", "compile", "check"]
 Made = TypeVar("Made")
 
 COMPILE_STEPS = 780
@@ -133,7 +133,7 @@ def build(
     # A kernel that is there needs no wait for another build.
     if not again and (cached := kept(bench.locked_compiler())):
         return cached
-    with cache.workshop(folder) as workshop:
+    with cache.workshop(folder, partial(on_progress, Progress("wait"))) as workshop:
         if not again and (cached := kept(bench.locked_compiler(), is_shipped=True)):
             return cached
         on_progress(Progress("fetch", detail=f"{source.name} {source.version}"))
@@ -353,7 +353,7 @@ def _check(program: Path, sees: World) -> check.Said:
     with tempfile.TemporaryDirectory(prefix="outcast-check-") as name:
         argv = prepare_check(Path(name))
         lines: list[str] = []
-        asked = boot.Boot(program, Path(name), argv, seed=1, stall_s=60.0, sees=sees)
+        asked = boot.Boot(program, Path(name), argv, seed=1, sees=sees)
         result = boot.boot(asked, lines.append)
     if result.status != 0 or not lines:
         raise KernelError(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -183,10 +183,19 @@ def keep(
 
 
 @contextmanager
-def workshop(folder: Path) -> Iterator[Path]:
-    """A folder to build in. Raises KernelError: another build is going on, or the disk is full."""
-    busy = KernelError(f"another kernel build is going on in {folder}; wait for it")
-    with workshops.workshop(folder, busy) as place:
+def workshop(folder: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[Path]:
+    """A folder to build in. `on_wait` and what it raises are as for `workshops.workshop`.
+
+    Raises KernelError: the folder cannot be made, or the disk is full.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise KernelError(
+            f"the kernel cannot be kept: {files.describe(error)}; let XDG_CACHE_HOME name a folder "
+            "that you can write to"
+        ) from None
+    with workshops.workshop(folder, on_wait) as place:
         try:
             yield place
         except OSError as error:

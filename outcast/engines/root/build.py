@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from outcast import files
 from outcast.engines import processor
+from outcast.engines import workshop as workshops
 from outcast.engines.kernel.programs import Programs, SystemPrograms
-from outcast.engines.root import cache, contents, fetch, files_list, lock, own_python, places
+from outcast.engines.root import cache, contents, fetch, files_list, lock, places
 from outcast.engines.root.cache import Root
 from outcast.engines.root.lock import Kind, Lock, Package
 from outcast.engines.root.places import NOTHING, Named
 from outcast.engines.root.unpack import Tree, settle
-from outcast.errors import RootError
+from outcast.errors import CommandError, RootError
 
 ROOM_MB = 600
 """Both roots take this, with the packages that wait to be unpacked."""
 
-Stage = Literal["fetch", "wheels", "compile", "check"]
+Stage = Literal["wait", "fetch", "wheels", "compile", "check"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,9 @@ def build(
     if kind not in pinned.content:
         raise RootError(f"the lock pins no root {kind}")
     try:
-        with cache.workshop(folder) as workshop:
+        with workshops.workshop(folder, partial(on_progress, Progress("wait"))) as workshop:
+            if not again and (root := cache.find(kind, folder, pinned)) is not None:
+                return root
             where = places.find(run, workshop, pinned.snapshot, named)
             unpacked, listed = unpack(kind, pinned, where, workshop, run, on_progress)
             _require_content(files_list.digest(listed), pinned.content[kind])
@@ -122,6 +126,63 @@ def unpack(
         path.unlink()
     tree.finish()
     on_progress(Progress("compile"))
-    own_python.compile_all(unpacked, run)
+    _compile_all(unpacked, run)
     on_progress(Progress("check"))
     return unpacked, settle(unpacked)
+
+
+_COMPILED = (
+    "usr/lib/python3.11",
+    "usr/lib/python3/dist-packages",
+    "usr/local/lib/python3.11/dist-packages",
+)
+"""Folders with Python code. `settle` has not yet given them their times."""
+
+_COMPILE = """
+import compileall, py_compile, sys
+root, *folders = sys.argv[1:]
+sys.exit(not all([compileall.compile_dir(
+    root + "/" + folder, maxlevels=40, force=True, quiet=1, stripdir=root, prependdir="/",
+    invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    for folder in folders]))
+"""
+
+
+def _own_python(root: Path, *arguments: str) -> list[str]:
+    """The command that runs the Python of the root in this folder, with its own libraries.
+
+    No chroot is needed, because its linker is told where the libraries are.
+    """
+    libraries = root / "usr/lib/x86_64-linux-gnu"
+    return [
+        str(root / "usr/lib64/ld-linux-x86-64.so.2"),
+        *("--inhibit-cache", "--library-path", str(libraries)),
+        str(root / "usr/bin/python3.11"),
+        *arguments,
+    ]
+
+
+def _compile_all(root: Path, run: Programs) -> None:
+    """Compiles a root's Python code to bytecode that Python uses without looking at the source.
+
+    Otherwise Python would compile in the guest, and read the clock while it does. The bytecode is
+    the same on every machine: the same Python makes it, from sources in the same order.
+
+    Raises RootError: the root's Python cannot be run on this machine, or refuses a file.
+    """
+    folders = [folder for folder in _COMPILED if (root / folder).is_dir()]
+    if not folders:
+        return
+    try:
+        run.run(
+            _own_python(root, "-B", "-P", "-S", "-s", "-c", _COMPILE, str(root), *folders),
+            cwd=root,
+            environment={"PYTHONHOME": str(root / "usr"), "PYTHONHASHSEED": "0"},
+        )
+    except PermissionError:
+        raise RootError(
+            f"no program can be started in {root}; is it on a mount with noexec? Let "
+            "XDG_CACHE_HOME name a folder that allows programs"
+        ) from None
+    except CommandError as error:
+        raise RootError(f"the root's Python does not compile its packages: {error}") from None

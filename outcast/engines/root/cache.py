@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from outcast import files, handed_in
 from outcast.engines import shipped
-from outcast.engines import workshop as workshops
 from outcast.engines.root import files_list, lock
 from outcast.engines.root.files_list import Item
 from outcast.engines.root.lock import Kind, Lock
@@ -170,12 +168,6 @@ def _list_of(root: Root) -> str:
             f"kept; {REBUILD}"
         )
     return listed
-
-
-def workshop(folder: Path) -> AbstractContextManager[Path]:
-    """A folder to make a root in. Raises RootError: another process is making a root."""
-    busy = RootError(f"another process makes a root in {folder}; wait for it")
-    return workshops.workshop(folder, busy)
 
 
 def _read(folder: Path) -> Root | None:

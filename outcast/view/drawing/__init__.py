@@ -34,8 +34,7 @@ class Drawing:
 
     They also end when this process is killed.
 
-    Attributes:
-        pid: the number of the first process, which is also that of their process group.
+    `pid` is the number of the first process, which is also that of their process group.
     """
 
     def __init__(self, directory: RunDirectory, silence_s: float = SILENCE_S) -> None:

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
@@ -225,9 +225,23 @@ def _change(figure: Figure, panels: list[Axes], look: Look, name: str) -> None:
         _legend(figure, panels, require_legend(look.legend), look.font_points)
     elif look.size_inches is not None and _too_wide(figure):
         _legend(figure, panels, "outside lower center", look.font_points)
+    if look.size_inches is not None:
+        for axes in panels:
+            turn_names(axes)
+            _fold(axes.yaxis.label)
 
 
-def _logarithmic(panels: list[Axes], which: str, name: str) -> None:
+def _fold(label: Text) -> None:
+    """Gives a label along the y axis two lines if it is longer than the figure is high."""
+    figure, text = label.get_figure(root=True), label.get_text()
+    if figure is not None and "\n" not in text:
+        _draw(figure)
+        box, room = label.get_window_extent(), figure.bbox
+        if box.y0 < room.y0 or box.y1 > room.y1:
+            label.set_text(textwrap.fill(text, len(text) // 2 + 4))
+
+
+def _logarithmic(panels: list[Axes], which: Literal["x", "y"], name: str) -> None:
     """Makes an axis of every panel logarithmic, and shows all data that is above zero."""
     named = {}
     for axes in panels:
@@ -255,18 +269,16 @@ def _logarithmic(panels: list[Axes], which: str, name: str) -> None:
         axis.set_ticks([], minor=True)
 
 
-def _make_logarithmic(axes: Axes, which: str) -> None:
+def _make_logarithmic(axes: Axes, which: Literal["x", "y"]) -> None:
     # What is at or below zero is cut off at the axis's end.
-    if which == "x":
-        axes.set_xscale("log", nonpositive="clip")
-        axes.relim()
-        axes.autoscale(axis="x")
-        axes.get_xlim()
-    else:
-        axes.set_yscale("log", nonpositive="clip")
-        axes.relim()
-        axes.autoscale(axis="y")
-        axes.get_ylim()
+    set_scale, limits = {
+        "x": (axes.set_xscale, axes.get_xlim),
+        "y": (axes.set_yscale, axes.get_ylim),
+    }[which]
+    set_scale("log", nonpositive="clip")
+    axes.relim()
+    axes.autoscale(axis=which)
+    limits()
 
 
 def _is_number(text: str) -> bool:
@@ -330,18 +342,32 @@ def _narrow(figure: Figure, legend: Legend, columns: int) -> None:
 
 
 def turn_names(axes: Axes) -> None:
-    """Turns the names along the x axis if they have more letters than fit side by side."""
+    """Gives names along the x axis lines, and turns them, if they do not fit side by side."""
     ticks = (
         axes.get_xticklabels() if isinstance(axes.xaxis.get_major_locator(), FixedLocator) else []
     )
-    names = [tick.get_text() for tick in ticks]
+    if not ticks:
+        return
+    points = float(ticks[0].get_fontsize())
     grid = axes.get_subplotspec()
-    columns = 1 if grid is None else grid.get_gridspec().ncols
-    width = 0.8 * whole(axes).get_figwidth() / columns / max(1, len(names))
-    widths = [_inches(name, 9) for name in names]
-    if any(one + other > 2 * width for one, other in pairwise(widths)):
-        for tick in ticks:
-            tick.set(rotation=25, ha="right", rotation_mode="anchor")
+    whole_inches = whole(axes).get_figwidth() / (1 if grid is None else grid.get_gridspec().ncols)
+    width = 0.8 * whole_inches / len(ticks)
+    names = [tick.get_text() for tick in ticks]
+    turns: dict[str, Any] = {}
+    if _collide(names, points, width):
+        names = [name.replace(", ", ",\n") for name in names]
+        if _collide(names, points, width):
+            longest = max(_inches(name, points) for name in names)
+            turns = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"}
+            if longest > whole_inches / 4:
+                # Slanted they would take the width from what is shown.
+                turns = {"rotation": 90, "ha": "center", "va": "top", "rotation_mode": "default"}
+        axes.set_xticks(axes.get_xticks(), names, fontsize=points, **turns)
+
+
+def _collide(names: list[str], points: float, width: float) -> bool:
+    widths = [_inches(name, points) for name in names]
+    return any(one + other > 2 * width for one, other in pairwise(widths))
 
 
 def _bases(figure: FigureBase) -> Iterator[FigureBase]:
@@ -378,6 +404,7 @@ def _legend(figure: Figure, panels: list[Axes], place: Any, points: float | None
             outside = figure.legend(
                 *entries,
                 **{"loc": place, "ncols": columns, "fontsize": points, "title": _titled(legends)},
+                title_fontsize=points,
             )
             if columns == 1 or not _too_wide(figure):
                 return
@@ -393,12 +420,17 @@ def _too_wide(figure: Figure) -> bool:
     """Whether a legend of the figure is wider than the figure."""
     if not figure.legends:
         return False
+    _draw(figure)
+    width = figure.get_window_extent().width
+    return any(legend.get_window_extent().width > width for legend in figure.legends)
+
+
+def _draw(figure: Figure) -> None:
+    """Gives all texts their places."""
     with warnings.catch_warnings():
         # Too small a size is refused when the figure is stored.
         warnings.simplefilter("ignore", UserWarning)
         figure.draw_without_rendering()
-    width = figure.get_window_extent().width
-    return any(legend.get_window_extent().width > width for legend in figure.legends)
 
 
 def _titled(legends: list[Legend]) -> str | None:

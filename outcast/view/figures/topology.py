@@ -43,6 +43,7 @@ def to_dot(plan: Plan) -> str:
             f'  "{host}" [shape=ellipse, label="{host}\\n{", ".join(plan.addresses(host))}"];'
         )
     lines += [f'  "{switch}";' for switch in plan.switches]
+    lines += [f'  "{router}" [shape=circle];' for router in plan.routers]
     for one, two in plan.graph.edges:
         count = used[frozenset((one, two))]
         label = "\\n".join(filter(None, [str(count or ""), own(one, two)]))
@@ -77,7 +78,7 @@ def positions(
         for host in hosts
     }
     for layer in LAYERS:
-        switches = [name for name in plan.switches if plan.graph.nodes[name]["layer"] == layer]
+        switches = [name for name in plan.forwarders if plan.graph.nodes[name]["layer"] == layer]
         below = {
             name: [
                 placed[other][0]
@@ -106,7 +107,7 @@ def is_layered(plan: Plan) -> bool:
 
     That needs links between different layers only. Two switches also stand well in one row.
     """
-    layer = {switch: plan.graph.nodes[switch]["layer"] for switch in plan.switches}
+    layer = {switch: plan.graph.nodes[switch]["layer"] for switch in plan.forwarders}
     return len(layer) <= 2 or all(
         layer[one] != layer[two] for one, two in plan.graph.edges if one in layer and two in layer
     )
@@ -122,8 +123,8 @@ def _free_positions(plan: Plan, boxes: Mapping[str, list[str]]) -> dict[str, tup
     from outcast.view.figures import free_layout
 
     representative = {host: hosts[0] for hosts in boxes.values() for host in hosts}
-    subgraph = plan.graph.subgraph([*plan.switches, *dict.fromkeys(representative.values())])
-    labels = {switch: switch for switch in plan.switches}
+    subgraph = plan.graph.subgraph([*plan.forwarders, *dict.fromkeys(representative.values())])
+    labels = {switch: switch for switch in plan.forwarders}
     labels |= {hosts[0]: label for label, hosts in boxes.items()}
     placed = free_layout.place(subgraph, labels)
     return placed | {host: placed[first] for host, first in representative.items()}
@@ -213,6 +214,7 @@ def _picture(plan: Plan, title: str, group_by: GroupKind | None) -> Figure:
             bbox={"boxstyle": "square,pad=0.1", "facecolor": "#ffffffd0", "edgecolor": "none"},
         )
     labels = [(name, name, "square") for name in plan.switches]
+    labels += [(name, name, "circle") for name in plan.routers]
     labels += [(label, hosts[0], "round") for label, hosts in boxes.items()]
     senders, receivers = _ends(plan)
     for label, node, shape in labels:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
-
-from outcast.view.terminal.printable import printable
 
 
 class PlainConsole(Console):
@@ -49,3 +48,21 @@ class NotebookLine:
             self._handle = display(content, raw=True, display_id=True)
         else:
             self._handle.update(content, raw=True)
+
+
+_NOT_ASCII = re.compile(r"[^\n\t\x20-\x7e]")
+
+
+def printable(text: str) -> str:
+    r"""Escapes characters that a terminal would act on or not show. It writes them as `\x1b`.
+
+    These are control characters, direction marks, and the bytes of a name that is not UTF-8.
+    """
+    return _NOT_ASCII.sub(
+        lambda match: (
+            match[0]
+            if match[0].isprintable()
+            else match[0].encode("unicode_escape").decode("ascii")
+        ),
+        text,
+    )

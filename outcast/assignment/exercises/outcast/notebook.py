@@ -13,9 +13,9 @@ try:
     import polars as pl
 
     import outcast
-except ModuleNotFoundError:  # in this Python; the command `outcast` has one that knows them
-    with open(shutil.which("outcast") or sys.exit("no command outcast")) as command:
-        python = command.readline().removeprefix("#!").strip()
+except ModuleNotFoundError:  # in this Python; the one of the command `outcast` knows them
+    command = os.path.realpath(shutil.which("outcast") or sys.exit("no command outcast in PATH"))
+    python = os.path.join(os.path.dirname(command), "python")
     os.execv(python, [python, *sys.argv])
 
 pl.Config.set_tbl_rows(20)
