@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 
@@ -30,6 +30,7 @@ from outcast.plan import grouping
 from outcast.plan.grouping import Comparison
 from outcast.records.captures import AnyManifest
 from outcast.records.effective import min_rto_ns_of, port_setting
+from outcast.records.interventions import PacketFate
 from outcast.records.link_rate import LinkRate, down_spans_ns, link_rate, steps_of
 from outcast.records.run_directory import (
     BottleneckRecord,
@@ -366,6 +367,15 @@ def elsewhere(
     )
 
 
+def _held(manifest: Manifest, port: str) -> Iterator[PacketFate]:
+    """The packets that an intervention held before the queue of a port, with epoch times."""
+    for fate in manifest.interventions.fates if manifest.interventions else ():
+        if fate.port == port and fate.fate == "delay" and fate.queued_ns is not None:
+            start_ns = manifest.traffic.t_start_ns
+            times = {name: getattr(fate, name) + start_ns for name in ("t_in_ns", "queued_ns")}
+            yield fate.model_copy(update=times)
+
+
 def _analyze_port(
     directory: RunDirectory,
     manifest: Manifest,
@@ -383,6 +393,7 @@ def _analyze_port(
             for what in ("limit_bytes", "limit_packets")
             for at, limit in steps_of(manifest, record.egress, what)
         ],
+        [*_held(manifest, record.egress)],
     )
     numbers = _numbers(joined.flows, manifest.flows, strangers)
     rows = rows_by_number(joined, numbers)

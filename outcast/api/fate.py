@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import polars as pl
 
 from outcast import files
 from outcast.api import debugging, many
-from outcast.errors import ConfigError
+from outcast.errors import ConfigError, InputError
+from outcast.records import replay as comparing
 from outcast.records.interventions import Decision
 from outcast.records.run import Run as Record
 from outcast.sweep.store import SweepDirectory
@@ -59,7 +61,7 @@ def fate(
 
     Raises:
         ConfigError: the outcome, an instant or the folder is refused.
-        InputError: the run cannot be made again, or has no noise that is drawn.
+        InputError: the run cannot be made again, or its noise draws nothing.
         RunError: a future failed, or is another run before its instant.
     """
     given = directory.directory.path if isinstance(directory, Record) else Path(directory)
@@ -68,26 +70,34 @@ def fate(
         raise ConfigError(f"--futures {futures_each}: allowed are 1 to {futures.MOST_FUTURES}")
     experiment, manifest = many.experiment_of(path, allow_programs)
     futures.require_random(experiment, str(path))
-    end_ns = manifest.traffic.t_end_ns - manifest.traffic.t_start_ns
-    futures.require_within(at_ns, end_ns, "--at")
+    futures.require_within(at_ns, manifest.traffic.duration_ns, "--at")
     factual = Record(path)
-    happened = wanted.of(factual)
-    planned = list(futures.plan(at_ns, futures_each, experiment.seed, debugging.guest_ns(manifest)))
+    happened = wanted.known(factual)
+    if happened is None:
+        raise ConfigError(f"--outcome {outcome!a}: is not known of this run (docs/verbs/fate.md)")
+    planned = list(
+        futures.plan(sorted({*at_ns}), futures_each, experiment.seed, debugging.guest_ns(manifest))
+    )
     changes = {
         instant.name: futures.interventions(manifest.interventions, path.name, instant.noise)
         for instant in planned
     }
     from_ns = {instant.name: instant.noise.t_ns for instant in planned}
+    digests = comparing.digests(factual.directory)
     target = path.with_name(f"{path.name}-futures") if folder is None else Path(folder)
     place = many.Place(target, jobs, resume, scheduler, shard, [Path(each) for each in merge])
     many.make_each(factual, experiment, changes, from_ns, place, progress)
     if shard is not None:
         return None
     found: dict[int, dict[int, bool]] = {}
+    same: Counter[int] = Counter()
     for instant in planned:
         made = Record(SweepDirectory(target).run(instant.name))
         found.setdefault(instant.noise.t_ns, {})[instant.noise.seed] = wanted.of(made)
-    instants = [futures.instant(t_ns, of_instant) for t_ns, of_instant in found.items()]
+        same[instant.noise.t_ns] += comparing.digests(made.directory) == digests
+    if same.total() == len(planned):
+        raise InputError(f"{path}: all futures are the run itself, so its noise draws nothing")
+    instants = [futures.instant(t_ns, each, same[t_ns]) for t_ns, each in found.items()]
     decision = Decision(
         outcome=wanted.words,
         happened=happened,
@@ -133,7 +143,7 @@ def whatif_each(
     Returns:
         A row for each packet of the shard: `packet`, `flow`, `t_in` (ns after the start),
         `changed`, `only_factual`, `only_counterfactual` and `packets` as in whatif.json, `ratio`, a
-        column for the goodput of each group (bit/s).
+        column for the goodput of each group (bit/s); a group of a name above is `group NAME`.
 
     Raises as `Run.whatif`.
     """
@@ -159,16 +169,18 @@ def whatif_each(
         made = Record(SweepDirectory(target).run(name))
         compare.require_fates(made, [changed])
         record = compare.of(factual, made, None, compare.blast(factual, made))
-        rows.append(
-            {
-                "packet": changed.packet,
-                "flow": changed.flow,
-                "t_in": changed.t_in_ns,
-                **{key: getattr(record, key) for key in _COUNTS},
-                "ratio": record.ratio.counterfactual,
-                **{group.name: group.goodput_bps.counterfactual for group in record.groups},
-            }
-        )
+        row: dict[str, object] = {
+            "packet": changed.packet,
+            "flow": changed.flow,
+            "t_in": changed.t_in_ns,
+            **{key: getattr(record, key) for key in _COUNTS},
+            "ratio": record.ratio.counterfactual,
+        }
+        of_groups = {
+            f"group {group.name}" if group.name in row else group.name: group.goodput_bps
+            for group in record.groups
+        }
+        rows.append(row | {name: both.counterfactual for name, both in of_groups.items()})
     return pl.DataFrame(rows)
 
 

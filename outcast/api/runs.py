@@ -181,6 +181,7 @@ class Run(records.Run):
         fate: str = "keep",
         directory: str | os.PathLike[str] | None = None,
         *,
+        port: str | None = None,
         lose: str | Sequence[str] = (),
         allow_programs: bool = False,
         progress: bool | None = None,
@@ -191,6 +192,7 @@ class Run(records.Run):
             packet: a row of `table("packets")`, from 0; None changes the fate of none.
             fate: `forward`, `drop`, `mark`, `keep`, or a delay as `delay=5us`.
             directory: a new or empty folder; None names it by the packet, beside this run.
+            port: the captured port at whose queue it happens; None is that of the packet's row.
             lose: data segments that a link loses, as `flow 0, segment 17, link a-b`.
             allow_programs: as in `outcast.replay`.
             progress: as in `outcast.run`.
@@ -201,7 +203,7 @@ class Run(records.Run):
         from outcast.whatif.fates import asked
 
         return whatif.what_if(
-            *(self.path, [] if packet is None else [asked(packet, fate)], directory),
+            *(self.path, [] if packet is None else [asked(packet, fate, port)], directory),
             lose=[lose] if isinstance(lose, str) else lose,
             allow_programs=allow_programs,
             progress=progress,

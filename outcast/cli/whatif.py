@@ -13,10 +13,10 @@ from outcast.errors import ConfigError
 @click.command(
     "whatif",
     epilog=shared.examples(
-        "outcast whatif results/fig3c --packet 1234 --fate forward",
-        "outcast whatif results/fig3c --packet 7 --fate drop --packet 9 --fate delay=5us -o other",
+        "outcast whatif results/fig3c --packet 1232 --fate forward",
+        "outcast whatif results/fig3c --packet 340 --fate forward --packet 342 --fate forward",
         "outcast whatif results/fig3c --fates fates.csv -o other",
-        "outcast whatif results/fig3c --lose 'flow 0, segment 17, link h0_0_3-e0_0'",
+        "outcast whatif results/fig3c --lose 'packet 2289, link h0_0_3-e0_0'",
     ),
 )
 @click.argument("source", type=click.Path(path_type=Path), metavar="RUN")
@@ -32,11 +32,16 @@ from outcast.errors import ConfigError
     metavar="FATE",
     help="What happens to it: forward, drop, mark, delay=TIME or keep. One for each --packet.",
 )
+@click.option(
+    "--port",
+    metavar="PORT",
+    help="The captured port at whose queue that happens, if not the row's own.",
+)
 @shared.path(
     "FILE.csv", "A file of fates, with the columns port, packet and fate.", "--fates", "file"
 )
 @shared.several(
-    "PACKET", "Lose a data segment on a link: 'flow 0, segment 17, link a-b'.", "--lose"
+    "PACKET", "Lose a data segment on a link: 'packet 1234, link a-b'.", "--lose"
 )
 @click.option(
     "--noise",
@@ -49,6 +54,7 @@ def command(
     source: Path,
     packets: tuple[int, ...],
     words: tuple[str, ...],
+    port: str | None,
     file: Path | None,
     lose: tuple[str, ...],
     noise: str | None,
@@ -73,7 +79,7 @@ def command(
             f"--packet stands {len(packets)} times and --fate {len(words)} times; allowed is one "
             "--fate for each --packet"
         )
-    wanted = [fates.asked(*pair) for pair in zip(packets, words, strict=True)]
+    wanted = [fates.asked(*pair, port) for pair in zip(packets, words, strict=True)]
     wanted += [] if file is None else fates.read(file)
     made = whatif.what_if(
         *(source, wanted, output),
@@ -88,6 +94,6 @@ def command(
     console = terminal.console()
     console.print(shown.table(record.groups, "group"))
     console.print(shown.table(record.flows, "flow"))
-    terminal.echo_lines((shown.ratio_words(record), shown.blast_words(record)))
+    terminal.echo_lines(filter(None, (shown.ratio_words(record), shown.blast_words(record))))
     terminal.echo_lines(shown.first_lines(record))
     shared.print_drawn(made.run.path)

@@ -97,10 +97,10 @@ class PacketFate(handed_in.Record):
         found_ns, queued_ns, returned, marked = said
         # Without an IP identification, as in IPv6, its instant tells it from a copy of its data.
         is_told = self.ip_id or (self.seq and self.src.version == 4)
-        is_another = found_ns != self.boot_ns and not is_told
-        if not found_ns or is_another:
+        if not found_ns or (found_ns != self.boot_ns and not is_told):
             raise RunError(
-                f"{self.name} did not come, so this is another experiment than the one asked for"
+                f"{self.name} did not come, so this is another experiment than the one asked for "
+                "(of several changes, an earlier one can keep a packet from coming)"
             )
         if not queued_ns:
             raise RunError(f"{self.name} did not reach its queue")
@@ -303,6 +303,7 @@ class Instant(handed_in.Record):
     happened: list[bool] = Field(description="whether each future had the outcome")
     low: float = Field(ge=0, le=1, description="95 % interval of the probability (Clopper-Pearson)")
     high: float = Field(ge=0, le=1)
+    same: int = Field(default=0, description="futures that are the run itself, to the byte")
 
     @property
     def probability(self) -> float:
@@ -313,6 +314,7 @@ class Instant(handed_in.Record):
 class Decision(handed_in.Versioned):
     """fate.json: from when on an outcome of a run was decided."""
 
+    format: int = 2
     outcome: str
     happened: bool = Field(description="whether the run itself had the outcome")
     futures: str = Field(description="the folder with the futures' runs")

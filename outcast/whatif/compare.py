@@ -11,6 +11,7 @@ from outcast.records.interventions import (
     Compared,
     ComparedFlows,
     Interventions,
+    LostPacket,
     OtherFate,
     PacketFate,
     WhatIf,
@@ -20,12 +21,14 @@ from outcast.records.run import Run
 from outcast.units import format_time
 from outcast.view.terminal.tables import main_ratio
 from outcast.view.terminal.whatif import told
+from outcast.whatif import elsewhere
 from outcast.whatif.outcome import timeouts
 
 NAMED = 10
 """So many packets with another fate are named."""
 TABLE = "blast"
 GOODPUT = "whatif"
+_UNKNOWN = Compared(factual=None, counterfactual=None)
 _SEGMENT = ["src", "sport", "dst", "dport", "seq", "payload", "egress"]
 
 
@@ -37,15 +40,24 @@ def blast(factual: Run, counterfactual: Run) -> pl.DataFrame:
     tell flows, because those of workloads and programs are numbered as they appear in each run.
 
     Returns:
-        - `flow` (as the first run numbers it, if it has the packet), `egress`
+        - `flow`, as the first run numbers it; after these come flows that it does not have
+        - `egress`
         - `seq` (of UDP the IP identification), `payload`, `transmission` (from 0)
-        - `factual`, `counterfactual`: the verdicts; null where the packet was not sent
+        - `factual`, `counterfactual`: the verdicts; null where the packet was not sent, and `lost`
+          where somebody had it lost before it came to the port
         - `t_factual`, `t_counterfactual`: when it came in (ns after the traffic's start)
         - `t`: the earlier of the two
     """
+    first, second = _packets(factual), _packets(counterfactual)
+    lost = _lost(counterfactual, first, second)
+    if lost.height:
+        second = pl.concat([lost, second]).sort("t_in", maintain_order=True)
+    second = _numbered(second, first, len(factual.manifest.flows))
     one, other = (
-        _transmissions(run).rename({"flow": f"flow_{name}", "verdict": name, "t_in": f"t_{name}"})
-        for run, name in ((factual, "factual"), (counterfactual, "counterfactual"))
+        frame.with_columns(pl.int_range(pl.len()).over(_SEGMENT).alias("transmission"))
+        .rename({"flow": f"flow_{name}", "verdict": name, "t_in": f"t_{name}"})
+        .drop("ip_id")
+        for frame, name in ((first, "factual"), (second, "counterfactual"))
     )
     both = one.join(other, on=[*_SEGMENT, "transmission"], how="full", coalesce=True)
     return both.select(
@@ -57,20 +69,50 @@ def blast(factual: Run, counterfactual: Run) -> pl.DataFrame:
     ).sort("t", "flow", "seq", "payload", "transmission")
 
 
-def _transmissions(run: Run) -> pl.DataFrame:
+def _packets(run: Run) -> pl.DataFrame:
     # Each packet of TCP has a flag, and no datagram of UDP has one.
     is_datagram = pl.col("flags") == 0
     with run.reading():
-        frame = run.table("packets").select(
+        return run.table("packets").select(
             pl.col("flow").cast(pl.Int64),
             pl.when(is_datagram).then(pl.col("ip_id").cast(pl.UInt32))
             .otherwise(pl.col("seq")).cast(pl.Int64).alias("seq"),
             pl.col("payload").cast(pl.Int64),
             pl.col("src", "dst", "egress", "verdict").cast(pl.String),
-            *("sport", "dport"),
+            *("sport", "dport", "ip_id"),
             pl.col("t_in") - run.manifest.traffic.t_start_ns,
         )  # fmt: skip
-    return frame.with_columns(pl.int_range(pl.len()).over(_SEGMENT).alias("transmission"))
+
+
+def _lost(run: Run, before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
+    """The packets that were sent in both runs, and were lost before the port in the second one."""
+    changes = run.directory.read_manifest().interventions or Interventions(of="")
+    away: list[LostPacket | PacketFate] = [*changes.lost]
+    away += [fate for fate in changes.fates if fate.fate == "drop"]
+    chosen = [
+        (pl.col("src") == str(packet.src)) & (pl.col("sport") == packet.sport)
+        & (pl.col("dport") == packet.dport) & (pl.col("ip_id") == packet.ip_id)
+        for packet in away
+        if packet.ip_id
+    ]  # fmt: skip
+    asked_for = before.filter(pl.any_horizontal(chosen)) if chosen else before.clear()
+    missing = asked_for.join(after, on=[*_SEGMENT, "ip_id"], how="anti")
+    return missing.with_columns(verdict=pl.lit("lost"))
+
+
+def _numbered(packets: pl.DataFrame, before: pl.DataFrame, planned: int) -> pl.DataFrame:
+    """Packets of the second run with the flows' numbers of the first one."""
+    ends = ["src", "sport", "dst", "dport"]
+    known = before.group_by(ends).agg(pl.col("flow").first().alias("known"))
+    joined = packets.join(known, on=ends, how="left", maintain_order="left")
+    # Planned flows have their number in both runs.
+    number = pl.coalesce("known", pl.when(pl.col("flow") < planned).then("flow"))
+    new = joined.filter(number.is_null())["flow"].unique().sort().to_list()
+    last = max([planned - 1, *before["flow"]], default=-1)
+    others = pl.col("flow").replace_strict(
+        new, range(last + 1, last + 1 + len(new)), default=None, return_dtype=pl.Int64
+    )
+    return joined.with_columns(pl.coalesce(number, others).alias("flow")).drop("known")
 
 
 def goodput(factual: Run, counterfactual: Run) -> pl.DataFrame:
@@ -107,7 +149,11 @@ def of(
         changes=[*told(changed)],
         parts_ns=None if first is None else first.since_start_ns,
         parts=_parts(explanation),
-        flows=[*_compared(factual, counterfactual, named), *_streams(factual, counterfactual)],
+        flows=[
+            *_compared(factual, counterfactual, named),
+            *_transfers(factual, counterfactual),
+            *_streams(factual, counterfactual),
+        ],
         groups=_compared(
             factual,
             counterfactual,
@@ -166,6 +212,24 @@ def _compared(
     ]
 
 
+def _transfers(factual: Run, counterfactual: Run) -> Iterator[ComparedFlows]:
+    """The TCP flows of each workload together. Drops are not told by workload."""
+    summaries = [run.summary.completions or {} for run in (factual, counterfactual)]
+    for number in sorted(summaries[0].keys() & summaries[1].keys()):
+        one, other = (summary[number] for summary in summaries)
+        if one.streams is None and "all" in one.times and "all" in other.times:
+            means = [each.times["all"].mean_ms for each in (one, other)]
+            mean_ns = [None if mean is None else mean * 1e6 for mean in means]
+            yield ComparedFlows(
+                name=f"workload {number} ({one.kind})",
+                flows=one.flows,
+                goodput_bps=Compared(factual=one.goodput_bps, counterfactual=other.goodput_bps),
+                drops=_UNKNOWN,
+                timeouts=Compared(factual=one.timeouts, counterfactual=other.timeouts),
+                completion_ns=Compared(factual=mean_ns[0], counterfactual=mean_ns[1]),
+            )
+
+
 def _streams(factual: Run, counterfactual: Run) -> Iterator[ComparedFlows]:
     """The UDP flows of workloads, which addresses and ports tell in both runs."""
     keys = ["workload", "src", "sport", "dst"]
@@ -176,7 +240,6 @@ def _streams(factual: Run, counterfactual: Run) -> Iterator[ComparedFlows]:
         for run in (factual, counterfactual)
     )
     both = one.join(other, on=keys, how="full", coalesce=True, suffix="_other").sort(keys)
-    unknown = Compared(factual=None, counterfactual=None)
     for row in both.iter_rows(named=True):
         goodput, drops = (
             Compared(factual=row[name], counterfactual=row[f"{name}_other"])
@@ -187,8 +250,8 @@ def _streams(factual: Run, counterfactual: Run) -> Iterator[ComparedFlows]:
             flows=1,
             goodput_bps=goodput,
             drops=drops,
-            timeouts=unknown,
-            completion_ns=unknown,
+            timeouts=_UNKNOWN,
+            completion_ns=_UNKNOWN,
         )
 
 
@@ -212,7 +275,11 @@ def require_fates(run: Run, fates: Sequence[PacketFate]) -> None:
     """
     with run.reading():
         packets = run.table("packets")
+    measured = {record.egress for record in run.manifest.bottlenecks}
     for fate in fates:
+        if fate.port not in measured:
+            elsewhere.require_done(run, fate)
+            continue
         rows = packets.filter(
             egress=fate.port,
             t_in=fate.t_in_ns + run.manifest.traffic.t_start_ns,

@@ -19,14 +19,15 @@ from outcast.records.interventions import MOST_FATES, MOST_LOST, Fate, Intervent
 from outcast.records.run import Run
 from outcast.records.run_directory import Manifest
 from outcast.units import format_time, parse_time_ns
-from outcast.whatif import losses
+from outcast.whatif import elsewhere, losses
 from outcast.whatif.losses import AskedLoss
 
 FATES = get_args(Fate)
 ALLOWED = "allowed are keep, forward, drop, mark and delay=TIME, as delay=5us"
 LONGEST_DELAY_NS = 10**9
-FORWARDING = frozenset({"bfifo", "pfifo", "red", "pie"})
-"""Qdiscs that take a packet beyond their limit when the kernel tells them (patch 0019)."""
+FORWARDING = frozenset({"bfifo", "pfifo", "red", "pie", "prio", "drr", "htb"})
+"""Qdiscs that take a packet beyond their limit when the kernel tells them (patch 0019), and those
+that leave it to such a qdisc of one of their classes."""
 _COLUMNS = ("port", "packet", "fate")
 _IDENTITY = ("flow", "src", "sport", "dst", "dport", "ip_id", "seq")
 _MOST_BYTES = 1 << 20
@@ -41,7 +42,7 @@ class Asked:
         packet: the row of packets.parquet, from 0.
         fate: what happens to the packet.
         delay_ns: how long it is held.
-        port: the port by which it is said to leave; None where nothing is said.
+        port: the captured port at whose queue it happens; None is that of the packet's row.
         where: how errors begin.
     """
 
@@ -126,7 +127,8 @@ def interventions(
     """
     if not wanted and not wanted_losses:
         raise ConfigError(
-            "no packet is named: --packet N --fate FATE, --fates FILE.csv, or --lose PACKET"
+            "nothing is changed: --packet N --fate FATE, --fates FILE.csv, --lose PACKET, or "
+            "--noise TIME:SEED"
         )
     manifest = cast(Manifest, run.manifest)
     with run.reading():
@@ -158,23 +160,30 @@ def interventions(
 
 
 def _fate(run: Run, packets: pl.DataFrame, wanted_fate: Asked, boot_ns: int) -> PacketFate:
-    if wanted_fate.port is not None:
-        known = [record.egress for record in run.manifest.bottlenecks]
-        if wanted_fate.port not in known:
-            raise ConfigError(
-                f"{wanted_fate.where}: {wanted_fate.port}: no queue of the run; allowed are "
-                f"{', '.join(known)}{did_you_mean(wanted_fate.port, known)}"
-            )
+    where = wanted_fate.where
+    known = [record.egress for record in run.manifest.bottlenecks]
+    captured = [
+        record.port
+        for record in run.directory.read_manifest().captures
+        if record.direction == "out"
+    ]
+    if wanted_fate.port not in (None, *known, *captured):
+        raise ConfigError(
+            f"{where}: {wanted_fate.port}: no captured port of the run; allowed are "
+            f"{', '.join(dict.fromkeys((*known, *captured)))}"
+            f"{did_you_mean(str(wanted_fate.port), captured)}"
+        )
     if not 0 <= wanted_fate.packet < packets.height:
         raise ConfigError(
-            f"{wanted_fate.where}: the run has no packet {wanted_fate.packet}; allowed are rows of "
+            f"{where}: the run has no packet {wanted_fate.packet}; allowed are rows of "
             f"packets.parquet, 0 to {packets.height - 1}"
         )
     row = packets.row(wanted_fate.packet, named=True)
+    if packets.filter(**{name: row[name] for name in (*_IDENTITY, "t_in", "egress")}).height > 1:
+        raise ConfigError(f"{where}: comes twice at one instant; allowed are other packets")
     if wanted_fate.port not in (None, row["egress"]):
-        raise ConfigError(
-            f"{wanted_fate.where}: packet {wanted_fate.packet} leaves by {row['egress']}"
-        )
+        row["t_in"] = elsewhere.came_in_ns(run, row, str(wanted_fate.port), where)
+        row |= {"egress": wanted_fate.port, "verdict": "forwarded"}
     _require_possible(run, wanted_fate, row)
     since_ns = row["t_in"] - run.manifest.traffic.t_start_ns
     # The kernel knows sequence numbers of TCP alone, whose packets all have a flag.
@@ -196,6 +205,11 @@ def _require_possible(run: Run, wanted_fate: Asked, row: dict[str, Any]) -> None
         raise ConfigError(
             f"{wanted_fate.where}: packet {wanted_fate.packet} was dropped anyway; "
             "allowed are the other fates"
+        )
+    if wanted_fate.fate == "delay" and not (row["flags"] or row["ip_id"]):
+        raise ConfigError(
+            f"{wanted_fate.where}: is a datagram without an IP identification, so captures cannot "
+            "tell it from those that overtake it; allowed are the other fates"
         )
     if wanted_fate.fate == "forward":
         queue = ports.switch_queue(run.experiment, run.directory.read_plan(), row["egress"]).queue

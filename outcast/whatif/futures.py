@@ -64,7 +64,7 @@ def noise(text: str, boot_ns: int, end_ns: int) -> NoiseFrom:
     Args:
         text: the future.
         boot_ns: the traffic's start by the guest's clock, since its boot.
-        end_ns: when the flows have ended, after the traffic's start.
+        end_ns: the run's duration.
     """
     at, _, seed = text.partition(":")
     try:
@@ -82,10 +82,10 @@ def noise(text: str, boot_ns: int, end_ns: int) -> NoiseFrom:
 
 
 def require_within(at_ns: Sequence[int], end_ns: int, option: str) -> None:
-    """Raises ConfigError unless all instants lie before the flows' end."""
+    """Raises ConfigError unless all instants lie before the end of the run's duration."""
     if not at_ns or not 0 <= min(at_ns) <= max(at_ns) < end_ns:
         raise ConfigError(
-            f"{option}: allowed is from 0 until the flows have ended, {end_ns / 1e6:g}ms"
+            f"{option}: allowed is from 0 until the run's duration is over, {end_ns / 1e6:g}ms"
         )
 
 
@@ -126,27 +126,38 @@ def asked(
         raise ConfigError("--noise: not together with fates of packets; allowed is one of the two")
     manifest = run.directory.read_manifest()
     require_random(run.experiment, named)
-    end_ns = manifest.traffic.t_end_ns - manifest.traffic.t_start_ns
-    return interventions(manifest.interventions, named, noise(words, boot_ns, end_ns))
+    own = noise(words, boot_ns, manifest.traffic.duration_ns)
+    return interventions(manifest.interventions, named, own)
+
+
+_DRAWN_ON_LINKS = ("jitter_ns", "loss", "burst_loss", "late", "duplicate", "random_delay")
+_DRAWING_QUEUES = frozenset({"red", "pie", "dualpi2", "cake", "custom"})
 
 
 def require_random(experiment: Experiment, named: str) -> None:
     """Raises InputError if nothing in a run is drawn at random once it has begun."""
-    links, noise = experiment.links, experiment.noise
-    every = [links, *links.overrides, *(own for _, own in links.layers.given())]
-    held = noise.interrupts if not isinstance(noise.interrupts, Throttled) else None
-    drawn = [
-        any(getattr(link, "jitter_ns", None) for link in every),
-        any(getattr(link, "loss", None) for link in every),
-        bool(noise.switch_latency_ns),
-        *(span is not None and span.most_ns > span.least_ns for span in (held, noise.sender)),
-    ]
-    if not any(drawn):
+    if not any(_drawn(experiment)):
         raise InputError(
             f"{named}: its noise draws nothing at random while it runs (profile "
-            f"{noise.profile or 'of its own'}), so it has one future alone; allowed are runs with "
-            "jitter, random interrupts or losses"
+            f"{experiment.noise.profile or 'of its own'}), so it has one future alone; allowed "
+            "are runs with jitter, random interrupts, losses or delays, or queues that drop at "
+            "random"
         )
+
+
+def _drawn(experiment: Experiment) -> Iterator[object]:
+    """Whatever is drawn at random during a run; what is not there is false."""
+    links, noise = experiment.links, experiment.noise
+    every = (links, *links.overrides, *(own for _, own in links.layers.given()))
+    for link in (*every, *experiment.events):
+        yield from (getattr(link, key, None) not in (None, 0, "none") for key in _DRAWN_ON_LINKS)
+    own = [override.queue for override in links.overrides if override.queue is not None]
+    for queue in (experiment.queue, *(other.queue for other in experiment.queues), *own):
+        yield queue.kind in _DRAWING_QUEUES or getattr(queue, "perturb_ns", 0)
+    held = noise.interrupts if not isinstance(noise.interrupts, Throttled) else None
+    yield noise.switch_latency_ns
+    for span in (held, noise.sender):
+        yield span is not None and span.most_ns > span.least_ns
 
 
 def interval(happened: int, futures: int) -> tuple[float, float]:
@@ -163,10 +174,11 @@ def interval(happened: int, futures: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def instant(t_ns: int, outcomes: Mapping[int, bool]) -> Instant:
-    """The outcomes of the futures from one instant on, by their seeds."""
+def instant(t_ns: int, outcomes: Mapping[int, bool], same: int = 0) -> Instant:
+    """The outcomes of the futures from one instant on, by their seeds; `same` are the run again."""
     low, high = interval(sum(outcomes.values()), len(outcomes))
-    return Instant(t_ns=t_ns, seeds=[*outcomes], happened=[*outcomes.values()], low=low, high=high)
+    happened = [*outcomes.values()]
+    return Instant(t_ns=t_ns, seeds=[*outcomes], happened=happened, low=low, high=high, same=same)
 
 
 def decided_ns(found: Sequence[Instant]) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import polars as pl
@@ -13,8 +13,10 @@ from outcast.plan.model import Plan
 from outcast.records.interventions import LostPacket
 from outcast.records.run import Run
 
-ALLOWED = "allowed is 'flow 0, segment 17, link a-b'"
-_WORDS = re.compile(r"flow (\d{1,9}), *segment (\d{1,9}), *link (\S{1,129})", re.ASCII)
+ALLOWED = "allowed is 'packet 1234, link a-b' or 'flow 0, segment 17, link a-b'"
+_WORDS = re.compile(
+    r"(?:packet (\d{1,9})|flow (\d{1,9}), *segment (\d{1,9})), *link (\S{1,129})", re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +24,14 @@ class AskedLoss:
     """A loss that somebody asks for.
 
     Attributes:
+        packet: its row of packets.parquet; None where `flow` and `segment` tell it.
         flow: the flow's number.
         segment: of the flow's data segments that cross the link in this direction, from 0.
         link: two neighbours, as `a-b`; the segment leaves a and does not reach b.
         where: how errors begin.
     """
 
+    packet: int | None
     flow: int
     segment: int
     link: str
@@ -35,12 +39,13 @@ class AskedLoss:
 
 
 def asked(words: str) -> AskedLoss:
-    """Reads a loss as `flow 0, segment 17, link a-b`. Raises ConfigError."""
+    """Reads a loss as `flow 0, segment 17, link a-b`, or by a packet. Raises ConfigError."""
     where = f"--lose {words!a}"
     match = _WORDS.fullmatch(words.strip())
     if match is None:
         raise ConfigError(f"{where}: {ALLOWED}")
-    return AskedLoss(int(match[1]), int(match[2]), match[3], where)
+    packet = None if match[1] is None else int(match[1])
+    return AskedLoss(packet, int(match[2] or 0), int(match[3] or 0), match[4], where)
 
 
 def find(run: Run, wanted: AskedLoss) -> LostPacket:
@@ -54,6 +59,8 @@ def find(run: Run, wanted: AskedLoss) -> LostPacket:
     """
     plan = run.directory.read_plan()
     node, neighbour = _ends(plan, wanted)
+    if wanted.packet is not None:
+        wanted = _of_packet(run, plan, wanted, wanted.packet)
     path = next((flow.path for flow in plan.flows if flow.flow == wanted.flow), None)
     if path is None:
         raise ConfigError(
@@ -93,6 +100,23 @@ def find(run: Run, wanted: AskedLoss) -> LostPacket:
         t_ns=row["t"] - start_ns,
         **{name: row[name] for name in ("src", "sport", "dst", "dport", "ip_id", "seq")},
     )
+
+
+def _of_packet(run: Run, plan: Plan, wanted: AskedLoss, packet: int) -> AskedLoss:
+    """The same loss by its flow and segment. Raises ConfigError as `find`."""
+    packets = run.table("packets")
+    if packet >= packets.height:
+        raise ConfigError(
+            f"{wanted.where}: the run has no packet {packet}; allowed are 0 to {packets.height - 1}"
+        )
+    row = packets.row(packet, named=True)
+    ends = _ends(plan, wanted)
+    wanted = replace(wanted, flow=row["flow"])
+    segments = _crossing(run, wanted, plan.port(*ends), plan.port(*ends[::-1]))
+    numbers = segments.with_row_index().filter(ip_id=row["ip_id"], seq=row["seq"])["index"]
+    if numbers.len() != 1:
+        raise ConfigError(f"{wanted.where}: is no data segment that crosses this link")
+    return replace(wanted, segment=numbers.item())
 
 
 def _ends(plan: Plan, wanted: AskedLoss) -> tuple[str, str]:

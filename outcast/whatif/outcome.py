@@ -101,9 +101,13 @@ class Outcome:
             ConfigError: the run has no such flow or group.
             InputError: its tables cannot be read.
         """
+        return self.known(run) is True
+
+    def known(self, run: Run) -> bool | None:
+        """The same; None where it is not known."""
         with run.reading():
             flows = run.table("flows")
-        return _holds(self._tree, run, flows) is True
+        return _holds(self._tree, run, flows)
 
 
 def parse(words: str) -> Outcome:

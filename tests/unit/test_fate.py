@@ -197,6 +197,25 @@ def test_profiles_without_randomness_are_refused() -> None:
     futures.require_random(resolved(load(config)), "run")
 
 
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        "links.loss=0.01",
+        "links.duplicate=0.01",
+        "links.burst_loss={p: 0.01, r: 0.5}",
+        "links.late={share: 0.01, by: 1ms}",
+        "links.random_delay={mean: 1ms, spread: 100us}",
+        "links.overrides=[{between: [e0_0, a0_0], random_delay: {mean: 1ms, spread: 1us}}]",
+        "events=[{at: 1ms, between: [e0_0, a0_0], loss: 0.01}]",
+        "queue={kind: red, limit: 64KB}",
+        "queues=[{at: bottleneck, queue: {kind: pie, limit: 100 packets}}]",
+    ],
+)
+def test_links_and_queues_draw_too(drawn: str) -> None:
+    config = Path(__file__).parents[2] / "configs/fig3c.yaml"
+    futures.require_random(resolved(load(config, ["noise={profile: exact}", drawn])), "run")
+
+
 def resolved(experiment: Any) -> Any:
     from outcast import workflow
 
@@ -264,9 +283,17 @@ def test_few_futures_say_how_little_they_say() -> None:
         return list(shown.sentences(decision))
 
     assert told(4, True)[2:] == [
-        "so few futures only show that more than 40% agree; for 95 %, 72 at each instant have to "
-        "agree"
+        "so few futures only show that more than 39.7 % agree; for 95 %, 72 futures suffice where "
+        "all agree, and more where some do not"
     ]
+    # 99 of 100 agree, which shows less than 95 %.
+    instants = [futures.instant(0, {seed: seed > 0 for seed in range(100)}, same=100)]
+    decision = Decision(
+        outcome="starved", happened=True, futures="f", instants=instants, decided_ns=0
+    )
+    said = [*shown.sentences(decision)]
+    assert said[1].startswith("all futures from 0 ms on are the run itself")
+    assert said[3].startswith("so few futures only show that more than 94.5 % agree")
     assert len(told(71, True)) == 3
     assert len(told(72, False)) == 2
 

@@ -149,10 +149,12 @@ def made(*rows: tuple[int, int, int, int, int, str]) -> Any:
         pl.lit(5001).alias("dport"), pl.lit(1000).alias("payload"),
         pl.lit("s1-eth1").alias("egress"), pl.int_range(pl.len()).alias("t_in"),
     )  # fmt: skip
+    manifest = SimpleNamespace(interventions=None)
     return SimpleNamespace(
         reading=nullcontext,
         table={"packets": packets}.__getitem__,
-        manifest=SimpleNamespace(traffic=SimpleNamespace(t_start_ns=0)),
+        manifest=SimpleNamespace(traffic=SimpleNamespace(t_start_ns=0), flows=[None] * 3),
+        directory=SimpleNamespace(read_manifest=lambda: manifest),
     )
 
 
@@ -163,6 +165,33 @@ def test_a_flow_with_another_number_is_the_same_flow() -> None:
     assert packets.height == 2
     assert not packets["other"].any()
     assert packets["flow"].to_list() == [3, 4]
+
+
+def test_flows_of_workloads_have_the_numbers_of_the_first_run() -> None:
+    """So has a packet that only the second run sent; a flow of its own has a number behind."""
+    factual = made((3, 20, 16, 1, 500, "forwarded"), (4, 30, 16, 1, 500, "forwarded"))
+    other = made(
+        (3, 40, 16, 1, 500, "forwarded"), (4, 30, 16, 2, 600, "forwarded"),
+        (5, 20, 16, 3, 700, "forwarded"), (2, 50, 16, 4, 800, "forwarded"),
+    )  # fmt: skip
+    only = compare.blast(factual, other).filter(pl.col("factual").is_null()).sort("seq")
+    assert only.select("seq", "flow").rows() == [(500, 5), (600, 4), (700, 3), (800, 2)]
+
+
+def test_a_packet_that_a_link_lost_was_sent() -> None:
+    """Its next transmission is the second one in both runs."""
+    factual = made((0, 20, 16, 1, 500, "forwarded"), (0, 20, 16, 2, 500, "forwarded"))
+    other = made((0, 20, 16, 2, 500, "forwarded"))
+    lost = losses.find(crossing(), losses.asked("flow 0, segment 1, link s1-h2"))
+    own = lost.model_copy(
+        update={"src": IPv4Address("10.0.0.2"), "sport": 20, "dport": 5001, "ip_id": 1}
+    )
+    other.directory.read_manifest().interventions = Interventions(of="run", lost=(own,))
+    packets = compare.blast(factual, other)
+    assert packets.select("transmission", "factual", "counterfactual", "other").rows() == [
+        (0, "forwarded", "lost", True),
+        (1, "forwarded", "forwarded", False),
+    ]
 
 
 def test_datagrams_of_a_workload_are_told_by_their_ip_identification() -> None:
@@ -180,20 +209,24 @@ def test_what_came_of_it_in_words() -> None:
         only_counterfactual=3, packets=1000, by_flow={}, first=[],
     )  # fmt: skip
     assert shown.ratio_words(record) == "the ratio was 2.000 and is -"
-    assert shown.blast_words(record).startswith("1 packets have another fate, 2 were sent")
+    assert shown.blast_words(record) == (
+        "6 packets of 1,000 have another fate: 1 in both runs, 2 in the first alone, 3 in the "
+        "second alone"
+    )
     assert record.ratio.difference is None
 
 
 def test_losses_are_read() -> None:
     one = losses.asked("flow 0, segment 17, link h1-s1")
-    assert (one.flow, one.segment, one.link) == (0, 17, "h1-s1")
+    assert (one.packet, one.flow, one.segment, one.link) == (None, 0, 17, "h1-s1")
+    assert losses.asked("packet 1234, link h1-s1").packet == 1234
 
 
 @pytest.mark.parametrize(
     "words", ["", "flow 0", "flow 0, segment 1", "flow -1, segment 1, link a-b", "flow 1,segment x"]
 )
 def test_other_losses_are_refused(words: str) -> None:
-    with pytest.raises(ConfigError, match="allowed is 'flow 0, segment 17, link a-b'"):
+    with pytest.raises(ConfigError, match="or 'flow 0, segment 17, link a-b'"):
         losses.asked(words)
 
 
@@ -236,6 +269,7 @@ def test_a_segment_is_counted_on_its_link(segment: int, link: str, seq: int, t_n
     """What a queue dropped before the link has not crossed it."""
     found = losses.find(crossing(), losses.asked(f"flow 0, segment {segment}, link {link}"))
     assert (found.seq, found.t_ns, found.segment) == (seq, t_ns, segment)
+    assert losses.find(crossing(), losses.asked(f"packet {seq - 1}, link {link}")) == found
 
 
 @pytest.mark.parametrize(
@@ -245,6 +279,9 @@ def test_a_segment_is_counted_on_its_link(segment: int, link: str, seq: int, t_n
         ("flow 0, segment 3, link h-1-s1", "allowed are 0 to 2"),
         ("flow 0, segment 0, link s1-h-1", "allowed are h-1-s1, s1-h2"),
         ("flow 0, segment 0, link s1-h3", "no link s1-h3"),
+        ("packet 5, link s1-h2", "no packet 5; allowed are 0 to 4"),
+        ("packet 2, link s1-h2", "no data segment that crosses"),
+        ("packet 3, link s1-h2", "no flow 1"),
     ],
 )
 def test_a_segment_that_is_not_there(words: str, said: str) -> None:

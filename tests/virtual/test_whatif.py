@@ -255,6 +255,6 @@ def test_what_cannot_be_asked_is_one_line(run: outcast.Run, tmp_path: Path) -> N
         outcast.open_run(copy).whatif(packet, "drop", tmp_path / "never")
     with pytest.raises(InputError, match="ran in real time"):
         outcast.fate(copy, [0], 1, "starved")
-    with pytest.raises(ConfigError, match="--at: allowed is from 0 until the flows have ended"):
+    with pytest.raises(ConfigError, match="--at: allowed is from 0 until the run's duration"):
         outcast.fate(run.path, [10**12], 1, "starved")
     assert not (tmp_path / "never").exists()

@@ -15,6 +15,7 @@ from outcast.analysis.compiled import I64, Array, Bool
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.measure.queue import NOTHING_CLEARED, Cleared, Queue, in_order, replay
 from outcast.experiment.queues import WITH_CLASSES
+from outcast.records.interventions import PacketFate
 from outcast.records.run_directory import QueueRecord
 
 
@@ -24,6 +25,7 @@ def replay_behind(
     delays_ns: Sequence[tuple[int, int]] = (),
     down_ns: Sequence[tuple[int, int]] = (),
     limits: Sequence[tuple[int, int]] = (),
+    held: Sequence[PacketFate] = (),
 ) -> tuple[Queue, I64]:
     """Replays the queue of a run's output.
 
@@ -33,6 +35,8 @@ def replay_behind(
         delays_ns: from when another delay was in force, and which; ascending.
         down_ns: when the link was down, from and until; ascending.
         limits: from when another limit was in force, and which, in the record's unit; ascending.
+        held: packets that an intervention held before the queue, with epoch times. They are looked
+            at only where no delay changes and no link fails.
 
     Returns:
         The queue; and for each arrival when it reached the queue. For one that a failing link threw
@@ -41,7 +45,10 @@ def replay_behind(
     stamps = joined.arrivals.stamp_ns
     reached: I64 = stamps + record.delay_ns
     if not delays_ns and not down_ns:
-        return replay(joined, record.delay_ns), reached
+        for fate in held:
+            is_it = (stamps == fate.t_in_ns) & (joined.arrivals.ip_id == fate.ip_id)
+            reached[is_it & (joined.arrivals.seq == fate.seq)] = fate.queued_ns
+        return replay(joined, reached - stamps if held else record.delay_ns), reached
     for since_ns, delay_ns in delays_ns:
         later = stamps >= since_ns
         reached[later] = stamps[later] + delay_ns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outcast.records.interventions import Compared, ComparedFlows
+from outcast.records.interventions import ComparedFlows
 from outcast.records.run import Run
 from outcast.records.run_directory import Manifest
 from outcast.view.report.markup import Element, Part, element, table
@@ -10,7 +10,7 @@ from outcast.view.report.page import bullets, section
 from outcast.view.report.pictures import drawn
 from outcast.view.terminal import fate as decided
 from outcast.view.terminal import whatif as shown
-from outcast.view.terminal.tables import MOST_ROWS, format_bps
+from outcast.view.terminal.tables import MOST_ROWS
 
 _COMPARED = ("goodput", "drops", "timeouts")
 
@@ -27,13 +27,15 @@ def what_if(run: Run) -> Element | None:
     ]
     record = run.directory.read_whatif()
     if record is not None:
-        head = ["", *(f"{what} {when}" for what in _COMPARED for when in ("before", "after"))]
         for title, compared in (("Groups", record.groups), ("Flows", record.flows[:MOST_ROWS])):
-            parts.append(table(title, head, [_row(flows) for flows in compared]))
-        ratio = shown.ratio_words(record)
-        parts.append(element("p", f"{ratio[0].upper()}{ratio[1:]}; {shown.blast_words(record)}."))
+            completes = any(flows.completion_ns.factual is not None for flows in compared)
+            names = [*_COMPARED, *(["completion"] if completes else [])]
+            head = ["", *(f"{name} {when}" for name in names for when in ("before", "after"))]
+            parts.append(table(title, head, [_row(flows, completes) for flows in compared]))
+        words = filter(None, (shown.ratio_words(record), shown.blast_words(record)))
+        parts.append(element("p", f"{_begun('; '.join(words))}."))
         parts.append(drawn(run, "whatif"))
-        parts.append(element("p", f"{'; '.join(record.parts)}."))
+        parts.append(element("p", f"{_begun('; '.join(record.parts))}."))
         if record.first:
             parts.append(element("p", "The first packets with another fate:"))
             lines = (element("li", line) for line in shown.first_lines(record))
@@ -50,16 +52,17 @@ def fate(run: Run) -> Element | None:
     return section(
         "fate",
         "When it was decided",
-        *(element("p", f"{text}.") for text in decided.sentences(decision)),
+        *(element("p", f"{_begun(text)}.") for text in decided.sentences(decision)),
+        drawn(run, "fate"),
         table(decision.outcome, [*decided.HEADS], rows, numbers_from=0),
+        element("p", f"A future again: {decided.again(decision, 'DIR')}"),
     )
 
 
-def _row(flows: ComparedFlows) -> list[Part]:
-    def count(values: Compared) -> list[Part]:
-        both = (values.factual, values.counterfactual)
-        return ["-" if value is None else f"{value:.0f}" for value in both]
+def _begun(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"
 
-    rates = (flows.goodput_bps.factual, flows.goodput_bps.counterfactual)
-    goodput = ["-" if rate is None else format_bps(rate) for rate in rates]
-    return [flows.name, *goodput, *count(flows.drops), *count(flows.timeouts)]
+
+def _row(flows: ComparedFlows, completes: bool) -> list[Part]:
+    both = shown.quantities(flows, completes)
+    return [flows.name, *(cell for each in both for cell in shown.written(*each))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from rich.table import Table
@@ -9,9 +10,6 @@ from rich.table import Table
 from outcast.records.interventions import Decision
 from outcast.units import format_time
 from outcast.view.terminal import forms
-
-FUTURES_TO_BE_SURE = 72
-"""Of so many that agree, the lower end of Clopper and Pearson's 95 % interval lies above 0.95."""
 
 
 HEADS = ("noise anew from", "futures", "with the outcome", "probability, 95 %")
@@ -39,6 +37,11 @@ def table(decision: Decision) -> Table:
 def sentences(decision: Decision) -> Iterator[str]:
     """Whether the run had the outcome, and from when on that was decided."""
     yield f"{decision.outcome}: {'yes' if decision.happened else 'no'}, in the run itself"
+    over = [instant.t_ns for instant in decision.instants if instant.same == len(instant.seeds)]
+    if over:
+        yield (
+            f"all futures from {over[0] / 1e6:g} ms on are the run itself: nothing is drawn later"
+        )
     if decision.decided_ns is None:
         yield "not decided at any of these instants: the futures still differ at the last one"
         return
@@ -51,8 +54,8 @@ def sentences(decision: Decision) -> Iterator[str]:
     surely = min(max(instant.low, 1 - instant.high) for instant in agree)
     if surely < 0.95:
         yield (
-            f"so few futures only show that more than {surely:.0%} agree; for 95 %, "
-            f"{FUTURES_TO_BE_SURE} at each instant have to agree"
+            f"so few futures only show that more than {math.floor(surely * 1000) / 10:g} % agree; "
+            "for 95 %, 72 futures suffice where all agree, and more where some do not"
         )
 
 

@@ -10,6 +10,8 @@ from outcast.records.interventions import Compared, ComparedFlows, Interventions
 from outcast.view.terminal import forms
 from outcast.view.terminal.tables import MOST_ROWS, format_bps, format_ratio
 
+_Form = Callable[[float], str]
+
 
 def told(changes: Interventions) -> Iterator[str]:
     """What was changed, a line for each packet and for the seed of noise."""
@@ -26,11 +28,13 @@ def told(changes: Interventions) -> Iterator[str]:
 
 def blast_words(record: WhatIf) -> str:
     """How many packets have another fate, in one sentence."""
-    if not (record.changed or record.only_factual or record.only_counterfactual):
+    other = record.changed + record.only_factual + record.only_counterfactual
+    if not other:
         return f"no other packet has another fate, of {record.packets:,}"
     return (
-        f"{record.changed:,} packets have another fate, {record.only_factual:,} were sent in the "
-        f"first run alone, and {record.only_counterfactual:,} in the second, of {record.packets:,}"
+        f"{other:,} packets of {record.packets:,} have another fate: {record.changed:,} in both "
+        f"runs, {record.only_factual:,} in the first alone, {record.only_counterfactual:,} in the "
+        "second alone"
     )
 
 
@@ -55,27 +59,42 @@ def table(compared: list[ComparedFlows], what: str) -> Table:
     for flows in rows:
         made.add_row(
             flows.name,
-            *_cells(flows.goodput_bps, format_bps),
-            *_cells(flows.drops, "{:.0f}".format),
-            *_cells(flows.timeouts, "{:.0f}".format),
-            *(_cells(flows.completion_ns, _milliseconds) if completes else ()),
+            *(
+                cell
+                for values, form in quantities(flows, completes)
+                for cell in _cells(values, form)
+            ),
         )
     return made
 
 
 def ratio_words(record: WhatIf) -> str:
-    """The ratio in both runs, in one sentence."""
+    """The ratio in both runs, in one sentence; empty where neither has one."""
+    if record.ratio.factual is None and record.ratio.counterfactual is None:
+        return ""
     return (
         f"the ratio was {format_ratio(record.ratio.factual)} and is "
         f"{format_ratio(record.ratio.counterfactual)}"
     )
 
 
-def _cells(values: Compared, form: Callable[[float], str]) -> tuple[str, str]:
-    one, other = (
-        "-" if value is None else form(value) for value in (values.factual, values.counterfactual)
-    )
-    return one, f"-> {other}" if other != one else ""
+def quantities(flows: ComparedFlows, completes: bool) -> Iterator[tuple[Compared, _Form]]:
+    """Each quantity of some flows in both runs, and how a value of it is written."""
+    yield flows.goodput_bps, format_bps
+    yield from ((values, "{:.0f}".format) for values in (flows.drops, flows.timeouts))
+    if completes:
+        yield flows.completion_ns, _milliseconds
+
+
+def written(values: Compared, form: _Form) -> list[str]:
+    """A quantity in the first and in the second run."""
+    both = (values.factual, values.counterfactual)
+    return ["-" if value is None else form(value) for value in both]
+
+
+def _cells(values: Compared, form: _Form) -> tuple[str, str]:
+    before, after = written(values, form)
+    return before, f"-> {after}" if after != before else "="
 
 
 def _milliseconds(value: float) -> str:

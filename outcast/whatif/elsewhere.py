@@ -1,0 +1,74 @@
+"""A packet at another captured port of its way than the one whose queue is studied.
+
+Its row in packets.parquet tells it. Captures tell when it came to the other port's switch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from outcast.analysis.capture.pcap import read_capture
+from outcast.errors import ConfigError, RunError
+from outcast.records.interventions import PacketFate
+from outcast.records.run import Run
+
+
+def came_in_ns(run: Run, packet: Mapping[str, Any], port: str, where: str) -> int:
+    """When a packet came to the switch of a port by which it left.
+
+    Args:
+        run: the run, with its captures.
+        packet: its row.
+        port: a captured port of a switch.
+        where: how errors begin.
+
+    Raises:
+        ConfigError: it did not leave by the port, or no capture shows when it came.
+        InputError: a capture cannot be read.
+    """
+    if not packet["ip_id"]:
+        raise ConfigError(
+            f"{where}: has no IP identification that tells it at {port}; allowed is the port of "
+            f"its row, {packet['egress']}"
+        )
+    ends = run.directory.read_plan().ends
+    inputs = [
+        record.port
+        for record in run.directory.read_manifest().captures
+        if record.direction == "in" and ends[record.port][0] == ends[port][0]
+    ]
+    came = [t_ns for name in inputs for t_ns in _seen_ns(run, packet, name, "in")]
+    if not came or not _seen_ns(run, packet, port, "out"):
+        raise ConfigError(
+            f"{where}: no capture shows that it leaves by {port}; allowed are ports of its way "
+            "(outcast inspect --follow), in runs with capture.ports: all"
+        )
+    return min(came, key=lambda t_ns: abs(t_ns - packet["t_in"]))
+
+
+def require_done(run: Run, fate: PacketFate) -> None:
+    """Raises RunError if the capture of a port shows another fate than was asked for."""
+    left = bool(_seen_ns(run, fate.model_dump(mode="json"), fate.port, "out"))
+    if left is (fate.fate == "drop") and fate.fate in ("drop", "forward"):
+        raise RunError(f"{fate.name}: {'left' if left else 'did not leave'}, as captures show")
+
+
+def _seen_ns(run: Run, packet: Mapping[str, Any], port: str, way: str) -> list[int]:
+    """When a packet was seen in the capture of a port, by what tells it from others (epoch)."""
+    found = []
+    for record in run.directory.read_manifest().captures:
+        if (record.port, record.direction) == (port, way):
+            path = run.directory.path / record.file
+            capture = read_capture(port, path, frozenset({packet["dst"]}), foreign=False)
+            ends = [packet[name] for name in ("src", "sport", "dst", "dport")]
+            keys = [[key.src, key.sport, key.dst, key.dport] for key in capture.flows]
+            flows = [number for number, key in enumerate(keys) if key == ends]
+            columns = capture.columns
+            mine = np.isin(columns.flow, flows) & (columns.ip_id == packet["ip_id"])
+            if packet["seq"]:
+                mine &= columns.seq == packet["seq"]
+            found += columns.stamp_ns[mine].tolist()
+    return found
