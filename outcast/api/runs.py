@@ -177,8 +177,8 @@ class Run(records.Run):
 
     def whatif(
         self,
-        packet: int | None = None,
-        fate: str = "keep",
+        packet: int | Sequence[int] | None = None,
+        fate: str | Sequence[str] = "keep",
         directory: str | os.PathLike[str] | None = None,
         *,
         port: str | None = None,
@@ -186,11 +186,12 @@ class Run(records.Run):
         allow_programs: bool = False,
         progress: bool | None = None,
     ) -> Counterfactual:
-        """Makes this run again with another fate of one packet, everything else the same.
+        """Makes this run again with another fate of one packet or of some, all else the same.
 
         Args:
-            packet: a row of `table("packets")`, from 0; None changes the fate of none.
-            fate: `forward`, `drop`, `mark`, `keep`, or a delay as `delay=5us`.
+            packet: a row of `table("packets")`, from 0, or several; None changes the fate of none.
+            fate: `forward`, `drop`, `mark`, `keep`, or a delay as `delay=5us`: one for all packets,
+                or one for each.
             directory: a new or empty folder; None names it by the packet, beside this run.
             port: the captured port at whose queue it happens; None is that of the packet's row.
             lose: data segments that a link loses, as `flow 0, segment 17, link a-b`.
@@ -200,10 +201,10 @@ class Run(records.Run):
         Raises as `outcast.api.whatif.what_if`.
         """
         from outcast.api import whatif
-        from outcast.whatif.fates import asked
+        from outcast.whatif.fates import asked_each
 
         return whatif.what_if(
-            *(self.path, [] if packet is None else [asked(packet, fate, port)], directory),
+            *(self.path, asked_each(packet, fate, port), directory),
             lose=[lose] if isinstance(lose, str) else lose,
             allow_programs=allow_programs,
             progress=progress,

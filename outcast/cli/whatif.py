@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from outcast.cli import shared, terminal
-from outcast.errors import ConfigError
 
 
 @click.command(
@@ -74,12 +73,7 @@ def command(
     from outcast.whatif import fates
 
     shared.end_as_interrupted()
-    if len(packets) != len(words):
-        raise ConfigError(
-            f"--packet stands {len(packets)} times and --fate {len(words)} times; allowed is one "
-            "--fate for each --packet"
-        )
-    wanted = [fates.asked(*pair, port) for pair in zip(packets, words, strict=True)]
+    wanted = fates.asked_each(packets, words, port)
     wanted += [] if file is None else fates.read(file)
     made = whatif.what_if(
         *(source, wanted, output),

@@ -68,6 +68,21 @@ def asked(packet: int, words: str, port: str | None = None, where: str = "") -> 
     return Asked(packet, cast(Fate, name), delay_ns, port, where)
 
 
+def asked_each(
+    packet: int | Sequence[int] | None, words: str | Sequence[str], port: str | None
+) -> list[Asked]:
+    """Reads a fate for all of some packets, or one for each. Raises ConfigError."""
+    if packet is None:
+        return []
+    packets = [packet] if isinstance(packet, int) else [*packet]
+    every = [words] * len(packets) if isinstance(words, str) else [*words]
+    if len(packets) != len(every):
+        raise ConfigError(
+            f"{len(packets)} packets and {len(every)} fates; allowed is one fate for each packet"
+        )
+    return [asked(*each, port) for each in zip(packets, every, strict=True)]
+
+
 def read(file: Path) -> list[Asked]:
     """Reads a CSV file with the columns port, packet and fate.
 

@@ -230,8 +230,13 @@ def _rows(wanted: str | int | None, run: Run, flows: pl.DataFrame) -> pl.DataFra
     else:
         found = groups.get(str(wanted), [])
     if not found:
+        what = (
+            "starved and lone ask of a lone flow, which this run has not"
+            if wanted == LONE
+            else f"{wanted}: no flow or group of the run"
+        )
         raise ConfigError(
-            f"--outcome: {wanted}: no flow or group of the run; allowed are 0 to "
+            f"--outcome: {what}; allowed are starved(...), share(...) and others of 0 to "
             f"{', '.join([str(flows.height - 1), *lone, *map(repr, groups)])}"
         )
     return flows.filter(pl.col("flow").is_in(found))

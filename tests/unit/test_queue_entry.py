@@ -12,6 +12,7 @@ from outcast.analysis.join.join import Joined, JoinOptions, join
 from outcast.analysis.measure.blackout import flow_chains, port_chains, within
 from outcast.analysis.measure.queue import Event
 from outcast.analysis.measure.queue_entry import replay_behind
+from outcast.records.interventions import PacketFate
 from outcast.records.run_directory import QueueRecord
 from tests.golden.packets import P, capture
 
@@ -50,6 +51,24 @@ def test_a_packet_has_the_delay_that_was_in_force_when_it_came_in(tmp_path: Path
     found, reached = replay_behind(made, queue(), [(20_000, 15_000)])
     assert us(reached) == [15, 35, 37, 55]
     assert us(found.time_ns) == [15, 16, 35, 36, 37, 44, 55, 60]
+    assert found.found_packets.tolist() == [0, 0, 0, 0]
+
+
+def test_a_packet_that_was_held_is_not_in_the_queue(tmp_path: Path) -> None:
+    """The second one was held for 25 us behind the link's delay, and the others passed it."""
+    made = joined(
+        tmp_path,
+        [data(10, 0), data(11, 1), data(13, 2), data(30, 3)],
+        [data(16, 0), data(24, 2), data(36, 3), data(48, 1)],
+    )
+    start_ns = made.arrivals.stamp_ns[0]
+    assert us(made.arrivals.stamp_ns - start_ns) == [0, 1, 3, 20]
+    times = {"t_in_ns": int(start_ns) + 1000, "queued_ns": int(start_ns) + 31_000, "boot_ns": 0}
+    who = {"src": "10.0.0.1", "sport": 1, "dst": "10.0.0.2", "dport": 2, "ip_id": 1, "seq": 1000}
+    fate = {"packet": 1, "fate": "delay", "delay_ns": 25_000, "port": "s1-eth1", "flow": 0}
+    held = PacketFate.model_validate({**fate, **who, **times})
+    found, reached = replay_behind(made, queue(), held=[held])
+    assert us(reached - start_ns) == [5, 31, 8, 25]
     assert found.found_packets.tolist() == [0, 0, 0, 0]
 
 

@@ -54,6 +54,26 @@ def test_other_fates_are_refused(words: str) -> None:
         fates.asked(3, words)
 
 
+def test_a_fate_of_several_packets() -> None:
+    assert [each.packet for each in fates.asked_each([3, 4], "drop", None)] == [3, 4]
+    assert [each.fate for each in fates.asked_each((3, 4), ["drop", "keep"], None)] == [
+        "drop",
+        "keep",
+    ]
+    assert fates.asked_each(None, "drop", None) == []
+    with pytest.raises(ConfigError, match="2 packets and 1 fates; allowed is one fate for each"):
+        fates.asked_each([3, 4], ["drop"], None)
+
+
+def test_a_datagram_that_others_overtake_cannot_be_told() -> None:
+    held: dict[str, Any] = {"flow": 0, "ip_id": 0, "flags": 0, "verdict": "forwarded"}
+    wanted = fates.asked(3, "delay=5us")
+    with pytest.raises(ConfigError, match="without an IP identification"):
+        fates._require_possible(None, wanted, held)  # type: ignore[arg-type]
+    for other in ({"ip_id": 7}, {"flags": 16}):
+        fates._require_possible(None, wanted, held | other)  # type: ignore[arg-type]
+
+
 def test_a_file_of_fates(tmp_path: Path) -> None:
     file = tmp_path / "fates.csv"
     # Spreadsheet programs put a byte order mark in front.

@@ -5,16 +5,19 @@ from __future__ import annotations
 import random
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import polars as pl
 import pytest
 
 import outcast
+from outcast.api.whatif import what_if
 from outcast.cli import invoke
 from outcast.errors import ConfigError, InputError, RunError
+from outcast.experiment.queues import KINDS
 from outcast.records import replay
 from outcast.records.run_directory import RunDirectory
+from outcast.whatif import fates
 
 SETTINGS = {
     "engine": "virtual",
@@ -24,16 +27,36 @@ SETTINGS = {
     "links.rate": "100mbit",
     "flows": [{"from": "2-hop", "hosts": 1}, {"from": "3-hop", "hosts": 2}],
 }
+FIFOS = {"classes": [{"name": "gold", "dscp": "ef"}, {"name": "rest"}], "limit": "12 packets"}
+SHARES = [
+    {"name": "gold", "dscp": "ef", "rate": "60mbit"},
+    {"name": "rest", "rate": "30mbit"},
+]
 QUEUES: dict[str, Any] = {
-    "tbf": {"kind": "tbf", "limit": "16KB"},
-    "htb": {"kind": "htb", "limit": "16KB"},
-    "pfifo": {"kind": "pfifo", "limit": "12 packets"},
-    "red": {"kind": "red", "limit": "64KB"},
-    "pie": {"kind": "pie", "limit": "100 packets"},
-    "codel": {"kind": "codel", "limit": "100 packets"},
-    "fq_codel": {"kind": "fq_codel", "limit": "100 packets"},
-    "sfq": {"kind": "sfq", "limit": "40 packets"},
+    "tbf": {"limit": "16KB"},
+    "htb": {"limit": "16KB"},
+    "pfifo": {"limit": "12 packets"},
+    "bfifo": {"limit": "16KB"},
+    "red": {"limit": "64KB"},
+    "ecn_threshold": {"limit": "16KB", "threshold": "9KB"},
+    "pie": {"limit": "100 packets"},
+    "prio": FIFOS,
+    "drr": FIFOS,
+    "htb_classes": {**FIFOS, "classes": SHARES},
+    "codel": {"limit": "100 packets"},
+    "fq_codel": {"limit": "100 packets"},
+    "sfq": {"limit": "40 packets"},
+    "fq": {"limit": "100 packets", "flow_limit": 20},
+    "cake": {"limit": "64KB"},
+    "dualpi2": {"limit": "100 packets"},
 }
+UNABLE = ("codel", "fq_codel", "sfq", "fq", "cake", "dualpi2")
+
+
+def test_every_kind_of_queue_is_among_them() -> None:
+    """But `custom`, whose qdisc is not ours."""
+    names = {get_args(each.model_fields["kind"].annotation)[0] for each in KINDS}
+    assert names == {*QUEUES, "custom"}
 
 
 def made(folder: Path, **settings: Any) -> outcast.Run:
@@ -60,24 +83,48 @@ def rows(run: outcast.Run, **wanted: Any) -> list[int]:
 
 @pytest.mark.parametrize("kind", QUEUES)
 def test_keep_is_the_same_run_with_every_queue(kind: str, tmp_path: Path) -> None:
-    first = made(tmp_path / "run", queue=QUEUES[kind])
+    first = made(tmp_path / "run", queue={"kind": kind, **QUEUES[kind]})
     through = rows(first, verdict="forwarded")
     packet = through[len(through) // 2]
     kept = first.whatif(packet, "keep", tmp_path / "kept")
     assert captures(kept.run) == captures(first)
     assert kept.record.parts_ns is None
     assert kept.record.parts == ["equal: 3 captures, byte by byte"]
-    dropped = first.whatif(packet, "drop", tmp_path / "dropped")
-    assert dropped.run.trusted
-    assert captures(dropped.run) != captures(first)
-    able = kind not in ("codel", "fq_codel", "sfq")
     lost = rows(first, verdict="dropped")
-    if not able:
+    if kind in UNABLE:
         with pytest.raises(ConfigError, match=f"of kind {kind} cannot be told"):
             first.whatif(packet, "forward", tmp_path / "forwarded")
-    elif lost:
-        forwarded = first.whatif(lost[0], "forward", tmp_path / "forwarded")
-        assert forwarded.run.table("packets")["verdict"][lost[0]] == "forwarded"
+        lost = []
+    # The packet behind the one that is forwarded is on its way already.
+    packet = min(row for row in through if row > lost[0]) if lost else packet
+    wanted = [fates.asked(packet, "drop"), *(fates.asked(row, "forward") for row in lost[:1])]
+    changed = what_if(first.path, wanted, tmp_path / "changed", progress=False)
+    assert changed.run.trusted
+    assert captures(changed.run) != captures(first)
+    verdicts = changed.run.table("packets")["verdict"]
+    assert verdicts[packet] == "dropped"
+    assert all(verdicts[row] == "forwarded" for row in lost[:1])
+
+
+def test_a_packet_has_another_fate_at_another_port(tmp_path: Path) -> None:
+    """Nothing else differs before it comes to that port, where the queue counts the drop."""
+    first = made(tmp_path / "run", capture={"ports": "all"})
+    path = list(first.directory.read_plan().flows)[1].path
+    port = first.directory.read_plan().port(*path[1:3])
+    row = rows(first, verdict="forwarded", flow=1)[20]
+    kept = first.whatif(row, "keep", tmp_path / "kept", port=port)
+    assert captures(kept.run) == captures(first)
+    dropped = first.whatif(row, "drop", tmp_path / "dropped", port=port)
+    assert dropped.run.trusted
+    assert first.summary.losses is not None
+    assert dropped.run.summary.losses is not None
+    lost = [made.losses.ports[port].lost["queue"] for made in (first.summary, dropped.run.summary)
+            if made.losses is not None]  # fmt: skip
+    assert lost[1] > lost[0]
+    assert dropped.blast["counterfactual"][0] == "lost"
+    other = first.directory.read_plan().port(path[1], path[0])
+    with pytest.raises(ConfigError, match="no capture shows that it leaves by"):
+        first.whatif(row, "drop", tmp_path / "never", port=other)
 
 
 def test_a_planted_drop_is_undone(run: outcast.Run, tmp_path: Path) -> None:
@@ -106,6 +153,10 @@ def test_a_packet_is_held(run: outcast.Run, tmp_path: Path) -> None:
     assert fate.queued_ns is not None
     # The link's delay and its jitter come before the queue, and then the packet is held.
     assert fate.queued_ns - fate.t_in_ns >= 2_000_000
+    # Held, it is not in the queue.
+    start_ns = run.manifest.traffic.t_start_ns
+    entered = held.run.table("queue").filter(packet=packet)["t"]
+    assert entered[0] == fate.queued_ns + start_ns
     assert held.run.table("packets")["t_out"][packet] >= run.table("packets")["t_in"][packet] + 2e6
 
 

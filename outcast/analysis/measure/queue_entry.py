@@ -46,6 +46,7 @@ def replay_behind(
     reached: I64 = stamps + record.delay_ns
     if not delays_ns and not down_ns:
         for fate in held:
+            assert fate.queued_ns is not None
             is_it = (stamps == fate.t_in_ns) & (joined.arrivals.ip_id == fate.ip_id)
             reached[is_it & (joined.arrivals.seq == fate.seq)] = fate.queued_ns
         return replay(joined, reached - stamps if held else record.delay_ns), reached

@@ -16,7 +16,9 @@ _Form = Callable[[float], str]
 def told(changes: Interventions) -> Iterator[str]:
     """What was changed, a line for each packet and for the seed of noise."""
     for fate in changes.fates:
-        yield f"{fate.words}: {fate.name}, came in {fate.t_in_ns / 1e6:.6f} ms after the start"
+        queued = "" if fate.queued_ns is None else f", at its queue {fate.queued_ns / 1e6:.6f} ms"
+        came = f"came in {fate.t_in_ns / 1e6:.6f} ms after the start"
+        yield f"{fate.words}: {fate.name}, {came}{queued}"
     for lost in changes.lost:
         yield f"lost: {lost.name}, seen {lost.t_ns / 1e6:.6f} ms after the start"
     if changes.noise is not None:
