@@ -20,6 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+import polars as pl
+
 import outcast
 from benchmarks import stored
 from outcast.records import replay
@@ -50,7 +52,7 @@ def pair(folder: Path, seed: int) -> tuple[bool, float, str]:
     run, run_s = timed(lambda: outcast.run(experiment, folder / "run", progress=False))
     start_ns = run.manifest.traffic.t_start_ns
     packets = run.table("packets").with_row_index()
-    through = packets.filter(verdict="forwarded").filter(packets["t_in"] > start_ns)["index"]
+    through = packets.filter(pl.col("t_in") > start_ns, verdict="forwarded")["index"]
     packet = random.Random(seed).choice(through.to_list())
     forced, forced_s = timed(lambda: run.whatif(packet, "drop", folder / "forced", progress=False))
     undone = forced.run.whatif(packet, "forward", folder / "undone", progress=False)

@@ -168,7 +168,8 @@ def whatif_each(
         changed = own[name]
         made = Record(SweepDirectory(target).run(name))
         compare.require_fates(made, [changed])
-        record = compare.of(factual, made, None, compare.blast(factual, made))
+        numbers = compare.flow_numbers(factual, made)
+        record = compare.of(factual, made, None, compare.blast(factual, made), numbers)
         row: dict[str, object] = {
             "packet": changed.packet,
             "flow": changed.flow,

@@ -103,11 +103,14 @@ def make_each(
 
     Raises:
         ConfigError: the folder cannot be used.
+        InputError: a folder to merge is no shard.
         RunError: one failed.
         UntrustedError: one is another run before its intervention.
     """
     if factual.directory.path.resolve() in place.folder.resolve().parents:
         raise ConfigError(f"{place.folder}: is inside the run; allowed is another folder")
+    for shard in place.merge:
+        SweepDirectory(shard).read_experiment()
     names = place.part(changes)
     provision.provide(experiment, progress)
 
@@ -155,9 +158,8 @@ def make_each(
 
 
 def _gather(directory: SweepDirectory, names: Sequence[str], shards: Sequence[Path]) -> None:
-    """Copies the runs of shards that the folder lacks. Raises InputError if a shard is none."""
+    """Copies the runs of shards that the folder lacks."""
     for shard in map(SweepDirectory, shards):
-        shard.read_experiment()
         for name in names:
             source, target = shard.run(name), directory.run(name)
             if source.manifest.exists() and not target.path.exists():

@@ -184,8 +184,9 @@ def _compare(
 def write(factual: Record, run: Record, explanation: comparing.Explanation) -> None:
     """Writes whatif.json and its tables into the folder of the run with the intervention."""
     with factual.reading(), run.reading():
-        packets = compare.blast(factual, run)
-        run.directory.write_whatif(compare.of(factual, run, explanation, packets))
+        packets, numbers = compare.blast(factual, run), compare.flow_numbers(factual, run)
+        record = compare.of(factual, run, explanation, packets, numbers)
+        run.directory.write_whatif(record)
         write_table(packets, run.directory.path / f"{compare.TABLE}.parquet")
-        both = compare.goodput(factual, run)
+        both = compare.goodput(factual, run, numbers)
         write_table(both, run.directory.path / f"{compare.GOODPUT}.parquet")

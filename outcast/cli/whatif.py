@@ -39,9 +39,7 @@ from outcast.cli import shared, terminal
 @shared.path(
     "FILE.csv", "A file of fates, with the columns port, packet and fate.", "--fates", "file"
 )
-@shared.several(
-    "PACKET", "Lose a data segment on a link: 'packet 1234, link a-b'.", "--lose"
-)
+@shared.several("PACKET", "Lose a data segment on a link: 'packet 1234, link a-b'.", "--lose")
 @click.option(
     "--noise",
     metavar="TIME:SEED",

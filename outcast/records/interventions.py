@@ -266,7 +266,7 @@ class ComparedFlows(handed_in.Record):
 
 
 class OtherFate(handed_in.Record):
-    """A packet that has another fate in the other run. None stands for: was not sent there."""
+    """A packet that has another fate in the other run. None stands for: was not seen there."""
 
     flow: int
     seq: int
@@ -288,8 +288,8 @@ class WhatIf(handed_in.Versioned):
     groups: list[ComparedFlows]
     ratio: Compared = Field(description="the outcast ratio, or that of the groups compared")
     changed: int = Field(description="packets that both runs have, with other fates")
-    only_factual: int = Field(description="packets that were sent only in the run intervened in")
-    only_counterfactual: int = Field(description="packets that were sent only in this run")
+    only_factual: int = Field(description="packets seen only in the run intervened in")
+    only_counterfactual: int = Field(description="packets seen only in this run")
     packets: int = Field(description="packets of both runs together, each counted once")
     by_flow: dict[int, int] = Field(description="packets with another fate, by their flow")
     first: list[OtherFate] = Field(description="the first packets with another fate")

@@ -22,47 +22,52 @@ from outcast.units import format_time
 from outcast.view.terminal.tables import main_ratio
 from outcast.view.terminal.whatif import told
 from outcast.whatif import elsewhere
-from outcast.whatif.outcome import timeouts
 
 NAMED = 10
 """So many packets with another fate are named."""
 TABLE = "blast"
 GOODPUT = "whatif"
 _UNKNOWN = Compared(factual=None, counterfactual=None)
-_SEGMENT = ["src", "sport", "dst", "dport", "seq", "payload", "egress"]
+_ENDS = ["src", "sport", "dst", "dport"]
+_SEGMENT = [*_ENDS, "relative", "payload", "egress"]
 
 
 def blast(factual: Run, counterfactual: Run) -> pl.DataFrame:
     """The packets that have another fate in the other run, in the order of time.
 
-    Packets are the same if they are the n-th transmission of the same segment at the same port. A
-    datagram of UDP has no sequence number, so its IP identification tells it. Addresses and ports
-    tell flows, because those of workloads and programs are numbered as they appear in each run.
+    Packets are the same if the port sees the same segment of the same connection for the n-th time.
+    A segment is known by its sequence number after the connection's first, and a datagram of UDP by
+    its IP identification. A connection is known by addresses and ports. If only one run has these,
+    it is the n-th such connection of the two hosts and the lower port, as clients draw the other.
 
     Returns:
         - `flow`, as the first run numbers it; after these come flows that it does not have
         - `egress`
         - `seq` (of UDP the IP identification), `payload`, `transmission` (from 0)
-        - `factual`, `counterfactual`: the verdicts; null where the packet was not sent, and `lost`
-          where somebody had it lost before it came to the port
+        - `factual`, `counterfactual`: the verdicts; null where the port did not see the packet, and
+          `lost` where somebody had it lost before the port or behind it
         - `t_factual`, `t_counterfactual`: when it came in (ns after the traffic's start)
         - `t`: the earlier of the two
     """
-    first, second = _packets(factual), _packets(counterfactual)
-    lost = _lost(counterfactual, first, second)
-    if lost.height:
-        second = pl.concat([lost, second]).sort("t_in", maintain_order=True)
-    second = _numbered(second, first, len(factual.manifest.flows))
+    first = _packets(factual)
+    second = _with_first_ports(_packets(counterfactual), first)
+    missing = _asked_away(counterfactual, first).join(second, on=[*_SEGMENT, "ip_id"], how="anti")
+    if missing.height:
+        missing = missing.with_columns(verdict=pl.lit("lost"))
+        second = pl.concat([missing, second]).sort("t_in", maintain_order=True)
+    second = _numbered(second, first, factual)
     one, other = (
         frame.with_columns(pl.int_range(pl.len()).over(_SEGMENT).alias("transmission"))
-        .rename({"flow": f"flow_{name}", "verdict": name, "t_in": f"t_{name}"})
+        .rename({"verdict": name} | {key: f"{key}_{name}" for key in ("flow", "seq", "t_in")})
         .drop("ip_id")
         for frame, name in ((first, "factual"), (second, "counterfactual"))
     )
     both = one.join(other, on=[*_SEGMENT, "transmission"], how="full", coalesce=True)
+    both = both.rename({f"t_in_{name}": f"t_{name}" for name in ("factual", "counterfactual")})
     return both.select(
         pl.coalesce("flow_factual", "flow_counterfactual").alias("flow"),
-        *("seq", "payload", "transmission", "egress", "factual", "counterfactual"),
+        pl.coalesce("seq_factual", "seq_counterfactual").alias("seq"),
+        *("payload", "transmission", "egress", "factual", "counterfactual"),
         *("t_factual", "t_counterfactual"),
         pl.min_horizontal("t_factual", "t_counterfactual").alias("t"),
         (~pl.col("factual").eq_missing(pl.col("counterfactual"))).alias("other"),
@@ -70,63 +75,110 @@ def blast(factual: Run, counterfactual: Run) -> pl.DataFrame:
 
 
 def _packets(run: Run) -> pl.DataFrame:
+    """A run's packets, of which those that links lost on request have the verdict `lost`."""
     # Each packet of TCP has a flag, and no datagram of UDP has one.
     is_datagram = pl.col("flags") == 0
+    first_seq = pl.col("seq").cast(pl.Int64).sort_by("t_in").first().over(_ENDS)
+    relative = (pl.col("seq").cast(pl.Int64) - first_seq) % (1 << 32)
+    ip_id = pl.col("ip_id").cast(pl.Int64)
     with run.reading():
-        return run.table("packets").select(
+        packets = run.table("packets").select(
             pl.col("flow").cast(pl.Int64),
-            pl.when(is_datagram).then(pl.col("ip_id").cast(pl.UInt32))
-            .otherwise(pl.col("seq")).cast(pl.Int64).alias("seq"),
+            pl.when(is_datagram).then(ip_id).otherwise("seq").cast(pl.Int64).alias("seq"),
+            pl.when(is_datagram).then(ip_id).otherwise(relative).alias("relative"),
             pl.col("payload").cast(pl.Int64),
             pl.col("src", "dst", "egress", "verdict").cast(pl.String),
             *("sport", "dport", "ip_id"),
             pl.col("t_in") - run.manifest.traffic.t_start_ns,
-        )  # fmt: skip
+        )
+    changes = run.directory.read_manifest().interventions
+    is_lost = pl.any_horizontal(pl.lit(value=False), *map(_is, changes.lost if changes else ()))
+    verdict = pl.when(is_lost).then(pl.lit("lost")).otherwise("verdict")
+    return packets.with_columns(verdict.alias("verdict"))
 
 
-def _lost(run: Run, before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
-    """The packets that were sent in both runs, and were lost before the port in the second one."""
+def _is(packet: LostPacket | PacketFate) -> pl.Expr:
+    is_src = pl.col("src") == str(packet.src)
+    ports = (pl.col("sport") == packet.sport) & (pl.col("dport") == packet.dport)
+    return is_src & ports & (pl.col("ip_id") == packet.ip_id)
+
+
+def _asked_away(run: Run, before: pl.DataFrame) -> pl.DataFrame:
+    """Those packets of the run before that this run was to lose or drop, at whatever port."""
     changes = run.directory.read_manifest().interventions or Interventions(of="")
     away: list[LostPacket | PacketFate] = [*changes.lost]
-    away += [fate for fate in changes.fates if fate.fate == "drop"]
-    chosen = [
-        (pl.col("src") == str(packet.src)) & (pl.col("sport") == packet.sport)
-        & (pl.col("dport") == packet.dport) & (pl.col("ip_id") == packet.ip_id)
-        for packet in away
-        if packet.ip_id
-    ]  # fmt: skip
-    asked_for = before.filter(pl.any_horizontal(chosen)) if chosen else before.clear()
-    missing = asked_for.join(after, on=[*_SEGMENT, "ip_id"], how="anti")
-    return missing.with_columns(verdict=pl.lit("lost"))
+    away += [fate for fate in changes.fates if fate.fate == "drop" and fate.ip_id]
+    return before.filter(pl.any_horizontal(pl.lit(value=False), *map(_is, away)))
 
 
-def _numbered(packets: pl.DataFrame, before: pl.DataFrame, planned: int) -> pl.DataFrame:
+def _with_first_ports(packets: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
+    """Packets of the second run with the ports that their connections have in the first one."""
+    first, second = (
+        frame.group_by(_ENDS).agg(pl.col("t_in").min()).sort("t_in", *_ENDS)
+        for frame in (before, packets)
+    )
+    kind = pl.struct(
+        *("src", "dst"),
+        pl.min_horizontal("sport", "dport").alias("lower"),
+        (pl.col("sport") < pl.col("dport")).alias("serves"),
+    )
+    other, known = (
+        mine.join(theirs, on=_ENDS, how="anti", maintain_order="left").select(
+            *_ENDS, kind.alias("kind")
+        )
+        for mine, theirs in ((second, first), (first, second))
+    )
+    number = pl.int_range(pl.len()).over("kind").alias("number")
+    known = known.with_columns(number).rename({"sport": "own_sport", "dport": "own_dport"})
+    pairs = other.with_columns(number).join(known, on=["kind", "number"])
+    joined = packets.join(
+        pairs.select(*_ENDS, "own_sport", "own_dport"), on=_ENDS, how="left", maintain_order="left"
+    )
+    ports = (pl.coalesce(f"own_{port}", port).alias(port) for port in ("sport", "dport"))
+    return joined.with_columns(*ports).drop("own_sport", "own_dport")
+
+
+def flow_numbers(factual: Run, counterfactual: Run) -> dict[int, int]:
+    """The numbers that flows of the second run have in the first one, or after its own."""
+    first = _packets(factual)
+    second = _packets(counterfactual).with_columns(pl.col("flow").alias("own"))
+    both = _numbered(_with_first_ports(second, first), first, factual)
+    return dict(both.group_by("own").agg(pl.col("flow").first()).iter_rows())
+
+
+def _numbered(packets: pl.DataFrame, before: pl.DataFrame, factual: Run) -> pl.DataFrame:
     """Packets of the second run with the flows' numbers of the first one."""
-    ends = ["src", "sport", "dst", "dport"]
-    known = before.group_by(ends).agg(pl.col("flow").first().alias("known"))
-    joined = packets.join(known, on=ends, how="left", maintain_order="left")
+    planned = len(factual.directory.read_plan().flows)
+    known = before.group_by(_ENDS).agg(pl.col("flow").first().alias("known"))
+    joined = packets.join(known, on=_ENDS, how="left", maintain_order="left")
     # Planned flows have their number in both runs.
     number = pl.coalesce("known", pl.when(pl.col("flow") < planned).then("flow"))
     new = joined.filter(number.is_null())["flow"].unique().sort().to_list()
-    last = max([planned - 1, *before["flow"]], default=-1)
+    own = [flow.flow for flow in factual.manifest.flows]
+    last = max([planned - 1, *own, *before["flow"].unique()])
     others = pl.col("flow").replace_strict(
         new, range(last + 1, last + 1 + len(new)), default=None, return_dtype=pl.Int64
     )
     return joined.with_columns(pl.coalesce(number, others).alias("flow")).drop("known")
 
 
-def goodput(factual: Run, counterfactual: Run) -> pl.DataFrame:
+def goodput(factual: Run, counterfactual: Run, numbers: dict[int, int]) -> pl.DataFrame:
     """Goodput of every flow over time in both runs: `flow`, `t` (ns), and a column for each."""
-    frames = [
+    one, other = (
         run.table("throughput").select("flow", "t", pl.col("goodput_bps").alias(name))
         for run, name in ((factual, "factual_bps"), (counterfactual, "counterfactual_bps"))
-    ]
-    both = frames[0].join(frames[1], on=["flow", "t"], how="full", coalesce=True)
+    )
+    other = other.with_columns(pl.col("flow").replace(numbers))
+    both = one.join(other, on=["flow", "t"], how="full", coalesce=True)
     return both.fill_null(0).sort("flow", "t")
 
 
 def of(
-    factual: Run, counterfactual: Run, explanation: Explanation | None, changes: pl.DataFrame
+    factual: Run,
+    counterfactual: Run,
+    explanation: Explanation | None,
+    changes: pl.DataFrame,
+    numbers: dict[int, int],
 ) -> WhatIf:
     """The record of two runs for whatif.json.
 
@@ -135,30 +187,29 @@ def of(
         counterfactual: the run with the intervention.
         explanation: where they part; None if that is not told.
         changes: what `blast` gave.
+        numbers: what `flow_numbers` gave.
     """
     first = None if explanation is None else explanation.first
     other = changes.filter("other")
     only = [other.filter(pl.col(name).is_null()).height for name in ("counterfactual", "factual")]
     ratios = [main_ratio(run.summary) for run in (factual, counterfactual)]
-    manifest = counterfactual.manifest
-    groups = manifest.groups[counterfactual.summary.group_by]
     changed = counterfactual.directory.read_manifest().interventions or Interventions(of="")
-    named = {f"flow {flow.flow} ({flow.src})": [flow.flow] for flow in manifest.flows}
+    tables = _flow_tables(factual, counterfactual, numbers)
+    flows, groups = _names(factual, {}), _groups(factual, {})
+    flows |= _names(counterfactual, numbers)
+    for label, own in _groups(counterfactual, numbers).items():
+        groups[label] = sorted({*groups.get(label, []), *own})
     return WhatIf(
         of=changed.of,
         changes=[*told(changed)],
         parts_ns=None if first is None else first.since_start_ns,
         parts=_parts(explanation),
         flows=[
-            *_compared(factual, counterfactual, named),
+            *_compared(tables, flows),
             *_transfers(factual, counterfactual),
             *_streams(factual, counterfactual),
         ],
-        groups=_compared(
-            factual,
-            counterfactual,
-            {label: [flow.flow for flow in flows] for label, flows in groups.items()},
-        ),
+        groups=_compared(tables, groups),
         ratio=Compared(factual=ratios[0], counterfactual=ratios[1]),
         changed=other.height - sum(only),
         only_factual=only[0],
@@ -189,27 +240,86 @@ def _parts(explanation: Explanation | None) -> list[str]:
     return [equal] if first is None else first.lines()
 
 
-def _compared(
-    factual: Run, counterfactual: Run, named: dict[str, list[int]]
-) -> list[ComparedFlows]:
-    tables = [run.table("flows") for run in (factual, counterfactual)]
+def _names(run: Run, numbers: dict[int, int]) -> dict[str, list[int]]:
+    every = {numbers.get(flow.flow, flow.flow): flow.src for flow in run.manifest.flows}
+    return {f"flow {flow} ({src})": [flow] for flow, src in sorted(every.items())}
 
-    def compared(flows: list[int], value: pl.Expr) -> Compared:
-        chosen = pl.col("flow").is_in(flows)
-        one, other = (table.filter(chosen).select(value).item() for table in tables)
-        return Compared(factual=one, counterfactual=other)
 
-    return [
-        ComparedFlows(
-            name=name,
-            flows=len(flows),
-            goodput_bps=compared(flows, pl.col("goodput_bps").mean()),
-            drops=compared(flows, pl.col("dropped").sum()),
-            timeouts=compared(flows, timeouts()),
-            completion_ns=compared(flows, pl.col("completion_ns").mean()),
+def _groups(run: Run, numbers: dict[int, int]) -> dict[str, list[int]]:
+    groups = run.manifest.groups[run.summary.group_by]
+    return {
+        label: [numbers.get(flow.flow, flow.flow) for flow in flows]
+        for label, flows in groups.items()
+    }
+
+
+def _flow_tables(
+    factual: Run, counterfactual: Run, numbers: dict[int, int]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Both tables of flows, with the numbers of the first run and of its interval."""
+    one, other = factual.table("flows"), counterfactual.table("flows")
+    spans = {(run.summary.start_s, run.summary.end_s) for run in (factual, counterfactual)}
+    if len(spans) > 1:
+        other = _of_interval(counterfactual, other, factual)
+        one = one.with_columns(timeouts=None, timeouts_seen=None)
+    return one, other.with_columns(pl.col("flow").replace(numbers))
+
+
+def _of_interval(run: Run, flows: pl.DataFrame, factual: Run) -> pl.DataFrame:
+    """A table of flows with the goodput and drops of another run's interval.
+
+    Timeouts, which sockets count, are not known of it.
+    """
+    summary, start_ns = factual.summary, run.manifest.traffic.t_start_ns
+    from_ns, to_ns = (start_ns + round(at * 1e9) for at in (summary.start_s, summary.end_s))
+    with run.reading():
+        packets = run.table("packets").filter(pl.col("payload") > 0).with_row_index()
+    # A datagram has no sequence number, and is sent once.
+    segment = pl.when(pl.col("flags") == 0).then("index").otherwise("seq")
+    firsts = packets.group_by("flow", segment.alias("segment")).agg(
+        pl.col("t_out").min(), pl.col("payload").max()
+    )
+    got = firsts.filter(pl.col("t_out").is_between(from_ns, to_ns)).group_by("flow").agg(
+        pl.col("payload").sum()
+    )  # fmt: skip
+    lost = packets.filter(pl.col("t_in").is_between(from_ns, to_ns), verdict="dropped")
+    bits = pl.col("payload").fill_null(0) * 8e9 / (to_ns - from_ns)
+    return (
+        flows.drop("dropped")
+        .join(got, on="flow", how="left", maintain_order="left")
+        .join(lost.group_by("flow").agg(pl.len().alias("dropped")), on="flow", how="left")
+        .with_columns(
+            pl.col("dropped").fill_null(0), goodput_bps=bits, timeouts=None, timeouts_seen=None
         )
-        for name, flows in named.items()
-    ]
+    )
+
+
+def _compared(
+    tables: tuple[pl.DataFrame, pl.DataFrame], named: dict[str, list[int]]
+) -> list[ComparedFlows]:
+    return [_of_flows(name, flows, tables) for name, flows in named.items()]
+
+
+def _of_flows(
+    name: str, flows: list[int], tables: tuple[pl.DataFrame, pl.DataFrame]
+) -> ComparedFlows:
+    one, other = (table.filter(pl.col("flow").is_in(flows)) for table in tables)
+
+    def compared(value: pl.Expr) -> Compared:
+        both = (rows.select(value).item() if rows.height else None for rows in (one, other))
+        return Compared(**dict(zip(("factual", "counterfactual"), both, strict=True)))
+
+    # The kernel's counts where it has each flow's in both runs, else those that captures show.
+    kinds = ("timeouts", "timeouts_seen")
+    known = [kind for kind in kinds if not one[kind].null_count() + other[kind].null_count()]
+    return ComparedFlows(
+        name=name,
+        flows=len(flows),
+        goodput_bps=compared(pl.col("goodput_bps").mean()),
+        drops=compared(pl.col("dropped").sum()),
+        timeouts=compared(pl.col(known[0]).sum()) if known else _UNKNOWN,
+        completion_ns=compared(pl.col("completion_ns").mean()),
+    )
 
 
 def _transfers(factual: Run, counterfactual: Run) -> Iterator[ComparedFlows]:
@@ -293,7 +403,8 @@ def require_fates(run: Run, fates: Sequence[PacketFate]) -> None:
             raise RunError(f"{fate.name}: is {rows.height} times in the captures")
         verdict = rows["verdict"].cast(pl.String).item()
         wanted = {"drop": "dropped", "forward": "forwarded"}.get(fate.fate, verdict)
-        if verdict not in (wanted, "unknown"):
+        # Equal datagrams without an IP identification are matched in their order.
+        if (fate.ip_id or fate.seq) and verdict not in (wanted, "unknown"):
             raise RunError(f"{fate.name}: was to be {wanted}, and is {verdict} in the captures")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -98,13 +99,14 @@ def read(file: Path) -> list[Asked]:
     except UnicodeDecodeError:
         raise InputError(f"{file}: is no text") from None
     try:
-        rows = list(csv.reader(text.splitlines()))
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        rows = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
         raise ConfigError(f"{file}: {error}") from None
-    if not rows or tuple(word.strip() for word in rows[0]) != _COLUMNS:
+    if not rows or tuple(word.strip() for word in rows[0][1]) != _COLUMNS:
         raise ConfigError(f"{file}:1: the first line has to be {','.join(_COLUMNS)}")
     found = []
-    for number, row in enumerate(rows[1:], 2):
+    for number, row in rows[1:]:
         where = f"{file}:{number}"
         if not row:
             continue
@@ -183,8 +185,10 @@ def _fate(run: Run, packets: pl.DataFrame, wanted_fate: Asked, boot_ns: int) -> 
         if record.direction == "out"
     ]
     if wanted_fate.port not in (None, *known, *captured):
+        is_there = wanted_fate.port in run.directory.read_plan().ends
+        why = "not captured (capture.ports: all)" if is_there else "no port of the run"
         raise ConfigError(
-            f"{where}: {wanted_fate.port}: no captured port of the run; allowed are "
+            f"{where}: {wanted_fate.port}: {why}; allowed are "
             f"{', '.join(dict.fromkeys((*known, *captured)))}"
             f"{did_you_mean(str(wanted_fate.port), captured)}"
         )

@@ -142,8 +142,8 @@ def _crossing(run: Run, wanted: AskedLoss, leaves: str, comes: str) -> pl.DataFr
         if seen.height:
             return seen.with_columns(pl.col(time).alias("t")).sort("t")
     raise ConfigError(
-        f"{wanted.where}: no capture shows what crosses it; allowed are links behind a measured "
-        "queue or at an input of one"
+        f"{wanted.where}: packets.parquet does not show what crosses it; allowed are links behind "
+        "a studied queue or at an input of one"
     )
 
 

@@ -324,5 +324,8 @@ def test_runs_of_shards_are_put_together(tmp_path: Path) -> None:
         assert whole.run("a").manifest.read_text() == "one"
         # What is there stays.
         assert not whole.run("b").manifest.exists()
-        with pytest.raises(InputError, match="a folder that `outcast sweep` wrote"):
-            many._gather(whole, ["a"], [tmp_path])
+    place = many.Place(tmp_path / "never", merge=[tmp_path])
+    factual: Any = SimpleNamespace(directory=SimpleNamespace(path=tmp_path / "run"))
+    with pytest.raises(InputError, match="a folder that `outcast sweep` wrote"):
+        many.make_each(factual, experiment, {}, {}, place, None)
+    assert not place.folder.exists()

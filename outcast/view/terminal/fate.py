@@ -11,7 +11,6 @@ from outcast.records.interventions import Decision
 from outcast.units import format_time
 from outcast.view.terminal import forms
 
-
 HEADS = ("noise anew from", "futures", "with the outcome", "probability, 95 %")
 
 

@@ -46,8 +46,8 @@ def first_lines(record: WhatIf) -> Iterator[str]:
         again = f", transmission {packet.transmission + 1}" if packet.transmission else ""
         yield (
             f"{packet.t_in_ns / 1e6:.6f} ms: flow {packet.flow}, {packet.seq}, "
-            f"{packet.payload} B{again}: {packet.factual or 'not sent'} became "
-            f"{packet.counterfactual or 'not sent'}"
+            f"{packet.payload} B{again}: {packet.factual or 'not seen'} became "
+            f"{packet.counterfactual or 'not seen'}"
         )
 
 
