@@ -35,7 +35,7 @@ _SEGMENT = [*_ENDS, "relative", "payload", "egress"]
 def blast(factual: Run, counterfactual: Run) -> pl.DataFrame:
     """The packets that have another fate in the other run, in the order of time.
 
-    Packets are the same if the port sees the same segment of the same connection for the n-th time.
+    Packets are the same if they are the n-th sending of the same segment of the same connection.
     A segment is known by its sequence number after the connection's first, and a datagram of UDP by
     its IP identification. A connection is known by addresses and ports. If only one run has these,
     it is the n-th such connection of the two hosts and the lower port, as clients draw the other.
@@ -57,9 +57,9 @@ def blast(factual: Run, counterfactual: Run) -> pl.DataFrame:
         second = pl.concat([missing, second]).sort("t_in", maintain_order=True)
     second = _numbered(second, first, factual)
     one, other = (
-        frame.with_columns(pl.int_range(pl.len()).over(_SEGMENT).alias("transmission"))
+        _with_sendings(frame)
         .rename({"verdict": name} | {key: f"{key}_{name}" for key in ("flow", "seq", "t_in")})
-        .drop("ip_id")
+        .drop("ip_id", "is_datagram")
         for frame, name in ((first, "factual"), (second, "counterfactual"))
     )
     both = one.join(other, on=[*_SEGMENT, "transmission"], how="full", coalesce=True)
@@ -83,18 +83,44 @@ def _packets(run: Run) -> pl.DataFrame:
     ip_id = pl.col("ip_id").cast(pl.Int64)
     with run.reading():
         packets = run.table("packets").select(
-            pl.col("flow").cast(pl.Int64),
+            # At a second studied queue, a flow that counts at the first has another number.
+            pl.col("flow").cast(pl.Int64).min().over(_ENDS),
             pl.when(is_datagram).then(ip_id).otherwise("seq").cast(pl.Int64).alias("seq"),
             pl.when(is_datagram).then(ip_id).otherwise(relative).alias("relative"),
             pl.col("payload").cast(pl.Int64),
             pl.col("src", "dst", "egress", "verdict").cast(pl.String),
             *("sport", "dport", "ip_id"),
             pl.col("t_in") - run.manifest.traffic.t_start_ns,
+            is_datagram.alias("is_datagram"),
         )
     changes = run.directory.read_manifest().interventions
     is_lost = pl.any_horizontal(pl.lit(value=False), *map(_is, changes.lost if changes else ()))
     verdict = pl.when(is_lost).then(pl.lit("lost")).otherwise("verdict")
     return packets.with_columns(verdict.alias("verdict"))
+
+
+def _with_sendings(packets: pl.DataFrame) -> pl.DataFrame:
+    """Packets with `transmission`: how often their segment had been sent, as the port can tell.
+
+    If later data was sent before what the port sees first of a segment, that is a retransmission.
+    The IP identifications of a connection have the order of sending; without them it is that of
+    arrival.
+    """
+    connection = [*_ENDS, "egress"]
+    step = (pl.col("ip_id").cast(pl.Int64).diff() + (1 << 15)) % (1 << 16) - (1 << 15)
+    reached = (pl.col("relative") + pl.col("payload")).cum_max().shift(1).over(connection)
+    is_again = ~pl.col("is_datagram") & (pl.col("payload") > 0) & (reached > pl.col("relative"))
+    return (
+        packets.with_row_index("place")
+        .with_columns(step.fill_null(0).cum_sum().over(connection).alias("sent"))
+        .sort("sent", "place")
+        .with_columns(is_again.fill_null(value=False).cast(pl.Int64).alias("again"))
+        .sort("place")
+        .with_columns(
+            (pl.int_range(pl.len()) + pl.col("again").first()).over(_SEGMENT).alias("transmission")
+        )
+        .drop("place", "sent", "again")
+    )
 
 
 def _is(packet: LostPacket | PacketFate) -> pl.Expr:

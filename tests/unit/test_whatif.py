@@ -201,6 +201,24 @@ def test_flows_of_workloads_have_the_numbers_of_the_first_run() -> None:
     assert changed.select("seq", "flow").rows() == [(500, 5), (800, 2)]
 
 
+def test_a_sending_that_was_lost_before_the_port_is_counted() -> None:
+    """The port sees the second segment after the third one, so only its second sending."""
+    factual = made(*((0, 20, 16, n, n * 1000, "forwarded") for n in (1, 2, 3)))
+    other = made(
+        (0, 20, 16, 1, 1000, "forwarded"),
+        (0, 20, 16, 3, 3000, "forwarded"),
+        (0, 20, 16, 4, 2000, "forwarded"),
+    )
+    changed = compare.blast(factual, other).filter("other").sort("transmission")
+    assert changed.select("seq", "transmission", "factual", "counterfactual").rows() == [
+        (2000, 0, "forwarded", None),
+        (2000, 1, None, "forwarded"),
+    ]
+    # A packet that another one overtook was sent first.
+    late = made(*((0, 20, 16, n, n * 1000, "forwarded") for n in (1, 3, 2)))
+    assert not compare.blast(factual, late)["other"].any()
+
+
 def test_a_programs_connection_is_told_by_its_place() -> None:
     """In the second run the client draws another port and another first sequence number."""
     factual = made((5, 49464, 2, 1, 500, "forwarded"), (5, 49464, 16, 2, 501, "forwarded"))
