@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Address, IPv6Address
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from outcast import handed_in
 from outcast.errors import FeatureMissingError, RunError
@@ -242,13 +242,19 @@ class Compared(handed_in.Record):
 
     factual: float | None
     counterfactual: float | None
+    difference: float | None = Field(
+        default=None, description="counterfactual less factual; null where one is unknown"
+    )
 
-    @property
-    def difference(self) -> float | None:
-        """Counterfactual less factual; None where one is unknown."""
-        if self.factual is None or self.counterfactual is None:
-            return None
-        return self.counterfactual - self.factual
+    @model_validator(mode="before")
+    @classmethod
+    def _with_difference(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        match values.get("factual"), values.get("counterfactual"):
+            case int() | float() as before, int() | float() as after:
+                return {**values, "difference": after - before}
+        return {**values, "difference": None}
 
 
 class ComparedFlows(handed_in.Record):
@@ -280,6 +286,7 @@ class OtherFate(handed_in.Record):
 class WhatIf(handed_in.Versioned):
     """whatif.json: what came of the interventions in a run."""
 
+    format: int = 2
     of: str
     changes: list[str] = Field(default=[], description="what was changed, in words")
     parts_ns: int | None = Field(description="where the runs part, after the traffic's start")

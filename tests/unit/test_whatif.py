@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from pydantic import ValidationError
 
 from outcast.emulation.lost import LostPackets
 from outcast.engines.guest import boot
@@ -273,6 +274,12 @@ def test_what_came_of_it_in_words() -> None:
         "second alone"
     )
     assert record.ratio.difference is None
+    changed = Compared(factual=2.0, counterfactual=1.5)
+    assert Compared.model_validate_json(changed.model_dump_json()) == changed
+    assert changed.difference == -0.5
+    for broken in ("[1, 2]", '{"factual": "a", "counterfactual": 1}'):
+        with pytest.raises(ValidationError):
+            Compared.model_validate_json(broken)
 
 
 def test_losses_are_read() -> None:
