@@ -37,6 +37,7 @@ SAMPLE = SocketSample(
     ecn=False,
     accurate_ecn=False,
     backoff=0,
+    timeouts=0,
     rto_us=8000,
     rtt_us=2393,
     rttvar_us=1363,

@@ -255,6 +255,20 @@ def scratch_folder() -> Iterator[Path]:
         entry.remove()
 
 
+def require_here(manifest: Manifest, where: str) -> None:
+    """Raises InputError if another kernel or root made a run than those here.
+
+    A run made by these differs from it everywhere, not only in what was changed.
+    """
+    if different := other_guest(manifest):
+        raise InputError(f"{where}: {different}; make the run anew: outcast run")
+
+
+def made_by(manifest: Manifest) -> tuple[object, ...]:
+    """The kernel and the root that made a run."""
+    return manifest.kernel.get("sha256"), manifest.guest.root if manifest.guest else None
+
+
 def other_guest(manifest: Manifest) -> str:
     """Says what of the guest here differs from the guest that made a run; empty if nothing does.
 

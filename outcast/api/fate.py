@@ -11,6 +11,7 @@ import polars as pl
 
 from outcast import files
 from outcast.api import debugging, many
+from outcast.api.progress import note
 from outcast.errors import ConfigError, InputError
 from outcast.records import replay as comparing
 from outcast.records.interventions import Decision
@@ -103,6 +104,7 @@ def fate(
         happened=happened,
         futures=str(target),
         instants=instants,
+        causes=many.causes(factual, (SweepDirectory(target).run(each.name) for each in planned)),
         decided_ns=futures.decided_ns(instants),
     )
     factual.directory.write_decision(decision)
@@ -163,10 +165,11 @@ def whatif_each(
     target = path.with_name(f"{path.name}-each") if folder is None else Path(folder)
     from_ns = {name: changed.t_in_ns for name, changed in own.items()}
     place = many.Place(target, jobs, resume, scheduler, shard, [Path(each) for each in merge])
-    rows = []
+    rows, causes = [], list[str]()
     for name in many.make_each(factual, experiment, changes, from_ns, place, progress):
         changed = own[name]
         made = Record(SweepDirectory(target).run(name))
+        causes += [words for words in many.causes(factual, [made.directory]) if words not in causes]
         compare.require_fates(made, [changed])
         numbers = compare.flow_numbers(factual, made)
         record = compare.of(factual, made, None, compare.blast(factual, made), numbers)
@@ -182,6 +185,8 @@ def whatif_each(
             for group in record.groups
         }
         rows.append(row | {name: both.counterfactual for name, both in of_groups.items()})
+    for words in causes:
+        note(progress, f"other programs made them, which can decide packets too: {words}")
     return pl.DataFrame(rows)
 
 

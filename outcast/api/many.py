@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from outcast.api import archives
+from outcast.api import archives, comparable
 from outcast.api import guest as provision
 from outcast.api import progress as shown
 from outcast.api.making import absolute_search_paths
@@ -17,7 +17,7 @@ from outcast.experiment import Experiment, dump
 from outcast.records import replay as comparing
 from outcast.records.interventions import Interventions
 from outcast.records.run import Run as Record
-from outcast.records.run_directory import Manifest
+from outcast.records.run_directory import Manifest, RunDirectory
 from outcast.sweep import captures, scheduler, store
 from outcast.sweep.pool import LocalPool, Pool
 from outcast.sweep.scheduler import Limits
@@ -75,8 +75,8 @@ def experiment_of(path: Path, allow_programs: bool) -> tuple[Experiment, Manifes
     with archives.opened(path) as unpacked:
         experiment = archives.replayable(unpacked, str(path), allow_programs)
         manifest = unpacked.run.read_manifest()
-    if different := archives.other_guest(manifest):
-        raise InputError(f"{path}: {different}; make the run anew: outcast run")
+    archives.require_here(manifest, str(path))
+    comparable.require(unpacked.run, str(path))
     return experiment, manifest
 
 
@@ -111,7 +111,7 @@ def make_each(
         raise ConfigError(f"{place.folder}: is inside the run; allowed is another folder")
     for shard in place.merge:
         SweepDirectory(shard).read_experiment()
-    names = place.part(changes)
+    names, first = place.part(changes), factual.directory.read_manifest()
     provision.provide(experiment, progress)
 
     def check(directory: SweepDirectory, name: str) -> None:
@@ -126,7 +126,7 @@ def make_each(
         with shown.of_sweep(progress) as observer:
             finished = store.take_stock(directory, dict.fromkeys(names, experiment), observer.note)
             for name in sorted(finished):
-                if why := _why_another(directory.run(name).read_manifest(), changes[name]):
+                if why := _why_another(directory.run(name).read_manifest(), changes[name], first):
                     directory.set_aside(name, why)
                     observer.note(f"set aside and made again: {why}")
                     finished.discard(name)
@@ -157,6 +157,13 @@ def make_each(
     return names
 
 
+def causes(factual: Record, made: Iterable[RunDirectory]) -> list[str]:
+    """What else than was changed differs between a run and those made from it, in words."""
+    first = factual.directory.read_manifest()
+    each = (comparing.causes(first, directory.read_manifest()) for directory in made)
+    return [*dict.fromkeys(words for found in each for words in found)]
+
+
 def _gather(directory: SweepDirectory, names: Sequence[str], shards: Sequence[Path]) -> None:
     """Copies the runs of shards that the folder lacks."""
     for shard in map(SweepDirectory, shards):
@@ -169,8 +176,10 @@ def _gather(directory: SweepDirectory, names: Sequence[str], shards: Sequence[Pa
                 directory.accept(name)
 
 
-def _why_another(made: Manifest, change: Interventions) -> str | None:
+def _why_another(made: Manifest, change: Interventions, first: Manifest) -> str | None:
     """Why a finished run is not the one asked for; None if it is."""
+    if archives.made_by(made) != archives.made_by(first):
+        return "made by another kernel or root than the run"
     before = made.interventions
     if before is None or before.asked != change.asked:
         return "made from a run with other fates of packets"

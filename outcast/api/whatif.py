@@ -10,8 +10,8 @@ from pathlib import Path
 import polars as pl
 
 from outcast import files
-from outcast.api import archives, debugging, runs
-from outcast.errors import ConfigError, InputError
+from outcast.api import archives, comparable, debugging, runs
+from outcast.errors import ConfigError, InputError, UntrustedError
 from outcast.records import replay as comparing
 from outcast.records.interventions import Interventions, PacketFate, WhatIf
 from outcast.records.run import Run as Record
@@ -112,6 +112,9 @@ def what_if(
                 f"{source}: ran in real time, so it cannot be made again; allowed are runs of the "
                 "virtual engine"
             )
+        if unpacked.guest is None:
+            archives.require_here(manifest, str(source))
+        comparable.require(unpacked.run, str(source))
         boot_ns = debugging.guest_ns(manifest)
         own: list[PacketFate] = []
         asked = [losses.asked(words) for words in lose]
@@ -185,6 +188,11 @@ def write(factual: Record, run: Record, explanation: comparing.Explanation) -> N
     """Writes whatif.json and its tables into the folder of the run with the intervention."""
     with factual.reading(), run.reading():
         packets, numbers = compare.blast(factual, run), compare.flow_numbers(factual, run)
+        if explanation.equal and packets["other"].any():
+            raise UntrustedError(
+                f"{run.directory.path}: has the captures of {factual.directory.path} to the byte, "
+                "and other tables; outcast analyze makes those anew"
+            )
         record = compare.of(factual, run, explanation, packets, numbers)
         run.directory.write_whatif(record)
         write_table(packets, run.directory.path / f"{compare.TABLE}.parquet")

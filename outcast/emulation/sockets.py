@@ -40,6 +40,8 @@ _ANSWER_BYTES = 32 * 1024
 _SACK, _ECN = 2, 8
 """TCPI_OPT_SACK and TCPI_OPT_ECN (linux/tcp.h)."""
 _UNLIMITED = 2**64 - 1
+_TIMEOUTS_AT = 240
+"""Offset of tcpi_total_rto in struct tcp_info (Linux 6.7)."""
 _ECN_MODE_AT, _MODE_ACCURATE_ECN = 276, 2
 """Offset of tcpi_ecn_mode in struct tcp_info, and TCPI_ECN_MODE_ACCECN (linux/tcp.h, Linux 7)."""
 
@@ -58,6 +60,7 @@ class SocketSample:
         sack, ecn: whether they were negotiated; `ecn` also where it is AccECN.
         accurate_ecn: whether AccECN was negotiated (tcpi_ecn_mode).
         backoff: timeouts in a row.
+        timeouts: since the connection began; None where the kernel does not count them.
         rto_us, rtt_us, rttvar_us: the retransmission timeout, the smoothed round trip and its
             variation; a round trip of 0 was not measured yet.
         cwnd: in segments.
@@ -76,6 +79,7 @@ class SocketSample:
     ecn: bool
     accurate_ecn: bool
     backoff: int
+    timeouts: int | None
     rto_us: int
     rtt_us: int
     rttvar_us: int
@@ -179,6 +183,7 @@ def parse_socket(message: bytes, t_ns: int) -> SocketSample | None:
     if info is None:
         return None
     local_port, peer_port = _ports(message)
+    counts_timeouts = len(info) >= _TIMEOUTS_AT + 2
     # The kernel adds to the structure's end only.
     info = info.ljust(_ECN_MODE_AT + 4, b"\0")
 
@@ -198,6 +203,7 @@ def parse_socket(message: bytes, t_ns: int) -> SocketSample | None:
         ecn=bool(options & _ECN),
         accurate_ecn=number("I", _ECN_MODE_AT) & 3 == _MODE_ACCURATE_ECN,
         backoff=number("B", 4),
+        timeouts=number("H", _TIMEOUTS_AT) if counts_timeouts else None,
         rto_us=number("I", 8),
         rtt_us=number("I", 68),
         rttvar_us=number("I", 72),
@@ -283,28 +289,37 @@ def check_min_rto(
 
     Without `steady` a timeout may be longer. Where a link changes its rate, round trips vary, and
     the timeout keeps the largest variation for a while, which no socket shows (tcp_rtt_estimator).
-    The same holds where every round trip is long beside the minimum, as on slow links.
+    The same holds where every round trip is long beside the minimum, as on slow links, and where
+    every socket has timed out: its one segment may wait for a delayed acknowledgement, by which the
+    variation grows to 40 ms and more (TCP_DELACK_MIN). Old kernels do not count timeouts, so there
+    any retransmission may have been one.
 
     Raises ReadBackError: the error has the nearest timeout seen.
     """
-    above_ms = [
-        ((sample.rto_us - sample.rtt_us) / 1e3, _VARIATION_MARGIN * sample.rttvar_us / 1e3)
-        for sample in samples
-        # A socket that has measured no round trip yet shows 0.
-        if sample.rtt_us and not sample.backoff
-    ]
-    if not above_ms:
+    # A socket that has measured no round trip yet shows 0.
+    measured = [sample for sample in samples if sample.rtt_us and not sample.backoff]
+    if not measured:
         return
     minimum_ms = effective_ns / 1e6
-    measured = [sample.rtt_us / 1e3 for sample in samples if sample.rtt_us and not sample.backoff]
-    if 2 * min(measured) >= minimum_ms:
+    if 2 * min(sample.rtt_us for sample in measured) / 1e3 >= minimum_ms:
         # A variation can be as large as the round trip, and four of them dominate every timeout
         # (RFC 6298, section 2.3). So the minimum need not show at any socket.
         steady = False
-    too_long = all(above > minimum_ms + slack + _JIFFIES_MS for above, slack in above_ms)
-    too_short = min(above for above, _ in above_ms) < minimum_ms - _JIFFIES_MS
-    if (too_long and steady) or too_short:
-        nearest = min(above for above, _ in above_ms)
+    telling = [sample for sample in measured if not _may_have_timed_out(sample)]
+    too_long = bool(telling) and all(
+        _above_ms(sample) > minimum_ms + _VARIATION_MARGIN * sample.rttvar_us / 1e3 + _JIFFIES_MS
+        for sample in telling
+    )
+    nearest = min(map(_above_ms, measured))
+    if (too_long and steady) or nearest < minimum_ms - _JIFFIES_MS:
         raise ReadBackError(
             "every socket", "minimum RTO", f"{minimum_ms:g} ms", f"an RTO of RTT + {nearest:g} ms"
         )
+
+
+def _above_ms(sample: SocketSample) -> float:
+    return (sample.rto_us - sample.rtt_us) / 1e3
+
+
+def _may_have_timed_out(sample: SocketSample) -> bool:
+    return bool(sample.retransmits if sample.timeouts is None else sample.timeouts)

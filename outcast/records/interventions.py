@@ -326,6 +326,9 @@ class Decision(handed_in.Versioned):
     happened: bool = Field(description="whether the run itself had the outcome")
     futures: str = Field(description="the folder with the futures' runs")
     instants: list[Instant]
+    causes: list[str] = Field(
+        default=[], description="what else differs between the run and its futures, as their kernel"
+    )
     decided_ns: int | None = Field(
         description="the first instant from which on the probability lies above 0.95 or below "
         "0.05; null where there is none"

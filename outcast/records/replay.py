@@ -27,6 +27,7 @@ _RECORD = struct.Struct("<IIII")
 _LONGEST_RECORD = 1 << 18
 """The largest snaplen that tcpdump allows (MAXIMUM_SNAPLEN of libpcap)."""
 _LONGEST_VALUE = 120
+_PROGRAMS = ("outcast", "datapath", "kernel", "guest", "versions")
 _MEASURED = ("traffic.", "samples.", "cpu.", "workloads.", "routing.split")
 """Settings in effect that only follow from the packets begin so."""
 
@@ -328,6 +329,12 @@ def _seen(record: _Record | None, directory: RunDirectory, manifest: Manifest) -
     )
 
 
+def causes(one: Manifest, other: Manifest) -> list[str]:
+    """What differs of the programs that made two runs, in words: outcast, kernel, guest."""
+    differ = _manifests_differ(one, other)
+    return [difference.in_words() for difference in differ if difference.part in _PROGRAMS]
+
+
 def _manifests_differ(one: Manifest, other: Manifest) -> Iterator[ManifestDifference]:
     """Lists what differs between two manifests, what decides first."""
     first, second = (
@@ -393,6 +400,12 @@ def require_comparable(directory: RunDirectory, experiment: Experiment) -> None:
 def digests(directory: RunDirectory) -> dict[str, str]:
     """The SHA-256 of every capture as it was written. Raises InputError for no finished run."""
     return _digests(directory, directory.read_manifest())
+
+
+def not_kept(directory: RunDirectory, manifest: Manifest) -> list[str]:
+    """Names of the captures that a run no longer has."""
+    names = [record.file.removesuffix(COMPRESSED) for record in manifest.captures]
+    return [name for name in names if not _is_kept(directory.path / name)]
 
 
 def _digests(directory: RunDirectory, manifest: Manifest) -> dict[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from outcast.errors import RunError, UntrustedError
+from outcast.records import replay
 from outcast.records.interventions import (
     Compared,
     ComparedFlows,
@@ -229,7 +230,7 @@ def of(
         of=changed.of,
         changes=[*told(changed)],
         parts_ns=None if first is None else first.since_start_ns,
-        parts=_parts(explanation),
+        parts=_parts(explanation, _causes(factual, counterfactual)),
         flows=[
             *_compared(tables, flows),
             *_transfers(factual, counterfactual),
@@ -257,13 +258,19 @@ def of(
     )
 
 
-def _parts(explanation: Explanation | None) -> list[str]:
+def _causes(factual: Run, counterfactual: Run) -> Iterator[str]:
+    manifests = (run.directory.read_manifest() for run in (factual, counterfactual))
+    for words in replay.causes(*manifests):
+        yield f"other programs made them, which can decide packets too: {words}"
+
+
+def _parts(explanation: Explanation | None, causes: Iterator[str]) -> list[str]:
     if explanation is None:
-        return []
+        return [*causes]
     first = explanation.first
     # That the manifests differ is no news here.
     equal = explanation.lines()[0].removesuffix(", although:")
-    return [equal] if first is None else first.lines()
+    return [equal] if first is None else [*first.lines(), *causes]
 
 
 def _names(run: Run, numbers: dict[int, int]) -> dict[str, list[int]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -57,6 +58,7 @@ class Asked:
 def asked(packet: int, words: str, port: str | None = None, where: str = "") -> Asked:
     """Reads a fate as `drop` or `delay=5us`. Raises ConfigError."""
     where = where or f"--packet {packet} --fate {words}"
+    _require_kinds(packet, words, where)
     name, has_time, time = words.strip().partition("=")
     if name not in FATES or bool(has_time) != (name == "delay"):
         raise ConfigError(f"{where}: {ALLOWED}{did_you_mean(name, FATES)}")
@@ -66,7 +68,18 @@ def asked(packet: int, words: str, port: str | None = None, where: str = "") -> 
         raise ConfigError(f"{where}: {error}") from None
     if has_time and not 0 < delay_ns <= LONGEST_DELAY_NS:
         raise ConfigError(f"{where}: allowed is a delay of up to {format_time(LONGEST_DELAY_NS)}")
-    return Asked(packet, cast(Fate, name), delay_ns, port, where)
+    return Asked(int(packet), cast(Fate, name), delay_ns, port, where)
+
+
+def _require_kinds(packet: Any, words: Any, where: str) -> None:
+    is_number = isinstance(packet, Integral) and not isinstance(packet, bool)
+    if not (is_number and isinstance(words, str)):
+        raise ConfigError(f"{where}: allowed are a whole number and a fate; {ALLOWED}")
+
+
+def _each(given: Any) -> list[Any]:
+    is_one = isinstance(given, str) or not isinstance(given, Iterable)
+    return [given] if is_one else [*given]
 
 
 def asked_each(
@@ -75,8 +88,10 @@ def asked_each(
     """Reads a fate for all of some packets, or one for each. Raises ConfigError."""
     if packet is None:
         return []
-    packets = [packet] if isinstance(packet, int) else [*packet]
-    every = [words] * len(packets) if isinstance(words, str) else [*words]
+    packets = _each(packet)
+    every = _each(words)
+    if every == [words]:
+        every *= len(packets)
     if len(packets) != len(every):
         raise ConfigError(
             f"{len(packets)} packets and {len(every)} fates; allowed is one fate for each packet"
@@ -156,13 +171,15 @@ def interventions(
     for wanted_fate in wanted:
         if wanted_fate.packet in new:
             raise ConfigError(f"{wanted_fate.where}: packet {wanted_fate.packet} is named twice")
-        fate = _fate(run, packets, wanted_fate, boot_ns)
+        with run.reading():
+            fate = _fate(run, packets, wanted_fate, boot_ns)
         new[wanted_fate.packet] = fates[fate.identity] = fate
     if len(fates) > MOST_FATES:
         raise ConfigError(f"{len(fates)} packets: allowed are {MOST_FATES}")
     lost = {wanted_fate.name: wanted_fate for wanted_fate in earlier.lost}
     for loss in wanted_losses:
-        found = losses.find(run, loss)
+        with run.reading():
+            found = losses.find(run, loss)
         lost[found.name] = found
     if len(lost) > MOST_LOST:
         raise ConfigError(f"{len(lost)} packets that links lose; allowed are {MOST_LOST}")
@@ -204,6 +221,8 @@ def _fate(run: Run, packets: pl.DataFrame, wanted_fate: Asked, boot_ns: int) -> 
         row["t_in"] = elsewhere.came_in_ns(run, row, str(wanted_fate.port), where)
         row |= {"egress": wanted_fate.port, "verdict": "forwarded"}
     _require_possible(run, wanted_fate, row)
+    if wanted_fate.fate == "delay":
+        _require_steady(run, wanted_fate, row["egress"])
     since_ns = row["t_in"] - run.manifest.traffic.t_start_ns
     # The kernel knows sequence numbers of TCP alone, whose packets all have a flag.
     row["seq"] = row["seq"] if row["flags"] else 0
@@ -248,4 +267,21 @@ def _require_possible(run: Run, wanted_fate: Asked, row: dict[str, Any]) -> None
             raise ConfigError(
                 f"{wanted_fate.where}: flow {row['flow']} is not ECN-capable, so its packets "
                 "cannot be marked; allowed are the other fates"
+            )
+
+
+def _require_steady(run: Run, wanted_fate: Asked, egress: str) -> None:
+    """Raises ConfigError if an event changes the delay of a port's link, or lets it fail.
+
+    A link that fails empties the port's qdiscs, and they lose count of a packet that is held. Where
+    the delay changes, captures do not tell which packets wait with it.
+    """
+    node, neighbour = run.directory.read_plan().ends[egress]
+    for number, event in enumerate(run.experiment.events):
+        is_unsteady = event.up is not None or event.delay_ns is not None
+        if is_unsteady and event.concerns(node, neighbour):
+            what = "changes the delay" if event.up is None else "is of the failure"
+            raise ConfigError(
+                f"{wanted_fate.where}: events.{number} {what} of the link from {node} to "
+                f"{neighbour}, so no packet can be held there; allowed are the other fates"
             )

@@ -225,13 +225,19 @@ def resolved(experiment: Any) -> Any:
 def test_futures_of_a_run_with_other_fates_are_made_again() -> None:
     noise = NoiseFrom(t_ns=5, boot_ns=25, seed=7)
     change = Interventions(of="run", noise=noise)
-    made: Any = SimpleNamespace(interventions=change, dropped={"a.pcap": "0" * 64})
-    assert many._why_another(made, change) is None
-    assert many._why_another(made, Interventions(of="else", noise=noise)) is None
+    kernel: dict[str, str] = {"sha256": "0" * 64}
+    made: Any = SimpleNamespace(
+        interventions=change, dropped={"a.pcap": "0" * 64}, kernel=kernel, guest=None
+    )
+    first: Any = SimpleNamespace(kernel=kernel, guest=None)
+    assert many._why_another(made, change, first) is None
+    assert many._why_another(made, Interventions(of="else", noise=noise), first) is None
+    elsewhere: Any = SimpleNamespace(kernel={"sha256": "1" * 64}, guest=None)
+    assert "another kernel or root" in str(many._why_another(made, change, elsewhere))
     other = Interventions(of="run", noise=noise.model_copy(update={"boot_ns": 26}))
-    assert "other fates" in str(many._why_another(made, other))
+    assert "other fates" in str(many._why_another(made, other, first))
     made.dropped = {}
-    assert "not compared" in str(many._why_another(made, change))
+    assert "not compared" in str(many._why_another(made, change, first))
 
 
 def test_futures_begin_after_the_last_fate_of_a_packet() -> None:

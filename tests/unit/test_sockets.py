@@ -53,6 +53,7 @@ def test_a_message_of_the_kernel_is_read() -> None:
             options=(5, 0b1000),
             most=(112, 12_500_000),
             marked=(196, 7),
+            timeouts=(240, 2),
             ecn_mode=(276, 0b0110),
         ),
         5,
@@ -60,11 +61,15 @@ def test_a_message_of_the_kernel_is_read() -> None:
     assert other is not None
     assert (other.is_established, other.sack, other.ecn) == (False, False, True)
     assert other.accurate_ecn
-    assert (other.backoff, other.delivered_ce) == (3, 7)
+    assert (other.backoff, other.timeouts, other.delivered_ce) == (3, 2, 7)
     assert (other.most_pacing_bps, other.mptcp_token) == (100_000_000, 2)
     unlimited = sockets.parse_socket(message(most=(112, 2**64 - 1)), 5)
     assert unlimited is not None
     assert unlimited.most_pacing_bps is None
+    # Linux 6.1 has no count of timeouts.
+    old = sockets.parse_socket(message()[:72] + netlink.encode(_INFO, bytes(240)), 5)
+    assert old is not None
+    assert old.timeouts is None
     # A socket without struct tcp_info, as the kernel has for connections that are just beginning.
     assert sockets.parse_socket(raw[:72], 5) is None
 
@@ -164,3 +169,17 @@ def test_the_minimum_rto_must_show_at_some_socket() -> None:
         sockets.check_min_rto([replace(slow, rto_us=950_000)], 200_000_000)
     # Neither tells anything, because no round trip was measured, or timeouts doubled the RTO.
     sockets.check_min_rto([replace(stuck, rtt_us=0), replace(stuck, backoff=2)], 4_000_000)
+
+
+def test_a_timeout_leaves_a_longer_rto_for_a_while() -> None:
+    """The sockets of a run with `min_rto: 10ms` in which a segment waited for a delayed ACK."""
+    after = replace(SAMPLE, rtt_us=4923, rto_us=38_000, rttvar_us=539, retransmits=17, timeouts=2)
+    sockets.check_min_rto([after], 10_000_000)
+    unknown = replace(after, timeouts=None)
+    sockets.check_min_rto([unknown, replace(after, rto_us=39_000)], 10_000_000)
+    for telling in (replace(after, timeouts=0), replace(unknown, retransmits=0)):
+        with pytest.raises(ReadBackError, match=r"minimum RTO: requested 10 ms, .* 33\.077 ms"):
+            sockets.check_min_rto([after, telling], 10_000_000)
+    # One that is shorter than the minimum tells that in any case.
+    with pytest.raises(ReadBackError, match="minimum RTO"):
+        sockets.check_min_rto([after], 200_000_000)

@@ -15,6 +15,8 @@ from pydantic import ValidationError
 from outcast.emulation.lost import LostPackets
 from outcast.engines.guest import boot
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, InputError, RunError
+from outcast.experiment import load
+from outcast.plan.make import make_plan
 from outcast.records.interventions import (
     Compared,
     Interventions,
@@ -66,6 +68,14 @@ def test_a_fate_of_several_packets() -> None:
         fates.asked_each([3, 4], ["drop"], None)
 
 
+@pytest.mark.parametrize(
+    ("packet", "words"), [("59", "drop"), (59.5, "drop"), (True, "drop"), (59, None), ([59.0], "x")]
+)
+def test_odd_arguments_are_refused(packet: Any, words: Any) -> None:
+    with pytest.raises(ConfigError, match="allowed are a whole number and a fate"):
+        fates.asked_each(packet, words, None)
+
+
 def test_a_datagram_that_others_overtake_cannot_be_told() -> None:
     held: dict[str, Any] = {"flow": 0, "ip_id": 0, "flags": 0, "verdict": "forwarded"}
     wanted = fates.asked(3, "delay=5us")
@@ -73,6 +83,30 @@ def test_a_datagram_that_others_overtake_cannot_be_told() -> None:
         fates._require_possible(None, wanted, held)  # type: ignore[arg-type]
     for other in ({"ip_id": 7}, {"flags": 16}):
         fates._require_possible(None, wanted, held | other)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        ({"between": ["s1", "h1"], "up": "false"}, "is of the failure of the link from s1 to h1"),
+        ({"between": ["h1", "s1"], "up": "false"}, "is of the failure of the link from s1 to h1"),
+        ({"from": "s1", "to": "h1", "delay": "5ms"}, "changes the delay of the link from s1"),
+        # It is of another link or direction, or leaves the packets alone.
+        ({"between": ["s1", "h2"], "up": "false"}, None),
+        ({"from": "h1", "to": "s1", "delay": "5ms"}, None),
+        ({"from": "s1", "to": "h1", "rate": "5mbit", "limit": "8KB", "loss": 0.01}, None),
+    ],
+)
+def test_no_packet_is_held_where_the_link_fails(event: dict[str, Any], said: str | None) -> None:
+    config = Path(__file__).parents[2] / "configs/linear-12.yaml"
+    words = ", ".join(f"{key}: {value}" for key, value in event.items()).replace("'", "")
+    experiment = load(config, [f"events=[{{at: 50ms, {words}}}]"])
+    plan = make_plan(experiment)
+    run: Any = SimpleNamespace(
+        directory=SimpleNamespace(read_plan=lambda: plan), experiment=experiment
+    )
+    with pytest.raises(ConfigError, match=said) if said else nullcontext():
+        fates._require_steady(run, fates.asked(120, "delay=20ms"), plan.port("s1", "h1"))
 
 
 def test_a_file_of_fates(tmp_path: Path) -> None:

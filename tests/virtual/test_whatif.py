@@ -11,12 +11,14 @@ import polars as pl
 import pytest
 
 import outcast
+from outcast.api import comparable
 from outcast.api.whatif import what_if
 from outcast.cli import invoke
 from outcast.errors import ConfigError, InputError, RunError
 from outcast.experiment.queues import KINDS
 from outcast.records import replay
 from outcast.records.run_directory import RunDirectory
+from outcast.sweep.captures import reduce
 from outcast.whatif import fates
 
 SETTINGS = {
@@ -287,6 +289,56 @@ def test_many_packets(run: outcast.Run) -> None:
     assert table["changed"].min() >= 1  # type: ignore[operator]
     alone = run.whatif(packets[0], "drop", run.path.with_name("alone"))
     assert table["changed"][0] == alone.record.changed
+
+
+def test_a_run_that_cannot_be_compared_is_refused_before(run: outcast.Run, tmp_path: Path) -> None:
+    packet = rows(run)[100]
+
+    def refused(copy: Path, said: str) -> None:
+        with pytest.raises(InputError, match=said):
+            outcast.open_run(copy).whatif(packet, "drop", tmp_path / "never")
+        with pytest.raises(InputError, match=said):
+            outcast.whatif_each(copy, [packet], "drop", folder=tmp_path / "never")
+        assert not (tmp_path / "never").exists()
+
+    def copied(name: str) -> RunDirectory:
+        return RunDirectory(shutil.copytree(run.path, tmp_path / name))
+
+    edited = copied("edited")
+    table = pl.read_parquet(edited.path / "packets.parquet")
+    table.with_columns(t_in=pl.lit(None, pl.Int64)).write_parquet(edited.path / "packets.parquet")
+    refused(edited.path, r"packets.parquet is not what its captures give; outcast analyze makes")
+    outcast.analyze(edited.path)
+    comparable.require(edited, "edited")
+    # Another version may write other bytes of the same table: then the captures decide.
+    files = {
+        name: "0" * 64 if name.endswith(".parquet") else digest
+        for name, digest in edited.read_manifest().files.items()
+    }
+    edited.write_manifest(edited.read_manifest().model_copy(update={"files": files}))
+    comparable.require(edited, "edited")
+    (edited.path / "flows.parquet").unlink()
+    refused(edited.path, r"no flows.parquet; outcast analyze writes it anew")
+    reduced = copied("dropped")
+    reduce(reduced, "drop")
+    refused(reduced.path, "was not kept, so no run can be compared with it")
+    other = copied("other")
+    kernel = {**other.read_manifest().kernel, "sha256": "0" * 64}
+    other.write_manifest(other.read_manifest().model_copy(update={"kernel": kernel}))
+    refused(other.path, "made by kernel 000000000000, here is .*; make the run anew")
+
+
+def test_what_else_differs_is_named(run: outcast.Run, tmp_path: Path) -> None:
+    elsewhere = RunDirectory(shutil.copytree(run.path, tmp_path / "run"))
+    manifest = elsewhere.read_manifest()
+    assert manifest.guest is not None
+    code = manifest.guest.model_copy(update={"code": "another"})
+    elsewhere.write_manifest(manifest.model_copy(update={"guest": code}))
+    forced = outcast.open_run(elsewhere.path).whatif(
+        rows(run, verdict="forwarded")[100], "drop", tmp_path / "forced"
+    )
+    assert forced.record.parts[-1].startswith("other programs made them")
+    assert "guest: code: another and" in forced.record.parts[-1]
 
 
 def test_what_cannot_be_asked_is_one_line(run: outcast.Run, tmp_path: Path) -> None:

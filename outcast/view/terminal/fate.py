@@ -36,6 +36,8 @@ def table(decision: Decision) -> Table:
 def sentences(decision: Decision) -> Iterator[str]:
     """Whether the run had the outcome, and from when on that was decided."""
     yield f"{decision.outcome}: {'yes' if decision.happened else 'no'}, in the run itself"
+    for words in decision.causes:
+        yield f"other programs made the futures, which can decide packets too: {words}"
     over = [instant.t_ns for instant in decision.instants if instant.same == len(instant.seeds)]
     if over:
         yield (
