@@ -307,7 +307,8 @@ def test_every_run_says_whether_it_is_stationary(usual: Run, part: Run) -> None:
     assert part.summary.stationary is intervals.is_stationary(part, "all_active")
     assert part.summary.stationary is not None
     sentence = tables.stationarity_sentence(part)
-    assert sentence.startswith("steady state from 0.01 to 0.025 s: ")
+    steady = "" if part.summary.stationary else "not in "
+    assert sentence.startswith(f"{steady}steady state from 0.01 to 0.025 s: ")
     # The traffic ends before the last tenth of the duration.
     assert usual.summary.stationary is None
     unknown = tables.stationarity_sentence(usual)

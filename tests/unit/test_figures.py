@@ -141,6 +141,15 @@ def test_the_headline_of_goodput_is_not_cut_off(drawn: Run) -> None:
     assert "\nbins: " in figures.figure(drawn, "goodput", None).get_suptitle()
 
 
+def test_a_heading_longer_than_its_figure_is_broken_into_lines() -> None:
+    figure = style.OWN.new((4.2, 4.0))
+    figure.subplots()
+    style.heading(figure, "uplink: who takes the free place at s2-eth1? " * 3)
+    figure.draw_without_rendering()
+    (title,) = figure.texts
+    assert title.get_window_extent().x1 <= figure.bbox.x1
+
+
 def test_bars_of_the_classes(drawn: Run) -> None:
     figure = goodput.goodput_by_class(drawn)
     (axes,) = figure.axes

@@ -224,11 +224,17 @@ def test_a_plan_knows_its_groups() -> None:
 
 def test_goodput_during_a_run_is_by_the_groups_shown() -> None:
     event = {"t_s": 1.5, "classes": {"2": 4.1e6}}
-    assert describe_goodput(event) == "1.5 s: 2-hop 4.1 Mbps a flow, in order"
+    assert describe_goodput(event) == "1.5 s: 2-hop 4.10 Mbps a flow, in order"
     groups = {"cubic": 9.5e6, "bbr": 947e6}
     assert (
         describe_goodput({**event, "groups": groups})
-        == "1.5 s: cubic 9.5, bbr 947.0 Mbps a flow, in order"
+        == "1.5 s: cubic 9.50 Mbps, bbr 947 Mbps a flow, in order"
     )
     many = {f"h{number}": 1e6 for number in range(20)}
-    assert describe_goodput({**event, "groups": many}).count("1.0") == 6
+    assert describe_goodput({**event, "groups": many}).count("1.00") == 6
+    # Labels of short runs differ, slow links have their unit, and no progress is explained.
+    short = {"t_s": 0.025, "classes": {"2": 31_250, "3": 0}}
+    assert describe_goodput(short) == (
+        "0.025 s: 2-hop 31.2 kbps, 3-hop 0 bps a flow, in order (what follows a lost packet counts "
+        "once that came)"
+    )

@@ -260,12 +260,12 @@ def test_the_utilisation_is_the_summarys(run: RunDirectory) -> None:
     queues = {port: queue.model_copy(update={"utilisation": 0.4321})}
     update = {"queue": queues, "start_s": 0.5, "end_s": 2.0}
     text = report.make(with_records(read, summary=read.summary.model_copy(update=update)))
-    assert "43.2% of the bottleneck's rate was used from 0.5 to 2 s." in text
+    assert f"Used from 0.5 to 2 s: 43.2% of {port}'s rate." in text
     queues["other"] = queues[port]
     text = report.make(
         with_records(read, summary=read.summary.model_copy(update={"queue": queues}))
     )
-    assert f"{port} 43.2%, other 43.2%." in text
+    assert f"43.2% of {port}'s rate, 43.2% of other's rate." in text
 
 
 def test_what_else_was_measured_is_shown_where_it_is_there(tmp_path: Path) -> None:

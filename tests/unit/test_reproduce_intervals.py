@@ -11,11 +11,13 @@ import pytest
 
 from outcast.analysis import analyze
 from outcast.analysis.measure import stationarity
+from outcast.analysis.measure.stationarity import FlowRates
 from outcast.records.run import Run
 from outcast.reproduce import intervals, measures, recipe
 from outcast.reproduce.recipe import Interval, Measure
+from outcast.view.terminal.tables import stationarity_sentence
 from tests.golden import model
-from tests.golden.run_directory import write_run
+from tests.golden.run_directory import with_records, write_run
 
 DURATION_NS = 80_000_000
 BIN_NS = 1_000_000
@@ -100,6 +102,38 @@ def test_a_run_whose_shares_drift_is_not_stationary(run: Run) -> None:
     settled = with_shares(run, started + noise)
     assert intervals.is_stationary(settled, "all_active") is False
     assert intervals.is_stationary(settled, "second_half") is True
+
+
+def test_a_run_that_is_not_in_steady_state_says_what_changed(run: Run) -> None:
+    def told(seen: Run, stationary: bool) -> str:
+        update = {"stationary": stationary, "start_s": 0.02, "end_s": 0.08}
+        return stationarity_sentence(
+            with_records(seen, summary=seen.summary.model_copy(update=update))
+        )
+
+    rising = with_shares(run, np.linspace(0.2, 0.6, BINS))
+    assert told(rising, False) == (
+        "not in steady state from 0.02 to 0.08 s: the 2-hop flows' share of the goodput rises "
+        "(docs/steady-state.md)"
+    )
+    assert told(rising, True).startswith("steady state from 0.02 to 0.08 s: no flow's share of")
+    falling = with_shares(run, np.linspace(0.6, 0.2, BINS))
+    assert "share of the goodput falls" in told(falling, False)
+    # A summary of another version may know more than the table tells.
+    flat = with_shares(run, 0.3 + np.random.default_rng(5).normal(0, 0.02, BINS))
+    assert "the division of the link changes" in told(flat, False)
+    none = of_flow(flat, run.manifest.flows[0].flow, np.zeros(BINS))
+    assert f"flow {run.manifest.flows[0].flow} got nothing" in told(none, False)
+
+
+def test_a_flow_alone_has_goodput_and_no_share(run: Run) -> None:
+    alone = run.manifest.flows[:1]
+
+    def of(goodput_bytes: np.ndarray) -> FlowRates:
+        return FlowRates((alone[0].flow,), goodput_bytes[None, :], intervals.Span(0, 40))
+
+    assert stationarity.change(of(np.linspace(1, 9, 40)), alone) == "the goodput rises"
+    assert stationarity.change(of(np.full(40, 5.0)), alone) == ""
 
 
 def of_flow(run: Run, flow: int, factors: np.ndarray) -> Run:

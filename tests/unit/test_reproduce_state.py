@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from outcast.cli import reproduce as cli
 from outcast.engines import choice
 from outcast.errors import CommandError, ConfigError
+from outcast.experiment import load
 from outcast.records.run_directory import GuestRecord, Manifest
 from outcast.reproduce import recipe, runs, state
 from outcast.reproduce.recipe import Recipe, load_all
@@ -250,6 +251,18 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(choice, "choose", lambda asked: Chosen())
     monkeypatch.setattr(scheduler, "run", make)
     return names
+
+
+def test_a_module_names_runs_by_its_bytes(tmp_path: Path) -> None:
+    """So a store goes on in another checkout, whose folders have other names."""
+    names = []
+    for folder, source in (("one", "int a;"), ("two", "int a;"), ("three", "int b;")):
+        (tmp_path / folder).mkdir()
+        module = tmp_path / folder / "sch_own.c"
+        module.write_text(source)
+        own = [f"kernel={{modules: [{module}]}}", "queue={kind: custom, qdisc: own, options: [1]}"]
+        names.append(runs._digest(load(Path("configs/fig3c.yaml"), own)))
+    assert names[0] == names[1] != names[2]
 
 
 def test_a_run_in_the_folder_of_another_is_made_again(tmp_path: Path, made: list[str]) -> None:

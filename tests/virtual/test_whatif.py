@@ -238,7 +238,7 @@ def test_the_verb(run: outcast.Run, tmp_path: Path, capfd: pytest.CaptureFixture
     said = capfd.readouterr().out
     assert said.count("drop: packet") == 2
     assert "they part" in said
-    assert "have another fate" in said
+    assert "have another fate: " in said
     assert (tmp_path / "other" / "whatif.png").exists()
     assert "What if" in (tmp_path / "other" / "report.html").read_text()
 

@@ -63,12 +63,19 @@ def is_stationary(rates: FlowRates | None, records: Sequence[FlowRecord]) -> boo
     """Whether the division of the link shows no trend over an interval.
 
     The interval is cut into ten parts. In each, we take the share of all goodput that the flows
-    with the fewest hops have, and each flow's own. The run is stationary if every flow gets
-    something, and no series of ten shares has a trend (`has_trend`). The first series has half of
+    with the fewest hops have, and each flow's own. Where all flows have as many hops, we take the
+    goodput of all together for the first. The run is stationary if every flow gets
+    something, and no series of ten values has a trend (`has_trend`). The first series has half of
     the level of 5 %, and the flows share the other half.
 
     Returns None if the interval has fewer than ten bins, or if nothing arrived in a part of it.
     """
+    found = change(rates, records)
+    return None if found is None else not found
+
+
+def change(rates: FlowRates | None, records: Sequence[FlowRecord]) -> str | None:
+    """What `is_stationary` finds to change over an interval, in words; empty if nothing does."""
     if rates is None or rates.goodput_bytes.shape[1] < PARTS:
         return None
     edges = np.linspace(0, rates.goodput_bytes.shape[1], PARTS + 1).astype(int)[:-1]
@@ -77,21 +84,33 @@ def is_stationary(rates: FlowRates | None, records: Sequence[FlowRecord]) -> boo
     known = {count for count in hops.values() if count is not None}
     total = parts.sum(axis=0)
     compared = [row for row, flow in enumerate(rates.flows) if flow in hops]
-    if not parts[compared].sum(axis=1).all():
-        return False
+    starved = [rates.flows[row] for row in compared if not parts[row].any()]
+    if starved:
+        return f"{_flows(starved)} got nothing"
     if len(known) < 2:
         widths = np.diff(np.append(edges, rates.goodput_bytes.shape[1]))
-        together = total / widths
+        together, what = total / widths, "the goodput"
     elif not total.all():
         return None
     else:
         nearest = [row for row, flow in enumerate(rates.flows) if hops.get(flow) == min(known)]
         together = parts[nearest].sum(axis=0) / total
+        what = f"the {min(known)}-hop flows' share of the goodput"
     if has_trend(together, SIGNIFICANT / 2):
-        return False
+        return f"{what} {'rises' if _score(together) > 0 else 'falls'}"
     with np.errstate(invalid="ignore"):
         shares = np.nan_to_num(parts[compared] / total)
-    return not any(has_trend(share, SIGNIFICANT / 2 / len(compared)) for share in shares)
+    level = SIGNIFICANT / 2 / max(len(compared), 1)
+    moving = [
+        rates.flows[row]
+        for row, share in zip(compared, shares, strict=True)
+        if has_trend(share, level)
+    ]
+    return f"the share of {_flows(moving)} in the goodput has a trend" if moving else ""
+
+
+def _flows(flows: Sequence[int]) -> str:
+    return f"flow {flows[0]}" if len(flows) == 1 else f"{len(flows)} flows"
 
 
 def has_trend(values: npt.NDArray[np.float64], level: float = SIGNIFICANT) -> bool:
@@ -113,8 +132,7 @@ def chance_of_trend(values: npt.NDArray[np.float64]) -> float:
     scipy.stats.kendalltau, whose import takes longer than the analysis of a small run.
     """
     count = values.size
-    rises = np.sign(values[None, :] - values[:, None])[np.triu_indices(count, 1)]
-    score, pairs = abs(int(rises.sum())), count * (count - 1) // 2
+    score, pairs = abs(_score(values)), count * (count - 1) // 2
     equal = [times for times in Counter(values.tolist()).values() if times > 1]
     if not equal and count <= _MOST_EXACT:
         # Orders of n values by their number of inversions: each value adds up to its place.
@@ -126,3 +144,9 @@ def chance_of_trend(values: npt.NDArray[np.float64]) -> float:
     ties = sum(times * (times - 1) * (2 * times + 5) for times in equal)
     variance = (count * (count - 1) * (2 * count + 5) - ties) / 18
     return math.erfc(score / math.sqrt(2 * variance)) if variance > 0 else 1.0
+
+
+def _score(values: npt.NDArray[np.float64]) -> int:
+    """How many pairs of values rise with time, less how many fall (Mann's statistic)."""
+    rises = np.sign(values[None, :] - values[:, None])[np.triu_indices(values.size, 1)]
+    return int(rises.sum())

@@ -14,6 +14,7 @@ from outcast.analysis.measure.phase import Contests, contests
 from outcast.records.link_rate import steps_of
 from outcast.records.run import Run
 from outcast.records.run_directory import QueueRecord
+from outcast.units import round_time
 from outcast.view.figures.style import OWN, Canvas, heading
 from outcast.view.palette import port_colours, run_colours
 
@@ -62,7 +63,7 @@ def arrivals_in_a_packet_time(run: Run, on: Canvas = OWN) -> Figure | None:
     heading(
         figure,
         f"{run.summary.name}: who takes the free place at {record.egress}?\n"
-        f"arrivals at the full queue, within {packet_time(run)}",
+        f"arrivals at the full queue,\nwithin {packet_time(run)}",
     )
     return figure
 
@@ -70,8 +71,8 @@ def arrivals_in_a_packet_time(run: Run, on: Canvas = OWN) -> Figure | None:
 def packet_time(run: Run) -> str:
     """The turn of a clock in words."""
     jitter_ns = run.manifest.bottlenecks[0].queue.jitter_ns or 0
-    known = f" (times known to {jitter_ns / 1e3:.2g} us)" if jitter_ns else ""
-    return f"a packet time of {run.frame_ns / 1e3:.2f} us{known}"
+    known = f" (times known to {round_time(jitter_ns)})" if jitter_ns else ""
+    return f"a packet time of {round_time(run.frame_ns)}{known}"
 
 
 def ports_shown(seen: Mapping[str, Contests]) -> list[str]:

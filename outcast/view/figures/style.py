@@ -263,8 +263,8 @@ def nothing(axes: Axes, text: str) -> None:
 
 
 def heading(figure: Figure, text: str) -> None:
-    """Writes what a picture shows above it, at the left."""
-    figure.suptitle(text, x=0.01, ha="left", fontsize=10, fontweight="bold")
+    """Writes what a picture shows above it, at the left; a line too long for it is broken."""
+    figure.suptitle(text, x=0.01, ha="left", fontsize=10, fontweight="bold", wrap=True)
 
 
 def time_unit(span_ns: int) -> tuple[float, str]:

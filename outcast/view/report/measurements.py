@@ -12,7 +12,14 @@ from outcast.records.run import Run
 from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import note, section
-from outcast.view.terminal.tables import format_bps, format_ns, noun, sending, shares_of
+from outcast.view.terminal.tables import (
+    format_bps,
+    format_ns,
+    noun,
+    sending,
+    shares_of,
+    utilisation_sentence,
+)
 
 MOST_ROWS = 60
 """The most rows of a table that are shown. The Parquet file has all of them."""
@@ -197,27 +204,9 @@ def utilisation(run: Run, frame: pl.DataFrame) -> Element:
             element("code", "outcast join --rate"),
             " takes it.",
         )
-    text = _shares(run)
-    if text:
-        told = (text,)
+    elif used := utilisation_sentence(run.summary):
+        told = (f"{used[0].upper()}{used[1:]}.",)
     return section("utilisation", "Utilisation", element("p", *told))
-
-
-def _shares(run: Run) -> str:
-    """How much of each bottleneck's rate was used, as the summary has it; empty without a rate."""
-    shares = {
-        port: part.utilisation
-        for port, part in run.summary.queue.items()
-        if part.utilisation is not None
-    }
-    if not shares:
-        return ""
-    when = f"from {run.summary.start_s:g} to {run.summary.end_s:g} s"
-    if len(shares) == 1:
-        (share,) = shares.values()
-        return f"{share:.1%} of the bottleneck's rate was used {when}."
-    listed = ", ".join(f"{port} {share:.1%}" for port, share in shares.items())
-    return f"So much of the bottlenecks' rates was used {when}: {listed}."
 
 
 def ports(run: Run, frame: pl.DataFrame) -> Element:

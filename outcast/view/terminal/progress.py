@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.status import Status
 
 from outcast.view.terminal.console import NotebookLine
+from outcast.view.terminal.tables import format_bps
 
 PHASES = {
     "setup": "building the network",
@@ -69,14 +70,18 @@ class Progress:
 
 
 def describe_goodput(event: Mapping[str, Any]) -> str:
-    """Returns the goodput of each group as text: `1.5 s: 2-hop 4.1, 6-hop 7.7 Mbps a flow`.
+    """Returns the goodput of each group as text: `1.5 s: 2-hop 4.10 Mbps, 6-hop 7.70 Mbps a flow`.
 
-    What fills a gap brings all that had come after it, so it can exceed the link's rate for once.
+    It counts what has come without a gap before it. What fills a gap brings all that had come after
+    it, so the rate can be zero, and then exceed the link's.
     """
     groups: Mapping[str, float] = event.get("groups") or {
         f"{hops}-hop": rate_bps for hops, rate_bps in event["classes"].items()
     }
-    words = [f"{label} {rate_bps / 1e6:.1f}" for label, rate_bps in groups.items()]
+    words = [f"{label} {format_bps(rate_bps)}" for label, rate_bps in groups.items()]
     if len(words) > MOST_GROUPS:
         words = [*words[:MOST_GROUPS], "..."]
-    return f"{event['t_s']:.1f} s: {', '.join(words)} Mbps a flow, in order"
+    t_s = event["t_s"]
+    when = f"{t_s:.1f}" if t_s >= 1 else f"{t_s:.3f}"
+    waits = "" if all(groups.values()) else " (what follows a lost packet counts once that came)"
+    return f"{when} s: {', '.join(words)} a flow, in order{waits}"

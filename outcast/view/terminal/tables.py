@@ -11,6 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from outcast.analysis.measure.losses import BEFORE_SENDING, where
+from outcast.analysis.measure.stationarity import change, rates_in
+from outcast.analysis.run_analysis import Interval
 from outcast.plan.grouping import GROUPINGS, controls, title
 from outcast.plan.hints import beforehand
 from outcast.records.run import Run
@@ -101,6 +103,7 @@ def render(directory: RunDirectory, *, notes_shown: bool = False) -> RenderableT
             parts.append(Text(stationarity_sentence(run)))
         parts.append(_losses(summary))
         parts += [Text(marks)] if (marks := marks_sentence(summary)) else []
+        parts += [Text(used)] if (used := utilisation_sentence(summary)) else []
     if 0 < flows.height <= MOST_ROWS:
         parts += ["", _flow_table(run, flows)]
     if 0 < len(summary.limited) <= MOST_ROWS:
@@ -202,12 +205,19 @@ def stationarity_sentence(run: Run) -> str:
             f"steady state {interval}: not known, because the test needs ten bins (analysis.bin) "
             "and goodput in each tenth"
         )
-    found = "shares of the goodput have a trend, or a flow got nothing"
-    if summary.stationary:
+    steady = "" if summary.stationary else "not in "
+    found = "neither the goodput nor a flow's share of it has a trend"
+    if len(run.manifest.compared_flows) == 1:
+        found = "the goodput has no trend"
+    elif len(summary.classes) > 1:
         found = "no flow's share of the goodput has a trend"
+    if not summary.stationary:
+        span = Interval(round(summary.start_s * 1e9), round(summary.end_s * 1e9))
+        rates = rates_in(run.table("throughput"), round(summary.duration_s * 1e9), span)
+        found = change(rates, run.manifest.compared_flows) or "the division of the link changes"
     changed = rates_within(run)
     mixed = f"; but rates changed meanwhile, so means mix several: {changed}" if changed else ""
-    return f"steady state {interval}: {found} (docs/steady-state.md){mixed}"
+    return f"{steady}steady state {interval}: {found} (docs/steady-state.md){mixed}"
 
 
 def workload_result(part: CompletionSummary, when: str = "") -> str:
@@ -261,6 +271,17 @@ def marks_sentence(summary: Summary) -> str:
     """Returns how many packets each output marked with ECN; empty if none was marked."""
     marked = [f"{port} {part.marks:,}" for port, part in summary.queue.items() if part.marks]
     return f"marked with ECN: {', '.join(marked)} packets" if marked else ""
+
+
+def utilisation_sentence(summary: Summary) -> str:
+    """How much of the rate each studied output used in the interval; empty without a rate."""
+    when = f"from {summary.start_s:g} to {summary.end_s:g} s"
+    used = [
+        f"{part.utilisation:.1%} of {port}'s rate"
+        for port, part in summary.queue.items()
+        if part.utilisation is not None
+    ]
+    return f"used {when}: {', '.join(used)}" if used else ""
 
 
 def _loss_table(losses: LossSummary) -> Table:
