@@ -73,6 +73,7 @@ def fate(
     futures.require_random(experiment, str(path))
     futures.require_within(at_ns, manifest.traffic.duration_ns, "--at")
     factual = Record(path)
+    wanted.require_planned(factual)
     happened = wanted.known(factual)
     if happened is None:
         raise ConfigError(f"--outcome {outcome!a}: is not known of this run (docs/verbs/fate.md)")

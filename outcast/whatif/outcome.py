@@ -109,6 +109,18 @@ class Outcome:
             flows = run.table("flows")
         return _holds(self._tree, run, flows)
 
+    def require_planned(self, run: Run) -> None:
+        """Raises ConfigError if it asks of a program's flow, which each future numbers anew."""
+        calls = (node for node in ast.walk(self._tree) if isinstance(node, ast.Call))
+        asked = {_asked(call.args[0]) for call in calls}
+        planned = {flow.flow for flow in run.manifest.planned_flows}
+        for flow in run.manifest.flows:
+            if flow.flow in asked - planned:
+                raise ConfigError(
+                    f"--outcome {self.words!a}: flow {flow.flow} is a program's, and each future "
+                    "numbers those anew; allowed are flows of the configuration and groups"
+                )
+
 
 def parse(words: str) -> Outcome:
     """Reads an outcome. Raises ConfigError, which says what is allowed."""
