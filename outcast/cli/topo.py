@@ -65,7 +65,8 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
 
     graph = plan.graph
     routers = f", {len(plan.routers)} routers" if plan.routers else ""
-    lines = [f"{experiment.name}: {len(plan.hosts)} hosts, {len(plan.switches)} switches{routers}"]
+    switches = f"{len(plan.switches)} switch{'' if len(plan.switches) == 1 else 'es'}"
+    lines = [f"{experiment.name}: {len(plan.hosts)} hosts, {switches}{routers}"]
     lines += ["", "hosts"]
     network = getattr(experiment.topology, "network", None)
     labels = labels_of(network) if network else {}
