@@ -93,8 +93,8 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
         for node, neighbour in graph.edges
     ]
     is_default = any(link.delay_ns is None for link in timed.links.values())
-    with_delay = " (base RTTs with the virtual engine's delay of 25us)" if is_default else ""
-    lines += ["", f"flows{with_delay}"]
+    with_delay = ", with the virtual engine's delay of 25us" if is_default else ""
+    lines += ["", f"flows (base RTTs without queues and noise{with_delay})"]
     lines += [
         f"  {flow.flow}: {flow.hops}-hop  {' '.join(flow.path)}  "
         f"({with_port(flow.src_ip, flow.sport)} to {with_port(flow.dst_ip, flow.dport)})  "

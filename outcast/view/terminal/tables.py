@@ -126,7 +126,7 @@ def render(directory: RunDirectory, *, notes_shown: bool = False) -> RenderableT
     parts += ["", _port_table(run)]
     if (of_classes := service_classes.table(summary)) is not None:
         parts += ["", of_classes]
-    if phases := noise_lines(run):
+    if phases := [line for line in noise_lines(run) if line not in summary.warnings]:
         parts += ["", *map(Text, phases)]
     if summary.losses is not None and summary.losses.elsewhere:
         parts += ["", _titled("losses of every port", _loss_table(summary.losses), summary)]
