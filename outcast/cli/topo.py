@@ -65,7 +65,8 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
 
     graph = plan.graph
     routers = f", {len(plan.routers)} routers" if plan.routers else ""
-    lines = [f"{experiment.name}: {len(plan.hosts)} hosts, {len(plan.switches)} switches{routers}"]
+    switches = f"{len(plan.switches)} switch{'' if len(plan.switches) == 1 else 'es'}"
+    lines = [f"{experiment.name}: {len(plan.hosts)} hosts, {switches}{routers}"]
     lines += ["", "hosts"]
     network = getattr(experiment.topology, "network", None)
     labels = labels_of(network) if network else {}
@@ -92,8 +93,8 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
         for node, neighbour in graph.edges
     ]
     is_default = any(link.delay_ns is None for link in timed.links.values())
-    with_delay = " (base RTTs with the virtual engine's delay of 25us)" if is_default else ""
-    lines += ["", f"flows{with_delay}"]
+    with_delay = ", with the virtual engine's delay of 25us" if is_default else ""
+    lines += ["", f"flows (base RTTs without queues and noise{with_delay})"]
     lines += [
         f"  {flow.flow}: {flow.hops}-hop  {' '.join(flow.path)}  "
         f"({with_port(flow.src_ip, flow.sport)} to {with_port(flow.dst_ip, flow.dport)})  "

@@ -72,12 +72,12 @@ def buffer_warnings(experiment: Experiment, plan: Plan) -> list[str]:
         full = product + _queue_bytes(experiment, plan, flow)
         needed = -(-int(full / LEAST_PAYLOAD * 1.5) // 2**20)
         lines.append(
-            f"the path of flow {flow.flow}{more} holds {_decimal(product)} "
+            f"the path of flow {flow.flow}{more} holds {product:,} B "
             f"({units.format_rate(rate_bps(plan, flow))} times "
             f"{units.round_time(base_rtt_ns(plan, flow.path, flow.return_path))}), and a {key} of "
-            f"{units.format_size(holds)} ({whose}) {LEAST_PAYLOAD:.0%} to "
-            f"{MOST_PAYLOAD[key]:.0%} as many bytes of payload; to fill the path and its queue "
-            f"set {_where_set(experiment, flow, key)}: {needed}MB"
+            f"{units.format_size(holds)} ({whose}) holds payload of {LEAST_PAYLOAD:.0%} to "
+            f"{MOST_PAYLOAD[key]:.0%} of its size; to fill the path and its queue set "
+            f"{_where_set(experiment, flow, key)}: {needed}MB"
         )
     return lines
 
@@ -87,10 +87,6 @@ def _where_set(experiment: Experiment, flow: Flow, key: str) -> str:
     own = experiment.flows[flow.group].transport
     where = f"flows.{flow.group}." if own is not None and key in own.model_fields_set else ""
     return f"{where}transport.{key}"
-
-
-def _decimal(size_bytes: int) -> str:
-    return f"{size_bytes / 1e6:.3g} MB" if size_bytes >= 10**6 else f"{size_bytes / 1e3:.3g} kB"
 
 
 def _queue_bytes(experiment: Experiment, plan: Plan, flow: Flow) -> int:

@@ -221,9 +221,15 @@ def test_why_a_bottleneck_was_idle_is_what_is_known() -> None:
     )
     (line,) = idle_warnings("s1-eth1", 0.2, full, lost, [])
     assert line.endswith("; packets waited and were lost elsewhere: s2-eth1 7 (queue)")
-    told = ["the bottleneck of flow 1 is s2-eth1"]
+    port = port.model_copy(update={"lost": {"link": 7}})
+    of_link = lost.model_copy(update={"causes": {"link": 7}, "ports": {"s1-eth1": port}})
+    (line,) = idle_warnings("s1-eth1", 0.2, full, of_link, [])
+    assert line.endswith(
+        "; links lost packets by their own settings, which keeps windows small: s1-eth1 7 (link)"
+    )
+    told = ["the bottleneck of flow 1 is s2-eth1; queues, drops and chains are shown of s1-eth1"]
     (line,) = idle_warnings("s1-eth1", 0.2, full, lost, told)
-    assert line.endswith("; the bottleneck was elsewhere")
+    assert line.endswith("; the bottleneck of flow 1 is s2-eth1")
     (line,) = idle_warnings("s1-eth1", 0.2, full, None, [])
     assert line.endswith("; small congestion windows, or a queue elsewhere, held them back")
 

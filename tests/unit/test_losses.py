@@ -140,6 +140,7 @@ def test_losses_elsewhere_are_told_at_the_top(
     assert frame["lost_interface"].to_list() == [2, 0, 0, 0]
     assert outcast(["analyze", str(run.path)]) == 0
     out = capsys.readouterr().out
+    out = " ".join(out.split())
     assert out.index("51,412 of them elsewhere") < out.index("input port")
     page = report.make(result)
     lead = page.index("51,412 of 51,712 packets lost were lost elsewhere")

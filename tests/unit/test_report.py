@@ -320,6 +320,7 @@ def test_the_experiment_in_words(run: RunDirectory) -> None:
     words = " ".join(sentences(read))
     assert "1 TCP flow (CUBIC) to h1 over 2 links; 12 TCP flows (CUBIC) to h1 over 3 links" in words
     assert "They start together. The run lasts 30 ms." in words
+    assert "They meet at the output" in words
     assert (
         "the output s1-eth1 of s1, which is fed by s1-eth2 (2-hop, cubic), s1-eth3 (3-hop, cubic)"
         in words

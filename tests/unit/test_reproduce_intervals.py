@@ -116,12 +116,14 @@ def test_a_run_that_is_not_in_steady_state_says_what_changed(run: Run) -> None:
         "not in steady state from 0.02 to 0.08 s: the 2-hop flows' share of the goodput rises "
         "(docs/steady-state.md)"
     )
-    assert told(rising, True).startswith("steady state from 0.02 to 0.08 s: no flow's share of")
+    doubtful = "steady state doubtful from 0.02 to 0.08 s: Jain's index falls from "
+    assert told(rising, True).startswith(doubtful)
     falling = with_shares(run, np.linspace(0.6, 0.2, BINS))
     assert "share of the goodput falls" in told(falling, False)
     # A summary of another version may know more than the table tells.
     flat = with_shares(run, 0.3 + np.random.default_rng(5).normal(0, 0.02, BINS))
     assert "the division of the link changes" in told(flat, False)
+    assert "s: no trend found in any flow's share of the goodput (" in told(flat, True)
     none = of_flow(flat, run.manifest.flows[0].flow, np.zeros(BINS))
     assert f"flow {run.manifest.flows[0].flow} got nothing" in told(none, False)
 
@@ -134,6 +136,19 @@ def test_a_flow_alone_has_goodput_and_no_share(run: Run) -> None:
 
     assert stationarity.change(of(np.linspace(1, 9, 40)), alone) == "the goodput rises"
     assert stationarity.change(of(np.full(40, 5.0)), alone) == ""
+
+
+def test_many_flows_that_change_places_are_doubted_by_their_fairness(run: Run) -> None:
+    uneven = np.random.default_rng(5).random((50, 40)) + 0.5
+    few = uneven.copy()
+    # Half of the flows come up at different times, none of them from part to part.
+    few[:25] *= np.arange(40) >= np.linspace(0, 39, 25)[:, None]
+    told = stationarity.fairness_change(FlowRates(tuple(range(50)), few, intervals.Span(0, 40)))
+    assert told.startswith("Jain's index rises from 0.")
+    for steady in (uneven, np.full((2, 40), 5.0)):
+        rates = FlowRates(tuple(range(len(steady))), steady, intervals.Span(0, 40))
+        assert stationarity.fairness_change(rates) == ""
+    assert stationarity.fairness_change(None) == ""
 
 
 def of_flow(run: Run, flow: int, factors: np.ndarray) -> Run:

@@ -193,6 +193,11 @@ def test_figures_of_udp_alone(udp_only: Run) -> None:
     heights = [bar.get_height() for bar in of_flows.patches]
     assert heights == [6, 2, 2, 6]
     assert [text.get_text() for text in of_flows.texts] == ["25.0%", "75.0%"]
+    # What waits for long is received at a lower rate, and not lost.
+    table = udp_only.table("streams").with_columns(pl.lit(0.0).alias("loss_share"))
+    table.write_parquet(udp_only.directory.path / "streams.parquet")
+    late = figures.figure(Run(udp_only.directory), "streams").axes[0]
+    assert [bar.get_height() for bar in late.patches] == [6, 2, 0, 0]
 
 
 def test_many_streams_have_a_curve_for_their_workload(udp_only: Run) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from outcast import analysis
 from outcast.records.run import Run
-from outcast.records.summary import LossSummary, SpreadSummary, Summary
+from outcast.records.summary import LimitSummary, LossSummary, SpreadSummary, Summary
 from outcast.view.terminal import tables
 from tests.golden import model
 from tests.golden.run_directory import with_records, write_run
@@ -75,7 +75,7 @@ def test_what_a_note_told_before_the_traffic_is_counted_only(
     assert known in shown(notes_shown=False)
     told = shown(notes_shown=True)
     assert known not in told
-    assert "warning: 1 more told by the notes before the traffic; summary.json has all" in told
+    assert "1 of the notes above, told before the traffic, still hold" in told
 
 
 @pytest.mark.parametrize(
@@ -113,6 +113,15 @@ def test_the_wait_for_timeouts_is_a_share_of_the_time_of_active_flows(run: Run) 
     seconds = run.summary.end_s - run.summary.start_s
     update |= {"halted_s": seconds / 2, "active_s": None}
     assert tables.awaiting_rto(run.summary, part.model_copy(update=update)) == "25.0%"
+
+
+def test_of_many_flows_those_are_told_that_the_network_limited_least(run: Run) -> None:
+    rest = {"receiver": 0, "send_buffer": 0, "application": 0, "timeout": 0}
+    limited = {str(flow): LimitSummary(network=flow / 50, **rest) for flow in range(50)}
+    summary = run.summary.model_copy(update={"limited": limited})
+    table = tables._limit_table(with_records(Run(run.directory), summary=summary))
+    assert [*table.columns[0].cells] == [f"flow {flow}" for flow in range(5)]
+    assert table.caption == "of 50 flows those that the network limited least"
 
 
 def test_flows_of_given_bytes_tell_how_long_they_took(run: Run) -> None:

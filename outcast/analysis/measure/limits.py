@@ -189,10 +189,14 @@ def idle_warnings(
     if max(wanting) < 1 - MOST_ELSEWHERE:
         return []
     waited = sum(part.timeout for part in limited.values()) / len(limited)
-    if any(line.startswith(moved.STARTS) for line in told):
-        why = "the bottleneck was elsewhere"
+    if known := [line for line in told if line.startswith(moved.STARTS)]:
+        why = known[0].partition(";")[0]
     elif waited >= _LEAST_WAITED:
         why = f"a flow waited for timeouts for {waited:.0%} of its time on average"
+    elif losses is not None and 2 * losses.causes.get("link", 0) > losses.total:
+        why = (
+            f"links lost packets by their own settings, which keeps windows small: {where(losses)}"
+        )
     elif losses is not None and losses.elsewhere > losses.bottleneck:
         why = f"packets waited and were lost elsewhere: {where(losses)}"
     else:

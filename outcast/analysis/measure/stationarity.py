@@ -21,6 +21,8 @@ PARTS = 10
 """Into so many equal parts `is_stationary` cuts an interval."""
 SIGNIFICANT = 0.05
 """The level of the test, on two sides."""
+_LEAST_OF_FAIRNESS = 0.01
+"""By less, from one half to the other, a change of Jain's index is not told."""
 _MOST_EXACT = 33
 """Of more values than these the test statistic is as good as normal."""
 
@@ -78,8 +80,7 @@ def change(rates: FlowRates | None, records: Sequence[FlowRecord]) -> str | None
     """What `is_stationary` finds to change over an interval, in words; empty if nothing does."""
     if rates is None or rates.goodput_bytes.shape[1] < PARTS:
         return None
-    edges = np.linspace(0, rates.goodput_bytes.shape[1], PARTS + 1).astype(int)[:-1]
-    parts = np.add.reduceat(rates.goodput_bytes, edges, axis=1)
+    parts, widths = _in_parts(rates)
     hops = {flow.flow: flow.hops for flow in records}
     known = {count for count in hops.values() if count is not None}
     total = parts.sum(axis=0)
@@ -88,7 +89,6 @@ def change(rates: FlowRates | None, records: Sequence[FlowRecord]) -> str | None
     if starved:
         return f"{_flows(starved)} got nothing"
     if len(known) < 2:
-        widths = np.diff(np.append(edges, rates.goodput_bytes.shape[1]))
         together, what = total / widths, "the goodput"
     elif not total.all():
         return None
@@ -107,6 +107,30 @@ def change(rates: FlowRates | None, records: Sequence[FlowRecord]) -> str | None
         if has_trend(share, level)
     ]
     return f"the share of {_flows(moving)} in the goodput has a trend" if moving else ""
+
+
+def fairness_change(rates: FlowRates | None) -> str:
+    """How Jain's index of the ten parts rises or falls, in words; empty if it has no trend.
+
+    Of many flows it tells what the test of each one's share is too weak for.
+    """
+    if rates is None or rates.goodput_bytes.shape[1] < PARTS:
+        return ""
+    parts, _ = _in_parts(rates)
+    squares = len(parts) * (parts**2).sum(axis=0)
+    index = parts.sum(axis=0) ** 2 / np.maximum(squares, 1)
+    early, late = index[: PARTS // 2].mean(), index[PARTS // 2 :].mean()
+    if abs(late - early) < _LEAST_OF_FAIRNESS or not has_trend(index, SIGNIFICANT / 2):
+        return ""
+    moves = "rises" if late > early else "falls"
+    return f"Jain's index {moves} from {index[0]:.2f} in the first tenth to {index[-1]:.2f}"
+
+
+def _in_parts(rates: FlowRates) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """What each flow got in each of the ten parts, and how many bins these have."""
+    bins = rates.goodput_bytes.shape[1]
+    edges = np.linspace(0, bins, PARTS + 1).astype(int)
+    return np.add.reduceat(rates.goodput_bytes, edges[:-1], axis=1), np.diff(edges)
 
 
 def _flows(flows: Sequence[int]) -> str:

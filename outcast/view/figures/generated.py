@@ -91,7 +91,8 @@ def datagrams_by_flow(run: Run, on: Canvas = OWN) -> Figure | None:
     figure = on.new((2.6 + 0.5 * frame.height, 5))
     upper, lower = figure.subplots(2, 1, sharex=True)
     received = frame["received_bps"].to_numpy() / 1e6
-    lost = np.maximum(frame["sent_bps"].to_numpy() / 1e6 - received, 0)
+    # Less is received in a second than sent also where the last packets waited.
+    lost = (frame["sent_bps"] * frame["loss_share"].fill_null(0)).to_numpy() / 1e6
     draw_bars(upper, [Bars("received", BLUE, received)], ticks)
     upper.bar(places, lost, 0.736, bottom=received, color=DROPPED, hatch="//", label="lost")
     for place, share in enumerate(frame["loss_share"].to_list()):
@@ -99,7 +100,7 @@ def datagrams_by_flow(run: Run, on: Canvas = OWN) -> Figure | None:
             top = received[place] + lost[place]
             upper.text(place, top, f"{share:.1%}", ha="center", va="bottom", fontsize=8)
     upper.margins(y=0.12)
-    upper.set_ylabel("sent (Mbps)")
+    upper.set_ylabel("received and lost (Mbps)")
     known = frame["delay_mean"].is_not_null().to_numpy()
     if known.any():
         middle, high, jitter = (

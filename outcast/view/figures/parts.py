@@ -129,7 +129,8 @@ def draw_bars(
         )
         if written:
             box = {"boxstyle": "square,pad=0.1", "fc": "white", "ec": "none"}
-            axes.bar_label(drawn, fmt="{:.3g}", padding=2, fontsize=8, bbox=box, zorder=5)
+            words = [f"{of:,.0f}" if of >= 99.95 else f"{of:.3g}" for of in group.heights]
+            axes.bar_label(drawn, words, padding=2, fontsize=8, bbox=box, zorder=5)
     axes.set_xticks(range(len(ticks)), ticks)
 
 

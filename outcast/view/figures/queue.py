@@ -101,8 +101,12 @@ def _refused_ns(run: Run, record: BottleneckRecord, came_ns: int) -> int:
 
 
 def _longest_queue(run: Run, on: Canvas) -> Figure:
+    """Draws where the queue was longest within the interval."""
+    begin_ns = run.manifest.traffic.t_start_ns
+    low, high = (begin_ns + round(at_s * 1e9) for at_s in (run.summary.start_s, run.summary.end_s))
     longest = (
         run.scan("queue")
+        .filter(pl.col("t").is_between(low, high))
         .sort("queue_bytes", "t", descending=[True, False])
         .select("t", pl.col("egress").cast(pl.String))
         .head(1)
@@ -141,7 +145,7 @@ def _queue(
         limit = record.queue.limit_bytes / 1024
         upper.axhline(limit, color=VERMILION, linestyle="--", linewidth=1)
         upper.annotate(
-            f"limit\n{limit:.4g} KiB",
+            f"limit\n{f'{limit:.4g}' if limit < 9999.5 else f'{limit:,.0f}'} KiB",
             (1.005, limit),
             xycoords=("axes fraction", "data"),
             ha="left",

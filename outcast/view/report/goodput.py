@@ -31,10 +31,16 @@ def goodput(run: Run) -> Element:
     """Returns the section on goodput: of each flow over time, and of each group on average."""
     fair_bps = run.fair_bps
     share = "The flows do not share one output, so they have no equal share."
-    if fair_bps is not None:
+    if len(run.manifest.flows) == 1:
+        share = ""
+    elif fair_bps is not None:
         share = f"If all flows had shared equally, each would have got {format_bps(fair_bps)}."
     return section(
-        "goodput", "Goodput", _groups(run), element("p", share), pictures.drawn(run, "goodput")
+        "goodput",
+        "Goodput",
+        _groups(run),
+        element("p", share) if share else None,
+        pictures.drawn(run, "goodput"),
     )
 
 

@@ -136,10 +136,11 @@ def sockets(run: Run, frame: pl.DataFrame) -> Element:
         "bytes_acked": "bytes acknowledged",
     }
     columns = [name for name in counters if name in frame.columns]
+    last_s = frame["t"].to_numpy().max() / 1e9
     last = frame.sort("t").group_by("flow", "host").agg(pl.col(columns).last()).sort("flow")
     parts.append(
         table(
-            "The sockets' own counts at the last sample",
+            f"The sockets' own counts at the last sample, at {last_s:.4g} s",
             ["flow", "host", *(counters[name] for name in columns)],
             _rows(last),
             numbers_from=2,

@@ -221,21 +221,27 @@ def sentences(run: Run) -> list[str]:
         for workload in (run.summary.completions or {}).values()
     ]
     groups += [_program(manifest, program) for program in manifest.programs]
+    if probes := len(run.summary.probes or {}):
+        groups.append(f"{probes} latency probe{'' if probes == 1 else 's'}")
     starts = {flow.start_ns for flow in flows}
     when = "together" if len(starts) <= 1 else f"over {spaced(format_time(max(starts) or 1))}"
     begin = f" They start {when}." if len(flows) > 1 else ""
+    others = ""
+    if requested.get("links.overrides") or requested.get("links.layers"):
+        others = " where nothing else stands (see Links)"
     first = (
         f"On a {requested.get('topology.kind', 'given')} topology with links of "
         f"{spaced(requested.get('links.rate', 'unlimited rate'))}"
-        f"{_delay(requested)}{_overhead(requested)}: {'; '.join(groups)}.{begin} The run lasts "
-        f"{spaced(format_time(manifest.traffic.duration_ns))}."
+        f"{_delay(requested)}{others}{_overhead(requested)}: {'; '.join(groups)}.{begin} "
+        f"The run lasts {spaced(format_time(manifest.traffic.duration_ns))}."
         f"{_noise(requested, manifest.effective)}"
     )
     texts = [first]
     for record in manifest.bottlenecks:
         inputs = ", ".join(run.port_label(port) for port in record.ingress)
+        meet = "They meet" if len(flows) > 1 else "It is measured"
         texts.append(
-            f"They meet at the output {record.egress} of {record.switch}, which is fed by "
+            f"{meet} at the output {record.egress} of {record.switch}, which is fed by "
             f"{inputs}. Its queue ({record.queue.kind}) {_queue(run, record)}."
         )
     if manifest.blackout is not None:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from outcast.analysis.measure.losses import BEFORE_SENDING, where
-from outcast.analysis.measure.stationarity import change, rates_in
+from outcast.analysis.measure.stationarity import change, fairness_change, rates_in
 from outcast.analysis.run_analysis import Interval
 from outcast.plan.grouping import GROUPINGS, controls, title
 from outcast.plan.hints import beforehand
@@ -31,6 +31,8 @@ from outcast.records.summary import (
 from outcast.view.events import moments, rates_within, trace_sentences
 from outcast.view.terminal import forms
 
+_MOST_LIMITED = 5
+"""The most flows told of what limited them, if there are too many for a row each."""
 MOST_ROWS = 40
 """The most flows with a row each. If there are more, only groups have rows; see flows.parquet."""
 
@@ -106,7 +108,7 @@ def render(directory: RunDirectory, *, notes_shown: bool = False) -> RenderableT
         parts += [Text(used)] if (used := utilisation_sentence(summary)) else []
     if 0 < flows.height <= MOST_ROWS:
         parts += ["", _flow_table(run, flows)]
-    if 0 < len(summary.limited) <= MOST_ROWS:
+    if summary.limited:
         parts += ["", _limit_table(run)]
     if "streams" in run.tables:
         parts += ["", _stream_table(run.table("streams"), summary)]
@@ -124,7 +126,7 @@ def render(directory: RunDirectory, *, notes_shown: bool = False) -> RenderableT
     parts += ["", _port_table(run)]
     if (of_classes := service_classes.table(summary)) is not None:
         parts += ["", of_classes]
-    if phases := noise_lines(run):
+    if phases := [line for line in noise_lines(run) if line not in summary.warnings]:
         parts += ["", *map(Text, phases)]
     if summary.losses is not None and summary.losses.elsewhere:
         parts += ["", _titled("losses of every port", _loss_table(summary.losses), summary)]
@@ -142,9 +144,9 @@ def _warnings(run: Run, *, notes_shown: bool) -> Iterator[Text]:
     if notes_shown and (plan := run.plan) is not None:
         told = beforehand(run.experiment, plan, run.summary.engine or "virtual")
     lines = [warning for warning in run.summary.warnings if warning not in told]
-    if known := len(run.summary.warnings) - len(lines):
-        lines.append(f"{known} more told by the notes before the traffic; summary.json has all")
     yield from (Text(f"warning: {warning}", style="yellow") for warning in lines)
+    if known := len(run.summary.warnings) - len(lines):
+        yield Text(f"{known} of the notes above, told before the traffic, still hold")
 
 
 def _titled(what: str, table: Table, summary: Summary) -> Table:
@@ -205,19 +207,26 @@ def stationarity_sentence(run: Run) -> str:
             f"steady state {interval}: not known, because the test needs ten bins (analysis.bin) "
             "and goodput in each tenth"
         )
-    steady = "" if summary.stationary else "not in "
-    found = "neither the goodput nor a flow's share of it has a trend"
-    if len(run.manifest.compared_flows) == 1:
-        found = "the goodput has no trend"
-    elif len(summary.classes) > 1:
-        found = "no flow's share of the goodput has a trend"
+    span = Interval(round(summary.start_s * 1e9), round(summary.end_s * 1e9))
+    rates = rates_in(run.table("throughput"), round(summary.duration_s * 1e9), span)
     if not summary.stationary:
-        span = Interval(round(summary.start_s * 1e9), round(summary.end_s * 1e9))
-        rates = rates_in(run.table("throughput"), round(summary.duration_s * 1e9), span)
+        steady = "not in steady state"
         found = change(rates, run.manifest.compared_flows) or "the division of the link changes"
+    elif found := fairness_change(rates):
+        steady = "steady state doubtful"
+    else:
+        steady, found = "steady state", _no_trend(run)
     changed = rates_within(run)
     mixed = f"; but rates changed meanwhile, so means mix several: {changed}" if changed else ""
-    return f"{steady}steady state {interval}: {found} (docs/steady-state.md){mixed}"
+    return f"{steady} {interval}: {found} (docs/steady-state.md){mixed}"
+
+
+def _no_trend(run: Run) -> str:
+    if len(run.manifest.compared_flows) == 1:
+        return "no trend found in the goodput"
+    if len(run.summary.classes) > 1:
+        return "no trend found in any flow's share of the goodput"
+    return "no trend found in the goodput or in any flow's share of it"
 
 
 def workload_result(part: CompletionSummary, when: str = "") -> str:
@@ -254,6 +263,9 @@ def loss_sentence(summary: Summary, losses: LossSummary) -> str:
     Kernels count for the whole duration, so it is named where all else is of an interval of it.
     """
     when = summary.whole_run
+    if summary.capture.qdisc_drops != losses.bottleneck:
+        # Queues drop before the interval and after it too, and the line of trust counts that.
+        when = f" from 0 to {summary.duration_s:g} s"
     if not losses.total:
         return f"no packet was lost in the whole network{when}"
     count = f"lost in the whole network{when}: {losses.total:,} packets"
@@ -370,7 +382,11 @@ def _limit_table(run: Run) -> Table:
         left=("limited by", "from"),
     )
     senders = {flow.flow: flow.src for flow in run.manifest.flows}
-    for flow, part in run.summary.limited.items():
+    limited = [*run.summary.limited.items()]
+    if len(limited) > MOST_ROWS:
+        table.caption = f"of {len(limited)} flows those that the network limited least"
+        limited = sorted(limited, key=lambda item: item[1].network)[:_MOST_LIMITED]
+    for flow, part in limited:
         table.add_row(f"flow {flow}", senders.get(int(flow), "-"), *shares_of(part).values())
     return table
 
