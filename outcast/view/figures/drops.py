@@ -128,11 +128,11 @@ def drops_over_time(run: Run, on: Canvas = OWN) -> Figure:
     every = list(dict.fromkeys(way.ingress for way in run.ways.values()))
     zooms = [(port, row) for port in every if (row := worst_blackout(run, port)) is not None]
     zooms = sorted(zooms, key=lambda zoom: -int(zoom[1]["drops"]))[:2]
-    dropped: Counter[str] = Counter()
+    losses: Counter[str] = Counter()
     for key, part in run.summary.drops.items():
         if key in run.ways:
-            dropped[run.ways[key].ingress] += part.dropped
-    ports = busiest(every, {**dropped, **{port: sys.maxsize for port, _ in zooms}})
+            losses[run.ways[key].ingress] += part.dropped
+    ports = busiest(every, {**losses, **{port: sys.maxsize for port, _ in zooms}})
     high, low = 1.15 * len(ports), ZOOM_INCHES + lane_inches(len(ports)) if zooms else 0.3
     figure = on.new((9, 1.1 + high + low))
     halves: Any = figure.subfigures(2, 1, height_ratios=[high, low])
