@@ -243,7 +243,8 @@ class QueueSummary(handed_in.Record):
     )
     capacity: CapacitySummary | None
     utilisation: float | None = Field(
-        description="rate of the frames that left, divided by the link's rate, in the main interval"
+        description="rate of the frames that left, divided by the link's rate, in the main "
+        "interval; known to about one frame, so that it can be that much above 1"
     )
     marks: int | None = Field(
         description="packets marked from the sample nearest to the interval's start to its end's"

@@ -24,7 +24,7 @@ from outcast.errors import InputError
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view import figures, palette
-from outcast.view.figures import drops, goodput, noise, phase, queue, style
+from outcast.view.figures import drops, goodput, noise, parts, phase, queue, style
 from outcast.view.figures.look import asked, fitted
 from outcast.view.terminal.tables import format_bps
 from tests.golden import model
@@ -299,6 +299,40 @@ def test_many_flows_are_summed_by_sender(tmp_path: Path) -> None:
     assert "40 of 50 senders" in texts(goodput.goodput_over_time(drawn))
     assert len(axes.get_yticklabels()) == 40
     assert axes.get_yticklabels()[-1].get_text() == "h2, 2-hop (cubic)"
+
+
+def test_many_ports_are_chosen_from(drawn: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {f"s1-eth{number}": number for number in range(2, 52)}
+    assert parts.busiest([*counts], counts) == [f"s1-eth{number}" for number in range(40, 52)]
+    assert parts.busiest([*counts], {"s1-eth51": 1})[-2:] == ["s1-eth12", "s1-eth51"]
+    ports = len(drawn.ways)
+    monkeypatch.setattr(parts, "MOST_LANES", 1)
+    figure = drops.drops_over_time(drawn)
+    assert f"by input port: the 1 of {ports} that lost most" in texts(figure)
+    assert f"the 1 of {ports} ports with most packets here" in texts(figure)
+    for axes in figure.axes:
+        if axes.get_title().startswith("blackout of"):
+            (label,) = axes.get_yticklabels()
+            assert axes.get_title().startswith(f"blackout of {label.get_text()} at ")
+    shown = queue.queue_in_blackout(drawn)
+    assert f"the 1 of {ports} input ports with most packets here" in texts(shown)
+
+
+def test_a_blackout_has_one_time(drawn: Run) -> None:
+    port, row = max(
+        ((port, drops.worst_blackout(drawn, port)) for port in drawn.ways),
+        key=lambda item: (item[1] or {"dense": False})["dense"] and (item[1] or {})["drops"],
+    )
+    assert row is not None
+    at = f"{(row['t_start'] - drawn.manifest.traffic.t_start_ns) / 1e6:.4f} ms"
+    assert f"blackout of {port} at {at}: " in texts(drops.drops_over_time(drawn))
+    assert f"it came in at {at}" in texts(queue.queue_in_blackout(drawn))
+
+
+def test_an_axis_ends_with_the_run(drawn: Run) -> None:
+    summary = drawn.summary.model_copy(update={"duration_s": drawn.summary.duration_s * 0.97})
+    edges, _ = goodput.flow_rates(with_records(drawn, summary=summary))
+    assert edges[-1] == pytest.approx(summary.duration_s)
 
 
 def test_a_run_that_was_not_analysed(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,7 +16,15 @@ from matplotlib.figure import Figure
 from outcast.analysis.compiled import Array
 from outcast.analysis.measure.blackout import is_dense
 from outcast.records.run import Run
-from outcast.view.figures.parts import Bars, Marks, draw_bars, draw_lanes, legend_inches
+from outcast.view.figures.parts import (
+    Bars,
+    Marks,
+    busiest,
+    draw_bars,
+    draw_lanes,
+    lane_inches,
+    legend_inches,
+)
 from outcast.view.figures.style import OWN, Canvas, heading, nothing, time_unit
 from outcast.view.palette import DROPPED, FORWARDED, GREY, port_colours, run_colours
 
@@ -115,10 +125,15 @@ def drops_over_time(run: Run, on: Canvas = OWN) -> Figure:
 
     Each port has one densest blackout. The two of them with the most drops are shown.
     """
-    ports = list(dict.fromkeys(way.ingress for way in run.ways.values()))
-    zooms = [(port, row) for port in ports if (row := worst_blackout(run, port)) is not None]
+    every = list(dict.fromkeys(way.ingress for way in run.ways.values()))
+    zooms = [(port, row) for port in every if (row := worst_blackout(run, port)) is not None]
     zooms = sorted(zooms, key=lambda zoom: -int(zoom[1]["drops"]))[:2]
-    high, low = 1.15 * len(ports), ZOOM_INCHES if zooms else 0.3
+    losses: Counter[str] = Counter()
+    for key, part in run.summary.drops.items():
+        if key in run.ways:
+            losses[run.ways[key].ingress] += part.dropped
+    ports = busiest(every, {**losses, **{port: sys.maxsize for port, _ in zooms}})
+    high, low = 1.15 * len(ports), ZOOM_INCHES + lane_inches(len(ports)) if zooms else 0.3
     figure = on.new((9, 1.1 + high + low))
     halves: Any = figure.subfigures(2, 1, height_ratios=[high, low])
     upper, lower = halves
@@ -143,13 +158,16 @@ def drops_over_time(run: Run, on: Canvas = OWN) -> Figure:
     overview[-1].set_xlim(0, duration_s)
     overview[-1].set_xlabel("time (s)")
     upper.supylabel("packets per ms", fontsize=9)
-    heading(upper, f"{run.summary.name}: packets forwarded and dropped, by input port")
+    most = ""
+    if len(ports) < len(every):
+        most = f": the {len(ports)} of {len(every)} that lost most"
+    heading(upper, f"{run.summary.name}: packets forwarded and dropped, by input port{most}")
     if not zooms:
         nothing(lower.subplots(), "no blackout: no chain of drops while other ports got through")
         return figure
     panels = on.beside(lower, len(zooms))
     for axes, (port, row) in zip(panels, zooms, strict=True):
-        _zoom(run, axes, ports, port, row)
+        _zoom(run, axes, every, port, row)
         for mark in overview:
             mark.axvline((row["t_start"] - begin) / 1e9, color="black", lw=0.6, ls=":")
     return figure
@@ -222,13 +240,19 @@ def draw_packets(
     return scale, unit
 
 
-def _zoom(run: Run, axes: Axes, ports: list[str], port: str, row: dict[str, Any]) -> None:
-    scale, unit = draw_packets(axes, run, ports, around(run, row), row["t_start"], "o")
+def _zoom(run: Run, axes: Axes, every: list[str], port: str, row: dict[str, Any]) -> None:
+    span_ns = around(run, row)
+    came = run.scan("packets").filter(pl.col("t_in").is_between(*span_ns))
+    counts = came.group_by(pl.col("ingress").cast(pl.String)).len().collect()
+    ports = busiest(every, {**dict(counts.iter_rows()), port: sys.maxsize})
+    scale, unit = draw_packets(axes, run, ports, span_ns, row["t_start"], "o")
     axes.axvspan(0, (row["t_end"] - row["t_start"]) / scale, color=GREY, alpha=0.15, lw=0)
-    axes.set_xlabel(f"time after the first of these drops ({unit})")
-    at_s = (row["t_start"] - run.manifest.traffic.t_start_ns) / 1e9
+    most = f"\nthe {len(ports)} of {len(every)} ports with most packets here"
+    few = len(ports) == len(every)
+    axes.set_xlabel(f"time after the first of these drops ({unit}){'' if few else most}")
+    at_ms = (row["t_start"] - run.manifest.traffic.t_start_ns) / 1e6
     axes.set_title(
-        f"blackout of {port} at {at_s:.4f} s: {row['drops']} dropped,\n"
+        f"blackout of {port} at {at_ms:.4f} ms: {row['drops']} dropped,\n"
         f"{row['others_through']} of other ports through (o forwarded, x dropped)",
         fontsize=8.5,
     )

@@ -23,7 +23,9 @@ def fairness_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     figure = on.new((8, 3))
     axes = figure.subplots()
     _indices(run, axes)
-    axes.set_xlabel("end of the window (s)")
+    few = run.table("fairness")["t_end"].n_unique() == 1
+    more = "\nonly one window fits; more do with a shorter analysis.bin" if few else ""
+    axes.set_xlabel(f"end of the window (s){more}")
     heading(figure, f"{run.summary.name}: fairness of the active flows over sliding windows")
     figure.legend(loc="outside lower center", ncols=4)
     return figure

@@ -46,7 +46,9 @@ def flow_rates(run: Run) -> tuple[Array, dict[int, Array]]:
     frame = run.table("throughput").sort("flow", "t")
     starts = frame["t"].unique().sort().to_numpy() / 1e9
     bin_s = float(starts[1] - starts[0]) if starts.size > 1 else run.summary.duration_s
-    edges = np.append(starts, starts[-1] + bin_s if starts.size else bin_s)
+    last = starts[-1] + bin_s if starts.size else bin_s
+    # The run may end within the last bin.
+    edges = np.append(starts, min(last, run.summary.duration_s))
     rates = frame["goodput_bps"].to_numpy().reshape(-1, starts.size)
     flows = frame["flow"].unique(maintain_order=True).to_list()
     return edges, dict(zip(flows, rates, strict=True))

@@ -137,7 +137,7 @@ def _losses(
         if samples.height > 1 and samples["marks"][-1] > samples["marks"][0]:
             time = samples["t"].to_numpy() / 1e9
             rate = np.diff(samples["marks"].to_numpy()) / np.diff(time) / 1e3
-            axes.stairs(rate, time, color=BLUE, lw=1.2, label="marked (sampled)")
+            axes.stairs(rate, time, baseline=None, color=BLUE, lw=1.2, label="marked (sampled)")
     axes.set_ylim(0, None)
     axes.set_ylabel("packets per ms")
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.1)

@@ -6,7 +6,7 @@ The figures of a run, a sweep and a reproduction are built from these functions.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -164,6 +164,21 @@ def draw_lanes(axes: Axes, lanes: Sequence[str], marks: Sequence[Marks]) -> None
         )  # fmt: skip
     axes.set_yticks(range(len(lanes)), list(reversed(lanes)))
     axes.set_ylim(-0.6, len(lanes) - 0.4)
+
+
+MOST_LANES = 12
+"""The most input ports in one figure: with more, their names would overlap."""
+
+
+def busiest(names: Sequence[str], counts: Mapping[str, int]) -> list[str]:
+    """The names that a figure has room for, in the order given: those with the highest counts."""
+    chosen = sorted(names, key=lambda name: -counts.get(name, 0))[:MOST_LANES]
+    return [name for name in names if name in chosen]
+
+
+def lane_inches(lanes: int) -> float:
+    """By how much a panel of so many lanes is higher than one of a few."""
+    return 0.15 * max(0, lanes - 6)
 
 
 MOST_NAMED_EVENTS = 12

@@ -14,7 +14,7 @@ from outcast.records.link_rate import steps_of
 from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord, RunDirectory
 from outcast.view.figures.drops import ZOOM_PACKETS, around, worst_blackout
-from outcast.view.figures.parts import Marks, draw_lanes
+from outcast.view.figures.parts import Marks, busiest, draw_lanes, lane_inches
 from outcast.view.figures.style import OWN, Canvas, nothing, save, styled, time_unit
 from outcast.view.palette import DEPARTED, DROPPED, FORWARDED, GREY, VERMILION
 
@@ -82,7 +82,11 @@ def queue_in_blackout(run: Run, on: Canvas = OWN) -> Figure:
     # The blackout's times are arrivals, and packets reach the queue only after the link's delay.
     zero_ns = _refused_ns(run, record, row["t_start"])
     low, high = (time_ns + zero_ns - row["t_start"] for time_ns in around(run, row))
-    figure = _queue(run, record, (low, high), zero_ns, "the first of these drops, at ", title, on)
+    came_ms, refused_ms = (
+        (time_ns - run.manifest.traffic.t_start_ns) / 1e6 for time_ns in (row["t_start"], zero_ns)
+    )
+    since = f"the first of these drops, at {refused_ms:.4f} ms;\nit came in at {came_ms:.4f} ms"
+    figure = _queue(run, record, (low, high), zero_ns, since, title, on)
     upper = figure.axes[0]
     scale, _ = time_unit(high - low)
     lasts_ns = _refused_ns(run, record, row["t_end"]) - zero_ns
@@ -128,18 +132,18 @@ def _queue(
     record: BottleneckRecord,
     span: tuple[int, int],
     zero_ns: int,
-    zero_is: str,
+    since: str,
     title: str,
     on: Canvas,
 ) -> Figure:
     """Draws an output's queue over a span of time, with a mark for every event."""
-    figure = on.new((9, 4.2))
-    upper, lower = figure.subplots(
-        2, 1, sharex=True, height_ratios=[2.2, 0.5 + 0.42 * len(record.ingress)]
-    )
     low, high = span
     scale, unit = time_unit(high - low)
     events = queue_events(run, record, span)
+    counts = events.filter(pl.col("lane") != record.egress)["lane"].value_counts()
+    inputs = busiest(record.ingress, dict(counts.iter_rows()))
+    figure = on.new((9, 4.2 + 2 * lane_inches(len(inputs))))
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[2.2, 0.5 + 0.42 * len(inputs)])
     draw_length(upper, events, zero_ns, scale, "queue_bytes")
     if record.queue.limit_bytes:
         limit = record.queue.limit_bytes / 1024
@@ -156,10 +160,13 @@ def _queue(
     if record.queue.drops == "later":
         upper.set_ylabel(f"{upper.get_ylabel()},\nof what it forwarded")
     upper.set_title(title, fontsize=9)
-    draw_events(lower, events, [*record.ingress, record.egress], zero_ns, scale)
+    draw_events(lower, events, [*inputs, record.egress], zero_ns, scale)
     lower.set_xlim((low - zero_ns) / scale, (high - zero_ns) / scale)
     at_s = (zero_ns - run.manifest.traffic.t_start_ns) / 1e9
-    lower.set_xlabel(f"time after {zero_is}{at_s:.6f} s ({unit})")
+    most = ""
+    if len(inputs) < len(record.ingress):
+        most = f"\nthe {len(inputs)} of {len(record.ingress)} input ports with most packets here"
+    lower.set_xlabel(f"time ({unit}) after {since or f'{at_s:.6f} s'}{most}")
     return figure
 
 

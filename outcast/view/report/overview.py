@@ -162,7 +162,8 @@ def _a_flow(kind: str, label: str, article: str) -> str:
 def _trust(run: Run) -> Element:
     capture = run.summary.capture
     good = capture.trusted
-    packets = run.scan("packets").select("flow").collect().height
+    came = run.scan("packets").select("t_in").collect()["t_in"]
+    early = (came < run.manifest.traffic.t_start_ns).sum()
     lines = [
         f"Captures: tcpdump lost {capture.tcpdump_kernel_drops:,} packets.",
         f"Counters: {capture.inferred_drops:,} drops were inferred from the whole captures, "
@@ -174,7 +175,9 @@ def _trust(run: Run) -> Element:
             else ""
         )
         + ".",
-        f"Conservation: {packets:,} packets came in, in the whole captures. The fate of "
+        f"Conservation: {len(came):,} packets came in, in the whole captures"
+        + (f", {early:,} of them before time 0" if early else "")
+        + ". The fate of "
         f"{capture.in_flight:,} was undecided at their end. {capture.unmatched:,} left and no "
         "capture saw them come in.",
     ]
@@ -388,7 +391,7 @@ def settings(run: Run) -> Element:
         "Settings",
         element(
             "div",
-            listed("Requested", manifest.requested),
+            listed("Requested", _requested(run, manifest)),
             listed("Effective, as read back", general),
             class_="side-by-side",
         ),
@@ -400,6 +403,17 @@ def settings(run: Run) -> Element:
         else None,
         details("Versions", listed("Programs and kernel", {**manifest.versions, **kernel})),
     )
+
+
+def _requested(run: Run, manifest: Manifest) -> dict[str, Any]:
+    """What the configuration asks for: of the kernel, as the manifest has it, and of the run."""
+    try:
+        asked = run.experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
+    except InputError:
+        return manifest.requested
+    probes = {f"probes.{number}": probe for number, probe in enumerate(asked["probes"])}
+    analysis = {f"analysis.{key}": value for key, value in asked["analysis"].items()}
+    return {**manifest.requested, **probes, "duration": asked["duration"], **analysis}
 
 
 def _text(value: Any) -> str:

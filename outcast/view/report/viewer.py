@@ -101,14 +101,23 @@ def _longest(run: Run) -> Element:
             str(row["blackout"]),
             run.port_label(row["ingress"]),
             str(row["drops"]),
-            f"{row['lasts'] / 1e3:,.1f}",
+            f"{row['lasts'] / 1e6:,.4f}",
             str(row["flows"]),
             f"{row['others_through']:,}",
             "yes" if run.captured or begin_ns <= row["t_start"] < end_ns else "no",
         ]
         for row in chains.iter_rows(named=True)
     ]
-    head = ["at", "number", "port", "drops", "lasts (µs)", "flows", "others through", "counted"]
+    head = [
+        "came in at",
+        "number",
+        "port",
+        "drops",
+        "lasts (ms)",
+        "flows",
+        "others through",
+        "counted",
+    ]
     counted = f"counted are those that began from {summary.start_s:g} to {summary.end_s:g} s"
     caption = f"The longest blackouts of the whole captures, by drops; {counted}"
     return table(caption, head, rows, numbers_from=3)
