@@ -14,8 +14,9 @@ from outcast.plan.model import Plan
 
 
 def usual(links: Mapping[Direction, Link]) -> Link:
-    """The settings that most directions have."""
-    return Counter(links.values()).most_common(1)[0][0]
+    """The settings that most directions have; of several, those with the fewest words."""
+    counts = Counter(links.values())
+    return max(counts, key=lambda link: (counts[link], -len(settings(link).split(","))))
 
 
 def settings(link: Link, other_than: Link | None = None) -> str:
