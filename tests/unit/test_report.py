@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from outcast.analysis import analyze, selection
 from outcast.cli import invoke as outcast
+from outcast.plan import link_words
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import CompletionSummary, TimesSummary
@@ -326,6 +327,9 @@ def test_the_experiment_in_words(run: RunDirectory) -> None:
         in words
     )
     assert "(tbf) has room for 16 KB and drains at 1 Gbps" in words
+    assert read.plan is not None
+    link = read.plan.links["s1", "h1"]
+    assert f" Its link has {link_words.settings(link)}. " in words
 
 
 def test_generated_traffic_alone(run: RunDirectory) -> None:

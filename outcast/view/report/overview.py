@@ -10,7 +10,7 @@ from outcast.analysis.measure.losses import where
 from outcast.errors import InputError, shortened
 from outcast.experiment import Limit
 from outcast.experiment.queues import WITH_CLASSES
-from outcast.plan import ports
+from outcast.plan import link_words, ports
 from outcast.plan.grouping import UDP, control_of, title
 from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord, Manifest, ProgramRecord
@@ -245,7 +245,7 @@ def sentences(run: Run) -> list[str]:
         meet = "They meet" if len(flows) > 1 else "It is measured"
         texts.append(
             f"{meet} at the output {record.egress} of {record.switch}, which is fed by "
-            f"{inputs}. Its queue ({record.queue.kind}) {_queue(run, record)}."
+            f"{inputs}. Its queue ({record.queue.kind}) {_queue(run, record)}.{_link(run, record)}"
         )
     if manifest.blackout is not None:
         blackout = manifest.blackout
@@ -351,6 +351,13 @@ def _limit_asked(run: Run, port: str) -> Limit | None:
         return ports.switch_queue(run.experiment, run.plan, port).asked
     except InputError:
         return None
+
+
+def _link(run: Run, record: BottleneckRecord) -> str:
+    """A sentence on the bottleneck's link, with its losses and delays; empty if unknown."""
+    plan = run.plan
+    link = None if plan is None else plan.links.get(plan.ends.get(record.egress, ("", "")))
+    return "" if link is None else f" Its link has {link_words.settings(link)}."
 
 
 def _queue(run: Run, record: BottleneckRecord) -> str:
