@@ -44,9 +44,8 @@ def find(
     """The output port at which each flow's share of the rate is smallest.
 
     Of several such ports it is the one with most inputs in use, then one whose inputs together are
-    faster than it, because no queue builds up elsewhere. Of those that are still alike it is the
-    one where most inputs merge with those of `beside`, the paths of other traffic. The last choice
-    is the one nearest to the receivers.
+    faster than it, because no queue builds up elsewhere. Then it is the one that most inputs feed
+    with the paths `beside` of other traffic, and last the one nearest to the receivers.
 
     Returns the port; None where the flows cross no link that is not left out.
     """
@@ -71,8 +70,7 @@ def find(
     merging = {hop: {*ports} for hop, ports in inputs.items()}
     for path in beside:
         for before, switch, following in zip(path, path[1:], path[2:], strict=False):
-            if (switch, following) in merging:
-                merging[switch, following].add(port_name(graph, switch, before))
+            merging.get((switch, following), set()).add(port_name(graph, switch, before))
     switch, following = max(
         crossing,
         key=lambda hop: (

@@ -351,9 +351,8 @@ def _bottleneck(
     port = experiment.bottleneck.port
     hops = {
         port_name(graph, switch, neighbour): (switch, neighbour)
-        for switch in graph
+        for switch, neighbour in links
         if graph.nodes[switch]["kind"] != "host"
-        for neighbour in graph.adj[switch]
     }
     if port not in hops:
         some = ", ".join(list(hops)[:6])
