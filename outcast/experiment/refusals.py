@@ -47,7 +47,6 @@ _MAPPINGS = ("model_type", "model_attributes_type", "dict_type")
 _TOLD_APART = {"$ref", "discriminator", "oneOf"}
 _ALLOWED = "allowed is "
 _KEY = "[key]"
-"""Pydantic's last name of a place where a mapping's key itself is wrong."""
 
 Schema = Mapping[str, Any]
 Location = tuple[str | int, ...]
@@ -76,9 +75,9 @@ def first_wrong(error: ValidationError, tree: object, schema: Schema) -> tuple[L
 
 
 def _rank(wrong: ErrorDetails) -> int:
-    """The lower, the sooner an error is told: a mapping is not told that it should be a list."""
+    """The lower, the sooner an error is told. A mapping is not told that it should be a list."""
     is_other_form = wrong["type"] == "tuple_type" and isinstance(wrong["input"], Mapping)
-    return 0 if wrong["type"] == "extra_forbidden" else 1 + is_other_form
+    return (wrong["type"] != "extra_forbidden") + is_other_form
 
 
 def _place(wrong: ErrorDetails, tree: object) -> Location:
@@ -166,7 +165,7 @@ def _node(schema: Schema, location: Sequence[str | int]) -> Schema:
     node = schema
     for part in location:
         kinds = node.get("discriminator", {}).get("mapping", {})
-        if part == _KEY:
+        if part == _KEY:  # Where a mapping's key itself is wrong.
             node = node.get("propertyNames", {})
         elif isinstance(part, int):
             node = node.get("items", {})
