@@ -22,12 +22,14 @@ from outcast.analysis.measure.fairness_windows import changes, fairness_table
 from outcast.analysis.measure.groups import more_of
 from outcast.analysis.measure.kernel_counts import counted, synchronisation
 from outcast.analysis.measure.limits import (
+    MOST_IDLE,
     FlowSpan,
     idle_warnings,
     limit_warnings,
     limits,
     memory_warnings,
 )
+from outcast.analysis.measure.links import utilisation as link_utilisation
 from outcast.analysis.measure.losses import loss_summary, loss_warnings, lost_to_the_link
 from outcast.analysis.measure.noise import noise as measure_noise
 from outcast.analysis.measure.noise import regime_of
@@ -62,6 +64,7 @@ from outcast.records.summary import (
     FairnessSummary,
     Groups,
     LimitSummary,
+    LossSummary,
     NoiseInput,
     NoiseSummary,
     PhaseSummary,
@@ -150,13 +153,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
             *loss_warnings(losses, measured, when),
             *limit_warnings(limited),
             *memory_warnings(analysis.counters.hosts),
-            *(
-                line
-                for egress, part in [*queues.items()][:1]
-                for line in idle_warnings(
-                    egress, part.utilisation, limited, losses, analysis.manifest.warnings
-                )
-            ),
+            *_idle(analysis, queues, limited, losses),
             *unfinished_warnings(analysis),
             *mice_warnings(analysis),
             *copied_warnings(analysis),
@@ -177,6 +174,32 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         groups=_without_timeouts(groups) if is_captured else groups,
         compare=main.compare,
     )
+
+
+def _idle(
+    analysis: Analysis,
+    queues: Mapping[str, QueueSummary],
+    limited: Mapping[str, LimitSummary],
+    losses: LossSummary | None,
+) -> list[str]:
+    """A line on each port that was idle though flows had data, and crossed no busy port."""
+    links = {link.port: link.within for link in analysis.counters.links}
+    used = {port: part.utilisation or 0.0 for port, part in queues.items() if port in links}
+    busy = {
+        flow for port, share in used.items() if share > 1 - MOST_IDLE for flow in links[port].flows
+    }
+    lines: list[str] = []
+    for egress in used:
+        mine = {*links[egress].flows} - busy
+        wanting = {flow: part for flow, part in limited.items() if int(flow) in mine}
+        answers = {
+            port: used.get(port, link_utilisation(analysis, link))
+            for port, link in links.items()
+            if not mine.isdisjoint(link.acknowledged)
+        }
+        told, share = analysis.manifest.warnings, queues[egress].utilisation
+        lines += idle_warnings(egress, share, wanting, losses, told, answers)
+    return lines
 
 
 def _covered(analysis: Analysis) -> Literal["whole", "all active", "asked"]:

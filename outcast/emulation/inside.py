@@ -90,6 +90,8 @@ if TYPE_CHECKING:
 
 DRAIN_DEADLINE_S = 10.0
 GOODPUT_PAUSE_S = 1.0
+_AT_START_S = -0.01
+"""When links' counters are read for the start: all have connected, and none sends yet."""
 HOSTS_TABLE = Path("/etc/hosts")
 """Names and addresses, as programs look them up (hosts(5))."""
 _LOOPBACK_NAMES = {
@@ -104,15 +106,11 @@ Made = TypeVar("Made", bound=Part)
 
 @dataclass(frozen=True)
 class _Counted:
-    """The kernel's counters of captured ports, of hosts, and of every switch port's interface.
-
-    `losses` has what every port lost, by cause.
-    """
+    """The kernel's counters of captured ports, of hosts, and of links."""
 
     ports: Mapping[str, dict[str, Any]]
     hosts: Mapping[str, dict[str, int]]
-    interfaces: links.Interfaces
-    losses: links.Losses
+    links: links.Counted
 
 
 def run(directory: RunDirectory, engine: EngineName, emit: Emit) -> None:
@@ -176,6 +174,7 @@ class _Run:
         self.events = Recorder(plan.events, directory) if self.is_virtual else None
         self.received: dict[int, tuple[float, int]] = {}
         self.instants: dict[str, int] = {}
+        self.at_start: links.Counted | None = None
         self.at_end: _Counted | None = None
         self.phase = "setup"
 
@@ -456,9 +455,8 @@ class _Run:
         duration_s = duration_ns / 1e9
         middle_s = duration_s / 2
         pause_s = min(GOODPUT_PAUSE_S, duration_s / 5)
-        times = sorted(
-            {middle_s, duration_s, *(pause_s * n for n in range(1, int(duration_s / pause_s) + 1))}
-        )
+        paused = (pause_s * n for n in range(1, int(duration_s / pause_s) + 1))
+        times = sorted({_AT_START_S, middle_s, duration_s, *paused})
         due = {middle_s}
         load = LoadMeter(partial(read_load, self.switches.pid, max(os.sched_getaffinity(0))))
 
@@ -469,6 +467,9 @@ class _Run:
                 load.tick()
 
         def on_sample(t_s: float) -> None:
+            if self.at_start is None:
+                self.at_start = self._read_links()
+                return
             if due and t_s >= middle_s:
                 due.clear()
                 samples.extend(self._sample(flows))
@@ -594,18 +595,20 @@ class _Run:
         hashed = f"Open vSwitch's over {', '.join(HASH_FIELDS)}"
         return Routing(plan.routing, plan.openflow, hashed, plan.hash_seed, split)
 
-    def _read_counters(self) -> _Counted:
+    def _read_links(self) -> links.Counted:
         network = self.network
-        captured_ports = sorted({port for port, _ in self.plan.capture_ports})
-        hosts = self.plan.counted_hosts
         losses = network.losses()
         for port, count in self.lost.by_sender().items():
             losses[port]["link"] = losses[port].get("link", 0) + count
+        return {**network.interface_counters(), **network.wire_counters()}, losses
+
+    def _read_counters(self) -> _Counted:
+        network = self.network
+        captured_ports = sorted({port for port, _ in self.plan.capture_ports})
         return _Counted(
             counters.port_counters(network, captured_ports),
-            {host: counters.host_counters(network, host) for host in hosts},
-            {**network.interface_counters(), **network.wire_counters()},
-            losses,
+            {host: counters.host_counters(network, host) for host in self.plan.counted_hosts},
+            self._read_links(),
         )
 
     def _modules(self) -> Mapping[str, Mapping[str, str]]:
@@ -645,9 +648,10 @@ class _Run:
                 captures=list(captures),
                 links=links.records(
                     self.plan,
-                    (before.interfaces, before.losses),
-                    None if at_end is None else (at_end.interfaces, at_end.losses),
-                    (after.interfaces, after.losses),
+                    before.links,
+                    self.at_start,
+                    None if at_end is None else at_end.links,
+                    after.links,
                 ),
             )
         )

@@ -81,7 +81,7 @@ def longest_round_trip_ns(plan: Plan) -> int:
 
 
 def records(
-    plan: Plan, before: Counted, at_end: Counted | None, after: Counted
+    plan: Plan, before: Counted, at_start: Counted | None, at_end: Counted | None, after: Counted
 ) -> list[LinkRecord]:
     """A record for each direction of each link, in the topology's order.
 
@@ -108,6 +108,7 @@ def records(
                 acknowledged=crossing.acknowledged,
                 other=crossing.other,
                 before=_totals(before, counted, way, port),
+                at_start=None if at_start is None else _totals(at_start, counted, way, port),
                 at_end=None if at_end is None else _totals(at_end, counted, way, port),
                 after=_totals(after, counted, way, port),
             )

@@ -46,6 +46,7 @@ _LOW, _HIGH = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
 _MAPPINGS = ("model_type", "model_attributes_type", "dict_type")
 _TOLD_APART = {"$ref", "discriminator", "oneOf"}
 _ALLOWED = "allowed is "
+_KEY = "[key]"
 
 Schema = Mapping[str, Any]
 Location = tuple[str | int, ...]
@@ -63,7 +64,7 @@ def first_wrong(error: ValidationError, tree: object, schema: Schema) -> tuple[L
         tree: what was validated.
         schema: the JSON schema of its model.
     """
-    wrong = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    wrong = min(error.errors(), key=_rank)
     at = _place(wrong, tree)
     below, message = _worded(wrong, schema)
     for other in error.errors():
@@ -71,6 +72,12 @@ def first_wrong(error: ValidationError, tree: object, schema: Schema) -> tuple[L
         if _ALLOWED in message and words and words not in message and _place(other, tree) == at:
             message += f", or {words}"
     return (*at, below) if below else at, message
+
+
+def _rank(wrong: ErrorDetails) -> int:
+    """The lower, the sooner an error is told. A mapping is not told that it should be a list."""
+    is_other_form = wrong["type"] == "tuple_type" and isinstance(wrong["input"], Mapping)
+    return (wrong["type"] != "extra_forbidden") + is_other_form
 
 
 def _place(wrong: ErrorDetails, tree: object) -> Location:
@@ -81,7 +88,7 @@ def _place(wrong: ErrorDetails, tree: object) -> Location:
         within = range(len(node)) if isinstance(node, (list, tuple)) else node
         if isinstance(within, (range, Mapping)) and part in within:
             node = node[part]
-        elif number < len(wrong["loc"]) or wrong["type"] != "missing":
+        elif part == _KEY or number < len(wrong["loc"]) or wrong["type"] != "missing":
             continue
         kept.append(part)
     return tuple(kept)
@@ -158,7 +165,9 @@ def _node(schema: Schema, location: Sequence[str | int]) -> Schema:
     node = schema
     for part in location:
         kinds = node.get("discriminator", {}).get("mapping", {})
-        if isinstance(part, int):
+        if part == _KEY:  # Where a mapping's key itself is wrong.
+            node = node.get("propertyNames", {})
+        elif isinstance(part, int):
             node = node.get("items", {})
         elif part in kinds:
             node = {"$ref": kinds[part]}

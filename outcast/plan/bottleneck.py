@@ -39,12 +39,13 @@ def find(
     flows: Sequence[Flow],
     links: Mapping[Direction, Link],
     without: Set[tuple[str, str]] = frozenset(),
+    beside: Iterable[Sequence[str]] = (),
 ) -> Bottleneck | None:
     """The output port at which each flow's share of the rate is smallest.
 
     Of several such ports it is the one with most inputs in use, then one whose inputs together are
-    faster than it, because no queue builds up elsewhere. Of those that are still alike it is the
-    one nearest to the receivers.
+    faster than it, because no queue builds up elsewhere. Then it is the one that most inputs feed
+    with the paths `beside` of other traffic, and last the one nearest to the receivers.
 
     Returns the port; None where the flows cross no link that is not left out.
     """
@@ -66,12 +67,17 @@ def find(
             nearness[hop] = index
     if not crossing:
         return None
+    merging = {hop: {*ports} for hop, ports in inputs.items()}
+    for path in beside:
+        for before, switch, following in zip(path, path[1:], path[2:], strict=False):
+            merging.get((switch, following), set()).add(port_name(graph, switch, before))
     switch, following = max(
         crossing,
         key=lambda hop: (
             Fraction(crossing[hop], links[hop].rate_bps),
             len(inputs[hop]),
             sum(inputs[hop].values()) > links[hop].rate_bps,
+            len(merging[hop]),
             nearness[hop],
         ),
     )

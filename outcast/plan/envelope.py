@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from outcast import units
 from outcast.experiment import Experiment
-from outcast.plan import ports
+from outcast.plan import ports, traces
 from outcast.plan.model import Plan
 from outcast.plan.round_trips import base_rtt_ns, rate_bps
 
@@ -55,7 +55,7 @@ def extents(experiment: Experiment, plan: Plan) -> Iterator[tuple[str, int, str]
         yield "delay", link.delay_ns or 0, where
         yield "MTU", link.mtu_bytes, where
     for trace in plan.traces:
-        for rate in trace.rate_bps:
+        for rate in traces.lasting_bps(trace.t_ns, trace.rate_bps):
             if rate:
                 yield "rate", rate, f" in {trace.file}"
     for number, event in enumerate(experiment.events):

@@ -6,7 +6,7 @@ Pure: nothing here asks the kernel, so `outcast topo` and the tests need no root
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -98,7 +98,7 @@ def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config
             raise ConfigError(_no_flows(experiment))
         # Probes load nothing, so they are looked at only where there is nothing else.
         crossing = flows or _way_flows(graph, ways or probe_ways)
-        first = _bottleneck(experiment, graph, crossing, links)
+        first = _bottleneck(experiment, graph, crossing, links, [there for there, _ in ways])
         measured = (*flows, *_way_flows(graph, program_ways, len(flows))) if program_ways else flows
         all_ways = [*ways, *probe_ways, *further_ways]
         there_and_back = sorted(path for way in all_ways for path in way)
@@ -336,20 +336,23 @@ def _packets(
 
 
 def _bottleneck(
-    experiment: Experiment, graph: Graph, flows: Sequence[Flow], links: Mapping[Direction, Link]
+    experiment: Experiment,
+    graph: Graph,
+    flows: Sequence[Flow],
+    links: Mapping[Direction, Link],
+    beside: Iterable[Sequence[str]],
 ) -> Bottleneck:
     """The port that the configuration names, or the one where each flow's share is smallest."""
     if experiment.bottleneck is None:
-        bottleneck = find(graph, flows, links)
+        bottleneck = find(graph, flows, links, beside=beside)
         # A path between two hosts has a switch on it, and so an output port.
         assert bottleneck is not None
         return bottleneck
     port = experiment.bottleneck.port
     hops = {
         port_name(graph, switch, neighbour): (switch, neighbour)
-        for switch in graph
+        for switch, neighbour in links
         if graph.nodes[switch]["kind"] != "host"
-        for neighbour in graph.adj[switch]
     }
     if port not in hops:
         some = ", ".join(list(hops)[:6])

@@ -58,6 +58,10 @@ class Trace:
     period_ns: int | None
 
 
+_MOST_FRAME_BITS = 8 * 1_800
+"""More than a full frame with all that a link may add to it (experiment/links.py)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Steps:
     """The rates that a link gets in a run.
@@ -86,6 +90,16 @@ class LinkTrace:
     directions: tuple[tuple[str, str], ...]
     t_ns: tuple[int, ...]
     rate_bps: tuple[int, ...]
+
+
+def lasting_bps(t_ns: Sequence[int], rate_bps: Sequence[int]) -> list[int]:
+    """The rates that hold for more than a full frame, and the last one.
+
+    The others are of no file: a frame during which a trace changes has a rate of its own.
+    """
+    ends = zip(pairwise(t_ns), rate_bps, strict=False)
+    found = [rate for (begin, end), rate in ends if rate * (end - begin) > _MOST_FRAME_BITS * 10**9]
+    return [*found, *rate_bps[-1:]]
 
 
 def read_all(experiment: Experiment) -> dict[int, Steps]:

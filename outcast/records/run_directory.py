@@ -551,13 +551,15 @@ class LinkRecord(handed_in.Record):
     )
     other: bool = Field(description="whether other traffic may cross it")
     before: LinkTotals
+    at_start: LinkTotals | None = None
     at_end: LinkTotals | None = None
     after: LinkTotals
 
     @property
     def within(self) -> LinkRecord:
         """The record within the duration; until the flows' end if that was before."""
-        return self if self.at_end is None else self.model_copy(update={"after": self.at_end})
+        ends = {"before": self.at_start or self.before, "after": self.at_end or self.after}
+        return self.model_copy(update=ends)
 
     @property
     def packets(self) -> int:

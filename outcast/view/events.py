@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Set
 from dataclasses import dataclass
 
+from outcast.plan.traces import lasting_bps
 from outcast.records.effective import AppliedChange
 from outcast.records.link_rate import down_spans_ns
 from outcast.records.run import Run
@@ -105,7 +106,8 @@ def trace_sentences(run: Run) -> list[str]:
     """A sentence for each port whose rate followed a trace."""
     return [
         f"{trace.port} followed {trace.trace}: {len(trace.t_ns)} rates from "
-        f"{round_rate(min(trace.rate_bps))} to {round_rate(max(trace.rate_bps))}"
+        f"{round_rate(min(lasting_bps(trace.t_ns, trace.rate_bps)))} to "
+        f"{round_rate(max(lasting_bps(trace.t_ns, trace.rate_bps)))}"
         + (f", {trace.skipped} left out because they came too late" if trace.skipped else "")
         for trace in run.rates.ports
         if trace.rate_bps

@@ -134,6 +134,17 @@ def test_overrides_reach_lists_and_new_sections() -> None:
             "events.0.late.by",
             "is missing",
         ),
+        # A mapping's key has its own form, and one is not told of a list.
+        (
+            "queue={kind: custom, qdisc: choke, options: {limit: 100, min: 10}}",
+            'queue.options.limit: "limit"',
+            "allowed is a whole number",
+        ),
+        (
+            "queue={kind: custom, qdisc: choke, options: {0: 1}}",
+            "queue.options.0",
+            "0: allowed is 1 or more",
+        ),
         ("name=a/b", "name", "up to 64 letters, digits, "),
         ("duration=[", "--set duration", "not valid YAML"),
         ("flows.9.hosts=1", "--set flows.9.hosts", "allowed are 0 to 1"),

@@ -128,7 +128,7 @@ def test_of_multipath_tcp_it_is_not_told_which_buffer_limits() -> None:
         "flow 0, limited for 96% of the time by the receiver's window or its own send buffer "
         "(transport.receive_buffer, transport.send_buffer; the kernel does not tell which"
     )
-    assert idle_warnings("s1-eth1", 0.2, limited, None, []) == []
+    assert idle_warnings("s1-eth1", 0.2, limited, None, [], {}) == []
 
 
 PACED = {"unacked": 10}
@@ -156,7 +156,7 @@ def test_a_rate_that_was_set_for_pacing_limits(columns: dict[str, Any], pacing: 
     told = limit_warnings(limited)
     if pacing == 1:
         assert told[0].startswith("flow 0, limited for 100% of the time by its pacing rate (tran")
-        assert idle_warnings("s1-eth1", 0.2, limited, None, []) == []
+        assert idle_warnings("s1-eth1", 0.2, limited, None, [], {}) == []
     assert bool(pacing) is any("pacing" in line for line in told)
 
 
@@ -201,7 +201,7 @@ def test_what_is_not_the_network_is_warned_of_with_its_key() -> None:
 
 def test_an_idle_bottleneck_is_warned_of_only_if_flows_have_data() -> None:
     waiting = {"0": summary(timeout=0.9)}
-    (line,) = idle_warnings("s1-eth1", 0.02, waiting, None, [])
+    (line,) = idle_warnings("s1-eth1", 0.02, waiting, None, [], {})
     assert line.startswith("s1-eth1 was idle for 98% of the time, though flows had data to send")
     assert line.endswith("; a flow waited for timeouts for 90% of its time on average")
     for share, parts in (
@@ -210,7 +210,7 @@ def test_an_idle_bottleneck_is_warned_of_only_if_flows_have_data() -> None:
         (None, waiting),
         (0.02, {}),
     ):
-        assert idle_warnings("s1-eth1", share, parts, None, []) == []
+        assert idle_warnings("s1-eth1", share, parts, None, [], {}) == []
 
 
 def test_why_a_bottleneck_was_idle_is_what_is_known() -> None:
@@ -219,18 +219,23 @@ def test_why_a_bottleneck_was_idle_is_what_is_known() -> None:
     lost = LossSummary(
         total=7, bottleneck=0, elsewhere=7, causes={"queue": 7}, ports={"s2-eth1": port}
     )
-    (line,) = idle_warnings("s1-eth1", 0.2, full, lost, [])
+    (line,) = idle_warnings("s1-eth1", 0.2, full, lost, [], {})
     assert line.endswith("; packets waited and were lost elsewhere: s2-eth1 7 (queue)")
     port = port.model_copy(update={"lost": {"link": 7}})
     of_link = lost.model_copy(update={"causes": {"link": 7}, "ports": {"s1-eth1": port}})
-    (line,) = idle_warnings("s1-eth1", 0.2, full, of_link, [])
+    (line,) = idle_warnings("s1-eth1", 0.2, full, of_link, [], {})
     assert line.endswith(
         "; links lost packets by their own settings, which keeps windows small: s1-eth1 7 (link)"
     )
     told = ["the bottleneck of flow 1 is s2-eth1; queues, drops and chains are shown of s1-eth1"]
-    (line,) = idle_warnings("s1-eth1", 0.2, full, lost, told)
+    (line,) = idle_warnings("s1-eth1", 0.2, full, lost, told, {})
     assert line.endswith("; the bottleneck of flow 1 is s2-eth1")
-    (line,) = idle_warnings("s1-eth1", 0.2, full, None, [])
+    answers = {"h1-eth0": 0.1, "s2-eth1": 0.998}
+    (line,) = idle_warnings("s1-eth1", 0.2, full, lost, told, answers)
+    assert line.endswith(
+        "; acknowledgements waited at s2-eth1, which was busy for 100% of the time"
+    )
+    (line,) = idle_warnings("s1-eth1", 0.2, full, None, [], {"s2-eth1": 0.8})
     assert line.endswith("; small congestion windows, or a queue elsewhere, held them back")
 
 

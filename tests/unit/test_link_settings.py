@@ -474,7 +474,7 @@ def test_what_a_link_lost_is_counted_apart_from_what_was_sent() -> None:
     lost: dict[str, dict[Cause, int]] = {**none, "h3-eth0": {"queue": 1, "link": 5}}
     records: dict[tuple[str, str], LinkRecord] = {
         (record.node, record.neighbour): record
-        for record in link_counters.records(plan, (before, none), None, (after, lost))
+        for record in link_counters.records(plan, (before, none), None, None, (after, lost))
     }
     sent, answered = records["h3", "s2"], records["s2", "h3"]
     # The switch's port has seen only what was not lost.

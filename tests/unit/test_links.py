@@ -111,7 +111,8 @@ def test_what_a_host_sent_is_read_at_its_switch() -> None:
     none: links.Losses = {port: {"queue": 4} for port in plan.ends}
     lost: links.Losses = {**none, "h0_0_2-eth0": {"queue": 6, "interface": 1}}
     records = {
-        record.port: record for record in links.records(plan, (before, none), None, (after, lost))
+        record.port: record
+        for record in links.records(plan, (before, none), None, None, (after, lost))
     }
     assert records["h0_0_2-eth0"].lost == {"queue": 2, "interface": 1}
     assert records["e0_0-eth1"].lost == {"queue": 0}

@@ -148,6 +148,16 @@ def test_losses_elsewhere_are_told_at_the_top(
     assert page.index("Losses of every port</h2>") < page.index("Drops</h2>")
 
 
+def test_what_was_lost_before_the_start_is_not_counted(run: RunDirectory) -> None:
+    """Handshakes of many flows fill a small queue before any of them may send."""
+    whole = link("s1-eth1", "s1", "h1", queue=300)
+    connected = LinkTotals(packets=45, bytes=2_500, lost={"queue": 42})
+    result = lossy(run, whole.model_copy(update={"at_start": connected}))
+    assert (losses(result).total, losses(result).bottleneck) == (260, 260)
+    assert losses(result).ports["s1-eth1"].packets == 10**6 - 40
+    assert pl.read_parquet(run.path / "links.parquet")["packets"].to_list() == [10**6 - 40]
+
+
 def test_what_happens_behind_a_link_counts_at_the_port_that_sends_to_it(run: RunDirectory) -> None:
     manifest = run.read_manifest()
     blackout = BlackoutRecord(port="s1-eth2", packets=50, dropped=9, periods=1)

@@ -231,6 +231,9 @@ def test_of_ports_alike_it_is_the_one_whose_inputs_are_faster() -> None:
     # Alike means the links of a chain: the last of them is as good as any where none has a queue.
     assert plan_of("linear-12", alone).bottleneck.egress == "s1-eth1"
     assert plan_of("linear-12", alone, fast).bottleneck.egress == "s2-eth1"
+    # Other traffic that comes in beside the flow is what fills a queue.
+    beside = "workloads=[{kind: constant_rate, from: h4, to: h1, rate: 100mbit}]"
+    assert plan_of("linear-12", alone, beside).bottleneck.egress == "s2-eth1"
 
 
 @pytest.mark.parametrize(

@@ -80,10 +80,27 @@ def test_what_a_note_told_before_the_traffic_is_counted_only(
 
 @pytest.mark.parametrize(
     ("time_ms", "text"),
-    [(None, "-"), (0.0123, "0.0123"), (25.71, "25.7"), (99.96, "100"), (1357.0, "1,357")],
+    [
+        (None, "-"),
+        (0.0, "0"),
+        (1.4e-05, "<0.001"),
+        (0.0123, "0.0123"),
+        (25.71, "25.7"),
+        (99.96, "100"),
+        (1357.0, "1,357"),
+    ],
 )
 def test_times_of_queues_have_no_powers_of_ten(time_ms: float | None, text: str) -> None:
     assert tables._digits(time_ms) == text
+
+
+def test_losses_of_queues_that_drop_later_say_when_tables_count_them(run: Run) -> None:
+    (egress, part) = next(iter(run.summary.queue.items()))
+    later = part.model_copy(update={"counted": "forwarded"})
+    summary = run.summary.model_copy(update={"queue": {egress: later}})
+    lost = LossSummary(total=7, bottleneck=7, elsewhere=0, causes={"queue": 7}, ports={})
+    said = "7 packets, by the kernel's counters (tables count a drop at its packet's arrival), all"
+    assert said in tables.loss_sentence(summary, lost)
 
 
 def test_round_trips_and_queueing_are_medians_and_say_so(run: Run) -> None:
@@ -103,6 +120,11 @@ def test_round_trips_and_queueing_are_medians_and_say_so(run: Run) -> None:
     assert "77" not in text
     assert "median" in text.split("queue-")[0]
     assert "RTT is a median too" in text
+    assert "studied ports together" not in text
+    two = with_records(run, summary=with_queues(run.summary, a=0, b=0))
+    Console(file=stream, width=200).print(tables._group_table(two, run.table("flows")))
+    told = " ".join(stream.getvalue().split())
+    assert "queueing is that of packets at all studied ports together" in told
 
 
 def test_the_wait_for_timeouts_is_a_share_of_the_time_of_active_flows(run: Run) -> None:

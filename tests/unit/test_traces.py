@@ -90,6 +90,13 @@ def test_a_step_at_the_end_of_the_run_is_none() -> None:
     assert len(traces.steps(parsed(text), 110 * MS, FRAME_BITS).t_ns) == 3
 
 
+def test_the_rate_of_a_frame_across_a_pause_is_none_of_the_file() -> None:
+    rows = "time_ms,rate_mbps\n0,8\n1000,0\n1500,4\n"
+    steps = traces.steps(parsed(rows), 3_000 * MS, FRAME_BITS)
+    assert min(steps.rate_bps) < 10**6
+    assert {*traces.lasting_bps(steps.t_ns, steps.rate_bps)} == {8 * 10**6, 4 * 10**6}
+
+
 def test_a_frame_goes_on_after_a_rate_of_zero() -> None:
     steps = traces.steps(parsed("time_ms,rate_mbps\n0,5\n10,0\n30,5\n"), 100 * MS, FRAME_BITS)
     _, begin_ns, end_ns = steps.t_ns

@@ -26,6 +26,7 @@ MOST_IDLE = 0.5
 LEAST_SAMPLES = 10
 """With fewer samples of a flow, only a lower bound of its send buffer's share is known."""
 _LEAST_WAITED = 0.01
+_LEAST_FULL = 0.9
 _PRESSURE = "TcpExtTCPMemoryPressures"
 _MOST_NAMED = 3
 _KEYS = {
@@ -178,10 +179,12 @@ def idle_warnings(
     limited: Mapping[str, LimitSummary],
     losses: LossSummary | None,
     told: Sequence[str],
+    answers: Mapping[str, float],
 ) -> list[str]:
     """A line if a bottleneck sent little although its flows had data to send.
 
-    By the warnings that were `told` before the run, another bottleneck may be known.
+    By the warnings that were `told` before the run, another bottleneck may be known. `answers` has
+    the utilisation of each port that the flows' acknowledgements leave by.
     """
     if utilisation is None or not limited or 1 - utilisation <= MOST_IDLE:
         return []
@@ -189,7 +192,10 @@ def idle_warnings(
     if max(wanting) < 1 - MOST_ELSEWHERE:
         return []
     waited = sum(part.timeout for part in limited.values()) / len(limited)
-    if known := [line for line in told if line.startswith(moved.STARTS)]:
+    share, fullest = max(((share, port) for port, share in answers.items()), default=(0.0, ""))
+    if share >= _LEAST_FULL:
+        why = f"acknowledgements waited at {fullest}, which was busy for {share:.0%} of the time"
+    elif known := [line for line in told if line.startswith(moved.STARTS)]:
         why = known[0].partition(";")[0]
     elif waited >= _LEAST_WAITED:
         why = f"a flow waited for timeouts for {waited:.0%} of its time on average"

@@ -28,20 +28,7 @@ def link_table(analysis: Analysis) -> pl.DataFrame | None:
     """
     if not analysis.counters.links:
         return None
-    traffic = analysis.manifest.traffic
-    at_end = all(link.at_end is not None for link in analysis.counters.links)
-    span_ns = traffic.duration_ns if at_end else traffic.t_end_ns - traffic.t_start_ns
-    whole, seconds = np.array([0, span_ns], np.int64), span_ns / 1e9
     losses = loss_summary(analysis)
-
-    def utilisation(link: LinkRecord) -> float:
-        rate = analysis.link_rate(link.port, link.rate_bps)
-        rate_bps = float(rate.mean_bps(whole)[0])
-        # Of frames too short for Ethernet, which TCP sends only without timestamps, the counters
-        # do not tell the number, so what fills them up is not counted.
-        wire_bytes = link.bytes + link.overhead_bytes * link.packets
-        return wire_bytes * 8 / (rate_bps * seconds) if rate_bps else 0.0
-
     return pl.DataFrame(
         [
             {
@@ -53,12 +40,25 @@ def link_table(analysis: Analysis) -> pl.DataFrame | None:
                 "other": link.other,
                 "packets": link.packets,
                 "bytes": link.bytes,
-                "utilisation": utilisation(link),
+                "utilisation": utilisation(analysis, link),
                 **({} if losses is None else _lost(losses, link.port)),
             }
             for link in (whole_run.within for whole_run in analysis.counters.links)
         ]
     )
+
+
+def utilisation(analysis: Analysis, link: LinkRecord) -> float:
+    """The share of what a direction of a link could carry that it sent; see `link_table`."""
+    traffic = analysis.manifest.traffic
+    at_end = all(link.at_end is not None for link in analysis.counters.links)
+    span_ns = traffic.duration_ns if at_end else traffic.t_end_ns - traffic.t_start_ns
+    rate = analysis.link_rate(link.port, link.rate_bps)
+    rate_bps = float(rate.mean_bps(np.array([0, span_ns], np.int64))[0])
+    # Of frames too short for Ethernet, which TCP sends only without timestamps, the counters
+    # do not tell the number, so what fills them up is not counted.
+    wire_bytes = link.bytes + link.overhead_bytes * link.packets
+    return wire_bytes * 8 / (rate_bps * span_ns / 1e9) if rate_bps else 0.0
 
 
 def _lost(losses: LossSummary, port: str) -> dict[str, int]:

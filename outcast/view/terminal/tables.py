@@ -270,6 +270,8 @@ def loss_sentence(summary: Summary, losses: LossSummary) -> str:
         return f"no packet was lost in the whole network{when}"
     count = f"lost in the whole network{when}: {losses.total:,} packets"
     several = len(summary.queue) > 1
+    if any(part.counted == "forwarded" for part in summary.queue.values()):
+        count += ", by the kernel's counters (tables count a drop at its packet's arrival)"
     if not losses.elsewhere:
         where_all = (
             f"in the queues of {', '.join(summary.queue)}" if several else "at the bottleneck"
@@ -371,6 +373,8 @@ def _flow_table(run: Run, flows: pl.DataFrame) -> Table:
 
 def _digits(time_ms: float | None) -> str:
     """Three digits or more, and `-` for None."""
+    if time_ms is not None and 0 < time_ms < 0.001:
+        return "<0.001"
     return "-" if time_ms is None else f"{time_ms:,.0f}" if time_ms >= 99.95 else f"{time_ms:.3g}"
 
 
@@ -413,6 +417,8 @@ def _group_table(run: Run, flows: pl.DataFrame) -> Table:
     )
     if any(group.summary.srtt_ms for group in run.groups):
         table.caption = "RTT is a median too: of smoothed round trips over time"
+        if len(summary.queue) > 1:
+            table.caption += "; queueing is that of packets at all studied ports together"
     for group in run.groups[:MOST_ROWS]:
         part = group.summary
         waits = part.queueing_ms
