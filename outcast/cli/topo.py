@@ -103,7 +103,7 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
     ]
     lines += [*_workloads(experiment, plan), *_probes(timed)]
     told = beforehand(experiment, timed, experiment.engine)
-    lines += [f"  warning: {text}" for text in told]
+    lines += [f"  note: {text}" for text in told]
     lines += _groups(experiment, plan)
     if plan.programs:
         lines += ["", "programs"]

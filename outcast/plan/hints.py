@@ -5,6 +5,8 @@ Pure: a plan and its experiment say it all. Each line names the key to change.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from outcast.experiment import Experiment, Queue
 from outcast.experiment.queues.classes import HasClasses, HtbClasses
 from outcast.plan import ports
@@ -14,7 +16,7 @@ from outcast.plan.model import Plan
 from outcast.plan.moved import moved, states
 from outcast.plan.needs import buffer_warnings
 from outcast.plan.round_trips import base_rtt_ns
-from outcast.units import format_rate, format_time, round_rate, round_time
+from outcast.units import format_rate, format_size, format_time, round_rate, round_time
 
 FEWEST_ROUND_TRIPS = 10
 """Slow start alone takes so many from the initial window to a window of thousands of packets."""
@@ -36,6 +38,7 @@ def hints(experiment: Experiment, plan: Plan) -> list[str]:
         *_of_one_class(experiment, plan),
         *_beyond_the_link(experiment, plan),
         *_short(experiment, plan),
+        *_of_small_bursts(plan),
     ]
 
 
@@ -128,6 +131,27 @@ def _short(experiment: Experiment, plan: Plan) -> list[str]:
         f"flow {flow.flow}{_more(len(found))} lasts {format_time(lasts_ns)}, which are {trips:.2g} "
         f"base round trips of {round_time(rtt_ns)}, so the run shows its start alone; for "
         f"{FEWEST_ROUND_TRIPS} of them set duration to {needed_ms}ms or more"
+    ]
+
+
+def _of_small_bursts(plan: Plan) -> list[str]:
+    """A line on policers whose burst is less than what a TCP flow sends in a round trip."""
+    found = []
+    for flow in plan.flows:
+        rtt_ns = base_rtt_ns(plan, flow.path, flow.return_path)
+        for one, other in pairwise(flow.path):
+            policer = plan.links[one, other].policer
+            if policer and 8 * 10**9 * policer.burst_bytes < policer.rate_bps * rtt_ns:
+                full = policer.rate_bps * rtt_ns // (8 * 10**9)
+                found.append((full, flow, f"{one} to {other}", policer))
+    if not found:
+        return []
+    full, flow, way, policer = max(found, key=lambda item: item[0])
+    return [
+        f"the policer from {way} has a burst of {format_size(policer.burst_bytes)}, and flow "
+        f"{flow.flow}{_more(len(found))} at its rate of {round_rate(policer.rate_bps)} has "
+        f"{full:,} B under way; TCP sends these in bursts and gets less than the rate, so set the "
+        "policer's burst to that or more"
     ]
 
 

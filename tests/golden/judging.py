@@ -53,9 +53,9 @@ JUDGING = [
     *_of(
         *("analysis", ("reproduce_intervals", "analysis_interval")),
         ("stationary: a flow gets nothing", "measure/stationarity",
-         "if not parts[compared].sum(axis=1).all():", "if False:"),
-        ("stationary: each flow", "measure/stationarity", "for share in shares)",
-         "for share in shares[:0])"),
+         "if starved:", "if False:"),
+        ("stationary: each flow", "measure/stationarity", "zip(compared, shares, strict=True)",
+         "zip(compared[:0], shares[:0], strict=True)"),
         ("stationary: ties", "measure/stationarity",
          "for times in Counter(values.tolist()).values() if times > 1", "for times in []"),
         ("interval: packets before it", "run_analysis",

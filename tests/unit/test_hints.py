@@ -24,6 +24,18 @@ def test_a_usual_run_has_none() -> None:
     assert told() == []
 
 
+def test_a_policers_burst_below_a_round_trip_is_told() -> None:
+    def with_burst(size: str) -> list[str]:
+        policer = f"{{rate: 100mbit, burst: {size}}}"
+        way = f"links.overrides=[{{from: s2, to: s1, policer: {policer}}}]"
+        return [line for line in told("links.delay=5ms", way) if "burst" in line]
+
+    (line,) = with_burst("2KB")
+    assert line.startswith("the policer from s2 to s1 has a burst of 2KB, and flow ")
+    assert "at its rate of 100 Mbps has " in line
+    assert with_burst("1MB") == []
+
+
 @pytest.mark.parametrize(
     ("queue", "remedy"),
     [

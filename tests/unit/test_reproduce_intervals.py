@@ -114,7 +114,7 @@ def test_a_run_that_is_not_in_steady_state_says_what_changed(run: Run) -> None:
     rising = with_shares(run, np.linspace(0.2, 0.6, BINS))
     assert told(rising, False) == (
         "not in steady state from 0.02 to 0.08 s: the 2-hop flows' share of the goodput rises "
-        "(docs/steady-state.md)"
+        "(docs/steady-state.md; analysis.from cuts a start)"
     )
     doubtful = "steady state doubtful from 0.02 to 0.08 s: Jain's index falls from "
     assert told(rising, True).startswith(doubtful)

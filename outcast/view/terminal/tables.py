@@ -216,9 +216,12 @@ def stationarity_sentence(run: Run) -> str:
         steady = "steady state doubtful"
     else:
         steady, found = "steady state", _no_trend(run)
+    more = (
+        "" if summary.stationary or summary.interval == "asked" else "; analysis.from cuts a start"
+    )
     changed = rates_within(run)
     mixed = f"; but rates changed meanwhile, so means mix several: {changed}" if changed else ""
-    return f"{steady} {interval}: {found} (docs/steady-state.md){mixed}"
+    return f"{steady} {interval}: {found} (docs/steady-state.md{more}){mixed}"
 
 
 def _no_trend(run: Run) -> str:
