@@ -371,7 +371,9 @@ def _when(experiment: Experiment, state: _State, hop: Hop, of: str) -> str:
     to = f"to {units.format_time(state.until_ns)}" if ends else "on"
     when = f" from {since} {to}" if ends or state.since_ns or state.why else ""
     if state.since_ns == state.until_ns:
-        when = f" at times, as at {since}"
+        # A trace's steps are moved to whole frames, so four digits say when.
+        digits = 4 - len(str(state.since_ns))
+        when = f" at times, as at {units.format_time(round(state.since_ns, min(digits, 0)))}"
     rate = units.round_rate(state.capacity[hop]) if state.capacity[hop] else "down"
     return f"({rate}){of}{when}" + f" ({state.why})" * bool(state.why)
 
