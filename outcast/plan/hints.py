@@ -16,6 +16,7 @@ from outcast.plan.model import Plan
 from outcast.plan.moved import moved, states
 from outcast.plan.needs import buffer_warnings
 from outcast.plan.round_trips import base_rtt_ns
+from outcast.plan.trace_frames import smaller_frames
 from outcast.units import format_rate, format_size, format_time, round_rate, round_time
 
 FEWEST_ROUND_TRIPS = 10
@@ -37,6 +38,7 @@ def hints(experiment: Experiment, plan: Plan) -> list[str]:
         *_unmarked(experiment, plan),
         *_of_one_class(experiment, plan),
         *_beyond_the_link(experiment, plan),
+        *smaller_frames(experiment, plan),
         *_short(experiment, plan),
         *_of_small_bursts(plan),
     ]

@@ -27,6 +27,7 @@ from outcast.plan import (
     programs,
     schedule,
     subnets,
+    trace_frames,
     traces,
     transport,
 )
@@ -125,11 +126,13 @@ def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config
             links=links,
             programs=planned_programs,
             probes=planned_probes,
-            traces=traces.of_links(experiment, link_traces),
             events=experiment.trace.events if experiment.trace is not None else (),
             host_noise=noise.of_hosts(experiment),
             families=addresses.families(experiment),
         )
+        if link_traces:
+            full = trace_frames.wire_bytes(experiment, plan)
+            plan = replace(plan, traces=traces.of_links(experiment, link_traces, full))
         _require_ports(experiment, plan)
         _require_room(experiment, plan)
         captures = _capture_ports(experiment, plan)

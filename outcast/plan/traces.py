@@ -69,11 +69,13 @@ class Steps:
     Attributes:
         t_ns: from when each rate holds, after the traffic's start. The first is 0.
         rate_bps: the rates, in whole bytes a second.
+        trace: what they are made of.
     """
 
     t_ns: tuple[int, ...]
     rate_bps: tuple[int, ...]
     mean_bps: int
+    trace: Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +128,39 @@ def read_all(experiment: Experiment) -> dict[int, Steps]:
     return by_override
 
 
-def of_links(experiment: Experiment, by_override: Mapping[int, Steps]) -> tuple[LinkTrace, ...]:
-    """What the traces do to the links of the experiment."""
-    return tuple(
-        LinkTrace(
-            file=override.rate_bps.trace.name,
-            directions=override.directions,
-            t_ns=(*by_override[number].t_ns, experiment.duration_ns),
-            rate_bps=(*by_override[number].rate_bps, by_override[number].mean_bps),
-        )
-        for number, override in enumerate(experiment.links.overrides)
-        if isinstance(override.rate_bps, RateTrace)
-    )
+def of_links(
+    experiment: Experiment,
+    by_override: Mapping[int, Steps],
+    wire_bytes: Mapping[tuple[str, str], int],
+) -> tuple[LinkTrace, ...]:
+    """What the traces do to the links of the experiment.
+
+    Args:
+        experiment: it has the overrides and the duration.
+        by_override: what `read_all` has read.
+        wire_bytes: how much the full frames that are sent take, by direction of a link.
+
+    Raises ConfigError: a trace has too many steps for these frames.
+    """
+    duration_ns = experiment.duration_ns
+    found = []
+    for number, override in enumerate(experiment.links.overrides):
+        if not isinstance(override.rate_bps, RateTrace):
+            continue
+        file = override.rate_bps.trace
+        trace, mean_bps = by_override[number].trace, by_override[number].mean_bps
+        alike: dict[int, list[tuple[str, str]]] = {}
+        for end in override.directions:
+            alike.setdefault(8 * wire_bytes[end], []).append(end)
+        for frame_bits, ends in alike.items():
+            try:
+                made = steps(trace, duration_ns, frame_bits)
+            except ValueError as error:
+                where = f"links.overrides.{number}.rate.trace"
+                raise ConfigError(f"{where}: {file} {error}") from None
+            t_ns, rate_bps = (*made.t_ns, duration_ns), (*made.rate_bps, mean_bps)
+            found.append(LinkTrace(file.name, tuple(ends), t_ns, rate_bps))
+    return tuple(found)
 
 
 def read(path: Path, frame_bits: int, *, repeat: bool) -> Trace:
@@ -331,7 +354,7 @@ def steps(trace: Trace, duration_ns: int, frame_bits: int) -> Steps:
         if len(rates) > MOST_STEPS:
             raise _too_many(duration_ns)
     carried = sum(rate * (end - begin) for begin, end, rate in spans)
-    return Steps(tuple(t_ns), tuple(rates), _kept(Fraction(carried) / duration_ns))
+    return Steps(tuple(t_ns), tuple(rates), _kept(Fraction(carried) / duration_ns), trace)
 
 
 def _too_many(duration_ns: int) -> ValueError:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from outcast import experiment, workflow
 from outcast.emulation.changes import Changer
 from outcast.errors import ConfigError
-from outcast.plan import stored, traces
+from outcast.plan import hints, stored, trace_frames, traces
 from outcast.plan.events import port_traces
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
@@ -106,18 +106,23 @@ def test_a_frame_goes_on_after_a_rate_of_zero() -> None:
     assert steps.mean_bps == 4_000_000
 
 
-@given(st.lists(st.integers(0, 12), min_size=2, max_size=60).filter(any))
-def test_a_queue_that_is_never_empty_sends_what_the_trace_lets_through(counts: list[int]) -> None:
+@given(
+    st.lists(st.integers(0, 12), min_size=2, max_size=60).filter(any),
+    st.sampled_from([84, 366, 1066, 1536, 1538]),
+)
+def test_a_queue_that_is_never_empty_sends_what_the_trace_lets_through(
+    counts: list[int], wire_bytes: int
+) -> None:
     """Each frame takes the time of the rate at which it begins, as in the kernel (sch_htb.c)."""
     text = "time_ms,rate_mbps\n" + "\n".join(f"{ms},{n / 3}" for ms, n in enumerate(counts))
-    steps = traces.steps(parsed(text), len(counts) * MS, FRAME_BITS)
+    steps = traces.steps(parsed(text), len(counts) * MS, 8 * wire_bytes)
     at_ns, frames, place = 0.0, 0, 0
     while at_ns < len(counts) * MS:
         while place + 1 < len(steps.t_ns) and steps.t_ns[place + 1] <= at_ns:
             place += 1
-        at_ns += FRAME_BITS * 1e9 / steps.rate_bps[place]
+        at_ns += 8 * wire_bytes * 1e9 / steps.rate_bps[place]
         frames += at_ns <= len(counts) * MS
-    assert abs(frames - sum(counts) / 3 * 1e3 / FRAME_BITS) <= 1.01
+    assert abs(frames - sum(counts) / 3 * 1e3 / 8 / wire_bytes) <= 1.01
 
 
 def test_a_mahimahi_trace_keeps_its_milliseconds() -> None:
@@ -241,6 +246,51 @@ def test_a_link_with_a_trace_has_its_mean_rate_and_a_class_of_htb(tmp_path: Path
     assert port.rate_bps[-1] == 12_500_000
     (tmp_path / "plan.json").write_text(stored.dumps(plan))
     assert stored.read_plan(tmp_path / "plan.json").traces == plan.traces
+
+
+STREAM = "{kind: constant_rate, from: h4, to: h1, rate: 20mbit, datagram: %s}"
+
+
+@pytest.mark.parametrize(
+    ("more", "wire_bytes"),
+    [
+        (["flows=[]", f"workloads=[{STREAM % '1000B'}]"], 1042 + 24),
+        (["flows=[]", f"workloads=[{STREAM % '18B'}]"], 84),
+        ([f"workloads=[{STREAM % '1000B'}]"], 1514 + 24),
+        (["flows=[]", f"workloads=[{STREAM % '1000B'}]", "addressing=ipv6"], 1062 + 24),
+    ],
+)
+def test_steps_hold_frames_of_the_size_that_is_sent(
+    tmp_path: Path, more: list[str], wire_bytes: int
+) -> None:
+    whole, plan = planned(tmp_path, "{trace: cell.csv}", *more)
+    path = tmp_path / "cell.csv"
+    trace = traces.read(path, FRAME_BITS, repeat=False)
+    wanted = traces.steps(trace, whole.duration_ns, 8 * wire_bytes)
+    (found,) = plan.traces
+    assert found.t_ns[:-1] == wanted.t_ns
+    assert found.rate_bps[:-1] == wanted.rate_bps
+
+
+def test_each_direction_has_the_frames_that_are_sent_there(tmp_path: Path) -> None:
+    both = "links={rate: 100mbit, overrides: [{between: [s1, h1], rate: {trace: cell.csv}}]}"
+    there = [both, "flows=[]", f"workloads=[{STREAM % '1000B'}]"]
+    _, plan = planned(tmp_path, "{trace: cell.csv}", *there)
+    assert {end for trace in plan.traces for end in trace.directions} == {
+        ("s1", "h1"),
+        ("h1", "s1"),
+    }
+    assert len({trace.t_ns for trace in plan.traces}) == 2
+
+
+def test_frames_of_several_sizes_are_told_before_the_run(tmp_path: Path) -> None:
+    whole, plan = planned(tmp_path, "{trace: cell.csv}", f"workloads=[{STREAM % '1000B'}]")
+    (line,) = trace_frames.smaller_frames(whole, plan)
+    assert line in hints.hints(whole, plan)
+    assert "s1-eth1 holds for frames of 1514 B, as of flow 0; with those of UDP" in line
+    assert "h4 sends to h1, 1042 B, the link may send less" in line
+    whole, plan = planned(tmp_path, "{trace: cell.csv}", f"workloads=[{STREAM % '1472B'}]")
+    assert not trace_frames.smaller_frames(whole, plan)
 
 
 def test_the_run_keeps_its_own_copy_of_the_trace(tmp_path: Path) -> None:
