@@ -88,7 +88,7 @@ def moved(experiment: Experiment, plan: Plan) -> list[str]:
             if not spans or _is_apart(spans[-1][0], state, hop):
                 spans.append((state, those))
             elif state.since_ns < state.until_ns:
-                spans[-1] = (_joined(spans[-1][0], state, hop), spans[-1][1])
+                spans[-1] = (replace(spans[-1][0], until_ns=state.until_ns), spans[-1][1])
     if not found:
         return []
     named = [_where(experiment, plan, hop, spans) for hop, spans in found.items()]
@@ -98,17 +98,10 @@ def moved(experiment: Experiment, plan: Plan) -> list[str]:
 
 
 def _is_apart(last: _State, state: _State, hop: Hop) -> bool:
-    """Whether time has passed since a hop's last span, or its link fails or comes back."""
+    """Whether time has passed since a hop's last span, or its rate is another one."""
     if state.since_ns == state.until_ns:
         return False
-    return last.until_ns != state.since_ns or (not last.capacity[hop]) != (not state.capacity[hop])
-
-
-def _joined(last: _State, state: _State, hop: Hop) -> _State:
-    """Two spans that follow one another, with the lower of their rates."""
-    lower = state if state.capacity[hop] < last.capacity[hop] else last
-    why = last.why if lower is last else f"{last.why}, {state.why}".removeprefix(", ")
-    return replace(lower, since_ns=last.since_ns, until_ns=state.until_ns, why=why)
+    return last.until_ns != state.since_ns or last.capacity[hop] != state.capacity[hop]
 
 
 def _split(states: Iterable[_State], ways: Sequence[Way]) -> Iterator[_State]:

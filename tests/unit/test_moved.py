@@ -26,12 +26,13 @@ def told(*overrides: str) -> list[str]:
         (
             "events=[{at: 2s, from: s2, to: s1, rate: 50mbit}, "
             "{at: 3s, from: s2, to: s1, rate: 30mbit}, {at: 4s, from: s2, to: s1, rate: 100mbit}]",
-            "flow 1 (and 11 more) is s2-eth1 (30 Mbps) from 2s to 4s (events.0, events.1); ",
+            "flow 1 (and 11 more) is s2-eth1 (50 Mbps) from 2s to 3s (events.0), "
+            "(30 Mbps) from 3s to 4s (events.1); ",
         ),
         (
             "events=[{at: 2s, from: h2, to: s1, rate: 2mbit}, "
             "{at: 3s, from: h2, to: s1, rate: 1mbit}]",
-            "flow 0 is h2-eth0 (1 Mbps) from 2s on (events.0, events.1); ",
+            "flow 0 is h2-eth0 (2 Mbps) from 2s to 3s (events.0), (1 Mbps) from 3s on (events.1); ",
         ),
         (
             "events=[{at: 2s, from: h3, to: s2, rate: 1mbit}]",
@@ -168,6 +169,18 @@ def test_of_many_places_three_are_named() -> None:
     (line,) = told(f"events=[{slow}]")
     assert line.count("that of") == 2
     assert "h5-eth0 (1 Mbps) from 3s on (events.2) (and 2 more such links); " in line
+
+
+def test_a_rate_counts_from_when_it_is_in_force() -> None:
+    (line,) = told(
+        "links.overrides=[{from: s2, to: s1, policer: {rate: 10mbit, burst: 32KB}}]",
+        "events=[{at: 2s, from: s2, to: s1, policer: {rate: 20mbit, burst: 16KB}}, "
+        "{at: 3s, from: s2, to: s1, policer: {rate: 5mbit, burst: 64KB}}]",
+    )
+    assert (
+        "the policer from s2 to s1 (10 Mbps) from the start to 2s, "
+        "(20 Mbps) from 2s to 3s (events.0), (5 Mbps) from 3s on (events.1); "
+    ) in line
 
 
 def test_a_trace_is_judged_by_its_mean_and_its_extremes(tmp_path: Path) -> None:
