@@ -52,7 +52,7 @@ def moments(run: Run, only: Collection[str] = (), ports: Set[str] = frozenset())
         first = changes[0]
         is_both_ways = len({change.node for change in changes}) > 1 or first.what == "up"
         where = f"{first.node}{'-' if is_both_ways else ' to '}{first.neighbour}"
-        what = ", ".join(_words(change) for change in changes if (change.node == first.node))
+        what = ", ".join(_words(run, change) for change in changes if change.node == first.node)
         until_s = None
         if first.what == "up" and not first.shown:
             spans = dict(down_spans_ns(run.manifest, first.port))
@@ -63,8 +63,13 @@ def moments(run: Run, only: Collection[str] = (), ports: Set[str] = frozenset())
     return texts
 
 
-def _words(change: AppliedChange) -> str:
+def _words(run: Run, change: AppliedChange) -> str:
     value = change.shown or 0
+    if change.what == "policer_bps":
+        event = dict(enumerate(run.experiment.events)).get(change.event or 0)
+        given = event and event.policer
+        burst = f", burst {format_size(given.burst_bytes)}" if given else ""
+        return f"policer {round_rate(value)}{burst}"
     if change.what == "rate_bps":
         return f"rate {round_rate(value)}"
     if change.what == "delay_ns":
@@ -89,7 +94,7 @@ def rates_within(run: Run) -> str:
     crossed = {link.port for link in links if link.flows or link.acknowledged or link.other}
     found = [
         f"at {moment.t_s:.7g} s {moment.text}"
-        for moment in moments(run, ("rate_bps", "up"), crossed)
+        for moment in moments(run, ("rate_bps", "policer_bps", "up"), crossed)
         if start_s < moment.t_s < end_s
     ]
     found += [
@@ -112,3 +117,19 @@ def trace_sentences(run: Run) -> list[str]:
         for trace in run.rates.ports
         if trace.rate_bps
     ]
+
+
+def behind_the_capture(run: Run) -> str:
+    """What no delay at a captured queue has in it, for the end of a sentence; empty if nothing."""
+    plan = None if run.captured is not None else run.plan
+    if plan is None:
+        return ""
+    studied = {port.egress for port in (plan.bottleneck, *plan.others)}
+    links = [plan.links[plan.ends[port]] for port in studied]
+    changed = {change.what for change in run.manifest.changes if change.port in studied}
+    named = {
+        "random_delay": any(link.random_delay for link in links),
+        "late": "late_ppm" in changed or any(link.late for link in links),
+    }
+    of = " and ".join(key for key, is_there in named.items() if is_there)
+    return f", without its {of}, which lies behind the capture" if of else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -12,11 +13,12 @@ import pytest
 from rich.console import Console
 
 from outcast.analysis import analyze
+from outcast.experiment.links import Policer
 from outcast.records.effective import AppliedChange
 from outcast.records.run import Run
 from outcast.records.run_directory import LinkRecord, LinkTotals, PortRates, Rates
 from outcast.view import figures
-from outcast.view.events import Moment, moments, trace_sentences
+from outcast.view.events import Moment, behind_the_capture, moments, trace_sentences
 from outcast.view.figures.parts import MOST_NAMED_EVENTS
 from outcast.view.report import overview, timeline
 from outcast.view.terminal import tables
@@ -85,6 +87,47 @@ def test_a_time_is_the_planned_one_if_it_was_kept(run: Run) -> None:
         Moment(0.02, "s1 to h1: rate 10 Mbps"),
         Moment(0.030012, "s1 to h1: delay 5ns"),
     ]
+
+
+def test_a_policer_is_named_with_its_rate_and_burst(run: Run) -> None:
+    made = [
+        applied(number, 20.0 + number, "policer_bps", 5 * 10**6, "s1", "h1") for number in (0, 1)
+    ]
+    events = [SimpleNamespace(policer=Policer(rate="5mbit", burst="64KB"))]
+    again = with_records(run, manifest=run.manifest.model_copy(update={"changes": made}))
+    again.__dict__["experiment"] = SimpleNamespace(events=events)
+    # A configuration of somebody else's may have fewer events.
+    assert [moment.text for moment in moments(again)] == [
+        "s1 to h1: policer 5 Mbps, burst 64KB",
+        "s1 to h1: policer 5 Mbps",
+    ]
+    known = run.summary.model_copy(update={"stationary": True})
+    text = tables.stationarity_sentence(with_records(again, summary=known))
+    assert "mix several: at 0.02 s s1 to h1: policer 5 Mbps" in text
+
+
+@pytest.mark.parametrize(
+    ("link", "what", "words"),
+    [
+        ({}, "rate_bps", ""),
+        ({"random_delay": True}, "rate_bps", "random_delay"),
+        ({"late": True}, "rate_bps", "late"),
+        ({"random_delay": True}, "late_ppm", "random_delay and late"),
+    ],
+)
+def test_a_delay_behind_the_capture_is_in_no_columns(
+    run: Run, link: dict[str, bool], what: str, words: str
+) -> None:
+    made = [applied(0, 20.0, what, 1, "s1", "h1")]
+    again = with_records(run, manifest=run.manifest.model_copy(update={"changes": made}))
+    again.__dict__["plan"] = SimpleNamespace(
+        bottleneck=SimpleNamespace(egress="s1-h1"),
+        others=(),
+        ends={"s1-h1": ("s1", "h1")},
+        links={("s1", "h1"): SimpleNamespace(**{"random_delay": None, "late": None} | link)},
+    )
+    said = f", without its {words}, which lies behind the capture" if words else ""
+    assert behind_the_capture(again) == said
 
 
 def test_rates_of_links_that_no_flow_crosses_mix_no_means(run: Run) -> None:

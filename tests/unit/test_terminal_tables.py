@@ -75,7 +75,7 @@ def test_what_a_note_told_before_the_traffic_is_counted_only(
     assert known in shown(notes_shown=False)
     told = shown(notes_shown=True)
     assert known not in told
-    assert "1 of the notes above, told before the traffic, still hold" in told
+    assert "1 of the notes above, told before the traffic, still holds" in told
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import polars as pl
 
 from outcast.plan import link_words
 from outcast.records.run import Run
+from outcast.view.events import behind_the_capture
 from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import note, section
@@ -106,8 +107,9 @@ def streams(run: Run, frame: pl.DataFrame) -> Element:
     head += ["mean delay", "median", "99 %", "jitter"]
     delays = (
         "Rates are of payload, over the time in which a flow was to send. A delay is the sojourn "
-        "time at the captured queue, which includes the link's own delay. Jitter is the mean "
-        "difference between the delays of packets in a row."
+        "time at the captured queue, which includes the link's own delay"
+        f"{behind_the_capture(run)}. Jitter is the mean difference between the delays of packets "
+        "in a row."
     )
     listed = table(f"Every UDP flow{run.summary.whole_run}", head, rows, numbers_from=2)
     return section("streams", "UDP", listed, element("p", delays), _more(frame, "streams"))

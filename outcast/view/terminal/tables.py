@@ -28,7 +28,7 @@ from outcast.records.summary import (
     Summary,
     Window,
 )
-from outcast.view.events import moments, rates_within, trace_sentences
+from outcast.view.events import behind_the_capture, moments, rates_within, trace_sentences
 from outcast.view.terminal import forms
 
 _MOST_LIMITED = 5
@@ -111,7 +111,7 @@ def render(directory: RunDirectory, *, notes_shown: bool = False) -> RenderableT
     if summary.limited:
         parts += ["", _limit_table(run)]
     if "streams" in run.tables:
-        parts += ["", _stream_table(run.table("streams"), summary)]
+        parts += ["", _stream_table(run, run.table("streams"))]
     transfers = {
         name: part for name, part in (summary.completions or {}).items() if not part.streams
     }
@@ -146,7 +146,9 @@ def _warnings(run: Run, *, notes_shown: bool) -> Iterator[Text]:
     lines = [warning for warning in run.summary.warnings if warning not in told]
     yield from (Text(f"warning: {warning}", style="yellow") for warning in lines)
     if known := len(run.summary.warnings) - len(lines):
-        yield Text(f"{known} of the notes above, told before the traffic, still hold")
+        yield Text(
+            f"{known} of the notes above, told before the traffic, still hold{'s' * (known == 1)}"
+        )
 
 
 def _titled(what: str, table: Table, summary: Summary) -> Table:
@@ -498,7 +500,7 @@ def _port_table(run: Run) -> Table:
     return table
 
 
-def _stream_table(streams: pl.DataFrame, summary: Summary) -> Table:
+def _stream_table(run: Run, streams: pl.DataFrame) -> Table:
     """Returns a table of the UDP flows; of many, those that lost the largest share."""
     table = _table(
         *("UDP flow", "from", "to", "time\n(s)", "sent", "received", "lost"),
@@ -507,8 +509,9 @@ def _stream_table(streams: pl.DataFrame, summary: Summary) -> Table:
         wrapped=("time\n(s)",),
     )
     table.caption = "rates are of that time, delays of the captured queue and its link"
-    if summary.whole_run:
-        table.caption += f"; losses and delays{summary.whole_run}"
+    table.caption += behind_the_capture(run)
+    if run.summary.whole_run:
+        table.caption += f"; losses and delays{run.summary.whole_run}"
     if streams.height > MOST_ROWS:
         streams = streams.sort("loss_share", descending=True, nulls_last=True).head(MOST_ROWS)
         table.caption += "; those that lost the largest share, streams.parquet has them all"
