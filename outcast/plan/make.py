@@ -54,6 +54,9 @@ from outcast.plan.schedule import Generated
 from outcast.plan.topology import make_graph, make_topo
 from outcast.units import format_time
 
+FIRST_TTL = 64
+"""IPDEFTTL of the kernel's include/uapi/linux/ip.h; IPv6's hop limit is the same."""
+
 
 def _in_config(refusal: str) -> str:
     return f"config.yaml: {refusal}"
@@ -105,6 +108,7 @@ def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config
         there_and_back = sorted(path for way in all_ways for path in way)
         paths = [*there_and_back, *(flow.return_path for flow in flows)]
         paths += hashed_paths(graph, table, flows)
+        _require_hops(graph, [*(flow.path for flow in flows), *paths])
         bottleneck, *others = (
             with_all_packets(port, graph, paths)
             for port in (
@@ -336,6 +340,17 @@ def _packets(
             yield where, there, size and size + headers_bytes
             if size is None:
                 yield where, routes.path(table, graph, *ends[::-1], packet.reversed()), None
+
+
+def _require_hops(graph: Graph, paths: Iterable[Sequence[str]]) -> None:
+    """Raises ConfigError where a packet would not outlive its way."""
+    for path in paths:
+        routers = sum(graph.nodes[node]["kind"] == "router" for node in path)
+        if routers >= FIRST_TTL:
+            raise ConfigError(
+                f"topology: {routers} routers on the way from {path[0]} to {path[-1]}; allowed "
+                f"are {FIRST_TTL - 1}, because a packet's TTL begins with {FIRST_TTL}"
+            )
 
 
 def _bottleneck(

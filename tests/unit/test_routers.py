@@ -53,6 +53,19 @@ def kinds(names: str) -> dict[str, dict[str, Any]]:
     return {name: {"kind": of[name[0]]} for name in names.split()}
 
 
+def chained(folder: Path, count: int) -> Plan:
+    routers = MANY[:count]
+    way = ["h1", "s1", *routers, "s2", "h2"]
+    edges = ",".join(f"{one} {two}" for one, two in pairwise(way))
+    return graph_plan(folder, kinds(" ".join(way)), edges)
+
+
+def test_a_way_is_no_longer_than_a_packet_lives(tmp_path: Path) -> None:
+    assert len(chained(tmp_path, 63).flows[0].path) == 67
+    with pytest.raises(ConfigError, match=r"64 routers on the way from h1 to h2; allowed are 63,"):
+        chained(tmp_path, 64)
+
+
 def test_subnets_have_addresses_and_routes() -> None:
     plan = plan_of()
     assert plan.routers == ["r1", "r2", "r3"]
