@@ -214,7 +214,9 @@ def first_problem(error: ValidationError) -> str:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or "the file"
     # The message holds keys and values of the file, which may have line ends and any length.
-    text = " ".join(f"{where}: {own_words(first)}".split())
+    is_no_mapping = first["type"] in ("model_type", "dict_type")
+    words = "a mapping of keys is needed" if is_no_mapping else own_words(first)
+    text = " ".join(f"{where}: {words}".split())
     return text if len(text) <= _LONGEST_PROBLEM else f"{text[: _LONGEST_PROBLEM - 3]}..."
 
 

@@ -25,7 +25,7 @@ from outcast.errors import ConfigError, InputError, OutcastError, RunError, with
 from outcast.experiment import Source
 from outcast.experiment.parts import files_of
 from outcast.records.run_directory import Manifest
-from outcast.sweep import packing
+from outcast.sweep import dataset, packing
 from outcast.sweep.packing import Compared
 from outcast.sweep.points import combinations
 from outcast.sweep.store import SweepDirectory
@@ -53,11 +53,11 @@ class Claim:
 
 
 def is_sweep(source: str | os.PathLike[str]) -> bool:
-    """Whether a folder or an archive holds a sweep. What cannot be read holds none."""
+    """Whether a folder or an archive is of a sweep. What cannot be read is of none."""
     path = Path(source)
     if path.is_dir():
         return SweepDirectory(path).config.exists() and not (path / "manifest.json").exists()
-    return zips.holds(path, f"{archive.SWEEP}/sweep.yaml")
+    return zips.holds(path, f"{archive.SWEEP}/")
 
 
 def read_claims(file: Path) -> list[Claim]:
@@ -274,9 +274,11 @@ def replay_sweep(
     """
     with _opened(Path(source)) as there, archives.scratch_folder() as scratch:
         experiment = _replayable(there, str(source), allow_programs)
+        stored = dataset.load(there.path) if Path(source).is_dir() else dataset.read(there)
         target = scratch / "again" if directory is None else Path(directory)
         guest.provide(experiment.experiment(), progress)
         prepared = run_sweep.prepare(experiment, target, jobs=jobs)
+        packing.require_runs_of(there, prepared.plan.runs)
         names = [run.point.name for run in prepared.plan.runs]
         count = len(names) if runs is None else min(runs, len(names))
         chosen = set(random.SystemRandom().sample(names, count))
@@ -292,7 +294,7 @@ def replay_sweep(
         for name, failure in result.report.failures.items():
             raise RunError(f"{source}: {name}: {failure.kind}: {failure.message}")
         made = tuple(run.point.name for run in chosen_runs)
-        compared = packing.compare(there, SweepDirectory(target), made)
+        compared = packing.compare(there, SweepDirectory(target), made, stored)
     return SweepReplay(made, len(names), compared, None if directory is None else target)
 
 

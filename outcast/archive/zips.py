@@ -134,11 +134,11 @@ def unpack(path: Path, folder: Path, most_bytes: int = MOST_BYTES) -> None:
         raise InputError(f"{path}: not a whole zip file: {what[:200]!a}") from None
 
 
-def holds(path: Path, name: str) -> bool:
-    """Whether a zip file lists a file of this name. A file that cannot be read lists none."""
+def holds(path: Path, start: str) -> bool:
+    """Whether a name in a zip file begins so. A file that cannot be read has no names."""
     try:
         with _Bounded(handed_in.opened(path)) as stream, zipfile.ZipFile(stream) as archive:
-            return name in archive.namelist()
+            return any(name.startswith(start) for name in archive.namelist())
     except (OSError, InputError, *_REFUSALS):
         return False
 

@@ -106,7 +106,8 @@ def _tell(source: Path, again: SweepReplay, with_explanation: bool, as_json: boo
         more = "" if with_explanation or as_json or len(lines) <= _FIRST else "; --explain has all"
         differing = len({each.run for each in compared.differing})
         raise ReplayError(
-            f"{source}: not equal: {differing} of {of_all}, {len(lines)} differences{more}"
+            f"{source}: not equal: {len(lines)} differences in {differing} runs; "
+            f"{of_all} made again{more}"
         )
 
 

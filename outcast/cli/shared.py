@@ -120,9 +120,12 @@ def runs_of(text: str | None, default: int) -> int | None:
 
 
 def require_no_sweep(options: Mapping[str, object], source: Path) -> None:
-    """Raises ConfigError if an option of sweeps is given for a run."""
+    """Raises ConfigError if an option of sweeps is given for a run. A broken file is no run."""
+    from outcast.archive import zips
+
+    is_run = source.is_dir() or zips.holds(source, "")
     for name, value in options.items():
-        if value is not None:
+        if value is not None and is_run:
             raise ConfigError(f"{name}: is of a sweep, and {source} is none")
 
 

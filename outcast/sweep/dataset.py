@@ -64,18 +64,22 @@ def load(path: Path) -> Dataset:
     planned = planned_points(directory)
     finished = [point.name for point in planned if directory.run(point.name).manifest.exists()]
     try:
-        runs = read_table(path / "runs.parquet")
-        flows = read_table(path / "run_flows.parquet")
+        stored = read(directory)
         written = (path / "runs.parquet").stat().st_mtime_ns
         # A table of the future says nothing: this machine's clock was set back since.
-        fresh = written <= time.time_ns() and runs["run"].to_list() == finished
+        fresh = written <= time.time_ns() and stored.runs["run"].to_list() == finished
         fresh = fresh and all(
             directory.run(name).summary.stat().st_mtime_ns <= written for name in finished
         )
     except (OSError, InputError, pl.exceptions.PolarsError):
         fresh = False
-    if not fresh:
-        return build(directory)
+    return stored if fresh else build(directory)
+
+
+def read(directory: SweepDirectory) -> Dataset:
+    """The dataset as its two files have it. Raises InputError if one is missing or broken."""
+    planned = planned_points(directory)
+    runs, flows = (read_table(directory.path / f"{name}.parquet") for name in ("runs", "run_flows"))
     return Dataset(tuple(swept_keys(planned)), len(planned), runs, flows)
 
 

@@ -20,8 +20,10 @@ from outcast.archive import Parts, contents
 from outcast.errors import ConfigError, InputError
 from outcast.records import replay
 from outcast.records.run_directory import Manifest
-from outcast.sweep import dataset, own_files, state
+from outcast.records.tables import refusing
+from outcast.sweep import dataset, own_files, state, store
 from outcast.sweep.dataset import Dataset
+from outcast.sweep.plan import Run
 from outcast.sweep.points import Point, canonical, combinations
 from outcast.sweep.state import State
 from outcast.sweep.store import SweepDirectory
@@ -151,9 +153,21 @@ def require_bounded(directory: SweepDirectory) -> None:
         )
 
 
+def require_runs_of(directory: SweepDirectory, runs: Sequence[Run]) -> None:
+    """Raises InputError if a run's config.yaml is not what the sweep's configuration makes it."""
+    for run in runs:
+        there = directory.run(run.point.name)
+        key = store.other_key(there, run.experiment)
+        if key is not None:
+            raise InputError(
+                f"{there.config}: has another {key} than {directory.config.name} gives this run; "
+                "allowed is a sweep as it was made"
+            )
+
+
 @dataclass(frozen=True)
 class Differing:
-    """A value of a run that was made again.
+    """A value of a run that is another one where the run was made again, or in its own files.
 
     `key` is a capture; a column of runs.parquet; with a flow before it, of run_flows.parquet.
     """
@@ -181,14 +195,19 @@ class Compared:
     differing: tuple[Differing, ...]
 
 
-def compare(there: SweepDirectory, here: SweepDirectory, names: Collection[str]) -> Compared:
+def compare(
+    there: SweepDirectory, here: SweepDirectory, names: Collection[str], stored: Dataset
+) -> Compared:
     """Compares these runs of two sweeps: captures by their hashes, then all values of the tables.
+
+    The tables `stored` there are compared with the files of all runs there.
 
     Raises InputError: a run or a table cannot be read.
     """
     before, now = dataset.build(there), dataset.build(here)
     captures = values = 0
-    differing: list[Differing] = []
+    with refusing(f"{there.path}: its tables cannot be compared"):
+        differing = _unlike_runs(stored, before)
     for name in names:
         old, new = (replay.digests(each.run(name)) for each in (there, here))
         captures += len(old)
@@ -196,7 +215,25 @@ def compare(there: SweepDirectory, here: SweepDirectory, names: Collection[str])
         rows = [_rows(each, name) for each in (before, now)]
         values += len(rows[0])
         differing += _unequal(name, *rows)
-    return Compared(captures, values, tuple(differing))
+    # A value that differs from both is told once.
+    once = {(each.run, each.key): each for each in differing}
+    return Compared(captures, values, tuple(once.values()))
+
+
+def _unlike_runs(stored: Dataset, own: Dataset) -> list[Differing]:
+    """What two stored tables have otherwise than the files of their runs, for every run."""
+    if stored.runs.equals(own.runs) and stored.flows.equals(own.flows):
+        return []
+    names = dict.fromkeys([*stored.runs["run"], *stored.flows["run"], *own.runs["run"]])
+    differing = []
+    for name in names:
+        of_run = pl.col("run").eq_missing(pl.lit(name))
+        for file in ("runs", "flows"):
+            rows = [getattr(each, file).filter(of_run).height for each in (stored, own)]
+            if rows[0] != rows[1]:
+                differing.append(Differing(name, f"rows in the table of {file}", *rows))
+        differing += _unequal(name, _rows(stored, name), _rows(own, name))
+    return differing
 
 
 def _rows(results: Dataset, name: str) -> dict[str, Any]:

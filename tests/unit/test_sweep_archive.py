@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import shutil
 import signal
@@ -9,6 +11,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from outcast.cli import invoke as main
@@ -155,7 +158,7 @@ def test_what_differs_is_named(packed: Path, capsys: pytest.CaptureFixture[str])
     status, out, err = answer(capsys, "replay", edited(packed, change), "--runs", "all")
     assert status == 1
     assert ": outcast_ratio: 77.0 there, " in out
-    assert "not equal: 1 of 8 of 8 runs, 1 differences" in err
+    assert "not equal: 1 differences in 1 runs; 8 of 8 runs made again" in err
 
 
 def test_claims_are_run(sweep: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,6 +205,72 @@ def config(text: Mapping[str, str]) -> Callable[[dict[str, bytes]], object]:
     return change
 
 
+def config_of_a_run(old: str, new: str) -> Callable[[dict[str, bytes]], object]:
+    """Changes one run's config.yaml, and its hash in the manifest."""
+
+    def change(held: dict[str, bytes]) -> None:
+        name = next(name for name in held if name.endswith("/config.yaml"))
+        assert old.encode() in held[name]
+        held[name] = held[name].replace(old.encode(), new.encode())
+        record = name.replace("config.yaml", "manifest.json")
+        manifest = json.loads(held[record])
+        manifest["files"]["config.yaml"] = hashlib.sha256(held[name]).hexdigest()
+        held[record] = json.dumps(manifest).encode()
+
+    return change
+
+
+def table(
+    name: str, change: Callable[[pl.DataFrame], pl.DataFrame]
+) -> Callable[[dict[str, bytes]], object]:
+    """Changes a table of all runs."""
+
+    def edit(held: dict[str, bytes]) -> None:
+        file = f"sweep/{name}.parquet"
+        written = io.BytesIO()
+        change(pl.read_parquet(io.BytesIO(held[file]))).write_parquet(written)
+        held[file] = written.getvalue()
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words", "count"),
+    [
+        (
+            "runs",
+            lambda frame: frame.with_columns(pl.col("outcast_ratio") + 1),
+            "outcast_ratio: ",
+            8,
+        ),
+        ("runs", lambda frame: frame.drop("outcast_ratio"), "outcast_ratio: none there, ", 8),
+        ("runs", lambda frame: frame[1:], "rows in the table of runs: 0 there, 1 here", 0),
+        ("runs", lambda frame: pl.concat([frame, frame[:1]]), "runs: 2 there, 1 here", 1),
+        (
+            "runs",
+            lambda frame: pl.concat([frame, frame[:1].with_columns(run=pl.lit("more"))]),
+            "more: rows in the table of runs: 1 there, 0 here",
+            0,
+        ),
+        ("run_flows", lambda frame: frame[1:], "rows in the table of flows: ", 0),
+        ("run_flows", lambda frame: frame.with_columns(more=pl.lit(1)), ": more: 1 there, ", 16),
+    ],
+)
+def test_tables_that_do_not_fit_their_runs_are_told(
+    name: str,
+    change: Callable[[pl.DataFrame], pl.DataFrame],
+    words: str,
+    count: int,
+    packed: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = edited(packed, table(name, change))
+    status, out, err = answer(capsys, "replay", file, "--runs", "1", "--explain")
+    assert (status, words in out) == (1, True), out
+    assert not count or f"not equal: {count} differences" in err
+    assert "1 of 8 runs made again" in err
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -210,7 +279,13 @@ def config(text: Mapping[str, str]) -> Callable[[dict[str, bytes]], object]:
         (config({"repetitions: 2": "repetitions: 10000"}), "plans other runs"),
         (config({"16KB": "17KB"}), "plans other runs"),
         (config({"programs: []": "programs: [{name: x, host: h1, command: [id]}]"}), "'id'"),
-        (lambda held: held.pop("sweep/sweep.yaml"), "is of a sweep"),
+        (lambda held: held.pop("sweep/sweep.yaml"), "no sweep.yaml"),
+        (lambda held: held.pop("sweep/runs.parquet"), "runs.parquet: there is no such file"),
+        (lambda held: held.update({"sweep/runs.parquet": b"garbage"}), "cannot be read as a table"),
+        (table("runs", lambda frame: frame.drop("run")), "its tables cannot be compared"),
+        (config_of_a_run("rate: 100mbit", "rate: 50mbit"), "has another links than sweep.yaml"),
+        (config_of_a_run("duration: ", "duration: 1"), "has another duration than sweep.yaml"),
+        (config_of_a_run("/a.csv", "/passwd"), "has another links than sweep.yaml"),
         (lambda held: held.update({"sweep/../x": b""}), "allowed are plain names"),
         (lambda held: held.update({"sweep/runs/x/y": b""}), "x: no manifest.json"),
     ],
@@ -235,4 +310,15 @@ def test_verbs_of_runs_refuse_a_sweep(packed: Path, capsys: pytest.CaptureFixtur
     damaged = packed.with_name("damaged.zip")
     damaged.write_bytes(packed.read_bytes()[:-100])
     assert answer(capsys, "replay", damaged)[0] == 2
+    status, _, err = answer(capsys, "replay", "no-such.zip", "--runs", "1")
+    assert (status, err) == (2, "outcast: no-such.zip: there is no such file")
+    held = contents(packed) | {"outcast.json": b"[]"}
+    with zipfile.ZipFile(damaged, "w") as archive:
+        for name, content in held.items():
+            archive.writestr(name, content)
+    status, _, err = answer(capsys, "replay", damaged)
+    assert (status, err.partition("outcast.json: ")[2]) == (
+        2,
+        "the file: a mapping of keys is needed",
+    )
     assert answer(capsys, "replay", packed, "--runs", "0")[0] == 2
