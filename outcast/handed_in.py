@@ -209,13 +209,16 @@ def own_words(wrong: ErrorDetails) -> str:
     return wrong["msg"].removeprefix("Value error, ")
 
 
+_MAPPING = "a mapping of keys is needed"
+_PLAIN = {"model_type": _MAPPING, "dict_type": _MAPPING, "missing": "is missing"}
+
+
 def first_problem(error: ValidationError) -> str:
     """The first key that is not valid, and why, in one short line."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or "the file"
     # The message holds keys and values of the file, which may have line ends and any length.
-    is_no_mapping = first["type"] in ("model_type", "dict_type")
-    words = "a mapping of keys is needed" if is_no_mapping else own_words(first)
+    words = _PLAIN.get(first["type"]) or own_words(first)
     text = " ".join(f"{where}: {words}".split())
     return text if len(text) <= _LONGEST_PROBLEM else f"{text[: _LONGEST_PROBLEM - 3]}..."
 

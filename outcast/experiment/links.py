@@ -290,8 +290,7 @@ def _rate_or_trace(value: object, info: ValidationInfo) -> object:
     try:
         return RateTrace.model_validate(value, context=info.context)
     except ValidationError as error:
-        words = first_problem(error).replace("Field required", "is missing")
-        raise ValueError(f"{words}; allowed are trace and repeat") from None
+        raise ValueError(f"{first_problem(error)}; allowed are trace and repeat") from None
 
 
 def _checked_rate(value: object) -> object:

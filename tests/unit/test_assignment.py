@@ -377,7 +377,7 @@ def test_pictures_drawn_again_are_no_forgery(handed: Folder) -> None:
         ("ticket: ", "ticket: x", "ticket: "),
         ("seed: ", "seed: -", "seed: "),
         ("outcast-assignment-1", "outcast-assignment-9", "format: "),
-        ("class: NETS26\n", "", "class: Field required"),
+        ("class: NETS26\n", "", "class: is missing"),
         ("kind: number", "kind: numbers", "questions.1: "),
         ("format:", "format: {", "not valid YAML"),
     ],

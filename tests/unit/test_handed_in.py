@@ -297,10 +297,10 @@ def test_records_that_do_not_fit_are_one_line(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{}", "flow: Field required"),
+        ("{}", "flow: is missing"),
         ("[]", "dictionary"),
         ("NaN", "NaN is not a number"),
-        ('{"side": 1}', "Field required"),
+        ('{"side": 1}', "is missing"),
         ("x", "not JSON"),
     ],
 )

@@ -73,7 +73,7 @@ def test_a_summary_that_lacks_a_part(run: Run) -> None:
     told = json.loads(run.directory.summary.read_text())
     del told["capture"]["trusted"]
     run.directory.summary.write_text(json.dumps(told))
-    with pytest.raises(InputError, match=r"summary\.json: capture\.trusted: Field required"):
+    with pytest.raises(InputError, match=r"summary\.json: capture\.trusted: is missing"):
         _ = run.trusted
 
 
