@@ -93,6 +93,18 @@ def round_rate(rate_bps: float) -> str:
     return f"{told / factor:.4g} {unit}"
 
 
+def format_bps(rate_bps: float) -> str:
+    """Writes a rate with three digits and a unit."""
+    for unit, factor in (("Gbps", 1e9), ("Mbps", 1e6), ("kbps", 1e3)):
+        if abs(rate_bps) >= factor:
+            return f"{rate_bps / factor:.{_decimals(rate_bps / factor)}f} {unit}"
+    return f"{rate_bps:.0f} bps"
+
+
+def _decimals(value: float) -> int:
+    return 0 if value >= 100 else 1 if value >= 10 else 2
+
+
 def round_time(time_ns: float) -> str:
     """A time with four digits, as `1.234ms`, for people to read."""
     for unit, factor in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):

@@ -23,10 +23,10 @@ from outcast.cli import invoke as outcast
 from outcast.errors import InputError
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
+from outcast.units import format_bps
 from outcast.view import figures, palette
 from outcast.view.figures import drops, goodput, noise, parts, phase, queue, style
 from outcast.view.figures.look import asked, fitted
-from outcast.view.terminal.tables import format_bps
 from tests.golden import model
 from tests.golden.run_directory import with_records, write_run
 from tests.unit import seen

@@ -8,12 +8,12 @@ from outcast.plan.addresses import with_port
 from outcast.plan.grouping import control_of
 from outcast.records.run import Run
 from outcast.records.summary import GroupSummary
+from outcast.units import format_bps
 from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import note, section
 from outcast.view.terminal.tables import (
     awaiting_rto,
-    format_bps,
     format_ms,
     format_ratio,
     main_ratio,

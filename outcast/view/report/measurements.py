@@ -9,18 +9,12 @@ import polars as pl
 
 from outcast.plan import link_words
 from outcast.records.run import Run
+from outcast.units import format_bps
 from outcast.view.events import behind_the_capture
 from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import note, section
-from outcast.view.terminal.tables import (
-    format_bps,
-    format_ns,
-    noun,
-    sending,
-    shares_of,
-    utilisation_sentence,
-)
+from outcast.view.terminal.tables import format_ns, noun, sending, shares_of, utilisation_sentence
 
 MOST_ROWS = 60
 """The most rows of a table that are shown. The Parquet file has all of them."""

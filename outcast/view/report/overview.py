@@ -15,13 +15,12 @@ from outcast.plan.grouping import UDP, control_of, title
 from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord, Manifest, ProgramRecord
 from outcast.records.summary import Summary
-from outcast.units import format_size, format_time, round_rate
+from outcast.units import format_bps, format_size, format_time, round_rate
 from outcast.view.events import moments, trace_sentences
 from outcast.view.report import captured
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import bullets, code, details, main_numbers, section, trust
 from outcast.view.terminal.tables import (
-    format_bps,
     format_ms,
     format_ratio,
     has_ratio,

@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.status import Status
 
+from outcast.units import format_bps
 from outcast.view.terminal.console import NotebookLine
-from outcast.view.terminal.tables import format_bps
 
 PHASES = {
     "setup": "building the network",

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from rich.table import Table
 
 from outcast.records.summary import ServiceClassSummary, Summary
+from outcast.units import format_bps
 from outcast.view.terminal import forms
-from outcast.view.terminal.tables import format_bps, format_ms
+from outcast.view.terminal.tables import format_ms
 
 HEAD = ("DSCP", "packets", "dropped", "rate", "queueing", "99 %")
 

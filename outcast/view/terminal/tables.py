@@ -28,6 +28,7 @@ from outcast.records.summary import (
     Summary,
     Window,
 )
+from outcast.units import format_bps
 from outcast.view.events import behind_the_capture, moments, rates_within, trace_sentences
 from outcast.view.terminal import forms
 
@@ -35,18 +36,6 @@ _MOST_LIMITED = 5
 """The most flows told of what limited them, if there are too many for a row each."""
 MOST_ROWS = 40
 """The most flows with a row each. If there are more, only groups have rows; see flows.parquet."""
-
-
-def format_bps(rate_bps: float) -> str:
-    """Writes a rate with three digits and a unit."""
-    for unit, factor in (("Gbps", 1e9), ("Mbps", 1e6), ("kbps", 1e3)):
-        if abs(rate_bps) >= factor:
-            return f"{rate_bps / factor:.{_decimals(rate_bps / factor)}f} {unit}"
-    return f"{rate_bps:.0f} bps"
-
-
-def _decimals(value: float) -> int:
-    return 0 if value >= 100 else 1 if value >= 10 else 2
 
 
 def _number(value: float | None) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from rich.table import Table
 
 from outcast.records.interventions import Compared, ComparedFlows, Interventions, WhatIf
+from outcast.units import format_bps
 from outcast.view.terminal import forms
-from outcast.view.terminal.tables import MOST_ROWS, format_bps, format_ratio
+from outcast.view.terminal.tables import MOST_ROWS, format_ratio
 
 _Form = Callable[[float], str]
 
