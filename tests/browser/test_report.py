@@ -275,13 +275,14 @@ def test_the_details_of_a_dropped_packet(run: RunDirectory, page: Page) -> None:
         .row(0, named=True)
     )
     port = page.locator(VIEWER).get_attribute("data-chain-port")
-    box = page.locator("canvas.lanes").bounding_box()
+    lanes = page.locator("canvas.lanes")
+    box = lanes.bounding_box()
     assert box is not None
     low, high = data(page, "from"), data(page, "to")
     x = (start - low) / (high - low) * box["width"]
     # The drops' row of the first lane, and of the one below it.
     y = 78 if port == "s1-eth2" else 78 + 69
-    page.mouse.move(box["x"] + x, box["y"] + y)
+    lanes.hover(position={"x": x, "y": y})  # Waits until the page stands still.
     tip = page.locator(".tip")
     tip.wait_for(state="visible")
     text = tip.inner_text()
