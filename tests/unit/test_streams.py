@@ -153,6 +153,7 @@ def udp_only(tmp_path: Path) -> Run:
     flows.write_parquet(directory.path / "flows.parquet")
     directory.summary.write_text(summary.model_dump_json())
     directory.write_manifest(manifest)
+    directory.plan.unlink()
     return with_records(Run(directory), summary=summary, manifest=manifest, plan=None)
 
 
