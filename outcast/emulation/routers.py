@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Iterator, Mapping
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_interface
 
 from outcast.emulation import rtnetlink, transport
 from outcast.emulation.commands import entered
@@ -101,12 +101,10 @@ def _alike(one: str, other: str) -> bool:
 
 def _index(address: str, own: Mapping[str, tuple[int, int]]) -> int:
     """The interface in whose subnet an address is."""
-    number, length = int(ip_address(address)), ip_address(address).max_prefixlen
     return next(
         index
         for mine, (index, bits) in own.items()
-        if _alike(mine, address)
-        and int(ip_address(mine)) >> (length - bits) == number >> (length - bits)
+        if ip_address(address) in ip_interface(f"{mine}/{bits}").network
     )
 
 

@@ -40,9 +40,8 @@ class Subnets:
 
     def __init__(self, graph: Graph, routes: Routes) -> None:
         self._graph, self._routes = graph, routes
-        routers = {name for name, data in graph.nodes(data=True) if data["kind"] == "router"}
-        self.segments: list[Segment] = segments(graph.edges, routers) if routers else []
-        self.prefix_length = _BITS if routers else FLAT_BITS
+        self.segments = _segments(graph)
+        self.prefix_length = _BITS if self.segments else FLAT_BITS
         self._hosts = [
             [node for node in segment.nodes if graph.nodes[node]["kind"] == "host"]
             for segment in self.segments
@@ -87,7 +86,7 @@ class Subnets:
         return {
             self._ip[port]: self.mac(*port)
             for segment in self.segments
-            if node in segment.nodes or any(router == node for router, _ in segment.ports)
+            if _is_at(node, segment)
             for port in segment.ports
             if port[0] != node
         }
@@ -123,7 +122,7 @@ class Subnets:
         route of its own.
         """
         for number, segment in enumerate(self.segments):
-            if node in segment.nodes or any(router == node for router, _ in segment.ports):
+            if _is_at(node, segment):
                 continue
             gateway: str | None = None
             for host in self._hosts[number]:
@@ -136,26 +135,26 @@ class Subnets:
                     yield Route(ip, 32, own)
 
 
+def _segments(graph: Graph) -> list[Segment]:
+    """The subnets of a network; none where there is no router."""
+    routers = {name for name, data in graph.nodes(data=True) if data["kind"] == "router"}
+    return segments(graph.edges, routers) if routers else []
+
+
+def _is_at(node: str, segment: Segment) -> bool:
+    """Whether a node is in a subnet, or is a router at it."""
+    return node in segment.nodes or any(router == node for router, _ in segment.ports)
+
+
 def ipv6_of(route: Route) -> Route:
     """The same route for the IPv6 addresses."""
     network, gateway = map(addresses.ipv6_of, (route.network, route.gateway))
     return Route(network, route.prefix_length + addresses.PREFIX_BITS, gateway)
 
 
-def _subnet(graph: Graph, host: str) -> frozenset[str]:
-    """The nodes that reach a host without a router."""
-    reached = [host]
-    for node in reached:
-        reached += [
-            other
-            for other in graph.adj[node]
-            if other not in reached and graph.nodes[other]["kind"] != "router"
-        ]
-    return frozenset(reached)
-
-
 def add_ways(graph: Graph, ways: tuple[tuple[str, ...], ...]) -> None:
     """Puts `routing.ways` into the graph. Raises ConfigError for what is no path of it."""
+    subnets = [segment.nodes for segment in _segments(graph)]
     for number, way in enumerate(ways):
         where = f"routing.ways.{number}"
         for name in way:
@@ -172,7 +171,7 @@ def add_ways(graph: Graph, ways: tuple[tuple[str, ...], ...]) -> None:
         for node, following in pairwise(way):
             if not graph.has_edge(node, following):
                 raise ConfigError(f"{where}: no link between {node} and {following}")
-        inside = _subnet(graph, way[-1])
+        inside = next((nodes for nodes in subnets if way[-1] in nodes), ())
         for node, following in pairwise(way[1:]):
             if node in inside and graph.nodes[following]["kind"] == "router":
                 raise ConfigError(
