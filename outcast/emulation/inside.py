@@ -92,12 +92,6 @@ DRAIN_DEADLINE_S = 10.0
 GOODPUT_PAUSE_S = 1.0
 _AT_START_S = -0.01
 """When links' counters are read for the start: all have connected, and none sends yet."""
-HOSTS_TABLE = Path("/etc/hosts")
-"""Names and addresses, as programs look them up (hosts(5))."""
-_LOOPBACK_NAMES = {
-    "ipv4": "127.0.0.1 localhost outcast\n",
-    "ipv6": "::1 localhost outcast\n",
-}
 _LONGEST_MESSAGE = 300
 
 Emit = Callable[[Mapping[str, Any]], None]
@@ -293,7 +287,6 @@ class _Run:
         with ExitStack() as stack:
             self._add_programs(stack)
             self._add_changes(stack)
-            self._name_hosts()
             self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
             wires.start_losing(self.experiment, self.plan, self.commands)
             t_start_ns = time.time_ns()
@@ -380,24 +373,19 @@ class _Run:
         )
         write_json(logs / "sockets.json", [asdict(sample) for sample in samples])
 
-    def _name_hosts(self) -> None:
-        """Puts every host into the guest's table of names; a machine's own stays as it is."""
-        if self.is_virtual:
-            names = [
-                f"{address} {host}\n"
-                for host in self.plan.hosts
-                for address in self.plan.addresses(host)
-            ]
-            own = [_LOOPBACK_NAMES[family] for family in self.plan.families]
-            HOSTS_TABLE.write_text("".join([*own, *names]))
-
     def _add_programs(self, stack: ExitStack) -> None:
-        """Starts the configuration's programs; its servers are ready then."""
+        """Starts the configuration's programs; its servers are ready then.
+
+        Its modules are imported here, because what other runs import decides their bytes.
+        """
+        if self.is_virtual and (self.plan.programs or self.plan.command):
+            from outcast.emulation.programs.names import HostNames
+
+            # In real time a machine's own names stay as they are.
+            self.add(stack, HostNames(self.plan, self.network.netns))
         if self.plan.programs:
-            # Imported here, because what a run without programs imports decides its bytes.
             from outcast.emulation.programs.launch import UserPrograms
 
-            self._name_hosts()
             programs = UserPrograms(
                 *(self.experiment, self.plan, self.directory, self.scratch, self.commands),
                 *(self.network.netns, self.emit, self.is_virtual),

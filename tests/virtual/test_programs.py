@@ -329,3 +329,45 @@ programs:
     (tmp_path / "libgreeting.so.1").unlink()
     again = outcast.load(run.path / "config.yaml")
     assert outcast.run(again, tmp_path / "again", progress=False).program("greet").status == 0
+
+
+ASK = """
+import socket, struct, sys, time
+server = open("/etc/resolv.conf").read().split()[1]
+family = socket.AF_INET6 if ":" in server else socket.AF_INET
+for name, kind in (("h2", 1), ("h2", 28), ("nobody.example", 1)):
+    ask = socket.socket(family, socket.SOCK_DGRAM)
+    ask.settimeout(1)
+    began = time.monotonic()
+    labels = b"".join(bytes([len(part)]) + part.encode() for part in name.split("."))
+    header, end = struct.pack("!6H", 7, 256, 1, 0, 0, 0), struct.pack("!BHH", 0, kind, 1)
+    ask.sendto(header + labels + end, (server, 53))
+    reply = ask.recv(512)
+    assert time.monotonic() - began < 0.001
+    data = reply[-16 if kind == 28 else -4:] if reply[7] else b""
+    print(reply[3] & 15, data and socket.inet_ntop({4: 2, 16: 10}[len(data)], data))
+try:
+    socket.getaddrinfo("nobody.example", 80)
+except socket.gaierror as error:
+    print(error.errno == socket.EAI_NONAME, time.monotonic() - began < 0.001)
+"""
+
+
+@pytest.mark.parametrize("addressing", ["ipv4", "ipv6", "both"])
+def test_hosts_are_found_by_dns_without_a_packet_on_a_link(tmp_path: Path, addressing: str) -> None:
+    (tmp_path / "ask.py").write_text(ASK, encoding="ascii")
+    own = RECEIVE.replace("4433", "53")
+    (tmp_path / "own.py").write_text(own, encoding="ascii")
+    programs = """programs:
+  - {name: own, host: h5, to: [h1], command: [python3, own.py], files: [own.py], ready: {port: 53}}
+  - {name: ask, host: h4, command: [sh, -c, "python3 ask.py; ping -c 1 {h1}"], files: [ask.py]}
+"""
+    network = asked(tmp_path, programs, f"addressing={addressing}")
+    run = outcast.run(network, tmp_path / "run", progress=False)
+    addresses = {"ipv4": ("10.0.0.2", ""), "ipv6": ("", "fd00::a00:2")}
+    four, six = addresses.get(addressing, ("10.0.0.2", "fd00::a00:2"))
+    told = run.program("ask").output.splitlines()
+    assert told[:4] == [f"0 {four or b''}", f"0 {six or b''}", "3 b''", "True True"]
+    assert run.program("ask").errors == ""
+    packets = run.table("packets")
+    assert packets.filter((pl.col("dport") == 53) | (pl.col("sport") == 53)).is_empty()
