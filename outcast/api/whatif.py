@@ -12,6 +12,7 @@ import polars as pl
 from outcast import files
 from outcast.api import archives, comparable, debugging, runs
 from outcast.errors import ConfigError, InputError, UntrustedError
+from outcast.experiment.engine import properties
 from outcast.records import replay as comparing
 from outcast.records.interventions import Interventions, PacketFate, WhatIf
 from outcast.records.run import Run as Record
@@ -107,7 +108,7 @@ def what_if(
     with archives.opened(path) as unpacked, archives.scratch_folder() as scratch:
         factual = Record(unpacked.run)
         manifest = unpacked.run.read_manifest()
-        if manifest.engine == "realtime":
+        if not properties(manifest.engine).virtual_clock:
             raise InputError(
                 f"{source}: ran in real time, so it cannot be made again; allowed are runs of the "
                 "virtual engine"

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from outcast.experiment import Experiment, Network, NetworkHost, NetworkSwitch
     from outcast.experiment.network import NetworkRouter
-    from outcast.experiment.noise import EngineName
     from outcast.plan.flows import Flow
     from outcast.plan.model import Plan
 
@@ -146,10 +145,10 @@ def _routers(plan: Plan, labels: Mapping[str, str]) -> list[str]:
 
 def _noise(experiment: Experiment) -> str:
     """The profile and its parts; of `engine: auto` those of the virtual engine."""
+    from outcast.experiment.engine import candidates
     from outcast.units import format_time
 
-    engine: EngineName = "realtime" if experiment.engine == "realtime" else "virtual"
-    noise = experiment.noise.resolved(engine)
+    noise = experiment.noise.resolved(candidates(experiment.engine)[0])
     latency_ns = noise.switch_latency_ns
     parts = {
         "oscillators": f"{noise.oscillators_ppm:g} ppm" if noise.oscillators_ppm else "",
@@ -164,12 +163,16 @@ def _noise(experiment: Experiment) -> str:
 
 
 def _with_delays(experiment: Experiment, plan: Plan) -> Plan:
-    """The plan with the delay that links have in real time where none is given: none at all."""
+    """The plan with the engine's own delay of links where none is given."""
     from dataclasses import replace
 
-    if experiment.engine != "realtime":
-        return plan
-    links = {way: replace(link, delay_ns=link.delay_ns or 0) for way, link in plan.links.items()}
+    from outcast.experiment.engine import candidates, properties
+
+    own_ns = properties(candidates(experiment.engine)[0]).delay_ns
+    links = {
+        way: replace(link, delay_ns=own_ns) if link.delay_ns is None else link
+        for way, link in plan.links.items()
+    }
     return replace(plan, links=links)
 
 

@@ -33,7 +33,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from controllers.entries import HASH_FIELDS
 from outcast import __version__, files
@@ -67,7 +67,7 @@ from outcast.emulation.phases import DURING
 from outcast.emulation.queues.port import frame_time_warnings
 from outcast.errors import CommandError, OutcastError, ReadBackError, RunError
 from outcast.experiment import Experiment, GroupKind, load_resolved
-from outcast.experiment.noise import EngineName
+from outcast.experiment.engine import EngineName, properties
 from outcast.files import write_json
 from outcast.plan import grouping, link_words, ports
 from outcast.plan import transport as plan_transport
@@ -157,7 +157,7 @@ class _Run:
         self.experiment = experiment
         self.plan = plan
         self.engine = engine
-        self.is_virtual = engine == "virtual"
+        self.is_virtual = properties(engine).virtual_clock
         self.emit = emit
         self.commands = commands
         self.scratch = scratch
@@ -685,7 +685,7 @@ def _is_active(flow: Flow, t_ns: float) -> bool:
 def main(argv: Sequence[str]) -> int:
     """Runs with the arguments `RUN_DIR ENGINE`; see the module. The exit status is 1 on failure."""
     directory = RunDirectory(Path(argv[0]))
-    engine: EngineName = "virtual" if argv[1] == "virtual" else "realtime"
+    engine = cast(EngineName, argv[1])
 
     def emit(event: Mapping[str, Any]) -> None:
         sys.stdout.write(json.dumps(event) + "\n")

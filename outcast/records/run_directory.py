@@ -38,6 +38,7 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from outcast import handed_in
 from outcast.errors import InputError, how_ended
+from outcast.experiment.engine import EngineName
 from outcast.experiment.programs import MOST_EXECUTIONS
 from outcast.experiment.queues.base import Drops
 from outcast.experiment.wire import Framing
@@ -330,7 +331,7 @@ class Manifest(handed_in.Versioned):
 
     outcast: str
     name: str
-    engine: Literal["realtime", "virtual"]
+    engine: EngineName
     datapath: Literal["netdev", "system"]
     seed: int
     kernel: dict[str, Any]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outcast.errors import OutcastError
+from outcast.experiment.engine import properties
 
 if TYPE_CHECKING:
     from outcast.testing.networks import Networks
@@ -92,7 +93,7 @@ def _complete(path: Path, again: str) -> list[str]:
         report.write(RunDirectory(path))
         archives.pack(path, archive)
         exports.export(path, packets)
-        if RunDirectory(path).read_manifest().engine == "virtual":
+        if properties(RunDirectory(path).read_manifest().engine).own_kernel:
             run = traces.trace(path, EVENTS, allow_programs=True, progress=False).run
             path.with_name(f"{path.name}.why.txt").write_text("\n".join(why.overview(run, "table")))
     except OutcastError as error:

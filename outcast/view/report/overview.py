@@ -9,6 +9,7 @@ from typing import Any
 from outcast.analysis.measure.losses import where
 from outcast.errors import InputError, shortened
 from outcast.experiment import Limit
+from outcast.experiment.engine import properties
 from outcast.experiment.queues import WITH_CLASSES
 from outcast.plan import link_words, ports
 from outcast.plan.grouping import UDP, control_of, title
@@ -441,7 +442,7 @@ def again(run: Run) -> Element:
         "config.yaml, with every default filled in."
     )
     also: Part = None
-    if run.directory.read_manifest().engine == "virtual":
+    if properties(run.directory.read_manifest().engine).virtual_clock:
         also = element(
             "p",
             "The virtual engine replays a run from its seed. Add ",
