@@ -44,9 +44,11 @@ from outcast.emulation import (
     in_c,
     instants,
     multipath,
+    port_queues,
     sampling,
     senders,
     sockets,
+    switches,
     traffic,
     transport,
     wires,
@@ -260,15 +262,15 @@ class _Run:
             stack,
             BlackoutSwitch(self.experiment, self.plan, self.directory, self.scratch, self.commands),
         )
-        self.network.start_switches(self.switches.datapath, controller.target)
+        switches.start(self.plan, self.switches.datapath, controller.target, self.commands)
         # Before the instant, because how long this takes would shift the probes.
         framework = controller.await_ready()
         self.sleep_to_instant("queues")
-        port_queues = self.network.configure_queues()
+        queues = port_queues.configure(self.network)
         self.enter("verify")
         self.record.effective.update(
             hosts=hosts,
-            queues=port_queues,
+            queues=queues,
             arrivals_core=arrivals_core,
             forwarding=self._verify(),
             routing=self._routing(),
