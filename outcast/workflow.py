@@ -25,7 +25,7 @@ from outcast.experiment.engine import EngineName, properties
 from outcast.experiment.links import RateTrace
 from outcast.experiment.noise import PROFILES
 from outcast.files import write_text
-from outcast.plan import traces
+from outcast.plan import trace_files
 from outcast.plan.make import make_plan, plan_of_command
 from outcast.records.run_directory import RunDirectory
 from outcast.view import drawing
@@ -163,7 +163,7 @@ def _with_own_traces(directory: RunDirectory, experiment: Experiment) -> Experim
             copy = Path(directory.sources.name, own_name)
             directory.sources.mkdir(exist_ok=True)
             try:
-                content = handed_in.read_bytes(rate.trace, traces.MOST_BYTES)
+                content = handed_in.read_bytes(rate.trace, trace_files.MOST_BYTES)
             except FileNotFoundError:
                 raise ConfigError(f"{rate.trace}: there is no such file") from None
             except InputError as error:
