@@ -381,8 +381,10 @@ class _Run:
         Its modules are imported here, because what other runs import decides their bytes.
         """
         if self.is_virtual and (self.plan.programs or self.plan.command):
+            from outcast.emulation.programs.launch import bound_processes
             from outcast.emulation.programs.names import HostNames
 
+            bound_processes()
             # In real time a machine's own names stay as they are.
             self.add(stack, HostNames(self.plan, self.network.netns))
         if self.plan.programs:

@@ -163,7 +163,10 @@ class ExecutionRecord(handed_in.Record):
     number: int = Field(ge=0, le=MOST_EXECUTIONS)
     t_start_ns: _TimeNs = Field(description="epoch time just before it was started")
     t_end_ns: _TimeNs = Field(description="epoch time at which it had ended")
-    status: int = Field(description="its exit status; negative for the signal that ended it")
+    status: int = Field(
+        description="its exit status; negative for the signal that ended it, or by which the run "
+        "ended a client that was late"
+    )
     ended_by: Literal["itself", "run", "limit"] = Field(
         description="`run`: a server at the end of the run, or a client that took too long; "
         "`limit`: its own limit of time"

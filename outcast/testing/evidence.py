@@ -23,10 +23,10 @@ A later failure of the same test replaces no other folder.
 
 
 def keep(networks: Networks, home: Path, test: str) -> list[str]:
-    """Moves the runs of a failing test to a folder named after it, and completes them.
+    """Copies the runs of a failing test to a folder named after it, and completes them.
 
-    Each gets figures, the report, all packets with verdicts, an archive, and what `outcast why`
-    says, for which it is made once more.
+    A debugger and fixtures still find them where they were. Each copy gets figures, the report, all
+    packets with verdicts, an archive, and what `outcast why` says, for which it is made once more.
 
     Args:
         networks: what the test ran.
@@ -38,13 +38,15 @@ def keep(networks: Networks, home: Path, test: str) -> list[str]:
     if not networks.kept:
         return []
     seed = [] if networks.seed is None else ["--outcast-seed", str(networks.seed)]
-    again = shlex.join(["python", "-m", "pytest", test, *seed])
+    _, *within = test.split("::", 1)
+    chosen = "::".join([str(networks.beside), *within])
+    again = shlex.join(["python", "-m", "pytest", chosen, *seed])
     try:
         folder = fresh_folder(home, test)
         lines = []
         for path in networks.kept:
             kept = folder / path.name
-            shutil.move(path, kept)
+            shutil.copytree(path, kept)
             lines += _complete(kept, again)
     except OSError as error:
         return [f"the evidence could not be kept: {error}"]

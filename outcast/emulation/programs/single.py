@@ -42,6 +42,8 @@ def execute(
 
     Raises DeadlineError: it took longer than allowed. It has been ended.
     """
+    if is_virtual:
+        runner.take_name(command.host)
     home = scratch / "command"
     home.mkdir()
     variables = environment(home, seed, "exec")
