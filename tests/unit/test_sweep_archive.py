@@ -16,7 +16,10 @@ import pytest
 
 from outcast.cli import invoke as main
 from outcast.engines import ledger
-from outcast.sweep import runner
+from outcast.records.run_directory import Cause
+from outcast.records.summary import LossSummary
+from outcast.sweep import dataset, packing, runner
+from outcast.sweep.store import SweepDirectory
 from tests import zips
 from tests.golden import fake_run
 
@@ -159,6 +162,33 @@ def test_what_differs_is_named(packed: Path, capsys: pytest.CaptureFixture[str])
     assert status == 1
     assert ": outcast_ratio: 77.0 there, " in out
     assert "not equal: 1 differences in 1 runs; 8 of 8 runs made again" in err
+
+
+def test_a_copy_of_a_users_file_that_differs_is_named(
+    packed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = TRACE.replace("50,20", "50,10").encode()
+    file = edited(packed, lambda held: held.update({"sweep/traces/a.csv": changed}))
+    status, out, err = answer(capsys, "replay", file, "--runs", "all")
+    assert (status, out.count(": sources/a.csv: ")) == (1, 4), out
+    assert "not equal: 4 differences in 4 runs" in err
+
+
+def test_a_cause_that_only_a_run_left_out_has_is_no_difference(sweep: Path, place: Path) -> None:
+    there, here = SweepDirectory(sweep), SweepDirectory(place / "here")
+    *others, last = [point.name for point in dataset.planned_points(there)]
+    for name in [*others, last]:
+        file = there.run(name).summary
+        causes: dict[Cause, int] = {} if name == last else {"link": 7}
+        losses = LossSummary(total=7, bottleneck=7, elsewhere=0, causes=causes, ports={})
+        held = json.loads(file.read_text()) | {"losses": losses.model_dump()}
+        file.write_text(json.dumps(held))
+    shutil.copytree(sweep, here.path)
+    for name in others:
+        shutil.rmtree(here.run(name).path)
+    stored = dataset.build(there)
+    assert stored.runs["losses.causes.link"].to_list()[-2:] == [7, 0]
+    assert not packing.compare(there, here, [last], stored).differing
 
 
 def test_claims_are_run(sweep: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
