@@ -151,6 +151,22 @@ def test_a_reviewer_makes_it_again(
     assert len({table.read_bytes() for table in tables}) == 1
 
 
+def test_a_sweep_of_kinds_and_durations_is_made_again(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another kind refuses the first one's keys, and a short run the usual bin."""
+    text = TEXT.replace("TRACE, repeat: true", "a.csv").replace("kind: tbf", "kind: red")
+    kinds = "  queue.kind: [red, pfifo]\n  duration: [5ms, 1s]\n"
+    text = text.partition("sweep:")[0].replace("analysis: {bin: 10ms}", f"sweep:\n{kinds}")
+    (place / "a.csv").write_text(TRACE)
+    (place / "mine.yaml").write_text(text)
+    assert main(["sweep", "mine.yaml", "-o", "sweep"]) == 0
+    assert main(["pack", "sweep", "-o", "sweep.zip"]) == 0
+    status, out, err = answer(capsys, "replay", "sweep.zip", "--runs", "all")
+    assert (status, out.split(",")[0]) == (0, "equal: 8 of 8 runs"), err
+    assert main(["sweep", "mine.yaml", "--resume", "-o", "sweep"]) == 0
+
+
 def test_what_differs_is_named(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def change(held: dict[str, bytes]) -> None:
         name = next(name for name in held if name.endswith("/summary.json"))
