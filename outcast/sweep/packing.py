@@ -31,7 +31,6 @@ from outcast.sweep.points import Point, canonical, combinations
 from outcast.sweep.state import State
 from outcast.sweep.store import SweepDirectory
 
-# What runs that are not whole lack.
 _LARGE = ("captures/", "samples/", "trace/")
 _TABLES = ("packets.parquet", "queue.parquet", "sockets.parquet", "ports.parquet")
 _PICTURES = (".png", ".html", ".pdf", ".svg")
@@ -91,8 +90,8 @@ def collect(directory: SweepDirectory, whole: int | None, captures: contents.Cap
         manifests[point.name] = collected.manifest
     for path in _files_of_all(directory, sweep):
         parts.members[f"{archive.SWEEP}/{path.relative_to(directory.path)}"] = path
-    has_captures = any("/captures/" in name for name in parts.members)
-    return Collected(parts, manifests, len(chosen), _notes(sweep, manifests, has_captures))
+    notes = _notes(sweep, manifests, any("/captures/" in name for name in parts.members))
+    return Collected(parts, manifests, len(chosen), notes)
 
 
 def _files_of_all(directory: SweepDirectory, sweep: State) -> list[Path]:
@@ -141,8 +140,8 @@ def require_bounded(directory: SweepDirectory) -> None:
     except ConfigError as error:
         raise InputError(f"{directory.config}: {error}") from None
     there = {path.name for path in directory.runs.iterdir()}
-    is_as_many = len(points) * whole.repetitions == len(there)
-    if not is_as_many or there != {point.name for point in dataset.planned_points(directory)}:
+    is_whole = len(points) * whole.repetitions == len(there)
+    if not is_whole or there != {point.name for point in dataset.planned_points(directory)}:
         raise InputError(
             f"{directory.config}: plans other runs than there are in {directory.runs.name}/; "
             "allowed is a whole sweep"
@@ -192,8 +191,7 @@ def compare(
 ) -> Compared:
     """Compares these runs of two sweeps: captures by their hashes, then all values of the tables.
 
-    So are the copies of the user's files, in `sources/` and `modules/`. A copy that only the
-    earlier run has is not: of a network's file a run that is made again keeps none. The tables
+    So are copies of the user's files, but for a network's, which a replay does not keep. The tables
     `stored` there are compared with the files of all runs there.
 
     Raises InputError: a run or a table cannot be read.
