@@ -19,7 +19,7 @@ from outcast import archive, handed_in
 from outcast.archive import Parts, contents
 from outcast.errors import ConfigError, InputError
 from outcast.experiment.engine import properties
-from outcast.records import replay
+from outcast.records import kept_captures
 from outcast.records.run_directory import Manifest
 from outcast.records.tables import refusing
 from outcast.sweep import dataset, own_files, state, store
@@ -210,7 +210,7 @@ def compare(
     with refusing(f"{there.path}: its tables cannot be compared"):
         differing = _unlike_runs(stored, before)
     for name in names:
-        old, new = (replay.digests(each.run(name)) for each in (there, here))
+        old, new = (kept_captures.digests(each.run(name)) for each in (there, here))
         captures += len(old)
         differing += _unequal(name, old, new)
         rows = [_rows(each, name) for each in (before, now)]
