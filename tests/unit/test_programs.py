@@ -20,11 +20,7 @@ from hypothesis import strategies as st
 from outcast import cli, experiment, files
 from outcast.api import guest
 from outcast.emulation.commands import Process, SystemCommands
-<<<<<<< HEAD
 from outcast.emulation.programs import launch, runner, single
-=======
-from outcast.emulation.programs import kept, runner, single
->>>>>>> c25b4633 (Goodput while a run goes on has a file of its own)
 from outcast.engines import choice, virtual
 from outcast.engines import programs as before_the_run
 from outcast.engines.guest import world
