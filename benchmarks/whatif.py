@@ -24,7 +24,7 @@ import polars as pl
 
 import outcast
 from benchmarks import stored
-from outcast.records import replay
+from outcast.records import kept_captures
 
 RUNS = 20
 CONFIG = Path(__file__).parents[1] / "configs/fig3c.yaml"
@@ -57,7 +57,7 @@ def pair(folder: Path, seed: int) -> tuple[bool, float, str]:
     forced, forced_s = timed(lambda: run.whatif(packet, "drop", folder / "forced", progress=False))
     undone = forced.run.whatif(packet, "forward", folder / "undone", progress=False)
     first, forced_captures, last = (
-        replay.digests(made.directory) for made in (run, forced.run, undone.run)
+        kept_captures.digests(made.directory) for made in (run, forced.run, undone.run)
     )
     return first == last != forced_captures, forced_s / run_s, stored.state_of([run])
 

@@ -22,8 +22,8 @@ from outcast.engines import Engine, OnEvent, ledger, own_modules, programs
 from outcast.errors import ConfigError, InputError, OutcastError, RunError, with_folder
 from outcast.experiment import Experiment, Noise, Transport, dump
 from outcast.experiment.engine import EngineName, properties
-from outcast.experiment.links import RateTrace
 from outcast.experiment.noise import PROFILES
+from outcast.experiment.rate import RateTrace
 from outcast.files import write_text
 from outcast.plan import trace_files
 from outcast.plan.make import make_plan, plan_of_command

@@ -7,7 +7,7 @@ import shutil
 from outcast.api import archives
 from outcast.errors import InputError
 from outcast.files import sha256
-from outcast.records import replay
+from outcast.records import kept_captures
 from outcast.records.run_directory import RunDirectory
 
 _COMPARED = (
@@ -26,7 +26,7 @@ def require(directory: RunDirectory, where: str) -> None:
     begins with `where`.
     """
     manifest = directory.read_manifest()
-    if dropped := replay.not_kept(directory, manifest):
+    if dropped := kept_captures.not_kept(directory, manifest):
         raise InputError(
             f"{where}: {dropped[0]} was not kept, so no run can be compared with it packet by "
             "packet; allowed are runs with their captures"

@@ -13,7 +13,7 @@ from outcast import files
 from outcast.api import debugging, many
 from outcast.api.progress import note
 from outcast.errors import ConfigError, InputError
-from outcast.records import replay as comparing
+from outcast.records import kept_captures
 from outcast.records.interventions import Decision
 from outcast.records.run import Run as Record
 from outcast.sweep.store import SweepDirectory
@@ -85,7 +85,7 @@ def fate(
         for instant in planned
     }
     from_ns = {instant.name: instant.noise.t_ns for instant in planned}
-    digests = comparing.digests(factual.directory)
+    digests = kept_captures.digests(factual.directory)
     target = path.with_name(f"{path.name}-futures") if folder is None else Path(folder)
     place = many.Place(target, jobs, resume, scheduler, shard, [Path(each) for each in merge])
     many.make_each(factual, experiment, changes, from_ns, place, progress)
@@ -96,7 +96,7 @@ def fate(
     for instant in planned:
         made = Record(SweepDirectory(target).run(instant.name))
         found.setdefault(instant.noise.t_ns, {})[instant.noise.seed] = wanted.of(made)
-        same[instant.noise.t_ns] += comparing.digests(made.directory) == digests
+        same[instant.noise.t_ns] += kept_captures.digests(made.directory) == digests
     if same.total() == len(planned):
         raise InputError(f"{path}: all futures are the run itself, so its noise draws nothing")
     instants = [futures.instant(t_ns, each, same[t_ns]) for t_ns, each in found.items()]

@@ -11,7 +11,7 @@ from typing import Literal
 from outcast import handed_in
 from outcast.errors import InputError
 from outcast.files import sha256
-from outcast.records import replay, trace, verify
+from outcast.records import kept_captures, trace, verify
 from outcast.records.run_directory import Manifest, RunDirectory
 
 Captures = Literal["keep", "hashes"]
@@ -228,7 +228,9 @@ def _is_capture(name: str) -> bool:
 def _without_captures(directory: RunDirectory, manifest: Manifest) -> Manifest:
     """The manifest with hashes of the captures as they were written, and without the captures."""
     records = [
-        record.model_copy(update={"file": record.file.removesuffix(replay.COMPRESSED)})
+        record.model_copy(update={"file": record.file.removesuffix(kept_captures.COMPRESSED)})
         for record in manifest.captures
     ]
-    return manifest.model_copy(update={"captures": records, "dropped": replay.digests(directory)})
+    return manifest.model_copy(
+        update={"captures": records, "dropped": kept_captures.digests(directory)}
+    )

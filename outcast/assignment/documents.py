@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from outcast import handed_in
 from outcast.errors import ConfigError, InputError, did_you_mean
-from outcast.experiment import reader, refusals
+from outcast.experiment import refusals, yaml_text
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -52,7 +52,7 @@ def read_text(path: Path) -> str:
 
 def parse(text: str, file: Path) -> Document:
     """The text of a file of YAML that holds a mapping. Raises ConfigError."""
-    tree, lines = reader.parse_with_lines(text, str(file))
+    tree, lines = yaml_text.parse_with_lines(text, str(file))
     if not isinstance(tree, dict):
         raise ConfigError(f"{file}: allowed is a mapping of keys, as {{KEY: VALUE}}")
     return Document(file, tree, lines)

@@ -24,7 +24,8 @@ from outcast.emulation.queues import change as qdiscs
 from outcast.emulation.sampling import NetlinkSocket
 from outcast.errors import DeadlineError, ReadBackError, RunError
 from outcast.experiment import Experiment
-from outcast.experiment.links import Link, Policer
+from outcast.experiment.faults import Policer
+from outcast.experiment.links import Link
 from outcast.experiment.queues.base import TICK_NS
 from outcast.plan import events
 from outcast.plan.events import Change, PortTrace

@@ -59,6 +59,7 @@ from outcast.emulation.blackout_switch import BlackoutSwitch
 from outcast.emulation.commands import SystemCommands
 from outcast.emulation.controller import Controller, verify_paths, verify_tables
 from outcast.emulation.generator.programs import Programs
+from outcast.emulation.goodput import Goodput
 from outcast.emulation.kernel_events import Recorder
 from outcast.emulation.load import LoadMeter, read_load
 from outcast.emulation.lost import LostPackets
@@ -68,10 +69,10 @@ from outcast.emulation.part import Part, Record
 from outcast.emulation.phases import DURING
 from outcast.emulation.queues.port import frame_time_warnings
 from outcast.errors import CommandError, OutcastError, ReadBackError, RunError
-from outcast.experiment import Experiment, GroupKind, load_resolved
+from outcast.experiment import Experiment, load_resolved
 from outcast.experiment.engine import EngineName, properties
 from outcast.files import write_json
-from outcast.plan import grouping, link_words, ports
+from outcast.plan import link_words, ports
 from outcast.plan import transport as plan_transport
 from outcast.plan.flows import Flow, families_of
 from outcast.plan.hints import beforehand
@@ -136,7 +137,6 @@ class _Run:
     Attributes:
         record: what the manifest is told so far.
         parts: what has been entered and not left.
-        received: by a flow's port, when its bytes were reported last, and how many.
         instants: by what began then, fixed instants of virtual time.
     """
 
@@ -168,7 +168,6 @@ class _Run:
         self.parts: list[Part] = []
         # In real time the kernel is the user's own.
         self.events = Recorder(plan.events, directory) if self.is_virtual else None
-        self.received: dict[int, tuple[float, int]] = {}
         self.instants: dict[str, int] = {}
         self.at_start: links.Counted | None = None
         self.at_end: _Counted | None = None
@@ -450,6 +449,8 @@ class _Run:
         paused = (pause_s * n for n in range(1, int(duration_s / pause_s) + 1))
         times = sorted({_AT_START_S, middle_s, duration_s, *paused})
         due = {middle_s}
+        group_by = self.experiment.analysis.group_by
+        goodput = Goodput(self.plan, group_by, self.network.netns) if flows else None
         load = LoadMeter(partial(read_load, self.switches.pid, max(os.sched_getaffinity(0))))
 
         def watch() -> None:
@@ -467,7 +468,8 @@ class _Run:
                 samples.extend(self._sample(flows))
             if t_s >= duration_s and self.at_end is None:
                 self.at_end = self._read_counters()
-            self._report_goodput(t_s, subflows)
+            if goodput is not None:
+                self.emit(goodput.event(t_s, subflows))
 
         def running() -> list[str]:
             return [name for part in self.parts for name in part.running()]
@@ -515,46 +517,6 @@ class _Run:
     def _check_connected(self, flows: Sequence[Flow]) -> None:
         """Checks the sockets of flows that are not active in the middle of the run."""
         sockets.check_sockets(flows, self._sample(flows))
-
-    def _report_goodput(self, t_s: float, subflows: multipath.Subflows) -> None:
-        """Reports each class's mean goodput since the last report, from the receivers' sockets."""
-        if not self.plan.flows:
-            return
-        by_port = {
-            sample.peer_port: sample.bytes_received
-            for host in sorted({flow.dst for flow in self.plan.flows})
-            for sample in sockets.sample_sockets(
-                self.network.netns(host), families_of(self.plan.flows)
-            )
-        }
-        rates_bps: dict[int, float] = {}
-        for flow in self.plan.flows:
-            last_t_s, last_bytes = self.received.get(flow.sport, (0.0, 0))
-            now_bytes = by_port.get(flow.sport, last_bytes) + sum(
-                by_port.get(sport, 0) for sport, *_ in subflows.get(flow.flow, ())
-            )
-            if t_s > last_t_s:
-                rates_bps[flow.flow] = (now_bytes - last_bytes) * 8 / (t_s - last_t_s)
-            self.received[flow.sport] = (t_s, now_bytes)
-        event = {
-            "event": "goodput",
-            "t_s": round(t_s, 3),
-            "classes": self._means("hops", rates_bps),
-        }
-        kind = grouping.chosen(self.experiment.analysis.group_by, self.plan.groups)
-        if kind != "hops":
-            event["groups"] = self._means(kind, rates_bps)
-        self.emit(event)
-
-    def _means(self, kind: GroupKind, rates_bps: Mapping[int, float]) -> dict[str, int]:
-        """The mean of each group's flows, by its label; that of a class by its number of hops."""
-        means = {}
-        for label, flows in self.plan.groups[kind].items():
-            mine = [rates_bps[flow.flow] for flow in flows if flow.flow in rates_bps]
-            if mine:
-                key = label.removesuffix("-hop") if kind == "hops" else label
-                means[key] = round(sum(mine) / len(mine))
-        return means
 
     def _drain(self) -> None:
         """Waits until the studied queues are empty and tcpdump has read its ring.

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from outcast import netlink
 from outcast.emulation import rtnetlink
-from outcast.experiment.links import BurstLoss, Late, Link, RandomDelay
+from outcast.experiment.faults import BurstLoss, Late, RandomDelay
+from outcast.experiment.links import Link
 from outcast.plan.noise import Span
 
 LATENCY64, JITTER64, RATE64, SLOT, PRNG_SEED = 10, 11, 8, 12, 14

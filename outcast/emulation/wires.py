@@ -28,7 +28,7 @@ from outcast.emulation import netem, rtnetlink
 from outcast.emulation.commands import Commands
 from outcast.errors import CommandError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment
-from outcast.experiment.links import Policer
+from outcast.experiment.faults import Policer
 from outcast.plan.links import Direction
 from outcast.plan.model import Plan
 from outcast.records.effective import LossSettings

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
-import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 
-from outcast import __version__, files, netlink
+from outcast import __version__, files
 from outcast.emulation import openvswitch, transport
 from outcast.engines import modules, processor, shipped
 from outcast.engines.guest.check import at_least
@@ -23,23 +18,16 @@ from outcast.engines.modules import State
 from outcast.engines.root import cache as roots
 from outcast.engines.root import mininet_package
 from outcast.engines.root.cache import Root
+from outcast.engines.trials import QDISCS, lacking_for_held_arrivals, probe_qdiscs, search_path
 from outcast.errors import FeatureMissingError, InputError, RootError
 from outcast.experiment.engine import EngineName
 from outcast.experiment.queues import KINDS
-from outcast.experiment.queues.base import Options, QueueKind
+from outcast.experiment.queues.base import QueueKind
 
 SINCE = {qdisc: kind.since for kind in KINDS for qdisc in kind.probe}
 """The first Linux that has each qdisc of a queue kind, as the kind says."""
-QDISCS: Mapping[str, Options] = {
-    **{qdisc: options for kind in KINDS for qdisc, options in kind.probe.items()},
-    "netem": "delay 1ms",
-}
-"""From each qdisc to options that a kernel with this qdisc accepts."""
 
 CONGESTION_CONTROLS = ("bic", "cubic", "reno", "dctcp", "bbr")
-
-_SYSTEM_PROGRAMS = "/usr/local/sbin:/usr/sbin:/sbin"
-"""Folders in root's and the guest's PATH, which an ordinary user's PATH may lack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +123,7 @@ def _programs(*, virtual: bool = False, besides: Collection[str] = ()) -> list[F
     return [
         Finding(
             program.name,
-            shutil.which(command, path=_path()) is not None,
+            shutil.which(command, path=search_path()) is not None,
             command,
             f"install Debian's package {program.package} (scripts/install.sh does)",
         )
@@ -306,7 +294,7 @@ def _of_guest(feature: str, present: bool, detail: str, remedy: str = "") -> Fin
 
 def _debugger(kernel: Kernel | None) -> Finding:
     feature = "gdb, for outcast debug"
-    if shutil.which("gdb", path=_path()) is None:
+    if shutil.which("gdb", path=search_path()) is None:
         return _of_guest(feature, False, "optional", "install Debian's package gdb")
     has_symbols = kernel is not None and kernel.symbols.is_file()
     return _of_guest(feature, True, "gdb" if has_symbols else "gdb; its first use takes minutes")
@@ -358,12 +346,6 @@ def _open_vswitch(kernel_modules: modules.Modules, remedy: str) -> Finding:
     )
 
 
-def _path() -> str:
-    """The search path for programs, because an ordinary user's PATH leaves out system folders."""
-    own = os.environ.get("PATH", os.defpath)
-    return own if os.geteuid() == 0 else f"{own}:{_SYSTEM_PROGRAMS}"
-
-
 def _effective_ms(hz: int) -> str:
     effective = transport.effective_min_rto_ns(2_000_000, hz) or 0
     return f"{effective / 1e6:g} ms"
@@ -383,81 +365,3 @@ def _controller_framework() -> Finding:
     except ImportError as error:
         return Finding(_FRAMEWORK, False, str(error), _FRAMEWORK_REMEDY)
     return Finding(_FRAMEWORK, True, openflow.framework)
-
-
-def set_up(
-    kind: str,
-    options: Options,
-    interface: str,
-    *,
-    python: str = sys.executable,
-    program: Path = Path(netlink.__file__),
-) -> list[str]:
-    """The command that makes a qdisc an interface's root. It fails if the kernel refuses.
-
-    Args:
-        kind: the qdisc's name in the kernel.
-        options: the qdisc's options.
-        interface: the interface's name.
-        python: the interpreter for options in bytes, which tc(8) cannot pass.
-        program: the file of `outcast.netlink`, which that interpreter runs.
-    """
-    if isinstance(options, str):
-        return ["tc", "qdisc", "replace", "dev", interface, "root", kind, *options.split()]
-    return [python, "-I", str(program), interface, kind, options.hex()]
-
-
-_HELD_ARRIVALS = {
-    "ifb": "ip link add probe type ifb && ip link set probe up",
-    "sch_ingress": "tc qdisc add dev lo ingress",
-    "cls_matchall with act_mirred": (
-        "tc filter add dev lo ingress matchall action mirred egress redirect dev lo"
-    ),
-    "sch_netem with slots": "tc qdisc add dev lo root netem slot 1ms 2ms",
-}
-"""The means that hold a host's arrivals back, and the commands that try each part of it."""
-
-
-def lacking_for_held_arrivals() -> list[str]:
-    """Tries in a new namespace what the kernel lacks to hold a host's arrivals back."""
-    script = "\n".join(
-        f"({command}) >/dev/null 2>&1 && echo '{part}'" for part, command in _HELD_ARRIVALS.items()
-    )
-    try:
-        done = _in_new_namespace(f"{script}\ntrue\n")
-    except (FileNotFoundError, subprocess.TimeoutExpired):
-        return list(_HELD_ARRIVALS)
-    return [part for part in _HELD_ARRIVALS if part not in done.stdout.splitlines()]
-
-
-def _in_new_namespace(script: str) -> subprocess.CompletedProcess[str]:
-    """Runs a shell script in a network namespace; an ordinary user's is in a user namespace."""
-    argv = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--net", "--map-root-user"]
-    return subprocess.run(
-        [*argv, "sh", "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=20,
-        env={**os.environ, "PATH": _path()},
-    )
-
-
-def probe_qdiscs(kinds: Collection[str]) -> dict[str, bool]:
-    """Whether the kernel accepts each of these qdiscs, tried on a new namespace's loopback.
-
-    An ordinary user tries in a user namespace. The result is empty if no namespace can be made.
-    """
-    lines = [
-        f"{shlex.join(set_up(kind, QDISCS[kind], 'lo'))} 2>/dev/null && echo {kind}"
-        for kind in sorted(kinds)
-    ]
-    script = "echo namespace\n" + "\n".join(lines) + "\ntrue\n"
-    try:
-        done = _in_new_namespace(script)
-    except (FileNotFoundError, subprocess.TimeoutExpired):
-        return {}
-    accepted = re.findall(r"^\S+$", done.stdout, re.MULTILINE)
-    if "namespace" not in accepted:
-        return {}
-    return {kind: kind in accepted for kind in kinds}

@@ -18,23 +18,21 @@ import os
 import platform
 import re
 import shutil
-import signal
 import stat
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from outcast import handed_in
 from outcast.engines import modules, private
-from outcast.errors import ConfigError, DeadlineError, RunError, shortened
+from outcast.engines.process_mark import NotOursError, ProcessMark, kill, this_boot
+from outcast.errors import ConfigError, RunError, shortened
 
 _Item = TypeVar("_Item")
 
-KILL_DEADLINE_S = 10.0
 
 SETTINGS: dict[str, str] = {
     "/proc/sys/net/ipv4/tcp_allowed_congestion_control": r"[a-z0-9_]+( [a-z0-9_]+)*",
@@ -62,53 +60,6 @@ def all_folders() -> list[Path]:
     return private.existing()
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessMark:
-    """A process, told apart from a later one with the same number.
-
-    `start_ticks` is its start time since boot, in clock ticks (proc(5), stat, field 22).
-    """
-
-    pid: Annotated[int, Field(gt=0, lt=1 << 31)]
-    start_ticks: Annotated[int, Field(ge=0, lt=1 << 63)]
-    __pydantic_config__ = ConfigDict(extra="forbid")
-
-    @classmethod
-    def of(cls, pid: int) -> ProcessMark:
-        """The mark of a living process. Raises ProcessLookupError where there is none."""
-        ticks = _start_ticks(pid)
-        if ticks is None:
-            raise ProcessLookupError(pid)
-        return cls(pid, ticks)
-
-    def is_alive(self) -> bool:
-        """Whether this process, and no later one, still runs."""
-        return _start_ticks(self.pid) == self.start_ticks
-
-
-def _start_ticks(pid: int) -> int | None:
-    try:
-        stat_line = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = stat_line.rpartition(")")[2].split()
-    return None if fields[0] == "Z" else int(fields[19])
-
-
-def _user_of(pid: int) -> int | None:
-    """The user that a process runs as; None where there is no such process."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
-            if line.startswith("Uid:"):
-                return int(line.split()[1])
-    return None
-
-
-def _boot() -> str:
-    """The name of this boot of the kernel. Process numbers and settings hold for one boot only."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
 @dataclass
 class Entry:
     """One run's page.
@@ -129,7 +80,7 @@ class Entry:
     modules: list[str] = field(default_factory=list)
     reserved: str | None = None
     host: str = field(default_factory=platform.node)
-    boot: str = field(default_factory=_boot)
+    boot: str = field(default_factory=this_boot)
 
     def note_folder(self, folder: Path) -> None:
         """Notes a folder, which is best done before it is made. Raises OSError as `write`."""
@@ -172,7 +123,7 @@ class Entry:
         """Whether its run has ended; False for another machine, because that cannot be known."""
         if self.host != platform.node():
             return False
-        return self.boot != _boot() or not self.owner.is_alive()
+        return self.boot != this_boot() or not self.owner.is_alive()
 
     def undo(self) -> list[str]:
         """Removes all that the page names, and the page. Returns what was done, in words.
@@ -198,11 +149,11 @@ class Entry:
         def restore(item: tuple[str, str]) -> str | None:
             path, value = item
             if path not in SETTINGS:
-                raise _NotOursError("not a setting that a run changes")
+                raise NotOursError("not a setting that a run changes")
             if not re.fullmatch(SETTINGS[path], value):
-                raise _NotOursError(f"cannot hold {value[:100]!r}")
+                raise NotOursError(f"cannot hold {value[:100]!r}")
             # After another boot the setting has that boot's own value.
-            if self.boot != _boot() or not Path(path).exists():
+            if self.boot != this_boot() or not Path(path).exists():
                 return None
             Path(path).write_text(value)
             return f"set {path} back to {value!r}"
@@ -213,7 +164,7 @@ class Entry:
 
     def _end_processes(self) -> list[str]:
         def end(mark: ProcessMark) -> str | None:
-            if self.boot != _boot() or not _kill(mark):
+            if self.boot != this_boot() or not kill(mark):
                 return None
             return f"ended process {mark.pid}"
 
@@ -223,8 +174,8 @@ class Entry:
     def _unload_modules(self) -> list[str]:
         def unload(name: str) -> str | None:
             if not _MODULE.fullmatch(name):
-                raise _NotOursError("not the name of a module")
-            if self.boot != _boot() or not modules.is_loaded_module(name):
+                raise NotOursError("not the name of a module")
+            if self.boot != this_boot() or not modules.is_loaded_module(name):
                 return None
             modules.unload(name)
             return f"unloaded the module {name}"
@@ -255,7 +206,7 @@ class Entry:
         for item in items:
             try:
                 said = undo(item)
-            except _NotOursError as error:
+            except NotOursError as error:
                 said = f"skipped {name(item)[:300]}: {error} (noted in {self.file})"
             except (OSError, RunError) as error:
                 why = error.strerror if isinstance(error, OSError) else error
@@ -266,62 +217,33 @@ class Entry:
         return remaining, done
 
 
-class _NotOursError(Exception):
-    """An item on a page that no run of ours can have made."""
-
-
-def _kill(mark: ProcessMark) -> bool:
-    """Kills a process of ours and waits for its end. Returns whether it was still alive."""
-    try:
-        # From here on the descriptor means one process, whatever its number comes to mean
-        # (pidfd_open(2)).
-        descriptor = os.pidfd_open(mark.pid)
-    except (ProcessLookupError, OverflowError):
-        return False
-    try:
-        if not mark.is_alive():
-            return False
-        if (user := _user_of(mark.pid)) not in (os.geteuid(), None):
-            raise _NotOursError(f"belongs to user {user}")
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-    finally:
-        os.close(descriptor)
-    end = time.monotonic() + KILL_DEADLINE_S
-    while mark.is_alive():
-        if time.monotonic() > end:
-            raise DeadlineError(f"process {mark.pid} to end", KILL_DEADLINE_S)
-        time.sleep(0.02)
-    return True
-
-
 def _remove_folder(name: str) -> bool:
     """Removes a folder of ours, without following a link. Returns whether it was there."""
     path = Path(name)
     if not path.is_absolute() or ".." in path.parts or not _OF_A_RUN.fullmatch(path.name):
-        raise _NotOursError("not a folder that a run makes")
+        raise NotOursError("not a folder that a run makes")
     try:
         above = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except (OSError, ValueError) as error:
         if isinstance(error, ValueError) or error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
-            raise _NotOursError("no folder can have this name") from None
+            raise NotOursError("no folder can have this name") from None
         raise
     try:
         folder = os.open(path.name, _FOLDER, dir_fd=above)
     except FileNotFoundError:
         return False
     except NotADirectoryError:
-        raise _NotOursError("is a link or no folder") from None
+        raise NotOursError("is a link or no folder") from None
     except OSError as error:
         if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
-            raise _NotOursError("no folder can have this name") from None
+            raise NotOursError("no folder can have this name") from None
         raise
     else:
         try:
             if (user := os.fstat(folder).st_uid) != os.geteuid():
-                raise _NotOursError(f"belongs to user {user}")
+                raise NotOursError(f"belongs to user {user}")
             for inner in os.listdir(folder):
                 kind = os.stat(inner, dir_fd=folder, follow_symlinks=False).st_mode
                 if stat.S_ISDIR(kind):
@@ -373,7 +295,7 @@ class _Page(BaseModel):
     modules: list[str] = Field(default_factory=list)
     reserved: str | None = None
     host: str = Field(default_factory=platform.node)
-    boot: str = Field(default_factory=_boot)
+    boot: str = Field(default_factory=this_boot)
 
 
 def read_entries(folder: Path) -> list[Entry]:

@@ -36,6 +36,7 @@ from outcast.engines import (
     private,
     programs,
     require_compiler,
+    trials,
 )
 from outcast.engines.kernel import cache
 from outcast.engines.lacking import Lacking
@@ -126,7 +127,7 @@ class RealtimeEngine:
         if plan.host_noise.interrupts is not None:
             self._load(modules.HELD_ARRIVALS)
             with lacking.noting():
-                if held := doctor.lacking_for_held_arrivals():
+                if held := trials.lacking_for_held_arrivals():
                     raise arrivals.missing(", ".join(held))
         why = self._loading.why
         if not has_kernel_module():
@@ -151,10 +152,10 @@ class RealtimeEngine:
             with lacking.noting():
                 if tcp.mptcp is not None:
                     multipath.require()
-        known = kinds & set(doctor.QDISCS)
+        known = kinds & set(trials.QDISCS)
         with lacking.noting():
             queues.require_kinds(
-                known, doctor.probe_qdiscs(known), lambda kind: why(modules.qdisc(kind))
+                known, trials.probe_qdiscs(known), lambda kind: why(modules.qdisc(kind))
             )
 
     def _load(self, features: Sequence[str]) -> None:

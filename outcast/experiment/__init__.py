@@ -29,15 +29,7 @@ from outcast.experiment.parts import MTU_FRAME_BYTES, UNIT_SCHEMA
 from outcast.experiment.probes import Probe
 from outcast.experiment.programs import Program, Ready
 from outcast.experiment.queues import PacingFq, Pfifo, Queue
-from outcast.experiment.reader import (
-    Source,
-    dump,
-    json_schema,
-    load,
-    load_resolved,
-    read,
-    validate,
-)
+from outcast.experiment.reader import Source, json_schema, load, load_resolved, read, validate
 from outcast.experiment.routing import Routing
 from outcast.experiment.sweep import Sweep
 from outcast.experiment.topology import FromFile, FromGraph, Origin, OwnTopology, Topology
@@ -52,6 +44,7 @@ from outcast.experiment.workloads import (
     Shuffle,
     Workload,
 )
+from outcast.experiment.yaml_text import dump
 
 __all__ = [
     "MTU_FRAME_BYTES",

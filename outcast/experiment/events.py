@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from outcast.experiment.faults import BurstLoss, Late, Loss, Policer, Share
 from outcast.experiment.limit import QueueLimit
-from outcast.experiment.links import BurstLoss, Late, Loss, Policer, Share
 from outcast.experiment.parts import KernelRateBps, Part, TimeNs
 
 FAULTS = ("loss", "burst_loss", "late", "duplicate")

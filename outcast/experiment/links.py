@@ -4,57 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import (
     Field,
-    PlainSerializer,
-    TypeAdapter,
-    ValidationError,
-    ValidationInfo,
-    ValidatorFunctionWrapHandler,
-    WithJsonSchema,
-    WrapValidator,
     model_validator,
 )
 
 from outcast import units
+from outcast.experiment.faults import (
+    MOST_DELAY_NS,
+    BurstLoss,
+    Late,
+    Loss,
+    Policer,
+    RandomDelay,
+    Share,
+)
 from outcast.experiment.noise import MOST_PPM, Noise
 from outcast.experiment.parts import (
     ETHERNET_HEADER_BYTES,
-    UNIT_SCHEMA,
     KernelRateBps,
     Part,
-    SizeBytes,
     TimeNs,
-    UserFile,
 )
 from outcast.experiment.queues import Queue
+from outcast.experiment.rate import RateOrTrace
 from outcast.experiment.wire import FRAMINGS, Framing, Overhead
-from outcast.handed_in import first_problem
 
 MOST_NOISE_NS = 64_000
 """The longest time that a profile of machines has (hosts-modern)."""
-MOST_DELAY_NS = 10**9
-MOST_LOSS = 0.5
-"""With more, a TCP connection hardly comes up, and a run would end by a deadline."""
 LEAST_MTU_BYTES, MOST_MTU_BYTES = 576, 9216
 """Every host must accept the least (RFC 1122, section 3.3.3), and switches carry the most."""
 STANDARD_MTU_BYTES = 1500
 
 
-def _loss(value: object, share: ValidatorFunctionWrapHandler) -> float:
-    """A link's loss. Says what a share is, because people write `1%`."""
-    try:
-        return float(share(value))
-    except ValidationError:
-        raise ValueError(
-            f"{value!r} is not a loss; allowed is a share from 0 to {MOST_LOSS}, as 0.01 for 1 %"
-        ) from None
-
-
-Loss = Annotated[float, Field(ge=0, le=MOST_LOSS), WrapValidator(_loss)]
-Share = Annotated[float, Field(ge=0, le=MOST_LOSS)]
 Mtu = Annotated[int, Field(ge=LEAST_MTU_BYTES, le=MOST_MTU_BYTES)]
 _LOSS = "share of the packets that are lost on the wire, at random: 0.01 is 1 %"
 _BURST_LOSS = "losses in a row instead of `loss`; see docs/links.md"
@@ -63,67 +47,6 @@ _RANDOM_DELAY = "a further delay on the wire, drawn for each packet; see docs/li
 _POLICER = "drops what comes faster than a rate, after a burst"
 _DUPLICATE = "share of the packets that come twice"
 _MTU = "the largest IP packet in bytes: 9000 for jumbo frames"
-
-
-class BurstLoss(Part):
-    """Losses in a row: a chain of two states, of which one loses every packet (Gilbert 1960)."""
-
-    p: float = Field(
-        gt=0, lt=1, description="the chance, at each packet, that a burst begins; at most r"
-    )
-    r: float = Field(
-        gt=0, le=1, description="the chance, at each packet, that a burst ends: its mean is 1/r"
-    )
-
-    @property
-    def share(self) -> float:
-        """The share of the packets that are lost."""
-        return self.p / (self.p + self.r)
-
-    @model_validator(mode="after")
-    def _loses_few(self) -> BurstLoss:
-        if self.share > MOST_LOSS:
-            raise ValueError(
-                f"p / (p + r) = {self.share:.3g} of the packets would be lost; allowed is up to "
-                f"{MOST_LOSS}"
-            )
-        return self
-
-
-class Policer(Part):
-    """A bucket of tokens that drops what finds it empty, and holds no packet."""
-
-    rate_bps: KernelRateBps = Field(
-        alias="rate", description="of IP packets, without headers below"
-    )
-    burst_bytes: SizeBytes = Field(alias="burst", gt=0, description="what the bucket holds")
-
-
-class Late(Part):
-    """Packets that come late, so that those behind them overtake."""
-
-    share: Share = Field(description="of the packets, at random and independently")
-    by_ns: TimeNs = Field(alias="by", gt=0, le=MOST_DELAY_NS, description="how much later")
-
-
-class RandomDelay(Part):
-    """A delay that is drawn for each packet, as tc-netem(8) draws it: never below 0."""
-
-    mean_ns: TimeNs = Field(alias="mean", gt=0, le=MOST_DELAY_NS)
-    spread_ns: TimeNs = Field(alias="spread", gt=0, description="what the distribution scales")
-    distribution: Literal["uniform", "normal", "pareto", "paretonormal"] = "normal"
-    in_order: bool = Field(
-        default=True, description="whether a packet that would overtake another waits for it"
-    )
-
-    @model_validator(mode="after")
-    def _is_a_delay(self) -> RandomDelay:
-        if self.spread_ns > self.mean_ns:
-            raise ValueError(
-                f"spread: {units.format_time(self.spread_ns)}: allowed is up to the mean, which "
-                f"is {units.format_time(self.mean_ns)}"
-            )
-        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,60 +189,6 @@ class OwnKeys(LinkKeys):
         if self.queue is not None and self.queue.where != "every_port":
             raise ValueError("queue.where: not allowed here, because the link says where")
         return self
-
-
-class RateTrace(Part):
-    """A rate that changes during the run, as a file says."""
-
-    trace: UserFile = Field(
-        description="a CSV of times and rates, or a mahimahi trace; see docs/events.md"
-    )
-    repeat: bool = Field(
-        default=False,
-        description="whether a CSV begins again at its last row's time; else its last rate goes "
-        "on. A mahimahi trace always begins again",
-    )
-
-
-def _rate_or_trace(value: object, info: ValidationInfo) -> object:
-    """`{trace: FILE}` is a trace, anything else a rate."""
-    if not isinstance(value, dict):
-        return value
-    try:
-        return RateTrace.model_validate(value, context=info.context)
-    except ValidationError as error:
-        raise ValueError(f"{first_problem(error)}; allowed are trace and repeat") from None
-
-
-def _checked_rate(value: object) -> object:
-    return value if isinstance(value, RateTrace) else _RATE.validate_python(value)
-
-
-def _written_rate(value: object) -> object:
-    if isinstance(value, RateTrace):
-        return value.model_dump(mode="json")
-    return units.format_rate(value) if isinstance(value, int) else value
-
-
-_RATE = TypeAdapter(KernelRateBps)
-_RATE_SCHEMA = {
-    "anyOf": [
-        {"type": "string", "pattern": UNIT_SCHEMA["rate"]},
-        {
-            "type": "object",
-            "properties": {"trace": {"type": "string"}, "repeat": {"type": "boolean"}},
-            "required": ["trace"],
-            "additionalProperties": False,
-        },
-        {"type": "null"},
-    ]
-}
-RateOrTrace = Annotated[
-    int | RateTrace | None,
-    WrapValidator(lambda value, _, info: _checked_rate(_rate_or_trace(value, info))),
-    PlainSerializer(_written_rate),
-    WithJsonSchema(_RATE_SCHEMA),
-]
 
 
 class LinkOverride(OwnKeys):

@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from outcast import handed_in, units
 from outcast.errors import ConfigError
 from outcast.experiment import Drain, Event, Experiment, Queue
-from outcast.experiment.links import MOST_DELAY_NS, Link
+from outcast.experiment.faults import MOST_DELAY_NS
+from outcast.experiment.links import Link
 from outcast.plan import ports
 from outcast.plan.links import no_link
 from outcast.plan.model import Plan

@@ -25,17 +25,16 @@ from controllers import routes
 from outcast import handed_in
 from outcast.errors import InputError
 from outcast.experiment import Link, Queue
-from outcast.experiment.links import (
+from outcast.experiment.faults import (
     MOST_DELAY_NS,
-    STANDARD_MTU_BYTES,
     BurstLoss,
     Late,
     Loss,
-    Mtu,
     Policer,
     RandomDelay,
     Share,
 )
+from outcast.experiment.links import STANDARD_MTU_BYTES, Mtu
 from outcast.experiment.noise import LEAST_PER_SECOND, MOST_INTERVAL_NS, MOST_PER_SECOND
 from outcast.experiment.parts import LEAST_RATE_BPS, MOST_RATE_BPS, Family
 from outcast.experiment.probes import MOST_PROBES

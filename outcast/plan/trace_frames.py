@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from outcast.experiment import MTU_FRAME_BYTES, Experiment
-from outcast.experiment.links import RateTrace
 from outcast.experiment.parts import ETHERNET_HEADER_BYTES
+from outcast.experiment.rate import RateTrace
 from outcast.plan import addresses
 from outcast.plan.links import Direction
 from outcast.plan.model import Plan

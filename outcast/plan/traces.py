@@ -20,8 +20,8 @@ from itertools import pairwise
 from outcast import units
 from outcast.errors import ConfigError
 from outcast.experiment import MTU_FRAME_BYTES, Experiment
-from outcast.experiment.links import RateTrace
 from outcast.experiment.parts import LEAST_RATE_BPS, MOST_RATE_BPS
+from outcast.experiment.rate import RateTrace
 from outcast.plan.trace_files import Trace, read
 
 MOST_STEPS = 200_000

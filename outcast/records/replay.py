@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from io import BufferedReader
-from itertools import zip_longest
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
 
-import zstandard
-
-from outcast import handed_in
 from outcast.errors import InputError, ReplayError, shortened
 from outcast.experiment import Experiment, load_resolved
 from outcast.records import packet_words
+from outcast.records.kept_captures import (
+    COMPRESSED,
+    Packet,
+    digest,
+    digests_by,
+    first_difference_ns,
+    first_stamp_ns,
+    is_kept,
+    parting,
+)
 from outcast.records.run_directory import Manifest, RunDirectory
 
-COMPRESSED = ".zst"
-_PCAP_HEADER_BYTES = 24
-_MAGIC = bytes.fromhex("4d3cb2a1")
-"""The magic number of a little-endian pcap file with nanosecond stamps."""
-_RECORD = struct.Struct("<IIII")
-_LONGEST_RECORD = 1 << 18
-"""The largest snaplen that tcpdump allows (MAXIMUM_SNAPLEN of libpcap)."""
 _LONGEST_VALUE = 120
 _PROGRAMS = ("outcast", "datapath", "kernel", "guest", "versions")
 _MEASURED = ("traffic.", "samples.", "cpu.", "workloads.", "routing.split")
@@ -42,14 +37,14 @@ def require_equal(one: RunDirectory, other: RunDirectory) -> int:
     """
     first, second = one.read_manifest(), other.read_manifest()
     cause = _cause(first, second)
-    here, there = _digests(one, first), _digests(other, second)
+    here, there = digests_by(one, first), digests_by(other, second)
     different = [name for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
     if different:
         because = f"; before that, {cause}" if cause else ""
         known = [
             (at_ns, name)
             for name in different
-            if (at_ns := _first_difference(one.path / name, other.path / name)) is not None
+            if (at_ns := first_difference_ns(one.path / name, other.path / name)) is not None
         ]
         if not known:
             raise ReplayError(
@@ -156,8 +151,7 @@ class ManifestDifference:
 
     Attributes:
         part: the part of the manifest: `config`, `engine`, `seed`, `outcast`, `kernel`, `guest`,
-            `interventions`,
-            `versions`, `effective` or `traffic`.
+            `interventions`, `versions`, `effective` or `traffic`.
         name: the setting's name in that part.
         one, other: its value in each run; None where it is absent.
         decides: whether it can decide the packets. A measured value, for example how long
@@ -238,12 +232,12 @@ def explain(one: RunDirectory, other: RunDirectory) -> Explanation:
     """
     runs = [(directory, directory.read_manifest()) for directory in (one, other)]
     here, there = (
-        {**_digests(directory, manifest), **_digests_again(directory, manifest)}
+        {**digests_by(directory, manifest), **_digests_again(directory, manifest)}
         for directory, manifest in runs
     )
     both = sorted(set(here) & set(there))
     different = tuple(name for name in both if here[name] != there[name])
-    kept = [name for name in different if _is_kept(one.path / name) and _is_kept(other.path / name)]
+    kept = [name for name in different if is_kept(one.path / name) and is_kept(other.path / name)]
     paths = [directory.path / name for directory, _ in runs for name in both]
     return Explanation(
         equal=here == there,
@@ -252,7 +246,7 @@ def explain(one: RunDirectory, other: RunDirectory) -> Explanation:
         only_one=tuple(sorted(set(here) - set(there))),
         only_other=tuple(sorted(set(there) - set(here))),
         not_kept=tuple(name for name in different if name not in kept),
-        first=_first_of_all(runs, kept, [path for path in paths if _is_kept(path)]),
+        first=_first_of_all(runs, kept, [path for path in paths if is_kept(path)]),
         manifests=tuple(_manifests_differ(runs[0][1], runs[1][1])),
     )
 
@@ -266,9 +260,9 @@ def _digests_again(directory: RunDirectory, manifest: Manifest) -> dict[str, str
     for record in manifest.captures:
         name = record.file.removesuffix(COMPRESSED)
         path = directory.path / name
-        if not _is_kept(path):
+        if not is_kept(path):
             continue
-        again[name] = _digest(path)
+        again[name] = digest(path)
         if manifest.files.get(name) not in (None, again[name]):
             raise InputError(
                 f"{path}: was changed after the run, because manifest.json has another hash of it"
@@ -281,7 +275,7 @@ def _first_of_all(
 ) -> FirstDifference | None:
     """The earliest of the captures' first differences."""
     (one, manifest), (other, _) = runs
-    parts = {name: _part(one.path / name, other.path / name) for name in different}
+    parts = {name: parting(one.path / name, other.path / name) for name in different}
     parted = [(part.at_ns, name, part) for name, part in parts.items() if part is not None]
     if not parted:
         return None
@@ -289,7 +283,7 @@ def _first_of_all(
     record = next(
         record for record in manifest.captures if record.file.removesuffix(COMPRESSED) == name
     )
-    stamps = (_first_stamp(path) for path in kept)
+    stamps = (first_stamp_ns(path) for path in kept)
     began_ns = min((stamp_ns for stamp_ns in stamps if stamp_ns is not None), default=at_ns)
     seen = [_seen(found, *run) for found, run in zip((part.one, part.other), runs, strict=True)]
     return FirstDifference(
@@ -306,7 +300,7 @@ def _first_of_all(
     )
 
 
-def _seen(record: _Record | None, directory: RunDirectory, manifest: Manifest) -> SeenPacket | None:
+def _seen(record: Packet | None, directory: RunDirectory, manifest: Manifest) -> SeenPacket | None:
     """Puts a packet into words, with who sent it."""
     if record is None:
         return None
@@ -341,13 +335,8 @@ def _manifests_differ(one: Manifest, other: Manifest) -> Iterator[ManifestDiffer
         {
             "config": manifest.requested,
             **{
-                part: {part: value}
-                for part, value in (
-                    ("engine", manifest.engine),
-                    ("datapath", manifest.datapath),
-                    ("seed", manifest.seed),
-                    ("outcast", manifest.outcast),
-                )
+                part: {part: getattr(manifest, part)}
+                for part in ("engine", "datapath", "seed", "outcast")
             },
             "kernel": manifest.kernel,
             "guest": {} if manifest.guest is None else manifest.guest.model_dump(),
@@ -370,8 +359,7 @@ def _manifests_differ(one: Manifest, other: Manifest) -> Iterator[ManifestDiffer
     if here != there and not any(differ.part == "config" for differ in differences):
         # The file holds more than what is requested of the kernel, for example the analysis.
         differences.insert(0, ManifestDifference("config", "config.yaml", here, there, True))
-    yield from (differ for differ in differences if differ.decides)
-    yield from (differ for differ in differences if not differ.decides)
+    yield from sorted(differences, key=lambda differ: not differ.decides)
 
 
 def _decides(part: str, name: str) -> bool:
@@ -380,7 +368,7 @@ def _decides(part: str, name: str) -> bool:
 
 def require_finished(directory: RunDirectory) -> None:
     """Raises InputError if this is not the directory of a finished run with hashes of captures."""
-    _digests(directory, directory.read_manifest())
+    digests_by(directory, directory.read_manifest())
 
 
 def require_comparable(directory: RunDirectory, experiment: Experiment) -> None:
@@ -395,61 +383,6 @@ def require_comparable(directory: RunDirectory, experiment: Experiment) -> None:
                 f"{directory.config}: {key} is {shortened(str(value), 200)}, and here it is "
                 f"{shortened(str(here.get(key)), 200)}; allowed is a run of the same configuration"
             )
-
-
-def digests(directory: RunDirectory) -> dict[str, str]:
-    """The SHA-256 of every capture as it was written. Raises InputError for no finished run."""
-    return _digests(directory, directory.read_manifest())
-
-
-def not_kept(directory: RunDirectory, manifest: Manifest) -> list[str]:
-    """Names of the captures that a run no longer has."""
-    names = [record.file.removesuffix(COMPRESSED) for record in manifest.captures]
-    return [name for name in names if not _is_kept(directory.path / name)]
-
-
-def _digests(directory: RunDirectory, manifest: Manifest) -> dict[str, str]:
-    """Returns the SHA-256 of every capture as it was written, compressed and removed ones too."""
-    known = {**manifest.dropped, **manifest.files}
-    digests = {}
-    for record in manifest.captures:
-        name = record.file.removesuffix(COMPRESSED)
-        if record.file not in known:
-            raise InputError(
-                f"{directory.manifest}: has no hash of {record.file}; allowed is a finished run"
-            )
-        digests[name] = (
-            known[record.file] if name == record.file else _digest(directory.path / name)
-        )
-    return digests
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    try:
-        with _opened(path) as stream:
-            while part := stream.read(1 << 20):
-                digest.update(part)
-    except zstandard.ZstdError as error:
-        raise InputError(f"{path}{COMPRESSED}: cannot be decompressed: {error}") from None
-    return digest.hexdigest()
-
-
-def _is_kept(path: Path) -> bool:
-    """Whether a capture is there, compressed or not."""
-    return path.exists() or path.with_name(path.name + COMPRESSED).exists()
-
-
-def _opened(path: Path) -> BinaryIO:
-    """Opens a capture, compressed or not. Raises InputError if it cannot be read."""
-    compressed = path.with_name(path.name + COMPRESSED)
-    try:
-        if not compressed.exists():
-            return BufferedReader(handed_in.opened(path))
-        return cast(BinaryIO, zstandard.open(handed_in.opened(compressed), "rb"))
-    except OSError as error:
-        why = handed_in.reason(error)
-        raise InputError(f"{path}: {why}; allowed is a finished run") from None
 
 
 def _cause(first: Manifest, second: Manifest) -> str:
@@ -472,87 +405,3 @@ def _cause(first: Manifest, second: Manifest) -> str:
         if here != there:
             return f"{what} was {here} and is {there}"
     return ""
-
-
-class _Record(NamedTuple):
-    """A packet of a capture: its time, its length on the link, and what was kept of it."""
-
-    at_ns: int
-    frame_bytes: int
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The parting of two captures: after so many equal packets, and the next packet of each."""
-
-    number: int
-    at_ns: int
-    one: _Record | None
-    other: _Record | None
-
-    @property
-    def only_time(self) -> bool:
-        """Whether the two packets are equal but for their time."""
-        if self.one is None or self.other is None:
-            return False
-        return self.one._replace(at_ns=self.other.at_ns) == self.other
-
-
-def _first_difference(one: Path, other: Path) -> int | None:
-    """Returns when two captures differ, in ns after the first packet; None if one is gone."""
-    if not (_is_kept(one) and _is_kept(other)):
-        return None
-    part = _part(one, other)
-    if part is None:
-        return 0
-    stamps = [stamp_ns for path in (one, other) if (stamp_ns := _first_stamp(path)) is not None]
-    return part.at_ns - min(stamps)
-
-
-def _part(one: Path, other: Path) -> _Part | None:
-    """Finds where two captures part; None if their packets are equal."""
-    with _opened(one) as first, _opened(other) as second:
-        pairs = zip_longest(_records(first, one), _records(second, other))
-        for number, (here, there) in enumerate(pairs):
-            if here != there:
-                at_ns = min(record.at_ns for record in (here, there) if record is not None)
-                return _Part(number, at_ns, here, there)
-    return None
-
-
-def _first_stamp(path: Path) -> int | None:
-    """The time of a capture's first packet; None if it has none."""
-    with _opened(path) as stream:
-        first = next(_records(stream, path), None)
-    return None if first is None else first.at_ns
-
-
-def _records(stream: BinaryIO, path: Path) -> Iterator[_Record]:
-    """Gives every packet in a capture of ours (pcap-savefile(5)).
-
-    Foreign captures are read by outcast.analysis.capture.pcap.
-
-    Raises InputError: the file is no such capture, or is cut off.
-    """
-    header = _read(stream, _PCAP_HEADER_BYTES, path)
-    if header[:4] != _MAGIC:
-        raise InputError(f"{path}: is no capture of a run; allowed is pcap with nanosecond stamps")
-    while header := _read(stream, _RECORD.size, path):
-        seconds, nanoseconds, length, frame_bytes = _RECORD.unpack(header.ljust(_RECORD.size))
-        data = _read(stream, length, path) if length <= _LONGEST_RECORD else b""
-        if len(header) < _RECORD.size or len(data) < length:
-            raise InputError(f"{path}: is cut off or broken inside a packet")
-        yield _Record(seconds * 10**9 + nanoseconds, frame_bytes, data)
-
-
-def _read(stream: BinaryIO, size: int, path: Path) -> bytes:
-    """Reads so many bytes, or fewer at the end of the file. Raises InputError."""
-    parts = []
-    try:
-        while size and (part := stream.read(size)):
-            parts.append(part)
-            size -= len(part)
-    except zstandard.ZstdError as error:
-        raise InputError(f"{path}{COMPRESSED}: cannot be decompressed: {error}") from None
-    return b"".join(parts)

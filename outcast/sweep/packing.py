@@ -21,7 +21,7 @@ from outcast.errors import ConfigError, InputError
 from outcast.experiment.engine import properties
 from outcast.files import sha256
 from outcast.handed_in import plain_files
-from outcast.records import replay
+from outcast.records import kept_captures
 from outcast.records.run_directory import Manifest, RunDirectory
 from outcast.records.tables import refusing
 from outcast.sweep import dataset, own_files, state, store
@@ -202,7 +202,7 @@ def compare(
     # Of the same runs, because a table's columns follow from all that are in it.
     before, now = (dataset.build(each, names) for each in (there, here))
     for name in names:
-        old, new = (replay.digests(each.run(name)) for each in (there, here))
+        old, new = (kept_captures.digests(each.run(name)) for each in (there, here))
         captures += len(old)
         differing += _unequal(name, old, new)
         copies, own = (_copies(each.run(name)) for each in (there, here))

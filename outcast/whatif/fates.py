@@ -16,7 +16,7 @@ import polars as pl
 from outcast import handed_in
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.plan import ports
-from outcast.records import replay
+from outcast.records import kept_captures
 from outcast.records.interventions import MOST_FATES, MOST_LOST, Fate, Interventions, PacketFate
 from outcast.records.run import Run
 from outcast.records.run_directory import Manifest
@@ -185,7 +185,7 @@ def interventions(
         raise ConfigError(f"{len(lost)} packets that links lose; allowed are {MOST_LOST}")
     changes = Interventions(
         of=named,
-        captures=replay.digests(run.directory),
+        captures=kept_captures.digests(run.directory),
         fates=tuple(sorted(fates.values(), key=lambda fate: fate.boot_ns)),
         lost=tuple(sorted(lost.values(), key=lambda wanted_fate: wanted_fate.t_ns)),
         noise=earlier.noise,

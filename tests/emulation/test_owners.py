@@ -15,8 +15,8 @@ import pytest
 
 from outcast import files
 from outcast import workflow as execute
-from outcast.engines import ledger, private
-from outcast.engines.ledger import ProcessMark
+from outcast.engines import ledger, private, process_mark
+from outcast.engines.process_mark import ProcessMark
 from outcast.errors import ConfigError
 from tests import other_users
 from tests.golden import model
@@ -123,7 +123,7 @@ def test_folders_and_processes_of_another_user_are_spared(shared: Path) -> None:
         (shared / ".theirs.1.partial").mkdir()
     theirs = subprocess.Popen(["setpriv", "--reuid", str(NOBODY), "sleep", "60"])
     try:
-        while ledger._user_of(theirs.pid) != NOBODY:
+        while process_mark.user_of(theirs.pid) != NOBODY:
             assert theirs.poll() is None
         entry = ledger.open_entry(shared / "ledger")
         entry.owner = ProcessMark(os.getpid(), 1)

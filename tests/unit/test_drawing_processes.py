@@ -14,7 +14,7 @@ import pytest
 
 from outcast.analysis import analyze
 from outcast.emulation.commands import python_module
-from outcast.engines.ledger import ProcessMark
+from outcast.engines.process_mark import ProcessMark
 from outcast.errors import DeadlineError, FeatureMissingError, InputError, RunError, UntrustedError
 from outcast.records.run_directory import RunDirectory
 from outcast.view import drawing, figures, report

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from outcast.analysis import analyze
-from outcast.experiment.links import Policer
+from outcast.experiment.faults import Policer
 from outcast.records.effective import AppliedChange
 from outcast.records.run import Run
 from outcast.records.run_directory import LinkRecord, LinkTotals, PortRates, Rates

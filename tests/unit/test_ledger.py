@@ -14,7 +14,8 @@ import pytest
 from outcast import workflow as execute
 from outcast.emulation import transport
 from outcast.engines import ledger, modules, private, realtime
-from outcast.engines.ledger import Entry, ProcessMark
+from outcast.engines.ledger import Entry
+from outcast.engines.process_mark import ProcessMark
 from outcast.errors import ConfigError, DeadlineError
 
 

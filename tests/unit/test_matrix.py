@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from outcast import experiment
-from outcast.engines import doctor
+from outcast.engines import doctor, trials
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/matrix.md").read_text()
@@ -95,5 +95,5 @@ def test_what_is_tested_in_real_time_and_what_a_qdisc_needs_is_said() -> None:
     for row in _rows("Queues"):
         needed = row[1].strip("`")
         # Only the kernel knows which qdisc a module of the user's has.
-        assert needed in ("", "any", *doctor.QDISCS)
+        assert needed in ("", "any", *trials.QDISCS)
         assert (row[2] == "tested") == (needed == "")

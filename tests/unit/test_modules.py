@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from outcast.cli import doctor as doctor_command
 from outcast.emulation import openvswitch, transport
-from outcast.engines import doctor, modules, realtime, virtual
+from outcast.engines import doctor, modules, realtime, trials, virtual
 from outcast.engines.kernel import cache
 from outcast.engines.modules import Answer, Modules
 from outcast.errors import DeadlineError, FeatureMissingError, RunError
@@ -195,7 +195,8 @@ def realtime_engine(
         return ["reno", *loaded]
 
     monkeypatch.setattr(realtime.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(doctor, "probe_qdiscs", probe)
+    for module in (doctor, trials):
+        monkeypatch.setattr(module, "probe_qdiscs", probe)
     monkeypatch.setattr(transport, "congestion_controls", controls)
     monkeypatch.setattr(transport, "AVAILABLE_CONGESTION_CONTROLS", available)
     has = (machine.sys / "openvswitch").exists

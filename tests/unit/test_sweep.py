@@ -20,6 +20,7 @@ import pytest
 
 from outcast import cli, experiment, files
 from outcast.engines import ledger
+from outcast.engines.process_mark import ProcessMark
 from outcast.errors import BusyError, ConfigError
 from outcast.plan.make import make_plan
 from outcast.records import verify
@@ -209,7 +210,7 @@ def test_a_killed_worker_leaves_nothing_in_the_ledger(
     folder.mkdir()
     entry = ledger.Entry(
         tmp_path / "ledger/run-1-0.json",
-        ledger.ProcessMark.of(worker.pid),
+        ProcessMark.of(worker.pid),
         folders=[str(folder)],
     )
     entry.write()

@@ -16,7 +16,7 @@ from outcast.api.whatif import what_if
 from outcast.cli import invoke
 from outcast.errors import ConfigError, InputError, RunError
 from outcast.experiment.queues import KINDS
-from outcast.records import replay
+from outcast.records import kept_captures
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep.captures import reduce
 from outcast.whatif import fates
@@ -72,7 +72,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> outcast.Run:
 
 
 def captures(run: outcast.Run) -> dict[str, str]:
-    return replay.digests(run.directory)
+    return kept_captures.digests(run.directory)
 
 
 def rows(run: outcast.Run, **wanted: Any) -> list[int]:
@@ -254,7 +254,7 @@ def test_futures_of_a_run(run: outcast.Run, capfd: pytest.CaptureFixture[str]) -
     assert len(seeds) == 4
     # All are other runs, and each can be made again by one command.
     futures = sorted(Path(decision.futures, "runs").iterdir())
-    digests = [replay.digests(RunDirectory(path)) for path in futures]
+    digests = [kept_captures.digests(RunDirectory(path)) for path in futures]
     assert captures(run) not in digests
     assert all(digests.count(one) == 1 for one in digests)
     last = decision.instants[-1]
@@ -262,7 +262,7 @@ def test_futures_of_a_run(run: outcast.Run, capfd: pytest.CaptureFixture[str]) -
     assert (
         invoke(["whatif", str(run.path), "--noise", f"30ms:{last.seeds[0]}", "-o", str(again)]) == 0
     )
-    assert replay.digests(RunDirectory(again)) in digests
+    assert kept_captures.digests(RunDirectory(again)) in digests
     record = RunDirectory(again).read_whatif()
     assert record is not None
     assert record.parts_ns is not None

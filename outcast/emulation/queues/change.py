@@ -22,7 +22,7 @@ from outcast import netlink
 from outcast.emulation import netem
 from outcast.emulation.queues.port import DELAY_LIMIT_PACKETS, below_the_shaper
 from outcast.experiment import MTU_FRAME_BYTES
-from outcast.experiment.links import Policer
+from outcast.experiment.faults import Policer
 from outcast.experiment.queues.base import TICK_NS
 from outcast.plan.ports import PortQueue
 from outcast.records.qdisc_handles import DELAY_HANDLE, QUEUE_HANDLE, SHAPER_HANDLE

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from outcast import files, netlink
-from outcast.engines import doctor, processor, shipped
+from outcast.engines import doctor, processor, shipped, trials
 from outcast.engines.guest import boot, check, world
 from outcast.engines.guest.world import World
 from outcast.engines.kernel import bench, cache, headers
@@ -373,9 +373,9 @@ def prepare_check(folder: Path) -> list[str]:
         (
             qdisc,
             doctor.SINCE.get(qdisc, QueueKind.since),
-            doctor.set_up(qdisc, options, check.DEVICE, python=world.PYTHON, program=program),
+            trials.set_up(qdisc, options, check.DEVICE, python=world.PYTHON, program=program),
         )
-        for qdisc, options in doctor.QDISCS.items()
+        for qdisc, options in trials.QDISCS.items()
     ]
     (folder / check.COMMANDS).write_text(json.dumps(qdiscs), encoding="utf-8")
     return [world.PYTHON, "-I", str(boot.RUN_DIRECTORY / Path(check.__file__).name)]

@@ -1,0 +1,82 @@
+"""The rate of a link: a number, or a trace of rates that change during the run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import (
+    Field,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    WrapValidator,
+)
+
+from outcast import units
+from outcast.experiment.parts import (
+    UNIT_SCHEMA,
+    KernelRateBps,
+    Part,
+    UserFile,
+)
+from outcast.handed_in import first_problem
+
+
+class RateTrace(Part):
+    """A rate that changes during the run, as a file says."""
+
+    trace: UserFile = Field(
+        description="a CSV of times and rates, or a mahimahi trace; see docs/events.md"
+    )
+    repeat: bool = Field(
+        default=False,
+        description="whether a CSV begins again at its last row's time; else its last rate goes "
+        "on. A mahimahi trace always begins again",
+    )
+
+
+def _rate_or_trace(value: object, info: ValidationInfo) -> object:
+    """`{trace: FILE}` is a trace, anything else a rate."""
+    if not isinstance(value, dict):
+        return value
+    try:
+        return RateTrace.model_validate(value, context=info.context)
+    except ValidationError as error:
+        raise ValueError(f"{first_problem(error)}; allowed are trace and repeat") from None
+
+
+def _checked_rate(value: object) -> object:
+    return value if isinstance(value, RateTrace) else _RATE.validate_python(value)
+
+
+def _written_rate(value: object) -> object:
+    if isinstance(value, RateTrace):
+        return value.model_dump(mode="json")
+    return units.format_rate(value) if isinstance(value, int) else value
+
+
+_RATE = TypeAdapter(KernelRateBps)
+
+
+_RATE_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "pattern": UNIT_SCHEMA["rate"]},
+        {
+            "type": "object",
+            "properties": {"trace": {"type": "string"}, "repeat": {"type": "boolean"}},
+            "required": ["trace"],
+            "additionalProperties": False,
+        },
+        {"type": "null"},
+    ]
+}
+
+
+RateOrTrace = Annotated[
+    int | RateTrace | None,
+    WrapValidator(lambda value, _, info: _checked_rate(_rate_or_trace(value, info))),
+    PlainSerializer(_written_rate),
+    WithJsonSchema(_RATE_SCHEMA),
+]

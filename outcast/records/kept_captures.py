@@ -1,0 +1,172 @@
+"""The captures that a run has kept, compressed or not: their hashes, and where two of them part."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BufferedReader
+from itertools import zip_longest
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, cast
+
+import zstandard
+
+from outcast import handed_in
+from outcast.errors import InputError
+from outcast.records.run_directory import Manifest, RunDirectory
+
+COMPRESSED = ".zst"
+
+
+_PCAP_HEADER_BYTES = 24
+
+
+_MAGIC = bytes.fromhex("4d3cb2a1")
+"""The magic number of a little-endian pcap file with nanosecond stamps."""
+
+
+_RECORD = struct.Struct("<IIII")
+
+
+_LONGEST_RECORD = 1 << 18
+"""The largest snaplen that tcpdump allows (MAXIMUM_SNAPLEN of libpcap)."""
+
+
+def digests(directory: RunDirectory) -> dict[str, str]:
+    """The SHA-256 of every capture as it was written. Raises InputError for no finished run."""
+    return digests_by(directory, directory.read_manifest())
+
+
+def not_kept(directory: RunDirectory, manifest: Manifest) -> list[str]:
+    """Names of the captures that a run no longer has."""
+    names = [record.file.removesuffix(COMPRESSED) for record in manifest.captures]
+    return [name for name in names if not is_kept(directory.path / name)]
+
+
+def digests_by(directory: RunDirectory, manifest: Manifest) -> dict[str, str]:
+    """Returns the SHA-256 of every capture as it was written, compressed and removed ones too."""
+    known = {**manifest.dropped, **manifest.files}
+    digests = {}
+    for record in manifest.captures:
+        name = record.file.removesuffix(COMPRESSED)
+        if record.file not in known:
+            raise InputError(
+                f"{directory.manifest}: has no hash of {record.file}; allowed is a finished run"
+            )
+        digests[name] = known[record.file] if name == record.file else digest(directory.path / name)
+    return digests
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a capture as it was written. Raises InputError if it cannot be read."""
+    found = hashlib.sha256()
+    try:
+        with _opened(path) as stream:
+            while part := stream.read(1 << 20):
+                found.update(part)
+    except zstandard.ZstdError as error:
+        raise InputError(f"{path}{COMPRESSED}: cannot be decompressed: {error}") from None
+    return found.hexdigest()
+
+
+def is_kept(path: Path) -> bool:
+    """Whether a capture is there, compressed or not."""
+    return path.exists() or path.with_name(path.name + COMPRESSED).exists()
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Opens a capture, compressed or not. Raises InputError if it cannot be read."""
+    compressed = path.with_name(path.name + COMPRESSED)
+    try:
+        if not compressed.exists():
+            return BufferedReader(handed_in.opened(path))
+        return cast(BinaryIO, zstandard.open(handed_in.opened(compressed), "rb"))
+    except OSError as error:
+        why = handed_in.reason(error)
+        raise InputError(f"{path}: {why}; allowed is a finished run") from None
+
+
+class Packet(NamedTuple):
+    """A packet of a capture: its time, its length on the link, and what was kept of it."""
+
+    at_ns: int
+    frame_bytes: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """The parting of two captures: after so many equal packets, and the next packet of each."""
+
+    number: int
+    at_ns: int
+    one: Packet | None
+    other: Packet | None
+
+    @property
+    def only_time(self) -> bool:
+        """Whether the two packets are equal but for their time."""
+        if self.one is None or self.other is None:
+            return False
+        return self.one._replace(at_ns=self.other.at_ns) == self.other
+
+
+def first_difference_ns(one: Path, other: Path) -> int | None:
+    """Returns when two captures differ, in ns after the first packet; None if one is gone."""
+    if not (is_kept(one) and is_kept(other)):
+        return None
+    part = parting(one, other)
+    if part is None:
+        return 0
+    stamps = [stamp_ns for path in (one, other) if (stamp_ns := first_stamp_ns(path)) is not None]
+    return part.at_ns - min(stamps)
+
+
+def parting(one: Path, other: Path) -> Parting | None:
+    """Finds where two captures part; None if their packets are equal."""
+    with _opened(one) as first, _opened(other) as second:
+        pairs = zip_longest(_packets(first, one), _packets(second, other))
+        for number, (here, there) in enumerate(pairs):
+            if here != there:
+                at_ns = min(record.at_ns for record in (here, there) if record is not None)
+                return Parting(number, at_ns, here, there)
+    return None
+
+
+def first_stamp_ns(path: Path) -> int | None:
+    """The time of a capture's first packet; None if it has none."""
+    with _opened(path) as stream:
+        first = next(_packets(stream, path), None)
+    return None if first is None else first.at_ns
+
+
+def _packets(stream: BinaryIO, path: Path) -> Iterator[Packet]:
+    """Gives every packet in a capture of ours (pcap-savefile(5)).
+
+    Foreign captures are read by outcast.analysis.capture.pcap.
+
+    Raises InputError: the file is no such capture, or is cut off.
+    """
+    header = _read(stream, _PCAP_HEADER_BYTES, path)
+    if header[:4] != _MAGIC:
+        raise InputError(f"{path}: is no capture of a run; allowed is pcap with nanosecond stamps")
+    while header := _read(stream, _RECORD.size, path):
+        seconds, nanoseconds, length, frame_bytes = _RECORD.unpack(header.ljust(_RECORD.size))
+        data = _read(stream, length, path) if length <= _LONGEST_RECORD else b""
+        if len(header) < _RECORD.size or len(data) < length:
+            raise InputError(f"{path}: is cut off or broken inside a packet")
+        yield Packet(seconds * 10**9 + nanoseconds, frame_bytes, data)
+
+
+def _read(stream: BinaryIO, size: int, path: Path) -> bytes:
+    """Reads so many bytes, or fewer at the end of the file. Raises InputError."""
+    parts = []
+    try:
+        while size and (part := stream.read(size)):
+            parts.append(part)
+            size -= len(part)
+    except zstandard.ZstdError as error:
+        raise InputError(f"{path}{COMPRESSED}: cannot be decompressed: {error}") from None
+    return b"".join(parts)
