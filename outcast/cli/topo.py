@@ -63,7 +63,8 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
     from outcast.plan.hints import beforehand
 
     graph = plan.graph
-    routers = f", {len(plan.routers)} routers" if plan.routers else ""
+    plural = "" if len(plan.routers) == 1 else "s"
+    routers = f", {len(plan.routers)} router{plural}" if plan.routers else ""
     switches = f"{len(plan.switches)} switch{'' if len(plan.switches) == 1 else 'es'}"
     lines = [f"{experiment.name}: {len(plan.hosts)} hosts, {switches}{routers}"]
     lines += ["", "hosts"]

@@ -24,8 +24,8 @@ LEAST_PAYLOAD = 0.5
 """The payload's share of a buffer, which counts whole packets with their bookkeeping (truesize;
 tcp_adv_win_scale in Documentation/networking/ip-sysctl.rst)."""
 LEAST_SEND_BUFFER_BYTES = 64 << 10
-"""Linux looks at a send buffer only before it begins a packet of so many bytes, which is cut into
-segments later (tcp_sendmsg_locked in net/ipv4/tcp.c, GSO_LEGACY_MAX_SIZE)."""
+"""Linux looks at a send buffer only before it begins a packet of so many bytes, which is cut later
+(tcp_sendmsg_locked in net/ipv4/tcp.c, GSO_LEGACY_MAX_SIZE)."""
 MOST_PAYLOAD = {"send_buffer": 0.9, "receive_buffer": 0.7}
 """That share at most: what a program sends lies together in few packets."""
 
@@ -43,8 +43,7 @@ def longest_way_ns(experiment: Experiment, plan: Plan, path: Sequence[str]) -> i
 def buffer_warnings(experiment: Experiment, plan: Plan) -> list[str]:
     """A line on each kind of buffer that holds less than the paths of some flows hold.
 
-    A path holds rate times base round trip (the bandwidth-delay product), and more once its queue
-    is full.
+    A path holds the bandwidth-delay product, of its base round trip, and more as its queue fills.
     """
     sizes = {flow: own.max_bytes for flow in plan.flows if (own := flow.transport.send_buffer)}
     small = [flow for flow, size in sizes.items() if size < LEAST_SEND_BUFFER_BYTES]
@@ -70,6 +69,7 @@ def buffer_warnings(experiment: Experiment, plan: Plan) -> list[str]:
         whose = "Linux's largest by default" if is_default else "as transport says"
         more = f" (and of {len(short) - 1} more flows)" if len(short) > 1 else ""
         full = product + _queue_bytes(experiment, plan, flow)
+        keys = dict.fromkeys(_where_set(experiment, each, key) for _, each, *_ in short)
         needed = -(-int(full / LEAST_PAYLOAD * 1.5) // 2**20)
         lines.append(
             f"the path of flow {flow.flow}{more} holds {product:,} B "
@@ -77,7 +77,7 @@ def buffer_warnings(experiment: Experiment, plan: Plan) -> list[str]:
             f"{units.round_time(base_rtt_ns(plan, flow.path, flow.return_path))}), and a {key} of "
             f"{units.format_size(holds)} ({whose}) holds payload of {LEAST_PAYLOAD:.0%} to "
             f"{MOST_PAYLOAD[key]:.0%} of its size; to fill the path and its queue set "
-            f"{_where_set(experiment, flow, key)}: {needed}MB"
+            f"{' and '.join(keys)}: {needed}MB"
         )
     return lines
 

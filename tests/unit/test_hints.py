@@ -78,6 +78,10 @@ def test_a_buffer_that_holds_less_than_the_path() -> None:
     slow = ("links.delay=50ms", "links.rate=10mbit", "duration=10s")
     (line,) = told(*slow, "transport.receive_buffer=64KB")
     assert "set transport.receive_buffer: " in line
+    groups = "flows=[{from: 2-hop, transport: {send_buffer: 80KB}}, {from: 3-hop}]"
+    (line,) = told(*slow, groups, "transport.send_buffer=64KB")
+    keys = "flows.0.transport.send_buffer and transport.send_buffer: "
+    assert f"set {keys}" in line
 
 
 def test_a_send_buffer_below_a_large_packet_limits_no_further() -> None:

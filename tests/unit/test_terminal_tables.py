@@ -11,7 +11,7 @@ from rich.console import Console
 from outcast import analysis
 from outcast.records.run import Run
 from outcast.records.summary import LimitSummary, LossSummary, SpreadSummary, Summary
-from outcast.view.terminal import tables
+from outcast.view.terminal import forms, tables
 from tests.golden import model
 from tests.golden.run_directory import with_records, write_run
 
@@ -169,3 +169,12 @@ def test_one_class_has_no_ratio(run: Run) -> None:
     assert "ratio" not in tables._heading(one).plain
     two = summary.model_copy(update={"classes": {"2": one.classes, "6": one.classes}})
     assert tables.has_ratio(two)
+
+
+def test_a_name_is_broken_before_a_number_is_cut() -> None:
+    table = forms.table("probe", "sent", "most", left=("probe",))
+    table.add_row("icmp from server-in-the-north to house", "1,200,345 packets", "630.5 ms")
+    shown = io.StringIO()
+    Console(width=40, file=shown).print(table)
+    assert "1,200,345 packets  630.5 ms" in shown.getvalue()
+    assert "…" not in shown.getvalue()

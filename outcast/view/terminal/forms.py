@@ -23,16 +23,19 @@ def table(
     Args:
         columns: the headings.
         left: those whose texts stand on the left; None is the first alone.
-        wrapped: those whose texts take several lines in a narrow terminal; None is all.
+        wrapped: those whose texts take several lines in a narrow terminal, as those on the left do;
+            None is all. So no number is cut off while a name can be broken.
         style: of the headings.
     """
     lefts = set(columns[:1] if left is None else left)
     made = Table(box=None, pad_edge=False, header_style=style)
+    broken = columns if wrapped is None else {*lefts, *wrapped}
     for column in columns:
         made.add_column(
             column,
             justify="left" if column in lefts else "right",
-            no_wrap=wrapped is not None and column not in wrapped,
+            no_wrap=column not in broken,
+            overflow="fold" if column in broken else "ellipsis",
         )
     return made
 

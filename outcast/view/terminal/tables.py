@@ -492,7 +492,7 @@ def _port_table(run: Run) -> Table:
 def _stream_table(run: Run, streams: pl.DataFrame) -> Table:
     """Returns a table of the UDP flows; of many, those that lost the largest share."""
     table = _table(
-        *("UDP flow", "from", "to", "time\n(s)", "sent", "received", "lost"),
+        *("UDP\nflow", "from", "to", "time\n(s)", "sent", "received", "lost"),
         *("mean\ndelay", "99 %", "jitter"),
         left=("from", "to"),
         wrapped=("time\n(s)",),
