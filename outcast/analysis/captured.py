@@ -17,7 +17,7 @@ from outcast.analysis import store
 from outcast.analysis.capture.headers import TCP, UDP, FlowKey
 from outcast.analysis.compiled import I64, Array
 from outcast.analysis.join.findings import ClockEstimate, QueueEstimate
-from outcast.analysis.join.join import Counts, Joined, Note, Stray, Verdict
+from outcast.analysis.join.join import Joined, count
 from outcast.analysis.join.packets import Packets
 from outcast.analysis.measure.blackout import Chains, flow_chains, port_chains
 from outcast.analysis.measure.latency import latency
@@ -277,18 +277,7 @@ def _of_output(joined: Joined, output: int) -> Joined:
         egress=np.zeros(came.size, np.int8),
         stray=stray,
         fifo=tuple(joined.fifo[row] for row in inputs.tolist()),
-        counts=Counts(
-            entered=came.size,
-            forwarded=int((verdict == Verdict.FORWARDED).sum()),
-            dropped=int((verdict == Verdict.DROPPED).sum()),
-            in_flight=int((note == Note.IN_FLIGHT).sum()),
-            before_output=int((note == Note.BEFORE_OUTPUT).sum()),
-            reordered=int((note == Note.REORDERED).sum()),
-            left=left.size,
-            early=int((stray == Stray.EARLY).sum()),
-            duplicates=int((stray == Stray.DUPLICATE).sum()),
-            unexplained=int((stray == Stray.UNEXPLAINED).sum()),
-        ),
+        counts=count(verdict, note, stray),
     )
 
 

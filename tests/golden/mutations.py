@@ -29,11 +29,11 @@ OWNS_NOTHING = 61_234
 """The number of a user who owns no file and no process on any machine."""
 
 MUTATIONS = [
-    Mutation("identity: no sequence number", "headers", "np.uint64(seq) << np.uint64(32)", "0"),
-    Mutation("identity: no IP id", "headers", "(np.uint64(ip_id) << np.uint64(40))", "0"),
-    Mutation("identity: no flags", "headers", "| (np.uint64(flags) << np.uint64(32))", "| 0"),
-    Mutation("identity: no payload length", "headers", "| np.uint64(payload),", "| 0,"),
-    Mutation("identity: no addresses and ports", "headers", "last_hash = h\n", "last_hash = 1\n"),
+    Mutation("identity: no sequence number", "decoder", "np.uint64(seq) << np.uint64(32)", "0"),
+    Mutation("identity: no IP id", "decoder", "(np.uint64(ip_id) << np.uint64(40))", "0"),
+    Mutation("identity: no flags", "decoder", "| (np.uint64(flags) << np.uint64(32))", "| 0"),
+    Mutation("identity: no payload length", "decoder", "| np.uint64(payload),", "| 0,"),
+    Mutation("identity: no addresses and ports", "decoder", "last_hash = h\n", "last_hash = 1\n"),
     Mutation("identity: no TTL", "join/packets", "np.uint64(columns.ttl[row])", "np.uint64(0)"),
     Mutation("identity: no checksum", "join/packets", "(columns.checksum[row])", "(0)"),
     Mutation("identity: no time stamp", "join/packets", "use[which]:", "use[which] and which < 2:"),
@@ -57,9 +57,9 @@ MUTATIONS = [
              "False\n                    or (", tests=("classes",)),
     Mutation("overtaken across classes", "join", "if not options.apart:", "if True:",
              tests=("classes",)),
-    Mutation("classes: DSCP of IPv4", "headers", "data[at + 1] >> 2", "data[at + 1] & 63",
+    Mutation("classes: DSCP of IPv4", "decoder", "data[at + 1] >> 2", "data[at + 1] & 63",
              tests=("pcap_against_dpkt", "service_classes")),
-    Mutation("classes: DSCP of IPv6", "headers", "(load16(data, at) >> 6)", "load16(data, at)",
+    Mutation("classes: DSCP of IPv6", "decoder", "(load16(data, at) >> 6)", "load16(data, at)",
              tests=("pcap_against_dpkt",)),
     Mutation("classes: the one of all others", "service_classes", "points.index(None)", "1",
              tests=("service_classes",)),

@@ -12,7 +12,8 @@ import struct
 
 import numpy as np
 
-from outcast.analysis.compiled import I32, I64, U8, Scalar, compiled, load16
+from outcast.analysis.capture.formats import BROKEN, OK, Indexed, Records
+from outcast.analysis.compiled import Scalar, compiled, load16
 
 LINK_ERF = 197
 """Of a packet that begins with the header of an ERF record (tcpdump.org/linktypes.html)."""
@@ -34,19 +35,18 @@ _MOST_APART_S = 86_400
 
 
 @compiled
-def index_erf(
-    data: U8, end: int, offset: I64, length: I64, original: I64, stamp: I64, link: I32
-) -> tuple[int, int, int]:
-    """Finds whole records in data[:end]. Returns (count, bytes consumed, 1 if one is broken).
+def index_erf(records: Records, end: int) -> Indexed:
+    """Finds whole records in `records.data`[:end], and fills in the others of its arrays.
 
     The packets are left with their ERF headers, for `unwrap_erf`.
     """
+    data = records.data
     at = 0
     count = 0
-    while count < offset.size and at + _HEADER_BYTES <= end:
+    while count < records.offset.size and at + _HEADER_BYTES <= end:
         size = load16(data, at + 10)
         if size < _HEADER_BYTES:
-            return count, at, 1
+            return count, at, BROKEN
         if at + size > end:
             break
         fraction = np.uint64(0)
@@ -57,20 +57,22 @@ def index_erf(
         # Rounded as Wireshark does, so that both show the same time.
         rest = fraction * np.uint64(1_000_000_000)
         rest += (rest & np.uint64(0x80000000)) << np.uint64(1)
-        offset[count] = at
-        length[count] = size
-        original[count] = size
-        stamp[count] = seconds * 1_000_000_000 + np.int64(rest >> np.uint64(32))
-        link[count] = LINK_ERF
+        records.offset[count] = at
+        records.length[count] = size
+        records.original[count] = size
+        records.stamp_ns[count] = seconds * 1_000_000_000 + np.int64(rest >> np.uint64(32))
+        records.link[count] = LINK_ERF
         count += 1
         at += size
-    return count, at, 0
+    return count, at, OK
 
 
 @compiled
-def unwrap_erf(data: U8, count: int, offset: I64, length: I64, original: I64, link: I32) -> None:
+def unwrap_erf(records: Records) -> None:
     """Moves the packets of link type ERF to what their records hold, and tells its link type."""
-    for packet in range(count):
+    data, offset, length = records.data, records.offset, records.length
+    original, link = records.original, records.link
+    for packet in range(records.count):
         if link[packet] != LINK_ERF:
             continue
         link[packet] = LINK_UNKNOWN

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from outcast.analysis.compiled import I32, I64, U8, Scalar, compiled, load16, load32
+from outcast.analysis.capture.formats import Records
+from outcast.analysis.compiled import I64, U8, Scalar, compiled, load16, load32
 
 CARRIERS = ("ERSPAN I", "ERSPAN II", "ERSPAN III", "GRE", "VXLAN")
 """What can carry a mirrored packet; codes are indices into it."""
@@ -237,14 +238,14 @@ def _carried(data: U8, at: Scalar, end: Scalar, kind: Scalar) -> tuple[Scalar, S
 
 
 @compiled
-def unwrap_mirrored(
-    data: U8, count: int, offset: I64, length: I64, original: I64, link: I32, tally: I64
-) -> None:
+def unwrap_mirrored(records: Records, tally: I64) -> None:
     """Moves mirrored packets to the frames that they carry; `tally` counts them by carrier.
 
     Only the outermost carrier is taken away, because what it carries was on the switch's link.
     """
-    for packet in range(count):
+    data, offset, length = records.data, records.offset, records.length
+    original, link = records.original, records.link
+    for packet in range(records.count):
         begin = offset[packet]
         end = begin + length[packet]
         kind, at, _ = link_layer(data, begin, end, link[packet])

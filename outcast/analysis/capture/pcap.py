@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from outcast.analysis.capture import sequence
-from outcast.analysis.capture.headers import OPTIONS_CUT, Columns, Decoder, FlowKey
-from outcast.analysis.capture.records import CaptureFile, Records
+from outcast.analysis.capture.decoder import Decoder
+from outcast.analysis.capture.formats import Records
+from outcast.analysis.capture.headers import OPTIONS_CUT, Columns, FlowKey
+from outcast.analysis.capture.records import CaptureFile
 from outcast.errors import InputError
 
 MOST_EXPECTED = 1 << 26
@@ -79,68 +81,25 @@ def read_capture(
     """
     names = sequence.files_of(path) if foreign else [path]
     files = sequence.in_order(path, names)
-    size = sum(file.size for file in files)
     decoder = Decoder(destinations, unwraps=foreign)
-    spans: list[tuple[Path, int, int]] = []
-    remarks = []
-    records = others = 0
+    reading = _Reading(path, decoder, interface, sum(file.size for file in files))
     for file in files:
-        first: int | None = None
-        last = 0
-        for block in file.blocks():
-            file_block = block.count
-            stamps = block.stamp_ns[:file_block]
-            last = max(int(stamps.max()), last) if first is not None else int(stamps.max())
-            first = min(int(stamps.min()), first) if first is not None else int(stamps.min())
-            if interface is not None:
-                # All interfaces were watched as long as the file goes, so its span is theirs.
-                at = file.interfaces.index(interface) if interface in file.interfaces else -1
-                block = block.of(at)
-                others += file_block - block.count
-            decoder.reserve(expected_packets(size, block))
-            decoder.add(block)
-            seen = records + file.records + file_block - others
-            if decoder.cut > MOST_CUT and decoder.cut == seen - decoder.not_ip:
-                raise _too_short(file.path, f"each of its first {MOST_CUT} packets")
-        if file.cut_short and not file.records:
-            raise InputError(f"{file.path}: cut off inside its first record")
+        reading.add(file)
         if foreign and file.has_grown():
             raise InputError(
                 f"{file.path}: grew while it was read, so its capture still goes on; end it first"
             )
         if file.cut_short:
-            remarks.append(
+            reading.remarks.append(
                 f"{file.path}: cut off after {file.records} packets, inside a record, which is "
                 "left out"
             )
-        if first is not None:
-            sequence.require_sequence(path, spans[-1] if spans else None, (file.path, first, last))
-            spans.append((file.path, first, last))
-        remarks += _strange_stamps(file)
-        records += file.records
-    records -= others
+        reading.remarks += _strange_stamps(file)
     columns, flows = decoder.finish()
-    if decoder.cut and decoder.cut == records - decoder.not_ip:
+    if decoder.cut and decoder.cut == reading.records - decoder.not_ip:
         raise _too_short(path, "every packet")
-    where = path if interface is None else f"{path} ({interface})"
-    if decoder.cut:
-        remarks.append(
-            f"{where}: {decoder.cut} packets were captured too short for their headers and are "
-            "left out"
-        )
-    if foreign and decoder.not_ip:
-        remarks.append(
-            f"{where}: {decoder.not_ip} packets are not IP (ARP and the like) and take no part"
-        )
-    remarks += [
-        f"{where}: {count} mirrored packets were taken out of {carrier}"
-        for carrier, count in decoder.mirrored.items()
-    ]
-    remarks += [
-        f"{path}: {count:,} packets are in a tunnel ({tunnel}); they are known by the packet "
-        "inside, and their length is that of the whole"
-        for tunnel, count in decoder.tunnelled.items()
-    ]
+    where = f"{path}" if interface is None else f"{path} ({interface})"
+    remarks = [*reading.remarks, *_left_out(path, where, decoder, foreign)]
     if foreign and len(files) == 1 and (word := sequence.continued_by(files[0].path)):
         remarks.append(word)
     stamps = columns.stamp_ns
@@ -149,9 +108,9 @@ def read_capture(
         path=path,
         columns=columns,
         flows=flows,
-        records=records,
-        first_ns=min((first for _, first, _ in spans), default=None),
-        last_ns=max((last for _, _, last in spans), default=None),
+        records=reading.records,
+        first_ns=min((first for _, first, _ in reading.spans), default=None),
+        last_ns=max((last for _, _, last in reading.spans), default=None),
         not_ip=decoder.not_ip,
         cut=decoder.cut,
         unwanted=decoder.unwanted,
@@ -161,6 +120,64 @@ def read_capture(
         remarks=tuple(remarks),
         macs=decoder.source_macs(),
     )
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The files of a capture, read one after the other.
+
+    Attributes:
+        size: bytes of all files.
+        records: packets read, of the one interface if only one is asked for.
+        spans: each file that has packets, with the time of the first and the last of them.
+    """
+
+    path: Path
+    decoder: Decoder
+    interface: str | None
+    size: int
+    records: int = 0
+    spans: list[tuple[Path, int, int]] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def add(self, file: CaptureFile) -> None:
+        """Decodes a file. Raises InputError if it does not follow the one before."""
+        decoder = self.decoder
+        bounds: list[int] = []
+        for block in file.blocks():
+            # All interfaces were watched as long as the file goes, so its span is theirs.
+            stamps = block.stamp_ns[: block.count]
+            bounds = [min([*bounds, int(stamps.min())]), max([*bounds, int(stamps.max())])]
+            block = _only(file, block, self.interface)
+            decoder.reserve(expected_packets(self.size, block))
+            decoder.add(block)
+            self.records += block.count
+            if decoder.cut > MOST_CUT and decoder.cut == self.records - decoder.not_ip:
+                raise _too_short(file.path, f"each of its first {MOST_CUT} packets")
+        if file.cut_short and not file.records:
+            raise InputError(f"{file.path}: cut off inside its first record")
+        if bounds:
+            before = self.spans[-1] if self.spans else None
+            self.spans.append((file.path, bounds[0], bounds[1]))
+            sequence.require_sequence(self.path, before, self.spans[-1])
+
+
+def _left_out(path: Path, where: str, decoder: Decoder, foreign: bool) -> Iterator[str]:
+    """A line on each kind of packets that take no part, or are known by others inside them."""
+    if decoder.cut:
+        yield (
+            f"{where}: {decoder.cut} packets were captured too short for their headers and are "
+            "left out"
+        )
+    if foreign and decoder.not_ip:
+        yield f"{where}: {decoder.not_ip} packets are not IP (ARP and the like) and take no part"
+    for carrier, count in decoder.mirrored.items():
+        yield f"{where}: {count} mirrored packets were taken out of {carrier}"
+    for tunnel, count in decoder.tunnelled.items():
+        yield (
+            f"{path}: {count:,} packets are in a tunnel ({tunnel}); they are known by the packet "
+            "inside, and their length is that of the whole"
+        )
 
 
 def interfaces_of(path: Path) -> dict[str, int]:
@@ -183,10 +200,13 @@ def interfaces_of(path: Path) -> dict[str, int]:
 def of_interface(file: CaptureFile, name: str | None) -> Iterator[Records]:
     """The blocks of a file, of each only the packets of one interface; None takes all."""
     for block in file.blocks():
-        if name is None:
-            yield block
-        else:
-            yield block.of(file.interfaces.index(name) if name in file.interfaces else -1)
+        yield _only(file, block, name)
+
+
+def _only(file: CaptureFile, block: Records, name: str | None) -> Records:
+    if name is None:
+        return block
+    return block.of(file.interfaces.index(name) if name in file.interfaces else -1)
 
 
 def _strange_stamps(file: CaptureFile) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -11,7 +11,8 @@ import numpy as np
 import polars as pl
 
 from outcast.analysis.capture import sequence
-from outcast.analysis.capture.headers import Columns, Decoder, FlowKey
+from outcast.analysis.capture.decoder import Decoder
+from outcast.analysis.capture.headers import Columns, FlowKey
 from outcast.analysis.capture.pcap import of_interface, shared_files
 from outcast.analysis.capture.records import CaptureFile
 from outcast.analysis.compiled import I32, I64, Array, Bool
@@ -119,45 +120,14 @@ def find(source: PortFiles, rows: pl.DataFrame, one_clock: bool) -> Captured:
 
     Raises InputError if the capture cannot be read, or lacks packets that the table has.
     """
-    pattern = source.files[0]
-    files = (
-        [CaptureFile(pattern)]
-        if len(source.files) == 1
-        else sequence.in_order(pattern.parent, source.files)
-    )
-    decoder = Decoder(None, unwraps=not one_clock)
-    stamps, links = [], []
-    count = 0
-    for file in files:
-        for block in of_interface(file, source.interface):
-            stamps.append(block.stamp_ns[: block.count].copy())
-            links.append(block.link[: block.count].copy())
-            numbers = np.arange(count, count + block.count, dtype=np.int64)
-            # The decoder leaves packets out, so it is given their numbers in place of their times.
-            decoder.add(replace(block, stamp_ns=numbers))
-            count += block.count
-    columns, flows = decoder.finish()
-    stamp_ns = np.concatenate([np.empty(0, np.int64), *stamps])
-    link = np.concatenate([np.empty(0, np.int32), *links])
+    files, columns, flows, stamp_ns, link = _read(source, unwraps=not one_clock)
     frame = columns.stamp_ns
-    flow = np.full(count, -1, np.int32)
+    flow = np.full(stamp_ns.size, -1, np.int32)
     flow[frame] = columns.flow
-    seen = pl.DataFrame(
-        {
-            "frame": frame,
-            "t": stamp_ns[frame],
-            "src": _texts([key.src for key in flows], columns.flow),
-            "sport": _numbers([key.sport for key in flows], columns.flow),
-            "dst": _texts([key.dst for key in flows], columns.flow),
-            "dport": _numbers([key.dport for key in flows], columns.flow),
-            "ip_id": columns.ip_id,
-            "seq": columns.seq,
-            "payload": columns.payload_bytes,
-        }
-    ).select("frame", "t", _key())
-    row = np.full(count, -1, np.int32)
-    left = np.zeros(count, np.bool_)
-    shift: Array = np.zeros(count, np.int64)
+    seen = _table(columns, flows, stamp_ns)
+    row = np.full(stamp_ns.size, -1, np.int32)
+    left = np.zeros(stamp_ns.size, np.bool_)
+    shift: Array = np.zeros(stamp_ns.size, np.int64)
     for is_left, expected in _expected(source, rows):
         if not one_clock:
             shift = _shift(seen, expected, stamp_ns)
@@ -170,9 +140,47 @@ def find(source: PortFiles, rows: pl.DataFrame, one_clock: bool) -> Captured:
             )
         row[found["frame"].to_numpy()] = found["packet"].to_numpy()
         left[found["frame"].to_numpy()] = is_left
-    return Captured(
-        source, tuple(files), stamp_ns + shift, row, left, flow, tuple(flows), link, columns
-    )
+    return Captured(source, files, stamp_ns + shift, row, left, flow, flows, link, columns)
+
+
+def _read(
+    source: PortFiles, unwraps: bool
+) -> tuple[tuple[CaptureFile, ...], Columns, tuple[FlowKey, ...], I64, I32]:
+    """Reads a capture: its files, the packets of IP, their flows, all stamps and link types.
+
+    The stamps of the packets of IP are their places among all.
+    """
+    files = sequence.in_order(source.files[0].parent, source.files)
+    decoder = Decoder(None, unwraps)
+    stamps, links = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
+    count = 0
+    for file in files:
+        for block in of_interface(file, source.interface):
+            stamps.append(block.stamp_ns[: block.count].copy())
+            links.append(block.link[: block.count].copy())
+            numbers = np.arange(count, count + block.count, dtype=np.int64)
+            # The decoder leaves packets out, so it is given their numbers in place of their times.
+            decoder.add(block._replace(stamp_ns=numbers))
+            count += block.count
+    columns, flows = decoder.finish()
+    return tuple(files), columns, tuple(flows), np.concatenate(stamps), np.concatenate(links)
+
+
+def _table(columns: Columns, flows: Sequence[FlowKey], stamp_ns: I64) -> pl.DataFrame:
+    """The packets of IP: their places in the capture, their times, and what they are known by."""
+    return pl.DataFrame(
+        {
+            "frame": columns.stamp_ns,
+            "t": stamp_ns[columns.stamp_ns],
+            "src": _texts([key.src for key in flows], columns.flow),
+            "sport": _numbers([key.sport for key in flows], columns.flow),
+            "dst": _texts([key.dst for key in flows], columns.flow),
+            "dport": _numbers([key.dport for key in flows], columns.flow),
+            "ip_id": columns.ip_id,
+            "seq": columns.seq,
+            "payload": columns.payload_bytes,
+        }
+    ).select("frame", "t", _key())
 
 
 def _expected(source: PortFiles, rows: pl.DataFrame) -> Iterator[tuple[bool, pl.DataFrame]]:

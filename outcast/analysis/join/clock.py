@@ -16,9 +16,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from outcast.analysis.capture.formats import MAX_STAMP_NS
 from outcast.analysis.capture.grid import grid_ns
 from outcast.analysis.capture.pcap import PortCapture
-from outcast.analysis.capture.records import MAX_STAMP_NS
 from outcast.analysis.compiled import I64, Array, Bool
 from outcast.analysis.join.offsets import (
     LEAST_PAIRS,
@@ -1040,9 +1040,9 @@ def _notes(setting: _Setting, solved: _Solved) -> list[str]:
 def _note(port: str, reference: str, offset: Offset) -> str:
     way = "ahead of" if offset.offset_ns < 0 else "behind"
     text = f"{port}: its clock is {abs(offset.offset_ns) / 1e6:.3f} ms {way} {reference}'s"
-    if offset.low_ns is not None and offset.high_ns is not None:
-        most = max(offset.high_ns - offset.offset_ns, offset.offset_ns - offset.low_ns)
-        text += f", within {most / 1e6:.3f} ms"
+    half = _half_width_ns(offset)
+    if half is not None:
+        text += f", within {half / 1e6:.3f} ms"
     if offset.drift:
         pace = "slow" if offset.drift > 0 else "fast"
         text += f", and runs {abs(offset.drift) * 1e6:.1f} ppm {pace}"

@@ -327,7 +327,7 @@ def join(
     verdict, note = _judge(arrivals, departures, matched, egress, watched, options, len(flows))
     stray = _strays(departures, left_as, came_as, arriving, leaving)
     late = _late_ns(arrivals, departures, left_as, stray, arriving, leaving)
-    counts = _count(verdict, note, stray)
+    counts = count(verdict, note, stray)
     _check_conservation(counts, len(arrivals), len(departures))
     return Joined(
         inputs=tuple(capture.port for capture in inputs),
@@ -806,21 +806,23 @@ def _late_ns(
     return waits[waits > 0]
 
 
-def _count(verdict: I8, note: I8, stray: I8) -> Counts:
-    def count(values: I8, code: int) -> int:
+def count(verdict: I8, note: I8, stray: I8) -> Counts:
+    """Counts the packets that came in and that left by what became of them."""
+
+    def number(values: I8, code: int) -> int:
         return int((values == code).sum())
 
     return Counts(
         entered=verdict.size,
-        forwarded=count(verdict, Verdict.FORWARDED),
-        dropped=count(verdict, Verdict.DROPPED),
-        in_flight=count(note, Note.IN_FLIGHT),
-        before_output=count(note, Note.BEFORE_OUTPUT),
-        reordered=count(note, Note.REORDERED),
+        forwarded=number(verdict, Verdict.FORWARDED),
+        dropped=number(verdict, Verdict.DROPPED),
+        in_flight=number(note, Note.IN_FLIGHT),
+        before_output=number(note, Note.BEFORE_OUTPUT),
+        reordered=number(note, Note.REORDERED),
         left=stray.size,
-        early=count(stray, Stray.EARLY),
-        duplicates=count(stray, Stray.DUPLICATE),
-        unexplained=count(stray, Stray.UNEXPLAINED),
+        early=number(stray, Stray.EARLY),
+        duplicates=number(stray, Stray.DUPLICATE),
+        unexplained=number(stray, Stray.UNEXPLAINED),
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from outcast.analysis import room
 from outcast.analysis.capture.headers import HAS_TIMESTAMP, SYN, Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
-from outcast.analysis.compiled import I8, I32, I64, U8, U16, U32, U64, Bool, Scalar, compiled
+from outcast.analysis.compiled import I8, I32, I64, U8, U16, U32, U64, Array, Bool, Scalar, compiled
 from outcast.analysis.join.clock import Clock
 
 PARTS = ("ttl", "checksum", "timestamp", "timestamp of SYN")
@@ -124,19 +124,15 @@ def _place(
     flow_of: I32,
     port: int,
     use: Bool,
-    to_port: I8,
-    to_flow: I32,
-    to_stamp: I64,
-    to_frame: I32,
-    to_payload: I32,
-    to_seq: U32,
-    to_tsecr: U32,
-    to_ip_id: U16,
-    to_flags: U8,
-    to_dscp: U8,
+    to: tuple[Array, ...],
     to_identity: U64,
 ) -> None:
-    """Copies the packets of a capture to their positions, and folds their identities."""
+    """Copies the packets of a capture to their positions, and folds their identities.
+
+    `to` are the arrays of Packets.
+    """
+    to_port, to_flow, to_stamp, to_frame, to_payload = to[:5]
+    to_seq, to_tsecr, to_ip_id, to_flags, to_dscp = to[5:]
     for i in range(rows.size):
         row = rows[i]
         at = position[i]
@@ -167,6 +163,21 @@ class Side:
     clock: Clock
 
 
+def _in_order(side: Side) -> tuple[I32, I64]:
+    """The rows of packets that count, in the order of time, and their corrected stamps."""
+    columns = side.capture.columns
+    chosen = np.arange(columns.flow.size, dtype=np.int32)
+    if side.counts is None:
+        chosen = chosen[:0]
+    elif not side.counts.all():
+        chosen = chosen[side.counts[columns.flow]]
+    stamps = side.clock.correct(columns.stamp_ns)[chosen]
+    if (stamps[1:] < stamps[:-1]).any():
+        order = np.argsort(stamps, kind="stable")
+        chosen, stamps = chosen[order], stamps[order]
+    return chosen, stamps
+
+
 def merge(
     sides: Sequence[Side], parts: Sequence[str], releases: Sequence[bool]
 ) -> tuple[Packets, U64]:
@@ -176,26 +187,13 @@ def merge(
     columns are emptied as they are copied, so that memory does not have to hold both.
     """
     captures = [side.capture for side in sides]
-    rows: list[I32] = []
-    stamps: list[I64] = []
-    for side in sides:
-        columns = side.capture.columns
-        chosen = np.arange(columns.flow.size, dtype=np.int32)
-        if side.counts is None:
-            chosen = chosen[:0]
-        elif not side.counts.all():
-            chosen = chosen[side.counts[columns.flow]]
-        own = side.clock.correct(columns.stamp_ns)[chosen]
-        if (own[1:] < own[:-1]).any():
-            order = np.argsort(own, kind="stable")
-            chosen, own = chosen[order], own[order]
-        rows.append(chosen)
-        stamps.append(own)
+    rows, stamps = zip(*(_in_order(side) for side in sides), strict=True)
     use = np.array([part in parts for part in PARTS], np.bool_)
     if releases == [True] and rows[0].size == captures[0].columns.flow.size:
         return _adopt(captures[0], sides[0].flows, stamps[0], use)
     packets = Packets.empty(sum(chosen.size for chosen in rows))
     identity = room.empty(len(packets), np.uint64)
+    places = tuple(getattr(packets, name) for name in Packets.__slots__)
 
     def place(index: int) -> None:
         position = np.arange(rows[index].size, dtype=np.int32)
@@ -210,24 +208,14 @@ def merge(
             sides[index].flows,
             index,
             use,
-            packets.port,
-            packets.flow,
-            packets.stamp_ns,
-            packets.frame_bytes,
-            packets.payload_bytes,
-            packets.seq,
-            packets.tsecr,
-            packets.ip_id,
-            packets.flags,
-            packets.dscp,
+            places,
             identity,
         )
         if releases[index]:
             captures[index].columns = Columns.empty(0)
 
     with ThreadPoolExecutor(max_workers=2) as pool:
-        for _ in pool.map(place, range(len(captures))):
-            pass
+        list(pool.map(place, range(len(captures))))
     return packets, identity
 
 

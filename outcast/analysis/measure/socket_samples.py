@@ -26,6 +26,7 @@ _UNSET_SSTHRESH = 0x7FFFFFFF
 _UNLIMITED_RATE = 2**64 - 1
 _MOST_RATE = 2**60 - 1
 """In bytes per second; the table has bits."""
+_RATES = ("pacing_rate_bps", "delivery_rate_bps")
 _DCTCP_ALPHA_ONE = 1024
 CA_STATES = ("open", "disorder", "cwr", "recovery", "loss")
 """enum tcp_ca_state (linux/tcp.h)."""
@@ -105,7 +106,7 @@ def socket_table(path: Path, flows: Sequence[FlowRecord], t_start_ns: int) -> pl
         infos += info[:_INFO_BYTES].ljust(_INFO_BYTES, b"\0")
         alphas.append(_dctcp_alpha(by_kind.get(_INET_DIAG_DCTCPINFO)))
     info_table = np.frombuffer(bytes(infos), _INFO)
-    for name in ("pacing_rate_bps", "delivery_rate_bps"):
+    for name in _RATES:
         rates = info_table[name][info_table[name] != _UNLIMITED_RATE]
         if rates.size and int(rates.max()) > _MOST_RATE:
             raise InputError(
@@ -134,12 +135,10 @@ def socket_table(path: Path, flows: Sequence[FlowRecord], t_start_ns: int) -> pl
             dict(enumerate(CA_STATES)), default=None, return_dtype=pl.String
         ),
         ssthresh=pl.when(pl.col("ssthresh") < _UNSET_SSTHRESH).then("ssthresh"),
-        pacing_rate_bps=pl.when(pl.col("pacing_rate_bps") < _UNLIMITED_RATE).then(
-            pl.col("pacing_rate_bps").cast(pl.Int64) * 8
-        ),
-        delivery_rate_bps=pl.when(pl.col("delivery_rate_bps") < _UNLIMITED_RATE).then(
-            pl.col("delivery_rate_bps").cast(pl.Int64) * 8
-        ),
+        **{
+            name: pl.when(pl.col(name) < _UNLIMITED_RATE).then(pl.col(name).cast(pl.Int64) * 8)
+            for name in _RATES
+        },
     )
 
 

@@ -282,13 +282,7 @@ def _with_drop(sent: pl.DataFrame, drops: pl.DataFrame) -> pl.DataFrame:
     """Adds `t_drop_ns` and `drop_packet`: the loss of the copy that was sent before."""
     lost = (
         drops.filter(pl.col("payload") > 0)
-        .select(
-            *SOCKET,
-            "seq",
-            "t_ns",
-            t_drop_ns="t_ns",
-            drop_packet="packet",
-        )
+        .select(*SOCKET, "seq", "t_ns", t_drop_ns="t_ns", drop_packet="packet")
         .sort("t_ns", maintain_order=True)
         .cast({"sport": sent.schema["sport"], "flow": sent.schema["flow"]})
     )

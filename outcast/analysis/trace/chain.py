@@ -26,16 +26,8 @@ def chain_table(drops: pl.DataFrame, again: pl.DataFrame, senders: TcpEvents) ->
         senders_of, on=["flow", "sport"], how="left", maintain_order="left"
     )
     repaired = again.filter(pl.col("t_drop_ns").is_not_null()).select(
-        *SOCKET,
-        "seq",
-        "t_drop_ns",
-        "t_detect_ns",
-        "detected_by",
-        "state_before",
-        "state_after",
-        "cause",
-        "timer",
-        "rto_ns",
+        *(*SOCKET, "seq", "t_drop_ns", "t_detect_ns", "detected_by"),
+        *("state_before", "state_after", "cause", "timer", "rto_ns"),
         t_again_ns="t_ns",
     )
     chains = of_flows.rename({"t_ns": "t_drop_ns"}).join(

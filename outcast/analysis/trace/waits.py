@@ -12,13 +12,8 @@ from outcast.analysis.trace import events as of
 from outcast.analysis.trace.causes import TIMERS
 from outcast.analysis.trace.events import SOCKET, TcpEvents
 
-BLACKOUT, TAIL, HOLE, ELSEWHERE, NOT_LOST = (
-    "blackout",
-    "tail loss",
-    "hole",
-    "lost elsewhere",
-    "not lost",
-)
+BLACKOUT, TAIL, HOLE = "blackout", "tail loss", "hole"
+ELSEWHERE, NOT_LOST = "lost elsewhere", "not lost"
 LEAST_DROPS = 2
 """A blackout drops at least so many packets of a port in a row, while others get through."""
 
