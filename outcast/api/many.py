@@ -62,6 +62,13 @@ class Place:
         number, count = self.shard or (1, 1)
         return [*names][number - 1 :: count]
 
+    def shards(self) -> list[SweepDirectory]:
+        """The folders of shards. Raises InputError if one is none."""
+        shards = [SweepDirectory(Path(shard)) for shard in self.merge]
+        for shard in shards:
+            shard.read_experiment()
+        return shards
+
     def pool(self) -> Pool:
         """The pool for the runs. Raises FeatureMissingError or DeadlineError, as `run_sweep`."""
         if self.scheduler is None:
@@ -111,9 +118,7 @@ def make_each(
     """
     if factual.directory.path.resolve() in place.folder.resolve().parents:
         raise ConfigError(f"{place.folder}: is inside the run; allowed is another folder")
-    shards = [SweepDirectory(Path(shard)) for shard in place.merge]
-    for shard in shards:
-        shard.read_experiment()
+    shards = place.shards()
     names, first = place.part(changes), factual.directory.read_manifest()
     provision.provide(experiment, place.progress)
 

@@ -20,7 +20,7 @@ from outcast.records.run_directory import LinkRecord, LinkTotals, PortRates, Rat
 from outcast.view import figures
 from outcast.view.events import Moment, behind_the_capture, moments, trace_sentences
 from outcast.view.figures.parts import MOST_NAMED_EVENTS
-from outcast.view.report import overview, timeline
+from outcast.view.report import experiment, timeline
 from outcast.view.terminal import tables
 from tests.golden import model
 from tests.golden.run_directory import with_records, write_run
@@ -235,7 +235,7 @@ def test_the_viewer_is_given_the_events_in_nanoseconds(run: Run) -> None:
 
 
 def test_report_and_terminal_list_the_events(run: Run) -> None:
-    sentences = " ".join(overview.sentences(run))
+    sentences = " ".join(experiment.sentences(run))
     assert "at 0.02 s s1-s2: rate 500 Mbps; at 0.03 s s1 to h1: limit 8KB" in sentences
     assert "at first" not in sentences.partition("drains")[2][:60]
     run.directory.write_manifest(run.manifest)
