@@ -207,10 +207,10 @@ def command(
 
 
 def _save(result: Join, folder: Path, copy: bool) -> None:
-    from outcast.view.terminal import tables
+    from outcast.view import summary_words
 
     run = result.save(folder, copy=copy)
-    terminal.echo_lines(tables.noise_lines(run))
+    terminal.echo_lines(summary_words.noise_lines(run))
     shared.print_drawn(run.path)
 
 

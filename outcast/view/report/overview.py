@@ -15,7 +15,7 @@ from outcast.view.report import captured
 from outcast.view.report.experiment import flows_words
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import bullets, code, details, main_numbers, section, trust
-from outcast.view.terminal.tables import (
+from outcast.view.summary_words import (
     format_ms,
     format_ratio,
     has_ratio,
