@@ -21,10 +21,11 @@ from outcast import files, handed_in
 from outcast.engines import Engine, OnEvent, ledger, own_modules, programs
 from outcast.errors import ConfigError, InputError, OutcastError, RunError, with_folder
 from outcast.experiment import Experiment, Noise, Transport, dump
-from outcast.experiment.links import VIRTUAL_DELAY_NS, RateTrace
-from outcast.experiment.noise import PROFILES, EngineName
+from outcast.experiment.engine import EngineName, properties
+from outcast.experiment.links import RateTrace
+from outcast.experiment.noise import PROFILES
 from outcast.files import write_text
-from outcast.plan import traces
+from outcast.plan import trace_files
 from outcast.plan.make import make_plan, plan_of_command
 from outcast.records.run_directory import RunDirectory
 from outcast.view import drawing
@@ -55,21 +56,18 @@ _ROOM_IN_NAME = 16
 _ROOM_IN_PATH = 256
 """Bytes that the files in a run directory need, and the longer name of a failed run."""
 
-SAMPLES_EVERY_NS = {"virtual": 10_000_000, "realtime": 100_000_000}
-"""In real time sampling takes CPU time from the network; docs/analysis.md says how much."""
-
 
 def resolve(experiment: Experiment, engine: EngineName) -> Experiment:
     """The experiment with every default filled in: engine, delay, noise, sampling interval."""
     noise = experiment.noise.resolved(engine)
-    links = experiment.links.resolved(VIRTUAL_DELAY_NS if engine == "virtual" else 0, noise)
+    links = experiment.links.resolved(properties(engine).delay_ns, noise)
     # A key of the links wins, and the configuration then says so in both places.
     noise = noise.model_copy(update={"oscillators_ppm": links.clock_offset_ppm})
     if experiment.links.jitter_ns is not None and not noise.greatest_jitter:
         noise = noise.model_copy(update={"switch_latency_ns": links.jitter_ns})
     samples = experiment.samples
     if samples.every_ns is None:
-        samples = samples.model_copy(update={"every_ns": SAMPLES_EVERY_NS[engine]})
+        samples = samples.model_copy(update={"every_ns": properties(engine).samples_every_ns})
     return experiment.model_copy(
         update={
             "links": links,
@@ -137,7 +135,7 @@ def execute(
         directory.write_plan(make_plan(resolved))
         write_text(directory.config, dump(_with_own_traces(directory, resolved)))
         with _Pictures(directory, partial.entry, draw) as pictures:
-            if engine.name == "virtual":
+            if properties(engine.name).virtual_clock:
                 pictures.get_ready()
                 on_event = _importing(on_event)
             wall_s = dict(engine.run(directory, partial.entry, on_event))
@@ -165,7 +163,7 @@ def _with_own_traces(directory: RunDirectory, experiment: Experiment) -> Experim
             copy = Path(directory.sources.name, own_name)
             directory.sources.mkdir(exist_ok=True)
             try:
-                content = handed_in.read_bytes(rate.trace, traces.MOST_BYTES)
+                content = handed_in.read_bytes(rate.trace, trace_files.MOST_BYTES)
             except FileNotFoundError:
                 raise ConfigError(f"{rate.trace}: there is no such file") from None
             except InputError as error:

@@ -2,13 +2,13 @@
 # Tries the provisioning on a fresh Debian of this machine's own release, made with debootstrap from
 # the mirror of this machine's apt sources. It tries the Vagrantfile's provisioning, the Containerfile
 # step by step, what an editor does with a class's devcontainer.json, the commands of docs/anywhere.md for a
-# course server with two of its users, and a release's wheels, each in a root of its own. In each root a user
-# without any rights then runs an experiment on the virtual engine. It takes
+# course server with two of its users, a release's wheels, and the steps of examples/ci/workflow.yml, each in
+# a root of its own. In each root a user without any rights then runs the virtual engine. It takes
 # some twenty minutes and 8 GB, and is not part of scripts/test.sh. The root is a chroot with process and mount
 # namespaces, not a hypervisor or a container engine. So boxes, images, shared folders and port
 # forwarding are not tried. A class has two cores and a cgroup of 4 GB.
 # Usage, as root: scripts/provision-check.sh [--kernels FOLDER] [--keep FOLDER]
-#                 [vagrant|container|classroom|course|wheel]...
+#                 [vagrant|container|classroom|course|wheel|workflow]...
 #   --kernels FOLDER  lend this cache of kernels (~/.cache/outcast/kernels) instead of building one
 #   --keep FOLDER     work in this folder, keep the roots, and reuse the base root if there is one
 set -euo pipefail
@@ -28,11 +28,11 @@ while [ $# -gt 0 ]; do
     case $1 in
         --kernels) kernels=$(realpath "$2") && shift 2 ;;
         --keep) work=$(realpath "$2") && shift 2 ;;
-        vagrant | container | classroom | course | wheel) parts+=("$1") && shift ;;
+        vagrant | container | classroom | course | wheel | workflow) parts+=("$1") && shift ;;
         *) sed -n 's/^# Usage, as root: /usage: /p' "$0" >&2; exit 2 ;;
     esac
 done
-[ ${#parts[@]} -gt 0 ] || parts=(vagrant container classroom course wheel)
+[ ${#parts[@]} -gt 0 ] || parts=(vagrant container classroom course wheel workflow)
 require_programs debootstrap unshare:util-linux setpriv:util-linux tar git
 # The fresh root's Open vSwitch would take the ports of this machine's Open vSwitch for left-overs.
 [ ! -e /sys/module/openvswitch ] || die "the openvswitch module is loaded: try another machine"
@@ -223,6 +223,51 @@ check_wheel() {
     logged "$work/wheel-run.log" inside "$root" user "$home" venv/bin/outcast "${experiment[@]}" -o wheel
     check_run "$root$home/wheel"
     say "wheel: the virtual engine ran"
+}
+
+# Does the steps of the workflow for hosted CI: its commands literally, and what stands for the service's actions.
+# Only its sudo has rights. The example's test then passes, and a test that fails leaves its evidence.
+check_workflow() {
+    local root=$work/workflow folder=/home/runner/work path=/home/runner/python/bin step number=0
+    local shm_size=$engines_shm
+    local python=$repo/.venv/bin/python
+    logged "$work/workflow-wheel.log" "$repo/scripts/release.sh" --only-outcast "$work/dist"
+    fresh_root "$base" "$root" "$work/packages"
+    mkdir "$root/dist" && cp "$work"/dist/outcast_testbed-*.whl "$root/dist"
+    echo "PIP_FIND_LINKS=/dist ${PIP_FIND_LINKS:-}" >>"$root/etc/environment"
+    printf '#!/bin/sh\nexec "$@"\n' >"$root/usr/local/bin/sudo" && chmod +x "$root/usr/local/bin/sudo"
+    logged "$work/workflow-python.log" inside "$root" root / sh -euc "apt-get update
+        DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3 python3-venv
+        useradd --create-home --shell /bin/bash runner"
+    while IFS= read -r step; do
+        number=$((number + 1))
+        case $step in
+            'uses actions/checkout@'*)
+                mkdir -p "$root$folder" && cp "$repo"/examples/ci/python/*.py "$root$folder"
+                "$python" -c 'import importlib.metadata as m
+for name in "outcast-testbed", "pytest": print(f"{name}=={m.version(name)}")' >"$root$folder/requirements.txt"
+                inside "$root" root / chown -R runner: "$folder"
+                ;;
+            'uses actions/setup-python@'*) inside "$root" runner / python3 -m venv "${path%/bin}" ;;
+            'uses actions/cache@'*) lend_kernels "$root/home/runner" ;;
+            'uses actions/upload-artifact@'*) ;;
+            'run sudo '*) logged "$work/workflow-$number.log" inside "$root" root "$folder" bash -ec "${step#run }" ;;
+            'run '*) logged "$work/workflow-$number.log" inside "$root" runner "$folder" \
+                env "PATH=$path:/usr/bin:/bin" bash -ec "${step#run }" ;;
+            *) die "workflow: a step that this check does not know: $step" ;;
+        esac
+        say "workflow: $step"
+    done < <("$python" -c '
+import sys, yaml
+(job,) = yaml.safe_load(open(sys.argv[1]))["jobs"].values()
+for step in job["steps"]:
+    print(*next((kind, step[kind]) for kind in ("uses", "run") if kind in step))' "$repo/examples/ci/workflow.yml")
+    keep_packages "$root" "$work/packages"
+    sed -i 's/status == 0/status == 1/' "$root$folder/test_transfer.py"
+    ! inside "$root" runner "$folder" env "PATH=$path:/usr/bin:/bin" pytest >"$work/workflow-failing.log" 2>&1 \
+        || die "workflow: a test that has to fail has passed"
+    compgen -G "$root$folder/outcast-failures/*/1.zip" >/dev/null || die "workflow: a failing test left no evidence"
+    say "workflow: its steps passed as the user runner, without rights"
 }
 
 [ -x "$base/usr/bin/apt-get" ] \

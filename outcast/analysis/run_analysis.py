@@ -25,6 +25,7 @@ from outcast.analysis.measure.tcp import Acks, Resent, RoundTrips, resent, round
 from outcast.analysis.measure.throughput import fresh_bytes
 from outcast.errors import InputError, NothingSentError
 from outcast.experiment import MTU_FRAME_BYTES, GroupKind, Instant
+from outcast.experiment.engine import properties
 from outcast.experiment.queues import WITH_CLASSES
 from outcast.plan import grouping
 from outcast.plan.grouping import Comparison
@@ -447,7 +448,7 @@ def _sent_ns(
     """
     departed_ns, queue = joined.departures.stamp_ns, record.queue
     burst_bytes = port_setting(manifest.effective, record.egress, "burst_bytes")
-    if manifest.engine != "virtual" or not queue.rate_bps or not burst_bytes:
+    if not properties(manifest.engine).own_kernel or not queue.rate_bps or not burst_bytes:
         return departed_ns
     rate = link_rate(manifest, directory.read_rates(), record.egress, queue.rate_bps)
     if burst_bytes >= 2 * max(queue.frame_bytes, MTU_FRAME_BYTES) or not rate.is_constant:

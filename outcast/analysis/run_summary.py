@@ -51,6 +51,7 @@ from outcast.analysis.measure.stationarity import is_stationary, rates_in
 from outcast.analysis.measure.streams import copied_warnings
 from outcast.analysis.run_analysis import Analysis, Interval, PortAnalysis, active
 from outcast.analysis.trust import capture_summary
+from outcast.experiment.engine import EngineName, properties
 from outcast.experiment.queues import WITH_CLASSES
 from outcast.plan import grouping
 from outcast.plan.round_trips import base_rtt_ns
@@ -239,7 +240,7 @@ def _limited(analysis: Analysis) -> dict[str, LimitSummary]:
     return limits(analysis.sockets, [span for span in spans if span.start_ns < span.end_ns])
 
 
-def _engine(analysis: Analysis) -> Literal["realtime", "virtual"] | None:
+def _engine(analysis: Analysis) -> EngineName | None:
     manifest = analysis.manifest
     return None if isinstance(manifest, CapturesManifest) else manifest.engine
 
@@ -534,7 +535,7 @@ def _spread(distribution: Spread | None, unit: float) -> SpreadSummary | None:
 def _noise_summary(analysis: Analysis, port: PortAnalysis) -> NoiseSummary:
     queue = port.record.queue
     # Nodes of the virtual engine take no time, so what was set is all that varies.
-    is_virtual = _engine(analysis) == "virtual"
+    is_virtual = properties(_engine(analysis)).virtual_clock
     measured = measure_noise(
         port.joined,
         port.queue,

@@ -11,6 +11,7 @@ from outcast.engines.root import cache, mininet_package
 from outcast.engines.root.lock import Kind
 from outcast.errors import FeatureMissingError, KernelError, RootError
 from outcast.experiment import Experiment
+from outcast.experiment.engine import candidates, properties
 
 
 def provide(experiment: Experiment, progress: bool | None = None) -> None:
@@ -30,10 +31,11 @@ def provide(experiment: Experiment, progress: bool | None = None) -> None:
             the root and of the kernel; but where the engine is `auto` and packages, sources,
             programs or the processor are missing, nothing is raised.
     """
-    if experiment.engine == "realtime":
+    in_guest = [properties(engine).own_kernel for engine in candidates(experiment.engine)]
+    if not any(in_guest):
         return
     if unfit := processor.misfit():
-        if experiment.engine == "virtual":
+        if all(in_guest):
             raise FeatureMissingError(unfit)
         note(progress, f"the virtual engine cannot be used: {unfit}")
         return
@@ -56,8 +58,7 @@ def provide(experiment: Experiment, progress: bool | None = None) -> None:
     from outcast.engines.root import build
 
     show = is_shown(progress)
-    unfit = shipped.misfit("kernels", kernels.pinned_key())
-    if unfit:
+    if unfit := shipped.misfit("kernels", kernels.pinned_key()):
         note(progress, unfit)
     try:
         if lacks_kernel:
@@ -69,7 +70,7 @@ def provide(experiment: Experiment, progress: bool | None = None) -> None:
         for kind in _lacking_roots(experiment):
             build_root(kind) if show else build.build(kind)
     except (FeatureMissingError, KernelError, RootError) as error:
-        if experiment.engine == "virtual":
+        if all(in_guest):
             raise
         note(progress, f"the virtual engine cannot be used: {error}")
 

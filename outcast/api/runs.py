@@ -117,7 +117,9 @@ class Run(records.Run):
         return self.directory.path
 
     def program(self, name: str) -> Program:
-        """Tells what a program did. Raises InputError where the run has none of this name."""
+        """Tells what a program did. Raises InputError where the run has none of it, or is gone."""
+        if not self.path.is_dir():
+            raise InputError(f"{self.path}: the run's directory is gone")
         records_of = {record.name: record for record in self.manifest.programs}
         if name not in records_of:
             raise InputError(

@@ -13,6 +13,7 @@ from outcast import files
 from outcast.api import archives, comparable, debugging, runs
 from outcast.archive import Unpacked
 from outcast.errors import ConfigError, InputError, UntrustedError
+from outcast.experiment.engine import properties
 from outcast.records import replay as comparing
 from outcast.records.interventions import Interventions, PacketFate, WhatIf
 from outcast.records.run import Run as Record
@@ -128,7 +129,7 @@ def what_if(
 def _require_here(unpacked: Unpacked, source: str) -> None:
     """Raises InputError if the run cannot be made again here, with tables to compare."""
     manifest = unpacked.run.read_manifest()
-    if manifest.engine == "realtime":
+    if not properties(manifest.engine).virtual_clock:
         raise InputError(
             f"{source}: ran in real time, so it cannot be made again; allowed are runs of the "
             "virtual engine"

@@ -30,6 +30,7 @@ from outcast import __version__, files, handed_in
 from outcast.archive import contents, zips
 from outcast.archive.contents import Captures, Described, Kind
 from outcast.errors import InputError
+from outcast.experiment.engine import properties
 from outcast.records import replay, verify
 from outcast.records.run import Run
 from outcast.records.run_directory import Manifest, RunDirectory
@@ -255,7 +256,7 @@ def _notes(directory: RunDirectory, manifest: Manifest, captures: Captures) -> t
             notes.append(f"The run is not to be trusted: {'; '.join(run.reasons)}.")
     else:
         notes.append("The run was not analysed.")
-    if manifest.engine == "realtime":
+    if not properties(manifest.engine).virtual_clock:
         notes.append(
             "It ran in real time, so it cannot be replayed; its captures can be read and analysed."
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Literal, cast
 from outcast.emulation.commands import Commands, Process, wait_until
 from outcast.emulation.part import Part
 from outcast.errors import RunError
+from outcast.experiment.engine import EngineName, properties
 from outcast.records.run_directory import CaptureRecord, RunDirectory
 
 if TYPE_CHECKING:
     from outcast.emulation.lost import LostPackets
-    from outcast.experiment.noise import EngineName
     from outcast.experiment.parts import Family
 
 SNAPLEN_BYTES = 128
@@ -25,10 +25,6 @@ SNAPLEN_BYTES = 128
 FILE_HEADER_BYTES = 24
 RECORD_HEADER_BYTES = 16
 """Sizes of the headers of a capture's file and of each packet in it (pcap-savefile(5))."""
-BUFFER_KIB_EACH: Mapping[EngineName, int] = {"realtime": 64 * 1024, "virtual": 8 * 1024}
-"""The ring of one tcpdump. Under virtual time no packet comes while tcpdump reads, so a ring needs
-room for the packets of one instant. The kernel writes to all of it at the start, and for 64 MiB
-that takes as long as a tenth of the set-up."""
 BUFFER_KIB_TOTAL = 1024 * 1024
 START_DEADLINE_S = 15.0
 STOP_DEADLINE_S = 60.0
@@ -59,7 +55,7 @@ class Capture:
 
 def ring_kib(engine: EngineName, captures: int) -> int:
     """The size of each tcpdump's ring, where there are so many of them."""
-    return min(BUFFER_KIB_EACH[engine], BUFFER_KIB_TOTAL // max(1, captures))
+    return min(properties(engine).ring_kib, BUFFER_KIB_TOTAL // max(1, captures))
 
 
 def start(

@@ -33,7 +33,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from controllers.entries import HASH_FIELDS
 from outcast import __version__, files
@@ -44,9 +44,11 @@ from outcast.emulation import (
     in_c,
     instants,
     multipath,
+    port_queues,
     sampling,
     senders,
     sockets,
+    switches,
     traffic,
     transport,
     wires,
@@ -67,7 +69,7 @@ from outcast.emulation.phases import DURING
 from outcast.emulation.queues.port import frame_time_warnings
 from outcast.errors import CommandError, OutcastError, ReadBackError, RunError
 from outcast.experiment import Experiment, GroupKind, load_resolved
-from outcast.experiment.noise import EngineName
+from outcast.experiment.engine import EngineName, properties
 from outcast.files import write_json
 from outcast.plan import grouping, link_words, ports
 from outcast.plan import transport as plan_transport
@@ -92,12 +94,6 @@ DRAIN_DEADLINE_S = 10.0
 GOODPUT_PAUSE_S = 1.0
 _AT_START_S = -0.01
 """When links' counters are read for the start: all have connected, and none sends yet."""
-HOSTS_TABLE = Path("/etc/hosts")
-"""Names and addresses, as programs look them up (hosts(5))."""
-_LOOPBACK_NAMES = {
-    "ipv4": "127.0.0.1 localhost outcast\n",
-    "ipv6": "::1 localhost outcast\n",
-}
 _LONGEST_MESSAGE = 300
 
 Emit = Callable[[Mapping[str, Any]], None]
@@ -163,7 +159,7 @@ class _Run:
         self.experiment = experiment
         self.plan = plan
         self.engine = engine
-        self.is_virtual = engine == "virtual"
+        self.is_virtual = properties(engine).virtual_clock
         self.emit = emit
         self.commands = commands
         self.scratch = scratch
@@ -266,15 +262,15 @@ class _Run:
             stack,
             BlackoutSwitch(self.experiment, self.plan, self.directory, self.scratch, self.commands),
         )
-        self.network.start_switches(self.switches.datapath, controller.target)
+        switches.start(self.plan, self.switches.datapath, controller.target, self.commands)
         # Before the instant, because how long this takes would shift the probes.
         framework = controller.await_ready()
         self.sleep_to_instant("queues")
-        port_queues = self.network.configure_queues()
+        queues = port_queues.configure(self.network)
         self.enter("verify")
         self.record.effective.update(
             hosts=hosts,
-            queues=port_queues,
+            queues=queues,
             arrivals_core=arrivals_core,
             forwarding=self._verify(),
             routing=self._routing(),
@@ -293,7 +289,6 @@ class _Run:
         with ExitStack() as stack:
             self._add_programs(stack)
             self._add_changes(stack)
-            self._name_hosts()
             self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
             wires.start_losing(self.experiment, self.plan, self.commands)
             t_start_ns = time.time_ns()
@@ -380,24 +375,21 @@ class _Run:
         )
         write_json(logs / "sockets.json", [asdict(sample) for sample in samples])
 
-    def _name_hosts(self) -> None:
-        """Puts every host into the guest's table of names; a machine's own stays as it is."""
-        if self.is_virtual:
-            names = [
-                f"{address} {host}\n"
-                for host in self.plan.hosts
-                for address in self.plan.addresses(host)
-            ]
-            own = [_LOOPBACK_NAMES[family] for family in self.plan.families]
-            HOSTS_TABLE.write_text("".join([*own, *names]))
-
     def _add_programs(self, stack: ExitStack) -> None:
-        """Starts the configuration's programs; its servers are ready then."""
+        """Starts the configuration's programs; its servers are ready then.
+
+        Its modules are imported here, because what other runs import decides their bytes.
+        """
+        if self.is_virtual and (self.plan.programs or self.plan.command):
+            from outcast.emulation.programs.launch import bound_processes
+            from outcast.emulation.programs.names import HostNames
+
+            bound_processes()
+            # In real time a machine's own names stay as they are.
+            self.add(stack, HostNames(self.plan, self.network.netns))
         if self.plan.programs:
-            # Imported here, because what a run without programs imports decides its bytes.
             from outcast.emulation.programs.launch import UserPrograms
 
-            self._name_hosts()
             programs = UserPrograms(
                 *(self.experiment, self.plan, self.directory, self.scratch, self.commands),
                 *(self.network.netns, self.emit, self.is_virtual),
@@ -697,7 +689,7 @@ def _is_active(flow: Flow, t_ns: float) -> bool:
 def main(argv: Sequence[str]) -> int:
     """Runs with the arguments `RUN_DIR ENGINE`; see the module. The exit status is 1 on failure."""
     directory = RunDirectory(Path(argv[0]))
-    engine: EngineName = "virtual" if argv[1] == "virtual" else "realtime"
+    engine = cast(EngineName, argv[1])
 
     def emit(event: Mapping[str, Any]) -> None:
         sys.stdout.write(json.dumps(event) + "\n")

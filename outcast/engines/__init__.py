@@ -16,7 +16,7 @@ from outcast import errors
 from outcast.emulation import senders
 from outcast.emulation.phases import DURING
 from outcast.experiment import Experiment
-from outcast.experiment.noise import EngineName
+from outcast.experiment.engine import EngineName
 from outcast.plan import transport as plan_transport
 from outcast.records.run_directory import RunDirectory
 

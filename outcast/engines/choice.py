@@ -7,47 +7,41 @@ from collections.abc import Callable
 from outcast.engines import Engine
 from outcast.errors import FeatureMissingError
 from outcast.experiment import Experiment
+from outcast.experiment.engine import EngineName, candidates
 
 
 def choose(experiment: Experiment, on_fallback: Callable[[str], None] | None = None) -> Engine:
     """The engine that the experiment names; for `auto` the first one that can run it.
 
-    The virtual engine comes first, because its results do not depend on this machine's speed.
-
     Raises FeatureMissingError: no engine can run it; the error names what each one lacks.
     """
-    match experiment.engine:
-        case "virtual":
-            return _virtual(experiment)
-        case "realtime":
-            return _realtime(experiment)
+    names = candidates(experiment.engine)
     lacking = []
-    for name, choice in (("virtual", _virtual), ("realtime", _realtime)):
+    for name in names:
+        engine = _made(name)
         try:
-            chosen = choice(experiment)
+            engine.require(experiment)
         except FeatureMissingError as error:
+            if len(names) == 1:
+                raise
             lacking.append(f"{name}: {error}")
         else:
             if lacking and on_fallback is not None:
                 on_fallback(
                     f"runs in real time, where results depend on this machine; {lacking[0]}"
                 )
-            return chosen
+            return engine
     raise FeatureMissingError(f"no engine can run this here: {'; '.join(lacking)}")
 
 
-def _virtual(experiment: Experiment) -> Engine:
-    from outcast.engines.virtual import VirtualEngine
+def _made(name: EngineName) -> Engine:
+    # Libraries of real time take a tenth of a second to import, and most runs need none of them.
+    match name:
+        case "virtual":
+            from outcast.engines.virtual import VirtualEngine
 
-    engine = VirtualEngine()
-    engine.require(experiment)
-    return engine
+            return VirtualEngine()
+        case "realtime":
+            from outcast.engines.realtime import RealtimeEngine
 
-
-def _realtime(experiment: Experiment) -> Engine:
-    # Its libraries take a tenth of a second to import, and most runs need none of them.
-    from outcast.engines.realtime import RealtimeEngine
-
-    engine = RealtimeEngine()
-    engine.require(experiment)
-    return engine
+            return RealtimeEngine()

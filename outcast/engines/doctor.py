@@ -24,7 +24,7 @@ from outcast.engines.root import cache as roots
 from outcast.engines.root import mininet_package
 from outcast.engines.root.cache import Root
 from outcast.errors import FeatureMissingError, InputError, RootError
-from outcast.experiment.noise import EngineName
+from outcast.experiment.engine import EngineName
 from outcast.experiment.queues import KINDS
 from outcast.experiment.queues.base import Options, QueueKind
 

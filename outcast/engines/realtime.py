@@ -44,7 +44,7 @@ from outcast.engines.modules import Loading, Modules
 from outcast.engines.own_modules import Compiled
 from outcast.errors import BusyError, FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Experiment, load_resolved
-from outcast.experiment.noise import EngineName
+from outcast.experiment.engine import EngineName
 from outcast.plan import ports
 from outcast.plan import transport as plan_transport
 from outcast.plan.make import make_plan

@@ -36,7 +36,7 @@ from outcast.engines.root import cache as roots
 from outcast.engines.root.cache import Root
 from outcast.errors import FeatureMissingError, GuestError, StallError, did_you_mean
 from outcast.experiment import Experiment, load_resolved
-from outcast.experiment.noise import EngineName
+from outcast.experiment.engine import EngineName
 from outcast.plan import transport as plan_transport
 from outcast.plan.make import make_plan
 from outcast.records.interventions import Interventions, Lost

@@ -35,8 +35,6 @@ from outcast.handed_in import first_problem
 
 MOST_NOISE_NS = 64_000
 """The longest time that a profile of machines has (hosts-modern)."""
-VIRTUAL_DELAY_NS = 25_000
-"""How long a switch takes for a packet when nothing else waits (the TCPRand paper, section 5.1)."""
 MOST_DELAY_NS = 10**9
 MOST_LOSS = 0.5
 """With more, a TCP connection hardly comes up, and a run would end by a deadline."""

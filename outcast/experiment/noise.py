@@ -19,10 +19,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from outcast import units
+from outcast.experiment.engine import EngineName, properties
 from outcast.experiment.parts import Part, TimeNs
 
 ProfileName = Literal["exact", "oscillators", "hosts-2011", "hosts-modern", "jitter"]
-EngineName = Literal["realtime", "virtual"]
 
 MOST_PPM = 1000
 MOST_INTERVAL_NS = 10**7
@@ -261,7 +261,8 @@ class Noise(Part):
         In real time noise is what the machine has. A profile stands for other machines, so there
         it adds nothing, and only the parts that are named count.
         """
-        name = DEFAULTS[engine] if engine == "realtime" else self.profile or DEFAULTS[engine]
+        imitated = self.profile if properties(engine).virtual_clock else None
+        name = imitated or DEFAULTS[engine]
         profile = PROFILES[name]
         latency_ns = None if profile.greatest_jitter else profile.switch_latency_ns
         defaults = {

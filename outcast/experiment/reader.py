@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
@@ -139,11 +139,10 @@ class Source:
         Raises ConfigError: a value is none that YAML can hold, or there is no such place.
         """
         tree = copy.deepcopy(dict(self.tree))
-        lines, overridden = dict(self.lines), dict(self.overridden)
+        lines, overridden = self.lines, self.overridden
         for override in _overrides(changes):
             at = _set(tree, override.key, override.value, override.name)
-            lines = {key: line for key, line in lines.items() if key[: len(at)] != at}
-            overridden = {spot: name for spot, name in overridden.items() if spot[: len(at)] != at}
+            lines, overridden = _without(lines, at), _without(overridden, at)
             overridden[at] = override.name
         return replace(self, tree=tree, lines=lines, overridden=overridden)
 
@@ -165,13 +164,12 @@ class Source:
         keys_of_the_sweep = ("sweep", "repetitions")
         tree = copy.deepcopy({k: v for k, v in self.tree.items() if k not in keys_of_the_sweep})
         named = ", ".join(f"{key}={refusals.short(value)}" for key, value in settings.items())
-        lines, overridden = dict(self.lines), dict(self.overridden)
+        lines, overridden = self.lines, self.overridden
         for key, value in settings.items():
             swept = self._swept_at(key, settings)
             where = replace(self, point=named).place(swept)
             at = _set(tree, key, copy.deepcopy(value), where)
-            lines = {spot: line for spot, line in lines.items() if spot[: len(at)] != at}
-            overridden = {spot: name for spot, name in overridden.items() if spot[: len(at)] != at}
+            lines, overridden = _without(lines, at), _without(overridden, at)
             prefixes = [swept[:length] for length in range(len(swept), 0, -1)]
             source = next((p for p in prefixes if p in self.overridden or p in self.lines), ())
             if source in self.overridden:
@@ -192,6 +190,12 @@ class Source:
         return next(lists, ("sweep", key))
 
 
+def _without(places: Mapping[Location, Known], at: Location) -> dict[Location, Known]:
+    """Returns what is known of places that are neither `at` nor below it."""
+    return {place: known for place, known in places.items() if place[: len(at)] != at}
+
+
+Known = TypeVar("Known")
 Overrides = Sequence[str] | Mapping[str, Any]
 """Values for keys, with dots between levels: `KEY=VALUE` in YAML, or a mapping of values."""
 
@@ -318,26 +322,22 @@ def _set(tree: dict[Any, Any], key: str, value: Any, where: str) -> Location:
     # The keys under `sweep` contain dots themselves.
     parts = key.split(".", 1 if key.startswith("sweep.") else -1)
     for depth, part in enumerate(parts):
-        last = depth == len(parts) - 1
+        at: Any = part
         if isinstance(node, list):
             if not part.isdecimal() or int(part) >= len(node):
                 raise ConfigError(
                     f"{where}: this list has no {part!r}; allowed are 0 to {len(node) - 1}"
                 )
-            if last:
-                node[int(part)] = value
-            else:
-                node = node[int(part)]
-        elif isinstance(node, dict):
-            if last:
-                node[part] = value
-            else:
-                node = node.setdefault(part, {})
-        else:
+            at = int(part)
+        elif not isinstance(node, dict):
             above = ".".join(parts[:depth])
             raise ConfigError(
                 f"{where}: nothing can be set below {above}, which is {refusals.short(node)}"
             )
+        if depth == len(parts) - 1:
+            node[at] = value
+        else:
+            node = node[at] if isinstance(node, list) else node.setdefault(at, {})
     return tuple(int(part) if part.isdecimal() else part for part in parts)
 
 

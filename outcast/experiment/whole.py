@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from outcast.experiment.engine import AskedEngine, candidates, properties
 from outcast.experiment.events import Event
 from outcast.experiment.flows import FlowGroup
 from outcast.experiment.kernel import Guest, Kernel
@@ -132,7 +133,7 @@ class Experiment(Part):
         default=None,
         description="events of the guest's kernel that the run records; see docs/trace.md",
     )
-    engine: Literal["auto", "realtime", "virtual"] = Field(
+    engine: AskedEngine = Field(
         default="auto",
         description="auto: the virtual engine where it can run, else the realtime one",
     )
@@ -190,7 +191,8 @@ class Experiment(Part):
 
     @model_validator(mode="after")
     def _traces_in_virtual_time(self) -> Experiment:
-        if self.trace is not None and self.engine == "realtime":
+        traceable = any(properties(engine).own_kernel for engine in candidates(self.engine))
+        if self.trace is not None and not traceable:
             raise ValueError(
                 "trace: in real time recording events takes time from what is measured; allowed "
                 "is engine: virtual"

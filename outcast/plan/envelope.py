@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from outcast import units
 from outcast.experiment import Experiment
+from outcast.experiment.engine import AskedEngine, candidates, properties
 from outcast.plan import ports, traces
 from outcast.plan.model import Plan
 from outcast.plan.round_trips import base_rtt_ns, rate_bps
@@ -76,7 +77,7 @@ def extents(experiment: Experiment, plan: Plan) -> Iterator[tuple[str, int, str]
     yield "duration", experiment.duration_ns, ""
 
 
-def envelope_warnings(experiment: Experiment, plan: Plan, engine: str) -> list[str]:
+def envelope_warnings(experiment: Experiment, plan: Plan, engine: AskedEngine) -> list[str]:
     """A line on each bound that a run lies beyond, with the number that is farthest from it."""
     farthest: dict[tuple[str, bool], tuple[int, str]] = {}
     for name, number, where in extents(experiment, plan):
@@ -94,7 +95,7 @@ def envelope_warnings(experiment: Experiment, plan: Plan, engine: str) -> list[s
         for (name, _), (number, where) in farthest.items()
     ]
     fastest_bps = max((rate_bps(plan, flow) for flow in plan.flows), default=0)
-    if engine == "realtime" and fastest_bps > REAL_TIME_RATE_BPS:
+    if not properties(candidates(engine)[0]).virtual_clock and fastest_bps > REAL_TIME_RATE_BPS:
         lines.append(
             f"a path of {units.format_rate(fastest_bps)} is faster than what two free cores "
             f"carried in real time ({units.format_rate(REAL_TIME_RATE_BPS)}; docs/limits.md)"

@@ -107,72 +107,94 @@ def changes(experiment: Experiment, plan: Plan) -> tuple[Change, ...]:
     Raises ConfigError: an event names a link that is not there, or asks for what the port
     cannot do.
     """
-    now: dict[str, PortQueue] = {}
-    wires: dict[tuple[str, str], Link] = {}
+    planner = _Planner(experiment, plan)
     down: dict[frozenset[str], int] = {}
-    taken: dict[tuple[int, str, str], int] = {}
-    planned: list[Change] = []
-    by_time = sorted(enumerate(experiment.events), key=lambda item: item[1].at_ns)
-    for number, event in by_time:
-        where = f"events.{number}"
-        for node, neighbour in _directions(event, plan, where):
-            port = plan.port(node, neighbour)
-            wanted: list[tuple[What, int, PortQueue]]
-            faults = list(
-                _faults(event, wires.get((node, neighbour), plan.links[node, neighbour]), where)
-            )
-            if event.up is not None:
-                if plan.graph.nodes[node]["kind"] != "switch":
-                    if plan.graph.nodes[neighbour]["kind"] != "switch":
-                        raise ConfigError(
-                            f"{where}.up: a router's port that goes down loses its routes; allowed "
-                            "is a link with a switch at one end"
-                        )
-                    continue
-                settings = now.setdefault(port, _settings(experiment, plan, node, port))
-                wanted = [("up", int(event.up), settings)]
-            else:
-                settings = now.setdefault(port, _settings(experiment, plan, node, port))
-                wanted = list(_wanted(event, experiment, plan, settings, where))
-            for *_, then in faults:
-                wires[node, neighbour] = then
-            made: list[tuple[What, int, PortQueue | None, Link | None]] = [
-                *((what, value, after, None) for what, value, after in wanted),
-                *((what, value, None, link) for what, value, link in faults),
-            ]
-            for what, value, after, link in made:
-                earlier = taken.setdefault((event.at_ns, port, what), number)
-                if earlier != number:
-                    raise ConfigError(
-                        f"{where}: changes {_KEYS[what]} of {port} at the same time as "
-                        f"events.{earlier}; allowed is one change at a time"
-                    )
-                planned.append(
-                    Change(
-                        at_ns=event.at_ns,
-                        event=number,
-                        node=node,
-                        neighbour=neighbour,
-                        port=port,
-                        what=what,
-                        value=value,
-                        before=now[port],
-                        after=after or now[port],
-                        wire=None if link is None else _wire(plan, what, node, neighbour),
-                        seed=_seed(experiment, event, node, neighbour),
-                        link=link,
-                    )
-                )
-                now[port] = after or now[port]
+    for number, event in sorted(enumerate(experiment.events), key=lambda item: item[1].at_ns):
+        for direction in _directions(event, plan, f"events.{number}"):
+            planner.take(number, event, direction)
         if event.up is not None:
             _note_up(event, number, down)
-    for ends, number in down.items():
-        planned += [
-            replace(change, at_ns=experiment.duration_ns, event=None, value=1)
-            for change in planned
-            if change.event == number and {change.node, change.neighbour} == ends
+    again = [
+        replace(change, at_ns=experiment.duration_ns, event=None, value=1)
+        for ends, number in down.items()
+        for change in planner.planned
+        if change.event == number and {change.node, change.neighbour} == ends
+    ]
+    return (*planner.planned, *again)
+
+
+class _Planner:
+    """Takes the events of a run in the order of time.
+
+    Attributes:
+        planned: the changes so far.
+    """
+
+    def __init__(self, experiment: Experiment, plan: Plan) -> None:
+        self.planned: list[Change] = []
+        self._experiment, self._plan = experiment, plan
+        self._now: dict[str, PortQueue] = {}
+        self._wires: dict[tuple[str, str], Link] = {}
+        self._taken: dict[tuple[int, str, str], int] = {}
+
+    def take(self, number: int, event: Event, direction: tuple[str, str]) -> None:
+        """Plans what an event changes in one direction of its link. Raises ConfigError."""
+        where = f"events.{number}"
+        if event.up is not None and not self._has_a_switchs_port(direction, where):
+            return
+        port = self._plan.port(*direction)
+        for what, value, after, link in self._asked(event, direction, where):
+            earlier = self._taken.setdefault((event.at_ns, port, what), number)
+            if earlier != number:
+                raise ConfigError(
+                    f"{where}: changes {_KEYS[what]} of {port} at the same time as "
+                    f"events.{earlier}; allowed is one change at a time"
+                )
+            before, self._now[port] = self._now[port], after or self._now[port]
+            self.planned.append(
+                Change(
+                    event.at_ns,
+                    number,
+                    *direction,
+                    port,
+                    what,
+                    value,
+                    before,
+                    self._now[port],
+                    wire=None if link is None else _wire(self._plan, what, *direction),
+                    seed=_seed(self._experiment, event, *direction),
+                    link=link,
+                )
+            )
+
+    def _has_a_switchs_port(self, direction: tuple[str, str], where: str) -> bool:
+        """Whether a switch sends. Raises ConfigError where neither end is a switch."""
+        sends, receives = (self._plan.graph.nodes[node]["kind"] for node in direction)
+        if "switch" not in (sends, receives):
+            raise ConfigError(
+                f"{where}.up: a router's port that goes down loses its routes; allowed is a link "
+                "with a switch at one end"
+            )
+        return bool(sends == "switch")
+
+    def _asked(
+        self, event: Event, direction: tuple[str, str], where: str
+    ) -> list[tuple[What, int, PortQueue | None, Link | None]]:
+        """Settings, their values, and the settings of the port or of the link from then on."""
+        plan, port = self._plan, self._plan.port(*direction)
+        faults = list(_faults(event, self._wires.get(direction, plan.links[direction]), where))
+        settings = self._now.setdefault(port, _settings(self._experiment, plan, direction[0], port))
+        wanted: list[tuple[What, int, PortQueue]] = (
+            list(_wanted(event, self._experiment, plan, settings, where))
+            if event.up is None
+            else [("up", int(event.up), settings)]
+        )
+        if faults:
+            self._wires[direction] = faults[-1][-1]
+        return [
+            *((what, value, after, None) for what, value, after in wanted),
+            *((what, value, None, link) for what, value, link in faults),
         ]
-    return tuple(planned)
 
 
 _KEYS = {

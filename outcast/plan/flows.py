@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -95,7 +95,6 @@ def resolve_flows(
     """
     flows: list[Flow] = []
     pairs_of = _pairs_of(experiment.flows, graph)
-    distances: dict[str, dict[str, int]] = {}
     ports: dict[tuple[Family, transport.ReceiverKind], int] = {
         (
             addresses.default_family(experiment),
@@ -103,48 +102,64 @@ def resolve_flows(
         ): SERVER_PORT
     }
     for index, group in enumerate(experiment.flows):
-        where = f"flows.{index}"
-        settings = experiment.group_transport(index)
-        family = experiment.family_of(group)
-        dport = ports.setdefault(
-            (family, transport.receiver_kind(settings)), _FURTHER_SERVER_PORT - 1 + len(ports)
+        kind = (
+            experiment.family_of(group),
+            transport.receiver_kind(experiment.group_transport(index)),
         )
-        pairs = pairs_of[index]
-        _require_times(experiment, group, len(pairs) * group.per_host, where)
-        for number, (src, dst) in enumerate(pairs):
-            for place in range(group.per_host):
-                start_ns = group.start_ns + (number * group.per_host + place) * group.stagger_ns
-                duration_ns = group.duration_ns
-                if duration_ns is None and group.size_bytes is None:
-                    duration_ns = experiment.duration_ns - start_ns
-                sport = FIRST_SOURCE_PORT + len(flows)
-                own, other = (addresses.of(graph, host, family) for host in (src, dst))
-                packet = FiveTuple(own, sport, other, dport)
-                flow = Flow(
-                    flow=len(flows),
-                    group=index,
-                    src=src,
-                    src_ip=packet.src,
-                    sport=packet.sport,
-                    dst=dst,
-                    dst_ip=packet.dst,
-                    dport=packet.dport,
-                    path=tuple(routes.path(table, graph, src, dst, packet)),
-                    return_path=tuple(routes.path(table, graph, dst, src, packet.reversed())),
-                    hops=distances.setdefault(dst, _distances(graph, dst))[src],
-                    start_ns=start_ns,
-                    duration_ns=duration_ns,
-                    size_bytes=group.size_bytes,
-                    transport=settings,
-                    name=group.name,
-                    dscp=group.dscp,
-                )
-                slowest_bps = min(links[hop].rate_bps for hop in pairwise(flow.path))
-                _require_room(flow, experiment, slowest_bps)
-                flows.append(flow)
+        dport = ports.setdefault(kind, _FURTHER_SERVER_PORT - 1 + len(ports))
+        number = len(pairs_of[index]) * group.per_host
+        _require_times(experiment, group, number, f"flows.{index}")
+        for flow in _of_group(experiment, index, graph, table, pairs_of[index], dport, len(flows)):
+            slowest_bps = min(links[hop].rate_bps for hop in pairwise(flow.path))
+            _require_room(flow, experiment, slowest_bps)
+            flows.append(flow)
     if len(flows) > MOST_FLOWS:
         raise ConfigError(f"flows: {len(flows)} flows; at most {MOST_FLOWS} are allowed")
     return tuple(flows)
+
+
+def _of_group(
+    experiment: Experiment,
+    index: int,
+    graph: Graph,
+    table: routes.Routes,
+    pairs: Sequence[tuple[str, str]],
+    dport: int,
+    first: int,
+) -> Iterator[Flow]:
+    """The flows of a group, from these senders to these receivers; they count from `first`."""
+    group, settings = experiment.flows[index], experiment.group_transport(index)
+    family = experiment.family_of(group)
+    distances: dict[str, dict[str, int]] = {}
+    senders = ((src, dst) for src, dst in pairs for _ in range(group.per_host))
+    for place, (src, dst) in enumerate(senders):
+        start_ns = group.start_ns + place * group.stagger_ns
+        duration_ns = group.duration_ns
+        if duration_ns is None and group.size_bytes is None:
+            duration_ns = experiment.duration_ns - start_ns
+        own, other = (addresses.of(graph, host, family) for host in (src, dst))
+        packet = FiveTuple(own, FIRST_SOURCE_PORT + first + place, other, dport)
+        if dst not in distances:
+            distances[dst] = _distances(graph, dst)
+        yield Flow(
+            flow=first + place,
+            group=index,
+            src=src,
+            src_ip=packet.src,
+            sport=packet.sport,
+            dst=dst,
+            dst_ip=packet.dst,
+            dport=packet.dport,
+            path=tuple(routes.path(table, graph, src, dst, packet)),
+            return_path=tuple(routes.path(table, graph, dst, src, packet.reversed())),
+            hops=distances[dst][src],
+            start_ns=start_ns,
+            duration_ns=duration_ns,
+            size_bytes=group.size_bytes,
+            transport=settings,
+            name=group.name,
+            dscp=group.dscp,
+        )
 
 
 def _pairs_of(groups: Sequence[FlowGroup], graph: Graph) -> dict[int, list[tuple[str, str]]]:

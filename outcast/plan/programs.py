@@ -20,6 +20,9 @@ discard (RFC 863)."""
 LIBRARIES = "libraries"
 """The folder among a program's files that has shared libraries (outcast/engines/libraries.py)."""
 
+LET_FAIL = "executions, which allow_failure lets pass"
+"""How a warning tells of failures that were asked for."""
+
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """The PATH of every program, whoever starts the run."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from outcast.experiment.links import VIRTUAL_DELAY_NS
+from outcast.experiment.engine import VIRTUAL
 from outcast.plan.paths import generated_ways, subflow_ways
 from outcast.plan.programs import probe, program_ways
 
@@ -40,7 +40,7 @@ def crossing_ns(link: Link, frame_bytes: int) -> int:
 
 def _delay_ns(link: Link) -> int:
     drawn_ns = link.random_delay.mean_ns if link.random_delay else 0
-    return drawn_ns + (VIRTUAL_DELAY_NS if link.delay_ns is None else link.delay_ns)
+    return drawn_ns + (VIRTUAL.delay_ns if link.delay_ns is None else link.delay_ns)
 
 
 def rate_bps(plan: Plan, flow: Flow) -> int:

@@ -38,6 +38,7 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from outcast import handed_in
 from outcast.errors import InputError, how_ended
+from outcast.experiment.engine import EngineName
 from outcast.experiment.programs import MOST_EXECUTIONS
 from outcast.experiment.queues.base import Drops
 from outcast.experiment.wire import Framing
@@ -162,7 +163,10 @@ class ExecutionRecord(handed_in.Record):
     number: int = Field(ge=0, le=MOST_EXECUTIONS)
     t_start_ns: _TimeNs = Field(description="epoch time just before it was started")
     t_end_ns: _TimeNs = Field(description="epoch time at which it had ended")
-    status: int = Field(description="its exit status; negative for the signal that ended it")
+    status: int = Field(
+        description="its exit status; negative for the signal that ended it, or by which the run "
+        "ended a client that was late"
+    )
     ended_by: Literal["itself", "run", "limit"] = Field(
         description="`run`: a server at the end of the run, or a client that took too long; "
         "`limit`: its own limit of time"
@@ -330,7 +334,7 @@ class Manifest(handed_in.Versioned):
 
     outcast: str
     name: str
-    engine: Literal["realtime", "virtual"]
+    engine: EngineName
     datapath: Literal["netdev", "system"]
     seed: int
     kernel: dict[str, Any]

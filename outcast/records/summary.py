@@ -8,6 +8,7 @@ from pydantic import Field
 
 from outcast import handed_in
 from outcast.experiment import GroupKind
+from outcast.experiment.engine import EngineName
 from outcast.records.run_directory import Cause
 
 SHORT_BYTES = 100_000
@@ -514,7 +515,7 @@ class Summary(handed_in.Versioned):
 
     format: int = 1
     name: str
-    engine: Literal["realtime", "virtual"] | None = Field(
+    engine: EngineName | None = Field(
         description="null for joined captures, which no engine of ours made"
     )
     duration_s: float

@@ -20,7 +20,7 @@ from pydantic import Field, TypeAdapter
 
 from outcast import files
 from outcast.experiment import Experiment
-from outcast.experiment.noise import EngineName
+from outcast.experiment.engine import EngineName, properties
 from outcast.plan.model import Plan
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep.task import RUN_BYTES
@@ -82,7 +82,7 @@ class Size:
     @property
     def exclusive(self) -> bool:
         """Whether it needs the machine for itself, because realtime runs disturb each other."""
-        return self.engine == "realtime"
+        return not properties(self.engine).virtual_clock
 
     @property
     def real_s(self) -> float:

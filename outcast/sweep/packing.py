@@ -18,6 +18,7 @@ import polars as pl
 from outcast import archive, handed_in
 from outcast.archive import Parts, contents
 from outcast.errors import ConfigError, InputError
+from outcast.experiment.engine import properties
 from outcast.records import replay
 from outcast.records.run_directory import Manifest
 from outcast.records.tables import refusing
@@ -127,7 +128,7 @@ def _notes(sweep: State, manifests: Mapping[str, Manifest], has_captures: bool) 
         notes.append(f"{len(sweep.untrusted)} of its runs are not to be trusted.")
     if len(sweep.makers) > 1:
         notes.append(f"Its runs were made by: {'; '.join(sweep.makers)}.")
-    if any(manifest.engine == "realtime" for manifest in manifests.values()):
+    if not all(properties(manifest.engine).virtual_clock for manifest in manifests.values()):
         notes.append("Runs were made in real time, so it cannot be replayed.")
     if not has_captures:
         notes.append("Of the captures there are only the hashes.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment, OwnTopology, Source, Sweep, dump
-from outcast.experiment.noise import EngineName
+from outcast.experiment.engine import EngineName
 from outcast.networks import resolve as networks
 from outcast.plan import make as run_plan
 from outcast.plan.hints import beforehand

@@ -27,6 +27,7 @@ from outcast import experiment, files, handed_in, workflow
 from outcast.engines import ledger
 from outcast.errors import BusyError, ConfigError, InputError, shortened
 from outcast.experiment import Experiment, OwnTopology
+from outcast.experiment.engine import AskedEngine, candidates
 from outcast.experiment.parts import with_files
 from outcast.files import write_json, write_text
 from outcast.networks import resolve as networks
@@ -184,16 +185,16 @@ def other_key(directory: RunDirectory, requested: Experiment) -> str | None:
     Raises InputError: the run's configuration cannot be read.
     """
     made = experiment.load_resolved(directory.config)
-    engine = made.engine if requested.engine == "auto" else requested.engine
+    engine = made.engine if made.engine in candidates(requested.engine) else requested.engine
     there, here = (_of_run(each, engine) for each in (made, requested))
     other = next((key for key in (*here, *there) if here.get(key) != there.get(key)), None)
     # The manifest says which seed the run really had.
     return "seed" if other is None and directory.read_manifest().seed != requested.seed else other
 
 
-def _of_run(tried: Experiment, engine: str) -> dict[str, Any]:
+def _of_run(tried: Experiment, engine: AskedEngine) -> dict[str, Any]:
     """The facts that tell runs apart. Files have no folders in it, because a run has copies."""
-    resolved = workflow.resolve(tried, "realtime" if engine == "realtime" else "virtual")
+    resolved = workflow.resolve(tried, candidates(engine)[0])
     tree = _without_folders(resolved).model_dump(mode="json", by_alias=True)
     tree["topology"].pop("path", None)
     for number, override in enumerate(tree["links"]["overrides"]):

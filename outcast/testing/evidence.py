@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outcast.errors import OutcastError
+from outcast.experiment.engine import properties
 
 if TYPE_CHECKING:
     from outcast.testing.networks import Networks
@@ -22,10 +23,10 @@ A later failure of the same test replaces no other folder.
 
 
 def keep(networks: Networks, home: Path, test: str) -> list[str]:
-    """Moves the runs of a failing test to a folder named after it, and completes them.
+    """Copies the runs of a failing test to a folder named after it, and completes them.
 
-    Each gets figures, the report, all packets with verdicts, an archive, and what `outcast why`
-    says, for which it is made once more.
+    A debugger and fixtures still find them where they were. Each copy gets figures, the report, all
+    packets with verdicts, an archive, and what `outcast why` says, for which it is made once more.
 
     Args:
         networks: what the test ran.
@@ -37,13 +38,15 @@ def keep(networks: Networks, home: Path, test: str) -> list[str]:
     if not networks.kept:
         return []
     seed = [] if networks.seed is None else ["--outcast-seed", str(networks.seed)]
-    again = shlex.join(["python", "-m", "pytest", test, *seed])
+    _, *within = test.split("::", 1)
+    chosen = "::".join([str(networks.beside), *within])
+    again = shlex.join(["python", "-m", "pytest", chosen, *seed])
     try:
         folder = fresh_folder(home, test)
         lines = []
         for path in networks.kept:
             kept = folder / path.name
-            shutil.move(path, kept)
+            shutil.copytree(path, kept)
             lines += _complete(kept, again)
     except OSError as error:
         return [f"the evidence could not be kept: {error}"]
@@ -92,7 +95,7 @@ def _complete(path: Path, again: str) -> list[str]:
         report.write(RunDirectory(path))
         archives.pack(path, archive)
         exports.export(path, packets)
-        if RunDirectory(path).read_manifest().engine == "virtual":
+        if properties(RunDirectory(path).read_manifest().engine).own_kernel:
             run = traces.trace(path, EVENTS, allow_programs=True, progress=False).run
             path.with_name(f"{path.name}.why.txt").write_text("\n".join(why.overview(run, "table")))
     except OutcastError as error:

@@ -16,11 +16,16 @@ from outcast.api.runs import Run
 from outcast.errors import ConfigError, NothingSentError, OutcastError, without_folder
 from outcast.experiment import reader
 from outcast.experiment.reader import Source
+from outcast.plan.programs import LET_FAIL
 from outcast.testing.flaky import Flaky
 
 
 class UntrustedRunWarning(UserWarning):
     """A run's captures and counters contradict each other, so no test should build on it."""
+
+
+class ProgramWarning(UserWarning):
+    """A program was executed less often than asked for, or something that it wrote was not kept."""
 
 
 class Networks:
@@ -32,13 +37,13 @@ class Networks:
         seed: the seed of all runs; None leaves it to the configuration.
 
     Attributes:
+        beside, seed: as given.
         kept: folders of the runs so far, finished or failed, in order.
-        seed: as given.
     """
 
     def __init__(self, folder: Path, beside: Path, seed: int | None) -> None:
         self._folder = folder
-        self._beside = beside
+        self.beside = beside
         self.seed = seed
         self.kept: list[Path] = []
 
@@ -66,7 +71,7 @@ class Networks:
         Raises as `run`.
         """
         __tracebackhide__ = True
-        file = self._beside.parent / path
+        file = self.beside.parent / path
         return self._run(lambda: reader.read(file, overrides or {}), self.seed)
 
     def flaky(
@@ -103,9 +108,9 @@ class Networks:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _source(self, keys: Mapping[str, Any]) -> Source:
-        folder = self._beside.parent
-        tree = reader.plain(keys, str(self._beside))
-        return Source({"name": "test"} | tree, str(self._beside), folder=folder, files_from=folder)
+        folder = self.beside.parent
+        tree = reader.plain(keys, str(self.beside))
+        return Source({"name": "test"} | tree, str(self.beside), folder=folder, files_from=folder)
 
     def _run(self, source: Callable[[], Source], seed: int | None) -> Run:
         __tracebackhide__ = True
@@ -127,6 +132,10 @@ class Networks:
         run = Run(target)
         if not run.trusted:
             warnings.warn("; ".join(run.reasons), UntrustedRunWarning, stacklevel=3)
+        for line in run.manifest.warnings:
+            # Failures that a test allows are told by the programs' status.
+            if line.startswith("program ") and LET_FAIL not in line:
+                warnings.warn(line, ProgramWarning, stacklevel=3)
         return run
 
 

@@ -5,6 +5,7 @@ pytest loads it in every session, so it imports nothing heavy before a test asks
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,10 +37,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _seed(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError(text)
-    return number
+    if not (text.isascii() and text.isdecimal()):
+        raise ArgumentTypeError(f"{text!r}; allowed is a whole number from 0")
+    return int(text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,16 +50,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Makes a test of each seed."""
+    """Makes a test of each seed; a class's or module's marker is for tests with the fixture."""
     marker = metafunc.definition.get_closest_marker(MARKER)
-    if marker is None:
+    is_used = _SEED_FIXTURE in metafunc.fixturenames
+    if marker is None or not (is_used or marker in metafunc.definition.own_markers):
         return
     place = f"{metafunc.definition.nodeid}: {MARKER}"
     count = marker.args[0] if len(marker.args) == 1 and not marker.kwargs else None
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise pytest.UsageError(f"{place}: allowed is one number above 0, as {MARKER}(10)")
-    if _SEED_FIXTURE not in metafunc.fixturenames:
-        raise pytest.UsageError(f"{place}: the test does not use the fixture `outcast`")
+        pytest.fail(f"{place}: allowed is one number above 0, as {MARKER}(10)", pytrace=False)
+    if not is_used:
+        pytest.fail(f"{place}: the test does not use the fixture `outcast`", pytrace=False)
     only = metafunc.config.getoption("--outcast-seed")
     seeds = range(1, count + 1) if only is None else [only]
     metafunc.parametrize(_SEED_FIXTURE, seeds, ids=[f"seed{seed}" for seed in seeds], indirect=True)
@@ -69,6 +70,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def outcast_seed(request: pytest.FixtureRequest) -> int | None:
     """The seed of this test's runs; None leaves it to their configurations."""
     seed: int | None = getattr(request, "param", None)
+    if seed is None and request.node.get_closest_marker(MARKER) is not None:
+        reason = "needs the fixture `outcast` as an argument, and no unittest.TestCase around it"
+        pytest.fail(f"{MARKER}: the test {reason}", pytrace=False)
     return request.config.getoption("--outcast-seed") if seed is None else seed
 
 
@@ -77,7 +81,7 @@ def outcast(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
     outcast_seed: int | None,
-) -> Generator[Networks]:
+) -> Networks:
     """Runs networks for a test: `outcast.run(**keys)`, `outcast.load(path)`, `outcast.flaky(...)`.
 
     Runs of a test that passes are removed when it ends.
@@ -88,19 +92,18 @@ def outcast(
         folder=tmp_path_factory.mktemp("outcast"), beside=request.path, seed=outcast_seed
     )
     request.node.stash[_NETWORKS] = networks
-    yield networks
-    networks.remove()
+    return networks
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[Any]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keeps the evidence of a test that failed, and says where it is."""
+    """Keeps the evidence of a test that failed, and says where it is; then removes its runs."""
     report = yield
     networks = item.stash.get(_NETWORKS, None)
-    # A fixture that runs a network may fail too. In teardown the runs are gone already.
-    if report.when != "teardown" and report.failed and networks is not None:
+    # A fixture that runs a network may fail too, before the test or after it.
+    if report.failed and networks is not None:
         from outcast.testing import evidence
 
         chosen = item.config.getoption("--outcast-keep")
@@ -108,4 +111,6 @@ def pytest_runtest_makereport(
         lines = evidence.keep(networks, home.absolute(), item.nodeid)
         if lines:
             report.sections.append(("outcast", "\n".join(lines)))
+    if report.when == "teardown" and networks is not None:
+        networks.remove()
     return report

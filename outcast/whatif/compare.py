@@ -10,7 +10,6 @@ from outcast.errors import RunError, UntrustedError
 from outcast.records import replay
 from outcast.records.interventions import (
     Compared,
-    ComparedFlows,
     Interventions,
     LostPacket,
     OtherFate,
@@ -22,13 +21,12 @@ from outcast.records.run import Run
 from outcast.units import format_time
 from outcast.view.summary_words import main_ratio
 from outcast.view.terminal.whatif import told
-from outcast.whatif import elsewhere
+from outcast.whatif import elsewhere, side_by_side
 
 NAMED = 10
 """So many packets with another fate are named."""
 TABLE = "blast"
 GOODPUT = "whatif"
-_UNKNOWN = Compared(factual=None, counterfactual=None)
 _ENDS = ["src", "sport", "dst", "dport"]
 _SEGMENT = [*_ENDS, "relative", "payload", "egress"]
 
@@ -221,7 +219,7 @@ def of(
     only = [other.filter(pl.col(name).is_null()).height for name in ("counterfactual", "factual")]
     ratios = [main_ratio(run.summary) for run in (factual, counterfactual)]
     changed = counterfactual.directory.read_manifest().interventions or Interventions(of="")
-    tables = _flow_tables(factual, counterfactual, numbers)
+    tables = side_by_side.tables(factual, counterfactual, numbers)
     flows, groups = _names(factual, {}), _groups(factual, {})
     flows |= _names(counterfactual, numbers)
     for label, own in _groups(counterfactual, numbers).items():
@@ -232,11 +230,11 @@ def of(
         parts_ns=None if first is None else first.since_start_ns,
         parts=_parts(explanation, _causes(factual, counterfactual)),
         flows=[
-            *_compared(tables, flows),
-            *_transfers(factual, counterfactual),
-            *_streams(factual, counterfactual),
+            *side_by_side.compared(tables, flows),
+            *side_by_side.transfers(factual, counterfactual),
+            *side_by_side.streams(factual, counterfactual),
         ],
-        groups=_compared(tables, groups),
+        groups=side_by_side.compared(tables, groups),
         ratio=Compared(factual=ratios[0], counterfactual=ratios[1]),
         changed=other.height - sum(only),
         only_factual=only[0],
@@ -284,118 +282,6 @@ def _groups(run: Run, numbers: dict[int, int]) -> dict[str, list[int]]:
         label: [numbers.get(flow.flow, flow.flow) for flow in flows]
         for label, flows in groups.items()
     }
-
-
-def _flow_tables(
-    factual: Run, counterfactual: Run, numbers: dict[int, int]
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Both tables of flows, with the numbers of the first run and of its interval."""
-    one, other = factual.table("flows"), counterfactual.table("flows")
-    spans = {(run.summary.start_s, run.summary.end_s) for run in (factual, counterfactual)}
-    if len(spans) > 1:
-        other = _of_interval(counterfactual, other, factual)
-        one = one.with_columns(timeouts=None, timeouts_seen=None)
-    return one, other.with_columns(pl.col("flow").replace(numbers))
-
-
-def _of_interval(run: Run, flows: pl.DataFrame, factual: Run) -> pl.DataFrame:
-    """A table of flows with the goodput and drops of another run's interval.
-
-    Timeouts, which sockets count, are not known of it.
-    """
-    summary, start_ns = factual.summary, run.manifest.traffic.t_start_ns
-    from_ns, to_ns = (start_ns + round(at * 1e9) for at in (summary.start_s, summary.end_s))
-    with run.reading():
-        packets = run.table("packets").filter(pl.col("payload") > 0).with_row_index()
-    # A datagram has no sequence number, and is sent once.
-    segment = pl.when(pl.col("flags") == 0).then("index").otherwise("seq")
-    firsts = packets.group_by("flow", segment.alias("segment")).agg(
-        pl.col("t_out").min(), pl.col("payload").max()
-    )
-    got = firsts.filter(pl.col("t_out").is_between(from_ns, to_ns)).group_by("flow").agg(
-        pl.col("payload").sum()
-    )  # fmt: skip
-    lost = packets.filter(pl.col("t_in").is_between(from_ns, to_ns), verdict="dropped")
-    bits = pl.col("payload").fill_null(0) * 8e9 / (to_ns - from_ns)
-    return (
-        flows.drop("dropped")
-        .join(got, on="flow", how="left", maintain_order="left")
-        .join(lost.group_by("flow").agg(pl.len().alias("dropped")), on="flow", how="left")
-        .with_columns(
-            pl.col("dropped").fill_null(0), goodput_bps=bits, timeouts=None, timeouts_seen=None
-        )
-    )
-
-
-def _compared(
-    tables: tuple[pl.DataFrame, pl.DataFrame], named: dict[str, list[int]]
-) -> list[ComparedFlows]:
-    return [_of_flows(name, flows, tables) for name, flows in named.items()]
-
-
-def _of_flows(
-    name: str, flows: list[int], tables: tuple[pl.DataFrame, pl.DataFrame]
-) -> ComparedFlows:
-    one, other = (table.filter(pl.col("flow").is_in(flows)) for table in tables)
-
-    def compared(value: pl.Expr) -> Compared:
-        both = (rows.select(value).item() if rows.height else None for rows in (one, other))
-        return Compared(**dict(zip(("factual", "counterfactual"), both, strict=True)))
-
-    # The kernel's counts where it has each flow's in both runs, else those that captures show.
-    kinds = ("timeouts", "timeouts_seen")
-    known = [kind for kind in kinds if not one[kind].null_count() + other[kind].null_count()]
-    return ComparedFlows(
-        name=name,
-        flows=len(flows),
-        goodput_bps=compared(pl.col("goodput_bps").mean()),
-        drops=compared(pl.col("dropped").sum()),
-        timeouts=compared(pl.col(known[0]).sum()) if known else _UNKNOWN,
-        completion_ns=compared(pl.col("completion_ns").mean()),
-    )
-
-
-def _transfers(factual: Run, counterfactual: Run) -> Iterator[ComparedFlows]:
-    """The TCP flows of each workload together. Drops are not told by workload."""
-    summaries = [run.summary.completions or {} for run in (factual, counterfactual)]
-    for number in sorted(summaries[0].keys() & summaries[1].keys()):
-        one, other = (summary[number] for summary in summaries)
-        if one.streams is None and "all" in one.times and "all" in other.times:
-            means = [each.times["all"].mean_ms for each in (one, other)]
-            mean_ns = [None if mean is None else mean * 1e6 for mean in means]
-            yield ComparedFlows(
-                name=f"workload {number} ({one.kind})",
-                flows=one.flows,
-                goodput_bps=Compared(factual=one.goodput_bps, counterfactual=other.goodput_bps),
-                drops=_UNKNOWN,
-                timeouts=Compared(factual=one.timeouts, counterfactual=other.timeouts),
-                completion_ns=Compared(factual=mean_ns[0], counterfactual=mean_ns[1]),
-            )
-
-
-def _streams(factual: Run, counterfactual: Run) -> Iterator[ComparedFlows]:
-    """The UDP flows of workloads, which addresses and ports tell in both runs."""
-    keys = ["workload", "src", "sport", "dst"]
-    if not all("streams" in run.tables for run in (factual, counterfactual)):
-        return
-    one, other = (
-        run.table("streams").select(*keys, "received_bps", "dropped")
-        for run in (factual, counterfactual)
-    )
-    both = one.join(other, on=keys, how="full", coalesce=True, suffix="_other").sort(keys)
-    for row in both.iter_rows(named=True):
-        goodput, drops = (
-            Compared(factual=row[name], counterfactual=row[f"{name}_other"])
-            for name in ("received_bps", "dropped")
-        )
-        yield ComparedFlows(
-            name=f"UDP of workload {row['workload']} ({row['src']})",
-            flows=1,
-            goodput_bps=goodput,
-            drops=drops,
-            timeouts=_UNKNOWN,
-            completion_ns=_UNKNOWN,
-        )
 
 
 def require_prefix(explanation: Explanation, since_ns: int, named: str) -> None:

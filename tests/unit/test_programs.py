@@ -340,6 +340,10 @@ def test_output_beyond_the_bound_is_counted_and_not_kept(tmp_path: Path) -> None
     assert (first.output_bytes, first.kept_bytes) == (5000, 1000)
     assert (second.output_bytes, second.kept_bytes) == (5000, 0)
     assert (tmp_path / "outputs/0.out").stat().st_size == 1000
+    (tmp_path / "result").unlink()
+    loud = task(tmp_path, "head -c 5000 /dev/zero; echo why >&2")
+    assert run_runner(tmp_path, loud).wait(60) == 0
+    assert (tmp_path / "outputs/0.err").read_text(encoding="ascii") == "why\n"
 
 
 def test_a_client_that_does_not_end_is_ended_with_its_children(tmp_path: Path) -> None:
@@ -348,6 +352,34 @@ def test_a_client_that_does_not_end_is_ended_with_its_children(tmp_path: Path) -
     (record,) = results(tmp_path)
     assert record.ended_by == "run"
     assert record.status == -signal.SIGKILL
+
+
+def test_a_client_that_was_late_has_no_status_of_success(tmp_path: Path) -> None:
+    polite = "trap 'exit 0' TERM; sleep 61 & wait"
+    for limit_ns, end_ns, ended_by in ((300_000_000, 10**11, "limit"), (None, 500_000_000, "run")):
+        late = task(tmp_path, polite, end_ns=end_ns, time_ns=limit_ns, allow_failure=True)
+        assert run_runner(tmp_path, late).wait(60) == 0
+        (record,) = results(tmp_path)
+        assert (record.ended_by, record.status, record.crash) == (ended_by, -signal.SIGTERM, None)
+        (tmp_path / "result").unlink()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"#!/bin/sh\r\necho\r\n", "its first line asks for '/bin/sh\\r', which is not there"),
+        (None, "mine: there is no such file"),
+    ],
+)
+def test_a_program_without_an_interpreter_is_told(
+    tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    if content is not None:
+        (tmp_path / "mine").write_bytes(content)
+        (tmp_path / "mine").chmod(0o755)
+    process = run_runner(tmp_path, task(tmp_path, "", argv=[str(tmp_path / "mine")]))
+    assert process.communicate(timeout=60)[1].decode().rstrip().endswith(said)
+    assert process.returncode == 1
 
 
 def test_each_execution_has_its_own_limits(tmp_path: Path) -> None:

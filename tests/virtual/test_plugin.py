@@ -71,9 +71,10 @@ def test_transfer(outcast):
     assert len(get.executions) == 1
     assert run.table("packets").height > 60
 """
-    done = session(tmp_path, tests)
+    done = session(tmp_path, tests, "--basetemp=temporary")
     assert done.returncode == 0, done.stdout
     assert not (tmp_path / "outcast-failures").exists()
+    assert not list((tmp_path / "temporary").rglob("*.parquet"))
 
 
 def test_programs_and_commands_that_spin_see_time_pass(tmp_path: Path) -> None:
@@ -120,11 +121,13 @@ def test_transfer(outcast):
     assert archives.replay(archive, allow_programs=True, progress=False).equal
 
 
-def test_a_fixture_that_fails_keeps_its_run(tmp_path: Path) -> None:
-    tests = """
+@pytest.mark.parametrize("before", ["", "    yield\n"])
+def test_a_fixture_that_fails_keeps_its_run(tmp_path: Path, before: str) -> None:
+    tests = f"""
 @pytest.fixture
 def transfer(outcast):
-    assert outcast.run(**NETWORK).program("get").duration_s < 0.001
+    run = outcast.run(**NETWORK)
+{before}    assert run.program("get").duration_s < 0.001
 
 def test_transfer(transfer):
     pass
@@ -165,7 +168,8 @@ def test_a_server_that_ends(outcast):
     assert "program serve at h2" in done.stdout
     assert "outcast/api" not in done.stdout, "frames of ours"
     assert "outcast/experiment" not in done.stdout, "frames of ours"
-    assert "again:   python -m pytest test_app.py::test_a_server_that_ends" in done.stdout
+    test = tmp_path / "test_app.py::test_a_server_that_ends"
+    assert f"again:   python -m pytest {test}" in done.stdout
     kept = tmp_path / "outcast-failures" / "test_app.py-test_a_server_that_ends" / "1.failed"
     assert (kept / "log.txt").is_file()
 
@@ -220,7 +224,51 @@ def test_the_examples_of_other_languages_pass(
 def test_a_wrong_marker_is_told(tmp_path: Path, tests: str, said: str) -> None:
     done = session(tmp_path, tests)
     assert done.returncode != 0
-    assert said in done.stdout + done.stderr
+    assert said in done.stdout
+    assert "pluggy" not in done.stdout
+
+
+def test_seeds_of_a_class_are_of_its_tests_with_a_network(tmp_path: Path) -> None:
+    tests = """
+import unittest
+
+@pytest.mark.outcast_seeds(2)
+class TestBoth:
+    def test_with(self, outcast):
+        assert outcast.seed in (1, 2)
+
+    def test_without(self):
+        pass
+
+class Old(unittest.TestCase):
+    @pytest.fixture(autouse=True)
+    def network(self, outcast):
+        self.outcast = outcast
+
+    @pytest.mark.outcast_seeds(3)
+    def test_old(self):
+        pass
+"""
+    done = session(tmp_path, tests)
+    assert "3 passed, 1 error" in done.stdout
+    assert "no unittest.TestCase around it" in done.stdout
+    wrong = session(tmp_path, tests, "--outcast-seed=1_0")
+    assert "--outcast-seed: '1_0'; allowed is a whole number from 0" in wrong.stderr
+
+
+def test_what_a_program_left_undone_is_warned_of(tmp_path: Path) -> None:
+    tests = """
+def test_it(outcast):
+    serve, get = NETWORK["programs"]
+    late = get | {"name": "late", "command": ["sh", "-c", "trap 'exit 0' TERM; sleep 30 & wait"],
+                  "to": ["h2"], "limits": {"time": "100ms"}}
+    often = get | {"repeat": 9, "every": "500ms"}
+    run = outcast.run(**NETWORK | {"duration": "1s", "programs": [serve, often, late]})
+    assert run.program("late").status == -15
+"""
+    done = session(tmp_path, tests)
+    assert "1 passed, 1 warning" in done.stdout
+    assert "program get was executed 2 times of 9 within the duration" in done.stdout
 
 
 def test_a_command_meets_the_losses_of_links(tmp_path: Path) -> None:

@@ -185,16 +185,31 @@ def test_one_command_gives_its_output_and_status(tmp_path: Path) -> None:
     script = "curl -fsS -o /dev/null -w '%{{size_download}}' http://{h1}/site/page; exit 5"
     done = outcast.exec_in(network, ["sh", "-c", script], host="h5", progress=False)
     assert (done.status, done.stdout, done.stderr) == (5, b"50000", b"")
+    own = "import os, socket; print(socket.gethostname(), os.sched_getaffinity(0), os.cpu_count())"
+    told = outcast.exec_in(network, ["python3", "-c", own], host="h5", progress=False).stdout
+    assert told == b"h5 {0} 1\n"
     with pytest.raises(outcast.RunError, match=r"waited 1.5 s for the end of sleep 60"):
         outcast.exec_in(network, ["sleep", "60"], deadline_s=1.5, progress=False)
 
 
+MANY = """
+import socket, threading, time
+threading.stack_size(65536)
+for number in range(2500):
+    print(number, socket.gethostname())
+    threading.Thread(target=time.sleep, args=[9], daemon=True).start()
+"""
+
+
 def test_a_crash_and_what_exceeds_its_limits_are_told(tmp_path: Path) -> None:
+    (tmp_path / "many.py").write_text(MANY, encoding="ascii")
     fails = """programs:
   - {name: crash, host: h4, to: [h1], command: [python3, -c, "import ctypes; ctypes.string_at(0)"]}
   - {name: big, host: h4, to: [h1], command: [python3, -c, bytes(10**8)], limits: {memory: 64MB}}
   - {name: slow, host: h4, to: [h1], command: [sleep, 9], limits: {time: 80ms}, repeat: 2}
   - {name: get, host: h4, command: [sh, -c, "echo {h1} > a; ping -c 1 {h1}"]}
+  - {name: many, host: h4, to: [h1], command: [python3, many.py], files: [many.py]}
+  - {name: odd, host: h4, to: [h1], command: [sh, -c, "mkdir 'my dir' .b; touch 'my dir/a' .b/c"]}
 """.replace(", to:", ", allow_failure: true, to:")
     run = outcast.run(asked(tmp_path, fails), tmp_path / "run", progress=False)
     crash = run.program("crash").crash
@@ -208,6 +223,11 @@ def test_a_crash_and_what_exceeds_its_limits_are_told(tmp_path: Path) -> None:
     assert [each.ended_by for each in slow.executions] == ["limit", "limit"]
     assert slow.duration_s == pytest.approx(0.16, abs=0.01)
     assert (run.program("get").written / "a").read_text() == "10.0.0.1\n"
+    assert "can't start new thread" in run.program("many").errors
+    last, host = run.program("many").output.split()[-2:]
+    assert 1900 < int(last) < 2000
+    assert host == "h4"
+    assert any("odd wrote 2 files that are not kept" in line for line in run.manifest.warnings)
 
 
 def test_events_begin_with_the_command(tmp_path: Path) -> None:
@@ -271,7 +291,7 @@ programs:
 
 
 ATTACK = """
-import ctypes, glob, os, subprocess
+import ctypes, glob, os, subprocess, time
 reached = []
 def tries(what, path):
     try:
@@ -298,6 +318,11 @@ for path in ("/proc/sys/kernel/core_pattern", "/sys/kernel/uevent_helper"):
         pass
 if any(os.path.exists(f"/tmp/{name}/programs/start") for name in os.listdir("/tmp")):
     reached.append("what the run works with")
+try:
+    time.clock_settime(time.CLOCK_REALTIME, time.time() + 1)
+    reached.append("the clock")
+except PermissionError:
+    pass
 open("/dev/tty0", "w").write('{"event": "error", "kind": "RunError", "message": "forged"}\\n')
 open("reached", "w").write(repr(reached))
 """
@@ -329,3 +354,45 @@ programs:
     (tmp_path / "libgreeting.so.1").unlink()
     again = outcast.load(run.path / "config.yaml")
     assert outcast.run(again, tmp_path / "again", progress=False).program("greet").status == 0
+
+
+ASK = """
+import socket, struct, sys, time
+server = open("/etc/resolv.conf").read().split()[1]
+family = socket.AF_INET6 if ":" in server else socket.AF_INET
+for name, kind in (("h2", 1), ("h2", 28), ("nobody.example", 1)):
+    ask = socket.socket(family, socket.SOCK_DGRAM)
+    ask.settimeout(1)
+    began = time.monotonic()
+    labels = b"".join(bytes([len(part)]) + part.encode() for part in name.split("."))
+    header, end = struct.pack("!6H", 7, 256, 1, 0, 0, 0), struct.pack("!BHH", 0, kind, 1)
+    ask.sendto(header + labels + end, (server, 53))
+    reply = ask.recv(512)
+    assert time.monotonic() - began < 0.001
+    data = reply[-16 if kind == 28 else -4:] if reply[7] else b""
+    print(reply[3] & 15, data and socket.inet_ntop({4: 2, 16: 10}[len(data)], data))
+try:
+    socket.getaddrinfo("nobody.example", 80)
+except socket.gaierror as error:
+    print(error.errno == socket.EAI_NONAME, time.monotonic() - began < 0.001)
+"""
+
+
+@pytest.mark.parametrize("addressing", ["ipv4", "ipv6", "both"])
+def test_hosts_are_found_by_dns_without_a_packet_on_a_link(tmp_path: Path, addressing: str) -> None:
+    (tmp_path / "ask.py").write_text(ASK, encoding="ascii")
+    own = RECEIVE.replace("4433", "53")
+    (tmp_path / "own.py").write_text(own, encoding="ascii")
+    programs = """programs:
+  - {name: own, host: h5, to: [h1], command: [python3, own.py], files: [own.py], ready: {port: 53}}
+  - {name: ask, host: h4, command: [sh, -c, "python3 ask.py; ping -c 1 {h1}"], files: [ask.py]}
+"""
+    network = asked(tmp_path, programs, f"addressing={addressing}")
+    run = outcast.run(network, tmp_path / "run", progress=False)
+    addresses = {"ipv4": ("10.0.0.2", ""), "ipv6": ("", "fd00::a00:2")}
+    four, six = addresses.get(addressing, ("10.0.0.2", "fd00::a00:2"))
+    told = run.program("ask").output.splitlines()
+    assert told[:4] == [f"0 {four or b''}", f"0 {six or b''}", "3 b''", "True True"]
+    assert run.program("ask").errors == ""
+    packets = run.table("packets")
+    assert packets.filter((pl.col("dport") == 53) | (pl.col("sport") == 53)).is_empty()

@@ -13,6 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from outcast.errors import InputError
+from outcast.experiment.engine import properties
 from outcast.records.run_directory import Manifest, RunDirectory
 from outcast.records.tables import read_table, refusing
 from outcast.records.trace import table_name
@@ -120,7 +121,7 @@ def read_events(directory: RunDirectory) -> TcpEvents:
     traced = directory.read_traced()
     events = {} if traced is None else traced.events
     missing = [event for event in OF_SENDERS if event not in events]
-    if missing and manifest.engine == "realtime":
+    if missing and not properties(manifest.engine).own_kernel:
         raise InputError(
             f"{directory.path}: ran in real time, so it has no events of the kernel; allowed are "
             "runs of the virtual engine"

@@ -32,7 +32,7 @@ from outcast.errors import CommandError, DeadlineError, RunError, gist, shortene
 from outcast.experiment import Experiment
 from outcast.files import write_text
 from outcast.plan.model import Plan
-from outcast.plan.programs import LIBRARIES, SEARCH_PATH, Program, pairs
+from outcast.plan.programs import LET_FAIL, LIBRARIES, SEARCH_PATH, Program, pairs
 from outcast.records.run_directory import (
     ControlRecord,
     ExecutionRecord,
@@ -46,7 +46,10 @@ GRACE_S = 10.0
 """How long a client's last execution may go on after the experiment's duration."""
 SERVER_END_S = 10.0
 MOST_OUTPUT_BYTES = 16 << 20
-"""So much of one program's output is kept, over all its executions."""
+"""So much of one program's standard output is kept over all its executions, and as much of its
+errors."""
+MOST_PROCESSES = 2000
+"""The programs of a guest together have so many processes and threads; a fork takes no time."""
 MOST_WRITTEN_BYTES = 64 << 20
 """So much of the files that one program wrote is kept."""
 FILES_TIME_S = 1_000_000_000
@@ -239,7 +242,7 @@ class UserPrograms(Part):
                 **_with_libraries(given, folder),
             },
             "outputs": str(outputs),
-            "confined": self._confined(folder),
+            "confined": self._confined(program.host, folder),
             "most_output_bytes": MOST_OUTPUT_BYTES,
             "limits": {
                 "RLIMIT_DATA": program_keys.limits.memory_bytes,
@@ -270,11 +273,12 @@ class UserPrograms(Part):
         )
         return _Running(program, process, folder, result, outputs, given)
 
-    def _confined(self, folder: Path) -> dict[str, Any] | None:
+    def _confined(self, host: str, folder: Path) -> dict[str, Any] | None:
         """Lists what a program may not see, as the runner takes it; None in real time."""
         if not self._is_virtual:
             return None
         return {
+            "host": host,
             "run_directory": str(self._directory.path.absolute()),
             "hidden": str(self._scratch.parent),
             "visible": [str(folder)],
@@ -341,6 +345,12 @@ class UserPrograms(Part):
                 if lines:
                     return lines[-1]
         return ""
+
+
+def bound_processes() -> None:
+    """Makes the guest's kernel refuse too many processes, because this machine has each too."""
+    there = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+    Path("/proc/sys/kernel/threads-max").write_text(str(there + MOST_PROCESSES))
 
 
 def found(argv: tuple[str, ...], folder: Path) -> list[str]:
@@ -458,12 +468,12 @@ def warnings_of(program: ProgramRecord) -> list[str]:
         crash = next((each.crash for each in program.executions if each.crash), None)
         warnings.append(
             f"program {program.name} failed in {program.failures} of {len(program.executions)} "
-            "executions, which allow_failure lets pass" + (f"; it {crash}" if crash else "")
+            f"{LET_FAIL}" + (f"; it {crash}" if crash else "")
         )
     lost = sum(execution.output_bytes - execution.kept_bytes for execution in program.executions)
     if lost:
         warnings.append(
-            f"program {program.name} wrote more than {MOST_OUTPUT_BYTES >> 20} MiB of output, of "
+            f"program {program.name} wrote more than {MOST_OUTPUT_BYTES >> 20} MiB to a stream, of "
             f"which {lost} bytes were not kept"
         )
     return warnings
@@ -473,7 +483,7 @@ def _keep_written(running: _Running) -> list[str]:
     """Copies the files that a program wrote to the run directory; a warning if some stay behind."""
     left_bytes, left_out = MOST_WRITTEN_BYTES, 0
     for above, folders, names in os.walk(running.folder):
-        folders[:] = sorted(name for name in folders if _PLAIN_NAME.fullmatch(name))
+        folders.sort()
         for name in sorted(names):
             path = Path(above) / name
             relative = path.relative_to(running.folder)
@@ -482,7 +492,7 @@ def _keep_written(running: _Running) -> list[str]:
                 continue
             if not stat.S_ISREG(status.st_mode):
                 continue
-            if status.st_size > left_bytes or not _PLAIN_NAME.fullmatch(name):
+            if status.st_size > left_bytes or not all(map(_PLAIN_NAME.fullmatch, relative.parts)):
                 left_out += 1
                 continue
             left_bytes -= status.st_size

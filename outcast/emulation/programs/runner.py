@@ -37,7 +37,7 @@ _LONGEST_LINE_BYTES = 64 * 1024
 
 _WHOLE_SECONDS = 0x2000000
 """The personality of programs that wait where they spin (personality(2), patch 0022)."""
-_CLONE_NEWNS, _MNT_DETACH, _PR_CAPBSET_DROP = 0x20000, 2, 24
+_CLONE_NEWNS, _CLONE_NEWUTS, _MNT_DETACH, _PR_CAPBSET_DROP = 0x20000, 0x4000000, 2, 24
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 _WITHHELD = {
     "DAC_READ_SEARCH": 2,
@@ -46,6 +46,7 @@ _WITHHELD = {
     "SYS_PTRACE": 19,
     "SYS_ADMIN": 21,
     "SYS_BOOT": 22,
+    "SYS_TIME": 25,
     "MKNOD": 27,
     "PERFMON": 38,
     "BPF": 39,
@@ -58,10 +59,13 @@ core_pattern (core(5))."""
 _CONSOLES = ("/dev/tty[0-9]*", "/dev/console")
 """By these the run tells the host what happens."""
 
+_MOST_INTERPRETER_BYTES = 256
+"""So much of a first line the kernel looks at (BINPRM_BUF_SIZE in linux/binfmts.h)."""
 _SYSLOG_READ_ALL = 3
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 
 Task = dict[str, Any]
+Rooms = tuple[list[int], list[int]]
 
 
 class Output:
@@ -110,13 +114,26 @@ class Ended(Exception):
     """SIGTERM came."""
 
 
-def confine(run_directory: str, hidden: str, visible: list[str]) -> None:
+def take_name(host: str) -> None:
+    """Gives this process, and all that it starts, a host name of their own (uts_namespaces(7)).
+
+    Raises OSError: the kernel refuses it.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    name = os.fsencode(host)
+    if libc.unshare(_CLONE_NEWUTS) or libc.sethostname(name, len(name)):
+        number = ctypes.get_errno()
+        raise OSError(number, f"to name a program's host: {os.strerror(number)}")
+
+
+def confine(host: str, run_directory: str, hidden: str, visible: list[str]) -> None:
     """Takes the run from the sight of this process and of all that it starts.
 
     Only this process keeps the capabilities that it has. So the kernel refuses the programs that it
     starts any look at it by /proc (ptrace(2), access mode checking).
 
     Args:
+        host: where it is.
         run_directory: the run's directory, which is unmounted here.
         hidden: a folder of which only the `visible` files and folders stay.
         visible: paths below `hidden`.
@@ -134,6 +151,7 @@ def confine(run_directory: str, hidden: str, visible: list[str]) -> None:
         made = libc.mount(os.fsencode(source), os.fsencode(target), kind, flags, None)
         checked(made, f"mount {target}")
 
+    take_name(host)
     checked(libc.personality(_WHOLE_SECONDS) == -1, "personality")
     checked(libc.unshare(_CLONE_NEWNS), "unshare")
     mount("none", "/", _MS_REC | _MS_PRIVATE)
@@ -163,14 +181,14 @@ def out_of_sight(path: str) -> str:
     return f"/proc/self/fd/{os.open(path, os.O_PATH | os.O_DIRECTORY)}"
 
 
-def execute(task: Task, number: int, end_ns: int | None, room: list[int]) -> dict[str, Any]:
+def execute(task: Task, number: int, end_ns: int | None, rooms: Rooms) -> dict[str, Any]:
     """Runs the program once, and returns its record.
 
     Args:
         task: what to run.
         number: of the execution, from 0.
         end_ns: the epoch time after which it is ended; None for a server.
-        room: how many more bytes of output are kept.
+        rooms: how many more bytes of standard output and of errors are kept.
     """
     environment = {**task["environment"], "OUTCAST_EXECUTION": str(number)}
     limits = {name: most for name, most in task["limits"].items() if most is not None}
@@ -178,23 +196,26 @@ def execute(task: Task, number: int, end_ns: int | None, room: list[int]) -> dic
     late = "run"
     if task["time_ns"] is not None and (end_ns is None or t_start_ns + task["time_ns"] < end_ns):
         end_ns, late = t_start_ns + task["time_ns"], "limit"
-    popen = subprocess.Popen(
-        task["argv"],
-        cwd=task["folder"],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        preexec_fn=(lambda: _limit(limits)) if limits else None,
-    )
+    try:
+        popen = subprocess.Popen(
+            task["argv"],
+            cwd=task["folder"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=(lambda: _limit(limits)) if limits else None,
+        )
+    except FileNotFoundError:
+        raise RuntimeError(_why_not_found(task["argv"][0])) from None
     assert popen.stdout is not None
     assert popen.stderr is not None
     text = task["line"].encode() if task["line"] is not None else None
     prefix = os.path.join(task["outputs"], str(number))
     outputs = [
-        Output(popen.stdout, f"{prefix}.out", room, text),
-        Output(popen.stderr, f"{prefix}.err", room, text),
+        Output(popen.stdout, f"{prefix}.out", rooms[0], text),
+        Output(popen.stderr, f"{prefix}.err", rooms[1], text),
     ]
     ended_by = "itself"
     try:
@@ -207,16 +228,37 @@ def execute(task: Task, number: int, end_ns: int | None, room: list[int]) -> dic
     t_end_ns = time.time_ns()
     for output in outputs:
         output.close()
+    status = popen.returncode
+    if ended_by != "itself" and not task["server"]:
+        # A client that was late has failed, also where it takes SIGTERM and exits with 0.
+        status = status or -signal.SIGTERM
     return {
         "number": number,
         "t_start_ns": t_start_ns,
         "t_end_ns": t_end_ns,
-        "status": popen.returncode,
+        "status": status,
         "ended_by": ended_by,
         "output_bytes": sum(output.written for output in outputs),
         "kept_bytes": sum(output.kept for output in outputs),
         "fault": fault(popen) if task["confined"] is not None else None,
     }
+
+
+def _why_not_found(path: str) -> str:
+    """Why execve(2) does not find a program, although its file is there."""
+    if not os.path.exists(path):
+        return f"{path}: there is no such file"
+    with open(path, "rb") as stream:
+        line = stream.readline(_MOST_INTERPRETER_BYTES)
+    if not line.startswith(b"#!"):
+        return "the loader that it asks for is not there"
+    asked = line[2:].strip(b" \n").decode(errors="replace")
+    return f"its first line asks for {asked!r}, which is not there"
+
+
+def rooms_of(task: Task) -> Rooms:
+    """Room for each stream of its own, because errors say why a program failed."""
+    return [task["most_output_bytes"]], [task["most_output_bytes"]]
 
 
 def _limit(limits: dict[str, int]) -> None:
@@ -226,11 +268,14 @@ def _limit(limits: dict[str, int]) -> None:
 
 def fault(popen: subprocess.Popen[bytes]) -> str | None:
     """Says where a program crashed, as the guest's kernel wrote it (syslog(2)); None if nowhere."""
-    if -(popen.returncode or 0) not in _FAULTS:
+    number = -(popen.returncode or 0)
+    if number not in (*_FAULTS, signal.SIGKILL):
         return None
     log = ctypes.create_string_buffer(1 << 16)
     size = ctypes.CDLL(None).klogctl(_SYSLOG_READ_ALL, log, len(log))
     text = log.raw[: max(0, size)].decode(errors="replace")
+    if number == signal.SIGKILL:
+        return "out of memory" if f"Killed process {popen.pid} " in text else None
     found = re.findall(rf"\[{popen.pid}\]: (segfault.*)", text)
     return found[-1][:300].strip() if found else None
 
@@ -292,14 +337,14 @@ def _end(popen: subprocess.Popen[bytes], outputs: list[Output]) -> None:
 
 def run_client(task: Task, t_start_ns: int, result_file: str) -> int:
     """Executes a client as often as asked for; 1 if an execution failed and must not."""
-    room = [task["most_output_bytes"]]
+    rooms = rooms_of(task)
     begin_ns = t_start_ns + task["start_ns"]
     for number in range(task["repeat"]):
         due_ns = begin_ns + number * task["every_ns"] if task["every_ns"] else begin_ns
         sleep_until(due_ns)
         if time.time_ns() >= t_start_ns + task["duration_ns"]:
             return 0
-        record = execute(task, number, t_start_ns + task["end_ns"], room)
+        record = execute(task, number, t_start_ns + task["end_ns"], rooms)
         note(result_file, record)
         failed = record["status"] != 0 or record["ended_by"] != "itself"
         if record["ended_by"] == "run" or (failed and not task["allow_failure"]):
@@ -358,7 +403,7 @@ def main(argv: list[str]) -> int:
         if not task["server"]:
             say("ready")
             return run_client(task, await_start(start_file), result_file)
-        record = execute(task, 0, None, [task["most_output_bytes"]])
+        record = execute(task, 0, None, rooms_of(task))
         note(result_file, record)
         return int(record["ended_by"] != "run")
     except Ended:

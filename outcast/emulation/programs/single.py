@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from outcast.emulation.commands import Commands
 from outcast.emulation.programs import runner
@@ -42,6 +42,8 @@ def execute(
 
     Raises DeadlineError: it took longer than allowed. It has been ended.
     """
+    if is_virtual:
+        runner.take_name(command.host)
     home = scratch / "command"
     home.mkdir()
     variables = environment(home, seed, "exec")
@@ -63,24 +65,25 @@ def execute(
     )
     end = time.monotonic() + command.within_ns / 1e9
     with process.stdout.open("rb") as out, process.stderr.open("rb") as err:
-
-        def pass_on() -> None:
-            for name, stream in (("out", out), ("err", err)):
-                while data := stream.read(_PASSED_BYTES):
-                    text = base64.b64encode(data).decode("ascii")
-                    emit({"event": "output", "stream": name, "data": text})
-
+        streams = {"out": out, "err": err}
         while (status := process.popen.poll()) is None:
-            pass_on()
+            _pass_on(streams, emit)
             watch()
             if time.monotonic() > end:
                 try:
                     process.end(signal.SIGTERM, _END_S)
                 except DeadlineError:
                     process.end(signal.SIGKILL, _END_S)
-                pass_on()
+                _pass_on(streams, emit)
                 raise DeadlineError(f"the end of {title}", command.within_ns / 1e9)
             time.sleep(POLL_S)
-        pass_on()
+        _pass_on(streams, emit)
     fault = runner.fault(process.popen) if is_virtual else None
     emit({"event": "ended", "status": status, "fault": fault})
+
+
+def _pass_on(streams: Mapping[str, BinaryIO], emit: Callable[[Mapping[str, Any]], None]) -> None:
+    for name, stream in streams.items():
+        while data := stream.read(_PASSED_BYTES):
+            text = base64.b64encode(data).decode("ascii")
+            emit({"event": "output", "stream": name, "data": text})

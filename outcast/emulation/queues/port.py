@@ -228,89 +228,115 @@ def read_back(port_queue: PortQueue, messages: Sequence[Mapping[str, Any]]) -> d
 
     Raises ReadBackError: the kernel shows something else than was requested.
     """
-    by_handle = {
-        message["handle"] >> 16: message
-        for message in messages
-        if message["event"] == "RTM_NEWQDISC"
-    }
-    effective: dict[str, Any] = {}
-
-    def check(setting: str, requested: object, actual: object) -> None:
-        effective[setting] = actual
-        if actual != requested:
-            raise ReadBackError(port_queue.port, setting, requested, actual)
-
-    def options(handle: int, kind: str) -> Any:
-        message = by_handle.get(handle)
-        actual = message.get_attr("TCA_KIND") if message is not None else None  # type: ignore[attr-defined]
-        check(f"qdisc {handle}:", kind, actual)
-        assert message is not None
-        # A qdisc without settings shows none.
-        return message.get_attr("TCA_OPTIONS") or ""  # type: ignore[attr-defined]
-
-    queue, framing = port_queue.queue, port_queue.framing
+    shown = _Shown(port_queue.port, messages)
     if port_queue.has_cable:
-        options(CABLE_HANDLE, "cable")
+        shown.options(CABLE_HANDLE, "cable")
         behind = DELAY_HANDLE if port_queue.has_netem else SENDER_HANDLE
         for place, handle in ((1, SHAPER_HANDLE), (2, behind)):
-            shown_parent = by_handle[handle]["parent"] if handle in by_handle else None
-            check(f"parent of {handle}:", netlink.handle(CABLE_HANDLE, place), shown_parent)
+            parent = shown.qdiscs.get(handle, {}).get("parent")
+            shown.check(f"parent of {handle}:", netlink.handle(CABLE_HANDLE, place), parent)
     if port_queue.has_netem:
-        shown_netem = options(DELAY_HANDLE, "netem")
-        check("delay_ns", port_queue.delay_ns, _netem_number(shown_netem, netem.LATENCY64))
-        check("jitter_ns", port_queue.jitter_ns, _netem_number(shown_netem, netem.JITTER64))
-        if port_queue.jitter_ns:
-            rate = _netem_number(shown_netem, netem.RATE64)
-            check("packets keep their order", True, rate == netem.IN_ORDER_RATE)
-        shown_seed = _netem_number(shown_netem, netem.PRNG_SEED)
-        # Linux before 6.6 has no seed, and shows none.
-        if port_queue.jitter_seed is not None:
-            check("jitter is seeded", True, shown_seed in (0, port_queue.jitter_seed))
+        _check_delay(shown, port_queue)
     if port_queue.sender is not None:
-        slots = netem.shown_slot(netlink.raw_bytes(options(SENDER_HANDLE, "netem")))
-        check("sender_least_ns", port_queue.sender.least_ns, slots and slots.least_ns)
-        check("sender_most_ns", port_queue.sender.most_ns, slots and slots.most_ns)
-    if queue.shaper_kind == "tbf":
-        parameters = options(SHAPER_HANDLE, "tbf").get_attr("TCA_TBF_PARMS")
-        burst_ticks = parameters["buffer"]
-    else:
-        options(SHAPER_HANDLE, "htb")
-        classes = [
-            message
-            for message in messages
-            if message["event"] == "RTM_NEWTCLASS" and message["handle"] >> 16 == SHAPER_HANDLE
-        ]
-        check("htb classes", 1, len(classes))
-        parameters = classes[0].get_attr("TCA_OPTIONS").get_attr("TCA_HTB_PARMS")  # type: ignore[attr-defined]
-        check("ceil_bps", port_queue.rate_bps, parameters["ceil"] * 8)
-        check("ceil_overhead_bytes", framing.added_bytes, parameters["ceil_overhead"])
-        check("ceil_least_bytes", framing.least_bytes, parameters["ceil_mpu"])
-        burst_ticks = parameters["buffer"]
-    check("rate_bps", port_queue.rate_bps, parameters["rate"] * 8)
-    check("overhead_bytes", framing.added_bytes, parameters["rate_overhead"])
-    check("least_bytes", framing.least_bytes, parameters["rate_mpu"])
-    burst_bytes = burst_ticks * TICK_NS * port_queue.rate_bps // (8 * 10**9)
-    if queue.shaper_kind == "tbf":
-        # TBF keeps the time that a frame as long as the burst takes (tbf_change).
-        burst_bytes -= framing.added_bytes
-    effective["burst_bytes"] = burst_bytes
-    rounding_bytes = -(-BURST_ROUNDING_NS * port_queue.rate_bps // (8 * 10**9))
-    if abs(burst_bytes - queue.burst_bytes) > rounding_bytes:
-        raise ReadBackError(port_queue.port, "burst_bytes", queue.burst_bytes, burst_bytes)
-    # TBF drops a packet that is larger than its burst. HTB lets its tokens go below zero instead.
-    if queue.shaper_kind == "tbf" and burst_bytes < port_queue.frame_bytes:
-        raise ReadBackError(
-            port_queue.port,
-            "burst",
-            f"{queue.burst_bytes} B",
-            f"{burst_bytes} B, below a full frame",
-        )
+        slots = netem.shown_slot(netlink.raw_bytes(shown.options(SENDER_HANDLE, "netem")))
+        shown.check("sender_least_ns", port_queue.sender.least_ns, slots and slots.least_ns)
+        shown.check("sender_most_ns", port_queue.sender.most_ns, slots and slots.most_ns)
+    _check_shaper(shown, port_queue)
+    queue = port_queue.queue
     raw = [
-        netlink.raw_bytes(options(major, qdisc.kind)) for major, _, qdisc in below_the_shaper(queue)
+        netlink.raw_bytes(shown.options(major, qdisc.kind))
+        for major, _, qdisc in below_the_shaper(queue)
     ]
     for setting in queue.check(*raw):
-        check(setting.name, setting.requested, setting.shown)
-    return effective
+        shown.check(setting.name, setting.requested, setting.shown)
+    return shown.effective
+
+
+class _Shown:
+    """What the kernel shows of a port.
+
+    Attributes:
+        qdiscs: the messages of its qdiscs, by the major number of their handles.
+        effective: the settings that were compared, by name.
+    """
+
+    def __init__(self, port: str, messages: Sequence[Mapping[str, Any]]) -> None:
+        self.port = port
+        self.effective: dict[str, Any] = {}
+        self._messages = messages
+        self.qdiscs: dict[int, Any] = {
+            message["handle"] >> 16: message
+            for message in messages
+            if message["event"] == "RTM_NEWQDISC"
+        }
+
+    def check(self, setting: str, requested: object, actual: object) -> None:
+        """Notes a setting. Raises ReadBackError where it is another than was requested."""
+        self.effective[setting] = actual
+        if actual != requested:
+            raise ReadBackError(self.port, setting, requested, actual)
+
+    def options(self, handle: int, kind: str) -> Any:
+        """A qdisc's TCA_OPTIONS. Raises ReadBackError where it is none of this kind."""
+        message = self.qdiscs.get(handle)
+        self.check(f"qdisc {handle}:", kind, message and message.get_attr("TCA_KIND"))
+        assert message is not None
+        # A qdisc without settings shows none.
+        return message.get_attr("TCA_OPTIONS") or ""
+
+    def classes(self) -> list[Any]:
+        """The TCA_OPTIONS of the shaper's classes."""
+        return [
+            message.get_attr("TCA_OPTIONS")  # type: ignore[attr-defined]
+            for message in self._messages
+            if message["event"] == "RTM_NEWTCLASS" and message["handle"] >> 16 == SHAPER_HANDLE
+        ]
+
+
+def _check_delay(shown: _Shown, port_queue: PortQueue) -> None:
+    options = shown.options(DELAY_HANDLE, "netem")
+    shown.check("delay_ns", port_queue.delay_ns, _netem_number(options, netem.LATENCY64))
+    shown.check("jitter_ns", port_queue.jitter_ns, _netem_number(options, netem.JITTER64))
+    if port_queue.jitter_ns:
+        rate = _netem_number(options, netem.RATE64)
+        shown.check("packets keep their order", True, rate == netem.IN_ORDER_RATE)
+    # Linux before 6.6 has no seed, and shows none.
+    if port_queue.jitter_seed is not None:
+        seed = _netem_number(options, netem.PRNG_SEED)
+        shown.check("jitter is seeded", True, seed in (0, port_queue.jitter_seed))
+
+
+def _check_shaper(shown: _Shown, port_queue: PortQueue) -> None:
+    framing, rate_bps, kind = (
+        port_queue.framing,
+        port_queue.rate_bps,
+        port_queue.queue.shaper_kind,
+    )
+    options = shown.options(SHAPER_HANDLE, kind)
+    if kind == "tbf":
+        parameters = options.get_attr("TCA_TBF_PARMS")
+    else:
+        classes = shown.classes()
+        shown.check("htb classes", 1, len(classes))
+        parameters = classes[0].get_attr("TCA_HTB_PARMS")
+        shown.check("ceil_bps", rate_bps, parameters["ceil"] * 8)
+        shown.check("ceil_overhead_bytes", framing.added_bytes, parameters["ceil_overhead"])
+        shown.check("ceil_least_bytes", framing.least_bytes, parameters["ceil_mpu"])
+    shown.check("rate_bps", rate_bps, parameters["rate"] * 8)
+    shown.check("overhead_bytes", framing.added_bytes, parameters["rate_overhead"])
+    shown.check("least_bytes", framing.least_bytes, parameters["rate_mpu"])
+    burst_bytes = parameters["buffer"] * TICK_NS * rate_bps // (8 * 10**9)
+    asked_bytes = port_queue.queue.burst_bytes
+    if kind == "tbf":
+        # TBF keeps the time that a frame as long as the burst takes (tbf_change).
+        burst_bytes -= framing.added_bytes
+    shown.effective["burst_bytes"] = burst_bytes
+    if abs(burst_bytes - asked_bytes) > -(-BURST_ROUNDING_NS * rate_bps // (8 * 10**9)):
+        raise ReadBackError(port_queue.port, "burst_bytes", asked_bytes, burst_bytes)
+    # TBF drops a packet that is larger than its burst. HTB lets its tokens go below zero instead.
+    if kind == "tbf" and burst_bytes < port_queue.frame_bytes:
+        small = f"{burst_bytes} B, below a full frame"
+        raise ReadBackError(port_queue.port, "burst", f"{asked_bytes} B", small)
 
 
 def _netem_number(options: Any, kind: int) -> int:

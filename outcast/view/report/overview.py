@@ -7,6 +7,7 @@ from typing import Any
 
 from outcast.analysis.measure.losses import where
 from outcast.errors import InputError
+from outcast.experiment.engine import properties
 from outcast.records.run import Run
 from outcast.records.run_directory import Manifest
 from outcast.records.summary import Summary
@@ -245,7 +246,7 @@ def again(run: Run) -> Element:
         "config.yaml, with every default filled in."
     )
     also: Part = None
-    if run.directory.read_manifest().engine == "virtual":
+    if properties(run.directory.read_manifest().engine).virtual_clock:
         also = element(
             "p",
             "The virtual engine replays a run from its seed. Add ",

@@ -13,6 +13,7 @@ from outcast.analysis import selection
 from outcast.analysis.compiled import Array, Bool
 from outcast.analysis.measure.sent_again import sent_again
 from outcast.analysis.store import NOTES, VERDICTS
+from outcast.experiment.engine import properties
 from outcast.plan.addresses import with_port
 from outcast.plan.grouping import controls, title
 from outcast.records.run import Run
@@ -113,7 +114,7 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
         "start_epoch_ns": str(start_ns),
         "duration_ns": run.manifest.traffic.duration_ns,
         "packets": packets.height,
-        "virtual": run.summary.engine == "virtual",
+        "virtual": properties(run.summary.engine).own_kernel,
         "every": every,
         "events": _events(run),
         "inputs": [{"port": port, "label": run.port_label(port)} for port in inputs],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from outcast.analysis import selection
+from outcast.experiment.engine import properties
 from outcast.records.run import Run
 from outcast.view.report import timeline
 from outcast.view.report.markup import Element, Part, element, parsed, table
@@ -44,7 +45,7 @@ def part(run: Run, packed: Timeline) -> Element:
 
 def _senders(run: Run, packed: Timeline) -> Element | None:
     if not packed.traced:
-        if run.summary.engine != "virtual":
+        if not properties(run.summary.engine).own_kernel:
             return None
         return element(
             "p",

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from outcast.experiment import Experiment
-from outcast.experiment.noise import EngineName
+from outcast.experiment.engine import candidates, properties
 from outcast.plan import grouping, link_words, ports, probes
 from outcast.plan.addresses import with_port
 from outcast.plan.flows import Flow
@@ -79,7 +79,9 @@ def _links(plan: Plan) -> list[str]:
 
 
 def _flows(plan: Plan, timed: Plan) -> list[str]:
-    is_default = any(link.delay_ns is None for link in timed.links.values())
+    is_default = any(
+        link.delay_ns is None and timed.links[way].delay_ns for way, link in plan.links.items()
+    )
     with_delay = ", with the virtual engine's delay of 25us" if is_default else ""
     return [
         *("", f"flows (base RTTs without queues and noise{with_delay})"),
@@ -139,8 +141,7 @@ def _routers(plan: Plan, labels: Mapping[str, str]) -> list[str]:
 
 def _noise(experiment: Experiment) -> str:
     """The profile and its parts; of `engine: auto` those of the virtual engine."""
-    engine: EngineName = "realtime" if experiment.engine == "realtime" else "virtual"
-    noise = experiment.noise.resolved(engine)
+    noise = experiment.noise.resolved(candidates(experiment.engine)[0])
     latency_ns = noise.switch_latency_ns
     parts = {
         "oscillators": f"{noise.oscillators_ppm:g} ppm" if noise.oscillators_ppm else "",
@@ -155,10 +156,12 @@ def _noise(experiment: Experiment) -> str:
 
 
 def _with_delays(experiment: Experiment, plan: Plan) -> Plan:
-    """The plan with the delay that links have in real time where none is given: none at all."""
-    if experiment.engine != "realtime":
-        return plan
-    links = {way: replace(link, delay_ns=link.delay_ns or 0) for way, link in plan.links.items()}
+    """The plan with the engine's own delay of links where none is given."""
+    own_ns = properties(candidates(experiment.engine)[0]).delay_ns
+    links = {
+        way: replace(link, delay_ns=own_ns) if link.delay_ns is None else link
+        for way, link in plan.links.items()
+    }
     return replace(plan, links=links)
 
 

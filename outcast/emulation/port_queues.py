@@ -1,0 +1,124 @@
+"""The queues of every port of a network, hosts' ports too: set up, and read back."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from outcast.emulation import arrivals, cards, queues, red, rtnetlink
+from outcast.emulation.commands import Commands, entered
+from outcast.emulation.network import Network
+from outcast.errors import FeatureMissingError
+from outcast.plan import ports
+from outcast.plan.noise import IFB_OF_HOST
+from outcast.records.effective import QueueSettings
+
+UNBOUNDED = (
+    "the delays of hosts' links come before the hosts' own queues, because this kernel cannot put "
+    "them behind; so TCP small queues hold no sender back, and a host's queue may lose packets "
+    "(docs/engines.md); the virtual engine's kernel can"
+)
+
+
+def configure(network: Network) -> QueueSettings:
+    """Sets up every port's qdiscs, those that need tc(8) by a batch for all of a namespace.
+
+    Call it after `switches.start`: Open vSwitch clears the qdiscs of the ports that it adds.
+
+    Raises ReadBackError: the kernel shows another setting than was asked for.
+    """
+    experiment, plan = network.experiment, network.plan
+    requested = [ports.switch_queue(experiment, plan, port) for port in plan.switch_ports()]
+    network.warnings += red.set_idle([request.queue for request in requested])
+    for place in network.places:
+        with entered(place.netns):
+            here = [request for request in requested if request.port in place.ports]
+            _set_up(here, network.commands)
+    messages = network.shown_queues()
+    effective = {}
+    for request in requested:
+        with entered(network.place(plan.ends[request.port][0])):
+            effective[request.port] = _read_back(request, messages.get(request.port, []))
+    per_second: dict[int, list[str]] = {}
+    for host in plan.hosts:
+        request = ports.host_queue(experiment, plan, host)
+        with entered(network.netns(host)):
+            request = _set_up_host(request, network)
+            if rate := _hold_back_arrivals(network, host, request.port):
+                per_second.setdefault(rate, []).append(host)
+            with rtnetlink.Kernel() as kernel:
+                index = socket.if_nametoindex(request.port)
+                shown = kernel.queues({index}).get(index, [])
+            effective[request.port] = _read_back(request, shown)
+    if per_second:
+        cards.wait_until_ready(min(per_second))
+    alike: dict[tuple[tuple[str, Any], ...], list[str]] = {}
+    for port, settings in effective.items():
+        alike.setdefault(tuple(settings.items()), []).append(port)
+    interrupts = plan.host_noise.interrupts
+    return QueueSettings(
+        effective.get(plan.bottleneck.egress, {}),
+        tuple((tuple(names), dict(settings)) for settings, names in alike.items()),
+        None if interrupts is None else (interrupts.least_ns, interrupts.most_ns),
+        {rate: tuple(hosts) for rate, hosts in per_second.items()},
+    )
+
+
+def _read_back(request: ports.PortQueue, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return queues.read_back(request, messages) | queues.read_classes(request)
+
+
+def _set_up(requested: Sequence[ports.PortQueue], commands: Commands) -> None:
+    for request in requested:
+        queues.set_delay(request)
+    # In a loop of its own, because the order in which qdiscs are made decides a run's bytes.
+    for request in requested:
+        queues.set_shaper(request)
+    lines = [line for request in requested for line in queues.commands(request)]
+    if lines:
+        commands.run(["tc", "-batch", "-"], stdin="\n".join(lines) + "\n")
+    for request in requested:
+        queues.set_by_netlink(request)
+
+
+def _set_up_host(request: ports.PortQueue, network: Network) -> ports.PortQueue:
+    """Sets up a host's port, its delay behind its queue if the kernel can do that."""
+    if (request.has_netem or request.sender) and UNBOUNDED not in network.warnings:
+        wanted = replace(request, has_cable=True)
+        try:
+            _set_up([wanted], network.commands)
+        except FeatureMissingError:
+            # The cable comes first, so nothing has been set up yet.
+            network.warnings.append(UNBOUNDED)
+        else:
+            return wanted
+    _set_up([request], network.commands)
+    return request
+
+
+def _hold_back_arrivals(network: Network, host: str, port: str) -> int | None:
+    """Sets up when a host gets what arrived, in its namespace.
+
+    Returns the most interrupts in a second of a card that counts from its last one, else None.
+    """
+    plan = network.plan
+    interrupts, throttle = plan.host_noise.interrupts, plan.host_noise.throttle
+    if interrupts is None and throttle is None:
+        return None
+    # Imported here, because runs without noise of hosts do not need it.
+    from pyroute2.iproute import IPRoute
+
+    with IPRoute() as netlink:
+        if interrupts is not None:
+            place = plan.interfaces(host).index(host)
+            waiting = f"{IFB_OF_HOST}{place}" if place else IFB_OF_HOST
+            arrivals.hold_back(netlink, port, interrupts, waiting)
+        if throttle is None:
+            return None
+        (switch,) = plan.graph.adj[host]
+        link = plan.links[host, switch]
+        rate = throttle.at(link.rate_bps)
+        cards.install(netlink, port, rate, address=plan.mac(host), mtu_bytes=link.mtu_bytes)
+        return rate

@@ -1,0 +1,207 @@
+"""Refuses what a configuration asks of a network that cannot have it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from controllers.graph import Graph
+from outcast.errors import ConfigError, did_you_mean
+from outcast.experiment import Experiment, Transport
+from outcast.experiment.links import STANDARD_MTU_BYTES
+from outcast.experiment.queues import WITH_CLASSES
+from outcast.plan import addresses, grouping, noise, ports, transport
+from outcast.plan.flows import Flow
+from outcast.plan.model import Plan
+from outcast.plan.schedule import Generated
+from outcast.units import format_time
+
+FIRST_TTL = 64
+"""IPDEFTTL of the kernel's include/uapi/linux/ip.h; IPv6's hop limit is the same."""
+
+
+def require_layers(experiment: Experiment, graph: Graph) -> None:
+    """Raises ConfigError where `links.layers` names layers that the topology lacks."""
+    existing = sorted({str(graph.edges[edge]["layers"]) for edge in graph.edges})
+    for layers, _ in experiment.links.layers.given():
+        if layers not in existing:
+            raise ConfigError(
+                f"links.layers.{layers}: no such links in this topology; "
+                f"there are {', '.join(existing)}{did_you_mean(str(layers), existing)}"
+            )
+
+
+def require_interfaces(experiment: Experiment, graph: Graph, flows: Sequence[Flow]) -> None:
+    """Raises ConfigError where a host's further interfaces cannot have what is asked for."""
+    interfaces = Counter(
+        addresses.machine_of(graph, name)
+        for name, data in graph.nodes(data=True)
+        if data["kind"] == "host"
+    )
+    more = next((host for host, count in interfaces.items() if count > 1), None)
+    if more is not None and experiment.addressing != "ipv4":
+        raise ConfigError(f"addressing: {more} has several interfaces; allowed is ipv4")
+    if more is not None and noise.of_hosts(experiment).throttle is not None:
+        raise ConfigError(
+            f"noise.interrupts: cards count from the last one, and {more} has several interfaces; "
+            "allowed is noise.profile: exact, or {most: 64us}"
+        )
+    for flow in flows:
+        mptcp = flow.transport.mptcp
+        if mptcp is None or mptcp.over != "interfaces":
+            continue
+        where = f"flows.{flow.group}.transport.mptcp"
+        machine = addresses.machine_of(graph, flow.src)
+        has = interfaces[machine]
+        if has == 1:
+            raise ConfigError(f"{where}: {machine} has one interface; allowed is over: ports")
+        if machine != flow.src:
+            raise ConfigError(
+                f"{where}: {flow.src} is a further interface of {machine}; allowed is a flow "
+                f"from {machine}"
+            )
+        if mptcp.subflows != has:
+            raise ConfigError(
+                f"{where}.subflows: {mptcp.subflows}; allowed is {has}, one for each interface of "
+                f"{machine}"
+            )
+
+
+def require_transport(
+    base: Transport, of_hosts: Mapping[str, Transport], generated: Sequence[Generated]
+) -> None:
+    """Raises ConfigError where a group of flows changes a host that generated TCP flows use."""
+    for flow in generated:
+        src, dst = of_hosts.get(flow.src, base), of_hosts.get(flow.dst, base)
+        # A connection negotiates SACK and ECN only where both of its ends have them.
+        agrees = {
+            "min_rto": src.min_rto_ns == base.min_rto_ns,
+            "pacing": (src.pacing == "fq") == (base.pacing == "fq"),
+            "sack": (src.sack and dst.sack) == base.sack,
+            "ecn": transport.negotiated_ecn(src.ecn, dst.ecn) == base.ecn,
+        }
+        for name, is_alike in agrees.items():
+            if not is_alike and flow.size_bytes is not None:
+                raise ConfigError(
+                    f"workloads.{flow.workload}: {flow.src} sends to {flow.dst} with another "
+                    f"{name} than transport.{name}, because a group of flows sets it for these "
+                    "hosts; allowed are groups and workloads that agree in it, or share no host"
+                )
+
+
+def require_hops(graph: Graph, paths: Iterable[Sequence[str]]) -> None:
+    """Raises ConfigError where a packet would not outlive its way."""
+    for path in paths:
+        routers = sum(graph.nodes[node]["kind"] == "router" for node in path)
+        if routers >= FIRST_TTL:
+            raise ConfigError(
+                f"topology: {routers} routers on the way from {path[0]} to {path[-1]}; allowed "
+                f"are {FIRST_TTL - 1}, because a packet's TTL begins with {FIRST_TTL}"
+            )
+
+
+def require_ports(experiment: Experiment, plan: Plan) -> None:
+    """Raises ConfigError where `queues` names ports that the topology lacks."""
+    layers = sorted({str(plan.graph.nodes[node]["layer"]) for node in plan.forwarders})
+    ports = plan.switch_ports()
+    for index, exception in enumerate(experiment.queues):
+        is_text = isinstance(exception.at, str)
+        for name in [exception.at] if isinstance(exception.at, str) else exception.at:
+            if name in ports or (is_text and name in (*layers, "bottleneck")):
+                continue
+            allowed = f"{', '.join(layers)}, bottleneck, or a port" if is_text else "ports"
+            raise ConfigError(
+                f"queues.{index}.at: {name!r} is not there; allowed are {allowed} as {ports[0]}"
+                f"{did_you_mean(name, [*layers, 'bottleneck', *ports] if is_text else ports)}"
+            )
+
+
+def require_room(experiment: Experiment, plan: Plan) -> None:
+    """Raises ConfigError where a port's queue or burst holds no full frame of its own link.
+
+    The rates of `links` and `links.layers` were checked when the experiment was read, and so were
+    limits that need no port to be counted.
+    """
+    tried = set()
+    for (node, neighbour), link in plan.links.items():
+        port = plan.port(node, neighbour)
+        is_host = plan.graph.nodes[node]["kind"] == "host"
+        key, limit = ("links", link.queue)
+        if not is_host:
+            key, limit = ports.asked_of_switch(experiment, plan, port)
+        if (
+            link == experiment.links.between(plan.graph.edges[node, neighbour]["layers"])
+            and link.mtu_bytes <= STANDARD_MTU_BYTES
+            and (limit is None or (limit.is_counted and limit.kind not in WITH_CLASSES))
+        ):
+            continue
+        if (
+            is_host
+            and link.queue
+            and any(flow.src == node and flow.transport.pacing == "fq" for flow in plan.flows)
+        ):
+            raise ConfigError(
+                f"links: {port} has a queue of its own, and its flows have transport.pacing: fq, "
+                "which is a queue of that port too; allowed is one of the two"
+            )
+        try:
+            settings = (
+                ports.host_queue(experiment, plan, node)
+                if is_host
+                else ports.switch_queue(experiment, plan, port)
+            )
+        except ValueError as error:
+            raise ConfigError(
+                f"{key}{'' if key == 'links' else '.limit'}: {port}: {error}"
+            ) from None
+        alike = (settings.queue, settings.rate_bps, settings.frame_bytes)
+        if alike in tried:
+            continue
+        tried.add(alike)
+        try:
+            ports.require_fits(settings)
+            settings.queue.check_rate(link.rate_bps)
+        except ValueError as error:
+            raise ConfigError(f"links: the queue of {port}: {error}") from None
+
+
+def require_blackout(experiment: Experiment, plan: Plan) -> None:
+    """Raises ConfigError where `blackout.at` is no input of the bottleneck at a switch."""
+    bottleneck = plan.bottleneck
+    at = experiment.blackout and experiment.blackout.at
+    if at and bottleneck.switch in plan.routers:
+        raise ConfigError(f"blackout.at: {at} is a router's port; allowed is a switch's port")
+    if at and at not in bottleneck.ingress:
+        raise ConfigError(
+            f"blackout.at: {at!r} is not an input of the bottleneck {bottleneck.egress}; "
+            f"allowed are {', '.join(bottleneck.ingress)}"
+        )
+
+
+def require_groups(experiment: Experiment, plan: Plan) -> None:
+    """Raises ConfigError where `analysis.compare` names groups that the flows do not form."""
+    analysis = experiment.analysis
+    try:
+        grouping.comparison(
+            analysis.group_by,
+            analysis.compare,
+            plan.groups,
+            [program.name for program in plan.programs],
+        )
+    except ValueError as error:
+        raise ConfigError(f"analysis.compare: {error}") from None
+
+
+def require_interval(experiment: Experiment, plan: Plan) -> None:
+    """Raises ConfigError where `analysis.from` and `analysis.to` leave nothing of the run."""
+    analysis = experiment.analysis
+    active_ns = max((flow.start_ns for flow in plan.flows), default=0)
+    start_ns = 0 if analysis.since is None else analysis.since.at_ns(active_ns)
+    until = analysis.until
+    end_ns = experiment.duration_ns if until is None else until.at_ns(active_ns)
+    if start_ns >= min(end_ns, experiment.duration_ns):
+        key, value = ("to", until) if analysis.since is None else ("from", analysis.since)
+        raise ConfigError(
+            f"analysis.{key}: {value} is {format_time(start_ns)} after the traffic's start, which "
+            f"leaves nothing up to {format_time(min(end_ns, experiment.duration_ns))}"
+        )
