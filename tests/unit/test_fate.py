@@ -333,7 +333,7 @@ def test_runs_of_shards_are_put_together(tmp_path: Path) -> None:
     place = many.Place(tmp_path / "never", merge=[tmp_path])
     factual: Any = SimpleNamespace(directory=SimpleNamespace(path=tmp_path / "run"))
     with pytest.raises(InputError, match="a folder that `outcast sweep` wrote"):
-        many.make_each(factual, experiment, {}, {}, place, None)
+        many.make_each(factual, experiment, {}, {}, place)
     assert not place.folder.exists()
 
 
