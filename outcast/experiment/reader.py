@@ -387,8 +387,17 @@ def json_schema() -> dict[str, Any]:
 
 
 def dump(experiment: Experiment) -> str:
-    """The experiment as YAML, from which `load` reads an equal one."""
-    tree = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
+    """The experiment as YAML, from which `load` reads an equal one, also at each swept point.
+
+    Defaults are in it, unless a point may refuse them: those of another kind, or too long a bin.
+    """
+    swept = experiment.sweep.keys if experiment.sweep is not None else ()
+    tree = experiment.model_dump(
+        mode="json",
+        by_alias=True,
+        exclude_none=True,
+        exclude_unset=any(key == "duration" or key.endswith(".kind") for key in swept),
+    )
     network = getattr(experiment.topology, "network", None)
     if network is None:
         return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)

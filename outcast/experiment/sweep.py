@@ -50,6 +50,11 @@ class Sweep(Part):
         """The keys that take each of several values."""
         return self.__pydantic_extra__
 
+    @property
+    def keys(self) -> list[str]:
+        """Every key that is swept."""
+        return [*self.lists, *sorted({key for point in self.points for key in point})]
+
     @model_validator(mode="before")
     @classmethod
     def _with_dots(cls, tree: Any) -> Any:
@@ -68,17 +73,16 @@ class Sweep(Part):
 
     @model_validator(mode="after")
     def _keys_fit(self) -> Sweep:
-        named = {key for point in self.points for key in point}
-        if both := sorted(named & self.lists.keys()):
+        if both := [key for key in self.keys if self.keys.count(key) > 1]:
             raise ValueError(
-                f"{both[0]} is in points and also has a list of values; allowed is one of the two"
+                f"{min(both)} is in points and also has a list of values; allowed is one of the two"
             )
-        for key in (*self.lists, *sorted(named)):
+        for key in self.keys:
             if key.split(".")[0] in _FIXED:
                 raise ValueError(f"{key} cannot be swept")
         for key, label in self.labels.items():
-            if key not in self.lists and key not in named:
-                swept = ", ".join([*self.lists, *sorted(named)]) or "none"
+            if key not in self.keys:
+                swept = ", ".join(self.keys) or "none"
                 raise ValueError(f"labels: {key} is not swept; swept are {swept}")
             if not label.isprintable():
                 raise ValueError(f"labels: {key}: allowed are printable characters")

@@ -14,7 +14,7 @@ the same sweep gives the same tables, however often it was interrupted and where
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,8 +91,11 @@ def write(directory: SweepDirectory) -> Dataset:
     return dataset
 
 
-def build(directory: SweepDirectory) -> Dataset:
-    """Reads all finished runs. Raises InputError if one cannot be read."""
+def build(directory: SweepDirectory, names: Collection[str] | None = None) -> Dataset:
+    """Reads all finished runs, or those of these names. Raises InputError if one cannot be read.
+
+    The columns are those of the runs that are read.
+    """
     planned = planned_points(directory)
     keys = swept_keys(planned)
     whole = directory.read_experiment()
@@ -104,7 +107,8 @@ def build(directory: SweepDirectory) -> Dataset:
     flows: list[pl.DataFrame] = []
     for point in planned:
         run = Run(directory.run(point.name))
-        if not run.directory.manifest.exists():
+        left_out = names is not None and point.name not in names
+        if left_out or not run.directory.manifest.exists():
             continue
         head = _head(point, types)
         if own:

@@ -7,7 +7,6 @@ replayed. Some runs go in whole.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +14,15 @@ from typing import Any
 
 import polars as pl
 
-from outcast import archive, handed_in
+from outcast import archive
 from outcast.archive import Parts, contents
+from outcast.engines import own_modules
 from outcast.errors import ConfigError, InputError
 from outcast.experiment.engine import properties
+from outcast.files import sha256
+from outcast.handed_in import plain_files
 from outcast.records import replay
-from outcast.records.run_directory import Manifest
+from outcast.records.run_directory import Manifest, RunDirectory
 from outcast.records.tables import refusing
 from outcast.sweep import dataset, own_files, state, store
 from outcast.sweep.dataset import Dataset
@@ -30,7 +32,7 @@ from outcast.sweep.state import State
 from outcast.sweep.store import SweepDirectory
 
 _LARGE = ("captures/", "samples/", "trace/")
-_LARGE_TABLES = ("packets.parquet", "queue.parquet", "sockets.parquet", "ports.parquet")
+_TABLES = ("packets.parquet", "queue.parquet", "sockets.parquet", "ports.parquet")
 _PICTURES = (".png", ".html", ".pdf", ".svg")
 
 
@@ -68,7 +70,11 @@ def collect(directory: SweepDirectory, whole: int | None, captures: contents.Cap
     outside of the folder.
     """
     sweep = state.read_state(directory)
-    _require_complete(sweep)
+    if lacking := [*sweep.failures, *sweep.left]:
+        raise InputError(
+            f"{directory.path}: {len(lacking)} of {len(sweep.planned)} runs have no result "
+            f"({contents.listed(lacking)}); allowed is a whole sweep: --resume makes them"
+        )
     chosen = set(whole_runs(sweep.planned, len(sweep.planned) if whole is None else whole))
     parts = Parts({}, {})
     manifests = {}
@@ -77,27 +83,15 @@ def collect(directory: SweepDirectory, whole: int | None, captures: contents.Cap
         keep = captures if point.name in chosen else "hashes"
         collected = contents.collect(run, keep)
         if point.name not in chosen:
-            collected = collected.without(_is_large)
+            collected = collected.without(
+                lambda name: name.startswith(_LARGE) or name in _TABLES or name.endswith(_PICTURES)
+            )
         parts.add(f"{archive.SWEEP}/runs/{point.name}/", collected, run)
         manifests[point.name] = collected.manifest
     for path in _files_of_all(directory, sweep):
         parts.members[f"{archive.SWEEP}/{path.relative_to(directory.path)}"] = path
-    has_captures = any("/captures/" in name for name in parts.members)
-    return Collected(parts, manifests, len(chosen), _notes(sweep, manifests, has_captures))
-
-
-def _is_large(name: str) -> bool:
-    """Whether a run that is not whole lacks this file."""
-    return name.startswith(_LARGE) or name in _LARGE_TABLES or name.endswith(_PICTURES)
-
-
-def _require_complete(sweep: State) -> None:
-    lacking = [*sweep.failures, *sweep.left]
-    if lacking:
-        raise InputError(
-            f"{sweep.directory.path}: {len(lacking)} of {len(sweep.planned)} runs have no result "
-            f"({contents.listed(lacking)}); allowed is a whole sweep: --resume makes them"
-        )
+    notes = _notes(sweep, manifests, any("/captures/" in name for name in parts.members))
+    return Collected(parts, manifests, len(chosen), notes)
 
 
 def _files_of_all(directory: SweepDirectory, sweep: State) -> list[Path]:
@@ -113,7 +107,7 @@ def _files_of_all(directory: SweepDirectory, sweep: State) -> list[Path]:
     paths += [directory.path / name for name in ("runs.parquet", "run_flows.parquet")]
     for place, file in own.places.items():
         if (directory.path / place).exists():
-            paths += handed_in.plain_files(file) if file.is_dir() else [directory.path / place]
+            paths += plain_files(file) if file.is_dir() else [directory.path / place]
         elif not file.is_relative_to(directory.path):
             raise InputError(
                 f"{directory.config}: names {file}, which is not in the sweep's folder; allowed is "
@@ -146,8 +140,8 @@ def require_bounded(directory: SweepDirectory) -> None:
     except ConfigError as error:
         raise InputError(f"{directory.config}: {error}") from None
     there = {path.name for path in directory.runs.iterdir()}
-    is_as_many = len(points) * whole.repetitions == len(there)
-    if not is_as_many or there != {point.name for point in dataset.planned_points(directory)}:
+    is_whole = len(points) * whole.repetitions == len(there)
+    if not is_whole or there != {point.name for point in dataset.planned_points(directory)}:
         raise InputError(
             f"{directory.config}: plans other runs than there are in {directory.runs.name}/; "
             "allowed is a whole sweep"
@@ -158,8 +152,7 @@ def require_runs_of(directory: SweepDirectory, runs: Sequence[Run]) -> None:
     """Raises InputError if a run's config.yaml is not what the sweep's configuration makes it."""
     for run in runs:
         there = directory.run(run.point.name)
-        key = store.other_key(there, run.experiment)
-        if key is not None:
+        if key := store.other_key(there, run.experiment):
             raise InputError(
                 f"{there.config}: has another {key} than {directory.config.name} gives this run; "
                 "allowed is a sweep as it was made"
@@ -180,11 +173,8 @@ class Differing:
 
     def line(self) -> str:
         """The difference, for people."""
-        return f"{self.run}: {self.key}: {_shown(self.there)} there, {_shown(self.here)} here"
-
-
-def _shown(value: Any) -> str:
-    return "none" if value is None else str(value)
+        there, here = ("none" if each is None else each for each in (self.there, self.here))
+        return f"{self.run}: {self.key}: {there} there, {here} here"
 
 
 @dataclass(frozen=True)
@@ -201,24 +191,35 @@ def compare(
 ) -> Compared:
     """Compares these runs of two sweeps: captures by their hashes, then all values of the tables.
 
-    The tables `stored` there are compared with the files of all runs there.
+    So are copies of the user's files, but for a network's, which a replay does not keep. The tables
+    `stored` there are compared with the files of all runs there.
 
     Raises InputError: a run or a table cannot be read.
     """
-    before, now = dataset.build(there), dataset.build(here)
     captures = values = 0
     with refusing(f"{there.path}: its tables cannot be compared"):
-        differing = _unlike_runs(stored, before)
+        differing = _unlike_runs(stored, dataset.build(there))
+    # Of the same runs, because a table's columns follow from all that are in it.
+    before, now = (dataset.build(each, names) for each in (there, here))
     for name in names:
         old, new = (replay.digests(each.run(name)) for each in (there, here))
         captures += len(old)
         differing += _unequal(name, old, new)
+        copies, own = (_copies(each.run(name)) for each in (there, here))
+        differing += _unequal(name, {file: copies.get(file) for file in own}, own)
         rows = [_rows(each, name) for each in (before, now)]
         values += len(rows[0])
         differing += _unequal(name, *rows)
     # A value that differs from both is told once.
     once = {(each.run, each.key): each for each in differing}
     return Compared(captures, values, tuple(once.values()))
+
+
+def _copies(run: RunDirectory) -> dict[str, str]:
+    """The SHA-256 of each copy of a user's file that a run keeps, by its name in the run."""
+    folders = [run.sources, run.path / own_modules.FOLDER]
+    files = [file for folder in folders if folder.exists() for file in plain_files(folder)]
+    return {str(file.relative_to(run.path)): sha256(file) for file in files}
 
 
 def _unlike_runs(stored: Dataset, own: Dataset) -> list[Differing]:
@@ -248,12 +249,8 @@ def _rows(results: Dataset, name: str) -> dict[str, Any]:
 
 def _unequal(run: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Differing]:
     return [
-        Differing(run, key, old.get(key), new.get(key))
+        Differing(run, key, one, other)
         for key in dict.fromkeys([*old, *new])
-        if not _is_same(old.get(key), new.get(key))
+        # Only NaN is unequal to itself.
+        if (one := old.get(key)) != (other := new.get(key)) and (one == one or other == other)
     ]
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    both = isinstance(one, float) and isinstance(other, float)
-    return one == other or (both and math.isnan(one) and math.isnan(other))

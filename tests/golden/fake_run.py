@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import time
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import polars as pl
 
 from outcast.errors import GuestError, ReadBackError
 from outcast.experiment import Experiment, dump
+from outcast.experiment.links import RateTrace
 from outcast.files import write_text
 from outcast.records.run_directory import (
     CaptureRecord,
@@ -45,6 +47,10 @@ def execute(experiment: Experiment, target: Path) -> None:
     target.mkdir(parents=True)
     directory = RunDirectory(target)
     write_text(directory.config, dump(experiment))
+    for override in experiment.links.overrides:
+        if isinstance(override.rate_bps, RateTrace):
+            directory.sources.mkdir(exist_ok=True)
+            shutil.copy(override.rate_bps.trace, directory.sources)
     time.sleep(float(os.environ.get("FAKE_RUN_S", "0")))
     if experiment.name == "fail" and experiment.seed % 2:
         raise ReadBackError("s1-eth1", "limit", 1, 2)

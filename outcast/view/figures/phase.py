@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 
 import numpy as np
@@ -38,12 +39,12 @@ def arrivals_in_a_packet_time(run: Run, on: Canvas = OWN) -> Figure | None:
     if not ports:
         return None
     colours = port_colours({port: run.port_groups(port) for port in ports}, run_colours(run))
-    rows, columns = (1, len(ports)) if on.wide_inches is None else (len(ports), 1)
-    figure = on.new((4.2 * columns, 5.8 if rows == 1 else 4.0 * rows))
+    narrow = on.wide_inches is not None
+    rows, columns = (len(ports), 1) if narrow else (1, len(ports))
+    figure = on.new((4.2 * columns, 2.1 * rows + 0.4 if narrow else 5.8))
     # Room for the clocks' labels, which stand outside of what the layout knows.
-    grid = figure.add_gridspec(
-        *(3 * rows, columns), height_ratios=[0.04, 1, 0.12] * rows, wspace=0.15
-    )
+    heights = [0.1, 1, 0.1] if narrow else [0.04, 1, 0.12]
+    grid = figure.add_gridspec(*(3 * rows, columns), height_ratios=heights * rows, wspace=0.15)
     panels = [
         figure.add_subplot(grid[3 * row + 1, column], projection="polar")
         for row in range(rows)
@@ -51,13 +52,18 @@ def arrivals_in_a_packet_time(run: Run, on: Canvas = OWN) -> Figure | None:
     ]
     for axes, port in zip(panels, ports, strict=True):
         _clock(axes)
-        _dots(axes, seen[port], colours[port])
+        _dots(axes, seen[port], colours[port], 3 if narrow else 9)
         shares = [seen[port].lost_share(second) for second in (True, False)]
         after, first = ("none" if share is None else f"{share:.0%}" for share in shares)
-        axes.set_xlabel(
-            f"{run.port_label(port)}\nlost: {first} of the packets that came first\n"
-            f"in their packet time, {after} of those that came\nafter another port's packet",
+        what = (
+            f"lost: {first} of the packets that came first in their packet time, {after} of those "
+            "that came after another port's packet"
         )
+        lines = textwrap.wrap(what, 23 if narrow else 45)
+        axes.set_xlabel("\n".join([run.port_label(port), *lines]))
+        if narrow:
+            axes.xaxis.label.set(ha="left", va="center")
+            axes.xaxis.set_label_coords(1.42, 0.5)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2)
     heading(
@@ -156,12 +162,12 @@ def ring(seen: Contests, lost: bool) -> tuple[Array, Array]:
     return 2 * np.pi * seen.phase[rows], low + (high - low) * done
 
 
-def _dots(axes: Axes, seen: Contests, colour: str) -> None:
+def _dots(axes: Axes, seen: Contests, colour: str, area: float) -> None:
     for lost, dot, shade, label in (
         (False, "o", colour, "forwarded (inner ring)"),
         (True, "x", "black", "lost (outer ring)"),
     ):
         axes.scatter(
             *ring(seen, lost),
-            s=9, linewidths=0.8, marker=dot, color=shade, alpha=0.7, label=label,
+            s=area, linewidths=0.8, marker=dot, color=shade, alpha=0.7, label=label,
         )  # fmt: skip
