@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from outcast import archive
@@ -27,7 +27,7 @@ from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.root import cache as roots
 from outcast.engines.virtual import kernel_of
-from outcast.errors import ConfigError, InputError, OutcastError, without_folder
+from outcast.errors import ConfigError, InputError, OutcastError, UntrustedError, without_folder
 from outcast.experiment import Experiment, Module, Trace
 from outcast.experiment.parts import files_of
 from outcast.networks import resolve
@@ -135,33 +135,18 @@ def replay(
     with opened(Path(source)) as unpacked, scratch_folder() as scratch:
         target = scratch / "again" if directory is None else Path(directory)
         draw = directory is not None
-        explanation = make_again(
-            unpacked, str(source), scratch, target, allow_programs, progress, draw=draw
-        )
+        again = Again(scratch, target, allow_programs, progress, draw=draw)
+        explanation = make_again(unpacked, str(source), again)
     return Replay(difference(explanation), explanation, None if directory is None else target)
 
 
-def make_again(
-    unpacked: Unpacked,
-    source: str,
-    scratch: Path,
-    target: Path,
-    allow_programs: bool,
-    progress: bool | None,
-    *,
-    draw: bool,
-    events: Sequence[str] | None = None,
-    debugger: Callable[[Kernel], AbstractContextManager[Debugger]] | None = None,
-    interventions: Interventions | None = None,
-    on_analysed: Callable[[RunDirectory], None] | None = None,
-) -> Explanation:
-    """Makes a run again in the folder `target`, and compares it with the earlier one.
+@dataclass(frozen=True)
+class Again:
+    """How a run is made again.
 
-    Args:
-        unpacked: the earlier run.
-        source: what an error calls it.
+    Attributes:
         scratch: a folder for the guest that an archive brings.
-        target: a new or empty folder.
+        target: a new or empty folder for the run.
         allow_programs: whether what the run brings may start here.
         progress: whether to show it.
         draw: whether figures and the report are drawn.
@@ -169,40 +154,63 @@ def make_again(
         debugger: makes what looks into the guest's kernel, given the kernel.
         interventions: what is changed in the run; None makes those of the earlier run again.
         on_analysed: is called with the new run's folder before figures are drawn.
+    """
+
+    scratch: Path
+    target: Path
+    allow_programs: bool
+    progress: bool | None
+    _: KW_ONLY
+    draw: bool
+    events: Sequence[str] | None = None
+    debugger: Callable[[Kernel], AbstractContextManager[Debugger]] | None = None
+    interventions: Interventions | None = None
+    on_analysed: Callable[[RunDirectory], None] | None = None
+
+
+def make_again(unpacked: Unpacked, source: str, how: Again) -> Explanation:
+    """Makes a run again, and compares it with the earlier one. Errors call that `source`.
 
     Raises as `replay`.
     """
-    earlier = unpacked.run
-    experiment = replayable(unpacked, source, allow_programs)
-    if events is not None:
-        experiment = experiment.model_copy(update={"trace": Trace(events=tuple(events))})
-    if interventions is None:
-        interventions = earlier.read_manifest().interventions
-    guest = _guest(unpacked, scratch)
-    other = other_guest(earlier.read_manifest()) if guest is None else ""
+    experiment = replayable(unpacked, source, how.allow_programs)
+    if how.events is not None:
+        experiment = experiment.model_copy(update={"trace": Trace(events=tuple(how.events))})
+    manifest = unpacked.run.read_manifest()
+    guest = _guest(unpacked, how.scratch)
+    other = other_guest(manifest) if guest is None else ""
     if other:
-        note(progress, f"{source}: {other}, so the captures may differ")
+        note(how.progress, f"{source}: {other}, so the captures may differ")
     with contextlib.ExitStack() as stack:
         looks = None
-        if debugger is not None:
-            provision.provide(experiment, progress)
+        if how.debugger is not None:
+            provision.provide(experiment, how.progress)
             kernel = kernel_of(experiment) if guest is None else guest.kernel
-            looks = stack.enter_context(debugger(kernel))
+            looks = stack.enter_context(how.debugger(kernel))
         try:
             fresh = making.execute(
-                *(experiment, target, progress),
-                draw=draw,
+                *(experiment, how.target, how.progress),
+                draw=how.draw,
                 guest=guest,
                 debugger=looks,
-                interventions=interventions,
-                on_analysed=on_analysed,
+                interventions=how.interventions or manifest.interventions,
+                on_analysed=how.on_analysed,
             )
         except OutcastError as error:
-            if target.is_relative_to(scratch):
+            if how.target.is_relative_to(how.scratch):
                 # What was written up to then is gone when somebody reads this.
                 error.args = (without_folder(str(error)), *error.args[1:])
             raise
-    return comparing.explain(earlier, fresh)
+    return comparing.explain(unpacked.run, fresh)
+
+
+def require_same(source: str, explanation: Explanation, consequence: str = "") -> None:
+    """Raises UntrustedError if a run made again is another one than `source`."""
+    if not explanation.equal:
+        raise UntrustedError(
+            f"{source}: the run made again is another one{consequence}: {difference(explanation)}; "
+            "outcast replay --explain says more"
+        )
 
 
 def difference(explanation: Explanation) -> str:

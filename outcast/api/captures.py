@@ -22,7 +22,8 @@ from outcast.units import format_rate, format_size, format_time
 
 if TYPE_CHECKING:
     from outcast.analysis.run_analysis import Analysis
-    from outcast.api.joins import Asked, Join
+    from outcast.api.joining import Asked
+    from outcast.api.joins import Join
 
 
 def save(join: Join, directory: str | os.PathLike[str], *, copy: bool = False) -> Run:

@@ -14,7 +14,7 @@ import numpy as np
 from outcast.analysis.capture.pcap import interfaces_of, shared_files
 from outcast.analysis.capture.records import INTO, OUT_OF
 from outcast.analysis.join.join import Verdict
-from outcast.api import joins
+from outcast.api import joining, joins
 from outcast.errors import ConfigError, InputError, UntrustedError
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def join_chain(
     points = [(name, Path(path)) for name, path in captures.items()]
     if len(points) < LEAST_POINTS:
         raise ConfigError(f"--chain: {len(points)} capture; allowed are two or more, in order")
-    max_sojourn_ns = joins.parse_max_sojourn_ns(max_sojourn, "--max-sojourn")
-    wanted = joins.parse_addresses(destinations)
+    max_sojourn_ns = joining.parse_max_sojourn_ns(max_sojourn, "--max-sojourn")
+    wanted = joining.parse_addresses(destinations)
     shared = shared_files(points)
     for name, path in points:
         if path not in shared:
@@ -102,9 +102,9 @@ def join_chain(
     for number, (first, second) in enumerate(pairs):
         where = f"{first[0]} to {second[0]}"
         try:
-            both = joins.captures_of("any", dict((first, second)))
+            both = joining.captures_of("any", dict((first, second)))
             one = one_clock or first[1] == second[1]
-            asked = joins.Asked(both, wanted, True, one, max_sojourn_ns)
+            asked = joining.Asked(both, wanted, True, one, max_sojourn_ns)
             join = joins.join_files(asked, shared, common=True)
         except (InputError, UntrustedError) as error:
             text = str(error)

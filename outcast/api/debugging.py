@@ -10,10 +10,11 @@ from pathlib import Path
 
 from outcast.api import archives
 from outcast.api.guest import provide_symbols
+from outcast.archive import Unpacked
 from outcast.engines.guest import boot
 from outcast.engines.guest.debugger import Gdb, Request, require_gdb
 from outcast.engines.kernel.cache import Kernel
-from outcast.errors import ConfigError, UntrustedError, did_you_mean
+from outcast.errors import ConfigError, did_you_mean
 from outcast.plan.model import Plan
 from outcast.records.run_directory import Manifest
 from outcast.units import format_time
@@ -72,45 +73,46 @@ def debug(
     """
     if not breakpoint and (expressions or count is not None):
         raise ConfigError("--print and --count: allowed only with --break")
-    with archives.opened(Path(source)) as unpacked, archives.scratch_folder() as scratch:
-        manifest, plan = unpacked.run.read_manifest(), unpacked.run.read_plan()
-        _require_host(host, plan)
-        begin_ns = guest_ns(manifest)
-        request = Request(
-            begin_ns=begin_ns,
-            host=host,
-            breakpoint=breakpoint,
-            expressions=tuple(expressions),
-            count=count,
-            commands=tuple(commands),
-            flows=tuple(
-                {"sport": flow.sport, "dport": flow.dport, "flow": flow.flow}
-                for flow in manifest.flows
-            ),
-        )
+    with archives.opened(Path(source)) as unpacked:
+        manifest = unpacked.run.read_manifest()
+        _require_host(host, unpacked.run.read_plan())
         _require_instant(at_ns, manifest)
-        hits = 0
-
-        @contextmanager
-        def gdb(kernel: Kernel) -> Iterator[Gdb]:
-            nonlocal hits
-            require_gdb()
-            provide_symbols(kernel, progress)
-            with Gdb(kernel, begin_ns + at_ns, request) as debugger:
-                debugger.check()
-                yield debugger
-                hits = debugger.hits()
-
-        explanation = archives.make_again(
-            *(unpacked, str(source), scratch, scratch / "again", allow_programs, progress),
-            draw=False,
-            debugger=gdb,
+        flows = [
+            {"sport": one.sport, "dport": one.dport, "flow": one.flow} for one in manifest.flows
+        ]
+        request = Request(
+            *(guest_ns(manifest), host, breakpoint, tuple(expressions), count, tuple(commands)),
+            flows=tuple(flows),
         )
-        if not explanation.equal:
-            raise UntrustedError(
-                f"{source}: the run made again is another one: {archives.difference(explanation)}; "
-                "outcast replay --explain says more"
-            )
+        return _debugged(unpacked, str(source), request, at_ns, allow_programs, progress)
+
+
+def _debugged(
+    unpacked: Unpacked,
+    source: str,
+    request: Request,
+    at_ns: int,
+    allow_programs: bool,
+    progress: bool | None,
+) -> Debugged:
+    hits = 0
+
+    @contextmanager
+    def gdb(kernel: Kernel) -> Iterator[Gdb]:
+        nonlocal hits
+        require_gdb()
+        provide_symbols(kernel, progress)
+        with Gdb(kernel, request.begin_ns + at_ns, request) as debugger:
+            debugger.check()
+            yield debugger
+            hits = debugger.hits()
+
+    with archives.scratch_folder() as scratch:
+        again = archives.Again(
+            *(scratch, scratch / "again", allow_programs, progress), draw=False, debugger=gdb
+        )
+        explanation = archives.make_again(unpacked, source, again)
+    archives.require_same(source, explanation)
     return Debugged(hits, explanation.captures)
 
 

@@ -14,12 +14,14 @@ from outcast.api import debugging, many
 from outcast.api.progress import note
 from outcast.errors import ConfigError, InputError
 from outcast.records import kept_captures
-from outcast.records.interventions import Decision
+from outcast.records.interventions import Decision, Instant, Interventions, PacketFate
 from outcast.records.run import Run as Record
 from outcast.sweep.store import SweepDirectory
 from outcast.view import figures, report
 from outcast.whatif import compare, fates, futures
 from outcast.whatif import outcome as outcomes
+from outcast.whatif.futures import Future
+from outcast.whatif.outcome import Outcome
 
 
 def fate(
@@ -66,52 +68,70 @@ def fate(
         RunError: a future failed, or is another run before its instant.
     """
     given = directory.directory.path if isinstance(directory, Record) else Path(directory)
-    path, wanted = files.nameable(given), outcomes.parse(outcome)
+    path = files.nameable(given)
+    target = path.with_name(f"{path.name}-futures") if folder is None else Path(folder)
+    place = many.Place(target, jobs, resume, scheduler, shard, merge, allow_programs, progress)
+    return _decide(path, at_ns, futures_each, outcomes.parse(outcome), place)
+
+
+def _decide(
+    path: Path, at_ns: Sequence[int], futures_each: int, wanted: Outcome, place: many.Place
+) -> Decision | None:
     if not 1 <= futures_each <= futures.MOST_FUTURES:
         raise ConfigError(f"--futures {futures_each}: allowed are 1 to {futures.MOST_FUTURES}")
-    experiment, manifest = many.experiment_of(path, allow_programs)
+    experiment, manifest = many.experiment_of(path, place.allow_programs)
     futures.require_random(experiment, str(path))
     futures.require_within(at_ns, manifest.traffic.duration_ns, "--at")
     factual = Record(path)
     wanted.require_planned(factual)
     happened = wanted.known(factual)
     if happened is None:
-        raise ConfigError(f"--outcome {outcome!a}: is not known of this run (docs/verbs/fate.md)")
+        raise ConfigError(
+            f"--outcome {wanted.words!a}: is not known of this run (docs/verbs/fate.md)"
+        )
     planned = list(
         futures.plan(sorted({*at_ns}), futures_each, experiment.seed, debugging.guest_ns(manifest))
     )
     changes = {
-        instant.name: futures.interventions(manifest.interventions, path.name, instant.noise)
-        for instant in planned
+        future.name: futures.interventions(manifest.interventions, path.name, future.noise)
+        for future in planned
     }
-    from_ns = {instant.name: instant.noise.t_ns for instant in planned}
-    digests = kept_captures.digests(factual.directory)
-    target = path.with_name(f"{path.name}-futures") if folder is None else Path(folder)
-    place = many.Place(target, jobs, resume, scheduler, shard, [Path(each) for each in merge])
-    many.make_each(factual, experiment, changes, from_ns, place, progress)
-    if shard is not None:
+    from_ns = {future.name: future.noise.t_ns for future in planned}
+    many.make_each(factual, experiment, changes, from_ns, place)
+    if place.shard is not None:
         return None
-    found: dict[int, dict[int, bool]] = {}
-    same: Counter[int] = Counter()
-    for instant in planned:
-        made = Record(SweepDirectory(target).run(instant.name))
-        found.setdefault(instant.noise.t_ns, {})[instant.noise.seed] = wanted.of(made)
-        same[instant.noise.t_ns] += kept_captures.digests(made.directory) == digests
-    if same.total() == len(planned):
-        raise InputError(f"{path}: all futures are the run itself, so its noise draws nothing")
-    instants = [futures.instant(t_ns, each, same[t_ns]) for t_ns, each in found.items()]
+    runs = SweepDirectory(place.folder)
+    instants = _instants(factual, planned, runs, wanted)
     decision = Decision(
         outcome=wanted.words,
         happened=happened,
-        futures=str(target),
+        futures=str(place.folder),
         instants=instants,
-        causes=many.causes(factual, (SweepDirectory(target).run(each.name) for each in planned)),
+        causes=many.causes(factual, (runs.run(future.name) for future in planned)),
         decided_ns=futures.decided_ns(instants),
     )
     factual.directory.write_decision(decision)
     figures.draw_one(Record(path), "fate")
     report.write(factual.directory)
     return decision
+
+
+def _instants(
+    factual: Record, planned: Sequence[Future], runs: SweepDirectory, wanted: Outcome
+) -> list[Instant]:
+    """What came of the futures from each instant on. Raises InputError if nothing was drawn."""
+    digests = kept_captures.digests(factual.directory)
+    found: dict[int, dict[int, bool]] = {}
+    same: Counter[int] = Counter()
+    for future in planned:
+        made = Record(runs.run(future.name))
+        found.setdefault(future.noise.t_ns, {})[future.noise.seed] = wanted.of(made)
+        same[future.noise.t_ns] += kept_captures.digests(made.directory) == digests
+    if same.total() == len(planned):
+        raise InputError(
+            f"{factual.directory.path}: all futures are the run itself, so its noise draws nothing"
+        )
+    return [futures.instant(t_ns, each, same[t_ns]) for t_ns, each in found.items()]
 
 
 def whatif_each(
@@ -152,43 +172,56 @@ def whatif_each(
     """
     factual = run if isinstance(run, Record) else Record(Path(run))
     path = factual.directory.path
+    target = path.with_name(f"{path.name}-each") if folder is None else Path(folder)
+    place = many.Place(target, jobs, resume, scheduler, shard, merge, allow_programs, progress)
     experiment, manifest = many.experiment_of(path, allow_programs)
-    boot_ns = debugging.guest_ns(manifest)
     if not packets:
         raise ConfigError("no packet is named; allowed are rows of packets.parquet")
-    changes, own = {}, {}
-    for packet in packets:
-        wanted = fates.asked(packet, fate)
-        name = f"{wanted.fate}-{wanted.delay_ns}ns-{packet}"
-        if name in changes:
-            raise ConfigError(f"packet {packet} is named twice")
-        changes[name], (own[name],) = fates.interventions(factual, path.name, [wanted], boot_ns)
-    target = path.with_name(f"{path.name}-each") if folder is None else Path(folder)
+    changes, own = _changes(factual, packets, fate, debugging.guest_ns(manifest))
     from_ns = {name: changed.t_in_ns for name, changed in own.items()}
-    place = many.Place(target, jobs, resume, scheduler, shard, [Path(each) for each in merge])
     rows, causes = [], list[str]()
-    for name in many.make_each(factual, experiment, changes, from_ns, place, progress):
-        changed = own[name]
+    for name in many.make_each(factual, experiment, changes, from_ns, place):
         made = Record(SweepDirectory(target).run(name))
         causes += [words for words in many.causes(factual, [made.directory]) if words not in causes]
-        compare.require_fates(made, [changed])
-        numbers = compare.flow_numbers(factual, made)
-        record = compare.of(factual, made, None, compare.blast(factual, made), numbers)
-        row: dict[str, object] = {
-            "packet": changed.packet,
-            "flow": changed.flow,
-            "t_in": changed.t_in_ns,
-            **{key: getattr(record, key) for key in _COUNTS},
-            "ratio": record.ratio.counterfactual,
-        }
-        of_groups = {
-            f"group {group.name}" if group.name in row else group.name: group.goodput_bps
-            for group in record.groups
-        }
-        rows.append(row | {name: both.counterfactual for name, both in of_groups.items()})
+        rows.append(_row(factual, made, own[name]))
     for words in causes:
         note(progress, f"other programs made them, which can decide packets too: {words}")
     return pl.DataFrame(rows)
 
 
-_COUNTS = ("changed", "only_factual", "only_counterfactual", "packets")
+def _changes(
+    factual: Record, packets: Sequence[int], fate: str, boot_ns: int
+) -> tuple[dict[str, Interventions], dict[str, PacketFate]]:
+    """What is changed in each run, and which packet's fate that is, by the runs' names."""
+    changes: dict[str, Interventions] = {}
+    own: dict[str, PacketFate] = {}
+    named = factual.directory.path.name
+    for packet in packets:
+        wanted = fates.asked(packet, fate)
+        name = f"{wanted.fate}-{wanted.delay_ns}ns-{packet}"
+        if name in changes:
+            raise ConfigError(f"packet {packet} is named twice")
+        changes[name], (own[name],) = fates.interventions(factual, named, [wanted], boot_ns)
+    return changes, own
+
+
+def _row(factual: Record, made: Record, changed: PacketFate) -> dict[str, object]:
+    """What differs in a run in which one packet has another fate."""
+    compare.require_fates(made, [changed])
+    numbers = compare.flow_numbers(factual, made)
+    record = compare.of(factual, made, None, compare.blast(factual, made), numbers)
+    row: dict[str, object] = {
+        "packet": changed.packet,
+        "flow": changed.flow,
+        "t_in": changed.t_in_ns,
+        "changed": record.changed,
+        "only_factual": record.only_factual,
+        "only_counterfactual": record.only_counterfactual,
+        "packets": record.packets,
+        "ratio": record.ratio.counterfactual,
+    }
+    of_groups = {
+        f"group {group.name}" if group.name in row else group.name: group.goodput_bps
+        for group in record.groups
+    }
+    return row | {name: both.counterfactual for name, both in of_groups.items()}

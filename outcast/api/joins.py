@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from outcast.analysis.capture.copies import remove_few
 from outcast.analysis.capture.grid import grid_ns
 from outcast.analysis.capture.headers import INBOUND, OUTBOUND, Columns
-from outcast.analysis.capture.pcap import interfaces_of, read_captures, shared_files
-from outcast.analysis.capture.records import INTO, OUT_OF
+from outcast.analysis.capture.pcap import read_captures, shared_files
+from outcast.analysis.capture.records import OUT_OF
 from outcast.analysis.join import fragments, identities
 from outcast.analysis.join.directions import CAME, LEFT, UNTOLD
 from outcast.analysis.join.doubts import MOST_SHARE, doubts, left_out
@@ -35,8 +34,9 @@ from outcast.analysis.measure.estimates import (
 from outcast.analysis.measure.latency import latency
 from outcast.analysis.measure.random_loss import Relation, random_losses, relations
 from outcast.analysis.measure.repairs import repairs, unrepaired
+from outcast.api import joining
+from outcast.api.joining import Asked, parse_addresses, parse_max_sojourn_ns, parse_queue
 from outcast.errors import ConfigError, InputError, UntrustedError, did_you_mean
-from outcast.units import MOST_SPAN_NS, parse_rate_bps, parse_size_bytes, parse_time_ns
 
 if TYPE_CHECKING:
     import polars as pl
@@ -51,33 +51,6 @@ if TYPE_CHECKING:
 
 FINE_NS = 10_000
 """Stamps of such a unit tell what a packet found in a queue."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskedCapture:
-    """The capture of a port: which packets it holds, and its file or the pattern of several."""
-
-    port: str
-    direction: Literal["in", "out", "any"]
-    path: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The request of a join, as `join_captures` has it."""
-
-    captures: tuple[AskedCapture, ...]
-    destinations: frozenset[str]
-    routed: bool
-    one_clock: bool
-    max_sojourn_ns: int
-    rate_bps: int | None = None
-    limit_bytes: int | None = None
-
-    @property
-    def files(self) -> list[tuple[str, Path]]:
-        """Each port with its file. A port's file that is given on both sides is read once."""
-        return list(dict.fromkeys((one.port, one.path) for one in self.captures))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -222,18 +195,8 @@ def join_captures(
     """
     max_sojourn_ns = parse_max_sojourn_ns(max_sojourn, "max_sojourn")
     known = parse_queue(rate, limit, "rate", "limit")
-    both = {_port_name(name): Path(path) for name, path in (ports or {}).items()}
-    came = {_port_name(name): Path(path) for name, path in (inputs or {}).items()}
-    left = {_port_name(name): Path(path) for name, path in (outputs or {}).items()}
-    if file is not None:
-        if both or came or left:
-            raise ConfigError(f"{file}: not together with ports; allowed is one of them")
-        both, came, left = _ports_of(Path(file))
-    for name in both:
-        if name in came or name in left:
-            raise ConfigError(f"port {name} is given twice")
     asked = Asked(
-        captures_of("any", both) + captures_of("in", came) + captures_of("out", left),
+        joining.captures(inputs or {}, outputs or {}, ports or {}, file),
         parse_addresses(destinations),
         routed,
         one_clock,
@@ -261,7 +224,7 @@ def join_files(asked: Asked, shared: Collection[Path], *, common: bool = False) 
     """
     files = asked.files
     captures = dict(zip(files, read_captures(files, shared=shared), strict=True))
-    _require_interfaces(captures.values(), shared)
+    joining.require_interfaces(captures.values(), shared)
     aside = [line for capture in captures.values() for line in remove_few(capture, MOST_SHARE)]
     aside += _keep_common(list(captures.values())) if common else []
     unit_ns = max((grid_ns(capture.columns.stamp_ns) for capture in captures.values()), default=1)
@@ -363,23 +326,6 @@ def _measured(
     )
 
 
-def _ports_of(path: Path) -> tuple[dict[str, Path], dict[str, Path], dict[str, Path]]:
-    """The interfaces of a capture as ports: of both directions, inputs, outputs.
-
-    Raises ConfigError if it has packets of one interface only.
-    """
-    counts = interfaces_of(path)
-    if counts.keys() == {INTO, OUT_OF}:
-        return {}, {INTO: path}, {OUT_OF: path}
-    if len(counts) < 2 or "" in counts:
-        raise ConfigError(
-            f"{path}: its packets are of one interface; allowed are captures of several, as "
-            "`tcpdump -i any` and `dumpcap -i eth1 -i eth2` make, or PORT=FILE for each port. "
-            f"`outcast inspect {path}` shows the flows of one capture"
-        )
-    return {_port_name(name): path for name in counts}, {}, {}
-
-
 def _keep_common(captures: Sequence[PortCapture]) -> list[str]:
     """Leaves out the flows that not every capture has; says how many packets they are.
 
@@ -406,56 +352,6 @@ def _keep_common(captures: Sequence[PortCapture]) -> list[str]:
                 f"({int((~kept).sum()):,} of {kept.size:,} flows) take no part"
             )
     return remarks
-
-
-def _require_interfaces(captures: Collection[PortCapture], shared: Collection[Path]) -> None:
-    """Raises ConfigError if a port of a file that several have is none of its interfaces."""
-    for capture in captures:
-        if capture.path in shared and not capture.records:
-            counts = interfaces_of(capture.path)
-            if capture.port not in counts:
-                there = ", ".join(
-                    f"{name or 'one without a name'} ({packets:,} packets)"
-                    for name, packets in counts.items()
-                )
-                near = did_you_mean(capture.port, counts)
-                raise ConfigError(
-                    f"{capture.path}: has no packets of an interface {capture.port}, but of "
-                    f"{there}{near}"
-                )
-
-
-def captures_of(
-    direction: Literal["in", "out", "any"], side: Mapping[str, Path]
-) -> tuple[AskedCapture, ...]:
-    """The captures of ports that hold such packets."""
-    return tuple(AskedCapture(port, direction, path) for port, path in side.items())
-
-
-def parse_queue(rate: object, limit: object, rate_at: str, limit_at: str) -> KnownQueue:
-    """Parses a rate and a limit. Raises ConfigError, which begins with where it is."""
-    try:
-        rate_bps = None if rate is None else parse_rate_bps(rate)
-    except ValueError as error:
-        raise ConfigError(f"{rate_at}: {error}") from None
-    try:
-        limit_bytes = None if limit is None else parse_size_bytes(limit)
-    except ValueError as error:
-        raise ConfigError(f"{limit_at}: {error}") from None
-    return KnownQueue(rate_bps, limit_bytes)
-
-
-def parse_addresses(texts: Collection[str]) -> frozenset[str]:
-    """Parses IP addresses. Raises InputError."""
-    return frozenset(_address(text) for text in texts)
-
-
-def _address(text: str) -> str:
-    family = socket.AF_INET6 if ":" in text else socket.AF_INET
-    try:
-        return socket.inet_ntop(family, socket.inet_pton(family, text))
-    except OSError:
-        raise InputError(f"{text!r} is not an IP address; allowed is one as 10.0.0.1") from None
 
 
 def _roles(joined: Joined) -> tuple[Role, ...]:
@@ -491,22 +387,3 @@ def _clocks(joined: Joined) -> tuple[ClockEstimate, ...]:
         )
         for port, offset in zip(joined.sources.ports, clocks.offsets, strict=True)
     )
-
-
-def parse_max_sojourn_ns(text: object, where: str) -> int:
-    """Parses the longest sojourn time. Raises ConfigError, which begins with `where`."""
-    try:
-        longest_ns = parse_time_ns(text)
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from None
-    # Within no time every packet would count as dropped. The join adds this to a packet's time.
-    if not 0 < longest_ns <= MOST_SPAN_NS:
-        raise ConfigError(f"{where}: {text}; allowed is 1ns to {MOST_SPAN_NS // 10**9}s")
-    return longest_ns
-
-
-def _port_name(name: str) -> str:
-    # A table of the packets has the name in it.
-    if not name.isprintable():
-        raise ConfigError(f"{name!a}: allowed as a port's name is text that can be shown")
-    return name

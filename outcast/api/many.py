@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from outcast.records.run import Run as Record
 from outcast.records.run_directory import Manifest, RunDirectory
 from outcast.sweep import captures, scheduler, store
 from outcast.sweep.pool import LocalPool, Pool
-from outcast.sweep.scheduler import Limits
+from outcast.sweep.scheduler import Limits, Report
 from outcast.sweep.store import SweepDirectory
 from outcast.sweep.task import Task
 from outcast.whatif import compare
@@ -37,6 +37,8 @@ class Place:
         scheduler: the address of a Dask scheduler, whose workers make the runs instead.
         shard: a number from 1 on and a count: only this part of the runs is made.
         merge: folders of shards, whose runs are put into this folder first.
+        allow_programs: whether what the run brings may start here.
+        progress: whether to show it.
     """
 
     folder: Path
@@ -44,7 +46,9 @@ class Place:
     resume: bool = False
     scheduler: str | None = None
     shard: tuple[int, int] | None = None
-    merge: Sequence[Path] = ()
+    merge: Sequence[str | os.PathLike[str]] = ()
+    allow_programs: bool = False
+    progress: bool | None = None
 
     def __post_init__(self) -> None:
         """Raises ConfigError if no runs could be made so."""
@@ -57,6 +61,13 @@ class Place:
         """The runs that are made here."""
         number, count = self.shard or (1, 1)
         return [*names][number - 1 :: count]
+
+    def shards(self) -> list[SweepDirectory]:
+        """The folders of shards. Raises InputError if one is none."""
+        shards = [SweepDirectory(Path(shard)) for shard in self.merge]
+        for shard in shards:
+            shard.read_experiment()
+        return shards
 
     def pool(self) -> Pool:
         """The pool for the runs. Raises FeatureMissingError or DeadlineError, as `run_sweep`."""
@@ -86,7 +97,6 @@ def make_each(
     changes: Mapping[str, Interventions],
     from_ns: Mapping[str, int],
     place: Place,
-    progress: bool | None,
 ) -> list[str]:
     """Makes runs with interventions, as a sweep does, and compares each with the run before it.
 
@@ -96,7 +106,6 @@ def make_each(
         changes: what is changed in each, by the name of its folder.
         from_ns: up to when each has to be equal, after the traffic's start.
         place: where they are made.
-        progress: whether to show it.
 
     Returns:
         The names of those that the place has now: all, or its shard.
@@ -109,10 +118,9 @@ def make_each(
     """
     if factual.directory.path.resolve() in place.folder.resolve().parents:
         raise ConfigError(f"{place.folder}: is inside the run; allowed is another folder")
-    for shard in place.merge:
-        SweepDirectory(shard).read_experiment()
+    shards = place.shards()
     names, first = place.part(changes), factual.directory.read_manifest()
-    provision.provide(experiment, progress)
+    provision.provide(experiment, place.progress)
 
     def check(directory: SweepDirectory, name: str) -> None:
         made = directory.run(name)
@@ -120,26 +128,17 @@ def make_each(
         compare.require_prefix(explanation, from_ns[name], name)
         captures.reduce(made, "drop")
 
-    resume = place.resume or bool(place.merge)
+    resume = place.resume or bool(shards)
     with absolute_search_paths(), store.opened(place.folder, experiment, resume) as directory:
-        _gather(directory, names, place.merge)
-        with shown.of_sweep(progress) as observer:
+        _gather(directory, names, shards)
+        with shown.of_sweep(place.progress) as observer:
             finished = store.take_stock(directory, dict.fromkeys(names, experiment), observer.note)
-            for name in sorted(finished):
-                if why := _why_another(directory.run(name).read_manifest(), changes[name], first):
-                    directory.set_aside(name, why)
-                    observer.note(f"set aside and made again: {why}")
-                    finished.discard(name)
+            for name, why in _others(directory, finished, changes, first):
+                directory.set_aside(name, why)
+                observer.note(f"set aside and made again: {why}")
+                finished.discard(name)
             tasks = [
-                Task(
-                    name,
-                    dump(experiment),
-                    "keep",
-                    exclusive=False,
-                    interventions=changes[name].model_dump_json(),
-                )
-                for name in names
-                if name not in finished
+                _task(name, experiment, changes[name]) for name in names if name not in finished
             ]
             pool = place.pool()
             try:
@@ -149,12 +148,22 @@ def make_each(
                 )
             finally:
                 pool.stop()
+    _require_all(report)
+    return names
+
+
+def _task(name: str, experiment: Experiment, change: Interventions) -> Task:
+    intervened = change.model_dump_json()
+    return Task(name, dump(experiment), "keep", exclusive=False, interventions=intervened)
+
+
+def _require_all(report: Report) -> None:
+    """Raises RunError unless every run was made."""
     if report.failures:
         name, failure = next(iter(report.failures.items()))
         raise RunError(f"{len(report.failures)} runs failed; {name}: {failure.message}")
     if report.left:
         raise RunError(f"{len(report.left)} runs are left: {report.stopped}; --resume goes on")
-    return names
 
 
 def causes(factual: Record, made: Iterable[RunDirectory]) -> list[str]:
@@ -164,9 +173,11 @@ def causes(factual: Record, made: Iterable[RunDirectory]) -> list[str]:
     return [*dict.fromkeys(words for found in each for words in found)]
 
 
-def _gather(directory: SweepDirectory, names: Sequence[str], shards: Sequence[Path]) -> None:
+def _gather(
+    directory: SweepDirectory, names: Sequence[str], shards: Sequence[SweepDirectory]
+) -> None:
     """Copies the runs of shards that the folder lacks."""
-    for shard in map(SweepDirectory, shards):
+    for shard in shards:
         for name in names:
             source, target = shard.run(name), directory.run(name)
             if source.manifest.exists() and not target.path.exists():
@@ -174,6 +185,20 @@ def _gather(directory: SweepDirectory, names: Sequence[str], shards: Sequence[Pa
                 directory.clear(name)
                 shutil.copytree(source.path, directory.attempt(name) / store.RESULT)
                 directory.accept(name)
+
+
+def _others(
+    directory: SweepDirectory,
+    finished: Collection[str],
+    changes: Mapping[str, Interventions],
+    first: Manifest,
+) -> list[tuple[str, str]]:
+    """The finished runs that are not those asked for, each with the reason."""
+    whys = (
+        (name, _why_another(directory.run(name).read_manifest(), changes[name], first))
+        for name in sorted(finished)
+    )
+    return [(name, why) for name, why in whys if why]
 
 
 def _why_another(made: Manifest, change: Interventions, first: Manifest) -> str | None:

@@ -15,10 +15,10 @@ from outcast.analysis.selection import Span
 from outcast.analysis.trace.events import EVENTS as OF_WHY
 from outcast.analysis.trace.selected import Wanted
 from outcast.api import archives, runs
-from outcast.errors import ConfigError, UntrustedError
+from outcast.errors import ConfigError
 from outcast.experiment import Trace
 from outcast.records.run_directory import RunDirectory
-from outcast.records.trace import Traced, table_name
+from outcast.records.trace import table_name
 from outcast.view.report import NAME as REPORT
 
 DEFAULT_EVENTS = (*OF_WHY, "tcp:tcp_probe", "qdisc:qdisc_enqueue", "qdisc:qdisc_dequeue")
@@ -109,27 +109,21 @@ def trace(
     wanted = (*known, *(event for event in names if event not in known))
     with archives.opened(path) as unpacked, archives.scratch_folder() as scratch:
         target = scratch / "again" if directory is None else Path(directory)
-        explanation = archives.make_again(
-            *(unpacked, str(source), scratch, target, allow_programs, progress),
-            draw=directory is not None,
-            events=wanted,
+        again = archives.Again(
+            *(scratch, target, allow_programs, progress), draw=directory is not None, events=wanted
         )
-        if not explanation.equal:
-            if directory is not None:
-                shutil.rmtree(target, ignore_errors=True)
-            raise UntrustedError(
-                f"{source}: the run made again is another one, so there are no tables: "
-                f"{archives.difference(explanation)}; outcast replay --explain says more"
-            )
-        made = RunDirectory(target)
-        traced = _traced(made)
+        explanation = archives.make_again(unpacked, str(source), again)
+        if not explanation.equal and directory is not None:
+            shutil.rmtree(target, ignore_errors=True)
+        archives.require_same(str(source), explanation, ", so there are no tables")
         if directory is None:
-            _put_in_place(made.trace, RunDirectory(path).trace)
+            _put_in_place(RunDirectory(target).trace, RunDirectory(path).trace)
             if (path / REPORT).exists():
                 # The report has lanes of what the events tell.
                 runs.open_run(path).write_report()
     where = path if directory is None else target
-    return KernelTrace(runs.open_run(where), traced.events, explanation.captures)
+    recorded = _recorded(RunDirectory(where))
+    return KernelTrace(runs.open_run(where), recorded, explanation.captures)
 
 
 def _recorded(directory: RunDirectory) -> dict[str, int]:
@@ -152,13 +146,6 @@ def _checked(events: tuple[str, ...]) -> tuple[str, ...]:
         raise ConfigError(
             f"events: {name!a}: allowed are names as tcp:tcp_probe, with commas between"
         ) from None
-
-
-def _traced(made: RunDirectory) -> Traced:
-    traced = made.read_traced()
-    # The engine has recorded every event that it was asked for, or has failed.
-    assert traced is not None
-    return traced
 
 
 def _put_in_place(made: Path, target: Path) -> None:

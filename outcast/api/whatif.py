@@ -11,6 +11,7 @@ import polars as pl
 
 from outcast import files
 from outcast.api import archives, comparable, debugging, runs
+from outcast.archive import Unpacked
 from outcast.errors import ConfigError, InputError, UntrustedError
 from outcast.experiment.engine import properties
 from outcast.records import replay as comparing
@@ -107,38 +108,50 @@ def what_if(
     path = files.nameable(Path(source))
     with archives.opened(path) as unpacked, archives.scratch_folder() as scratch:
         factual = Record(unpacked.run)
-        manifest = unpacked.run.read_manifest()
-        if not properties(manifest.engine).virtual_clock:
-            raise InputError(
-                f"{source}: ran in real time, so it cannot be made again; allowed are runs of the "
-                "virtual engine"
-            )
-        if unpacked.guest is None:
-            archives.require_here(manifest, str(source))
-        comparable.require(unpacked.run, str(source))
-        boot_ns = debugging.guest_ns(manifest)
-        own: list[PacketFate] = []
-        asked = [losses.asked(words) for words in lose]
-        if noise is None:
-            changes, own = fates.interventions(factual, path.name, wanted, boot_ns, asked)
-            from_ns = _since_ns(manifest, own, changes)
-        else:
-            changes = futures.asked(factual, path.name, [*wanted, *asked], noise, boot_ns)
-            assert changes.noise is not None
-            from_ns = changes.noise.t_ns
+        _require_here(unpacked, str(source))
+        changes, own, from_ns = _changes(factual, path.name, wanted, lose, noise)
         target = _default_folder(path, changes, own) if directory is None else Path(directory)
         if path.resolve() in target.resolve().parents:
             raise ConfigError(f"{target}: is inside the run; allowed is another folder")
-        archives.make_again(
-            *(unpacked, str(source), scratch, target, allow_programs, progress),
+        again = archives.Again(
+            *(scratch, target, allow_programs, progress),
             draw=True,
             interventions=changes,
             on_analysed=lambda made: _compare(factual, made, changes, from_ns, str(source)),
         )
+        archives.make_again(unpacked, str(source), again)
     made = runs.open_run(target)
     record = made.directory.read_whatif()
     assert record is not None
     return Counterfactual(made, record)
+
+
+def _require_here(unpacked: Unpacked, source: str) -> None:
+    """Raises InputError if the run cannot be made again here, with tables to compare."""
+    manifest = unpacked.run.read_manifest()
+    if not properties(manifest.engine).virtual_clock:
+        raise InputError(
+            f"{source}: ran in real time, so it cannot be made again; allowed are runs of the "
+            "virtual engine"
+        )
+    if unpacked.guest is None:
+        archives.require_here(manifest, source)
+    comparable.require(unpacked.run, source)
+
+
+def _changes(
+    factual: Record, named: str, wanted: Sequence[Asked], lose: Sequence[str], noise: str | None
+) -> tuple[Interventions, list[PacketFate], int]:
+    """What is changed, the fates of this run's own packets, and up to when the runs are equal."""
+    manifest = factual.directory.read_manifest()
+    boot_ns = debugging.guest_ns(manifest)
+    asked = [losses.asked(words) for words in lose]
+    if noise is not None:
+        changes = futures.asked(factual, named, [*wanted, *asked], noise, boot_ns)
+        assert changes.noise is not None
+        return changes, [], changes.noise.t_ns
+    changes, own = fates.interventions(factual, named, wanted, boot_ns, asked)
+    return changes, own, _since_ns(manifest, own, changes)
 
 
 def _since_ns(manifest: Manifest, own: Sequence[PacketFate], changes: Interventions) -> int:

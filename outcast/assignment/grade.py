@@ -14,7 +14,7 @@ from pathlib import Path
 from outcast import __version__, files, handed_in
 from outcast.api.archives import scratch_folder
 from outcast.assignment import bounded, copies, worker
-from outcast.assignment.bounded import Bounds
+from outcast.assignment.bounded import Bounds, Done
 from outcast.assignment.classes import Class
 from outcast.assignment.exercise import Exercise
 from outcast.assignment.graded import Graded
@@ -76,8 +76,25 @@ def grade(
                 shutil.rmtree(kept)
                 kept.mkdir()
         scratch = stack.enter_context(scratch_folder())
-        basis = _basis(class_, runner)
-        tasks = [
+        for done in bounded.each(
+            worker.__name__, _tasks(class_, places, runner, kept, scratch), scratch, jobs, bounds
+        ):
+            one = graded[done.item] = _graded(done, _shown(places[done.item]))
+            took_s += done.wall_s
+            left_s = took_s / len(graded) * (len(places) - len(graded)) / jobs
+            remaining = f"; about {left_s / 60:.0f} min left" if left_s > 90 else ""
+            on_progress(f"{one.place}: {one.verdict}, {done.wall_s:.0f} s{remaining}")
+    return copies.compare(
+        [graded[number] for number in range(len(places))], [_date_s(place) for place in places]
+    )
+
+
+def _tasks(
+    class_: Class, places: Sequence[Path], runner: str, kept: Path | None, scratch: Path
+) -> list[dict[str, object]]:
+    basis = _basis(class_, runner)
+    return [
+        asdict(
             worker.Task(
                 class_folder=str(class_.path.absolute()),
                 place=str(place.absolute()),
@@ -86,25 +103,15 @@ def grade(
                 basis=basis,
                 shared=str((kept or scratch).absolute() / f"measured-{basis}"),
             )
-            for place in places
-        ]
-        for done in bounded.each(
-            worker.__name__, [asdict(task) for task in tasks], scratch, jobs, bounds
-        ):
-            place = _shown(places[done.item])
-            if done.problem:
-                graded[done.item] = Graded(None, place, "rejected", notes=(done.problem,))
-            else:
-                graded[done.item] = worker.at_place(
-                    worker.GRADED.validate_python(done.result), place
-                )
-            took_s += done.wall_s
-            left_s = took_s / len(graded) * (len(places) - len(graded)) / jobs
-            remaining = f"; about {left_s / 60:.0f} min left" if left_s > 90 else ""
-            on_progress(f"{place}: {graded[done.item].verdict}, {done.wall_s:.0f} s{remaining}")
-    return copies.compare(
-        [graded[number] for number in range(len(places))], [_date_s(place) for place in places]
-    )
+        )
+        for place in places
+    ]
+
+
+def _graded(done: Done, place: str) -> Graded:
+    if done.problem:
+        return Graded(None, place, "rejected", notes=(done.problem,))
+    return worker.at_place(worker.GRADED.validate_python(done.result), place)
 
 
 @contextlib.contextmanager

@@ -34,9 +34,7 @@ from outcast.cli import shared, terminal
     metavar="WORDS",
     help="What may become of the run: starved, 'share(lone) < 0.5', 'ratio > 2 and jain < 0.9'.",
 )
-@shared.jobs
-@shared.scheduler("futures")
-@shared.parts(
+@shared.work(
     "futures",
     "Take the futures of a shard's folder. Can be repeated. Those that lack are made.",
     "Continue with the futures in the folder.",
@@ -48,11 +46,7 @@ def command(
     at: str,
     futures: int,
     outcome: str,
-    jobs: int | None,
-    scheduler: str | None,
-    shard: str | None,
-    shards: tuple[Path, ...],
-    resume: bool,
+    work: shared.Work,
     allow_programs: bool,
     output: Path | None,
 ) -> None:
@@ -75,16 +69,12 @@ def command(
         futures,
         outcome,
         output,
-        jobs=jobs,
-        resume=resume,
-        scheduler=scheduler,
-        shard=None if shard is None else shared.shard(shard),
-        merge=shards,
+        **vars(work),
         allow_programs=allow_programs,
         progress=True,
     )
     if decision is None:
-        terminal.echo(f"part {shard} of the futures is there; --merge puts the parts together")
+        terminal.echo(f"part {work.part} of the futures is there; --merge puts the parts together")
         return
     terminal.console().print(shown.table(decision))
     terminal.echo_lines(shown.sentences(decision))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from outcast.analysis.join.join import Joined
     from outcast.api.chains import Chain
+    from outcast.api.joins import Join
 
 LISTS = ("--in", "--out", "--chain")
 
@@ -187,11 +188,11 @@ def command(
     sides = _sides(ports, inputs, outputs)
     counted = _number(dropped)
 
-    from outcast.api import joins
+    from outcast.api import joining, joins
     from outcast.view.terminal import joined as shown
 
-    joins.parse_max_sojourn_ns(how["max_sojourn"], "--max-sojourn")
-    joins.parse_queue(how["rate"], how["limit"], "--rate", "--limit")
+    joining.parse_max_sojourn_ns(how["max_sojourn"], "--max-sojourn")
+    joining.parse_queue(how["rate"], how["limit"], "--rate", "--limit")
     result = joins.join_captures(**sides, destinations=addresses, **how)
     for text in result.remarks:
         shared.note(text)
@@ -200,18 +201,17 @@ def command(
     for part in shown.parts(result.joined, result.chains, result.estimates):
         terminal.console().print(part, highlight=False, soft_wrap=isinstance(part, str))
     if folder is not None:
-        from outcast.view.terminal import tables
+        _save(result, folder, copy)
+    if dropped is not None:
+        _require_counter(result.joined, counted, dropped)
 
-        run = result.save(folder, copy=copy)
-        terminal.echo_lines(tables.noise_lines(run))
-        shared.print_drawn(run.path)
-    if counted is not None:
-        _require_counter(result.joined, {None: counted})
-    elif dropped is not None:
-        from outcast.analysis.measure.tc_counters import drops_by_output
 
-        by_output = drops_by_output(Path(dropped), result.joined.outputs)
-        _require_counter(result.joined, by_output)
+def _save(result: Join, folder: Path, copy: bool) -> None:
+    from outcast.view import summary_words
+
+    run = result.save(folder, copy=copy)
+    terminal.echo_lines(summary_words.noise_lines(run))
+    shared.print_drawn(run.path)
 
 
 def _written(files: Mapping[str, Path | None], folder: Path | None) -> dict[str, Path]:
@@ -306,15 +306,24 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() or re.fullmatch(r"\.[A-Za-z]\w{0,8}", path.suffix) is None
 
 
-def _require_counter(joined: Joined, counted: Mapping[str | None, int]) -> None:
-    """Raises UntrustedError if a queue's own counter says something else; None has all outputs."""
-    from outcast.analysis.join.join import Verdict
+def _require_counter(joined: Joined, counted: int | None, dropped: str) -> None:
+    """Raises UntrustedError if a queue's own counter says something else.
 
-    for output, count in counted.items():
+    `counted` is of all outputs; None if `dropped` names a file with the counter of each.
+    """
+    from outcast.analysis.join.join import Verdict
+    from outcast.analysis.measure.tc_counters import drops_by_output
+
+    counts: Mapping[str | None, int] = (
+        {None: counted}
+        if counted is not None
+        else {**drops_by_output(Path(dropped), joined.outputs)}
+    )
+    for output, count in counts.items():
         inferred, where = joined.counts.dropped, ""
         if output is not None:
-            dropped = joined.egress[joined.verdict == Verdict.DROPPED]
-            inferred = int((dropped == joined.outputs.index(output)).sum())
+            ports = joined.egress[joined.verdict == Verdict.DROPPED]
+            inferred = int((ports == joined.outputs.index(output)).sum())
             where = f" at {output}"
         if inferred != count:
             raise UntrustedError(

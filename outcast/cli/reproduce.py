@@ -76,7 +76,6 @@ def command(
     """
     from outcast.api.guest import provide
     from outcast.reproduce import index, recipe, reproduce, runs, state, together
-    from outcast.reproduce.verdict import NO_VERDICT
     from outcast.sweep import measured
     from outcast.sweep.display import Display
     from outcast.sweep.store import locked
@@ -98,21 +97,18 @@ def command(
         for profile in (profiles if profiles and figure.has_runs else [None])
     }
     everything = [run for of_figure in runs_by_figure.values() for run in of_figure]
+    errors, at_a_time = terminal.console(stderr=True), jobs or os.cpu_count() or 1
     if "exact" in profiles:
-        terminal.console(stderr=True).print(_EXACT, soft_wrap=True)
+        errors.print(_EXACT, soft_wrap=True)
     shared.end_as_interrupted()
-    for run in everything:
-        if run.experiment is not None:
-            provide(run.experiment, progress=True)
-            break
+    if first := next((run.experiment for run in everything if run.experiment is not None), None):
+        provide(first, progress=True)
     with locked(output) as store:
         made_by = state.hold(store, state.present())
-        errors, at_a_time = terminal.console(stderr=True), jobs or os.cpu_count() or 1
         needed = runs.needed(everything, store, lambda text: errors.print(text, soft_wrap=True))
         expected = _expected(needed, at_a_time)
         with Display(errors, expected) as display:
-            file = measured.default_file()
-            failed = runs.make_missing(needed, store, at_a_time, display, file)
+            failed = runs.make_missing(needed, store, at_a_time, display, measured.default_file())
         failed = {**runs.make_effects(everything, store, at_a_time), **failed}
         for (name, profile), planned in runs_by_figure.items():
             reproduce.conclude(recipes[name], mode, planned, store, failed, made_by, profile)
@@ -125,7 +121,15 @@ def command(
         console.print(together.control_text(shown), soft_wrap=True)
         page = index.write_index(output, shown)
     terminal.echo_path(page)
-    lacking = [row for row in asked if row.verdict is None and reproduce.missing_runs(row.result)]
+    _require_verdicts(asked, page)
+
+
+def _require_verdicts(rows: Sequence[Row], page: Path) -> None:
+    """Raises RunError if a figure has no verdict because runs of it failed."""
+    from outcast.reproduce import reproduce
+    from outcast.reproduce.verdict import NO_VERDICT
+
+    lacking = [row for row in rows if row.verdict is None and reproduce.missing_runs(row.result)]
     without = list(dict.fromkeys(row.result.id for row in lacking))
     if without:
         raise RunError(f"{NO_VERDICT} on {', '.join(without)}: runs are missing; see {page}")

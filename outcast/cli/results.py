@@ -78,10 +78,7 @@ def command(
     if columns:
         terminal.echo("\n".join(results.runs.columns))
         return
-    if output is not None and figure is None:
-        raise ConfigError("-o: names a figure's file; allowed only together with --figure")
-    if figure == "cdf" and against is not None:
-        raise ConfigError("--against: a difference has no cdf; allowed are line, bar and heat")
+    _require_fitting(output, figure, against)
     labels = Labels(SweepDirectory(directory).read_experiment())
     conditions, by, over, untrusted = (
         runs[name] for name in ("conditions", "by", "over", "untrusted")
@@ -118,6 +115,14 @@ def command(
         terminal.echo(render.as_json(summed))
     else:
         _print(results, chosen, summed, center, against, unmatched, labels, mixed)
+
+
+def _require_fitting(output: Path | None, figure: str | None, against: Path | None) -> None:
+    """Raises ConfigError for options of which one excludes the other."""
+    if output is not None and figure is None:
+        raise ConfigError("-o: names a figure's file; allowed only together with --figure")
+    if figure == "cdf" and against is not None:
+        raise ConfigError("--against: a difference has no cdf; allowed are line, bar and heat")
 
 
 def _print(

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -89,16 +90,54 @@ def gathered(
     return decorate
 
 
-def scheduler(what: str) -> Callable[[Verb], Verb]:
-    """The option --scheduler of a verb that makes so many."""
-    text = f"Make the {what} on the workers of the Dask scheduler at ADDRESS, as tcp://host:8786."
-    return click.option("--scheduler", metavar="ADDRESS", help=text)
+@dataclass(frozen=True)
+class Work:
+    """Where many runs are made, and which of them.
+
+    Attributes:
+        shard: a number from 1 on and a count; only this part of the runs is made.
+        merge: folders of shards.
+    """
+
+    jobs: int | None
+    scheduler: str | None
+    shard: tuple[int, int] | None
+    merge: tuple[Path, ...]
+    resume: bool
+
+    @property
+    def part(self) -> str:
+        """The part as --shard takes it; empty for the whole."""
+        return "" if self.shard is None else f"{self.shard[0]}/{self.shard[1]}"
 
 
-def parts(what: str, merging: str, resuming: str) -> Callable[[Any], Any]:
-    """The options --shard, --merge and --resume; the texts are what the latter two do."""
+def _work(
+    jobs: int | None,
+    scheduler: str | None,
+    shard: str | None,
+    shards: tuple[Path, ...],
+    resume: bool,
+) -> Work:
+    return Work(jobs, scheduler, None if shard is None else _shard(shard), shards, resume)
+
+
+def work(
+    what: str, merging: str, resuming: str, *more: Callable[[Any], Any]
+) -> Callable[[Any], Any]:
+    """Gives a verb that makes so many runs the argument `work`, and more options amid its own.
+
+    The texts are what --merge and --resume do.
+    """
+    workers = (
+        f"Make the {what} on the workers of the Dask scheduler at ADDRESS, as tcp://host:8786."
+    )
     shard = f"Make only the I-th of N parts of the {what}, as 3/10. --merge puts them together."
-    return together(
+    return gathered(
+        "work",
+        _work,
+        jobs,
+        click.option("--scheduler", metavar="ADDRESS", help=workers),
+        *more,
         click.option("--shard", metavar="I/N", help=shard),
         path("DIR", merging, "--merge", "shards", multiple=True),
         click.option("--resume", is_flag=True, help=resuming),
@@ -342,7 +381,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def shard(text: str) -> tuple[int, int]:
+def _shard(text: str) -> tuple[int, int]:
     """The number and the count of a shard."""
     match = re.fullmatch("([0-9]{1,6})/([0-9]{1,6})", text)
     if match is None or not 1 <= int(match[1]) <= int(match[2]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,26 @@ if TYPE_CHECKING:
     from outcast.api.run_sweep import Prepared
     from outcast.experiment import Source
     from outcast.sweep.runner import Result
+    from outcast.sweep.scheduler import Limits
 
 _MOST_NOTES = 3
+
+
+def _limits(keep_free: str, deadline: str | None) -> Limits:
+    from outcast.sweep.scheduler import Limits
+
+    free_bytes = _quantity("--keep-free", keep_free, units.parse_size_bytes)
+    deadline_ns = _quantity("--deadline", deadline, units.parse_time_ns) if deadline else None
+    return Limits(
+        keep_free_bytes=free_bytes, deadline_s=None if deadline_ns is None else deadline_ns / 1e9
+    )
+
+
+def _quantity(option: str, text: str, parse: Callable[[str], int]) -> int:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ConfigError(f"{option}: {error}") from None
 
 
 @click.command(
@@ -36,43 +54,40 @@ _MOST_NOTES = 3
 @click.option(
     "--dry-run", is_flag=True, help="Show the runs, and the time and disk they need; run nothing."
 )
-@shared.jobs
-@shared.scheduler("runs")
-@click.option(
-    "--store",
-    metavar="URL",
-    help="Have these workers put results into an object store, as s3://bucket/folder (fsspec).",
-)
-@shared.parts(
+@shared.work(
     "runs",
     "Run nothing; put the shards' folders together. Can be repeated. Every run must be there.",
     "Continue the sweep in the folder.",
+    click.option(
+        "--store",
+        metavar="URL",
+        help="Have these workers put results into an object store, as s3://bucket/folder (fsspec).",
+    ),
 )
 @shared.output("DIR", "The sweep's folder [default: results/NAME-sweep].")
-@click.option(
-    "--keep-free",
-    default="1GB",
-    metavar="SIZE",
-    help="Start no run that could leave less free space on the disk.",
-)
-@click.option(
-    "--deadline",
-    metavar="TIME",
-    help="Start no run that would end after this time, as 480min; --resume continues later.",
+@shared.gathered(
+    "limits",
+    _limits,
+    click.option(
+        "--keep-free",
+        default="1GB",
+        metavar="SIZE",
+        help="Start no run that could leave less free space on the disk.",
+    ),
+    click.option(
+        "--deadline",
+        metavar="TIME",
+        help="Start no run that would end after this time, as 480min; --resume continues later.",
+    ),
 )
 def command(
     config: Path,
     overrides: tuple[str, ...],
     dry_run: bool,
-    jobs: int | None,
-    scheduler: str | None,
+    work: shared.Work,
     store: str | None,
-    shard: str | None,
-    shards: tuple[Path, ...],
-    resume: bool,
     output: Path | None,
-    keep_free: str,
-    deadline: str | None,
+    limits: Limits,
 ) -> None:
     """Run every combination of the values in CONFIG's `sweep:`, each with its repetitions.
 
@@ -82,15 +97,8 @@ def command(
     """
     from outcast import experiment
     from outcast.api import guest, run_sweep
-    from outcast.sweep.scheduler import Limits
 
     shared.end_as_interrupted()
-    limits = Limits(
-        keep_free_bytes=_quantity("--keep-free", keep_free, units.parse_size_bytes),
-        deadline_s=_quantity("--deadline", deadline, units.parse_time_ns) / 1e9
-        if deadline
-        else None,
-    )
     source = experiment.read(config, overrides)
     whole = source.experiment()
     if whole.sweep is None:
@@ -99,20 +107,20 @@ def command(
             f"note: {config} has no `sweep:`, so this is one point; --set {values} gives values",
             err=True,
         )
-    part = None if shard is None else shared.shard(shard)
-    if shards:
-        _merge(source, shards, output, others=resume or dry_run or part is not None)
+    if work.merge:
+        others = work.resume or dry_run or work.shard is not None
+        _merge(source, work.merge, output, others=others)
         return
     if not dry_run:
         guest.provide(whole, progress=True)
     prepared = run_sweep.prepare(
         source,
         output,
-        jobs=jobs,
-        scheduler=scheduler,
+        jobs=work.jobs,
+        scheduler=work.scheduler,
         store=store,
-        resume=resume,
-        shard=part,
+        resume=work.resume,
+        shard=work.shard,
         hashes=dry_run,
     )
     console = terminal.console()
@@ -122,13 +130,13 @@ def command(
     try:
         result = run_sweep.carry_out(prepared, limits, progress=True)
     except KeyboardInterrupt:
-        raise RunError(f"interrupted; {_how_to_go_on(prepared.path, shard)}") from None
+        raise RunError(f"interrupted; {_how_to_go_on(prepared.path, work.part)}") from None
     except RunError as error:
         # What is finished is kept, whatever ended the sweep.
         if (prepared.path / "sweep.yaml").exists():
-            raise RunError(f"{error}; {_how_to_go_on(prepared.path, shard)}") from None
+            raise RunError(f"{error}; {_how_to_go_on(prepared.path, work.part)}") from None
         raise
-    _conclude(result, shard)
+    _conclude(result, work.part)
 
 
 def _merge(source: Source, shards: Sequence[Path], output: Path | None, *, others: bool) -> None:
@@ -140,14 +148,6 @@ def _merge(source: Source, shards: Sequence[Path], output: Path | None, *, other
     if warning is not None:
         terminal.echo(warning, err=True)
     terminal.echo(f"{len(shards)} folders merged, every run is there; outcast results {target}")
-
-
-def _quantity(option: str, text: str, parse: object) -> int:
-    try:
-        value = parse(text) if callable(parse) else text
-    except ValueError as error:
-        raise ConfigError(f"{option}: {error}") from None
-    return int(value)
 
 
 def _show_plan(console: Console, prepared: Prepared) -> None:
@@ -179,13 +179,13 @@ def _show_plan(console: Console, prepared: Prepared) -> None:
     console.print("\n".join(lines), soft_wrap=True)
 
 
-def _how_to_go_on(target: Path, shard: str | None) -> str:
+def _how_to_go_on(target: Path, part: str) -> str:
     config = shlex.quote(str(target / "sweep.yaml"))
-    part = "" if shard is None else f" --shard {shard}"
-    return f"to go on: outcast sweep {config}{part} --resume -o {shlex.quote(str(target))}"
+    shard = f" --shard {part}" if part else ""
+    return f"to go on: outcast sweep {config}{shard} --resume -o {shlex.quote(str(target))}"
 
 
-def _conclude(result: Result, shard: str | None) -> None:
+def _conclude(result: Result, part: str) -> None:
     """Says how it ended. Raises what the exit status comes from."""
     from outcast.sweep import index
 
@@ -200,10 +200,10 @@ def _conclude(result: Result, shard: str | None) -> None:
     if report.stopped is not None:
         raise RunError(
             f"stopped with {len(report.left)} runs left: {report.stopped}; "
-            f"{_how_to_go_on(path, shard)}"
+            f"{_how_to_go_on(path, part)}"
         )
     if report.failures:
-        raise RunError(f"{len(report.failures)} runs failed; {_how_to_go_on(path, shard)}")
+        raise RunError(f"{len(report.failures)} runs failed; {_how_to_go_on(path, part)}")
     if result.untrusted:
         raise UntrustedError(
             f"{len(result.untrusted)} runs cannot be trusted: {', '.join(result.untrusted)}"

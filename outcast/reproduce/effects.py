@@ -113,7 +113,7 @@ def make(store: SweepDirectory, name: str, requested: Fates, jobs: int) -> None:
             from_ns[key] = 0
     target = table_of(store, name, requested).with_suffix("")
     place = many.Place(target, jobs, resume=target.exists())
-    many.make_each(factual, experiment, changes, from_ns, place, None)
+    many.make_each(factual, experiment, changes, from_ns, place)
     made = SweepDirectory(target)
     rows = [_row(factual, Run(made.run(key)), other, requested) for key, other in others.items()]
     write_table(pl.DataFrame(rows, infer_schema_length=None), table_of(store, name, requested))

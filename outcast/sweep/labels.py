@@ -11,7 +11,7 @@ from outcast import units
 from outcast.experiment import Experiment
 from outcast.experiment.queues import KINDS
 from outcast.sweep.points import as_text
-from outcast.view.report.overview import spaced
+from outcast.view.report.experiment import spaced
 
 _NAMES = {
     "links.rate": "link rate",

@@ -13,8 +13,8 @@ from outcast.sweep.labels import Labels
 from outcast.sweep.points import as_text
 from outcast.sweep.state import State
 from outcast.units import format_rate, format_time
+from outcast.view.report.experiment import spaced
 from outcast.view.report.markup import Element, Part, element, table
-from outcast.view.report.overview import spaced
 from outcast.view.report.page import bullets, code, details, main_numbers, note, section, trust
 
 _MOST_LISTED = 12

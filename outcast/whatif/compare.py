@@ -19,7 +19,7 @@ from outcast.records.interventions import (
 from outcast.records.replay import Explanation
 from outcast.records.run import Run
 from outcast.units import format_time
-from outcast.view.terminal.tables import main_ratio
+from outcast.view.summary_words import main_ratio
 from outcast.view.terminal.whatif import told
 from outcast.whatif import elsewhere, side_by_side
 

@@ -17,7 +17,7 @@ import polars as pl
 
 from outcast.errors import ConfigError, did_you_mean
 from outcast.records.run import Run
-from outcast.view.terminal.tables import main_ratio
+from outcast.view.summary_words import main_ratio
 
 LONGEST = 200
 LONE = "lone"

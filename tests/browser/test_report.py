@@ -18,7 +18,7 @@ from outcast.records.run_directory import RunDirectory
 from outcast.records.trace import FOLDER
 from outcast.units import format_bps
 from outcast.view import report
-from outcast.view.terminal.tables import format_ratio
+from outcast.view.summary_words import format_ratio
 from tests.browser.conftest import Open
 from tests.golden import model
 from tests.golden.run_directory import write_run

@@ -23,7 +23,7 @@ from outcast.records.run import Run
 from outcast.records.summary import LossSummary
 from outcast.reproduce import intervals
 from outcast.sweep.groups import remarks_on_intervals
-from outcast.view import report
+from outcast.view import report, summary_words
 from outcast.view.figures import FIGURES
 from outcast.view.terminal import tables
 from tests.golden import model
@@ -86,7 +86,7 @@ def test_while_all_flows_are_active_everything_counts_as_if_that_were_asked_for(
 
 def test_what_is_not_of_the_interval_says_so(together: Run, usual: Run) -> None:
     losses = LossSummary(total=2, bottleneck=2, elsewhere=0, causes={"queue": 2}, ports={})
-    assert "network from 0 to 0.08 s: 2" in tables.loss_sentence(together.summary, losses)
+    assert "network from 0 to 0.08 s: 2" in summary_words.loss_sentence(together.summary, losses)
     assert (usual.summary.whole_run, together.summary.whole_run) == ("", " from 0 to 0.08 s")
     elsewhere = losses.model_copy(update={"elsewhere": 3})
     (line,) = loss_warnings(elsewhere, "s1-eth1", together.summary.whole_run)
@@ -146,11 +146,11 @@ def test_losses_by_the_kernels_counters_say_that_they_are_of_the_whole_run(
 ) -> None:
     losses = LossSummary(total=2, bottleneck=2, elsewhere=0, causes={"queue": 2}, ports={})
     whole_s = f"{part.summary.duration_s:g} s"
-    assert f"network from 0 to {whole_s}: 2" in tables.loss_sentence(part.summary, losses)
+    assert f"network from 0 to {whole_s}: 2" in summary_words.loss_sentence(part.summary, losses)
     # The line of trust counts drops after the interval too.
-    assert f"network from 0 to {whole_s}: 2" in tables.loss_sentence(usual.summary, losses)
+    assert f"network from 0 to {whole_s}: 2" in summary_words.loss_sentence(usual.summary, losses)
     as_many = losses.model_copy(update={"bottleneck": usual.summary.capture.qdisc_drops})
-    assert "network: 2" in tables.loss_sentence(usual.summary, as_many)
+    assert "network: 2" in summary_words.loss_sentence(usual.summary, as_many)
 
 
 def test_drops_are_those_of_the_interval(part: Run, usual: Run) -> None:
@@ -309,12 +309,12 @@ def test_results_name_the_interval_and_count_stationary_runs() -> None:
 def test_every_run_says_whether_it_is_stationary(usual: Run, part: Run) -> None:
     assert part.summary.stationary is intervals.is_stationary(part, "all_active")
     assert part.summary.stationary is not None
-    sentence = tables.stationarity_sentence(part)
+    sentence = summary_words.stationarity_sentence(part)
     steady = "" if part.summary.stationary else "not in "
     assert sentence.startswith(f"{steady}steady state from 0.01 to 0.025 s: ")
     # The traffic ends before the last tenth of the duration.
     assert usual.summary.stationary is None
-    unknown = tables.stationarity_sentence(usual)
+    unknown = summary_words.stationarity_sentence(usual)
     assert "needs ten bins (analysis.bin)" in unknown
 
 

@@ -323,7 +323,7 @@ def test_runs_of_shards_are_put_together(tmp_path: Path) -> None:
         with store.opened(tmp_path / name, experiment, resume=False) as shard:
             shard.run(run).path.mkdir()
             shard.run(run).manifest.write_text(name)
-    shards = [tmp_path / "one", tmp_path / "other"]
+    shards = [store.SweepDirectory(tmp_path / name) for name in ("one", "other")]
     with store.opened(tmp_path / "whole", experiment, resume=False) as whole:
         whole.run("b").path.mkdir()
         many._gather(whole, ["a", "b", "c"], shards)
@@ -333,7 +333,7 @@ def test_runs_of_shards_are_put_together(tmp_path: Path) -> None:
     place = many.Place(tmp_path / "never", merge=[tmp_path])
     factual: Any = SimpleNamespace(directory=SimpleNamespace(path=tmp_path / "run"))
     with pytest.raises(InputError, match="a folder that `outcast sweep` wrote"):
-        many.make_each(factual, experiment, {}, {}, place, None)
+        many.make_each(factual, experiment, {}, {}, place)
     assert not place.folder.exists()
 
 

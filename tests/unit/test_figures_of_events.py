@@ -17,10 +17,10 @@ from outcast.experiment.faults import Policer
 from outcast.records.effective import AppliedChange
 from outcast.records.run import Run
 from outcast.records.run_directory import LinkRecord, LinkTotals, PortRates, Rates
-from outcast.view import figures
+from outcast.view import figures, summary_words
 from outcast.view.events import Moment, behind_the_capture, moments, trace_sentences
 from outcast.view.figures.parts import MOST_NAMED_EVENTS
-from outcast.view.report import overview, timeline
+from outcast.view.report import experiment, timeline
 from outcast.view.terminal import tables
 from tests.golden import model
 from tests.golden.run_directory import with_records, write_run
@@ -62,19 +62,19 @@ def test_the_changes_of_one_event_are_one_moment(run: Run) -> None:
 
 def test_the_steady_state_names_the_rates_that_changed_within_the_interval(run: Run) -> None:
     known = run.summary.model_copy(update={"stationary": True})
-    text = tables.stationarity_sentence(with_records(run, summary=known))
+    text = summary_words.stationarity_sentence(with_records(run, summary=known))
     assert text.endswith(
         "; but rates changed meanwhile, so means mix several: at 0.02 s s1-s2: rate 500 Mbps, at "
         "0.04 s s1-s2: down, at 0.05 s s1-s2: back"
     )
     later = known.model_copy(update={"start_s": 0.05})
-    assert "meanwhile" not in tables.stationarity_sentence(with_records(run, summary=later))
+    assert "meanwhile" not in summary_words.stationarity_sentence(with_records(run, summary=later))
     trace = PortRates(
         port="s1-eth1", trace="c.csv", t_ns=[60 * MS], rate_bps=[10**8], latest_ns=0, skipped=0
     )
     run.directory.write_rates(Rates(ports=[trace]))
     again = with_records(Run(run.directory), summary=later)
-    assert tables.stationarity_sentence(again).endswith(": s1-eth1 followed c.csv")
+    assert summary_words.stationarity_sentence(again).endswith(": s1-eth1 followed c.csv")
 
 
 def test_a_time_is_the_planned_one_if_it_was_kept(run: Run) -> None:
@@ -102,7 +102,7 @@ def test_a_policer_is_named_with_its_rate_and_burst(run: Run) -> None:
         "s1 to h1: policer 5 Mbps",
     ]
     known = run.summary.model_copy(update={"stationary": True})
-    text = tables.stationarity_sentence(with_records(again, summary=known))
+    text = summary_words.stationarity_sentence(with_records(again, summary=known))
     assert "mix several: at 0.02 s s1 to h1: policer 5 Mbps" in text
 
 
@@ -148,10 +148,10 @@ def test_rates_of_links_that_no_flow_crosses_mix_no_means(run: Run) -> None:
         links = [link.model_copy(update=crossed), link.model_copy(update={"port": "s2-s1"})]
         counters = run.counters.model_copy(update={"links": links})
         again = with_records(run, summary=known, counters=counters)
-        assert "at 0.02 s s1-s2: rate 500 Mbps" in tables.stationarity_sentence(again)
+        assert "at 0.02 s s1-s2: rate 500 Mbps" in summary_words.stationarity_sentence(again)
     links = [link, link.model_copy(update={"port": "s1-h1", "flows": [0]})]
     counters = run.counters.model_copy(update={"links": links})
-    assert "meanwhile" not in tables.stationarity_sentence(
+    assert "meanwhile" not in summary_words.stationarity_sentence(
         with_records(run, summary=known, counters=counters)
     )
 
@@ -235,7 +235,7 @@ def test_the_viewer_is_given_the_events_in_nanoseconds(run: Run) -> None:
 
 
 def test_report_and_terminal_list_the_events(run: Run) -> None:
-    sentences = " ".join(overview.sentences(run))
+    sentences = " ".join(experiment.sentences(run))
     assert "at 0.02 s s1-s2: rate 500 Mbps; at 0.03 s s1 to h1: limit 8KB" in sentences
     assert "at first" not in sentences.partition("drains")[2][:60]
     run.directory.write_manifest(run.manifest)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from outcast import experiment, workflow
-from outcast.cli.topo import describe
 from outcast.plan.hints import hints
 from outcast.plan.make import make_plan
+from outcast.view.terminal.topology import describe
 
 LINEAR = Path(__file__).parents[2] / "configs/linear-12.yaml"
 DCTCP = "transport.congestion_control=dctcp"

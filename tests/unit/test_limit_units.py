@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outcast import experiment, units, workflow
-from outcast.cli.topo import describe
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment
 from outcast.experiment.limit import Drain, Limit, Unit
@@ -18,6 +17,7 @@ from outcast.plan import events, link_words, ports
 from outcast.plan.make import make_plan, plan_of_command
 from outcast.plan.model import Plan
 from outcast.plan.round_trips import base_rtt_ns
+from outcast.view.terminal.topology import describe
 
 UPLINK = """\
 name: uplink

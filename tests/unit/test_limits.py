@@ -18,7 +18,7 @@ from outcast.analysis.measure.limits import (
 )
 from outcast.records.run_directory import HostCounters
 from outcast.records.summary import LimitSummary, LossSummary, PortLosses
-from outcast.view.terminal import tables
+from outcast.view import summary_words as words
 
 SECOND = 10**9
 
@@ -112,7 +112,7 @@ def test_a_share_that_is_at_least_so_much_is_told_so() -> None:
     assert limited["0"].send_buffer == pytest.approx(0.4)
     (line,) = limit_warnings(limited)
     assert line.startswith("flow 0, limited for at least 40% of the time by its own send buffer")
-    assert tables.shares_of(limited["0"])["send_buffer"] == ">= 40.0%"
+    assert words.shares_of(limited["0"])["send_buffer"] == ">= 40.0%"
 
 
 def test_of_multipath_tcp_it_is_not_told_which_buffer_limits() -> None:
@@ -122,7 +122,7 @@ def test_of_multipath_tcp_it_is_not_told_which_buffer_limits() -> None:
     assert (part.receiver, part.send_buffer, part.at_least) == (None, None, False)
     assert part.network == pytest.approx(0.04)
     assert part.untold == pytest.approx(0.96)
-    assert tables.shares_of(part)["receiver"] == tables.shares_of(part)["send_buffer"] == "not told"
+    assert words.shares_of(part)["receiver"] == words.shares_of(part)["send_buffer"] == "not told"
     (line,) = limit_warnings(limited)
     assert line.startswith(
         "flow 0, limited for 96% of the time by the receiver's window or its own send buffer "

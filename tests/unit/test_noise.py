@@ -20,7 +20,7 @@ from outcast.plan.make import make_plan
 from outcast.plan.noise import HostNoise, Span, Throttle, interval_ns
 from outcast.plan.ports import host_queue, port_rate_bps, switch_queue
 from outcast.plan.stored import dumps, read_plan
-from outcast.view.report.overview import _noise
+from outcast.view.report.experiment import _noise
 
 CONFIG = Path(__file__).parents[2] / "configs" / "linear-12.yaml"
 SLOT = Span(50_000, 250_000)

@@ -24,7 +24,7 @@ from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import CompletionSummary, TimesSummary
 from outcast.view import report
 from outcast.view.report import markup, timeline
-from outcast.view.report.overview import sentences, spaced
+from outcast.view.report.experiment import sentences, spaced
 from outcast.view.report.packed import GREATEST, Encoding, pack
 from tests.golden import model
 from tests.golden.run_directory import with_records, write_run

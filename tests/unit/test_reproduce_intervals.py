@@ -15,7 +15,7 @@ from outcast.analysis.measure.stationarity import FlowRates
 from outcast.records.run import Run
 from outcast.reproduce import intervals, measures, recipe
 from outcast.reproduce.recipe import Interval, Measure
-from outcast.view.terminal.tables import stationarity_sentence
+from outcast.view.summary_words import stationarity_sentence
 from tests.golden import model
 from tests.golden.run_directory import with_records, write_run
 

@@ -16,7 +16,7 @@ from outcast.records.generated import Completed
 from outcast.records.run import Run
 from outcast.records.summary import CompletionSummary, Summary
 from outcast.sweep import groups
-from outcast.view import figures, report
+from outcast.view import figures, report, summary_words
 from outcast.view.figures.generated import rate_curves
 from outcast.view.terminal import tables
 from tests.golden import model
@@ -225,4 +225,7 @@ def test_a_sweep_of_generated_traffic_shows_no_values_of_flows() -> None:
 
 def test_a_workload_in_a_phrase() -> None:
     transfers = completed(kind="poisson", flows=1201, unfinished=3, streams=None, goodput_bps=5e8)
-    assert tables.workload_result(transfers) == "1,201 flows (poisson) at 500 Mbps, 3 unfinished"
+    assert (
+        summary_words.workload_result(transfers)
+        == "1,201 flows (poisson) at 500 Mbps, 3 unfinished"
+    )

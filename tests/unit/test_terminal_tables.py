@@ -11,6 +11,7 @@ from rich.console import Console
 from outcast import analysis
 from outcast.records.run import Run
 from outcast.records.summary import LimitSummary, LossSummary, SpreadSummary, Summary
+from outcast.view import summary_words as words
 from outcast.view.terminal import forms, tables
 from tests.golden import model
 from tests.golden.run_directory import with_records, write_run
@@ -32,21 +33,21 @@ def with_queues(summary: Summary, **marks: int) -> Summary:
 
 def test_losses_name_every_queue_that_is_studied(run: Run) -> None:
     lost = LossSummary(total=7, bottleneck=7, elsewhere=0, causes={"queue": 7}, ports={})
-    assert tables.loss_sentence(run.summary, lost).endswith("7 packets, all at the bottleneck")
+    assert words.loss_sentence(run.summary, lost).endswith("7 packets, all at the bottleneck")
     both = with_queues(run.summary, a=0, b=0)
-    assert tables.loss_sentence(both, lost).endswith("7 packets, all in the queues of a, b")
+    assert words.loss_sentence(both, lost).endswith("7 packets, all in the queues of a, b")
     more = lost.model_copy(update={"elsewhere": 2})
-    assert "2 of them elsewhere than in the 2 queues studied" in tables.loss_sentence(both, more)
+    assert "2 of them elsewhere than in the 2 queues studied" in words.loss_sentence(both, more)
 
 
 def test_ecn_marks_are_told(run: Run) -> None:
-    assert tables.marks_sentence(run.summary) == ""
+    assert words.marks_sentence(run.summary) == ""
     marked = with_queues(run.summary, a=1234, b=0)
-    assert tables.marks_sentence(marked) == "marked with ECN: a 1,234 packets"
+    assert words.marks_sentence(marked) == "marked with ECN: a 1,234 packets"
 
 
 def test_phases_are_told_where_inputs_meet(run: Run) -> None:
-    assert len(tables.noise_lines(run)) == 1
+    assert len(words.noise_lines(run)) == 1
     (noise,) = run.summary.noise.values()
     first, *others = noise.inputs
     silent = noise.inputs[first].model_copy(update={"arrivals": 0})
@@ -56,7 +57,7 @@ def test_phases_are_told_where_inputs_meet(run: Run) -> None:
         update={"noise": {"s1-eth1": noise.model_copy(update={"inputs": alone})}}
     )
     object.__setattr__(own, "summary", summary)
-    assert tables.noise_lines(own) == []
+    assert words.noise_lines(own) == []
 
 
 def test_what_a_note_told_before_the_traffic_is_counted_only(
@@ -100,7 +101,7 @@ def test_losses_of_queues_that_drop_later_say_when_tables_count_them(run: Run) -
     summary = run.summary.model_copy(update={"queue": {egress: later}})
     lost = LossSummary(total=7, bottleneck=7, elsewhere=0, causes={"queue": 7}, ports={})
     said = "7 packets, by the kernel's counters (tables count a drop at its packet's arrival), all"
-    assert said in tables.loss_sentence(summary, lost)
+    assert said in words.loss_sentence(summary, lost)
 
 
 def test_round_trips_and_queueing_are_medians_and_say_so(run: Run) -> None:
@@ -130,11 +131,11 @@ def test_round_trips_and_queueing_are_medians_and_say_so(run: Run) -> None:
 def test_the_wait_for_timeouts_is_a_share_of_the_time_of_active_flows(run: Run) -> None:
     part = next(iter(run.summary.groups["hops"].values()))
     update = {"flows": 2, "halted_s": 1.5, "active_s": 6.0}
-    assert tables.awaiting_rto(run.summary, part.model_copy(update=update)) == "25.0%"
+    assert words.awaiting_rto(run.summary, part.model_copy(update=update)) == "25.0%"
     # An older summary does not tell.
     seconds = run.summary.end_s - run.summary.start_s
     update |= {"halted_s": seconds / 2, "active_s": None}
-    assert tables.awaiting_rto(run.summary, part.model_copy(update=update)) == "25.0%"
+    assert words.awaiting_rto(run.summary, part.model_copy(update=update)) == "25.0%"
 
 
 def test_of_many_flows_those_are_told_that_the_network_limited_least(run: Run) -> None:
@@ -168,7 +169,7 @@ def test_one_class_has_no_ratio(run: Run) -> None:
     )
     assert "ratio" not in tables._heading(one).plain
     two = summary.model_copy(update={"classes": {"2": one.classes, "6": one.classes}})
-    assert tables.has_ratio(two)
+    assert words.has_ratio(two)
 
 
 def test_a_name_is_broken_before_a_number_is_cut() -> None:

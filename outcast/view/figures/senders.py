@@ -22,7 +22,7 @@ from outcast.view import sender_series
 from outcast.view.figures.parts import DASHES, Line, draw_lines, legend_inches, shown_groups
 from outcast.view.figures.style import OWN, Canvas, heading
 from outcast.view.palette import GREY, run_colours
-from outcast.view.terminal.tables import noun, rto_share
+from outcast.view.summary_words import noun, rto_share
 
 MOST_LINES = 6
 """The most flows that have a line each. If there are more, each group has a line."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from controllers.graph import LAYERS
 from outcast import files
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Point: TypeAlias = tuple[float, float]
+
 _MOST_COUNTS = 4
 """The most groups that the title counts."""
 _MOST_UPRIGHT = 20
@@ -27,6 +29,7 @@ _MOST_HOSTS = 128
 """The most hosts that have a box each. If there are more, similar hosts share a box."""
 _MOST_OWN = 8
 """The most links whose own settings are written beside them."""
+_BEHIND_WORDS = {"boxstyle": "square,pad=0.1", "facecolor": "#ffffffd0", "edgecolor": "none"}
 _LAYER_HEIGHT = {layer: float(height) for height, layer in enumerate(("host", *LAYERS))}
 
 
@@ -58,9 +61,7 @@ def flows_on_links(plan: Plan) -> Counter[frozenset[str]]:
     return Counter(frozenset(link) for flow in plan.flows for link in pairwise(flow.path))
 
 
-def positions(
-    plan: Plan, boxes: Mapping[str, list[str]] | None = None
-) -> dict[str, tuple[float, float]]:
+def positions(plan: Plan, boxes: Mapping[str, list[str]] | None = None) -> dict[str, Point]:
     """Returns the place of every node.
 
     In a network of layers, a switch is above the middle of the nodes linked below it. Any other
@@ -118,7 +119,7 @@ def _attached(plan: Plan) -> list[str]:
     return [next(iter(plan.graph.adj[host])) for host in plan.hosts]
 
 
-def _free_positions(plan: Plan, boxes: Mapping[str, list[str]]) -> dict[str, tuple[float, float]]:
+def _free_positions(plan: Plan, boxes: Mapping[str, list[str]]) -> dict[str, Point]:
     # Needs numpy, which whoever only wants a layered drawing's places need not load.
     from outcast.view.figures import free_layout
 
@@ -166,7 +167,6 @@ def picture(plan: Plan, title: str, group_by: GroupKind | None = None) -> Figure
 
 def _picture(plan: Plan, title: str, group_by: GroupKind | None) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.collections import LineCollection
 
     from outcast.view.figures.style import ShownFigure
 
@@ -182,37 +182,70 @@ def _picture(plan: Plan, title: str, group_by: GroupKind | None) -> Figure:
     figure = ShownFigure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    used = flows_on_links(plan)
-    most = max(used.values(), default=1)
-    lines = {frozenset(edge): [placed[edge[0]], placed[edge[1]]] for edge in plan.graph.edges}
-    unused = [line for edge, line in lines.items() if edge not in used]
-    thin = 0.7 if upright else 0.3
-    axes.add_collection(LineCollection(unused, colors="#c8c8c8", linewidths=thin, zorder=1))
-    widths = [1.2 + 4 * count / most for count in used.values()]
-    taken = [lines[edge] for edge in used]
-    axes.add_collection(LineCollection(taken, colors=BLUE, linewidths=widths, zorder=2))
-    (x1, y1), (x2, y2) = (placed[node] for node in plan.ends[plan.bottleneck.egress])
-    axes.plot([x1, x2], [y1, y2], color=VERMILION, linewidth=6, zorder=3)
+    lines = {frozenset(edge): (placed[edge[0]], placed[edge[1]]) for edge in plan.graph.edges}
+    _draw_links(axes, plan, lines, 0.7 if upright else 0.3)
     words_of = link_words.own(plan.links)
     own = {frozenset(edge): words for edge in plan.graph.edges if (words := words_of(*edge))}
     own = own if len(own) <= _MOST_OWN else {}
     _write_settings(axes, plan, own, lines)
     of_bottleneck = own.get(frozenset(plan.ends[plan.bottleneck.egress]), "")
     named = [f"bottleneck {plan.bottleneck.egress}", *filter(None, [of_bottleneck])]
+    heading = f"{title}{_flows(plan, group_by)}"
     if layered:
-        level = y1 == y2
-        axes.annotate(
-            "\n".join(named),
-            ((x1 + x2) / 2, (y1 + y2) / 2),
-            xytext=(0, 8) if level else (-6, 0),
-            textcoords="offset points",
-            ha="center" if level else "right",
-            va="bottom" if level else "center",
-            color="#a04000",
-            fontsize=9,
-            zorder=5,
-            bbox={"boxstyle": "square,pad=0.1", "facecolor": "#ffffffd0", "edgecolor": "none"},
-        )
+        one, two = (placed[node] for node in plan.ends[plan.bottleneck.egress])
+        _name_bottleneck(axes, one, two, "\n".join(named))
+    else:
+        # Between links in all directions there is no place for a label of its own.
+        heading += f"\n{', '.join(named)} (orange)"
+    _draw_nodes(axes, plan, boxes, placed, 0 if upright else 90)
+    axes.set_title(heading, fontsize=11)
+    axes.margins(0.04, 0.12)
+    axes.autoscale_view()
+    axes.set_axis_off()
+    return figure
+
+
+def _draw_links(
+    axes: Axes, plan: Plan, lines: Mapping[frozenset[str], tuple[Point, Point]], thin: float
+) -> None:
+    """Draws unused links thin, links in use by their flows, and the bottleneck above them."""
+    from matplotlib.collections import LineCollection
+
+    used = flows_on_links(plan)
+    most = max(used.values(), default=1)
+    unused = [line for edge, line in lines.items() if edge not in used]
+    axes.add_collection(LineCollection(unused, colors="#c8c8c8", linewidths=thin, zorder=1))
+    widths = [1.2 + 4 * count / most for count in used.values()]
+    taken = [lines[edge] for edge in used]
+    axes.add_collection(LineCollection(taken, colors=BLUE, linewidths=widths, zorder=2))
+    (x1, y1), (x2, y2) = lines[frozenset(plan.ends[plan.bottleneck.egress])]
+    axes.plot([x1, x2], [y1, y2], color=VERMILION, linewidth=6, zorder=3)
+
+
+def _name_bottleneck(axes: Axes, one: Point, two: Point, words: str) -> None:
+    level = one[1] == two[1]
+    axes.annotate(
+        words,
+        ((one[0] + two[0]) / 2, (one[1] + two[1]) / 2),
+        xytext=(0, 8) if level else (-6, 0),
+        textcoords="offset points",
+        ha="center" if level else "right",
+        va="bottom" if level else "center",
+        color="#a04000",
+        fontsize=9,
+        zorder=5,
+        bbox=_BEHIND_WORDS,
+    )
+
+
+def _draw_nodes(
+    axes: Axes,
+    plan: Plan,
+    boxes: Mapping[str, list[str]],
+    placed: Mapping[str, Point],
+    rotation: int,
+) -> None:
+    """Draws every node with its name: senders blue, receivers orange."""
     labels = [(name, name, "square") for name in plan.switches]
     labels += [(name, name, "circle") for name in plan.routers]
     labels += [(label, hosts[0], "round") for label, hosts in boxes.items()]
@@ -227,26 +260,17 @@ def _picture(plan: Plan, title: str, group_by: GroupKind | None) -> Figure:
             ha="center",
             va="center",
             fontsize=8,
-            rotation=0 if upright else 90,
+            rotation=rotation,
             zorder=4,
             bbox={"boxstyle": f"{shape},pad=0.3", "facecolor": colour, "edgecolor": "#404040"},
         )
-    heading = f"{title}{_flows(plan, group_by)}"
-    if not layered:
-        # Between links in all directions there is no place for a label of its own.
-        heading += f"\n{', '.join(named)} (orange)"
-    axes.set_title(heading, fontsize=11)
-    axes.margins(0.04, 0.12)
-    axes.autoscale_view()
-    axes.set_axis_off()
-    return figure
 
 
 def _write_settings(
     axes: Axes,
     plan: Plan,
     own: Mapping[frozenset[str], str],
-    lines: Mapping[frozenset[str], Sequence[tuple[float, float]]],
+    lines: Mapping[frozenset[str], tuple[Point, Point]],
 ) -> None:
     """Writes what some links have of their own beside them; the bottleneck's label has its own."""
     layered = is_layered(plan)
@@ -265,7 +289,7 @@ def _write_settings(
             fontsize=7,
             color="#303030",
             zorder=5,
-            bbox={"boxstyle": "square,pad=0.1", "facecolor": "#ffffffd0", "edgecolor": "none"},
+            bbox=_BEHIND_WORDS,
         )
 
 
@@ -280,7 +304,7 @@ def _flows(plan: Plan, group_by: GroupKind | None) -> str:
     return f": {len(plan.flows)} flows ({', '.join(counts)})" if counts else ""
 
 
-def _free_size(placed: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
+def _free_size(placed: Mapping[str, Point]) -> tuple[float, float]:
     """Returns the width and height, in inches, of a drawing without layers."""
     right = max(x for x, _ in placed.values())
     top = max(y for _, y in placed.values())

@@ -12,6 +12,7 @@ from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view.report import (
     captured,
+    experiment,
     glossary,
     goodput,
     losses,
@@ -55,7 +56,7 @@ def make(
         viewer.part(run, packed),
     ]
     more = [
-        overview.words(run, network(run)) if told is None else captured.words(told),
+        experiment.words(run, network(run)) if told is None else captured.words(told),
         *([goodput.detail(run), goodput.fairness(run)] if run.manifest.flows else []),
         losses.network(run),
         losses.queue(run),

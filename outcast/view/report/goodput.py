@@ -12,7 +12,7 @@ from outcast.units import format_bps
 from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import note, section
-from outcast.view.terminal.tables import (
+from outcast.view.summary_words import (
     awaiting_rto,
     format_ms,
     format_ratio,

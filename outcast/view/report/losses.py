@@ -9,8 +9,8 @@ from outcast.view.figures.phase import contests_by_port, ports_shown
 from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import note, section
+from outcast.view.summary_words import loss_rate, loss_sentence
 from outcast.view.terminal import service_classes as shown
-from outcast.view.terminal.tables import loss_rate, loss_sentence
 
 MOST_PORTS = 40
 """The most ports that are listed; summary.json has all of them."""

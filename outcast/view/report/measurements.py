@@ -14,7 +14,7 @@ from outcast.view.events import behind_the_capture
 from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import note, section
-from outcast.view.terminal.tables import format_ns, noun, sending, shares_of, utilisation_sentence
+from outcast.view.summary_words import format_ns, noun, sending, shares_of, utilisation_sentence
 
 MOST_ROWS = 60
 """The most rows of a table that are shown. The Parquet file has all of them."""

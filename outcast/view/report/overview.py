@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from typing import Any
 
 from outcast.analysis.measure.losses import where
-from outcast.errors import InputError, shortened
-from outcast.experiment import Limit
+from outcast.errors import InputError
 from outcast.experiment.engine import properties
-from outcast.experiment.queues import WITH_CLASSES
-from outcast.plan import link_words, ports
-from outcast.plan.grouping import UDP, control_of, title
 from outcast.records.run import Run
-from outcast.records.run_directory import BottleneckRecord, Manifest, ProgramRecord
+from outcast.records.run_directory import Manifest
 from outcast.records.summary import Summary
-from outcast.units import format_bps, format_size, format_time, round_rate
-from outcast.view.events import moments, trace_sentences
+from outcast.units import format_bps
 from outcast.view.report import captured
+from outcast.view.report.experiment import flows_words
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import bullets, code, details, main_numbers, section, trust
-from outcast.view.terminal.tables import (
+from outcast.view.summary_words import (
     format_ms,
     format_ratio,
     has_ratio,
@@ -32,7 +27,6 @@ from outcast.view.terminal.tables import (
     workload_result,
 )
 
-_COMMAND_CHARACTERS = 60
 _MOST_PROBES = 2
 MOST_KEYS = 8
 """The most groups among the main numbers."""
@@ -100,7 +94,7 @@ def _result(run: Run) -> str:
     if run.manifest.flows:
         texts.append(
             f"Over {covered} ({summary.start_s:g} to {summary.end_s:g} s), "
-            f"{_flows(len(run.manifest.flows))} got {format_bps(summary.total_goodput_bps)}"
+            f"{flows_words(len(run.manifest.flows))} got {format_bps(summary.total_goodput_bps)}"
             f"{' together' if len(run.manifest.flows) > 1 else ''}."
         )
         if run.captured is None and summary.classes:
@@ -112,7 +106,7 @@ def _result(run: Run) -> str:
             continue
         unfinished = f", {workload.unfinished} did not finish" if workload.unfinished else ""
         texts.append(
-            f"{_flows(workload.flows, 'generated ')} ({workload.kind}) ran{unfinished}, at "
+            f"{flows_words(workload.flows, 'generated ')} ({workload.kind}) ran{unfinished}, at "
             f"{format_bps(workload.goodput_bps)} together{summary.whole_run}."
         )
     return " ".join(texts) + _comparison(summary) + _doubt(run)
@@ -190,196 +184,6 @@ def _trust(run: Run) -> Element:
         return trust("✓ Captures and counters agree", "good", bullets(lines))
     warned = f"{number} warning{'' if number == 1 else 's'}"
     return trust(f"✓ Captures and counters agree, with {warned}", "doubtful", bullets(lines))
-
-
-def words(run: Run, *more: Part) -> Element:
-    """Returns the section on the experiment: sentences, then `more`, as a drawing."""
-    return section(
-        "experiment",
-        "The experiment",
-        *(element("p", text) for text in sentences(run)),
-        *more,
-    )
-
-
-def sentences(run: Run) -> list[str]:
-    """Returns sentences on what was built and run, from the manifest."""
-    manifest, requested = run.directory.read_manifest(), run.manifest.requested
-    flows = manifest.planned_flows
-    receivers: dict[tuple[str | None, int | None, str], list[str]] = {}
-    names = list(dict.fromkeys(flow.name for flow in flows))
-    for flow in flows:
-        receivers.setdefault((flow.name, flow.hops, control_of(flow)), []).append(flow.dst)
-    groups = [
-        f"{_flows(len(ends), '' if control == UDP else 'TCP ')} "
-        f"({control.upper() if name is None else title(name, [control])}) to "
-        f"{ends[0] if len(set(ends)) == 1 else f'{len(set(ends))} hosts'} over {hops} links"
-        for (name, hops, control), ends in sorted(
-            receivers.items(),
-            key=lambda item: (names.index(item[0][0]), item[0][1] or 0, item[0][2]),
-        )
-    ]
-    groups += [
-        f"{_flows(workload.flows, 'UDP ' if workload.streams else 'generated ')} ({workload.kind})"
-        for workload in (run.summary.completions or {}).values()
-    ]
-    groups += [_program(manifest, program) for program in manifest.programs]
-    if probes := len(run.summary.probes or {}):
-        groups.append(f"{probes} latency probe{'' if probes == 1 else 's'}")
-    starts = {flow.start_ns for flow in flows}
-    when = "together" if len(starts) <= 1 else f"over {spaced(format_time(max(starts) or 1))}"
-    begin = f" They start {when}." if len(flows) > 1 else ""
-    others = ""
-    if requested.get("links.overrides") or requested.get("links.layers"):
-        others = " where nothing else stands (see Links)"
-    first = (
-        f"On a {requested.get('topology.kind', 'given')} topology with links of "
-        f"{spaced(requested.get('links.rate', 'unlimited rate'))}"
-        f"{_delay(requested)}{others}{_overhead(requested)}: {'; '.join(groups)}.{begin} "
-        f"The run lasts {spaced(format_time(manifest.traffic.duration_ns))}."
-        f"{_noise(requested, manifest.effective)}"
-    )
-    texts = [first]
-    for record in manifest.bottlenecks:
-        inputs = ", ".join(run.port_label(port) for port in record.ingress)
-        meet = "They meet" if len(flows) > 1 else "It is measured"
-        texts.append(
-            f"{meet} at the output {record.egress} of {record.switch}, which is fed by "
-            f"{inputs}. Its queue ({record.queue.kind}) {_queue(run, record)}.{_link(run, record)}"
-        )
-    if manifest.blackout is not None:
-        blackout = manifest.blackout
-        texts.append(
-            f"A synthetic blackout sits before {blackout.port}. In {blackout.periods} ON periods "
-            f"it dropped {blackout.dropped:,} of the {blackout.packets:,} packets that came in "
-            "there."
-        )
-    happened = moments(run)
-    if happened:
-        listed = "; ".join(f"at {moment.t_s:.4g} s {moment.text}" for moment in happened)
-        texts.append(f"During the run links and queues changed: {listed}.")
-    texts += [f"{sentence}." for sentence in trace_sentences(run)]
-    engine = {
-        "virtual": "the virtual engine: real Linux TCP and queues in a guest kernel with an exact "
-        "clock, where the same seed gives the same packets",
-        "realtime": "the realtime engine: this kernel and the wall clock",
-    }[manifest.engine]
-    kernel = manifest.kernel.get("release")
-    texts.append(
-        f"It ran on {engine} ({f'Linux {kernel}, ' if kernel else ''}seed {manifest.seed})."
-    )
-    return texts
-
-
-def _program(manifest: Manifest, program: ProgramRecord) -> str:
-    """A program in words, with the number of flows that bear its name."""
-    what = f"the server {program.name} at {program.host}"
-    if not program.server:
-        times = f"{len(program.executions):,} time{'' if len(program.executions) == 1 else 's'}"
-        what = f"the program {program.name} at {program.host}, {times}"
-    count = sum(flow.of_program and flow.name == program.name for flow in manifest.flows)
-    command = shortened(shlex.join(program.command), _COMMAND_CHARACTERS)
-    return f"{what} ({command}){f' with {_flows(count)}' if count else ''}"
-
-
-def _flows(count: int, kind: str = "") -> str:
-    return f"{count:,} {kind}flow{'' if count == 1 else 's'}"
-
-
-def spaced(text: object) -> str:
-    """Writes a setting's quantity for readers: `5us` as `5 µs`, `1gbit` as `1 Gbps`."""
-    quantity = re.fullmatch(r"([0-9.]+)([A-Za-z]+)", str(text))
-    if quantity is None:
-        return str(text)
-    number, unit = quantity.groups()
-    if unit == "ns" and float(number) >= 1000:
-        return f"{float(number) / 1000:g} µs"
-    units = {"us": "µs", "gbit": "Gbps", "mbit": "Mbps", "kbit": "kbps", "bit": "bps"}
-    return f"{number} {units.get(unit, unit)}"
-
-
-def _delay(requested: dict[str, Any]) -> str:
-    no_delay = (None, "0ns")
-    delay, jitter = requested.get("links.delay"), requested.get("links.jitter")
-    if delay in no_delay:
-        return ""
-    more = f" (give or take up to {spaced(jitter)})" if jitter not in no_delay else ""
-    return f", {spaced(delay)} of delay each{more}"
-
-
-def _noise(requested: dict[str, Any], effective: dict[str, Any]) -> str:
-    """A sentence on the noise that was asked for; none where there is none, or was no such key."""
-    parts = []
-    # The manifest may come from somebody else.
-    if isinstance(ppm := requested.get("noise.oscillators"), (int, float)) and ppm:
-        parts.append(f"ports' clocks are off by up to {ppm:g} ppm")
-    throttled = requested.get("noise.interrupts")
-    if isinstance(throttled, dict) and isinstance(often := throttled.get("per_second"), int):
-        parts.append(f"hosts get at most {often:,} interrupts a second")
-    for key, words in (
-        ("interrupts", "hosts get their arrivals in batches, {} after the first packet of each"),
-        ("sender", "what hosts send leaves {} after they are woken"),
-    ):
-        span = requested.get(f"noise.{key}")
-        most = span.get("most") if isinstance(span, dict) else None
-        if isinstance(span, dict) and most not in (None, "0ns"):
-            parts.append(words.format(f"{spaced(span.get('least', '0ns'))} to {spaced(most)}"))
-    latency = requested.get("noise.switch_latency")
-    if latency not in (None, "0ns"):
-        jitter_ns = effective.get("bottleneck.jitter_ns")
-        jitter = spaced(format_time(jitter_ns)) if isinstance(jitter_ns, int) else None
-        # A link with less delay varies by that.
-        less = f", at the bottleneck by {jitter}" if jitter not in (None, spaced(latency)) else ""
-        parts.append(f"delays at switches vary by up to {spaced(latency)}{less}")
-    if not parts:
-        return ""
-    return f" Its noise is that of {requested.get('noise.profile')}: {'; '.join(parts)}."
-
-
-def _overhead(requested: dict[str, Any]) -> str:
-    """What the links count besides frames, where they do."""
-    if requested.get("links.overhead") != "ethernet":
-        return ""
-    return ", on which preamble, check sequence and gap take time too"
-
-
-def _limit_asked(run: Run, port: str) -> Limit | None:
-    """The limit of a port's queue in the configuration's words, where the folder has them."""
-    if run.plan is None:
-        return None
-    try:
-        return ports.switch_queue(run.experiment, run.plan, port).asked
-    except InputError:
-        return None
-
-
-def _link(run: Run, record: BottleneckRecord) -> str:
-    """A sentence on the bottleneck's link, with its losses and delays; empty if unknown."""
-    plan = run.plan
-    link = None if plan is None else plan.links.get(plan.ends.get(record.egress, ("", "")))
-    return "" if link is None else f" Its link has {link_words.settings(link)}."
-
-
-def _queue(run: Run, record: BottleneckRecord) -> str:
-    queue = record.queue
-    parts = ["holds what comes"]
-    if queue.kind in WITH_CLASSES:
-        parts = ["parts packets by their DSCP into classes, each with a limit of its own"]
-    if queue.limit_bytes is not None:
-        parts = [f"has room for {spaced(format_size(queue.limit_bytes))}"]
-    elif queue.limit_packets is not None:
-        parts = [f"has room for {queue.limit_packets} packets"]
-    limit = _limit_asked(run, record.egress)
-    if limit is not None:
-        parts[0] += f" ({limit})"
-    if queue.rate_bps is not None:
-        rate = run.link_rate(record)
-        at_first = ""
-        if rate is not None and not rate.is_constant:
-            is_trace = any(trace.port == record.egress for trace in run.rates.ports)
-            at_first = " on average, by a trace" if is_trace else " at first"
-        parts.append(f"drains at {round_rate(queue.rate_bps)}{at_first}")
-    return " and ".join(parts)
 
 
 def settings(run: Run) -> Element:

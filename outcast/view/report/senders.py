@@ -114,12 +114,14 @@ def pairs(senders: Senders) -> tuple[Array, Array]:
 
 
 def packed(
-    senders: Senders, flows: Sequence[int], place: Array, most: int
-) -> tuple[dict[str, Any], dict[str, Columns]]:
-    """Returns what the page's header says of the senders, and their columns.
+    senders: Senders | None, flows: Sequence[int], place: Array, most: int
+) -> tuple[dict[str, Any] | None, dict[str, Columns]]:
+    """Returns what the page's header says of the senders, and their columns; without events none.
 
     `place` has for each row of packets.parquet its row in the page, or -1.
     """
+    if senders is None:
+        return None, {}
     keep, every = thin(senders.series, most)
     series = senders.series.filter(keep)
     texts = _Texts()
@@ -133,54 +135,52 @@ def packed(
         return np.where(values >= 0, place[values], -1) + 1
 
     sent, lost = senders.retransmissions, senders.drops
-    fired = sent.select(pl.when(pl.col("timer").is_not_null()).then("rto_ns"))
-
-    def before(column: str) -> Array:
-        return (sent["t_ns"] - sent[column] + 1).fill_null(0).clip(0).to_numpy()
-
-    return (
-        {
-            "points": senders.series.height,
-            "every": every,
-            "texts": texts.listed,
+    columns: dict[str, Columns] = {
+        "series": {
+            "flow": ("delta", of_flow(series)),
+            "t_ns": ("delta", series["t_ns"].to_numpy()),
+            **{
+                name: ("delta", numbers(series[name]))
+                for name in ("cwnd", "ssthresh", "in_flight", "srtt_us", "rto_us")
+            },
+            "state": ("plain", texts.codes(series["state"])),
         },
-        {
-            "series": {
-                "flow": ("delta", of_flow(series)),
-                "t_ns": ("delta", series["t_ns"].to_numpy()),
-                "cwnd": ("delta", numbers(series["cwnd"])),
-                "ssthresh": ("delta", numbers(series["ssthresh"])),
-                "in_flight": ("delta", numbers(series["in_flight"])),
-                "srtt_us": ("delta", numbers(series["srtt_us"])),
-                "rto_us": ("delta", numbers(series["rto_us"])),
-                "state": ("plain", texts.codes(series["state"])),
-            },
-            "resent": {
-                "t_ns": ("delta", sent["t_ns"].to_numpy()),
-                "flow": ("plain", of_flow(sent)),
-                "packet": ("plain", in_page(sent["packet"])),
-                "drop": ("plain", in_page(sent["drop_packet"])),
-                "cause": ("plain", texts.codes(sent["cause"])),
-                "lost": ("plain", before("t_drop_ns")),
-                "waited": ("plain", before("t_detect_ns")),
-                "before": ("plain", texts.codes(sent["state_before"])),
-                "after": ("plain", texts.codes(sent["state_after"])),
-                "detected_by": ("plain", texts.codes(sent["detected_by"])),
-                "rto_ns": ("plain", numbers(fired["rto_ns"]) + 1),
-                "undone": ("plain", sent["undone"].fill_null(False).cast(pl.Int64).to_numpy()),
-            },
-            "lost": {
-                "t_ns": ("delta", lost["t_ns"].to_numpy()),
-                "flow": ("plain", of_flow(lost)),
-                "packet": ("plain", in_page(lost["packet"])),
-                "host": ("plain", texts.codes(lost["host"])),
-                "port": ("plain", texts.codes(lost["port"])),
-                "reason": ("plain", texts.codes(lost["reason"])),
-                "where": ("plain", texts.codes(lost["where"])),
-                "qdisc": ("plain", texts.codes(lost["qdisc"])),
+        "resent": {
+            "t_ns": ("delta", sent["t_ns"].to_numpy()),
+            "flow": ("plain", of_flow(sent)),
+            "packet": ("plain", in_page(sent["packet"])),
+            "drop": ("plain", in_page(sent["drop_packet"])),
+            "cause": ("plain", texts.codes(sent["cause"])),
+            "lost": ("plain", _before(sent, "t_drop_ns")),
+            "waited": ("plain", _before(sent, "t_detect_ns")),
+            "before": ("plain", texts.codes(sent["state_before"])),
+            "after": ("plain", texts.codes(sent["state_after"])),
+            "detected_by": ("plain", texts.codes(sent["detected_by"])),
+            "rto_ns": ("plain", _fired_rto_ns(sent) + 1),
+            "undone": ("plain", sent["undone"].fill_null(False).cast(pl.Int64).to_numpy()),
+        },
+        "lost": {
+            "t_ns": ("delta", lost["t_ns"].to_numpy()),
+            "flow": ("plain", of_flow(lost)),
+            "packet": ("plain", in_page(lost["packet"])),
+            **{
+                name: ("plain", texts.codes(lost[name]))
+                for name in ("host", "port", "reason", "where", "qdisc")
             },
         },
-    )
+    }
+    points = {"points": senders.series.height, "every": every, "texts": texts.listed}
+    return points, columns
+
+
+def _before(sent: pl.DataFrame, column: str) -> Array:
+    """Returns how long before each retransmission a time was, plus 1; 0 stands for unknown."""
+    return (sent["t_ns"] - sent[column] + 1).fill_null(0).clip(0).to_numpy()
+
+
+def _fired_rto_ns(sent: pl.DataFrame) -> Array:
+    """Returns the timeout of each retransmission that a timer caused."""
+    return numbers(sent.select(pl.when(pl.col("timer").is_not_null()).then("rto_ns"))["rto_ns"])
 
 
 class _Texts:

@@ -81,12 +81,8 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
     """Packs the packets and chains of an analysed run."""
     packets = run.table("packets")
     start_ns = run.manifest.traffic.t_start_ns
-    # A port that feeds several outputs has one lane.
-    ingress = [port for record in run.manifest.bottlenecks for port in record.ingress]
-    inputs = list(dict.fromkeys(ingress))
-    outputs = [record.egress for record in run.manifest.bottlenecks]
-    inputs += sorted(set(packets["ingress"].drop_nulls().cast(pl.String).unique()) - set(inputs))
-    outputs += sorted(set(packets["egress"].drop_nulls().cast(pl.String).unique()) - set(outputs))
+    first_ns = int(packets["t_in"][0]) if packets.height else start_ns
+    inputs, outputs = _ports(run, packets)
     lane = _codes(packets["ingress"], inputs)
     dropped = (packets["verdict"] == "dropped").to_numpy()
     told = senders.of_run(run, packets)
@@ -94,55 +90,20 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
     resent = following >= 0
     resent[following[resent]] = True
     keep, every = thin(dropped, resent, lane, most)
-    weight = _weights(keep, dropped, lane)
-    entered = _entered(run, packets)
-    flows, flow = _flows(run, packets)
-    t_in = packets["t_in"].to_numpy()
-    t_out = packets["t_out"].fill_null(-1).to_numpy()
-    stays = np.where(t_out >= 0, t_out - t_in + 1, 0)
-    seq = packets["seq"].to_numpy().astype(np.int64)
-    payload = packets["payload"].to_numpy().astype(np.int64)
     rows = np.flatnonzero(keep)
-    first_ns = int(t_in[0]) if t_in.size else start_ns
-    columns: Columns = {
-        "t_in": ("delta", t_in[rows] - first_ns),
-        "enters": ("signed", (entered - t_in)[rows]),
-        "stays": ("plain", np.maximum(stays[rows], 0)),
-        "order": ("delta", _order_of_leaving(t_out[rows])),
-        "flow": ("plain", flow[rows]),
-        "lane": ("plain", lane[rows]),
-        "output": ("plain", _codes(packets["egress"], outputs)[rows] + 1),
-        "verdict": ("plain", _codes(packets["verdict"], VERDICTS)[rows]),
-        "note": ("plain", _codes(packets["note"], NOTES)[rows]),
-        "frame": ("plain", packets["frame"].to_numpy()[rows]),
-        "payload": ("plain", payload[rows]),
-        "seq": ("signed", _unforeseen(seq[rows], payload[rows], flow[rows])),
-        "flags": ("plain", packets["flags"].to_numpy()[rows]),
-        "found": ("plain", packets["queue_bytes"].fill_null(-1).to_numpy()[rows] + 1),
-    }
+    flows, flow = _flows(run, packets)
+    entered = _entered(run, packets)[rows]
+    columns = _columns(packets[rows], entered, flow[rows], lane[rows], outputs, first_ns)
     if every > 1:
-        columns["weight"] = ("plain", weight[rows])
+        columns["weight"] = ("plain", _weights(keep, dropped, lane)[rows])
         columns["row"] = ("delta", rows)
-    chains = selection.blackouts(run)
-    chain_columns: Columns = {
-        "t_start": ("delta", chains["t_start"].to_numpy() - first_ns),
-        "lasts": ("plain", (chains["t_end"] - chains["t_start"]).to_numpy()),
-        "lane": ("plain", _codes(chains["ingress"], inputs)),
-        "drops": ("plain", chains["drops"].to_numpy()),
-        "flows": ("plain", chains["flows"].to_numpy()),
-        "through": ("plain", chains["others_through"].to_numpy()),
-        "number": ("plain", chains["blackout"].to_numpy()),
-    }
     place = np.where(keep, np.cumsum(keep) - 1, -1)
-    told_header: dict[str, Any] | None = None
-    told_columns: dict[str, Columns] = {}
-    if told is not None:
-        numbers = [flow["flow"] for flow in flows]
-        told_header, told_columns = senders.packed(told, numbers, place, most_points)
+    numbers = [flow["flow"] for flow in flows]
+    points, told_columns = senders.packed(told, numbers, place, most_points)
     tables, text = pack(
         {
             "packets": columns,
-            "chains": chain_columns,
+            "chains": _chains(run, inputs, first_ns),
             "again": _pairs(following, known, place),
             **told_columns,
         }
@@ -155,21 +116,14 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
         "packets": packets.height,
         "virtual": properties(run.summary.engine).own_kernel,
         "every": every,
-        "events": [
-            {
-                "t_ns": round(moment.t_s * 1e9),
-                "until_ns": moment.down_until_s and round(moment.down_until_s * 1e9),
-                "text": moment.text,
-            }
-            for moment in moments(run)
-        ],
+        "events": _events(run),
         "inputs": [{"port": port, "label": run.port_label(port)} for port in inputs],
         "outputs": [_output(run, port) for port in outputs],
         "flows": flows,
         "palette": list(PALETTE),
         "verdicts": list(VERDICTS),
         "notes": list(NOTES),
-        "senders": told_header,
+        "senders": points,
         "tables": tables,
     }
     return Timeline(
@@ -179,9 +133,83 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
         kept=int(rows.size),
         every=every,
         traced=told is not None,
-        points=told_header["points"] if told_header else 0,
-        points_every=told_header["every"] if told_header else 1,
+        points=points["points"] if points else 0,
+        points_every=points["every"] if points else 1,
     )
+
+
+def _ports(run: Run, packets: pl.DataFrame) -> tuple[list[str], list[str]]:
+    """Returns the input and output ports: those of bottlenecks first, then others by name.
+
+    A port that feeds several outputs is listed once, so it has one lane.
+    """
+    records = run.manifest.bottlenecks
+    ports = (
+        dict.fromkeys(port for record in records for port in record.ingress),
+        dict.fromkeys(record.egress for record in records),
+    )
+    seen = (
+        set(packets[side].drop_nulls().cast(pl.String).unique()) for side in ("ingress", "egress")
+    )
+    inputs, outputs = (
+        [*known, *sorted(names - known.keys())] for known, names in zip(ports, seen, strict=True)
+    )
+    return inputs, outputs
+
+
+def _columns(
+    packets: pl.DataFrame,
+    entered: Array,
+    flow: Array,
+    lane: Array,
+    outputs: list[str],
+    first_ns: int,
+) -> Columns:
+    """Returns the columns of packets, of which the other arrays have an element each."""
+    t_in = packets["t_in"].to_numpy()
+    t_out = packets["t_out"].fill_null(-1).to_numpy()
+    seq = packets["seq"].to_numpy().astype(np.int64)
+    payload = packets["payload"].to_numpy().astype(np.int64)
+    return {
+        "t_in": ("delta", t_in - first_ns),
+        "enters": ("signed", entered - t_in),
+        "stays": ("plain", np.maximum(np.where(t_out >= 0, t_out - t_in + 1, 0), 0)),
+        "order": ("delta", _order_of_leaving(t_out)),
+        "flow": ("plain", flow),
+        "lane": ("plain", lane),
+        "output": ("plain", _codes(packets["egress"], outputs) + 1),
+        "verdict": ("plain", _codes(packets["verdict"], VERDICTS)),
+        "note": ("plain", _codes(packets["note"], NOTES)),
+        "frame": ("plain", packets["frame"].to_numpy()),
+        "payload": ("plain", payload),
+        "seq": ("signed", _unforeseen(seq, payload, flow)),
+        "flags": ("plain", packets["flags"].to_numpy()),
+        "found": ("plain", packets["queue_bytes"].fill_null(-1).to_numpy() + 1),
+    }
+
+
+def _chains(run: Run, inputs: list[str], first_ns: int) -> Columns:
+    chains = selection.blackouts(run)
+    return {
+        "t_start": ("delta", chains["t_start"].to_numpy() - first_ns),
+        "lasts": ("plain", (chains["t_end"] - chains["t_start"]).to_numpy()),
+        "lane": ("plain", _codes(chains["ingress"], inputs)),
+        "drops": ("plain", chains["drops"].to_numpy()),
+        "flows": ("plain", chains["flows"].to_numpy()),
+        "through": ("plain", chains["others_through"].to_numpy()),
+        "number": ("plain", chains["blackout"].to_numpy()),
+    }
+
+
+def _events(run: Run) -> list[dict[str, Any]]:
+    return [
+        {
+            "t_ns": round(moment.t_s * 1e9),
+            "until_ns": moment.down_until_s and round(moment.down_until_s * 1e9),
+            "text": moment.text,
+        }
+        for moment in moments(run)
+    ]
 
 
 def _output(run: Run, port: str) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from rich.table import Table
 
 from outcast.records.summary import ServiceClassSummary, Summary
 from outcast.units import format_bps
+from outcast.view.summary_words import format_ms
 from outcast.view.terminal import forms
-from outcast.view.terminal.tables import format_ms
 
 HEAD = ("DSCP", "packets", "dropped", "rate", "queueing", "99 %")
 

@@ -8,8 +8,9 @@ from rich.table import Table
 
 from outcast.records.interventions import Compared, ComparedFlows, Interventions, WhatIf
 from outcast.units import format_bps
+from outcast.view.summary_words import format_ratio
 from outcast.view.terminal import forms
-from outcast.view.terminal.tables import MOST_ROWS, format_ratio
+from outcast.view.terminal.tables import MOST_ROWS
 
 _Form = Callable[[float], str]
 
