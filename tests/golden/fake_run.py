@@ -12,7 +12,7 @@ import polars as pl
 
 from outcast.errors import GuestError, ReadBackError
 from outcast.experiment import Experiment, dump
-from outcast.experiment.links import RateTrace
+from outcast.experiment.rate import RateTrace
 from outcast.files import write_text
 from outcast.records.run_directory import (
     CaptureRecord,
