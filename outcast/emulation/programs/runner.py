@@ -252,8 +252,8 @@ def _why_not_found(path: str) -> str:
         line = stream.readline(_MOST_INTERPRETER_BYTES)
     if not line.startswith(b"#!"):
         return "the loader that it asks for is not there"
-    asked = line[2:].strip(b" \n").decode(errors="replace")
-    return f"its first line asks for {asked!r}, which is not there"
+    wanted = line[2:].strip(b" \n").decode(errors="replace")
+    return f"its first line asks for {wanted!r}, which is not there"
 
 
 def rooms_of(task: Task) -> Rooms:

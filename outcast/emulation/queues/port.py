@@ -326,17 +326,17 @@ def _check_shaper(shown: _Shown, port_queue: PortQueue) -> None:
     shown.check("overhead_bytes", framing.added_bytes, parameters["rate_overhead"])
     shown.check("least_bytes", framing.least_bytes, parameters["rate_mpu"])
     burst_bytes = parameters["buffer"] * TICK_NS * rate_bps // (8 * 10**9)
-    asked_bytes = port_queue.queue.burst_bytes
+    requested_bytes = port_queue.queue.burst_bytes
     if kind == "tbf":
         # TBF keeps the time that a frame as long as the burst takes (tbf_change).
         burst_bytes -= framing.added_bytes
     shown.effective["burst_bytes"] = burst_bytes
-    if abs(burst_bytes - asked_bytes) > -(-BURST_ROUNDING_NS * rate_bps // (8 * 10**9)):
-        raise ReadBackError(port_queue.port, "burst_bytes", asked_bytes, burst_bytes)
+    if abs(burst_bytes - requested_bytes) > -(-BURST_ROUNDING_NS * rate_bps // (8 * 10**9)):
+        raise ReadBackError(port_queue.port, "burst_bytes", requested_bytes, burst_bytes)
     # TBF drops a packet that is larger than its burst. HTB lets its tokens go below zero instead.
     if kind == "tbf" and burst_bytes < port_queue.frame_bytes:
         small = f"{burst_bytes} B, below a full frame"
-        raise ReadBackError(port_queue.port, "burst", f"{asked_bytes} B", small)
+        raise ReadBackError(port_queue.port, "burst", f"{requested_bytes} B", small)
 
 
 def _netem_number(options: Any, kind: int) -> int:
