@@ -59,7 +59,7 @@ def test_only_one_place_starts_our_modules() -> None:
     }
     others = {
         "outcast/api/sweep_archives.py",
-        "outcast/engines/doctor.py",
+        "outcast/engines/trials.py",
         "outcast/engines/guest/world.py",
         "outcast/emulation/generator/programs.py",
         "outcast/emulation/programs/launch.py",
