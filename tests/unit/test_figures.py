@@ -28,6 +28,8 @@ from outcast.units import format_bps
 from outcast.view import figures, palette
 from outcast.view.figures import drops, goodput, noise, parts, phase, queue, style
 from outcast.view.figures.look import asked, fitted
+from outcast.view.report import losses
+from outcast.view.report.markup import render
 from tests.golden import model
 from tests.golden.packets import P, capture
 from tests.golden.run_directory import with_records, write_run
@@ -211,6 +213,26 @@ def test_who_takes_the_free_place(drawn: Run) -> None:
         assert f"{second_share} of those that came" in axes.get_xlabel()
         turns = np.array(list(marks(axes)))[:, 0] / (2 * np.pi)
         assert ((turns >= 0) & (turns < 1)).all()
+
+
+def test_every_studied_port_has_clocks_of_its_own_packet_time(drawn: Run) -> None:
+    (record,) = drawn.manifest.bottlenecks
+    slow = record.queue.model_copy(update={"rate_bps": 10**9 // 2})
+    idle = record.model_copy(update={"egress": "s9-eth1"})
+    ports = [idle, record, record.model_copy(update={"queue": slow})]
+    manifest = drawn.manifest.model_copy(update={"bottlenecks": ports})
+    three = with_records(drawn, ways=drawn.ways, manifest=manifest)
+    figure = figures.figure(three, "phase")
+    assert len(figure.axes) == 4
+    said = texts(figure)
+    assert "within a packet time of 12.11us" in said
+    assert "within a packet time of 24.22us" in said
+    assert "s9-eth1" not in said
+    assert not seen.faults(figure)
+    assert not seen.faults(figures.figure(three, "phase", asked("column")))
+    section = losses.phase(three)
+    assert section is not None
+    assert render(section).count("s1-eth3 (3-hop, cubic)") >= 2
 
 
 def marks(axes: Axes) -> Iterator[tuple[float, float]]:

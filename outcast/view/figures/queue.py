@@ -132,7 +132,7 @@ def _longest_queue(run: Run, record: BottleneckRecord, on: Canvas) -> Figure:
         nothing(figure.subplots(), f"no packet at {record.egress}")
         return figure
     t_ns = int(longest.item())
-    half_ns = ZOOM_PACKETS * run.frame_ns // 2
+    half_ns = ZOOM_PACKETS * run.frame_ns_at(record) // 2
     title = (
         f"{run.summary.name}: queue of {record.egress} when it was longest; there was no blackout"
     )
