@@ -24,7 +24,7 @@ def shares(directory: Path) -> dict[str, float]:
     run = outcast.open_run(directory)
     hops = {port: part.hops for port, part in run.summary.drops.items()}
     found: dict[str, float] = {"times as much as the lone flow": run.summary.outcast_ratio or 0.0}
-    for port, seen in contests_by_port(run).items():
+    for port, seen in contests_by_port(run, run.manifest.bottlenecks[0]).items():
         name = "lone flow's" if hops[port] == [2] else "rivals'"
         drops = run.summary.drops[port]
         found[f"{name} packets that were lost (%)"] = 100 * drops.dropped / drops.packets

@@ -359,11 +359,14 @@ class Run:
 
     @property
     def frame_ns(self) -> int:
-        """The transmission time of a full frame at the first bottleneck, at its mean rate.
+        """The transmission time of a full frame at the first bottleneck; see `frame_ns_at`."""
+        return self.frame_ns_at(self.manifest.bottlenecks[0])
+
+    def frame_ns_at(self, record: BottleneckRecord) -> int:
+        """The transmission time of a full frame at an output, at its mean rate.
 
         If the queue has no rate, this is the packet time that the analysis measured there.
         """
-        record = self.manifest.bottlenecks[0]
         rate = self.link_rate(record)
         if rate is not None:
             whole = np.array([0, self.manifest.traffic.duration_ns], np.int64)

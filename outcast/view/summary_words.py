@@ -168,6 +168,18 @@ def utilisation_sentence(summary: Summary) -> str:
     return f"used {when}: {', '.join(used)}" if used else ""
 
 
+def counted_at(run: Run) -> str:
+    """Which of several studied ports the numbers of a flow are of; empty with one."""
+    ports = [record.egress for record in run.manifest.bottlenecks]
+    if run.captured is not None or len(ports) < 2:
+        return ""
+    first = ", ".join(ports[:4]) + (" and so on" if len(ports) > 4 else "")
+    return (
+        f"drops, chains and queueing of a flow are those at the first of {first} that it crosses; "
+        "outcast inspect DIR --losses has its drops at each"
+    )
+
+
 def loss_rate(part: PortLosses) -> str:
     """Returns the share of a port's packets that were lost.
 

@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
+import outcast as api
 from outcast.analysis import analyze
 from outcast.cli import invoke as outcast
 from outcast.errors import InputError
@@ -27,7 +28,10 @@ from outcast.units import format_bps
 from outcast.view import figures, palette
 from outcast.view.figures import drops, goodput, noise, parts, phase, queue, style
 from outcast.view.figures.look import asked, fitted
+from outcast.view.report import losses
+from outcast.view.report.markup import render
 from tests.golden import model
+from tests.golden.packets import P, capture
 from tests.golden.run_directory import with_records, write_run
 from tests.unit import seen
 
@@ -211,6 +215,26 @@ def test_who_takes_the_free_place(drawn: Run) -> None:
         assert ((turns >= 0) & (turns < 1)).all()
 
 
+def test_every_studied_port_has_clocks_of_its_own_packet_time(drawn: Run) -> None:
+    (record,) = drawn.manifest.bottlenecks
+    slow = record.queue.model_copy(update={"rate_bps": 10**9 // 2})
+    idle = record.model_copy(update={"egress": "s9-eth1"})
+    ports = [idle, record, record.model_copy(update={"queue": slow})]
+    manifest = drawn.manifest.model_copy(update={"bottlenecks": ports})
+    three = with_records(drawn, ways=drawn.ways, manifest=manifest)
+    figure = figures.figure(three, "phase")
+    assert len(figure.axes) == 4
+    said = texts(figure)
+    assert "within a packet time of 12.11us" in said
+    assert "within a packet time of 24.22us" in said
+    assert "s9-eth1" not in said
+    assert not seen.faults(figure)
+    assert not seen.faults(figures.figure(three, "phase", asked("column")))
+    section = losses.phase(three)
+    assert section is not None
+    assert render(section).count("s1-eth3 (3-hop, cubic)") >= 2
+
+
 def marks(axes: Axes) -> Iterator[tuple[float, float]]:
     for collection in axes.collections:
         yield from np.asarray(collection.get_offsets()).tolist()
@@ -242,6 +266,36 @@ def test_the_queue_stays_below_its_limit(drawn: Run) -> None:
     ]
     # Departures are marked at the output, drops at inputs.
     assert {y for _, y in marks(lower)} == {0, 1, 2}
+
+
+def test_every_studied_queue_has_its_panels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    came: list[P] = []
+    left: dict[str, list[P]] = {"b": [], "c": [], "d": []}
+    for number in range(90):
+        packet = {"seq": 1448 * number, "ip_id": number, "dst": f"10.0.0.{number % 3 + 7}"}
+        came.append(P(10 * number, **packet))
+        # The first output loses the fewest packets.
+        if number % 5 or (number % 3 == 0 and number != 30):
+            left["bcd"[number % 3]].append(P(10 * number + 7, **packet))
+    for name, packets in {"a": came, **left}.items():
+        capture(tmp_path / name, packets)
+    joined = api.join_captures({"a": tmp_path / "a"}, {name: tmp_path / name for name in left})
+    run = Run(joined.save(tmp_path / "mine").directory)
+    for name in ("link", "queue"):
+        shown = figures.figure(run, name)
+        assert [f"queue of {port} " in texts(shown) for port in left] == [True] * 3
+        in_a_paper = figures.figure(run, name, asked("column"))
+        assert "mine:" not in texts(in_a_paper)
+        assert {*left} <= {*texts(in_a_paper).split(" | ")}
+        assert not seen.faults(shown)
+        assert not seen.faults(in_a_paper)
+        monkeypatch.setattr(parts, "MOST_OUTPUTS", 2)
+        few = texts(figures.figure(run, name))
+        assert "the 2 of 3 output ports that lost most" in few
+        assert "queue of b " not in few
+        monkeypatch.undo()
 
 
 def test_any_time_of_the_queue(run: RunDirectory, tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from outcast import analysis
 from outcast.records.run import Run
 from outcast.records.summary import LimitSummary, LossSummary, SpreadSummary, Summary
 from outcast.view import summary_words as words
+from outcast.view.report.goodput import goodput
+from outcast.view.report.markup import render
 from outcast.view.terminal import forms, tables
 from tests.golden import model
 from tests.golden.run_directory import with_records, write_run
@@ -121,11 +123,20 @@ def test_round_trips_and_queueing_are_medians_and_say_so(run: Run) -> None:
     assert "77" not in text
     assert "median" in text.split("queue-")[0]
     assert "RTT is a median too" in text
-    assert "studied ports together" not in text
-    two = with_records(run, summary=with_queues(run.summary, a=0, b=0))
-    Console(file=stream, width=200).print(tables._group_table(two, run.table("flows")))
+    assert "studied port" not in text
+    (port,) = run.manifest.bottlenecks
+    ports = [port, port.model_copy(update={"egress": "s2-eth2"})]
+    two = with_records(run, manifest=run.manifest.model_copy(update={"bottlenecks": ports}))
+    for shown in (tables._flow_table, tables._group_table):
+        Console(file=stream, width=200).print(shown(two, run.table("flows")))
     told = " ".join(stream.getvalue().split())
-    assert "queueing is that of packets at all studied ports together" in told
+    assert "queueing is that at the first studied port that each flow crosses" in told
+    at = f"drops, chains and queueing of a flow are those at the first of {port.egress}, s2-eth2"
+    assert at in told
+    assert at in render(goodput(two))
+    assert not words.counted_at(run)
+    many = run.manifest.model_copy(update={"bottlenecks": ports * 3})
+    assert "s2-eth2 and so on that it crosses" in words.counted_at(with_records(run, manifest=many))
 
 
 def test_the_wait_for_timeouts_is_a_share_of_the_time_of_active_flows(run: Run) -> None:

@@ -9,19 +9,23 @@ from matplotlib.figure import Figure
 
 from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord
+from outcast.view.figures.parts import of_each_output
 from outcast.view.figures.style import OWN, Canvas, heading
 from outcast.view.palette import BLUE, BROWN, DROPPED, GREEN, GREY, VERMILION
 
 
 def link_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
-    """Draws utilisation, queue length, drops and marks of the first bottleneck port in bins.
+    """Draws utilisation, queue length, drops and marks of every studied port in bins.
 
     All is at the queue's times: a link's delay after a packet's capture at the input.
     """
-    record = run.manifest.bottlenecks[0]
+    ports = run.scan("bins").select(pl.col("port").cast(pl.String).unique()).collect()["port"]
+    records = [record for record in run.manifest.bottlenecks if record.egress in ports]
+    return of_each_output(run, records, _link, (8, 5.2), on) if records else None
+
+
+def _link(run: Run, record: BottleneckRecord, on: Canvas) -> Figure:
     frame = run.scan("bins").filter(pl.col("port") == record.egress).collect()
-    if not frame.height:
-        return None
     start = frame["t"].to_numpy() / 1e9
     edges = np.append(start, run.summary.duration_s)
     what = "link and queue"
@@ -46,11 +50,11 @@ def link_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     _losses(run, record, lower, edges)
     lower.set_xlim(0, run.summary.duration_s)
     lower.set_xlabel("time (s)")
+    if len({way.egress for way in run.ways.values()}) > 1:
+        # The name stays where a paper's figure has no heading.
+        figure.supylabel(record.egress, fontsize=9)
     width_ms = 1e3 * (edges[1] - edges[0])
-    heading(
-        figure,
-        f"{run.summary.name}: {what} of {record.egress} in bins of {width_ms:g} ms",
-    )
+    heading(figure, f"{run.summary.name}: {what} of {record.egress} in bins of {width_ms:g} ms")
     return figure
 
 
@@ -74,11 +78,7 @@ def _rate(run: Run, record: BottleneckRecord, axes: Axes) -> None:
 
 
 def _queue(
-    run: Run,
-    record: BottleneckRecord,
-    axes: Axes,
-    frame: pl.DataFrame,
-    edges: np.ndarray,
+    run: Run, record: BottleneckRecord, axes: Axes, frame: pl.DataFrame, edges: np.ndarray
 ) -> None:
     most, mean = (frame[name].to_numpy() / 1024 for name in ("queue_max_bytes", "queue_mean_bytes"))
     axes.stairs(most, edges, baseline=None, color=BROWN, lw=0.9, label="most")
@@ -110,12 +110,7 @@ def _queue(
         axes.set_title("of packets forwarded", fontsize=8)
 
 
-def _losses(
-    run: Run,
-    record: BottleneckRecord,
-    axes: Axes,
-    edges: np.ndarray,
-) -> None:
+def _losses(run: Run, record: BottleneckRecord, axes: Axes, edges: np.ndarray) -> None:
     is_drop = (pl.col("egress") == record.egress) & (pl.col("event") == "drop")
     drops = run.scan("queue").filter(is_drop).select("t").collect()["t"].to_numpy()
     at_s = (drops - run.manifest.traffic.t_start_ns) / 1e9

@@ -386,6 +386,8 @@ def _title(figure: Figure, panels: list[Axes], text: str) -> None:
         if text:
             headed[0].suptitle(text, x=0.01, ha="left", fontsize=10, fontweight="bold")
     elif panels:
+        for part in figure.subfigs[1:]:
+            part.axes[0].set_title("")
         panels[0].set_title(text)
 
 

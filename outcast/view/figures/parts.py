@@ -6,8 +6,10 @@ The figures of a run, a sweep and a reproduction are built from these functions.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,8 +18,10 @@ from matplotlib.figure import Figure
 from outcast.analysis.compiled import Array
 from outcast.analysis.statistics import Interval
 from outcast.records.run import FlowsOfGroup, Run
+from outcast.records.run_directory import BottleneckRecord
 from outcast.records.summary import Summary
 from outcast.view.events import Moment
+from outcast.view.figures.style import Canvas
 from outcast.view.palette import GREY
 
 MOST_GROUPS = 24
@@ -179,6 +183,37 @@ def busiest(names: Sequence[str], counts: Mapping[str, int]) -> list[str]:
 def lane_inches(lanes: int) -> float:
     """By how much a panel of so many lanes is higher than one of a few."""
     return 0.15 * max(0, lanes - 6)
+
+
+MOST_OUTPUTS = 4
+"""The most output ports in one figure."""
+
+
+def of_each_output(
+    run: Run,
+    records: Sequence[BottleneckRecord],
+    draw: Callable[[Run, BottleneckRecord, Canvas], Figure],
+    inches: tuple[float, float],
+    on: Canvas,
+) -> Figure:
+    """Draws the same figure, of this size, for every output of `ways`, one below the other.
+
+    Of more than MOST_OUTPUTS it draws those that lost most.
+    """
+    lost: Counter[str] = Counter()
+    for key, way in run.ways.items():
+        lost[way.egress] += run.summary.drops[key].dropped
+    most = sorted(lost, key=lambda port: -lost[port])[:MOST_OUTPUTS]
+    shown = [record for record in records if record.egress in most]
+    if len(shown) < 2:
+        return draw(run, (shown or records)[0], on)
+    figure = on.new((inches[0], inches[1] * len(shown)))
+    if len(most) < len(lost):
+        figure.supxlabel(f"the {len(most)} of {len(lost)} output ports that lost most")
+    parts: Any = figure.subfigures(len(shown), 1)
+    for part, record in zip(parts, shown, strict=True):
+        draw(run, record, replace(on, figure=part))
+    return figure
 
 
 MOST_NAMED_EVENTS = 12

@@ -14,8 +14,9 @@ from outcast.analysis.compiled import Array
 from outcast.analysis.measure.phase import Contests, contests
 from outcast.records.link_rate import steps_of
 from outcast.records.run import Run
-from outcast.records.run_directory import QueueRecord
+from outcast.records.run_directory import BottleneckRecord, QueueRecord
 from outcast.units import round_time
+from outcast.view.figures.parts import of_each_output
 from outcast.view.figures.style import OWN, Canvas, heading
 from outcast.view.palette import port_colours, run_colours
 
@@ -33,11 +34,25 @@ FORWARDED, LOST = (0.35, 0.7), (0.8, 1.15)
 
 def arrivals_in_a_packet_time(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws where in a packet time packets reached the full queue, and which of them were lost."""
-    record = run.manifest.bottlenecks[0]
-    seen = contests_by_port(run)
-    ports = ports_shown(seen)
-    if not ports:
+    found = {
+        record.egress: seen
+        for record in run.manifest.bottlenecks
+        if ports_shown(seen := contests_by_port(run, record))
+    }
+    records = [record for record in run.manifest.bottlenecks if record.egress in found]
+    if not records:
         return None
+    most = max(map(len, found.values()))
+    inches = (4.2 * most, 5.8) if on.wide_inches is None else (on.wide_inches, 2.1 * most + 0.4)
+
+    def clocks(run: Run, record: BottleneckRecord, on: Canvas) -> Figure:
+        return _clocks(run, record, found[record.egress], on)
+
+    return of_each_output(run, records, clocks, inches, on)
+
+
+def _clocks(run: Run, record: BottleneckRecord, seen: Mapping[str, Contests], on: Canvas) -> Figure:
+    ports = ports_shown(seen)
     colours = port_colours({port: run.port_groups(port) for port in ports}, run_colours(run))
     narrow = on.wide_inches is not None
     rows, columns = (len(ports), 1) if narrow else (1, len(ports))
@@ -69,16 +84,16 @@ def arrivals_in_a_packet_time(run: Run, on: Canvas = OWN) -> Figure | None:
     heading(
         figure,
         f"{run.summary.name}: who takes the free place at {record.egress}?\n"
-        f"arrivals at the full queue,\nwithin {packet_time(run)}",
+        f"arrivals at the full queue,\nwithin {packet_time(run, record)}",
     )
     return figure
 
 
-def packet_time(run: Run) -> str:
+def packet_time(run: Run, record: BottleneckRecord) -> str:
     """The turn of a clock in words."""
-    jitter_ns = run.manifest.bottlenecks[0].queue.jitter_ns or 0
+    jitter_ns = record.queue.jitter_ns or 0
     known = f" (times known to {round_time(jitter_ns)})" if jitter_ns else ""
-    return f"a packet time of {round_time(run.frame_ns)}{known}"
+    return f"a packet time of {round_time(run.frame_ns_at(record))}{known}"
 
 
 def ports_shown(seen: Mapping[str, Contests]) -> list[str]:
@@ -88,13 +103,12 @@ def ports_shown(seen: Mapping[str, Contests]) -> list[str]:
     return sorted(seen, key=lambda port: seen[port].queued_ns.size)
 
 
-def contests_by_port(run: Run) -> dict[str, Contests]:
-    """The full frames of each input that reached the first bottleneck's nearly full queue.
+def contests_by_port(run: Run, record: BottleneckRecord) -> dict[str, Contests]:
+    """The full frames of each input that reached an output's nearly full queue.
 
     Empty where another rule than a full queue drops, where no port meets another one, and where an
     event changes the delay.
     """
-    record = run.manifest.bottlenecks[0]
     full = _nearly_full(record.queue)
     varies = steps_of(run.manifest, record.egress, "delay_ns")
     if full is None or record.queue.drops != "at_limit" or varies:
@@ -114,12 +128,12 @@ def contests_by_port(run: Run) -> dict[str, Contests]:
         .collect()
     )
     left = seen["t_out"].drop_nulls().sort().to_numpy()
-    found = {}
+    found, frame_ns = {}, run.frame_ns_at(record)
     for (port,), rows in seen.filter("contends").group_by("ingress", maintain_order=True):
         others = seen.filter(pl.col("ingress") != port, ~pl.col("lost"))["queued"].to_numpy()
         lost = rows["lost"].to_numpy()
         if lost.sum() >= LEAST_LOST and others.size:
-            found[str(port)] = contests(rows["queued"].to_numpy(), lost, others, left, run.frame_ns)
+            found[str(port)] = contests(rows["queued"].to_numpy(), lost, others, left, frame_ns)
     return found
 
 

@@ -14,7 +14,14 @@ from outcast.records.link_rate import steps_of
 from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord, RunDirectory
 from outcast.view.figures.drops import ZOOM_PACKETS, around, worst_blackout
-from outcast.view.figures.parts import Marks, busiest, draw_lanes, lane_inches
+from outcast.view.figures.parts import (
+    MOST_LANES,
+    Marks,
+    busiest,
+    draw_lanes,
+    lane_inches,
+    of_each_output,
+)
 from outcast.view.figures.style import OWN, Canvas, nothing, save, styled, time_unit
 from outcast.view.palette import DEPARTED, DROPPED, FORWARDED, GREY, VERMILION
 
@@ -60,20 +67,24 @@ def draw_queue(directory: RunDirectory, around_ns: int, within_ns: int, path: Pa
 
 
 def queue_in_blackout(run: Run, on: Canvas = OWN) -> Figure:
-    """Draws figure 12: the queue's length and events around the densest blackout.
+    """Draws figure 12: each studied queue's length and events around its densest blackout.
 
     Without a blackout, it draws them around the time at which the queue was longest.
     """
+    records = run.manifest.bottlenecks
+    lanes = min(MOST_LANES, max(len(record.ingress) for record in records))
+    return of_each_output(run, records, _densest, (9, 4.2 + 2 * lane_inches(lanes)), on)
+
+
+def _densest(run: Run, record: BottleneckRecord, on: Canvas) -> Figure:
     worst = [
         (port, row)
-        for record in run.manifest.bottlenecks
         for port in record.ingress
-        if (row := worst_blackout(run, port)) is not None
+        if (row := worst_blackout(run, port, record.egress)) is not None
     ]
     if not worst:
-        return _longest_queue(run, on)
+        return _longest_queue(run, record, on)
     port, row = max(worst, key=lambda item: (bool(item[1]["dense"]), int(item[1]["drops"])))
-    record = next(item for item in run.manifest.bottlenecks if item.egress == row["egress"])
     title = (
         f"{run.summary.name}: queue of {record.egress} in the densest blackout, of "
         f"{run.port_label(port)}: {row['drops']} dropped, {row['others_through']} of other ports "
@@ -104,26 +115,27 @@ def _refused_ns(run: Run, record: BottleneckRecord, came_ns: int) -> int:
     return int(drops.select(pl.min("t")).collect().item())
 
 
-def _longest_queue(run: Run, on: Canvas) -> Figure:
+def _longest_queue(run: Run, record: BottleneckRecord, on: Canvas) -> Figure:
     """Draws where the queue was longest within the interval."""
     begin_ns = run.manifest.traffic.t_start_ns
     low, high = (begin_ns + round(at_s * 1e9) for at_s in (run.summary.start_s, run.summary.end_s))
     longest = (
         run.scan("queue")
-        .filter(pl.col("t").is_between(low, high))
+        .filter(pl.col("egress") == record.egress, pl.col("t").is_between(low, high))
         .sort("queue_bytes", "t", descending=[True, False])
-        .select("t", pl.col("egress").cast(pl.String))
+        .select("t")
         .head(1)
         .collect()
     )
     if not longest.height:
         figure = on.new((9, 4.2))
-        nothing(figure.subplots(), "no packet")
+        nothing(figure.subplots(), f"no packet at {record.egress}")
         return figure
-    t_ns, egress = longest.row(0)
-    record = next(item for item in run.manifest.bottlenecks if item.egress == egress)
-    half_ns = ZOOM_PACKETS * run.frame_ns // 2
-    title = f"{run.summary.name}: queue of {egress} when it was longest; there was no blackout"
+    t_ns = int(longest.item())
+    half_ns = ZOOM_PACKETS * run.frame_ns_at(record) // 2
+    title = (
+        f"{run.summary.name}: queue of {record.egress} when it was longest; there was no blackout"
+    )
     return _queue(run, record, (t_ns - half_ns, t_ns + half_ns), t_ns, "", title, on)
 
 
@@ -220,9 +232,5 @@ def draw_events(
     for place in range(len(lanes)):
         axes.axhline(place, color=GREY, linewidth=0.4, zorder=0)
     axes.legend(
-        loc="lower right",
-        bbox_to_anchor=(1, 1),
-        ncols=3,
-        borderaxespad=0,
-        handletextpad=0.2,
+        loc="lower right", bbox_to_anchor=(1, 1), ncols=3, borderaxespad=0, handletextpad=0.2
     )

@@ -42,9 +42,7 @@ def write(directory: RunDirectory) -> Path:
 
 
 def make(
-    run: Run,
-    most_packets: int = timeline.MOST_PACKETS,
-    most_points: int = senders.MOST_POINTS,
+    run: Run, most_packets: int = timeline.MOST_PACKETS, most_points: int = senders.MOST_POINTS
 ) -> str:
     """Returns the report as HTML."""
     packed = timeline.make(run, most_packets, most_points)

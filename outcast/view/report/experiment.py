@@ -25,10 +25,7 @@ _COMMAND_CHARACTERS = 60
 def words(run: Run, *more: Part) -> Element:
     """Returns the section on the experiment: sentences, then `more`, as a drawing."""
     return section(
-        "experiment",
-        "The experiment",
-        *(element("p", text) for text in sentences(run)),
-        *more,
+        "experiment", "The experiment", *(element("p", text) for text in sentences(run)), *more
     )
 
 

@@ -14,6 +14,7 @@ from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import note, section
 from outcast.view.summary_words import (
     awaiting_rto,
+    counted_at,
     format_ms,
     format_ratio,
     main_ratio,
@@ -40,6 +41,7 @@ def goodput(run: Run) -> Element:
         "Goodput",
         _groups(run),
         element("p", share) if share else None,
+        note(told) if (told := counted_at(run)) else None,
         pictures.drawn(run, "goodput"),
     )
 

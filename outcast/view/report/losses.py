@@ -132,14 +132,14 @@ def _chains(run: Run) -> Element | None:
 
 def phase(run: Run) -> Element | None:
     """Returns the section with the clocks of arrivals; None where nothing contends for places."""
-    found = contests_by_port(run)
-    if not ports_shown(found):
-        return None
+    found = [contests_by_port(run, record) for record in run.manifest.bottlenecks]
     rows: list[list[Part]] = []
-    for port, seen in found.items():
+    for port, seen in (pair for those in found if ports_shown(those) for pair in those.items()):
         shares = [seen.lost_share(second) for second in (False, True)]
         texts = ["-" if share is None else f"{share:.1%}" for share in shares]
         rows.append([run.port_label(port), f"{seen.second.mean():.1%}", *texts])
+    if not rows:
+        return None
     head = ["input", "came second", "lost, of those that came first", "lost, of those second"]
     return section(
         "phase",

@@ -139,11 +139,7 @@ def milliseconds(time_ns: int | None) -> str:
 
 
 def _rows(
-    source: Source,
-    wanted: Selection,
-    condition: pl.Expr,
-    with_queue: bool,
-    fields: Sequence[str],
+    source: Source, wanted: Selection, condition: pl.Expr, with_queue: bool, fields: Sequence[str]
 ) -> Iterator[_Row]:
     start_ns = source.start_ns
     more = [_FIELD[field].optional for field in fields if _FIELD[field].optional]

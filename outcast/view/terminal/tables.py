@@ -25,6 +25,7 @@ from outcast.units import format_bps
 from outcast.view.events import behind_the_capture, moments, trace_sentences
 from outcast.view.summary_words import (
     awaiting_rto,
+    counted_at,
     format_ms,
     format_ns,
     format_ratio,
@@ -142,10 +143,7 @@ def _heading(summary: Summary) -> Text:
         results.insert(0, ", ".join(parts))
     elif summary.total_goodput_bps or not results:
         results.insert(0, total)
-    return Text(
-        f"{summary.name}: {what}, {covered}{why}; {'; '.join(results)}",
-        style="bold",
-    )
+    return Text(f"{summary.name}: {what}, {covered}{why}; {'; '.join(results)}", style="bold")
 
 
 def _losses(summary: Summary) -> Text:
@@ -195,6 +193,7 @@ def _flow_table(run: Run, flows: pl.DataFrame) -> Table:
         left=("from", "control", noun(run)),
         wrapped=(noun(run),),
     )
+    table.caption = counted_at(run) or None
     known = {flow.flow: flow for flow in run.manifest.flows}
     for row in flows.iter_rows(named=True):
         share, label = row["share"], run.group_of.get(row["flow"], "-")
@@ -257,8 +256,8 @@ def _group_table(run: Run, flows: pl.DataFrame) -> Table:
     )
     if any(group.summary.srtt_ms for group in run.groups):
         table.caption = "RTT is a median too: of smoothed round trips over time"
-        if len(summary.queue) > 1:
-            table.caption += "; queueing is that of packets at all studied ports together"
+        if counted_at(run):
+            table.caption += "; queueing is that at the first studied port that each flow crosses"
     for group in run.groups[:MOST_ROWS]:
         part = group.summary
         waits = part.queueing_ms
