@@ -233,6 +233,25 @@ def test_without_an_answer_there_are_no_percentiles(directory: RunDirectory) -> 
     assert "h3 to h1 (icmp)" in text_of(directory)
 
 
+def test_probes_follow_the_main_interval(directory: RunDirectory) -> None:
+    config = directory.path / "config.yaml"
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace("bin: 1ms", "bin: 1ms, from: 5ms, to: 30ms"), encoding="utf-8")
+    analyze(directory)
+    run = Run(directory)
+    assert run.table("probes").height == 4
+    assert run.summary.probes is not None
+    part = run.summary.probes["0"]
+    assert part.rtt_ms is not None
+    assert (part.sent, part.lost, part.rtt_ms.max) == (2, 1, 3.0)
+    over_time, shares = figures.figure(run, "probes").axes
+    assert "grey: left out of the summary" in over_time.get_xlabel()
+    assert "grey" not in shares.get_xlabel()
+    assert over_time.lines[0].get_xdata().size == 3  # type: ignore[union-attr]
+    assert list(shares.lines[0].get_xdata()) == [3.0, 3.0]  # type: ignore[arg-type]
+    assert "0 to 0.08 s" not in text_of(directory)
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "ready\n0 1\n", "ready\n1 1 1\n", "ready\n0 1 x\n", "ready\n0 1 2\n", "ready\n0 -1 2\n"],

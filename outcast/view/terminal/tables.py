@@ -87,7 +87,7 @@ def render(directory: RunDirectory, *, notes_shown: bool = False) -> RenderableT
     if summary.programs:
         parts += ["", _titled("programs", _program_table(summary.programs), summary)]
     if summary.probes:
-        parts += ["", _titled("probes", _probe_table(summary.probes), summary)]
+        parts += ["", _probe_table(summary.probes)]
     if run.groups:
         parts += ["", _group_table(run, flows)]
     parts += ["", _port_table(run)]
