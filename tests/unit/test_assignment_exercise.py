@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,14 @@ def test_a_notebook_finds_the_python_that_knows_outcast(name: str, tmp_path: Pat
         )
         assert done.returncode == 1
         assert said in done.stderr
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_notebooks_columns_have_the_units_of_their_names(name: str) -> None:
+    text = (load_exercise(name).folder / "notebook.py").read_text(encoding="utf-8")
+    assert text.count('_bps") / 1e6') == len(
+        re.findall(r'_bps"\) / 1e6\)\.alias\("\w+_mbps"\)', text)
+    )
 
 
 SMALL = """\
