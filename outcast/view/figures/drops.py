@@ -182,15 +182,20 @@ def _titled(run: Run, port: str) -> str:
 
 
 def worst_blackout(run: Run, port: str) -> dict[str, Any] | None:
-    """Returns the port's densest blackout, as a row of the table; None if it had none.
+    """Returns the port's densest blackout that counts, as a row of the table; None without any.
 
     Dense blackouts come first: those whose drops follow each other closely. Among them the one
     with the most drops is chosen; of several, the shortest. If none is dense, the same choice is
-    made among all.
+    made among all. Those count that began in the summary's interval.
     """
+    summary, t_start_ns = run.summary, run.manifest.traffic.t_start_ns
+    at_s = (pl.col("t_start") - t_start_ns) / 1e9
+    counts = pl.lit(run.captured is not None or summary.interval == "whole") | (
+        (at_s >= summary.start_s) & (at_s < summary.end_s)
+    )
     rows = (
         run.scan("blackouts")
-        .filter((pl.col("ingress") == port) & (pl.col("others_through") > 0))
+        .filter((pl.col("ingress") == port) & (pl.col("others_through") > 0) & counts)
         .with_columns(lasts=pl.col("t_end") - pl.col("t_start"), dense=is_dense(run.frame_ns))
         .sort(["dense", "drops", "lasts", "t_start"], descending=[True, True, False, False])
         .head(1)
