@@ -43,10 +43,15 @@ def table(graded: Sequence[Graded], runs: Sequence[str]) -> Table:
         states = {run.name: run.state for run in each.runs}
         rows.add_row(
             *(each.student or each.place, each.verdict, *(states.get(run, "") for run in runs)),
-            *(number(each.points), number(each.most_points)),
-            number(each.by_hand_points) if each.by_hand_points else "",
+            *(_in_all(each) or "-", number(each.most_points)),
+            number(each.by_hand_points) if each.by_hand_points and each.may_count else "",
         )
     return rows
+
+
+def _in_all(graded: Graded) -> str:
+    """Its points so far; empty if a person decides whether it has any."""
+    return number(graded.points) if graded.may_count else ""
 
 
 def remarks(graded: Sequence[Graded]) -> list[str]:
@@ -94,7 +99,7 @@ def as_csv(graded: Sequence[Graded], runs: Sequence[str], questions: Sequence[st
         rows.append(
             (
                 *(each.student or "", each.place, each.verdict),
-                *(number(each.points), number(each.most_points), number(each.by_hand_points)),
+                *(_in_all(each), number(each.most_points), number(each.by_hand_points)),
                 *(states.get(run, "") for run in runs),
                 *cells,
                 " | ".join((*each.notes, *each.for_teacher)),

@@ -100,7 +100,10 @@ def test_the_csv_has_every_question_and_run() -> None:
     first, second = rows(sheets.as_csv([ANA, BEN], ["unfair"], ["ratio", "why"]))
     assert (first["points"], first["most_points"], first["by_hand_points"]) == ("2", "7.5", "4")
     assert (first["unfair"], first["ratio"], first["why.state"]) == ("genuine", "2", "by_hand")
-    assert (second["verdict"], second["notes"]) == ("rejected", "no")
+    assert (second["verdict"], second["points"], second["notes"]) == ("rejected", "", "no")
+    columns = {column.header: [*column.cells] for column in sheets.table([ANA, BEN], []).columns}
+    assert columns["points"] == ["2", "-"]
+    assert columns["by hand"] == ["4", ""]
 
 
 def test_what_is_not_answered_is_said_once() -> None:
