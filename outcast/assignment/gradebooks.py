@@ -70,4 +70,4 @@ def with_points(graded: Sequence[Graded]) -> list[Graded]:
 
     A rejected one has none, because a person decides what it means.
     """
-    return [each for each in graded if each.student and each.counts and each.may_count]
+    return [each for each in graded if each.student and each.counts and each.verdict != "rejected"]

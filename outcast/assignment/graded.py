@@ -72,11 +72,6 @@ class Graded:
     counts: bool = True
 
     @property
-    def may_count(self) -> bool:
-        """Whether its points may be told; a person decides what a rejected one gets."""
-        return self.verdict != "rejected"
-
-    @property
     def points(self) -> float:
         """The points so far; those that are given by hand are not in it."""
         return sum(marked.points for marked in self.marked)

@@ -103,7 +103,6 @@ def test_the_csv_has_every_question_and_run() -> None:
     assert (second["verdict"], second["points"], second["notes"]) == ("rejected", "", "no")
     columns = {column.header: [*column.cells] for column in sheets.table([ANA, BEN], []).columns}
     assert columns["points"] == ["2", "-"]
-    assert columns["by hand"] == ["4", ""]
 
 
 def test_what_is_not_answered_is_said_once() -> None:

@@ -47,7 +47,6 @@ def probe_summary(analysis: Analysis) -> dict[str, ProbeSummary] | None:
     table = probe_table(analysis)
     if table is None:
         return None
-    # The last packets of a whole run may have been sent late, after its end.
     if not analysis.is_whole:
         table = table.filter(analysis.interval.has(table["t"].to_numpy()))
     return {

@@ -188,11 +188,7 @@ def worst_blackout(run: Run, port: str) -> dict[str, Any] | None:
     with the most drops is chosen; of several, the shortest. If none is dense, the same choice is
     made among all. Those count that began in the summary's interval.
     """
-    summary, t_start_ns = run.summary, run.manifest.traffic.t_start_ns
-    at_s = (pl.col("t_start") - t_start_ns) / 1e9
-    counts = pl.lit(run.captured is not None or summary.interval == "whole") | (
-        (at_s >= summary.start_s) & (at_s < summary.end_s)
-    )
+    counts = run.counts(pl.col("t_start") - run.manifest.traffic.t_start_ns)
     rows = (
         run.scan("blackouts")
         .filter((pl.col("ingress") == port) & (pl.col("others_through") > 0) & counts)

@@ -98,16 +98,12 @@ def probe_round_trips(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws the round trips of probes over time, and which share took no longer.
 
     Packets without an answer are crosses at the top, and make a curve end below 1. A dotted line is
-    what links take without queues. Shares are of the packets sent in the summary's interval.
-    Returns None without probes.
+    what links take without queues. Returns None without probes.
     """
     probes = [*(run.summary.probes or {}).items()][:MOST_PROBES]
     if not probes:
         return None
     table = run.table("probes")
-    counted = pl.lit(run.summary.interval == "whole") | (
-        (pl.col("t") >= run.summary.start_s * 1e9) & (pl.col("t") < run.summary.end_s * 1e9)
-    )
     figure = on.new((9, 3 + legend_inches(len(probes), columns=2)))
     over_time, shares = figure.subplots(1, 2, width_ratios=[1.7, 1])
     for place, (number, part) in enumerate(probes):
@@ -125,7 +121,7 @@ def probe_round_trips(run: Run, on: Canvas = OWN) -> Figure | None:
             ms=5,
             transform=over_time.get_xaxis_transform(),
         )
-        of_interval = answered.filter(counted)["rtt_ns"].to_numpy() / 1e6
+        of_interval = answered.filter(run.counts(pl.col("t")))["rtt_ns"].to_numpy() / 1e6
         draw_shares(shares, of_interval, colour, label, part.sent)
     over_time.set_xlim(0, run.summary.duration_s)
     over_time.set_xlabel("time (s)")
