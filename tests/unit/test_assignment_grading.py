@@ -219,6 +219,7 @@ def test_many_are_graded_in_one_go_and_taken_up_again(
     assert [each.verdict for each in graded] == ["genuine", "rejected"]
     assert "there is no such file" in graded[1].notes[0]
     assert len(told) == 2
+    assert any(": genuine by itself, " in line for line in told)
     (kept,) = (tmp_path / ".grading").glob("*.json")
     tree = json.loads(kept.read_text())
     kept.write_text(json.dumps({**tree, "notes": ["taken from the earlier grading"]}))
