@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
 from ipaddress import IPv6Address
 from pathlib import Path
@@ -218,6 +219,19 @@ def test_percentiles_losses_and_rows(directory: RunDirectory) -> None:
     page = "".join(render(part) for part in measurements.sections(run))
     assert "Latency under load" in page
     assert "h3 to h1 (icmp)" in page
+
+
+def test_a_probe_may_send_nothing_in_the_main_interval(directory: RunDirectory) -> None:
+    config = directory.path / "config.yaml"
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace("bin: 1ms", "bin: 1ms, from: 50ms"), encoding="utf-8")
+    analyze(directory)
+    run = Run(directory)
+    assert run.summary.probes is not None
+    part = run.summary.probes["0"]
+    assert (part.sent, part.lost, part.rtt_ms) == (0, 0, None)
+    assert figures.figure(run, "probes").axes[0].lines[0].get_xdata().size == 3  # type: ignore[union-attr]
+    assert re.search(r"h3 to h1 \(icmp\) +0 +0 +2 ms +- +- +- +-", text_of(directory))
 
 
 def test_without_an_answer_there_are_no_percentiles(directory: RunDirectory) -> None:
