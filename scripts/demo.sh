@@ -9,15 +9,23 @@ set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if ! .venv/bin/outcast kernel info >/dev/null 2>&1; then
-    echo "demo: first comes the installation, and once the virtual engine's kernel is built: minutes on two cores."
+    echo "demo: first comes the installation: one to five minutes, most of it for Python packages."
+    shopt -s nullglob
+    kernels=("${XDG_CACHE_HOME:-${HOME-}/.cache}"/outcast/kernels/*/linux wheels/outcast_guest-*.whl)
+    if [ ${#kernels[@]} -gt 0 ]; then
+        echo "demo: a kernel of the virtual engine is there: ${kernels[0]}; another is built only if this version needs it."
+    else
+        echo "demo: then the virtual engine's kernel is built, once: 5 to 15 minutes on two cores."
+    fi
+    shopt -u nullglob
     echo "demo: meanwhile, this is what an earlier run said:"
     sed -n '/^fig3c: virtual/,/^trusted/s/^/    /p' docs/first-run.md
     cat <<'MEANING'
 demo: a lone flow comes in by e0_0-eth2, twelve by e0_0-eth4, and all leave by one port of 1 Gbps, which
       holds 16 KB. The lone flow has the shortest way. Yet each of the others gets several times as
       much, because the queue drops its packets in a row (blackouts) and it waits for timeouts.
-      docs/images/goodput.png shows it over time. Such a table, such figures and a report come next,
-      half a minute after the kernel is there. docs/first-run.md says what each line means.
+      docs/images/goodput.png shows it over time. Such a table, such figures and a report come half a
+      minute after the installation and the kernel. docs/first-run.md says what each line means.
 MEANING
     [ -z "${DISPLAY:-}" ] || xdg-open docs/images/goodput.png >/dev/null 2>&1 || true
 fi
@@ -28,4 +36,10 @@ if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
 fi
 scripts/install.sh "${only[@]}"
 echo "demo: this run is one draw; docs/reproduction-p.md has the paper's value and the mean over seeds (P3)"
-exec .venv/bin/outcast run configs/fig3c.yaml "$@"
+status=0
+.venv/bin/outcast run configs/fig3c.yaml "$@" || status=$?
+if [ "$status" -eq 0 ]; then
+    echo "demo: done. Open the report above in a browser. docs/first-run.md says what each line means."
+    echo "demo: with fewer rivals: .venv/bin/outcast run configs/fig3c.yaml --set flows.1.hosts=6"
+fi
+exit "$status"

@@ -174,7 +174,8 @@ make_venv() {
         say "Python packages: making .venv from $("$python" -V)"
         as_owner "$python" -I -m venv --clear --system-site-packages "$venv"
     fi
-    say "Python packages: installing the locked versions"
+    say "Python packages: installing $(grep -hoE '^[A-Za-z0-9._-]+==' "$root"/scripts/requirements*.lock \
+        | sort -u | wc -l) at their locked versions; one to four minutes"
     # First Ryu, because it needs an old setuptools to build, which the others' replaces.
     pip_install --require-hashes -r "$root/scripts/requirements-ryu-build.lock"
     pip_install --require-hashes --no-build-isolation --use-pep517 \

@@ -52,6 +52,7 @@ from outcast.analysis.measure.streams import copied_warnings
 from outcast.analysis.run_analysis import Analysis, Interval, PortAnalysis, active
 from outcast.analysis.trust import capture_summary
 from outcast.experiment.engine import EngineName, properties
+from outcast.experiment.measure import cut_windows
 from outcast.experiment.queues import WITH_CLASSES
 from outcast.plan import grouping
 from outcast.plan.round_trips import base_rtt_ns
@@ -306,12 +307,7 @@ def _window_warnings(analysis: Analysis) -> list[str]:
             "because the first one ended then"
         )
     duration_ns = analysis.manifest.traffic.duration_ns
-    longer = [format_time(width) for width in analysis.windows_ns if width > duration_ns]
-    if longer:
-        warnings.append(
-            f"analysis.windows: {', '.join(longer)}: cut to the end of the duration, "
-            f"{format_time(duration_ns)}, because longer than it"
-        )
+    warnings += cut_windows(analysis.windows_ns, duration_ns)
     kept = {part.end_ns - part.start_ns for part in parts}
     missing = [width for width in analysis.windows_ns if width <= duration_ns and width not in kept]
     if missing:

@@ -83,7 +83,7 @@ def grade(
             took_s += done.wall_s
             left_s = took_s / len(graded) * (len(places) - len(graded)) / jobs
             remaining = f"; about {left_s / 60:.0f} min left" if left_s > 90 else ""
-            on_progress(f"{one.place}: {one.verdict}, {done.wall_s:.0f} s{remaining}")
+            on_progress(f"{one.place}: {one.verdict} by itself, {done.wall_s:.0f} s{remaining}")
     return copies.compare(
         [graded[number] for number in range(len(places))], [_date_s(place) for place in places]
     )

@@ -31,19 +31,14 @@ def _points(marked: Marked) -> str:
 
 
 def table(graded: Sequence[Graded], runs: Sequence[str]) -> Table:
-    """The table for the terminal, with a line for each submission.
-
-    Args:
-        graded: the submissions.
-        runs: the names of the exercise's runs.
-    """
+    """The table for the terminal, a line for each submission; `runs` are the exercise's."""
     names = ("student", "verdict", *runs)
     rows = forms.table(*names, "points", "of", "by hand", left=names)
     for each in graded:
         states = {run.name: run.state for run in each.runs}
         rows.add_row(
             *(each.student or each.place, each.verdict, *(states.get(run, "") for run in runs)),
-            *(number(each.points), number(each.most_points)),
+            *("-" if each.verdict == "rejected" else number(each.points), number(each.most_points)),
             number(each.by_hand_points) if each.by_hand_points else "",
         )
     return rows
@@ -94,7 +89,8 @@ def as_csv(graded: Sequence[Graded], runs: Sequence[str], questions: Sequence[st
         rows.append(
             (
                 *(each.student or "", each.place, each.verdict),
-                *(number(each.points), number(each.most_points), number(each.by_hand_points)),
+                "" if each.verdict == "rejected" else number(each.points),
+                *(number(each.most_points), number(each.by_hand_points)),
                 *(states.get(run, "") for run in runs),
                 *cells,
                 " | ".join((*each.notes, *each.for_teacher)),

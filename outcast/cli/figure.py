@@ -73,7 +73,7 @@ def command(
 
     is_sweep = SweepDirectory(directory).config.exists()
     if name is None:
-        _list(is_sweep)
+        _list(directory, is_sweep)
         return
     if not is_sweep and (value is not None or by or over or conditions):
         raise ConfigError(
@@ -83,22 +83,23 @@ def command(
     off = {key: "" for key in ("title", "legend") if look[key] == "off"}
     chosen_look = looks.asked(**{**look, **off})
     if is_sweep:
-        drawn = draw.figure(
-            directory, name, draw.Choice(value, by, conditions, over=over), chosen_look
-        )
+        choice = draw.Choice(value, by, conditions, over=over)
+        drawn = draw.figure(directory, name, choice, chosen_look)
     else:
         drawn = figures.figure(Run(directory), name, chosen_look)
     save(drawn, path, dpi)
 
 
-def _list(is_sweep: bool) -> None:
+def _list(directory: Path, is_sweep: bool) -> None:
     from outcast.sweep import draw
     from outcast.view import figures
 
     figures_of = draw.FIGURES if is_sweep else figures.described()
     width = max(map(len, figures_of))
+    all_drawn = not is_sweep and all(any(directory.glob(kind)) for kind in ("*.html", "*.png"))
     for name, text in figures_of.items():
-        terminal.echo(f"{name:{width}}  {text}")
+        had = not all_drawn or name in figures.ON_REQUEST or (directory / f"{name}.png").exists()
+        terminal.echo(f"{name:{width}}  {text}{'' if had else ' (this run has none)'}")
 
 
 def _path(output: Path | None, form: str | None, name: str) -> Path:

@@ -80,9 +80,8 @@ def _instant(value: object) -> Instant:
             raise ValueError
         after = match[1] is not None
         is_bare = after and not match[2] and "+" not in match[0]
-        return Instant(
-            after_all_active=after, offset_ns=0 if is_bare else units.parse_time_ns(match[2])
-        )
+        offset_ns = 0 if is_bare else units.parse_time_ns(match[2])
+        return Instant(after_all_active=after, offset_ns=offset_ns)
     except ValueError:
         raise ValueError(
             f"{value!r} is not an instant; allowed is a time after the traffic's start as 1s, "
@@ -96,6 +95,13 @@ RunInstant = Annotated[
     PlainSerializer(str, return_type=str),
     WithJsonSchema({"type": "string", "examples": ["1s", "all_active", "all_active + 500ms"]}),
 ]
+
+
+def cut_windows(windows_ns: tuple[int, ...], duration_ns: int) -> list[str]:
+    """A line on those of `analysis.windows` that are longer than the run, and what is done."""
+    longer = ", ".join(units.format_time(width) for width in windows_ns if width > duration_ns)
+    end = f"the end of the duration, {units.format_time(duration_ns)}, because longer than it"
+    return [f"analysis.windows: {longer}: cut to {end}"] if longer else []
 
 
 class Analysis(Part):

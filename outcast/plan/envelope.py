@@ -34,7 +34,7 @@ BOUNDS = {
     "base RTT": Bound(2_604, 1_203_030_848, units.round_time),
     "number of flows": Bound(1, 500, str),
     "MTU": Bound(576, 9000, str),
-    "limit": Bound(2, 20_000, lambda packets: f"{packets} packets"),
+    "limit": Bound(2, 20_000, lambda packets: f"{packets} packet{'s' * (packets != 1)}"),
     "full queue": Bound(24_608, 12_304_000_000, lambda ns: f"{units.round_time(ns)} to drain"),
     "duration": Bound(100 * 10**6, 120 * 10**9, units.format_time),
 }

@@ -253,6 +253,11 @@ class Run:
             for label, records in planned.items()
         )
 
+    def counts(self, t_ns: pl.Expr) -> pl.Expr:
+        """Whether the summary counts what came at such times after the traffic's start."""
+        low, high = self.summary.start_s * 1e9, self.summary.end_s * 1e9
+        return t_ns.is_between(low, high, closed="left") | (self.summary.interval == "whole")
+
     @cached_property
     def group_of(self) -> dict[int, str]:
         """The label of each flow's group, by the flow's number."""

@@ -403,7 +403,7 @@ class ProgramSummary(handed_in.Record):
 
 
 class ProbeSummary(handed_in.Record):
-    """The round trips of one probe, of all that it sent."""
+    """The round trips of one probe, of what it sent in the interval."""
 
     kind: Literal["icmp", "udp"]
     src: str
@@ -521,7 +521,7 @@ class Summary(handed_in.Versioned):
     duration_s: float
     interval: Literal["whole", "all active", "asked"] = Field(
         description="what numbers cover: the whole duration, the time in which all flows were "
-        "active, or `analysis.from` and `to`. `losses`, `completions`, `programs`, `probes`, "
+        "active, or `analysis.from` and `to`. `losses`, `completions`, `programs`, "
         "`times`, `convergence`, `noise` and `capture` are of the whole run"
     )
     start_s: float

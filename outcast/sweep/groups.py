@@ -238,7 +238,7 @@ COUNTED = {"asked": "analysis.from and to", "all active": "all flows active"}
 """Why the summary of a run covers a part of it, by its `interval`."""
 
 
-WHOLE = {"probes": "probes", "programs": "programs", "completions": "workloads"}
+WHOLE = {"programs": "programs", "completions": "workloads"}
 """Columns, besides losses, that are of whole runs whatever the interval is, and their name."""
 
 

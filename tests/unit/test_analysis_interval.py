@@ -300,10 +300,10 @@ def test_results_name_the_interval_and_count_stationary_runs() -> None:
         "stationary: 1 of 2 runs (docs/steady-state.md)",
     ]
     assert remarks_on_intervals(pl.DataFrame({"run": ["a"]})) == []
-    others = {f"{name}.0.x": pl.lit(1) for name in ("probes", "completions")}
-    others["programs"] = pl.lit(None)  # No run has any.
+    others = {f"{name}.0.x": pl.lit(1) for name in ("programs", "completions")}
+    others["probes.0.x"] = pl.lit(1)
     line = remarks_on_intervals(frame.with_columns(**others))[0]
-    assert line.endswith("; losses, probes and workloads are of all of it")
+    assert line.endswith("; losses, programs and workloads are of all of it")
 
 
 def test_every_run_says_whether_it_is_stationary(usual: Run, part: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,13 @@ def test_a_notebook_finds_the_python_that_knows_outcast(name: str, tmp_path: Pat
         )
         assert done.returncode == 1
         assert said in done.stderr
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_notebooks_columns_have_the_units_of_their_names(name: str) -> None:
+    text = (load_exercise(name).folder / "notebook.py").read_text(encoding="utf-8")
+    pairs = list(pairwise([*text.splitlines(), ""]))
+    assert all("mbps" in line + after for line, after in pairs if '_bps") / 1e6' in line)
 
 
 SMALL = """\

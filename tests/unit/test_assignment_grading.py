@@ -100,7 +100,9 @@ def test_the_csv_has_every_question_and_run() -> None:
     first, second = rows(sheets.as_csv([ANA, BEN], ["unfair"], ["ratio", "why"]))
     assert (first["points"], first["most_points"], first["by_hand_points"]) == ("2", "7.5", "4")
     assert (first["unfair"], first["ratio"], first["why.state"]) == ("genuine", "2", "by_hand")
-    assert (second["verdict"], second["notes"]) == ("rejected", "no")
+    assert (second["verdict"], second["points"], second["notes"]) == ("rejected", "", "no")
+    columns = {column.header: [*column.cells] for column in sheets.table([ANA, BEN], []).columns}
+    assert columns["points"] == ["2", "-"]
 
 
 def test_what_is_not_answered_is_said_once() -> None:
@@ -217,6 +219,7 @@ def test_many_are_graded_in_one_go_and_taken_up_again(
     assert [each.verdict for each in graded] == ["genuine", "rejected"]
     assert "there is no such file" in graded[1].notes[0]
     assert len(told) == 2
+    assert any(": genuine by itself, " in line for line in told)
     (kept,) = (tmp_path / ".grading").glob("*.json")
     tree = json.loads(kept.read_text())
     kept.write_text(json.dumps({**tree, "notes": ["taken from the earlier grading"]}))

@@ -26,7 +26,7 @@ from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.units import format_bps
 from outcast.view import figures, palette
-from outcast.view.figures import drops, goodput, noise, parts, phase, queue, style
+from outcast.view.figures import drops, goodput, noise, parts, phase, queue, senders, style
 from outcast.view.figures.look import asked, fitted
 from outcast.view.report import losses
 from outcast.view.report.markup import render
@@ -382,6 +382,40 @@ def test_a_blackout_has_one_time(drawn: Run) -> None:
     at = f"{(row['t_start'] - drawn.manifest.traffic.t_start_ns) / 1e6:.4f} ms"
     assert f"blackout of {port} at {at}: " in texts(drops.drops_over_time(drawn))
     assert f"it came in at {at}" in texts(queue.queue_in_blackout(drawn))
+
+
+def earliest_s(run: Run) -> float:
+    first = run.table("blackouts")["t_start"].min() - run.manifest.traffic.t_start_ns
+    return float(first / 1e9)
+
+
+def test_zooms_show_blackouts_that_count(drawn: Run) -> None:
+    first = drops.worst_blackout(drawn, "s1-eth2")
+    assert first is not None
+    start_s = (first["t_start"] + 1 - drawn.manifest.traffic.t_start_ns) / 1e9
+    part = {"interval": "asked", "start_s": start_s}
+    later = with_records(drawn, summary=drawn.summary.model_copy(update=part))
+    found = drops.worst_blackout(later, "s1-eth2")
+    assert found is None or found["t_start"] > first["t_start"]
+    part = {"interval": "asked", "end_s": earliest_s(drawn)}
+    none = with_records(drawn, summary=drawn.summary.model_copy(update=part))
+    assert drops.worst_blackout(none, "s1-eth2") is None
+    assert "when it was longest; no blackout counts" in texts(queue.queue_in_blackout(none))
+
+
+def test_a_curve_is_broken_where_no_round_trip_is_known(drawn: Run) -> None:
+    flow = drawn.manifest.flows[0].flow
+    frame = pl.DataFrame({"t": [0.0, 0.3, 0.31], "value": [300.0, 40.0, 41.0], "flow": [flow] * 3})
+
+    def most_s(rtt_ms: np.ndarray) -> np.ndarray:
+        return rtt_ms / 1e3
+
+    def breaks(frame: pl.DataFrame) -> int:
+        lines = senders._group_bands(drawn, frame, most_s)
+        return sum(int(np.isnan(line.y).sum()) for line in lines)
+
+    assert breaks(frame) == 1
+    assert breaks(frame.with_columns(value=pl.lit(300.0))) == 0
 
 
 def test_an_axis_ends_with_the_run(drawn: Run) -> None:

@@ -129,6 +129,12 @@ def test_topo_says_how_long_the_studied_queue_is(queue: str, words: str) -> None
     assert f"  queue: {words}" in lines
 
 
+def test_topo_says_which_windows_are_cut() -> None:
+    short = experiment.load(LINEAR, ("duration=300ms", "analysis.windows=[100ms, 10s]"))
+    told = "  note: analysis.windows: 10s: cut to the end of the duration, 300ms, because longer"
+    assert any(line.startswith(told) for line in describe(short, make_plan(short)))
+
+
 def test_topo_says_what_workloads_and_probes_send() -> None:
     whole = experiment.load(
         LINEAR,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
 from ipaddress import IPv6Address
 from pathlib import Path
@@ -220,6 +221,19 @@ def test_percentiles_losses_and_rows(directory: RunDirectory) -> None:
     assert "h3 to h1 (icmp)" in page
 
 
+def test_a_probe_may_send_nothing_in_the_main_interval(directory: RunDirectory) -> None:
+    config = directory.path / "config.yaml"
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace("bin: 1ms", "bin: 1ms, from: 50ms"), encoding="utf-8")
+    analyze(directory)
+    run = Run(directory)
+    assert run.summary.probes is not None
+    part = run.summary.probes["0"]
+    assert (part.sent, part.lost, part.rtt_ms) == (0, 0, None)
+    assert figures.figure(run, "probes").axes[0].lines[0].get_xdata().size == 3  # type: ignore[union-attr]
+    assert re.search(r"h3 to h1 \(icmp\) +0 +0 +2 ms +- +- +- +-", text_of(directory))
+
+
 def test_without_an_answer_there_are_no_percentiles(directory: RunDirectory) -> None:
     start = directory.read_manifest().traffic.t_start_ns
     lines = [f"{n} {start + n} 0" for n in range(4)]
@@ -231,6 +245,25 @@ def test_without_an_answer_there_are_no_percentiles(directory: RunDirectory) -> 
     assert run.summary.probes["0"].lost == 4
     figures.figure(run, "probes")
     assert "h3 to h1 (icmp)" in text_of(directory)
+
+
+def test_probes_follow_the_main_interval(directory: RunDirectory) -> None:
+    config = directory.path / "config.yaml"
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace("bin: 1ms", "bin: 1ms, from: 5ms, to: 30ms"), encoding="utf-8")
+    analyze(directory)
+    run = Run(directory)
+    assert run.table("probes").height == 4
+    assert run.summary.probes is not None
+    part = run.summary.probes["0"]
+    assert part.rtt_ms is not None
+    assert (part.sent, part.lost, part.rtt_ms.max) == (2, 1, 3.0)
+    over_time, shares = figures.figure(run, "probes").axes
+    assert "grey: left out of the summary" in over_time.get_xlabel()
+    assert "grey" not in shares.get_xlabel()
+    assert over_time.lines[0].get_xdata().size == 3  # type: ignore[union-attr]
+    assert list(shares.lines[0].get_xdata()) == [3.0, 3.0]  # type: ignore[arg-type]
+    assert "0 to 0.08 s" not in text_of(directory)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import shutil
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,14 @@ def test_the_verb_draws_runs_and_sweeps(
         lines = capsys.readouterr().out.splitlines()
         assert [line.split()[0] for line in lines] == [*names]
         assert all(len(line.split()) > 3 for line in lines)
+        assert not any("this run has none" in line for line in lines)
+    shutil.copytree(run.path, tmp_path / "told")
+    for name in ("report.html", "goodput.png"):
+        (tmp_path / "told" / name).touch()
+    assert invoke(["figure", str(tmp_path / "told")]) == 0
+    told = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert told["cwnd"].endswith("(this run has none)")
+    assert not any("has none" in told[name] for name in ("goodput", "noise"))
 
 
 @pytest.mark.parametrize(

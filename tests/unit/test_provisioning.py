@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -66,13 +67,36 @@ def test_the_demo_shows_an_earlier_run_before_it_installs(kernel: bool, tmp_path
     for path, line in stubs.items():
         path.write_text(f"#!/bin/sh\n{line}\n")
         path.chmod(0o755)
-    words = [tmp_path / "scripts/demo.sh", "--set", "seed=2"]
-    shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    assert shown.endswith("RUN run configs/fig3c.yaml --set seed=2\n")
-    before, after = shown.split("INSTALL\n")
+
+    def shown() -> str:
+        words = [tmp_path / "scripts/demo.sh", "--set", "seed=2"]
+        env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+        return subprocess.run(words, capture_output=True, text=True, check=True, env=env).stdout
+
+    before, after = shown().split("INSTALL\n")
     assert "this run is one draw" in after
+    _, end = after.split("RUN run configs/fig3c.yaml --set seed=2\n")
+    assert end.startswith("demo: done. Open the report above in a browser.")
+    assert ("kernel is built, once" in before) is not kernel
+    assert ("installation: one to five minutes" in before) is not kernel
+    built = tmp_path / "cache/outcast/kernels/0123/linux"
+    built.parent.mkdir(parents=True)
+    built.touch()
+    assert "kernel is built, once" not in shown()
+    assert (f"is there: {built}; another" in shown()) is not kernel
     told = ("fig3c: virtual engine", "trusted", "blackouts", "docs/images/goodput.png")
     assert all((word in before) is not kernel for word in told)
+
+
+def test_the_demo_ends_with_the_runs_status(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts/demo.sh", tmp_path / "scripts/demo.sh")
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    for name, line in {"scripts/install.sh": "", ".venv/bin/outcast": "[ $1 = kernel ]"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run([tmp_path / "scripts/demo.sh"], capture_output=True, text=True)
+    assert (done.returncode, "demo: done" in done.stdout) == (1, False)
 
 
 @pytest.mark.parametrize(

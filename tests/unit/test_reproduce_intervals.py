@@ -128,6 +128,25 @@ def test_a_run_that_is_not_in_steady_state_says_what_changed(run: Run) -> None:
     assert f"flow {run.manifest.flows[0].flow} got nothing" in told(none, False)
 
 
+def test_what_changed_has_the_names_of_its_groups(run: Run) -> None:
+    flows = run.manifest.flows
+    rates = FlowRates(
+        tuple(flow.flow for flow in flows),
+        np.array([np.linspace(2, 8, 40) if flow.hops == 2 else np.full(40, 5.0) for flow in flows]),
+        intervals.Span(0, 40),
+    )
+
+    def told(near: str | None, far: str | None) -> str | None:
+        named = [
+            flow.model_copy(update={"name": near if flow.hops == 2 else far}) for flow in flows
+        ]
+        return stationarity.change(rates, named)
+
+    assert told("here", None) == "the share of here in the goodput rises"
+    by_hops = "the 2-hop flows' share of the goodput rises"
+    assert {told("all", "all"), told(None, "there")} == {by_hops}
+
+
 def test_a_flow_alone_has_goodput_and_no_share(run: Run) -> None:
     alone = run.manifest.flows[:1]
 

@@ -62,7 +62,7 @@ def test_phases_are_told_where_inputs_meet(run: Run) -> None:
     assert words.noise_lines(own) == []
 
 
-def test_what_a_note_told_before_the_traffic_is_counted_only(
+def test_what_a_note_told_before_the_traffic_is_named_only(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def shown(*, notes_shown: bool) -> str:
@@ -77,8 +77,8 @@ def test_what_a_note_told_before_the_traffic_is_counted_only(
     monkeypatch.setattr(tables, "beforehand", lambda *asked: [known])
     assert known in shown(notes_shown=False)
     told = shown(notes_shown=True)
-    assert known not in told
-    assert "1 of the notes above, told before the traffic, still holds" in told
+    assert f"warning: {known}" not in told
+    assert f"1 note still holds of those above, told before the traffic: {known}" in told
 
 
 @pytest.mark.parametrize(

@@ -43,10 +43,12 @@ def probe_table(analysis: Analysis) -> pl.DataFrame | None:
 
 
 def probe_summary(analysis: Analysis) -> dict[str, ProbeSummary] | None:
-    """Every probe's percentiles, by its number; None without probes."""
+    """Every probe's percentiles in the main interval, by its number; None without probes."""
     table = probe_table(analysis)
     if table is None:
         return None
+    if not analysis.is_whole:
+        table = table.filter(analysis.interval.has(table["t"].to_numpy()))
     return {
         str(record.probe): ProbeSummary(
             kind=record.kind,
@@ -55,7 +57,7 @@ def probe_summary(analysis: Analysis) -> dict[str, ProbeSummary] | None:
             dscp=record.dscp,
             payload_bytes=record.payload_bytes,
             every_ms=record.every_ns / 1e6,
-            sent=record.packets,
+            sent=mine.len(),
             lost=mine.null_count(),
             base_rtt_ms=record.base_rtt_ns / 1e6,
             rtt_ms=in_ms(mine.drop_nulls().to_numpy()),

@@ -96,6 +96,9 @@ def change(rates: FlowRates | None, records: Sequence[FlowRecord]) -> str | None
         nearest = [row for row, flow in enumerate(rates.flows) if hops.get(flow) == min(known)]
         together = parts[nearest].sum(axis=0) / total
         what = f"the {min(known)}-hop flows' share of the goodput"
+        named = {flow.name or "" for flow in records if flow.hops == min(known)}
+        if all(named) and named.isdisjoint(f.name for f in records if f.hops != min(known)):
+            what = f"the share of {' and '.join(sorted(named))} in the goodput"
     if has_trend(together, SIGNIFICANT / 2):
         return f"{what} {'rises' if _score(together) > 0 else 'falls'}"
     with np.errstate(invalid="ignore"):

@@ -63,7 +63,7 @@ FIGURES: dict[str, Drawing] = {
     "rtt": with_events(rtt_over_time),
     "cwnd": with_events(windows_over_time),
     "timeouts": timeouts_by_class,
-    "probes": probe_round_trips,
+    "probes": with_events(probe_round_trips),
     "link": with_events(link_over_time),
     "service": service_classes,
     "chains": chain_lengths,

@@ -182,16 +182,18 @@ def _titled(run: Run, port: str) -> str:
 
 
 def worst_blackout(run: Run, port: str, egress: str | None = None) -> dict[str, Any] | None:
-    """Returns the port's densest blackout, as a row of the table; None if it had none.
+    """Returns the port's densest blackout that counts, as a row of the table; None without any.
 
-    With `egress`, only those of packets to this output count. Dense blackouts come first: those
-    whose drops follow each other closely. Among them the one with the most drops is chosen; of
-    several, the shortest. If none is dense, the same choice is made among all.
+    With `egress`, only those of packets to this output count, and those that began in the
+    summary's interval. Dense blackouts come first: those whose drops follow each other closely.
+    Among them the one with the most drops is chosen; of several, the shortest. If none is dense,
+    the same choice is made among all.
     """
     to_output = pl.lit(True) if egress is None else pl.col("egress").cast(pl.String) == egress
+    counts = run.counts(pl.col("t_start") - run.manifest.traffic.t_start_ns)
     rows = (
         run.scan("blackouts")
-        .filter(pl.col("ingress") == port, pl.col("others_through") > 0, to_output)
+        .filter(pl.col("ingress") == port, pl.col("others_through") > 0, to_output, counts)
         .with_columns(lasts=pl.col("t_end") - pl.col("t_start"), dense=is_dense(run.frame_ns))
         .sort(["dense", "drops", "lasts", "t_start"], descending=[True, True, False, False])
         .head(1)

@@ -133,9 +133,7 @@ def _longest_queue(run: Run, record: BottleneckRecord, on: Canvas) -> Figure:
         return figure
     t_ns = int(longest.item())
     half_ns = ZOOM_PACKETS * run.frame_ns_at(record) // 2
-    title = (
-        f"{run.summary.name}: queue of {record.egress} when it was longest; there was no blackout"
-    )
+    title = f"{run.summary.name}: queue of {record.egress} when it was longest; no blackout counts"
     return _queue(run, record, (t_ns - half_ns, t_ns + half_ns), t_ns, "", title, on)
 
 

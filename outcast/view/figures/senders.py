@@ -142,8 +142,8 @@ def _group_bands(
 ) -> list[Line]:
     """Returns the mean of each group over time. A group of several flows has a band of extremes.
 
-    A curve is broken where no value follows within some time, which `longest_s` gives for the
-    values before; by default where five are missing.
+    A curve is broken where no value follows within some time, by default where five are missing.
+    `longest_s` gives it for the lower of the values before and after.
     """
     lines = []
     colours = run_colours(run)
@@ -159,7 +159,7 @@ def _group_bands(
         )
         steps_s = np.diff(x)
         if longest_s is not None:
-            most_s = longest_s(high[:-1])
+            most_s = longest_s(np.minimum(high[:-1], high[1:]))
         else:
             most_s = 5 * np.median(steps_s) if steps_s.size else steps_s
         ends = np.flatnonzero(steps_s > most_s)

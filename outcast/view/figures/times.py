@@ -121,7 +121,8 @@ def probe_round_trips(run: Run, on: Canvas = OWN) -> Figure | None:
             ms=5,
             transform=over_time.get_xaxis_transform(),
         )
-        draw_shares(shares, rtt_ms, colour, label, part.sent)
+        of_interval = answered.filter(run.counts(pl.col("t")))["rtt_ns"].to_numpy() / 1e6
+        draw_shares(shares, of_interval, colour, label, part.sent)
     over_time.set_xlim(0, run.summary.duration_s)
     over_time.set_xlabel("time (s)")
     over_time.set_ylabel("round trip (ms)")

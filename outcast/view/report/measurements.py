@@ -81,7 +81,7 @@ def probes(run: Run, _frame: pl.DataFrame) -> Element:
         "A probe is small packets that are each answered. Without queues a round trip takes the "
         "links' delays and the times of both frames."
     )
-    listed = table(f"Round trips in ms{run.summary.whole_run}", head, rows)
+    listed = table("Round trips in ms", head, rows)
     return section("probes", "Latency under load", element("p", text), listed, chart)
 
 

@@ -62,7 +62,7 @@ def header(run: Run) -> list[Element]:
     for probe in [*(summary.probes or {}).values()][:_MOST_PROBES]:
         if probe.rtt_ms is not None:
             both = f"{format_ms(probe.rtt_ms.p50)}, {format_ms(probe.rtt_ms.p99)}"
-            key.append((f"latency {probe.src} to {probe.dst}, median and 99 %{when}", both))
+            key.append((f"latency {probe.src} to {probe.dst}, median and 99 %", both))
     key.append(("drops", f"{sum(part.dropped for part in summary.drops.values()):,}"))
     if summary.losses is None and run.captured is None:
         key.append(("lost elsewhere", "not recorded"))

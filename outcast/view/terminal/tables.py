@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import polars as pl
@@ -58,7 +59,7 @@ def _number(value: float | None) -> str:
 def render(directory: RunDirectory, *, notes_shown: bool = False) -> RenderableType:
     """Renders flows, their groups, input ports, and whether the result can be trusted.
 
-    With `notes_shown` it only counts the warnings that the run told before its traffic.
+    With `notes_shown` it only names the warnings that the run told before its traffic.
 
     Raises InputError if the analysis has not been stored.
     """
@@ -88,7 +89,7 @@ def render(directory: RunDirectory, *, notes_shown: bool = False) -> RenderableT
     if summary.programs:
         parts += ["", _titled("programs", _program_table(summary.programs), summary)]
     if summary.probes:
-        parts += ["", _titled("probes", _probe_table(summary.probes), summary)]
+        parts += ["", _probe_table(summary.probes)]
     if run.groups:
         parts += ["", _group_table(run, flows)]
     parts += ["", _port_table(run)]
@@ -107,16 +108,18 @@ def render(directory: RunDirectory, *, notes_shown: bool = False) -> RenderableT
 
 
 def _warnings(run: Run, *, notes_shown: bool) -> Iterator[Text]:
-    """A line each; those of the notes before the traffic are only counted."""
+    """A line each; of the notes before the traffic, one names those that still hold."""
     told: list[str] = []
     if notes_shown and (plan := run.plan) is not None:
         told = beforehand(run.experiment, plan, run.summary.engine or "virtual")
-    lines = [warning for warning in run.summary.warnings if warning not in told]
-    yield from (Text(f"warning: {warning}", style="yellow") for warning in lines)
-    if known := len(run.summary.warnings) - len(lines):
-        yield Text(
-            f"{known} of the notes above, told before the traffic, still hold{'s' * (known == 1)}"
-        )
+    known = [warning for warning in run.summary.warnings if warning in told]
+    for warning in run.summary.warnings:
+        if warning not in known:
+            yield Text(f"warning: {warning}", style="yellow")
+    if known:
+        starts = "; ".join(textwrap.shorten(note, 60, placeholder=" ...") for note in known)
+        still = "note still holds" if len(known) == 1 else "notes still hold"
+        yield Text(f"{len(known)} {still} of those above, told before the traffic: {starts}")
 
 
 def _titled(what: str, table: Table, summary: Summary) -> Table:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from outcast.experiment import Experiment
 from outcast.experiment.engine import candidates, properties
+from outcast.experiment.measure import cut_windows
 from outcast.plan import grouping, link_words, ports, probes
 from outcast.plan.addresses import with_port
 from outcast.plan.flows import Flow
@@ -22,6 +23,8 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
     """The lines that `outcast topo` prints without --dot and --png."""
     timed = _with_delays(experiment, plan)
     labels = _labels(experiment, plan)
+    notes = beforehand(experiment, timed, experiment.engine)
+    notes += cut_windows(experiment.analysis.windows_ns, experiment.duration_ns)
     return [
         *_nodes(experiment, plan, labels),
         *_routers(plan, labels),
@@ -29,7 +32,7 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
         *_flows(plan, timed),
         *_workloads(experiment, plan),
         *_probes(timed),
-        *(f"  note: {text}" for text in beforehand(experiment, timed, experiment.engine)),
+        *(f"  note: {text}" for text in notes),
         *_groups(experiment, plan),
         *_programs(plan),
         *_queues(experiment, plan, timed),

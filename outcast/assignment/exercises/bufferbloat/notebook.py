@@ -52,4 +52,5 @@ print(sockets.select("t", "cwnd", "srtt_us").gather_every(50))
 loaded = sockets.filter(pl.col("t") >= 2_000_000_000)
 rtt_ms = loaded.select(pl.median("srtt_us")).item() / 1e3
 print(f"from 2 s on, the round-trip time was {rtt_ms:.2f} ms in the median")
-print(run.table("flows").select("name", pl.col("goodput_bps") / 1e6, "packets", "dropped"))
+goodput = pl.col("goodput_bps") / 1e6
+print(run.table("flows").select("name", "packets", "dropped", goodput_mbps=goodput))
