@@ -97,9 +97,9 @@ def test_captured_round_trips_go_before_sampled_ones(run: Run) -> None:
 
 
 def test_a_time_without_round_trips_is_a_gap(run: Run) -> None:
-    """A curve goes on while the round trip before lasts, and a lone value is a dot."""
+    """A curve goes on while the shorter round trip beside a gap lasts; a lone value is a dot."""
     bin_ns = DURATION_NS // 200
-    rows = [(0, 1), (5, 1), (10, 12), (20, 1), (40, 1)]
+    rows = [(0, 1), (5, 1), (10, 12), (20, 11), (40, 1)]
     pl.DataFrame(
         {
             "flow": [0] * len(rows),
