@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 EngineName = Literal["realtime", "virtual"]
-AskedEngine = Literal["auto", "realtime", "virtual"]
+EngineChoice = Literal["auto", "realtime", "virtual"]
 
 
 class Properties(NamedTuple):
@@ -46,6 +46,6 @@ def properties(engine: EngineName | None) -> Properties:
     return {"virtual": VIRTUAL, "realtime": _REALTIME}[engine or "realtime"]
 
 
-def candidates(asked: AskedEngine) -> tuple[EngineName, ...]:
+def candidates(choice: EngineChoice) -> tuple[EngineName, ...]:
     """The engines that may make such a run, first the one that no machine's speed matters to."""
-    return ("virtual", "realtime") if asked == "auto" else (asked,)
+    return ("virtual", "realtime") if choice == "auto" else (choice,)

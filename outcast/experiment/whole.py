@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from outcast.experiment.engine import AskedEngine, candidates, properties
+from outcast.experiment.engine import EngineChoice, candidates, properties
 from outcast.experiment.events import Event
 from outcast.experiment.flows import FlowGroup
 from outcast.experiment.kernel import Guest, Kernel
@@ -133,7 +133,7 @@ class Experiment(Part):
         default=None,
         description="events of the guest's kernel that the run records; see docs/trace.md",
     )
-    engine: AskedEngine = Field(
+    engine: EngineChoice = Field(
         default="auto",
         description="auto: the virtual engine where it can run, else the realtime one",
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from outcast import units
 from outcast.experiment import Experiment
-from outcast.experiment.engine import AskedEngine, candidates, properties
+from outcast.experiment.engine import EngineChoice, candidates, properties
 from outcast.plan import ports, traces
 from outcast.plan.model import Plan
 from outcast.plan.round_trips import base_rtt_ns, rate_bps
@@ -77,7 +77,7 @@ def extents(experiment: Experiment, plan: Plan) -> Iterator[tuple[str, int, str]
     yield "duration", experiment.duration_ns, ""
 
 
-def envelope_warnings(experiment: Experiment, plan: Plan, engine: AskedEngine) -> list[str]:
+def envelope_warnings(experiment: Experiment, plan: Plan, engine: EngineChoice) -> list[str]:
     """A line on each bound that a run lies beyond, with the number that is farthest from it."""
     farthest: dict[tuple[str, bool], tuple[int, str]] = {}
     for name, number, where in extents(experiment, plan):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from outcast.experiment import Experiment, Queue
-from outcast.experiment.engine import AskedEngine
+from outcast.experiment.engine import EngineChoice
 from outcast.experiment.queues.classes import HasClasses, HtbClasses
 from outcast.plan import ports
 from outcast.plan.envelope import envelope_warnings
@@ -26,7 +26,7 @@ _AQM = "the kind red, codel or fq_codel with ecn: true"
 _MARKING = {"dctcp": "the kind ecn_threshold"}
 
 
-def beforehand(experiment: Experiment, plan: Plan, engine: AskedEngine) -> list[str]:
+def beforehand(experiment: Experiment, plan: Plan, engine: EngineChoice) -> list[str]:
     """What is told before a run, and is in its warnings: hints, and bounds that it lies beyond."""
     return [*hints(experiment, plan), *envelope_warnings(experiment, plan, engine)]
 

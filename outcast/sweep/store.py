@@ -27,7 +27,7 @@ from outcast import experiment, files, handed_in, workflow
 from outcast.engines import ledger
 from outcast.errors import BusyError, ConfigError, InputError, shortened
 from outcast.experiment import Experiment, OwnTopology
-from outcast.experiment.engine import AskedEngine, candidates
+from outcast.experiment.engine import EngineChoice, candidates
 from outcast.experiment.parts import with_files
 from outcast.files import write_json, write_text
 from outcast.networks import resolve as networks
@@ -192,7 +192,7 @@ def other_key(directory: RunDirectory, requested: Experiment) -> str | None:
     return "seed" if other is None and directory.read_manifest().seed != requested.seed else other
 
 
-def _of_run(tried: Experiment, engine: AskedEngine) -> dict[str, Any]:
+def _of_run(tried: Experiment, engine: EngineChoice) -> dict[str, Any]:
     """The facts that tell runs apart. Files have no folders in it, because a run has copies."""
     resolved = workflow.resolve(tried, candidates(engine)[0])
     tree = _without_folders(resolved).model_dump(mode="json", by_alias=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import struct
+from typing import Any, cast
 
 import pytest
 
-from outcast.emulation.programs.names import answer, zone_of
+from outcast.emulation.programs.names import HostNames, answer, zone_of
+from outcast.plan.model import Plan
 
 A, PTR, MX, AAAA, ANY = 1, 12, 15, 28, 255
 ZONE = zone_of({"10.0.0.2": "h2", "fd00::2": "h2", "10.0.0.3": "Web-1.lab"})
@@ -74,3 +77,31 @@ def test_other_messages_get_an_error_or_nothing(given: bytes, code: int | None) 
     else:
         assert reply is not None
         assert (len(reply), reply[3] & 0xF) == (12, code)
+
+
+class Refusing:
+    """A server's socket; the host refuses its first reply, and the third query ends the test."""
+
+    def __init__(self, queries: socket.socket) -> None:
+        self.queries, self.sent = queries, 0
+
+    def recvfrom(self, size: int) -> tuple[bytes, str]:
+        if self.sent == 2:
+            raise KeyboardInterrupt
+        return self.queries.recv(size), "peer"
+
+    def sendto(self, reply: bytes, peer: str) -> None:
+        self.sent += 1
+        if self.sent == 1:
+            raise PermissionError(1, "Operation not permitted")
+
+
+def test_a_reply_that_a_host_refuses_ends_no_server() -> None:
+    programs, server = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with programs, server:
+        for _ in range(3):
+            programs.send(query("h2", A))
+        names = HostNames(cast(Plan, None), cast(Any, None))
+        names._servers[server.fileno()] = cast(socket.socket, Refusing(server))
+        with pytest.raises(KeyboardInterrupt):
+            names._serve(ZONE)

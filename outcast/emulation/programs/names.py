@@ -6,6 +6,7 @@ hosts have names. For all other names it says at once that there are none.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import select
 import socket
@@ -131,4 +132,6 @@ class HostNames(Part):
             for descriptor, _ in waiting.poll():
                 query, peer = self._servers[descriptor].recvfrom(_LARGEST_QUERY_BYTES)
                 if reply := answer(query, zone):
-                    self._servers[descriptor].sendto(reply, peer)
+                    # A host may refuse to send by rules of its own; the others still want answers.
+                    with contextlib.suppress(OSError):
+                        self._servers[descriptor].sendto(reply, peer)
