@@ -141,7 +141,8 @@ def spread(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
     axes.set_ylim(-0.6, len(points_run) - 0.4)
     axes.set_xscale("log")
     # Values often span less than a decade, so powers of ten would label one tick.
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
     axes.set_yticks(
