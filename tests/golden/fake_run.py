@@ -15,11 +15,8 @@ from outcast.experiment import Experiment, dump
 from outcast.experiment.rate import RateTrace
 from outcast.files import write_text
 from outcast.records.run_directory import (
-    CaptureRecord,
     Counters,
-    Manifest,
     RunDirectory,
-    TrafficRecord,
 )
 from outcast.records.summary import (
     CaptureSummary,
@@ -29,6 +26,7 @@ from outcast.records.summary import (
     PortDrops,
     Summary,
 )
+from tests import records
 
 NAME = "tests.golden.fake_run:execute"
 
@@ -59,14 +57,7 @@ def execute(experiment: Experiment, target: Path) -> None:
     if experiment.name == "die":
         os.abort()
     draw = random.Random(experiment.seed)
-    capture = CaptureRecord(
-        port="s1-eth1",
-        direction="out",
-        file="captures/s1-eth1.out.pcap",
-        captured=1,
-        received_by_filter=1,
-        dropped_by_kernel=0,
-    )
+    capture = records.capture("captures/s1-eth1.out.pcap")
     directory.captures.mkdir()
     (target / capture.file).write_bytes(draw.randbytes(100) * 100)
     directory.write_counters(Counters(ports={}, hosts={}, captures=[capture]))
@@ -79,23 +70,15 @@ def execute(experiment: Experiment, target: Path) -> None:
             "goodput_bps": [draw.uniform(0, 1e6) for _ in range(2)],
         }
     ).write_parquet(target / "flows.parquet")
-    manifest = Manifest(
-        outcast="0",
-        name=experiment.name,
-        engine="virtual",
-        datapath="system",
-        seed=experiment.seed,
-        kernel={},
-        versions={},
-        requested={},
-        effective={},
-        traffic=TrafficRecord(t_start_ns=0, t_end_ns=1, duration_ns=1),
-        flows=[],
-        bottlenecks=[],
-        captures=[capture],
-        wall_s={"traffic": 0.0},
+    directory.write_manifest(
+        records.manifest(
+            outcast="0",
+            name=experiment.name,
+            seed=experiment.seed,
+            captures=[capture],
+            wall_s={"traffic": 0.0},
+        )
     )
-    directory.write_manifest(manifest)
     directory.seal()
 
 

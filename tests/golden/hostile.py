@@ -118,16 +118,14 @@ class Case:
 
 def make_bases(folder: Path) -> Bases:
     """Makes the originals."""
-    from outcast import analysis, experiment
+    from outcast import experiment
     from outcast.sweep import dataset, plan
     from outcast.sweep.store import SweepDirectory
     from outcast.view import figures, report
     from tests.golden import class_folder, fake_run
-    from tests.golden.run_directory import write_run
+    from tests.golden.run_directory import analysed_run
 
-    traffic = model.drop_tail(model.make_traffic(1, 300), 16_384, 10**9)
-    run = write_run(folder / "run", traffic, 20_000_000)
-    analysis.analyze(run)
+    run = analysed_run(folder / "run", 20_000_000, 1, 300)
     figures.draw(run)
     report.write(run)
     run.seal()

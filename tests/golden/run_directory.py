@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from outcast.analysis import analyze
 from outcast.experiment import load_resolved
 from outcast.plan.make import make_plan
 from outcast.records.run import Run
 from outcast.records.run_directory import (
     BottleneckRecord,
-    CaptureRecord,
     Counters,
-    FlowRecord,
     HostCounters,
-    Manifest,
     PortCounters,
     QueueRecord,
     RunDirectory,
     TrafficRecord,
 )
-from tests.golden.model import Traffic, captures, write_pcap
+from tests import records
+from tests.golden.model import Traffic, captures, drop_tail, make_traffic, write_pcap
 
 CONFIG = """\
 name: golden
@@ -50,58 +50,35 @@ def write_run(path: Path, traffic: Traffic, duration_ns: int) -> RunDirectory:
     )
     directory.write_plan(make_plan(load_resolved(directory.config)))
     ports = {"in0": ("s1-eth2", "in"), "in1": ("s1-eth3", "in"), "out": ("s1-eth1", "out")}
-    records = []
+    captured = []
     for name, made in captures(traffic).items():
         port, direction = ports[name]
         file = f"captures/{port}.{direction}.pcap"
         write_pcap(path / file, made)
-        records.append(
-            CaptureRecord.model_validate(
-                {
-                    "port": port,
-                    "direction": direction,
-                    "file": file,
-                    "captured": made.size,
-                    "received_by_filter": made.size,
-                    "dropped_by_kernel": 0,
-                }
-            )
-        )
+        captured.append(records.capture(file, made.size))
     flows = []
     senders = sorted(set(zip(traffic.src.tolist(), traffic.port.tolist(), strict=True)))
     for number, (address, port) in enumerate(senders):
         rows = np.flatnonzero(traffic.src == address)
         flows.append(
-            FlowRecord(
-                flow=number,
+            records.flow(
+                number,
+                ".".join(str(byte) for byte in address.to_bytes(4)),
+                int(traffic.sport[rows[0]]),
                 group=port,
                 src=f"h{number + 2}",
-                src_ip=".".join(str(byte) for byte in address.to_bytes(4)),
-                sport=int(traffic.sport[rows[0]]),
-                dst="h1",
-                dst_ip="10.0.0.1",
-                dport=5001,
                 hops=2 + port,
                 path=[f"h{number + 2}", *(["s2"] if port else []), "s1", "h1"],
                 ingress=f"s1-eth{2 + port}",
-                start_ns=0,
                 duration_ns=duration_ns,
-                size_bytes=None,
-                congestion_control="cubic",
             )
         )
     dropped = int((traffic.t_out < 0).sum())
     directory.write_manifest(
-        Manifest(
-            outcast="0.1.0",
+        records.manifest(
             name="golden",
             engine="realtime",
             datapath="netdev",
-            seed=1,
-            kernel={},
-            versions={},
-            requested={},
-            effective={},
             traffic=TrafficRecord(
                 t_start_ns=start, t_end_ns=start + duration_ns, duration_ns=duration_ns
             ),
@@ -117,7 +94,7 @@ def write_run(path: Path, traffic: Traffic, duration_ns: int) -> RunDirectory:
                     ),
                 )
             ],
-            captures=records,
+            captures=captured,
             wall_s={"setup": 1.5, "traffic": 0.5},
         )
     )
@@ -131,9 +108,21 @@ def write_run(path: Path, traffic: Traffic, duration_ns: int) -> RunDirectory:
                 )
                 for flow in flows
             },
-            captures=records,
+            captures=captured,
         )
     )
+    return directory
+
+
+def make_run(path: Path, duration_ns: int, *traffic: Any) -> RunDirectory:
+    """A run whose queue of 16 KiB at 1 Gbps got the traffic of these arguments (`make_traffic`)."""
+    return write_run(path, drop_tail(make_traffic(*traffic), 16_384, 10**9), duration_ns)
+
+
+def analysed_run(path: Path, duration_ns: int, *traffic: Any) -> RunDirectory:
+    """Such a run with its tables and its summary."""
+    directory = make_run(path, duration_ns, *traffic)
+    analyze(directory)
     return directory
 
 

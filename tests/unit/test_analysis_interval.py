@@ -26,8 +26,7 @@ from outcast.sweep.groups import remarks_on_intervals
 from outcast.view import report, summary_words
 from outcast.view.figures import FIGURES
 from outcast.view.terminal import tables
-from tests.golden import model
-from tests.golden.run_directory import write_run
+from tests.golden.run_directory import make_run
 
 LINEAR = Path(__file__).parents[2] / "configs/linear-12.yaml"
 DURATION_NS = 80_000_000
@@ -37,8 +36,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 def analysed(path: Path, asked: str = "", edit: Any = None) -> Run:
     """A golden run, analysed with these keys of `analysis`."""
-    traffic = model.drop_tail(model.make_traffic(9, 4_000), 16_384, 10**9)
-    directory = write_run(path, traffic, DURATION_NS)
+    directory = make_run(path, DURATION_NS, 9, 4_000)
     text = directory.config.read_text()
     directory.config.write_text(text.replace("bin: 1ms", f"bin: 1ms{asked}"))
     if edit is not None:

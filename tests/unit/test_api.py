@@ -28,8 +28,8 @@ from outcast.experiment.reader import validate
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import runner
 from outcast.view.terminal.console import NotebookLine
-from tests.golden import fake_run, model
-from tests.golden.run_directory import write_run
+from tests.golden import fake_run
+from tests.golden.run_directory import make_run
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 FIG3C = CONFIGS / "fig3c.yaml"
@@ -45,8 +45,7 @@ class GoldenEngine:
 
     def run(self, directory: RunDirectory, entry: object, on_event: Any) -> Mapping[str, float]:
         on_event({"event": "phase", "phase": "setup"})
-        traffic = model.drop_tail(model.make_traffic(9, 1_000), 16_384, 10**9)
-        golden = write_run(directory.path / "golden", traffic, 20_000_000)
+        golden = make_run(directory.path / "golden", 20_000_000, 9, 1_000)
         for path in golden.path.iterdir():
             shutil.move(path, directory.path / path.name)
         golden.path.rmdir()
@@ -66,8 +65,7 @@ def golden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    traffic = model.drop_tail(model.make_traffic(9, 1_000), 16_384, 10**9)
-    directory = write_run(tmp_path_factory.mktemp("run") / "run", traffic, 20_000_000)
+    directory = make_run(tmp_path_factory.mktemp("run") / "run", 20_000_000, 9, 1_000)
     return outcast.analyze(directory.path).path
 
 

@@ -20,14 +20,13 @@ from hypothesis import strategies as st
 from rocrate.rocrate import ROCrate
 
 import outcast
-from outcast import analysis, archive
+from outcast import archive
 from outcast.archive import zips
 from outcast.errors import ConfigError, InputError
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep.captures import reduce
-from tests.golden import model
-from tests.golden.run_directory import write_run
+from tests.golden.run_directory import analysed_run
 from tests.zips import rewritten
 
 URL = "https://spdx.org/licenses/CC-BY-4.0"
@@ -35,9 +34,7 @@ URL = "https://spdx.org/licenses/CC-BY-4.0"
 
 @pytest.fixture(scope="module")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    traffic = model.drop_tail(model.make_traffic(9, 1_000), 16_384, 10**9)
-    directory = write_run(tmp_path_factory.mktemp("run") / "run", traffic, 20_000_000)
-    analysis.analyze(directory)
+    directory = analysed_run(tmp_path_factory.mktemp("run") / "run", 20_000_000, 9, 1_000)
     (directory.path / "goodput.png").write_bytes(b"a figure")
     directory.seal(engine="virtual")
     return directory.path
@@ -56,12 +53,6 @@ def contents(file: Path) -> dict[str, bytes]:
 def unpacked(file: Path, folder: Path) -> RunDirectory:
     folder.mkdir()
     return archive.unpack(file, folder).run
-
-
-def edit(path: Path, change: Callable[[Any], object]) -> None:
-    tree = json.loads(path.read_text())
-    change(tree)
-    path.write_text(json.dumps(tree))
 
 
 # What is in an archive.

@@ -30,8 +30,7 @@ from outcast.experiment import load_resolved
 from outcast.records import replay as comparing
 from outcast.records.run_directory import GuestRecord, RunDirectory
 from tests import zips
-from tests.golden import model
-from tests.golden.run_directory import CONFIG, write_run
+from tests.golden.run_directory import CONFIG, make_run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -48,8 +47,7 @@ class SeededEngine:
 
     def run(self, directory: RunDirectory, entry: object, on_event: Any) -> Mapping[str, float]:
         seed = load_resolved(directory.config).seed
-        traffic = model.drop_tail(model.make_traffic(seed, 1_000), 16_384, 10**9)
-        golden = write_run(directory.path / "golden", traffic, MS_20)
+        golden = make_run(directory.path / "golden", MS_20, seed, 1_000)
         golden.write_manifest(
             golden.read_manifest().model_copy(update={"engine": self.name, "seed": seed})
         )
@@ -222,6 +220,10 @@ def test_realtime_runs_are_not_replayed(where: str, packed: Path) -> None:
 PROGRAM = {"name": "evil", "host": "h1", "command": ["/bin/sh", "-c", "evil\x7f\u202e"]}
 BROUGHT: dict[str, tuple[dict[str, Any], str]] = {
     "a program": ({"programs": [{**PROGRAM, "command": ["sh", "-c", "x"]}]}, "'sh -c x'"),
+    "a guest that sees this machine": (
+        {"guest": {"root": "host"}},
+        "this machine's files (guest.root: host)",
+    ),
     "a module": ({"kernel": {"modules": ["tcp_evil.c"]}}, "the kernel module tcp_evil.c"),
 }
 
@@ -268,12 +270,6 @@ def test_the_question_shows_the_whole_command(packed: Path) -> None:
     with pytest.raises(InputError, match="allow it: --allow-programs") as refused:
         outcast.replay(edited(packed, lambda config, manifest: config.update(programs=programs)))
     assert str(refused.value).count("rm -rf ~") == 9
-
-
-def test_a_guest_that_sees_this_machine_has_to_be_allowed(packed: Path) -> None:
-    file = edited(packed, lambda config, manifest: config.update(guest={"root": "host"}))
-    with pytest.raises(InputError, match=r"this machine's files \(guest.root: host\); if you"):
-        outcast.replay(file)
 
 
 def test_sizes_of_flows_are_not_read_from_this_machine(packed: Path, place: Path) -> None:

@@ -33,6 +33,7 @@ from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import Summary
 from tests.golden import handed_class as golden
 from tests.golden import hostile
+from tests.json_files import edit
 
 STUDENTS = ("ana", "ben")
 UNFAIR_POINTS = {"expectation", "ratio"}
@@ -82,12 +83,6 @@ def points(graded: Graded) -> dict[str, float]:
 
 def states(graded: Graded) -> dict[str, str]:
     return {run.name: run.state for run in graded.runs}
-
-
-def edit(path: Path, change: Callable[[Any], None]) -> None:
-    tree = json.loads(path.read_text())
-    change(tree)
-    path.write_text(json.dumps(tree))
 
 
 def analyze_again(run: RunDirectory) -> None:
@@ -223,28 +218,6 @@ def test_a_run_that_claims_another_guest_is_compared_with_ours(
     assert points(graded)["ratio"] == 0
 
 
-def test_a_manifest_with_another_seed_than_the_configuration(inbox: Inbox) -> None:
-    run = inbox.ben.run("unfair")
-    seed = run.read_manifest().seed
-    edit(run.manifest, lambda tree: tree.update(seed=seed + 1))
-    graded = inbox.mark(inbox.ben.path)
-    assert states(graded)["unfair"] == "other"
-    reasons = [line for each in graded.runs for line in each.reasons]
-    told = f"runs/unfair: manifest.json says seed {seed + 1}, config.yaml {seed}"
-    assert told in reasons
-
-
-def test_a_run_in_real_time_is_none_of_the_task(inbox: Inbox) -> None:
-    run = inbox.ben.run("unfair")
-    run.config.write_text(run.config.read_text().replace("engine: virtual", "engine: realtime"))
-    run.seal()
-    graded = inbox.mark(inbox.ben.path)
-    assert states(graded)["unfair"] == "other"
-    told = "runs/unfair: engine is realtime, and the task sheet asks for virtual"
-    assert told in graded.notes
-    assert not any(points(graded)[key] for key in UNFAIR_POINTS)
-
-
 def test_a_summary_that_leaves_something_out(inbox: Inbox) -> None:
     whole = Run(inbox.ben.run("unfair")).summary
     less = whole.model_copy(update={"classes": {}})
@@ -326,11 +299,53 @@ def test_easier_questions_in_the_own_folder(inbox: Inbox) -> None:
     assert (graded.most_points, points(graded)["ratio"]) == (13, 0)
 
 
-def test_a_prediction_that_was_changed_after_the_run(inbox: Inbox) -> None:
-    golden.change_answers(inbox.ben, expectation="lone")
+def another_seed(inbox: Inbox) -> None:
+    edit(inbox.ben.run("unfair").manifest, lambda tree: tree.update(seed=tree["seed"] + 1))
+
+
+def real_time(inbox: Inbox) -> None:
+    run = inbox.ben.run("unfair")
+    run.config.write_text(run.config.read_text().replace("engine: virtual", "engine: realtime"))
+    run.seal()
+
+
+def a_configuration_changed_after_its_run(inbox: Inbox) -> None:
+    path = inbox.ben.path / "configs/remedy.yaml"
+    config = experiment.load(path)
+    path.write_text(experiment.dump(config.model_copy(update={"repetitions": 2})))
+
+
+def another_of_his_runs(inbox: Inbox) -> None:
+    shutil.rmtree(inbox.ben.run("remedy").path)
+    shutil.copytree(inbox.ben.run("unfair").path, inbox.ben.run("remedy").path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (another_seed, "runs/unfair: manifest.json says seed "),
+        (real_time, "runs/unfair: engine is realtime, and the task sheet asks for virtual"),
+        (
+            lambda inbox: set_config(inbox.ben, "unfair", duration_ns=30_000_000),
+            "runs/unfair: its config.yaml is not what the task sheet asks for",
+        ),
+        (lambda inbox: golden.change_answers(inbox.ben, expectation="lone"), "runs/unfair: "),
+        (
+            a_configuration_changed_after_its_run,
+            "runs/remedy: configs/remedy.yaml has changed since the run was made",
+        ),
+        (another_of_his_runs, "runs/remedy: "),
+    ],
+)
+def test_a_run_that_is_none_of_the_task(change, said, inbox):
+    change(inbox)
     graded = inbox.mark(inbox.ben.path)
-    assert states(graded)["unfair"] == "other"
-    assert not any(points(graded)[key] for key in UNFAIR_POINTS)
+    name = said.partition(":")[0].removeprefix("runs/")
+    assert states(graded)[name] == "other"
+    reasons = [line for run in graded.runs for line in run.reasons]
+    assert any(said in line for line in [*graded.notes, *reasons]), (graded.notes, reasons)
+    lost = UNFAIR_POINTS if name == "unfair" else {"remedy_works"}
+    assert not any(points(graded)[key] for key in lost)
 
 
 def test_many_answers_in_many_submissions(inbox: Inbox) -> None:
@@ -355,28 +370,11 @@ def test_a_copy_in_another_students_name_does_not_harm_her(inbox: Inbox) -> None
 # What is no answer to the task.
 
 
-def test_another_configuration_under_the_own_seed(inbox: Inbox) -> None:
-    set_config(inbox.ben, "unfair", duration_ns=30_000_000)
-    graded = inbox.mark(inbox.ben.path)
-    assert states(graded)["unfair"] == "other"
-    assert "is not what the task sheet asks for" in graded.notes[0]
-    assert not any(points(graded)[key] for key in UNFAIR_POINTS)
-
-
 def test_a_remedy_that_is_none(inbox: Inbox) -> None:
     before = experiment.load(inbox.ben.path / "configs/unfair.yaml")
     set_config(inbox.ben, "remedy", queue=before.queue)
     graded = inbox.mark(inbox.ben.path)
     assert (graded.verdict, points(graded)["remedy_works"]) == ("genuine", 0)
-
-
-def test_a_configuration_that_was_changed_after_its_run(inbox: Inbox) -> None:
-    path = inbox.ben.path / "configs/remedy.yaml"
-    config = experiment.load(path)
-    path.write_text(experiment.dump(config.model_copy(update={"repetitions": 2})))
-    graded = inbox.mark(inbox.ben.path)
-    assert states(graded)["remedy"] == "other"
-    assert "configs/remedy.yaml has changed since the run was made" in " ".join(graded.notes)
 
 
 def test_hashes_count_where_the_analysis_comes_out_the_same(inbox: Inbox) -> None:
@@ -441,14 +439,6 @@ def test_a_free_key_names_no_file(inbox: Inbox, tmp_path: Path) -> None:
     asked = Asked("remedy", inbox.class_.exercise.runs["remedy"], ours)
     with pytest.raises(InputError, match="queue: names a file; a replay reads no files"):
         as_asked(asked, theirs, frozenset())
-
-
-def test_one_run_handed_in_as_another(inbox: Inbox) -> None:
-    shutil.rmtree(inbox.ben.run("remedy").path)
-    shutil.copytree(inbox.ben.run("unfair").path, inbox.ben.run("remedy").path)
-    graded = inbox.mark(inbox.ben.path)
-    assert states(graded)["remedy"] == "other"
-    assert points(graded)["remedy_works"] == 0
 
 
 def test_what_a_run_records_is_not_chosen_by_the_student(inbox: Inbox) -> None:
@@ -614,16 +604,10 @@ def test_a_packed_submission_that_was_unpacked_and_changed(inbox: Inbox) -> None
     assert "answers.yaml has another hash than submission.json says" in graded.notes[0]
 
 
-def test_a_picture_that_is_a_link(inbox: Inbox) -> None:
-    (inbox.ben.path / "more.png").symlink_to("/etc/passwd")
-    graded = inbox.mark(inbox.ben.path)
-    assert graded.verdict == "rejected"
-    assert "is a symbolic link; allowed are files and folders" in graded.notes[0]
-
-
-def test_a_folder_with_a_link(inbox: Inbox) -> None:
-    inbox.ben.answers.unlink()
-    inbox.ben.answers.symlink_to("/etc/passwd")
+@pytest.mark.parametrize("name", ["more.png", "answers.yaml"])
+def test_a_folder_with_a_link(inbox, name):
+    (inbox.ben.path / name).unlink(missing_ok=True)
+    (inbox.ben.path / name).symlink_to("/etc/passwd")
     graded = inbox.mark(inbox.ben.path)
     assert graded.verdict == "rejected"
     assert "is a symbolic link; allowed are files and folders" in graded.notes[0]

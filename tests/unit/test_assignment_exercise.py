@@ -83,153 +83,101 @@ def small(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new", "said"),
-    [
+MISTAKES = {
+    "exercise.yaml": [
+        ("title: Small", "titel: Small", "runs, questions; did you mean 'title'?"),
         (
-            "exercise.yaml",
-            "title: Small",
-            "titel: Small",
-            "runs, questions; did you mean 'title'?",
-        ),
-        (
-            "exercise.yaml",
             "kind: number",
             "kind: numbr",
             'exercise.yaml:8: questions.0.kind: "numbr" is unknown; allowed are',
         ),
-        ("exercise.yaml", "points: 1,", "", "exercise.yaml:8: questions.0.points: is missing"),
+        ("points: 1,", "", "exercise.yaml:8: questions.0.points: is missing"),
+        ("points: 1,", "points: -1,", "questions.0.points: -1: allowed is from 0 to 1000"),
         (
-            "exercise.yaml",
-            "points: 1,",
-            "points: -1,",
-            "questions.0.points: -1: allowed is from 0 to 1000",
-        ),
-        (
-            "exercise.yaml",
             "points: 1,",
             "pionts: 1,",
             "questions.0.pionts: unknown key; allowed are kind, key, asked, points",
         ),
+        ("tolerance: 2%", "tolerance: 2 percent", "'2 percent': allowed is a percentage, as 2%"),
         (
-            "exercise.yaml",
-            "tolerance: 2%",
-            "tolerance: 2 percent",
-            "'2 percent': allowed is a percentage, as 2%",
-        ),
-        (
-            "exercise.yaml",
             "run: first, asked",
             "run: frist, asked",
             "exercise.yaml:8: questions.0.run: frist: no such run; allowed are first; did you",
         ),
+        ("run: first, asked", "asked", "total: run is missing, because the answer is computed"),
         (
-            "exercise.yaml",
-            "run: first, asked",
-            "asked",
-            "total: run is missing, because the answer is computed",
-        ),
-        (
-            "exercise.yaml",
             "total_goodput_bps",
             "goodput",
             "questions.0.answer.measure: 'goodput': allowed are outcast_ratio",
         ),
         (
-            "exercise.yaml",
             "{measure: total_goodput_bps, times: 1.0e-6}",
             "{sql: \"SELECT * FROM read_csv('/etc/passwd')\"}",
             "sql: read_csv is refused, because a query reads only",
         ),
         (
-            "exercise.yaml",
             "{measure: total_goodput_bps, times: 1.0e-6}",
             "{}",
             "total: allowed is {sql: ...} or {measure: ...}",
         ),
         (
-            "exercise.yaml",
             "{measure: total_goodput_bps, times: 1.0e-6}",
             "much",
             "total: answer: allowed is a number, {sql: ...} or {measure: ...}",
         ),
         (
-            "exercise.yaml",
             "free: [queue]",
             "free: [programs]",
             "exercise.yaml:6: runs.first.free: programs: allowed are",
         ),
-        ("exercise.yaml", "configs/first.yaml", "../first.yaml", "runs.first.config: "),
+        ("configs/first.yaml", "../first.yaml", "runs.first.config: "),
+        ("configs/first.yaml", "configs/none.yaml", "configs/none.yaml: there is no such file"),
         (
-            "exercise.yaml",
-            "configs/first.yaml",
-            "configs/none.yaml",
-            "configs/none.yaml: there is no such file",
-        ),
-        (
-            "exercise.yaml",
             "choose: [16, 17]",
             "choose: []",
             "exercise.yaml:4: parameters.size: allowed is {choose: [VALUE, ...]}",
         ),
-        ("exercise.yaml", "{size: {", "{seed: {", "parameters.seed: is the name of something else"),
+        ("{size: {", "{seed: {", "parameters.seed: is the name of something else"),
         (
-            "exercise.yaml",
             "How much?",
             "How much at {{sice}}?",
             "{{sice}}: allowed are class, student, seed, size; did you mean 'size'?",
         ),
+        ("title: Small", "title: Small\ntitle: Big", "the key 'title' stands twice"),
         (
-            "exercise.yaml",
-            "title: Small",
-            "title: Small\ntitle: Big",
-            "the key 'title' stands twice",
-        ),
-        ("task.md", "{{size}}", "{{sizes}}", "task.md:1: {{sizes}}: allowed are"),
-        (
-            "solution.yaml",
-            "first:",
-            "second:",
-            "solution.yaml:1: runs.second: is unknown; allowed are first",
-        ),
-        (
-            "solution.yaml",
-            "queue.limit",
-            "queue.burst",
-            "first.yaml:4: queue.limit: 'FILL_IN' is not a queue limit",
-        ),
-        (
-            "configs/first.yaml",
-            "seed: {{seed}}",
-            "seed: 1",
-            "first.yaml: a line `seed: {{seed}}` is needed",
-        ),
-        (
-            "exercise.yaml",
             "title: Small",
             "title: no",
             "exercise.yaml:2: title: false: allowed is a text, in quotes where YAML needs them",
         ),
+    ],
+    "task.md": [
+        ("{{size}}", "{{sizes}}", "task.md:1: {{sizes}}: allowed are"),
+    ],
+    "solution.yaml": [
+        ("first:", "second:", "solution.yaml:1: runs.second: is unknown; allowed are first"),
+        ("queue.limit", "queue.burst", "first.yaml:4: queue.limit: 'FILL_IN' is not a queue limit"),
+    ],
+    "configs/first.yaml": [
+        ("seed: {{seed}}", "seed: 1", "first.yaml: a line `seed: {{seed}}` is needed"),
         (
-            "configs/first.yaml",
             "{kind: linear, rivals: 2}",
             "{kind: file, path: own.py, topo: own}",
             "first.yaml: topology: names a file; allowed are configurations without files",
         ),
         (
-            "configs/first.yaml",
             "engine: virtual",
             "engine: virtual\nworkloads: [{kind: background, load: 0.1, sizes: own.csv}]",
             "first.yaml: workloads: names a file; allowed are configurations without files",
         ),
-        (
-            "configs/first.yaml",
-            "engine: virtual",
-            "engine: realtime",
-            "engine is realtime; allowed is virtual",
-        ),
-        ("configs/first.yaml", "100mbit", "100mbits", "first.yaml:3: links.rate: "),
+        ("engine: virtual", "engine: realtime", "engine is realtime; allowed is virtual"),
+        ("100mbit", "100mbits", "first.yaml:3: links.rate: "),
     ],
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [(file, *row) for file, rows in MISTAKES.items() for row in rows],
 )
 def test_what_is_wrong_is_refused_in_one_line(
     file: str, old: str, new: str, said: str, small: Path

@@ -19,9 +19,8 @@ from outcast.analysis.measure.bins import queue_in_bins
 from outcast.analysis.measure.queue import Event, Queue
 from outcast.analysis.measure.throughput import bytes_between, fresh_bytes, series
 from outcast.records.run_directory import RunDirectory
-from tests.golden import model
 from tests.golden.packets import P, capture
-from tests.golden.run_directory import write_run
+from tests.golden.run_directory import analysed_run
 
 
 def queue_of(events: list[tuple[int, Event, int]]) -> Queue:
@@ -58,10 +57,7 @@ def test_what_left_first_was_there_before() -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    traffic = model.drop_tail(model.make_traffic(9, 6_000), 16_384, 10**9)
-    directory = write_run(tmp_path_factory.mktemp("bins") / "run", traffic, 80_000_000)
-    analyze(directory)
-    return directory
+    return analysed_run(tmp_path_factory.mktemp("bins") / "run", 80_000_000, 9, 6_000)
 
 
 def test_bins_add_up_to_the_run(run: RunDirectory) -> None:

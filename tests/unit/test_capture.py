@@ -8,7 +8,8 @@ from outcast.emulation import capture
 from outcast.emulation.commands import SystemCommands, wait_until
 from outcast.emulation.counters import parse_snmp
 from outcast.errors import RunError
-from outcast.records.run_directory import CaptureRecord, HostCounters, PortCounters, RunDirectory
+from outcast.records.run_directory import HostCounters, PortCounters, RunDirectory
+from tests import records
 
 CLOSING = """tcpdump: listening on s1-eth1, link-type EN10MB (Ethernet), snapshot length 128 bytes
 24511 packets captured
@@ -51,14 +52,7 @@ def test_a_file_that_is_too_short_for_its_packets_is_a_full_disk(tmp_path: Path)
 def test_captures_are_read_where_their_block_ends_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = CaptureRecord(
-        port="s1-eth1",
-        direction="out",
-        file="captures/s1-eth1.out.pcap",
-        captured=1,
-        received_by_filter=1,
-        dropped_by_kernel=0,
-    )
+    record = records.capture("captures/s1-eth1.out.pcap")
     calls: list[str] = []
     monkeypatch.setattr(capture, "start", lambda *given: calls.append("start") or [])
     monkeypatch.setattr(capture, "stop", lambda *given: calls.append("stop") or [record])

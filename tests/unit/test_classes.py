@@ -22,10 +22,11 @@ from outcast.experiment.queues import KINDS, WITH_CLASSES
 from outcast.experiment.queues.classes import HasClasses
 from outcast.plan.hints import hints
 from outcast.plan.make import make_plan
+from tests.fakes import Shown
 from tests.flows import FLOW, RECEIVER, SAMPLE, wants
 from tests.golden.packets import P
 from tests.unit.test_join import joined
-from tests.unit.test_queues import Shown, port_queue
+from tests.unit.test_queues import port_queue
 
 LINEAR = Path(__file__).parents[2] / "configs/linear-12.yaml"
 PRIO = "{kind: prio, limit: 10 packets, classes: [{name: fast, dscp: [ef, 8]}, {name: slow}]}"

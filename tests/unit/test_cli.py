@@ -20,6 +20,13 @@ def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
     return status, captured.out, captured.err
 
 
+def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*_args: object, **_options: object) -> None:
+        raise error
+
+    monkeypatch.setattr("outcast.cli.whole.main", fail)
+
+
 def test_topo(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "topo", str(CONFIGS / "linear-12.yaml"))
     assert status == 0
@@ -143,10 +150,7 @@ def test_a_picture_has_the_ending_of_what_it_is(
 def test_without_mininet_its_remedy_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_args: object, **_options: object) -> None:
-        raise ModuleNotFoundError("No module named 'mininet'", name="mininet")
-
-    monkeypatch.setattr("outcast.cli.whole.main", fail)
+    failing(monkeypatch, ModuleNotFoundError("No module named 'mininet'", name="mininet"))
     status, _, said = run(capsys, "topo")
     assert status == 3
     assert said.startswith("outcast: No module named 'mininet', which plans the network; install")
@@ -181,11 +185,8 @@ def test_a_missing_library_or_memory_is_one_line(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(*_args: object, **_options: object) -> None:
-        raise error
-
     soft = resource.RLIM_INFINITY if limit_kb is None else limit_kb * 1024
-    monkeypatch.setattr("outcast.cli.whole.main", fail)
+    failing(monkeypatch, error)
     monkeypatch.setattr(resource, "getrlimit", lambda _kind: (soft, resource.RLIM_INFINITY))
     got, _, err = run(capsys, "topo")
     assert got == status
@@ -212,11 +213,8 @@ def test_a_cache_that_cannot_be_written_to_has_a_remedy(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(*_args: object, **_options: object) -> None:
-        raise OSError(number, os.strerror(number), str(tmp_path / inside))
-
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("outcast.cli.whole.main", fail)
+    failing(monkeypatch, OSError(number, os.strerror(number), str(tmp_path / inside)))
     status, _, err = run(capsys, "topo")
     assert status == 1
     assert err.startswith(f"outcast: {tmp_path / inside}: {os.strerror(number)}")
@@ -227,10 +225,7 @@ def test_a_cache_that_cannot_be_written_to_has_a_remedy(
 def test_a_fault_of_the_interpreter_is_memory_only_under_a_limit(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_args: object, **_options: object) -> None:
-        raise SystemError("error return without exception set")
-
-    monkeypatch.setattr("outcast.cli.whole.main", fail)
+    failing(monkeypatch, SystemError("error return without exception set"))
     limits = (700_000 * 1024, resource.RLIM_INFINITY)
     monkeypatch.setattr(resource, "getrlimit", lambda _kind: limits)
     status, _, err = run(capsys, "topo")

@@ -12,25 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from outcast.analysis import analyze
 from outcast.emulation.commands import python_module
 from outcast.engines.process_mark import ProcessMark
 from outcast.errors import DeadlineError, FeatureMissingError, InputError, RunError, UntrustedError
 from outcast.records.run_directory import RunDirectory
 from outcast.view import drawing, figures, report
 from outcast.view.drawing import Drawing
-from tests.golden import model
-from tests.golden.run_directory import write_run
+from tests.golden.run_directory import analysed_run
 
 _DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    traffic = model.drop_tail(model.make_traffic(9, 3_000), 16_384, 10**9)
-    directory = write_run(tmp_path_factory.mktemp("drawing") / "run", traffic, 40_000_000)
-    analyze(directory)
-    return directory
+    return analysed_run(tmp_path_factory.mktemp("drawing") / "run", 40_000_000, 9, 3_000)
 
 
 def by_script(monkeypatch: pytest.MonkeyPatch, script: str) -> None:

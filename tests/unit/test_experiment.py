@@ -250,24 +250,15 @@ def test_nothing_is_suggested_for_what_is_like_nothing() -> None:
         ("? [1, 2]\n: 3\n", "as a key is a word"),
         ("name: x\n", "topology: is missing"),
         ("name: !!python/object/apply:os.system ['true']\n", "not valid YAML"),
+        (None, "no such file"),
+        ("\udcff", "cannot be read as text"),
     ],
 )
-def test_files_that_are_no_experiment(text: str, reason: str, tmp_path: Path) -> None:
+def test_files_that_are_no_experiment(text, reason, tmp_path):
     bad = tmp_path / "bad.yaml"
-    bad.write_text(text)
+    if text is not None:
+        bad.write_text(text, errors="surrogateescape")
     with pytest.raises(ConfigError, match=reason):
-        experiment.load(bad)
-
-
-def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no such file"):
-        experiment.load(tmp_path / "none.yaml")
-
-
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
-    bad = tmp_path / "bad.yaml"
-    bad.write_bytes(b"\xff\xfe\x00name")
-    with pytest.raises(ConfigError, match="cannot be read as text"):
         experiment.load(bad)
 
 
@@ -311,20 +302,8 @@ def test_the_json_schema_knows_every_key() -> None:
     assert set(schema["properties"]) == {
         *("name", "topology", "links", "noise", "queue", "queues", "routing", "transport", "flows"),
         *("addressing", "probes"),
-        *(
-            "workloads",
-            "guest",
-            "events",
-            "programs",
-            "blackout",
-            "bottleneck",
-            "duration",
-            "capture",
-            "samples",
-            "analysis",
-            "engine",
-            "kernel",
-        ),
+        *("workloads", "guest", "events", "programs", "blackout", "bottleneck", "duration"),
+        *("capture", "samples", "analysis", "engine", "kernel"),
         *("seed", "repetitions", "sweep", "trace"),
     }
     assert schema["additionalProperties"] is False

@@ -14,39 +14,31 @@ from outcast.experiment import load
 from outcast.plan.make import make_plan
 from outcast.records import packet_words, replay
 from outcast.records.run_directory import (
-    CaptureRecord,
     Counters,
     ExecutionRecord,
-    FlowRecord,
     GuestRecord,
-    Manifest,
     ProgramRecord,
     RunDirectory,
     SubflowRecord,
     TrafficRecord,
 )
 from outcast.sweep.captures import reduce
+from tests import records
 
 CONFIG = Path(__file__).parents[2] / "configs/fig3c.yaml"
 FILE_HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 128, 1)
 SYN, ACK = 2, 16
 START_NS = 10 * 10**9
 NAMES = ("captures/s1-eth1.out.pcap", "captures/s1-eth2.in.pcap")
-FLOW = FlowRecord(
-    flow=3,
-    group=0,
-    src="h1",
-    src_ip="10.0.0.1",
-    sport=20001,
+FLOW = records.flow(
+    3,
+    "10.0.0.1",
+    20001,
     dst="h2",
     dst_ip="10.0.0.2",
-    dport=5001,
-    hops=2,
     path=["h1", "s1", "h2"],
     ingress="s1-eth2",
-    start_ns=0,
     duration_ns=1,
-    size_bytes=None,
     congestion_control="bic",
     subflows=[SubflowRecord(sport=30001, dport=5001)],
     name="lone",
@@ -83,38 +75,22 @@ def pcap(packets: list[tuple[int, bytes]]) -> bytes:
 def run_directory(path: Path, captures: list[list[tuple[int, bytes]]], **changes: Any) -> Any:
     """A finished run with these captures, of NAMES."""
     (path / "captures").mkdir(parents=True)
-    names = NAMES[: len(captures)]
-    for name, packets in zip(names, captures, strict=True):
+    captured = dict(zip(NAMES, captures, strict=False))
+    for name, packets in captured.items():
         (path / name).write_bytes(pcap(packets))
     (path / "config.yaml").write_text(changes.pop("config", "name: x\n"))
     directory = RunDirectory(path)
-    manifest = Manifest(
-        outcast="0.1.0",
-        name="x",
-        engine="virtual",
-        datapath="system",
-        seed=1,
-        kernel={"release": "7.3.4"},
-        guest=GuestRecord(root="abc"),
-        versions={"iperf": "2.1.8"},
-        requested={"queue.limit": 16000},
-        effective={"traffic.connect_s": 0.1},
-        traffic=TrafficRecord(t_start_ns=START_NS, t_end_ns=START_NS + 1, duration_ns=1),
-        flows=[FLOW],
-        bottlenecks=[],
-        captures=[
-            CaptureRecord(
-                port=name[9:16],
-                direction="out" if ".out." in name else "in",
-                file=name,
-                captured=len(packets),
-                received_by_filter=len(packets),
-                dropped_by_kernel=0,
-            )
-            for name, packets in zip(names, captures, strict=True)
-        ],
-    )
-    directory.write_manifest(manifest.model_copy(update=changes))
+    usual = {
+        "kernel": {"release": "7.3.4"},
+        "guest": GuestRecord(root="abc"),
+        "versions": {"iperf": "2.1.8"},
+        "requested": {"queue.limit": 16000},
+        "effective": {"traffic.connect_s": 0.1},
+        "traffic": TrafficRecord(t_start_ns=START_NS, t_end_ns=START_NS + 1, duration_ns=1),
+        "flows": [FLOW],
+        "captures": [records.capture(name, len(packets)) for name, packets in captured.items()],
+    }
+    directory.write_manifest(records.manifest(**usual).model_copy(update=changes))
     directory.seal()
     return directory
 
@@ -271,20 +247,19 @@ def test_a_broken_capture_is_one_line(content: bytes, why: str, tmp_path: Path) 
         replay.explain(*damaged(tmp_path, content))
 
 
-def test_a_capture_that_was_changed_afterwards_is_refused(tmp_path: Path) -> None:
-    one = run_directory(tmp_path / "one", [OUT])
-    other = run_directory(tmp_path / "two", [OUT])
-    (other.path / NAMES[0]).write_bytes(pcap(OUT[:1]))
-    with pytest.raises(InputError, match="was changed after the run"):
-        replay.explain(one, other)
-
-
-def test_a_capture_that_is_no_file_is_refused(tmp_path: Path) -> None:
-    one = run_directory(tmp_path / "one", [OUT])
-    other = run_directory(tmp_path / "two", [OUT])
-    (other.path / NAMES[0]).unlink()
-    (other.path / NAMES[0]).mkdir()
-    with pytest.raises(InputError, match="is a folder; allowed is"):
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(pcap(OUT[:1]), "was changed after the run"), (None, "is a folder; allowed is")],
+)
+def test_a_capture_that_was_changed_afterwards_is_refused(tmp_path, content, said):
+    one, other = (run_directory(tmp_path / name, [OUT]) for name in ("one", "two"))
+    file = other.path / NAMES[0]
+    file.unlink()
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_bytes(content)
+    with pytest.raises(InputError, match=said):
         replay.explain(one, other)
 
 

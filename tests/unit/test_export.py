@@ -29,7 +29,8 @@ from outcast.analysis.selection import Selection, open_source
 from outcast.api import exports
 from outcast.cli import invoke as outcast
 from outcast.errors import ConfigError, InputError
-from outcast.records.run_directory import CaptureRecord, RunDirectory
+from outcast.records.run_directory import RunDirectory
+from tests import records
 from tests.golden import model
 from tests.golden.run_directory import write_run
 
@@ -55,14 +56,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     back += struct.pack("<IIII", seconds + 1, 0, 14, 14) + bytes(14)
     (directory.captures / f"{OUT}.in.pcap").write_bytes(back)
     manifest = directory.read_manifest()
-    record = CaptureRecord(
-        port=OUT,
-        direction="in",
-        file=f"captures/{OUT}.in.pcap",
-        captured=11,
-        received_by_filter=11,
-        dropped_by_kernel=0,
-    )
+    record = records.capture(f"captures/{OUT}.in.pcap", 11)
     directory.write_manifest(manifest.model_copy(update={"captures": [*manifest.captures, record]}))
     analyze(directory)
     directory.seal()

@@ -32,16 +32,13 @@ from outcast.view.report import losses
 from outcast.view.report.markup import render
 from tests.golden import model
 from tests.golden.packets import P, capture
-from tests.golden.run_directory import with_records, write_run
+from tests.golden.run_directory import analysed_run, make_run, with_records, write_run
 from tests.unit import seen
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    traffic = model.drop_tail(model.make_traffic(9, 6_000), 16_384, 10**9)
-    directory = write_run(tmp_path_factory.mktemp("figures") / "run", traffic, 80_000_000)
-    analyze(directory)
-    return directory
+    return analysed_run(tmp_path_factory.mktemp("figures") / "run", 80_000_000, 9, 6_000)
 
 
 @pytest.fixture
@@ -339,9 +336,7 @@ def test_a_run_without_drops(tmp_path: Path) -> None:
 
 
 def test_many_flows_are_summed_by_sender(tmp_path: Path) -> None:
-    traffic = model.drop_tail(model.make_traffic(9, 2000, (5, 45)), 16_384, 10**9)
-    directory = write_run(tmp_path / "run", traffic, 20_000_000)
-    analyze(directory)
+    directory = analysed_run(tmp_path / "run", 20_000_000, 9, 2000, (5, 45))
     drawn = Run(directory)
     manifest = drawn.manifest
     senders = [flow.model_copy(update={"src": f"h{flow.flow % 13}"}) for flow in manifest.flows]
@@ -425,8 +420,7 @@ def test_an_axis_ends_with_the_run(drawn: Run) -> None:
 
 
 def test_a_run_that_was_not_analysed(tmp_path: Path) -> None:
-    traffic = model.drop_tail(model.make_traffic(9, 300), 16_384, 10**9)
-    directory = write_run(tmp_path / "run", traffic, 20_000_000)
+    directory = make_run(tmp_path / "run", 20_000_000, 9, 300)
     with pytest.raises(InputError, match=r"no summary\.json; `outcast analyze"):
         figures.draw(directory)
     analyze(directory)

@@ -12,18 +12,17 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from outcast.analysis import analyze
 from outcast.experiment.faults import Policer
 from outcast.records.effective import AppliedChange
 from outcast.records.run import Run
-from outcast.records.run_directory import LinkRecord, LinkTotals, PortRates, Rates
+from outcast.records.run_directory import PortRates, Rates
 from outcast.view import figures, summary_words
 from outcast.view.events import Moment, behind_the_capture, moments, trace_sentences
 from outcast.view.figures.parts import MOST_NAMED_EVENTS
 from outcast.view.report import experiment, timeline
 from outcast.view.terminal import tables
-from tests.golden import model
-from tests.golden.run_directory import with_records, write_run
+from tests import records
+from tests.golden.run_directory import analysed_run, with_records
 
 MS = 10**6
 DURATION_NS = 80 * MS
@@ -43,9 +42,7 @@ def applied(event: int, at_ms: float, what: str, value: int, node: str, to: str)
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    traffic = model.drop_tail(model.make_traffic(9, 3_000), 16_384, 10**9)
-    directory = write_run(tmp_path / "run", traffic, DURATION_NS)
-    analyze(directory)
+    directory = analysed_run(tmp_path / "run", DURATION_NS, 9, 3_000)
     run = Run(directory)
     changes = [applied(*event) for event in EVENTS]
     return with_records(run, manifest=run.manifest.model_copy(update={"changes": changes}))
@@ -132,18 +129,7 @@ def test_a_delay_behind_the_capture_is_in_no_columns(
 
 def test_rates_of_links_that_no_flow_crosses_mix_no_means(run: Run) -> None:
     known = run.summary.model_copy(update={"stationary": True})
-    totals = LinkTotals(packets=0, bytes=0)
-    link = LinkRecord(
-        port="s1-s2",
-        node="s1",
-        neighbour="s2",
-        rate_bps=1,
-        flows=[],
-        acknowledged=[],
-        other=False,
-        before=totals,
-        after=totals,
-    )
+    link = records.link("s1-s2", "s1", "s2", rate_bps=1)
     for crossed in ({"flows": [0]}, {"acknowledged": [0]}, {"other": True}):
         links = [link.model_copy(update=crossed), link.model_copy(update={"port": "s2-s1"})]
         counters = run.counters.model_copy(update={"links": links})

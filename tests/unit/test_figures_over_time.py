@@ -15,17 +15,14 @@ from outcast.records.sender_tables import write_sender_table
 from outcast.records.summary import ChangeSummary, SynchronisationSummary
 from outcast.view import sender_series
 from outcast.view.figures import fairness, goodput, link, senders
-from tests.golden import model
-from tests.golden.run_directory import with_records, write_run
+from tests.golden.run_directory import analysed_run, with_records
 
 DURATION_NS = 80_000_000
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    traffic = model.drop_tail(model.make_traffic(9, 3_000), 16_384, 10**9)
-    directory = write_run(tmp_path / "run", traffic, DURATION_NS)
-    analyze(directory)
+    directory = analysed_run(tmp_path / "run", DURATION_NS, 9, 3_000)
     return Run(directory)
 
 

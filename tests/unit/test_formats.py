@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from outcast import analysis, cli, handed_in
+from outcast import cli, handed_in
 from outcast.errors import InputError
 from outcast.records import verify
 from outcast.records.run_directory import Manifest, RunDirectory
 from outcast.records.summary import Summary
-from tests.golden import model
-from tests.golden.run_directory import write_run
+from tests.golden.run_directory import analysed_run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -24,9 +23,7 @@ RECORDS: Mapping[str, type[BaseModel]] = {"manifest.json": Manifest, "summary.js
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
-    traffic = model.drop_tail(model.make_traffic(1, 300), 16_384, 10**9)
-    directory = write_run(tmp_path / "run", traffic, 20_000_000)
-    analysis.analyze(directory)
+    directory = analysed_run(tmp_path / "run", 20_000_000, 1, 300)
     directory.seal()
     return directory
 

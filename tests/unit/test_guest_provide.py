@@ -61,17 +61,23 @@ def fig3c(**changes: Any) -> Experiment:
     return load(FIG3C, changes)
 
 
-def test_a_run_makes_the_kernel_with_both_roots(machine: Machine) -> None:
-    guest.provide(fig3c(engine="virtual"), progress=False)
-    assert machine.made == ["kernel"]
-
-
-def test_a_run_makes_the_roots_where_there_is_a_kernel(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(guest.kernels, "find", lambda: object())
-    guest.provide(fig3c(engine="virtual"), progress=False)
-    assert machine.made == ["runtime", "build"]
+@pytest.mark.parametrize(
+    ("changes", "has_kernel", "has_programs", "made"),
+    [
+        ({"engine": "virtual"}, False, False, ["kernel"]),
+        ({"engine": "virtual"}, True, False, ["runtime", "build"]),
+        # The compiler is not needed once our programs are compiled.
+        ({"engine": "virtual"}, True, True, ["runtime"]),
+        ({"engine": "virtual", "guest.root": "host"}, False, False, ["kernel"]),
+        ({"engine": "realtime"}, False, False, []),
+    ],
+)
+def test_a_run_makes_what_it_lacks(machine, monkeypatch, changes, has_kernel, has_programs, made):
+    monkeypatch.setattr(guest.kernels, "find", lambda: object() if has_kernel else None)
+    programs = {"stream": b""} if has_programs else None
+    monkeypatch.setattr(guest.helpers, "find", lambda compiler: programs)
+    guest.provide(fig3c(**changes), progress=False)
+    assert machine.made == made
 
 
 def test_symbols_are_made_for_the_kernel_of_the_lock(
@@ -114,25 +120,6 @@ def test_verbs_start_before_there_is_mininet() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stderr == ""
     assert len(names) > 10
-
-
-def test_real_time_needs_neither(machine: Machine) -> None:
-    guest.provide(fig3c(engine="realtime"), progress=False)
-    assert machine.made == []
-
-
-def test_the_machines_own_root_needs_no_other(machine: Machine) -> None:
-    guest.provide(fig3c(**{"engine": "virtual", "guest.root": "host"}), progress=False)
-    assert machine.made == ["kernel"]
-
-
-def test_the_compiler_is_not_needed_once_our_programs_are_compiled(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(guest.helpers, "find", lambda compiler: {"stream": b""})
-    monkeypatch.setattr(guest.kernels, "find", lambda: object())
-    guest.provide(fig3c(engine="virtual"), progress=False)
-    assert machine.made == ["runtime"]
 
 
 def test_what_cannot_be_planned_is_refused_before_anything_is_made(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import json
 import os
 import shutil
@@ -26,7 +25,7 @@ from outcast.records.run_directory import HostCounters, Manifest, PortCounters, 
 from outcast.records.samples import read_samples
 from outcast.sweep.points import combinations
 from tests.golden import class_folder, model
-from tests.golden.run_directory import write_run
+from tests.golden.run_directory import make_run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -40,8 +39,7 @@ MERGED = "a0: &a0 {k: 1}\n" + "".join(
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
-    traffic = model.drop_tail(model.make_traffic(1, 40), 16_384, 10**9)
-    return write_run(tmp_path / "run", traffic, 20_000_000)
+    return make_run(tmp_path / "run", 20_000_000, 1, 40)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +65,6 @@ def run(tmp_path: Path) -> RunDirectory:
     ids=range(16),
 )
 def test_yaml_that_is_refused(text: str, said: str, tmp_path: Path) -> None:
-    """Failed before: bombs hung, infinite numbers were accepted, `!!bool x` gave a traceback."""
     path = tmp_path / "config.yaml"
     path.write_text(text)
     began = time.process_time()
@@ -101,7 +98,6 @@ def test_aliases_within_bounds_are_taken() -> None:
     ],
 )
 def test_json_that_is_refused(text: str, said: str) -> None:
-    """Failed before: all of it was accepted, or gave a traceback later."""
     with pytest.raises(ValueError, match=said):
         handed_in.parse_json(text)
 
@@ -130,7 +126,6 @@ def make_special(path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["a FIFO", "a device", "a folder"])
 def test_only_regular_files_are_read(kind: str, tmp_path: Path) -> None:
-    """Failed before: it waited for a FIFO, and /dev/zero filled the memory."""
     path = tmp_path / "x.yaml"
     make_special(path, kind)
     with pytest.raises(ConfigError, match=f"x.yaml: cannot be read: is {kind}; allowed is a reg"):
@@ -156,7 +151,6 @@ def test_a_file_is_no_larger_than_its_kind_is(tmp_path: Path) -> None:
 
 
 def test_a_submission_that_would_fill_the_disk(tmp_path: Path) -> None:
-    """Failed before: the holes of a file were copied as zeros."""
     made = class_folder.make_class(tmp_path / "class", "ana").handed_out("ana")
     file = made.path / "runs/x.pcap"
     file.touch()
@@ -174,7 +168,6 @@ def test_a_run_folder_holds_files_and_folders_alone(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Failed before: links were followed, out of the folder."""
     (tmp_path / "elsewhere").mkdir()
     (run.path / name).symlink_to(tmp_path / "elsewhere")
     for table in {"links.parquet", "packets.parquet"} - {name}:
@@ -236,7 +229,6 @@ def test_values_of_a_manifest_have_bounds(
     run: RunDirectory,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Failed before: it was accepted, or gave a traceback."""
     tree = json.loads(run.manifest.read_text())
     holder: Any = tree
     *above, last = key.split(".")
@@ -253,7 +245,6 @@ def test_values_of_a_manifest_have_bounds(
 
 
 def test_counters_that_go_back_are_refused() -> None:
-    """Failed before: negative drops and retransmissions were summed up."""
     for counters in (
         PortCounters(before={"drops": 5}, after={"drops": 3}),
         PortCounters(before={}, after={"drops": 3}),
@@ -265,7 +256,6 @@ def test_counters_that_go_back_are_refused() -> None:
 
 
 def test_a_kernel_that_does_not_tell_its_rate(run: RunDirectory) -> None:
-    """Failed before: without the smallest RTO, its conversion gave a traceback."""
     tree = json.loads(run.manifest.read_text())
     tree["effective"]["min_rto_ns"] = None
     run.manifest.write_text(json.dumps(tree))
@@ -284,16 +274,6 @@ def test_ports_may_feed_two_bottlenecks(run: RunDirectory) -> None:
     assert len(Manifest.model_validate(tree).bottlenecks) == 2
 
 
-def test_records_that_do_not_fit_are_one_line(
-    run: RunDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tree = json.loads(run.counters.read_text())
-    tree["ports"]["s1-eth1"]["after"] = {"drops": None}
-    run.counters.write_text(json.dumps(tree))
-    assert cli.invoke(["analyze", str(run.path)]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -305,7 +285,6 @@ def test_records_that_do_not_fit_are_one_line(
     ],
 )
 def test_schedules_that_are_refused(text: str, said: str, run: RunDirectory) -> None:
-    """Failed before: `{}` and `[]` gave a traceback."""
     run.flows.mkdir()
     (run.flows / "schedule.jsonl").write_text(text)
     with pytest.raises(InputError, match=rf"schedule\.jsonl:1: .*{said}"):
@@ -319,26 +298,6 @@ def test_rows_of_programs_that_are_refused(row: str, run: RunDirectory) -> None:
     (run.flows / "generated.h2.jsonl").write_text(row)
     with pytest.raises(InputError, match=r"generated\.h2\.jsonl:1: "):
         results.read_generated_flows(run, 0)
-
-
-@pytest.mark.parametrize("ending", ["zst", "gz"])
-def test_a_capture_that_stands_for_gigabytes(ending: str, tmp_path: Path) -> None:
-    """Failed before: 10 GB of empty records took minutes."""
-    path = tmp_path / f"x.pcap.{ending}"
-    zeros = bytes(1 << 24)
-    if ending == "gz":
-        path.write_bytes(gzip.compress(model.PCAP_HEADER) + gzip.compress(zeros) * 24)
-    else:
-        compress = zstandard.ZstdCompressor().compressobj()
-        parts = [
-            compress.compress(model.PCAP_HEADER),
-            *(compress.compress(zeros) for _ in "x" * 24),
-        ]
-        path.write_bytes(b"".join([*parts, compress.flush()]))
-    began = time.process_time()
-    with pytest.raises(InputError, match=r"each of its first|stands for more than 200 times"):
-        read_capture("p", path)
-    assert time.process_time() - began < 5
 
 
 def test_packets_that_stand_for_gigabytes(tmp_path: Path) -> None:
@@ -355,7 +314,6 @@ def test_packets_that_stand_for_gigabytes(tmp_path: Path) -> None:
 
 
 def test_a_file_with_holes_is_no_capture(tmp_path: Path) -> None:
-    """Failed before: it allocated room for as many packets as the size allows."""
     path = tmp_path / "x.pcap"
     path.write_bytes(model.PCAP_HEADER)
     os.truncate(path, 1 << 42)
@@ -372,7 +330,6 @@ def test_samples_that_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_sweep_has_so_many_points() -> None:
-    """Failed before: it built the product for hours."""
     lists = {f"x{n}": [*range(100)] for n in range(9)}
     with pytest.raises(ConfigError, match="1000000000000000000 points; allowed are 100000"):
         combinations(experiment.Sweep.model_validate(lists))
@@ -384,7 +341,6 @@ def test_a_sweep_has_so_many_points() -> None:
 def test_names_cannot_act_on_the_terminal(
     name: str, run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Failed before: escapes reached the terminal, and markup vanished or broke a table."""
     given = tmp_path / name
     shutil.copytree(run.path, given)
     manifest = json.loads((given / "manifest.json").read_text())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from outcast.sweep.task import Failure
 from outcast.view.figures import style
 from outcast.view.palette import SERIES
 from scripts import reproduction_docs as docs
+from tests.json_files import edit
 from tests.unit.test_report import Checker
 from tests.unit.test_sweep_results import CONFIG, make_sweep
 
@@ -48,12 +48,6 @@ def check(text: str) -> Checker:
     return checker
 
 
-def change(summary: Path, edit: Callable[[dict[str, Any]], None]) -> None:
-    told = json.loads(summary.read_text())
-    edit(told)
-    summary.write_text(json.dumps(told))
-
-
 def distrust(told: dict[str, Any]) -> None:
     told["capture"] |= {"trusted": False, "reasons": ["5 <drops> too many"]}
 
@@ -66,7 +60,7 @@ def sweep(tmp_path: Path) -> SweepDirectory:
     directory.unfinished.mkdir()
     directory.run(names[0]).path.rename(directory.attempt(names[0]))
     directory.reject(names[0], Failure("GuestError", "the guest <ended>"), 2)
-    change(directory.run(names[1]).summary, distrust)
+    edit(directory.run(names[1]).summary, distrust)
     directory.run(names[17]).path.rename(tmp_path / "away")
     return directory
 
@@ -89,8 +83,8 @@ def test_how_many_runs_of_each_kind_and_why(sweep: SweepDirectory) -> None:
 def test_warnings_of_runs_are_counted(sweep: SweepDirectory) -> None:
     names = sorted(state.read_state(sweep).finished)
     for name in names[:2]:
-        change(sweep.run(name).summary, lambda told: told["warnings"].extend(["odd", "odd"]))
-    change(sweep.run(names[2]).summary, lambda told: told["warnings"].append("strange"))
+        edit(sweep.run(name).summary, lambda told: told["warnings"].extend(["odd", "odd"]))
+    edit(sweep.run(names[2]).summary, lambda told: told["warnings"].append("strange"))
     assert state.read_state(sweep).warnings == {"odd": names[:2], "strange": [names[2]]}
     text = index.write_index(sweep).read_text(encoding="utf-8")
     assert f"Warning in 2 runs ({names[0]}, ...): odd" in text
@@ -115,7 +109,7 @@ def test_phases_are_one_line_that_names_runs(
             told["warnings"].append(f"phases at s1-eth1: {sentence}")
             told["noise"] = {"s1-eth1": noise | {"sentence": sentence}}
 
-        change(sweep.run(name).summary, tell)
+        edit(sweep.run(name).summary, tell)
     locked, perhaps = names[-2:]
     said = f"phases at s1-eth1: of {{}} runs 1 phase-locked ({locked}) and 1 perhaps ({perhaps})"
     text = index.write_index(sweep).read_text(encoding="utf-8")
@@ -283,6 +277,16 @@ def as_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(docs, "judged_anew", lambda _recipe, result: result)
 
 
+def store(folder: Path, name: str, verdict: Verdict = Verdict.REPRODUCED, **more: Any) -> Path:
+    """Stores a row's result, made by `state`. Returns its folder."""
+    state = more.pop("state", STATE)
+    made = make_result(name, verdict, **more)
+    place = reproduce.folder_of(folder, name, made.profile)
+    place.mkdir(parents=True)
+    write_result(place, made.model_copy(update={"state": state}))
+    return place
+
+
 def make_reproduction(folder: Path) -> list[Result]:
     """A row for each verdict. The last has a failed run and no figure."""
     names = list(recipe.load_all())[: len(VERDICTS)]
@@ -337,10 +341,7 @@ def test_rows_under_several_profiles_say_under_which_they_hold(
         ("exact", Verdict.CONTRADICTED),
         ("hosts-2011", Verdict.REPRODUCED),
     ):
-        folder = reproduce.folder_of(tmp_path, "P3", profile)
-        folder.mkdir(parents=True)
-        failures = 1 if profile == "hosts-2011" else 0
-        write_result(folder, make_result("P3", verdict, failures, profile))
+        store(tmp_path, "P3", verdict, failures=int(profile == "hosts-2011"), profile=profile)
     assert cli.invoke(["report", str(tmp_path)]) == 0
     text = (tmp_path / "index.html").read_text(encoding="utf-8")
     words = "P3: reproduced under hosts-2011, jitter; contradicted under exact"
@@ -367,9 +368,7 @@ def test_a_row_that_ran_under_named_profiles_only_is_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for profile in ("exact", "jitter"):
-        folder = reproduce.folder_of(tmp_path, "P3", profile)
-        folder.mkdir(parents=True)
-        write_result(folder, make_result("P3", Verdict.REPRODUCED, profile=profile))
+        (store(tmp_path, "P3", profile=profile) / reproduce.FIGURE).write_text(profile)
     assert cli.invoke(["report", str(tmp_path)]) == 0
     text = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert {"P3-exact", "P3-jitter"} <= set(check(text).ids)
@@ -377,8 +376,6 @@ def test_a_row_that_ran_under_named_profiles_only_is_shown(
     assert table[: table.index("</table>")].count('href="#P3-') == 2
     capsys.readouterr()
     # So does the page in the documentation, each with its own picture.
-    for profile in ("exact", "jitter"):
-        (reproduce.folder_of(tmp_path, "P3", profile) / reproduce.FIGURE).write_text(profile)
     (tmp_path / "docs/results/reproduction").mkdir(parents=True)
     page = docs.write([tmp_path], tmp_path / "docs").read_text(encoding="utf-8")
     page += (tmp_path / "docs/reproduction-p.md").read_text(encoding="utf-8")
@@ -406,10 +403,7 @@ def test_rows_of_another_state_stand_apart(tmp_path: Path) -> None:
         (second, "P6", later, "exact"),
         (second, "H6", later, None),
     ):
-        place = reproduce.folder_of(folder, name, profile)
-        place.mkdir(parents=True)
-        result = make_result(name, Verdict.REPRODUCED, profile=profile)
-        write_result(place, result.model_copy(update={"state": made_by}))
+        place = store(folder, name, profile=profile, state=made_by)
         (place / reproduce.FIGURE).write_text(f"{made_by.code} {name}")
     target = tmp_path / "docs"
     alone = docs.write([first], target).read_text(encoding="utf-8")
@@ -446,11 +440,7 @@ def test_rows_of_another_state_stand_apart(tmp_path: Path) -> None:
 
 def test_a_folder_of_two_states_is_not_stored(tmp_path: Path) -> None:
     for name, code in (("P3", "c0de"), ("P4", "1ate")):
-        place = reproduce.folder_of(tmp_path, name, None)
-        place.mkdir()
-        made_by = STATE.model_copy(update={"code": code})
-        result = make_result(name, Verdict.REPRODUCED).model_copy(update={"state": made_by})
-        write_result(place, result)
+        store(tmp_path, name, state=STATE.model_copy(update={"code": code}))
     with pytest.raises(ConfigError, match="P3 is of"):
         docs.write([tmp_path], tmp_path / "docs")
     assert not (tmp_path / "docs").exists()
@@ -505,10 +495,7 @@ def test_results_of_two_states_are_not_shown_on_one_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, code in (("P3", "c0de"), ("P4", "0ther")):
-        (tmp_path / name).mkdir()
-        made = make_result(name, Verdict.REPRODUCED)
-        other = made.model_copy(update={"state": STATE.model_copy(update={"code": code})})
-        write_result(tmp_path / name, other)
+        store(tmp_path, name, state=STATE.model_copy(update={"code": code}))
     assert cli.invoke(["report", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "P3 is of outcast 0 (commit aaaaaaaaaaaa, code c0de)" in line

@@ -320,33 +320,6 @@ def test_a_segment_is_followed(run: Path, capsys: pytest.CaptureFixture[str]) ->
     assert [row["port"] for row in as_csv] == [row["port"] for row in got]
 
 
-@pytest.mark.parametrize(
-    ("wanted", "message"),
-    [
-        ("3000", "--follow 3000: no such packet; there are 0 to 2999"),
-        (str(10**30), "no such packet"),
-        ("0:99999999999999999999", "no such byte; flow 0 has "),
-        ("99:1", "no such flow; there are 0, 1"),
-        ("seq", "--follow seq: allowed is a packet's number, or FLOW:SEQ"),
-    ],
-)
-def test_what_cannot_be_followed(
-    run: Path, wanted: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    capsys.readouterr()
-    assert outcast(["inspect", str(run), "--follow", wanted]) == 2
-    (error,) = capsys.readouterr().err.splitlines()
-    assert message in error
-
-
-def test_a_table_alone_has_no_captures_to_follow(
-    table: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    capsys.readouterr()
-    assert outcast(["inspect", str(table), "--follow", "1"]) == 2
-    assert "is a table alone; allowed is a folder" in capsys.readouterr().err
-
-
 def test_a_destination_by_a_hosts_name(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flow = RunDirectory(run).read_manifest().flows[0]
     assert show(capsys, run, "--dst", flow.dst) == show(capsys, run, "--dst", flow.dst_ip)
@@ -361,64 +334,75 @@ def test_a_run_counts_time_from_its_traffics_start(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("source", "options", "said"),
     [
-        (["--port", "s9"], "--port s9: there are s0-eth1, s0-eth2, s0-eth3"),
-        (["--port", "s0-eth"], "did you mean 's0-eth"),
-        (["--flow", "h1"], "--flow h1: allowed is"),
-        (["--flow", "99"], "--flow 99: no such flow; there are 0, 1"),
-        (["--flow", "10.0.0.2:9"], "no such source; there are 10.0.0.2:53035, 10.0.0.3:34287"),
-        (["--flow", "99", "--format", "json"], "--flow 99: no such flow; there are 0, 1"),
+        ("joined.parquet", "--port s9", "--port s9: there are s0-eth1, s0-eth2, s0-eth3"),
+        ("joined.parquet", "--port s0-eth", "did you mean 's0-eth"),
+        ("joined.parquet", "--flow h1", "--flow h1: allowed is"),
+        ("joined.parquet", "--flow 99", "--flow 99: no such flow; there are 0, 1"),
         (
-            ["--around", "5"],
+            "joined.parquet",
+            "--flow 10.0.0.2:9",
+            "no such source; there are 10.0.0.2:53035, 10.0.0.3:34287",
+        ),
+        ("joined.parquet", "--flow 99 --format json", "--flow 99: no such flow; there are 0, 1"),
+        (
+            "joined.parquet",
+            "--around 5",
             "--around 5: nothing came in from 4999ms to 5001ms; packets came in from 0ms",
         ),
-        (["--around", "-2ms"], "--around -2ms: nothing came in from -3ms to -1ms"),
-        (["--around", "5", "--format", "csv"], "to 0.454ms"),
-        (["--around", "soon"], "--around: 'soon' is not a time"),
-        (["--within", "1ms"], "--within: only together with --around"),
-        (["--around", "nan"], "--around nan: allowed is a time of the run"),
-        (["--around", "1e300"], "--around 1e300: allowed is"),
-        (["--around", "1", "--within", "1"], "--within"),
-        (["--verdict", "lost"], "lost"),
-        (["--between", "1ms", "0ms"], "--between 1ms 0ms: ends before it begins"),
-        (["--between", "1ms", "soon"], "--between: 'soon' is not a time"),
-        (["--between", "5", "6"], "--between 5 6: nothing came in from 5000ms to 6000ms"),
-        (["--between", "1", "2", "--around", "1"], "--between: not together with --around"),
-        (["--within", "1ms", "--between", "1", "2"], "--within: only together with --around or"),
-        (["--around", "1", "--within", "9999999h"], "--within 9999999h: allowed is at most"),
-        (["--dst", "10.0.0.2"], "no such destination; there are 10.0.0.1:5001"),
-        (["--blackout", "0"], "has no blackouts; allowed is the folder of a run"),
-        (["--columns", "packet,sequence"], "--columns sequence: allowed are packet, flow"),
-        (["--png", "x.png"], "--png: needs a run's folder, and --around, --between or"),
+        ("joined.parquet", "--around -2ms", "--around -2ms: nothing came in from -3ms to -1ms"),
+        ("joined.parquet", "--around 5 --format csv", "to 0.454ms"),
+        ("joined.parquet", "--around soon", "--around: 'soon' is not a time"),
+        ("joined.parquet", "--within 1ms", "--within: only together with --around"),
+        ("joined.parquet", "--around nan", "--around nan: allowed is a time of the run"),
+        ("joined.parquet", "--around 1e300", "--around 1e300: allowed is"),
+        ("joined.parquet", "--around 1 --within 1", "--within"),
+        ("joined.parquet", "--verdict lost", "lost"),
+        ("joined.parquet", "--between 1ms 0ms", "--between 1ms 0ms: ends before it begins"),
+        ("joined.parquet", "--between 1ms soon", "--between: 'soon' is not a time"),
+        ("joined.parquet", "--between 5 6", "--between 5 6: nothing came in from 5000ms to 6000ms"),
+        ("joined.parquet", "--between 1 2 --around 1", "--between: not together with --around"),
+        (
+            "joined.parquet",
+            "--within 1ms --between 1 2",
+            "--within: only together with --around or",
+        ),
+        ("joined.parquet", "--around 1 --within 9999999h", "--within 9999999h: allowed is at most"),
+        ("joined.parquet", "--dst 10.0.0.2", "no such destination; there are 10.0.0.1:5001"),
+        ("joined.parquet", "--blackout 0", "has no blackouts; allowed is the folder of a run"),
+        (
+            "joined.parquet",
+            "--columns packet,sequence",
+            "--columns sequence: allowed are packet, flow",
+        ),
+        (
+            "joined.parquet",
+            "--png x.png",
+            "--png: needs a run's folder, and --around, --between or",
+        ),
+        ("joined.parquet", "--follow 1", "is a table alone; allowed is a folder"),
+        ("run", "--follow 3000", "--follow 3000: no such packet; there are 0 to 2999"),
+        ("run", f"--follow {10**30}", "no such packet"),
+        ("run", "--follow 0:99999999999999999999", "no such byte; flow 0 has "),
+        ("run", "--follow 99:1", "no such flow; there are 0, 1"),
+        ("run", "--follow seq", "--follow seq: allowed is a packet's number, or FLOW:SEQ"),
+        ("bare", "", "outcast analyze"),
+        ("a.parquet", "", "cannot be read as a table"),
+        ("b.csv", "", "no column flow"),
+        ("none.parquet", "", "no such file"),
     ],
 )
-def test_bad_usage(
-    table: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    capsys.readouterr()
-    assert outcast(["inspect", str(table), *arguments]) == 2
-    errors = capsys.readouterr().err.splitlines()
-    assert len(errors) == 1
-    assert message in errors[0]
-
-
-def test_what_is_no_table(tmp_path: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_usage(table, run, tmp_path, source, options, said, capsys):
     (tmp_path / "a.parquet").write_bytes(b"nothing of the kind")
     (tmp_path / "b.csv").write_text("one,two\n1,2\n")
-    bare = tmp_path / "bare"
-    shutil.copytree(run, bare)
-    (bare / "packets.parquet").unlink()
-    for name, message in (
-        ("a.parquet", "cannot be read as a table"),
-        ("b.csv", "no column flow"),
-        ("none.parquet", "no such file"),
-        ("bare", "outcast analyze"),
-    ):
-        assert outcast(["inspect", str(tmp_path / name)]) == 2
-        errors = capsys.readouterr().err.splitlines()
-        assert len(errors) == 1
-        assert message in errors[0]
+    (tmp_path / "run").symlink_to(run)
+    if source == "bare":
+        shutil.copytree(run, tmp_path / "bare", ignore=shutil.ignore_patterns("packets.parquet"))
+    capsys.readouterr()
+    assert outcast(["inspect", str(tmp_path / source), *options.split()]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
 
 
 def test_one_packet_in_full(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

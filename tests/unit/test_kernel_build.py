@@ -18,7 +18,7 @@ from outcast.engines.kernel.bench import Bench
 from outcast.engines.kernel.programs import Programs
 from outcast.engines.kernel.recipe import Recipe
 from outcast.engines.root.cache import Root
-from outcast.engines.root.lock import Kind, Package
+from outcast.engines.root.lock import Kind
 from outcast.errors import (
     CommandError,
     FeatureMissingError,
@@ -26,6 +26,7 @@ from outcast.errors import (
     KernelError,
     RootError,
 )
+from tests import records
 
 CONFIGURED = "CONFIG_NET=y\n"
 
@@ -98,14 +99,7 @@ def deb(path: Path, name: str) -> Path:
     return path
 
 
-PINNED = Package(
-    name="linux-source-7.3",
-    version="7.3.4-1",
-    architecture="all",
-    sha256="0" * 64,
-    size=1,
-    path="pool/main/l/linux/linux-source-7.3_7.3.4-1_all.deb",
-)
+PINNED = records.package("linux-source-7.3", "7.3.4-1")
 
 
 class FakeSupply:
@@ -144,6 +138,13 @@ def tarball(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def make(tmp_path: Path, recipe: Recipe, tarball: Path) -> Callable[..., cache.Kernel]:
+    """Builds into `kernels` of the test's folder what is not said to be otherwise."""
+    usual = {"tarball": tarball, "folder": tmp_path / "kernels", "recipe": recipe}
+    return lambda **given: build.build(**usual | {"run": FakePrograms()} | given)
+
+
 @pytest.fixture(autouse=True)
 def boots(monkeypatch: pytest.MonkeyPatch) -> None:
     said = {"release": "7.3.4", "congestion_controls": ["cubic", "reno"]}
@@ -164,13 +165,11 @@ def locked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "LockSupply", lambda *places: FakeSupply())
 
 
-def test_a_build_ends_in_the_cache(tmp_path: Path, recipe: Recipe, tarball: Path) -> None:
+def test_a_build_ends_in_the_cache(tmp_path, make):
     folder = tmp_path / "kernels"
     run = FakePrograms()
     seen: list[build.Progress] = []
-    kernel = build.build(
-        tarball=tarball, folder=folder, recipe=recipe, run=run, on_progress=seen.append
-    )
+    kernel = make(run=run, on_progress=seen.append)
     assert run.ran == [
         *("tar", "patch", "make allnoconfig"),
         *("make linux", "make modules_prepare", "strip"),
@@ -187,24 +186,20 @@ def test_a_build_ends_in_the_cache(tmp_path: Path, recipe: Recipe, tarball: Path
     assert [each.done for each in seen if each.stage == "compile"] == [1]
 
 
-def test_what_was_built_is_not_built_again(tmp_path: Path, recipe: Recipe, tarball: Path) -> None:
-    folder = tmp_path / "kernels"
-    first = build.build(tarball=tarball, folder=folder, recipe=recipe, run=FakePrograms())
+def test_what_was_built_is_not_built_again(tmp_path, make):
+    first = make()
     run = FakePrograms()
-    assert build.build(tarball=tarball, folder=folder, recipe=recipe, run=run) == first
+    assert make(run=run) == first
     assert run.ran == []
-    build.build(tarball=tarball, folder=folder, recipe=recipe, run=run, again=True)
+    make(run=run, again=True)
     assert "make linux" in run.ran
 
 
-def test_symbols_are_made_when_they_are_asked_for(
-    tmp_path: Path, recipe: Recipe, tarball: Path
-) -> None:
-    folder = tmp_path / "kernels"
+def test_symbols_are_made_when_they_are_asked_for(tmp_path, make):
 
     def made(**asked: bool) -> tuple[cache.Kernel, list[str]]:
         run = FakePrograms()
-        return build.build(tarball=tarball, folder=folder, recipe=recipe, run=run, **asked), run.ran
+        return make(run=run, **asked), run.ran
 
     first, _ = made()
     kernel, ran = made(symbols=True)
@@ -217,9 +212,7 @@ def test_symbols_are_made_when_they_are_asked_for(
         assert ran == []
 
 
-def test_the_guests_root_is_made_while_the_compiler_works(
-    tmp_path: Path, recipe: Recipe, tarball: Path
-) -> None:
+def test_the_guests_root_is_made_while_the_compiler_works(make):
     compiles, made = threading.Event(), threading.Event()
 
     class Supply(FakeSupply):
@@ -233,21 +226,12 @@ def test_the_guests_root_is_made_while_the_compiler_works(
             compiles.set()
             assert made.wait(10.0)
 
-    build.build(
-        tarball=tarball,
-        folder=tmp_path / "kernels",
-        recipe=recipe,
-        run=FakePrograms(),
-        supply=Supply(),
-        on_progress=on_progress,
-    )
+    make(supply=Supply(), on_progress=on_progress)
 
 
-def test_what_the_wheel_brings_is_not_built(
-    tmp_path: Path, recipe: Recipe, tarball: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_wheel_brings_is_not_built(tmp_path, monkeypatch, make):
     other, folder = tmp_path / "other" / "kernels", tmp_path / "kernels"
-    first = build.build(tarball=tarball, folder=other, recipe=recipe, run=FakePrograms())
+    first = make(folder=other)
 
     def unpack(target: Path) -> bool:
         assert target == folder / first.key
@@ -256,11 +240,11 @@ def test_what_the_wheel_brings_is_not_built(
 
     monkeypatch.setattr(shipped, "provide", unpack)
     run = FakePrograms()
-    brought = build.build(tarball=tarball, folder=folder, recipe=recipe, run=run)
+    brought = make(run=run)
     assert brought == replace(first, program=folder / first.key / "linux")
     assert run.ran == []
     monkeypatch.setattr(shipped, "provide", None)  # not asked for what is built anew
-    build.build(tarball=tarball, folder=folder, recipe=recipe, run=run, again=True)
+    make(run=run, again=True)
     assert "make linux" in run.ran
 
 
@@ -272,21 +256,14 @@ def test_what_the_wheel_brings_is_not_built(
         ("tar", CommandError, "tar"),
     ],
 )
-def test_a_failure_leaves_nothing(
-    tmp_path: Path,
-    recipe: Recipe,
-    tarball: Path,
-    failing: str,
-    error: type[Exception],
-    said: str,
-) -> None:
+def test_a_failure_leaves_nothing(tmp_path, failing, error, said, make):
     folder = tmp_path / "kernels"
     with pytest.raises(error, match=said):
-        build.build(tarball=tarball, folder=folder, recipe=recipe, run=FakePrograms(failing))
+        make(run=FakePrograms(failing))
     assert [path.name for path in folder.iterdir()] == ["lock"]
 
 
-def test_an_interruption_leaves_nothing(tmp_path: Path, recipe: Recipe, tarball: Path) -> None:
+def test_an_interruption_leaves_nothing(tmp_path, make):
     folder = tmp_path / "kernels"
 
     def interrupt(progress: build.Progress) -> None:
@@ -294,52 +271,42 @@ def test_an_interruption_leaves_nothing(tmp_path: Path, recipe: Recipe, tarball:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build.build(
-            tarball=tarball,
-            folder=folder,
-            recipe=recipe,
-            run=FakePrograms(),
-            on_progress=interrupt,
-        )
+        make(on_progress=interrupt)
     assert [path.name for path in folder.iterdir()] == ["lock"]
 
 
-def test_a_source_that_does_not_take_the_configuration(
-    tmp_path: Path, recipe: Recipe, tarball: Path
-) -> None:
+def test_a_source_that_does_not_take_the_configuration(make):
     run = FakePrograms(configured="# CONFIG_NET is not set\n")
     with pytest.raises(KernelError, match="CONFIG_NET=y"):
-        build.build(tarball=tarball, folder=tmp_path / "kernels", recipe=recipe, run=run)
+        make(run=run)
     assert "make linux" not in run.ran
 
 
-def test_a_patch_that_may_be_missing_is_left_out_where_it_does_not_fit(
-    tmp_path: Path, recipe: Recipe, tarball: Path
-) -> None:
+def test_a_patch_that_may_be_missing_is_left_out_where_it_does_not_fit(recipe, make):
     optional = replace(recipe, optional=("0001-x.patch",))
     run = FakePrograms("patch")
-    build.build(tarball=tarball, folder=tmp_path / "kernels", recipe=optional, run=run)
+    make(recipe=optional, run=run)
     assert run.ran.count("patch") == 1
     run = FakePrograms()
-    build.build(tarball=tarball, folder=tmp_path / "kernels", recipe=optional, run=run, again=True)
+    make(recipe=optional, run=run, again=True)
     assert run.ran.count("patch") == 2
 
 
-def test_missing_programs_are_named_with_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_programs_are_named_with_their_packages(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(FeatureMissingError, match=r"flex.*install the packages.*xz-utils"):
         programs.require()
 
 
-def test_a_program_that_fails_says_its_last_lines(tmp_path: Path) -> None:
+def test_a_program_that_fails_says_its_last_lines(tmp_path):
     run = programs.SystemPrograms()
     script = "for i in $(seq 100); do echo line $i; done; exit 3"
     with pytest.raises(CommandError, match=r"exit status 3: .*line 99 \| line 100"):
         run.run(["sh", "-c", script], cwd=tmp_path)
 
 
-def test_programs_get_a_clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_get_a_clean_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("MAKEFLAGS", "--jobs=1")
     monkeypatch.setenv("http_proxy", "http://proxy.example")
     told = programs.SystemPrograms().run(["env"], cwd=tmp_path, environment={"A": "1"})
@@ -348,12 +315,8 @@ def test_programs_get_a_clean_environment(tmp_path: Path, monkeypatch: pytest.Mo
     assert "http_proxy=" in told
 
 
-def test_what_modules_are_compiled_against_is_kept(
-    tmp_path: Path, recipe: Recipe, tarball: Path
-) -> None:
-    kernel = build.build(
-        tarball=tarball, folder=tmp_path / "kernels", recipe=recipe, run=FakePrograms()
-    )
+def test_what_modules_are_compiled_against_is_kept(make):
+    kernel = make()
     kept = {str(p.relative_to(kernel.headers)) for p in kernel.headers.rglob("*") if p.is_file()}
     assert kept == {
         *("source/Makefile", "source/arch/um/Kconfig", "source/net/ipv4/tcp_cubic.c"),
@@ -361,17 +324,15 @@ def test_what_modules_are_compiled_against_is_kept(
     }
 
 
-def test_ones_own_fragment_and_patch_make_another_kernel(
-    tmp_path: Path, recipe: Recipe, tarball: Path
-) -> None:
+def test_ones_own_fragment_and_patch_make_another_kernel(tmp_path, recipe, make):
     folder = tmp_path / "kernels"
-    ours = build.build(tarball=tarball, folder=folder, recipe=recipe, run=FakePrograms())
+    ours = make()
     fragment, patch = tmp_path / "nv.config", tmp_path / "mine.patch"
     fragment.write_text("CONFIG_TCP_CONG_NV=y\n")
     patch.write_text("-a\n+b\n")
     run = FakePrograms(configured=CONFIGURED + "CONFIG_TCP_CONG_NV=y\n")
     own = recipe.with_own([fragment], [patch])
-    theirs = build.build(tarball=tarball, folder=folder, recipe=own, run=run)
+    theirs = make(recipe=own, run=run)
     assert run.ran.count("patch") == 2
     assert theirs.own == ("nv.config", "mine.patch")
     assert theirs.key != ours.key
@@ -384,9 +345,7 @@ def test_ones_own_fragment_and_patch_make_another_kernel(
     assert recipe.with_own([fragment], [patch]).digest != theirs.recipe
 
 
-def test_ones_own_patch_that_does_not_fit_is_named_with_what_patch_says(
-    tmp_path: Path, recipe: Recipe, tarball: Path
-) -> None:
+def test_ones_own_patch_that_does_not_fit_is_named_with_what_patch_says(tmp_path, recipe, make):
     patch = tmp_path / "bbr3.patch"
     patch.touch()
 
@@ -398,7 +357,7 @@ def test_ones_own_patch_that_does_not_fit_is_named_with_what_patch_says(
 
     own = recipe.with_own([], [patch])
     with pytest.raises(KernelError, match=r"bbr3\.patch does not fit .*tcp_bbr\.c \| Hunk #1"):
-        build.build(tarball=tarball, folder=tmp_path / "kernels", recipe=own, run=OursFits())
+        make(recipe=own, run=OursFits())
 
 
 @pytest.mark.parametrize(
@@ -412,9 +371,7 @@ def test_ones_own_patch_that_does_not_fit_is_named_with_what_patch_says(
         ("", "", "CONFIG_NET=y"),
     ],
 )
-def test_a_fragment_of_ones_own_comes_last(
-    tmp_path: Path, recipe: Recipe, own: str, effective: str, lacking: str
-) -> None:
+def test_a_fragment_of_ones_own_comes_last(tmp_path, recipe, own, effective, lacking):
     fragment = tmp_path / "own.config"
     fragment.write_text(own)
     both = recipe.with_own([fragment], [])
@@ -426,53 +383,46 @@ def test_a_fragment_of_ones_own_comes_last(
         both.require_configured(effective)
 
 
-def test_a_fragment_that_cannot_be_read_is_refused(tmp_path: Path, recipe: Recipe) -> None:
+def test_a_fragment_that_cannot_be_read_is_refused(tmp_path, recipe):
     with pytest.raises(InputError, match="there is no such file"):
         recipe.with_own([tmp_path / "none.config"], [])
     with pytest.raises(InputError, match="a folder; allowed is a regular file"):
         recipe.with_own([], [tmp_path])
 
 
-def test_the_source_is_that_of_the_lock(tmp_path: Path, recipe: Recipe) -> None:
+def test_the_source_is_that_of_the_lock(tmp_path, recipe, make):
     folder = tmp_path / "kernels"
     run, supply = FakePrograms(), FakeSupply()
-    kernel = build.build(folder=folder, recipe=recipe, run=run, supply=supply)
+    kernel = make(tarball=None, run=run, supply=supply)
     assert (kernel.source, kernel.version) == ("linux-source-7.3", "7.3.4-1")
     assert cache.find(folder, recipe, PINNED) == kernel
     # What is there is found while another kernel is being built.
     with cache.workshop(folder):
-        assert build.build(folder=folder, recipe=recipe, run=run, supply=supply) == kernel
+        assert make(tarball=None, run=run, supply=supply) == kernel
     assert supply.fetched == 1
 
 
 def test_the_guests_root_is_needed_for_the_lock_and_not_for_ones_own_source(
-    tmp_path: Path, recipe: Recipe, tarball: Path
-) -> None:
-    folder = tmp_path / "kernels"
+    tmp_path, tarball, make
+):
     supply = FakeSupply(without="runtime")
     run = FakePrograms()
     with pytest.raises(RootError, match="mirror is away"):
-        build.build(
-            folder=folder,
-            recipe=recipe,
-            run=run,
-            supply=supply,
-            on_progress=lambda progress: time.sleep(0.1),
-        )
+        make(tarball=None, run=run, supply=supply, on_progress=lambda progress: time.sleep(0.1))
     assert "make linux" not in run.ran
-    build.build(tarball=tarball, folder=folder, recipe=recipe, run=run, supply=supply)
+    make(run=run, supply=supply)
 
 
-def test_a_package_without_a_source_is_refused(tmp_path: Path, recipe: Recipe) -> None:
+def test_a_package_without_a_source_is_refused(tmp_path, make):
     folder = tmp_path / "kernels"
     supply = FakeSupply("config.tar.xz")
     with pytest.raises(KernelError, match=r"source\.deb: the package has no tarball"):
-        build.build(folder=folder, recipe=recipe, run=FakePrograms(), supply=supply)
+        make(tarball=None, supply=supply)
     assert [path.name for path in folder.iterdir()] == ["lock"]
 
 
-def test_another_source_is_not_the_default(tmp_path: Path, recipe: Recipe, tarball: Path) -> None:
+def test_another_source_is_not_the_default(tmp_path, recipe, make):
     folder = tmp_path / "kernels"
-    own = build.build(tarball=tarball, folder=folder, recipe=recipe, run=FakePrograms())
+    own = make()
     assert cache.find(folder, recipe, PINNED) is None
     assert cache.find_key(own.key, folder) == own

@@ -12,17 +12,10 @@ import pytest
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.kernel.recipe import OURS, Recipe
-from outcast.engines.root.lock import Package
 from outcast.errors import KernelError
+from tests import records
 
-PINNED = Package(
-    name="linux-source-7.3",
-    version="7.3.4-1",
-    architecture="all",
-    sha256="0" * 64,
-    size=1,
-    path="pool/main/l/linux/linux-source-7.3_7.3.4-1_all.deb",
-)
+PINNED = records.package("linux-source-7.3", "7.3.4-1")
 LOCKED = "gcc-12 12.2, packages abc"
 
 

@@ -78,12 +78,7 @@ def test_build_takes_what_the_lock_pins_from_where_the_user_says(
     kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[str, object] = {}
-
-    def fake(**options: object) -> Kernel:
-        asked.update(options)
-        return kernel
-
-    monkeypatch.setattr(build, "build", fake)
+    monkeypatch.setattr(build, "build", lambda **options: asked.update(options) or kernel)
     words = ["kernel", "build", "--mirror", "http://m.example", "--packages", str(tmp_path)]
     assert cli.invoke([*words, "--snapshot", "http://s.example"]) == 0
     assert (asked["named"].mirror, asked["named"].snapshot) == (

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,14 @@ from outcast.engines import ledger, modules, private, realtime
 from outcast.engines.ledger import Entry
 from outcast.engines.process_mark import ProcessMark
 from outcast.errors import ConfigError, DeadlineError
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    started = subprocess.Popen(["sleep", "60"])
+    yield started
+    started.kill()
+    started.wait()
 
 
 def dead_entry(folder: Path, **things: object) -> Entry:
@@ -36,26 +45,21 @@ def setting(path: Path, value: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(path)
 
 
-def test_a_dead_runs_things_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_runs_things_are_removed(child, tmp_path, monkeypatch):
     folder = tmp_path / ".half-done.17.partial"
     (folder / "captures").mkdir(parents=True)
     (folder / "log.txt").write_text("it began")
     (tmp_path / "half-done").mkdir()
     allowed = setting(tmp_path / "allowed", "reno cubic", monkeypatch)
-    child = subprocess.Popen(["sleep", "60"])
-    try:
-        dead_entry(
-            tmp_path / "ledger",
-            processes=[ProcessMark.of(child.pid)],
-            folders=[str(folder)],
-            settings={allowed: "reno"},
-            reserved=str(tmp_path / "half-done"),
-        )
-        done = ledger.clean(tmp_path / "ledger")
-        assert child.wait(5) != 0
-    finally:
-        child.kill()
-        child.wait()
+    dead_entry(
+        tmp_path / "ledger",
+        processes=[ProcessMark.of(child.pid)],
+        folders=[str(folder)],
+        settings={allowed: "reno"},
+        reserved=str(tmp_path / "half-done"),
+    )
+    done = ledger.clean(tmp_path / "ledger")
+    assert child.wait(5) != 0
     assert not folder.exists()
     assert not (tmp_path / "half-done").exists()
     assert Path(allowed).read_text() == "reno"
@@ -117,56 +121,35 @@ def test_a_process_that_has_ended_is_dead_though_nobody_waited_for_it() -> None:
         assert not mark.is_alive()
 
 
-def test_a_running_runs_things_stay(tmp_path: Path) -> None:
+@pytest.mark.parametrize("of", [{"owner": ProcessMark.of(os.getpid())}, {"host": "elsewhere"}])
+def test_things_of_a_running_run_and_of_another_machine_stay(tmp_path, of):
     folder = tmp_path / ".busy.17.partial"
     folder.mkdir()
-    entry = ledger.open_entry(tmp_path / "ledger")
-    entry.folders.append(str(folder))
-    entry.write()
+    dead_entry(tmp_path / "ledger", folders=[str(folder)], **of)
     assert ledger.clean(tmp_path / "ledger") == []
     assert folder.exists()
 
 
-def test_what_a_run_on_another_machine_made_is_not_judged_here(tmp_path: Path) -> None:
-    folder = tmp_path / ".busy.17.partial"
-    folder.mkdir()
-    dead_entry(tmp_path / "ledger", folders=[str(folder)], host="elsewhere")
-    assert ledger.clean(tmp_path / "ledger") == []
-    assert folder.exists()
-
-
-def test_of_an_earlier_boot_only_the_folders_are_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_an_earlier_boot_only_the_folders_are_left(child, tmp_path, monkeypatch):
     folder = tmp_path / ".half.17.partial"
     folder.mkdir()
     allowed = setting(tmp_path / "allowed", "reno cubic", monkeypatch)
-    child = subprocess.Popen(["sleep", "60"])
-    try:
-        entry = ledger.open_entry(tmp_path / "ledger")
-        entry.folders.append(str(folder))
-        entry.settings[allowed] = "reno"
-        entry.processes.append(ProcessMark.of(child.pid))
-        entry.boot = "another"
-        entry.write()
-        assert ledger.clean(tmp_path / "ledger") == [f"removed {folder}"]
-        assert child.poll() is None
-    finally:
-        child.kill()
-        child.wait()
+    entry = ledger.open_entry(tmp_path / "ledger")
+    entry.folders.append(str(folder))
+    entry.settings[allowed] = "reno"
+    entry.processes.append(ProcessMark.of(child.pid))
+    entry.boot = "another"
+    entry.write()
+    assert ledger.clean(tmp_path / "ledger") == [f"removed {folder}"]
+    assert child.poll() is None
     assert Path(allowed).read_text() == "reno cubic"
 
 
-def test_a_process_with_a_reused_number_is_spared(tmp_path: Path) -> None:
-    child = subprocess.Popen(["sleep", "60"])
-    try:
-        mark = ProcessMark.of(child.pid)
-        dead_entry(tmp_path / "ledger", processes=[ProcessMark(mark.pid, mark.start_ticks - 1)])
-        assert ledger.clean(tmp_path / "ledger") == []
-        assert child.poll() is None
-    finally:
-        child.kill()
-        child.wait()
+def test_a_process_with_a_reused_number_is_spared(child, tmp_path):
+    mark = ProcessMark.of(child.pid)
+    dead_entry(tmp_path / "ledger", processes=[ProcessMark(mark.pid, mark.start_ticks - 1)])
+    assert ledger.clean(tmp_path / "ledger") == []
+    assert child.poll() is None
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ from outcast.records.run_directory import (
     Manifest,
 )
 from outcast.view.figures import topology
+from tests.fakes import Shown
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 LINEAR = ("links.rate=1gbit", "flows=[{from: 2-hop}, {from: 3-hop, hosts: 2}]")
@@ -88,94 +89,6 @@ def test_overrides_win_over_layers_and_over_all_links() -> None:
     assert plan.links["h0_0_2", "e0_0"].loss == 0.0
 
 
-@pytest.mark.parametrize(
-    ("item", "said"),
-    [
-        ({"between": ["s1", "s3"], "loss": 0.1}, "no node 's3'; there are h1, s1, h2, h3, s2,"),
-        ({"between": ["h3", "s1"], "loss": 0.1}, "h3 has no link to s1; it has links to s2"),
-        ({"from": "s2", "to": "h1", "loss": 0.1}, "s2 has no link to h1; it has links to h3, h4"),
-        (
-            {"between": ["s1", "s2"]},
-            "it changes nothing; allowed are rate, delay, jitter, loss, burst_loss",
-        ),
-        ({"loss": 0.1}, "allowed is either between: [A, B], or from: A with to: B"),
-        ({"from": "s1", "loss": 0.1}, "allowed is either between: [A, B], or from: A with to: B"),
-        ({"between": ["s1", "s2"], "to": "s1", "loss": 0.1}, "allowed is either between"),
-        ({"between": ["s1", "s1"], "loss": 0.1}, "a link has two ends"),
-        ({"between": ["s1"], "loss": 0.1}, "links.overrides.0.between"),
-        ({"from": "s1", "to": "s2", "mtu": 9000}, "mtu: both ends of a link have the same"),
-        ({"between": ["s1", "s2"], "mtu": 9217}, "9216"),
-        ({"between": ["s1", "s2"], "mtu": 100}, "576"),
-        ({"between": ["s1", "s2"], "loss": 0.6}, "0.5"),
-        ({"between": ["s1", "s2"], "loss": -0.1}, "links.overrides.0.loss"),
-        ({"between": ["s1", "s2"], "delay": "2s"}, "delay 2s: allowed is up to 1s"),
-        ({"between": ["s1", "s2"], "jitter": "1ms"}, "jitter 1ms: allowed is up to the delay"),
-        ({"between": ["s1", "s2"], "rate": "7bit"}, "links.overrides.0.rate"),
-        ({"between": ["s1", "s2"], "colour": "red"}, "colour"),
-        (
-            {
-                "between": ["s1", "s2"],
-                "queue": {"kind": "tbf", "limit": "4KB", "where": "bottleneck"},
-            },
-            "queue.where: not allowed here",
-        ),
-        (
-            {"between": ["s1", "s2"], "mtu": 9000, "queue": {"kind": "tbf", "limit": "4KB"}},
-            "4KB hold no full frame of 9014 B",
-        ),
-        (
-            {"between": ["s1", "s2"], "rate": "34gbit"},
-            "at 34gbit the kernel keeps 1360 B of 1600B",
-        ),
-    ],
-)
-def test_an_override_that_cannot_be_is_refused_in_a_line(item: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        resolved(overrides(item))
-    assert said in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
-def test_a_direction_is_overridden_once() -> None:
-    items = ({"between": ["s1", "s2"], "loss": 0.1}, {"from": "s2", "to": "s1", "rate": "1mbit"})
-    with pytest.raises(ConfigError, match=r"links.overrides.1: s2 to s1 is in links.overrides.0"):
-        resolved(overrides(*items))
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        (
-            ["links.mtu=9000", overrides({"between": ["s1", "s2"], "mtu": 1500})],
-            "flows.1: h3 sends packets of up to 9000 B to h1, but the link s2 to s1 takes 1500 B",
-        ),
-        (
-            [
-                overrides({"between": ["s1", "s2"], "mtu": 1400}),
-                "flows=[{from: 2-hop}]",
-                "workloads=[{kind: constant_rate, rate: 1mbit, from: h3}]",
-            ],
-            "workloads.0: h3 sends packets of up to 1498 B to h1, but the link s2 to s1 takes 1400",
-        ),
-        (
-            [
-                overrides({"between": ["s1", "s2"], "mtu": 1400}),
-                "flows=[{from: 2-hop}]",
-                "workloads=[{kind: incast, senders: 12, block: 9KB, rounds: 1}]",
-            ],
-            "workloads.0: h3 sends packets of up to 1500 B to h1, but the link s2 to s1 takes 1400",
-        ),
-    ],
-)
-def test_a_path_that_does_not_take_its_hosts_packets_is_refused(
-    settings: list[str], said: str
-) -> None:
-    with pytest.raises(ConfigError) as refused:
-        resolved(*settings)
-    assert said in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
 def test_tcp_agrees_on_the_smaller_mtu_of_its_hosts() -> None:
     _, plan = resolved(overrides({"between": ["h3", "s2"], "mtu": 9000}))
     assert plan.smallest_mtu_bytes(("h3", "s2", "s1", "h1")) == 1500
@@ -192,12 +105,6 @@ def test_a_links_queue_wins_and_stands_at_both_ends() -> None:
     assert ports.host_queue(whole, plan, "h3").queue.wire_limit.packets == 7
     assert ports.switch_queue(whole, plan, "s2-eth3").queue.wire_limit.size_bytes == 65_536
     assert ports.host_queue(whole, plan, "h4").queue.wire_limit.packets == 1000
-
-
-def test_a_host_has_either_a_queue_of_its_link_or_fq() -> None:
-    own = {"between": ["h3", "s2"], "queue": {"kind": "pfifo", "limit": "7 packets"}}
-    with pytest.raises(ConfigError, match="h3-eth0 has a queue of its own, and its flows have"):
-        resolved(overrides(own), "transport.pacing=fq")
 
 
 def test_a_jumbo_frame_passes_every_shaper_and_is_counted_as_a_full_frame() -> None:
@@ -233,20 +140,105 @@ def test_the_bottleneck_can_be_named() -> None:
     assert ports.switch_queue(whole, plan, "s2-eth1").queue.wire_limit.packets == 7
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
+def of(where: str, *rows: tuple[str, str]) -> list[tuple[tuple[str, ...], str]]:
+    return [((where % keys,), said) for keys, said in rows]
+
+
+TRUNK = "links.overrides=[{between: [s1, s2], %s}]"
+DELAYED = "links.overrides=[{from: s1, to: h1, random_delay: {mean: 1ms, spread: %s}}]"
+EVENT = "events=[{at: 1s, from: s1, to: h1, %s}]"
+REFUSED = [
+    *of(
+        "links.overrides=[{%s}]",
+        ("between: [s1, s3], loss: 0.1", "no node 's3'; there are h1, s1, h2, h3, s2,"),
+        ("between: [h3, s1], loss: 0.1", "h3 has no link to s1; it has links to s2"),
+        ("from: s2, to: h1, loss: 0.1", "s2 has no link to h1; it has links to h3, h4"),
+        ("loss: 0.1", "allowed is either between: [A, B], or from: A with to: B"),
+        ("from: s1, loss: 0.1", "allowed is either between: [A, B], or from: A with to: B"),
+        ("between: [s1, s2], to: s1, loss: 0.1", "allowed is either between"),
+        ("between: [s1, s1], loss: 0.1", "a link has two ends"),
+        ("between: [s1], loss: 0.1", "links.overrides.0.between"),
+        ("from: s1, to: s2, mtu: 9000", "mtu: both ends of a link have the same"),
+        ("between: [s1, s2]", "it changes nothing; allowed are rate, delay, jitter, loss, burst"),
         (
-            ["bottleneck.port=s9-eth1"],
-            "bottleneck.port: no switch port 's9-eth1'; there are s1-eth1",
+            "between: [s1, s2], loss: 0.1}, {from: s2, to: s1, rate: 1mbit",
+            "links.overrides.1: s2 to s1 is in links.overrides.0",
         ),
-        (["bottleneck.port=h1-eth0"], "bottleneck.port: no switch port 'h1-eth0'"),
-        (["bottleneck.port=s2-eth9"], "no flow leaves by s2-eth9; flows leave by s1-eth1, s2-eth1"),
-        (["bottleneck={}"], "bottleneck.port"),
-        (["bottleneck={port: s1-eth1, at: 3}"], "bottleneck.at"),
-    ],
-)
-def test_a_bottleneck_that_cannot_be_is_refused(settings: list[str], said: str) -> None:
+    ),
+    *of(
+        TRUNK,
+        ("mtu: 9217", "9216"),
+        ("mtu: 100", "576"),
+        ("loss: 0.6", "0.5"),
+        ("loss: -0.1", "links.overrides.0.loss"),
+        ("delay: 2s", "delay 2s: allowed is up to 1s"),
+        ("jitter: 1ms", "jitter 1ms: allowed is up to the delay"),
+        ("rate: 7bit", "links.overrides.0.rate"),
+        ("colour: red", "colour"),
+        ("queue: {kind: tbf, limit: 4KB, where: bottleneck}", "queue.where: not allowed here"),
+        ("mtu: 9000, queue: {kind: tbf, limit: 4KB}", "4KB hold no full frame of 9014 B"),
+        ("rate: 34gbit", "at 34gbit the kernel keeps 1360 B of 1600B"),
+        ("burst_loss: {p: 0.9, r: 0.5}", "would be lost; allowed is up to 0.5"),
+        ("burst_loss: {p: 0.1, r: 0}", "burst_loss.r"),
+        ("burst_loss: {p: 0.1, r: 0.5}, loss: 0.1", "either loss or burst_loss"),
+        ("late: {share: 0.1}", "late.by"),
+        ("duplicate: 0.6", "duplicate"),
+        ("policer: {rate: 1mbit, burst: 1000B}", "allowed is a packet of 1500 B"),
+        ("random_delay: {mean: 1ms}", "spread"),
+    ),
+    *of(
+        DELAYED,
+        ("2ms", "spread: 2ms: allowed is up to the mean, which is 1ms"),
+        ("1ms}, late: {share: 0.1, by: 1ms", "allowed is either late or random_delay"),
+    ),
+    *of(
+        EVENT,
+        ("loss: 0.1, burst_loss: {p: 0.1, r: 0.5}", "allowed is either loss or burst_loss"),
+        ("burst_loss: off", "burst_loss"),
+        ("duplicate: 0.7", "duplicate"),
+        ("policer: {rate: 1mbit, burst: 3KB}", "policer: the link has none; allowed where"),
+        ("loss: 0.6", "events.0.loss"),
+        ("loss: -1", "events.0.loss"),
+        ("loss: often", "events.0.loss"),
+    ),
+    *of(
+        "bottleneck=%s",
+        ("{port: s9-eth1}", "bottleneck.port: no switch port 's9-eth1'; there are s1-eth1"),
+        ("{port: h1-eth0}", "bottleneck.port: no switch port 'h1-eth0'"),
+        ("{port: s2-eth9}", "no flow leaves by s2-eth9; flows leave by s1-eth1, s2-eth1"),
+        ("{}", "bottleneck.port"),
+        ("{port: s1-eth1, at: 3}", "bottleneck.at"),
+    ),
+    (
+        (DELAYED % "1ms", EVENT % "late: {share: 0.1, by: 1ms}"),
+        "events.0.late: the link has a random_delay",
+    ),
+    (
+        (
+            "transport.pacing=fq",
+            TRUNK.replace("s1", "h3") % "queue: {kind: pfifo, limit: 7 packets}",
+        ),
+        "h3-eth0 has a queue of its own, and its flows have",
+    ),
+    (
+        ("links.mtu=9000", TRUNK % "mtu: 1500"),
+        "flows.1: h3 sends packets of up to 9000 B to h1, but the link s2 to s1 takes 1500 B",
+    ),
+    *(
+        (
+            (TRUNK % "mtu: 1400", "flows=[{from: 2-hop}]", f"workloads=[{{{workload}}}]"),
+            f"workloads.0: h3 sends packets of up to {size} B to h1, but the link s2 to s1 takes",
+        )
+        for workload, size in (
+            ("kind: constant_rate, rate: 1mbit, from: h3", 1498),
+            ("kind: incast, senders: 12, block: 9KB, rounds: 1", 1500),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("settings", "said"), REFUSED)
+def test_what_cannot_be_is_refused_in_a_line(settings: tuple[str, ...], said: str) -> None:
     with pytest.raises(ConfigError) as refused:
         resolved(*settings)
     assert said in str(refused.value)
@@ -297,12 +289,14 @@ POLICER = {"policer": {"rate": "10500kbit", "burst": "33000B"}}
 
 
 class FakeTc(Commands):
-    """Answers as tc(8) of iproute2 6.1 does."""
+    """Answers as tc(8) of iproute2 6.1 does, or as a kernel that lacks what redirects packets."""
 
-    def __init__(self, shown: str) -> None:
+    def __init__(self, shown: str | None) -> None:
         self.shown, self.given = shown, ""
 
     def run(self, argv: Any, *, stdin: str = "", **_options: Any) -> str:
+        if self.shown is None:
+            raise CommandError(list(argv), 2, "Error: TC classifier not found.\n")
         self.given += stdin
         return self.shown
 
@@ -346,22 +340,6 @@ def test_other_faults_are_stored_with_the_plan(tmp_path: Path) -> None:
     assert len(plan.wires) == 1
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        ({"burst_loss": {"p": 0.9, "r": 0.5}}, "would be lost; allowed is up to 0.5"),
-        ({"burst_loss": {"p": 0.1, "r": 0}}, "burst_loss.r"),
-        ({"burst_loss": {"p": 0.1, "r": 0.5}, "loss": 0.1}, "either loss or burst_loss"),
-        ({"late": {"share": 0.1}}, "late.by"),
-        ({"duplicate": 0.6}, "duplicate"),
-        ({"policer": {"rate": "1mbit", "burst": "1000B"}}, "allowed is a packet of 1500 B"),
-    ],
-)
-def test_faults_that_cannot_be_are_refused(keys: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        resolved(overrides({"between": ["s1", "s2"], **keys}))
-
-
 class FakeKernel:
     """Netlink that shows for each interface the netem that it was told, changed by `worsen`."""
 
@@ -396,14 +374,6 @@ def half_the_loss(options: bytes) -> bytes:
     return struct.pack("=6I", *words) + options[24:]
 
 
-def without_seed(options: bytes) -> bytes:
-    return options[:24]
-
-
-def another_seed(options: bytes) -> bytes:
-    return options[:24] + netlink.encode(netem.PRNG_SEED, (7).to_bytes(8, "little"))
-
-
 def losing(monkeypatch: pytest.MonkeyPatch, worsen: Callable[[bytes], bytes | None]) -> Any:
     own = overrides(
         {"from": "s1", "to": "h1", "loss": 0.25}, {"between": ["s1", "s2"], "loss": 0.5}
@@ -412,7 +382,7 @@ def losing(monkeypatch: pytest.MonkeyPatch, worsen: Callable[[bytes], bytes | No
     kernel = FakeKernel(worsen)
     monkeypatch.setattr(rtnetlink, "replace_qdisc", kernel.replace_qdisc)
     monkeypatch.setattr(iproute, "IPRoute", lambda: kernel)
-    settings = wires.start_losing(whole, plan, Without())
+    settings = wires.start_losing(whole, plan, FakeTc(None))
     seeds = {direction: loss.seed for direction, loss in wires.losses(whole, plan).items()}
     return settings, seeds
 
@@ -424,7 +394,7 @@ def test_a_loss_is_read_back_from_the_kernel(monkeypatch: pytest.MonkeyPatch) ->
         for direction, share in {("s1", "h1"): 0.25, ("s1", "s2"): 0.5, ("s2", "s1"): 0.5}.items()
     }
     # An older kernel has netem without a seed of its own.
-    settings, _ = losing(monkeypatch, without_seed)
+    settings, _ = losing(monkeypatch, lambda options: options[:24])
     assert {loss.seed for loss in settings} == {None}
 
 
@@ -433,7 +403,10 @@ def test_a_loss_is_read_back_from_the_kernel(monkeypatch: pytest.MonkeyPatch) ->
     [
         (lambda _: None, "no netem"),
         (half_the_loss, "loss"),
-        (another_seed, "seed of the loss"),
+        (
+            lambda told: told[:24] + netlink.encode(netem.PRNG_SEED, (7).to_bytes(8, "little")),
+            "seed of the loss",
+        ),
     ],
 )
 def test_a_loss_that_the_kernel_shows_otherwise_stops_the_run(
@@ -443,18 +416,11 @@ def test_a_loss_that_the_kernel_shows_otherwise_stops_the_run(
         losing(monkeypatch, worsen)
 
 
-class Without(Commands):
-    """A kernel that lacks what redirects packets."""
-
-    def run(self, argv: Any, **_options: Any) -> str:
-        raise CommandError(list(argv), 2, "Error: TC classifier not found.\n")
-
-
 def test_a_kernel_that_cannot_redirect_packets_is_named() -> None:
     _, plan = resolved(overrides({"from": "s1", "to": "h1", "loss": 0.1}))
     with pytest.raises(FeatureMissingError, match=r"links.loss: .*act_mirred.*TC classifier"):
-        wires.connect(plan, Without())
-    wires.connect(resolved()[1], Without())
+        wires.connect(plan, FakeTc(None))
+    wires.connect(resolved()[1], FakeTc(None))
 
 
 def test_what_a_link_lost_is_counted_apart_from_what_was_sent() -> None:
@@ -480,13 +446,6 @@ def test_what_a_link_lost_is_counted_apart_from_what_was_sent() -> None:
     # The switch's port has seen only what was not lost.
     assert (sent.packets, sent.bytes, sent.lost) == (50, 500, {"queue": 1, "link": 5})
     assert (answered.packets, answered.bytes) == (20, 200)
-
-
-class Shown(dict[str, Any]):
-    """A netlink message as pyroute2 gives it."""
-
-    def get_attr(self, name: str) -> Any:
-        return self.get(name)
 
 
 def counted(kind: str, drops: int) -> Any:
@@ -660,34 +619,6 @@ def test_a_random_delay_is_told_with_its_table_and_order() -> None:
     assert plan.base_rtts_ns[way] == resolved()[1].base_rtts_ns[way] + 400_000
 
 
-@pytest.mark.parametrize(
-    ("keys", "reason"),
-    [
-        (
-            "random_delay: {mean: 1ms, spread: 2ms}",
-            "spread: 2ms: allowed is up to the mean, which is 1ms",
-        ),
-        ("random_delay: {mean: 1ms}", "spread"),
-        (
-            "random_delay: {mean: 1ms, spread: 1ms}, late: {share: 0.1, by: 1ms}",
-            "allowed is either late or random_delay",
-        ),
-    ],
-)
-def test_refusals_of_random_delays(keys: str, reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason):
-        resolved(f"links.overrides=[{{from: s1, to: h1, {keys}}}]")
-
-
-def test_no_event_makes_packets_late_where_delays_are_random() -> None:
-    where = "from: s1, to: h1"
-    with pytest.raises(ConfigError, match=r"events\.0\.late: the link has a random_delay"):
-        resolved(
-            f"links.overrides=[{{{where}, random_delay: {{mean: 1ms, spread: 1ms}}}}]",
-            f"events=[{{at: 1s, {where}, late: {{share: 0.1, by: 1ms}}}}]",
-        )
-
-
 def test_an_event_changes_all_that_happens_on_a_link() -> None:
     where = "from: s1, to: h1"
     whole, plan = resolved(
@@ -713,20 +644,6 @@ def test_an_event_changes_all_that_happens_on_a_link() -> None:
         *((0, False, True, 0.3), (0, False, False, 0.3)),
     ]
     assert [change.after.rate_bps for change in planned] == [5_000_000] * 6
-
-
-@pytest.mark.parametrize(
-    ("keys", "reason"),
-    [
-        ("loss: 0.1, burst_loss: {p: 0.1, r: 0.5}", "allowed is either loss or burst_loss"),
-        ("burst_loss: off", "burst_loss"),
-        ("duplicate: 0.7", "duplicate"),
-        ("policer: {rate: 1mbit, burst: 3KB}", "policer: the link has none; allowed where"),
-    ],
-)
-def test_refusals_of_faults_by_events(keys: str, reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason):
-        resolved(f"events=[{{at: 1s, from: s1, to: h1, {keys}}}]")
 
 
 def test_the_kernel_is_told_another_loss_and_asked_for_it() -> None:
@@ -758,10 +675,3 @@ def test_a_policer_changes_as_a_whole_and_takes_a_packet() -> None:
     assert change_made.wire == "wire1-0"
     with pytest.raises(ConfigError, match=r"events\.0\.policer\.burst 1000B: allowed is a packet"):
         resolved(policed, event.replace("20KB", "1000B"))
-
-
-@pytest.mark.parametrize("loss", ["0.6", "-1", "often"])
-def test_an_events_loss_is_a_share_of_at_most_a_half(loss: str) -> None:
-    with pytest.raises(ConfigError, match=r"events\.0\.loss") as refused:
-        resolved(f"events=[{{at: 1s, from: s1, to: h1, loss: {loss}}}]")
-    assert "\n" not in str(refused.value)

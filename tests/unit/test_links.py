@@ -37,8 +37,8 @@ from outcast.records.run_directory import (
     RunDirectory,
     TrafficRecord,
 )
-from tests.golden import model
-from tests.golden.run_directory import write_run
+from tests import records
+from tests.golden.run_directory import make_run
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -125,21 +125,14 @@ def test_what_a_host_sent_is_read_at_its_switch() -> None:
 
 def record(port: str, node: str, neighbour: str, **values: Any) -> LinkRecord:
     packets, size = values.pop("sent", (10**6, 10**10))
-    return LinkRecord(
-        **{"flows": [], "acknowledged": [], "other": False, **values},
-        port=port,
-        node=node,
-        neighbour=neighbour,
-        rate_bps=10**9,
-        before=LinkTotals(packets=5, bytes=500),
-        after=LinkTotals(packets=5 + packets, bytes=500 + size),
-    )
+    before = LinkTotals(packets=5, bytes=500)
+    after = LinkTotals(packets=5 + packets, bytes=500 + size)
+    return records.link(port, node, neighbour, before=before, after=after, **values)
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
-    traffic = model.drop_tail(model.make_traffic(7, 2_000), 16_384, 10**9)
-    return write_run(tmp_path / "run", traffic, 100_000_000)
+    return make_run(tmp_path / "run", 100_000_000, 7, 2_000)
 
 
 def counted(run: RunDirectory, *records: LinkRecord) -> list[str]:

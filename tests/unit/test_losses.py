@@ -29,23 +29,17 @@ from outcast.records.run_directory import (
 from outcast.records.summary import LossSummary
 from outcast.sweep import groups
 from outcast.view import report
-from tests.golden import model
-from tests.golden.run_directory import write_run
+from tests import records
+from tests.fakes import Shown
+from tests.golden.run_directory import make_run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 
-class Message(dict[str, Any]):
-    """A netlink message as pyroute2 gives it."""
-
-    def get_attr(self, name: str) -> Any:
-        return self.get(name)
-
-
-def qdisc(handle: int, kind: str, drops: int) -> Message:
+def qdisc(handle: int, kind: str, drops: int) -> Shown:
     queue = {"drops": drops, "overlimits": 0, "backlog": 0, "qlen": 0}
-    stats = Message(TCA_STATS_BASIC={"bytes": 0, "packets": 0}, TCA_STATS_QUEUE=queue)
-    return Message(event="RTM_NEWQDISC", handle=handle << 16, TCA_KIND=kind, TCA_STATS2=stats)
+    stats = Shown(TCA_STATS_BASIC={"bytes": 0, "packets": 0}, TCA_STATS_QUEUE=queue)
+    return Shown(event="RTM_NEWQDISC", handle=handle << 16, TCA_KIND=kind, TCA_STATS2=stats)
 
 
 @pytest.mark.parametrize(
@@ -63,27 +57,18 @@ def test_a_ports_losses_by_cause(shown: list[tuple[int, str, int]], lost: dict[C
 
 
 def link(port: str, node: str, neighbour: str, packets: int = 10**6, **lost: int) -> LinkRecord:
-    return LinkRecord(
-        port=port,
-        node=node,
-        neighbour=neighbour,
-        rate_bps=10**9,
+    lost = {"queue": 2 + lost.pop("queue", 0), **lost}
+    return records.link(
+        *(port, node, neighbour),
         flows=[0] if packets else [],
-        acknowledged=[],
-        other=False,
         before=LinkTotals(packets=5, bytes=500, lost={"queue": 2}),
-        after=LinkTotals(
-            packets=5 + packets,
-            bytes=500 + 1000 * packets,
-            lost={"queue": 2 + lost.pop("queue", 0), **lost},  # type: ignore[dict-item]
-        ),
+        after=LinkTotals(packets=5 + packets, bytes=500 + 1000 * packets, lost=lost),
     )
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
-    traffic = model.drop_tail(model.make_traffic(7, 2_000), 16_384, 10**9)
-    return write_run(tmp_path / "run", traffic, 100_000_000)
+    return make_run(tmp_path / "run", 100_000_000, 7, 2_000)
 
 
 def lossy(run: RunDirectory, *links: LinkRecord, **changes: Any) -> Run:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import outcast
-from outcast import analysis, experiment, workflow
+from outcast import experiment, workflow
 from outcast.assignment import replayed
 from outcast.cli import invoke
 from outcast.engines.kernel import cache
@@ -22,8 +22,7 @@ from outcast.records import replay
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import store
 from outcast.sweep.plan import plan_sweep
-from tests.golden import model
-from tests.golden.run_directory import write_run
+from tests.golden.run_directory import analysed_run
 
 DUMBBELL = Path(__file__).parents[2] / "configs" / "examples" / "dumbbell.yaml"
 
@@ -129,7 +128,7 @@ def test_a_links_loss_and_queue_are_in_the_words_of_a_configuration() -> None:
     assert list(notes) == ["max_queue_size at a host's own end, where the queue holds 1000 packets"]
 
 
-BROKEN = {
+WHOLE = {
     "syntax": ("def (:\n", "net.py:1: invalid syntax"),
     "raises": (HEAD + "        {}['x']\n" + TAIL, "net.py:6: KeyError: 'x'"),
     "on import": ("import nothing_of_that_name\n", "net.py:1: ModuleNotFoundError"),
@@ -139,81 +138,66 @@ BROKEN = {
     "no topos": (HEAD + PAIR, "net.py: has no `topos`"),
     "no such topo": (HEAD + PAIR + "\ntopos = {'main': Mine}", "did you mean 'main'?"),
     "no Topo": ("topos = {'mine': dict}", "gives dict; allowed is a mininet.topo.Topo"),
-    "unknown node": (
-        HEAD + "        self.addLink('h9', 's1')\n" + TAIL,
-        "net.py:6: KeyError: 'h9'",
-    ),
+    "alone": (HEAD + TAIL, "0 hosts and 1 switches"),
+}
+HOST = "self.addLink(self.addHost({}), 's1'{})"
+SWITCH = "self.addSwitch('s2'); "
+FURTHER = {
+    "unknown node": ("self.addLink('h9', 's1')", "net.py:9: KeyError: 'h9'"),
     "hosts only": (
-        HEAD + PAIR + "        self.addLink(self.addHost('h3'), self.addHost('h4'))\n" + TAIL,
+        "self.addLink(self.addHost('h3'), self.addHost('h4'))",
         "net.py:9: h3 - h4: a link between two hosts",
     ),
     "two links": (
-        HEAD + PAIR + "        self.addLink('h2', self.addSwitch('s2'))\n" + TAIL,
+        "self.addLink('h2', self.addSwitch('s2'))",
         "net.py:8: h2: a host with two links; allowed is one, and for each further one a host with "
         "of='h2'",
     ),
     "of nobody": (
-        HEAD + PAIR + "        self.addLink(self.addHost('h3', of='h9'), 's1')\n" + TAIL,
+        HOST.format("'h3', of='h9'", ""),
         "h3: of 'h9': allowed is the name of a host that has no `of` itself",
     ),
     "parallel": (
-        HEAD
-        + PAIR
-        + "        self.addSwitch('s2')\n"
-        + 2 * "        self.addLink('s1', 's2')\n"
-        + TAIL,
+        SWITCH + 2 * "self.addLink('s1', 's2'); ",
         "two links between the same nodes",
     ),
-    "a loop": (HEAD + PAIR + "        self.addLink('s1', 's1')\n" + TAIL, "net.py:9: s1 - s1"),
-    "unconnected": (
-        HEAD + PAIR + "        self.addSwitch('s2')\n" + TAIL,
-        "net.py:9: s2: no path leads there from h1",
-    ),
-    "no link": (
-        HEAD + PAIR + "        self.addHost('h3')\n" + TAIL,
-        "net.py:9: h3: a host without",
-    ),
+    "a loop": ("self.addLink('s1', 's1')", "net.py:9: s1 - s1"),
+    "unconnected": (SWITCH, "net.py:9: s2: no path leads there from h1"),
+    "no link": ("self.addHost('h3')", "net.py:9: h3: a host without"),
     "long": (
-        HEAD + PAIR + "        self.addLink(self.addHost('a_very_long_host'), 's1')\n" + TAIL,
+        HOST.format("'a_very_long_host'", ""),
         "net.py:9: a_very_long_host: its interface a_very_long_host-eth0 has 21 characters",
     ),
-    "odd": (
-        HEAD + PAIR + "        self.addLink(self.addHost('New York'), 's1')\n" + TAIL,
-        "net.py:9: 'New York': is no name for a node",
-    ),
+    "odd": (HOST.format("'New York'", ""), "net.py:9: 'New York': is no name for a node"),
     "same address": (
-        HEAD
-        + PAIR
-        + "        self.addLink(self.addHost('h3', ip='10.0.0.9'), 's1')\n"
-        + "        self.addLink(self.addHost('h4', ip='10.0.0.9'), 's1')\n"
-        + TAIL,
-        "net.py:10: h4: ip 10.0.0.9 is that of h3 already",
+        "; ".join(HOST.format(f"'h{n}', ip='10.0.0.9'", "") for n in (3, 4)),
+        "net.py:9: h4: ip 10.0.0.9 is that of h3 already",
     ),
     "other network": (
-        HEAD + PAIR + "        self.addLink(self.addHost('h3', ip='192.168.0.1'), 's1')\n" + TAIL,
+        HOST.format("'h3', ip='192.168.0.1'", ""),
         "net.py:9: h3: ip 192.168.0.1",
     ),
     "cpu": (
-        HEAD + PAIR + "        self.addLink(self.addHost('h3', cpu=0.5), 's1')\n" + TAIL,
+        HOST.format("'h3', cpu=0.5", ""),
         "net.py:9: h3: the option cpu=0.5 cannot be honoured; allowed are ip, mac, role",
     ),
     "stp": (
-        HEAD + PAIR + "        self.addLink(self.addSwitch('s2', stp=True), 's1')\n" + TAIL,
+        "self.addLink(self.addSwitch('s2', stp=True), 's1')",
         "net.py:9: s2: the option stp=True cannot be honoured",
     ),
     "speedup": (
-        HEAD + PAIR + "        self.addLink(self.addHost('h3'), 's1', speedup=3)\n" + TAIL,
+        HOST.format("'h3'", ", speedup=3"),
         "net.py:9: h3 - s1: the option speedup=3 cannot be honoured",
     ),
     "delay": (
-        HEAD + PAIR + "        self.addLink(self.addHost('h3'), 's1', delay=5)\n" + TAIL,
+        HOST.format("'h3'", ", delay=5"),
         "net.py:9: h3 - s1: delay=5: allowed is text with a unit, as delay='5ms'",
     ),
-    "layer": (
-        HEAD + PAIR + "        self.addLink(self.addSwitch('s2', layer='top'), 's1')\n" + TAIL,
-        "net.py:9: s2: layer:",
-    ),
-    "alone": (HEAD + TAIL, "0 hosts and 1 switches"),
+    "layer": ("self.addLink(self.addSwitch('s2', layer='top'), 's1')", "net.py:9: s2: layer:"),
+}
+BROKEN = WHOLE | {
+    name: (f"{HEAD}{PAIR}        {line}\n{TAIL}", refusal)
+    for name, (line, refusal) in FURTHER.items()
 }
 
 
@@ -373,9 +357,7 @@ def test_a_hostile_network_in_a_configuration_is_refused(tmp_path: Path) -> None
 @pytest.fixture
 def foreign(tmp_path: Path) -> tuple[RunDirectory, Path]:
     """Somebody else's run, whose config.yaml names a file that leaves a trace when it is run."""
-    traffic = model.drop_tail(model.make_traffic(1, 1_600), 16_384, 10**9)
-    directory = write_run(tmp_path / "run", traffic, 20_000_000)
-    analysis.analyze(directory)
+    directory = analysed_run(tmp_path / "run", 20_000_000, 1, 1_600)
     trace = directory.path / "trace"
     (directory.path / "net.py").write_text(TRACE.format(str(trace)) + HEAD + PAIR + TAIL)
     tree = yaml.safe_load(directory.config.read_text())

@@ -21,14 +21,12 @@ from outcast.records.run_directory import (
     ProgramRecord,
     RunDirectory,
 )
-from tests.golden import model
-from tests.golden.run_directory import write_run
+from tests.golden.run_directory import make_run
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
-    traffic = model.drop_tail(model.make_traffic(7, 2_000), 16_384, 10**9)
-    return write_run(tmp_path / "run", traffic, 100_000_000)
+    return make_run(tmp_path / "run", 100_000_000, 7, 2_000)
 
 
 def program(

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 import pytest
 
@@ -9,13 +8,7 @@ from outcast.emulation import queues
 from outcast.errors import ReadBackError
 from outcast.netlink import encode as attribute
 from outcast.records.queue_statistics import decode
-
-
-class Shown(dict[str, Any]):
-    """A fake of one of pyroute2's messages."""
-
-    def get_attr(self, name: str) -> Any:
-        return self.get(name)
+from tests.fakes import Shown
 
 
 def qdisc(handle: int, kind: str, drops: int, own: str | None = None) -> Shown:

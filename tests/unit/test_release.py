@@ -32,6 +32,7 @@ from outcast.engines.root.lock import Package
 from outcast.engines.shipped import Guest
 from outcast.errors import OutcastError
 from scripts import bill_of_materials
+from tests import records
 
 ROOT = Path(__file__).parents[2]
 
@@ -208,14 +209,7 @@ def machine(
             path.touch()
         yield iter(paths)
 
-    bash = Package(
-        name="bash",
-        version="5.2.15-2+b13",
-        architecture="amd64",
-        sha256="0" * 64,
-        size=1,
-        path="pool/main/b/bash/bash_5.2.15-2+b13_amd64.deb",
-    )
+    bash = records.package("bash", "5.2.15-2+b13", "amd64")
     of_bash = bash.model_copy(update={"name": "bash-builtins"})
     pinned = script.lock.ours().model_copy(update={"runtime": (bash, of_bash)})
     monkeypatch.setattr(script.lock, "ours", lambda: pinned)

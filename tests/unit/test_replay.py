@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 from typing import Literal
 
@@ -13,53 +12,26 @@ from outcast.errors import InputError, ReplayError
 from outcast.experiment import dump, load
 from outcast.records import replay
 from outcast.records.run_directory import (
-    CaptureRecord,
     Counters,
-    Manifest,
     RunDirectory,
-    TrafficRecord,
 )
 from outcast.sweep.captures import reduce
+from tests import records
+from tests.unit.test_explain import pcap
 
 CONFIG = Path(__file__).parents[2] / "configs/fig3c.yaml"
-HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 128, 1)
+NAME = "captures/s1-eth1.out.pcap"
 
 
 def run_directory(path: Path, packets: list[tuple[int, bytes]], **changes: object) -> RunDirectory:
     """A run directory with one capture, and what else a comparison reads."""
     (path / "captures").mkdir(parents=True)
-    records = b"".join(
-        struct.pack("<IIII", t_ns // 10**9, t_ns % 10**9, len(data), len(data)) + data
-        for t_ns, data in packets
-    )
-    (path / "captures/s1-eth1.out.pcap").write_bytes(HEADER + records)
+    (path / NAME).write_bytes(pcap(packets))
     (path / "config.yaml").write_text("name: x\n")
     directory = RunDirectory(path)
-    manifest = Manifest(
-        outcast="0.1.0",
-        name="x",
-        engine="virtual",
-        datapath="system",
-        seed=1,
-        kernel={"release": "7.3.4"},
-        versions={"iperf": "2.1.8"},
-        requested={},
-        effective={},
-        traffic=TrafficRecord(t_start_ns=0, t_end_ns=1, duration_ns=1),
-        flows=[],
-        bottlenecks=[],
-        captures=[
-            CaptureRecord(
-                port="s1-eth1",
-                direction="out",
-                file="captures/s1-eth1.out.pcap",
-                captured=len(packets),
-                received_by_filter=len(packets),
-                dropped_by_kernel=0,
-            )
-        ],
-    )
-    directory.write_manifest(manifest.model_copy(update=changes))
+    usual = {"kernel": {"release": "7.3.4"}, "versions": {"iperf": "2.1.8"}}
+    usual |= {"captures": [records.capture(NAME, len(packets))]}
+    directory.write_manifest(records.manifest(**usual).model_copy(update=changes))
     directory.seal()
     return directory
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcast.analysis import analyze, selection
+from outcast.analysis import selection
 from outcast.cli import invoke as outcast
 from outcast.plan import link_words
 from outcast.records.run import Run
@@ -26,8 +26,7 @@ from outcast.view import report
 from outcast.view.report import markup, timeline
 from outcast.view.report.experiment import sentences, spaced
 from outcast.view.report.packed import GREATEST, Encoding, pack
-from tests.golden import model
-from tests.golden.run_directory import with_records, write_run
+from tests.golden.run_directory import analysed_run, with_records
 
 
 def unpack(text: str, rows: int, width: int, encoding: Encoding) -> list[int]:
@@ -168,10 +167,7 @@ def test_quantities_for_reading() -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    traffic = model.drop_tail(model.make_traffic(9, 6_000), 16_384, 10**9)
-    directory = write_run(tmp_path_factory.mktemp("report") / "run", traffic, 30_000_000)
-    analyze(directory)
-    return directory
+    return analysed_run(tmp_path_factory.mktemp("report") / "run", 30_000_000, 9, 6_000)
 
 
 class Checker(HTMLParser):
@@ -270,9 +266,7 @@ def test_the_utilisation_is_the_summarys(run: RunDirectory) -> None:
 
 
 def test_what_else_was_measured_is_shown_where_it_is_there(tmp_path: Path) -> None:
-    traffic = model.drop_tail(model.make_traffic(9, 600), 16_384, 10**9)
-    directory = write_run(tmp_path / "run", traffic, 3_000_000)
-    analyze(directory)
+    directory = analysed_run(tmp_path / "run", 3_000_000, 9, 600)
     assert {"sockets", "ports", "links", "completions"}.isdisjoint(identities(directory))
     t = np.arange(5) * 500_000
     sockets = {"t": t, "flow": [0, 1, 0, 1, 0], "host": ["h2", "h3", "h2", "h3", "h2"]}

@@ -11,24 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcast.analysis import analyze
 from outcast.cli import invoke as outcast
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.records.trace import FOLDER
 from outcast.view import report, sender_series
 from outcast.view.report import timeline
-from tests.golden import model
-from tests.golden.run_directory import write_run
+from tests.golden.run_directory import analysed_run
 from tests.golden.traced import write_trace
 from tests.unit.test_report import decoded, inflated
 
 
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    traffic = model.drop_tail(model.make_traffic(9, 4_000), 16_384, 10**9)
-    directory = write_run(tmp_path_factory.mktemp("traced") / "run", traffic, 20_000_000)
-    analyze(directory)
+    directory = analysed_run(tmp_path_factory.mktemp("traced") / "run", 20_000_000, 9, 4_000)
     write_trace(directory)
     return directory
 

@@ -9,15 +9,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from outcast.analysis import analyze
 from outcast.analysis.measure import stationarity
 from outcast.analysis.measure.stationarity import FlowRates
 from outcast.records.run import Run
 from outcast.reproduce import intervals, measures, recipe
 from outcast.reproduce.recipe import Interval, Measure
 from outcast.view.summary_words import stationarity_sentence
-from tests.golden import model
-from tests.golden.run_directory import with_records, write_run
+from tests.golden.run_directory import analysed_run, with_records
 
 DURATION_NS = 80_000_000
 BIN_NS = 1_000_000
@@ -27,9 +25,7 @@ BINS = DURATION_NS // BIN_NS
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """A golden run whose flows, say its records, are all active from 20 ms on."""
-    traffic = model.drop_tail(model.make_traffic(9, 1_000), 16_384, 10**9)
-    directory = write_run(tmp_path / "run", traffic, DURATION_NS)
-    analyze(directory)
+    directory = analysed_run(tmp_path / "run", DURATION_NS, 9, 1_000)
     tree = json.loads(directory.summary.read_text())
     directory.summary.write_text(json.dumps(tree | {"start_s": 0.02, "windows": {}}))
     return Run(directory.path)

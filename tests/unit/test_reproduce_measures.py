@@ -10,7 +10,6 @@ from typing import Any
 import polars as pl
 import pytest
 
-from outcast.analysis import analyze
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.reproduce import measures, recipe, reproduce, result
@@ -19,8 +18,7 @@ from outcast.reproduce.runs import PlannedRun
 from outcast.reproduce.state import MadeBy
 from outcast.reproduce.verdict import Verdict
 from outcast.sweep.store import SweepDirectory
-from tests.golden import model
-from tests.golden.run_directory import write_run
+from tests.golden.run_directory import analysed_run
 
 DURATION_NS = 80_000_000
 ONE_SEGMENT_BPS = 1448 * 8 / 0.08
@@ -28,10 +26,7 @@ ONE_SEGMENT_BPS = 1448 * 8 / 0.08
 
 @pytest.fixture(scope="module")
 def analysed(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    traffic = model.drop_tail(model.make_traffic(9, 6_000), 16_384, 10**9)
-    directory = write_run(tmp_path_factory.mktemp("measures") / "run", traffic, DURATION_NS)
-    analyze(directory)
-    return directory
+    return analysed_run(tmp_path_factory.mktemp("measures") / "run", DURATION_NS, 9, 6_000)
 
 
 MADE_BY = MadeBy(outcast="0.1.0", commit=None, code="c0de")

@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from outcast.analysis import analyze
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.reproduce import measures, recipe, together
 from outcast.reproduce.pictures import PICTURES, band
 from outcast.reproduce.recipe import Measure
 from outcast.reproduce.verdict import Verdict
-from tests.golden import model
-from tests.golden.run_directory import write_run
+from tests.golden.run_directory import analysed_run
 from tests.unit.test_index import make_result
 
 RECIPES = recipe.load_all()
@@ -24,10 +22,7 @@ RECIPES = recipe.load_all()
 
 @pytest.fixture(scope="module")
 def analysed(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    traffic = model.drop_tail(model.make_traffic(9, 6_000), 16_384, 10**9)
-    directory = write_run(tmp_path_factory.mktemp("pictures") / "run", traffic, 80_000_000)
-    analyze(directory)
-    return directory
+    return analysed_run(tmp_path_factory.mktemp("pictures") / "run", 80_000_000, 9, 6_000)
 
 
 class Valued(Run):

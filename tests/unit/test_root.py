@@ -90,14 +90,16 @@ def whole_lock(mirror: str, tmp_path_factory: pytest.TempPathFactory) -> Lock:
     return lock_of(PACKAGES, {"runtime": files_list.digest(listed)})
 
 
+def built(pinned: Lock, folder: Path, mirror: str | None = None, **options: Any) -> Root:
+    places = {name: options.pop(name) for name in ("packages", "snapshot") if name in options}
+    apt = FakeApt(lacks=options.pop("lacks_apt", False))
+    named = Named(mirror, **places)
+    return build.build(named=named, pinned=pinned, folder=folder, run=apt, **options)
+
+
 @pytest.fixture
 def root(mirror: str, whole_lock: Lock, tmp_path: Path) -> Root:
-    return build.build(
-        named=Named(mirror),
-        pinned=whole_lock,
-        folder=tmp_path / "roots",
-        run=FakeApt(),
-    )
+    return built(whole_lock, tmp_path / "roots", mirror)
 
 
 def left_in(roots: Path) -> set[str]:
@@ -140,7 +142,7 @@ def test_modes_times_and_hard_links_are_the_same_on_every_machine(root: Root) ->
 def test_umask_does_not_reach_a_root(mirror: str, whole_lock: Lock, tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        root = build.build(named=Named(mirror), pinned=whole_lock, folder=tmp_path, run=FakeApt())
+        root = built(whole_lock, tmp_path, mirror)
     finally:
         os.umask(before)
     cache.verify(root, every_byte=True)
@@ -149,7 +151,7 @@ def test_umask_does_not_reach_a_root(mirror: str, whole_lock: Lock, tmp_path: Pa
 def test_a_root_that_comes_out_otherwise_is_not_kept(mirror: str, tmp_path: Path) -> None:
     other = lock_of(PACKAGES, {"runtime": "0" * 64})
     with pytest.raises(RootError, match=r"has the key [0-9a-f]{20} instead of 0{20}"):
-        build.build(named=Named(mirror), pinned=other, folder=tmp_path, run=FakeApt())
+        built(other, tmp_path, mirror)
     assert left_in(tmp_path) == set()
 
 
@@ -194,13 +196,7 @@ def test_again_makes_a_damaged_root_anew(
     root: Root, mirror: str, whole_lock: Lock, tmp_path: Path
 ) -> None:
     (root.folder / "usr/bin/dash").write_bytes(b"broken")
-    again = build.build(
-        named=Named(mirror),
-        pinned=whole_lock,
-        folder=tmp_path / "roots",
-        run=FakeApt(),
-        again=True,
-    )
+    again = built(whole_lock, tmp_path / "roots", mirror, again=True)
     assert again == root
     cache.verify(again, every_byte=True)
     assert left_in(tmp_path / "roots") == {root.key}
@@ -212,12 +208,7 @@ def test_a_package_that_is_gone_comes_from_the_snapshot_archive(
     new = store(tmp_path / "new", {"dash": DASH})
     old = store(tmp_path / "old/20260711T101637Z", PACKAGES).parent
     with served(new) as mirror, served(old) as snapshots:
-        build.build(
-            named=Named(mirror, snapshot=f"{snapshots}/@SNAPSHOTID@/"),
-            pinned=whole_lock,
-            folder=tmp_path / "roots",
-            run=FakeApt(),
-        )
+        built(whole_lock, tmp_path / "roots", mirror, snapshot=f"{snapshots}/@SNAPSHOTID@/")
 
 
 def test_a_package_that_is_nowhere_is_named_with_the_remedies(
@@ -225,12 +216,7 @@ def test_a_package_that_is_nowhere_is_named_with_the_remedies(
 ) -> None:
     with served(store(tmp_path / "new", {"dash": DASH})) as mirror:
         with pytest.raises(RootError) as raised:
-            build.build(
-                named=Named(mirror),
-                pinned=whole_lock,
-                folder=tmp_path / "roots",
-                run=FakeApt(),
-            )
+            built(whole_lock, tmp_path / "roots", mirror)
         assert str(raised.value) == (
             "the package libc6 1:1.0-1 (libc6_1%3a1.0-1_amd64.deb) cannot be fetched: "
             f"{mirror}: HTTP 404 File not found; {fetch.REMEDY}"
@@ -242,12 +228,7 @@ def test_another_file_than_the_pinned_one_is_refused(whole_lock: Lock, tmp_path:
     at = store(tmp_path / "mirror", PACKAGES)
     at.joinpath("pool/main/d/dash/dash_1:1.0-1_amd64.deb").write_bytes(DASH[:-1] + b"x")
     with served(at) as mirror, pytest.raises(RootError, match=r"dash .*its SHA-256 differs"):
-        build.build(
-            named=Named(mirror),
-            pinned=whole_lock,
-            folder=tmp_path / "roots",
-            run=FakeApt(),
-        )
+        built(whole_lock, tmp_path / "roots", mirror)
     assert left_in(tmp_path / "roots") == set()
 
 
@@ -256,12 +237,7 @@ def test_a_mirror_that_nobody_runs_is_refused_in_one_line(whole_lock: Lock, tmp_
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(RootError, match="Connection refused; name another mirror"):
-            build.build(
-                named=Named(address),
-                pinned=whole_lock,
-                folder=tmp_path,
-                run=FakeApt(),
-            )
+            built(whole_lock, tmp_path, address)
 
 
 def test_a_silent_mirror_is_given_up(
@@ -271,12 +247,7 @@ def test_a_silent_mirror_is_given_up(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(RootError, match=r"nothing came for 0\.1 s"):
-            build.build(
-                named=Named(address),
-                pinned=whole_lock,
-                folder=tmp_path,
-                run=FakeApt(),
-            )
+            built(whole_lock, tmp_path, address)
 
 
 def test_a_busy_mirror_is_asked_again(
@@ -292,7 +263,7 @@ def test_a_busy_mirror_is_asked_again(
         real(address, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(fetch, "_download", busy_once)
-    build.build(named=Named(mirror), pinned=whole_lock, folder=tmp_path, run=FakeApt())
+    built(whole_lock, tmp_path, mirror)
     assert len(tried) == 2
 
 
@@ -302,12 +273,7 @@ def test_a_folder_of_packages_needs_no_network(whole_lock: Lock, tmp_path: Path)
     # Browsers and wget save the names of an epoch differently.
     (handed_in / "dash_1:1.0-1_amd64.deb").write_bytes(DASH)
     (handed_in / "libc6_1%3a1.0-1_amd64.deb").write_bytes(LIBC)
-    build.build(
-        named=Named(packages=handed_in),
-        pinned=whole_lock,
-        folder=tmp_path / "roots",
-        run=FakeApt(lacks=True),
-    )
+    built(whole_lock, tmp_path / "roots", packages=handed_in, lacks_apt=True)
 
 
 def test_a_folder_with_another_file_is_named(whole_lock: Lock, tmp_path: Path) -> None:
@@ -316,12 +282,7 @@ def test_a_folder_with_another_file_is_named(whole_lock: Lock, tmp_path: Path) -
     os.mkfifo(handed_in / "dash_1:1.0-1_amd64.deb")
     (handed_in / "libc6_1:1.0-1_amd64.deb").write_bytes(LIBC)
     with pytest.raises(RootError, match=r"dash_1:1\.0-1_amd64\.deb: cannot be read: is a FIFO"):
-        build.build(
-            named=Named(packages=handed_in),
-            pinned=whole_lock,
-            folder=tmp_path,
-            run=FakeApt(),
-        )
+        built(whole_lock, tmp_path, packages=handed_in)
 
 
 def test_a_full_disk_leaves_nothing(
@@ -332,7 +293,7 @@ def test_a_full_disk_leaves_nothing(
 
     monkeypatch.setattr("outcast.engines.root.unpack.os.fchmod", full)
     with pytest.raises(RootError, match=f"{tmp_path}: No space left on device; both roots take"):
-        build.build(named=Named(mirror), pinned=whole_lock, folder=tmp_path, run=FakeApt())
+        built(whole_lock, tmp_path, mirror)
     assert left_in(tmp_path) == set()
 
 

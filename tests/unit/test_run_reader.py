@@ -10,20 +10,16 @@ import polars as pl
 import pytest
 
 import configs
-from outcast.analysis import analyze
 from outcast.errors import InputError
 from outcast.experiment import load
 from outcast.plan.make import make_plan
 from outcast.records.run import Run
-from tests.golden import model
-from tests.golden.run_directory import with_records, write_run
+from tests.golden.run_directory import analysed_run, with_records
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    traffic = model.drop_tail(model.make_traffic(9, 1_000), 16_384, 10**9)
-    directory = write_run(tmp_path_factory.mktemp("run") / "run", traffic, 20_000_000)
-    analyze(directory)
+    directory = analysed_run(tmp_path_factory.mktemp("run") / "run", 20_000_000, 9, 1_000)
     return directory.path
 
 

@@ -18,7 +18,7 @@ from outcast.view import figures, report
 from outcast.view.figures.look import asked
 from outcast.view.terminal import service_classes, tables
 from tests.golden import model
-from tests.golden.run_directory import write_run
+from tests.golden.run_directory import analysed_run, write_run
 from tests.unit import seen
 
 EFFECTIVE = {
@@ -168,9 +168,7 @@ def test_other_counts_of_the_kernel_are_told(directory: RunDirectory) -> None:
 
 
 def test_a_queue_without_classes_has_no_table(tmp_path: Path) -> None:
-    traffic = model.drop_tail(model.make_traffic(9, 1_000), 16_384, 10**9)
-    made = write_run(tmp_path / "run", traffic, DURATION_NS)
-    analyze(made)
+    made = analysed_run(tmp_path / "run", DURATION_NS, 9, 1_000)
     run = Run(made)
     assert run.summary.queue["s1-eth1"].classes is None
     assert service_classes.table(run.summary) is None

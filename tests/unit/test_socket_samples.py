@@ -22,26 +22,11 @@ from outcast.records.queue_statistics import read_message, statistics
 from outcast.records.run_directory import FlowRecord
 from outcast.records.samples import Sample, SamplesWriter
 from outcast.records.socket_samples import while_active
+from tests import records
 
 
 def flow(number: int) -> FlowRecord:
-    return FlowRecord(
-        flow=number,
-        group=0,
-        src=f"h{number}",
-        src_ip=f"10.0.0.{number}",
-        sport=20_000 + number,
-        dst="h1",
-        dst_ip="10.0.0.1",
-        dport=5001,
-        hops=2,
-        path=[],
-        ingress=None,
-        start_ns=0,
-        duration_ns=10**9,
-        size_bytes=None,
-        congestion_control="cubic",
-    )
+    return records.flow(number, f"10.0.0.{number}", 20_000 + number)
 
 
 def attribute(kind: int, value: bytes) -> bytes:

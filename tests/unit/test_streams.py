@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from outcast import analysis
 from outcast.analysis.measure.streams import Stream, stream_summary
 from outcast.plan.schedule import Generated
 from outcast.records.generated import Completed
@@ -19,8 +18,7 @@ from outcast.sweep import groups
 from outcast.view import figures, report, summary_words
 from outcast.view.figures.generated import rate_curves
 from outcast.view.terminal import tables
-from tests.golden import model
-from tests.golden.run_directory import with_records, write_run
+from tests.golden.run_directory import analysed_run, with_records
 
 
 def stream(
@@ -104,9 +102,7 @@ def completed(**values: object) -> CompletionSummary:
 @pytest.fixture
 def udp_only(tmp_path: Path) -> Run:
     """A run of the reference switch, told as if two UDP flows had been all of its traffic."""
-    traffic = model.drop_tail(model.make_traffic(7, 500), 16_384, 10**9)
-    directory = write_run(tmp_path / "run", traffic, 20_000_000)
-    analysis.analyze(directory)
+    directory = analysed_run(tmp_path / "run", 20_000_000, 7, 500)
     for name in ("throughput", "fairness", "sockets", "links"):
         (directory.path / f"{name}.parquet").unlink(missing_ok=True)
     run = Run(directory)

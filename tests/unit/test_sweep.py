@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -32,6 +33,7 @@ from outcast.sweep.runner import Result
 from outcast.sweep.scheduler import Limits, Progress
 from outcast.sweep.store import SweepDirectory, locked, other_key, problems
 from outcast.sweep.task import Ended, Failure, Task
+from tests import quick_sweeps
 from tests.deadlines import HANG_S
 from tests.golden import fake_run
 from tests.processes import children, is_alive
@@ -221,26 +223,25 @@ def test_a_killed_worker_leaves_nothing_in_the_ledger(
     assert [page.file for page in ledger.read_entries(tmp_path / "ledger")] == [mine.file]
 
 
-def test_a_full_disk_is_why_a_worker_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = subprocess.Popen(["sh", "-c", "exit 1"], stdin=subprocess.PIPE)
+@pytest.mark.parametrize(
+    ("script", "is_full", "said"),
+    [
+        ("exit 1", True, "{}: No space left on device"),
+        (
+            "kill -KILL $$",
+            False,
+            "the run's process ended with signal 9, as where memory ",
+        ),
+    ],
+)
+def test_why_a_worker_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, is_full: bool, said: str
+) -> None:
+    worker = subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE)
     worker.wait()
-    process = RunProcess(task("one"), tmp_path, worker, time.monotonic())
-    monkeypatch.setattr(files, "is_full", lambda folder: folder == tmp_path)
-    ended = process.poll()
-    assert ended is not None
-    assert ended.failure is not None
-    assert ended.failure.message == f"{tmp_path}: No space left on device"
-
-
-def test_a_worker_that_was_killed_for_memory_is_said_so(tmp_path: Path) -> None:
-    worker = subprocess.Popen(["sh", "-c", "kill -KILL $$"], stdin=subprocess.PIPE)
-    worker.wait()
+    monkeypatch.setattr(files, "is_full", lambda folder: is_full and folder == tmp_path)
     ended = RunProcess(task("one"), tmp_path, worker, time.monotonic()).poll()
-    assert ended is not None
-    assert ended.failure is not None
-    assert ended.failure.message == (
-        "the run's process ended with signal 9, as where memory runs out; fewer --jobs take less"
-    )
+    assert ended.failure.message.startswith(said.format(tmp_path))
 
 
 def test_a_table_of_the_future_is_made_anew(tmp_path: Path) -> None:
@@ -325,12 +326,6 @@ def test_a_process_that_dies_is_tried_once_more_and_then_listed(tmp_path: Path) 
     assert {each.kind for each in result.report.failures.values()} == {"ProcessLostError"}
     assert sum(note.startswith("tried again: ") for note in quiet.notes) == 2
     assert all("signal 6" in each.message for each in result.report.failures.values())
-
-
-def test_runs_that_cannot_be_trusted_are_named(tmp_path: Path) -> None:
-    result, _ = sweep(planned(tmp_path, "untrusted"), tmp_path / "out")
-    assert len(result.untrusted) == 4
-    assert result.complete
 
 
 def test_a_full_disk_stops_in_order_and_the_sweep_goes_on_later(tmp_path: Path) -> None:
@@ -550,12 +545,6 @@ def test_a_single_run_is_measured_without_its_figures(tmp_path: Path) -> None:
     assert measured.estimate(before.size, "keep", [before]).wall_s == 3.0
 
 
-def test_finished_runs_are_measured(tmp_path: Path) -> None:
-    file = tmp_path / "cache/measured.jsonl"
-    sweep(planned(tmp_path), tmp_path / "out", measurements=file)
-    assert len(measured.read_measurements(file)) == 4
-
-
 def test_a_point_that_cannot_be_built_is_refused_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r'sweep, at queue\.limit="16KB", topology\.rivals=1: flows'
@@ -575,19 +564,7 @@ def invoke(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, st
 @pytest.fixture
 def faked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The command with the tests' executor and its own cache, and a configuration for it."""
-
-    class Chosen:
-        name = "virtual"
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("outcast.engines.choice.choose", lambda each: Chosen())
-    monkeypatch.setattr("outcast.api.guest.provide", lambda experiment, progress=None: None)
-    monkeypatch.setattr(
-        runner.run_sweep,
-        "__kwdefaults__",
-        {**(runner.run_sweep.__kwdefaults__ or {}), "executor": fake_run.NAME},
-    )
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    quick_sweeps.prepare(tmp_path, monkeypatch)
     planned(tmp_path)
     return tmp_path / "fake.yaml"
 
@@ -698,21 +675,13 @@ def test_shards_make_each_run_once_and_merge_to_the_same_dataset(
     assert (status, "another duration" in err) == (2, True)
     summary = next(Path(shards[0]).glob("runs/*/summary.json"))
     summary.write_text("{}")
-    status, _, err = invoke(capsys, str(faked), *merging, "-o", str(tmp_path / "damaged"))
+    damaged = ["-o", str(tmp_path / "damaged")]
+    status, _, err = invoke(capsys, str(faked), *merging, *damaged)
     assert (status, "summary.json: not as it was when the run ended" in err) == (2, True)
-
-
-def test_a_run_in_the_folder_of_another_is_not_merged(
-    faked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, _, err = invoke(capsys, str(faked), "-o", str(tmp_path / "made"))
-    assert status == 0, err
-    first, second = sorted((tmp_path / "made/runs").iterdir())[:2]
-    swap(first, second, tmp_path / "aside")
-    merging = ["--merge", str(tmp_path / "made"), "-o", str(tmp_path / "merged")]
-    status, _, err = invoke(capsys, str(faked), *merging)
+    swap(*sorted((tmp_path / "whole/runs").iterdir())[:2], tmp_path / "aside")
+    status, _, err = invoke(capsys, str(faked), "--merge", str(tmp_path / "whole"), *damaged)
     assert (status, "was made with another" in err, err.count("\n")) == (2, True, 1), err
-    assert not (tmp_path / "merged").exists()
+    assert not (tmp_path / "damaged").exists()
 
 
 def test_a_merge_that_fails_leaves_nothing(
@@ -771,10 +740,8 @@ def test_how_it_ends_is_its_exit_status(
 def test_realtime_runs_are_not_given_to_dask(
     faked: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Chosen:
-        name = "realtime"
-
-    monkeypatch.setattr("outcast.engines.choice.choose", lambda each: Chosen())
+    chosen = SimpleNamespace(name="realtime")
+    monkeypatch.setattr("outcast.engines.choice.choose", lambda each: chosen)
     status, _, err = invoke(capsys, str(faked), "--scheduler", "tcp://127.0.0.1:1")
     assert (status, "realtime runs share no machine" in err) == (2, True)
 

@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import shutil
-import signal
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,12 +17,9 @@ from outcast.cli import invoke as main
 from outcast.engines import ledger
 from outcast.records.run_directory import Cause
 from outcast.records.summary import LossSummary
-from outcast.sweep import dataset, packing, runner
+from outcast.sweep import dataset, packing
 from outcast.sweep.store import SweepDirectory
-from tests import zips
-from tests.golden import fake_run
-
-ROOT = Path(__file__).parents[2]
+from tests import quick_sweeps, zips
 
 TEXT = """
 name: fake
@@ -41,23 +37,10 @@ sweep:
 TRACE = "time_ms,rate_mbps\n0,50\n50,20\n100,50\n"
 
 
-class Chosen:
-    """An engine that is never started."""
-
-    name = "virtual"
-
-
 def prepare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes sweeps in this folder take no time. Temporary folders are made in `scratch`."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    quick_sweeps.prepare(folder, monkeypatch)
     monkeypatch.setattr(ledger, "default_folder", lambda: folder / "ledger")
-    monkeypatch.setattr("outcast.engines.choice.choose", lambda each: Chosen())
-    monkeypatch.setattr("outcast.api.guest.provide", lambda experiment, progress=None: None)
-    known = runner.run_sweep.__kwdefaults__ or {}
-    fake = {**known, "executor": fake_run.NAME}
-    monkeypatch.setattr(runner.run_sweep, "__kwdefaults__", fake)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
     (folder / "scratch").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder / "scratch"))
 

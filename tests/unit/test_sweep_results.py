@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,6 +19,7 @@ from outcast.sweep.groups import summarize
 from outcast.sweep.store import SweepDirectory
 from outcast.view.figures import style
 from tests.golden import fake_run
+from tests.json_files import edit
 
 CONFIG = """\
 name: fake
@@ -222,9 +222,7 @@ def test_what_is_missing_or_doubtful_is_said(
     _, out, _ = results(capsys, str(path))
     assert "2 of 18 runs have no result" in out
     summary = next((path / "runs").glob("*/summary.json"))
-    told = json.loads(summary.read_text())
-    told["capture"]["trusted"] = False
-    summary.write_text(json.dumps(told))
+    edit(summary, lambda told: told["capture"].update(trusted=False))
     _, out, _ = results(capsys, str(path))
     assert "1 runs that cannot be trusted are left out" in out
     argv = [str(path), "--by", "engine", "--value", "outcast_ratio", "--format", "json"]
@@ -235,17 +233,13 @@ def test_what_is_missing_or_doubtful_is_said(
     assert counts == [15, 16]
 
 
-def change(summary: Path, **values: Any) -> None:
-    summary.write_text(json.dumps(json.loads(summary.read_text()) | values))
-
-
 def test_a_run_that_was_analysed_again_counts_as_it_is_now(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = make_sweep(tmp_path / "again", CONFIG[: CONFIG.index("sweep:")])
     dataset.write(SweepDirectory(path))
     for summary in (path / "runs").glob("*/summary.json"):
-        change(summary, outcast_ratio=100.0)
+        edit(summary, lambda told: told.update(outcast_ratio=100.0))
     argv = ["--value", "outcast_ratio", "--format", "json"]
     _, out, _ = results(capsys, str(path), *argv)
     assert json.loads(out)[0]["values"]["outcast_ratio"]["center"] == 100
@@ -256,7 +250,7 @@ def test_runs_without_a_value_are_counted(
 ) -> None:
     path = make_sweep(tmp_path / "starved")
     for summary in sorted((path / "runs").glob("limit=16KB,*/summary.json"))[:2]:
-        change(summary, outcast_ratio=None)
+        edit(summary, lambda told: told.update(outcast_ratio=None))
     said = "outcast_ratio: 2 of the runs have no value and are left out, because the class with"
     assert said in results(capsys, str(path))[1]
     assert said in index.write_index(SweepDirectory(path)).read_text()
@@ -341,13 +335,6 @@ def test_what_cannot_be_is_refused_in_one_line(
     assert len(err.splitlines()) == 1
 
 
-def test_a_folder_that_is_no_sweep_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert results(capsys, str(tmp_path))[0] == 2
-    assert results(capsys, str(tmp_path / "none"))[0] == 2
-
-
 @pytest.mark.parametrize("text", ["[]", "null", '{"capture": 1}', '{"capt'])
 def test_a_summary_that_is_none_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
@@ -359,6 +346,7 @@ def test_a_summary_that_is_none_is_named(
     assert status == 2
     assert str(summary) in err
     assert len(err.splitlines()) == 1
+    assert results(capsys, str(tmp_path))[0] == results(capsys, str(tmp_path / "none"))[0] == 2
 
 
 # --- statistics

@@ -8,22 +8,18 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from outcast import analysis
 from outcast.records.run import Run
 from outcast.records.summary import LimitSummary, LossSummary, SpreadSummary, Summary
 from outcast.view import summary_words as words
 from outcast.view.report.goodput import goodput
 from outcast.view.report.markup import render
 from outcast.view.terminal import forms, tables
-from tests.golden import model
-from tests.golden.run_directory import with_records, write_run
+from tests.golden.run_directory import analysed_run, with_records
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    traffic = model.drop_tail(model.make_traffic(9, 2_000), 16_384, 10**9)
-    directory = write_run(tmp_path_factory.mktemp("run") / "run", traffic, 40_000_000)
-    analysis.analyze(directory)
+    directory = analysed_run(tmp_path_factory.mktemp("run") / "run", 40_000_000, 9, 2_000)
     return Run(directory)
 
 

@@ -15,6 +15,7 @@ from outcast.analysis.trace.drops import drop_table, drops_of_packets, reason_ta
 from outcast.analysis.trace.events import TcpEvents
 from outcast.analysis.trace.senders import of_flows, series_table
 from outcast.records.run_directory import Counters, HostCounters, LinkRecord, LinkTotals
+from tests import records
 from tests.unit.tcp_events import Event, tables
 
 MS = 1_000_000
@@ -262,13 +263,8 @@ def test_a_queues_drop_has_its_own_reason_and_one_row() -> None:
 
 def link(port: str, drops: int) -> LinkRecord:
     before = LinkTotals(packets=0, bytes=0, lost={"queue": 0})
-    return LinkRecord(
-        **{"port": port, "node": "s1", "neighbour": "h1", "rate_bps": 10**9, "flows": []},
-        acknowledged=[],
-        other=False,
-        before=before,
-        after=before.model_copy(update={"lost": {"queue": drops}}),
-    )
+    after = before.model_copy(update={"lost": {"queue": drops}})
+    return records.link(port, "s1", "h1", before=before, after=after)
 
 
 @pytest.mark.parametrize(("counted", "note"), [(1, "equal"), (3, "differs: 1 events")])

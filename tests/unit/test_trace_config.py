@@ -17,8 +17,7 @@ from outcast.plan import stored
 from outcast.plan.make import make_plan
 from outcast.records.run_directory import RunDirectory
 from outcast.records.trace import Formats, Statistics, Traced, table_name
-from tests.golden import model
-from tests.golden.run_directory import write_run
+from tests.golden.run_directory import make_run
 
 EVENTS = "trace={events: [tcp:tcp_probe, skb:kfree_skb]}"
 
@@ -101,8 +100,7 @@ def test_formats_that_cannot_be_are_refused(change: dict[str, object], tmp_path:
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
-    traffic = model.drop_tail(model.make_traffic(3, 20), 16_384, 10**9)
-    return write_run(tmp_path / "run", traffic, 20_000_000)
+    return make_run(tmp_path / "run", 20_000_000, 3, 20)
 
 
 def ran_in(run: RunDirectory, engine: str) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from outcast import analysis
 from outcast.analysis.trace import tables
 from outcast.errors import InputError, UntrustedError
 from outcast.records import sender_tables
@@ -17,8 +16,8 @@ from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.records.tables import read_table
 from outcast.records.trace import Formats
-from tests.golden import model, trace_pages
-from tests.golden.run_directory import write_run
+from tests.golden import trace_pages
+from tests.golden.run_directory import analysed_run
 from tests.golden.trace_pages import Record, content, format_text, text_at
 
 DEQUEUE = format_text(
@@ -58,10 +57,7 @@ OFFSET_NS = 12_345
 
 @pytest.fixture(scope="module")
 def analysed(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    traffic = model.drop_tail(model.make_traffic(3, 400), 16_384, 10**9)
-    directory = write_run(tmp_path_factory.mktemp("trace") / "run", traffic, 20_000_000)
-    analysis.analyze(directory)
-    return directory
+    return analysed_run(tmp_path_factory.mktemp("trace") / "run", 20_000_000, 3, 400)
 
 
 def ip(text: str) -> bytes:
@@ -190,14 +186,7 @@ def test_of_two_packets_that_agree_the_nearest_is_meant(analysed: RunDirectory) 
     finally:
         path.write_bytes(whole)
     last = packets.height
-    assert Run(analysed).table("trace/qdisc_dequeue")["packet"].to_list() == [
-        7,
-        7,
-        7,
-        last,
-        last,
-        last,
-    ]
+    assert Run(analysed).table("trace/qdisc_dequeue")["packet"].to_list() == [7] * 3 + [last] * 3
 
 
 def test_a_long_table_is_written_in_parts(

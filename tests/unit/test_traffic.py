@@ -28,6 +28,19 @@ CLIENT = """[  1] local 10.0.0.2%h2-eth0 port 20001 connected with 10.0.0.1 port
 """
 
 
+class Asleep(SystemCommands):
+    """Starts a program that does nothing in place of each, and remembers what was asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder, self.started = folder, list[list[str]]()
+
+    def spawn(self, name: str, argv: Sequence[str], hears: bool = False, **_: Any) -> Process:
+        self.started.append(list(argv))
+        outputs = {"stdout": self.folder / "out", "stderr": self.folder / "err"}
+        return super().spawn(name, ["sleep", "9"], hears=hears, **outputs)
+
+
 def test_a_client_waits_for_its_start() -> None:
     argv = traffic.client_arguments(FLOW, 1_700_000_000_950_000_000)
     assert argv[argv.index("--txstart-time") + 1] == "1700000001.050000"
@@ -47,22 +60,13 @@ def test_a_receiver_for_each_congestion_control(
 ) -> None:
     monkeypatch.setattr(traffic, "listens", lambda netns, port, family: True)
     other = replace(wants(congestion_control="bic"), flow=1, sport=20002, dport=5002)
-    started: list[list[str]] = []
-
-    class Listening(SystemCommands):
-        def spawn(self, name: str, argv: Sequence[str], **_options: Any) -> Process:
-            started.append(list(argv))
-            return super().spawn(
-                name, ["sleep", "9"], stdout=tmp_path / "out", stderr=tmp_path / "err"
-            )
-
-    commands = Listening()
+    commands = Asleep(tmp_path)
     try:
         traffic.Flows([FLOW, other], lambda host: 0, tmp_path, commands).__enter__()
     finally:
         commands.end_all()
-    assert [argv[argv.index("-Z") + 1] for argv in started] == ["cubic", "bic"]
-    assert [argv[argv.index("-p") + 1] for argv in started] == ["5001", "5002"]
+    assert [argv[argv.index("-Z") + 1] for argv in commands.started] == ["cubic", "bic"]
+    assert [argv[argv.index("-p") + 1] for argv in commands.started] == ["5001", "5002"]
     argv = traffic.client_arguments(other, 0)
     assert argv[argv.index("-Z") + 1] == "bic"
 
@@ -72,20 +76,9 @@ def test_a_flow_of_no_whole_hundredths_of_a_second_is_sent_by_our_own(
 ) -> None:
     monkeypatch.setattr(traffic, "listens", lambda netns, port, family: True)
     odd = replace(FLOW, flow=1, sport=20002, duration_ns=125_000_000)
-    started: list[list[str]] = []
-
-    class Connected(SystemCommands):
-        def spawn(
-            self, name: str, argv: Sequence[str], hears: bool = False, **_options: Any
-        ) -> Process:
-            started.append(list(argv))
-            return super().spawn(
-                name, ["sleep", "9"], stdout=tmp_path / "out", stderr=tmp_path / "err", hears=hears
-            )
-
     received = [replace(RECEIVER, peer_port=port) for port in (FLOW.sport, odd.sport)]
     monkeypatch.setattr(traffic, "sample_sockets", lambda netns, families: received)
-    commands = Connected()
+    commands = Asleep(tmp_path)
     program = Path("/stream")
     try:
         both = traffic.Flows([FLOW, odd], lambda host: 0, tmp_path, commands, program)
@@ -97,12 +90,12 @@ def test_a_flow_of_no_whole_hundredths_of_a_second_is_sent_by_our_own(
     finally:
         commands.end_all()
     # iperf's server would let the flow of our own sender, which is silent until its start, wait.
-    assert [argv[:2] for argv in started[:3]] == [
+    assert [argv[:2] for argv in commands.started[:3]] == [
         ["/stream", "receive"],
         ["iperf", "-c"],
         ["/stream", "send"],
     ]
-    assert started[2][started[2].index("--duration") + 1] == "125000000"
+    assert commands.started[2][commands.started[2].index("--duration") + 1] == "125000000"
     # Far senders have the time to connect.
     assert far.set_start()[0] >= began_ns + 10_000_000_000
 
@@ -112,23 +105,14 @@ def test_where_queues_drop_what_connects_the_receiver_is_ours(
     syn_rounds: int, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(traffic, "listens", lambda netns, port, family: True)
-    started: list[str] = []
-
-    class Listening(SystemCommands):
-        def spawn(self, name: str, argv: Sequence[str], **_options: Any) -> Process:
-            started.append(argv[0])
-            return super().spawn(
-                name, ["sleep", "9"], stdout=tmp_path / "out", stderr=tmp_path / "err"
-            )
-
-    commands = Listening()
+    commands = Asleep(tmp_path)
     try:
         traffic.Flows(
             *([FLOW], lambda host: 0, tmp_path, commands, Path("/stream")), syn_rounds=syn_rounds
         ).__enter__()
     finally:
         commands.end_all()
-    assert started == [server]
+    assert [argv[0] for argv in commands.started] == [server]
 
 
 def over_loopback(count: int, duration_ns: int) -> list[Flow]:

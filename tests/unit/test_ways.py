@@ -11,11 +11,11 @@ from outcast.analysis import analyze, ways
 from outcast.cli import invoke as outcast
 from outcast.errors import ConfigError, InputError
 from outcast.records.run import Run
-from outcast.records.run_directory import LinkRecord, LinkTotals, RunDirectory
+from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import LossSummary, PortLosses
 from outcast.view.terminal import ways as words
-from tests.golden import model
-from tests.golden.run_directory import write_run
+from tests import records
+from tests.golden.run_directory import make_run
 
 PORTS = (
     ("s1-eth1", "s1", "h1"),
@@ -25,27 +25,13 @@ PORTS = (
 )
 
 
-def link(port: str, node: str, neighbour: str) -> LinkRecord:
-    nothing = LinkTotals(packets=0, bytes=0)
-    return LinkRecord(
-        port=port,
-        node=node,
-        neighbour=neighbour,
-        rate_bps=10**9,
-        flows=[],
-        acknowledged=[],
-        other=False,
-        before=nothing,
-        after=nothing,
-    )
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    traffic = model.drop_tail(model.make_traffic(9, 3_000), 16_384, 10**9)
-    made = write_run(tmp_path_factory.mktemp("ways") / "run", traffic, 80_000_000)
+    made = make_run(tmp_path_factory.mktemp("ways") / "run", 80_000_000, 9, 3_000)
     counters = made.read_counters()
-    made.write_counters(counters.model_copy(update={"links": [link(*port) for port in PORTS]}))
+    made.write_counters(
+        counters.model_copy(update={"links": [records.link(*port) for port in PORTS]})
+    )
     analyze(made)
     return made
 

@@ -6,22 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from outcast import __version__, analysis
+from outcast import __version__
 from outcast.analysis.trace import events as of
 from outcast.errors import InputError
 from outcast.records.run import Run
 from outcast.records.run_directory import (
     Counters,
     HostCounters,
-    LinkRecord,
     LinkTotals,
     RunDirectory,
 )
 from outcast.records.tables import write_table
 from outcast.records.trace import Traced, table_name
 from outcast.view.terminal import why
-from tests.golden import model
-from tests.golden.run_directory import write_run
+from tests import records
+from tests.golden.run_directory import analysed_run
 from tests.unit.tcp_events import Event, tables
 
 MS = 1_000_000
@@ -80,9 +79,7 @@ that nobody repairs."""
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run of the reference switch with EVENTS of flow 0."""
-    traffic = model.drop_tail(model.make_traffic(9, 400), 16_384, 10**9)
-    directory = write_run(tmp_path_factory.mktemp("why") / "run", traffic, DURATION_NS)
-    analysis.analyze(directory)
+    directory = analysed_run(tmp_path_factory.mktemp("why") / "run", DURATION_NS, 9, 400)
     flow = directory.read_manifest().flows[0]
     every = tables(*EVENTS, host=flow.src, sport=flow.sport)
     directory.trace.mkdir()
@@ -97,13 +94,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def counters(directory: RunDirectory, host: str) -> Counters:
     """Those of EVENTS, but one drop more and one timeout less."""
     before = LinkTotals(packets=0, bytes=0, lost={"queue": 0})
-    link = LinkRecord(
-        **{"port": "s1-eth1", "node": "s1", "neighbour": "h1", "rate_bps": 10**9, "flows": []},
-        acknowledged=[],
-        other=False,
-        before=before,
-        after=before.model_copy(update={"lost": {"queue": 5}}),
-    )
+    after = before.model_copy(update={"lost": {"queue": 5}})
+    link = records.link("s1-eth1", "s1", "h1", before=before, after=after)
     counted = {"TcpRetransSegs": 3, "TcpExtTCPTimeouts": 1, "TcpExtTCPFastRetrans": 1}
     counted["TcpExtTCPSackRecovery"] = 1
     nothing = dict.fromkeys(counted, 0)

@@ -1,0 +1,12 @@
+"""Stands-in for the kernel's answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Shown(dict[str, Any]):
+    """A netlink message as pyroute2 gives it."""
+
+    def get_attr(self, name: str) -> Any:
+        return self.get(name)
