@@ -1,7 +1,5 @@
 """Marks every test by its folder, and skips what needs root when there is none."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -4,8 +4,6 @@ tests/unit/test_docs.py checks the words of each. tests/virtual/test_doc_command
 those of NOT_RUN, in one folder where `results/fig3c` and `results/mine` are runs of fig3c.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Runs by an engine alone, for machines on which an analysis takes many minutes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from outcast import workflow

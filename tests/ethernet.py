@@ -1,7 +1,5 @@
 """An Ethernet header for packets of scapy."""
 
-from __future__ import annotations
-
 from scapy.all import Ether
 
 ETHERNET = Ether(src="02:00:00:00:00:02", dst="02:00:00:00:00:01")

@@ -1,7 +1,5 @@
 """Stands-in for the kernel's answers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -1,7 +1,5 @@
 """A flow for tests that need a flow but no network."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whole runs, for the tests of tests/virtual and tests/emulation."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Files of JSON that tests change."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -8,8 +8,6 @@ vSwitch, and folders with names like ours. A line for each kill, and `N passed, 
 end; exit status 1 if one failed. It takes about ten seconds a kill.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Tests that run the checkout as another user."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Processes as /proc shows them (proc(5)). A process that ends meanwhile is no failure."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

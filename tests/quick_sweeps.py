@@ -1,7 +1,5 @@
 """Makes the sweeps of commands take no time."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Records of runs. What a test does not say is the least that a record needs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from outcast.engines.root.lock import Package

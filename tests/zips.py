@@ -1,7 +1,5 @@
 """Archives that somebody changed, with hashes that fit."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import zipfile

@@ -1,7 +1,5 @@
 """Opens pages in the distribution's headless Chromium, driven by Playwright."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,7 +32,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def open_page(browser: Browser) -> Iterator[Open]:
+def open_page(browser) -> Iterator[Open]:
     """Opens a file. Fails after the test if the console said or the page loaded anything."""
     complaints: list[str] = []
     pages: list[Page] = []

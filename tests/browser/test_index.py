@@ -1,7 +1,5 @@
 """The pages over several runs in a browser: they load nothing, fit the window and can be sorted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -10,7 +8,6 @@ from playwright.sync_api import Page
 from outcast import cli
 from outcast.sweep import index
 from outcast.sweep.store import SweepDirectory
-from tests.browser.conftest import Open
 from tests.browser.test_report import make_run
 from tests.unit.test_index import make_reproduction
 from tests.unit.test_sweep_results import make_sweep
@@ -19,7 +16,7 @@ READY = ".sortable button"
 
 
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sweep(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("sweep")
     directory = SweepDirectory(make_sweep(folder / "made"))
     first = next(directory.runs.iterdir())
@@ -30,7 +27,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def reproduction(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reproduction(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("reproduction")
     make_reproduction(folder)
     assert cli.invoke(["report", str(folder)]) == 0
@@ -46,9 +43,7 @@ def sideways(page: Page) -> int:
 
 @pytest.mark.parametrize("width", [1400, 400])
 @pytest.mark.parametrize("name", ["sweep", "reproduction"])
-def test_it_fits_the_window_with_all_figures(
-    request: pytest.FixtureRequest, open_page: Open, name: str, width: int
-) -> None:
+def test_it_fits_the_window_with_all_figures(request, open_page, name, width):
     page = open_page(request.getfixturevalue(name), width=width, ready=READY)
     for each in page.locator("details").all():
         each.evaluate("part => { part.open = true; }")
@@ -59,11 +54,10 @@ def test_it_fits_the_window_with_all_figures(
         assert figure.evaluate("image => image.complete && image.naturalWidth > 100")
         assert figure.get_attribute("alt")
         box = figure.bounding_box()
-        assert box is not None
         assert box["x"] + box["width"] <= width
 
 
-def test_a_click_on_a_heading_sorts_by_quantity(sweep: Path, open_page: Open) -> None:
+def test_a_click_on_a_heading_sorts_by_quantity(sweep, open_page):
     page = open_page(sweep, ready=READY)
     table = page.locator("#results table")
 
@@ -81,7 +75,7 @@ def test_a_click_on_a_heading_sorts_by_quantity(sweep: Path, open_page: Open) ->
     assert table.locator("th[aria-sort]").inner_text().startswith("outcast ratio")
 
 
-def test_a_run_leads_to_its_report(sweep: Path, open_page: Open) -> None:
+def test_a_run_leads_to_its_report(sweep, open_page):
     page = open_page(sweep, ready=READY)
     links = page.locator("#runs td a, #runs th a")
     assert links.count() == 1
@@ -90,7 +84,7 @@ def test_a_run_leads_to_its_report(sweep: Path, open_page: Open) -> None:
     assert page.locator("#trust").is_visible()
 
 
-def test_a_row_leads_to_its_section(reproduction: Path, open_page: Open) -> None:
+def test_a_row_leads_to_its_section(reproduction, open_page):
     page = open_page(reproduction, ready=READY)
     row = page.locator("#verdicts tbody tr", has_text="inconclusive").first
     link = row.locator("a").first

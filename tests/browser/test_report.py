@@ -1,7 +1,5 @@
 """The report in a browser: it loads nothing, and the viewer shows what the tables say."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -19,7 +17,6 @@ from outcast.records.trace import FOLDER
 from outcast.units import format_bps
 from outcast.view import report
 from outcast.view.summary_words import format_ratio
-from tests.browser.conftest import Open
 from tests.golden import model
 from tests.golden.run_directory import write_run
 from tests.golden.traced import write_trace
@@ -56,12 +53,12 @@ def make_run(folder: Path, seed: int, packets: int, limit: int = 16_384) -> RunD
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+def run(tmp_path_factory) -> RunDirectory:
     return make_run(tmp_path_factory.mktemp("report"), 9, 12_000)
 
 
 @pytest.fixture
-def page(run: RunDirectory, open_page: Open) -> Page:
+def page(run, open_page) -> Page:
     return open_page(run.path / "report.html")
 
 
@@ -79,7 +76,7 @@ def data(page: Page, name: str) -> float:
     return float(page.locator(VIEWER).get_attribute(f"data-{name}") or "nan")
 
 
-def test_the_numbers_are_those_of_the_summary(run: RunDirectory, page: Page) -> None:
+def test_the_numbers_are_those_of_the_summary(run, page):
     summary = json.loads(run.summary.read_text())
     key = dict(
         zip(
@@ -113,7 +110,7 @@ def test_the_numbers_are_those_of_the_summary(run: RunDirectory, page: Page) -> 
         assert format_bps(flow["goodput_bps"]) in (row.text_content() or "")
 
 
-def test_every_packet_is_in_the_page(run: RunDirectory, page: Page) -> None:
+def test_every_packet_is_in_the_page(run, page):
     columns = page.evaluate(COLUMNS)
     packets = table(run, "packets")
     for name in ("t_in", "t_out", "flow", "seq", "payload", "frame", "flags", "queue_bytes"):
@@ -122,7 +119,7 @@ def test_every_packet_is_in_the_page(run: RunDirectory, page: Page) -> None:
         assert columns[name] == packets[name].cast(pl.String).to_list(), name
 
 
-def test_the_queue_is_that_of_the_table(run: RunDirectory, page: Page) -> None:
+def test_the_queue_is_that_of_the_table(run, page):
     steps = page.evaluate(COLUMNS)["steps"]
     queue = table(run, "queue")
     after: dict[int, int] = {}
@@ -135,7 +132,7 @@ def test_the_queue_is_that_of_the_table(run: RunDirectory, page: Page) -> None:
     assert differing == []
 
 
-def test_jumps_to_the_longest_blackout(run: RunDirectory, page: Page) -> None:
+def test_jumps_to_the_longest_blackout(run, page):
     page.click("[data-do=longest]")
     chains = table(run, "blackouts").filter(pl.col("others_through") > 0)
     chains = chains.with_columns(lasts=pl.col("t_end") - pl.col("t_start"))
@@ -155,15 +152,12 @@ def test_jumps_to_the_longest_blackout(run: RunDirectory, page: Page) -> None:
     assert f"{longest['t_start'] / 1e6:.4f} ms" in first
 
 
-def test_a_key_at_the_top_of_the_page_brings_the_blackout_into_view(
-    run: RunDirectory, page: Page
-) -> None:
+def test_a_key_at_the_top_of_the_page_brings_the_blackout_into_view(run, page):
     page.evaluate("scrollTo(0, 0); document.activeElement.blur()")
     page.keyboard.press("l")
     chains = table(run, "blackouts").with_row_index("number").filter(pl.col("others_through") > 0)
     assert data(page, "chain-drops") == chains["drops"].max()
     box = page.locator("canvas.lanes").bounding_box()
-    assert box is not None
     assert -1 <= box["y"] < 900
     longest = chains.filter(pl.col("t_start") - chains["t_start"].min() >= 0).filter(
         pl.col("drops") == chains["drops"].max()
@@ -174,7 +168,7 @@ def test_a_key_at_the_top_of_the_page_brings_the_blackout_into_view(
     assert f"Blackout {number} of" in page.inner_text(".details")
 
 
-def test_walks_through_the_blackouts_of_a_port(run: RunDirectory, page: Page) -> None:
+def test_walks_through_the_blackouts_of_a_port(run, page):
     page.select_option(f"{VIEWER} select", label="s1-eth2 (2-hop, cubic)")
     page.focus("canvas.lanes")
     page.keyboard.press("Home")
@@ -203,7 +197,7 @@ def in_view(run: RunDirectory, page: Page) -> tuple[int, int]:
     return seen.height, seen.filter(pl.col("verdict") == "dropped").height
 
 
-def test_zooms_from_the_whole_run_to_microseconds(run: RunDirectory, page: Page) -> None:
+def test_zooms_from_the_whole_run_to_microseconds(run, page):
     viewer = page.locator(VIEWER)
     assert viewer.get_attribute("data-mode") == "columns"
     packets = table(run, "packets")
@@ -225,11 +219,10 @@ def test_zooms_from_the_whole_run_to_microseconds(run: RunDirectory, page: Page)
     assert data(page, "to") - data(page, "from") == pytest.approx(span, rel=1e-6)
 
 
-def test_pans_by_mouse_and_keys(run: RunDirectory, page: Page) -> None:
+def test_pans_by_mouse_and_keys(run, page):
     page.click("[data-do=longest]")
     low, high = data(page, "from"), data(page, "to")
     box = page.locator("canvas.lanes").bounding_box()
-    assert box is not None
     page.mouse.move(box["x"] + 600, box["y"] + 100)
     page.mouse.down()
     page.mouse.move(box["x"] + 300, box["y"] + 100, steps=5)
@@ -243,7 +236,7 @@ def test_pans_by_mouse_and_keys(run: RunDirectory, page: Page) -> None:
     assert data(page, "from") == pytest.approx(before - (high - low) / 4, abs=2)
 
 
-def test_a_link_restores_the_view(run: RunDirectory, page: Page, open_page: Open) -> None:
+def test_a_link_restores_the_view(run, page, open_page):
     page.click("[data-do=longest]")
     page.click("[data-do=in]")
     page.focus("canvas.lanes")
@@ -265,7 +258,7 @@ def test_a_link_restores_the_view(run: RunDirectory, page: Page, open_page: Open
     assert data(third, "chain-start") == data(again, "chain-start")
 
 
-def test_the_details_of_a_dropped_packet(run: RunDirectory, page: Page) -> None:
+def test_the_details_of_a_dropped_packet(run, page):
     page.click("[data-do=longest]")
     start = data(page, "chain-start")
     row = (
@@ -295,7 +288,7 @@ def test_the_details_of_a_dropped_packet(run: RunDirectory, page: Page) -> None:
     assert f"packet {row['number']:,}: dropped" in page.inner_text(".details")
 
 
-def test_walks_from_a_drop_to_its_retransmission_and_back(run: RunDirectory, page: Page) -> None:
+def test_walks_from_a_drop_to_its_retransmission_and_back(run, page):
     packets = table(run, "packets").with_row_index("number")
     drop = packets.filter(pl.col("verdict") == "dropped", pl.col("payload") > 0)
     copies = drop.join(packets, on=["flow", "egress", "seq"], suffix="_again")
@@ -320,7 +313,7 @@ def test_walks_from_a_drop_to_its_retransmission_and_back(run: RunDirectory, pag
     assert "brought no data that was sent before" in details.inner_text()
 
 
-def test_the_lanes_of_a_traced_sender(run: RunDirectory, tmp_path: Path, open_page: Open) -> None:
+def test_the_lanes_of_a_traced_sender(run, tmp_path, open_page):
     directory = RunDirectory(tmp_path / "run")
     shutil.copytree(run.path, directory.path)
     write_trace(directory)
@@ -363,7 +356,6 @@ def test_the_lanes_of_a_traced_sender(run: RunDirectory, tmp_path: Path, open_pa
     # The lanes are those of the flow chosen, and a pointer reads them.
     canvas = page.locator("canvas.lanes")
     box = canvas.bounding_box()
-    assert box is not None
     canvas.hover(position={"x": box["width"] - 2, "y": box["height"] - 150})
     chosen = page.locator(".shown-sender option:checked").text_content()
     assert page.locator(".tip div").first.inner_text() == chosen
@@ -373,7 +365,7 @@ def test_the_lanes_of_a_traced_sender(run: RunDirectory, tmp_path: Path, open_pa
     assert canvas.screenshot() != before
 
 
-def test_a_flow_is_highlighted(page: Page) -> None:
+def test_a_flow_is_highlighted(page):
     button = page.locator(".flows button").nth(0)
     before = page.locator("canvas.lanes").screenshot()
     button.click()
@@ -386,7 +378,7 @@ def test_a_flow_is_highlighted(page: Page) -> None:
     assert page.locator("canvas.lanes").screenshot() == before
 
 
-def test_thinning_never_hides_a_drop(run: RunDirectory, tmp_path: Path, open_page: Open) -> None:
+def test_thinning_never_hides_a_drop(run, tmp_path, open_page):
     path = tmp_path / "thin.html"
     path.write_text(report.make(Run(run), most_packets=7_000), encoding="utf-8")
     page = open_page(path)
@@ -412,20 +404,20 @@ def test_thinning_never_hides_a_drop(run: RunDirectory, tmp_path: Path, open_pag
 
 
 @pytest.mark.parametrize("width", [400, 1400])
-def test_nothing_stands_out_at_the_side(page: Page, width: int) -> None:
+def test_nothing_stands_out_at_the_side(page, width):
     page.set_viewport_size({"width": width, "height": 900})
     page.wait_for_timeout(200)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_more_opens_for_a_link_to_what_is_in_it(run: RunDirectory, open_page: Open) -> None:
+def test_more_opens_for_a_link_to_what_is_in_it(run, open_page):
     page = open_page(run.path / "report.html")
     assert not page.locator("#settings").is_visible()
     page.click('nav a[href="#settings"]')
     page.locator("#settings").wait_for(state="visible")
 
 
-def test_drawings_have_words_and_controls_have_names(page: Page) -> None:
+def test_drawings_have_words_and_controls_have_names(page):
     unnamed = page.evaluate(
         """() => [...document.querySelectorAll("svg:not([aria-hidden]), canvas, [role=region]")]
         .filter((one) => !one.getAttribute("aria-label")).length"""
@@ -443,7 +435,7 @@ def test_drawings_have_words_and_controls_have_names(page: Page) -> None:
     assert page.evaluate("document.activeElement.textContent") == "To the content"
 
 
-def test_a_run_without_drops(tmp_path: Path, open_page: Open) -> None:
+def test_a_run_without_drops(tmp_path, open_page):
     traffic = model.drop_tail(model.make_traffic(9, 300, load=0.2), 10**6, 10**9)
     directory = write_run(tmp_path / "run", traffic, 20_000_000)
     analyze(directory)

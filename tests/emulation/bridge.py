@@ -11,8 +11,6 @@ FOLDER then has `A.pcap`, `B.pcap`, ..., `R.pcap` and `truth.json`: what tc coun
 by sender what its sockets sent and R's sockets never got.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -165,7 +163,6 @@ def _scene(folder: Path, ports: int, seconds: float) -> None:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert receiver.stdout is not None
     receiver.stdout.readline()
     senders = {
         name: subprocess.Popen(

@@ -7,8 +7,6 @@ As root. A and B are hosts that send to R, and R sends to A, each behind a port 
 as dropped.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import signal
@@ -258,7 +256,6 @@ def exchange(flows: dict[str, list[str]], own: list[str]) -> None:
         for host in ("A", "R")
     ]
     for process in receivers:
-        assert process.stdout is not None
         process.stdout.readline()
     senders = [
         subprocess.Popen([*inside(host), *me, "--send", *addresses])

@@ -1,7 +1,5 @@
 """The controller with a real Open vSwitch, in namespaces of its own, under both frameworks."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -91,11 +89,7 @@ class Sandbox:
 
     def run(self, *arguments: str) -> str:
         done = subprocess.run(
-            self.command(*arguments),
-            capture_output=True,
-            text=True,
-            timeout=HANG_S,
-            check=False,
+            self.command(*arguments), capture_output=True, text=True, timeout=HANG_S, check=False
         )
         assert done.returncode == 0, f"{arguments}: {done.stderr}"
         return done.stdout
@@ -167,12 +161,11 @@ class Sandbox:
 
 
 @pytest.fixture
-def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
+def sandbox(tmp_path) -> Iterator[Sandbox]:
     namespaces = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
     with subprocess.Popen(
         ["unshare", *namespaces, "sh", "-c", START], stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
         made = Sandbox(int(children), tmp_path, [])
@@ -181,7 +174,6 @@ def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
         for started in made.started:
             started.wait(HANG_S)
             for stream in (started.stdout, started.stderr):
-                assert stream is not None
                 stream.close()
 
 
@@ -201,9 +193,7 @@ def ring() -> Graph:
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("kind", ["shortest", "spanning_tree"])
-def test_when_it_is_ready_every_switch_has_what_is_planned_and_forwards(
-    sandbox: Sandbox, framework: str, kind: str
-) -> None:
+def test_when_it_is_ready_every_switch_has_what_is_planned_and_forwards(sandbox, framework, kind):
     graph = ring()
     planned = entries.planned(graph, routes.compute(graph, kind))
     controller = sandbox.controller(framework, graph, f"--routing={kind}")
@@ -243,9 +233,7 @@ def traced(sandbox: Sandbox, graph: Graph, src: str, packet: FiveTuple) -> list[
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("kind", ["hashed", "equal_length", "equal_length_random"])
-def test_flows_go_where_it_was_computed_that_they_go(
-    sandbox: Sandbox, framework: str, kind: str
-) -> None:
+def test_flows_go_where_it_was_computed_that_they_go(sandbox, framework, kind):
     graph = fat_tree(4)
     computed = routes.compute(graph, kind, 3)
     controller = sandbox.controller(framework, graph, f"--routing={kind}", "--hash-seed=3")
@@ -269,9 +257,7 @@ def test_flows_go_where_it_was_computed_that_they_go(
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_switch_that_cannot_be_told_how_to_choose_is_refused(
-    sandbox: Sandbox, framework: str
-) -> None:
+def test_a_switch_that_cannot_be_told_how_to_choose_is_refused(sandbox, framework):
     graph = fat_tree(4)
     controller = sandbox.controller(framework, graph, "--routing=hashed")
     controller.wait_for("listening")
@@ -280,9 +266,7 @@ def test_a_switch_that_cannot_be_told_how_to_choose_is_refused(
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_what_a_switch_held_before_is_deleted_also_when_it_comes_back(
-    sandbox: Sandbox, framework: str
-) -> None:
+def test_what_a_switch_held_before_is_deleted_also_when_it_comes_back(sandbox, framework):
     graph = ring()
     planned = entries.planned(graph, routes.compute(graph, "shortest"))
     sandbox.add_switches(graph)
@@ -301,9 +285,7 @@ def test_what_a_switch_held_before_is_deleted_also_when_it_comes_back(
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_switch_that_is_not_in_the_graph_is_reported_and_left_alone(
-    sandbox: Sandbox, framework: str
-) -> None:
+def test_a_switch_that_is_not_in_the_graph_is_reported_and_left_alone(sandbox, framework):
     graph = ring()
     sandbox.add_switches(graph)
     fewer = graph.copy()
@@ -321,9 +303,7 @@ def test_a_switch_that_is_not_in_the_graph_is_reported_and_left_alone(
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_switch_that_refuses_an_entry_is_reported_and_never_ready(
-    sandbox: Sandbox, framework: str
-) -> None:
+def test_a_switch_that_refuses_an_entry_is_reported_and_never_ready(sandbox, framework):
     graph = ring()
     # A port number above OFPP_MAX, which no switch can have.
     graph.edges["h2", "s2"]["ports"]["s2"] = 0xFFFFFF05
@@ -339,9 +319,7 @@ def test_a_switch_that_refuses_an_entry_is_reported_and_never_ready(
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("first", FRAMEWORKS)
-def test_a_port_that_is_taken_is_a_clear_error(
-    sandbox: Sandbox, framework: str, first: str
-) -> None:
+def test_a_port_that_is_taken_is_a_clear_error(sandbox, framework, first):
     sandbox.controller(first, ring()).wait_for("listening")
     second = sandbox.controller(framework, ring()).process
     out, err = second.communicate(timeout=HANG_S)
@@ -354,7 +332,7 @@ def test_a_port_that_is_taken_is_a_clear_error(
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_when_told_to(sandbox: Sandbox, framework: str, number: int) -> None:
+def test_it_ends_when_told_to(sandbox, framework, number):
     controller = sandbox.controller(framework, ring())
     controller.wait_for("listening")
     # nsenter --pid forks, so the program itself is its child.
@@ -365,9 +343,7 @@ def test_it_ends_when_told_to(sandbox: Sandbox, framework: str, number: int) -> 
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_ryu_manager_runs_the_application_on_either_framework(
-    sandbox: Sandbox, framework: str
-) -> None:
+def test_ryu_manager_runs_the_application_on_either_framework(sandbox, framework):
     graph = ring()
     path = sandbox.directory / "graph.json"
     path.write_text(dumps(graph))

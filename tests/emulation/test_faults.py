@@ -1,7 +1,5 @@
 """Faults between the controller and the flows are found and named before any flow starts."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -61,7 +59,7 @@ def run_with(fault: str, folder: Path) -> tuple[list[str], str]:
     return phases, str(events[-1]["message"])
 
 
-def test_a_flow_entry_changed_after_its_installation_is_found(tmp_path: Path) -> None:
+def test_a_flow_entry_changed_after_its_installation_is_found(tmp_path):
     phases, message = run_with(
         """
 real_verify = inside.verify_tables
@@ -88,9 +86,7 @@ inside.verify_tables = tampered
         ("e3_0", "a3_0", "probes sent: requested"),
     ],
 )
-def test_a_frame_that_takes_another_way_than_planned_is_found(
-    switch: str, wrong_way: str, said: str, tmp_path: Path
-) -> None:
+def test_a_frame_that_takes_another_way_than_planned_is_found(switch, wrong_way, said, tmp_path):
     phases, message = run_with(
         f"""
 real_install = inside.forwarding.install
@@ -107,7 +103,7 @@ inside.forwarding.install = tampered
     assert phases == ["setup", "verify"]
 
 
-def test_a_switch_that_never_connects_is_named(tmp_path: Path) -> None:
+def test_a_switch_that_never_connects_is_named(tmp_path):
     phases, message = run_with(
         """
 from outcast.emulation import controller

@@ -3,10 +3,6 @@
 `tests/unit/test_join_scenes.py` does the same on stored captures of such bridges.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from tests.emulation.bridge import make_scene
@@ -16,7 +12,7 @@ ATTEMPTS = 3
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> scenes.Scene:
+def scene(tmp_path_factory) -> scenes.Scene:
     # On a busy machine a host's sockets may be read before their last segment is counted. Then they
     # and the queue count different packets, and there is no truth to compare with.
     for _ in range(ATTEMPTS):
@@ -30,7 +26,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> scenes.Scene:
     return scene
 
 
-def test_every_change_is_solved_or_refused(scene: scenes.Scene, tmp_path: Path) -> None:
+def test_every_change_is_solved_or_refused(scene, tmp_path):
     faults = []
     for case in scenes.cases(scene):
         outcome = scenes.judge(scene, case, tmp_path)

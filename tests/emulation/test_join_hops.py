@@ -4,8 +4,6 @@ A router over IPv4 and IPv6, a NAT, a router with traffic of its own, a bridge w
 a firewall that drops at random; and the router's packets as other tools capture them.
 """
 
-from __future__ import annotations
-
 import shutil
 import struct
 import subprocess
@@ -30,7 +28,7 @@ Make = Callable[[str], tuple[Path, dict[str, int]]]
 
 
 @pytest.fixture(scope="module")
-def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
+def make(tmp_path_factory) -> Make:
     made: dict[str, tuple[Path, dict[str, int]]] = {}
 
     def scene(kind: str) -> tuple[Path, dict[str, int]]:
@@ -74,12 +72,12 @@ def require_exact(result: Join, counted: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["router", "nat", "own", "bridge", "random"])
-def test_drops_are_those_of_the_counters(kind: str, make: Make) -> None:
+def test_drops_are_those_of_the_counters(kind, make):
     folder, counted = make(kind)
     require_exact(join_captures(ports=files(folder), routed=kind != "bridge"), counted)
 
 
-def test_both_families_take_part(make: Make) -> None:
+def test_both_families_take_part(make):
     folder, _ = make("router")
     joined = join_captures(ports=files(folder), routed=True).joined
     dropped = joined.verdict == Verdict.DROPPED
@@ -87,13 +85,13 @@ def test_both_families_take_part(make: Make) -> None:
     assert families == {True, False}
 
 
-def test_what_the_router_sends_itself_is_told_apart(make: Make) -> None:
+def test_what_the_router_sends_itself_is_told_apart(make):
     folder, _ = make("own")
     result = join_captures(ports=files(folder), routed=True)
     assert any("the router itself sent (10.7.3.1)" in text for text in result.remarks)
 
 
-def test_random_drops_are_called_so(make: Make) -> None:
+def test_random_drops_are_called_so(make):
     folder, _ = make("random")
     result = join_captures(ports=files(folder), routed=True)
     (text,) = [text for text in result.remarks if "at random" in text]
@@ -111,7 +109,7 @@ def packet_rows(result: Join) -> list[tuple[object, ...]]:
     return sorted(table.rows(), key=str)
 
 
-def test_files_in_a_row(make: Make) -> None:
+def test_files_in_a_row(make):
     folder, counted = make("router")
     assert len(list(folder.glob("rotated-R.pcap*"))) > 1
     result = join_captures(ports=files(folder, "rotated-{}.pcap*"), routed=True)
@@ -126,7 +124,7 @@ def cut(folder: Path, command: Callable[[int, Path], list[str]]) -> Iterator[Pat
         yield path
 
 
-def test_all_interfaces_cut_apart(make: Make, tmp_path: Path) -> None:
+def test_all_interfaces_cut_apart(make, tmp_path):
     folder, counted = make("router")
     captured = folder / "any.pcap"
     # The first interface is the loopback; the hop's own namespace has the ports after it.
@@ -144,7 +142,7 @@ def test_all_interfaces_cut_apart(make: Make, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is missing: apt install tshark")
-def test_several_interfaces_cut_apart(make: Make, tmp_path: Path) -> None:
+def test_several_interfaces_cut_apart(make, tmp_path):
     folder, counted = make("router")
     captured = folder / "several.pcapng"
     paths = cut(
@@ -182,7 +180,7 @@ def encapsulated(source: Path, target: Path, kind: int) -> Path:
 
 
 @pytest.mark.parametrize("kind", [PPPOE, MPLS])
-def test_a_port_of_another_encapsulation(kind: int, make: Make, tmp_path: Path) -> None:
+def test_a_port_of_another_encapsulation(kind, make, tmp_path):
     folder, counted = make("router")
     ports = files(folder)
     plain = join_captures(ports=ports, routed=True)

@@ -1,7 +1,5 @@
 """If a program is killed within a run, that is the run's only error, in one line."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -28,7 +26,7 @@ RUN = [sys.executable, "-c", "from outcast.cli import main; main()", "run", str(
         (" outcast.emulation ", "the run's inner program"),
     ],
 )
-def test_who_was_killed_is_said_first(victim: str, name: str, tmp_path: Path) -> None:
+def test_who_was_killed_is_said_first(victim, name, tmp_path):
     target = tmp_path / "run"
     argv = [*RUN, "--engine", "realtime", "-o", str(target)]
     argv += ["--set", "duration=20s", "--set", "analysis={}"]

@@ -1,7 +1,5 @@
 """Two users on one machine, sudo, full disks and mounts, which only root can set up."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess
@@ -65,7 +63,7 @@ def shared() -> Iterator[Path]:
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Iterator[Path]:
+def small(tmp_path) -> Iterator[Path]:
     """A file system of 1 MB."""
     folder = tmp_path / "small"
     folder.mkdir()
@@ -76,9 +74,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_folder_made_beforehand_by_another_user_is_refused(
-    shared: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_made_beforehand_by_another_user_is_refused(shared, monkeypatch):
     planted = shared / f"outcast-{NOBODY}"
     planted.mkdir()
     planted.chmod(0o777)
@@ -105,7 +101,7 @@ def test_a_folder_made_beforehand_by_another_user_is_refused(
         ledger.default_folder()
 
 
-def test_a_page_in_our_folder_that_is_anothers_is_not_read(shared: Path) -> None:
+def test_a_page_in_our_folder_that_is_anothers_is_not_read(shared):
     precious = shared / ".precious.1.partial"
     precious.mkdir()
     entry = ledger.open_entry(shared / "ledger")
@@ -118,7 +114,7 @@ def test_a_page_in_our_folder_that_is_anothers_is_not_read(shared: Path) -> None
     assert precious.exists()
 
 
-def test_folders_and_processes_of_another_user_are_spared(shared: Path) -> None:
+def test_folders_and_processes_of_another_user_are_spared(shared):
     with user(NOBODY):
         (shared / ".theirs.1.partial").mkdir()
     theirs = subprocess.Popen(["setpriv", "--reuid", str(NOBODY), "sleep", "60"])
@@ -142,7 +138,7 @@ def test_folders_and_processes_of_another_user_are_spared(shared: Path) -> None:
     assert (shared / ".theirs.1.partial").exists()
 
 
-def test_an_empty_folder_that_cannot_be_replaced_is_refused(tmp_path: Path, shared: Path) -> None:
+def test_an_empty_folder_that_cannot_be_replaced_is_refused(tmp_path, shared):
     mounted = tmp_path / "mounted"
     mounted.mkdir()
     # On the same file system, so that only the number of the mount tells them apart.
@@ -163,9 +159,7 @@ def owners(folder: Path) -> set[int]:
     return {path.lstat().st_uid for path in (folder, *folder.rglob("*"))}
 
 
-def test_what_root_made_is_given_to_who_called_by_sudo(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_root_made_is_given_to_who_called_by_sudo(tmp_path, monkeypatch):
     monkeypatch.setenv("SUDO_UID", "1234")
     monkeypatch.setenv("SUDO_GID", "1234")
     (tmp_path / "secret").write_text("root's")
@@ -191,9 +185,7 @@ def test_what_root_made_is_given_to_who_called_by_sudo(
         assert (folder / name).stat().st_gid == 1234
 
 
-def test_a_missing_folder_that_becomes_a_link_gives_nothing_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_folder_that_becomes_a_link_gives_nothing_away(tmp_path, monkeypatch):
     monkeypatch.setenv("SUDO_UID", "1234")
     monkeypatch.setenv("SUDO_GID", "1234")
     (tmp_path / "roots/etc").mkdir(parents=True)
@@ -212,7 +204,7 @@ def test_a_missing_folder_that_becomes_a_link_gives_nothing_away(
     assert owners(tmp_path / "roots") == {0}
 
 
-def test_root_writes_to_the_file_that_it_opened_and_through_no_link(tmp_path: Path) -> None:
+def test_root_writes_to_the_file_that_it_opened_and_through_no_link(tmp_path):
     (tmp_path / "roots").write_text("whole")
     with files.writing(tmp_path / "table") as stream:
         (temporary,) = tmp_path.glob(".table.*")
@@ -222,7 +214,7 @@ def test_root_writes_to_the_file_that_it_opened_and_through_no_link(tmp_path: Pa
     assert (tmp_path / "roots").read_text() == "whole"
 
 
-def test_results_under_sudo_belong_to_who_called(tmp_path: Path) -> None:
+def test_results_under_sudo_belong_to_who_called(tmp_path):
     sudo = {"SUDO_UID": "1234", "SUDO_GID": "1234"}
     made = tmp_path / "made"
     made.mkdir()
@@ -239,7 +231,7 @@ def test_results_under_sudo_belong_to_who_called(tmp_path: Path) -> None:
     assert owners(made / "results") == {1234}
 
 
-def test_a_full_disk_is_one_line_and_nothing_half_is_left(small: Path) -> None:
+def test_a_full_disk_is_one_line_and_nothing_half_is_left(small):
     run = small / "run"
     make_run(run)
     before = sorted(path.name for path in run.iterdir())
@@ -285,7 +277,7 @@ def test_a_full_disk_is_one_line_and_nothing_half_is_left(small: Path) -> None:
         ("assignment", "new", "hw1", "-o", "/proc/x"),
     ],
 )
-def test_a_place_that_cannot_be_written_to_is_one_line(argv: tuple[str, ...]) -> None:
+def test_a_place_that_cannot_be_written_to_is_one_line(argv):
     done = outcast(*argv)
     assert done.returncode in (1, 2), done
     (line,) = [text for text in done.stderr.splitlines() if text.startswith("outcast: ")]
@@ -293,7 +285,7 @@ def test_a_place_that_cannot_be_written_to_is_one_line(argv: tuple[str, ...]) ->
     assert "Traceback" not in done.stderr
 
 
-def test_where_no_cache_can_be_written_the_analysis_works(shared: Path) -> None:
+def test_where_no_cache_can_be_written_the_analysis_works(shared):
     other_users.require_readable()
     make_run(shared / "run")
     captures = shared / "run/captures"
@@ -315,7 +307,7 @@ def test_where_no_cache_can_be_written_the_analysis_works(shared: Path) -> None:
     assert (shared / "joined.csv").stat().st_uid == NOBODY
 
 
-def test_without_a_home_the_verbs_work(tmp_path: Path) -> None:
+def test_without_a_home_the_verbs_work(tmp_path):
     nowhere = {"HOME": "/proc", "XDG_RUNTIME_DIR": "/proc", "XDG_CACHE_HOME": "/proc/x"}
     for argv in (("clean",), ("topo", str(FIG3C), "--png", str(tmp_path / "fig.png"))):
         done = outcast(*argv, **nowhere)

@@ -1,7 +1,5 @@
 """Probes on this kernel, in real time."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -13,7 +11,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 PROBES = "[{from: h3, to: h1}, {from: h4, to: h1, kind: udp}]"
 
 
-def test_probes_are_answered_beside_flows(tmp_path: Path) -> None:
+def test_probes_are_answered_beside_flows(tmp_path):
     target = tmp_path / "run"
     done = subprocess.run(
         [

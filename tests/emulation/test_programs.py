@@ -1,7 +1,5 @@
 """Programs and single commands in hosts, on this machine's kernel."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl
@@ -27,18 +25,17 @@ def network(tmp_path: Path) -> outcast.Experiment:
     return outcast.load(tmp_path / "net.yaml")
 
 
-def test_a_server_and_its_client(tmp_path: Path) -> None:
+def test_a_server_and_its_client(tmp_path):
     run = outcast.run(network(tmp_path), tmp_path / "run", progress=False)
     pages = run.table("flows").filter(pl.col("name") == "get", pl.col("src") == "h1")
     assert pages.height == 2
     assert (pages["goodput_bytes"] > 20_000).all()
     programs = run.summary.programs
-    assert programs is not None
     assert (programs["get"].executions, programs["get"].failures) == (2, 0)
     assert (run.path / "programs/get/written/page").stat().st_size == 20_000
 
 
-def test_one_command(tmp_path: Path) -> None:
+def test_one_command(tmp_path):
     script = "curl -fsS -o /dev/null -w '%{{size_download}}' http://{h1}/page; pwd; exit 4"
     done = outcast.exec_in(network(tmp_path), ["sh", "-c", script], host="h3", progress=False)
     assert (done.status, done.stderr) == (4, b"")

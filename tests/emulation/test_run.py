@@ -4,8 +4,6 @@ What is tested holds on any machine under any load: settings, trust, warnings, o
 starves is a draw of the machine here, so effects are tests of the virtual engine.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -58,7 +56,7 @@ def leftovers(below: Path) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left(tmp_path: Path) -> Iterator[None]:
+def nothing_is_left(tmp_path) -> Iterator[None]:
     before = interfaces()
     yield
     assert interfaces() == before
@@ -76,9 +74,7 @@ def nothing_is_left(tmp_path: Path) -> Iterator[None]:
         ("fattree-12", ["queue={kind: bfifo, limit: 32KB, shaper: htb}", "flows.1.start=300ms"]),
     ],
 )
-def test_a_run_is_complete_and_agrees_with_the_counters(
-    config: str, overrides: list[str], tmp_path: Path
-) -> None:
+def test_a_run_is_complete_and_agrees_with_the_counters(config, overrides, tmp_path):
     target = tmp_path / "run"
     guest_runs.undrawn(config, target, "duration=1500ms", "analysis.windows=[1s]", *overrides)
     summary = json.loads((target / "summary.json").read_text())
@@ -109,7 +105,7 @@ def test_a_run_is_complete_and_agrees_with_the_counters(
     assert flows.height == len(manifest["flows"])
 
 
-def test_the_same_directory_gives_the_same_summary(tmp_path: Path) -> None:
+def test_the_same_directory_gives_the_same_summary(tmp_path):
     target = tmp_path / "run"
     done = outcast("run", str(CONFIGS / "linear-12.yaml"), *SHORT, "-o", str(target))
     assert done.returncode == 0, done.stderr
@@ -150,9 +146,7 @@ def await_flows(run: subprocess.Popen[str], target: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_an_interrupted_run_leaves_nothing_and_disturbs_nobody(
-    number: signal.Signals, tmp_path: Path
-) -> None:
+def test_an_interrupted_run_leaves_nothing_and_disturbs_nobody(number, tmp_path):
     target = tmp_path / "run"
     bridge = "notours0"
     stamping = Path("/proc/sys/net/core/netdev_tstamp_prequeue")
@@ -188,7 +182,7 @@ def test_an_interrupted_run_leaves_nothing_and_disturbs_nobody(
         subprocess.run(["ip", "link", "del", bridge], check=True)
 
 
-def test_two_runs_at_once_are_refused(tmp_path: Path) -> None:
+def test_two_runs_at_once_are_refused(tmp_path):
     """The first run goes on until the second has been refused, however long that takes."""
     first = start(tmp_path / "one", "--set", f"duration={HANG_S:g}s")
     try:
@@ -205,7 +199,7 @@ def test_two_runs_at_once_are_refused(tmp_path: Path) -> None:
     assert not target.exists()
 
 
-def test_a_controller_that_cannot_start_is_named(tmp_path: Path) -> None:
+def test_a_controller_that_cannot_start_is_named(tmp_path):
     done = outcast(
         *("run", str(CONFIGS / "linear-12.yaml"), *SHORT, "-o", str(tmp_path / "run")),
         OUTCAST_OPENFLOW="nonsense",
@@ -223,9 +217,7 @@ def test_a_controller_that_cannot_start_is_named(tmp_path: Path) -> None:
         ("transport.congestion_control=vegas_plus", "no congestion control vegas_plus"),
     ],
 )
-def test_what_the_kernel_lacks_is_refused_before_anything_is_built(
-    override: str, lacking: str, tmp_path: Path
-) -> None:
+def test_what_the_kernel_lacks_is_refused_before_anything_is_built(override, lacking, tmp_path):
     target = tmp_path / "run"
     done = outcast(
         *("run", str(CONFIGS / "linear-12.yaml"), "--engine", "realtime"),
@@ -236,7 +228,7 @@ def test_what_the_kernel_lacks_is_refused_before_anything_is_built(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_doctor_names_features_and_engines() -> None:
+def test_doctor_names_features_and_engines():
     done = outcast("doctor", "--json")
     assert done.returncode == 0
     found: dict[str, Any] = json.loads(done.stdout)
@@ -247,9 +239,7 @@ def test_doctor_names_features_and_engines() -> None:
         assert feature["present"] or feature["remedy"]
 
 
-def test_a_machine_on_which_programs_start_slowly_starts_all_flows_together(
-    tmp_path: Path,
-) -> None:
+def test_a_machine_on_which_programs_start_slowly_starts_all_flows_together(tmp_path):
     wrapper = tmp_path / "bin/iperf"
     wrapper.parent.mkdir()
     wrapper.write_text(
@@ -269,7 +259,7 @@ def test_a_machine_on_which_programs_start_slowly_starts_all_flows_together(
     assert summary["capture"]["trusted"] is True
 
 
-def test_a_machine_without_idle_cpu_is_warned_of(tmp_path: Path) -> None:
+def test_a_machine_without_idle_cpu_is_warned_of(tmp_path):
     target = tmp_path / "run"
     # One on each core, even if the tests may use only some, because all cores are measured.
     hog = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"

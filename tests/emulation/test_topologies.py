@@ -1,7 +1,5 @@
 """Topologies, links by layer and queues by port, on this kernel."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -34,7 +32,7 @@ def settings_of(manifest: dict[str, Any], port: str) -> dict[str, Any]:
     }
 
 
-def test_over_subscription_limits_and_every_port_is_read_back(tmp_path: Path) -> None:
+def test_over_subscription_limits_and_every_port_is_read_back(tmp_path):
     """Twelve flows share one link of 20 Mbps. Payload is 1448 of 1538 bytes."""
     summary, manifest = run(
         *("fattree-12", tmp_path / "run", "duration=2s", "analysis.windows=[1s]"),
@@ -56,7 +54,7 @@ def test_over_subscription_limits_and_every_port_is_read_back(tmp_path: Path) ->
     assert (host["rate_bps"], host["limit_packets"]) == (100_000_000, 1000)
 
 
-def test_a_6_pod_fat_tree(tmp_path: Path) -> None:
+def test_a_6_pod_fat_tree(tmp_path):
     summary, manifest = run(
         *("p-ports-three", tmp_path / "run", "duration=2s", "analysis.windows=[1s]"),
         *("links={rate: 20mbit}", "transport.congestion_control=cubic"),
@@ -66,7 +64,7 @@ def test_a_6_pod_fat_tree(tmp_path: Path) -> None:
     assert summary["total_goodput_bps"] > 0
 
 
-def test_a_host_with_two_links_sends_by_both(tmp_path: Path) -> None:
+def test_a_host_with_two_links_sends_by_both(tmp_path):
     config = Path(__file__).parents[2] / "configs" / "examples" / "two-links.yaml"
     summary, _ = run(
         *(config, tmp_path / "run", "duration=2s"),
@@ -80,7 +78,7 @@ def test_a_host_with_two_links_sends_by_both(tmp_path: Path) -> None:
         assert 0.5 * limit_bps < groups[name]["mean_goodput_bps"] <= 1.01 * limit_bps
 
 
-def test_routers_forward_between_subnets(tmp_path: Path) -> None:
+def test_routers_forward_between_subnets(tmp_path):
     """Also with IPv6, and what is for h1 comes back by another router."""
     more = ["duration=500ms", "analysis.windows=[]", "topology.args={delay: null, bw: 10}"]
     more += ["addressing=both", "probes=[]", "capture.ports=all"]

@@ -1,7 +1,5 @@
 """Generated traffic on this kernel, in real time."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -14,7 +12,7 @@ from tests.deadlines import HANG_S
 CONFIGS = Path(__file__).parents[2] / "configs"
 
 
-def test_poisson_flows_complete(tmp_path: Path) -> None:
+def test_poisson_flows_complete(tmp_path):
     target = tmp_path / "run"
     done = subprocess.run(
         [

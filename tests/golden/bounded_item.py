@@ -1,7 +1,5 @@
 """What a bounded process does in a test: sleeps, takes memory, or dies."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """A small class, and a student's folder whose runs hold the reference switch's captures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from outcast.assignment.classes import Class, new_class

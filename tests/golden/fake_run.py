@@ -1,7 +1,5 @@
 """An executor for tests. It makes a run directory at once, with numbers from the seed alone."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil
@@ -14,10 +12,7 @@ from outcast.errors import GuestError, ReadBackError
 from outcast.experiment import Experiment, dump
 from outcast.experiment.rate import RateTrace
 from outcast.files import write_text
-from outcast.records.run_directory import (
-    Counters,
-    RunDirectory,
-)
+from outcast.records.run_directory import Counters, RunDirectory
 from outcast.records.summary import (
     CaptureSummary,
     ClassSummary,

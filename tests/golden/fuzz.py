@@ -7,8 +7,6 @@ the file. Run it with NUMBA_BOUNDSCHECK=1 (and a NUMBA_CACHE_DIR of its own), so
 checks its indices.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import lzma

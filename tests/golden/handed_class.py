@@ -1,7 +1,5 @@
 """A class whose students handed in runs with the reference switch's captures."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import shutil

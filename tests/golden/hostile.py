@@ -582,7 +582,6 @@ class Server:
             other.close()
             self._pipe.poll(120)
             self._pipe.recv()
-        assert self._pipe is not None
         self._pipe.send((list(arguments), str(place)))
         answered = self._pipe.poll(HUNG_S)
         try:

@@ -3,8 +3,6 @@
 See tests/golden/mutations.py, which makes them.
 """
 
-from __future__ import annotations
-
 from tests.golden.mutation import Mutation
 
 _TRUST = ("summary", "losses", "links", "own_captures", "captured", "run_reader", "trust")

@@ -4,8 +4,6 @@ Independent of the code under test: the queue is simulated packet by packet, and
 laid out byte by byte from tables of header fields.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass, field, replace
 from pathlib import Path

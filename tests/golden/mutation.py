@@ -1,7 +1,5 @@
 """One mutation: a rule of a module undone, and the tests that must notice."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

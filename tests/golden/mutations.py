@@ -11,8 +11,6 @@ process and mount namespaces of their own.
 With WORD, only mutations whose name contains it are made.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

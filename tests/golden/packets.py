@@ -1,7 +1,5 @@
 """Captures written by hand, a line per packet, for tests that can be checked by eye."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -5,8 +5,6 @@ has a queue. `python -m tests.golden.queues 500 --faults 200` tries 500 of them 
 200 with a clock that is wrong. Exit status 1 if a join is wrong.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import random

@@ -10,8 +10,6 @@ captures. The runs are made by `outcast run`. `--engine-only` makes them by the 
 emulated processor needs many minutes for an analysis, which says nothing about the captures.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import platform

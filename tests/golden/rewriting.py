@@ -1,7 +1,5 @@
 """A router that changes packets, written by scapy, and what a join has to say of each packet."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

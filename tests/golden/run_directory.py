@@ -1,7 +1,5 @@
 """A run directory as `outcast run` leaves it, filled with the reference switch's captures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -8,8 +8,6 @@ or refused and why.
 Exit status 1 if a case that can be solved was not, or one that cannot be solved was not refused.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import struct
@@ -324,9 +322,7 @@ def cases(scene: Scene) -> Iterator[Case]:
         "has only what left there",
     )
     yield Case(
-        f"{out} only incoming",
-        with_(**{out: only(files[out], True, scene.address(out))}),
-        "",
+        f"{out} only incoming", with_(**{out: only(files[out], True, scene.address(out))}), ""
     )
     yield Case(
         "cooked captures", {name: cooked(file, scene.address(name)) for name, file in files.items()}

@@ -4,8 +4,6 @@ Each function makes one in a folder and returns its path. Beside it is `precious
 nothing may read or change. `tests/unit/test_strangers.py` gives each to every verb.
 """
 
-from __future__ import annotations
-
 import functools
 import gzip
 import io
@@ -287,10 +285,7 @@ CAPTURES: dict[str, Maker] = {
     "capture: no capture": content("x.pcapng", lambda bases: f"{RED}\n".encode() * 100),
     "capture: name": content("\x1b[31mred\u202e.pcap", lambda bases: bases.captures[0][:1000]),
 }
-TOPOLOGIES: dict[str, Maker] = {
-    "topology": topology("net.py"),
-    "graph": topology("net.graphml"),
-}
+TOPOLOGIES: dict[str, Maker] = {"topology": topology("net.py"), "graph": topology("net.graphml")}
 CONFIGS: dict[str, Maker] = {
     "config: aliases": content("x.yaml", lambda bases: _BILLION.encode()),
     "config: object": content("x.yaml", lambda _: b"!!python/object/apply:os.system [ls]"),

@@ -1,7 +1,5 @@
 """Writes pages of the kernel's ring buffer, as kernel/trace/ring_buffer.c does, for the tests."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The tables that the kernel's events of a run give, made up for a run of the reference switch."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

@@ -4,8 +4,6 @@ Each case has its formula, its source, and a tolerance with the reason for it. `
 `measured` are in one unit. A case never says what outcast gave before: the answer comes first.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

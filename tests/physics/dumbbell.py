@@ -7,8 +7,6 @@ several: `between` switches stand in a row, s1 - s2 - s3. Receiver rN is at the 
 Parallel: l1 at s1 and r1 at s2, with `paths` switches m1, m2 ... side by side between them.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from mininet.topo import Topo

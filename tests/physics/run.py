@@ -4,8 +4,6 @@ What is in the folder already is not run again. `--write` makes docs/envelope.md
 `--receivers` runs all with flows once more, with receivers whose programs read for themselves.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

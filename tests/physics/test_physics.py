@@ -1,12 +1,8 @@
 """The quick part of the cases; `python -m tests.physics.run` has all of them."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
-from tests.physics.cases import CASES, Case
+from tests.physics.cases import CASES
 from tests.physics.run import experiments, programs_read, receivers_differ, run_cases
 
 RECEIVERS = ("the period of Reno's sawtooth", "a receive buffer of 128 KB over 100 ms")
@@ -14,7 +10,7 @@ QUICK = experiments(case for case in CASES if case.quick and case.name not in RE
 
 
 @pytest.mark.parametrize("cases", QUICK, ids=lambda cases: cases[0].name)
-def test_an_experiment_with_a_known_answer(cases: list[Case], tmp_path: Path) -> None:
+def test_an_experiment_with_a_known_answer(cases, tmp_path):
     outcomes = run_cases(cases, tmp_path)
     assert {c.name: made.faults(c) for c, made in zip(cases, outcomes, strict=True)} == {
         case.name: [] for case in cases
@@ -22,7 +18,7 @@ def test_an_experiment_with_a_known_answer(cases: list[Case], tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", RECEIVERS)
-def test_the_receivers_window_limits_as_where_programs_read(name: str, tmp_path: Path) -> None:
+def test_the_receivers_window_limits_as_where_programs_read(name, tmp_path):
     """A kernel that reads at once is no other receiver; all cases: `run.py --receivers`."""
     (case,) = [case for case in CASES if case.name == name]
     (usual,) = run_cases([case], tmp_path)

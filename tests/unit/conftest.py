@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def undrawn(monkeypatch) -> None:
     """No figures, which take most of a small run's time, and which other tests look at."""
     monkeypatch.setattr("outcast.view.figures.draw", lambda *_: [])
     monkeypatch.setattr("outcast.workflow._Pictures.get_ready", lambda _: None)
 
 
 @pytest.fixture(scope="module")
-def bases(tmp_path_factory: pytest.TempPathFactory) -> hostile.Bases:
+def bases(tmp_path_factory) -> hostile.Bases:
     """Inputs that hostile ones are made from."""
     from tests.golden import hostile
 

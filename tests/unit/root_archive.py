@@ -1,7 +1,5 @@
 """A small archive of Debian packages on the loopback interface, and locks of its packages."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

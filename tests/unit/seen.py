@@ -1,7 +1,5 @@
 """What a reviewer of a paper would refuse in a figure, by matplotlib's own boxes of its texts."""
 
-from __future__ import annotations
-
 import re
 from itertools import combinations
 

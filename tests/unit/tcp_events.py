@@ -1,7 +1,5 @@
 """Events of TCP as tables, for tests: what is not given is 0."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

@@ -1,7 +1,5 @@
 """IPv6 addresses: they follow from IPv4 addresses, and the plan has them where it should."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -35,17 +33,17 @@ def planned(folder: Path, *settings: str, **keys: Any) -> Plan:
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_an_address_of_either_family_tells_the_other(number: int) -> None:
+def test_an_address_of_either_family_tells_the_other(number):
     ipv4 = str(IPv4Address(number))
     assert ipv4_of(ipv6_of(ipv4)) == ipv4_of(f"::ffff:{ipv4}") == ipv4_of(ipv4) == ipv4
 
 
-def test_other_addresses_stay() -> None:
+def test_other_addresses_stay():
     for address in ("fd01::1", "2001:db8::a00:1", "fd00:0:0:1::a00:1", "::1"):
         assert ipv4_of(address) == address
 
 
-def test_flows_have_the_family_that_is_asked_for(tmp_path: Path) -> None:
+def test_flows_have_the_family_that_is_asked_for(tmp_path):
     def ends(*settings: str) -> list[tuple[str, str, int]]:
         flows = planned(tmp_path, *settings).flows
         return [(flow.src_ip, flow.dst_ip, flow.dport) for flow in flows]
@@ -57,13 +55,13 @@ def test_flows_have_the_family_that_is_asked_for(tmp_path: Path) -> None:
     assert {src for src, _, _ in ends("addressing=ipv6")} == {"fd00::a00:2", "fd00::a00:3"}
 
 
-def test_all_that_leaves_for_a_receiver_is_captured_whatever_its_family(tmp_path: Path) -> None:
+def test_all_that_leaves_for_a_receiver_is_captured_whatever_its_family(tmp_path):
     plan = planned(tmp_path, "addressing=both")
     assert plan.bottleneck.destinations == ("10.0.0.1", "fd00::a00:1")
     assert planned(tmp_path).bottleneck.destinations == ("10.0.0.1",)
 
 
-def test_hosts_of_programs_have_a_probe_for_each_family(tmp_path: Path) -> None:
+def test_hosts_of_programs_have_a_probe_for_each_family(tmp_path):
     program = {"name": "get", "host": "h2", "command": ["curl", "{h1.url}"]}
     for addressing, sources in (
         ("ipv4", {"10.0.0.1", "10.0.0.2"}),
@@ -97,12 +95,12 @@ def test_hosts_of_programs_have_a_probe_for_each_family(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_addressed_is_refused(tmp_path: Path, settings: list[str], why: str) -> None:
+def test_what_cannot_be_addressed_is_refused(tmp_path, settings, why):
     with pytest.raises(ConfigError, match=why):
         planned(tmp_path, *settings)
 
 
-def test_a_kernel_without_ipv6_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_without_ipv6_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(transport, "_SYSCTL", tmp_path)
     with pytest.raises(FeatureMissingError, match="this kernel has no IPv6") as raised:
         transport.require_ipv6()
@@ -112,6 +110,6 @@ def test_a_kernel_without_ipv6_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     transport.require_ipv6()
 
 
-def test_a_run_captures_the_families_that_hosts_have() -> None:
+def test_a_run_captures_the_families_that_hosts_have():
     assert capture.wanted(["ipv4"]) == "ip"
     assert capture.wanted(["ipv4", "ipv6"]) == "ip or (ip6 and not dst host ff02::16)"

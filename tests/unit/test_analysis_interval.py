@@ -1,7 +1,5 @@
 """`analysis.from` and `analysis.to`: what the summary and the tables of a run then cover."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -46,12 +44,12 @@ def analysed(path: Path, asked: str = "", edit: Any = None) -> Run:
 
 
 @pytest.fixture(scope="module")
-def usual(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def usual(tmp_path_factory) -> Run:
     return analysed(tmp_path_factory.mktemp("usual") / "run")
 
 
 @pytest.fixture(scope="module")
-def part(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def part(tmp_path_factory) -> Run:
     return analysed(tmp_path_factory.mktemp("part") / "run", ", from: 10ms, to: all_active + 25ms")
 
 
@@ -63,16 +61,14 @@ def stagger(directory: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def together(tmp_path_factory) -> Run:
     return analysed(tmp_path_factory.mktemp("together") / "run", edit=stagger)
 
 
 BEGIN_NS, END_NS = 10_000_000, 25_000_000
 
 
-def test_while_all_flows_are_active_everything_counts_as_if_that_were_asked_for(
-    together: Run, part: Run
-) -> None:
+def test_while_all_flows_are_active_everything_counts_as_if_that_were_asked_for(together, part):
     """A staggered start has the numbers of `from` and `to` of the same times."""
     assert (together.summary.interval, part.summary.interval) == ("all active", "asked")
     left_out = {"interval", "windows", "windows_from", "convergence", "warnings", "fairness"}
@@ -82,7 +78,7 @@ def test_while_all_flows_are_active_everything_counts_as_if_that_were_asked_for(
     assert together.table("flows").select(columns).equals(part.table("flows").select(columns))
 
 
-def test_what_is_not_of_the_interval_says_so(together: Run, usual: Run) -> None:
+def test_what_is_not_of_the_interval_says_so(together, usual):
     losses = LossSummary(total=2, bottleneck=2, elsewhere=0, causes={"queue": 2}, ports={})
     assert "network from 0 to 0.08 s: 2" in summary_words.loss_sentence(together.summary, losses)
     assert (usual.summary.whole_run, together.summary.whole_run) == ("", " from 0 to 0.08 s")
@@ -95,7 +91,7 @@ def test_what_is_not_of_the_interval_says_so(together: Run, usual: Run) -> None:
     assert f"{arrived:,} packets came in, in the whole captures" in page
 
 
-def test_the_report_says_which_of_the_longest_blackouts_count(part: Run, usual: Run) -> None:
+def test_the_report_says_which_of_the_longest_blackouts_count(part, usual):
     start_ns = part.manifest.traffic.t_start_ns
     chains = selection.blackouts(part).sort(
         ["drops", pl.col("t_end") - pl.col("t_start"), "t_start"], descending=[True, False, False]
@@ -109,7 +105,7 @@ def test_the_report_says_which_of_the_longest_blackouts_count(part: Run, usual: 
     assert "counted are those that began from 0.01 to 0.025 s" in section
 
 
-def test_packets_of_connecting_and_of_the_drain_do_not_count(usual: Run) -> None:
+def test_packets_of_connecting_and_of_the_drain_do_not_count(usual):
     traffic = usual.manifest.traffic
     at_ns = usual.table("packets")["t_in"] - traffic.t_start_ns
     within = int(((at_ns >= 0) & (at_ns < DURATION_NS)).sum())
@@ -117,9 +113,7 @@ def test_packets_of_connecting_and_of_the_drain_do_not_count(usual: Run) -> None
     assert usual.table("flows")["packets"].sum() == within
 
 
-def test_the_first_and_the_last_packet_of_a_flow_are_of_the_whole_duration(
-    together: Run, usual: Run
-) -> None:
+def test_the_first_and_the_last_packet_of_a_flow_are_of_the_whole_duration(together, usual):
     for name in ("t_first", "t_last", "completion_ns"):
         assert together.table("flows")[name].equals(usual.table("flows")[name])
 
@@ -131,7 +125,7 @@ def inside(run: Run, column: str = "t_in") -> pl.DataFrame:
     )
 
 
-def test_the_summary_says_what_it_covers(part: Run, usual: Run) -> None:
+def test_the_summary_says_what_it_covers(part, usual):
     summary = part.summary
     assert (summary.interval, summary.start_s, summary.end_s) == ("asked", 0.01, 0.025)
     assert (usual.summary.interval, usual.summary.start_s) == ("whole", 0.0)
@@ -139,9 +133,7 @@ def test_the_summary_says_what_it_covers(part: Run, usual: Run) -> None:
     assert "0.01 to 0.025 s (analysis.from and to)" in heading
 
 
-def test_losses_by_the_kernels_counters_say_that_they_are_of_the_whole_run(
-    part: Run, usual: Run
-) -> None:
+def test_losses_by_the_kernels_counters_say_that_they_are_of_the_whole_run(part, usual):
     losses = LossSummary(total=2, bottleneck=2, elsewhere=0, causes={"queue": 2}, ports={})
     whole_s = f"{part.summary.duration_s:g} s"
     assert f"network from 0 to {whole_s}: 2" in summary_words.loss_sentence(part.summary, losses)
@@ -151,7 +143,7 @@ def test_losses_by_the_kernels_counters_say_that_they_are_of_the_whole_run(
     assert "network: 2" in summary_words.loss_sentence(usual.summary, as_many)
 
 
-def test_drops_are_those_of_the_interval(part: Run, usual: Run) -> None:
+def test_drops_are_those_of_the_interval(part, usual):
     packets = inside(part)
     for port, drops in part.summary.drops.items():
         mine = packets.filter(pl.col("ingress").cast(pl.String) == port)
@@ -169,7 +161,7 @@ def test_drops_are_those_of_the_interval(part: Run, usual: Run) -> None:
     assert blackouts == mine.filter(pl.col("others_through") > 0).height
 
 
-def test_goodput_and_flows_are_those_of_the_interval(part: Run) -> None:
+def test_goodput_and_flows_are_those_of_the_interval(part):
     packets, left = inside(part), inside(part, "t_out")
     seconds = (END_NS - BEGIN_NS) / 1e9
     flows = part.table("flows")
@@ -182,36 +174,33 @@ def test_goodput_and_flows_are_those_of_the_interval(part: Run) -> None:
     assert sum(group.packets or 0 for group in groups) == packets.height
 
 
-def test_without_samples_the_kernels_counts_are_of_the_whole_duration_alone(
-    part: Run, usual: Run
-) -> None:
+def test_without_samples_the_kernels_counts_are_of_the_whole_duration_alone(part, usual):
     assert all(part.summary.classes[hops].retransmits is None for hops in ("2", "3"))
     assert usual.summary.classes["3"].retransmits is not None
     assert part.table("flows")["retransmits"].null_count() == part.table("flows").height
 
 
-def test_trust_is_of_the_whole_captures(part: Run, usual: Run) -> None:
+def test_trust_is_of_the_whole_captures(part, usual):
     assert part.summary.capture == usual.summary.capture
     for name in ("packets", "queue", "blackouts", "throughput"):
         assert part.table(name).equals(usual.table(name)), name
 
 
-def test_waits_are_those_of_the_interval(part: Run) -> None:
+def test_waits_are_those_of_the_interval(part):
     (queue,) = part.summary.queue.values()
     packets = inside(part).drop_nulls("t_out")
     waits_ms = (packets["t_out"] - packets["t_in"]) / 1e6
-    assert queue.sojourn_ms is not None
     assert queue.sojourn_ms.max == pytest.approx(waits_ms.max())
     assert queue.sojourn_ms.mean == pytest.approx(waits_ms.mean(), abs=1e-6)
 
 
-def test_an_end_after_the_duration_is_cut_with_a_note(tmp_path: Path) -> None:
+def test_an_end_after_the_duration_is_cut_with_a_note(tmp_path):
     run = analysed(tmp_path / "run", ", to: 9s")
     assert (run.summary.start_s, run.summary.end_s) == (0.0, 0.08)
     assert any("analysis.to: 9s is after the end" in line for line in run.summary.warnings)
 
 
-def test_a_window_that_is_longer_than_the_run_is_cut_with_a_note(tmp_path: Path) -> None:
+def test_a_window_that_is_longer_than_the_run_is_cut_with_a_note(tmp_path):
     def edit(directory: Any) -> None:
         text = directory.config.read_text()
         directory.config.write_text(text.replace("[40000us]", "[40ms, 500ms, 1s]"))
@@ -221,11 +210,9 @@ def test_a_window_that_is_longer_than_the_run_is_cut_with_a_note(tmp_path: Path)
     assert any("500ms, 1s: cut to the end of the duration" in line for line in summary.warnings)
 
 
-def test_figures_over_time_grey_what_is_left_out(part: Run, usual: Run) -> None:
+def test_figures_over_time_grey_what_is_left_out(part, usual):
     drawing = dict(FIGURES)["goodput"]
     greyed, plain = drawing(part), drawing(usual)
-    assert greyed is not None
-    assert plain is not None
     added = [
         len(one.patches) - len(other.patches)
         for one, other in zip(greyed.axes, plain.axes, strict=True)
@@ -242,7 +229,7 @@ def test_figures_over_time_grey_what_is_left_out(part: Run, usual: Run) -> None:
         (" all_active+1us ", Instant(after_all_active=True, offset_ns=1000)),
     ],
 )
-def test_an_instant_is_read_and_written(text: str, instant: Instant) -> None:
+def test_an_instant_is_read_and_written(text, instant):
     loaded = experiment.load(LINEAR, [f"analysis.from={text}"])
     assert loaded.analysis.since == instant
     again = experiment.validate(
@@ -264,7 +251,7 @@ def test_an_instant_is_read_and_written(text: str, instant: Instant) -> None:
         (["analysis.from=all_active", "analysis.to=all_active"], "is not after"),
     ],
 )
-def test_a_bad_interval_is_refused_in_a_line(overrides: list[str], refusal: str) -> None:
+def test_a_bad_interval_is_refused_in_a_line(overrides, refusal):
     with pytest.raises(ConfigError, match=refusal) as refused:
         experiment.load(LINEAR, overrides)
     assert "\n" not in str(refused.value)
@@ -277,13 +264,13 @@ def test_a_bad_interval_is_refused_in_a_line(overrides: list[str], refusal: str)
         ["analysis.from=900ms", "analysis.to=all_active + 100ms"],
     ],
 )
-def test_an_interval_that_leaves_nothing_is_refused_before_the_run(asked: list[str]) -> None:
+def test_an_interval_that_leaves_nothing_is_refused_before_the_run(asked):
     late = ["duration=1s", "flows.1.start=500ms", "analysis.windows=[]"]
     with pytest.raises(ConfigError, match=r"analysis.from: .* leaves nothing up to"):
         make_plan(experiment.load(LINEAR, [*late, *asked]))
 
 
-def test_results_name_the_interval_and_count_stationary_runs() -> None:
+def test_results_name_the_interval_and_count_stationary_runs():
     frame = pl.DataFrame(
         {
             "interval": ["asked", "asked", "whole", "all active"],
@@ -304,7 +291,7 @@ def test_results_name_the_interval_and_count_stationary_runs() -> None:
     assert line.endswith("; losses, programs and workloads are of all of it")
 
 
-def test_every_run_says_whether_it_is_stationary(usual: Run, part: Run) -> None:
+def test_every_run_says_whether_it_is_stationary(usual, part):
     assert part.summary.stationary is intervals.is_stationary(part, "all_active")
     assert part.summary.stationary is not None
     sentence = summary_words.stationarity_sentence(part)
@@ -317,7 +304,7 @@ def test_every_run_says_whether_it_is_stationary(usual: Run, part: Run) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 10, 33, 40])
-def test_the_chance_of_a_trend_is_that_of_scipy(count: int) -> None:
+def test_the_chance_of_a_trend_is_that_of_scipy(count):
     draw = np.random.default_rng(count)
     for values in (*draw.random((20, count)), *draw.integers(0, 4, (20, count)).astype(float)):
         expected = kendalltau(np.arange(count), values).pvalue

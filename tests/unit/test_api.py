@@ -1,7 +1,5 @@
 """`import outcast`: its members, and that each does what its verb does, in any Python program."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil
@@ -53,7 +51,7 @@ class GoldenEngine:
 
 
 @pytest.fixture
-def golden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def golden(tmp_path, monkeypatch) -> Path:
     """A folder to run in, on an engine that takes no time."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(ledger, "default_folder", lambda: tmp_path / "ledger")
@@ -64,12 +62,12 @@ def golden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory) -> Path:
     directory = make_run(tmp_path_factory.mktemp("run") / "run", 20_000_000, 9, 1_000)
     return outcast.analyze(directory.path).path
 
 
-def test_the_members_are_these() -> None:
+def test_the_members_are_these():
     assert outcast.__all__ == sorted(outcast.__all__)
     for name in outcast.__all__:
         member = getattr(outcast, name)
@@ -103,7 +101,7 @@ def python(code: str, *options: str, folder: Path | None = None) -> str:
     return done.stdout
 
 
-def test_the_import_loads_nothing() -> None:
+def test_the_import_loads_nothing():
     code = (
         "import sys; before = set(sys.modules)\n"
         "import outcast\n"
@@ -113,7 +111,7 @@ def test_the_import_loads_nothing() -> None:
     assert loaded & {"matplotlib", "numpy", "polars", "pydantic", "rich", "yaml"} == set()
 
 
-def test_results_are_read_without_mininet(finished: Path) -> None:
+def test_results_are_read_without_mininet(finished):
     code = (
         "import sys\n"
         "for name in ('mininet', 'topologies'): sys.modules[name] = None\n"
@@ -126,14 +124,14 @@ def test_results_are_read_without_mininet(finished: Path) -> None:
     assert python(code).strip() == "golden"
 
 
-def test_python_m_outcast_is_the_command_line() -> None:
+def test_python_m_outcast_is_the_command_line():
     assert python(
         "import runpy, sys; sys.argv[1:] = ['--version']; "
         "runpy.run_module('outcast', run_name='__main__')"
     ).startswith("outcast")
 
 
-def test_an_experiment_with_overrides() -> None:
+def test_an_experiment_with_overrides():
     experiment = outcast.load(
         str(FIG3C), {"flows.1.hosts": 6, "seed": np.int64(4), "analysis.windows": ("100ms",)}
     )
@@ -159,14 +157,14 @@ def test_an_experiment_with_overrides() -> None:
         ({3: 4}, r"^override 3: allowed is the name of a key"),
     ],
 )
-def test_a_wrong_override_is_named(overrides: Any, said: str) -> None:
+def test_a_wrong_override_is_named(overrides, said):
     with pytest.raises(outcast.ConfigError, match=said) as caught:
         outcast.load(FIG3C, overrides)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda path: path.stem)
-def test_what_an_experiment_was_made_from(path: Path) -> None:
+def test_what_an_experiment_was_made_from(path):
     """A sweep sets keys in it; a default that stood in it would refuse another kind of queue."""
     experiment = load_experiment(path)
     tree = Source.of(experiment).tree
@@ -174,7 +172,7 @@ def test_what_an_experiment_was_made_from(path: Path) -> None:
     assert "samples" not in tree or "samples:" in path.read_text()
 
 
-def test_a_run_from_the_experiment_to_its_figures(golden: Path) -> None:
+def test_a_run_from_the_experiment_to_its_figures(golden):
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     environment = dict(os.environ)
     run = outcast.run(outcast.load(FIG3C), "results/one", progress=False)
@@ -192,7 +190,7 @@ def test_a_run_from_the_experiment_to_its_figures(golden: Path) -> None:
         outcast.run(outcast.load(FIG3C), "results/one")
 
 
-def test_a_run_inside_of_a_running_event_loop(golden: Path) -> None:
+def test_a_run_inside_of_a_running_event_loop(golden):
     """A notebook's cells run inside of one."""
 
     async def cell() -> outcast.Run:
@@ -201,9 +199,7 @@ def test_a_run_inside_of_a_running_event_loop(golden: Path) -> None:
     assert asyncio.run(cell()).trusted
 
 
-def test_nothing_is_printed_where_there_is_no_terminal(
-    golden: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_printed_where_there_is_no_terminal(golden, capfd):
     outcast.run(outcast.load(FIG3C), golden / "quiet")
     assert capfd.readouterr() == ("", "")
     outcast.run(outcast.load(FIG3C), golden / "shown", progress=True)
@@ -211,13 +207,13 @@ def test_nothing_is_printed_where_there_is_no_terminal(
     assert ("building the network" in told.err, told.out) == (True, "")
 
 
-def test_a_path_is_no_experiment(tmp_path: Path) -> None:
+def test_a_path_is_no_experiment(tmp_path):
     for function in (outcast.run, outcast.run_sweep):
         with pytest.raises(outcast.ConfigError, match=r"experiment: str; .*outcast\.load"):
             function("configs/fig3c.yaml")  # type: ignore[arg-type]
 
 
-def test_a_run_that_is_none_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_run_that_is_none_is_refused_at_once(tmp_path):
     (tmp_path / "elsewhere").symlink_to("/")
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(outcast.InputError, match=r"no manifest\.json; a folder that"):
@@ -228,7 +224,7 @@ def test_a_run_that_is_none_is_refused_at_once(tmp_path: Path) -> None:
             outcast.open_sweep(path)
 
 
-def test_tables_and_figures_that_are_not_there_name_those_that_are(finished: Path) -> None:
+def test_tables_and_figures_that_are_not_there_name_those_that_are(finished):
     run = outcast.open_run(finished)
     with pytest.raises(outcast.InputError, match=r"no x\.parquet; its tables: .*packets"):
         run.table("x")
@@ -241,14 +237,14 @@ def test_tables_and_figures_that_are_not_there_name_those_that_are(finished: Pat
         assert run.table(name).equals(pl.read_parquet(finished / f"{name}.parquet"))
 
 
-def test_a_figure_displays_itself(finished: Path) -> None:
+def test_a_figure_displays_itself(finished):
     figure = outcast.open_run(finished).figure("goodput")
     assert isinstance(figure, Figure)
     assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
 
 
 @pytest.fixture
-def faked(golden: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def faked(golden, monkeypatch) -> Path:
     """A folder for sweeps whose runs take no time."""
     monkeypatch.setattr(
         runner.run_sweep,
@@ -258,7 +254,7 @@ def faked(golden: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return golden
 
 
-def test_a_sweep_from_the_experiment_to_its_table(faked: Path) -> None:
+def test_a_sweep_from_the_experiment_to_its_table(faked):
     limits = ["16KB", "64KB"]
     sweep = outcast.run_sweep(
         outcast.load(FIG3C),
@@ -285,7 +281,7 @@ def test_a_sweep_from_the_experiment_to_its_table(faked: Path) -> None:
         outcast.run_sweep(outcast.load(FIG3C), {"seed": [1]}, directory=faked / "s")
 
 
-def test_a_sweep_gives_the_runs_of_the_verb(faked: Path) -> None:
+def test_a_sweep_gives_the_runs_of_the_verb(faked):
     """The same folder names, so the same seeds: derived from the settings."""
     from outcast.api.run_sweep import prepare
     from outcast.experiment import read
@@ -304,7 +300,7 @@ def test_a_sweep_gives_the_runs_of_the_verb(faked: Path) -> None:
     assert prepare(source).plan == verb.plan
 
 
-def test_a_sweep_with_a_failure_is_not_complete(faked: Path) -> None:
+def test_a_sweep_with_a_failure_is_not_complete(faked):
     experiment = outcast.load(FIG3C, {"name": "fail"})
     sweep = outcast.run_sweep(
         experiment, {"seed": [1, 2]}, directory=faked / "s", jobs=1, progress=False
@@ -325,14 +321,14 @@ def test_a_sweep_with_a_failure_is_not_complete(faked: Path) -> None:
         ({"values": {"seed": [1]}, "jobs": 0}, "jobs: 0; allowed is a whole number"),
     ],
 )
-def test_a_wrong_sweep_is_refused(faked: Path, arguments: dict[str, Any], said: str) -> None:
+def test_a_wrong_sweep_is_refused(faked, arguments, said):
     with pytest.raises(outcast.ConfigError, match=said) as caught:
         outcast.run_sweep(outcast.load(FIG3C), directory=faked / "s", **arguments)
     assert "\n" not in str(caught.value)
     assert not (faked / "s").exists()
 
 
-def test_captures_are_joined_as_the_verb_joins_them(finished: Path) -> None:
+def test_captures_are_joined_as_the_verb_joins_them(finished):
     captures = finished / "captures"
     join = outcast.join_captures(
         inputs={port: captures / f"{port}.in.pcap" for port in ("s1-eth2", "s1-eth3")},
@@ -356,21 +352,19 @@ def test_captures_are_joined_as_the_verb_joins_them(finished: Path) -> None:
         ({"a": "x"}, {"o": "x"}, {"max_sojourn": "5"}, "max_sojourn: '5' is not a time"),
     ],
 )
-def test_a_wrong_join_is_refused(
-    inputs: dict[str, str], outputs: dict[str, str], options: dict[str, Any], said: str
-) -> None:
+def test_a_wrong_join_is_refused(inputs, outputs, options, said):
     with pytest.raises(outcast.OutcastError, match=said):
         outcast.join_captures(inputs, outputs, **options)
 
 
-def test_progress_is_for_terminals_and_notebooks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_for_terminals_and_notebooks(monkeypatch):
     assert (progress.is_shown(True), progress.is_shown(False)) == (True, False)
     assert progress.is_shown(None) is False
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich's way to say that this is a terminal
     assert progress.is_shown(None) is True
 
 
-def test_a_line_in_a_notebook_changes_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_in_a_notebook_changes_its_text(monkeypatch):
     shown: list[dict[str, str]] = []
 
     class Handle:
@@ -391,17 +385,13 @@ def test_a_line_in_a_notebook_changes_its_text(monkeypatch: pytest.MonkeyPatch) 
     assert shown == [{"text/plain": "1 of 2 \\x1b[2J"}]
 
 
-def test_a_run_says_what_it_removed_of_a_killed_one(
-    golden: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_says_what_it_removed_of_a_killed_one(golden, monkeypatch, capsys):
     monkeypatch.setattr(ledger, "undo_dead", lambda: ["removed /x/.a.1.partial"])
     outcast.run(outcast.load(FIG3C), golden / "b", progress=True)
     assert "note: left by a killed run: removed /x/.a.1.partial\n" in capsys.readouterr().err
 
 
-def test_two_runs_of_one_second_have_two_folders(
-    golden: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_runs_of_one_second_have_two_folders(golden, monkeypatch):
     monkeypatch.setattr("outcast.workflow.time.strftime", lambda form: "20260101-000000")
     with workflow.unfinished(Path("results/fig3c-20260101-000000")):
         # Another run holds the first name, and has not ended.

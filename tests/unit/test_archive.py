@@ -1,7 +1,5 @@
 """Archives of runs: what is in them, that they are the same each time, and hostile ones."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -9,10 +7,9 @@ import shutil
 import stat
 import struct
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -33,7 +30,7 @@ URL = "https://spdx.org/licenses/CC-BY-4.0"
 
 
 @pytest.fixture(scope="module")
-def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def golden(tmp_path_factory) -> Path:
     directory = analysed_run(tmp_path_factory.mktemp("run") / "run", 20_000_000, 9, 1_000)
     (directory.path / "goodput.png").write_bytes(b"a figure")
     directory.seal(engine="virtual")
@@ -41,7 +38,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(golden: Path, tmp_path: Path) -> RunDirectory:
+def run(golden, tmp_path) -> RunDirectory:
     return RunDirectory(shutil.copytree(golden, tmp_path / "run"))
 
 
@@ -58,7 +55,7 @@ def unpacked(file: Path, folder: Path) -> RunDirectory:
 # What is in an archive.
 
 
-def test_an_archive_holds_the_run(run: RunDirectory, tmp_path: Path) -> None:
+def test_an_archive_holds_the_run(run, tmp_path):
     packed = outcast.pack(run.path, tmp_path / "run.zip")
     assert (packed.path, packed.left_out, packed.notes) == (tmp_path / "run.zip", (), ())
     again = unpacked(packed.path, tmp_path / "again")
@@ -70,7 +67,7 @@ def test_an_archive_holds_the_run(run: RunDirectory, tmp_path: Path) -> None:
     assert Run(again).summary == Run(run).summary
 
 
-def test_the_same_run_gives_the_same_bytes(run: RunDirectory, tmp_path: Path) -> None:
+def test_the_same_run_gives_the_same_bytes(run, tmp_path):
     one = outcast.pack(run.path, tmp_path / "one.zip").path.read_bytes()
     other = tmp_path / "other"
     # Made in another order, with other modes and times.
@@ -87,7 +84,7 @@ def test_the_same_run_gives_the_same_bytes(run: RunDirectory, tmp_path: Path) ->
     assert outcast.pack(other, tmp_path / "two.zip").path.read_bytes() != one
 
 
-def test_dates_and_modes_are_fixed(run: RunDirectory, tmp_path: Path) -> None:
+def test_dates_and_modes_are_fixed(run, tmp_path):
     os.utime(run.manifest, (0, 1_795_319_999))
     with zipfile.ZipFile(outcast.pack(run.path, tmp_path / "run.zip").path) as packed:
         infos = packed.infolist()
@@ -99,7 +96,7 @@ def test_dates_and_modes_are_fixed(run: RunDirectory, tmp_path: Path) -> None:
         assert packed.infolist()[0].date_time == (1980, 1, 1, 12, 0, 0)
 
 
-def test_a_program_stays_one_that_can_be_executed(tmp_path: Path) -> None:
+def test_a_program_stays_one_that_can_be_executed(tmp_path):
     for name, mode in (("app", 0o711), ("page", 0o666)):
         (tmp_path / name).write_text("x")
         (tmp_path / name).chmod(mode)
@@ -110,7 +107,7 @@ def test_a_program_stays_one_that_can_be_executed(tmp_path: Path) -> None:
     assert modes == {"app": 0o111, "page": 0, "text": 0}
 
 
-def test_only_hashes_of_captures(run: RunDirectory, tmp_path: Path) -> None:
+def test_only_hashes_of_captures(run, tmp_path):
     packed = outcast.pack(run.path, tmp_path / "run.zip", captures="hashes")
     assert not [name for name in contents(packed.path) if "captures" in name]
     assert "only the hashes" in packed.notes[0]
@@ -121,9 +118,7 @@ def test_only_hashes_of_captures(run: RunDirectory, tmp_path: Path) -> None:
     }
 
 
-def test_hashes_of_compressed_captures_are_those_of_the_captures(
-    run: RunDirectory, tmp_path: Path
-) -> None:
+def test_hashes_of_compressed_captures_are_those_of_the_captures(run, tmp_path):
     plain = {path.name: hashlib.sha256(path.read_bytes()) for path in run.captures.iterdir()}
     reduce(run, "compress")
     kept = outcast.pack(run.path, tmp_path / "kept.zip")
@@ -134,9 +129,7 @@ def test_hashes_of_compressed_captures_are_those_of_the_captures(
     assert {record.file for record in again.captures} == set(again.dropped)
 
 
-def test_what_others_made_anew_goes_in_and_foreign_files_do_not(
-    run: RunDirectory, tmp_path: Path
-) -> None:
+def test_what_others_made_anew_goes_in_and_foreign_files_do_not(run, tmp_path):
     (run.path / "goodput.png").write_bytes(b"another figure")
     (run.path / "goodput.pdf").write_bytes(b"for a paper")
     (run.path / "summary.json").write_text(run.summary.read_text() + "\n")
@@ -153,7 +146,7 @@ def test_what_others_made_anew_goes_in_and_foreign_files_do_not(
 
 @pytest.mark.parametrize("name", ["config.yaml", "captures/s1-eth1.out.pcap", "counters.json"])
 @pytest.mark.parametrize("what", ["changed", "missing"])
-def test_a_changed_run_is_refused(name: str, what: str, run: RunDirectory, tmp_path: Path) -> None:
+def test_a_changed_run_is_refused(name, what, run, tmp_path):
     path = run.path / name
     if what == "missing":
         path.unlink()
@@ -164,13 +157,13 @@ def test_a_changed_run_is_refused(name: str, what: str, run: RunDirectory, tmp_p
     assert not (tmp_path / "run.zip").exists()
 
 
-def test_an_unfinished_run_is_refused(run: RunDirectory, tmp_path: Path) -> None:
+def test_an_unfinished_run_is_refused(run, tmp_path):
     run.manifest.unlink()
     with pytest.raises(InputError, match=r"no manifest\.json; a folder that `outcast run` wrote"):
         outcast.pack(run.path, tmp_path / "run.zip")
 
 
-def test_what_the_reader_should_know_is_noted(run: RunDirectory, tmp_path: Path) -> None:
+def test_what_the_reader_should_know_is_noted(run, tmp_path):
     manifest = run.read_manifest()
     kernel = {**manifest.kernel, "own": ["tickless.config", "mine.patch"]}
     run.write_manifest(manifest.model_copy(update={"engine": "realtime", "kernel": kernel}))
@@ -188,12 +181,12 @@ def test_what_the_reader_should_know_is_noted(run: RunDirectory, tmp_path: Path)
 
 
 @pytest.mark.parametrize("license_url", ["CC-BY-4.0", "", "file:///etc/passwd"])
-def test_a_license_is_an_address(license_url: str, run: RunDirectory, tmp_path: Path) -> None:
+def test_a_license_is_an_address(license_url, run, tmp_path):
     with pytest.raises(ConfigError, match=r"license: .*: allowed is an address"):
         outcast.pack(run.path, tmp_path / "run.zip", license_url=license_url)
 
 
-def test_an_archive_does_not_replace_a_device(run: RunDirectory) -> None:
+def test_an_archive_does_not_replace_a_device(run):
     with pytest.raises(OSError, match="not a regular file"):
         outcast.pack(run.path, "/dev/null")
 
@@ -202,9 +195,7 @@ def test_an_archive_does_not_replace_a_device(run: RunDirectory) -> None:
 
 
 @pytest.mark.parametrize("license_url", [None, URL])
-def test_the_metadata_is_that_of_ro_crate(
-    license_url: str | None, run: RunDirectory, tmp_path: Path
-) -> None:
+def test_the_metadata_is_that_of_ro_crate(license_url, run, tmp_path):
     """What the specification 1.2 demands of the metadata document, its root and its files."""
     packed = outcast.pack(run.path, tmp_path / "run.zip", license_url=license_url)
     held = contents(packed.path)
@@ -240,7 +231,7 @@ def test_the_metadata_is_that_of_ro_crate(
         assert entities[license_url]["@type"] == "CreativeWork"
 
 
-def test_the_library_reads_the_archive(run: RunDirectory, tmp_path: Path) -> None:
+def test_the_library_reads_the_archive(run, tmp_path):
     packed = outcast.pack(run.path, tmp_path / "run.zip", license_url=URL)
     crate = ROCrate(packed.path)
     assert crate.version == "1.2"
@@ -253,7 +244,7 @@ def test_the_library_reads_the_archive(run: RunDirectory, tmp_path: Path) -> Non
 
 
 @pytest.fixture
-def packed(run: RunDirectory, tmp_path: Path) -> dict[str, bytes]:
+def packed(run, tmp_path) -> dict[str, bytes]:
     return contents(outcast.pack(run.path, tmp_path / "run.zip").path)
 
 
@@ -282,7 +273,7 @@ def refused(file: Path, folder: Path) -> str:
     return text
 
 
-def test_an_archive_packed_by_hand_is_read(packed: dict[str, bytes], tmp_path: Path) -> None:
+def test_an_archive_packed_by_hand_is_read(packed, tmp_path):
     """The others below are refused for their one fault alone."""
     unpacked(zipped(tmp_path / "by-hand.zip", packed), tmp_path / "folder")
 
@@ -301,7 +292,7 @@ def test_an_archive_packed_by_hand_is_read(packed: dict[str, bytes], tmp_path: P
         ),
     ],
 )
-def test_names_that_lead_elsewhere(name: str, packed: dict[str, bytes], tmp_path: Path) -> None:
+def test_names_that_lead_elsewhere(name, packed, tmp_path):
     file = zipped(tmp_path / "hostile.zip", {**packed, name: b"evil"})
     text = refused(file, tmp_path / "folder")
     assert "allowed are plain names" in text
@@ -309,7 +300,7 @@ def test_names_that_lead_elsewhere(name: str, packed: dict[str, bytes], tmp_path
 
 
 @pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR, stat.S_IFDIR])
-def test_links_and_devices(kind: int, packed: dict[str, bytes], tmp_path: Path) -> None:
+def test_links_and_devices(kind, packed, tmp_path):
     file = zipped(tmp_path / "hostile.zip", packed)
     with zipfile.ZipFile(file, "a") as target:
         info = zipfile.ZipInfo("run/link")
@@ -319,23 +310,20 @@ def test_links_and_devices(kind: int, packed: dict[str, bytes], tmp_path: Path) 
     assert "run/link: is no regular file" in refused(file, tmp_path / "folder")
 
 
-def test_names_that_are_there_twice(packed: dict[str, bytes], tmp_path: Path) -> None:
+def test_names_that_are_there_twice(packed, tmp_path):
     file = zipped(tmp_path / "hostile.zip", packed)
-    with (
-        zipfile.ZipFile(file, "a") as target,
-        pytest.warns(UserWarning, match="Duplicate name"),
-    ):
+    with zipfile.ZipFile(file, "a") as target, pytest.warns(UserWarning, match="Duplicate name"):
         target.writestr("run/config.yaml", "name: other\n")
     assert "run/config.yaml: is there twice" in refused(file, tmp_path / "folder")
 
 
 @pytest.mark.parametrize("names", [("a", "a/b"), ("a/b", "a"), ("a/b/c", "a/b")])
-def test_a_file_that_is_a_folder_too(names: tuple[str, str], tmp_path: Path) -> None:
+def test_a_file_that_is_a_folder_too(names, tmp_path):
     file = zipped(tmp_path / "hostile.zip", dict.fromkeys(names, b"x"))
     assert "is a file and a folder" in refused(file, tmp_path / "folder")
 
 
-def test_bombs(packed: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bombs(packed, tmp_path, monkeypatch):
     monkeypatch.setattr(zips, "ALWAYS_BYTES", 1 << 20)
     file = zipped(tmp_path / "bomb.zip", {"bomb": b"\0" * (64 << 20)})
     assert file.stat().st_size < 100_000
@@ -347,9 +335,7 @@ def test_bombs(packed: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.Mon
     assert "holds more than 10 files and folders" in refused(file, tmp_path / "deep")
 
 
-def test_a_size_that_lies_is_no_way_around_the_limit(
-    packed: dict[str, bytes], tmp_path: Path
-) -> None:
+def test_a_size_that_lies_is_no_way_around_the_limit(packed, tmp_path):
     file = zipped(tmp_path / "bomb.zip", {"bomb": b"\0" * (1 << 20)})
     data = bytearray(file.read_bytes())
     for at in (data.index(b"PK\x03\x04") + 22, data.index(b"PK\x01\x02") + 24):
@@ -360,20 +346,20 @@ def test_a_size_that_lies_is_no_way_around_the_limit(
     assert not [path for path in tmp_path.rglob("bomb") if path.stat().st_size > 10]
 
 
-def test_a_huge_list_of_files_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_list_of_files_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(zips, "MOST_LIST_BYTES", 1 << 17)
     file = zipped(tmp_path / "long.zip", {f"{number:0200}": b"" for number in range(1000)})
     assert "its list of files has over" in refused(file, tmp_path / "folder")
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_other_ways_of_compressing(method: int, tmp_path: Path) -> None:
+def test_other_ways_of_compressing(method, tmp_path):
     with zipfile.ZipFile(tmp_path / "other.zip", "w", method) as target:
         target.writestr("a", b"x" * 1000)
     assert "stored and deflated" in refused(tmp_path / "other.zip", tmp_path / "folder")
 
 
-def test_passwords(tmp_path: Path) -> None:
+def test_passwords(tmp_path):
     file = zipped(tmp_path / "secret.zip", {"a": b"x" * 1000})
     data = bytearray(file.read_bytes())
     for at in (data.index(b"PK\x03\x04") + 6, data.index(b"PK\x01\x02") + 8):
@@ -383,7 +369,7 @@ def test_passwords(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["text", "empty", "folder", "fifo", "missing", "device"])
-def test_what_is_no_zip_file(what: str, tmp_path: Path) -> None:
+def test_what_is_no_zip_file(what, tmp_path):
     file = tmp_path / "file.zip"
     if what == "fifo":
         os.mkfifo(file)
@@ -410,12 +396,7 @@ def test_what_is_no_zip_file(what: str, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_archives_whose_run_is_broken(
-    change: Callable[[dict[str, bytes]], object],
-    says: str,
-    packed: dict[str, bytes],
-    tmp_path: Path,
-) -> None:
+def test_archives_whose_run_is_broken(change, says, packed, tmp_path):
     change(packed)
     assert says in refused(zipped(tmp_path / "hostile.zip", packed), tmp_path / "folder")
 
@@ -431,9 +412,7 @@ def test_archives_whose_run_is_broken(
         ({"more": 1}, "more"),
     ],
 )
-def test_records_that_are_refused(
-    change: dict[str, Any], says: str, packed: dict[str, bytes], tmp_path: Path
-) -> None:
+def test_records_that_are_refused(change, says, packed, tmp_path):
     file = tmp_path / "hostile.zip"
     zipped(file, packed)
     held = contents(file)
@@ -445,7 +424,7 @@ def test_records_that_are_refused(
 
 
 @pytest.mark.parametrize("name", ["run/config.yaml", "README.txt", "run/captures/s1-eth1.out.pcap"])
-def test_wrong_hashes(name: str, packed: dict[str, bytes], tmp_path: Path) -> None:
+def test_wrong_hashes(name, packed, tmp_path):
     file = tmp_path / "hostile.zip"
     with zipfile.ZipFile(file, "w") as target:
         for member, content in packed.items():
@@ -453,7 +432,7 @@ def test_wrong_hashes(name: str, packed: dict[str, bytes], tmp_path: Path) -> No
     assert f"{name} has another hash than outcast.json says" in refused(file, tmp_path / "folder")
 
 
-def test_a_file_without_a_hash(packed: dict[str, bytes], tmp_path: Path) -> None:
+def test_a_file_without_a_hash(packed, tmp_path):
     file = zipped(tmp_path / "hostile.zip", packed)
     with zipfile.ZipFile(file, "a") as target:
         target.writestr("run/captures/more.pcap", b"more")
@@ -461,7 +440,7 @@ def test_a_file_without_a_hash(packed: dict[str, bytes], tmp_path: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def small(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def small(golden, tmp_path_factory) -> bytes:
     """An archive without captures."""
     file = tmp_path_factory.mktemp("small") / "run.zip"
     return outcast.pack(golden, file, captures="hashes").path.read_bytes()
@@ -469,9 +448,7 @@ def small(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_damaged_archives_are_refused_or_whole(
-    data: st.DataObject, small: bytes, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_damaged_archives_are_refused_or_whole(data, small, tmp_path_factory):
     folder = tmp_path_factory.mktemp("damaged")
     file = folder / "run.zip"
     content = bytearray(small)
@@ -512,9 +489,7 @@ def test_damaged_archives_are_refused_or_whole(
     ),
     day=st.dates(date(1980, 1, 1), date(2107, 12, 31)),
 )
-def test_what_is_zipped_is_unpacked(
-    members: dict[str, bytes], day: date, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_what_is_zipped_is_unpacked(members, day, tmp_path_factory):
     names = set(members)
     if any(
         f"{name}/" in f"{other}/"[: len(name) + 1] for name in names for other in names - {name}

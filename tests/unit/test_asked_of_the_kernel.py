@@ -49,9 +49,7 @@ def stats(index: int, *values: int) -> bytes:
     return netlink.message(92, 0x2, 1, body)
 
 
-def test_counters_of_interfaces_are_read_from_several_messages(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_counters_of_interfaces_are_read_from_several_messages(monkeypatch):
     done = netlink.message(netlink.DONE, 0x2, 1, bytes(4))
     kernel = FakeKernel(stats(1, *range(10, 18)) + stats(7, *range(20, 28)), stats(9, 5) + done)
     monkeypatch.setattr(socket, "socket", lambda *_: kernel)
@@ -65,9 +63,7 @@ def test_counters_of_interfaces_are_read_from_several_messages(
     assert struct.unpack_from("=IHH", kernel.sent)[1:] == (94, 0x301)
 
 
-def test_one_interface_is_asked_for_alone_and_a_refusal_is_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_one_interface_is_asked_for_alone_and_a_refusal_is_an_error(monkeypatch):
     fake = FakeKernel(stats(7, 1), netlink.message(netlink.ERROR, 0, 2, struct.pack("=i", -19)))
     monkeypatch.setattr(socket, "socket", lambda *_: fake)
     kernel = rtnetlink.Kernel()
@@ -76,9 +72,7 @@ def test_one_interface_is_asked_for_alone_and_a_refusal_is_an_error(
         kernel.counters(8)
 
 
-def test_an_interface_that_the_kernel_does_not_count_is_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_interface_that_the_kernel_does_not_count_is_an_error(monkeypatch):
     without = netlink.message(92, 0x2, 1, struct.pack("=BxxxII", 0, 7, 0))
     monkeypatch.setattr(socket, "socket", lambda *_: FakeKernel(without))
     with pytest.raises(RunError, match="the kernel counts nothing for interface 7"):
@@ -108,7 +102,7 @@ def answering(folder: Path, *pieces: bytes | None) -> list[bytes]:
     return asked
 
 
-def test_open_vswitch_answers_in_pieces(tmp_path: Path) -> None:
+def test_open_vswitch_answers_in_pieces(tmp_path):
     reply = json.dumps({"id": 0, "result": "actions={1}", "error": None}).encode()
     cut = reply.index(b"1}") + 2
     # An address of a socket has 107 bytes.
@@ -123,7 +117,7 @@ def test_open_vswitch_answers_in_pieces(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1000])
-def test_open_vswitch_is_asked_everything_by_one_connection(piece: int, tmp_path: Path) -> None:
+def test_open_vswitch_is_asked_everything_by_one_connection(piece, tmp_path):
     said = ["", '"}{', "µ" * 9]
     replies = [{"id": n, "result": text, "error": None} for n, text in enumerate(said)]
     whole = "".join(json.dumps(reply, ensure_ascii=False) for reply in replies).encode()
@@ -134,9 +128,7 @@ def test_open_vswitch_is_asked_everything_by_one_connection(piece: int, tmp_path
     assert asked[0].count(b'"method": "bridge/dump-flows"') == 3
 
 
-def test_open_vswitch_is_asked_many_things_in_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_open_vswitch_is_asked_many_things_in_parts(tmp_path, monkeypatch):
     monkeypatch.setattr(openvswitch, "_REQUESTS_AT_ONCE", 2)
     bridges = [f"s{number}" for number in range(4)]
     replies = [{"id": n, "result": name, "error": None} for n, name in enumerate(bridges)]
@@ -147,7 +139,7 @@ def test_open_vswitch_is_asked_many_things_in_parts(
     assert [text.count(b"bridge/dump-flows") for text in asked] == [2, 2]
 
 
-def test_open_vswitch_that_does_not_answer_everything_is_an_error(tmp_path: Path) -> None:
+def test_open_vswitch_that_does_not_answer_everything_is_an_error(tmp_path):
     answering(tmp_path, b'{"id":0,"result":"first","error":null}')
     answers = OpenVSwitch(SystemCommands(), tmp_path).ask("bridge/dump-flows", ["s1", "s2"])
     assert next(answers) == "first"
@@ -167,16 +159,14 @@ def test_open_vswitch_that_does_not_answer_everything_is_an_error(tmp_path: Path
         ((b'{"id":0,"result":' + b"[" * 100_000,), "its answer is nested too deeply"),
     ],
 )
-def test_open_vswitch_that_does_not_answer_is_an_error(
-    pieces: tuple[bytes, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_open_vswitch_that_does_not_answer_is_an_error(pieces, said, tmp_path, monkeypatch):
     monkeypatch.setattr(openvswitch, "ANSWER_DEADLINE_S", 5.0)
     answering(tmp_path, *pieces)
     with pytest.raises(RunError, match=said):
         list(OpenVSwitch(SystemCommands(), tmp_path).ask("bridge/dump-flows", ["s1"]))
 
 
-def test_an_interval_that_open_vswitch_does_not_have_stops_the_run(tmp_path: Path) -> None:
+def test_an_interval_that_open_vswitch_does_not_have_stops_the_run(tmp_path):
     class Forgetful(SystemCommands):
         def run(self, argv: Sequence[str], **options: Any) -> str:
             return '"5000"\n' if "get" in argv else ""
@@ -191,6 +181,6 @@ def test_an_interval_that_open_vswitch_does_not_have_stops_the_run(tmp_path: Pat
         pass
 
 
-def test_open_vswitch_whose_control_socket_is_gone_is_an_error(tmp_path: Path) -> None:
+def test_open_vswitch_whose_control_socket_is_gone_is_an_error(tmp_path):
     with pytest.raises(RunError, match="asked for bridge/dump-flows: its control socket is gone"):
         list(OpenVSwitch(SystemCommands(), tmp_path).ask("bridge/dump-flows", ["s1"]))

@@ -1,7 +1,5 @@
 """The class folder, the student's folder, the prediction, and what `check` says is missing."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat
@@ -23,17 +21,17 @@ from tests.golden.handed_class import GoldenRunner
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Class:
+def kept(tmp_path_factory) -> Class:
     return make_class(tmp_path_factory.mktemp("class") / "NETS26", "ana", "ben")
 
 
 @pytest.fixture(scope="module")
-def complete(kept: Class, tmp_path_factory: pytest.TempPathFactory) -> Folder:
+def complete(kept, tmp_path_factory) -> Folder:
     return submit(kept, "ana", tmp_path_factory.mktemp("done") / "ana")
 
 
 @pytest.fixture
-def handed(complete: Folder, tmp_path: Path) -> Folder:
+def handed(complete, tmp_path) -> Folder:
     """A copy of the complete folder, to be spoilt."""
     return Folder(shutil.copytree(complete.path, tmp_path / "ana"))
 
@@ -48,7 +46,7 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1))
 
 
-def test_new_makes_a_class_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_makes_a_class_folder(tmp_path, capsys):
     ids = tmp_path / "ids.txt"
     ids.write_text("ben\n\n# left the course\ncem  # repeats\n")
     target = tmp_path / "course" / "NETS26"
@@ -72,7 +70,7 @@ def files_of(klass: Class, student: str) -> list[Path]:
     return [path for path in klass.handed_out(student).path.rglob("*") if path.is_file()]
 
 
-def test_a_students_folder_holds_no_secret(kept: Class) -> None:
+def test_a_students_folder_holds_no_secret(kept):
     secrets = [
         *(KEY.secret.hex(), "sql", "SELECT", "answer:", "tolerance", "solution"),
         *(
@@ -92,7 +90,7 @@ def test_a_students_folder_holds_no_secret(kept: Class) -> None:
     assert "What is the goodput of the 2-hop flow?" in texts["answers.yaml"]
 
 
-def test_only_configurations_of_runs_are_handed_out(tmp_path: Path) -> None:
+def test_only_configurations_of_runs_are_handed_out(tmp_path):
     exercise = Path(shutil.copytree(EXERCISE, tmp_path / "mine"))
     for name in ("unfair.yaml~", "unfair.yaml.bak", "unfair-solved.yaml", "#unfair.yaml#"):
         (exercise / "configs" / name).write_text("limit: 16KB")
@@ -100,7 +98,7 @@ def test_only_configurations_of_runs_are_handed_out(tmp_path: Path) -> None:
     assert sorted(os.listdir(made.path / "configs")) == ["remedy.yaml", "unfair.yaml"]
 
 
-def test_what_differs_between_students_follows_from_the_key(kept: Class) -> None:
+def test_what_differs_between_students_follows_from_the_key(kept):
     issued = {student: kept.issued(student) for student in ("ana", "ben")}
     assert kept.handed_out("ana").identity() == issued["ana"]
     assert issued["ana"].seed != issued["ben"].seed
@@ -120,9 +118,7 @@ def test_what_differs_between_students_follows_from_the_key(kept: Class) -> None
     assert drawn == {10, 11, 12}
 
 
-def test_a_class_can_share_its_parameters(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_class_can_share_its_parameters(tmp_path, capsys):
     students = [f"student{number}" for number in range(8)]
     words = [word for student in students for word in ("--student", student)]
     place = tmp_path / "c"
@@ -138,7 +134,7 @@ def test_a_class_can_share_its_parameters(
     assert klass.handed_out("student3").identity() == klass.issued("student3")
 
 
-def test_further_students(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_further_students(tmp_path, capsys):
     klass = make_class(tmp_path / "c", "ana")
     before = klass.handed_out("ana").assignment.read_bytes()
     assert cli.invoke(["assignment", "handout", str(klass.path), "--student", "dan"]) == 0
@@ -162,9 +158,7 @@ def test_further_students(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert sorted(os.listdir(klass.path / "handout")) == ["ana", "dan"]
 
 
-def test_a_key_that_others_can_read_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_key_that_others_can_read_is_said(tmp_path, capsys):
     klass = make_class(tmp_path / "class", "ana")
     assert not klass.key_is_open
     (klass.path / "key").chmod(0o644)
@@ -179,7 +173,7 @@ def test_a_key_that_others_can_read_is_said(
     )
 
 
-def test_a_class_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_class_is_made_whole_or_not_at_all(tmp_path):
     exercise = load_exercise(EXERCISE)
     for name, students in (("a b", ["ana"]), ("NETS", ["ana", "ANA"])):
         with pytest.raises(ConfigError):
@@ -193,9 +187,7 @@ def test_a_class_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
         new_class(tmp_path / "file" / "c", "NETS", exercise, [])
 
 
-def test_a_handout_that_fails_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_handout_that_fails_leaves_nothing(tmp_path, monkeypatch):
     klass = make_class(tmp_path / "c", "ana")
     before = (klass.path / "class.yaml").read_text()
 
@@ -224,9 +216,7 @@ def test_a_handout_that_fails_leaves_nothing(
         ("key", "zz" * 32, "allowed are 64 hexadecimal digits"),
     ],
 )
-def test_a_class_folder_that_is_none(
-    file: str, text: str | None, said: str, kept: Class, tmp_path: Path
-) -> None:
+def test_a_class_folder_that_is_none(file, text, said, kept, tmp_path):
     klass = Class(shutil.copytree(kept.path, tmp_path / "c"))
     (klass.path / file).unlink()
     if text is not None:
@@ -237,9 +227,7 @@ def test_a_class_folder_that_is_none(
     assert "\n" not in str(refused.value)
 
 
-def test_check_names_everything_that_is_missing(
-    kept: Class, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_names_everything_that_is_missing(kept, tmp_path, capsys):
     folder = fresh(kept, tmp_path)
     assert cli.invoke(["assignment", "check", str(folder.path)]) == 2
     said = capsys.readouterr()
@@ -255,9 +243,7 @@ def test_check_names_everything_that_is_missing(
     assert len(said.err.splitlines()) == 1
 
 
-def test_a_prediction_decides_the_seed(
-    kept: Class, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_prediction_decides_the_seed(kept, tmp_path, capsys):
     folder = fresh(kept, tmp_path)
     config = folder.path / "configs/unfair.yaml"
     own = kept.issued("ana").seed
@@ -279,12 +265,12 @@ def test_a_prediction_decides_the_seed(
         predict.seal(folder)
 
 
-def test_a_complete_folder(complete: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_complete_folder(complete, capsys):
     assert cli.invoke(["assignment", "check", str(complete.path)]) == 0
     assert capsys.readouterr().out == f"{complete.path}: complete\n"
 
 
-def test_check_says_nothing_of_right_and_wrong(handed: Folder) -> None:
+def test_check_says_nothing_of_right_and_wrong(handed):
     edit(handed.answers, "cause: ports", "cause: rtt")
     edit(handed.answers, "lost: ", "lost: 1")
     found = check.check(handed)
@@ -313,7 +299,7 @@ def test_check_says_nothing_of_right_and_wrong(handed: Folder) -> None:
         ("lost: 339.0", "remedy_works: true", "remedy_works: there is no such question"),
     ],
 )
-def test_answers_that_are_none(old: str, new: str, said: str, handed: Folder) -> None:
+def test_answers_that_are_none(old, new, said, handed):
     (handed.path / "runs.png").write_bytes(b"GIF89a")
     (handed.path / "link.png").symlink_to("/etc/hostname")
     edit(handed.answers, old, new)
@@ -332,13 +318,13 @@ def test_answers_that_are_none(old: str, new: str, said: str, handed: Folder) ->
         ("topology:", "topologie:", "configs/unfair.yaml:2: topologie: unknown key"),
     ],
 )
-def test_configurations_that_were_changed(old: str, new: str, said: str, handed: Folder) -> None:
+def test_configurations_that_were_changed(old, new, said, handed):
     path = handed.path / "configs/unfair.yaml"
     edit(path, old, new)
     assert any(said in line for line in check.check(handed).missing)
 
 
-def test_what_a_remedy_may_change(handed: Folder) -> None:
+def test_what_a_remedy_may_change(handed):
     path = handed.path / "configs/remedy.yaml"
     tree = yaml.safe_load(path.read_text())
     tree["queue"] = {"kind": "fq_codel", "limit": "100 packets"}
@@ -358,12 +344,12 @@ def test_what_a_remedy_may_change(handed: Folder) -> None:
     )
 
 
-def test_a_broken_run_alone_has_the_status_of_distrust(handed: Folder) -> None:
+def test_a_broken_run_alone_has_the_status_of_distrust(handed):
     handed.run("unfair").counters.write_text("{}")
     assert cli.invoke(["assignment", "check", str(handed.path)]) == 4
 
 
-def test_pictures_drawn_again_are_no_forgery(handed: Folder) -> None:
+def test_pictures_drawn_again_are_no_forgery(handed):
     (handed.run("unfair").path / "mine.png").write_bytes(b"x")
     (handed.run("unfair").path / "notes.txt").write_text("what I saw")
     found = check.check(handed)
@@ -382,7 +368,7 @@ def test_pictures_drawn_again_are_no_forgery(handed: Folder) -> None:
         ("format:", "format: {", "not valid YAML"),
     ],
 )
-def test_an_edited_assignment_yaml(old: str, new: str, said: str, handed: Folder) -> None:
+def test_an_edited_assignment_yaml(old, new, said, handed):
     edit(handed.assignment, old, new)
     with pytest.raises(InputError) as refused:
         check.check(handed)
@@ -390,7 +376,7 @@ def test_an_edited_assignment_yaml(old: str, new: str, said: str, handed: Folder
     assert "\n" not in str(refused.value)
 
 
-def test_a_folder_that_is_none(tmp_path: Path) -> None:
+def test_a_folder_that_is_none(tmp_path):
     with pytest.raises(InputError, match=r"no assignment\.yaml"):
         check.check(Folder(tmp_path))
     (tmp_path / "class.yaml").write_text("")
@@ -398,7 +384,7 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
         check.check(Folder(tmp_path))
 
 
-def test_a_solution_needs_a_student_of_the_class(kept: Class, tmp_path: Path) -> None:
+def test_a_solution_needs_a_student_of_the_class(kept, tmp_path):
     with pytest.raises(ConfigError, match="zoe: not in the class; allowed are ana, ben"):
         solve.solve(kept, "zoe", tmp_path / "x", GoldenRunner())
     with pytest.raises(ConfigError, match="exists; allowed is a new folder"):

@@ -1,7 +1,5 @@
 """Which of a student's submissions counts, what is said of copies, and lint over students."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -34,12 +32,12 @@ def compared(*graded: Graded) -> list[Graded]:
     return copies.compare(graded, range(len(graded)))
 
 
-def test_two_that_have_nothing_in_common() -> None:
+def test_two_that_have_nothing_in_common():
     both = handed("ana", captures=("a",), why="one"), handed("ben", captures=("b",), why="two")
     assert compared(*both) == list(both)
 
 
-def test_of_a_students_submissions_the_best_counts_and_of_equal_ones_the_first() -> None:
+def test_of_a_students_submissions_the_best_counts_and_of_equal_ones_the_first():
     bad, first, second = compared(
         handed("ana", "bad", verdict="rejected"), handed("ana", "first"), handed("ana", "second")
     )
@@ -48,17 +46,17 @@ def test_of_a_students_submissions_the_best_counts_and_of_equal_ones_the_first()
     assert second.for_teacher == ("does not count: first, also handed in for ana, came first",)
 
 
-def test_the_first_is_so_by_its_date() -> None:
+def test_the_first_is_so_by_its_date():
     """Not by its place, which the student names."""
     later, first = copies.compare([handed("ana", "a"), handed("ana", "b")], [2, 1])
     assert [later.counts, first.counts] == [False, True]
 
 
-def test_without_a_name_nothing_is_a_second_submission() -> None:
+def test_without_a_name_nothing_is_a_second_submission():
     assert all(each.counts for each in compared(handed(None, "a"), handed(None, "b")))
 
 
-def test_captures_of_another_are_not_held_against_who_made_them() -> None:
+def test_captures_of_another_are_not_held_against_who_made_them():
     hers, his = compared(
         handed("ana", captures=("a",)),
         handed("ben", captures=("a",), state="other", verdict="incomplete"),
@@ -68,7 +66,7 @@ def test_captures_of_another_are_not_held_against_who_made_them() -> None:
     assert his.for_teacher == ("runs/unfair: its captures are those of ana, runs/unfair",)
 
 
-def test_nobody_is_blamed_for_equal_captures_of_other_guests() -> None:
+def test_nobody_is_blamed_for_equal_captures_of_other_guests():
     both = compared(
         *(
             handed(name, captures=("a",), state="consistent", verdict="consistent")
@@ -79,7 +77,7 @@ def test_nobody_is_blamed_for_equal_captures_of_other_guests() -> None:
     assert all("its captures are those of" in each.for_teacher[0] for each in both)
 
 
-def test_words_alike_give_one_remark_for_each_pair() -> None:
+def test_words_alike_give_one_remark_for_each_pair():
     hers, his, its = compared(
         handed("ana", why="A  queue\nfills", cost="state"),
         handed("ben", why="a queue fills", cost="state"),
@@ -94,7 +92,7 @@ def test_words_alike_give_one_remark_for_each_pair() -> None:
 STUDENTS = ["ana", "ben", "cem", "dan"]
 
 
-def test_a_sound_exercise_and_one_that_is_not(tmp_path: Path) -> None:
+def test_a_sound_exercise_and_one_that_is_not(tmp_path):
     sound = lint.lint(load_exercise(EXERCISE), GoldenRunner(), tmp_path / "a", seeds=4)
     assert sound.runs == 12
     assert sound.all_problems == []
@@ -141,13 +139,13 @@ def problems(question: Number | Packets | Choice, given: list[Right]) -> str:
         ("2%", (None, 12.03, 14.5, 18.2), "has no answer for 1 of 4 (ana)"),
     ],
 )
-def test_tolerances(tolerance: float | str, values: tuple[float | None, ...], said: str) -> None:
+def test_tolerances(tolerance, values, said):
     question = Number.model_validate({**NUMBER, "tolerance": tolerance})
     told = problems(question, [() if value is None else (value,) for value in values])
     assert (said in told) if said else told == ""
 
 
-def test_choices_and_ranges() -> None:
+def test_choices_and_ranges():
     choice = Choice.model_validate(
         {**NUMBER, "kind": "choice", "choices": {"more": "x", "less": "y"}}
     )

@@ -3,8 +3,6 @@
 docs/grading.md has the table of these ways.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -62,7 +60,7 @@ class Inbox:
 
 
 @pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> Inbox:
+def honest(tmp_path_factory) -> Inbox:
     folder = tmp_path_factory.mktemp("honest")
     class_ = golden.small_class(folder, *STUDENTS)
     for student in STUDENTS:
@@ -72,7 +70,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Inbox:
 
 
 @pytest.fixture
-def inbox(honest: Inbox, tmp_path: Path) -> Inbox:
+def inbox(honest, tmp_path) -> Inbox:
     shutil.copytree(honest.path, tmp_path / "inbox", ignore=shutil.ignore_patterns("scratch-*"))
     return Inbox(honest.class_, tmp_path / "inbox", honest.runner)
 
@@ -114,7 +112,7 @@ def set_config(folder: Folder, name: str, **changes: Any) -> None:
     golden.golden_run(folder.run(name).path, config)
 
 
-def test_the_honest_get_their_marks(inbox: Inbox) -> None:
+def test_the_honest_get_their_marks(inbox):
     for student in STUDENTS:
         graded = inbox.mark(inbox.path / student)
         assert (graded.verdict, graded.student, graded.notes) == ("genuine", student, ())
@@ -186,7 +184,7 @@ CHANGED = (
 
 
 @pytest.mark.parametrize("forge", CHANGED)
-def test_a_changed_run_is_forged(forge: Callable[[RunDirectory], None], inbox: Inbox) -> None:
+def test_a_changed_run_is_forged(forge, inbox):
     forge(inbox.ben.run("unfair"))
     graded = inbox.mark(inbox.ben.path)
     assert graded.verdict == "rejected"
@@ -203,9 +201,7 @@ def test_a_changed_run_is_forged(forge: Callable[[RunDirectory], None], inbox: I
     ],
     ids=["another kernel", "an altered program", "another version"],
 )
-def test_a_run_that_claims_another_guest_is_compared_with_ours(
-    claim: dict[str, Any], inbox: Inbox
-) -> None:
+def test_a_run_that_claims_another_guest_is_compared_with_ours(claim, inbox):
     """So a forger gains nothing by a manifest that asks for no comparison."""
     run = inbox.ben.run("unfair")
     capture_of_another_seed(run)
@@ -218,14 +214,14 @@ def test_a_run_that_claims_another_guest_is_compared_with_ours(
     assert points(graded)["ratio"] == 0
 
 
-def test_a_summary_that_leaves_something_out(inbox: Inbox) -> None:
+def test_a_summary_that_leaves_something_out(inbox):
     whole = Run(inbox.ben.run("unfair")).summary
     less = whole.model_copy(update={"classes": {}})
     for first, second in ((whole, less), (less, whole)):
         assert "classes.2.flows" in recomputed.summary_differences(first, second)
 
 
-def test_a_submission_is_no_better_than_the_worst_of_its_runs() -> None:
+def test_a_submission_is_no_better_than_the_worst_of_its_runs():
     good, fair = Evidence("unfair", "genuine"), Evidence("remedy", "consistent")
     assert marking._verdict((good, fair), unanswered=False) == "consistent"
     assert marking._verdict((good,), unanswered=False) == "genuine"
@@ -235,7 +231,7 @@ def test_a_submission_is_no_better_than_the_worst_of_its_runs() -> None:
 # What is another student's.
 
 
-def test_a_friends_runs(inbox: Inbox) -> None:
+def test_a_friends_runs(inbox):
     take(inbox, "runs/unfair")
     take(inbox, "configs/unfair.yaml")
     take(inbox, "answers.yaml")
@@ -250,7 +246,7 @@ def test_a_friends_runs(inbox: Inbox) -> None:
     assert hers.for_teacher == (f"why: word for word as in {inbox.ben.path}",)
 
 
-def test_a_friends_run_under_the_own_seed(inbox: Inbox) -> None:
+def test_a_friends_run_under_the_own_seed(inbox):
     his = inbox.ben.run("unfair").read_manifest().seed
     take(inbox, "runs/unfair")
     run = inbox.ben.run("unfair")
@@ -267,7 +263,7 @@ def test_a_friends_run_under_the_own_seed(inbox: Inbox) -> None:
     [{"student": "ben"}, {"seed": 7}, {"parameters": {"rivals": 1}}, {"feedback": "points"}],
     ids=lambda changes: next(iter(changes)),
 )
-def test_what_was_issued_and_then_changed(changes: dict[str, Any], inbox: Inbox) -> None:
+def test_what_was_issued_and_then_changed(changes, inbox):
     """Also the copied ticket: ana's folder with ben's name."""
     edit_assignment(inbox.ana, **changes)
     graded = inbox.mark(inbox.ana.path)
@@ -275,12 +271,12 @@ def test_what_was_issued_and_then_changed(changes: dict[str, Any], inbox: Inbox)
     assert "was not issued to" in graded.notes[0]
 
 
-def test_a_copied_ticket(inbox: Inbox) -> None:
+def test_a_copied_ticket(inbox):
     edit_assignment(inbox.ben, ticket=yaml.safe_load(inbox.ana.assignment.read_text())["ticket"])
     assert inbox.mark(inbox.ben.path).student is None
 
 
-def test_a_ticket_of_another_class(inbox: Inbox, tmp_path: Path) -> None:
+def test_a_ticket_of_another_class(inbox, tmp_path):
     other = golden.new_class(
         tmp_path / "class", "NETS25", inbox.class_.exercise, ["ben"], inbox.class_.key
     )
@@ -290,7 +286,7 @@ def test_a_ticket_of_another_class(inbox: Inbox, tmp_path: Path) -> None:
     assert "class: belongs to NETS25; allowed is NETS26" in graded.notes[0]
 
 
-def test_easier_questions_in_the_own_folder(inbox: Inbox) -> None:
+def test_easier_questions_in_the_own_folder(inbox):
     tree = yaml.safe_load(inbox.ben.assignment.read_text())
     questions = [{**each, "points": 100, "tolerance": "900%"} for each in tree["questions"]]
     edit_assignment(inbox.ben, questions=questions)
@@ -348,7 +344,7 @@ def test_a_run_that_is_none_of_the_task(change, said, inbox):
     assert not any(points(graded)[key] for key in lost)
 
 
-def test_many_answers_in_many_submissions(inbox: Inbox) -> None:
+def test_many_answers_in_many_submissions(inbox):
     shutil.copytree(inbox.ben.path, inbox.path / "again")
     golden.change_answers(inbox.ben, cause="rtt")
     graded = [inbox.mark(inbox.path / name) for name in ("again", "ben")]
@@ -357,7 +353,7 @@ def test_many_answers_in_many_submissions(inbox: Inbox) -> None:
     assert points(second)["cause"] == 0
 
 
-def test_a_copy_in_another_students_name_does_not_harm_her(inbox: Inbox) -> None:
+def test_a_copy_in_another_students_name_does_not_harm_her(inbox):
     shutil.copytree(inbox.ana.path, inbox.path / "evil")
     evil = Folder(inbox.path / "evil")
     edited_summary(evil.run("unfair"))
@@ -370,14 +366,14 @@ def test_a_copy_in_another_students_name_does_not_harm_her(inbox: Inbox) -> None
 # What is no answer to the task.
 
 
-def test_a_remedy_that_is_none(inbox: Inbox) -> None:
+def test_a_remedy_that_is_none(inbox):
     before = experiment.load(inbox.ben.path / "configs/unfair.yaml")
     set_config(inbox.ben, "remedy", queue=before.queue)
     graded = inbox.mark(inbox.ben.path)
     assert (graded.verdict, points(graded)["remedy_works"]) == ("genuine", 0)
 
 
-def test_hashes_count_where_the_analysis_comes_out_the_same(inbox: Inbox) -> None:
+def test_hashes_count_where_the_analysis_comes_out_the_same(inbox):
     plan = inbox.ben.run("remedy").plan
     plan.write_text(f"{plan.read_text()}\n")
     graded = inbox.mark(inbox.ben.path)
@@ -385,7 +381,7 @@ def test_hashes_count_where_the_analysis_comes_out_the_same(inbox: Inbox) -> Non
     assert "plan.json changed after the run" in " ".join(graded.notes)
 
 
-def test_nothing_is_added_and_no_hash_is_left_out(inbox: Inbox) -> None:
+def test_nothing_is_added_and_no_hash_is_left_out(inbox):
     for name, forge, said in (
         ("remedy", lambda run: (run.captures / "more.txt").write_text("more"), "added after"),
         ("unfair", lambda run: edit(run.manifest, without_a_hash), "missing"),
@@ -401,7 +397,7 @@ def without_a_hash(manifest: dict[str, Any]) -> None:
     del manifest["files"][manifest["captures"][0]["file"]]
 
 
-def test_an_untrusted_run_does_not_count(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_untrusted_run_does_not_count(inbox, monkeypatch):
     class Untrusted(Run):
         @property
         def summary(self) -> Summary:
@@ -416,7 +412,7 @@ def test_an_untrusted_run_does_not_count(inbox: Inbox, monkeypatch: pytest.Monke
     assert "runs/remedy: tcpdump lost 7 packets in the kernel" in graded.notes
 
 
-def test_only_large_captures_tell_a_copy(inbox: Inbox) -> None:
+def test_only_large_captures_tell_a_copy(inbox):
     """Those of idle ports can be equal by chance."""
     run = inbox.ben.run("remedy")
     (run.captures / "idle.in.pcap").write_bytes(bytes(24))
@@ -425,14 +421,14 @@ def test_only_large_captures_tell_a_copy(inbox: Inbox) -> None:
     assert sha256(run.captures / "idle.in.pcap") not in known
 
 
-def test_a_run_that_was_not_handed_in_is_missing(inbox: Inbox) -> None:
+def test_a_run_that_was_not_handed_in_is_missing(inbox):
     shutil.rmtree(inbox.ben.run("unfair").path)
     graded = inbox.mark(inbox.ben.path)
     assert (graded.verdict, states(graded)["unfair"]) == ("incomplete", "missing")
     assert (points(graded)["ratio"], points(graded)["cause"], graded.for_teacher) == (0, 0, ())
 
 
-def test_a_free_key_names_no_file(inbox: Inbox, tmp_path: Path) -> None:
+def test_a_free_key_names_no_file(inbox, tmp_path):
     """A replay would read it, because it takes the free keys from the student."""
     ours = experiment.load(inbox.ben.path / "configs/unfair.yaml")
     theirs = ours.model_copy(update={"queue": {"sizes": tmp_path / "grades.csv"}})
@@ -441,7 +437,7 @@ def test_a_free_key_names_no_file(inbox: Inbox, tmp_path: Path) -> None:
         as_asked(asked, theirs, frozenset())
 
 
-def test_what_a_run_records_is_not_chosen_by_the_student(inbox: Inbox) -> None:
+def test_what_a_run_records_is_not_chosen_by_the_student(inbox):
     """Another analysis is no forgery, and answers come from the exercise's own."""
     before = experiment.load(inbox.ben.path / "configs/unfair.yaml").analysis
     set_config(inbox.ben, "unfair", analysis=before.model_copy(update={"windows_ns": (5_000_000,)}))
@@ -465,7 +461,7 @@ OWN = {
 
 
 @pytest.mark.parametrize("text", OWN.values(), ids=OWN)
-def test_nothing_of_the_students_is_started_or_read(text: str, inbox: Inbox) -> None:
+def test_nothing_of_the_students_is_started_or_read(text, inbox):
     run = inbox.ben.run("remedy")
     evil, grades = inbox.path / "EVIL", inbox.path.parent / "grades.csv"
     grades.write_text("ana,1.0\n")
@@ -516,14 +512,14 @@ def rewrite(path: Path, change: Callable[[dict[str, bytes]], None], *, rehash: b
             archive.writestr(name, content)
 
 
-def test_a_packed_submission_is_as_good_as_its_folder(inbox: Inbox) -> None:
+def test_a_packed_submission_is_as_good_as_its_folder(inbox):
     path = packed_of(inbox.ben)
     assert path.stat().st_size < 100_000
     graded = inbox.mark(path)
     assert (graded.verdict, graded.points, graded.by_hand_points) == ("genuine", 8, 5)
 
 
-def test_a_packed_file_with_anothers_hashes(inbox: Inbox) -> None:
+def test_a_packed_file_with_anothers_hashes(inbox):
     mine, hers = packed_of(inbox.ben), packed_of(inbox.ana)
     with zipfile.ZipFile(hers) as archive:
         theirs = json.loads(archive.read("runs/unfair/manifest.json"))
@@ -540,7 +536,7 @@ def test_a_packed_file_with_anothers_hashes(inbox: Inbox) -> None:
     assert not any(points(graded)[key] for key in UNFAIR_POINTS)
 
 
-def test_a_packed_file_that_was_changed(inbox: Inbox) -> None:
+def test_a_packed_file_that_was_changed(inbox):
     path = packed_of(inbox.ben)
     rewrite(path, lambda members: members.update({"answers.yaml": b"ratio: 1\n"}), rehash=False)
     graded = inbox.mark(path)
@@ -584,7 +580,7 @@ def a_fifo(path: Path) -> str:
 
 
 @pytest.mark.parametrize("make", [bomb, escaping, linked, too_large, no_zip, a_fifo])
-def test_an_archive_that_attacks(make: Callable[[Path], str], inbox: Inbox) -> None:
+def test_an_archive_that_attacks(make, inbox):
     path = inbox.path / "evil.zip"
     said = make(path)
     graded = inbox.mark(path)
@@ -593,7 +589,7 @@ def test_an_archive_that_attacks(make: Callable[[Path], str], inbox: Inbox) -> N
     assert not (inbox.path.parent / "evil").exists()
 
 
-def test_a_packed_submission_that_was_unpacked_and_changed(inbox: Inbox) -> None:
+def test_a_packed_submission_that_was_unpacked_and_changed(inbox):
     folder = inbox.path / "unpacked"
     with zipfile.ZipFile(packed_of(inbox.ben)) as archive:
         archive.extractall(folder)
@@ -613,7 +609,7 @@ def test_a_folder_with_a_link(inbox, name):
     assert "is a symbolic link; allowed are files and folders" in graded.notes[0]
 
 
-def test_a_capture_that_is_a_bomb(inbox: Inbox) -> None:
+def test_a_capture_that_is_a_bomb(inbox):
     run = inbox.ben.run("unfair")
     (name, *_) = [record.file for record in run.read_manifest().captures]
     path = run.path / name
@@ -643,14 +639,14 @@ def test_a_capture_that_is_a_bomb(inbox: Inbox) -> None:
         "- ratio: 4\n",
     ],
 )
-def test_answers_that_are_none(text: str, inbox: Inbox) -> None:
+def test_answers_that_are_none(text, inbox):
     inbox.ben.answers.write_text(text)
     graded = inbox.mark(inbox.ben.path)
     assert graded.verdict == "incomplete"
     assert not any(points(graded)[key] for key in ("ratio", "cause", "expectation"))
 
 
-def test_thousands_of_keys_give_a_few_lines(inbox: Inbox) -> None:
+def test_thousands_of_keys_give_a_few_lines(inbox):
     inbox.ben.answers.write_text("".join(f'"a\\nb{n}": 1\n' for n in range(9_000)))
     notes = [note for note in inbox.mark(inbox.ben.path).notes if "question" in note]
     assert len(notes) == 6
@@ -661,7 +657,7 @@ def test_thousands_of_keys_give_a_few_lines(inbox: Inbox) -> None:
 # Secrets.
 
 
-def test_a_students_folder_holds_no_answer(inbox: Inbox) -> None:
+def test_a_students_folder_holds_no_answer(inbox):
     text = "\n".join(
         path.read_text(errors="replace")
         for path in inbox.class_.handed_out("ben").path.rglob("*")
@@ -672,7 +668,7 @@ def test_a_students_folder_holds_no_answer(inbox: Inbox) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_is_damaged_a_grade_comes_out(seed: int, inbox: Inbox) -> None:
+def test_whatever_is_damaged_a_grade_comes_out(seed, inbox):
     draw = random.Random(seed)
     names = ["answers.yaml", "assignment.yaml", "configs/unfair.yaml", "configs", "runs/unfair"]
     names += [

@@ -1,7 +1,5 @@
 """Exercises as folders: those of outcast are valid, and what is wrong is refused in a line."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from itertools import pairwise
@@ -16,14 +14,14 @@ from scripts import exercise_ranges
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_what_comes_with_outcast_is_valid(name: str) -> None:
+def test_what_comes_with_outcast_is_valid(name):
     exercise = load_exercise(name)
     assert exercise.name == name
     assert exercise.points > 0
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_a_notebook_finds_the_python_that_knows_outcast(name: str, tmp_path: Path) -> None:
+def test_a_notebook_finds_the_python_that_knows_outcast(name, tmp_path):
     """As on a course's server, where the command is a link, at a path with a space."""
     folder = tmp_path / "in PATH"
     folder.mkdir()
@@ -41,7 +39,7 @@ def test_a_notebook_finds_the_python_that_knows_outcast(name: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_a_notebooks_columns_have_the_units_of_their_names(name: str) -> None:
+def test_a_notebooks_columns_have_the_units_of_their_names(name):
     text = (load_exercise(name).folder / "notebook.py").read_text(encoding="utf-8")
     pairs = list(pairwise([*text.splitlines(), ""]))
     assert all("mbps" in line + after for line, after in pairs if '_bps") / 1e6' in line)
@@ -72,7 +70,7 @@ seed: {{seed}}
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Path:
+def small(tmp_path) -> Path:
     """A small exercise of one run and one question."""
     folder = tmp_path / "small"
     (folder / "configs").mkdir(parents=True)
@@ -150,9 +148,7 @@ MISTAKES = {
             "exercise.yaml:2: title: false: allowed is a text, in quotes where YAML needs them",
         ),
     ],
-    "task.md": [
-        ("{{size}}", "{{sizes}}", "task.md:1: {{sizes}}: allowed are"),
-    ],
+    "task.md": [("{{size}}", "{{sizes}}", "task.md:1: {{sizes}}: allowed are")],
     "solution.yaml": [
         ("first:", "second:", "solution.yaml:1: runs.second: is unknown; allowed are first"),
         ("queue.limit", "queue.burst", "first.yaml:4: queue.limit: 'FILL_IN' is not a queue limit"),
@@ -179,9 +175,7 @@ MISTAKES = {
     ("file", "old", "new", "said"),
     [(file, *row) for file, rows in MISTAKES.items() for row in rows],
 )
-def test_what_is_wrong_is_refused_in_one_line(
-    file: str, old: str, new: str, said: str, small: Path
-) -> None:
+def test_what_is_wrong_is_refused_in_one_line(file, old, new, said, small):
     (small / "configs/own.csv").write_text("1000,1\n")
     load_exercise(small)
     path = small / file
@@ -193,16 +187,13 @@ def test_what_is_wrong_is_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
-def test_an_exercise_that_is_not_there() -> None:
+def test_an_exercise_that_is_not_there():
     with pytest.raises(ConfigError, match=r"outcasts: no such exercise; .*did you mean 'outcast'"):
         load_exercise("outcasts")
 
 
-def test_the_table_has_what_was_computed() -> None:
-    lines = (
-        Line("ratio", "number", "2.1 to 9.5", ()),
-        Line("why", "text", "", ()),
-    )
+def test_the_table_has_what_was_computed():
+    lines = (Line("ratio", "number", "2.1 to 9.5", ()), Line("why", "text", "", ()))
     head, *rows = exercise_ranges.table(Linted(lines, (), 20))
     assert head == ["question", f"right answers of {exercise_ranges.STUDENTS} students"]
     assert rows == [["`ratio`", "2.1 to 9.5"]]

@@ -1,7 +1,5 @@
 """Grading many: bounds of each, resuming, the teacher's tables, gradebooks."""
 
-from __future__ import annotations
-
 import csv
 import fcntl
 import io
@@ -46,7 +44,7 @@ AGAIN = Graded("ana", "inbox/old", "incomplete", counts=False)
 
 
 @pytest.fixture(scope="module")
-def handed_in(tmp_path_factory: pytest.TempPathFactory) -> tuple[Class, Folder]:
+def handed_in(tmp_path_factory) -> tuple[Class, Folder]:
     folder = tmp_path_factory.mktemp("class")
     class_ = golden.small_class(folder, "ana")
     return class_, golden.hand_in(class_, "ana", folder / "inbox/ana")
@@ -59,21 +57,17 @@ def rows(text: str) -> list[dict[str, str]]:
 # Gradebooks.
 
 
-def test_moodle() -> None:
+def test_moodle():
     text = gradebooks.moodle("NETS26", [ANA, BEN, AGAIN])
     assert rows(text) == [
-        {
-            "ID number": "ana",
-            "NETS26": "2",
-            "NETS26 feedback": "ratio 2/2; cause 0/1.5; why ?/4",
-        }
+        {"ID number": "ana", "NETS26": "2", "NETS26 feedback": "ratio 2/2; cause 0/1.5; why ?/4"}
     ]
     rich = Graded("ana", "", "genuine", (Marked("a", 0.0, 101.0, "", "wrong"),))
     with pytest.raises(ConfigError, match="101 points in all; allowed are 100"):
         gradebooks.moodle("NETS26", [rich])
 
 
-def test_canvas() -> None:
+def test_canvas():
     """Its importer asks for these columns. A row with `Points Possible` is no student's."""
     lines = gradebooks.canvas("NETS26", [ANA, BEN]).splitlines()
     assert lines == [
@@ -86,17 +80,17 @@ def test_canvas() -> None:
 # Tables and sheets.
 
 
-def test_no_cell_is_a_formula() -> None:
+def test_no_cell_is_a_formula():
     (row,) = rows(csv_text([("a", "b", "c"), ("=1+1", "-3", "@x")]))
     assert row == {"a": "'=1+1", "b": "-3", "c": "'@x"}
 
 
-def test_no_cell_is_a_formula_where_semicolons_end_cells() -> None:
+def test_no_cell_is_a_formula_where_semicolons_end_cells():
     (row,) = rows(csv_text([("a", "b"), ("x;=1+1\n-2;y", "\uff1d1")]))
     assert row == {"a": "x;'=1+1\n'-2;y", "b": "'\uff1d1"}
 
 
-def test_the_csv_has_every_question_and_run() -> None:
+def test_the_csv_has_every_question_and_run():
     first, second = rows(sheets.as_csv([ANA, BEN], ["unfair"], ["ratio", "why"]))
     assert (first["points"], first["most_points"], first["by_hand_points"]) == ("2", "7.5", "4")
     assert (first["unfair"], first["ratio"], first["why.state"]) == ("genuine", "2", "by_hand")
@@ -105,7 +99,7 @@ def test_the_csv_has_every_question_and_run() -> None:
     assert columns["points"] == ["2", "-"]
 
 
-def test_what_is_not_answered_is_said_once() -> None:
+def test_what_is_not_answered_is_said_once():
     notes = tuple(f"answers.yaml: {key}: not answered" for key in ("ratio", "cause"))
     marked = tuple(Marked(key, 0.0, 1.0, "not answered", "missing") for key in ("ratio", "cause"))
     graded = Graded("ana", "ana", "incomplete", marked, notes=(*notes, "runs/r: there is no run"))
@@ -115,7 +109,7 @@ def test_what_is_not_answered_is_said_once() -> None:
     ]
 
 
-def test_a_feedback_sheet() -> None:
+def test_a_feedback_sheet():
     text = sheets.feedback("Who | starves", ANA)
     assert "ana: **2 of 7.5 points**, and 4 more to be marked by your teacher." in text
     assert "| cause | 0/1.5 | wrong |" in text
@@ -125,7 +119,7 @@ def test_a_feedback_sheet() -> None:
     assert r"forged: a \\\| b !\[x](http://example.org) &lt;img> |" in text
 
 
-def test_points_by_hand(tmp_path: Path) -> None:
+def test_points_by_hand(tmp_path):
     path = tmp_path / by_hand.FILE
     assert by_hand.write(path, [ANA], by_hand.read(path)) == 1
     (row,) = rows(path.read_text())
@@ -150,7 +144,7 @@ def test_points_by_hand(tmp_path: Path) -> None:
         (f"student,question,points\nana,why,{'1' * 200_000}\n", r"x\.csv: not CSV"),
     ],
 )
-def test_points_that_cannot_be_given(text: str, said: str, tmp_path: Path) -> None:
+def test_points_that_cannot_be_given(text, said, tmp_path):
     (tmp_path / "x.csv").write_text(text)
     with pytest.raises(ConfigError, match=said):
         by_hand.read(tmp_path / "x.csv")
@@ -159,7 +153,7 @@ def test_points_that_cannot_be_given(text: str, said: str, tmp_path: Path) -> No
 # Packed submissions.
 
 
-def test_what_is_packed(handed_in: tuple[Class, Folder], tmp_path: Path) -> None:
+def test_what_is_packed(handed_in, tmp_path):
     made = packed.write(handed_in[1], tmp_path / "ana.zip")
     assert (made.bytes, made.runs) == ((tmp_path / "ana.zip").stat().st_size, ("unfair", "remedy"))
     with zipfile.ZipFile(made.path) as archive:
@@ -175,7 +169,7 @@ def test_what_is_packed(handed_in: tuple[Class, Folder], tmp_path: Path) -> None
     }
 
 
-def test_what_cannot_be_packed(handed_in: tuple[Class, Folder], tmp_path: Path) -> None:
+def test_what_cannot_be_packed(handed_in, tmp_path):
     folder = Folder(tmp_path / "ana")
     shutil.copytree(handed_in[1].path, folder.path)
     (folder.path / "answers.yaml").write_bytes(b"# " + os.urandom(2_100_000).hex().encode())
@@ -190,7 +184,7 @@ def test_what_cannot_be_packed(handed_in: tuple[Class, Folder], tmp_path: Path) 
 # Bounds.
 
 
-def test_what_takes_too_long_or_too_much_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_what_takes_too_long_or_too_much_does_not_stop_the_others(tmp_path):
     items = [{"sleep_s": 0.0}, {"sleep_s": 600.0}, {"megabytes": 4000}, {"kill": True}]
     began = time.monotonic()
     ended = {
@@ -207,9 +201,7 @@ def test_what_takes_too_long_or_too_much_does_not_stop_the_others(tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_many_are_graded_in_one_go_and_taken_up_again(
-    handed_in: tuple[Class, Folder], tmp_path: Path
-) -> None:
+def test_many_are_graded_in_one_go_and_taken_up_again(handed_in, tmp_path):
     class_, folder = handed_in
     places = [folder.path, tmp_path / "nobody"]
     told: list[str] = []
@@ -227,7 +219,7 @@ def test_many_are_graded_in_one_go_and_taken_up_again(
     assert again.notes == ("taken from the earlier grading",)
 
 
-def test_a_file_may_have_any_name(handed_in: tuple[Class, Folder], tmp_path: Path) -> None:
+def test_a_file_may_have_any_name(handed_in, tmp_path):
     class_, folder = handed_in
     place = Path(os.fsdecode(bytes(tmp_path) + b"/\xdcbung\x1b[2J\n.zip"))
     packed.write(folder, tmp_path / "ana.zip")
@@ -238,7 +230,7 @@ def test_a_file_may_have_any_name(handed_in: tuple[Class, Folder], tmp_path: Pat
     assert by_hand.write(tmp_path / by_hand.FILE, [graded], {}) == 2
 
 
-def test_two_gradings_at_once(handed_in: tuple[Class, Folder], tmp_path: Path) -> None:
+def test_two_gradings_at_once(handed_in, tmp_path):
     class_, folder = handed_in
     descriptor = os.open(tmp_path, os.O_RDONLY)
     try:
@@ -249,14 +241,11 @@ def test_two_gradings_at_once(handed_in: tuple[Class, Folder], tmp_path: Path) -
         os.close(descriptor)
 
 
-def test_a_grade_that_could_not_be_computed_is_not_kept(
-    handed_in: tuple[Class, Folder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_grade_that_could_not_be_computed_is_not_kept(handed_in, tmp_path, monkeypatch):
     class_, folder = handed_in
     (tmp_path / "kept").mkdir()
     task = worker.Task(
-        *(str(class_.path), str(folder.path), worker.GUEST),
-        *(str(tmp_path / "kept"), "basis", ""),
+        *(str(class_.path), str(folder.path), worker.GUEST), *(str(tmp_path / "kept"), "basis", "")
     )
     for number, remarks in enumerate((("remedy_works: not computed",), ())):
         graded = Graded("ana", "", "genuine", for_teacher=remarks)
@@ -268,7 +257,7 @@ def test_a_grade_that_could_not_be_computed_is_not_kept(
 # How long it takes.
 
 
-def test_the_time_is_told_beforehand(tmp_path: Path) -> None:
+def test_the_time_is_told_beforehand(tmp_path):
     class_ = golden.small_class(tmp_path, "ana", "ben", "cem", "dan")
     own, shared = effort._sizes(class_)
     # Two runs and three repeats of the remedy; three repeats of what it is compared with.
@@ -290,12 +279,7 @@ def test_the_time_is_told_beforehand(tmp_path: Path) -> None:
 # The verbs.
 
 
-def test_the_verb(
-    handed_in: tuple[Class, Folder],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_verb(handed_in, tmp_path, capsys, monkeypatch):
     class_, folder = handed_in
     monkeypatch.setattr(worker, "GUEST", golden.RUNNER)
     file = tmp_path / "ana.zip"
@@ -315,9 +299,7 @@ def test_the_verb(
     assert cli.invoke([*argv, "--incomplete"]) == 0
 
 
-def test_without_the_key_nothing_is_graded_and_nothing_told(
-    handed_in: tuple[Class, Folder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_the_key_nothing_is_graded_and_nothing_told(handed_in, tmp_path, capsys):
     class_, folder = handed_in
     for place in (folder.path, tmp_path):
         argv = ["assignment", "grade", "--format", "json", str(place)]

@@ -1,10 +1,7 @@
 """The kinds of questions: how answers are marked; and queries, which read nothing but the run."""
 
-from __future__ import annotations
-
 import math
 import time
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -13,7 +10,7 @@ from pydantic import TypeAdapter
 
 from outcast.assignment import queries
 from outcast.assignment.exercise import load_exercise
-from outcast.assignment.questions import KINDS, Effect, Question, Right
+from outcast.assignment.questions import KINDS, Effect, Question
 from outcast.assignment.right import right_answers
 from outcast.errors import ConfigError, DeadlineError, InputError
 from outcast.records.run import Run
@@ -64,13 +61,13 @@ def question(**keys: Any) -> Question:
         ({**EFFECT, "above": 2}, None, None, "missing"),
     ],
 )  # fmt: skip
-def test_marks(keys: dict[str, Any], answer: Any, right: Right | None, state: str) -> None:
+def test_marks(keys, answer, right, state):
     marked = question(**keys).mark(answer, right)
     assert (marked.key, marked.most_points, marked.state) == ("q", 2.0, state)
     assert marked.points == (2.0 if state == "right" else 0.0)
 
 
-def test_an_effect_needs_an_interval_beyond_the_size_asked_for() -> None:
+def test_an_effect_needs_an_interval_beyond_the_size_asked_for():
     effect = question(**EFFECT, below=0.6)
     assert isinstance(effect, Effect)
     before = [6.0, 5.0, 7.0, 4.5, 5.5]
@@ -104,13 +101,13 @@ def test_an_effect_needs_an_interval_beyond_the_size_asked_for() -> None:
         ({"kind": "prediction", "choices": CHOICES, "before": ["r"], "answer": "lone"}, "has none"),
     ],
 )
-def test_keys_that_contradict_each_other(keys: dict[str, Any], said: str) -> None:
+def test_keys_that_contradict_each_other(keys, said):
     with pytest.raises(ValueError, match=said):
         question(**keys).require_sound()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_student_gets_no_key_that_is_not_public(kind: type[Any]) -> None:
+def test_a_student_gets_no_key_that_is_not_public(kind):
     """A key that a later kind adds stays with the teacher, until its class says otherwise."""
     example = next(q for q in load_exercise(EXERCISE).questions if isinstance(q, kind))
     handed = example.handed_out()
@@ -122,7 +119,7 @@ def test_a_student_gets_no_key_that_is_not_public(kind: type[Any]) -> None:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory) -> Run:
     exercise = load_exercise(EXERCISE)
     config = exercise.expected("unfair", exercise.example(), 5)
     return Run(GoldenRunner().run(config, tmp_path_factory.mktemp("run") / "run"))
@@ -158,23 +155,21 @@ SECRET = "/etc/passwd"
         "-- nothing",
     ],
 )
-def test_queries_that_are_refused(sql: str, run: Run) -> None:
+def test_queries_that_are_refused(sql, run):
     with pytest.raises(ValueError, match="sql: "):
         queries.require_safe(sql)
     with pytest.raises(ValueError, match="sql: "):
         queries.rows(sql, run)
 
 
-def test_a_reader_of_another_name_is_found_in_the_plan(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_of_another_name_is_found_in_the_plan(run, tmp_path, monkeypatch):
     (tmp_path / "a.csv").write_text("secret\n7\n")
     monkeypatch.setattr(queries, "require_safe", lambda sql: None)
     with pytest.raises(ConfigError, match="sql: reads a file"):
         queries.rows(f"SELECT * FROM read_csv('{tmp_path}/a.csv')", run)
 
 
-def test_a_query_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_that_takes_too_long_is_given_up(monkeypatch):
     class Slow(pl.LazyFrame):
         def collect(self, **_: Any) -> Any:
             time.sleep(3.0)
@@ -184,7 +179,7 @@ def test_a_query_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch
         queries._collected(Slow())
 
 
-def test_what_queries_see(run: Run) -> None:
+def test_what_queries_see(run):
     summary = run.summary
     assert queries.rows("SELECT outcast_ratio FROM run", run) == [(summary.outcast_ratio,)]
     (packets,) = queries.rows("SELECT sum(packets) AS n FROM inputs", run)[0]
@@ -220,12 +215,12 @@ def test_what_queries_see(run: Run) -> None:
         ),
     ],
 )
-def test_queries_that_give_no_answer(keys: dict[str, Any], said: str, run: Run) -> None:
+def test_queries_that_give_no_answer(keys, said, run):
     with pytest.raises(InputError, match=said):
         right_answers(question(**keys), run)
 
 
-def test_right_answers(run: Run) -> None:
+def test_right_answers(run):
     rate = {"kind": "class_goodput_bps", "hops": 2}
     measured = question(kind="number", answer={"measure": rate, "times": 1e-6})
     (value,) = right_answers(measured, run) or ()
@@ -237,7 +232,7 @@ def test_right_answers(run: Run) -> None:
     assert right_answers(question(kind="text"), run) is None
 
 
-def test_a_picture_is_a_file_of_the_folder(tmp_path: Path) -> None:
+def test_a_picture_is_a_file_of_the_folder(tmp_path):
     picture = question(kind="picture", most_mb=1)
     (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(2 << 20))
     with pytest.raises(ValueError, match=r"a\.png: larger than 1 MiB"):

@@ -1,7 +1,5 @@
 """The benchmark that fills docs/design/cost.md, and the experiment that it gives ns-3."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from dataclasses import replace
@@ -19,7 +17,7 @@ from scripts import fill_numbers
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_row_has_medians_and_the_median_of_neighbours_ratios() -> None:
+def test_a_row_has_medians_and_the_median_of_neighbours_ratios():
     # The machine was twice as slow in the second round, which changes no ratio.
     pairs = [
         (Cost(10.0, 8.0, 300_000_000), Cost(5.0, 2.0, 200_000_000)),
@@ -36,7 +34,7 @@ def test_a_row_has_medians_and_the_median_of_neighbours_ratios() -> None:
     assert phase[1:] == ["-", "-", "-", "2.00", "1.00", "0.50", "-", "-"]
 
 
-def test_phases_reach_from_the_process_start_to_the_commands_end(tmp_path: Path) -> None:
+def test_phases_reach_from_the_process_start_to_the_commands_end(tmp_path):
     stored = tmp_path / "run.json"
     marks = {"boot": (11.0, 0.5, 0.4), "traffic": (13.0, 2.5, 0.6), "end": (16.0, 5.0, 0.9)}
     stored.write_text(json.dumps({"marks": marks, "faults": 7}))
@@ -45,7 +43,7 @@ def test_phases_reach_from_the_process_start_to_the_commands_end(tmp_path: Path)
     assert (read.own_s, read.faults) == (0.9, 7)
 
 
-def test_a_single_run_is_shown_by_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_run_is_shown_by_phase(monkeypatch):
     def measure(*given: object) -> None:
         *_, found, inside = given
         assert isinstance(found, against.Findings)
@@ -68,7 +66,7 @@ def test_a_single_run_is_shown_by_phase(monkeypatch: pytest.MonkeyPatch) -> None
     assert found.values == {against.FAULTS: "1,000 before, 3,000 after"}
 
 
-def test_parts_of_the_same_states_are_one_table() -> None:
+def test_parts_of_the_same_states_are_one_table():
     boot, net = ["boot", *"12345678"], ["net", *"12345678"]
     one = Entry("--only single", "a against b", [HEAD, boot], {against.NS3: "0.5"})
     assert against.merged(None, one) == one
@@ -86,19 +84,19 @@ def test_parts_of_the_same_states_are_one_table() -> None:
     assert against.merged(one, other) == other
 
 
-def test_a_throughput_that_cannot_be_true_says_so() -> None:
+def test_a_throughput_that_cannot_be_true_says_so():
     assert against.two_at_a_time(1.874) == "1.87"
     assert against.two_at_a_time(2.37).startswith("2.37 (two cannot do more than double")
 
 
-def test_the_page_takes_what_the_benchmark_can_store() -> None:
+def test_the_page_takes_what_the_benchmark_can_store():
     page = (ROOT / "docs/design/cost.md").read_text(encoding="utf-8")
     # The other tables have rows of other states, which `--table` stored.
     named = {name for name in fill_numbers.named(page) if not name.startswith(f"{NAME}-")}
     assert named <= {f"{NAME}{value}" for value in against.VALUES}
 
 
-def test_ns3_is_given_the_plan() -> None:
+def test_ns3_is_given_the_plan():
     asked = experiment.load(ROOT / "configs/fig3c.yaml", [])
     plan = make_plan(asked)
     lines = [line.split() for line in ns3.lines_of(asked)]

@@ -1,9 +1,5 @@
 """The queue, the link and unique bytes of goodput in bins."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
@@ -37,7 +33,7 @@ def queue_of(events: list[tuple[int, Event, int]]) -> Queue:
     )
 
 
-def test_the_mean_is_over_time_and_the_level_carries_over() -> None:
+def test_the_mean_is_over_time_and_the_level_carries_over():
     queue = queue_of(
         [(105, Event.ENQUEUE, 100), (108, Event.ENQUEUE, 300), (125, Event.DEQUEUE, 0)]
     )
@@ -46,7 +42,7 @@ def test_the_mean_is_over_time_and_the_level_carries_over() -> None:
     assert most.tolist() == [300, 300, 300, 0]
 
 
-def test_what_left_first_was_there_before() -> None:
+def test_what_left_first_was_there_before():
     queue = queue_of([(115, Event.DEQUEUE, 50), (118, Event.DEQUEUE, 0)])
     mean, most = queue_in_bins(queue, np.array([100, 110, 120], np.int64))
     assert mean[0] == 50
@@ -56,11 +52,11 @@ def test_what_left_first_was_there_before() -> None:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+def run(tmp_path_factory) -> RunDirectory:
     return analysed_run(tmp_path_factory.mktemp("bins") / "run", 80_000_000, 9, 6_000)
 
 
-def test_bins_add_up_to_the_run(run: RunDirectory) -> None:
+def test_bins_add_up_to_the_run(run):
     bins = pl.read_parquet(run.path / "bins.parquet")
     packets = pl.read_parquet(run.path / "packets.parquet")
     begin = run.read_manifest().traffic.t_start_ns
@@ -78,7 +74,7 @@ def test_bins_add_up_to_the_run(run: RunDirectory) -> None:
     assert abs(apart.sum()) <= 1514 * 8 / 1e6
 
 
-def test_what_goes_with_a_frame_takes_its_share_of_the_link(run: RunDirectory) -> None:
+def test_what_goes_with_a_frame_takes_its_share_of_the_link(run):
     def used() -> pl.DataFrame:
         analyze(run)
         return pl.read_parquet(run.path / "bins.parquet").select("t", "utilisation")
@@ -114,17 +110,17 @@ def packets(segments: list[tuple[int, int]], flags: int = 0x10) -> Packets:
     return made
 
 
-def test_spurious_retransmissions_count_once() -> None:
+def test_spurious_retransmissions_count_once():
     got = fresh_bytes(packets([(0, 100), (100, 100), (0, 100), (50, 100), (150, 100)]), (FLOW,))
     assert got.tolist() == [100, 100, 0, 0, 50]
 
 
-def test_a_hole_counts_when_it_is_filled() -> None:
+def test_a_hole_counts_when_it_is_filled():
     got = fresh_bytes(packets([(0, 100), (200, 100), (100, 100), (50, 250)]), (FLOW,))
     assert got.tolist() == [100, 100, 100, 0]
 
 
-def test_a_syn_takes_a_number_but_carries_nothing() -> None:
+def test_a_syn_takes_a_number_but_carries_nothing():
     """The SYN's number is 999, so data begins at 1000; a keep-alive at 999 is nothing new."""
     both = packets([(999, 0), (1000, 10), (999, 1), (1010, 10)])
     both.flags[0] = 0x02
@@ -134,7 +130,7 @@ def test_a_syn_takes_a_number_but_carries_nothing() -> None:
     assert fresh_bytes(opened, (FLOW,)).tolist() == [5, 5]
 
 
-def test_udp_counts_all_its_payload() -> None:
+def test_udp_counts_all_its_payload():
     udp = FlowKey("10.0.0.2", 1, "10.0.0.1", 2, 17)
     assert fresh_bytes(packets([(0, 100), (0, 100)]), (udp,)).tolist() == [100, 100]
 
@@ -143,7 +139,7 @@ def test_udp_counts_all_its_payload() -> None:
     base=st.integers(0, 2**32 - 1),
     segments=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 60)), max_size=60),
 )
-def test_against_a_set_of_bytes(base: int, segments: list[tuple[int, int]]) -> None:
+def test_against_a_set_of_bytes(base, segments):
     """Every byte counts once, when it first appears, also across the wrap at 2^32."""
     got = fresh_bytes(packets([(base + at, size) for at, size in segments]), (FLOW,))
     seen: set[int] = set()
@@ -153,14 +149,14 @@ def test_against_a_set_of_bytes(base: int, segments: list[tuple[int, int]]) -> N
         seen |= new
 
 
-def test_scattered_segments_take_no_quadratic_time() -> None:
+def test_scattered_segments_take_no_quadratic_time():
     rng = np.random.default_rng(1)
     order = rng.permutation(300_000) * 7
     got = fresh_bytes(packets([(int(at), 5) for at in order]), (FLOW,))
     assert int(got.sum()) == 5 * 300_000
 
 
-def test_bins_and_intervals(tmp_path: Path) -> None:
+def test_bins_and_intervals(tmp_path):
     came = [P(n * 1000, seq=n * 1448, ip_id=n) for n in range(10)]
     left = [P(n * 1000 + 500, seq=n * 1448, ip_id=n) for n in range(10)]
     joined = join(

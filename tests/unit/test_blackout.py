@@ -1,7 +1,5 @@
 """Chains of drops: by hand, against a slow count, against a lot, and the synthetic blackout."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -56,7 +54,7 @@ def trace(tmp_path: Path) -> Joined:
     return join(list(ports.values()), [out], JoinOptions(watched_ns=(0, 10**10)))
 
 
-def test_the_printed_trace(tmp_path: Path) -> None:
+def test_the_printed_trace(tmp_path):
     joined = trace(tmp_path)
     chains = port_chains(joined)
     assert chains.ingress.tolist() == [0, 0]
@@ -68,7 +66,7 @@ def test_the_printed_trace(tmp_path: Path) -> None:
     assert length_counts(chains.drops) == {1: 1, 4: 1}
 
 
-def test_a_packet_of_unknown_fate_did_not_get_through(tmp_path: Path) -> None:
+def test_a_packet_of_unknown_fate_did_not_get_through(tmp_path):
     joined = trace(tmp_path)
     verdict = joined.verdict.copy()
     (rivals,) = np.nonzero(verdict == Verdict.FORWARDED)
@@ -78,7 +76,7 @@ def test_a_packet_of_unknown_fate_did_not_get_through(tmp_path: Path) -> None:
     assert chains.others_through.tolist() == [2, 0]
 
 
-def test_flows_of_a_chain_are_counted_once(tmp_path: Path) -> None:
+def test_flows_of_a_chain_are_counted_once(tmp_path):
     senders = ["10.0.0.2", "10.0.0.3", "10.0.0.2", "10.0.0.2", "10.0.0.3"]
     came = [P(10 * n, seq=n, ip_id=n, src=src) for n, src in enumerate(senders)]
     left = [P(100, seq=4, ip_id=4, src="10.0.0.3")]
@@ -92,7 +90,7 @@ def test_flows_of_a_chain_are_counted_once(tmp_path: Path) -> None:
     assert sorted(by_flow.drops.tolist()) == [1, 3]
 
 
-def test_against_a_slow_count(tmp_path: Path) -> None:
+def test_against_a_slow_count(tmp_path):
     traffic = model.drop_tail(model.make_traffic(5, 20_000, (2, 3, 5)), 9000, 10**9)
     paths = model.write_captures(tmp_path, model.captures(traffic))
     captures = read_captures(list(paths.items()))
@@ -153,13 +151,13 @@ LINEAR = Path(__file__).parents[2] / "configs/linear-12.yaml"
     ],
 )
 def test_it_lasts_as_long_as_so_many_packets_on_the_link_that_they_come_by(
-    at: str, overrides: list[str], expected_ns: int
-) -> None:
+    at, overrides, expected_ns
+):
     loaded = experiment.load(LINEAR, [f"blackout={{at: {at}, drops: 10}}", *overrides])
     assert on_ns(loaded, make_plan(loaded)) == expected_ns
 
 
-def test_without_a_blackout_there_is_none() -> None:
+def test_without_a_blackout_there_is_none():
     loaded = experiment.load(LINEAR)
     assert on_ns(loaded, make_plan(loaded)) == 0
 
@@ -171,11 +169,11 @@ def lost(text: str) -> np.ndarray:
 @pytest.mark.parametrize(
     ("packets", "count"), [("", 0), ("...", 0), ("xx", 1), ("x.x", 2), (".xx.x", 2), ("xx..xx", 2)]
 )
-def test_chains_are_counted(packets: str, count: int) -> None:
+def test_chains_are_counted(packets, count):
     assert chance.chains(lost(packets)) == count
 
 
-def test_drops_without_memory_are_as_by_lot() -> None:
+def test_drops_without_memory_are_as_by_lot():
     dropped = np.random.default_rng(3).random(20_000) < 0.2
     blocks = np.arange(20_000) // 64
     assert chance.chains_by_lot(dropped, blocks, 0) / chance.chains(dropped) == pytest.approx(
@@ -183,13 +181,13 @@ def test_drops_without_memory_are_as_by_lot() -> None:
     )
 
 
-def test_drops_in_threes_are_longer_than_by_lot() -> None:
+def test_drops_in_threes_are_longer_than_by_lot():
     dropped = np.repeat(np.random.default_rng(3).random(7_000) < 0.1, 3)
     blocks = np.arange(21_000) // 64
     assert chance.chains_by_lot(dropped, blocks, 0) / chance.chains(dropped) > 2.5
 
 
-def test_congestion_that_comes_and_goes_is_no_chain() -> None:
+def test_congestion_that_comes_and_goes_is_no_chain():
     # Every other block loses half of its packets. The lot stays within a block.
     blocks = np.arange(20_000) // 64
     dropped = (np.random.default_rng(3).random(20_000) < 0.5) & (blocks % 2 == 0)
@@ -197,6 +195,6 @@ def test_congestion_that_comes_and_goes_is_no_chain() -> None:
     assert ratio == pytest.approx(1, abs=0.03)
 
 
-def test_a_block_of_drops_alone_stays_one_chain() -> None:
+def test_a_block_of_drops_alone_stays_one_chain():
     dropped = lost("....xxxx....")
     assert chance.chains_by_lot(dropped, np.arange(12) // 4, 0) == 1

@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from outcast.emulation import capture
@@ -18,16 +14,16 @@ CLOSING = """tcpdump: listening on s1-eth1, link-type EN10MB (Ethernet), snapsho
 """
 
 
-def test_closing_counters() -> None:
+def test_closing_counters():
     assert capture.parse_closing_counters(CLOSING, "tcpdump") == (24511, 39809, 1)
 
 
-def test_a_missing_counter_is_an_error() -> None:
+def test_a_missing_counter_is_an_error():
     with pytest.raises(RunError, match="received by filter"):
         capture.parse_closing_counters(CLOSING.replace("received by filter", "?"), "tcpdump")
 
 
-def test_a_file_that_is_too_short_for_its_packets_is_a_full_disk(tmp_path: Path) -> None:
+def test_a_file_that_is_too_short_for_its_packets_is_a_full_disk(tmp_path):
     file = tmp_path / "s1-eth1.in.pcap"
     # If the disk is full, tcpdump ends well and says how many packets it captured.
     script = "trap 'echo \"$0\" >&2; exit 0' INT; echo ready >&2; while :; do sleep 0.05; done"
@@ -49,9 +45,7 @@ def test_a_file_that_is_too_short_for_its_packets_is_a_full_disk(tmp_path: Path)
                 capture.stop([one], tmp_path)
 
 
-def test_captures_are_read_where_their_block_ends_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_captures_are_read_where_their_block_ends_well(tmp_path, monkeypatch):
     record = records.capture("captures/s1-eth1.out.pcap")
     calls: list[str] = []
     monkeypatch.setattr(capture, "start", lambda *given: calls.append("start") or [])
@@ -76,7 +70,7 @@ TcpExt: 5 -1
 """
 
 
-def test_names_are_nstats() -> None:
+def test_names_are_nstats():
     assert parse_snmp(SNMP) == {
         "TcpActiveOpens": 3,
         "TcpRetransSegs": 17,
@@ -85,7 +79,7 @@ def test_names_are_nstats() -> None:
     }
 
 
-def test_growth() -> None:
+def test_growth():
     host = HostCounters(before={"TcpRetransSegs": 2}, after={"TcpRetransSegs": 9})
     assert host.delta("TcpRetransSegs") == 7
     assert host.delta("TcpExtTCPTimeouts") == 0

@@ -4,8 +4,6 @@ What is expected was worked out by hand from the formats' descriptions. Where Wi
 installed, they write the same files a second way.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import lzma
@@ -102,7 +100,7 @@ def check(capture: PortCapture, count: int = 1, frame: bytes = FRAME) -> None:
 
 
 @pytest.mark.parametrize("kind", [2, 11, 16, 20])
-def test_erf(tmp_path: Path, kind: int) -> None:
+def test_erf(tmp_path, kind):
     content = erf(FRAME, 5, 1 << 31, kind) + erf(b"", kind=48) + erf(FRAME, 6, 1, kind, 2)
     capture = read(tmp_path / "a.erf", content)
     check(capture, 2)
@@ -111,14 +109,14 @@ def test_erf(tmp_path: Path, kind: int) -> None:
     assert (capture.records, capture.not_ip) == (3, 1)
 
 
-def test_erf_times_are_rounded_to_the_nearest_nanosecond(tmp_path: Path) -> None:
+def test_erf_times_are_rounded_to_the_nearest_nanosecond(tmp_path):
     fractions = [3, 4, 2**32 - 1]
     capture = read(tmp_path / "a.erf", b"".join(erf(FRAME, 5, each) for each in fractions))
     # 2^-32 s are 0.2328 ns: 0.698, 0.931, and a whole second less 0.23 ns.
     assert capture.columns.stamp_ns.tolist() == [5_000_000_001, 5_000_000_001, 6_000_000_000]
 
 
-def test_erf_of_bare_ip_and_of_other_link_layers(tmp_path: Path) -> None:
+def test_erf_of_bare_ip_and_of_other_link_layers(tmp_path):
     six = raw(IPv6(src="fd00::2", dst="fd00::1") / UDP(sport=1, dport=2) / Raw(b"z" * 9))
     content = erf(raw(DATA), kind=22) + erf(six, kind=23) + erf(FRAME, kind=3) + erf(FRAME)
     capture = read(tmp_path / "a.erf", content)
@@ -127,7 +125,7 @@ def test_erf_of_bare_ip_and_of_other_link_layers(tmp_path: Path) -> None:
     assert capture.not_ip == 1
 
 
-def test_erf_cut_by_the_card_and_by_the_disk(tmp_path: Path) -> None:
+def test_erf_cut_by_the_card_and_by_the_disk(tmp_path):
     record = erf(FRAME)
     short = record[:10] + struct.pack(">H", 16 + 2 + 62) + record[12 : 16 + 2 + 62]
     capture = read(tmp_path / "a.erf", short + record[:-5])
@@ -136,7 +134,7 @@ def test_erf_cut_by_the_card_and_by_the_disk(tmp_path: Path) -> None:
     assert "cut off after 1 packets" in capture.remarks[0]
 
 
-def test_erf_in_pcap(tmp_path: Path) -> None:
+def test_erf_in_pcap(tmp_path):
     capture = read(tmp_path / "a.pcap", pcap([erf(FRAME), erf(FRAME, kind=3), b"short"], link=197))
     check(capture)
     assert capture.columns.stamp_ns.tolist() == [5_000_000_007]
@@ -155,12 +153,12 @@ def test_erf_in_pcap(tmp_path: Path) -> None:
         erf(FRAME) + b"\0" * 8 + b"\x1f" + bytes(40),
     ],
 )
-def test_what_is_no_erf(tmp_path: Path, content: bytes) -> None:
+def test_what_is_no_erf(tmp_path, content):
     with pytest.raises(InputError, match="not a capture; a pcap, pcapng or ERF file is needed"):
         read(tmp_path / "a", content)
 
 
-def test_an_impossible_erf_record(tmp_path: Path) -> None:
+def test_an_impossible_erf_record(tmp_path):
     with pytest.raises(InputError, match=r"broken after 30 packets, at byte \d+: a record claims"):
         read(tmp_path / "a.erf", erf(FRAME) * 30 + bytes(40))
 
@@ -184,7 +182,7 @@ MIRRORS = {
 
 @pytest.mark.parametrize("carrier", MIRRORS)
 @pytest.mark.parametrize("tags", [0, 1, 2])
-def test_mirrored_packets_are_taken_out(tmp_path: Path, carrier: str, tags: int) -> None:
+def test_mirrored_packets_are_taken_out(tmp_path, carrier, tags):
     whole = MIRRORS[carrier]
     tag = bytes.fromhex("81000005") * tags
     capture = read(tmp_path / "a.pcap", pcap([whole, whole[:12] + tag + whole[12:]]))
@@ -198,14 +196,14 @@ def test_mirrored_packets_are_taken_out(tmp_path: Path, carrier: str, tags: int)
 
 @pytest.mark.parametrize("outer", [IP(src="192.0.2.1", dst="192.0.2.9"), IPv6(src="::1")])
 @pytest.mark.parametrize("link", [101, 113, 276])
-def test_mirrored_packets_of_every_link_type(tmp_path: Path, link: int, outer: IP) -> None:
+def test_mirrored_packets_of_every_link_type(tmp_path, link, outer):
     packet = outer / GRE(proto=0x88BE, seqnum_present=1) / Raw(ERSPAN_2 + FRAME)
     kind = b"\x08\0" if outer.version == 4 else b"\x86\xdd"
     head = {101: b"", 113: bytes(14) + kind, 276: kind + bytes(18)}[link]
     check(read(tmp_path / "a.pcap", pcap([head + raw(packet)], link=link)))
 
 
-def test_erspan_3_with_a_subheader_and_of_bare_ip(tmp_path: Path) -> None:
+def test_erspan_3_with_a_subheader_and_of_bare_ip(tmp_path):
     gre = OUTER / GRE(proto=0x22EB, seqnum_present=1)
     more = ERSPAN_3[:11] + b"\x01" + b"subhead!" + FRAME
     bare = ERSPAN_3[:10] + bytes([2 << 2, 0]) + raw(DATA)
@@ -216,7 +214,7 @@ def test_erspan_3_with_a_subheader_and_of_bare_ip(tmp_path: Path) -> None:
     assert capture.flows[0].protocol == 47
 
 
-def test_a_mirror_that_cuts_packets_off_does_not_change_their_length(tmp_path: Path) -> None:
+def test_a_mirror_that_cuts_packets_off_does_not_change_their_length(tmp_path):
     gre = OUTER / GRE(proto=0x88BE, seqnum_present=1)
     check(read(tmp_path / "a.pcap", pcap([raw(gre / Raw(ERSPAN_2 + FRAME[:80]))])))
     six = raw(ETHERNET / Dot1Q(vlan=3) / IPv6(dst="fd00::1") / UDP() / Raw(b"z" * 900))
@@ -224,7 +222,7 @@ def test_a_mirror_that_cuts_packets_off_does_not_change_their_length(tmp_path: P
     assert capture.columns.frame_bytes.tolist() == [18 + 40 + 8 + 900]
 
 
-def test_a_tunnel_on_the_mirrored_link_stays(tmp_path: Path) -> None:
+def test_a_tunnel_on_the_mirrored_link_stays(tmp_path):
     gre = OUTER / GRE(proto=0x88BE, seqnum_present=1)
     capture = read(tmp_path / "a.pcap", pcap([raw(gre / Raw(ERSPAN_2 + MIRRORS["VXLAN"]))]))
     assert capture.flows == [FlowKey("192.0.2.1", 50000, "192.0.2.9", 4789, 17)]
@@ -243,14 +241,14 @@ def test_a_tunnel_on_the_mirrored_link_stays(tmp_path: Path) -> None:
         OUTER / UDP(sport=1, dport=4788) / VXLAN(vni=7) / Raw(FRAME),
     ],
 )
-def test_other_tunnels_are_packets_like_any_other(tmp_path: Path, packet: Ether) -> None:
+def test_other_tunnels_are_packets_like_any_other(tmp_path, packet):
     capture = read(tmp_path / "a.pcap", pcap([raw(packet)]))
     assert capture.flows[0].dst == "192.0.2.9"
     assert not capture.remarks
     assert capture.columns.frame_bytes.tolist() == [len(raw(packet))]
 
 
-def test_a_run_of_ours_has_no_mirrored_packets(tmp_path: Path) -> None:
+def test_a_run_of_ours_has_no_mirrored_packets(tmp_path):
     path = tmp_path / "a.pcap"
     path.write_bytes(pcap([MIRRORS["VXLAN"]]))
     capture = read_capture("port", path, foreign=False)
@@ -264,9 +262,7 @@ def test_a_run_of_ours_has_no_mirrored_packets(tmp_path: Path) -> None:
     noise=st.binary(min_size=1, max_size=4),
     at=st.integers(0, 90),
 )
-def test_damaged_mirrors_are_read_or_left_out(
-    tmp_path_factory: pytest.TempPathFactory, carrier: str, cut: int, noise: bytes, at: int
-) -> None:
+def test_damaged_mirrors_are_read_or_left_out(tmp_path_factory, carrier, cut, noise, at):
     whole = MIRRORS[carrier]
     hurt = (whole[:at] + noise + whole[at + len(noise) :])[: max(len(whole) - cut, 0)]
     path = tmp_path_factory.getbasetemp() / "hurt.pcap"
@@ -283,19 +279,19 @@ def test_damaged_mirrors_are_read_or_left_out(
 @pytest.mark.parametrize(
     "tags", [Dot1Q(vlan=5), Dot1AD(vlan=5) / Dot1Q(vlan=6), Dot1Q(vlan=5) / Dot1Q(vlan=6)]
 )
-def test_vlan_and_double_tags_within_64_bytes(tmp_path: Path, tags: Ether) -> None:
+def test_vlan_and_double_tags_within_64_bytes(tmp_path, tags):
     frame = raw(ETHERNET / tags / DATA)
     check(read(tmp_path / "a.pcap", pcap([frame], snaplen=64)), frame=frame)
 
 
-def test_old_tags_of_vendors(tmp_path: Path) -> None:
+def test_old_tags_of_vendors(tmp_path):
     for kind in (b"\x91\0", b"\x92\0"):
         frame = FRAME[:12] + kind + b"\0\5" + FRAME[12:]
         check(read(tmp_path / "a.pcap", pcap([frame])), frame=frame)
 
 
 @pytest.mark.parametrize("link", [1, 113, 276, 101])
-def test_64_bytes_are_enough_for_ipv4(tmp_path: Path, link: int) -> None:
+def test_64_bytes_are_enough_for_ipv4(tmp_path, link):
     head = {1: FRAME[:14], 113: bytes(14) + b"\x08\0", 276: b"\x08\0" + bytes(18), 101: b""}[link]
     check(read(tmp_path / "a.pcap", pcap([head + raw(DATA)], link, snaplen=64)))
 
@@ -306,7 +302,7 @@ def authentication(icv_bytes: int, protocol: int = 6) -> bytes:
     return bytes([protocol, words, 0, 0]) + bytes(8) + b"\xcc" * icv_bytes
 
 
-def test_every_extension_header_of_ipv6(tmp_path: Path) -> None:
+def test_every_extension_header_of_ipv6(tmp_path):
     above = TCP(sport=20001, dport=5001, seq=7) / Raw(b"y" * 500)
     base = IPv6(src="fd00::2", dst="fd00::1")
     packets = [
@@ -328,7 +324,7 @@ def test_every_extension_header_of_ipv6(tmp_path: Path) -> None:
     assert capture.flows == [FlowKey("fd00::2", 20001, "fd00::1", 5001, 6)]
 
 
-def test_an_authentication_header_of_ipv4(tmp_path: Path) -> None:
+def test_an_authentication_header_of_ipv4(tmp_path):
     above = TCP(sport=20001, dport=5001, seq=7) / Raw(b"y" * 500)
     packet = (
         ETHERNET / IP(src="10.0.0.2", dst="10.0.0.1", proto=51) / Raw(authentication(12)) / above
@@ -354,7 +350,7 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("name", COMPRESSORS)
-def test_compressed_whole_in_parts_and_cut_off(tmp_path: Path, name: str) -> None:
+def test_compressed_whole_in_parts_and_cut_off(tmp_path, name):
     compress = COMPRESSORS[name]
     rng = np.random.default_rng(1)
     frames = [FRAME[:60] + rng.bytes(len(FRAME) - 60) for _ in range(300)]
@@ -379,7 +375,7 @@ def test_compressed_whole_in_parts_and_cut_off(tmp_path: Path, name: str) -> Non
     assert refusal or name in ("zst", "lz4")
 
 
-def test_what_zstd_may_begin_with_and_xz_may_end_with(tmp_path: Path) -> None:
+def test_what_zstd_may_begin_with_and_xz_may_end_with(tmp_path):
     content = pcap([FRAME])
     skippable = b"\x5a\x2a\x4d\x18" + struct.pack("<I", 4) + b"skip"
     check(read(tmp_path / "a", skippable + zstandard.compress(content)))
@@ -387,7 +383,7 @@ def test_what_zstd_may_begin_with_and_xz_may_end_with(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", COMPRESSORS)
-def test_a_bomb_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_bomb_is_refused(tmp_path, name):
     content = pcap([FRAME])
     made = io.BytesIO()
     opened: IO[bytes]
@@ -411,7 +407,7 @@ def test_a_bomb_is_refused(tmp_path: Path, name: str) -> None:
         read(tmp_path / f"a.{name}", made.getvalue())
 
 
-def test_xz_that_needs_too_much_memory_is_refused(tmp_path: Path) -> None:
+def test_xz_that_needs_too_much_memory_is_refused(tmp_path):
     filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 256 << 20}]
     packed = lzma.compress(pcap([FRAME]), filters=filters)
     with pytest.raises(InputError, match="cannot be decompressed"):
@@ -427,7 +423,7 @@ def test_xz_that_needs_too_much_memory_is_refused(tmp_path: Path) -> None:
         (b"snoop\0\0\0" + bytes(30), "a capture of snoop, which is not read"),
     ],
 )
-def test_other_formats_are_named(tmp_path: Path, content: bytes, said: str) -> None:
+def test_other_formats_are_named(tmp_path, content, said):
     with pytest.raises(InputError, match=said):
         read(tmp_path / "a", content)
 
@@ -435,7 +431,7 @@ def test_other_formats_are_named(tmp_path: Path, content: bytes, said: str) -> N
 # --- rotations
 
 
-def test_a_rotation_is_one_capture(tmp_path: Path) -> None:
+def test_a_rotation_is_one_capture(tmp_path):
     frames = [FRAME] * 24
     for number in range(12):
         content = pcap(frames[:2], first_s=100 + 2 * number)
@@ -449,7 +445,7 @@ def test_a_rotation_is_one_capture(tmp_path: Path) -> None:
     assert not capture.remarks
 
 
-def test_a_ring_whose_first_file_is_the_newest(tmp_path: Path) -> None:
+def test_a_ring_whose_first_file_is_the_newest(tmp_path):
     for number, first_s in enumerate((140, 100, 120)):
         (tmp_path / f"e.pcap{number}").write_bytes(pcap([FRAME] * 2, first_s=first_s))
     (tmp_path / "e.pcap3").write_bytes(pcap([]))
@@ -458,14 +454,14 @@ def test_a_ring_whose_first_file_is_the_newest(tmp_path: Path) -> None:
     assert capture.steps_back == 0
 
 
-def test_files_of_two_captures_are_no_rotation(tmp_path: Path) -> None:
+def test_files_of_two_captures_are_no_rotation(tmp_path):
     for name in ("eth1.in.pcap", "eth1.out.pcap"):
         (tmp_path / name).write_bytes(pcap([FRAME] * 5))
     with pytest.raises(InputError, match=r"eth1.out.pcap begins 4 s before eth1.in.pcap ends"):
         read_capture("port", tmp_path / "eth1.*.pcap")
 
 
-def test_a_file_of_a_rotation_may_begin_a_little_early(tmp_path: Path) -> None:
+def test_a_file_of_a_rotation_may_begin_a_little_early(tmp_path):
     (tmp_path / "e.pcap0").write_bytes(pcap([FRAME] * 5, first_s=10))
     (tmp_path / "e.pcap1").write_bytes(pcap([FRAME] * 5, first_s=13))
     assert read_capture("port", tmp_path / "e.pcap*").steps_back == 1
@@ -478,7 +474,7 @@ def test_a_file_of_a_rotation_may_begin_a_little_early(tmp_path: Path) -> None:
         read_capture("port", tmp_path / "e.pcap*")
 
 
-def test_a_cut_file_within_a_rotation_is_told(tmp_path: Path) -> None:
+def test_a_cut_file_within_a_rotation_is_told(tmp_path):
     (tmp_path / "e.pcap0").write_bytes(pcap([FRAME] * 2, first_s=10)[:-5])
     (tmp_path / "e.pcap1").write_bytes(pcap([FRAME] * 2, first_s=13))
     capture = read_capture("port", tmp_path / "e.pcap*")
@@ -488,7 +484,7 @@ def test_a_cut_file_within_a_rotation_is_told(tmp_path: Path) -> None:
     check(capture, 3)
 
 
-def test_files_that_are_not_read_are_told(tmp_path: Path) -> None:
+def test_files_that_are_not_read_are_told(tmp_path):
     for name in ("eth1.pcap", "eth1.pcap1", "eth1.pcap2", "eth2.pcap", "eth1.pcap.txt"):
         (tmp_path / name).write_bytes(pcap([FRAME]))
     assert read_capture("port", tmp_path / "eth1.pcap").remarks == (
@@ -498,12 +494,12 @@ def test_files_that_are_not_read_are_told(tmp_path: Path) -> None:
     assert not read_capture("port", tmp_path / "eth2.pcap").remarks
 
 
-def test_a_name_with_characters_of_patterns(tmp_path: Path) -> None:
+def test_a_name_with_characters_of_patterns(tmp_path):
     (tmp_path / "q[1].pcap").write_bytes(pcap([FRAME]))
     check(read_capture("port", tmp_path / "q[1].pcap"))
 
 
-def test_patterns_and_folders_are_refused(tmp_path: Path) -> None:
+def test_patterns_and_folders_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"no\*: no file matches"):
         read_capture("port", tmp_path / "no*")
     with pytest.raises(InputError, match=r"is a folder; allowed is a capture, or a pattern for"):
@@ -521,7 +517,7 @@ def test_patterns_and_folders_are_refused(tmp_path: Path) -> None:
 # --- captures that still go on
 
 
-def test_a_capture_that_is_written_to_is_refused(tmp_path: Path) -> None:
+def test_a_capture_that_is_written_to_is_refused(tmp_path):
     path = tmp_path / "a.pcap"
     path.write_bytes(pcap([FRAME]))
     program = "import sys; f = open(sys.argv[1], 'ab'); print('open', flush=True); input()"
@@ -531,7 +527,6 @@ def test_a_capture_that_is_written_to_is_refused(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         text=True,
     ) as writer:
-        assert writer.stdout is not None
         assert writer.stdout.readline() == "open\n"
         with pytest.raises(
             InputError, match=rf"a.pcap: python\S* \(process {writer.pid}\) still writes to it; end"
@@ -544,7 +539,7 @@ def test_a_capture_that_is_written_to_is_refused(tmp_path: Path) -> None:
         read_captures([("port", path)])
 
 
-def test_who_only_reads_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_only_reads_is_not_refused(tmp_path, monkeypatch):
     path = tmp_path / "a.pcap"
     path.write_bytes(pcap([FRAME]))
     processes = tmp_path / "proc"
@@ -565,9 +560,7 @@ def test_who_only_reads_is_not_refused(tmp_path: Path, monkeypatch: pytest.Monke
     sequence.refuse_live([path], tmp_path / "no proc")
 
 
-def test_a_capture_that_grows_while_it_is_read_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_capture_that_grows_while_it_is_read_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "a.pcap"
     path.write_bytes(pcap([FRAME]))
     decode = sequence.CaptureFile.blocks
@@ -583,7 +576,7 @@ def test_a_capture_that_grows_while_it_is_read_is_refused(
     read_capture("port", path, foreign=False)
 
 
-def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_pipe_is_refused_at_once(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     watchdog = threading.Timer(60, os._exit, [1])
@@ -599,7 +592,7 @@ def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("editcap") is None, reason="editcap (Wireshark) is missing")
 @pytest.mark.parametrize("form", ["pcap", "nsecpcap", "pcapng"])
 @pytest.mark.parametrize("of_erf", [False, True])
-def test_files_written_by_editcap(tmp_path: Path, form: str, of_erf: bool) -> None:
+def test_files_written_by_editcap(tmp_path, form, of_erf):
     frames = [FRAME, MIRRORS["ERSPAN II"]]
     path = tmp_path / "a"
     path.write_bytes(b"".join(map(erf, frames)) if of_erf else pcap(frames, first_s=5))

@@ -1,7 +1,5 @@
 """Joined captures in a folder of their own: what a run has, as far as captures tell it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -25,7 +23,7 @@ FILES = {"s1-eth2": "in", "s1-eth3": "in", "s1-eth1": "out"}
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory) -> Path:
     """A run of ours, whose captures are joined like anybody's."""
     traffic = model.drop_tail(model.make_traffic(8, 3_000), 16_384, 10**9)
     folder = tmp_path_factory.mktemp("captured") / "run"
@@ -43,7 +41,7 @@ def arguments(captures: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def folder(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(run, tmp_path_factory) -> Path:
     made = tmp_path_factory.mktemp("joined") / "mine"
     assert outcast(["join", *arguments(run / "captures"), "-o", str(made)]) == 0
     return made
@@ -59,7 +57,7 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
-def test_the_tables_are_those_of_the_run(run: Path, folder: Path) -> None:
+def test_the_tables_are_those_of_the_run(run, folder):
     for name in ("packets", "queue", "blackouts"):
         ours = pl.read_parquet(run / f"{name}.parquet")
         theirs = pl.read_parquet(folder / f"{name}.parquet")
@@ -73,7 +71,7 @@ def test_the_tables_are_those_of_the_run(run: Path, folder: Path) -> None:
         assert flows[folder][name].to_list() == flows[run][name].to_list(), name
 
 
-def test_what_is_not_known_is_left_out(folder: Path) -> None:
+def test_what_is_not_known_is_left_out(folder):
     summary = json.loads((folder / "summary.json").read_text())
     for name in ("engine", "outcast_ratio", "losses", "synchronisation", "samples", "compare"):
         assert summary[name] is None, name
@@ -96,7 +94,7 @@ def test_what_is_not_known_is_left_out(folder: Path) -> None:
         assert not (folder / name).exists(), name
 
 
-def test_the_report_claims_nothing_that_is_not_known(folder: Path) -> None:
+def test_the_report_claims_nothing_that_is_not_known(folder):
     text = (folder / "report.html").read_text()
     assert "The captures agree with one another" in text
     assert "No counter of the queue is known to compare with." in text
@@ -106,9 +104,7 @@ def test_the_report_claims_nothing_that_is_not_known(folder: Path) -> None:
     assert ".partial" not in text
 
 
-def test_every_verb_that_reads_a_run_reads_it(
-    run: Path, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_verb_that_reads_a_run_reads_it(run, folder, capsys):
     for arguments in (
         ["report", str(folder)],
         ["inspect", str(folder), "--blackout", "0", "--queue"],
@@ -133,7 +129,7 @@ def test_every_verb_that_reads_a_run_reads_it(
         RunDirectory(folder).read_manifest()
 
 
-def test_it_is_joined_anew_to_the_byte(folder: Path) -> None:
+def test_it_is_joined_anew_to_the_byte(folder):
     before = bytes_of(folder)
     (folder / "packets.parquet").unlink()
     assert outcast(["analyze", str(folder)]) == 0
@@ -143,9 +139,7 @@ def test_it_is_joined_anew_to_the_byte(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_capture_that_moved_or_changed(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_capture_that_moved_or_changed(run, tmp_path, capsys):
     captures = shutil.copytree(run / "captures", tmp_path / "captures")
     made = tmp_path / "mine"
     assert outcast(["join", *arguments(captures), "-o", str(made)]) == 0
@@ -169,7 +163,7 @@ def test_a_capture_that_moved_or_changed(
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_copies_are_taken_along(run: Path, tmp_path: Path) -> None:
+def test_copies_are_taken_along(run, tmp_path):
     captures = shutil.copytree(run / "captures", tmp_path / "captures")
     made = tmp_path / "mine"
     assert outcast(["join", *arguments(captures), "-o", str(made), "--copy"]) == 0
@@ -184,9 +178,7 @@ def test_copies_are_taken_along(run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_capture_of_several_files(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_capture_of_several_files(run, tmp_path, capsys):
     captures = shutil.copytree(run / "captures", tmp_path / "captures")
     whole = captures / "s1-eth3.in.pcap"
     content = whole.read_bytes()
@@ -209,9 +201,7 @@ def test_a_capture_of_several_files(
     assert "s1-eth3.in.pcap2 too, which was not joined" in capsys.readouterr().err
 
 
-def test_half_a_folder_never_looks_whole(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_half_a_folder_never_looks_whole(run, tmp_path, monkeypatch, capsys):
     def fail(*_: object) -> None:
         raise InputError("the disk is full")
 
@@ -228,9 +218,7 @@ def test_half_a_folder_never_looks_whole(
         ("taken", "exists already; allowed is a new or empty folder"),
     ],
 )
-def test_where_it_may_not_go(
-    run: Path, tmp_path: Path, output: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_it_may_not_go(run, tmp_path, output, message, capsys):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "mine").touch()
     capsys.readouterr()
@@ -241,7 +229,7 @@ def test_where_it_may_not_go(
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_bad_usage(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_usage(run, tmp_path, capsys):
     table = tmp_path / "x.parquet"
     command = ["join", *arguments(run / "captures"), "-o", str(table)]
     assert outcast([*command, "--copy"]) == 2
@@ -255,7 +243,7 @@ def test_bad_usage(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_name_with_dots_is_a_folder(run: Path, tmp_path: Path) -> None:
+def test_a_name_with_dots_is_a_folder(run, tmp_path):
     made = tmp_path / "10.0.0.1-noon"
     joined = api.join_captures(
         {"a": run / "captures/s1-eth2.in.pcap", "b": run / "captures/s1-eth3.in.pcap"},
@@ -269,7 +257,7 @@ def test_a_name_with_dots_is_a_folder(run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_two_outputs(tmp_path: Path) -> None:
+def test_two_outputs(tmp_path):
     """Each output has its own queue and drops; the table of packets has them all, by time."""
     came, left, other = [], [], []
     for number in range(60):
@@ -297,7 +285,7 @@ def test_two_outputs(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_bridge_captured_by_plain_tcpdump(tmp_path: Path) -> None:
+def test_a_bridge_captured_by_plain_tcpdump(tmp_path):
     """Acknowledgements are no flows, and only the output that dropped packets is drawn."""
     scene = Path(__file__).parents[1] / "golden" / "bridges" / "three"
     truth = json.loads((scene / "truth.json").read_text())
@@ -329,7 +317,7 @@ def test_a_bridge_captured_by_plain_tcpdump(tmp_path: Path) -> None:
     assert bytes_of(tmp_path / "mine") == before
 
 
-def test_the_parts_of_a_join_add_up(tmp_path: Path) -> None:
+def test_the_parts_of_a_join_add_up(tmp_path):
     came = [P(10 * n, seq=n, ip_id=n, dst=f"10.0.0.{1 + n % 2}") for n in range(40)]
     capture(tmp_path / "a", came[::2] + came[1::2])
     capture(
@@ -352,9 +340,7 @@ def test_the_parts_of_a_join_add_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_each_output_has_its_rows_and_its_noise(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_output_has_its_rows_and_its_noise(tmp_path, capsys):
     """Port R is an input of A and of B, too, whose queues dropped nothing.
 
     Its capture has 64 bytes of each packet, which cuts the time stamps off.

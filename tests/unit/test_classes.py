@@ -86,11 +86,11 @@ HTB_CLASS = "class add dev s1-eth1 parent 3:fff classid 3:{} htb rate {}bit ceil
         ),
     ],
 )
-def test_what_tc_is_told(queue: str, lines: list[str]) -> None:
+def test_what_tc_is_told(queue, lines):
     assert queues.commands(port_queue(queue)) == lines
 
 
-def test_each_class_has_a_queue_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_class_has_a_queue_of_its_own(monkeypatch):
     asked: list[tuple[str, int, int, bytes]] = []
 
     def replaced(_port: str, kind: str, *, parent: int, major: int, options: bytes) -> None:
@@ -102,7 +102,7 @@ def test_each_class_has_a_queue_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     assert asked == [("bfifo", 0x30001, 0x11, limit), ("bfifo", 0x30002, 0x12, limit)]
 
 
-def test_kinds_with_classes_are_known_by_their_class() -> None:
+def test_kinds_with_classes_are_known_by_their_class():
     named = {
         each.model_fields["kind"].annotation.__args__[0]  # type: ignore[union-attr]
         for each in KINDS
@@ -151,7 +151,7 @@ def of_htb(minor: int, rate_bps: int, ceil_bps: int, quantum: int, priority: int
 
 
 @pytest.fixture
-def kernel(monkeypatch: pytest.MonkeyPatch) -> Any:
+def kernel(monkeypatch) -> Any:
     """Lets the kernel show these classes and filters."""
 
     def show(classes: Sequence[Shown], shown: Sequence[Shown]) -> None:
@@ -176,7 +176,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Any:
     return show
 
 
-def test_settings_in_effect_are_read_back(kernel: Any) -> None:
+def test_settings_in_effect_are_read_back(kernel):
     shaper = Shown(handle=0x20001, TCA_OPTIONS="")
     kernel([shaper, *of_drr(3000, 1514)], [TABLE, *both(8, 1), every(2)])
     assert queues.read_classes(port_queue(DRR)) == {
@@ -214,9 +214,7 @@ def test_settings_in_effect_are_read_back(kernel: Any) -> None:
         ((3000,), [*both(8, 1), every(2)], "classes"),
     ],
 )
-def test_a_difference_ends_the_run(
-    kernel: Any, quanta: tuple[int, ...], shown: list[Shown], what: str
-) -> None:
+def test_a_difference_ends_the_run(kernel, quanta, shown, what):
     kernel(of_drr(*quanta), shown)
     with pytest.raises(ReadBackError, match=f"s1-eth1: {what}"):
         queues.read_classes(port_queue(DRR))
@@ -240,12 +238,12 @@ def test_a_difference_ends_the_run(
         ("[{name: a, dscp: 1, rate: 1mbit}, {name: b}]", "rate: unknown key"),
     ],
 )
-def test_refusals_of_classes(classes: str, reason: str) -> None:
+def test_refusals_of_classes(classes, reason):
     with pytest.raises(ConfigError, match=reason):
         port_queue(f"{{kind: prio, limit: 10 packets, classes: {classes}}}")
 
 
-def test_htb_gives_no_more_than_the_link_has() -> None:
+def test_htb_gives_no_more_than_the_link_has():
     with pytest.raises(ConfigError, match=r"add up to 50mbit; allowed is the link's 20mbit"):
         port_queue(HTB, rate="20mbit")
     with pytest.raises(ConfigError, match="ceil: 10mbit is below the rate"):
@@ -258,7 +256,7 @@ def test_htb_gives_no_more_than_the_link_has() -> None:
         port_queue(HTB.replace("rate: 30", "rate: 5"), rate="30mbit")
 
 
-def test_a_hint_where_the_link_gets_less_than_its_classes_have() -> None:
+def test_a_hint_where_the_link_gets_less_than_its_classes_have():
     whole = experiment.load(
         LINEAR,
         [
@@ -276,7 +274,7 @@ def test_a_hint_where_the_link_gets_less_than_its_classes_have() -> None:
     )
 
 
-def test_a_hint_where_all_is_of_one_class() -> None:
+def test_a_hint_where_all_is_of_one_class():
     config = Path(__file__).parents[2] / "configs/fig3c.yaml"
 
     def told(*settings: str) -> list[str]:
@@ -293,7 +291,7 @@ def test_a_hint_where_all_is_of_one_class() -> None:
 # --- who sends what
 
 
-def test_senders_mark_what_they_send() -> None:
+def test_senders_mark_what_they_send():
     marked = replace(FLOW, dscp=46)
     assert "-S" not in traffic.client_arguments(FLOW, 0)
     argv = traffic.client_arguments(marked, 0)
@@ -303,18 +301,17 @@ def test_senders_mark_what_they_send() -> None:
     assert "--tos" not in senders.sender_arguments(Path("stream"), FLOW, 1)
 
 
-def test_a_socket_has_to_show_the_code_point() -> None:
+def test_a_socket_has_to_show_the_code_point():
     flow = replace(wants(), dscp=46)
     sockets.check_sockets([flow], [replace(SAMPLE, dscp=46), RECEIVER])
     with pytest.raises(ReadBackError, match="dscp: requested 46"):
         sockets.check_sockets([flow], [SAMPLE, RECEIVER])
 
 
-def test_generated_traffic_has_its_code_point() -> None:
+def test_generated_traffic_has_its_code_point():
     config = Path(__file__).parents[2] / "configs/fig3c.yaml"
     wanted = experiment.load(
-        config,
-        ["workloads=[{kind: incast, senders: 2, block: 1KB, rounds: 2, dscp: ef}]"],
+        config, ["workloads=[{kind: incast, senders: 2, block: 1KB, rounds: 2, dscp: ef}]"]
     )
     plan = make_plan(wanted)
     given = {
@@ -332,7 +329,7 @@ def test_generated_traffic_has_its_code_point() -> None:
         (socket.AF_INET6, socket.IPPROTO_IPV6, socket.IPV6_TCLASS),
     ],
 )
-def test_a_socket_is_marked(family: int, level: int, option: int) -> None:
+def test_a_socket_is_marked(family, level, option):
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         generator.mark(sock, 0)
         assert sock.getsockopt(level, option) == 0
@@ -343,7 +340,7 @@ def test_a_socket_is_marked(family: int, level: int, option: int) -> None:
 # --- the join
 
 
-def test_where_a_queue_has_classes_only_a_flows_own_order_counts(tmp_path: Path) -> None:
+def test_where_a_queue_has_classes_only_a_flows_own_order_counts(tmp_path):
     """Two equal datagrams wait while others pass, and another one is dropped."""
     same: dict[str, Any] = {"sport": 9, "seq": 0, "ip_id": 0}
     slow = [P(10, **same), P(20, **same), P(300, **same)]

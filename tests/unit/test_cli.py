@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import errno
 import os
 import resource
@@ -27,7 +25,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     monkeypatch.setattr("outcast.cli.whole.main", fail)
 
 
-def test_topo(capsys: pytest.CaptureFixture[str]) -> None:
+def test_topo(capsys):
     status, out, _ = run(capsys, "topo", str(CONFIGS / "linear-12.yaml"))
     assert status == 0
     assert "0: 2-hop  h2 s1 h1" in out
@@ -59,9 +57,7 @@ def test_topo(capsys: pytest.CaptureFixture[str]) -> None:
         ["inspect", "none"],
     ],
 )
-def test_bad_usage_is_one_line_and_status_2(
-    argv: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_usage_is_one_line_and_status_2(argv, capsys):
     status, out, err = run(capsys, *argv)
     assert status == 2
     assert out == ""
@@ -70,9 +66,7 @@ def test_bad_usage_is_one_line_and_status_2(
 
 
 @pytest.mark.parametrize("argv", [[], ["kernel"], ["assignment"]])
-def test_without_a_verb_the_help_is_shown_as_help_is(
-    argv: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_verb_the_help_is_shown_as_help_is(argv, capsys):
     status, out, err = run(capsys, *argv)
     assert (status, out) == (2, "")
     _, helped, _ = run(capsys, *argv, "--help")
@@ -94,9 +88,7 @@ def test_without_a_verb_the_help_is_shown_as_help_is(
         (["topo", str(CONFIGS / "fig3c.yaml"), "--set", "capture.ports=[e0_0-ethh1]"], "e0_0-eth1"),
     ],
 )
-def test_what_was_probably_meant_is_suggested(
-    argv: list[str], meant: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_probably_meant_is_suggested(argv, meant, capsys):
     status, _, err = run(capsys, *argv)
     assert status == 2
     assert len(err.splitlines()) == 1
@@ -104,15 +96,13 @@ def test_what_was_probably_meant_is_suggested(
 
 
 @pytest.mark.parametrize("verb", ["topo", "run"])
-def test_an_override_that_the_network_does_not_fit_is_blamed(
-    verb: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_override_that_the_network_does_not_fit_is_blamed(verb, capsys):
     status, _, err = run(capsys, verb, str(CONFIGS / "fig3c.yaml"), "--set", "flows.0.hosts=77")
     assert status == 2
     assert "fig3c.yaml:10 with --set flows.0.hosts: flows.0.hosts: 77 senders asked for" in err
 
 
-def test_help_names_every_verb() -> None:
+def test_help_names_every_verb():
     done = subprocess.run(
         [sys.executable, "-c", "from outcast.cli import main; main(['--help'])"],
         capture_output=True,
@@ -123,7 +113,7 @@ def test_help_names_every_verb() -> None:
         assert f"  {verb} " in done.stdout
 
 
-def test_only_the_named_figures_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_the_named_figures_are_listed(capsys):
     status, out, _ = run(capsys, "reproduce", "p10", "--list")
     assert status == 0
     assert [line.split()[0] for line in out.splitlines() if line[0] != " "] == ["id", "P10"]
@@ -138,18 +128,14 @@ def test_only_the_named_figures_are_listed(capsys: pytest.CaptureFixture[str]) -
         ["inspect", "none", "--around", "1ms", "--png"],
     ],
 )
-def test_a_picture_has_the_ending_of_what_it_is(
-    argv: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_picture_has_the_ending_of_what_it_is(argv, tmp_path, capsys):
     picture = tmp_path / "x.txt"
     status, _, err = run(capsys, *argv, str(picture))
     assert (status, err) == (2, f"outcast: --png {picture}: allowed are names that end in .png\n")
     assert not picture.exists()
 
 
-def test_without_mininet_its_remedy_is_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_mininet_its_remedy_is_named(capsys, monkeypatch):
     failing(monkeypatch, ModuleNotFoundError("No module named 'mininet'", name="mininet"))
     status, _, said = run(capsys, "topo")
     assert status == 3
@@ -177,14 +163,8 @@ def test_without_mininet_its_remedy_is_named(
 )
 @pytest.mark.parametrize(("limit_kb", "remedy"), [(None, ""), (700_000, "700000 KB (ulimit -v)")])
 def test_a_missing_library_or_memory_is_one_line(
-    error: Exception,
-    status: int,
-    text: str,
-    limit_kb: int | None,
-    remedy: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    error, status, text, limit_kb, remedy, capsys, monkeypatch
+):
     soft = resource.RLIM_INFINITY if limit_kb is None else limit_kb * 1024
     failing(monkeypatch, error)
     monkeypatch.setattr(resource, "getrlimit", lambda _kind: (soft, resource.RLIM_INFINITY))
@@ -206,13 +186,8 @@ def test_a_missing_library_or_memory_is_one_line(
     ],
 )
 def test_a_cache_that_cannot_be_written_to_has_a_remedy(
-    number: int,
-    inside: str,
-    remedy: bool,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    number, inside, remedy, tmp_path, capsys, monkeypatch
+):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     failing(monkeypatch, OSError(number, os.strerror(number), str(tmp_path / inside)))
     status, _, err = run(capsys, "topo")
@@ -222,9 +197,7 @@ def test_a_cache_that_cannot_be_written_to_has_a_remedy(
     assert len(err.splitlines()) == 1
 
 
-def test_a_fault_of_the_interpreter_is_memory_only_under_a_limit(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_of_the_interpreter_is_memory_only_under_a_limit(capsys, monkeypatch):
     failing(monkeypatch, SystemError("error return without exception set"))
     limits = (700_000 * 1024, resource.RLIM_INFINITY)
     monkeypatch.setattr(resource, "getrlimit", lambda _kind: limits)
@@ -235,7 +208,7 @@ def test_a_fault_of_the_interpreter_is_memory_only_under_a_limit(
         run(capsys, "topo")
 
 
-def test_a_verb_in_too_little_memory_says_so_in_one_line() -> None:
+def test_a_verb_in_too_little_memory_says_so_in_one_line():
     program = "from outcast.cli import main; main(['inspect', 'none'])"
     done = subprocess.run(
         ["/bin/sh", "-c", 'ulimit -v 700000; exec "$0" -c "$1"', sys.executable, program],

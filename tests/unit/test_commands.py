@@ -1,7 +1,5 @@
 """How programs are started, never from the working folder, and what is reported of their end."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -11,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def trap(tmp_path, monkeypatch) -> Path:
     """The working folder, with a stranger's modules. Importing one creates the given file."""
     mark = tmp_path / "executed"
     for name in ("pydantic", "networkx", "click", "outcast", "controllers", "json"):
@@ -43,13 +40,13 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("module", [INSIDE, "controllers", "outcast.sweep.worker"])
-def test_modules_of_the_working_folder_are_not_run(module: str, trap: Path) -> None:
+def test_modules_of_the_working_folder_are_not_run(module, trap):
     argv = [*python_module(module), "--help"]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     assert not trap.exists(), done.stderr
 
 
-def test_only_one_place_starts_our_modules() -> None:
+def test_only_one_place_starts_our_modules():
     # The others pass -I or -P themselves, which both avoid the working folder.
     starts = {
         str(path.relative_to(ROOT))
@@ -75,7 +72,7 @@ def test_only_one_place_starts_our_modules() -> None:
         assert re.search(r'(sys\.executable|python), "-[IP]"', (ROOT / name).read_text())
 
 
-def test_the_installation_runs_no_module_of_the_working_folder() -> None:
+def test_the_installation_runs_no_module_of_the_working_folder():
     lines = (ROOT / "scripts/install.sh").read_text().splitlines()
     starts = [line for line in lines if " -m " in line and "python" in line]
     assert len(starts) >= 4
@@ -93,17 +90,13 @@ def test_the_installation_runs_no_module_of_the_working_folder() -> None:
         ({"HOME": "."}, {"HOME": "."}),
     ],
 )
-def test_elements_below_the_working_folder_are_left_out(
-    before: Mapping[str, str], after: Mapping[str, str]
-) -> None:
+def test_elements_below_the_working_folder_are_left_out(before, after):
     environment = dict(before)
     leave_working_folder(environment)
     assert environment == after
 
 
-def test_no_verb_runs_programs_of_the_working_folder(
-    trap: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_verb_runs_programs_of_the_working_folder(trap, monkeypatch):
     fake = trap.with_name("unshare")
     fake.write_text(f"#!/bin/sh\ntouch {trap}\n")
     fake.chmod(0o755)
@@ -112,7 +105,7 @@ def test_no_verb_runs_programs_of_the_working_folder(
     assert not trap.exists()
 
 
-def test_a_killed_programs_error_is_its_name_and_the_signal(tmp_path: Path) -> None:
+def test_a_killed_programs_error_is_its_name_and_the_signal(tmp_path):
     commands = SystemCommands()
     script = "echo listening on s1-eth1 >&2; sleep 9 & kill -KILL $$"
     process = commands.spawn(
@@ -136,7 +129,7 @@ def test_a_killed_programs_error_is_its_name_and_the_signal(tmp_path: Path) -> N
         ("odd\nTraceback (most recent call last):\n  File x\nKeyError: 'h1'\n", "KeyError: 'h1'"),
     ],
 )
-def test_a_failed_programs_error_is_what_it_said(output: str, said: str) -> None:
+def test_a_failed_programs_error_is_what_it_said(output, said):
     error = CommandError(["ovs-vsctl", *["add-br"] * 500], 2, output)
     assert str(error).endswith(f": exit status 2: {said}")
     assert str(error).startswith("ovs-vsctl add-br")
@@ -144,19 +137,19 @@ def test_a_failed_programs_error_is_what_it_said(output: str, said: str) -> None
     assert error.in_full().count("add-br") > 500
 
 
-def test_a_long_output_is_cut_in_its_middle() -> None:
+def test_a_long_output_is_cut_in_its_middle():
     error = CommandError(["cc"], 1, "first " + "x" * 10_000 + " last")
     assert len(str(error)) < 500
     assert "first " in str(error)
     assert str(error).endswith(" last")
 
 
-def test_a_program_that_cannot_be_started_is_an_error_of_the_run(tmp_path: Path) -> None:
+def test_a_program_that_cannot_be_started_is_an_error_of_the_run(tmp_path):
     with pytest.raises(RunError, match="cannot be started: Permission denied"):
         SystemCommands().run([str(tmp_path)])
 
 
-def test_an_inner_program_that_was_lost_is_said_with_its_phase() -> None:
+def test_an_inner_program_that_was_lost_is_said_with_its_phase():
     reader = EventReader(lambda event: None)
     assert str(reader.lost(-11, "")) == (
         "the run's inner program was killed by signal 11 (SIGSEGV) during the guest's boot"
@@ -168,7 +161,7 @@ def test_an_inner_program_that_was_lost_is_said_with_its_phase() -> None:
     )
 
 
-def test_what_was_started_ends_with_the_block(tmp_path: Path) -> None:
+def test_what_was_started_ends_with_the_block(tmp_path):
     with SystemCommands() as commands:
         process = commands.spawn(
             "a sleeper", ["sleep", "99"], stdout=tmp_path / "out", stderr=tmp_path / "err"
@@ -190,9 +183,7 @@ class Unending:
         raise subprocess.TimeoutExpired("sleep", deadline_s)
 
 
-def test_a_killed_process_that_does_not_end_is_said_and_the_others_are_ended(
-    tmp_path: Path,
-) -> None:
+def test_a_killed_process_that_does_not_end_is_said_and_the_others_are_ended(tmp_path):
     def start() -> tuple[SystemCommands, Process]:
         commands = SystemCommands()
         files = {"stdout": tmp_path / "out", "stderr": tmp_path / "err"}
@@ -212,7 +203,7 @@ def test_a_killed_process_that_does_not_end_is_said_and_the_others_are_ended(
     assert ending.wait(10.0) == -signal.SIGKILL
 
 
-def test_a_process_ends_with_a_killed_parent() -> None:
+def test_a_process_ends_with_a_killed_parent():
     code = (
         "import subprocess, sys\n"
         "from outcast.emulation.commands import end_with_parent\n"
@@ -224,7 +215,6 @@ def test_a_process_ends_with_a_killed_parent() -> None:
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     with parent:
-        assert parent.stdout is not None
         child = os.pidfd_open(int(parent.stdout.readline()))
         parent.kill()
     try:
@@ -236,12 +226,12 @@ def test_a_process_ends_with_a_killed_parent() -> None:
         os.close(child)
 
 
-def test_only_one_place_asks_the_kernel_for_that() -> None:
+def test_only_one_place_asks_the_kernel_for_that():
     asks = [path for path in (ROOT / "outcast").rglob("*.py") if "_PDEATHSIG =" in path.read_text()]
     assert asks == [ROOT / "outcast/emulation/commands.py"]
 
 
-def test_what_a_call_within_a_deadline_gives_or_raises() -> None:
+def test_what_a_call_within_a_deadline_gives_or_raises():
     assert within(HANG_S, "an answer", lambda: None) is None
     with pytest.raises(ZeroDivisionError):
         within(HANG_S, "an answer", lambda: 1 / 0)
@@ -249,7 +239,7 @@ def test_what_a_call_within_a_deadline_gives_or_raises() -> None:
         within(HANG_S, "an answer", sys.exit)
 
 
-def test_a_call_that_is_late_keeps_nothing_from_its_end() -> None:
+def test_a_call_that_is_late_keeps_nothing_from_its_end():
     began, never = time.monotonic(), threading.Event()
     with pytest.raises(DeadlineError, match=r"^waited 0\.1 s for an answer: ask again$"):
         within(0.1, "an answer", lambda: never.wait(HANG_S), "ask again")

@@ -1,7 +1,5 @@
 """The seam to numba: what is compiled once loads without what only compiling needs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -28,7 +26,7 @@ print(total(np.arange(10)), len(total.stats.cache_hits), "scipy.linalg" in sys.m
 """
 
 
-def test_machine_code_loads_without_the_compiler(tmp_path: Path) -> None:
+def test_machine_code_loads_without_the_compiler(tmp_path):
     """numba's compiler imports scipy, which takes as long as all else that a small join needs."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
@@ -54,7 +52,7 @@ def test_machine_code_loads_without_the_compiler(tmp_path: Path) -> None:
     assert numba.__version__.startswith(compiled._LOADS_ALONE), "try whether this one's code does"
 
 
-def test_the_first_value_that_is_large_enough() -> None:
+def test_the_first_value_that_is_large_enough():
     values = np.array([-5, 0, 0, 3, 9, 9, 20])
     for least in range(-7, 23):
         assert compiled.first_at_least(values, least) == np.searchsorted(values, least)

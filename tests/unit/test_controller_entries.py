@@ -1,13 +1,10 @@
 """The controller: its graph file, command line, flow entries and messages, without a switch."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -32,7 +29,7 @@ from tests.deadlines import HANG_S
 from tests.unit.test_routes import fat_tree
 
 
-def test_each_destination_has_an_entry_for_ip_and_one_for_arp() -> None:
+def test_each_destination_has_an_entry_for_ip_and_one_for_arp():
     graph: Graph = nx.Graph()
     graph.add_nodes_from(("s1", "s2"), kind="switch")
     graph.add_node("h1", kind="host", ip="10.0.0.1")
@@ -49,7 +46,7 @@ def test_each_destination_has_an_entry_for_ip_and_one_for_arp() -> None:
     }
 
 
-def test_a_destination_with_an_ipv6_address_has_an_entry_for_it() -> None:
+def test_a_destination_with_an_ipv6_address_has_an_entry_for_it():
     graph: Graph = nx.Graph()
     graph.add_nodes_from(("s1", "s2"), kind="switch")
     graph.add_node("h1", kind="host", ip="10.0.0.1", ip6="fd00::a00:1")
@@ -60,7 +57,7 @@ def test_a_destination_with_an_ipv6_address_has_an_entry_for_it() -> None:
     assert parse_dump(line) == {entry}
 
 
-def test_a_dump_is_read_with_and_without_statistics() -> None:
+def test_a_dump_is_read_with_and_without_statistics():
     # Open vSwitch 3.1: `ovs-ofctl -O OpenFlow13 dump-flows`, with and without --no-stats.
     dump = """\
 OFPST_FLOW reply (OF1.3) (xid=0x2):
@@ -100,16 +97,16 @@ table_id=254, duration=1s, n_packets=0, n_bytes=0, priority=2,recirc_id=0,action
         "table_id=1, duration=1s, n_packets=0, n_bytes=0, priority=0,actions=drop",
     ],
 )
-def test_an_entry_of_another_form_is_refused(line: str) -> None:
+def test_an_entry_of_another_form_is_refused(line):
     with pytest.raises(ValueError, match="unexpected flow entry"):
         parse_dump(line)
 
 
-def test_the_priority_that_is_left_out_is_the_default_one() -> None:
+def test_the_priority_that_is_left_out_is_the_default_one():
     assert parse_dump("actions=drop") == {Entry(32768)}
 
 
-def test_ports_matter_where_the_routes_say_so() -> None:
+def test_ports_matter_where_the_routes_say_so():
     graph = fat_tree(4)
     table = planned(graph, compute(graph, "equal_length"))
     # Up by the last bit of 10.0.0.2, even to a host of its own; down only from above.
@@ -123,7 +120,7 @@ def test_ports_matter_where_the_routes_say_so() -> None:
     assert Entry(200, "ip", "10.0.0.2", IN_PORT, 1) in table["c0_0"]
 
 
-def test_hosts_that_are_reached_by_the_same_ports_share_a_group() -> None:
+def test_hosts_that_are_reached_by_the_same_ports_share_a_group():
     graph = fat_tree(4)
     routes = compute(graph, "hashed", hash_seed=3)
     dpid = graph.nodes["e0_0"]["dpid"]
@@ -136,7 +133,7 @@ def test_hosts_that_are_reached_by_the_same_ports_share_a_group() -> None:
     assert Entry(100, "ip", "10.0.0.2", 1) in table
 
 
-def test_a_dump_with_ports_and_groups_is_read() -> None:
+def test_a_dump_with_ports_and_groups_is_read():
     # Open vSwitch 3.1: `ovs-ofctl -O OpenFlow15 dump-flows --no-stats --no-names`.
     dump = """\
  priority=200,ip,in_port=2,nw_dst=10.0.0.1 actions=IN_PORT
@@ -158,7 +155,7 @@ bucket=bucket_id:0,actions=output:2,bucket=bucket_id:1,actions=output:5
 """
 
 
-def test_a_dump_of_groups_is_read() -> None:
+def test_a_dump_of_groups_is_read():
     # Open vSwitch 3.1: `ovs-ofctl -O OpenFlow15 dump-groups`.
     assert parse_groups(GROUPS) == {Group(7, (2, 5), 12884901893)}
     with_ipv6 = GROUPS.replace("ip_dst", "ip_dst,ipv6_src,ipv6_dst")
@@ -177,7 +174,7 @@ def test_a_dump_of_groups_is_read() -> None:
         ("bucket_id:1", "bucket_id:1,weight:3"),
     ],
 )
-def test_a_group_that_chooses_otherwise_is_refused(shown: str, instead: str) -> None:
+def test_a_group_that_chooses_otherwise_is_refused(shown, instead):
     with pytest.raises(ValueError, match="unexpected group"):
         parse_groups(GROUPS.replace(shown, instead))
 
@@ -196,9 +193,7 @@ class Datapath:
 @pytest.mark.parametrize("version", openflow.versions, ids=lambda version: version.__name__[-4:])
 @pytest.mark.parametrize("kind", routes.KINDS)
 @pytest.mark.parametrize("has_ipv6", [False, True])
-def test_flow_mods_are_as_the_framework_writes_them(
-    version: Any, kind: str, has_ipv6: bool
-) -> None:
+def test_flow_mods_are_as_the_framework_writes_them(version, kind, has_ipv6):
     graph = fat_tree(4)
     if has_ipv6:
         add_ipv6(graph)
@@ -227,38 +222,38 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.parametrize("framework", ["ryu", "os_ken"])
-def test_the_framework_can_be_forced(framework: str) -> None:
+def test_the_framework_can_be_forced(framework):
     show = "from controllers import openflow; print(openflow.framework, openflow.App.__module__)"
     done = run("-c", show, OUTCAST_OPENFLOW=framework)
     assert done.stdout == f"{framework} {framework}.base.app_manager\n"
     assert done.stderr == ""
 
 
-def test_os_ken_serves_where_ryu_cannot_be_imported() -> None:
+def test_os_ken_serves_where_ryu_cannot_be_imported():
     show = "import sys; sys.modules['ryu'] = None; import controllers.openflow as o; "
     done = run("-c", show + "print(o.framework)")
     assert done.stdout == "os_ken\n"
 
 
-def test_ryu_is_the_first_choice() -> None:
+def test_ryu_is_the_first_choice():
     done = run("-c", "import controllers.openflow as o; print(o.framework)")
     assert done.stdout == "ryu\n"
 
 
-def test_no_framework_at_all_names_both_reasons() -> None:
+def test_no_framework_at_all_names_both_reasons():
     block = "import sys; sys.modules['ryu'] = sys.modules['os_ken'] = None; "
     done = run("-c", block + "import controllers.openflow")
     assert "no OpenFlow framework can be imported (ryu: " in done.stderr
     assert "; os_ken: " in done.stderr
 
 
-def test_an_unknown_framework_is_refused() -> None:
+def test_an_unknown_framework_is_refused():
     done = run("-c", "import controllers.openflow", OUTCAST_OPENFLOW="pox")
     assert "OUTCAST_OPENFLOW=pox: allowed are ryu, os_ken" in done.stderr
 
 
 @pytest.mark.parametrize("framework", ["ryu", "os_ken"])
-def test_a_graph_that_cannot_be_read_is_one_clear_line(tmp_path: Path, framework: str) -> None:
+def test_a_graph_that_cannot_be_read_is_one_clear_line(tmp_path, framework):
     path = tmp_path / "graph.json"
     done = run("-m", "controllers", "--graph", str(path), OUTCAST_OPENFLOW=framework)
     assert done.returncode == 2
@@ -267,7 +262,7 @@ def test_a_graph_that_cannot_be_read_is_one_clear_line(tmp_path: Path, framework
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "x"])
-def test_a_wrong_port_is_refused(port: str) -> None:
+def test_a_wrong_port_is_refused(port):
     done = run("-m", "controllers", "--graph", "any", "--port", port)
     assert done.returncode == 2
     assert done.stdout == ""
@@ -295,7 +290,7 @@ def changed(part: str, index: int, **values: object) -> str:
     return json.dumps(data)
 
 
-def test_what_is_written_is_read_back() -> None:
+def test_what_is_written_is_read_back():
     graph = graph_file.loads(json.dumps(GOOD))
     assert graph.nodes["s2"] == {"kind": "switch", "dpid": 2, "layer": "edge"}
     assert graph.edges["s2", "s1"]["ports"] == {"s1": 2, "s2": 2}
@@ -324,12 +319,12 @@ def test_what_is_written_is_read_back() -> None:
         (changed("edges", 2, source="s3", ports={"s3": 1, "s2": 2}), "node s3: kind None"),
     ],
 )
-def test_a_wrong_graph_is_refused_by_name(text: str, message: str) -> None:
+def test_a_wrong_graph_is_refused_by_name(text, message):
     with pytest.raises(graph_file.GraphError, match=message):
         graph_file.loads(text)
 
 
-def test_errors_name_the_file(tmp_path: Path) -> None:
+def test_errors_name_the_file(tmp_path):
     path = tmp_path / "graph.json"
     with pytest.raises(graph_file.GraphError, match=f"{path}: No such file"):
         graph_file.load(path)

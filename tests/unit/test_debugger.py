@@ -1,7 +1,5 @@
 """A debugger on the guest's kernel: when it starts, how it ends, and what is refused."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shlex
@@ -22,13 +20,7 @@ from outcast.engines.guest import boot as guest
 from outcast.engines.guest import debugger
 from outcast.engines.guest.debugger import Gdb, Request
 from outcast.engines.kernel.cache import Kernel
-from outcast.errors import (
-    DeadlineError,
-    FeatureMissingError,
-    GuestError,
-    InputError,
-    StallError,
-)
+from outcast.errors import DeadlineError, FeatureMissingError, GuestError, InputError, StallError
 from tests.processes import is_alive
 from tests.unit import test_guest_boot as guests
 from tests.unit.test_archive_replay import prepare
@@ -58,9 +50,7 @@ def boot(tmp_path: Path, script: str, fake: FakeDebugger, **options: Any) -> lis
     return guests.boot(tmp_path, script, debugger=fake, **options)[1]
 
 
-def test_the_debugger_starts_when_the_guest_stands_and_the_guest_goes_on_after_it(
-    tmp_path: Path,
-) -> None:
+def test_the_debugger_starts_when_the_guest_stands_and_the_guest_goes_on_after_it(tmp_path):
     done = tmp_path / "done"
     script = f"echo before; kill -STOP $$; [ -e {done} ] && echo after; {ENDS}"
     fake = FakeDebugger(f"sleep 0.2; : > {done}")
@@ -71,19 +61,17 @@ def test_the_debugger_starts_when_the_guest_stands_and_the_guest_goes_on_after_i
     assert len(noted) == 2
 
 
-def test_a_debugger_that_is_killed_lets_the_guest_go_on(tmp_path: Path) -> None:
+def test_a_debugger_that_is_killed_lets_the_guest_go_on(tmp_path):
     lines = boot(tmp_path, f"kill -STOP $$; echo on; {ENDS}", FakeDebugger("kill -KILL $$"))
     assert lines == ["on"]
 
 
-def test_a_guest_that_stops_itself_once_more_goes_on_too(tmp_path: Path) -> None:
+def test_a_guest_that_stops_itself_once_more_goes_on_too(tmp_path):
     script = f"kill -STOP $$; sleep 0.3; kill -STOP $$; echo on; {ENDS}"
     assert boot(tmp_path, script, FakeDebugger("true"), stall_s=20) == ["on"]
 
 
-def test_a_guest_that_ends_takes_a_debugger_that_hangs_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_guest_that_ends_takes_a_debugger_that_hangs_with_it(tmp_path, monkeypatch):
     monkeypatch.setattr(debugger, "END_DEADLINE_S", 0.3)
     fake = FakeDebugger("")
     fake.script = f"echo $$ > {tmp_path}/pid; kill -CONT $(cat {tmp_path}/guest); exec sleep 60"
@@ -93,14 +81,14 @@ def test_a_guest_that_ends_takes_a_debugger_that_hangs_with_it(
     assert not is_alive(int((tmp_path / "pid").read_text()))
 
 
-def test_nobody_has_to_type_in_time(tmp_path: Path) -> None:
+def test_nobody_has_to_type_in_time(tmp_path):
     script = f"kill -STOP $$; {ENDS}"
     boot(tmp_path, script, FakeDebugger("sleep 0.6", is_interactive=True), stall_s=0.2)
     with pytest.raises(StallError, match="no sign of life"):
         boot(tmp_path, script, FakeDebugger("sleep 5"), stall_s=0.2)
 
 
-def test_the_instant_is_an_argument_of_the_kernel_alone(tmp_path: Path) -> None:
+def test_the_instant_is_an_argument_of_the_kernel_alone(tmp_path):
     asked = guest.Boot(Path("/linux"), tmp_path, ["/bin/true"], seed=7)
     stopping = replace(asked, debugger=FakeDebugger("true"))
     assert "time-travel-stop=15" in guest.command_line(stopping)
@@ -119,7 +107,7 @@ REQUEST = Request(
 
 
 @pytest.fixture
-def kernel(tmp_path: Path) -> Kernel:
+def kernel(tmp_path) -> Kernel:
     program = tmp_path / "kernels" / "linux"
     program.parent.mkdir()
     program.touch()
@@ -129,7 +117,7 @@ def kernel(tmp_path: Path) -> Kernel:
 
 
 @pytest.fixture
-def fake_gdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def fake_gdb(tmp_path, monkeypatch) -> Path:
     """A gdb that does what a file says, in Python, with `settings` and `leave(outcome)`."""
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -155,7 +143,7 @@ def fake_gdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "does"
 
 
-def test_gdb_is_told_what_to_do_and_says_what_came_of_it(fake_gdb: Path, kernel: Kernel) -> None:
+def test_gdb_is_told_what_to_do_and_says_what_came_of_it(fake_gdb, kernel):
     fake_gdb.write_text(
         "assert settings['breakpoint'] == 'tcp_retransmit_skb', settings\n"
         "assert any(word.endswith('linux.debug') for word in sys.argv)\n"
@@ -167,7 +155,7 @@ def test_gdb_is_told_what_to_do_and_says_what_came_of_it(fake_gdb: Path, kernel:
         assert gdb.hits() == 12
 
 
-def test_what_gdb_refuses_is_one_line(fake_gdb: Path, kernel: Kernel) -> None:
+def test_what_gdb_refuses_is_one_line(fake_gdb, kernel):
     fake_gdb.write_text("leave({'failure': 'Function \"no\" not defined.', 'hits': 0})")
     with Gdb(kernel, 15, REQUEST) as gdb:
         with pytest.raises(InputError, match=r"^--break tcp_retransmit_skb: Function \"no\" not"):
@@ -177,7 +165,7 @@ def test_what_gdb_refuses_is_one_line(fake_gdb: Path, kernel: Kernel) -> None:
             gdb.hits()
 
 
-def test_a_gdb_without_python_or_one_that_dies_is_said(fake_gdb: Path, kernel: Kernel) -> None:
+def test_a_gdb_without_python_or_one_that_dies_is_said(fake_gdb, kernel):
     fake_gdb.write_text("os.kill(os.getpid(), 9)")
     with Gdb(kernel, 15, REQUEST) as gdb:
         with pytest.raises(FeatureMissingError, match="written in Python; install the package gdb"):
@@ -189,9 +177,7 @@ def test_a_gdb_without_python_or_one_that_dies_is_said(fake_gdb: Path, kernel: K
             gdb.hits()
 
 
-def test_what_is_missing_has_a_remedy(
-    kernel: Kernel, fake_gdb: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_missing_has_a_remedy(kernel, fake_gdb, tmp_path, monkeypatch):
     scope = tmp_path / "scope"
     monkeypatch.setattr(debugger, "_SCOPE", scope)
     scope.write_text("1\n")
@@ -211,9 +197,7 @@ def test_what_is_missing_has_a_remedy(
         debugger.require(kernel)
 
 
-def test_wrong_use_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_use_is_one_line(tmp_path, monkeypatch, capsys):
     prepare(tmp_path, monkeypatch)
     run = outcast.run(outcast.load("golden.yaml"), tmp_path / "run").path
     capsys.readouterr()
@@ -251,17 +235,16 @@ class FakeGdb(ModuleType):
 
 
 @pytest.fixture
-def in_gdb(monkeypatch: pytest.MonkeyPatch) -> Any:
+def in_gdb(monkeypatch) -> Any:
     monkeypatch.setitem(sys.modules, "gdb", FakeGdb("gdb"))
     spec = importlib.util.spec_from_file_location("in_gdb", debugger.IN_GDB)
-    assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def test_times_are_exact(in_gdb: Any) -> None:
+def test_times_are_exact(in_gdb):
     assert in_gdb.millisecond_text(629_200) == "0.629200 ms"
     assert in_gdb.millisecond_text(-1) == "-0.000001 ms"
     assert in_gdb.time_of("0.6292ms") == 629_200
@@ -281,7 +264,7 @@ def tcp_frame(payload: int) -> bytes:
     return bytes(12) + b"\x08\0" + ip + tcp
 
 
-def test_packets_are_put_in_words(in_gdb: Any) -> None:
+def test_packets_are_put_in_words(in_gdb):
     said = "10.0.0.3:20001 > 10.0.0.2:5001 id 77 seq 1000 ack 5 payload 1460"
     frame = tcp_frame(1460)
     assert in_gdb.packet_text(frame) == said
@@ -295,9 +278,7 @@ def test_packets_are_put_in_words(in_gdb: Any) -> None:
 @pytest.mark.parametrize(
     ("count", "hits"), [(None, [False, False]), (2, [False, True]), (1, [True])]
 )
-def test_a_breakpoint_prints_and_goes_on(
-    in_gdb: Any, count: int | None, hits: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_breakpoint_prints_and_goes_on(in_gdb, count, hits, monkeypatch):
     settings = {
         **{"host": "h0", "begin_ns": 5, "flows": [{"sport": 1, "dport": 2, "flow": 3}]},
         **{"breakpoint": "f if x > 1", "expressions": ["segs"], "commands": ["bt"]},
@@ -332,8 +313,8 @@ def test_a_breakpoint_prints_and_goes_on(
 
 
 def test_an_expression_that_the_function_does_not_know_is_said_with_those_it_does(
-    in_gdb: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    in_gdb, monkeypatch
+):
     settings = {
         **{"host": None, "begin_ns": 0, "flows": [], "breakpoint": "f"},
         **{"expressions": ["nosuch"], "commands": [], "count": None},

@@ -1,7 +1,5 @@
 """The pages: the site, its links, files and commands are right, and guides stay short."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import re
@@ -51,7 +49,7 @@ class _Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
@@ -64,7 +62,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_link_and_anchor_of_the_site_leads_somewhere(site: Path) -> None:
+def test_every_link_and_anchor_of_the_site_leads_somewhere(site):
     pages = {path: _Page(path.read_text()) for path in site.rglob("*.html")}
     assert len(pages) >= len(PAGES)
     broken, checked = [], 0
@@ -87,7 +85,7 @@ def test_every_link_and_anchor_of_the_site_leads_somewhere(site: Path) -> None:
     assert checked > 500
 
 
-def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
+def test_the_site_loads_nothing_from_elsewhere(site):
     loading = re.compile(
         r"<(?:script|img|iframe)[^>]*\ssrc=[\"']?(?:https?:)?//|<link[^>]*"
         r"rel=[\"']?(?:stylesheet|preconnect)[^>]*href=[\"']?(?:https?:)?//"
@@ -96,7 +94,7 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_file_that_a_page_names_exists(page: Path) -> None:
+def test_every_file_that_a_page_names_exists(page):
     # The reader fills in a word in capitals: recipes/ID.yaml.
     named = [Path(name) for name in _NAMED.findall(page.read_text())]
     missing = [
@@ -110,7 +108,7 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
+def test_every_link_of_a_page_leads_to_a_file(page):
     links = re.findall(r"\]\(([^)\s]+)\)", page.read_text())
     paths = [urlsplit(link).path for link in links if not urlsplit(link).scheme]
     assert [path for path in paths if path and not (page.parent / path).exists()] == []
@@ -128,7 +126,7 @@ def _commands() -> list[list[str]]:
     return found
 
 
-def test_every_experiment_that_the_docs_run_is_accepted_with_its_settings() -> None:
+def test_every_experiment_that_the_docs_run_is_accepted_with_its_settings():
     commands = _commands()
     assert len(commands) >= 15
     for _verb, config, *words in commands:
@@ -157,12 +155,9 @@ def _parse(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
-    sorted({found.line for found in doc_commands.commands() if "outcast " in found.line}),
+    "line", sorted({found.line for found in doc_commands.commands() if "outcast " in found.line})
 )
-def test_every_verb_and_option_that_a_page_shows_exists(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_verb_and_option_that_a_page_shows_exists(line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for words in _words_of(line):
         _parse(words, monkeypatch)
@@ -178,19 +173,19 @@ def _words_of(line: str) -> Iterator[list[str]]:
             yield words[names.index("outcast") + 1 :]
 
 
-def test_what_no_test_runs_is_in_the_pages() -> None:
+def test_what_no_test_runs_is_in_the_pages():
     keys = [found.key for found in doc_commands.commands()]
     for start in doc_commands.NOT_RUN:
         assert any(key.startswith(start) for key in keys), start
 
 
-def test_every_picture_has_a_row() -> None:
+def test_every_picture_has_a_row():
     rows = (ROOT / "docs/analysis.md").read_text()
     for name in FIGURES:
         assert f"| `{name}.png` |" in rows
 
 
-def test_the_reference_and_the_schema_are_up_to_date() -> None:
+def test_the_reference_and_the_schema_are_up_to_date():
     hint = "run: python scripts/reference.py"
     assert (ROOT / "docs/config.md").read_text() == reference.markdown(), hint
     for_students = ROOT / "outcast/assignment/pages/config.md"
@@ -201,14 +196,14 @@ def test_the_reference_and_the_schema_are_up_to_date() -> None:
     assert (ROOT / "configs/schema.json").read_text() == reference.schema_text(), hint
 
 
-def test_the_reference_is_what_the_code_says() -> None:
+def test_the_reference_is_what_the_code_says():
     text = api_reference.PAGE.read_text(encoding="utf-8")
     hint = "run: python scripts/api_reference.py"
     assert text.endswith(api_reference.markdown()), hint
     assert [name for name in outcast.__all__ if f"{name}`" not in text] == ["__version__"]
 
 
-def test_the_examples_are_python() -> None:
+def test_the_examples_are_python():
     blocks = Path(api_reference.PAGE).read_text().split("```python\n")[1:]
     examples = [block.split("```")[0] for block in blocks]
     examples = [code for code in examples if " -> " not in code]
@@ -247,16 +242,16 @@ def words() -> dict[str, int]:
     }
 
 
-def test_the_guides_keep_to_their_words() -> None:
+def test_the_guides_keep_to_their_words():
     # Whoever adds a page takes words away elsewhere, or raises the number and says why.
     assert sum(words().values()) <= MOST_WORDS
 
 
-def test_no_guide_is_longer_than_a_person_reads_at_once() -> None:
+def test_no_guide_is_longer_than_a_person_reads_at_once():
     assert {name: count for name, count in words().items() if count > MOST_WORDS_OF_A_GUIDE} == {}
 
 
-def test_the_readme_is_a_screen_and_a_half_without_marks() -> None:
+def test_the_readme_is_a_screen_and_a_half_without_marks():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= MOST_LINES_OF_README
     assert "<!--" not in text

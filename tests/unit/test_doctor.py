@@ -1,7 +1,5 @@
 """What is not installed is named before a run starts, by doctor and by both engines."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +22,7 @@ GUEST = Kernel("linux-source-7.3", "7.3.4-1", "", "7.3.4", 0.0, "", Path("linux"
 
 
 @pytest.fixture
-def without(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+def without(monkeypatch) -> set[str]:
     """Names of programs and packages that the machine is to lack."""
     missing: set[str] = set()
     which, find_spec = doctor.shutil.which, doctor.find_spec
@@ -37,7 +35,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return missing
 
 
-def test_all_is_there_on_a_machine_that_is_set_up(without: set[str]) -> None:
+def test_all_is_there_on_a_machine_that_is_set_up(without):
     doctor.require_programs()
 
 
@@ -51,9 +49,7 @@ def test_all_is_there_on_a_machine_that_is_set_up(without: set[str]) -> None:
         ({"ryu", "os_ken"}, "Ryu or os-ken; install Python's packages os-ken, eventlet"),
     ],
 )
-def test_a_run_is_refused_before_it_starts(
-    without: set[str], missing: set[str], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_refused_before_it_starts(without, missing, message, monkeypatch):
     monkeypatch.setattr(cache, "find", lambda: GUEST)
     without |= missing
     with pytest.raises(FeatureMissingError, match=rf"^not installed here: {message}") as raised:
@@ -62,14 +58,14 @@ def test_a_run_is_refused_before_it_starts(
 
 
 @pytest.mark.parametrize("program", ["unshare", "setpriv", "cc"])
-def test_what_the_guest_does_without_is_no_hindrance(without: set[str], program: str) -> None:
+def test_what_the_guest_does_without_is_no_hindrance(without, program):
     without.add(program)
     doctor.require_programs()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs in real time")
 @pytest.mark.parametrize("program", ["unshare", "setpriv"])
-def test_what_the_realtime_engine_starts_is_named(without: set[str], program: str) -> None:
+def test_what_the_realtime_engine_starts_is_named(without, program):
     """Without unshare no qdisc could be tried, and the kernel would seem to have none."""
     without.add(program)
     with pytest.raises(FeatureMissingError, match=f"^not installed here: {program}; .*util-linux"):
@@ -77,7 +73,7 @@ def test_what_the_realtime_engine_starts_is_named(without: set[str], program: st
 
 
 @pytest.fixture
-def kernel(tmp_path: Path) -> Kernel:
+def kernel(tmp_path) -> Kernel:
     """A kernel that is as it was built."""
     program = tmp_path / "linux"
     program.write_bytes(b"ELF")
@@ -85,7 +81,7 @@ def kernel(tmp_path: Path) -> Kernel:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Root:
+def root(tmp_path) -> Root:
     """A root of one file that is as it was kept."""
     folder = tmp_path / "roots" / "new" / "root"
     folder.mkdir(parents=True)
@@ -101,9 +97,7 @@ def features_of(diagnosis: doctor.Diagnosis) -> dict[str, doctor.Finding]:
     return {finding.feature: finding for finding in diagnosis.findings}
 
 
-def test_the_guest_needs_no_program_of_this_machine(
-    without: set[str], kernel: Kernel, root: Root
-) -> None:
+def test_the_guest_needs_no_program_of_this_machine(without, kernel, root):
     without |= {"tcpdump", "iperf", "ovs-vswitchd", "mnexec", "tc", "ethtool", "cc"}
     diagnosis = doctor.diagnose(kernel, root=root)
     assert diagnosis.engines == {"realtime": False, "virtual": True}
@@ -119,7 +113,7 @@ def test_the_guest_needs_no_program_of_this_machine(
         assert finding.detail.endswith("verified")
 
 
-def test_what_the_guest_lacks_has_a_remedy(without: set[str], kernel: Kernel, root: Root) -> None:
+def test_what_the_guest_lacks_has_a_remedy(without, kernel, root):
     diagnosis = doctor.diagnose(None)
     assert not diagnosis.engines["virtual"]
     features = features_of(diagnosis)
@@ -134,7 +128,7 @@ def test_what_the_guest_lacks_has_a_remedy(without: set[str], kernel: Kernel, ro
     assert "outcast root build" in features_of(diagnosis)["Mininet's Topo, which plans"].remedy
 
 
-def test_a_damaged_guest_is_none(kernel: Kernel, root: Root) -> None:
+def test_a_damaged_guest_is_none(kernel, root):
     kernel.program.write_bytes(b"FLE")
     (root.folder / "program").write_text("y", encoding="utf-8")
     diagnosis = doctor.diagnose(kernel, root=root)
@@ -147,9 +141,7 @@ def test_a_damaged_guest_is_none(kernel: Kernel, root: Root) -> None:
         assert f"outcast {name} build --again" in finding.remedy
 
 
-def test_mininet_of_the_guest_is_none_for_real_time(
-    monkeypatch: pytest.MonkeyPatch, kernel: Kernel, root: Root
-) -> None:
+def test_mininet_of_the_guest_is_none_for_real_time(monkeypatch, kernel, root):
     monkeypatch.setattr(mininet_package, "is_the_guests", lambda spec: True)
     features = features_of(doctor.diagnose(kernel, root=root))
     assert not features["Mininet's Python package"].present
@@ -158,7 +150,7 @@ def test_mininet_of_the_guest_is_none_for_real_time(
         doctor.require_programs()
 
 
-def test_why_auto_is_real_time_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_auto_is_real_time_is_said(monkeypatch):
     def refuse(engine: object, asked: object) -> None:
         raise FeatureMissingError("no room for the guest's memory")
 
@@ -176,7 +168,7 @@ def test_why_auto_is_real_time_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told == []
 
 
-def test_a_refusal_names_everything_that_is_missing() -> None:
+def test_a_refusal_names_everything_that_is_missing():
     lacking = Lacking()
     lacking.refuse()
     for text in ("no red", "no dctcp", "no red"):
@@ -188,7 +180,7 @@ def test_a_refusal_names_everything_that_is_missing() -> None:
         lacking.refuse()
 
 
-def test_an_engine_refuses_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_refuses_all_at_once(monkeypatch):
     monkeypatch.setattr(realtime.os, "geteuid", lambda: 1000)
     asked = experiment.load(CONFIG, ["trace={events: [tcp:tcp_probe]}"])
     with pytest.raises(FeatureMissingError, match=r"^root is missing: .*; trace: records events"):

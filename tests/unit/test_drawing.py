@@ -1,9 +1,6 @@
 """Pictures of the topologies: whole, and readable."""
 
-from __future__ import annotations
-
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 from matplotlib import rc_context
@@ -19,7 +16,7 @@ def plan_of(name: str, *overrides: str) -> Plan:
     return make_plan(experiment.load(configs.find(name), overrides))
 
 
-def test_drawings(tmp_path: Path) -> None:
+def test_drawings(tmp_path):
     plan = plan_of("fattree-12")
     dot = drawing.to_dot(plan)
     assert dot.count(" -- ") == plan.graph.number_of_edges()
@@ -52,7 +49,7 @@ STAR = ("topology={kind: star, hosts: 41}", "flows=[{from: 2-hop}]")
         ("fig3c", ("topology.k=16",)),
     ],
 )
-def test_no_two_labels_overlap(name: str, overrides: tuple[str, ...]) -> None:
+def test_no_two_labels_overlap(name, overrides):
     plan = plan_of(name, *overrides)
     figure = drawing.picture(plan, name)
     figure.draw_without_rendering()
@@ -66,7 +63,7 @@ def test_no_two_labels_overlap(name: str, overrides: tuple[str, ...]) -> None:
         assert not first.overlaps(second), (one, two)
 
 
-def test_in_a_large_network_hosts_alike_share_a_box() -> None:
+def test_in_a_large_network_hosts_alike_share_a_box():
     plan = plan_of("fig3c", "topology.k=16")
     (axes,) = drawing.picture(plan, "k=16").axes
     labels = {text.get_text() for text in axes.texts}

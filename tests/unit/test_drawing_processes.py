@@ -1,7 +1,5 @@
 """Figures drawn beside a run: the same files, errors in one line, nothing left behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -24,7 +22,7 @@ _DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+def run(tmp_path_factory) -> RunDirectory:
     return analysed_run(tmp_path_factory.mktemp("drawing") / "run", 40_000_000, 9, 3_000)
 
 
@@ -34,9 +32,7 @@ def by_script(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     monkeypatch.setattr(drawing, "python_module", lambda name: argv)
 
 
-def test_the_same_files_in_the_same_order_whatever_the_user_has(
-    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_files_in_the_same_order_whatever_the_user_has(run, tmp_path, monkeypatch):
     # Of a user's environment, perhaps for another matplotlib.
     monkeypatch.setenv("MPLBACKEND", "unknown")
     (tmp_path / "matplotlibrc").write_text(
@@ -56,7 +52,7 @@ def test_the_same_files_in_the_same_order_whatever_the_user_has(
     assert not list(run.path.glob(".*"))
 
 
-def test_what_is_wrong_is_said_as_in_this_process(tmp_path: Path) -> None:
+def test_what_is_wrong_is_said_as_in_this_process(tmp_path):
     directory = RunDirectory(tmp_path)
     with pytest.raises(InputError) as here:
         figures.draw(directory)
@@ -72,9 +68,7 @@ def test_what_is_wrong_is_said_as_in_this_process(tmp_path: Path) -> None:
         ("os.kill(os.getpid(), signal.SIGKILL)", r"killed by signal 9 \(SIGKILL\)"),
     ],
 )
-def test_a_process_that_ends_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
-) -> None:
+def test_a_process_that_ends_is_one_line(tmp_path, monkeypatch, script, said):
     by_script(monkeypatch, script)
     with Drawing(RunDirectory(tmp_path)) as processes:
         with pytest.raises(RunError, match=f"^the process that draws the figures.*{said}$") as told:
@@ -82,9 +76,7 @@ def test_a_process_that_ends_is_one_line(
         assert "\n" not in str(told.value)
 
 
-def test_a_library_that_is_missing_is_a_feature(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_that_is_missing_is_a_feature(tmp_path, monkeypatch):
     broken = "raise ImportError('libfreetype.so.6: cannot open shared object file')"
     (tmp_path / "matplotlib.py").write_text(broken)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -95,7 +87,7 @@ def test_a_library_that_is_missing_is_a_feature(
         processes.draw()
 
 
-def test_an_error_keeps_its_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_keeps_its_class(tmp_path, monkeypatch):
     line = json.dumps({"error": "UntrustedError", "message": "packets contradict"})
     by_script(monkeypatch, f"os.write(1, {line.encode()!r} + b'\\n'); time.sleep(1000)")
     with Drawing(RunDirectory(tmp_path)) as processes:
@@ -106,7 +98,7 @@ def test_an_error_keeps_its_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not mark.is_alive()
 
 
-def test_a_wait_without_end_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_without_end_ends(tmp_path, monkeypatch):
     by_script(monkeypatch, "time.sleep(1000)")
     with (
         Drawing(RunDirectory(tmp_path), silence_s=0.05) as processes,
@@ -115,9 +107,7 @@ def test_a_wait_without_end_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         processes.draw()
 
 
-def test_a_process_that_does_not_end_is_left_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_does_not_end_is_left_behind(tmp_path, monkeypatch):
     by_script(monkeypatch, "time.sleep(1000)")
     monkeypatch.setattr(drawing, "_END_S", 0.05)
     # As one that waits for a disk, which no signal ends.
@@ -129,7 +119,7 @@ def test_a_process_that_does_not_end_is_left_behind(
     processes._popen.wait(_DEADLINE_S)
 
 
-def test_all_end_when_we_are_killed(tmp_path: Path) -> None:
+def test_all_end_when_we_are_killed(tmp_path):
     code = (
         "import sys, time\nfrom pathlib import Path\n"
         "from outcast.records.run_directory import RunDirectory\n"
@@ -138,7 +128,6 @@ def test_all_end_when_we_are_killed(tmp_path: Path) -> None:
         "time.sleep(1000)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as owner:
-        assert owner.stdout is not None
         first = ProcessMark.of(int(owner.stdout.readline()))
         children = Path(f"/proc/{first.pid}/task/{first.pid}/children")
         end = time.monotonic() + _DEADLINE_S
@@ -152,7 +141,7 @@ def test_all_end_when_we_are_killed(tmp_path: Path) -> None:
         time.sleep(0.05)
 
 
-def test_a_run_imports_what_reads_results_while_it_goes_on() -> None:
+def test_a_run_imports_what_reads_results_while_it_goes_on():
     """Before the guest boots nothing waits for polars, and for matplotlib nothing ever does."""
     code = (
         "import sys, outcast.cli.run, outcast.workflow\n"
@@ -168,7 +157,7 @@ def test_a_run_imports_what_reads_results_while_it_goes_on() -> None:
     assert done.stdout.splitlines() == ["[]", "False"]
 
 
-def test_it_does_not_outlive_a_process_that_was_killed_at_once() -> None:
+def test_it_does_not_outlive_a_process_that_was_killed_at_once():
     argv = [*python_module("outcast.view.drawing"), "run", str(os.getpid() + 1)]
     done = subprocess.run(argv, stdin=subprocess.PIPE, timeout=_DEADLINE_S, check=False)
     assert done.returncode == 1

@@ -1,7 +1,5 @@
 """Effective settings: their names in the manifest, and how the analysis reads them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from outcast.records.effective import (
@@ -43,7 +41,7 @@ RECORD = Effective(
 )
 
 
-def test_the_manifest_names_every_setting() -> None:
+def test_the_manifest_names_every_setting():
     assert list(RECORD.flat().items()) == [
         ("rto_min_route_ms", 2),
         ("h3.rto_min_route_ms", 200),
@@ -82,7 +80,7 @@ def test_the_manifest_names_every_setting() -> None:
     ]
 
 
-def test_what_a_run_did_not_have_is_left_out() -> None:
+def test_what_a_run_did_not_have_is_left_out():
     flat = replace(
         RECORD,
         arrivals_core=None,
@@ -96,7 +94,7 @@ def test_what_a_run_did_not_have_is_left_out() -> None:
     assert flat["min_rto_ns"] is None
 
 
-def test_the_analysis_reads_the_settings_again() -> None:
+def test_the_analysis_reads_the_settings_again():
     flat = RECORD.flat()
     assert sampling_of(flat) == SAMPLING
     assert min_rto_ns_of(flat) == 4_000_000

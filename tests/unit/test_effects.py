@@ -1,7 +1,5 @@
 """Other fates of a recipe's runs: which are asked for, and what is taken of each run."""
 
-from __future__ import annotations
-
 import random
 from types import SimpleNamespace
 from typing import Any
@@ -44,7 +42,7 @@ def run() -> Any:
     )
 
 
-def test_blackouts_are_those_that_no_answer_reaches() -> None:
+def test_blackouts_are_those_that_no_answer_reaches():
     asked = Fates(kind="blackout", each=5, hops=2)
     (found,) = effects.blackouts(run(), asked, random.Random(1))
     assert (found.drops, found.flows, found.next_packet) == ((0, 1), (0,), 2)
@@ -61,7 +59,7 @@ def test_blackouts_are_those_that_no_answer_reaches() -> None:
     assert (nudge.wanted[0].packet, nudge.wanted[0].fate) == (2, "delay")
 
 
-def test_flips_are_half_of_dropped_packets() -> None:
+def test_flips_are_half_of_dropped_packets():
     flips = [*effects._others(run(), Fates(kind="flip", each=4))]
     assert sorted(one.wanted[0].fate for one in flips) == ["drop", "drop", "forward", "forward"]
     kept = [*effects._others(run(), Fates(kind="keep", each=2))]
@@ -70,7 +68,7 @@ def test_flips_are_half_of_dropped_packets() -> None:
     assert [one.wanted for one in noise] == [(), ()]
 
 
-def test_what_arrived_for_the_first_time() -> None:
+def test_what_arrived_for_the_first_time():
     assert effects.delivered(run(), [0], 1 * MS, (5, 100)) == [0, 1000]
     assert effects.delivered(run(), [1], 0, (5, 100)) == [1000, 2000]
     assert effects.starved(run()) == {0}
@@ -104,7 +102,7 @@ EFFECTS = pl.DataFrame(
         ("fates_that_swap_sides", 0.0),
     ],
 )
-def test_measures_of_fates(kind: str, value: float) -> None:
+def test_measures_of_fates(kind, value):
     made = EffectsRun.__new__(EffectsRun)
     made.effects = EFFECTS
     measure = Measure(kind=kind, within_ms=20)
@@ -113,7 +111,7 @@ def test_measures_of_fates(kind: str, value: float) -> None:
     assert measures.limits(measure)[0] <= value
 
 
-def test_quick_has_fewer_fates() -> None:
+def test_quick_has_fewer_fates():
     f7 = recipe.load_all()["F7"]
     each = {p.fates.each for p in f7.points_of(f7.quick) if p.fates}
     assert (each, {p.fates.each for p in f7.points_of(f7.full) if p.fates}) == ({4}, {10})

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -14,13 +12,7 @@ import pytest
 from outcast import files
 from outcast import workflow as execute
 from outcast.engines import EventReader, ledger, limits, realtime, require_compiler
-from outcast.errors import (
-    ConfigError,
-    FeatureMissingError,
-    ReadBackError,
-    RunError,
-    without_folder,
-)
+from outcast.errors import ConfigError, FeatureMissingError, ReadBackError, RunError, without_folder
 from outcast.experiment import load
 from outcast.plan.make import make_plan
 from outcast.records.run_directory import RunDirectory
@@ -28,7 +20,7 @@ from outcast.records.run_directory import RunDirectory
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 
 
-def test_events_and_phases() -> None:
+def test_events_and_phases():
     seen: list[Mapping[str, Any]] = []
     reader = EventReader(seen.append)
     for line in ('{"event": "phase", "phase": "setup"}', "a word of the kernel", "[1]"):
@@ -51,13 +43,11 @@ def test_events_and_phases() -> None:
         (["topology.k=8", "capture.ports=all"], 3000, 4000),
     ],
 )
-def test_a_large_network_gets_more_memory(
-    overrides: list[str], least_mib: int, most_mib: int
-) -> None:
+def test_a_large_network_gets_more_memory(overrides, least_mib, most_mib):
     assert least_mib <= limits.memory_mib(make_plan(load(FIG3C, overrides))) <= most_mib
 
 
-def test_the_inner_programs_error_keeps_its_kind() -> None:
+def test_the_inner_programs_error_keeps_its_kind():
     reader = EventReader(lambda event: None)
     reader.feed(json.dumps({"event": "error", "kind": "ReadBackError", "message": "h1: x: y"}))
     assert isinstance(reader.error, ReadBackError)
@@ -66,9 +56,7 @@ def test_the_inner_programs_error_keeps_its_kind() -> None:
     assert isinstance(reader.error, RunError)
 
 
-def test_real_time_refuses_cards_that_are_asked_for_before_anything_is_built(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_real_time_refuses_cards_that_are_asked_for_before_anything_is_built(monkeypatch):
     monkeypatch.setattr(realtime.os, "geteuid", lambda: 0)
     monkeypatch.setattr(realtime.doctor, "require_programs", lambda besides: None)
     asked = load(FIG3C, ["noise={profile: exact, interrupts: {per_second: 20000}}"])
@@ -89,9 +77,7 @@ def test_real_time_refuses_cards_that_are_asked_for_before_anything_is_built(
         ("queue={kind: pfifo, limit: 5 packets}", "a queue with no room for all flows' handshakes"),
     ],
 )
-def test_no_compiler_is_said_before_anything_is_built(
-    override: str, needed_for: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_compiler_is_said_before_anything_is_built(override, needed_for, monkeypatch):
     require_compiler(load(FIG3C, [override]))
     monkeypatch.setenv("PATH", "")
     require_compiler(load(FIG3C))
@@ -115,9 +101,7 @@ class FailingEngine:
         raise RunError("the flows never came")
 
 
-def test_a_failed_run_leaves_no_result_that_looks_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_run_leaves_no_result_that_looks_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(ledger, "default_folder", lambda: tmp_path / "ledger")
     target = tmp_path / "result"
     with pytest.raises(RunError, match=r"the flows never came.*result\.failed"):
@@ -136,9 +120,7 @@ def run_failing(target: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(caught.value)
 
 
-def test_what_is_called_failed_already_is_not_touched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_called_failed_already_is_not_touched(tmp_path, monkeypatch):
     (tmp_path / "result.failed").mkdir()
     (tmp_path / "result.failed/thesis.txt").write_text("mine")
     (tmp_path / "result.failed-2").symlink_to("nowhere")
@@ -148,16 +130,14 @@ def test_what_is_called_failed_already_is_not_touched(
     assert (tmp_path / "result.failed-3/log.txt").read_text() == "it began\n"
 
 
-def test_a_full_disk_is_named_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_named_first(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "is_full", lambda folder: folder.is_dir())
     target = tmp_path / "result"
     said = run_failing(target, monkeypatch)
     assert said.startswith(f"{target}: No space left on device: the flows never came (")
 
 
-def test_a_folder_that_is_removed_meanwhile_is_named_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_is_removed_meanwhile_is_named_and_nothing_else(tmp_path, monkeypatch):
     def spoil() -> None:
         shutil.rmtree(tmp_path / "results")
         # As Popen says of a working folder that has gone.
@@ -169,9 +149,7 @@ def test_a_folder_that_is_removed_meanwhile_is_named_and_nothing_else(
         run_finishing(target, monkeypatch, spoil)
 
 
-def test_a_ledger_that_is_gone_fails_no_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ledger_that_is_gone_fails_no_run(tmp_path, monkeypatch):
     entry = tmp_path / "login/ledger"
     monkeypatch.setattr(ledger, "begin", lambda _tell: ledger.open_entry(entry))
     (tmp_path / "login").mkdir()
@@ -181,9 +159,7 @@ def test_a_ledger_that_is_gone_fails_no_run(
     assert (tmp_path / "run/log.txt").exists()
 
 
-def test_what_a_failed_run_says_can_do_without_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_failed_run_says_can_do_without_its_folder(tmp_path, monkeypatch):
     said = run_failing(tmp_path / "result", monkeypatch)
     assert str(tmp_path) in said
     assert without_folder(said) == "the flows never came"
@@ -212,7 +188,7 @@ def run_finishing(
     execute.execute(load(FIG3C), FinishingEngine(meanwhile), target, lambda event: None)
 
 
-def test_a_result_comes_into_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_comes_into_its_place(tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     for name in ("new", "empty", "deep/er"):
         run_finishing(tmp_path / name, monkeypatch, lambda: None)
@@ -221,9 +197,7 @@ def test_a_result_comes_into_its_place(tmp_path: Path, monkeypatch: pytest.Monke
     assert not list(tmp_path.rglob("*.partial"))
 
 
-def test_a_result_that_cannot_come_into_its_place_is_kept_and_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_result_that_cannot_come_into_its_place_is_kept_and_named(tmp_path, monkeypatch):
     target = tmp_path / "result"
 
     def spoil() -> None:
@@ -238,9 +212,7 @@ def test_a_result_that_cannot_come_into_its_place_is_kept_and_named(
     assert kept.exists()
 
 
-def test_a_second_run_into_the_same_folder_is_refused_at_its_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_run_into_the_same_folder_is_refused_at_its_start(tmp_path, monkeypatch):
     refused = []
 
     def start_another() -> None:
@@ -253,9 +225,7 @@ def test_a_second_run_into_the_same_folder_is_refused_at_its_start(
     assert (tmp_path / "result/log.txt").read_text() == "it ended\n"
 
 
-def test_an_error_of_the_machine_becomes_one_of_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_the_machine_becomes_one_of_the_run(tmp_path, monkeypatch):
     def fill() -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -266,7 +236,7 @@ def test_an_error_of_the_machine_becomes_one_of_the_run(
     assert not (tmp_path / "result").exists()
 
 
-def test_a_place_that_no_result_can_come_into_is_refused(tmp_path: Path) -> None:
+def test_a_place_that_no_result_can_come_into_is_refused(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "dangling").symlink_to("nowhere")
@@ -282,7 +252,7 @@ def test_a_place_that_no_result_can_come_into_is_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is led astray")
-def test_root_writes_nothing_where_anybody_can_exchange_it(tmp_path: Path) -> None:
+def test_root_writes_nothing_where_anybody_can_exchange_it(tmp_path):
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)
@@ -293,9 +263,7 @@ def test_root_writes_nothing_where_anybody_can_exchange_it(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="of root's programs alone")
-def test_temporary_programs_of_root_stand_where_nobody_else_can_rename(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_temporary_programs_of_root_stand_where_nobody_else_can_rename(tmp_path, monkeypatch):
     mine, shared, other = tmp_path / "mine", tmp_path / "shared", tmp_path / "other"
     for folder, mode in ((mine, 0o700), (shared, 0o777), (other, 0o755)):
         folder.mkdir()
@@ -314,7 +282,7 @@ def test_temporary_programs_of_root_stand_where_nobody_else_can_rename(
         realtime._scratch_place()
 
 
-def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+def test_a_folder_in_use_is_refused(tmp_path):
     (tmp_path / "file").write_text("mine")
     for target in (tmp_path, tmp_path / "file"):
         with pytest.raises(ConfigError, match="new or empty folder"):
@@ -338,9 +306,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
         ("realtime", "links={rate: 1gbit, delay: 5us, jitter: 2us}", 5000, 2000),
     ],
 )
-def test_delay_and_jitter_are_resolved_by_the_engine(
-    engine: Literal["realtime", "virtual"], override: str, delay_ns: int, jitter_ns: int
-) -> None:
+def test_delay_and_jitter_are_resolved_by_the_engine(engine, override, delay_ns, jitter_ns):
     noise = [f"noise.profile={'jitter' if engine == 'virtual' else 'exact'}"]
     resolved = execute.resolve(load(FIG3C, [override, *noise]), engine)
     assert resolved.engine == engine

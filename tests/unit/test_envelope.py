@@ -1,7 +1,5 @@
 """The tested envelope: each bound is what some case of tests/physics/ reaches."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ from tests.physics.cases import CASES
 from tests.physics.run import configuration, experiments
 
 
-def test_the_bounds_are_those_of_the_cases(tmp_path: Path) -> None:
+def test_the_bounds_are_those_of_the_cases(tmp_path):
     tried: dict[str, list[int]] = {name: [] for name in BOUNDS}
     for cases in experiments(CASES):
         case = outcast.load(configuration(cases[0], tmp_path))
@@ -45,18 +43,18 @@ def told(*overrides: str, engine: str = "virtual") -> list[str]:
         ("events=[{at: 10ms, between: [s1, s2], rate: 50kbit}]", "rate of events.0, 50kbit"),
     ],
 )
-def test_what_lies_outside_is_told_with_its_bound(override: str, words: str) -> None:
+def test_what_lies_outside_is_told_with_its_bound(override, words):
     assert told() == []
     assert words in "\n".join(told(override))
 
 
-def test_real_time_has_a_bound_of_its_own() -> None:
+def test_real_time_has_a_bound_of_its_own():
     assert told(engine="realtime") == []
     (line,) = told("links.rate=1gbit", engine="realtime")
     assert line.startswith("a path of 1gbit is faster than what two free cores carried in real")
 
 
-def test_no_configuration_that_we_ship_lies_outside() -> None:
+def test_no_configuration_that_we_ship_lies_outside():
     folder = Path(configs.__file__).parent
     for path in sorted(folder.rglob("*.yaml")):
         whole = outcast.load(path)

@@ -1,7 +1,5 @@
 """Equal-length routing: up to a core switch and down, between all pairs (section 5.4)."""
 
-from __future__ import annotations
-
 from itertools import pairwise, permutations
 from random import Random
 
@@ -73,7 +71,7 @@ def clos(draw: st.DrawFn) -> Graph:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("k", [2, 4, 6, 8])
-def test_every_pair_of_a_fat_tree_takes_six_links_up_and_down(k: int, kind: str) -> None:
+def test_every_pair_of_a_fat_tree_takes_six_links_up_and_down(k, kind):
     graph = fat_tree(k)
     table = routes.compute(graph, kind, hash_seed=k)
     for source, destination in permutations(hosts(graph), 2):
@@ -82,14 +80,14 @@ def test_every_pair_of_a_fat_tree_takes_six_links_up_and_down(k: int, kind: str)
 
 @settings(max_examples=60, deadline=None)
 @given(clos(), st.integers(0, 2**32 - 1), st.integers(1, 65535))
-def test_every_pair_of_any_clos_network_does(graph: Graph, seed: int, sport: int) -> None:
+def test_every_pair_of_any_clos_network_does(graph, seed, sport):
     for kind in KINDS:
         table = routes.compute(graph, kind, seed)
         for source, destination in permutations(hosts(graph), 2):
             require_up_down(graph, table, source, destination, sport)
 
 
-def test_all_flows_to_a_host_come_down_from_one_core_switch() -> None:
+def test_all_flows_to_a_host_come_down_from_one_core_switch():
     graph = fat_tree(4)
     table = routes.compute(graph, "equal_length")
     for destination in hosts(graph):
@@ -101,7 +99,7 @@ def test_all_flows_to_a_host_come_down_from_one_core_switch() -> None:
         assert len(ways) == 1
 
 
-def test_it_goes_up_where_shortest_goes_up() -> None:
+def test_it_goes_up_where_shortest_goes_up():
     graph = fat_tree(6)
     equal, shortest = (routes.compute(graph, kind) for kind in ("equal_length", "shortest"))
     for source, destination in permutations(hosts(graph), 2):
@@ -111,7 +109,7 @@ def test_it_goes_up_where_shortest_goes_up() -> None:
             )
 
 
-def test_random_flows_spread_over_all_core_switches() -> None:
+def test_random_flows_spread_over_all_core_switches():
     """Each of four is within five standard deviations of a quarter of 4000 flows."""
     graph = fat_tree(4)
     table = routes.compute(graph, "equal_length_random", hash_seed=1)
@@ -131,7 +129,7 @@ def test_random_flows_spread_over_all_core_switches() -> None:
 
 
 @pytest.mark.parametrize("layers", [("edge", "edge"), ("edge", "core"), ("spine", "edge")])
-def test_a_network_without_the_three_layers_is_refused(layers: tuple[str, str]) -> None:
+def test_a_network_without_the_three_layers_is_refused(layers):
     graph: Graph = nx.Graph()
     for number, layer in enumerate(layers, start=1):
         add_switch(graph, f"s{number}", number, layer)
@@ -141,7 +139,7 @@ def test_a_network_without_the_three_layers_is_refused(layers: tuple[str, str]) 
         routes.compute(graph, "equal_length")
 
 
-def test_a_core_switch_that_does_not_reach_a_host_is_named() -> None:
+def test_a_core_switch_that_does_not_reach_a_host_is_named():
     graph = fat_tree(4).copy()
     graph.remove_edge("a3_0", "c0_1")
     with pytest.raises(routes.RouteError, match="core switch c0_1 has no way down to h3_0_0"):

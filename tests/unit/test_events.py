@@ -1,7 +1,5 @@
 """Events: which port changes when, what is refused, and how the changes are made."""
 
-from __future__ import annotations
-
 import struct
 import time
 from collections.abc import Sequence
@@ -40,7 +38,7 @@ def refusal(events: str, *overrides: str) -> str:
     return str(refused.value)
 
 
-def test_a_rate_changes_in_both_directions_of_a_link_or_in_one() -> None:
+def test_a_rate_changes_in_both_directions_of_a_link_or_in_one():
     both = planned_changes("[{at: 200ms, between: [s1, s2], rate: 50mbit}]")
     assert [(c.port, c.at_ns, c.what, c.value) for c in both] == [
         ("s1-eth3", 200 * MS, "rate_bps", 50_000_000),
@@ -51,7 +49,7 @@ def test_a_rate_changes_in_both_directions_of_a_link_or_in_one() -> None:
     assert (one.node, one.neighbour, one.port) == ("s2", "s1", "s2-eth1")
 
 
-def test_changes_come_in_the_order_of_time_and_each_knows_the_one_before() -> None:
+def test_changes_come_in_the_order_of_time_and_each_knows_the_one_before():
     late, early = planned_changes(
         "[{at: 300ms, from: s1, to: h1, rate: 20mbit}, {at: 100ms, from: s1, to: h1, rate: 50mbit}]"
     )[::-1]
@@ -59,28 +57,28 @@ def test_changes_come_in_the_order_of_time_and_each_knows_the_one_before() -> No
     assert late.before == early.after
 
 
-def test_a_port_keeps_its_oscillator_when_its_rate_changes() -> None:
+def test_a_port_keeps_its_oscillator_when_its_rate_changes():
     event = "[{at: 1ms, from: s1, to: h1, rate: 50mbit}]"
     (change,) = planned_changes(event, "links.clock_offset_ppm=100")
     assert change.value == change.after.rate_bps != 50_000_000
     assert abs(change.value - 50_000_000) <= 5_000
 
 
-def test_a_delay_that_becomes_shorter_than_the_jitter_shortens_the_jitter() -> None:
+def test_a_delay_that_becomes_shorter_than_the_jitter_shortens_the_jitter():
     (change,) = planned_changes("[{at: 1ms, from: s1, to: h1, delay: 1us}]", "noise.profile=jitter")
     assert change.before.jitter_ns > 1000
     # A packet takes at least the delay, and at most twice the jitter longer.
     assert (change.value, change.after.delay_ns, change.after.jitter_ns) == (1000, 2000, 1000)
 
 
-def test_a_port_whose_delay_changes_has_a_netem_from_the_beginning() -> None:
+def test_a_port_whose_delay_changes_has_a_netem_from_the_beginning():
     (change,) = planned_changes("[{at: 1ms, from: s1, to: h1, delay: 1ms}]", "links.delay=0s")
     assert (change.before.delay_ns, change.before.has_netem) == (0, True)
     (other,) = planned_changes("[{at: 1ms, from: s1, to: h1, rate: 1mbit}]", "links.delay=0s")
     assert not other.before.has_netem
 
 
-def test_a_limit_changes_in_bytes_or_packets() -> None:
+def test_a_limit_changes_in_bytes_or_packets():
     (change,) = planned_changes("[{at: 1ms, from: s1, to: h1, limit: 32KB}]")
     assert (change.what, change.value) == ("limit_bytes", 32768)
     packets = "queue={kind: pfifo, limit: 10 packets}"
@@ -88,7 +86,7 @@ def test_a_limit_changes_in_bytes_or_packets() -> None:
     assert (change.what, change.value) == ("limit_packets", 20)
 
 
-def test_a_link_fails_by_its_switches_and_is_back_at_the_end_of_the_duration() -> None:
+def test_a_link_fails_by_its_switches_and_is_back_at_the_end_of_the_duration():
     down = planned_changes("[{at: 300ms, between: [s1, s2], up: false}]")
     assert [(c.port, c.at_ns, c.event, c.value) for c in down] == [
         ("s1-eth3", 300 * MS, 0, 0),
@@ -128,23 +126,23 @@ def test_a_link_fails_by_its_switches_and_is_back_at_the_end_of_the_duration() -
         ("from: s1, to: h1, limit: 100B", "events.0.limit: '100B' holds no full frame"),
     ],
 )
-def test_an_event_that_cannot_be_is_one_line(event: str, said: str) -> None:
+def test_an_event_that_cannot_be_is_one_line(event, said):
     assert said in refusal(f"[{{at: 1ms, {event}}}]")
 
 
-def test_an_event_after_the_end_is_refused() -> None:
+def test_an_event_after_the_end_is_refused():
     said = refusal("[{at: 500ms, between: [s1, s2], rate: 1mbit}]")
     assert "events.0.at: allowed is a time before the end of the duration" in said
     assert "events.0.at" in refusal("[{at: -1ms, between: [s1, s2], rate: 1mbit}]")
 
 
-def test_two_events_cannot_change_one_setting_at_the_same_time() -> None:
+def test_two_events_cannot_change_one_setting_at_the_same_time():
     event = "{at: 1ms, from: s1, to: h1, rate: 1mbit}"
     said = refusal(f"[{event}, {event}]")
     assert "events.1: changes rate of s1-eth1 at the same time as events.0" in said
 
 
-def test_a_link_that_is_down_cannot_fail_again() -> None:
+def test_a_link_that_is_down_cannot_fail_again():
     said = refusal(
         "[{at: 1ms, between: [s1, s2], up: false}, {at: 2ms, between: [s2, s1], up: false}]"
     )
@@ -164,12 +162,12 @@ def test_a_link_that_is_down_cannot_fail_again() -> None:
         "{kind: dualpi2, limit: 100 packets}",
     ],
 )
-def test_a_limit_that_would_lose_packets_unseen_is_refused(queue: str) -> None:
+def test_a_limit_that_would_lose_packets_unseen_is_refused(queue):
     said = refusal("[{at: 1ms, from: s1, to: h1, limit: 32KB}]", f"queue={queue}")
     assert "would lose its packets when its limit changes" in said
 
 
-def test_a_limit_has_to_fit_the_queue_it_is_for() -> None:
+def test_a_limit_has_to_fit_the_queue_it_is_for():
     marking = "queue={kind: ecn_threshold, limit: 64KB, threshold: 30KB}"
     said = refusal("[{at: 1ms, from: s1, to: h1, limit: 16KB}]", marking)
     assert "events.0.limit: threshold: allowed is less than the limit" in said
@@ -179,7 +177,7 @@ def attributes_of(request: bytes) -> dict[int, bytes]:
     return dict(netlink.attributes(request[36:]))
 
 
-def test_tbf_is_told_the_limit_of_the_fifo_below_it() -> None:
+def test_tbf_is_told_the_limit_of_the_fifo_below_it():
     (change,) = planned_changes("[{at: 1ms, from: s1, to: h1, rate: 50mbit}]")
     (request,) = qdiscs.requests(7, change.before, change.after)
     assert struct.unpack_from("=HH", request, 4) == (netlink.RTM_NEWQDISC, 5)  # no create
@@ -191,7 +189,7 @@ def test_tbf_is_told_the_limit_of_the_fifo_below_it() -> None:
     assert burst == 1600 * 8 * 1000 // 50 // 64
 
 
-def test_an_htb_class_is_changed_and_not_its_qdisc() -> None:
+def test_an_htb_class_is_changed_and_not_its_qdisc():
     queue = "queue={kind: htb, limit: 16KB}"
     (change,) = planned_changes("[{at: 1ms, from: s1, to: h1, rate: 50mbit}]", queue)
     (request,) = qdiscs.requests(7, change.before, change.after)
@@ -199,14 +197,14 @@ def test_an_htb_class_is_changed_and_not_its_qdisc() -> None:
     assert struct.unpack_from("=iII", request, 20) == (7, 2 << 16 | 1, 2 << 16)
 
 
-def test_a_changed_delay_keeps_packets_in_order() -> None:
+def test_a_changed_delay_keeps_packets_in_order():
     (change,) = planned_changes("[{at: 1ms, from: s1, to: h1, delay: 1ms}]")
     (request,) = qdiscs.requests(7, change.before, change.after)
     options = netlink.numbers(attributes_of(request)[2][24:])
     assert (options[10], options[8]) == (1_000_000 + change.after.noise_ns, 1 << 62)
 
 
-def test_only_what_differs_is_changed() -> None:
+def test_only_what_differs_is_changed():
     (change,) = planned_changes("[{at: 1ms, from: s1, to: h1, limit: 32KB}]")
     (request,) = qdiscs.requests(7, change.before, change.after)
     assert struct.unpack_from("=iI", request, 20) == (7, 3 << 16)
@@ -253,7 +251,7 @@ def two_changes() -> Sequence[Change]:
     return planned_changes("[{at: 1ms, between: [s1, s2], rate: 50mbit}]")
 
 
-def test_changes_are_made_and_recorded_with_their_times() -> None:
+def test_changes_are_made_and_recorded_with_their_times():
     kernel = FakeKernel(takes_ns=1000)
     start_ns = kernel.now_ns - 2 * MS
     changer = changer_with(kernel)
@@ -267,7 +265,7 @@ def test_changes_are_made_and_recorded_with_their_times() -> None:
     assert not changer.warnings()
 
 
-def test_a_late_change_is_a_warning_and_a_very_late_one_ends_the_run() -> None:
+def test_a_late_change_is_a_warning_and_a_very_late_one_ends_the_run():
     kernel = FakeKernel()
     late = changer_with(kernel)
     ended(late, kernel, 2, kernel.now_ns - 20 * MS)
@@ -281,7 +279,7 @@ def test_a_late_change_is_a_warning_and_a_very_late_one_ends_the_run() -> None:
         ended(changer_with(kernel), kernel, 2, start_ns)
 
 
-def test_what_the_kernel_shows_otherwise_ends_the_run() -> None:
+def test_what_the_kernel_shows_otherwise_ends_the_run():
     error = ReadBackError("s1-eth3", "rate_bps", 1, 2)
     kernel = FakeKernel(error=error)
     changer = changer_with(kernel)
@@ -293,7 +291,7 @@ def test_what_the_kernel_shows_otherwise_ends_the_run() -> None:
         ended(changer, kernel, 1, kernel.now_ns - 2 * MS)
 
 
-def test_changes_that_are_not_due_at_the_end_are_not_made_and_named() -> None:
+def test_changes_that_are_not_due_at_the_end_are_not_made_and_named():
     kernel = FakeKernel()
     changer = changer_with(kernel)
     with changer:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -17,14 +15,14 @@ FIG3C = CONFIGS / "fig3c.yaml"
 
 
 @pytest.mark.parametrize("path", configs.everything(), ids=lambda path: path.stem)
-def test_every_config_is_accepted_and_survives_a_round_trip(path: Path, tmp_path: Path) -> None:
+def test_every_config_is_accepted_and_survives_a_round_trip(path, tmp_path):
     loaded = experiment.load(path)
     copy = tmp_path / "config.yaml"
     copy.write_text(experiment.dump(loaded))
     assert experiment.load_resolved(copy) == loaded
 
 
-def test_values_are_in_base_units() -> None:
+def test_values_are_in_base_units():
     loaded = experiment.load(FIG3C)
     assert loaded.links.rate_bps == 10**9
     assert loaded.links.delay_ns == 5000
@@ -33,7 +31,7 @@ def test_values_are_in_base_units() -> None:
     assert loaded.analysis.windows_ns == (100_000_000, 200_000_000, 500_000_000)
 
 
-def test_overrides_reach_lists_and_new_sections() -> None:
+def test_overrides_reach_lists_and_new_sections():
     loaded = experiment.load(
         FIG3C, ["flows.1.hosts=6", "links.rate=100mbit", "queue={kind: pfifo, limit: 11 packets}"]
     )
@@ -154,7 +152,7 @@ def test_overrides_reach_lists_and_new_sections() -> None:
         ("links.rate=1GBps", "--set links.rate", "counts bytes; allowed is a number of bits"),
     ],
 )
-def test_refusals_name_the_key_and_what_is_allowed(override: str, key: str, allowed: str) -> None:
+def test_refusals_name_the_key_and_what_is_allowed(override, key, allowed):
     with pytest.raises(ConfigError) as caught:
         experiment.load(FIG3C, [override])
     text = str(caught.value)
@@ -163,7 +161,7 @@ def test_refusals_name_the_key_and_what_is_allowed(override: str, key: str, allo
     assert "\n" not in text
 
 
-def test_refusals_name_file_and_line(tmp_path: Path) -> None:
+def test_refusals_name_file_and_line(tmp_path):
     bad = tmp_path / "bad.yaml"
     bad.write_text(FIG3C.read_text().replace("k: 4", "k: 7"))
     line = next(n for n, text in enumerate(bad.read_text().splitlines(), 1) if "k: 7" in text)
@@ -192,10 +190,7 @@ def test_refusals_name_file_and_line(tmp_path: Path) -> None:
         (["flows.1.hosts=0"], "--set flows.1.hosts: 0: "),
         (["engine=virtal"], '--set engine: "virtal": '),
         # The file and an override contradict each other.
-        (
-            ["duration=5ms", "seed=3"],
-            "{file}:14 with --set duration, --set seed: analysis.bin: ",
-        ),
+        (["duration=5ms", "seed=3"], "{file}:14 with --set duration, --set seed: analysis.bin: "),
         (["links.jitter=6us", "seed=3"], "{file}:4 with --set links.jitter: links: "),
         # An override made the part, which lacks a key.
         (["blackout.at=h8"], "{file} with --set blackout.at: blackout.drops: is missing"),
@@ -204,9 +199,7 @@ def test_refusals_name_file_and_line(tmp_path: Path) -> None:
         (["seed=2", "name=other"], "{bad}:3: topology.k: 7: "),
     ],
 )
-def test_a_mistake_is_blamed_on_who_made_it(
-    overrides: list[str], begins: str, tmp_path: Path
-) -> None:
+def test_a_mistake_is_blamed_on_who_made_it(overrides, begins, tmp_path):
     bad = tmp_path / "bad.yaml"
     bad.write_text(FIG3C.read_text().replace("k: 4", "k: 7"))
     with pytest.raises(ConfigError) as caught:
@@ -228,12 +221,12 @@ def test_a_mistake_is_blamed_on_who_made_it(
         ("workloads=[{kind: poisson, load: 0.1, sizes: websearch}]", "web-search"),
     ],
 )
-def test_what_was_probably_meant_is_suggested(override: str, meant: str) -> None:
+def test_what_was_probably_meant_is_suggested(override, meant):
     with pytest.raises(ConfigError, match=f"; did you mean '{meant}'\\?$"):
         experiment.load(FIG3C, [override])
 
 
-def test_nothing_is_suggested_for_what_is_like_nothing() -> None:
+def test_nothing_is_suggested_for_what_is_like_nothing():
     for override in ("colour=1", "queue.kind=ring", f"{'x' * 10_000}=1"):
         with pytest.raises(ConfigError) as caught:
             experiment.load(FIG3C, [override])
@@ -281,13 +274,13 @@ def accepted_or_refused(tree: dict[str, object]) -> experiment.Experiment | str:
 
 @settings(deadline=None)  # The machine may be busy.
 @given(st.dictionaries(_keys | st.text(max_size=8), _yaml_values, max_size=8))
-def test_anything_is_accepted_or_refused_in_one_line(tree: dict[str, object]) -> None:
+def test_anything_is_accepted_or_refused_in_one_line(tree):
     result = accepted_or_refused(tree)
     assert not isinstance(result, str) or result.startswith("config.yaml: ")
 
 
 @given(_keys, _yaml_values)
-def test_any_value_in_place_of_a_good_one(key: str, value: object) -> None:
+def test_any_value_in_place_of_a_good_one(key, value):
     tree = experiment.load(FIG3C).model_dump(mode="json", by_alias=True, exclude_none=True)
     result = accepted_or_refused({**tree, key: value})
     if isinstance(result, str):
@@ -297,7 +290,7 @@ def test_any_value_in_place_of_a_good_one(key: str, value: object) -> None:
         assert accepted_or_refused(again) == result
 
 
-def test_the_json_schema_knows_every_key() -> None:
+def test_the_json_schema_knows_every_key():
     schema = experiment.json_schema()
     assert set(schema["properties"]) == {
         *("name", "topology", "links", "noise", "queue", "queues", "routing", "transport", "flows"),
@@ -309,7 +302,7 @@ def test_the_json_schema_knows_every_key() -> None:
     assert schema["additionalProperties"] is False
 
 
-def test_the_default_bin_is_cut_to_the_duration_and_no_other() -> None:
+def test_the_default_bin_is_cut_to_the_duration_and_no_other():
     short = ["duration=50ms", "analysis={windows: [50ms]}"]
     assert experiment.load(FIG3C, short).analysis.bin_ns == 50_000_000
     assert experiment.load(FIG3C, ["duration=50ms", "analysis={}"]).analysis.bin_ns == 50_000_000
@@ -318,7 +311,7 @@ def test_the_default_bin_is_cut_to_the_duration_and_no_other() -> None:
         experiment.load(FIG3C, ["duration=50ms", "analysis={bin: 100ms}"])
 
 
-def test_a_group_has_its_own_transport_and_keeps_the_rest() -> None:
+def test_a_group_has_its_own_transport_and_keeps_the_rest():
     loaded = experiment.load(FIG3C, ["flows.1.transport={congestion_control: dctcp, ecn: true}"])
     own = loaded.group_transport(1)
     assert (own.congestion_control, own.ecn) == ("dctcp", True)
@@ -326,7 +319,7 @@ def test_a_group_has_its_own_transport_and_keeps_the_rest() -> None:
     assert loaded.group_transport(0) == loaded.transport
 
 
-def test_a_group_without_pacing_has_no_rate_of_it_either() -> None:
+def test_a_group_without_pacing_has_no_rate_of_it_either():
     paced = "transport={pacing: internal, pacing_rate: 8mbit}"
     loaded = experiment.load(FIG3C, [paced, "flows.1.transport={pacing: none}"])
     own = loaded.group_transport(1)
@@ -348,7 +341,7 @@ def test_a_group_without_pacing_has_no_rate_of_it_either() -> None:
         ("flows.0.transport={offloads: true}", "offloads"),
     ],
 )
-def test_transports_that_do_not_fit_together(override: str, message: str) -> None:
+def test_transports_that_do_not_fit_together(override, message):
     with pytest.raises(ConfigError, match=message):
         experiment.load(FIG3C, [override])
 
@@ -365,7 +358,7 @@ STREAM = "workloads=[{kind: constant_rate, from: 2-hop, rate: 1mbit}]"
         ("transport.pacing=internal", "transport.pacing: internal"),
     ],
 )
-def test_what_generated_traffic_would_not_have_is_refused(override: str, named: str) -> None:
+def test_what_generated_traffic_would_not_have_is_refused(override, named):
     with pytest.raises(ConfigError, match=f"workloads.0: incast .* {named}; allowed"):
         experiment.load(FIG3C, [override, INCAST])
     # It does not apply to datagrams, and a group's flows are not generated.
@@ -373,7 +366,7 @@ def test_what_generated_traffic_would_not_have_is_refused(override: str, named: 
     experiment.load(FIG3C, [f"flows.0.{override}", INCAST])
 
 
-def test_a_users_file_is_relative_to_the_file_that_names_it() -> None:
+def test_a_users_file_is_relative_to_the_file_that_names_it():
     reader = TypeAdapter[Path](UserFile)
     folder = {FOLDER: Path("/home/me/study")}
     assert reader.validate_python("tcp_mine.c", context=folder) == Path("/home/me/study/tcp_mine.c")

@@ -1,7 +1,5 @@
 """Where two runs part, by virtual time, and what their manifests say of it."""
 
-from __future__ import annotations
-
 import struct
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
@@ -99,7 +97,7 @@ OUT = [(START_NS - 5, tcp(flags=SYN)), (START_NS + 100, tcp()), (START_NS + 300,
 IN = [(START_NS - 9, tcp(flags=SYN)), (START_NS + 50, tcp()), (START_NS + 250, tcp(ip_id=100))]
 
 
-def test_equal_runs(tmp_path: Path) -> None:
+def test_equal_runs(tmp_path):
     runs = [run_directory(tmp_path / name, [OUT, IN]) for name in ("one", "two")]
     explained = replay.explain(runs[0], runs[1])
     assert explained.equal
@@ -107,7 +105,7 @@ def test_equal_runs(tmp_path: Path) -> None:
     assert explained.lines() == ["equal: 2 captures, byte by byte"]
 
 
-def test_the_earliest_difference_of_all_captures_is_found(tmp_path: Path) -> None:
+def test_the_earliest_difference_of_all_captures_is_found(tmp_path):
     one = run_directory(tmp_path / "one", [OUT, IN])
     other = run_directory(
         tmp_path / "two",
@@ -117,7 +115,6 @@ def test_the_earliest_difference_of_all_captures_is_found(tmp_path: Path) -> Non
     assert not explained.equal
     assert explained.different == NAMES
     first = explained.first
-    assert first is not None
     assert (first.capture, first.port, first.direction) == (NAMES[1], "s1-eth2", "in")
     assert (first.number, first.at_ns) == (1, START_NS + 50)
     assert (first.since_start_ns, first.since_first_packet_ns) == (50, 59)
@@ -138,11 +135,10 @@ def test_the_earliest_difference_of_all_captures_is_found(tmp_path: Path) -> Non
     assert "name no cause" in text
 
 
-def test_a_packet_at_another_time_is_called_the_same(tmp_path: Path) -> None:
+def test_a_packet_at_another_time_is_called_the_same(tmp_path):
     one = run_directory(tmp_path / "one", [OUT])
     other = run_directory(tmp_path / "two", [[(START_NS - 7, OUT[0][1]), *OUT[1:]]])
     explained = replay.explain(one, other)
-    assert explained.first is not None
     assert explained.first.only_time
     assert explained.first.since_start_ns == -7
     assert explained.first.since_first_packet_ns == 0
@@ -151,16 +147,15 @@ def test_a_packet_at_another_time_is_called_the_same(tmp_path: Path) -> None:
     assert "only its time differs, by -2 ns in the second" in text
 
 
-def test_a_capture_that_ends_early(tmp_path: Path) -> None:
+def test_a_capture_that_ends_early(tmp_path):
     one = run_directory(tmp_path / "one", [OUT])
     explained = replay.explain(one, run_directory(tmp_path / "two", [OUT[:2]]))
-    assert explained.first is not None
     assert explained.first.other is None
     assert (explained.first.number, explained.first.since_start_ns) == (2, 300)
     assert "second run: the capture has ended" in explained.lines()
 
 
-def test_captures_of_only_one_run_are_no_equality(tmp_path: Path) -> None:
+def test_captures_of_only_one_run_are_no_equality(tmp_path):
     one = run_directory(tmp_path / "one", [OUT, IN])
     other = run_directory(tmp_path / "two", [OUT])
     for runs, only in (((one, other), (NAMES[1:], ())), ((other, one), ((), NAMES[1:]))):
@@ -183,9 +178,7 @@ def test_captures_of_only_one_run_are_no_equality(tmp_path: Path) -> None:
         ({"effective": {"traffic.connect_s": 0.2}}, "effective: traffic.connect_s: 0.1", False),
     ],
 )
-def test_manifests_say_what_differs(
-    changes: dict[str, object], words: str, decides: bool, tmp_path: Path
-) -> None:
+def test_manifests_say_what_differs(changes, words, decides, tmp_path):
     one = run_directory(tmp_path / "one", [OUT])
     explained = replay.explain(one, run_directory(tmp_path / "two", [OUT[:1]], **changes))
     (differ,) = explained.manifests
@@ -194,7 +187,7 @@ def test_manifests_say_what_differs(
     assert (f"  {differ.in_words()}" in explained.lines()) is decides
 
 
-def test_a_configuration_that_differs_elsewhere_is_named(tmp_path: Path) -> None:
+def test_a_configuration_that_differs_elsewhere_is_named(tmp_path):
     one = run_directory(tmp_path / "one", [OUT])
     other = run_directory(tmp_path / "two", [OUT], config="name: y\n")
     explained = replay.explain(one, other)
@@ -205,7 +198,7 @@ def test_a_configuration_that_differs_elsewhere_is_named(tmp_path: Path) -> None
     assert explained.lines()[0] == "equal: 1 captures, byte by byte, although:"
 
 
-def test_captures_that_were_not_kept(tmp_path: Path) -> None:
+def test_captures_that_were_not_kept(tmp_path):
     one = run_directory(tmp_path / "one", [OUT])
     other = run_directory(tmp_path / "two", [OUT[:2]])
     other.write_counters(Counters(ports={}, hosts={}, captures=[]))
@@ -215,7 +208,7 @@ def test_captures_that_were_not_kept(tmp_path: Path) -> None:
     assert any("was not kept" in line for line in explained.lines())
 
 
-def test_a_compressed_capture_is_the_same_capture(tmp_path: Path) -> None:
+def test_a_compressed_capture_is_the_same_capture(tmp_path):
     one = run_directory(tmp_path / "one", [OUT])
     other = run_directory(tmp_path / "two", [OUT])
     other.write_counters(Counters(ports={}, hosts={}, captures=[]))
@@ -242,7 +235,7 @@ def damaged(tmp_path: Path, content: bytes) -> tuple[RunDirectory, RunDirectory]
         (pcap(OUT[:1]) + struct.pack("<IIII", 1, 1, 0xFFFFFFFF, 1), "is cut off or broken"),
     ],
 )
-def test_a_broken_capture_is_one_line(content: bytes, why: str, tmp_path: Path) -> None:
+def test_a_broken_capture_is_one_line(content, why, tmp_path):
     with pytest.raises(InputError, match=rf"s1-eth1\.out\.pcap: {why}"):
         replay.explain(*damaged(tmp_path, content))
 
@@ -274,13 +267,7 @@ def test_a_capture_that_was_changed_afterwards_is_refused(tmp_path, content, sai
         (("10.0.0.77", 1, "10.0.0.2", 5001), None, None, None),
     ],
 )
-def test_who_sent_a_packet(
-    ends: tuple[str, int, str, int],
-    flow: int | None,
-    host: str | None,
-    process: str | None,
-    tmp_path: Path,
-) -> None:
+def test_who_sent_a_packet(ends, flow, host, process, tmp_path):
     web = ProgramRecord(
         name="web",
         host="h9",
@@ -302,7 +289,7 @@ def test_who_sent_a_packet(
     assert sender == packet_words.Sender(flow, host, process)
 
 
-def test_a_generated_flow_has_its_sender(tmp_path: Path) -> None:
+def test_a_generated_flow_has_its_sender(tmp_path):
     workload = "workloads=[{kind: shuffle, bytes: 10KB}]"
     plan = make_plan(load(CONFIG, [workload, "flows=[]"]))
     generated = plan.generated[0]
@@ -329,18 +316,18 @@ def test_a_generated_flow_has_its_sender(tmp_path: Path) -> None:
         (tcp(flags=0), "TCP without flags"),
     ],
 )
-def test_what_cannot_be_decoded_is_no_error(data: bytes, what: str) -> None:
+def test_what_cannot_be_decoded_is_no_error(data, what):
     assert packet_words.read_header(data).what.startswith(what)
 
 
-def test_a_datagram() -> None:
+def test_a_datagram():
     frame = bytearray(tcp(payload_bytes=32))
     frame[14 + 9] = 17
     header = packet_words.read_header(bytes(frame))
     assert (header.sport, header.what) == (20001, "UDP, 56 bytes, IP id 99")
 
 
-def test_a_packet_of_ipv6_and_its_flow() -> None:
+def test_a_packet_of_ipv6_and_its_flow():
     ends = [IPv6Address(text).packed for text in ("fd00::a00:1", "fd00::a00:2")]
     segment = struct.pack("!HHIIBBHHH", 20001, 5001, 7, 9, 5 << 4, ACK, 0, 0, 0) + bytes(100)
     frame = bytes(12) + b"\x86\xdd" + struct.pack("!IHBB", 6 << 28, len(segment), 6, 64)

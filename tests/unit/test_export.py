@@ -3,8 +3,6 @@
 What is written is read back by readers that others wrote: scapy's, dpkt's and Wireshark's.
 """
 
-from __future__ import annotations
-
 import shutil
 import struct
 import subprocess
@@ -39,7 +37,7 @@ PACKETS = 1_500
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory) -> Path:
     """A run with a capture of acknowledgements, which have no part in the join."""
     traffic = model.drop_tail(model.make_traffic(8, PACKETS), 16_384, 10**9)
     directory = write_run(tmp_path_factory.mktemp("export") / "run", traffic, 20_000_000)
@@ -64,7 +62,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def exported(run: Path) -> Path:
+def exported(run) -> Path:
     file = run.parent / "all.pcapng"
     assert outcast(["export", str(run), "--pcapng", str(file)]) == 0
     return file
@@ -102,7 +100,7 @@ def packets(file: Path) -> list[tuple[int, int, str]]:
     ]
 
 
-def test_every_port_is_an_interface_with_nanoseconds(run: Path, exported: Path) -> None:
+def test_every_port_is_an_interface_with_nanoseconds(run, exported):
     first, *others = blocks(exported)
     assert options(first)[4].decode() == f"outcast {library.__version__}"
     interfaces = [block for block in others if block.type == 1]
@@ -126,7 +124,7 @@ def test_every_port_is_an_interface_with_nanoseconds(run: Path, exported: Path) 
     assert names["h2"] == bytes([10, 0, 0, 2])
 
 
-def test_every_captured_packet_is_there_once_in_order_of_time(run: Path, exported: Path) -> None:
+def test_every_captured_packet_is_there_once_in_order_of_time(run, exported):
     there = packets(exported)
     stamps = [stamp for _, stamp, _ in there]
     assert stamps == sorted(stamps)
@@ -177,7 +175,7 @@ def expected_comments(run: Path) -> Counter[str]:
     return said
 
 
-def test_comments_tell_what_the_tables_hold(run: Path, exported: Path) -> None:
+def test_comments_tell_what_the_tables_hold(run, exported):
     there = packets(exported)
     came = Counter(text for interface, _, text in there if interface in (0, 1))
     assert came == expected_comments(run)
@@ -190,7 +188,7 @@ def test_comments_tell_what_the_tables_hold(run: Path, exported: Path) -> None:
     assert back[-1] == "not joined: no IP packet with all its headers"
 
 
-def test_numbers_lead_from_where_a_packet_came_in_to_where_it_left(exported: Path) -> None:
+def test_numbers_lead_from_where_a_packet_came_in_to_where_it_left(exported):
     there = packets(exported)
     ports = ("s1-eth2", "s1-eth3", OUT)
     by_port = {port: [each for each in there if each[0] == n] for n, port in enumerate(ports)}
@@ -204,7 +202,7 @@ def test_numbers_lead_from_where_a_packet_came_in_to_where_it_left(exported: Pat
             assert text.startswith(f"forwarded after {(left_ns - came_ns) / 1000:.1f} us")
 
 
-def test_scapy_reads_the_same(exported: Path) -> None:
+def test_scapy_reads_the_same(exported):
     with RawPcapNgReader(str(exported)) as reader:
         seen = [
             (meta.ifname.decode(), (meta.tshigh << 32) + meta.tslow, meta.wirelen, meta.comments)
@@ -217,7 +215,7 @@ def test_scapy_reads_the_same(exported: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is missing: apt install tshark")
-def test_wireshark_finds_the_drops(run: Path, exported: Path) -> None:
+def test_wireshark_finds_the_drops(run, exported):
     def lines(*arguments: str) -> list[str]:
         command = ["tshark", "-r", str(exported), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
@@ -245,7 +243,7 @@ def count(run: Path, file: Path, *arguments: str) -> list[tuple[int, int, str]]:
     return packets(file)
 
 
-def test_a_blackout_with_its_surroundings(run: Path, tmp_path: Path) -> None:
+def test_a_blackout_with_its_surroundings(run, tmp_path):
     there = count(run, tmp_path / "b.pcapng", "--blackout", "1", "--within", "200us")
     dark = pl.read_parquet(run / "blackouts.parquet").row(1, named=True)
     table = pl.read_parquet(run / "packets.parquet").filter(
@@ -259,9 +257,7 @@ def test_a_blackout_with_its_surroundings(run: Path, tmp_path: Path) -> None:
     assert len(told) == 1
 
 
-def test_a_span_takes_other_packets_too_and_a_flow_its_acknowledgements(
-    run: Path, tmp_path: Path
-) -> None:
+def test_a_span_takes_other_packets_too_and_a_flow_its_acknowledgements(run, tmp_path):
     start_ns = open_source(run).start_ns
     there = count(run, tmp_path / "s.pcapng", "--between", "1ms", "3.5ms")
     assert [stamp - start_ns for interface, stamp, _ in there if interface == 3] == [
@@ -283,7 +279,7 @@ def test_a_span_takes_other_packets_too_and_a_flow_its_acknowledgements(
     assert {interface for interface, _, _ in through} == {0, 2}
 
 
-def test_zstd_and_the_tables_of_the_same_selection(run: Path, tmp_path: Path) -> None:
+def test_zstd_and_the_tables_of_the_same_selection(run, tmp_path):
     selected = ["--verdict", "dropped", "--between", "0", "10ms"]
     packed = tmp_path / "d.pcapng.zst"
     assert outcast(["export", str(run), "--pcapng", str(packed), *selected]) == 0
@@ -309,9 +305,7 @@ def test_zstd_and_the_tables_of_the_same_selection(run: Path, tmp_path: Path) ->
     assert lines[0].endswith("chain_drops,drop,blackout,t_in_run,sojourn_ns")
 
 
-def test_a_joined_table_gives_tables_but_no_packets(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_joined_table_gives_tables_but_no_packets(run, tmp_path, capsys):
     table = run / "packets.parquet"
     made = tmp_path / "t.csv"
     assert outcast(["export", str(table), "--csv", str(made), "--flow", "0"]) == 0
@@ -321,7 +315,7 @@ def test_a_joined_table_gives_tables_but_no_packets(
     assert "is a table alone; captured packets need a run's folder" in capsys.readouterr().err
 
 
-def test_the_library_exports_by_the_files_name(run: Path, tmp_path: Path) -> None:
+def test_the_library_exports_by_the_files_name(run, tmp_path):
     made = library.export(run, tmp_path / "a.pcapng", flow=1, between_ns=(0, 5_000_000))
     assert made == len(packets(tmp_path / "a.pcapng"))
     assert library.export(run, tmp_path / "a.parquet", blackout=0) > 0
@@ -349,13 +343,8 @@ def test_the_library_exports_by_the_files_name(run: Path, tmp_path: Path) -> Non
     ],
 )
 def test_refusals_are_one_line_and_write_nothing(
-    run: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: tuple[str, ...],
-    said: str,
-) -> None:
+    run, tmp_path, monkeypatch, capsys, arguments, said
+):
     monkeypatch.chdir(tmp_path)
     given = [argument.replace("{run}", str(run)) for argument in arguments]
     before = (run / "packets.parquet").read_bytes()
@@ -367,7 +356,7 @@ def test_refusals_are_one_line_and_write_nothing(
     assert (run / "packets.parquet").read_bytes() == before
 
 
-def test_captures_that_are_not_the_tables_are_refused(run: Path, tmp_path: Path) -> None:
+def test_captures_that_are_not_the_tables_are_refused(run, tmp_path):
     other = RunDirectory(shutil.copytree(run, tmp_path / "other"))
     path = other.captures / "s1-eth3.in.pcap"
     whole = path.read_bytes()
@@ -383,9 +372,7 @@ def test_captures_that_are_not_the_tables_are_refused(run: Path, tmp_path: Path)
     assert not list(tmp_path.glob("*.pcapng"))
 
 
-def test_an_export_that_fails_leaves_the_old_file(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_that_fails_leaves_the_old_file(run, tmp_path, monkeypatch):
     file = tmp_path / "a.pcapng"
     file.write_text("old")
 
@@ -409,7 +396,7 @@ def rows_of(run: Path) -> pl.DataFrame:
     )
 
 
-def test_packets_are_found_though_the_clock_was_off_and_drifted(run: Path, tmp_path: Path) -> None:
+def test_packets_are_found_though_the_clock_was_off_and_drifted(run, tmp_path):
     """The table has corrected times, as after a join of foreign captures."""
     table = rows_of(run)
     path = run / "captures/s1-eth3.in.pcap"
@@ -427,7 +414,7 @@ def test_packets_are_found_though_the_clock_was_off_and_drifted(run: Path, tmp_p
         captured.find(PortFiles("s1-eth3", "in", (path,)), moved, one_clock=True)
 
 
-def test_both_directions_and_several_files_of_one_port(run: Path, tmp_path: Path) -> None:
+def test_both_directions_and_several_files_of_one_port(run, tmp_path):
     table = rows_of(run)
     folder = run / "captures"
     parts = []
@@ -494,16 +481,16 @@ ROW = {
         ),
     ],
 )
-def test_comments(changes: dict[str, Any], text: str) -> None:
+def test_comments(changes, text):
     assert comments.came(ROW | changes, 142) == text
 
 
-def test_durations() -> None:
+def test_durations():
     shown = [comments.duration(ns) for ns in (0, 49, 999_949, 1_000_000, 10**9)]
     assert shown == ["0.0 us", "0.0 us", "999.9 us", "1.00 ms", "1.000 s"]
 
 
-def test_the_writer_pads_and_counts(tmp_path: Path) -> None:
+def test_the_writer_pads_and_counts(tmp_path):
     file = tmp_path / "a.pcapng"
     stamp = 1_700_000_000_123_456_789
     with file.open("wb") as stream:
@@ -520,7 +507,7 @@ def test_the_writer_pads_and_counts(tmp_path: Path) -> None:
         assert block.ts_high << 32 | block.ts_low == stamp
 
 
-def test_an_empty_selection_is_refused(run: Path, tmp_path: Path) -> None:
+def test_an_empty_selection_is_refused(run, tmp_path):
     wanted = Selection(flow="0", port="s1-eth3")
     with pytest.raises(ConfigError, match="no packet fits --port s1-eth3 and --flow 0"):
         exports.write(run, wanted, "pcapng", tmp_path / "a.pcapng")

@@ -1,7 +1,5 @@
 """Jain's index, also over sliding windows, and the outcast ratio."""
 
-from __future__ import annotations
-
 import dataclasses
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +26,7 @@ def bins_of(goodput: list[list[int]]) -> FlowBins:
     return FlowBins(flows, start, width, values, values, values)
 
 
-def test_only_flows_active_all_the_while_count() -> None:
+def test_only_flows_active_all_the_while_count():
     bins = bins_of([[4, 4, 4, 4], [0, 4, 4, 0], [0, 0, 2, 2]])
     spans = [Interval(0, 40), Interval(10, 30), Interval(15, 40)]
     rows = sliding(bins, spans, 1).rows(named=True)
@@ -43,7 +41,7 @@ def test_only_flows_active_all_the_while_count() -> None:
     assert rows[0]["goodput_bps"] == pytest.approx(8 * 8e9 / 10)
 
 
-def test_all_windows_are_of_one_length_where_the_last_bin_is_cut() -> None:
+def test_all_windows_are_of_one_length_where_the_last_bin_is_cut():
     bins = bins_of([[4, 4, 4, 1], [4, 0, 4, 1]])
     cut = dataclasses.replace(bins, width_ns=np.array([10, 10, 10, 3], np.int64))
     rows = sliding(cut, [Interval(0, 33)] * 2, 2)
@@ -52,7 +50,7 @@ def test_all_windows_are_of_one_length_where_the_last_bin_is_cut() -> None:
     assert whole.select("t_start", "t_end").rows() == [(0, 33)]
 
 
-def test_after_a_change_the_shortest_windows_of_the_new_flows_count() -> None:
+def test_after_a_change_the_shortest_windows_of_the_new_flows_count():
     flows = [(0, 100), (0, 100), (40, 60)]
     records = [SimpleNamespace(start_ns=begin, duration_ns=end - begin) for begin, end in flows]
     traffic = SimpleNamespace(duration_ns=100)
@@ -76,7 +74,7 @@ def test_after_a_change_the_shortest_windows_of_the_new_flows_count() -> None:
     assert changes(run, None) == []
 
 
-def test_two_that_got_nothing_have_no_index() -> None:
+def test_two_that_got_nothing_have_no_index():
     rows = sliding(bins_of([[0, 0], [0, 0]]), [Interval(0, 20)] * 2, 2)
     assert rows["jain"].to_list() == [None]
 
@@ -89,7 +87,7 @@ def test_two_that_got_nothing_have_no_index() -> None:
     ),
     st.integers(1, 8),
 )
-def test_it_is_the_index_of_the_sums(goodput: list[list[int]], width: int) -> None:
+def test_it_is_the_index_of_the_sums(goodput, width):
     rows = sliding(bins_of(goodput), [Interval(0, 80)] * len(goodput), width)
     assert rows.height == 8 - width + 1
     for first, found in enumerate(rows["jain"].to_list()):
@@ -97,14 +95,14 @@ def test_it_is_the_index_of_the_sums(goodput: list[list[int]], width: int) -> No
         assert found == pytest.approx(expected)
 
 
-def test_windows_are_whole_bins_and_shorter_than_the_run() -> None:
+def test_windows_are_whole_bins_and_shorter_than_the_run():
     assert widths_in_bins([100, 200, 500], 10, 50) == [10, 20]
     assert widths_in_bins([4], 10, 50) == [1]
     assert widths_in_bins([], 10, 50) == [10]
     assert widths_in_bins([500], 10, 5) == [5]
 
 
-def test_known_values() -> None:
+def test_known_values():
     assert jain_index([5, 5, 5]) == 1
     assert jain_index([1, 0, 0, 0]) == 0.25
     assert jain_index([1, 3]) == 0.8
@@ -113,21 +111,21 @@ def test_known_values() -> None:
 
 
 @given(st.lists(st.floats(0.001, 1e9), min_size=1), st.floats(0.01, 100))
-def test_jain_is_bounded_and_free_of_scale(shares: list[float], factor: float) -> None:
+def test_jain_is_bounded_and_free_of_scale(shares, factor):
     index = jain_index(shares)
     assert index is not None
     assert 1 / len(shares) - 1e-9 <= index <= 1 + 1e-9
     assert jain_index([share * factor for share in shares]) == pytest.approx(index)
 
 
-def test_outcast_ratio() -> None:
+def test_outcast_ratio():
     assert outcast_ratio({2: 10.0, 4: 50.0, 6: 70.0}) == 7
     assert outcast_ratio({6: 30.0, 2: 60.0}) == 0.5
     assert outcast_ratio({2: 10.0}) is None
     assert outcast_ratio({2: 0.0, 6: 70.0}) is None
 
 
-def test_the_flow_that_held_the_link() -> None:
+def test_the_flow_that_held_the_link():
     assert holder({0: 1.0, 1: 98.0, 2: 0.5}) == 1
     assert holder({0: 0.0, 1: 0.0, 2: 3.0}) == 2
     assert holder({0: 8.0, 1: 91.0, 2: 2.0}) == 1

@@ -1,7 +1,5 @@
 """Outcomes and futures: the language, the instants, the intervals, and when it was decided."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,13 +10,7 @@ import pytest
 from outcast.api import many
 from outcast.errors import ConfigError, InputError
 from outcast.experiment import load
-from outcast.records.interventions import (
-    Decision,
-    Instant,
-    Interventions,
-    LostPacket,
-    NoiseFrom,
-)
+from outcast.records.interventions import Decision, Instant, Interventions, LostPacket, NoiseFrom
 from outcast.sweep import store
 from outcast.view.terminal import fate as shown
 from outcast.whatif import futures, outcome
@@ -79,7 +71,7 @@ def holds(words: str) -> bool:
         ("ratio > -1", True),
     ],
 )
-def test_outcomes(words: str, expected: bool) -> None:
+def test_outcomes(words, expected):
     assert holds(words) is expected
 
 
@@ -92,19 +84,19 @@ def test_outcomes(words: str, expected: bool) -> None:
         *("share(1.5) < 1", "ratio + 1 > 2", "True", "ratio > True"),
     ],
 )
-def test_what_is_no_outcome(words: str) -> None:
+def test_what_is_no_outcome(words):
     with pytest.raises(ConfigError, match="--outcome"):
         outcome.parse(words)
 
 
-def test_a_slip_is_named() -> None:
+def test_a_slip_is_named():
     with pytest.raises(ConfigError, match="did you mean 'ratio'"):
         outcome.parse("raito > 2")
     with pytest.raises(ConfigError, match="no flow or group of the run"):
         holds("share(7) < 1")
 
 
-def test_what_is_not_known_is_neither_so_nor_otherwise() -> None:
+def test_what_is_not_known_is_neither_so_nor_otherwise():
     class OneGroup(FakeRun):
         summary = SimpleNamespace(
             outcast_ratio=None, compare=None, jain_index=0.8, total_goodput_bps=90e6
@@ -118,19 +110,19 @@ def test_what_is_not_known_is_neither_so_nor_otherwise() -> None:
     assert outcome.parse("not (ratio > 2 and not starved)").of(run) is True
 
 
-def test_a_deep_outcome_is_refused_or_read() -> None:
+def test_a_deep_outcome_is_refused_or_read():
     deep = "not " * 40 + "starved"
     assert holds(deep) is True
 
 
-def test_instants() -> None:
+def test_instants():
     assert [*futures.instants("0:100ms:25ms")] == [0, 25_000_000, 50_000_000, 75_000_000]
 
 
 @pytest.mark.parametrize(
     "text", ["", "0", "0:1ms", "0:1ms:0", "2ms:1ms:1us", "0:1:2", "0:1s:1ns", f"0:{1 << 90}s:1ns"]
 )
-def test_other_instants_are_refused(text: str) -> None:
+def test_other_instants_are_refused(text):
     with pytest.raises(ConfigError, match="--at"):
         futures.instants(text)
 
@@ -139,12 +131,12 @@ def test_other_instants_are_refused(text: str) -> None:
     "text",
     ["", "5", "5ms", "5ms:", "5ms:x", "5ms:0", "x:5", "5ms:" + "9" * 5000, "2s:5", "9999999h:5"],
 )
-def test_other_noise_is_refused(text: str) -> None:
+def test_other_noise_is_refused(text):
     with pytest.raises(ConfigError, match="--noise"):
         futures.noise(text, 0, 10**9)
 
 
-def test_every_future_has_a_seed_and_a_name() -> None:
+def test_every_future_has_a_seed_and_a_name():
     planned = [*futures.plan([0, 1000], 50, 7, 16)]
     assert len({one.name for one in planned}) == len({one.noise.seed for one in planned}) == 100
     assert planned == [*futures.plan([0, 1000], 50, 7, 16)]
@@ -153,7 +145,7 @@ def test_every_future_has_a_seed_and_a_name() -> None:
     assert futures.noise(last.words, 16, 10**9) == last.noise
 
 
-def test_intervals_are_exact() -> None:
+def test_intervals_are_exact():
     # Newcombe, Statistics in Medicine 17 (1998), table I, method 5: 81 of 263, 15 of 148, 0 of 20.
     for happened, count, low, high in (
         (81, 263, 0.2527, 0.3676),
@@ -183,12 +175,12 @@ def at(t_ns: int, share: float) -> Instant:
         ([], None),
     ],
 )
-def test_when_it_was_decided(shares: list[float], decided: int | None) -> None:
+def test_when_it_was_decided(shares, decided):
     found = [at(place, share) for place, share in enumerate(shares)]
     assert futures.decided_ns(found) == decided
 
 
-def test_profiles_without_randomness_are_refused() -> None:
+def test_profiles_without_randomness_are_refused():
     config = Path(__file__).parents[2] / "configs/fig3c.yaml"
     for profile in ("exact", "oscillators"):
         experiment = load(config, [f"noise={{profile: {profile}}}"])
@@ -211,7 +203,7 @@ def test_profiles_without_randomness_are_refused() -> None:
         "queues=[{at: bottleneck, queue: {kind: pie, limit: 100 packets}}]",
     ],
 )
-def test_links_and_queues_draw_too(drawn: str) -> None:
+def test_links_and_queues_draw_too(drawn):
     config = Path(__file__).parents[2] / "configs/fig3c.yaml"
     futures.require_random(resolved(load(config, ["noise={profile: exact}", drawn])), "run")
 
@@ -222,7 +214,7 @@ def resolved(experiment: Any) -> Any:
     return workflow.resolve(experiment, "virtual")
 
 
-def test_futures_of_a_run_with_other_fates_are_made_again() -> None:
+def test_futures_of_a_run_with_other_fates_are_made_again():
     noise = NoiseFrom(t_ns=5, boot_ns=25, seed=7)
     change = Interventions(of="run", noise=noise)
     kernel: dict[str, str] = {"sha256": "0" * 64}
@@ -240,7 +232,7 @@ def test_futures_of_a_run_with_other_fates_are_made_again() -> None:
     assert "not compared" in str(many._why_another(made, change, first))
 
 
-def test_futures_begin_after_the_last_fate_of_a_packet() -> None:
+def test_futures_begin_after_the_last_fate_of_a_packet():
     packet: Any = SimpleNamespace(t_in_ns=10)
     earlier = Interventions(of="run").model_copy(update={"fates": (packet,)})
     noise = NoiseFrom(t_ns=9, boot_ns=25, seed=7)
@@ -252,7 +244,7 @@ def test_futures_begin_after_the_last_fate_of_a_packet() -> None:
         futures.interventions(earlier, "run", later)
 
 
-def test_futures_keep_what_links_lost() -> None:
+def test_futures_keep_what_links_lost():
     lost = LostPacket(
         flow=0, segment=1, node="h1", neighbour="s1", t_ns=10,
         src="10.0.0.1", sport=20001, dst="10.0.0.2", dport=5001, ip_id=7, seq=9,
@@ -265,7 +257,7 @@ def test_futures_keep_what_links_lost() -> None:
     assert futures.interventions(earlier, "run", later).lost == (lost,)
 
 
-def test_it_is_told_in_words() -> None:
+def test_it_is_told_in_words():
     decision = Decision(
         outcome="starved",
         happened=True,
@@ -280,7 +272,7 @@ def test_it_is_told_in_words() -> None:
     assert shown.table(decision).row_count == 2
 
 
-def test_few_futures_say_how_little_they_say() -> None:
+def test_few_futures_say_how_little_they_say():
     def told(count: int, happened: bool) -> list[str]:
         instants = [futures.instant(t_ns, dict.fromkeys(range(count), happened)) for t_ns in (0, 5)]
         decision = Decision(
@@ -305,19 +297,19 @@ def test_few_futures_say_how_little_they_say() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"shard": (3, 2)}, {"shard": (0, 2)}, {"jobs": 0}])
-def test_a_place_that_makes_nothing_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+def test_a_place_that_makes_nothing_is_refused(tmp_path, wrong):
     with pytest.raises(ConfigError, match="allowed is"):
         many.Place(tmp_path, **wrong)
 
 
-def test_a_shard_has_its_part(tmp_path: Path) -> None:
+def test_a_shard_has_its_part(tmp_path):
     names = ["a", "b", "c", "d", "e"]
     parts = [many.Place(tmp_path, shard=(number, 2)).part(names) for number in (1, 2)]
     assert parts == [["a", "c", "e"], ["b", "d"]]
     assert many.Place(tmp_path).part(names) == names
 
 
-def test_runs_of_shards_are_put_together(tmp_path: Path) -> None:
+def test_runs_of_shards_are_put_together(tmp_path):
     experiment = load(Path("configs/linear-12.yaml"), {})
     for name, run in (("one", "a"), ("other", "b")):
         with store.opened(tmp_path / name, experiment, resume=False) as shard:
@@ -337,7 +329,7 @@ def test_runs_of_shards_are_put_together(tmp_path: Path) -> None:
     assert not place.folder.exists()
 
 
-def test_no_outcome_asks_of_a_programs_flow() -> None:
+def test_no_outcome_asks_of_a_programs_flow():
     flows = [SimpleNamespace(flow=number) for number in range(3)]
     manifest = SimpleNamespace(flows=flows, planned_flows=flows[:2])
     run: Any = SimpleNamespace(manifest=manifest)

@@ -1,14 +1,11 @@
 """The pictures: what is drawn is what was measured, with its name, in its place."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -37,12 +34,12 @@ from tests.unit import seen
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+def run(tmp_path_factory) -> RunDirectory:
     return analysed_run(tmp_path_factory.mktemp("figures") / "run", 80_000_000, 9, 6_000)
 
 
 @pytest.fixture
-def drawn(run: RunDirectory) -> Run:
+def drawn(run) -> Run:
     return Run(run)
 
 
@@ -52,7 +49,7 @@ def texts(figure: Figure) -> str:
     return " | ".join(found)
 
 
-def test_all_are_drawn_whole(run: RunDirectory) -> None:
+def test_all_are_drawn_whole(run):
     paths = figures.draw(run)
     # No sockets were sampled, and no flow joins or leaves.
     assert [path.name for path in paths] == [
@@ -67,9 +64,7 @@ def test_all_are_drawn_whole(run: RunDirectory) -> None:
 
 
 @pytest.mark.parametrize("name", figures.FIGURES)
-def test_a_reviewer_sees_all_of_each_figure(
-    name: str, drawn: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_reviewer_sees_all_of_each_figure(name, drawn, caplog):
     with drawn.reading(), style.styled():
         figure = figures.drawn(drawn, name)
         assert figure is None or not seen.faults(figure)
@@ -77,7 +72,7 @@ def test_a_reviewer_sees_all_of_each_figure(
 
 
 @pytest.mark.parametrize("name", figures.FIGURES)
-def test_every_figure_finds_room_in_a_column(name: str, drawn: Run) -> None:
+def test_every_figure_finds_room_in_a_column(name, drawn):
     with drawn.reading(), style.styled():
         if figures.drawn(drawn, name) is None:
             return
@@ -91,7 +86,7 @@ def test_every_figure_finds_room_in_a_column(name: str, drawn: Run) -> None:
     assert max(letters, default=7) <= 7.1
 
 
-def test_a_column_has_letters_as_asked_for(drawn: Run) -> None:
+def test_a_column_has_letters_as_asked_for(drawn):
     small, large = (figures.figure(drawn, "link", asked("column", font_size=n)) for n in (6, 8))
     assert small.axes[0].yaxis.label.get_fontsize() == pytest.approx(6)
     assert large.axes[0].yaxis.label.get_fontsize() == pytest.approx(8)
@@ -99,7 +94,7 @@ def test_a_column_has_letters_as_asked_for(drawn: Run) -> None:
     assert small.get_figheight() < large.get_figheight()
 
 
-def test_long_names_find_room() -> None:
+def test_long_names_find_room():
     names = [f"a group with a long name (cubic): mean of {number} flows" for number in range(3)]
     with style.styled():
         figure = style.OWN.new((8, 5))
@@ -115,7 +110,7 @@ def test_long_names_find_room() -> None:
         assert figure.get_figheight() > 5
 
 
-def test_goodput_of_every_flow_with_the_lone_one_on_top(drawn: Run) -> None:
+def test_goodput_of_every_flow_with_the_lone_one_on_top(drawn):
     figure = goodput.goodput_over_time(drawn)
     (axes,) = figure.axes
     labels = [tick.get_text() for tick in axes.get_yticklabels()]
@@ -133,9 +128,8 @@ def test_goodput_of_every_flow_with_the_lone_one_on_top(drawn: Run) -> None:
     assert any(np.allclose(top.values - base, table["goodput_bps"].to_numpy()) for top in tops)
 
 
-def test_the_headline_of_goodput_is_not_cut_off(drawn: Run) -> None:
+def test_the_headline_of_goodput_is_not_cut_off(drawn):
     figure = goodput.goodput_over_time(drawn)
-    assert figure is not None
     (headline,) = [text for text in figure.texts if "one above the other" in text.get_text()]
     # Rates and times of other runs have some digits more.
     assert headline.get_window_extent().x1 <= 0.9 * figure.bbox.x1
@@ -143,7 +137,7 @@ def test_the_headline_of_goodput_is_not_cut_off(drawn: Run) -> None:
     assert "\nbins: " in figures.figure(drawn, "goodput", None).get_suptitle()
 
 
-def test_a_heading_longer_than_its_figure_is_broken_into_lines() -> None:
+def test_a_heading_longer_than_its_figure_is_broken_into_lines():
     figure = style.OWN.new((4.2, 4.0))
     figure.subplots()
     style.heading(figure, "uplink: who takes the free place at s2-eth1? " * 3)
@@ -152,7 +146,7 @@ def test_a_heading_longer_than_its_figure_is_broken_into_lines() -> None:
     assert title.get_window_extent().x1 <= figure.bbox.x1
 
 
-def test_bars_of_the_classes(drawn: Run) -> None:
+def test_bars_of_the_classes(drawn):
     figure = goodput.goodput_by_class(drawn)
     (axes,) = figure.axes
     heights = sorted(round(bar.get_height(), 6) for bar in axes.patches)
@@ -171,7 +165,7 @@ def test_bars_of_the_classes(drawn: Run) -> None:
         assert word in shown
 
 
-def test_bars_of_the_chains(drawn: Run) -> None:
+def test_bars_of_the_chains(drawn):
     figure = drops.chain_lengths(drawn)
     left, right = figure.axes
     chains = drawn.summary.drops["s1-eth2"].chains
@@ -184,7 +178,7 @@ def test_bars_of_the_chains(drawn: Run) -> None:
     assert "s1-eth3 (3-hop, cubic)" in texts(figure)
 
 
-def test_who_takes_the_free_place(drawn: Run) -> None:
+def test_who_takes_the_free_place(drawn):
     figure = phase.arrivals_in_a_packet_time(drawn)
     assert figure is not None
     packets = drawn.table("packets").sort("t_in")
@@ -212,7 +206,7 @@ def test_who_takes_the_free_place(drawn: Run) -> None:
         assert ((turns >= 0) & (turns < 1)).all()
 
 
-def test_every_studied_port_has_clocks_of_its_own_packet_time(drawn: Run) -> None:
+def test_every_studied_port_has_clocks_of_its_own_packet_time(drawn):
     (record,) = drawn.manifest.bottlenecks
     slow = record.queue.model_copy(update={"rate_bps": 10**9 // 2})
     idle = record.model_copy(update={"egress": "s9-eth1"})
@@ -237,7 +231,7 @@ def marks(axes: Axes) -> Iterator[tuple[float, float]]:
         yield from np.asarray(collection.get_offsets()).tolist()
 
 
-def test_the_worst_blackout_packet_by_packet(drawn: Run) -> None:
+def test_the_worst_blackout_packet_by_packet(drawn):
     figure = drops.drops_over_time(drawn)
     zooms = [axes for axes in figure.axes if "blackout of" in axes.get_title()]
     assert len(zooms) == 2
@@ -252,22 +246,20 @@ def test_the_worst_blackout_packet_by_packet(drawn: Run) -> None:
     assert len(list(marks(of_port))) == expected
 
 
-def test_the_queue_stays_below_its_limit(drawn: Run) -> None:
+def test_the_queue_stays_below_its_limit(drawn):
     figure = queue.queue_in_blackout(drawn)
     upper, lower = figure.axes
     steps = upper.lines[0].get_ydata()
     assert 14 < max(steps) <= 16
     assert "limit\n16 KiB" in texts(figure)
     assert [tick.get_text() for tick in lower.get_yticklabels()] == [
-        *("s1-eth1", "s1-eth3", "s1-eth2"),
+        *("s1-eth1", "s1-eth3", "s1-eth2")
     ]
     # Departures are marked at the output, drops at inputs.
     assert {y for _, y in marks(lower)} == {0, 1, 2}
 
 
-def test_every_studied_queue_has_its_panels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_studied_queue_has_its_panels(tmp_path, monkeypatch):
     came: list[P] = []
     left: dict[str, list[P]] = {"b": [], "c": [], "d": []}
     for number in range(90):
@@ -295,7 +287,7 @@ def test_every_studied_queue_has_its_panels(
         monkeypatch.undo()
 
 
-def test_any_time_of_the_queue(run: RunDirectory, tmp_path: Path) -> None:
+def test_any_time_of_the_queue(run, tmp_path):
     path = tmp_path / "queue.png"
     arguments = ["--around", "0.02", "--within", "200us", "--png", str(path)]
     assert outcast(["inspect", str(run.path), *arguments]) == 0
@@ -312,7 +304,7 @@ def test_any_time_of_the_queue(run: RunDirectory, tmp_path: Path) -> None:
     assert outcast(["inspect", str(run.path), "--png", "a.png"]) == 2
 
 
-def test_a_run_without_drops(tmp_path: Path) -> None:
+def test_a_run_without_drops(tmp_path):
     traffic = model.drop_tail(model.make_traffic(9, 300, load=0.2), 10**6, 10**9)
     directory = write_run(tmp_path / "run", traffic, 20_000_000)
     analyze(directory)
@@ -335,7 +327,7 @@ def test_a_run_without_drops(tmp_path: Path) -> None:
     assert axes.get_xlabel() == "time (s)\nbold: what others are compared with"
 
 
-def test_many_flows_are_summed_by_sender(tmp_path: Path) -> None:
+def test_many_flows_are_summed_by_sender(tmp_path):
     directory = analysed_run(tmp_path / "run", 20_000_000, 9, 2000, (5, 45))
     drawn = Run(directory)
     manifest = drawn.manifest
@@ -351,7 +343,7 @@ def test_many_flows_are_summed_by_sender(tmp_path: Path) -> None:
     assert axes.get_yticklabels()[-1].get_text() == "h2, 2-hop (cubic)"
 
 
-def test_many_ports_are_chosen_from(drawn: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_ports_are_chosen_from(drawn, monkeypatch):
     counts = {f"s1-eth{number}": number for number in range(2, 52)}
     assert parts.busiest([*counts], counts) == [f"s1-eth{number}" for number in range(40, 52)]
     assert parts.busiest([*counts], {"s1-eth51": 1})[-2:] == ["s1-eth12", "s1-eth51"]
@@ -368,12 +360,11 @@ def test_many_ports_are_chosen_from(drawn: Run, monkeypatch: pytest.MonkeyPatch)
     assert f"the 1 of {ports} input ports with most packets here" in texts(shown)
 
 
-def test_a_blackout_has_one_time(drawn: Run) -> None:
+def test_a_blackout_has_one_time(drawn):
     port, row = max(
         ((port, drops.worst_blackout(drawn, port)) for port in drawn.ways),
         key=lambda item: (item[1] or {"dense": False})["dense"] and (item[1] or {})["drops"],
     )
-    assert row is not None
     at = f"{(row['t_start'] - drawn.manifest.traffic.t_start_ns) / 1e6:.4f} ms"
     assert f"blackout of {port} at {at}: " in texts(drops.drops_over_time(drawn))
     assert f"it came in at {at}" in texts(queue.queue_in_blackout(drawn))
@@ -384,9 +375,8 @@ def earliest_s(run: Run) -> float:
     return float(first / 1e9)
 
 
-def test_zooms_show_blackouts_that_count(drawn: Run) -> None:
+def test_zooms_show_blackouts_that_count(drawn):
     first = drops.worst_blackout(drawn, "s1-eth2")
-    assert first is not None
     start_s = (first["t_start"] + 1 - drawn.manifest.traffic.t_start_ns) / 1e9
     part = {"interval": "asked", "start_s": start_s}
     later = with_records(drawn, summary=drawn.summary.model_copy(update=part))
@@ -398,7 +388,7 @@ def test_zooms_show_blackouts_that_count(drawn: Run) -> None:
     assert "when it was longest; no blackout counts" in texts(queue.queue_in_blackout(none))
 
 
-def test_a_curve_is_broken_where_no_round_trip_is_known(drawn: Run) -> None:
+def test_a_curve_is_broken_where_no_round_trip_is_known(drawn):
     flow = drawn.manifest.flows[0].flow
     frame = pl.DataFrame({"t": [0.0, 0.3, 0.31], "value": [300.0, 40.0, 41.0], "flow": [flow] * 3})
 
@@ -413,13 +403,13 @@ def test_a_curve_is_broken_where_no_round_trip_is_known(drawn: Run) -> None:
     assert breaks(frame.with_columns(value=pl.lit(300.0))) == 0
 
 
-def test_an_axis_ends_with_the_run(drawn: Run) -> None:
+def test_an_axis_ends_with_the_run(drawn):
     summary = drawn.summary.model_copy(update={"duration_s": drawn.summary.duration_s * 0.97})
     edges, _ = goodput.flow_rates(with_records(drawn, summary=summary))
     assert edges[-1] == pytest.approx(summary.duration_s)
 
 
-def test_a_run_that_was_not_analysed(tmp_path: Path) -> None:
+def test_a_run_that_was_not_analysed(tmp_path):
     directory = make_run(tmp_path / "run", 20_000_000, 9, 300)
     with pytest.raises(InputError, match=r"no summary\.json; `outcast analyze"):
         figures.draw(directory)
@@ -429,7 +419,7 @@ def test_a_run_that_was_not_analysed(tmp_path: Path) -> None:
         figures.draw(directory)
 
 
-def test_a_picture_by_its_name(drawn: Run) -> None:
+def test_a_picture_by_its_name(drawn):
     assert "mean goodput per class" in texts(figures.figure(drawn, "classes"))
     with pytest.raises(InputError, match="figure goodputs: of a run allowed are goodput, flows,"):
         figures.figure(drawn, "goodputs")
@@ -437,14 +427,12 @@ def test_a_picture_by_its_name(drawn: Run) -> None:
         figures.figure(drawn, "cwnd")
 
 
-def test_no_state_of_pyplot() -> None:
+def test_no_state_of_pyplot():
     code = "import sys, outcast.view.figures; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_the_users_settings_are_put_aside_while_a_picture_is_drawn(
-    drawn: Run, tmp_path: Path
-) -> None:
+def test_the_users_settings_are_put_aside_while_a_picture_is_drawn(drawn, tmp_path):
     def pixels() -> bytes:
         path = style.save(figures.figure(drawn, "classes"), tmp_path / "classes.png")
         return path.read_bytes()
@@ -461,7 +449,7 @@ def test_the_users_settings_are_put_aside_while_a_picture_is_drawn(
         assert dict(matplotlib.rcParams) == before
 
 
-def test_threads_that_draw_at_once_leave_the_settings_as_they_were() -> None:
+def test_threads_that_draw_at_once_leave_the_settings_as_they_were():
     before = dict(matplotlib.rcParams)
     inside = threading.Event()
 
@@ -484,7 +472,7 @@ def test_threads_that_draw_at_once_leave_the_settings_as_they_were() -> None:
     assert dict(matplotlib.rcParams) == before
 
 
-def test_batches_are_packets_that_come_less_than_one_and_a_half_packet_times_apart() -> None:
+def test_batches_are_packets_that_come_less_than_one_and_a_half_packet_times_apart():
     came_us = [0, 10, 20, 100, 200, 210, 300]
     sizes, share = noise.batches(np.array(came_us, np.int64) * 1000, 12_000)
     # One batch of 3 packets, one of 2, and two packets alone.
@@ -492,9 +480,8 @@ def test_batches_are_packets_that_come_less_than_one_and_a_half_packet_times_apa
     assert share == pytest.approx([1, 5 / 7, 3 / 7, 0])
 
 
-def test_gaps_and_batches_of_each_input(drawn: Run) -> None:
+def test_gaps_and_batches_of_each_input(drawn):
     figure = noise.gaps_and_batches(drawn)
-    assert figure is not None
     gaps, sizes = figure.axes
     # Two inputs and the output; every gap is in some bin.
     assert len(gaps.patches) == 3

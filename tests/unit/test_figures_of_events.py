@@ -1,10 +1,7 @@
 """Events and traces in the figures over time, in the report and in the terminal."""
 
-from __future__ import annotations
-
 import io
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -41,14 +38,14 @@ def applied(event: int, at_ms: float, what: str, value: int, node: str, to: str)
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path) -> Run:
     directory = analysed_run(tmp_path / "run", DURATION_NS, 9, 3_000)
     run = Run(directory)
     changes = [applied(*event) for event in EVENTS]
     return with_records(run, manifest=run.manifest.model_copy(update={"changes": changes}))
 
 
-def test_the_changes_of_one_event_are_one_moment(run: Run) -> None:
+def test_the_changes_of_one_event_are_one_moment(run):
     assert moments(run) == [
         Moment(0.02, "s1-s2: rate 500 Mbps"),
         Moment(0.03, "s1 to h1: limit 8KB"),
@@ -57,7 +54,7 @@ def test_the_changes_of_one_event_are_one_moment(run: Run) -> None:
     ]
 
 
-def test_the_steady_state_names_the_rates_that_changed_within_the_interval(run: Run) -> None:
+def test_the_steady_state_names_the_rates_that_changed_within_the_interval(run):
     known = run.summary.model_copy(update={"stationary": True})
     text = summary_words.stationarity_sentence(with_records(run, summary=known))
     assert text.endswith(
@@ -74,7 +71,7 @@ def test_the_steady_state_names_the_rates_that_changed_within_the_interval(run: 
     assert summary_words.stationarity_sentence(again).endswith(": s1-eth1 followed c.csv")
 
 
-def test_a_time_is_the_planned_one_if_it_was_kept(run: Run) -> None:
+def test_a_time_is_the_planned_one_if_it_was_kept(run):
     made = [
         AppliedChange(0, 20 * MS, 20 * MS + 600, "s1", "h1", "s1-h1", "rate_bps", 1, 9_999_200),
         AppliedChange(1, 30 * MS, 30 * MS + 12_000, "s1", "h1", "s1-h1", "delay_ns", 5, 5),
@@ -86,7 +83,7 @@ def test_a_time_is_the_planned_one_if_it_was_kept(run: Run) -> None:
     ]
 
 
-def test_a_policer_is_named_with_its_rate_and_burst(run: Run) -> None:
+def test_a_policer_is_named_with_its_rate_and_burst(run):
     made = [
         applied(number, 20.0 + number, "policer_bps", 5 * 10**6, "s1", "h1") for number in (0, 1)
     ]
@@ -112,9 +109,7 @@ def test_a_policer_is_named_with_its_rate_and_burst(run: Run) -> None:
         ({"random_delay": True}, "late_ppm", "random_delay and late"),
     ],
 )
-def test_a_delay_behind_the_capture_is_in_no_columns(
-    run: Run, link: dict[str, bool], what: str, words: str
-) -> None:
+def test_a_delay_behind_the_capture_is_in_no_columns(run, link, what, words):
     made = [applied(0, 20.0, what, 1, "s1", "h1")]
     again = with_records(run, manifest=run.manifest.model_copy(update={"changes": made}))
     again.__dict__["plan"] = SimpleNamespace(
@@ -127,7 +122,7 @@ def test_a_delay_behind_the_capture_is_in_no_columns(
     assert behind_the_capture(again) == said
 
 
-def test_rates_of_links_that_no_flow_crosses_mix_no_means(run: Run) -> None:
+def test_rates_of_links_that_no_flow_crosses_mix_no_means(run):
     known = run.summary.model_copy(update={"stationary": True})
     link = records.link("s1-s2", "s1", "s2", rate_bps=1)
     for crossed in ({"flows": [0]}, {"acknowledged": [0]}, {"other": True}):
@@ -142,7 +137,7 @@ def test_rates_of_links_that_no_flow_crosses_mix_no_means(run: Run) -> None:
     )
 
 
-def test_what_was_not_reached_is_no_moment_and_a_link_can_stay_down(run: Run) -> None:
+def test_what_was_not_reached_is_no_moment_and_a_link_can_stay_down(run):
     down = applied(0, 20, "up", 0, "s1", "s2")
     changes = [
         down,
@@ -156,7 +151,7 @@ def test_what_was_not_reached_is_no_moment_and_a_link_can_stay_down(run: Run) ->
 @pytest.mark.parametrize(
     ("name", "panels"), [("goodput", 1), ("fairness", 1), ("link", 3), ("drops", 2)]
 )
-def test_figures_over_time_mark_events(name: str, panels: int, run: Run) -> None:
+def test_figures_over_time_mark_events(name, panels, run):
     figure = figures.figure(run, name)
     marked = [
         axes
@@ -176,7 +171,7 @@ def test_figures_over_time_mark_events(name: str, panels: int, run: Run) -> None
     assert "(4) s1-s2: back" in label
 
 
-def test_many_events_are_marked_without_numbers(run: Run) -> None:
+def test_many_events_are_marked_without_numbers(run):
     changes = [
         applied(number, 1 + number, "rate_bps", 10**9 - number * 8, "s1", "s2")
         for number in range(MOST_NAMED_EVENTS + 1)
@@ -187,7 +182,7 @@ def test_many_events_are_marked_without_numbers(run: Run) -> None:
     assert not [text for text in figure.axes[0].texts if text.get_text().isdigit()]
 
 
-def test_a_rate_that_changes_is_drawn_beside_what_was_used(run: Run) -> None:
+def test_a_rate_that_changes_is_drawn_beside_what_was_used(run):
     egress = run.manifest.bottlenecks[0].egress
     rates = PortRates(
         port=egress, trace="c.csv", t_ns=[10 * MS, 60 * MS], rate_bps=[8 * 10**8, 4 * 10**8],
@@ -205,14 +200,14 @@ def test_a_rate_that_changes_is_drawn_beside_what_was_used(run: Run) -> None:
     ]
 
 
-def test_the_panel_of_the_links_use_holds_bins_that_pass_100_percent(run: Run) -> None:
+def test_the_panel_of_the_links_use_holds_bins_that_pass_100_percent(run):
     table = run.table("bins").with_columns(utilisation=pl.lit(1.2))
     table.write_parquet(run.directory.path / "bins.parquet")
     upper = figures.figure(Run(run.directory), "link").axes[0]
     assert upper.get_ylim()[1] == pytest.approx(126)
 
 
-def test_the_viewer_is_given_the_events_in_nanoseconds(run: Run) -> None:
+def test_the_viewer_is_given_the_events_in_nanoseconds(run):
     header = json.loads(timeline.make(run).header)
     assert header["events"][2:] == [
         {"t_ns": 40 * MS, "until_ns": 50 * MS, "text": "s1-s2: down"},
@@ -220,7 +215,7 @@ def test_the_viewer_is_given_the_events_in_nanoseconds(run: Run) -> None:
     ]
 
 
-def test_report_and_terminal_list_the_events(run: Run) -> None:
+def test_report_and_terminal_list_the_events(run):
     sentences = " ".join(experiment.sentences(run))
     assert "at 0.02 s s1-s2: rate 500 Mbps; at 0.03 s s1 to h1: limit 8KB" in sentences
     assert "at first" not in sentences.partition("drains")[2][:60]

@@ -1,9 +1,5 @@
 """The pictures of senders, fairness and the link over time: what is drawn is what was measured."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
@@ -21,7 +17,7 @@ DURATION_NS = 80_000_000
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path) -> Run:
     directory = analysed_run(tmp_path / "run", DURATION_NS, 9, 3_000)
     return Run(directory)
 
@@ -55,16 +51,15 @@ def legend(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
-def test_without_samples_there_is_nothing_to_draw(run: Run) -> None:
+def test_without_samples_there_is_nothing_to_draw(run):
     assert senders.rtt_over_time(run) is None
     assert senders.windows_over_time(run) is None
     assert fairness.convergence(run) is None
 
 
-def test_round_trips_of_the_classes(run: Run) -> None:
+def test_round_trips_of_the_classes(run):
     sampled(run)
     figure = senders.rtt_over_time(run)
-    assert figure is not None
     (axes,) = figure.axes
     many, lone = axes.lines
     assert set(np.asarray(lone.get_ydata()).tolist()) == {1.0}
@@ -78,14 +73,13 @@ def test_round_trips_of_the_classes(run: Run) -> None:
     assert "smoothed" in figure.get_suptitle()
 
 
-def test_captured_round_trips_go_before_sampled_ones(run: Run) -> None:
+def test_captured_round_trips_go_before_sampled_ones(run):
     sampled(run)
     begin = run.manifest.traffic.t_start_ns
     pl.DataFrame(
         {"flow": [0, 0, 0, 1], "t": [begin, begin + 1, begin + 2, begin], "rtt_ns": [1, 5, 9, 7]}
     ).with_columns(pl.col("rtt_ns") * 1_000_000).write_parquet(run.directory.path / "rtt.parquet")
     figure = senders.rtt_over_time(run)
-    assert figure is not None
     assert [float(np.asarray(line.get_ydata())[0]) for line in figure.axes[0].lines] == [7, 5]
     middle_s = DURATION_NS / 200 / 2 / 1e9
     times = [np.asarray(line.get_xdata()).tolist() for line in figure.axes[0].lines]
@@ -93,7 +87,7 @@ def test_captured_round_trips_go_before_sampled_ones(run: Run) -> None:
     assert "captured" in figure.get_suptitle()
 
 
-def test_a_time_without_round_trips_is_a_gap(run: Run) -> None:
+def test_a_time_without_round_trips_is_a_gap(run):
     """A curve goes on while the shorter round trip beside a gap lasts; a lone value is a dot."""
     bin_ns = DURATION_NS // 200
     rows = [(0, 1), (5, 1), (10, 12), (20, 11), (40, 1)]
@@ -105,7 +99,6 @@ def test_a_time_without_round_trips_is_a_gap(run: Run) -> None:
         }
     ).write_parquet(run.directory.path / "rtt.parquet")
     figure = senders.rtt_over_time(with_flows(run, 1))
-    assert figure is not None
     curve, dots = figure.axes[0].lines
     places = [0, np.nan, 5, np.nan, 10, 20, np.nan, 40]
     bin_s = bin_ns / 1e9
@@ -115,10 +108,9 @@ def test_a_time_without_round_trips_is_a_gap(run: Run) -> None:
     assert np.asarray(dots.get_xdata()).tolist() == pytest.approx(drawn)
 
 
-def test_windows_of_each_flow_or_of_many_each_class(run: Run) -> None:
+def test_windows_of_each_flow_or_of_many_each_class(run):
     sampled(run)
     figure = senders.windows_over_time(run)
-    assert figure is not None
     assert len(figure.axes[0].lines) == 2
     found = SynchronisationSummary(flows=2, samples=8, mean=0.25, min=0.25, max=0.25)
     two = with_flows(run, 2)
@@ -129,7 +121,7 @@ def test_windows_of_each_flow_or_of_many_each_class(run: Run) -> None:
     assert figure.get_suptitle().endswith("correlation 0.25")
 
 
-def test_windows_are_exact_where_the_kernel_recorded_them(run: Run) -> None:
+def test_windows_are_exact_where_the_kernel_recorded_them(run):
     sampled(run)
     # Flow 0 has one segment for a tenth of the run, and then eleven; flow 1 always four.
     steps = pl.DataFrame(
@@ -147,7 +139,6 @@ def test_windows_are_exact_where_the_kernel_recorded_them(run: Run) -> None:
     run.directory.trace.mkdir()
     write_sender_table(run.directory.trace, "tcp", steps)
     figure = senders.windows_over_time(with_flows(run, 2))
-    assert figure is not None
     points = [np.asarray(line.get_xydata()).tolist() for line in figure.axes[0].lines]
     assert points == [[[0, 1], [DURATION_NS / 10 / 1e9, 11]], [[0, 4]]]
     means = sender_series.means(run, "cwnd", 4)
@@ -161,13 +152,12 @@ def test_windows_are_exact_where_the_kernel_recorded_them(run: Run) -> None:
     assert means["t"].to_list() == [3 * DURATION_NS // 8]
     assert means.filter(flow=0)["cwnd"].to_list() == [11]
     figure = senders.windows_over_time(run)
-    assert figure is not None
     assert "from every acknowledgement" in figure.get_suptitle()
     many, lone = (np.asarray(line.get_ydata()) for line in figure.axes[0].lines)
     assert (set(many), lone[0], lone[-1]) == ({4}, 1, 11)
 
 
-def test_timeouts_by_count_and_time(run: Run) -> None:
+def test_timeouts_by_count_and_time(run):
     classes = {
         label: part.model_copy(update={"timeouts_seen": 99, "halted_s": 0.004 * int(label[0])})
         for label, part in run.summary.groups["hops"].items()
@@ -175,7 +165,6 @@ def test_timeouts_by_count_and_time(run: Run) -> None:
     groups = {**run.summary.groups, "hops": classes}
     run = with_records(run, summary=run.summary.model_copy(update={"groups": groups}))
     figure = senders.timeouts_by_class(run)
-    assert figure is not None
     left, right = figure.axes
     # The kernel counted two timeouts at every host.
     assert [bar.get_height() for bar in left.patches] == [2, 2]
@@ -183,12 +172,11 @@ def test_timeouts_by_count_and_time(run: Run) -> None:
     assert [bar.get_height() for bar in right.patches] == pytest.approx(percent)
 
 
-def test_fairness_over_windows_and_the_changes(run: Run) -> None:
+def test_fairness_over_windows_and_the_changes(run):
     changed = run.summary.model_copy(
         update={"convergence": [ChangeSummary(t_s=0.03, flows=5, fair_after_s=None)]}
     )
     figure = fairness.fairness_over_time(with_records(run, summary=changed))
-    assert figure is not None
     (axes,) = figure.axes
     table = pl.read_parquet(run.directory.path / "fairness.parquet")
     drawn = np.asarray(axes.lines[0].get_ydata())
@@ -199,19 +187,18 @@ def test_fairness_over_windows_and_the_changes(run: Run) -> None:
     assert any(np.asarray(line.get_xdata()).tolist() == [0.03, 0.03] for line in axes.lines)
 
 
-def test_a_time_without_two_flows_is_a_gap(run: Run) -> None:
+def test_a_time_without_two_flows_is_a_gap(run):
     path = run.directory.path / "fairness.parquet"
     table = pl.read_parquet(path)
     table.filter(~pl.int_range(pl.len()).is_between(10, 19)).write_parquet(path)
     figure = fairness.fairness_over_time(run)
-    assert figure is not None
     time_s = np.asarray(figure.axes[0].lines[0].get_xdata())
     assert np.flatnonzero(np.isnan(time_s)).tolist() == [10]
     assert time_s.size == table.height - 10 + 1
     assert legend(figure) == ["windows of 40ms"]
 
 
-def test_flows_that_join_and_leave(run: Run) -> None:
+def test_flows_that_join_and_leave(run):
     few = with_flows(run, 3)
     flows = [
         flow.model_copy(update={"start_ns": 20_000_000 * flow.flow, "duration_ns": 30_000_000})
@@ -219,7 +206,6 @@ def test_flows_that_join_and_leave(run: Run) -> None:
     ]
     joining = with_records(few, manifest=few.manifest.model_copy(update={"flows": flows}))
     figure = fairness.convergence(joining)
-    assert figure is not None
     upper, _ = figure.axes
     for flow, line in zip(flows, upper.lines, strict=False):
         time_s = np.asarray(line.get_xdata())
@@ -227,7 +213,7 @@ def test_flows_that_join_and_leave(run: Run) -> None:
         assert time_s.max() < (flow.start_ns + 30_000_000) / 1e9
 
 
-def test_bars_of_the_flows(run: Run) -> None:
+def test_bars_of_the_flows(run):
     figure = goodput.goodput_by_flow(run)
     assert figure is not None
     flows = pl.read_parquet(run.directory.path / "flows.parquet").sort("hops", "flow")
@@ -235,7 +221,7 @@ def test_bars_of_the_flows(run: Run) -> None:
     assert heights == pytest.approx(flows["goodput_bps"].to_list())
 
 
-def test_the_link_over_time_with_its_marks(run: Run) -> None:
+def test_the_link_over_time_with_its_marks(run):
     config = run.directory.config
     config.write_text(config.read_text().replace("bin: 1ms", "bin: 2ms"))
     analyze(run.directory)
@@ -257,12 +243,10 @@ def test_the_link_over_time_with_its_marks(run: Run) -> None:
     events = pl.read_parquet(queue_file)
     events.with_columns(pl.col("t") + 4_000_000).write_parquet(queue_file)
     figure = link.link_over_time(Run(run.directory))
-    assert figure is not None
     later = figure.axes[2].patches[0].get_data().values.tolist()  # type: ignore[attr-defined]
     assert later == pytest.approx([0, 0, *drops[:-2]])
     pl.DataFrame({"t": [0, 40_000_000], "port": ["s1-eth1"] * 2, "marks": [3, 43]}).write_parquet(
         run.directory.path / "ports.parquet"
     )
     figure = link.link_over_time(run)
-    assert figure is not None
     assert figure.axes[2].patches[1].get_data().values.tolist() == [1]  # type: ignore[attr-defined]

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import errno
 import os
 import sys
@@ -15,7 +13,7 @@ from outcast.errors import InputError
 from outcast.records.tables import write_table
 
 
-def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_file_appears_whole_or_not_at_all(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
 
@@ -34,7 +32,7 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_link_under_the_temporary_name_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_under_the_temporary_name_is_not_followed(tmp_path):
     (tmp_path / "precious").write_text("mine")
     (tmp_path / f".file.{os.getpid()}.tmp").symlink_to(tmp_path / "precious")
     with files.writing(tmp_path / "file") as stream:
@@ -43,7 +41,7 @@ def test_a_link_under_the_temporary_name_is_not_followed(tmp_path: Path) -> None
     assert (tmp_path / "file").read_text() == "new"
 
 
-def test_a_device_is_not_replaced(tmp_path: Path) -> None:
+def test_a_device_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="is not a regular file"), files.writing(tmp_path / "pipe"):
         pass
@@ -51,9 +49,7 @@ def test_a_device_is_not_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
-def test_a_full_disk_under_a_table_is_told_in_the_systems_words(
-    ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_under_a_table_is_told_in_the_systems_words(ending, tmp_path, monkeypatch):
     def fail(*arguments: object, **options: object) -> None:
         # In polars' words; for Parquet it is no OSError.
         raise pl.exceptions.ComputeError("parquet: No space left on device (os error 28)")
@@ -64,7 +60,7 @@ def test_a_full_disk_under_a_table_is_told_in_the_systems_words(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_errors_that_are_not_the_systems_stay_as_they_are(tmp_path: Path) -> None:
+def test_errors_that_are_not_the_systems_stay_as_they_are(tmp_path):
     with pytest.raises(ValueError, match="no format"), files.writing(tmp_path / "file"):
         raise ValueError("no format of that name")
 
@@ -78,9 +74,7 @@ def test_errors_that_are_not_the_systems_stay_as_they_are(tmp_path: Path) -> Non
         (OSError("odd"), "odd"),
     ],
 )
-def test_an_error_of_the_machine_is_one_line_and_status_1(
-    error: OSError, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_of_the_machine_is_one_line_and_status_1(error, said, monkeypatch, capsys):
     def fail(**options: Any) -> None:
         raise error
 
@@ -89,9 +83,7 @@ def test_an_error_of_the_machine_is_one_line_and_status_1(
     assert capsys.readouterr().err == f"outcast: {said}\n"
 
 
-def test_a_full_disk_under_the_output_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_full_disk_under_the_output_is_told(tmp_path, monkeypatch, capsys):
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         monkeypatch.setattr(cli.whole, "main", lambda **options: click.echo("x"))
@@ -99,9 +91,7 @@ def test_a_full_disk_under_the_output_is_told(
     assert capsys.readouterr().err == "outcast: standard output: No space left on device\n"
 
 
-def test_a_closed_standard_output_is_no_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_closed_standard_output_is_no_error(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(cli.whole, "main", lambda **options: click.echo("x"))
     assert cli.invoke([]) == 0
@@ -112,9 +102,7 @@ def test_a_closed_standard_output_is_no_error(
     ("user", "uid", "gid"),
     [(1000, "1000", "1000"), (0, None, "1000"), (0, "x", "1000"), (0, "0", "0"), (0, "-5", "5")],
 )
-def test_who_called_by_sudo_is_believed_of_root_alone(
-    user: int, uid: str | None, gid: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_called_by_sudo_is_believed_of_root_alone(user, uid, gid, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: user)
     monkeypatch.setenv("SUDO_GID", gid)
     monkeypatch.delenv("SUDO_UID", raising=False)
@@ -123,14 +111,14 @@ def test_who_called_by_sudo_is_believed_of_root_alone(
     assert files.caller() is None
 
 
-def test_who_called_by_sudo_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_called_by_sudo_is_known(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("SUDO_UID", "1000")
     monkeypatch.setenv("SUDO_GID", "100")
     assert files.caller() == (1000, 100)
 
 
-def test_only_files_and_folders_are_kept(tmp_path: Path) -> None:
+def test_only_files_and_folders_are_kept(tmp_path):
     (tmp_path / "captures").mkdir()
     (tmp_path / "captures/a.pcap").symlink_to("/etc/shadow")
     (tmp_path / "linked").symlink_to("/etc", target_is_directory=True)
@@ -152,7 +140,7 @@ def test_only_files_and_folders_are_kept(tmp_path: Path) -> None:
     assert files.keep_plain(tmp_path) == []
 
 
-def test_a_path_without_a_name_gets_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_without_a_name_gets_one(tmp_path, monkeypatch):
     (tmp_path / "run").mkdir()
     monkeypatch.chdir(tmp_path / "run")
     assert files.nameable(Path()) == tmp_path / "run"

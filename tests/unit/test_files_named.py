@@ -1,7 +1,5 @@
 """What a configuration that somebody handed in can make us read: nothing outside of its folder."""
 
-from __future__ import annotations
-
 import functools
 import os
 import sys
@@ -114,7 +112,7 @@ def opened_by(tree: dict[str, Any], folder: Path, own_folder: Path | None) -> tu
 
 
 @pytest.fixture
-def handed(tmp_path: Path) -> Path:
+def handed(tmp_path) -> Path:
     """A folder that was handed in, beside files that are no part of it."""
     folder = tmp_path / "handed"
     folder.mkdir()
@@ -126,7 +124,7 @@ def handed(tmp_path: Path) -> Path:
     return folder
 
 
-def test_no_key_makes_us_read_a_file_outside_of_the_folder(handed: Path) -> None:
+def test_no_key_makes_us_read_a_file_outside_of_the_folder(handed):
     outside = str(handed.parent / "secret")
     csv = [f"{place}.csv" for place in (outside, "../secret", "link", "linked/secret")]
     secrets = {os.path.realpath(path) for path in handed.parent.glob("secret*")}
@@ -146,7 +144,7 @@ def test_no_key_makes_us_read_a_file_outside_of_the_folder(handed: Path) -> None
     assert could_be_read == {(".workloads.sizes", name) for name in csv}
 
 
-def test_a_file_in_the_folder_is_read(handed: Path) -> None:
+def test_a_file_in_the_folder_is_read(handed):
     (handed / "own.csv").write_text("1000,1\n")
     tree = {**minimal(), "workloads": [{"kind": "background", "load": 0.1, "sizes": "own.csv"}]}
     (handed / "config.yaml").write_text(yaml.safe_dump(tree))
@@ -157,7 +155,7 @@ def test_a_file_in_the_folder_is_read(handed: Path) -> None:
         assert 1000.0 in leaves(made.workloads)
 
 
-def test_a_result_reads_no_file_outside_of_it(handed: Path) -> None:
+def test_a_result_reads_no_file_outside_of_it(handed):
     outside = handed.parent / "secret.csv"
     tree = {**minimal(), "workloads": [{"kind": "background", "load": 0.1, "sizes": str(outside)}]}
     (handed / "config.yaml").write_text(yaml.safe_dump(tree))
@@ -165,7 +163,7 @@ def test_a_result_reads_no_file_outside_of_it(handed: Path) -> None:
         load_resolved(handed / "config.yaml")
 
 
-def test_the_keys_that_name_files_are_those_that_replays_are_tried_with() -> None:
+def test_the_keys_that_name_files_are_those_that_replays_are_tried_with():
     """A new key of this kind belongs into `test_files_of_this_machine_are_not_read` too."""
 
     def models(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:

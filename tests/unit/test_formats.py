@@ -1,7 +1,5 @@
 """Files with a format version, and the one comparison of a run's files with its manifest."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +20,7 @@ RECORDS: Mapping[str, type[BaseModel]] = {"manifest.json": Manifest, "summary.js
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
+def run(tmp_path) -> RunDirectory:
     directory = analysed_run(tmp_path / "run", 20_000_000, 1, 300)
     directory.seal()
     return directory
@@ -52,9 +50,7 @@ def with_format(path: Path, number: object) -> None:
         ([1], "format: allowed is a whole number above 0"),
     ],
 )
-def test_a_file_of_another_format_is_refused(
-    run: RunDirectory, name: str, number: object, said: str
-) -> None:
+def test_a_file_of_another_format_is_refused(run, name, number, said):
     path = run.path / name
     with_format(path, number)
     with pytest.raises(InputError) as refused:
@@ -63,18 +59,17 @@ def test_a_file_of_another_format_is_refused(
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_a_file_of_a_newer_format_is_refused(run: RunDirectory, name: str) -> None:
+def test_a_file_of_a_newer_format_is_refused(run, name):
     path, known = run.path / name, newest(RECORDS[name])
     with_format(path, known + 1)
     reads = f"1 to {known}" if known > 1 else "1"
     with pytest.raises(
-        InputError,
-        match=f"made by another version: format {known + 1}, this reads {reads}",
+        InputError, match=f"made by another version: format {known + 1}, this reads {reads}"
     ):
         handed_in.read_model(path, RECORDS[name])
 
 
-def test_formats_begin_at_1_and_older_ones_are_read() -> None:
+def test_formats_begin_at_1_and_older_ones_are_read():
     """Nothing was released before format 1; a later format of ours reads it."""
     assert {newest(record) for record in RECORDS.values()} == {1}
 
@@ -86,18 +81,14 @@ def test_formats_begin_at_1_and_older_ones_are_read() -> None:
         Later.require_format({"format": 4})
 
 
-def test_a_verb_refuses_a_newer_run_in_one_line(
-    run: RunDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_verb_refuses_a_newer_run_in_one_line(run, capsys):
     with_format(run.manifest, 9)
     assert cli.invoke(["analyze", str(run.path)]) == 2
     assert "made by another version" in (said := capsys.readouterr().err)
     assert said.count("\n") == 1
 
 
-def test_a_newer_plan_is_refused_before_a_table_is_written(
-    run: RunDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_newer_plan_is_refused_before_a_table_is_written(run, capsys):
     run.plan.write_text('{"format": 99}')
     run.summary.unlink()
     before = sorted(run.path.iterdir())
@@ -106,7 +97,7 @@ def test_a_newer_plan_is_refused_before_a_table_is_written(
     assert sorted(run.path.iterdir()) == before
 
 
-def test_files_are_compared_with_the_manifest(run: RunDirectory) -> None:
+def test_files_are_compared_with_the_manifest(run):
     manifest = run.read_manifest()
     assert verify.differences(run, manifest) == verify.Differences((), (), ())
     run.summary.write_text("{}")

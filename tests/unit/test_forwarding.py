@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,7 +67,7 @@ class FakeKernel:
 
 
 @pytest.fixture(autouse=True)
-def through_iptables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def through_iptables(tmp_path, monkeypatch) -> Path:
     """The kernel's setting, as a file. This machine's own stays as it is, if there is one."""
     setting = tmp_path / "sysctl/bridge/bridge-nf-call-iptables"
     setting.parent.mkdir(parents=True)
@@ -102,7 +100,7 @@ def walk(plan: Plan, kernel: FakeKernel, src: str, dst: str) -> list[str]:
     return [*way, dst]
 
 
-def test_frames_do_not_pass_iptables(plan: Plan, through_iptables: Path) -> None:
+def test_frames_do_not_pass_iptables(plan, through_iptables):
     forwarding.create_bridges(plan, FakeKernel())
     assert through_iptables.read_text() == "0"
     through_iptables.unlink()  # as in a kernel without br_netfilter
@@ -110,7 +108,7 @@ def test_frames_do_not_pass_iptables(plan: Plan, through_iptables: Path) -> None
     assert not through_iptables.exists()
 
 
-def test_frames_go_where_the_flow_tables_say(plan: Plan) -> None:
+def test_frames_go_where_the_flow_tables_say(plan):
     kernel = FakeKernel()
     forwarding.create_bridges(plan, kernel)
     assert set(kernel.masters) == set(plan.switch_ports())
@@ -124,7 +122,7 @@ def test_frames_go_where_the_flow_tables_say(plan: Plan) -> None:
     assert all(settings == quiet for settings in kernel.settings.values())
 
 
-def test_the_tables_count_and_not_the_plan(plan: Plan) -> None:
+def test_the_tables_count_and_not_the_plan(plan):
     kernel = FakeKernel()
     forwarding.create_bridges(plan, kernel)
     empty = {switch: frozenset([entries.TABLE_MISS]) for switch in plan.switches}
@@ -132,7 +130,7 @@ def test_the_tables_count_and_not_the_plan(plan: Plan) -> None:
     assert kernel.addresses == set()
 
 
-def test_an_address_that_the_kernel_does_not_show_is_named(plan: Plan) -> None:
+def test_an_address_that_the_kernel_does_not_show_is_named(plan):
     class Forgetful(FakeKernel):
         def _apply(self, argv: Sequence[str], words: list[str]) -> None:
             if words[:2] != ["fdb", "add"] or words[4] != "e0_0-eth2":
@@ -144,7 +142,7 @@ def test_an_address_that_the_kernel_does_not_show_is_named(plan: Plan) -> None:
         forwarding.install(plan, entries.planned(plan.graph, plan.routes), kernel)
 
 
-def test_a_port_that_floods_is_named(plan: Plan) -> None:
+def test_a_port_that_floods_is_named(plan):
     kernel = FakeKernel()
     forwarding.create_bridges(plan, kernel)
     kernel.settings["c0_0-eth3"]["flood"] = True
@@ -152,6 +150,6 @@ def test_a_port_that_floods_is_named(plan: Plan) -> None:
         forwarding.install(plan, entries.planned(plan.graph, plan.routes), kernel)
 
 
-def test_a_kernel_without_a_bridge_is_told_with_the_remedy(plan: Plan) -> None:
+def test_a_kernel_without_a_bridge_is_told_with_the_remedy(plan):
     with pytest.raises(FeatureMissingError, match="--engine virtual"):
         forwarding.create_bridges(plan, FakeKernel(has_bridge=False))

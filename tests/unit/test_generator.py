@@ -1,7 +1,5 @@
 """The generator's program over the loopback interface, and the records of its rows."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -73,12 +71,10 @@ def run(
             )
         )
     for process in processes:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
     if connects_first:
         (folder / f"start{generator.CONNECT_SUFFIX}").touch()
         for process in processes:
-            assert process.stdout is not None
             assert process.stdout.readline() == "connected\n"
     t_start_ns = time.time_ns() + 200_000_000
     (folder / "new").write_text(str(t_start_ns))
@@ -86,7 +82,6 @@ def run(
     rows = []
     for process, name, status in zip(processes, by_host, (0, status_of_other), strict=True):
         assert process.wait(20) == status
-        assert process.stdout is not None
         process.stdout.close()
         written = folder / f"{name}.jsonl"
         assert written.exists() is (status == 0)
@@ -98,7 +93,7 @@ def of(rows: list[dict[str, Any]], side: str) -> dict[int, dict[str, Any]]:
     return {row["flow"]: row for row in rows if row["side"] == side}
 
 
-def test_flows_arrive_whole_and_the_programs_end_when_all_have(tmp_path: Path) -> None:
+def test_flows_arrive_whole_and_the_programs_end_when_all_have(tmp_path):
     ports = free_ports(3)
     sizes = [1, 1448, 3_000_000]
     t_start_ns, rows = run(
@@ -110,9 +105,7 @@ def test_flows_arrive_whole_and_the_programs_end_when_all_have(tmp_path: Path) -
                 for n, (port, size) in enumerate(zip(ports, sizes, strict=True))
             ]
         },
-        other={
-            "receive": [[n, ONE, port, sizes[n]] for n, port in enumerate(ports)],
-        },
+        other={"receive": [[n, ONE, port, sizes[n]] for n, port in enumerate(ports)]},
     )
     sent, received = of(rows, "send"), of(rows, "receive")
     for n, size in enumerate(sizes):
@@ -124,7 +117,7 @@ def test_flows_arrive_whole_and_the_programs_end_when_all_have(tmp_path: Path) -
         assert sent[n]["congestion_control"]
 
 
-def test_what_has_not_ended_is_recorded_as_unfinished(tmp_path: Path) -> None:
+def test_what_has_not_ended_is_recorded_as_unfinished(tmp_path):
     ports = free_ports(2)
     _, rows = run(
         tmp_path,
@@ -159,7 +152,7 @@ def test_so_many_turns_are_taken_at_a_time(tmp_path, concurrent):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a large receive buffer (SO_RCVBUFFORCE) needs root")
-def test_datagrams_are_sent_in_their_time_and_counted_by_their_port(tmp_path: Path) -> None:
+def test_datagrams_are_sent_in_their_time_and_counted_by_their_port(tmp_path):
     sport, udp_port = free_ports(2)
     _, rows = run(
         tmp_path,
@@ -190,7 +183,7 @@ def test_a_receiver_says_what_went_wrong(tmp_path, end_ns, sent, planned, error)
     assert of(rows, "receive")[0]["error"] == error
 
 
-def test_a_connection_of_no_flow_ends_the_program(tmp_path: Path) -> None:
+def test_a_connection_of_no_flow_ends_the_program(tmp_path):
     sport, other = free_ports(2)
     run(
         tmp_path,
@@ -201,18 +194,14 @@ def test_a_connection_of_no_flow_ends_the_program(tmp_path: Path) -> None:
     )
 
 
-def test_a_start_that_is_never_given_is_not_awaited_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_that_is_never_given_is_not_awaited_for_ever(tmp_path, monkeypatch):
     monkeypatch.setattr(generator, "START_DEADLINE_S", 0.02)
     with pytest.raises(RuntimeError, match="no start"):
         generator.await_start(str(tmp_path / "start"), lambda: None)
 
 
 @pytest.mark.parametrize("connects_first", [False, True])
-def test_a_round_begins_when_all_blocks_of_the_last_have_come(
-    connects_first: bool, tmp_path: Path
-) -> None:
+def test_a_round_begins_when_all_blocks_of_the_last_have_come(connects_first, tmp_path):
     ports = free_ports(3)
     _, rows = run(
         tmp_path,
@@ -237,7 +226,7 @@ def test_a_round_begins_when_all_blocks_of_the_last_have_come(
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library(tmp_path_factory) -> Path:
     return in_c.provide(in_c.TCPRAND, tmp_path_factory.mktemp("library"), SystemCommands())
 
 
@@ -248,8 +237,8 @@ def tcprand(library: Path, ports: list[int], least: int, adaptive: str | None) -
 
 @pytest.mark.parametrize(("least", "adaptive"), [(700, None), (0, "1,1,1,1,200")])
 def test_payloads_of_random_sizes_arrive_whole_pushed_in_turn_and_asked_for(
-    library: Path, tmp_path: Path, least: int, adaptive: str | None
-) -> None:
+    library, tmp_path, least, adaptive
+):
     ports = free_ports(4)
     _, rows = run(
         tmp_path,
@@ -303,7 +292,7 @@ class Kernel:
         return call
 
 
-def test_a_full_socket_and_a_lost_connection_are_as_a_sockets_own() -> None:
+def test_a_full_socket_and_a_lost_connection_are_as_a_sockets_own():
     kernel = Kernel([900, -errno.EAGAIN, -errno.ECONNRESET])
     payloads = generator.RandomPayloads(kernel, 5, 700, None)  # type: ignore[arg-type]
     assert payloads.send(3, 10_000) == 900
@@ -315,7 +304,7 @@ def test_a_full_socket_and_a_lost_connection_are_as_a_sockets_own() -> None:
     assert [name for name, _ in kernel.calls] == ["new", "open", "send", "send", "send", "free"]
 
 
-def test_the_seed_is_that_of_the_connections_port() -> None:
+def test_the_seed_is_that_of_the_connections_port():
     lists = ("send", "turns", "receive", "answer", "ask", "streams", "datagrams_from")
     seeds = {"40001": 77, "40002": 88}
     wanted = {"library": "", "least": 700, "adaptive": None, "seeds": seeds}
@@ -342,9 +331,7 @@ FIXED, ADAPTIVE = TcpRand(min_payload=200), TcpRand(adaptive=Adaptive(theta=300)
         (None, (200, 200), "of any size"),
     ],
 )
-def test_the_sizes_that_were_sent_are_those_requested(
-    wanted: TcpRand | None, used: tuple[int, int] | None, found: tuple[int, int] | str | None
-) -> None:
+def test_the_sizes_that_were_sent_are_those_requested(wanted, used, found):
     row: dict[str, Any] = {"side": "send", "flow": 1, "sent_bytes": 5000}
     rows = [{"side": "receive", "flow": 1}, {**row, "smallest_payload": used} if used else row]
     if isinstance(found, str):
@@ -363,14 +350,7 @@ def test_the_sizes_that_were_sent_are_those_requested(
         ({}, {}, None, None, None),
     ],
 )
-def test_rows_become_completions(
-    send: dict[str, Any],
-    receive: dict[str, Any],
-    start_ns: int | None,
-    end_ns: int | None,
-    late_ns: int | None,
-    tmp_path: Path,
-) -> None:
+def test_rows_become_completions(send, receive, start_ns, end_ns, late_ns, tmp_path):
     directory = RunDirectory(tmp_path)
     directory.flows.mkdir()
     row = {"workload": 0, "kind": "poisson", "src": "h1", "dst": "h2", "sport": 1, "size_bytes": 9}
@@ -383,7 +363,7 @@ def test_rows_become_completions(
     assert found.completion_ns == (None if start_ns is None else 500 - start_ns)
 
 
-def test_every_flow_is_in_its_two_hosts_tasks() -> None:
+def test_every_flow_is_in_its_two_hosts_tasks():
     wanted = experiment.load(
         FIG3C,
         [
@@ -408,7 +388,7 @@ def test_every_flow_is_in_its_two_hosts_tasks() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_every_connection_draws_sizes_of_its_own(seed: int) -> None:
+def test_every_connection_draws_sizes_of_its_own(seed):
     wanted = experiment.load(
         FIG3C,
         [
@@ -459,9 +439,7 @@ STREAM = Generated(
         ({"late_ns": 1_000_001}, "1 of 1 generated flows started more than 1 ms after"),
     ],
 )
-def test_what_was_not_sent_as_scheduled_is_warned_of(
-    changes: dict[str, Any], said: str | None
-) -> None:
+def test_what_was_not_sent_as_scheduled_is_warned_of(changes, said):
     as_planned = Completed(STREAM, 0, None, 0, 4000, 4, 4, None, None, None, None)
     found = warnings_of([replace(as_planned, **changes)])
     assert len(found) == (said is not None)

@@ -1,7 +1,5 @@
 """The golden runs' file; samples of the checks below tests/golden still find what they change."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from dataclasses import replace
@@ -12,7 +10,6 @@ import pytest
 from outcast import experiment
 from outcast.api import experiments
 from tests.golden import hostile, mutations, replays
-from tests.golden.mutation import Mutation
 from tests.golden.mutations import MUTATIONS
 from tests.golden.replays import Golden, Guest
 
@@ -23,7 +20,7 @@ GOLDEN = Golden("configs/fig3c.yaml", {}, {"in.pcap": "a" * 64, "out.pcap": "b" 
 
 
 @pytest.mark.parametrize("name", GOLDENS)
-def test_every_golden_run_can_be_planned_and_has_hashes(name: str) -> None:
+def test_every_golden_run_can_be_planned_and_has_hashes(name):
     golden = GOLDENS[name]
     for overrides in (dict(golden.overrides), golden.settings):
         source = experiment.read(replays.REPOSITORY / golden.config, overrides)
@@ -33,7 +30,7 @@ def test_every_golden_run_can_be_planned_and_has_hashes(name: str) -> None:
     assert all(file.endswith((".in.pcap", ".out.pcap")) for file in golden.captures)
 
 
-def test_the_golden_runs_differ_in_what_they_exercise() -> None:
+def test_the_golden_runs_differ_in_what_they_exercise():
     assert set(GOLDENS) == {
         *("bic-default", "bic-fattree", "bic-hosts-2011"),
         *("hashed-generated", "red-dctcp", "mptcp", "tcprand"),
@@ -45,7 +42,7 @@ def differences(captures: dict[str, str], guest: Guest = GUEST) -> list[str]:
     return replays.differences("bic", GOLDEN, captures, GUEST, guest)
 
 
-def test_equal_captures_of_the_same_guest_are_no_difference() -> None:
+def test_equal_captures_of_the_same_guest_are_no_difference():
     assert differences(dict(GOLDEN.captures)) == []
 
 
@@ -60,7 +57,7 @@ def test_equal_captures_of_the_same_guest_are_no_difference() -> None:
         ),
     ],
 )
-def test_each_difference_is_one_line(captures: dict[str, str], line: str) -> None:
+def test_each_difference_is_one_line(captures, line):
     assert differences(captures) == [line]
 
 
@@ -71,9 +68,7 @@ def test_each_difference_is_one_line(captures: dict[str, str], line: str) -> Non
         (replace(GUEST, root="host"), "the guest's root is not the locked one", "root"),
     ],
 )
-def test_another_guest_is_a_difference_even_where_captures_are_equal(
-    guest: Guest, what: str, allowed: str
-) -> None:
+def test_another_guest_is_a_difference_even_where_captures_are_equal(guest, what, allowed):
     (line,) = differences(dict(GOLDEN.captures), guest)
     assert what in line
     assert f"`outcast {allowed} build`" in line
@@ -83,19 +78,17 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
-def test_a_mutation_changes_its_module(mutation: Mutation) -> None:
+def test_a_mutation_changes_its_module(mutation):
     text = mutation.path(ROOT).read_text()
     assert text.replace(mutation.text, mutation.replacement) != text
 
 
-def test_the_tests_that_are_run_exist() -> None:
+def test_the_tests_that_are_run_exist():
     names = {name for mutation in MUTATIONS for name in mutation.tests}
     assert [name for name in names if not (ROOT / f"tests/unit/test_{name}.py").exists()] == []
 
 
-def test_mutations_run_as_a_user_who_owns_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mutations_run_as_a_user_who_owns_nothing(tmp_path, monkeypatch):
     started: list[list[str]] = []
 
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
@@ -120,21 +113,19 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("kind", hostile.KINDS)
-def test_hostile_inputs_are_answered_in_one_line(
-    kind: str, bases: hostile.Bases, server: hostile.Server, tmp_path: Path
-) -> None:
+def test_hostile_inputs_are_answered_in_one_line(kind, bases, server, tmp_path):
     wrong = [hostile.check(number, SEED, bases, tmp_path, server) for number in NUMBERS[kind]]
     assert [each for each in wrong if each] == []
 
 
-def test_the_kinds_have_their_shares() -> None:
+def test_the_kinds_have_their_shares():
     kinds = [hostile.kind_of(number) for number in range(300)]
     assert {kind: kinds.count(kind) for kind in hostile.KINDS} == {
         kind: share for kind, (_, share) in hostile.KINDS.items()
     }
 
 
-def test_wrong_answers_are_told() -> None:
+def test_wrong_answers_are_told():
     """The judge finds wrong answers, so it is a check that can fail."""
     right = hostile.Answer(2, "", "outcast: x: no\n", 0.1)
     assert hostile.judge("topo", right) == []

@@ -1,9 +1,7 @@
 """Groups of flows: labels, order, the two that a headline compares, and what is refused."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import get_args
 
 import pytest
@@ -44,7 +42,7 @@ def numbers(groups: Mapping[str, list[PlannedMember]]) -> dict[str, list[int]]:
     return {label: [member.flow for member in members] for label, members in groups.items()}
 
 
-def test_udp_beside_tcp_that_nobody_told_of_is_not_said_of_all() -> None:
+def test_udp_beside_tcp_that_nobody_told_of_is_not_said_of_all():
     """A port of joined captures has flows of both."""
     udp, unknown = (flow(n, congestion_control=kind) for n, kind in enumerate((None, "unknown")))
     assert grouping.controls([udp, unknown]) == ("TCP", "UDP")
@@ -53,11 +51,11 @@ def test_udp_beside_tcp_that_nobody_told_of_is_not_said_of_all() -> None:
     assert grouping.controls([udp, unknown, *TWO]) == ("UDP", "cubic", "bbr")
 
 
-def test_the_configuration_allows_all_kinds() -> None:
+def test_the_configuration_allows_all_kinds():
     assert get_args(GroupKind) == tuple(grouping.GROUPINGS)
 
 
-def test_each_kind_has_its_labels_in_its_order() -> None:
+def test_each_kind_has_its_labels_in_its_order():
     assert numbers(grouping.every(TWO)["name"]) == {"cubic": [0], "bbr": [1, 2]}
     assert list(grouping.every(TWO)["hops"]) == ["2-hop", "10-hop"]
     assert list(grouping.every(TWO)["congestion_control"]) == ["cubic", "bbr"]
@@ -65,21 +63,21 @@ def test_each_kind_has_its_labels_in_its_order() -> None:
     assert list(grouping.every(TWO)["sender"]) == ["h2", "h3", "h4"]
 
 
-def test_what_lacks_a_value_has_a_label_too() -> None:
+def test_what_lacks_a_value_has_a_label_too():
     bare = flow(1, congestion_control=None, ingress=None)
     assert list(grouping.every([TWO[0], bare])["name"]) == ["cubic", "unnamed"]
     assert list(grouping.every([bare])["congestion_control"]) == ["UDP"]
     assert list(grouping.every([bare])["port"]) == ["no port"]
 
 
-def test_flows_that_are_not_compared_form_no_class() -> None:
+def test_flows_that_are_not_compared_form_no_class():
     groups = grouping.every(TWO, TWO[1:])
     assert numbers(groups["hops"]) == {"2-hop": [1], "10-hop": [2], "no class": [0]}
     assert numbers(groups["name"]) == {"cubic": [0], "bbr": [1, 2]}
     assert grouping.comparison(None, None, groups) == Comparison("hops", ("10-hop", "2-hop"))
 
 
-def test_names_are_shown_where_any_flow_has_one() -> None:
+def test_names_are_shown_where_any_flow_has_one():
     unnamed = [flow(0), flow(1)]
     assert grouping.chosen(None, grouping.every(unnamed)) == "hops"
     assert grouping.chosen(None, grouping.every([*unnamed, TWO[1]])) == "name"
@@ -89,7 +87,7 @@ def test_names_are_shown_where_any_flow_has_one() -> None:
     assert grouping.every([]) == {}
 
 
-def test_a_title_tells_the_controls_once() -> None:
+def test_a_title_tells_the_controls_once():
     assert grouping.title("bbr", ["bbr"]) == "bbr"
     assert grouping.title("2-hop", ["bbr", "cubic"]) == "2-hop (bbr, cubic)"
     assert grouping.title("bbr", ["cubic"]) == "bbr (cubic)"
@@ -107,13 +105,11 @@ def test_a_title_tells_the_controls_once() -> None:
         (None, ("h4", "h2"), "sender"),
     ],
 )
-def test_labels_of_any_grouping_can_be_compared(
-    group_by: str | None, compare: tuple[str, str], kind: str
-) -> None:
+def test_labels_of_any_grouping_can_be_compared(group_by, compare, kind):
     assert grouping.comparison(group_by, compare, grouping.every(TWO)) == Comparison(kind, compare)
 
 
-def test_without_a_wish_the_hop_classes_are_compared() -> None:
+def test_without_a_wish_the_hop_classes_are_compared():
     assert grouping.comparison(None, None, grouping.every(TWO)) == Comparison(
         "hops", ("10-hop", "2-hop")
     )
@@ -121,7 +117,7 @@ def test_without_a_wish_the_hop_classes_are_compared() -> None:
     assert grouping.comparison(None, None, grouping.every([])) is None
 
 
-def test_names_that_are_not_known_yet_can_be_compared() -> None:
+def test_names_that_are_not_known_yet_can_be_compared():
     assert grouping.comparison(None, ("get", "bbr"), grouping.every(TWO), ["get"]) == Comparison(
         "name", ("get", "bbr")
     )
@@ -149,9 +145,7 @@ def test_names_that_are_not_known_yet_can_be_compared() -> None:
         ),
     ],
 )
-def test_what_cannot_be_compared(
-    compare: tuple[str, str], flows: Sequence[PlannedMember], said: str
-) -> None:
+def test_what_cannot_be_compared(compare, flows, said):
     if not said:  # The grouping in use comes first, and elsewhere it is refused.
         assert grouping.comparison(None, compare, grouping.every(flows)) == Comparison(
             "name", compare
@@ -184,9 +178,7 @@ LABELS = st.sampled_from(["cubic", "bbr", "h2", "2-hop", "s1-eth2", "unnamed", "
     st.none() | st.sampled_from(list(grouping.GROUPINGS)),
     st.tuples(LABELS, LABELS),
 )
-def test_groups_share_out_all_flows(
-    flows: list[PlannedMember], group_by: str | None, compare: tuple[str, str]
-) -> None:
+def test_groups_share_out_all_flows(flows, group_by, compare):
     for groups in grouping.every(flows).values():
         assert sorted(id(f) for mine in groups.values() for f in mine) == sorted(map(id, flows))
     try:
@@ -194,7 +186,6 @@ def test_groups_share_out_all_flows(
     except ValueError as error:
         assert "\n" not in str(error)  # noqa: PT017
     else:
-        assert chosen is not None
         assert set(chosen.groups) <= grouping.every(flows)[chosen.kind].keys()
 
 
@@ -208,12 +199,12 @@ def test_groups_share_out_all_flows(
         ("analysis.group_by=hop", "allowed is 'name', 'hops', 'congestion_control', 'port' or"),
     ],
 )
-def test_a_wish_that_cannot_be_met_is_refused_before_the_run(override: str, said: str) -> None:
+def test_a_wish_that_cannot_be_met_is_refused_before_the_run(override, said):
     with pytest.raises(ConfigError, match=re.escape(said)):
         make_plan(experiment.load(configs.find("fig3c"), [override]))
 
 
-def test_a_plan_knows_its_groups() -> None:
+def test_a_plan_knows_its_groups():
     plan = make_plan(experiment.load(configs.find("fig3c"), ["flows.0.name=near"]))
     assert {label: len(flows) for label, flows in plan.groups["name"].items()} == {
         "near": 1,
@@ -222,7 +213,7 @@ def test_a_plan_knows_its_groups() -> None:
     assert list(plan.groups["port"]) == ["e0_0-eth2", "e0_0-eth4"]
 
 
-def test_goodput_during_a_run_is_by_the_groups_shown() -> None:
+def test_goodput_during_a_run_is_by_the_groups_shown():
     event = {"t_s": 1.5, "classes": {"2": 4.1e6}}
     assert describe_goodput(event) == "1.5 s: 2-hop 4.10 Mbps a flow, in order"
     groups = {"cubic": 9.5e6, "bbr": 947e6}

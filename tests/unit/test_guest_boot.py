@@ -1,7 +1,5 @@
 """The host's side of the guest, with a script in place of the kernel."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -47,7 +45,7 @@ def boot(tmp_path: Path, script: str, **options: Any) -> tuple[guest.GuestResult
 ENDS = f"echo '{init.EXIT_LINE} 0' >&2"
 
 
-def test_output_and_status_come_out(tmp_path: Path) -> None:
+def test_output_and_status_come_out(tmp_path):
     script = f"""
     echo one; printf 'two\\r\\nthree'
     echo '{init.START_LINE} x' >&2; echo '{init.BEAT_LINE} 12' >&2; echo oh >&2
@@ -60,7 +58,7 @@ def test_output_and_status_come_out(tmp_path: Path) -> None:
     assert 0 < result.boot_s <= result.wall_s
 
 
-def test_the_kernel_learns_of_the_host_only_what_is_always_the_same(tmp_path: Path) -> None:
+def test_the_kernel_learns_of_the_host_only_what_is_always_the_same(tmp_path):
     asked = guest.Boot(Path("/some/where/linux"), tmp_path, ["/bin/true"], seed=7)
     line = guest.command_line(asked)
     rest = " ".join(line[1:])
@@ -80,7 +78,7 @@ def test_the_kernel_learns_of_the_host_only_what_is_always_the_same(tmp_path: Pa
     assert result.status == 0
 
 
-def test_the_guest_gets_its_folders_as_descriptors_and_no_others(tmp_path: Path) -> None:
+def test_the_guest_gets_its_folders_as_descriptors_and_no_others(tmp_path):
     for name in ("root", "code"):
         (tmp_path / name).mkdir()
     show = f"for fd in /proc/$$/fd/*; do echo $fd $(readlink $fd); done; cat boot.json; {ENDS}"
@@ -112,7 +110,7 @@ def test_the_guest_gets_its_folders_as_descriptors_and_no_others(tmp_path: Path)
     ).replace("/bin/true", "")
 
 
-def test_a_root_that_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_root_that_is_not_there_is_said_in_one_line(tmp_path):
     with pytest.raises(GuestError, match=r"cannot be given a folder: .*/gone: No such file"):
         boot(tmp_path, ENDS, sees=World(tmp_path / "gone"))
 
@@ -145,10 +143,7 @@ def test_a_root_that_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:
         ),
         ("echo last words; kill -KILL $$", "the guest's kernel was killed by signal 9 (SIGKILL)"),
         ("exit 3", "the guest's kernel: exit status 3"),
-        (
-            "echo last words; exit 3",
-            "the guest's kernel: exit status 3; its last line: last words",
-        ),
+        ("echo last words; exit 3", "the guest's kernel: exit status 3; its last line: last words"),
         (
             "echo 'setup_physmem - mapping 9 bytes of memory at 0x6 failed - errno = -12'; exit 1",
             "the guest's kernel: setup_physmem - mapping 9 bytes of memory at 0x6 failed: "
@@ -162,31 +157,27 @@ def test_a_root_that_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_why_a_guest_ended_is_said_in_one_line(script: str, cause: str, tmp_path: Path) -> None:
+def test_why_a_guest_ended_is_said_in_one_line(script, cause, tmp_path):
     with pytest.raises(GuestError) as raised:
         boot(tmp_path, f"exec >&2; {script}")
     assert str(raised.value) == cause
 
 
-def test_what_the_host_refused_is_told_of_a_guest_that_went_on(tmp_path: Path) -> None:
+def test_what_the_host_refused_is_told_of_a_guest_that_went_on(tmp_path):
     script = f"echo 'start_userspace : socketpair failed, errno = 24' >&2; {ENDS}"
     refused = boot(tmp_path, script)[0].host_failure
     assert refused == "the guest's kernel: start_userspace : socketpair failed: Too many open files"
     assert boot(tmp_path, f"echo all is well >&2; {ENDS}")[0].host_failure == ""
 
 
-def test_each_message_is_handed_on_as_it_comes(tmp_path: Path) -> None:
+def test_each_message_is_handed_on_as_it_comes(tmp_path):
     messages: list[str] = []
     with pytest.raises(GuestError):
-        boot(
-            tmp_path,
-            "echo one >&2; echo two >&2; kill -KILL $$",
-            on_message=messages.append,
-        )
+        boot(tmp_path, "echo one >&2; echo two >&2; kill -KILL $$", on_message=messages.append)
     assert messages == ["one", "two"]
 
 
-def test_the_boot_directory_has_the_modules(tmp_path: Path) -> None:
+def test_the_boot_directory_has_the_modules(tmp_path):
     program = tmp_path / "cache" / "tcp_mine.ko"
     program.parent.mkdir()
     program.write_text("module")
@@ -197,9 +188,7 @@ def test_the_boot_directory_has_the_modules(tmp_path: Path) -> None:
     assert lines[1] == "module"
 
 
-def test_the_boot_directory_is_told_before_it_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_boot_directory_is_told_before_it_is_made(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     told: list[tuple[Path, bool]] = []
     boot(
@@ -241,7 +230,7 @@ print("now", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     )
 
 
-def test_soft_limits_are_raised_for_the_guest_alone(tmp_path: Path) -> None:
+def test_soft_limits_are_raised_for_the_guest_alone(tmp_path):
     done = limited(tmp_path, "ulimit -Sn 1024; ulimit -Sf 100")
     files, blocks, _, now = done.stdout.splitlines()
     assert 2000 < int(files) < 4096, done.stderr
@@ -262,14 +251,14 @@ def test_soft_limits_are_raised_for_the_guest_alone(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_hard_limits_are_refused_with_the_remedy(limits: str, said: str, tmp_path: Path) -> None:
+def test_hard_limits_are_refused_with_the_remedy(limits, said, tmp_path):
     lines = limited(tmp_path, limits).stdout.splitlines()
     assert len(lines) == 2
     assert re.match(rf"3 the virtual engine's guest {said}", lines[0]), lines
     assert "/etc/security/limits.conf" in lines[0]
 
 
-def test_a_silent_guest_is_ended(tmp_path: Path) -> None:
+def test_a_silent_guest_is_ended(tmp_path):
     pid = tmp_path / "pid"
     began = time.monotonic()
     with pytest.raises(GuestError, match=r"no sign of life for 0\.3 s.*booted"):
@@ -279,14 +268,12 @@ def test_a_silent_guest_is_ended(tmp_path: Path) -> None:
         os.kill(int(pid.read_text()), 0)
 
 
-def test_the_time_that_a_guest_waits_for_a_processor_does_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_time_that_a_guest_waits_for_a_processor_does_not_count(tmp_path, monkeypatch):
     monkeypatch.setattr(guest, "_waited_s", lambda pid: time.monotonic())
     assert boot(tmp_path, f"sleep 1; {ENDS}", stall_s=0.2)[0].status == 0
 
 
-def test_the_kernel_tells_how_long_a_guest_waited_for_a_processor() -> None:
+def test_the_kernel_tells_how_long_a_guest_waited_for_a_processor():
     core = min(os.sched_getaffinity(0))
     pair = "for i in 1 2; do while :; do :; done & done; wait"
     with subprocess.Popen(["taskset", "-c", str(core), "sh", "-c", pair], process_group=0) as both:
@@ -299,12 +286,12 @@ def test_the_kernel_tells_how_long_a_guest_waited_for_a_processor() -> None:
             os.killpg(both.pid, signal.SIGKILL)
 
 
-def test_a_beat_is_a_sign_of_life(tmp_path: Path) -> None:
+def test_a_beat_is_a_sign_of_life(tmp_path):
     beats = f"for i in 1 2 3 4; do sleep 0.2; echo '{init.BEAT_LINE}' >&2; done; {ENDS}"
     assert boot(tmp_path, beats, stall_s=0.6)[0].status == 0
 
 
-def test_an_error_in_the_callback_ends_the_guest(tmp_path: Path) -> None:
+def test_an_error_in_the_callback_ends_the_guest(tmp_path):
     pid = tmp_path / "pid"
 
     def fail(line: str) -> None:
@@ -316,7 +303,7 @@ def test_an_error_in_the_callback_ends_the_guest(tmp_path: Path) -> None:
         os.kill(int(pid.read_text()), 0)
 
 
-def test_the_guest_ends_with_a_killed_parent(tmp_path: Path) -> None:
+def test_the_guest_ends_with_a_killed_parent(tmp_path):
     pid = tmp_path / "pid"
     program = kernel(tmp_path, f"echo $$ > {pid}; exec sleep 100")
     code = f"""
@@ -338,7 +325,7 @@ boot(Boot(Path({str(program)!r}), Path({str(tmp_path)!r}), ["/bin/true"], seed=1
     until(lambda: not is_alive(child))
 
 
-def test_a_booted_guest_has_no_folder_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_booted_guest_has_no_folder_left(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     script = f"""
@@ -350,9 +337,7 @@ def test_a_booted_guest_has_no_folder_left(tmp_path: Path, monkeypatch: pytest.M
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_the_folder_of_a_killed_boot_is_removed_by_clean(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_of_a_killed_boot_is_removed_by_clean(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     noted: list[Path] = []
     asked = guest.Boot(tmp_path, tmp_path, ["/bin/true"], seed=1)
@@ -365,7 +350,7 @@ def test_the_folder_of_a_killed_boot_is_removed_by_clean(
     assert not noted[0].exists()
 
 
-def test_no_room_for_the_memory_is_said_with_the_remedy(tmp_path: Path) -> None:
+def test_no_room_for_the_memory_is_said_with_the_remedy(tmp_path):
     with pytest.raises(FeatureMissingError, match=r"/dev/shm has .* MiB.*remount"):
         boot(tmp_path, ENDS, memory_mib=1 << 40)
 
@@ -379,9 +364,7 @@ def test_no_room_for_the_memory_is_said_with_the_remedy(tmp_path: Path) -> None:
         ({"/dev/shm": 1959, "/tmp": 1959, "/var/tmp": 9000}, "/var/tmp"),
     ],
 )
-def test_the_memory_goes_to_a_disk_where_none_else_has_room(
-    room_mib: dict[str, int], place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_memory_goes_to_a_disk_where_none_else_has_room(room_mib, place, monkeypatch):
     used: list[str] = []
 
     def usage(path: str) -> SimpleNamespace:
@@ -396,12 +379,12 @@ def test_the_memory_goes_to_a_disk_where_none_else_has_room(
     assert used[-1] == place
 
 
-def test_a_kernel_that_is_no_program(tmp_path: Path) -> None:
+def test_a_kernel_that_is_no_program(tmp_path):
     with pytest.raises(FeatureMissingError, match="cannot be started"):
         guest.boot(guest.Boot(tmp_path, tmp_path, ["/bin/true"], seed=1, memory_mib=1), print)
 
 
-def test_two_guests_get_two_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_guests_get_two_cores(tmp_path, monkeypatch):
     monkeypatch.setattr(ledger, "default_folder", lambda: tmp_path)
     show = f"grep Cpus_allowed_list /proc/self/status; {ENDS}"
     cores = os.sched_getaffinity(0)
@@ -422,13 +405,11 @@ def until(condition: object) -> None:
         time.sleep(0.02)
 
 
-def test_the_checkout_is_seen_though_it_is_on_no_path() -> None:
+def test_the_checkout_is_seen_though_it_is_on_no_path():
     assert str(Path(__file__).resolve().parents[2]) in world.python_folders()
 
 
-def test_what_is_seen_is_the_same_wherever_one_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_seen_is_the_same_wherever_one_starts(tmp_path, monkeypatch):
     before = world.python_folders()
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

@@ -1,7 +1,5 @@
 """Our code and our programs in C for the guest: what is taken, its name, and that it is whole."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat
@@ -53,7 +51,7 @@ def provide(tmp_path: Path, run: Programs | None = None, **changes: str) -> code
     )
 
 
-def test_the_code_alone_is_enough_for_the_inner_program(tmp_path: Path) -> None:
+def test_the_code_alone_is_enough_for_the_inner_program(tmp_path):
     place = provide(tmp_path).layer / world.CODE.removeprefix("/")
     argv = [sys.executable, "-P", "-c", "import outcast.emulation.inside, outcast as o; print(o)"]
     for module in ("outcast.emulation.programs.launch", "outcast.emulation.changes", "controllers"):
@@ -68,7 +66,7 @@ def test_the_code_alone_is_enough_for_the_inner_program(tmp_path: Path) -> None:
     assert not list(place.rglob("*.c"))
 
 
-def test_the_code_is_the_same_under_any_umask_and_at_any_time(tmp_path: Path) -> None:
+def test_the_code_is_the_same_under_any_umask_and_at_any_time(tmp_path):
     before = os.umask(0o077)
     try:
         made = provide(tmp_path)
@@ -87,7 +85,7 @@ def test_the_code_is_the_same_under_any_umask_and_at_any_time(tmp_path: Path) ->
         assert str(tmp_path).encode() not in path.read_bytes()
 
 
-def test_the_key_names_all_that_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_names_all_that_is_in_it(tmp_path, monkeypatch):
     run = ThisPython()
     first = provide(tmp_path, run)
     calls = run.calls
@@ -103,7 +101,7 @@ def test_the_key_names_all_that_is_in_it(tmp_path: Path, monkeypatch: pytest.Mon
     assert provide(tmp_path).key != first.key
 
 
-def test_code_that_was_changed_is_made_anew(tmp_path: Path) -> None:
+def test_code_that_was_changed_is_made_anew(tmp_path):
     run = ThisPython()
     made = provide(tmp_path, run)
     calls = run.calls
@@ -122,7 +120,7 @@ def test_code_that_was_changed_is_made_anew(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [made.key]
 
 
-def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_what_fails_leaves_nothing(tmp_path):
     class Fails(ThisPython):
         def run(self, argv: Sequence[str], **_: object) -> str:
             raise CommandError(argv, 1, "cannot execute")
@@ -132,9 +130,7 @@ def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_a_full_disk_is_named_by_its_folder_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_named_by_its_folder_and_leaves_nothing(tmp_path, monkeypatch):
     def write(*given: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -144,9 +140,7 @@ def test_a_full_disk_is_named_by_its_folder_and_leaves_nothing(
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_programs_are_named_by_their_sources_and_their_compiler(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_are_named_by_their_sources_and_their_compiler(tmp_path, monkeypatch):
     key = helpers.key("one")
     assert key == helpers.key("one") != helpers.key("another")
     assert helpers.find("one", tmp_path) is None
@@ -163,7 +157,7 @@ def test_programs_are_named_by_their_sources_and_their_compiler(
     assert helpers.key("one") != key
 
 
-def test_programs_that_were_changed_are_removed(tmp_path: Path) -> None:
+def test_programs_that_were_changed_are_removed(tmp_path):
     kept = tmp_path / helpers.key("one")
     kept.mkdir()
     for program in in_c.IN_GUEST:
@@ -174,9 +168,7 @@ def test_programs_that_were_changed_are_removed(tmp_path: Path) -> None:
     assert not kept.exists()
 
 
-def test_ready_programs_are_taken_and_others_compiled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ready_programs_are_taken_and_others_compiled(tmp_path, monkeypatch):
     class Compiles:
         argv: Sequence[str] = ()
 

@@ -1,7 +1,5 @@
 """What is made before a run: the guest's roots, then its kernel; and when nothing is."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -47,7 +45,7 @@ class Machine:
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+def machine(monkeypatch) -> Machine:
     machine = Machine()
     monkeypatch.setattr(guest.cache, "find", machine.find_root)
     monkeypatch.setattr(guest.kernels, "find", lambda: None)
@@ -80,9 +78,7 @@ def test_a_run_makes_what_it_lacks(machine, monkeypatch, changes, has_kernel, ha
     assert machine.made == made
 
 
-def test_symbols_are_made_for_the_kernel_of_the_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_symbols_are_made_for_the_kernel_of_the_lock(tmp_path, monkeypatch):
     asked: list[object] = []
     kernel = Kernel("linux", "7.3", "abc", "7.3.4", 1.0, "0" * 64, tmp_path / "linux")
     monkeypatch.setattr(kernel_build, "build", lambda **given: asked.append(given))
@@ -97,9 +93,7 @@ def test_symbols_are_made_for_the_kernel_of_the_lock(
     assert len(asked) == 1
 
 
-def test_the_root_brings_mininet_where_this_python_has_none(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_root_brings_mininet_where_this_python_has_none(machine, monkeypatch):
     made_before_planning: list[str] = []
     monkeypatch.setattr(guest.mininet_package, "is_there", lambda: bool(machine.made))
     monkeypatch.setattr(
@@ -110,7 +104,7 @@ def test_the_root_brings_mininet_where_this_python_has_none(
     assert machine.made == ["runtime", "kernel"]
 
 
-def test_verbs_start_before_there_is_mininet() -> None:
+def test_verbs_start_before_there_is_mininet():
     """It comes with the guest's root, which the verbs make. So no import of theirs may need it."""
     names = [path.stem for path in Path(guest.__file__).parent.glob("*.py")]
     code = (
@@ -122,9 +116,7 @@ def test_verbs_start_before_there_is_mininet() -> None:
     assert len(names) > 10
 
 
-def test_what_cannot_be_planned_is_refused_before_anything_is_made(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_planned_is_refused_before_anything_is_made(machine, monkeypatch):
     def refuse(experiment: Experiment) -> None:
         raise ConfigError("flows.1: no such host")
 
@@ -135,9 +127,7 @@ def test_what_cannot_be_planned_is_refused_before_anything_is_made(
 
 
 @pytest.mark.parametrize("error", [FeatureMissingError("no mirror"), RootError("it is gone")])
-def test_only_who_asks_for_the_virtual_engine_is_refused(
-    machine: Machine, error: Exception
-) -> None:
+def test_only_who_asks_for_the_virtual_engine_is_refused(machine, error):
     machine.refuses = error
     guest.provide(fig3c(engine="auto"), progress=False)
     with pytest.raises(type(error), match=str(error)):
@@ -145,9 +135,7 @@ def test_only_who_asks_for_the_virtual_engine_is_refused(
 
 
 @pytest.mark.parametrize("engine", ["auto", "virtual"])
-def test_a_damaged_root_is_refused(
-    machine: Machine, engine: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_damaged_root_is_refused(machine, engine, monkeypatch, tmp_path):
     damaged = Root(tmp_path / "root", "0" * 20, "", {})
     monkeypatch.setattr(guest.cache, "find", lambda kind="runtime": damaged)
     with pytest.raises(RootError, match=r"is damaged: files\.tsv .* build --again"):
@@ -156,8 +144,8 @@ def test_a_damaged_root_is_refused(
 
 
 def test_the_root_with_the_compiler_is_verified_where_something_is_compiled(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    machine, monkeypatch, tmp_path
+):
     verified: list[str] = []
     monkeypatch.setattr(guest.cache, "find", lambda kind="runtime": Root(tmp_path, kind, "", {}))
     monkeypatch.setattr(guest.cache, "verify", lambda root: verified.append(root.key))

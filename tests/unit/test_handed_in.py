@@ -1,7 +1,5 @@
 """Files of others cannot hang, flood or mislead their reader."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -38,7 +36,7 @@ MERGED = "a0: &a0 {k: 1}\n" + "".join(
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
+def run(tmp_path) -> RunDirectory:
     return make_run(tmp_path / "run", 20_000_000, 1, 40)
 
 
@@ -64,7 +62,7 @@ def run(tmp_path: Path) -> RunDirectory:
     ],
     ids=range(16),
 )
-def test_yaml_that_is_refused(text: str, said: str, tmp_path: Path) -> None:
+def test_yaml_that_is_refused(text, said, tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(text)
     began = time.process_time()
@@ -76,7 +74,7 @@ def test_yaml_that_is_refused(text: str, said: str, tmp_path: Path) -> None:
         handed_in.read_yaml(path)
 
 
-def test_aliases_within_bounds_are_taken() -> None:
+def test_aliases_within_bounds_are_taken():
     tree = yaml.load("a: &a [1, 2]\nb: [*a, *a]\nc: {<<: &d {x: 1}, y: *d}", handed_in.YamlLoader)
     assert tree == {"a": [1, 2], "b": [[1, 2], [1, 2]], "c": {"x": 1, "y": {"x": 1}}}
 
@@ -97,12 +95,12 @@ def test_aliases_within_bounds_are_taken() -> None:
         ("", "not JSON"),
     ],
 )
-def test_json_that_is_refused(text: str, said: str) -> None:
+def test_json_that_is_refused(text, said):
     with pytest.raises(ValueError, match=said):
         handed_in.parse_json(text)
 
 
-def test_json_that_is_taken() -> None:
+def test_json_that_is_taken():
     text = '{"a": [1, -2.5, null, true, "ü\\n\\t"], "b": 9223372036854775807}'
     assert handed_in.parse_json(text) == json.loads(text)
 
@@ -125,7 +123,7 @@ def make_special(path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["a FIFO", "a device", "a folder"])
-def test_only_regular_files_are_read(kind: str, tmp_path: Path) -> None:
+def test_only_regular_files_are_read(kind, tmp_path):
     path = tmp_path / "x.yaml"
     make_special(path, kind)
     with pytest.raises(ConfigError, match=f"x.yaml: cannot be read: is {kind}; allowed is a reg"):
@@ -136,13 +134,13 @@ def test_only_regular_files_are_read(kind: str, tmp_path: Path) -> None:
         sizes.read(path)
 
 
-def test_a_link_that_the_user_names_is_followed(tmp_path: Path) -> None:
+def test_a_link_that_the_user_names_is_followed(tmp_path):
     (tmp_path / "there").write_text("{a: 1}")
     (tmp_path / "here").symlink_to("there")
     assert handed_in.read_yaml(tmp_path / "here") == {"a": 1}
 
 
-def test_a_file_is_no_larger_than_its_kind_is(tmp_path: Path) -> None:
+def test_a_file_is_no_larger_than_its_kind_is(tmp_path):
     path = tmp_path / "manifest.json"
     path.touch()
     os.truncate(path, 1 << 40)
@@ -150,7 +148,7 @@ def test_a_file_is_no_larger_than_its_kind_is(tmp_path: Path) -> None:
         handed_in.read_json(path)
 
 
-def test_a_submission_that_would_fill_the_disk(tmp_path: Path) -> None:
+def test_a_submission_that_would_fill_the_disk(tmp_path):
     made = class_folder.make_class(tmp_path / "class", "ana").handed_out("ana")
     file = made.path / "runs/x.pcap"
     file.touch()
@@ -161,13 +159,7 @@ def test_a_submission_that_would_fill_the_disk(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verb", [["analyze"], ["inspect"], ["report"], ["inspect", "--links"]])
 @pytest.mark.parametrize("name", ["captures/x", "flows", "packets.parquet"])
-def test_a_run_folder_holds_files_and_folders_alone(
-    verb: list[str],
-    name: str,
-    run: RunDirectory,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_run_folder_holds_files_and_folders_alone(verb, name, run, tmp_path, capsys):
     (tmp_path / "elsewhere").mkdir()
     (run.path / name).symlink_to(tmp_path / "elsewhere")
     for table in {"links.parquet", "packets.parquet"} - {name}:
@@ -201,9 +193,7 @@ MANIFEST_EDITS: list[tuple[str, object, str]] = [
 ]
 
 
-def test_a_file_that_goes_away_meanwhile_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_goes_away_meanwhile_is_left_out(tmp_path, monkeypatch):
     (tmp_path / "goes").write_text("as a figure's temporary file does")
     (tmp_path / "stays").write_text("")
     scan = os.scandir
@@ -222,13 +212,7 @@ def test_a_file_that_goes_away_meanwhile_is_left_out(
 
 
 @pytest.mark.parametrize(("key", "value", "said"), MANIFEST_EDITS)
-def test_values_of_a_manifest_have_bounds(
-    key: str,
-    value: object,
-    said: str,
-    run: RunDirectory,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_values_of_a_manifest_have_bounds(key, value, said, run, capsys):
     tree = json.loads(run.manifest.read_text())
     holder: Any = tree
     *above, last = key.split(".")
@@ -244,7 +228,7 @@ def test_values_of_a_manifest_have_bounds(
     assert "manifest.json: " in line
 
 
-def test_counters_that_go_back_are_refused() -> None:
+def test_counters_that_go_back_are_refused():
     for counters in (
         PortCounters(before={"drops": 5}, after={"drops": 3}),
         PortCounters(before={}, after={"drops": 3}),
@@ -255,20 +239,20 @@ def test_counters_that_go_back_are_refused() -> None:
             counters.delta("drops")
 
 
-def test_a_kernel_that_does_not_tell_its_rate(run: RunDirectory) -> None:
+def test_a_kernel_that_does_not_tell_its_rate(run):
     tree = json.loads(run.manifest.read_text())
     tree["effective"]["min_rto_ns"] = None
     run.manifest.write_text(json.dumps(tree))
     assert analysis.analyze(run).name == "golden"
 
 
-def test_what_is_no_counter_may_be_negative() -> None:
+def test_what_is_no_counter_may_be_negative():
     """Linux has no limit of connections, which nstat shows as -1."""
     shown = {"TcpMaxConn": -1, "TcpRetransSegs": 5}
     assert HostCounters(before=shown, after=shown).delta("TcpRetransSegs") == 0
 
 
-def test_ports_may_feed_two_bottlenecks(run: RunDirectory) -> None:
+def test_ports_may_feed_two_bottlenecks(run):
     tree = json.loads(run.manifest.read_text())
     tree["bottlenecks"].append({**tree["bottlenecks"][0], "egress": "s1-eth9"})
     assert len(Manifest.model_validate(tree).bottlenecks) == 2
@@ -284,7 +268,7 @@ def test_ports_may_feed_two_bottlenecks(run: RunDirectory) -> None:
         ("x", "not JSON"),
     ],
 )
-def test_schedules_that_are_refused(text: str, said: str, run: RunDirectory) -> None:
+def test_schedules_that_are_refused(text, said, run):
     run.flows.mkdir()
     (run.flows / "schedule.jsonl").write_text(text)
     with pytest.raises(InputError, match=rf"schedule\.jsonl:1: .*{said}"):
@@ -292,7 +276,7 @@ def test_schedules_that_are_refused(text: str, said: str, run: RunDirectory) -> 
 
 
 @pytest.mark.parametrize("row", ['{"flow": 0}', '{"side": "send", "flow": 0, "t_begun": -1}', "[]"])
-def test_rows_of_programs_that_are_refused(row: str, run: RunDirectory) -> None:
+def test_rows_of_programs_that_are_refused(row, run):
     run.flows.mkdir()
     (run.flows / "schedule.jsonl").write_text("")
     (run.flows / "generated.h2.jsonl").write_text(row)
@@ -300,7 +284,7 @@ def test_rows_of_programs_that_are_refused(row: str, run: RunDirectory) -> None:
         results.read_generated_flows(run, 0)
 
 
-def test_packets_that_stand_for_gigabytes(tmp_path: Path) -> None:
+def test_packets_that_stand_for_gigabytes(tmp_path):
     path = tmp_path / "x.pcap.zst"
     packet = b"\1\0\0\0\0\0\0\0" + (1500).to_bytes(4, "little") * 2 + bytes(1500)
     compress = zstandard.ZstdCompressor().compressobj()
@@ -313,7 +297,7 @@ def test_packets_that_stand_for_gigabytes(tmp_path: Path) -> None:
         read_capture("p", path)
 
 
-def test_a_file_with_holes_is_no_capture(tmp_path: Path) -> None:
+def test_a_file_with_holes_is_no_capture(tmp_path):
     path = tmp_path / "x.pcap"
     path.write_bytes(model.PCAP_HEADER)
     os.truncate(path, 1 << 42)
@@ -321,7 +305,7 @@ def test_a_file_with_holes_is_no_capture(tmp_path: Path) -> None:
         read_capture("p", path)
 
 
-def test_samples_that_are_refused(tmp_path: Path) -> None:
+def test_samples_that_are_refused(tmp_path):
     path = tmp_path / "x.zst"
     for content in (bytes(4), b"\x02\0\0\0[]", b"\x02\0\0\0{}", b"\x04\0\0\0[[[["):
         path.write_bytes(zstandard.compress(content))
@@ -329,7 +313,7 @@ def test_samples_that_are_refused(tmp_path: Path) -> None:
             read_samples(path)
 
 
-def test_a_sweep_has_so_many_points() -> None:
+def test_a_sweep_has_so_many_points():
     lists = {f"x{n}": [*range(100)] for n in range(9)}
     with pytest.raises(ConfigError, match="1000000000000000000 points; allowed are 100000"):
         combinations(experiment.Sweep.model_validate(lists))
@@ -338,9 +322,7 @@ def test_a_sweep_has_so_many_points() -> None:
 @pytest.mark.parametrize(
     "name", ["a\x1b[31mb", "a\nb", "[red]x", "[bold", "\u202eb", "b\udcffc", "a\rb"]
 )
-def test_names_cannot_act_on_the_terminal(
-    name: str, run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_names_cannot_act_on_the_terminal(name, run, tmp_path, capsys):
     given = tmp_path / name
     shutil.copytree(run.path, given)
     manifest = json.loads((given / "manifest.json").read_text())
@@ -361,7 +343,7 @@ def test_names_cannot_act_on_the_terminal(
     assert len(told.err.splitlines()) == (2 if "\udcff" in name else 1)
 
 
-def test_verbs_print_through_the_terminal_module() -> None:
+def test_verbs_print_through_the_terminal_module():
     """Printing elsewhere would let escapes reach the terminal."""
     for path in Path(cli.__file__).parent.glob("*.py"):
         if path.name not in ("terminal.py", "console.py"):

@@ -1,7 +1,5 @@
 """What makes a run answer another question than asked, told before it runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -20,11 +18,11 @@ def told(*overrides: str) -> list[str]:
     return hints(whole, make_plan(whole))
 
 
-def test_a_usual_run_has_none() -> None:
+def test_a_usual_run_has_none():
     assert told() == []
 
 
-def test_a_policers_burst_below_a_round_trip_is_told() -> None:
+def test_a_policers_burst_below_a_round_trip_is_told():
     def with_burst(size: str) -> list[str]:
         policer = f"{{rate: 100mbit, burst: {size}}}"
         way = f"links.overrides=[{{from: s2, to: s1, policer: {policer}}}]"
@@ -43,7 +41,7 @@ def test_a_policers_burst_below_a_round_trip_is_told() -> None:
         ("{kind: codel, limit: 100 packets}", "give it ecn: true"),
     ],
 )
-def test_ecn_at_a_queue_that_never_marks(queue: str, remedy: str) -> None:
+def test_ecn_at_a_queue_that_never_marks(queue, remedy):
     (line,) = told(DCTCP, f"queue={queue}")
     assert line.startswith("flow 0 (and 12 more) has ECN (dctcp), but the queue of s1-eth1")
     assert line.endswith(remedy)
@@ -61,11 +59,11 @@ def test_ecn_at_a_queue_that_never_marks(queue: str, remedy: str) -> None:
         "{kind: custom, qdisc: mine}",
     ],
 )
-def test_a_queue_that_may_mark_is_fine(queue: str) -> None:
+def test_a_queue_that_may_mark_is_fine(queue):
     assert told(DCTCP, f"queue={queue}") == []
 
 
-def test_a_run_shorter_than_ten_round_trips() -> None:
+def test_a_run_shorter_than_ten_round_trips():
     (line,) = told("links.delay=50ms", "links.rate=10mbit", "duration=500ms")
     assert "lasts 500ms, which are 1.6 base round trips of 303.9ms" in line
     assert line.endswith("for 10 of them set duration to 3040ms or more")
@@ -74,7 +72,7 @@ def test_a_run_shorter_than_ten_round_trips() -> None:
     assert told("links.delay=50ms", "links.rate=10mbit", "flows=[{from: 2-hop, bytes: 1KB}]") == []
 
 
-def test_a_buffer_that_holds_less_than_the_path() -> None:
+def test_a_buffer_that_holds_less_than_the_path():
     slow = ("links.delay=50ms", "links.rate=10mbit", "duration=10s")
     (line,) = told(*slow, "transport.receive_buffer=64KB")
     assert "set transport.receive_buffer: " in line
@@ -84,7 +82,7 @@ def test_a_buffer_that_holds_less_than_the_path() -> None:
     assert f"set {keys}" in line
 
 
-def test_a_send_buffer_below_a_large_packet_limits_no_further() -> None:
+def test_a_send_buffer_below_a_large_packet_limits_no_further():
     slow = ("links.delay=50ms", "links.rate=10mbit", "duration=10s")
     (line,) = told(*slow, "transport.send_buffer=16KB")
     assert line.startswith("transport.send_buffer: 16KB: Linux looks at it only before a packet of")
@@ -92,7 +90,7 @@ def test_a_send_buffer_below_a_large_packet_limits_no_further() -> None:
     assert "set transport.send_buffer: " in line
 
 
-def test_topo_tells_them_too() -> None:
+def test_topo_tells_them_too():
     whole = experiment.load(LINEAR, [DCTCP])
     assert any("never marks" in line for line in describe(whole, make_plan(whole)))
 
@@ -123,19 +121,19 @@ def test_topo_tells_them_too() -> None:
         ("{kind: custom, qdisc: mine}", "custom"),
     ],
 )
-def test_topo_says_how_long_the_studied_queue_is(queue: str, words: str) -> None:
+def test_topo_says_how_long_the_studied_queue_is(queue, words):
     whole = workflow.resolve(experiment.load(LINEAR, [f"queue={queue}"]), "virtual")
     lines = describe(whole, make_plan(whole))
     assert f"  queue: {words}" in lines
 
 
-def test_topo_says_which_windows_are_cut() -> None:
+def test_topo_says_which_windows_are_cut():
     short = experiment.load(LINEAR, ("duration=300ms", "analysis.windows=[100ms, 10s]"))
     told = "  note: analysis.windows: 10s: cut to the end of the duration, 300ms, because longer"
     assert any(line.startswith(told) for line in describe(short, make_plan(short)))
 
 
-def test_topo_says_what_workloads_and_probes_send() -> None:
+def test_topo_says_what_workloads_and_probes_send():
     whole = experiment.load(
         LINEAR,
         [

@@ -1,7 +1,5 @@
 """The pages over several runs: a sweep's and a reproduction's."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -53,7 +51,7 @@ def distrust(told: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def sweep(tmp_path: Path) -> SweepDirectory:
+def sweep(tmp_path) -> SweepDirectory:
     """18 runs: one failed, one is not trusted, one was not run. The last point has only one."""
     directory = SweepDirectory(make_sweep(tmp_path / "sweep"))
     names = [point.name for point in state.read_state(directory).planned]
@@ -65,7 +63,7 @@ def sweep(tmp_path: Path) -> SweepDirectory:
     return directory
 
 
-def test_how_many_runs_of_each_kind_and_why(sweep: SweepDirectory) -> None:
+def test_how_many_runs_of_each_kind_and_why(sweep):
     read = state.read_state(sweep)
     names = [point.name for point in read.planned]
     assert list(read.failures) == [names[0]]
@@ -80,7 +78,7 @@ def test_how_many_runs_of_each_kind_and_why(sweep: SweepDirectory) -> None:
     assert 'class="trust bad"' in top
 
 
-def test_warnings_of_runs_are_counted(sweep: SweepDirectory) -> None:
+def test_warnings_of_runs_are_counted(sweep):
     names = sorted(state.read_state(sweep).finished)
     for name in names[:2]:
         edit(sweep.run(name).summary, lambda told: told["warnings"].extend(["odd", "odd"]))
@@ -91,9 +89,7 @@ def test_warnings_of_runs_are_counted(sweep: SweepDirectory) -> None:
     assert f"Warning in 1 run ({names[2]}): strange" in text
 
 
-def test_phases_are_one_line_that_names_runs(
-    sweep: SweepDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_phases_are_one_line_that_names_runs(sweep, capsys):
     """The page and `outcast results` say so, also beside a figure."""
     read = state.read_state(sweep)
     names = [name for name in read.finished if name not in read.untrusted]
@@ -123,16 +119,14 @@ def test_phases_are_one_line_that_names_runs(
 
 
 @pytest.mark.parametrize("text", ["null", "[]", '"x"', '{"kind": 1}', "{"])
-def test_a_reason_that_cannot_be_read_is_passed_by(sweep: SweepDirectory, text: str) -> None:
+def test_a_reason_that_cannot_be_read_is_passed_by(sweep, text):
     (name,) = state.read_state(sweep).failures
     (sweep.failed / name / "why.json").write_text(text)
     read = state.read_state(sweep)
     assert (list(read.failures), read.left[0]) == ([], name)
 
 
-def test_the_points_are_those_of_outcast_results(
-    sweep: SweepDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_points_are_those_of_outcast_results(sweep, capsys):
     text = index.write_index(sweep).read_text(encoding="utf-8")
     argv = ["results", str(sweep.path), "--format", "json", "--value", "outcast_ratio"]
     assert cli.invoke(argv) == 0
@@ -149,7 +143,7 @@ def test_the_points_are_those_of_outcast_results(
     assert [group["values"]["outcast_ratio"]["runs"] for group in groups] == [1, 3, 3, 3, 3, 2]
 
 
-def test_the_page_is_whole_and_the_same_each_time(sweep: SweepDirectory) -> None:
+def test_the_page_is_whole_and_the_same_each_time(sweep):
     text = index.write_index(sweep).read_text(encoding="utf-8")
     checker = check(text)
     assert checker.loads == []
@@ -158,9 +152,7 @@ def test_the_page_is_whole_and_the_same_each_time(sweep: SweepDirectory) -> None
     assert len(text) < 200_000
 
 
-def test_a_run_with_a_report_is_linked(
-    sweep: SweepDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_with_a_report_is_linked(sweep, capsys):
     name = state.read_state(sweep).planned[5].name
     (sweep.run(name).path / "report.html").write_text("made before")
     missing = index.without_report(sweep)
@@ -178,7 +170,7 @@ def test_a_run_with_a_report_is_linked(
     assert (sweep.run(name).path / "report.html").read_text() == "made before"
 
 
-def test_a_sweep_without_any_result(tmp_path: Path) -> None:
+def test_a_sweep_without_any_result(tmp_path):
     directory = SweepDirectory(make_sweep(tmp_path / "sweep", leave_out=18))
     directory.runs.mkdir()
     text = index.write_index(directory).read_text(encoding="utf-8")
@@ -187,7 +179,7 @@ def test_a_sweep_without_any_result(tmp_path: Path) -> None:
     assert "No run has finished yet." in text
 
 
-def test_a_sweep_of_repetitions_alone(tmp_path: Path) -> None:
+def test_a_sweep_of_repetitions_alone(tmp_path):
     config = CONFIG[: CONFIG.index("sweep:")]
     directory = SweepDirectory(make_sweep(tmp_path / "sweep", config))
     text = index.write_index(directory).read_text(encoding="utf-8")
@@ -209,14 +201,14 @@ def test_a_sweep_of_repetitions_alone(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_the_picture_fits_the_keys(tmp_path: Path, swept: str, words: str) -> None:
+def test_the_picture_fits_the_keys(tmp_path, swept, words):
     config = CONFIG[: CONFIG.index("repetitions:")] + f"repetitions: 1\nsweep:\n  {swept}\n"
     config = config.replace("duration: 100ms", "duration: 1s")
     text = index.write_index(SweepDirectory(make_sweep(tmp_path / "sweep", config))).read_text()
     assert words in text
 
 
-def test_what_is_swept_is_not_said_to_be_in_common(sweep: SweepDirectory) -> None:
+def test_what_is_swept_is_not_said_to_be_in_common(sweep):
     text = index.write_index(sweep).read_text(encoding="utf-8")
     common = text[text.index("All runs have in common") :].split("</p>")[0]
     assert "links of 100 Mbps" in common
@@ -272,7 +264,7 @@ VERDICTS = (*Verdict, None)
 
 
 @pytest.fixture
-def as_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def as_made(monkeypatch) -> None:
     """The stored verdicts stay: these results have no values to judge anew."""
     monkeypatch.setattr(docs, "judged_anew", lambda _recipe, result: result)
 
@@ -302,9 +294,7 @@ def make_reproduction(folder: Path) -> list[Result]:
     return results
 
 
-def test_every_row_with_its_verdict_in_words_and_a_section(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_row_with_its_verdict_in_words_and_a_section(tmp_path, capsys):
     results = make_reproduction(tmp_path / "made")
     assert cli.invoke(["report", str(tmp_path / "made")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'made' / 'index.html'}\n"
@@ -333,9 +323,7 @@ def test_every_row_with_its_verdict_in_words_and_a_section(
     assert "among the 6 rows that are judged, 0.3 are expected at most" in text
 
 
-def test_rows_under_several_profiles_say_under_which_they_hold(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_under_several_profiles_say_under_which_they_hold(tmp_path, capsys):
     for profile, verdict in (
         (None, Verdict.REPRODUCED),
         ("exact", Verdict.CONTRADICTED),
@@ -364,9 +352,7 @@ def test_rows_under_several_profiles_say_under_which_they_hold(
 
 
 @pytest.mark.usefixtures("as_made")
-def test_a_row_that_ran_under_named_profiles_only_is_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_row_that_ran_under_named_profiles_only_is_shown(tmp_path, capsys):
     for profile in ("exact", "jitter"):
         (store(tmp_path, "P3", profile=profile) / reproduce.FIGURE).write_text(profile)
     assert cli.invoke(["report", str(tmp_path)]) == 0
@@ -388,7 +374,7 @@ def test_a_row_that_ran_under_named_profiles_only_is_shown(
 
 
 @pytest.mark.usefixtures("as_made")
-def test_rows_of_another_state_stand_apart(tmp_path: Path) -> None:
+def test_rows_of_another_state_stand_apart(tmp_path):
     later = STATE.model_copy(update={"commit": "b" * 40, "code": "1ate"})
     first, second = tmp_path / "first", tmp_path / "second"
     for folder, name, made_by, profile in (
@@ -438,7 +424,7 @@ def test_rows_of_another_state_stand_apart(tmp_path: Path) -> None:
         docs.markdown(docs.stored(target))
 
 
-def test_a_folder_of_two_states_is_not_stored(tmp_path: Path) -> None:
+def test_a_folder_of_two_states_is_not_stored(tmp_path):
     for name, code in (("P3", "c0de"), ("P4", "1ate")):
         store(tmp_path, name, state=STATE.model_copy(update={"code": code}))
     with pytest.raises(ConfigError, match="P3 is of"):
@@ -446,7 +432,7 @@ def test_a_folder_of_two_states_is_not_stored(tmp_path: Path) -> None:
     assert not (tmp_path / "docs").exists()
 
 
-def test_a_stored_result_has_the_present_remarks_and_verdicts_of_its_recipe(tmp_path: Path) -> None:
+def test_a_stored_result_has_the_present_remarks_and_verdicts_of_its_recipe(tmp_path):
     known = recipe.load_all()["P14-P15"]
     assert all((known.differs, known.reason, known.unjudged))
     said = {"differs": "nothing", "reason": "a wrong reason", "unjudged": ""}
@@ -483,7 +469,7 @@ def test_a_stored_result_has_the_present_remarks_and_verdicts_of_its_recipe(tmp_
         ),
     ],
 )
-def test_a_stored_failure_names_no_folder_of_the_machine(said: str, kept: str) -> None:
+def test_a_stored_failure_names_no_folder_of_the_machine(said, kept):
     reason = said.format("/home/ana/my (own) runs/r1.failed")
     record = FailureRecord(label="twelve", seed=3, reason=reason)
     assert record.reason == kept
@@ -491,9 +477,7 @@ def test_a_stored_failure_names_no_folder_of_the_machine(said: str, kept: str) -
     assert FailureRecord.model_validate_json(stored) == record
 
 
-def test_results_of_two_states_are_not_shown_on_one_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_of_two_states_are_not_shown_on_one_page(tmp_path, capsys):
     for name, code in (("P3", "c0de"), ("P4", "0ther")):
         store(tmp_path, name, state=STATE.model_copy(update={"code": code}))
     assert cli.invoke(["report", str(tmp_path)]) == 2
@@ -504,7 +488,7 @@ def test_results_of_two_states_are_not_shown_on_one_page(
     assert not (tmp_path / "index.html").exists()
 
 
-def test_a_lighter_picture_looks_the_same(tmp_path: Path) -> None:
+def test_a_lighter_picture_looks_the_same(tmp_path):
     from matplotlib.figure import Figure
 
     figure = Figure()

@@ -1,7 +1,5 @@
 """The run's own checks, without a network."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -36,8 +34,8 @@ def run_of(tmp_path: Path, *overrides: str) -> Any:
 
 
 def test_a_flow_that_is_over_by_the_middle_is_read_back_when_it_has_connected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     early = replace(FLOW, duration_ns=None, size_bytes=1000)
     for control, fits in (("cubic", True), ("reno", False)):
         shown = [replace(end, congestion_control=control) for end in (SAMPLE, RECEIVER)]
@@ -52,9 +50,7 @@ def test_a_flow_that_is_over_by_the_middle_is_read_back_when_it_has_connected(
                 run._check_connected([early])
 
 
-def test_all_studied_queues_are_to_be_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_studied_queues_are_to_be_empty(tmp_path, monkeypatch):
     run = run_of(
         tmp_path, "flows=[{from: h0_0_3, to: h0_0_2}, {from: h1_0_3, to: h1_0_2, per_host: 2}]"
     )
@@ -76,7 +72,7 @@ def test_all_studied_queues_are_to_be_empty(
     assert told == [f"{other}: packets were still queued 0 s after the flows' end"]
 
 
-def test_a_group_of_flows_is_among_what_was_requested() -> None:
+def test_a_group_of_flows_is_among_what_was_requested():
     own = {"congestion_control": "reno"}
     found = records.requested(load(FIG3C, ["flows.1.transport={congestion_control: reno}"]))
     assert found["flows.1"]["transport"] == own

@@ -1,7 +1,5 @@
 """`outcast inspect`: the printed trace of "Life's not fair", filters, and the queue's content."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -35,7 +33,7 @@ TRACE = """\
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Path:
+def table(tmp_path) -> Path:
     """The trace's captures, joined."""
     lone, rival, left = [], [], []
     for number, line in enumerate(TRACE.splitlines()):
@@ -57,7 +55,7 @@ def table(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory) -> Path:
     traffic = model.drop_tail(model.make_traffic(8, 3_000), 16_384, 10**9)
     folder = tmp_path_factory.mktemp("inspect") / "run"
     write_run(folder, traffic, 50_000_000)
@@ -71,14 +69,14 @@ def show(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return capsys.readouterr().out
 
 
-def test_the_printed_trace(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_printed_trace(table, capsys):
     lines = show(capsys, table).splitlines()
     heads = ["source", "destination", "ingress", "came in (ms)", "result", "egress", "left (ms)"]
     assert lines[0].split() == " ".join(heads).split()
     assert [" ".join(line.split()) for line in lines[1:]] == TRACE.splitlines()
 
 
-def test_a_csv_table_shows_the_same(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_csv_table_shows_the_same(table, capsys):
     other = table.with_suffix(".csv")
     arguments = ["--in", f"s0-eth2={table.with_name('lone')}"]
     arguments += [f"s0-eth3={table.with_name('rival')}"]
@@ -86,9 +84,7 @@ def test_a_csv_table_shows_the_same(table: Path, capsys: pytest.CaptureFixture[s
     assert show(capsys, other) == show(capsys, table)
 
 
-def test_a_name_that_the_locale_has_no_letters_for(
-    table: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_that_the_locale_has_no_letters_for(table, capsys):
     folder = table.with_name("ü")
     folder.mkdir()
     shutil.copy(table, folder)
@@ -104,7 +100,7 @@ def test_a_name_that_the_locale_has_no_letters_for(
     assert done.stdout == show(capsys, table)
 
 
-def test_filters(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_filters(table, capsys):
     def times(*arguments: str) -> list[str]:
         return [row["t_in_ms"] for row in rows(show(capsys, table, "--format", "csv", *arguments))]
 
@@ -142,13 +138,7 @@ def test_filters(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ),
     ],
 )
-def test_filters_that_fit_nothing_together_say_what_there_is(
-    table: Path,
-    form: str,
-    filters: list[str],
-    message: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_filters_that_fit_nothing_together_say_what_there_is(table, form, filters, message, capsys):
     capsys.readouterr()
     assert outcast(["inspect", str(table), *filters, "--format", form]) == 2
     shown = capsys.readouterr()
@@ -161,7 +151,7 @@ def rows(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_json(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json(table, capsys):
     got = json.loads(show(capsys, table, "--format", "json"))
     assert len(got) == 8
     assert got[1]["result"] == "forwarded"
@@ -170,7 +160,7 @@ def test_json(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert got[0]["egress"] is None
 
 
-def test_the_queue_packet_by_packet(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_queue_packet_by_packet(table, capsys):
     got = json.loads(show(capsys, table, "--format", "json", "--queue"))
     assert [len(packet["queue"]) for packet in got] == [0, 0, 1, 1, 2, 2, 3, 3]
     assert [packet["queue_bytes"] for packet in got] == [1514 * len(p["queue"]) for p in got]
@@ -179,7 +169,7 @@ def test_the_queue_packet_by_packet(table: Path, capsys: pytest.CaptureFixture[s
     assert lines[-1].endswith("4542  1 1 1")
 
 
-def test_the_queue_is_whole_under_filters(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_queue_is_whole_under_filters(run, capsys):
     """The queue's content is shown even if the packets queued are not asked for."""
     every = json.loads(show(capsys, run, "--format", "json", "--queue"))
     some = json.loads(show(capsys, run, "--format", "json", "--queue", "--verdict", "dropped"))
@@ -191,7 +181,7 @@ def test_the_queue_is_whole_under_filters(run: Path, capsys: pytest.CaptureFixtu
     assert len(near) > 10
 
 
-def test_columns(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_columns(table, capsys):
     names = "packet,relative_seq,sojourn_us,flags,note,frame"
     lines = show(capsys, table, "--columns", names).splitlines()
     head = ["packet", "relative", "seq", "sojourn", "(us)", "flags", "note", "frame"]
@@ -211,7 +201,7 @@ def test_columns(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert with_queue[-1].split() == ["0.454000", "1", "1", "1"]
 
 
-def test_a_blackout_with_its_surroundings(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_blackout_with_its_surroundings(run, capsys):
     chains = pl.read_parquet(run / "blackouts.parquet")
     number = int((chains["drops"] * (chains["others_through"] > 0)).arg_max() or 0)
     chain = chains.row(number, named=True)
@@ -235,9 +225,7 @@ def test_a_blackout_with_its_surroundings(run: Path, capsys: pytest.CaptureFixtu
         assert f"--blackout {bad}: there are 0 to {chains.height - 1}, the rows of" in error
 
 
-def test_blackouts_are_listed_by_the_numbers_of_their_rows(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_blackouts_are_listed_by_the_numbers_of_their_rows(run, capsys):
     chains = pl.read_parquet(run / "blackouts.parquet").with_row_index("blackout")
     dark = chains.filter(pl.col("others_through") > 0).sort("t_start", maintain_order=True)
     got = json.loads(show(capsys, run, "--blackouts", "--format", "json"))
@@ -278,7 +266,7 @@ def test_blackouts_are_listed_by_the_numbers_of_their_rows(
     assert "has no blackouts" in capsys.readouterr().err
 
 
-def test_a_segment_is_followed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_segment_is_followed(run, capsys):
     fields = ["packet", "flow", "relative_seq", "payload", "result"]
     every = json.loads(show(capsys, run, "--format", "json", "--columns", ",".join(fields)))
     lost = next(
@@ -320,14 +308,12 @@ def test_a_segment_is_followed(run: Path, capsys: pytest.CaptureFixture[str]) ->
     assert [row["port"] for row in as_csv] == [row["port"] for row in got]
 
 
-def test_a_destination_by_a_hosts_name(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_destination_by_a_hosts_name(run, capsys):
     flow = RunDirectory(run).read_manifest().flows[0]
     assert show(capsys, run, "--dst", flow.dst) == show(capsys, run, "--dst", flow.dst_ip)
 
 
-def test_a_run_counts_time_from_its_traffics_start(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_counts_time_from_its_traffics_start(run, capsys):
     lines = show(capsys, run).splitlines()
     assert len(lines) == 3001
     assert lines[1].split()[3] == "0.000000"
@@ -405,7 +391,7 @@ def test_bad_usage(table, run, tmp_path, source, options, said, capsys):
     assert said in line
 
 
-def test_one_packet_in_full(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_packet_in_full(run, capsys):
     every = json.loads(show(capsys, run, "--format", "json"))
     for packet in (every[0], next(packet for packet in every if packet["result"] == "dropped")):
         text = show(capsys, run, "--packet", packet["packet"])
@@ -426,14 +412,7 @@ def test_one_packet_in_full(run: Path, capsys: pytest.CaptureFixture[str]) -> No
     [("queue", ["--around", "0.01", "--png", "x.png"]), ("links", ["--links"])],
 )
 @pytest.mark.parametrize("broken", [True, False])
-def test_a_table_that_is_broken_or_of_another_kind(
-    run: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    name: str,
-    arguments: list[str],
-    broken: bool,
-) -> None:
+def test_a_table_that_is_broken_or_of_another_kind(run, tmp_path, capsys, name, arguments, broken):
     copy = tmp_path / "copy"
     shutil.copytree(run, copy)
     if broken:
@@ -447,9 +426,7 @@ def test_a_table_that_is_broken_or_of_another_kind(
     assert "cannot be read" in error
 
 
-def test_a_queue_that_drops_later_says_what_is_left_out(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_queue_that_drops_later_says_what_is_left_out(run, tmp_path, capsys):
     """The queue's lengths are lower bounds, and no level explains its drops."""
     before = json.loads((run / "summary.json").read_text())["queue"]
     copy = shutil.copytree(run, tmp_path / "run")
@@ -470,7 +447,7 @@ def test_a_queue_that_drops_later_says_what_is_left_out(
     assert remark not in show(capsys, run, "--queue")
 
 
-def test_times_on_the_clock(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_times_on_the_clock(table, capsys):
     """The first packet came in 82.843 ms after midnight of 1970 in UTC."""
     here = datetime.fromtimestamp(0)
     clock = f"{here:%H:%M:%S}"

@@ -1,7 +1,5 @@
 """The fixed instants at which parts of a run begin."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -23,18 +21,18 @@ from outcast.emulation import instants
         ),
     ],
 )
-def test_an_instant_follows_however_long_the_part_before_took(now_ns: int, instant_ns: int) -> None:
+def test_an_instant_follows_however_long_the_part_before_took(now_ns, instant_ns):
     assert instants.following(now_ns, instants.STEP_NS) == instant_ns
 
 
-def test_a_set_up_that_takes_longer_gets_the_next_instant() -> None:
+def test_a_set_up_that_takes_longer_gets_the_next_instant():
     step_ns = instants.CONNECT_STEP_NS
     early, late = (instants.following(now_ns, step_ns) for now_ns in (11 * 10**9, 14 * 10**9))
     assert early == late == 3 * step_ns + instants.OFFSET_NS
     assert instants.following(early + 1, step_ns) == early + step_ns
 
 
-def test_it_sleeps_to_the_instant() -> None:
+def test_it_sleeps_to_the_instant():
     before_ns = time.monotonic_ns()
     instant_ns = instants.sleep_to(instants.STEP_NS // 10)
     assert before_ns < instant_ns <= time.monotonic_ns()

@@ -1,7 +1,5 @@
 """Hosts with several links: each further interface has a name and an address of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -23,7 +21,7 @@ def plan_of(*settings: str) -> Plan:
     return make_plan(resolve.experiment_of(experiment.read(EXAMPLE, settings)))
 
 
-def test_a_further_interface_is_of_its_host() -> None:
+def test_a_further_interface_is_of_its_host():
     plan = plan_of()
     assert plan.hosts == ["cell", "phone", "server"]
     assert [plan.machine(host) for host in plan.hosts] == ["phone", "phone", "server"]
@@ -31,18 +29,18 @@ def test_a_further_interface_is_of_its_host() -> None:
     assert plan.interfaces("server") == ["server"]
 
 
-def test_topo_says_whose_interface_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_topo_says_whose_interface_it_is(capsys):
     assert invoke(["topo", str(EXAMPLE)]) == 0
     assert "  cell  10.0.0.1  a further interface of phone\n" in capsys.readouterr().out
 
 
-def test_a_stored_plan_knows_it(tmp_path: Path) -> None:
+def test_a_stored_plan_knows_it(tmp_path):
     plan = plan_of()
     (tmp_path / "plan.json").write_text(stored.dumps(plan))
     assert stored.read_plan(tmp_path / "plan.json").interfaces("phone") == ["phone", "cell"]
 
 
-def test_subflows_have_the_paths_of_both_interfaces() -> None:
+def test_subflows_have_the_paths_of_both_interfaces():
     plan = plan_of()
     assert ("cell", "server") in plan.pairs
     assert plan.bottleneck.ingress == ("s3-eth2", "s3-eth3")
@@ -50,12 +48,12 @@ def test_subflows_have_the_paths_of_both_interfaces() -> None:
     assert plan.counted_hosts == ["phone", "server"]
 
 
-def test_a_limit_on_the_second_way_knows_its_base_rtt() -> None:
+def test_a_limit_on_the_second_way_knows_its_base_rtt():
     plan = plan_of("queue.limit=1 bdp")
     assert plan.base_rtts_ns["s2", "s3"] > 60_000_000 > plan.base_rtts_ns["s1", "s3"]
 
 
-def test_flows_of_two_interfaces_are_counted_by_captures_alone() -> None:
+def test_flows_of_two_interfaces_are_counted_by_captures_alone():
     plan = plan_of("flows=[{from: phone, to: server}, {from: cell, to: server}]")
     assert [flow.path for flow in plan.flows] == [
         ("phone", "s1", "s3", "server"),
@@ -64,7 +62,7 @@ def test_flows_of_two_interfaces_are_counted_by_captures_alone() -> None:
     assert plan.counted_hosts == ["server"]
 
 
-def test_classes_of_hosts_leave_further_interfaces_out() -> None:
+def test_classes_of_hosts_leave_further_interfaces_out():
     plan = plan_of("flows=[{from: 3-hop, to: server}]")
     assert [flow.src for flow in plan.flows] == ["phone"]
     workload = "workloads=[{kind: shuffle, bytes: 1MB}]"
@@ -99,12 +97,12 @@ def test_classes_of_hosts_leave_further_interfaces_out() -> None:
         ),
     ],
 )
-def test_refusals(settings: list[str], reason: str) -> None:
+def test_refusals(settings, reason):
     with pytest.raises(ConfigError, match=reason):
         plan_of(*settings)
 
 
-def test_a_record_has_the_address_of_each_subflow() -> None:
+def test_a_record_has_the_address_of_each_subflow():
     plan = plan_of()
     (flow,) = plan.flows
     (record,) = manifest.flows(plan, {0: ((50123, flow.dport, "10.0.0.1"),)})
@@ -115,7 +113,7 @@ def test_a_record_has_the_address_of_each_subflow() -> None:
     assert [sub.src_ip for sub in record.subflows] == ["10.0.0.1"]
 
 
-def test_a_port_has_the_flows_whose_subflows_come_in_by_it(tmp_path: Path) -> None:
+def test_a_port_has_the_flows_whose_subflows_come_in_by_it(tmp_path):
     plan = plan_of()
     (record,) = manifest.flows(plan, {0: ((50123, plan.flows[0].dport, "10.0.0.1"),)})
     run = Run(tmp_path)

@@ -1,7 +1,5 @@
 """Intervals of few runs hold the truth as often as docs/steady-state.md says; tests fit them."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -30,19 +28,19 @@ LEAST = {
 
 @pytest.mark.parametrize("name", LEAST)
 @pytest.mark.parametrize("size", coverage.SIZES)
-def test_an_interval_holds_the_truth_as_often_as_stated(name: str, size: int) -> None:
+def test_an_interval_holds_the_truth_as_often_as_stated(name, size):
     truth = TRUTHS[name]
     samples = truth.draw(np.random.default_rng(7), (SAMPLES, size))
     assert coverage.held(coverage.ours(samples, truth), truth.value) >= LEAST[name]
 
 
-def test_comparisons_of_two_samples_hold_the_truth() -> None:
+def test_comparisons_of_two_samples_hold_the_truth():
     for size in coverage.SIZES:
         for shares in coverage.two_samples(size, SAMPLES).values():
             assert shares["ours"] >= 0.93
 
 
-def test_a_mean_and_a_difference_are_students_and_welchs() -> None:
+def test_a_mean_and_a_difference_are_students_and_welchs():
     ours, theirs = [3.0, 4.5, 5.0, 9.0], [1.0, 1.5, 0.5]
     reference = stats.ttest_1samp(ours, 4.0)
     estimate = statistics.estimate(ours)
@@ -61,7 +59,7 @@ positive = st.lists(st.floats(0.1, 1e3), min_size=2, max_size=8)
 
 @settings(deadline=None)  # The machine may be busy.
 @given(positive, positive, st.sampled_from(["mean", "geometric", "quotient"]))
-def test_p_is_a_twentieth_at_the_bounds(ours: list[float], theirs: list[float], kind: str) -> None:
+def test_p_is_a_twentieth_at_the_bounds(ours, theirs, kind):
     if kind == "quotient":
         estimate = statistics.estimate_quotient(ours, theirs)
     else:
@@ -78,13 +76,13 @@ def test_p_is_a_twentieth_at_the_bounds(ours: list[float], theirs: list[float], 
             assert estimate.p_value(bound) == pytest.approx(0.05, rel=1e-3)
 
 
-def test_a_quotient_by_what_may_be_nothing_has_no_bounds() -> None:
+def test_a_quotient_by_what_may_be_nothing_has_no_bounds():
     assert statistics.quotient([1.0, 1.0], [0.0, 8.0]) == Interval(2, 0.25, None, None)
     assert statistics.estimate_quotient([1.0, 1.0], [0.0, 8.0]).p_value(1.0) == 1.0
     assert statistics.quotient([1.0, 1.0], [0.0, 0.0]) == Interval(2, None, None, None)
 
 
-def test_an_interval_stays_within_the_measures_limits() -> None:
+def test_an_interval_stays_within_the_measures_limits():
     near = statistics.central([0.99, 0.9, 0.999], limits=(0, 1))
     assert near.high == 1
     assert near.low is not None
@@ -92,13 +90,13 @@ def test_an_interval_stays_within_the_measures_limits() -> None:
     assert statistics.quotient([0.0, 2.0, 1.0], [8.0, 9.0, 7.0]).low == 0
 
 
-def test_equal_runs_have_an_interval_without_width_and_a_certain_test() -> None:
+def test_equal_runs_have_an_interval_without_width_and_a_certain_test():
     estimate = statistics.estimate([0.1] * 5)
     assert estimate.interval == Interval(5, 0.1, 0.1, 0.1)
     assert (estimate.p_value(0.1), estimate.p_value(0.2)) == (1.0, 0.0)
 
 
-def test_two_runs_far_apart_have_no_bound_rather_than_an_infinite_one() -> None:
+def test_two_runs_far_apart_have_no_bound_rather_than_an_infinite_one():
     found = statistics.central([1e-3, 1e300], "geometric")
     assert (found.low, found.high) == (None, None)
     assert found.value is not None

@@ -1,7 +1,5 @@
 """The join's rules on captures written by hand, on the reference switch's, and at random."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +17,7 @@ F, D, U = Verdict.FORWARDED, Verdict.DROPPED, Verdict.UNKNOWN
 
 
 def joined(
-    folder: Path,
-    inputs: dict[str, list[P]],
-    output: list[P],
-    options: JoinOptions | None = None,
+    folder: Path, inputs: dict[str, list[P]], output: list[P], options: JoinOptions | None = None
 ) -> Joined:
     captures = [
         read_capture(name, capture(folder / f"{name}.pcap", packets))
@@ -37,11 +32,9 @@ def data(at_us: float, number: int, **fields: object) -> P:
     return P(at_us, seq=1000 + 1448 * number, ip_id=100 + number, **fields)  # type: ignore[arg-type]
 
 
-def test_forwarded_and_dropped(tmp_path: Path) -> None:
+def test_forwarded_and_dropped(tmp_path):
     got = joined(
-        tmp_path,
-        {"a": [data(10, 0), data(20, 1), data(30, 2)]},
-        [data(15, 0), data(40, 2)],
+        tmp_path, {"a": [data(10, 0), data(20, 1), data(30, 2)]}, [data(15, 0), data(40, 2)]
     )
     assert got.verdict.tolist() == [F, D, F]
     assert got.t_out_ns.tolist() == [15_000, -1, 40_000]
@@ -50,7 +43,7 @@ def test_forwarded_and_dropped(tmp_path: Path) -> None:
     assert got.fifo == (True,)
 
 
-def test_a_retransmission_is_another_packet(tmp_path: Path) -> None:
+def test_a_retransmission_is_another_packet(tmp_path):
     """The same bytes sent again under a new IP id: the first copy was dropped."""
     again = P(900, seq=1000, ip_id=105)
     got = joined(
@@ -59,7 +52,7 @@ def test_a_retransmission_is_another_packet(tmp_path: Path) -> None:
     assert got.verdict.tolist() == [D, F, F]
 
 
-def test_a_keep_alive_is_told_from_the_byte_it_repeats(tmp_path: Path) -> None:
+def test_a_keep_alive_is_told_from_the_byte_it_repeats(tmp_path):
     """A keep-alive's number is one below the next; it has one byte of payload or none."""
     packets = [
         P(10, seq=1000, ip_id=0, payload=1, flags=0x18),
@@ -70,7 +63,7 @@ def test_a_keep_alive_is_told_from_the_byte_it_repeats(tmp_path: Path) -> None:
     assert joined(tmp_path, {"a": packets}, leaving).verdict.tolist() == [D, D, F]
 
 
-def test_equal_packets_leave_in_the_order_they_came(tmp_path: Path) -> None:
+def test_equal_packets_leave_in_the_order_they_came(tmp_path):
     """IP id always 0 and one time stamp: three equal packets, two of which left."""
     same = {"seq": 5000, "ip_id": 0}
     got = joined(
@@ -82,7 +75,7 @@ def test_equal_packets_leave_in_the_order_they_came(tmp_path: Path) -> None:
     assert got.verdict.tolist() == [F, F, D, F]
 
 
-def test_an_equal_packet_that_was_overtaken_was_dropped(tmp_path: Path) -> None:
+def test_an_equal_packet_that_was_overtaken_was_dropped(tmp_path):
     """What left between them came in between them, so the first of two equals was dropped."""
     same = {"seq": 5000, "ip_id": 0}
     got = joined(
@@ -101,7 +94,7 @@ def test_an_equal_packet_that_was_overtaken_was_dropped(tmp_path: Path) -> None:
     assert got.verdict.tolist() == [D, F, F]
 
 
-def test_equal_packets_and_what_another_port_let_through(tmp_path: Path) -> None:
+def test_equal_packets_and_what_another_port_let_through(tmp_path):
     """One queue serves all ports: what left between two equal packets came in between them,
     unless the switch is seen to reorder that much."""
     same = {"seq": 5000, "ip_id": 0}
@@ -115,7 +108,7 @@ def test_equal_packets_and_what_another_port_let_through(tmp_path: Path) -> None
     assert joined(tmp_path, inputs, leaving).left_as.tolist() == [1, 0, 3, 2, -1]
 
 
-def test_a_packet_leaves_after_it_came(tmp_path: Path) -> None:
+def test_a_packet_leaves_after_it_came(tmp_path):
     """An equal packet that left earlier is not this one's departure."""
     got = joined(
         tmp_path,
@@ -126,7 +119,7 @@ def test_a_packet_leaves_after_it_came(tmp_path: Path) -> None:
     assert got.stray.tolist() == [-1, Stray.DUPLICATE, -1]
 
 
-def test_nothing_stays_longer_than_the_longest_sojourn(tmp_path: Path) -> None:
+def test_nothing_stays_longer_than_the_longest_sojourn(tmp_path):
     same = {"seq": 5000, "ip_id": 0}
     packets = [P(10, **same), P(2_000_000, **same)]  # type: ignore[arg-type]
     leaving = [P(2_000_010, **same)]  # type: ignore[arg-type]
@@ -139,7 +132,7 @@ def test_nothing_stays_longer_than_the_longest_sojourn(tmp_path: Path) -> None:
     assert got.counts.forwarded == 0
 
 
-def test_the_ip_id_wraps(tmp_path: Path) -> None:
+def test_the_ip_id_wraps(tmp_path):
     """After 65536 packets the same IP id names another packet. The flow here is like UDP."""
     early = [P(1 + 0.01 * n, seq=0, ip_id=n % 65536) for n in range(65_540)]
     kept = [n for n in range(65_540) if n != 2]
@@ -149,7 +142,7 @@ def test_the_ip_id_wraps(tmp_path: Path) -> None:
     assert got.left_as[65_538] == 65_537
 
 
-def test_packets_in_flight_at_the_end_are_not_drops(tmp_path: Path) -> None:
+def test_packets_in_flight_at_the_end_are_not_drops(tmp_path):
     got = joined(
         tmp_path,
         {"a": [data(10, 0), data(20, 1), data(30, 2), data(31, 3)]},
@@ -161,7 +154,7 @@ def test_packets_in_flight_at_the_end_are_not_drops(tmp_path: Path) -> None:
     assert got.counts.dropped == 0
 
 
-def test_a_drop_at_the_end_is_one_when_the_output_was_watched_on(tmp_path: Path) -> None:
+def test_a_drop_at_the_end_is_one_when_the_output_was_watched_on(tmp_path):
     packets = {"a": [data(10, 0), data(20, 1)]}
     watched = JoinOptions(watched_ns=(0, 10**9))
     assert joined(tmp_path, packets, [data(15, 0)], watched).verdict.tolist() == [F, D]
@@ -171,7 +164,7 @@ def test_a_drop_at_the_end_is_one_when_the_output_was_watched_on(tmp_path: Path)
     assert got.verdict.tolist() == [F, D]
 
 
-def test_a_later_packet_of_another_port_left(tmp_path: Path) -> None:
+def test_a_later_packet_of_another_port_left(tmp_path):
     """One queue serves all ports in order, unless the switch is seen to reorder by more."""
     other = {"src": "10.0.0.3", "sport": 9}
     inputs = {"a": [data(10, 0), data(40, 1)], "b": [data(41, 0, **other), data(80, 1, **other)]}
@@ -182,7 +175,7 @@ def test_a_later_packet_of_another_port_left(tmp_path: Path) -> None:
     assert joined(tmp_path, inputs, leaving).verdict.tolist() == [F, F, U, F, U]
 
 
-def test_the_first_packet_can_be_a_drop(tmp_path: Path) -> None:
+def test_the_first_packet_can_be_a_drop(tmp_path):
     """What the queue refused just before it accepted a packet was dropped, not missed."""
     times = [300, 310, 320, 330]
     leaving = [data(500 + 12 * n, n) for n in range(2, 4)]
@@ -190,7 +183,7 @@ def test_the_first_packet_can_be_a_drop(tmp_path: Path) -> None:
     assert got.verdict.tolist() == [D, D, F, F]
 
 
-def test_a_capture_of_the_output_that_began_late(tmp_path: Path) -> None:
+def test_a_capture_of_the_output_that_began_late(tmp_path):
     packets = {"a": [data(10, 0), data(20, 1), data(300, 2), data(310, 3)]}
     leaving = [data(305, 2), data(315, 3)]
     got = joined(tmp_path, packets, leaving)
@@ -201,7 +194,7 @@ def test_a_capture_of_the_output_that_began_late(tmp_path: Path) -> None:
     assert joined(tmp_path, packets, leaving, watched).verdict.tolist() == [D, D, F, F]
 
 
-def test_a_capture_of_the_input_that_began_late(tmp_path: Path) -> None:
+def test_a_capture_of_the_input_that_began_late(tmp_path):
     got = joined(
         tmp_path, {"a": [data(30, 2), data(40, 3)]}, [data(32, 1), data(35, 2), data(45, 3)]
     )
@@ -209,7 +202,7 @@ def test_a_capture_of_the_input_that_began_late(tmp_path: Path) -> None:
     assert got.counts.early == 1
 
 
-def test_a_duplicate_and_an_unexplained_departure(tmp_path: Path) -> None:
+def test_a_duplicate_and_an_unexplained_departure(tmp_path):
     got = joined(
         tmp_path,
         {"a": [data(10, 0), data(20, 1)]},
@@ -219,12 +212,12 @@ def test_a_duplicate_and_an_unexplained_departure(tmp_path: Path) -> None:
     assert (got.counts.duplicates, got.counts.unexplained) == (1, 1)
 
 
-def test_a_duplicate_that_came_in_twice_leaves_twice(tmp_path: Path) -> None:
+def test_a_duplicate_that_came_in_twice_leaves_twice(tmp_path):
     got = joined(tmp_path, {"a": [data(10, 0), data(11, 0)]}, [data(15, 0), data(16, 0)])
     assert got.left_as.tolist() == [0, 1]
 
 
-def test_packets_reordered_in_the_switch(tmp_path: Path) -> None:
+def test_packets_reordered_in_the_switch(tmp_path):
     """Both are forwarded. The port is no FIFO, and the overtaken packet carries a note."""
     got = joined(
         tmp_path,
@@ -236,7 +229,7 @@ def test_packets_reordered_in_the_switch(tmp_path: Path) -> None:
     assert got.fifo == (False,)
 
 
-def test_without_a_fifo_only_the_own_flow_tells_a_drop_at_once(tmp_path: Path) -> None:
+def test_without_a_fifo_only_the_own_flow_tells_a_drop_at_once(tmp_path):
     """Fair queueing: another flow of the port has overtaken, so its leaving proves nothing."""
     other = {"src": "10.0.0.3", "sport": 9}
     inputs = {"a": [data(10, 0), data(20, 0, **other), data(30, 1), data(31, 1, **other)]}
@@ -249,14 +242,14 @@ def test_without_a_fifo_only_the_own_flow_tells_a_drop_at_once(tmp_path: Path) -
     assert joined(tmp_path, inputs, leaving).verdict.tolist() == [F, F, D, F]
 
 
-def test_other_traffic_takes_no_part(tmp_path: Path) -> None:
+def test_other_traffic_takes_no_part(tmp_path):
     back = P(12, src="10.0.0.1", dst="10.0.0.2", sport=5001)
     got = joined(tmp_path, {"a": [data(10, 0), back, data(20, 1)]}, [data(15, 0), data(25, 1)])
     assert len(got.arrivals) == 2
     assert {flow.dst for flow in got.flows} >= {"10.0.0.1"}
 
 
-def test_several_outputs(tmp_path: Path) -> None:
+def test_several_outputs(tmp_path):
     """A dropped packet is attributed to the output that its destination uses."""
     to_b = {"dst": "10.0.0.9"}
     captures = [
@@ -283,7 +276,7 @@ def test_several_outputs(tmp_path: Path) -> None:
     assert join(captures, outs).egress.tolist() == [0, 1, 1]
 
 
-def test_ttl_counts_unless_the_hop_routes(tmp_path: Path) -> None:
+def test_ttl_counts_unless_the_hop_routes(tmp_path):
     inputs = {"a": [data(10 * n, n, ttl=64) for n in range(1, 5)]}
     leaving = [data(10 * n + 5, n, ttl=63) for n in (1, 2, 4)]
     with pytest.raises(InputError, match=r"another TTL .*--routed"):
@@ -293,7 +286,7 @@ def test_ttl_counts_unless_the_hop_routes(tmp_path: Path) -> None:
     assert "ttl" not in got.identity
 
 
-def test_a_ttl_that_differs_for_one_packet_only_tells_it_apart(tmp_path: Path) -> None:
+def test_a_ttl_that_differs_for_one_packet_only_tells_it_apart(tmp_path):
     inputs = {"a": [data(10 * n, n) for n in range(1, 300)]}
     leaving = [data(10 * n + 5, n, ttl=63 if n == 7 else 64) for n in range(1, 300)]
     got = joined(tmp_path, inputs, leaving)
@@ -302,7 +295,7 @@ def test_a_ttl_that_differs_for_one_packet_only_tells_it_apart(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("field", ["checksum", "tsval"])
-def test_checksum_and_time_stamp_tell_equal_packets_apart(tmp_path: Path, field: str) -> None:
+def test_checksum_and_time_stamp_tell_equal_packets_apart(tmp_path, field):
     same = {"seq": 5000, "ip_id": 0, "checksum": 9, "tsval": 9}
     first, second = (P(at, **{**same, field: at}) for at in (10, 12))  # type: ignore[arg-type]
     rest = [data(100 + n, n) for n in range(200)]
@@ -312,7 +305,7 @@ def test_checksum_and_time_stamp_tell_equal_packets_apart(tmp_path: Path, field:
     assert got.verdict[:2].tolist() == [D, F]
 
 
-def test_a_checksum_that_the_hop_fills_in_is_left_out(tmp_path: Path) -> None:
+def test_a_checksum_that_the_hop_fills_in_is_left_out(tmp_path):
     """With checksum offload, what came in may carry an unfinished checksum."""
     inputs = {"a": [data(10 * n, n, checksum=1) for n in range(1, 5)]}
     leaving = [data(10 * n + 5, n, checksum=n) for n in (1, 2, 4)]
@@ -321,7 +314,7 @@ def test_a_checksum_that_the_hop_fills_in_is_left_out(tmp_path: Path) -> None:
     assert got.verdict.tolist() == [F, F, D, F]
 
 
-def test_ports_are_checked(tmp_path: Path) -> None:
+def test_ports_are_checked(tmp_path):
     one = read_capture("a", capture(tmp_path / "a", [data(10, 0)]))
     none = read_capture("b", capture(tmp_path / "b", []))
     with pytest.raises(InputError, match="no input capture"):
@@ -348,7 +341,7 @@ def read_all(folder: Path, traffic: model.Traffic) -> list[PortCapture]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_reference_switch(tmp_path: Path, seed: int) -> None:
+def test_the_reference_switch(tmp_path, seed):
     traffic = model.drop_tail(model.make_traffic(seed, 50_000), 16_384, 10**9)
     captures = read_all(tmp_path, traffic)
     end = int(traffic.t_in[-1]) + 10**9
@@ -370,15 +363,8 @@ def test_the_reference_switch(tmp_path: Path, seed: int) -> None:
     doubled=st.floats(0, 0.1),
 )
 def test_conservation_whatever_the_captures_lost(
-    tmp_path_factory: pytest.TempPathFactory,
-    seed: int,
-    flows: list[int],
-    limit: int,
-    load: float,
-    lost_in: float,
-    lost_out: float,
-    doubled: float,
-) -> None:
+    tmp_path_factory, seed, flows, limit, load, lost_in, lost_out, doubled
+):
     """in = out + dropped + in flight + before the output, and nothing is used twice."""
     rng = np.random.default_rng(seed)
     traffic = model.make_traffic(seed, 400, tuple(flows), load=load)
@@ -425,7 +411,7 @@ def slack() -> tuple[P, P, list[P]]:
     return late, early, [data(910, 91, **OTHER), data(920, 90)]
 
 
-def test_within_a_port_order_is_kept_all_the_same(tmp_path: Path) -> None:
+def test_within_a_port_order_is_kept_all_the_same(tmp_path):
     same = {"seq": 5000, "ip_id": 0}
     late, early, left = slack()
     third = {"src": "10.0.0.4", "sport": 7}
@@ -447,7 +433,7 @@ def test_within_a_port_order_is_kept_all_the_same(tmp_path: Path) -> None:
     assert got.verdict.tolist() == [F, F, D, F]
 
 
-def test_within_a_flow_order_is_kept_even_without_a_fifo(tmp_path: Path) -> None:
+def test_within_a_flow_order_is_kept_even_without_a_fifo(tmp_path):
     same = {"seq": 5000, "ip_id": 0}
     late, early, left = slack()
     # Port a reorders its flows as well.

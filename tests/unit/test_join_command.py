@@ -1,7 +1,5 @@
 """`outcast join` from the command line, on captures of ours and on a hardware switch's mirrors."""
 
-from __future__ import annotations
-
 import gzip
 import random
 import resource
@@ -48,9 +46,7 @@ def stamped(frame: Ether | CookedLinux, time_ns: int) -> Ether | CookedLinux:
     return frame
 
 
-def test_foreign_captures(
-    tmp_path: Path, traffic: model.Traffic, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_foreign_captures(tmp_path, traffic, capsys):
     """As a hardware switch's mirrored ports give them: each of another format, link type and
     snaplen, with other MAC addresses and VLAN tags, ARP between, one clock 3 ms ahead.
     """
@@ -107,13 +103,11 @@ def ports(folder: Path, made: dict[str, Path]) -> list[str]:
 
 
 @pytest.fixture
-def made(tmp_path: Path, traffic: model.Traffic) -> dict[str, Path]:
+def made(tmp_path, traffic) -> dict[str, Path]:
     return model.write_captures(tmp_path, model.captures(traffic))
 
 
-def test_tables_in_parquet_and_csv_agree(
-    tmp_path: Path, made: dict[str, Path], traffic: model.Traffic
-) -> None:
+def test_tables_in_parquet_and_csv_agree(tmp_path, made, traffic):
     for suffix in ("parquet", "csv"):
         files = ["-o", str(tmp_path / f"p.{suffix}"), "--queue", str(tmp_path / f"q.{suffix}")]
         files += ["--blackouts", str(tmp_path / f"b.{suffix}")]
@@ -133,7 +127,7 @@ def test_tables_in_parquet_and_csv_agree(
     assert first == sorted(first)
 
 
-def test_compressed_captures(tmp_path: Path, made: dict[str, Path]) -> None:
+def test_compressed_captures(tmp_path, made):
     outcast(["join", *ports(tmp_path, made), "-o", str(tmp_path / "plain.parquet")])
     made["in0"].write_bytes(gzip.compress(made["in0"].read_bytes()))
     made["out"].write_bytes(zstandard.compress(made["out"].read_bytes()))
@@ -142,9 +136,7 @@ def test_compressed_captures(tmp_path: Path, made: dict[str, Path]) -> None:
     assert plain.equals(pl.read_parquet(tmp_path / "packed.parquet"))
 
 
-def test_a_cut_capture_is_used_as_far_as_it_goes(
-    tmp_path: Path, made: dict[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cut_capture_is_used_as_far_as_it_goes(tmp_path, made, capsys):
     made["out"].write_bytes(made["out"].read_bytes()[:-9])
     assert outcast(["join", *ports(tmp_path, made)]) == 0
     assert "cut off after" in capsys.readouterr().err
@@ -164,24 +156,20 @@ def test_a_cut_capture_is_used_as_far_as_it_goes(
         (["--nonsense"], "No such option"),
     ],
 )
-def test_bad_usage(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_usage(arguments, message, capsys):
     assert outcast(["join", *arguments]) == 2
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 1
     assert message in errors[0]
 
 
-def test_a_table_that_cannot_be_written(
-    tmp_path: Path, made: dict[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_that_cannot_be_written(tmp_path, made, capsys):
     nowhere = tmp_path / "no" / "such" / "folder.parquet"
     assert outcast(["join", *ports(tmp_path, made), "-o", str(nowhere)]) == 2
     assert "cannot be written" in capsys.readouterr().err
 
 
-def test_only_packets_to_an_address(
-    tmp_path: Path, made: dict[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_packets_to_an_address(tmp_path, made, capsys):
     assert outcast(["join", *ports(tmp_path, made), "--to", "10.0.0.99"]) == 2
     assert "nothing left by the output" in capsys.readouterr().err
     assert outcast(["join", *ports(tmp_path, made), "--to", "not an address"]) == 2
@@ -193,8 +181,8 @@ def test_only_packets_to_an_address(
     [(True, "two clocks stamped it"), (False, "not in order of time, as after `mergecap -a`")],
 )
 def test_a_file_whose_stamps_go_back_and_forth_is_refused_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], both_ways: bool, message: str
-) -> None:
+    tmp_path, capsys, both_ways, message
+):
     """Each second packet at `a` is stamped 20 ms late; it is one that left there, or any."""
     files = {}
     for name, late in (("a", 20_000), ("b", 0)):
@@ -214,7 +202,7 @@ def test_a_file_whose_stamps_go_back_and_forth_is_refused_at_once(
     assert message in capsys.readouterr().err
 
 
-def test_in_and_out_at_one_stamp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_in_and_out_at_one_stamp(tmp_path, capsys):
     """A switch of less than a microsecond: `--in` and `--out` say which way packets go."""
     sent = [P(100 * n, seq=1448 * n, ip_id=n) for n in range(300)]
     back = [
@@ -260,7 +248,7 @@ def routed(
     return files
 
 
-def test_a_nat_is_joined_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_nat_is_joined_and_named(tmp_path, capsys):
     files = routed(tmp_path, nat=True)
     assert outcast(["join", "--routed", *(f"{n}={p}" for n, p in files.items())]) == 0
     said = capsys.readouterr()
@@ -269,9 +257,7 @@ def test_a_nat_is_joined_and_named(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "forwarded 1200 + dropped 0" in said.out
 
 
-def test_a_routers_own_packets_are_set_apart(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_routers_own_packets_are_set_apart(tmp_path, capsys):
     files = routed(tmp_path, own=True)
     assert outcast(["join", "--routed", *(f"{n}={p}" for n, p in files.items())]) == 0
     said = capsys.readouterr()
@@ -279,9 +265,7 @@ def test_a_routers_own_packets_are_set_apart(
     assert "forwarded 1200 + dropped 0" in said.out
 
 
-def test_drops_that_no_queue_explains_are_not_blamed_on_captures(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_drops_that_no_queue_explains_are_not_blamed_on_captures(tmp_path, capsys):
     files = routed(tmp_path, lost_each=30)
     assert outcast(["join", "--routed", *(f"{n}={p}" for n, p in files.items())]) == 0
     said = capsys.readouterr()
@@ -294,7 +278,7 @@ def test_drops_that_no_queue_explains_are_not_blamed_on_captures(
     assert "limit" not in said.out
 
 
-def test_few_drops_at_any_content_tell_no_limit(tmp_path: Path) -> None:
+def test_few_drops_at_any_content_tell_no_limit(tmp_path):
     """Two senders share an output of a packet a millisecond; 30 of 1,500 are lost before it."""
     draw = random.Random(1)
     sent = sorted(draw.randrange(1_550_000) for _ in range(1_500))
@@ -315,9 +299,7 @@ def test_few_drops_at_any_content_tell_no_limit(tmp_path: Path) -> None:
     assert result.estimates[0].limit_unit is None
 
 
-def test_packets_that_wait_longer_than_was_said_are_told_with_the_option(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_packets_that_wait_longer_than_was_said_are_told_with_the_option(tmp_path, capsys):
     """A link so slow that waits grow to 1.5 s."""
     sent = [P(10_000 * n, seq=1448 * n, ip_id=n) for n in range(300)]
     out = [replace(packet, at_us=packet.at_us + 5_000 * n) for n, packet in enumerate(sent)]
@@ -330,7 +312,7 @@ def test_packets_that_wait_longer_than_was_said_are_told_with_the_option(
 
 
 @pytest.mark.parametrize("megabytes", [400, 700, 1000])
-def test_a_shell_with_too_little_memory_is_told_in_one_line(megabytes: int) -> None:
+def test_a_shell_with_too_little_memory_is_told_in_one_line(megabytes):
     """Libraries end the process otherwise, some by a signal."""
     command = "import sys; from outcast.cli import main; main(['join', 'a=a', 'b=b'])"
     limit = megabytes * 10**6

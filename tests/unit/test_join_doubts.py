@@ -1,7 +1,5 @@
 """What the stored scenes do not have: hosts elsewhere, one flow, groups, clocks that cannot be."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -35,9 +33,7 @@ def ack(at_us: float, number: int) -> P:
              sport=5001, tsval=number)  # fmt: skip
 
 
-def test_the_command_shows_ports_rate_and_limit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_shows_ports_rate_and_limit(tmp_path, capsys):
     paths = write(tmp_path, SCENE.files)
     assert outcast(["join", *(f"{name}={path}" for name, path in paths.items())]) == 0
     printed = capsys.readouterr().out
@@ -49,7 +45,7 @@ def test_the_command_shows_ports_rate_and_limit(
     assert float(rows["R:"][2]) == pytest.approx(50, rel=0.01)
 
 
-def test_the_estimates_hold_what_was_set(tmp_path: Path) -> None:
+def test_the_estimates_hold_what_was_set(tmp_path):
     """tc was told 50 Mbps and 16,384 bytes."""
     result = join_captures(ports=write(tmp_path, SCENE.files))
     (at_r,) = (one for one in result.estimates if one.port == "R")
@@ -69,9 +65,7 @@ def test_the_estimates_hold_what_was_set(tmp_path: Path) -> None:
     assert (at_r.rate_bps, at_r.rate_low_bps, at_r.limit_at_least) == (60e6, 60e6, 32_768)
 
 
-def test_the_refusal_is_one_line_with_status_4_and_nothing_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_refusal_is_one_line_with_status_4_and_nothing_is_written(tmp_path, capsys):
     paths = write(tmp_path, {name: SCENE.files[name] for name in ("A", "R")})
     table = tmp_path / "packets.csv"
     ports = [f"{name}={path}" for name, path in paths.items()]
@@ -85,7 +79,7 @@ def test_the_refusal_is_one_line_with_status_4_and_nothing_is_written(
     assert not table.exists()
 
 
-def test_clocks_are_stated_with_their_bounds(tmp_path: Path) -> None:
+def test_clocks_are_stated_with_their_bounds(tmp_path):
     files = {**SCENE.files, "A": scenes.shifted(SCENE.files["A"], 2 * SECOND, 50)}
     result = join_captures(ports=write(tmp_path, files))
     (clock,) = (one for one in result.clocks if one.port == "A")
@@ -99,7 +93,7 @@ def test_clocks_are_stated_with_their_bounds(tmp_path: Path) -> None:
     assert [one.offset_ns for one in result.clocks if one.port != "A"] == [0, 0]
 
 
-def test_two_ports_and_one_direction_are_told_by_the_stamps(tmp_path: Path) -> None:
+def test_two_ports_and_one_direction_are_told_by_the_stamps(tmp_path):
     came = [data(100 * n, n) for n in range(200)]
     left = [data(100 * n + 30, n) for n in range(200) if n % 10]
     paths = {"a": capture(tmp_path / "a", came), "b": capture(tmp_path / "b", left)}
@@ -111,7 +105,7 @@ def test_two_ports_and_one_direction_are_told_by_the_stamps(tmp_path: Path) -> N
     assert result.joined.counts.dropped == 20
 
 
-def test_more_packets_cannot_leave_than_came(tmp_path: Path) -> None:
+def test_more_packets_cannot_leave_than_came(tmp_path):
     """The stamps say that packets go from a to b, but b has more, so neither is believed."""
     came = [data(100 * n, n) for n in range(200) if n % 10]
     left = [data(100 * n + 30, n) for n in range(200)]
@@ -122,7 +116,7 @@ def test_more_packets_cannot_leave_than_came(tmp_path: Path) -> None:
         join_captures({"a": paths["a"]}, {"b": paths["b"]})
 
 
-def test_in_and_out_say_what_packets_do_not(tmp_path: Path) -> None:
+def test_in_and_out_say_what_packets_do_not(tmp_path):
     """With clocks that differ by an hour, nothing but the caller tells which port is the input."""
     came = [data(100 * n, n) for n in range(200)]
     left = [data(100 * n - 3.6e9, n) for n in range(200)]
@@ -136,7 +130,7 @@ def test_in_and_out_say_what_packets_do_not(tmp_path: Path) -> None:
     assert result.joined.counts.forwarded == 200
 
 
-def test_packets_that_one_capture_alone_has(tmp_path: Path) -> None:
+def test_packets_that_one_capture_alone_has(tmp_path):
     both = [packet for n in range(100) for packet in (data(100 * n, n), ack(100 * n + 50, n))]
     other = [data(100 * n, 5000 + n, src="10.0.0.7", dst="10.0.0.8") for n in range(100)]
     paths = {"a": capture(tmp_path / "a", both), "b": capture(tmp_path / "b", other)}
@@ -144,7 +138,7 @@ def test_packets_that_one_capture_alone_has(tmp_path: Path) -> None:
         join_captures(ports=paths)
 
 
-def test_a_conversation_that_one_capture_alone_has(tmp_path: Path) -> None:
+def test_a_conversation_that_one_capture_alone_has(tmp_path):
     """The rest can be joined, but which way these packets go decides which queue they met."""
     came = [data(100 * n, n) for n in range(200)]
     left = [data(100 * n + 30, n) for n in range(200)]
@@ -165,9 +159,7 @@ def test_a_conversation_that_one_capture_alone_has(tmp_path: Path) -> None:
         (slice(200, 300), r"b: its capture .* begins 0\.019 s after those of the inputs begin"),
     ],
 )
-def test_an_output_that_was_captured_at_another_time(
-    tmp_path: Path, kept: slice, word: str
-) -> None:
+def test_an_output_that_was_captured_at_another_time(tmp_path, kept, word):
     """Nothing was dropped, and nothing left unseen. Only the fate of a third is unknown."""
     came = [data(100 * n, n) for n in range(300)]
     left = [data(100 * n + 30, n) for n in range(300)]
@@ -176,7 +168,7 @@ def test_an_output_that_was_captured_at_another_time(
         join_captures({"a": a}, {"b": b})
 
 
-def test_packets_that_stay_for_too_long(tmp_path: Path) -> None:
+def test_packets_that_stay_for_too_long(tmp_path):
     came = [data(100 * n, n) for n in range(300)]
     left = [data(100 * n + 2e6, n) for n in range(300)]
     a, b = capture(tmp_path / "a", came), capture(tmp_path / "b", left)
@@ -186,7 +178,7 @@ def test_packets_that_stay_for_too_long(tmp_path: Path) -> None:
     assert result.joined.counts.forwarded == 300
 
 
-def test_a_late_capture_lacks_the_drops_that_ip_ids_show(tmp_path: Path) -> None:
+def test_a_late_capture_lacks_the_drops_that_ip_ids_show(tmp_path):
     """Slow start lost four of the first twelve packets, which the input's capture has not."""
     dropped = {3, 5, 6, 7, 500}
     acks = [ack(100 * n + 40, n) for n in range(1000)]
@@ -199,7 +191,7 @@ def test_a_late_capture_lacks_the_drops_that_ip_ids_show(tmp_path: Path) -> None
     assert (of_a.ingress, of_a.counted, of_a.most) == ("a", 1, 5)
 
 
-def test_the_way_back_tells_clocks_where_in_and_out_are_given(tmp_path: Path) -> None:
+def test_the_way_back_tells_clocks_where_in_and_out_are_given(tmp_path):
     """One sender, and an output without a pause, so the data alone do not tell.
 
     More packets leave by the input than by the output, whose clock is the common one all the same.
@@ -222,7 +214,7 @@ def test_the_way_back_tells_clocks_where_in_and_out_are_given(tmp_path: Path) ->
         join_captures({"a": tmp_path / "a"}, {"b": tmp_path / "b"})
 
 
-def test_packets_to_a_group_take_no_part(tmp_path: Path) -> None:
+def test_packets_to_a_group_take_no_part(tmp_path):
     files = dict(SCENE.files)
     flood = [
         scenes.Packet(
@@ -240,7 +232,7 @@ def test_packets_to_a_group_take_no_part(tmp_path: Path) -> None:
     assert {name: scenes.drops_at(result, "R")[name] for name in SCENE.drops} == SCENE.drops
 
 
-def test_every_packet_of_a_port_dropped(tmp_path: Path) -> None:
+def test_every_packet_of_a_port_dropped(tmp_path):
     """R's file lacks what came from B, as with a filter, but has the acknowledgements to B."""
     files = dict(SCENE.files)
     kept = [one for one in files["R"].packets if not scenes.is_from(one, SCENE.address("B"))]
@@ -249,7 +241,7 @@ def test_every_packet_of_a_port_dropped(tmp_path: Path) -> None:
         join_captures(ports=write(tmp_path, files))
 
 
-def test_frames_that_the_network_card_had_not_cut(tmp_path: Path) -> None:
+def test_frames_that_the_network_card_had_not_cut(tmp_path):
     came = [P(1000 * n, seq=14480 * n, ip_id=n, payload=14480) for n in range(1, 300)]
     left = [
         P(1000 * n + 100 * part, seq=14480 * n + 1448 * part, ip_id=n + part)
@@ -261,7 +253,7 @@ def test_frames_that_the_network_card_had_not_cut(tmp_path: Path) -> None:
         join_captures({"a": paths[0]}, {"b": paths[1]})
 
 
-def test_a_host_with_few_packets_that_come_from_nowhere(tmp_path: Path) -> None:
+def test_a_host_with_few_packets_that_come_from_nowhere(tmp_path):
     """They are less than 1 % of the output's packets, but all of that host's."""
     files = dict(SCENE.files)
     address = SCENE.address("A")
@@ -272,7 +264,7 @@ def test_a_host_with_few_packets_that_come_from_nowhere(tmp_path: Path) -> None:
         join_captures(ports=write(tmp_path, files))
 
 
-def test_only_packets_to_an_address_of_captures_with_both_directions(tmp_path: Path) -> None:
+def test_only_packets_to_an_address_of_captures_with_both_directions(tmp_path):
     files = {**SCENE.files, "B": scenes.shifted(SCENE.files["B"], -SECOND)}
     result = join_captures(ports=write(tmp_path, files), destinations=["192.168.7.3"])
     assert {
@@ -289,23 +281,23 @@ def test_only_packets_to_an_address_of_captures_with_both_directions(tmp_path: P
         ({"destinations": ["here"]}, "not an IP address"),
     ],
 )
-def test_bad_arguments(tmp_path: Path, arguments: dict[str, object], message: str) -> None:
+def test_bad_arguments(tmp_path, arguments, message):
     with pytest.raises((ConfigError, InputError), match=message):
         join_captures(ports=write(tmp_path, SCENE.files), **arguments)  # type: ignore[arg-type]
 
 
-def test_a_port_on_two_sides(tmp_path: Path) -> None:
+def test_a_port_on_two_sides(tmp_path):
     paths = write(tmp_path, SCENE.files)
     with pytest.raises(ConfigError, match="port A is given twice"):
         join_captures({"A": paths["A"]}, {"R": paths["R"]}, ports={"A": paths["B"]})
 
 
-def test_no_capture_at_all(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_capture_at_all(capsys):
     assert outcast(["join"]) == 2
     assert "allowed is PORT=FILE for each port" in capsys.readouterr().err
 
 
-def test_one_capture_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_capture_alone(tmp_path, capsys):
     """As of `tcpdump -i any`, which has all ports in one file."""
     path = capture(tmp_path / "any", [data(100 * n, n) for n in range(9)])
     assert outcast(["join", f"all={path}"]) == 2
@@ -316,7 +308,7 @@ def test_one_capture_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "has no packets of an interface a" in lacking
 
 
-def test_drops_that_nobody_sends_again_are_missing_packets(tmp_path: Path) -> None:
+def test_drops_that_nobody_sends_again_are_missing_packets(tmp_path):
     """The output's capture lost every tenth packet. A queue's drops are sent again."""
     came = [data(10_000 * n, n) for n in range(200)]
     left = [data(10_000 * n + 30, n) for n in range(200) if n % 10]
@@ -330,7 +322,7 @@ def test_drops_that_nobody_sends_again_are_missing_packets(tmp_path: Path) -> No
     assert join_captures({"a": paths["a"]}, {"b": paths["b"]}).joined.counts.dropped == 20
 
 
-def test_a_flow_that_never_gets_through_is_no_reason_to_doubt(tmp_path: Path) -> None:
+def test_a_flow_that_never_gets_through_is_no_reason_to_doubt(tmp_path):
     rival = {"src": "10.0.0.3", "sport": 7}
     starved = [data(10_000 * n + 5, n) for n in range(100)]
     came = [data(10_000 * n, n, **rival) for n in range(100)]
@@ -342,7 +334,7 @@ def test_a_flow_that_never_gets_through_is_no_reason_to_doubt(tmp_path: Path) ->
     assert join_captures(inputs, {"c": tmp_path / "c"}).joined.counts.dropped == 99
 
 
-def test_a_flow_that_only_repairs_its_first_loss_has_not_come_to_the_others(tmp_path: Path) -> None:
+def test_a_flow_that_only_repairs_its_first_loss_has_not_come_to_the_others(tmp_path):
     """A starved sender backs off: it sends one segment again and again, for longer each time."""
     rival = {"src": "10.0.0.3", "sport": 7}
     others = [data(10_000 * n, n, **rival) for n in range(300)]
@@ -361,7 +353,7 @@ def test_a_flow_that_only_repairs_its_first_loss_has_not_come_to_the_others(tmp_
     assert repaired.is_proven.sum() == 4
 
 
-def test_a_drop_whose_data_had_come_through_needs_no_repair(tmp_path: Path) -> None:
+def test_a_drop_whose_data_had_come_through_needs_no_repair(tmp_path):
     """The sender repeated without need what the queue then dropped."""
     came = [data(10_000 * n, n) for n in range(100)]
     left = [P(**{**vars(packet), "at_us": packet.at_us + 30}) for packet in came]
@@ -373,7 +365,7 @@ def test_a_drop_whose_data_had_come_through_needs_no_repair(tmp_path: Path) -> N
     assert not repairs(result.joined).is_due.any()
 
 
-def test_drops_of_udp_at_an_empty_queue_have_two_causes(tmp_path: Path) -> None:
+def test_drops_of_udp_at_an_empty_queue_have_two_causes(tmp_path):
     paths = {}
     for name, later in (("a", 0), ("b", 5e-5)):
         with PcapWriter(str(tmp_path / name), linktype=1, nano=True) as writer:

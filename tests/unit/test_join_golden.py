@@ -1,9 +1,6 @@
 """A million packets from the reference switch, with every case at once; every verdict is right."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -59,7 +56,7 @@ def with_equal_packets(traffic: model.Traffic, seed: int) -> model.Traffic:
 
 
 @pytest.fixture(scope="module", params=[(1, (1, 12), 1_000_000), (2, (2, 3, 9), 200_000)])
-def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Golden:
+def golden(request, tmp_path_factory) -> Golden:
     seed, flows, packets = request.param
     rng = np.random.default_rng(seed)
     traffic = with_equal_packets(model.make_traffic(seed, packets, flows), seed)
@@ -93,16 +90,11 @@ def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     order = np.lexsort((traffic.port[merged], traffic.t_in[merged]))
     early = int((traffic.t_in[left] < begins).sum())
     return Golden(
-        traffic,
-        join(captures[:-1], captures[-1:]),
-        merged[order],
-        early,
-        int(twice.sum()),
-        ends,
+        traffic, join(captures[:-1], captures[-1:]), merged[order], early, int(twice.sum()), ends
     )
 
 
-def test_every_verdict(golden: Golden) -> None:
+def test_every_verdict(golden):
     traffic, got, rows = golden.traffic, golden.joined, golden.rows
     assert len(got.arrivals) == rows.size
     assert got.arrivals.stamp_ns.tolist() == traffic.t_in[rows].tolist()
@@ -124,7 +116,7 @@ def test_every_verdict(golden: Golden) -> None:
     assert int((got.verdict == Verdict.DROPPED).sum()) > rows.size // 10
 
 
-def test_every_departure(golden: Golden) -> None:
+def test_every_departure(golden):
     got = golden.joined
     assert got.counts.early == golden.early > 100
     assert got.counts.duplicates == golden.doubled > 100
@@ -135,7 +127,7 @@ def test_every_departure(golden: Golden) -> None:
     assert got.clocks == ()
 
 
-def test_every_content_of_the_queue(golden: Golden) -> None:
+def test_every_content_of_the_queue(golden):
     """Up to the end of the output's capture. Packets of the same nanosecond have no order."""
     traffic, rows = golden.traffic, golden.rows
     t_in = traffic.t_in[rows]
@@ -146,7 +138,7 @@ def test_every_content_of_the_queue(golden: Golden) -> None:
     assert (found[sure] == traffic.found[rows][sure]).all()
 
 
-def test_equal_packets_were_among_them(golden: Golden, tmp_path: Path) -> None:
+def test_equal_packets_were_among_them(golden, tmp_path):
     got = golden.joined
     equal = golden.traffic.sport[golden.rows] == 30_000
     verdicts = got.verdict[equal]

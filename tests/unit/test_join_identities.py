@@ -1,9 +1,6 @@
 """Routers that change packets: a join is exact by a looser identity, or says what differs."""
 
-from __future__ import annotations
-
 import random
-from pathlib import Path
 
 import pytest
 from scapy.all import ESP, GRE, ICMP, IP, TCP, UDP, IPv6, Packet, Raw, fragment
@@ -112,7 +109,7 @@ def changes(name: str, seed: int) -> tuple[Change, Change]:
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", CHANGES)
-def test_each_packet_is_found(name: str, seed: int, tmp_path: Path) -> None:
+def test_each_packet_is_found(name, seed, tmp_path):
     router = Router(*changes(name, seed))
     traffic(
         router,
@@ -128,14 +125,14 @@ def test_each_packet_is_found(name: str, seed: int, tmp_path: Path) -> None:
     assert any("A and R: " in text for text in result.remarks), result.remarks
 
 
-def test_the_exact_identity_is_taken_where_it_holds(tmp_path: Path) -> None:
+def test_the_exact_identity_is_taken_where_it_holds(tmp_path):
     router = traffic(Router(unchanged, unchanged), 1)
     result = router.join(tmp_path)
     assert router.faults(result) == []
     assert not any("are joined by" in text for text in result.remarks)
 
 
-def test_marks_and_an_mss_that_a_router_changes_are_no_other_packets(tmp_path: Path) -> None:
+def test_marks_and_an_mss_that_a_router_changes_are_no_other_packets(tmp_path):
     def marks(packet: Packet) -> list[Packet]:
         packet.tos = 3
         if TCP in packet and packet[TCP].flags == "S":
@@ -168,7 +165,7 @@ def test_marks_and_an_mss_that_a_router_changes_are_no_other_packets(tmp_path: P
     ],
     ids=["GRE", "GRE with key and number", "IP in IP", "IP in IPv6"],
 )
-def test_a_router_at_the_end_of_a_tunnel(outer: Packet, tmp_path: Path) -> None:
+def test_a_router_at_the_end_of_a_tunnel(outer, tmp_path):
     router = Router(lambda packet: [outer / packet], unchanged)
     # What comes back is in the tunnel as well.
     traffic(router, 2)
@@ -180,7 +177,7 @@ def test_a_router_at_the_end_of_a_tunnel(outer: Packet, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", [None, 0, 1, 2])
-def test_a_router_that_fragments(lost: int | None, tmp_path: Path) -> None:
+def test_a_router_that_fragments(lost, tmp_path):
     """Datagrams of 3,500 bytes become three fragments, of which one may be lost."""
 
     def cut(packet: Packet) -> list[Packet]:
@@ -208,7 +205,7 @@ def test_a_router_that_fragments(lost: int | None, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", [None, 1])
-def test_a_router_that_fragments_anew(lost: int | None, tmp_path: Path) -> None:
+def test_a_router_that_fragments_anew(lost, tmp_path):
     """Three fragments of a datagram come in, and seven leave, or six."""
 
     def cut(packet: Packet) -> list[Packet]:
@@ -233,7 +230,7 @@ def test_a_router_that_fragments_anew(lost: int | None, tmp_path: Path) -> None:
     assert said[1].startswith(f"R: {58 * 7 - (lost is not None)} fragments are of 58 datagrams")
 
 
-def test_fragments_that_are_passed_on_are_packets(tmp_path: Path) -> None:
+def test_fragments_that_are_passed_on_are_packets(tmp_path):
     router = Router(unchanged, unchanged)
     for number in range(60):
         data = UDP(sport=4000, dport=53) / Raw(random.Random(number).randbytes(3500))
@@ -248,7 +245,7 @@ def test_fragments_that_are_passed_on_are_packets(tmp_path: Path) -> None:
     assert not any("fragments" in text for text in result.remarks)
 
 
-def test_pings_of_several_hosts_behind_a_nat(tmp_path: Path) -> None:
+def test_pings_of_several_hosts_behind_a_nat(tmp_path):
     """All have one address outside; each ping's identifier tells whose it is."""
     router = Router(*masquerade(5))
     for number in range(80):
@@ -271,7 +268,7 @@ def test_pings_of_several_hosts_behind_a_nat(tmp_path: Path) -> None:
 # --- what nothing joins is named
 
 
-def test_flows_that_are_alike_are_not_guessed(tmp_path: Path) -> None:
+def test_flows_that_are_alike_are_not_guessed(tmp_path):
     """Two flows with the same ids and lengths, of which a NAT translates both ends."""
     forth, back = to_virtual(masquerade(1))
     router = Router(forth, back)
@@ -286,7 +283,7 @@ def test_flows_that_are_alike_are_not_guessed(tmp_path: Path) -> None:
         router.join(tmp_path)
 
 
-def test_a_proxy_is_named(tmp_path: Path) -> None:
+def test_a_proxy_is_named(tmp_path):
     draw = random.Random(3)
 
     def ended(packet: Packet) -> list[Packet]:
@@ -301,7 +298,7 @@ def test_a_proxy_is_named(tmp_path: Path) -> None:
         router.join(tmp_path)
 
 
-def test_encryption_is_named(tmp_path: Path) -> None:
+def test_encryption_is_named(tmp_path):
     number = iter(range(10**6))
 
     def sealed(packet: Packet) -> list[Packet]:

@@ -3,11 +3,8 @@
 `python -m tests.golden.queues 500 --faults 200` tries more.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,13 +14,13 @@ from tests.golden import queues
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_switch_on_one_clock_is_exact(seed: int, tmp_path: Path) -> None:
+def test_a_switch_on_one_clock_is_exact(seed, tmp_path):
     scene = queues.make(seed)
     assert queues.faults(scene, queues.joined(scene, tmp_path)) == [], scene.words
 
 
 @pytest.mark.parametrize("latency_ms", [0.05, 0.3, 1, 5, 20, 100])
-def test_a_latency_before_the_queues_is_no_wait(latency_ms: float, tmp_path: Path) -> None:
+def test_a_latency_before_the_queues_is_no_wait(latency_ms, tmp_path):
     """Rates and limits are right or not stated; packets of B take twice as long."""
     rates = limits = 0
     for seed in (6, 20, 32, 34, 41, 52):
@@ -37,7 +34,7 @@ def test_a_latency_before_the_queues_is_no_wait(latency_ms: float, tmp_path: Pat
 
 @pytest.mark.parametrize("in_order", [False, True])
 @pytest.mark.parametrize("seed", [3, 5, 7])
-def test_another_clock_of_what_comes_in_is_named(seed: int, in_order: bool, tmp_path: Path) -> None:
+def test_another_clock_of_what_comes_in_is_named(seed, in_order, tmp_path):
     """A stamp that is ahead contradicts, and one that is behind looks like a latency."""
     scene = queues.make(seed)
     for by_ms in (0.3, 3, 50, 2000):
@@ -55,13 +52,12 @@ def test_another_clock_of_what_comes_in_is_named(seed: int, in_order: bool, tmp_
         queues.joined(scene, tmp_path, queues.Fault("", came_ns=-2 * 10**9), in_order=True)
 
 
-def test_a_doubtful_clock_gives_no_rate_unless_it_is_taken_away(tmp_path: Path) -> None:
+def test_a_doubtful_clock_gives_no_rate_unless_it_is_taken_away(tmp_path):
     """With B behind by 30 ms, packets seem to wait for so long; nothing contradicts that."""
     behind = queues.Fault("B", -30_000_000)
     for seed, port, bps in ((14, "R", None), (41, "R", 440_000.0)):
         result = queues.joined(queues.make(seed), tmp_path, behind)
         clocks = result.joined.sources.clocks
-        assert clocks is not None
         assert clocks.doubts
         (estimate,) = (found for found in result.estimates if found.port == port)
         assert estimate.rate_bps == (None if bps is None else pytest.approx(bps, rel=1e-3))
@@ -71,9 +67,7 @@ def test_a_doubtful_clock_gives_no_rate_unless_it_is_taken_away(tmp_path: Path) 
 @pytest.mark.parametrize("share", [0.3, 0.6])
 @pytest.mark.parametrize("by_ms", [0.5, 2, 4])
 @pytest.mark.parametrize("port", ["A", "B"])
-def test_a_clock_that_leaps_while_a_queue_stands_is_doubted(
-    port: str, by_ms: float, share: float, tmp_path: Path
-) -> None:
+def test_a_clock_that_leaps_while_a_queue_stands_is_doubted(port, by_ms, share, tmp_path):
     """Nothing contradicts it, but waits of both directions change at once and for good."""
     scene = queues.standing(1)
     right = queues.joined(scene, tmp_path)
@@ -90,9 +84,7 @@ def test_a_clock_that_leaps_while_a_queue_stands_is_doubted(
 @pytest.mark.parametrize("share", [0.3, 0.6])
 @pytest.mark.parametrize("by_ms", [-20, -3, 2, 5, 8, 20])
 @pytest.mark.parametrize("port", ["A", "R"])
-def test_one_step_while_a_queue_stands_is_one_and_within_its_bounds(
-    port: str, by_ms: int, share: float, tmp_path: Path
-) -> None:
+def test_one_step_while_a_queue_stands_is_one_and_within_its_bounds(port, by_ms, share, tmp_path):
     scene = queues.standing(2)
     # What is sent last finds the queue empty, so that every step contradicts.
     end = scene.sent[-1].at_ns + 50_000_000
@@ -118,12 +110,11 @@ def test_one_step_while_a_queue_stands_is_one_and_within_its_bounds(
     assert int(first) <= row <= int(last_row or likely)
     assert float(size) == pytest.approx(abs(by_ms), abs=0.05)
     clocks = result.joined.sources.clocks
-    assert clocks is not None
     assert list(queues._wrong_packets(scene, result, fault, clocks.error_ns)) == []
     assert (last_row is None) == any(one.rate_bps for one in result.estimates)
 
 
-def test_a_latency_of_all_inputs_blames_no_input(tmp_path: Path) -> None:
+def test_a_latency_of_all_inputs_blames_no_input(tmp_path):
     """Behind the queue, and only one direction was captured."""
     scene = queues.standing(3)
     one_way = {one: at for one, at in scene.left_ns.items() if one.dst == "R"}
@@ -137,9 +128,7 @@ def test_a_latency_of_all_inputs_blames_no_input(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unit_ns", [1, 64_000, 128_000])
 @pytest.mark.parametrize("latency_ns", [0, 20_000, 90_000, 200_000])
-def test_the_bounds_of_a_limit_have_it_in_them(
-    latency_ns: int, unit_ns: int, tmp_path: Path
-) -> None:
+def test_the_bounds_of_a_limit_have_it_in_them(latency_ns, unit_ns, tmp_path):
     """With a latency behind the queue, and stamps that are multiples of half a packet's time."""
     limits = 0
     for seed in (2, 8, 32, 35):
@@ -154,13 +143,13 @@ def test_the_bounds_of_a_limit_have_it_in_them(
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_odd_units_of_stamps(seed: int, tmp_path: Path) -> None:
+def test_odd_units_of_stamps(seed, tmp_path):
     scene = queues.later(queues.make(seed), 50_000, queues.ODD_UNITS_NS[1 + seed % 8])
     assert queues.faults(scene, queues.joined(scene, tmp_path)) == [], scene.words
 
 
 @pytest.mark.parametrize("unit_ns", [250_000, 1_000_000, 3_906_250, 15_625_000])
-def test_files_of_different_units_are_no_clocks_that_differ(unit_ns: int, tmp_path: Path) -> None:
+def test_files_of_different_units_are_no_clocks_that_differ(unit_ns, tmp_path):
     scene = queues.standing(5)
     result = queues.joined(scene, tmp_path, coarse={"R": unit_ns})
     assert result.joined.clocks == ()
@@ -169,13 +158,13 @@ def test_files_of_different_units_are_no_clocks_that_differ(unit_ns: int, tmp_pa
     assert line.startswith(f"R: stamps are multiples of up to {unit_ns / 1e6:.7g} ms")
 
 
-def test_clocks_that_are_wrong_are_found_or_refused(tmp_path: Path) -> None:
+def test_clocks_that_are_wrong_are_found_or_refused(tmp_path):
     outcomes, wrong = queues.try_faults(range(5, 17), tmp_path)
     assert wrong == []
     assert outcomes["found"] >= 6
 
 
-def test_the_error_of_corrected_clocks_is_stated_in_full(tmp_path: Path) -> None:
+def test_the_error_of_corrected_clocks_is_stated_in_full(tmp_path):
     """Drifts that one direction bounds, clocks left as they are, and steps in other places.
 
     Of seed 77 three packets leave too late for --max-sojourn, which is told. Of seed 162 two files
@@ -186,9 +175,7 @@ def test_the_error_of_corrected_clocks_is_stated_in_full(tmp_path: Path) -> None
     assert outcomes["overlooked"] == 0
 
 
-def test_a_clock_that_is_moved_for_a_queue_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_that_is_moved_for_a_queue_is_noticed(tmp_path, monkeypatch):
     # Waits that change and stay changed were once taken for a clock that stepped.
     monkeypatch.setattr(clock, "_agree", lambda *_: False)
     monkeypatch.setattr(clock, "_parts_what_can_be", lambda *_: True)

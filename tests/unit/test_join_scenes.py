@@ -1,7 +1,5 @@
 """Captures of a bridge, made and spoiled as in practice: tc's drops by port, or a loud refusal."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -22,13 +20,13 @@ CASES = [(name, case) for name, scene in SCENES.items() for case in scenes.cases
 @pytest.mark.parametrize(
     ("name", "case"), CASES, ids=[f"{name}: {case.name}" for name, case in CASES]
 )
-def test_exact_or_refused(name: str, case: scenes.Case, tmp_path: Path) -> None:
+def test_exact_or_refused(name, case, tmp_path):
     outcome = scenes.judge(SCENES[name], case, tmp_path)
     assert case.fits(outcome), outcome
 
 
 @pytest.mark.parametrize("share", [0.02, 0.05, 0.08, 0.5])
-def test_a_missing_receiver_is_said_whoever_sent_nearly_all(tmp_path: Path, share: float) -> None:
+def test_a_missing_receiver_is_said_whoever_sent_nearly_all(tmp_path, share):
     scene = SCENES["five"]
     senders = {name: file for name, file in scene.files.items() if name != "R"}
     few = {name: scenes.cut(file, 0, share) for name, file in senders.items() if name != "B"}
@@ -51,9 +49,7 @@ def sojourns_ns(result: Join) -> I64:
 
 @pytest.mark.parametrize(("share", "ms"), [(0.02, 20), (0.02, -20), (0.5, 1500), (0.75, -1)])
 @pytest.mark.parametrize("name", ["A", "R"])
-def test_a_step_is_undone_to_some_microseconds(
-    tmp_path: Path, name: str, share: float, ms: int
-) -> None:
+def test_a_step_is_undone_to_some_microseconds(tmp_path, name, share, ms):
     scene = SCENES["three"]
     before = joined(tmp_path, scene.files)
     reset = scenes.stepped(scene.files[name], share, ms * 1_000_000)
@@ -69,7 +65,7 @@ def test_a_step_is_undone_to_some_microseconds(
     assert after.estimates[-1].limit_at_least == before.estimates[-1].limit_at_least
 
 
-def test_where_a_clock_leapt_by_little_is_not_known_well(tmp_path: Path) -> None:
+def test_where_a_clock_leapt_by_little_is_not_known_well(tmp_path):
     scene = SCENES["three"]
     reset = scenes.stepped(scene.files["A"], 0.5, 1_000_000)
     (line,) = joined(tmp_path, {**scene.files, "A": reset}).joined.clocks
@@ -83,7 +79,7 @@ def test_where_a_clock_leapt_by_little_is_not_known_well(tmp_path: Path) -> None
     assert result.estimates[-1].rate_bps == pytest.approx(50e6, rel=0.01)
 
 
-def test_stamps_of_whole_milliseconds_tell_no_rate(tmp_path: Path) -> None:
+def test_stamps_of_whole_milliseconds_tell_no_rate(tmp_path):
     scene = SCENES["three"]
     coarse = {
         name: scenes.File(
@@ -97,14 +93,14 @@ def test_stamps_of_whole_milliseconds_tell_no_rate(tmp_path: Path) -> None:
     assert any("because stamps are multiples of 1 ms" in text for text in result.remarks)
 
 
-def test_sojourn_times_that_the_queue_cannot_have_are_refused(tmp_path: Path) -> None:
+def test_sojourn_times_that_the_queue_cannot_have_are_refused(tmp_path):
     files = SCENES["three"].files
     joined(tmp_path, files, rate="50mbit", limit="16KB")
     with pytest.raises(UntrustedError, match=r"median packet for 1\.\d+ ms.*empty after 0\.080 ms"):
         joined(tmp_path, files, rate="50mbit", limit="500B")
 
 
-def test_bounds_of_drops_say_why(tmp_path: Path) -> None:
+def test_bounds_of_drops_say_why(tmp_path):
     scene = SCENES["three"]
     lossy = scenes.without(scene.files["R"], 0.005, at_once=False)
     result = joined(tmp_path, {**scene.files, "R": lossy})
@@ -124,9 +120,7 @@ def between(scene: scenes.Scene, name: str, ends: set[bytes]) -> scenes.File:
 
 @pytest.mark.parametrize("flooded", [0, 3])
 @pytest.mark.parametrize("offset_ms", [-800, 0, 800])
-def test_captures_of_one_conversation_tell_who_is_behind_which(
-    tmp_path: Path, offset_ms: int, flooded: int
-) -> None:
+def test_captures_of_one_conversation_tell_who_is_behind_which(tmp_path, offset_ms, flooded):
     """Both hosts are seen at both ports, so only a comparison of the two ways tells.
 
     What a switch floods before it knows a host's port is seen at a third one.
@@ -142,9 +136,7 @@ def test_captures_of_one_conversation_tell_who_is_behind_which(
 
 
 @pytest.mark.parametrize("offset_ms", [-800, 800])
-def test_cooked_captures_say_the_direction_that_nothing_else_tells(
-    tmp_path: Path, offset_ms: int
-) -> None:
+def test_cooked_captures_say_the_direction_that_nothing_else_tells(tmp_path, offset_ms):
     """With one way alone and a clock that is off, stamps could mean either direction."""
     scene = SCENES["three"]
     sender = scene.address("A")
@@ -160,7 +152,7 @@ def test_cooked_captures_say_the_direction_that_nothing_else_tells(
     assert scenes.drops_at(result, "R")["A"] == scene.drops["A"]
 
 
-def test_what_all_inputs_lack_is_counted_together(tmp_path: Path) -> None:
+def test_what_all_inputs_lack_is_counted_together(tmp_path):
     scene = SCENES["eight"]
     files = {
         name: file if name == "R" else scenes.without(file, 0.02, at_once=False)
@@ -173,7 +165,7 @@ def test_what_all_inputs_lack_is_counted_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("every", [1, 10])
-def test_an_output_whose_packets_left_twice_is_refused(tmp_path: Path, every: int) -> None:
+def test_an_output_whose_packets_left_twice_is_refused(tmp_path, every):
     scene = SCENES["three"]
     packets = scene.files["R"].packets
     copies = tuple(replace(one, stamp_ns=one.stamp_ns + 1000) for one in packets[::every])
@@ -184,7 +176,7 @@ def test_an_output_whose_packets_left_twice_is_refused(tmp_path: Path, every: in
 
 
 @pytest.mark.parametrize("name", ["A", "R"])
-def test_a_few_records_that_are_there_twice_are_no_drops(tmp_path: Path, name: str) -> None:
+def test_a_few_records_that_are_there_twice_are_no_drops(tmp_path, name):
     scene = SCENES["three"]
     before = joined(tmp_path, scene.files)
     packets = scene.files[name].packets
@@ -196,7 +188,7 @@ def test_a_few_records_that_are_there_twice_are_no_drops(tmp_path: Path, name: s
     assert after.estimates == before.estimates
 
 
-def test_points_of_a_path_without_a_common_flow_are_no_switch(tmp_path: Path) -> None:
+def test_points_of_a_path_without_a_common_flow_are_no_switch(tmp_path):
     scene = SCENES["three"]
     for name in "AB":
         scene.files[name].write(tmp_path / f"{name}.pcap")

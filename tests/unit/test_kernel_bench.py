@@ -1,7 +1,5 @@
 """With which compiler a kernel is built, and what is said where it is not the lock's."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,14 +27,14 @@ class FakeMachine:
 
 
 @pytest.fixture
-def packages(tmp_path: Path) -> Path:
+def packages(tmp_path) -> Path:
     folder = tmp_path / "packages"
     (folder / "usr/bin").mkdir(parents=True)
     return folder
 
 
 @pytest.fixture(autouse=True)
-def has_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+def has_programs(monkeypatch) -> None:
     monkeypatch.setattr(programs, "require", lambda: None)
     monkeypatch.setattr(bench, "locked_compiler", lambda: "gcc-12 12.2, packages abc")
 
@@ -47,7 +45,7 @@ def workshop(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_locks_compiler_builds(packages: Path, tmp_path: Path) -> None:
+def test_the_locks_compiler_builds(packages, tmp_path):
     at = workshop(tmp_path)
     place = bench.set_up(
         at, lambda kind: Root(packages, kind, "", {}), FakeMachine(enters=True), needs_lock=True
@@ -60,7 +58,7 @@ def test_the_locks_compiler_builds(packages: Path, tmp_path: Path) -> None:
     assert place.admit(patch).read_text() == "-a\n"
 
 
-def test_where_no_root_can_be_entered_the_machines_serves(packages: Path, tmp_path: Path) -> None:
+def test_where_no_root_can_be_entered_the_machines_serves(packages, tmp_path):
     at = workshop(tmp_path)
     place = bench.set_up(
         at, lambda kind: Root(packages, kind, "", {}), FakeMachine(enters=False), needs_lock=True
@@ -75,7 +73,7 @@ def refuse(kind: Kind) -> Root:
     raise RootError("the package gcc-12 cannot be fetched")
 
 
-def test_a_root_that_cannot_be_had_is_an_error_or_a_note(tmp_path: Path) -> None:
+def test_a_root_that_cannot_be_had_is_an_error_or_a_note(tmp_path):
     machine = FakeMachine(enters=True)
     at = workshop(tmp_path)
     with pytest.raises(RootError, match="gcc-12"):
@@ -84,9 +82,7 @@ def test_a_root_that_cannot_be_had_is_an_error_or_a_note(tmp_path: Path) -> None
     assert place.note.endswith("because the package gcc-12 cannot be fetched")
 
 
-def test_without_any_compiler_both_reasons_are_said(
-    packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_any_compiler_both_reasons_are_said(packages, tmp_path, monkeypatch):
     def require() -> None:
         raise FeatureMissingError("the kernel cannot be built: gcc missing")
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import io
 import shutil
 import tarfile
@@ -19,13 +17,7 @@ from outcast.engines.kernel.programs import Programs
 from outcast.engines.kernel.recipe import Recipe
 from outcast.engines.root.cache import Root
 from outcast.engines.root.lock import Kind
-from outcast.errors import (
-    CommandError,
-    FeatureMissingError,
-    InputError,
-    KernelError,
-    RootError,
-)
+from outcast.errors import CommandError, FeatureMissingError, InputError, KernelError, RootError
 from tests import records
 
 CONFIGURED = "CONFIG_NET=y\n"
@@ -68,7 +60,6 @@ class FakePrograms:
                 (output / ".config").write_text(self.configured)
             case "make linux":
                 assert output is not None
-                assert environment is not None
                 assert environment["KBUILD_BUILD_VERSION"] == "1"
                 assert on_line is not None
                 for line in ("  CC      init/main.o", "make[1]: Entering", "  LD      vmlinux"):
@@ -123,7 +114,7 @@ class FakeSupply:
 
 
 @pytest.fixture
-def recipe(tmp_path: Path) -> Recipe:
+def recipe(tmp_path) -> Recipe:
     fragment = tmp_path / "fragment.config"
     fragment.write_text(CONFIGURED)
     patch = tmp_path / "0001-x.patch"
@@ -132,27 +123,27 @@ def recipe(tmp_path: Path) -> Recipe:
 
 
 @pytest.fixture
-def tarball(tmp_path: Path) -> Path:
+def tarball(tmp_path) -> Path:
     path = tmp_path / "linux.tar.xz"
     path.write_bytes(b"xz")
     return path
 
 
 @pytest.fixture
-def make(tmp_path: Path, recipe: Recipe, tarball: Path) -> Callable[..., cache.Kernel]:
+def make(tmp_path, recipe, tarball) -> Callable[..., cache.Kernel]:
     """Builds into `kernels` of the test's folder what is not said to be otherwise."""
     usual = {"tarball": tarball, "folder": tmp_path / "kernels", "recipe": recipe}
     return lambda **given: build.build(**usual | {"run": FakePrograms()} | given)
 
 
 @pytest.fixture(autouse=True)
-def boots(monkeypatch: pytest.MonkeyPatch) -> None:
+def boots(monkeypatch) -> None:
     said = {"release": "7.3.4", "congestion_controls": ["cubic", "reno"]}
     monkeypatch.setattr(build, "_check", lambda program, sees: said)
 
 
 @pytest.fixture(autouse=True)
-def locked(monkeypatch: pytest.MonkeyPatch) -> None:
+def locked(monkeypatch) -> None:
     """The lock's compiler works."""
 
     def set_up(workshop: Path, provide_root: object, run: Programs, *, needs_lock: bool) -> Bench:
@@ -180,9 +171,7 @@ def test_a_build_ends_in_the_cache(tmp_path, make):
     assert not kernel.symbols.exists()
     assert kernel.release == "7.3.4"
     assert cache.find_all(folder) == [kernel]
-    assert [each.stage for each in seen] == [
-        *("fetch", "unpack", "configure", "compile", "check"),
-    ]
+    assert [each.stage for each in seen] == [*("fetch", "unpack", "configure", "compile", "check")]
     assert [each.done for each in seen if each.stage == "compile"] == [1]
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import hashlib
 import os
 import threading
@@ -20,7 +18,7 @@ LOCKED = "gcc-12 12.2, packages abc"
 
 
 @pytest.fixture
-def recipe(tmp_path: Path) -> Recipe:
+def recipe(tmp_path) -> Recipe:
     fragment = tmp_path / "fragment.config"
     fragment.write_text("# why\nCONFIG_NET=y\nCONFIG_HZ=1000\n")
     patch = tmp_path / "0001.patch"
@@ -51,7 +49,7 @@ def built(
     )
 
 
-def test_what_is_kept_is_found(tmp_path: Path, recipe: Recipe) -> None:
+def test_what_is_kept_is_found(tmp_path, recipe):
     folder = tmp_path / "kernels"
     folder.mkdir()
     assert cache.find(folder, recipe, PINNED) is None
@@ -68,7 +66,7 @@ def test_what_is_kept_is_found(tmp_path: Path, recipe: Recipe) -> None:
         assert cache.read(folder / key) == found
 
 
-def test_a_damaged_program_is_refused(tmp_path: Path, recipe: Recipe) -> None:
+def test_a_damaged_program_is_refused(tmp_path, recipe):
     folder = tmp_path / "kernels"
     folder.mkdir()
     digest = hashlib.sha256(b"elf").hexdigest()
@@ -83,7 +81,7 @@ def test_a_damaged_program_is_refused(tmp_path: Path, recipe: Recipe) -> None:
         cache.verify(kept)
 
 
-def test_another_recipe_is_another_kernel(tmp_path: Path, recipe: Recipe) -> None:
+def test_another_recipe_is_another_kernel(tmp_path, recipe):
     folder = tmp_path / "kernels"
     folder.mkdir()
     cache.keep(built(tmp_path, recipe), folder)
@@ -91,7 +89,7 @@ def test_another_recipe_is_another_kernel(tmp_path: Path, recipe: Recipe) -> Non
     assert cache.find(folder, recipe, PINNED) is None
 
 
-def test_the_source_of_the_lock_serves_and_no_newer_one(tmp_path: Path, recipe: Recipe) -> None:
+def test_the_source_of_the_lock_serves_and_no_newer_one(tmp_path, recipe):
     folder = tmp_path / "kernels"
     folder.mkdir()
     locked = cache.keep(built(tmp_path, recipe), folder)
@@ -101,7 +99,7 @@ def test_the_source_of_the_lock_serves_and_no_newer_one(tmp_path: Path, recipe: 
     assert cache.find_all(folder) == [newer, locked]
 
 
-def test_the_compiler_of_the_lock_comes_before_the_machines(tmp_path: Path, recipe: Recipe) -> None:
+def test_the_compiler_of_the_lock_comes_before_the_machines(tmp_path, recipe):
     folder = tmp_path / "kernels"
     folder.mkdir()
     machines = cache.keep(built(tmp_path, recipe, compiler="gcc 14"), folder)
@@ -112,7 +110,7 @@ def test_the_compiler_of_the_lock_comes_before_the_machines(tmp_path: Path, reci
     assert locked.key != machines.key
 
 
-def test_building_again_replaces(tmp_path: Path, recipe: Recipe) -> None:
+def test_building_again_replaces(tmp_path, recipe):
     folder = tmp_path / "kernels"
     folder.mkdir()
     cache.keep(built(tmp_path, recipe), folder)
@@ -121,7 +119,7 @@ def test_building_again_replaces(tmp_path: Path, recipe: Recipe) -> None:
 
 
 @pytest.mark.parametrize("damage", ["record", "program", "half a record"])
-def test_what_is_not_whole_is_not_there(tmp_path: Path, recipe: Recipe, damage: str) -> None:
+def test_what_is_not_whole_is_not_there(tmp_path, recipe, damage):
     folder = tmp_path / "kernels"
     folder.mkdir()
     kept = cache.keep(built(tmp_path, recipe), folder)
@@ -136,7 +134,7 @@ def test_what_is_not_whole_is_not_there(tmp_path: Path, recipe: Recipe, damage: 
     assert cache.find(folder, recipe, PINNED) is None
 
 
-def test_the_workshop_is_for_one_and_cleans_up(tmp_path: Path) -> None:
+def test_the_workshop_is_for_one_and_cleans_up(tmp_path):
     folder = tmp_path / "kernels"
     left = folder / "unfinished-killed"
     left.mkdir(parents=True)
@@ -158,14 +156,14 @@ def test_the_workshop_is_for_one_and_cleans_up(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["lock"]
 
 
-def test_a_folder_that_cannot_be_made_is_named_with_the_remedy(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_named_with_the_remedy(tmp_path):
     (tmp_path / "file").touch()
     unusable = pytest.raises(KernelError, match="file/kernels: Not a directory; let XDG_CACHE_HOME")
     with unusable, cache.workshop(tmp_path / "file/kernels"):
         pass
 
 
-def test_a_full_disk_is_named(tmp_path: Path) -> None:
+def test_a_full_disk_is_named(tmp_path):
     folder = tmp_path / "kernels"
     full = pytest.raises(KernelError, match=rf"^{folder}: No space left on device$")
     with full, cache.workshop(folder):
@@ -175,19 +173,19 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["lock"]
 
 
-def test_the_recipe_says_what_the_configuration_lacks(recipe: Recipe) -> None:
+def test_the_recipe_says_what_the_configuration_lacks(recipe):
     recipe.require_configured("CONFIG_NET=y\nCONFIG_HZ=1000\nCONFIG_X=y\n")
     with pytest.raises(KernelError, match="CONFIG_HZ=1000"):
         recipe.require_configured("CONFIG_NET=y\n# CONFIG_HZ is not set\nCONFIG_HZ=100\n")
 
 
-def test_what_only_some_versions_have_is_not_required(recipe: Recipe) -> None:
+def test_what_only_some_versions_have_is_not_required(recipe):
     with recipe.fragment.open("a") as stream:
         stream.write("\n# Only in some versions\nCONFIG_OLD=y\n")
     recipe.require_configured("CONFIG_NET=y\nCONFIG_HZ=1000\n")
 
 
-def test_our_recipe_has_what_the_experiments_name() -> None:
+def test_our_recipe_has_what_the_experiments_name():
     words = [word for word in OURS.fragment.read_text().split() if word.startswith("CONFIG_")]
     assert len(words) == len(set(words))
     for name in ("RED", "SFQ", "HTB", "TBF", "NETEM", "FQ", "CODEL", "FQ_CODEL", "PIE", "CAKE"):

@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import re
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +15,7 @@ from outcast.errors import CommandError, KernelError
 
 
 @pytest.fixture
-def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
+def kernel(tmp_path, monkeypatch) -> Kernel:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     program = tmp_path / "linux"
     program.write_text("elf")
@@ -26,16 +23,12 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     return Kernel(source.name, source.version, OURS.digest, "7.3.4", 200.0, "ab" * 32, program)
 
 
-def test_info_without_a_kernel_names_the_remedy(
-    kernel: Kernel, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_info_without_a_kernel_names_the_remedy(kernel, capsys):
     assert cli.invoke(["kernel", "info"]) == 3
     assert capsys.readouterr().err.strip().endswith("run outcast kernel build")
 
 
-def test_info_shows_the_kernel_and_its_origin(
-    kernel: Kernel, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_info_shows_the_kernel_and_its_origin(kernel, capsys):
     folder = cache.default_folder()
     folder.mkdir(parents=True)
     why = "built by this machine's compiler, because of a reason"
@@ -48,9 +41,7 @@ def test_info_shows_the_kernel_and_its_origin(
     assert told[3] == "compiler: gcc 14, built by this machine's compiler, because of a reason"
 
 
-def test_build_shows_its_stages_and_the_result(
-    kernel: Kernel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_build_shows_its_stages_and_the_result(kernel, monkeypatch, capsys):
     asked: dict[str, object] = {}
 
     def fake(**options: object) -> Kernel:
@@ -74,9 +65,7 @@ def test_build_shows_its_stages_and_the_result(
     assert (asked["jobs"], asked["again"], asked["tarball"]) == (3, True, None)
 
 
-def test_build_takes_what_the_lock_pins_from_where_the_user_says(
-    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_build_takes_what_the_lock_pins_from_where_the_user_says(kernel, tmp_path, monkeypatch):
     asked: dict[str, object] = {}
     monkeypatch.setattr(build, "build", lambda **options: asked.update(options) or kernel)
     words = ["kernel", "build", "--mirror", "http://m.example", "--packages", str(tmp_path)]
@@ -89,15 +78,9 @@ def test_build_takes_what_the_lock_pins_from_where_the_user_says(
 
 
 @pytest.mark.parametrize(
-    "error",
-    [KernelError("no source"), CommandError(["make", "linux"], 2, "no\nspace left")],
+    "error", [KernelError("no source"), CommandError(["make", "linux"], 2, "no\nspace left")]
 )
-def test_a_failure_is_one_line(
-    kernel: Kernel,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    error: Exception,
-) -> None:
+def test_a_failure_is_one_line(kernel, monkeypatch, capsys, error):
     def fail(**options: object) -> Kernel:
         raise error
 
@@ -106,9 +89,7 @@ def test_a_failure_is_one_line(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_info_lists_all_kernels_the_default_first(
-    kernel: Kernel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_info_lists_all_kernels_the_default_first(kernel, tmp_path, capsys):
     folder = cache.default_folder()
     folder.mkdir(parents=True)
     default = cache.keep(kernel, folder)
@@ -124,12 +105,7 @@ def test_info_lists_all_kernels_the_default_first(
     assert f"(there are others: {own.key})" in capsys.readouterr().err
 
 
-def test_guest_makes_and_shows_root_and_kernel_together(
-    kernel: Kernel,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_guest_makes_and_shows_root_and_kernel_together(kernel, tmp_path, monkeypatch, capsys):
     made: list[tuple[object, dict[str, object]]] = []
     monkeypatch.setattr(
         building, "build_kernel", lambda **given: made.append(("", given)) or kernel

@@ -1,7 +1,5 @@
 """Programs in a root of their own: how it is laid out and entered, and what they see."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -35,7 +33,7 @@ class FakeMachine:
 
 
 @pytest.fixture
-def packages(tmp_path: Path) -> Path:
+def packages(tmp_path) -> Path:
     folder = tmp_path / "packages"
     (folder / "usr/bin").mkdir(parents=True)
     (folder / "usr/bin/gcc-12").write_text("compiler")
@@ -43,9 +41,7 @@ def packages(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_root_is_laid_out_without_a_change_of_the_packages(
-    packages: Path, tmp_path: Path
-) -> None:
+def test_a_root_is_laid_out_without_a_change_of_the_packages(packages, tmp_path):
     root = tmp_path / "root"
     enclose(packages, root, FakeMachine("mount"))
     assert (root / "bin").readlink() == Path("usr/bin")
@@ -54,9 +50,7 @@ def test_a_root_is_laid_out_without_a_change_of_the_packages(
     assert sorted(path.name for path in packages.rglob("*")) == ["bin", "bin", "gcc-12", "usr"]
 
 
-def test_where_files_cannot_be_linked_they_are_copied(
-    packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_files_cannot_be_linked_they_are_copied(packages, tmp_path, monkeypatch):
     def refuse(*argv: object, **options: object) -> None:
         raise OSError(18, "Invalid cross-device link")
 
@@ -66,9 +60,7 @@ def test_where_files_cannot_be_linked_they_are_copied(
     assert (root / "usr/bin/gcc-12").read_text() == "compiler"
 
 
-def test_a_full_disk_is_one_line(
-    packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_one_line(packages, tmp_path, monkeypatch):
     def refuse(*argv: object, **options: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -79,21 +71,19 @@ def test_a_full_disk_is_one_line(
 
 
 @pytest.mark.parametrize(("allowed", "tries"), [("mount", 1), ("user", 2), ("chroot", 3)])
-def test_the_first_way_that_works_is_used(
-    packages: Path, tmp_path: Path, allowed: str, tries: int
-) -> None:
+def test_the_first_way_that_works_is_used(packages, tmp_path, allowed, tries):
     machine = FakeMachine(allowed)
     programs = enclose(packages, tmp_path / "root", machine)
     assert len(machine.ran) == tries
     assert programs.run(["make"], cwd=tmp_path / "root/tmp") == "said"
 
 
-def test_where_no_way_works_each_says_why(packages: Path, tmp_path: Path) -> None:
+def test_where_no_way_works_each_says_why(packages, tmp_path):
     with pytest.raises(FeatureMissingError, match=r"mount: Op.*; user: Op.*; chroot: Op"):
         enclose(packages, tmp_path / "root", FakeMachine())
 
 
-def test_paths_are_those_inside(tmp_path: Path) -> None:
+def test_paths_are_those_inside(tmp_path):
     machine = FakeMachine("mount")
     root = tmp_path / "root"
     inside = EnclosedPrograms(root, enclosed.WAYS[0], machine)
@@ -103,7 +93,7 @@ def test_paths_are_those_inside(tmp_path: Path) -> None:
     assert argv[-3:] == ["make", "O=/build/output", "all"]
 
 
-def test_a_failure_names_the_program_and_not_the_way_in(tmp_path: Path) -> None:
+def test_a_failure_names_the_program_and_not_the_way_in(tmp_path):
     inside = EnclosedPrograms(tmp_path, enclosed.WAYS[0], FakeMachine())
     with pytest.raises(CommandError, match=r"^make all: exit status 1"):
         inside.run(["make", "all"], cwd=tmp_path)
@@ -117,7 +107,7 @@ def can_enter() -> bool:
 
 
 @pytest.fixture
-def machines_own(tmp_path: Path) -> Path:
+def machines_own(tmp_path) -> Path:
     """A root with a few of this machine's own programs and the libraries that they need."""
     folder = tmp_path / "machine"
     for program in PROGRAMS:
@@ -134,9 +124,7 @@ def machines_own(tmp_path: Path) -> Path:
 
 
 @pytest.mark.skipif(not can_enter(), reason="no user namespaces here")
-def test_programs_see_the_root_alone(
-    machines_own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_see_the_root_alone(machines_own, tmp_path, monkeypatch):
     monkeypatch.setenv("SECRET", "1")
     root = tmp_path / "root"
     programs = enclose(machines_own, root, SystemPrograms())

@@ -1,7 +1,5 @@
 """How events of the guest's kernel get into the run directory, with a tracefs of plain files."""
 
-from __future__ import annotations
-
 import errno
 import os
 import struct
@@ -66,14 +64,14 @@ class Kernel:
 
 
 @pytest.fixture
-def kernel(tmp_path: Path) -> Iterator[Kernel]:
+def kernel(tmp_path) -> Iterator[Kernel]:
     kernel = Kernel(tmp_path)
     yield kernel
     os.close(kernel.ring)
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> RunDirectory:
+def directory(tmp_path) -> RunDirectory:
     (tmp_path / "run").mkdir()
     return RunDirectory(tmp_path / "run")
 
@@ -93,7 +91,7 @@ def record(kernel: Kernel, directory: RunDirectory, *events: str, pages: int = 0
             pass
 
 
-def test_pages_are_stored_whole_and_in_order(kernel: Kernel, directory: RunDirectory) -> None:
+def test_pages_are_stored_whole_and_in_order(kernel, directory):
     record(kernel, directory, EVENT, pages=3)
 
     stored = directory.trace_events.read_bytes()
@@ -105,9 +103,7 @@ def test_pages_are_stored_whole_and_in_order(kernel: Kernel, directory: RunDirec
     assert directory.trace_symbols.read_text() == "60001000 T tcp_v4_rcv\n60003000 t tcp_ack\n"
 
 
-def test_the_preparation_is_the_same_without_events(
-    kernel: Kernel, directory: RunDirectory
-) -> None:
+def test_the_preparation_is_the_same_without_events(kernel, directory):
     record(kernel, directory)
 
     assert not directory.trace.exists()
@@ -117,9 +113,7 @@ def test_the_preparation_is_the_same_without_events(
     assert kernel.text("buffer_subbuf_size_kb") == str(PAGE_KIB)
 
 
-def test_an_unknown_event_is_refused_with_the_one_that_was_meant(
-    kernel: Kernel, directory: RunDirectory
-) -> None:
+def test_an_unknown_event_is_refused_with_the_one_that_was_meant(kernel, directory):
     with pytest.raises(ConfigError, match=r"no event tcp:tcp_prob; did you mean 'tcp:tcp_probe'"):
         record(kernel, directory, "tcp:tcp_prob")
     assert not directory.trace.exists()
@@ -129,9 +123,7 @@ def test_an_unknown_event_is_refused_with_the_one_that_was_meant(
     "file",
     ["tracing_on", "options/overwrite", "trace_clock", "buffer_subbuf_size_kb", "buffer_size_kb"],
 )
-def test_a_setting_that_the_kernel_did_not_take_stops_the_run(
-    kernel: Kernel, directory: RunDirectory, file: str
-) -> None:
+def test_a_setting_that_the_kernel_did_not_take_stops_the_run(kernel, directory, file):
     """What is written into /dev/null is not there when it is read back."""
     (kernel.tracefs / file).unlink()
     (kernel.tracefs / file).symlink_to("/dev/null")
@@ -139,7 +131,7 @@ def test_a_setting_that_the_kernel_did_not_take_stops_the_run(
         record(kernel, directory)
 
 
-def test_an_event_that_stays_off_stops_the_run(kernel: Kernel, directory: RunDirectory) -> None:
+def test_an_event_that_stays_off_stops_the_run(kernel, directory):
     (kernel.tracefs / "events/tcp/tcp_probe/enable").write_text("0\n")
     with pytest.raises(RunError, match="tcp_probe/enable: asked for 1, but the kernel has 0"):
         record(kernel, directory, EVENT)
@@ -148,21 +140,19 @@ def test_an_event_that_stays_off_stops_the_run(kernel: Kernel, directory: RunDir
 @pytest.mark.parametrize(
     ("text", "value"), [("local [virtual] mono\n", "virtual"), ("32823\n", "32823"), ("", "")]
 )
-def test_what_a_file_of_tracefs_shows(text: str, value: str) -> None:
+def test_what_a_file_of_tracefs_shows(text, value):
     assert value_shown(text) == value
 
 
 @pytest.mark.parametrize("count", ["overrun", "commit overrun", "dropped events"])
-def test_lost_events_are_said(kernel: Kernel, directory: RunDirectory, count: str) -> None:
+def test_lost_events_are_said(kernel, directory, count):
     stats = kernel.tracefs / "per_cpu/cpu0/stats"
     stats.write_text(STATS.replace(f"\n{count}: 0", f"\n{count}: 12"))
     with pytest.raises(UntrustedError, match=r"trace: 12 events were lost"):
         record(kernel, directory, EVENT)
 
 
-def test_a_kernel_without_tracers_runs_without_events_alone(
-    tmp_path: Path, directory: RunDirectory
-) -> None:
+def test_a_kernel_without_tracers_runs_without_events_alone(tmp_path, directory):
     with Recorder((), directory, tmp_path / "missing") as recorder:
         recorder.record(1)
     with (
@@ -172,9 +162,7 @@ def test_a_kernel_without_tracers_runs_without_events_alone(
         pytest.fail("it recorded")
 
 
-def test_a_full_disk_is_said(
-    kernel: Kernel, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_said(kernel, directory, monkeypatch):
     def full(descriptor: int, data: object, offset: int) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -183,14 +171,14 @@ def test_a_full_disk_is_said(
         record(kernel, directory, EVENT, pages=1)
 
 
-def test_how_much_of_a_page_is_used() -> None:
+def test_how_much_of_a_page_is_used():
     assert bytes_used(page(b"12345678")) == 24
     lost = struct.pack("<QQ", 1, 8 | 1 << 31)
     assert bytes_used(lost + b"12345678".ljust(100, b"\0")) == 24
     assert bytes_used(struct.pack("<QQ", 1, 1 << 20) + bytes(100)) == 116
 
 
-def test_counts_that_are_missing_are_said() -> None:
+def test_counts_that_are_missing_are_said():
     assert statistics(STATS).read_events == 7
     with pytest.raises(RunError, match="cannot be read"):
         statistics("entries: 1\n")

@@ -1,10 +1,7 @@
 """Swept keys and values in words, on axes, in legends and tables."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -55,7 +52,7 @@ def labels(more: str = "") -> Labels:
         ("seed", "seed"),
     ],
 )
-def test_a_key_in_words(key: str, words: str) -> None:
+def test_a_key_in_words(key, words):
     assert labels().key(key) == words
 
 
@@ -80,7 +77,7 @@ def test_a_key_in_words(key: str, words: str) -> None:
         ("queue.limit", "<b>", "<b>"),
     ],
 )
-def test_a_value_in_words(key: str, value: Any, words: str) -> None:
+def test_a_value_in_words(key, value, words):
     assert labels().value(key, value) == words
 
 
@@ -97,9 +94,7 @@ def test_a_value_in_words(key: str, value: Any, words: str) -> None:
         ("links.rate", [], ("link rate", [], None)),
     ],
 )
-def test_an_axis_has_the_unit_and_the_ticks_the_numbers(
-    key: str, values: list[Any], axis: tuple[str, list[str], tuple[float, ...] | None]
-) -> None:
+def test_an_axis_has_the_unit_and_the_ticks_the_numbers(key, values, axis):
     label, ticks, amounts = axis
     assert labels().axis(key, values) == Axis(label, tuple(ticks), amounts)
 
@@ -118,11 +113,11 @@ def test_an_axis_has_the_unit_and_the_ticks_the_numbers(
         (None, None),
     ],
 )
-def test_amounts_have_a_place_on_an_axis(value: Any, known: tuple[str, float] | None) -> None:
+def test_amounts_have_a_place_on_an_axis(value, known):
     assert amount(value) == known
 
 
-def test_a_users_own_label_is_everywhere() -> None:
+def test_a_users_own_label_is_everywhere():
     own = labels("  labels: {queue.limit: buffer}\n")
     assert own.key("queue.limit") == "buffer"
     assert own.axis("queue.limit", ["16KB"]).label == "buffer (KB)"
@@ -137,6 +132,6 @@ def test_a_users_own_label_is_everywhere() -> None:
         ("[buffer]", "labels"),
     ],
 )
-def test_labels_that_fit_no_key_are_refused(label: str, problem: str) -> None:
+def test_labels_that_fit_no_key_are_refused(label, problem):
     with pytest.raises(ConfigError, match=problem):
         experiment(f"  labels: {label}\n")

@@ -1,12 +1,9 @@
 """Probes: what is asked for, planned, kept and shown."""
 
-from __future__ import annotations
-
 import io
 import re
 import struct
 from ipaddress import IPv6Address
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -44,7 +41,7 @@ def plan_of(probes: str, *overrides: str, config: str = "linear-12") -> Plan:
     return make_plan(experiment.load(configs.find(config), (f"probes={probes}", *overrides)))
 
 
-def test_probes_have_their_own_ports_and_phases() -> None:
+def test_probes_have_their_own_ports_and_phases():
     plan = plan_of(TWO, "duration=2s", "analysis.windows=[]", "seed=3")
     one, two = plan.probes
     assert (one.kind, one.sport, one.dport, one.payload_bytes) == ("icmp", 1, 0, 56)
@@ -59,7 +56,7 @@ def test_probes_have_their_own_ports_and_phases() -> None:
     assert {("h3", "h1"), ("h1", "h4")} <= plan.pairs
 
 
-def test_inputs_of_probes_are_captured_and_the_bottleneck_stays() -> None:
+def test_inputs_of_probes_are_captured_and_the_bottleneck_stays():
     plain = plan_of("[]")
     plan = plan_of("[{from: h1, to: h3}]")
     assert plan.bottleneck.egress == plain.bottleneck.egress
@@ -69,7 +66,7 @@ def test_inputs_of_probes_are_captured_and_the_bottleneck_stays() -> None:
     assert beside.bottleneck == plain.bottleneck
 
 
-def test_probes_have_a_code_point() -> None:
+def test_probes_have_a_code_point():
     plan = plan_of("[{from: h3, to: h1, dscp: ef}, {from: h3, to: h1}]")
     marked, plain = plan.probes
     assert (marked.dscp, plain.dscp) == (46, 0)
@@ -78,13 +75,13 @@ def test_probes_have_a_code_point() -> None:
     assert [record.dscp for record in probing.records(plan)] == [46, 0]
 
 
-def test_probes_alone_are_an_experiment() -> None:
+def test_probes_alone_are_an_experiment():
     plan = plan_of("[{from: h3, to: h1}]", "flows=[]")
     assert not plan.flows
     assert plan.bottleneck.egress in plan.switch_ports()
 
 
-def test_the_base_round_trip_is_that_of_links_and_frames() -> None:
+def test_the_base_round_trip_is_that_of_links_and_frames():
     plan = plan_of("[{from: h3, to: h1}]", "links.rate=10mbit", "links.delay=1ms")
     (probe,) = plan.probes
     there, back = plan.path("h3", "h1"), plan.path("h1", "h3")
@@ -92,7 +89,7 @@ def test_the_base_round_trip_is_that_of_links_and_frames() -> None:
     assert base_rtt_ns(plan.links, probe, there, back) == 6 * (10**6 + frame_ns)
 
 
-def test_probes_have_addresses_of_either_family(tmp_path: Path) -> None:
+def test_probes_have_addresses_of_either_family(tmp_path):
     both = ("addressing=both",)
     old, new = plan_of("[{from: h3, to: h1}, {from: h3, to: h1, addressing: ipv6}]", *both).probes
     assert (old.headers.protocol, new.headers.protocol) == (1, 58)
@@ -108,7 +105,7 @@ def test_probes_have_addresses_of_either_family(tmp_path: Path) -> None:
         plan_of("[{from: h3, to: h1, addressing: ipv6}]")
 
 
-def test_a_stored_plan_has_its_probes(tmp_path: Path) -> None:
+def test_a_stored_plan_has_its_probes(tmp_path):
     plan = plan_of(TWO, "duration=2s", "analysis.windows=[]")
     path = tmp_path / "plan.json"
     path.write_text(stored.dumps(plan), encoding="utf-8")
@@ -131,13 +128,13 @@ def test_a_stored_plan_has_its_probes(tmp_path: Path) -> None:
         ("[{from: h3, to: h1, kind: tcp}]", "probes.0.kind"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(probes: str, line: str) -> None:
+def test_what_cannot_be_is_refused_in_one_line(probes, line):
     with pytest.raises(ConfigError, match=line.replace("[", r"\[")) as refused:
         plan_of(probes)
     assert "\n" not in str(refused.value)
 
 
-def test_where_ports_decide_the_path_only_udp_has_one() -> None:
+def test_where_ports_decide_the_path_only_udp_has_one():
     hashed = ("routing={kind: hashed}",)
     probes = "[{from: h3_0_2, to: h0_0_2, kind: %s}]"
     with pytest.raises(ConfigError, match="hashed routing chooses paths by ports, which icmp"):
@@ -146,7 +143,7 @@ def test_where_ports_decide_the_path_only_udp_has_one() -> None:
     assert plan.probes[0].headers in plan.path_probes()
 
 
-def test_the_command_line_says_all_of_a_probe() -> None:
+def test_the_command_line_says_all_of_a_probe():
     plan = plan_of(TWO, "duration=2s", "analysis.windows=[]")
     words = probing.arguments("/probe", plan.probes[1], 5)
     assert words[:2] == ["/probe", "ask"]
@@ -182,7 +179,7 @@ RECORD = ProbeRecord(
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> RunDirectory:
+def directory(tmp_path) -> RunDirectory:
     traffic = model.drop_tail(model.make_traffic(9, 3_000), 16_384, 10**9)
     made = write_run(tmp_path / "run", traffic, 80_000_000)
     manifest = made.read_manifest()
@@ -197,7 +194,7 @@ def directory(tmp_path: Path) -> RunDirectory:
     return made
 
 
-def test_percentiles_losses_and_rows(directory: RunDirectory) -> None:
+def test_percentiles_losses_and_rows(directory):
     analyze(directory)
     run = Run(directory)
     table = run.table("probes")
@@ -205,10 +202,8 @@ def test_percentiles_losses_and_rows(directory: RunDirectory) -> None:
     assert table["rtt_ns"].to_list() == [2_000_000, None, 3_000_000, 7_000_000]
     assert table["t"].to_list() == [0, 10**7, 2 * 10**7, 3 * 10**7]
     assert table["rtt_ns"].dtype == pl.Int64
-    assert run.summary.probes is not None
     part = run.summary.probes["0"]
     assert (part.sent, part.lost, part.base_rtt_ms, part.every_ms) == (4, 1, 2.0, 10.0)
-    assert part.rtt_ms is not None
     assert (part.rtt_ms.mean, part.rtt_ms.p50, part.rtt_ms.max) == (4.0, 3.0, 7.0)
     shown = text_of(directory)
     assert "h3 to h1 (icmp)" in shown
@@ -221,42 +216,38 @@ def test_percentiles_losses_and_rows(directory: RunDirectory) -> None:
     assert "h3 to h1 (icmp)" in page
 
 
-def test_a_probe_may_send_nothing_in_the_main_interval(directory: RunDirectory) -> None:
+def test_a_probe_may_send_nothing_in_the_main_interval(directory):
     config = directory.path / "config.yaml"
     text = config.read_text(encoding="utf-8")
     config.write_text(text.replace("bin: 1ms", "bin: 1ms, from: 50ms"), encoding="utf-8")
     analyze(directory)
     run = Run(directory)
-    assert run.summary.probes is not None
     part = run.summary.probes["0"]
     assert (part.sent, part.lost, part.rtt_ms) == (0, 0, None)
     assert figures.figure(run, "probes").axes[0].lines[0].get_xdata().size == 3  # type: ignore[union-attr]
     assert re.search(r"h3 to h1 \(icmp\) +0 +0 +2 ms +- +- +- +-", text_of(directory))
 
 
-def test_without_an_answer_there_are_no_percentiles(directory: RunDirectory) -> None:
+def test_without_an_answer_there_are_no_percentiles(directory):
     start = directory.read_manifest().traffic.t_start_ns
     lines = [f"{n} {start + n} 0" for n in range(4)]
     result_file(directory.flows, 0).write_text("ready\n" + "\n".join(lines), encoding="ascii")
     analyze(directory)
     run = Run(directory)
-    assert run.summary.probes is not None
     assert run.summary.probes["0"].rtt_ms is None
     assert run.summary.probes["0"].lost == 4
     figures.figure(run, "probes")
     assert "h3 to h1 (icmp)" in text_of(directory)
 
 
-def test_probes_follow_the_main_interval(directory: RunDirectory) -> None:
+def test_probes_follow_the_main_interval(directory):
     config = directory.path / "config.yaml"
     text = config.read_text(encoding="utf-8")
     config.write_text(text.replace("bin: 1ms", "bin: 1ms, from: 5ms, to: 30ms"), encoding="utf-8")
     analyze(directory)
     run = Run(directory)
     assert run.table("probes").height == 4
-    assert run.summary.probes is not None
     part = run.summary.probes["0"]
-    assert part.rtt_ms is not None
     assert (part.sent, part.lost, part.rtt_ms.max) == (2, 1, 3.0)
     over_time, shares = figures.figure(run, "probes").axes
     assert "grey: left out of the summary" in over_time.get_xlabel()
@@ -270,7 +261,7 @@ def test_probes_follow_the_main_interval(directory: RunDirectory) -> None:
     "text",
     ["", "ready\n0 1\n", "ready\n1 1 1\n", "ready\n0 1 x\n", "ready\n0 1 2\n", "ready\n0 -1 2\n"],
 )
-def test_a_broken_file_is_one_line(directory: RunDirectory, text: str) -> None:
+def test_a_broken_file_is_one_line(directory, text):
     path = result_file(directory.flows, 0)
     path.write_text(text, encoding="ascii")
     with pytest.raises(InputError, match=r"probe\.0\.out") as refused:
@@ -281,7 +272,7 @@ def test_a_broken_file_is_one_line(directory: RunDirectory, text: str) -> None:
         analyze(directory)
 
 
-def test_flows_and_groups_have_the_time_that_their_packets_waited(directory: RunDirectory) -> None:
+def test_flows_and_groups_have_the_time_that_their_packets_waited(directory):
     analyze(directory)
     run = outcast.open_run(directory.path)
     packets = run.table("packets").filter(pl.col("t_out").is_not_null())
@@ -292,7 +283,6 @@ def test_flows_and_groups_have_the_time_that_their_packets_waited(directory: Run
     assert row["queueing_mean_ns"] == pytest.approx(times.mean())
     assert row["queueing_p50_ns"] == times[-(-len(times) // 2) - 1]
     group = run.summary.groups["hops"]["2-hop"]
-    assert group.queueing_ms is not None
     assert group.queueing_ms.p50 == row["queueing_p50_ns"] / 1e6
 
 
@@ -300,7 +290,7 @@ PORTS = st.integers(1, 65535)
 
 
 @given(PORTS, PORTS)
-def test_a_probe_has_the_flows_ports_and_a_valid_checksum(sport: int, dport: int) -> None:
+def test_a_probe_has_the_flows_ports_and_a_valid_checksum(sport, dport):
     packet = FiveTuple("10.1.0.2", sport, "10.0.0.2", dport)
     segment = tcp_reset(packet)
     pseudo = bytes([10, 1, 0, 2, 10, 0, 0, 2, 0, 6]) + struct.pack("!H", len(segment))
@@ -313,7 +303,7 @@ def test_a_probe_has_the_flows_ports_and_a_valid_checksum(sport: int, dport: int
 
 
 @given(PORTS, PORTS)
-def test_a_probe_of_ipv6_has_a_valid_checksum(sport: int, dport: int) -> None:
+def test_a_probe_of_ipv6_has_a_valid_checksum(sport, dport):
     ends = ("fd00::a01:2", "fd00::a00:2")
     segment = tcp_reset(FiveTuple(ends[0], sport, ends[1], dport))
     addresses = b"".join(IPv6Address(end).packed for end in ends)
@@ -322,6 +312,6 @@ def test_a_probe_of_ipv6_has_a_valid_checksum(sport: int, dport: int) -> None:
     assert internet_checksum(pseudo + segment) == 0
 
 
-def test_the_checksum_is_that_of_the_rfcs_example() -> None:
+def test_the_checksum_is_that_of_the_rfcs_example():
     # RFC 1071, section 3: the sum of these words is ddf2.
     assert internet_checksum(bytes.fromhex("0001f203f4f5f6f7")) == 0xFFFF - 0xDDF2

@@ -1,7 +1,5 @@
 """The rooms of outcast import downwards only, and some of them never import Mininet."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess
@@ -70,14 +68,14 @@ def room_of(module: str) -> str | None:
     return parts[1] if len(parts) > 1 else None
 
 
-def test_every_room_has_a_layer() -> None:
+def test_every_room_has_a_layer():
     rooms = {path.stem for path in PACKAGE.glob("*.py")} | {
         path.name for path in PACKAGE.iterdir() if path.is_dir() and list(path.glob("*.py"))
     }
     assert rooms - {"__init__"} == set(LEVEL)
 
 
-def test_every_room_keeps_to_its_lines() -> None:
+def test_every_room_keeps_to_its_lines():
     """A room that needs more says so in ARCHITECTURE.md, and its commit says why."""
     page = (PACKAGE.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
     most = {
@@ -96,7 +94,7 @@ def test_every_room_keeps_to_its_lines() -> None:
     assert not over
 
 
-def test_modules_are_imported_by_their_names() -> None:
+def test_modules_are_imported_by_their_names():
     """An import of a computed name would hide from these tests, so few modules have one."""
     computed = {
         name
@@ -114,11 +112,11 @@ def test_modules_are_imported_by_their_names() -> None:
     }
 
 
-def test_few_modules_stand_at_the_root() -> None:
+def test_few_modules_stand_at_the_root():
     assert len(list(PACKAGE.glob("*.py"))) <= MODULES_AT_THE_ROOT
 
 
-def test_a_room_imports_from_below_only() -> None:
+def test_a_room_imports_from_below_only():
     upwards = [
         f"{name} imports {target}"
         for name, path in modules()
@@ -129,7 +127,7 @@ def test_a_room_imports_from_below_only() -> None:
     assert upwards == []
 
 
-def test_what_reads_results_needs_no_mininet() -> None:
+def test_what_reads_results_needs_no_mininet():
     verbs = [f"outcast.cli.{verb}" for verb in ("analyze", "inspect", "join")]
     names = [
         *(name for name in sorted(NAMES) if room_of(name) in ("analysis", "records", "view")),

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -67,9 +65,7 @@ def test_a_dead_runs_things_are_removed(child, tmp_path, monkeypatch):
     assert ledger.clean(tmp_path / "ledger") == []
 
 
-def test_a_new_run_removes_what_dead_ones_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_run_removes_what_dead_ones_left(tmp_path, monkeypatch):
     place, other = tmp_path / "ledger", tmp_path / "of-another-environment"
     monkeypatch.setattr(ledger, "default_folder", lambda: place)
     monkeypatch.setattr(ledger, "all_folders", lambda: [place, other])
@@ -87,7 +83,7 @@ def test_a_new_run_removes_what_dead_ones_left(
     assert [page.file for page in ledger.read_entries(other)] == [going_on.file]
 
 
-def test_runs_that_begin_at_once_remove_what_is_left_once(tmp_path: Path) -> None:
+def test_runs_that_begin_at_once_remove_what_is_left_once(tmp_path):
     left = tmp_path / ".left.1.partial"
     left.mkdir()
     dead_entry(tmp_path / "ledger", folders=[str(left)])
@@ -103,7 +99,7 @@ def test_runs_that_begin_at_once_remove_what_is_left_once(tmp_path: Path) -> Non
     assert said == [f"['removed {left}']", *["[]"] * 3]
 
 
-def test_a_run_does_not_wait_for_another_that_removes(tmp_path: Path) -> None:
+def test_a_run_does_not_wait_for_another_that_removes(tmp_path):
     dead_entry(tmp_path / "ledger", folders=[str(tmp_path / ".left.1.partial")])
     with open(tmp_path / "ledger/undo.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -111,10 +107,9 @@ def test_a_run_does_not_wait_for_another_that_removes(tmp_path: Path) -> None:
         assert len(ledger.read_entries(tmp_path / "ledger")) == 1
 
 
-def test_a_process_that_has_ended_is_dead_though_nobody_waited_for_it() -> None:
+def test_a_process_that_has_ended_is_dead_though_nobody_waited_for_it():
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
         mark = ProcessMark.of(child.pid)
-        assert child.stdin is not None
         child.stdin.close()
         # Waits without taking its number back, so it is a zombie then.
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
@@ -165,7 +160,7 @@ def test_a_process_with_a_reused_number_is_spared(child, tmp_path):
         "x" * (2 << 20),
     ],
 )
-def test_pages_that_are_no_pages_are_passed_by_and_named(text: str, tmp_path: Path) -> None:
+def test_pages_that_are_no_pages_are_passed_by_and_named(text, tmp_path):
     (tmp_path / "run-1-0.json").write_text(text)
     (tmp_path / "other.txt").write_text("x")
     folder = tmp_path / ".half.17.partial"
@@ -178,7 +173,7 @@ def test_pages_that_are_no_pages_are_passed_by_and_named(text: str, tmp_path: Pa
     assert (tmp_path / "other.txt").exists()
 
 
-def test_a_page_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+def test_a_page_that_is_a_link_is_not_followed(tmp_path):
     folder = tmp_path / "ledger"
     entry = dead_entry(folder)
     entry.file.rename(tmp_path / "elsewhere")
@@ -187,9 +182,7 @@ def test_a_page_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     assert said.startswith(f"skipped {entry.file}")
 
 
-def test_a_dead_runs_settings_are_put_back_before_the_next_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dead_runs_settings_are_put_back_before_the_next_run(tmp_path, monkeypatch):
     folder = tmp_path / ".half-done.17.partial"
     stamps = setting(tmp_path / "stamps", "0", monkeypatch)
     folder.mkdir()
@@ -201,7 +194,7 @@ def test_a_dead_runs_settings_are_put_back_before_the_next_run(
     assert Path(stamps).read_text() == "7"
 
 
-def test_the_ledger_knows_the_settings_that_runs_change() -> None:
+def test_the_ledger_knows_the_settings_that_runs_change():
     # The value there has the form of one that can be put back.
     changed = (transport.ALLOWED_CONGESTION_CONTROLS, realtime._STAMPED_EARLY)
     assert {str(path) for path in changed} == set(ledger.SETTINGS)
@@ -237,9 +230,7 @@ def planted(tmp_path: Path) -> dict[str, Any]:
     }
 
 
-def test_nothing_is_done_that_no_run_can_have_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_done_that_no_run_can_have_noted(tmp_path, monkeypatch):
     things = planted(tmp_path)
     allowed = setting(tmp_path / "allowed", "reno cubic", monkeypatch)
     things["settings"][allowed] = "reno\nx"
@@ -260,9 +251,7 @@ def test_nothing_is_done_that_no_run_can_have_noted(
     assert ledger.clean(tmp_path / "ledger") == []
 
 
-def test_what_could_not_be_undone_stays_for_the_next_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_could_not_be_undone_stays_for_the_next_time(tmp_path, monkeypatch):
     one, two = tmp_path / ".one.1.partial", tmp_path / ".two.1.partial"
     for folder in (one, two):
         folder.mkdir()
@@ -281,7 +270,7 @@ def test_what_could_not_be_undone_stays_for_the_next_time(
     assert ledger.clean(tmp_path / "ledger") == [f"removed {one}"]
 
 
-def test_a_folder_of_ours_is_for_us_alone(tmp_path: Path) -> None:
+def test_a_folder_of_ours_is_for_us_alone(tmp_path):
     folder = tmp_path / "outcast"
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
@@ -289,9 +278,7 @@ def test_a_folder_of_ours_is_for_us_alone(tmp_path: Path) -> None:
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_looking_for_ledgers_changes_no_folder_of_that_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_looking_for_ledgers_changes_no_folder_of_that_name(tmp_path, monkeypatch):
     folder = tmp_path / "outcast"
     folder.mkdir()
     monkeypatch.setattr(private, "places", lambda: [folder])
@@ -302,7 +289,7 @@ def test_looking_for_ledgers_changes_no_folder_of_that_name(
     assert private.existing() == []
 
 
-def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_a_link_is_refused(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "outcast").symlink_to(tmp_path / "real")
     for use in (ledger.open_entry, lambda folder: private.lock_file(folder, "realtime.lock")):
@@ -311,7 +298,7 @@ def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
     assert list((tmp_path / "real").iterdir()) == []
 
 
-def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
     (tmp_path / "precious").write_text("mine")
     (tmp_path / "outcast").mkdir()
     (tmp_path / "outcast/realtime.lock").symlink_to(tmp_path / "precious")
@@ -320,9 +307,7 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     assert (tmp_path / "precious").read_text() == "mine"
 
 
-def test_the_next_place_is_taken_where_one_cannot_be_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_place_is_taken_where_one_cannot_be_used(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     (tmp_path / "linked").symlink_to(tmp_path)
     places = [Path("/proc/outcast"), tmp_path / "file", tmp_path / "linked", tmp_path / "good"]
@@ -334,9 +319,7 @@ def test_the_next_place_is_taken_where_one_cannot_be_used(
         private.choose()
 
 
-def test_no_run_is_noted_under_a_name_that_cannot_be_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_run_is_noted_under_a_name_that_cannot_be_made(tmp_path, monkeypatch):
     monkeypatch.setattr(ledger, "default_folder", lambda: tmp_path / "ledger")
     for name in ("x" * 250, "y" * 300, "/".join(["z" * 200] * 25)):
         with pytest.raises(ConfigError, match="too long"):
@@ -347,7 +330,7 @@ def test_no_run_is_noted_under_a_name_that_cannot_be_made(
     assert not (tmp_path / "ledger").exists()
 
 
-def test_an_entry_on_disk_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+def test_an_entry_on_disk_is_readable_by_its_owner_alone(tmp_path):
     entry = ledger.open_entry(tmp_path / "ledger")
     assert entry.file.stat().st_mode & 0o077 == 0
     assert json.loads(entry.file.read_text())["owner"]["pid"] == os.getpid()
@@ -355,9 +338,7 @@ def test_an_entry_on_disk_is_readable_by_its_owner_alone(tmp_path: Path) -> None
     assert list((tmp_path / "ledger").iterdir()) == []
 
 
-def test_modules_of_a_dead_run_are_unloaded_the_last_one_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modules_of_a_dead_run_are_unloaded_the_last_one_first(tmp_path, monkeypatch):
     loaded = {"tcp_mine", "sch_mine", "busy"}
     unloaded = []
 
@@ -383,7 +364,7 @@ def test_modules_of_a_dead_run_are_unloaded_the_last_one_first(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
-def test_what_belongs_to_others_is_not_taken_for_ours(tmp_path: Path) -> None:
+def test_what_belongs_to_others_is_not_taken_for_ours(tmp_path):
     folder = tmp_path / "ledger"
     entry = dead_entry(folder)
     os.chown(entry.file, 12345, -1)

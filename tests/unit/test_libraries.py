@@ -1,7 +1,5 @@
 """Shared libraries of programs' files: found by ldd, copied beside them, and glibc's version."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from dataclasses import replace
@@ -45,7 +43,7 @@ def program(folder: Path) -> Path:
 
 
 @NEEDS_CC
-def test_libraries_are_copied_beside_the_program(tmp_path: Path) -> None:
+def test_libraries_are_copied_beside_the_program(tmp_path):
     made = program(tmp_path)
     assert libraries.needed_by(made, "x") == {"libgreeting.so.1": tmp_path / "libgreeting.so.1"}
     (tmp_path / "net.yaml").write_text(CONFIG)
@@ -62,20 +60,20 @@ def test_libraries_are_copied_beside_the_program(tmp_path: Path) -> None:
 
 
 @NEEDS_CC
-def test_a_library_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_library_that_is_not_there_is_named(tmp_path):
     made = program(tmp_path)
     (tmp_path / "libgreeting.so.1").unlink()
     with pytest.raises(ConfigError, match=r"^x: greet needs libgreeting\.so\.1, which this"):
         libraries.needed_by(made, "x")
 
 
-def test_a_script_needs_none(tmp_path: Path) -> None:
+def test_a_script_needs_none(tmp_path):
     script = tmp_path / "script"
     script.write_text("#!/bin/sh\n")
     assert list(libraries.elf_files([script, tmp_path])) == []
 
 
-def test_a_newer_glibc_than_the_guests_is_named(tmp_path: Path) -> None:
+def test_a_newer_glibc_than_the_guests_is_named(tmp_path):
     libc = tmp_path / "root/lib/x86_64-linux-gnu/libc.so.6"
     libc.parent.mkdir(parents=True)
     libc.write_bytes(b"\x7fELF GLIBC_2.2.5 GLIBC_2.36 GLIBC_PRIVATE")
@@ -91,7 +89,7 @@ def test_a_newer_glibc_than_the_guests_is_named(tmp_path: Path) -> None:
         libraries.require_glibc([app], "programs.0.files", sees)
 
 
-def test_libraries_of_no_files_are_refused(tmp_path: Path) -> None:
+def test_libraries_of_no_files_are_refused(tmp_path):
     (tmp_path / "net.yaml").write_text(CONFIG.replace(", files: [greet]", ""))
     with pytest.raises(ConfigError, match="libraries: there are no `files`"):
         experiment.load(tmp_path / "net.yaml")

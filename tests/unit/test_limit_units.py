@@ -1,7 +1,5 @@
 """A queue's limit in bytes, packets, a time or bandwidth-delay products, at each place."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -37,7 +35,7 @@ WIRE, FRAME = 1538, 1514
 
 
 @pytest.fixture
-def uplink(tmp_path: Path) -> Path:
+def uplink(tmp_path) -> Path:
     file = tmp_path / "uplink.yaml"
     file.write_text(UPLINK)
     return file
@@ -59,7 +57,7 @@ FRAMES = RTT_NS * 10**7 // (8 * 10**9 * WIRE)
 IN_BYTES = RTT_NS * 10**7 * FRAME // (8 * 10**9 * WIRE)
 
 
-def test_the_base_rtt_is_what_it_is_made_of(uplink: Path) -> None:
+def test_the_base_rtt_is_what_it_is_made_of(uplink):
     _, plan = planned(uplink)
     far = plan.flows[1]
     assert base_rtt_ns(plan, far.path, far.return_path) == RTT_NS
@@ -73,7 +71,7 @@ COUNTS = {
 
 
 @pytest.mark.parametrize(("kind", "counts"), COUNTS.items())
-def test_each_kind_takes_each_unit(kind: str, counts: str, uplink: Path) -> None:
+def test_each_kind_takes_each_unit(kind, counts, uplink):
     def limit(text: str) -> str:
         return limit_at("s1-eth1", uplink, f"queue={{kind: {kind}, limit: {text}}}")
 
@@ -88,7 +86,7 @@ def test_each_kind_takes_each_unit(kind: str, counts: str, uplink: Path) -> None
     assert limit("11 packets") == ("11 packets" if as_it_is else f"{11 * FRAME}B")
 
 
-def test_a_port_that_only_acknowledgements_cross_counts_by_their_flows(uplink: Path) -> None:
+def test_a_port_that_only_acknowledgements_cross_counts_by_their_flows(uplink):
     _, plan = planned(uplink)
     near = base_rtt_ns(plan, plan.flows[0].path, plan.flows[0].return_path)
     assert plan.base_rtts_ns["s1", "h1"] == RTT_NS
@@ -96,12 +94,12 @@ def test_a_port_that_only_acknowledgements_cross_counts_by_their_flows(uplink: P
     assert plan.base_rtts_ns["h1", "s1"] == RTT_NS
 
 
-def test_a_port_that_no_flow_crosses_counts_by_the_longest_of_all(uplink: Path) -> None:
+def test_a_port_that_no_flow_crosses_counts_by_the_longest_of_all(uplink):
     _, plan = planned(uplink, "topology.rivals=2", "flows=[{from: [h3]}]")
     assert plan.base_rtts_ns["s2", "h4"] == plan.base_rtts_ns["s1", "h1"]
 
 
-def test_workloads_and_programs_cross_ports_too(uplink: Path) -> None:
+def test_workloads_and_programs_cross_ports_too(uplink):
     load = "workloads=[{kind: incast, to: h1, senders: 2, block: 10KB, rounds: 3}]"
     programs = "programs=[{name: a, host: h3, command: [ping, '{h1}']}]"
     for traffic in (load, programs):
@@ -126,9 +124,7 @@ def test_workloads_and_programs_cross_ports_too(uplink: Path) -> None:
         (["links.overhead=none", "queue.limit=5ms"], "s1-eth1", "6250B"),
     ],
 )
-def test_every_place_takes_them(
-    overrides: list[str], at: str, limit: str | None, uplink: Path
-) -> None:
+def test_every_place_takes_them(overrides, at, limit, uplink):
     if limit is None:
         with pytest.raises(ConfigError, match="mtu"):
             limit_at(at, uplink, *overrides)
@@ -136,14 +132,14 @@ def test_every_place_takes_them(
         assert limit_at(at, uplink, *overrides) == limit
 
 
-def test_a_host_can_have_such_a_queue(uplink: Path) -> None:
+def test_a_host_can_have_such_a_queue(uplink):
     whole, plan = planned(
         uplink, "links.overrides=[{from: h2, to: s1, rate: 10mbit, queue: {kind: tbf, limit: 5ms}}]"
     )
     assert str(ports.host_queue(whole, plan, "h2").queue.limits["limit"]) == "6152B"
 
 
-def test_an_event_sets_such_a_limit_at_the_rate_in_force(uplink: Path) -> None:
+def test_an_event_sets_such_a_limit_at_the_rate_in_force(uplink):
     change = "events=[{at: 100ms, from: s1, to: h1, rate: 20mbit, limit: 5ms}]"
     *_, last = events.changes(*planned(uplink, change))
     assert (last.what, last.value) == ("limit_bytes", 12500 * FRAME // WIRE)
@@ -152,19 +148,19 @@ def test_an_event_sets_such_a_limit_at_the_rate_in_force(uplink: Path) -> None:
     assert (only.what, only.value) == ("limit_packets", 10)
 
 
-def test_the_configuration_keeps_what_was_asked_for(uplink: Path) -> None:
+def test_the_configuration_keeps_what_was_asked_for(uplink):
     whole, _ = planned(uplink, "queue.limit=0.5 bdp")
     assert "limit: 0.5 bdp" in experiment.dump(whole)
 
 
-def test_a_limit_that_needs_no_port_stays_as_it_is(uplink: Path) -> None:
+def test_a_limit_that_needs_no_port_stays_as_it_is(uplink):
     whole, plan = planned(uplink, "queue.limit=16KB")
     port = ports.switch_queue(whole, plan, "s1-eth1")
     assert port.queue is whole.queue
     assert port.asked is None
 
 
-def test_reds_thresholds_follow_the_limit(uplink: Path) -> None:
+def test_reds_thresholds_follow_the_limit(uplink):
     def thresholds(*keys: str) -> tuple[int, int]:
         whole, plan = planned(uplink, f"queue={{kind: red, {', '.join(keys)}}}")
         queue = ports.switch_queue(whole, plan, "s1-eth1").queue
@@ -181,7 +177,7 @@ def test_reds_thresholds_follow_the_limit(uplink: Path) -> None:
     assert thresholds("limit: 100MB") == (923, 2770)
 
 
-def test_a_threshold_of_marking_can_be_a_time(uplink: Path) -> None:
+def test_a_threshold_of_marking_can_be_a_time(uplink):
     queue = "queue={kind: ecn_threshold, limit: 1 bdp, threshold: 0.2 bdp}"
     whole, plan = planned(uplink, queue)
     port = ports.switch_queue(whole, plan, "s1-eth1").queue
@@ -217,19 +213,19 @@ def test_a_threshold_of_marking_can_be_a_time(uplink: Path) -> None:
         (["events=[{at: 1ms, from: s1, to: h1, limit: 1us}]"], "events.0.limit: 1us is 1 B"),
     ],
 )
-def test_a_bad_limit_is_refused_in_a_line(overrides: list[str], refusal: str, uplink: Path) -> None:
+def test_a_bad_limit_is_refused_in_a_line(overrides, refusal, uplink):
     with pytest.raises(ConfigError, match=refusal) as refused:
         planned(uplink, *overrides)
     assert "\n" not in str(refused.value)
 
 
-def test_a_trace_counts_by_its_mean_rate(uplink: Path, tmp_path: Path) -> None:
+def test_a_trace_counts_by_its_mean_rate(uplink, tmp_path):
     (tmp_path / "rates.csv").write_text("time,rate\n0ms,5mbps\n500ms,15mbps\n")
     own = "links.overrides=[{from: s1, to: h1, rate: {trace: rates.csv}}]"
     assert limit_at("s1-eth1", uplink, own, "queue.limit=5ms") == "6152B"
 
 
-def test_what_it_came_to_is_told(uplink: Path) -> None:
+def test_what_it_came_to_is_told(uplink):
     whole, plan = planned(uplink)
     line, *_ = link_words.limits(whole, plan, ["s1-eth1"])
     assert line == (
@@ -240,13 +236,13 @@ def test_what_it_came_to_is_told(uplink: Path) -> None:
     assert link_words.limits(*planned(uplink, "queue.limit=16KB"), ["s1-eth1"]) == []
 
 
-def test_topo_has_the_base_rtt_and_product_of_every_flow(uplink: Path) -> None:
+def test_topo_has_the_base_rtt_and_product_of_every_flow(uplink):
     flows = [line for line in describe(*planned(uplink)) if re.match(r"  \d: ", line)]
     assert len(flows) == 2
     assert "base RTT 16.5 ms, BDP 20,622 B on the wire" in flows[1]
 
 
-def test_a_limit_is_rounded_down() -> None:
+def test_a_limit_is_rounded_down():
     drain = Drain(rate_bps=10**7, frame_bytes=FRAME, wire_bytes=WIRE, base_rtt_ns=20_000_000)
     packet: tuple[Unit, ...] = ("packets",)
     for limit in (Limit(time_ns=7_000_000), Limit(bdp=0.3), Limit(bdp=1 / 3)):
@@ -257,7 +253,7 @@ def test_a_limit_is_rounded_down() -> None:
         assert size // FRAME == packets
 
 
-def test_a_command_without_flows_meets_queues_of_the_longest_way(uplink: Path) -> None:
+def test_a_command_without_flows_meets_queues_of_the_longest_way(uplink):
     _, plan = planned(uplink, "queue.limit=1 bdp")
     alone = plan_of_command(plan, None, ["true"], "/work", 10**9)
     assert not alone.flows
@@ -268,12 +264,12 @@ def test_a_command_without_flows_meets_queues_of_the_longest_way(uplink: Path) -
     ("text", "rate_bps"),
     [("1gbit", 10**9), ("100Mbit", 10**8), ("2.5gbit", 2_500_000_000), ("100 mbps", 10**8)],
 )
-def test_rates(text: str, rate_bps: int) -> None:
+def test_rates(text, rate_bps):
     assert units.parse_rate_bps(text) == rate_bps
 
 
 @pytest.mark.parametrize("text", ["100MBps", "1GBps", "800 kBps", "5Bps "])
-def test_a_rate_in_bytes_is_refused_with_the_units_of_bits(text: str) -> None:
+def test_a_rate_in_bytes_is_refused_with_the_units_of_bits(text):
     with pytest.raises(ValueError, match=r"counts bytes; .* bit, kbit, mbit, gbit"):
         units.parse_rate_bps(text)
 
@@ -281,7 +277,7 @@ def test_a_rate_in_bytes_is_refused_with_the_units_of_bits(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "size"), [("16KB", 16384), ("1600B", 1600), ("128 KiB", 131072), ("1mb", 1 << 20)]
 )
-def test_sizes(text: str, size: int) -> None:
+def test_sizes(text, size):
     assert units.parse_size_bytes(text) == size
 
 
@@ -289,24 +285,24 @@ def test_sizes(text: str, size: int) -> None:
     ("text", "time_ns"),
     [("2ms", 2_000_000), ("5us", 5000), ("0.5s", 500_000_000), ("5µs", 5000), ("1h", 3600 * 10**9)],
 )
-def test_times(text: str, time_ns: int) -> None:
+def test_times(text, time_ns):
     assert units.parse_time_ns(text) == time_ns
 
 
 @pytest.mark.parametrize("text", ["", "16", "16 furlongs", "-1ms", "ms", 3, None, True, "1e9bit"])
-def test_refusals_name_what_is_allowed(text: object) -> None:
+def test_refusals_name_what_is_allowed(text):
     for parse in (units.parse_rate_bps, units.parse_size_bytes, units.parse_time_ns):
         with pytest.raises(ValueError, match="allowed is"):
             parse(text)
 
 
-def test_a_fraction_of_the_base_unit_is_refused() -> None:
+def test_a_fraction_of_the_base_unit_is_refused():
     with pytest.raises(ValueError, match="whole number"):
         units.parse_time_ns("0.5ns")
 
 
 @given(st.integers(0, 10**15))
-def test_formats_are_read_back(value: int) -> None:
+def test_formats_are_read_back(value):
     assert units.parse_rate_bps(units.format_rate(value)) == value
     assert units.parse_size_bytes(units.format_size(value)) == value
     assert units.parse_time_ns(units.format_time(value)) == value
@@ -325,5 +321,5 @@ def test_formats_are_read_back(value: int) -> None:
         (99_990_000, "99.99 Mbps"),
     ],
 )
-def test_a_rate_for_people_has_few_digits(rate_bps: int, text: str) -> None:
+def test_a_rate_for_people_has_few_digits(rate_bps, text):
     assert units.round_rate(rate_bps) == text

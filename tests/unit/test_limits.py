@@ -1,7 +1,5 @@
 """What limited a flow, from samples of its sender's socket that were made by hand."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -84,19 +82,14 @@ ROOM = {"unacked": 10, "notsent_bytes": 0}
         ((1.0, 1.0, 0.0), {**ROOM, "snd_wnd": 15_000}, 0.0, 1.0),
     ],
 )
-def test_the_send_buffers_share(
-    kernel: tuple[float, float, float],
-    columns: dict[str, Any],
-    send_buffer: float,
-    receiver: float,
-) -> None:
+def test_the_send_buffers_share(kernel, columns, send_buffer, receiver):
     (part,) = limits(samples(*kernel, **columns), span()).values()
     shown = (part.send_buffer, part.receiver, part.at_least)
     assert shown == (pytest.approx(send_buffer), pytest.approx(receiver), False)
     assert part.network == pytest.approx(max(0.0, kernel[0] - send_buffer - receiver))
 
 
-def test_a_flow_that_has_sent_all_its_bytes_is_not_held_back_by_its_buffer() -> None:
+def test_a_flow_that_has_sent_all_its_bytes_is_not_held_back_by_its_buffer():
     sent = {**ROOM, "bytes_sent": [500, 16_000], "bytes_retrans": [0, 640]}
     half, none, whole = (
         limits(samples(1.0, 0.0, 0.0, **sent), span(size_bytes=size))["0"].send_buffer
@@ -105,7 +98,7 @@ def test_a_flow_that_has_sent_all_its_bytes_is_not_held_back_by_its_buffer() -> 
     assert (half, none, whole) == (pytest.approx(0.5), 0.0, 1.0)
 
 
-def test_a_share_that_is_at_least_so_much_is_told_so() -> None:
+def test_a_share_that_is_at_least_so_much_is_told_so():
     seconds = LEAST_SAMPLES - 2
     limited = limits(samples(1, 0, 0.4, seconds=seconds, **ROOM), span(end_s=20))
     assert limited["0"].at_least
@@ -115,7 +108,7 @@ def test_a_share_that_is_at_least_so_much_is_told_so() -> None:
     assert words.shares_of(limited["0"])["send_buffer"] == ">= 40.0%"
 
 
-def test_of_multipath_tcp_it_is_not_told_which_buffer_limits() -> None:
+def test_of_multipath_tcp_it_is_not_told_which_buffer_limits():
     """Its receiver's window is of the connection, so a subflow's socket does not know of it."""
     limited = limits(samples(1, 0, 0.96, **ROOM), span(subflows=["another"]))
     part = limited["0"]
@@ -148,7 +141,7 @@ PACED = {"unacked": 10}
         ({**ROOM, "pacing_rate_bps": 2 * 10**6}, 0.0),
     ],
 )
-def test_a_rate_that_was_set_for_pacing_limits(columns: dict[str, Any], pacing: float) -> None:
+def test_a_rate_that_was_set_for_pacing_limits(columns, pacing):
     limited = limits(samples(1, 0, 0, **columns), span())
     part = limited["0"]
     assert part.pacing == pytest.approx(pacing, abs=0.01)
@@ -170,16 +163,14 @@ def test_a_rate_that_was_set_for_pacing_limits(columns: dict[str, Any], pacing: 
         ((1.0, 0.0, 0.9), 5.0, (0.0, 0.0, 0.9, 0.0, 0.1)),
     ],
 )
-def test_a_flows_time_divides(
-    grown: tuple[float, float, float], halted_s: float, expected: tuple[float, ...]
-) -> None:
+def test_a_flows_time_divides(grown, halted_s, expected):
     (part,) = limits(samples(*grown), span(halted_s)).values()
     shown = (part.network, part.receiver, part.send_buffer, part.application, part.timeout)
     assert shown == pytest.approx(expected, abs=1e-3)
     assert sum(shown) == pytest.approx(1)
 
 
-def test_a_flow_that_nobody_sampled_is_left_out() -> None:
+def test_a_flow_that_nobody_sampled_is_left_out():
     assert limits(samples(1, 0, 0, seconds=0), span()) == {}
     unknown = samples(1, 0, 0).with_columns(busy_us=pl.lit(None, pl.Int64))
     assert limits(unknown, span()) == {}
@@ -190,7 +181,7 @@ def summary(**shares: float) -> LimitSummary:
     return LimitSummary(network=1 - sum(parts.values()), **parts)
 
 
-def test_what_is_not_the_network_is_warned_of_with_its_key() -> None:
+def test_what_is_not_the_network_is_warned_of_with_its_key():
     assert limit_warnings({"0": summary(timeout=0.9), "1": summary(receiver=0.1)}) == []
     (line,) = limit_warnings({"0": summary(receiver=0.3), "1": summary(receiver=0.71)})
     assert line.startswith("2 flows, most flow 1, limited for 71% of the time by the receiver's")
@@ -199,7 +190,7 @@ def test_what_is_not_the_network_is_warned_of_with_its_key() -> None:
     assert line.startswith("flow 4, limited for 20%")
 
 
-def test_an_idle_bottleneck_is_warned_of_only_if_flows_have_data() -> None:
+def test_an_idle_bottleneck_is_warned_of_only_if_flows_have_data():
     waiting = {"0": summary(timeout=0.9)}
     (line,) = idle_warnings("s1-eth1", 0.02, waiting, None, [], {})
     assert line.startswith("s1-eth1 was idle for 98% of the time, though flows had data to send")
@@ -213,7 +204,7 @@ def test_an_idle_bottleneck_is_warned_of_only_if_flows_have_data() -> None:
         assert idle_warnings("s1-eth1", share, parts, None, [], {}) == []
 
 
-def test_why_a_bottleneck_was_idle_is_what_is_known() -> None:
+def test_why_a_bottleneck_was_idle_is_what_is_known():
     full = {"0": summary()}
     port = PortLosses(node="s2", neighbour="s1", packets=10, lost={"queue": 7}, elsewhere=7)
     lost = LossSummary(
@@ -239,7 +230,7 @@ def test_why_a_bottleneck_was_idle_is_what_is_known() -> None:
     assert line.endswith("; small congestion windows, or a queue elsewhere, held them back")
 
 
-def test_a_lack_of_memory_for_tcp_is_told() -> None:
+def test_a_lack_of_memory_for_tcp_is_told():
     short = HostCounters(before={}, after={"TcpExtTCPMemoryPressures": 5})
     (line,) = memory_warnings({"h1": HostCounters(before={}, after={}), "h2": short})
     assert line.startswith("TCP lacked memory at h2, so the kernel cut windows")

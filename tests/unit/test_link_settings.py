@@ -52,7 +52,7 @@ def overrides(*items: Mapping[str, Any]) -> str:
     return f"links.overrides={json.dumps(items)}"
 
 
-def test_an_override_is_of_both_directions_or_of_one() -> None:
+def test_an_override_is_of_both_directions_or_of_one():
     _, plan = resolved(
         overrides(
             {"between": ["s1", "s2"], "rate": "100mbit", "delay": "2ms", "loss": 0.01},
@@ -67,7 +67,7 @@ def test_an_override_is_of_both_directions_or_of_one() -> None:
     assert plan.links["s2", "h3"] == plan.links["s2", "h4"] == usual
 
 
-def test_a_jitter_that_was_given_stays_as_long_as_it_fits() -> None:
+def test_a_jitter_that_was_given_stays_as_long_as_it_fits():
     _, plan = resolved(
         "links.delay=25us",
         "links.jitter=3us",
@@ -79,7 +79,7 @@ def test_a_jitter_that_was_given_stays_as_long_as_it_fits() -> None:
     assert plan.links["h3", "s2"].jitter_ns == 3000
 
 
-def test_overrides_win_over_layers_and_over_all_links() -> None:
+def test_overrides_win_over_layers_and_over_all_links():
     layers = "links.layers={edge-aggregation: {rate: 500mbit, loss: 0.2, mtu: 2000}}"
     own = overrides({"from": "e0_0", "to": "a0_0", "rate": "50mbit"})
     _, plan = resolved(layers, own, "links.mtu=2000", config="fig3c")
@@ -89,14 +89,14 @@ def test_overrides_win_over_layers_and_over_all_links() -> None:
     assert plan.links["h0_0_2", "e0_0"].loss == 0.0
 
 
-def test_tcp_agrees_on_the_smaller_mtu_of_its_hosts() -> None:
+def test_tcp_agrees_on_the_smaller_mtu_of_its_hosts():
     _, plan = resolved(overrides({"between": ["h3", "s2"], "mtu": 9000}))
     assert plan.smallest_mtu_bytes(("h3", "s2", "s1", "h1")) == 1500
     datagrams = "workloads=[{kind: constant_rate, rate: 1mbit, from: h3, datagram: 8972B}]"
     resolved("links.mtu=9000", datagrams)
 
 
-def test_a_links_queue_wins_and_stands_at_both_ends() -> None:
+def test_a_links_queue_wins_and_stands_at_both_ends():
     own = {"between": ["h3", "s2"], "queue": {"kind": "pfifo", "limit": "7 packets"}}
     whole, plan = resolved(
         overrides(own), "queues=[{at: [s2-eth2, s2-eth3], queue: {kind: tbf, limit: 64KB}}]"
@@ -107,7 +107,7 @@ def test_a_links_queue_wins_and_stands_at_both_ends() -> None:
     assert ports.host_queue(whole, plan, "h4").queue.wire_limit.packets == 1000
 
 
-def test_a_jumbo_frame_passes_every_shaper_and_is_counted_as_a_full_frame() -> None:
+def test_a_jumbo_frame_passes_every_shaper_and_is_counted_as_a_full_frame():
     whole, plan = resolved("links.mtu=9000", "queue.limit=64KB")
     for port in (ports.switch_queue(whole, plan, "s1-eth1"), ports.host_queue(whole, plan, "h3")):
         assert port.frame_bytes == 9014
@@ -123,14 +123,14 @@ def test_a_jumbo_frame_passes_every_shaper_and_is_counted_as_a_full_frame() -> N
     )
 
 
-def test_the_rate_in_the_direction_of_the_data_decides_the_bottleneck() -> None:
+def test_the_rate_in_the_direction_of_the_data_decides_the_bottleneck():
     assert resolved()[1].bottleneck.egress == "s1-eth1"
     slow = {"rate": "100mbit"}
     assert resolved(overrides({"from": "s2", "to": "s1", **slow}))[1].bottleneck.egress == "s2-eth1"
     assert resolved(overrides({"from": "s1", "to": "s2", **slow}))[1].bottleneck.egress == "s1-eth1"
 
 
-def test_the_bottleneck_can_be_named() -> None:
+def test_the_bottleneck_can_be_named():
     whole, plan = resolved("bottleneck.port=s2-eth1")
     assert (plan.bottleneck.switch, plan.bottleneck.egress) == ("s2", "s2-eth1")
     assert plan.bottleneck.ingress == ("s2-eth2", "s2-eth3")
@@ -238,21 +238,21 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("settings", "said"), REFUSED)
-def test_what_cannot_be_is_refused_in_a_line(settings: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_is_refused_in_a_line(settings, said):
     with pytest.raises(ConfigError) as refused:
         resolved(*settings)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_only_links_that_lose_packets_are_two_pairs() -> None:
+def test_only_links_that_lose_packets_are_two_pairs():
     _, plan = resolved(overrides({"from": "s1", "to": "h1", "loss": 0.1}))
     (wire,) = plan.wires.values()
     assert (wire.facing("s1"), wire.facing("h1")) == ("wire1-0", "wire1-1")
     assert resolved()[1].wires == {}
 
 
-def test_each_direction_loses_by_a_generator_of_its_own() -> None:
+def test_each_direction_loses_by_a_generator_of_its_own():
     own = overrides({"between": ["s1", "s2"], "loss": 0.1}, {"from": "s1", "to": "h1", "loss": 0.2})
     whole, plan = resolved(own)
     losses = wires.losses(whole, plan)
@@ -266,9 +266,7 @@ def test_each_direction_loses_by_a_generator_of_its_own() -> None:
     assert wires.losses(whole.model_copy(update={"seed": 2}), plan) != losses
 
 
-def test_netem_is_told_the_loss_and_its_seed_and_shows_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_netem_is_told_the_loss_and_its_seed_and_shows_them(monkeypatch):
     told: list[bytes] = []
     monkeypatch.setattr(rtnetlink, "replace_qdisc", lambda *_, options, **__: told.append(options))
     loss = netem.Loss(0.01, 12_345)
@@ -301,7 +299,7 @@ class FakeTc(Commands):
         return self.shown
 
 
-def test_a_policer_stands_before_the_wire_and_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policer_stands_before_the_wire_and_is_read_back(monkeypatch):
     whole, plan = resolved(overrides({"from": "s1", "to": "h1", **POLICER}))
     kernel = FakeKernel(lambda options: options)
     monkeypatch.setattr(rtnetlink, "replace_qdisc", kernel.replace_qdisc)
@@ -317,7 +315,7 @@ def test_a_policer_stands_before_the_wire_and_is_read_back(monkeypatch: pytest.M
     assert link_words.settings(plan.links["s1", "h1"]).endswith("policer 10500kbit, mtu 1500")
 
 
-def test_netem_is_told_the_other_faults() -> None:
+def test_netem_is_told_the_other_faults():
     whole, plan = resolved(overrides({"from": "s1", "to": "h1", **FAULTS}))
     (loss,) = wires.losses(whole, plan).values()
     told = netem.options(delay_ns=0, jitter_ns=0, limit_packets=9, in_order=False, loss=loss)
@@ -332,7 +330,7 @@ def test_netem_is_told_the_other_faults() -> None:
     assert settings.endswith("burst loss p 0.25 r 0.5, 25% late by 2ms, duplicate 12.5%, mtu 1500")
 
 
-def test_other_faults_are_stored_with_the_plan(tmp_path: Path) -> None:
+def test_other_faults_are_stored_with_the_plan(tmp_path):
     _, plan = resolved(overrides({"between": ["s1", "s2"], **FAULTS, **POLICER}))
     path = tmp_path / "plan.json"
     path.write_text(stored.dumps(plan))
@@ -387,7 +385,7 @@ def losing(monkeypatch: pytest.MonkeyPatch, worsen: Callable[[bytes], bytes | No
     return settings, seeds
 
 
-def test_a_loss_is_read_back_from_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_is_read_back_from_the_kernel(monkeypatch):
     settings, seeds = losing(monkeypatch, lambda options: options)
     assert {(loss.node, loss.neighbour): (loss.loss, loss.seed) for loss in settings} == {
         direction: (share, seeds[direction])
@@ -409,21 +407,19 @@ def test_a_loss_is_read_back_from_the_kernel(monkeypatch: pytest.MonkeyPatch) ->
         ),
     ],
 )
-def test_a_loss_that_the_kernel_shows_otherwise_stops_the_run(
-    monkeypatch: pytest.MonkeyPatch, worsen: Callable[[bytes], bytes | None], said: str
-) -> None:
+def test_a_loss_that_the_kernel_shows_otherwise_stops_the_run(monkeypatch, worsen, said):
     with pytest.raises(ReadBackError, match=said):
         losing(monkeypatch, worsen)
 
 
-def test_a_kernel_that_cannot_redirect_packets_is_named() -> None:
+def test_a_kernel_that_cannot_redirect_packets_is_named():
     _, plan = resolved(overrides({"from": "s1", "to": "h1", "loss": 0.1}))
     with pytest.raises(FeatureMissingError, match=r"links.loss: .*act_mirred.*TC classifier"):
         wires.connect(plan, FakeTc(None))
     wires.connect(resolved()[1], FakeTc(None))
 
 
-def test_what_a_link_lost_is_counted_apart_from_what_was_sent() -> None:
+def test_what_a_link_lost_is_counted_apart_from_what_was_sent():
     _, plan = resolved(overrides({"between": ["h3", "s2"], "loss": 0.1}))
     zero = dict.fromkeys(("tx_packets", "tx_bytes", "rx_packets", "rx_bytes"), 0)
     before = {name: zero for name in (*plan.switch_ports(), *wires.names(plan))}
@@ -453,7 +449,7 @@ def counted(kind: str, drops: int) -> Any:
     return Shown(TCA_KIND=kind, TCA_STATS2=queue)
 
 
-def test_the_lost_packets_of_a_direction_are_counted_where_they_would_leave() -> None:
+def test_the_lost_packets_of_a_direction_are_counted_where_they_would_leave():
     _, plan = resolved(overrides({"between": ["s1", "s2"], "loss": 0.1}))
     wire = plan.wires[frozenset(("s1", "s2"))]
     before = {name: [counted("ingress", 9)] for name in wire.interfaces}
@@ -462,14 +458,14 @@ def test_the_lost_packets_of_a_direction_are_counted_where_they_would_leave() ->
     assert wires.lost(plan, after) == {("s1", "s2"): 4, ("s2", "s1"): 0}
 
 
-def test_a_link_equals_only_one_with_the_same_settings() -> None:
+def test_a_link_equals_only_one_with_the_same_settings():
     link = Link(10**9, None, None)
     assert link.frame_bytes == 1514
     assert replace(link, mtu_bytes=9000).half_frame_ns == 36_056
     assert {link, replace(link), replace(link, loss=0.1)} == {link, replace(link, loss=0.1)}
 
 
-def test_acknowledgements_to_a_measured_receiver_are_captured_when_they_come_in() -> None:
+def test_acknowledgements_to_a_measured_receiver_are_captured_when_they_come_in():
     _, plan = resolved(
         "flows=[{from: [h3, h1], to: [h1, h4]}]",
         overrides({"from": "s2", "to": "s1", "rate": "30mbit"}),
@@ -486,7 +482,7 @@ TALE = overrides(
 )
 
 
-def test_a_links_own_settings_are_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_links_own_settings_are_told_in_words(capsys):
     _, plan = resolved(TALE)
     common = link_words.usual(plan.links)
     assert common is not None
@@ -503,12 +499,12 @@ def test_a_links_own_settings_are_told_in_words(capsys: pytest.CaptureFixture[st
     assert "  h2-eth0 -- s1-eth2\n" in told
 
 
-def test_a_jitter_is_told_where_it_is_not_the_largest() -> None:
+def test_a_jitter_is_told_where_it_is_not_the_largest():
     _, plan = resolved("links.delay=25us", overrides({"between": ["s1", "s2"], "jitter": "1us"}))
     assert link_words.own(plan.links)("s1", "s2") == "jitter 1us"
 
 
-def test_drawings_have_a_links_own_settings() -> None:
+def test_drawings_have_a_links_own_settings():
     _, plan = resolved(TALE)
     dot = topology.to_dot(plan)
     assert '"h3" -- "s2" [penwidth=2, label="1\\nto s2 10mbit"];' in dot
@@ -523,14 +519,14 @@ def test_drawings_have_a_links_own_settings() -> None:
     assert not any("10mbit" in text.get_text() for text in axes.texts)
 
 
-def test_a_link_that_loses_packets_needs_netem_in_real_time() -> None:
+def test_a_link_that_loses_packets_needs_netem_in_real_time():
     loss = overrides({"from": "s1", "to": "h1", "loss": 0.1})
     lossy, usual = (load(CONFIGS / "linear-12.yaml", [*LINEAR, *more]) for more in ([loss], []))
     assert realtime._qdiscs(lossy, make_plan(lossy)) == {"netem", "tbf", "bfifo", "pfifo"}
     assert realtime._qdiscs(usual, make_plan(usual)) == {"tbf", "bfifo", "pfifo"}
 
 
-def test_a_flow_beside_the_named_bottleneck_is_measured_where_others_cross_too() -> None:
+def test_a_flow_beside_the_named_bottleneck_is_measured_where_others_cross_too():
     _, plan = resolved("bottleneck.port=s2-eth1")
     (other,) = plan.others
     assert (other.egress, other.ingress) == ("s1-eth1", ("s1-eth2", "s1-eth3"))
@@ -559,13 +555,13 @@ def test_a_flow_beside_the_named_bottleneck_is_measured_where_others_cross_too()
     assert elsewhere(manifest, Counters.model_construct(links=[]), ports[1]) == frozenset()
 
 
-def test_flows_of_programs_share_no_port() -> None:
+def test_flows_of_programs_share_no_port():
     program = "programs=[{name: get, host: h2, command: [curl, h1], to: [h1]}]"
     others = resolved("bottleneck.port=s2-eth1", program)[1].others
     assert "s1-eth1" not in {port.egress for port in others}
 
 
-def test_an_event_changes_the_loss_of_a_link() -> None:
+def test_an_event_changes_the_loss_of_a_link():
     event = "events=[{at: 1s, from: s1, to: h1, loss: 0.2}, {at: 2s, from: s1, to: h1, loss: 0}]"
     whole, plan = resolved(event)
     wire = plan.wires[frozenset(("s1", "h1"))]
@@ -594,9 +590,7 @@ def test_an_event_changes_the_loss_of_a_link() -> None:
         ("paretonormal", -1 / (2 * 4.5**2), 0.835),
     ],
 )
-def test_a_table_has_the_mean_and_the_deviation_of_its_distribution(
-    distribution: str, mean: float, deviation: float
-) -> None:
+def test_a_table_has_the_mean_and_the_deviation_of_its_distribution(distribution, mean, deviation):
     values = np.frombuffer(netem.table(distribution), np.int16) / 8192
     assert values.size == 4096
     assert (np.diff(values) >= 0).all()
@@ -605,7 +599,7 @@ def test_a_table_has_the_mean_and_the_deviation_of_its_distribution(
     assert values.max() <= 4
 
 
-def test_a_random_delay_is_told_with_its_table_and_order() -> None:
+def test_a_random_delay_is_told_with_its_table_and_order():
     keys = "mean: 400us, spread: 100us, distribution: pareto"
     whole, plan = resolved(f"links.overrides=[{{from: s1, to: h1, random_delay: {{{keys}}}}}]")
     (loss,) = wires.losses(whole, plan).values()
@@ -619,7 +613,7 @@ def test_a_random_delay_is_told_with_its_table_and_order() -> None:
     assert plan.base_rtts_ns[way] == resolved()[1].base_rtts_ns[way] + 400_000
 
 
-def test_an_event_changes_all_that_happens_on_a_link() -> None:
+def test_an_event_changes_all_that_happens_on_a_link():
     where = "from: s1, to: h1"
     whole, plan = resolved(
         f"links.overrides=[{{{where}, late: {{share: 0.1, by: 1ms}}}}]",
@@ -646,7 +640,7 @@ def test_an_event_changes_all_that_happens_on_a_link() -> None:
     assert [change.after.rate_bps for change in planned] == [5_000_000] * 6
 
 
-def test_the_kernel_is_told_another_loss_and_asked_for_it() -> None:
+def test_the_kernel_is_told_another_loss_and_asked_for_it():
     request, question = change.loss_requests(7, netem.Loss(0.2, 99))
     told = netlink.attribute(request[36:], 2)
     assert told is not None
@@ -655,7 +649,7 @@ def test_the_kernel_is_told_another_loss_and_asked_for_it() -> None:
     assert len(question) == 36
 
 
-def test_the_kernel_is_told_another_bucket_of_a_policer() -> None:
+def test_the_kernel_is_told_another_bucket_of_a_policer():
     policer = links.Policer.model_validate({"rate": "20mbit", "burst": "10000B"})
     request, question = change.policer_requests(wires.policer_index("wire3-1"), policer)
     # The kernel answers in the form in which it is told.
@@ -666,7 +660,7 @@ def test_the_kernel_is_told_another_bucket_of_a_policer() -> None:
     assert netlink.attribute(netlink.attribute(table, 1) or b"", 3) == struct.pack("=I", 31)
 
 
-def test_a_policer_changes_as_a_whole_and_takes_a_packet() -> None:
+def test_a_policer_changes_as_a_whole_and_takes_a_packet():
     policed = overrides({"from": "s1", "to": "h1", **POLICER})
     event = "events=[{at: 1s, from: s1, to: h1, policer: {rate: 1mbit, burst: 20KB}}]"
     whole, plan = resolved(policed, event)

@@ -1,7 +1,5 @@
 """Links: what is planned to cross them, what they carried, their rate over time, their frames."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections import Counter
@@ -58,7 +56,7 @@ ROUTINGS = (
 
 
 @pytest.mark.parametrize("routing", ROUTINGS)
-def test_each_flow_crosses_as_many_directions_as_its_path_has_links(routing: str) -> None:
+def test_each_flow_crosses_as_many_directions_as_its_path_has_links(routing):
     _, plan = planned(f"routing={routing}")
     crossings = links.planned(plan)
     assert len(crossings) == 2 * plan.graph.number_of_edges()
@@ -75,14 +73,14 @@ def test_each_flow_crosses_as_many_directions_as_its_path_has_links(routing: str
 
 
 @pytest.mark.parametrize("routing", ROUTINGS)
-def test_a_flows_class_stays_that_of_its_shortest_path(routing: str) -> None:
+def test_a_flows_class_stays_that_of_its_shortest_path(routing):
     _, plan = planned(f"routing={routing}")
     assert Counter(flow.hops for flow in plan.flows) == {2: 1, 6: 12}
     equal = "equal_length" in routing
     assert {len(flow.path) - 1 for flow in plan.flows} == ({6} if equal else {2, 6})
 
 
-def test_the_split_counts_each_flow_at_each_switch_that_chose() -> None:
+def test_the_split_counts_each_flow_at_each_switch_that_chose():
     _, plan = planned("routing={kind: equal_length, core: random}")
     split = links.split(plan)
     chosen = [switch for switch in split if sum(split[switch].values())]
@@ -92,7 +90,7 @@ def test_the_split_counts_each_flow_at_each_switch_that_chose() -> None:
     assert links.split(planned()[1]) == {}
 
 
-def test_another_seed_takes_other_core_switches_and_the_same_seed_the_same() -> None:
+def test_another_seed_takes_other_core_switches_and_the_same_seed_the_same():
     ways = [
         tuple(flow.path for flow in planned(f"seed={seed}", f"routing={ROUTINGS[4]}")[1].flows)
         for seed in (1, 2, 1)
@@ -100,7 +98,7 @@ def test_another_seed_takes_other_core_switches_and_the_same_seed_the_same() -> 
     assert ways[0] == ways[2] != ways[1]
 
 
-def test_what_a_host_sent_is_read_at_its_switch() -> None:
+def test_what_a_host_sent_is_read_at_its_switch():
     _, plan = planned()
     zero = dict.fromkeys(("tx_packets", "tx_bytes", "rx_packets", "rx_bytes"), 0)
     before = {port: zero for port in plan.switch_ports()}
@@ -131,7 +129,7 @@ def record(port: str, node: str, neighbour: str, **values: Any) -> LinkRecord:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
+def run(tmp_path) -> RunDirectory:
     return make_run(tmp_path / "run", 100_000_000, 7, 2_000)
 
 
@@ -141,9 +139,7 @@ def counted(run: RunDirectory, *records: LinkRecord) -> list[str]:
     return analysis.analyze(run).capture.reasons
 
 
-def test_a_run_whose_links_fit_is_trusted_and_listed(
-    run: RunDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_whose_links_fit_is_trusted_and_listed(run, capsys):
     reasons = counted(
         run,
         record("s1-eth1", "s1", "h1", flows=[0, 1]),
@@ -163,25 +159,25 @@ def test_a_run_whose_links_fit_is_trusted_and_listed(
     assert [json.loads(row)["port"] for row in rows] == ["s1-eth1", "s1-eth2", "s2-eth9"]
 
 
-def test_a_link_that_no_path_crosses_may_send_nothing(run: RunDirectory) -> None:
+def test_a_link_that_no_path_crosses_may_send_nothing(run):
     assert counted(run, record("s2-eth9", "s2", "h9", sent=(1, 60))) == [
         "s2-eth9: sent 1 packets, though no path crosses it"
     ]
     assert counted(run, record("s2-eth9", "s2", "h9", sent=(1, 60), other=True)) == []
 
 
-def test_a_link_that_sent_less_than_arrived_is_named(run: RunDirectory) -> None:
+def test_a_link_that_sent_less_than_arrived_is_named(run):
     (reason,) = counted(run, record("s1-eth1", "s1", "h1", flows=[0, 1], sent=(9, 900)))
     assert reason.startswith("s1-eth1: sent 900 bytes, though ")
 
 
-def test_a_run_of_before_links_were_counted_has_no_table(run: RunDirectory) -> None:
+def test_a_run_of_before_links_were_counted_has_no_table(run):
     assert counted(run) == []
     assert not (run.path / "links.parquet").exists()
     assert outcast(["inspect", str(run.path), "--links"]) == 2
 
 
-def test_the_longest_round_trip_is_by_the_links_of_its_way() -> None:
+def test_the_longest_round_trip_is_by_the_links_of_its_way():
     core = "links.layers={aggregation-core: {delay: 1ms}}"
     # A full frame and an acknowledgement take their own time on each link.
     frames_ns = 12_304 + 720
@@ -196,13 +192,11 @@ def test_the_longest_round_trip_is_by_the_links_of_its_way() -> None:
 @pytest.mark.parametrize(
     ("limit", "rounds"), [("13 packets", 1), ("12 packets", 2), ("6 packets", 3), ("1514B", 1)]
 )
-def test_flows_that_connect_at_once_try_again_where_a_queue_drops_a_syn(
-    limit: str, rounds: int
-) -> None:
+def test_flows_that_connect_at_once_try_again_where_a_queue_drops_a_syn(limit, rounds):
     assert ports.rounds_of_handshakes(*planned(f"queue.limit={limit}")) == rounds
 
 
-def test_a_queue_of_bytes_may_lack_room_for_the_syns_of_many_flows() -> None:
+def test_a_queue_of_bytes_may_lack_room_for_the_syns_of_many_flows():
     many = "flows=[{from: 6-hop, hosts: 11, per_host: 2}]"
     assert ports.rounds_of_handshakes(*planned("queue.limit=1628B", many)) == 1
     assert ports.rounds_of_handshakes(*planned("queue.limit=1627B", many)) == 2
@@ -218,13 +212,13 @@ def manifest(*changes: AppliedChange) -> Manifest:
     return Manifest.model_construct(changes=list(changes), traffic=traffic)
 
 
-def test_a_rate_without_changes_is_constant() -> None:
+def test_a_rate_without_changes_is_constant():
     rate = link_rate(manifest(change(5, "rate_bps", 80, "s1-eth2")), Rates(), "s1-eth1", 100)
     assert rate.is_constant
     assert rate.mean_bps(np.array([0, 7, 9])).tolist() == [100.0, 100.0]
 
 
-def test_events_and_traces_change_it_from_their_actual_times_on() -> None:
+def test_events_and_traces_change_it_from_their_actual_times_on():
     trace = PortRates(
         port="s1-eth1", trace="t.csv", t_ns=[300], rate_bps=[60], latest_ns=0, skipped=0
     )
@@ -241,13 +235,13 @@ def test_events_and_traces_change_it_from_their_actual_times_on() -> None:
     assert rate.mean_bps(np.array([0, 200, 400])).tolist() == [90, 70]
 
 
-def test_the_delays_that_events_gave_a_port() -> None:
+def test_the_delays_that_events_gave_a_port():
     of = manifest(change(5, "delay_ns", 80), change(6, "rate_bps", 1), change(None, "delay_ns", 7))
     assert steps_of(of, "s1-eth1", "delay_ns") == [(5, 80)]
     assert steps_of(of, "s1-eth2", "delay_ns") == []
 
 
-def test_a_link_that_is_down_carries_nothing_and_has_its_new_rate_afterwards() -> None:
+def test_a_link_that_is_down_carries_nothing_and_has_its_new_rate_afterwards():
     of = manifest(change(100, "up", 0), change(150, "rate_bps", 80), change(200, "up", 1))
     rate = link_rate(of, Rates(), "s1-eth1", 100)
     assert (rate.t_ns, rate.rate_bps) == ((FIRST_NS, 100, 200), (100, 0, 80))
@@ -260,9 +254,7 @@ def test_a_link_that_is_down_carries_nothing_and_has_its_new_rate_afterwards() -
     st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 10**9)), max_size=8),
     st.lists(st.integers(-10, 1010), min_size=2, max_size=8, unique=True),
 )
-def test_means_are_those_of_a_sum_over_every_nanosecond(
-    steps: list[tuple[int, int]], edges: list[int]
-) -> None:
+def test_means_are_those_of_a_sum_over_every_nanosecond(steps, edges):
     by_time = dict(sorted(steps))
     rate = LinkRate((FIRST_NS, *by_time), (7, *by_time.values()))
     edges_ns = np.array(sorted(edges))
@@ -307,7 +299,7 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_ip_is_found_behind(name: str, tmp_path: Path) -> None:
+def test_ip_is_found_behind(name, tmp_path):
     link, frame = LAYERS[name]
     path = tmp_path / "a.pcap"
     # Cut off anywhere, it is left out and never misread.
@@ -328,7 +320,7 @@ def test_ip_is_found_behind(name: str, tmp_path: Path) -> None:
     assert capture.records == len(sizes)
 
 
-def test_what_is_not_ip_is_said(tmp_path: Path) -> None:
+def test_what_is_not_ip_is_said(tmp_path):
     path = tmp_path / "a.pcap"
     with PcapWriter(str(path), linktype=1) as writer:
         writer.write_header(None)

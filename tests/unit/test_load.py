@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -13,7 +11,7 @@ cpu1 20 5 5 140 10 2 8 10 20 0
 THREAD = "42 (ovs (odd) name) S 1 42 42 0 -1 4194560 9 0 0 0 30 12 0 0 20 0 1 0 99 0 0"
 
 
-def test_times_are_read_from_the_kernels_texts() -> None:
+def test_times_are_read_from_the_kernels_texts():
     reading = parse(MACHINE, THREAD, 1, 3.0, 0.01)
     assert reading.machine_s == pytest.approx(10.0)
     # Idle and iowait count as idle, steal does not. Guest time is part of user time.
@@ -48,7 +46,7 @@ def meter(shares: list[tuple[float, ...]], step_s: float = 1.0) -> LoadMeter:
     return measured
 
 
-def test_an_idle_machine_gives_numbers_and_no_warning() -> None:
+def test_an_idle_machine_gives_numbers_and_no_warning():
     measured = meter([(0.2, 0.1, 0.5), (0.6, 0.3, 0.4)])
     assert measured.warnings() == []
     assert measured.effective() == {
@@ -61,7 +59,7 @@ def test_an_idle_machine_gives_numbers_and_no_warning() -> None:
     }
 
 
-def test_one_second_without_idle_cpu_is_told() -> None:
+def test_one_second_without_idle_cpu_is_told():
     (line,) = meter([(0.3, 0.1), (0.99, 0.2), (0.3, 0.1), (0.3, 0.1)]).warnings()
     assert "the machine's cores were more than 95% busy in 1 of 4 seconds (worst: 99%)" in line
     assert "links.rate" in line
@@ -69,24 +67,24 @@ def test_one_second_without_idle_cpu_is_told() -> None:
     assert "\n" not in line
 
 
-def test_a_busy_core_that_forwards_is_told() -> None:
+def test_a_busy_core_that_forwards_is_told():
     (line,) = meter([(0.5, 0.0, 0.99), (0.5, 0.0, 0.2)]).warnings()
     assert line.startswith("the core that forwards was more than 90% busy in 1 of 2 seconds")
 
 
-def test_a_busy_switch_is_told_apart_from_a_busy_machine() -> None:
+def test_a_busy_switch_is_told_apart_from_a_busy_machine():
     lines = meter([(0.5, 0.97)] * 3).warnings()
     assert [line.split(" was")[0] for line in lines] == ["ovs-vswitchd"]
     assert "in 3 of 3 seconds" in lines[0]
     assert len(meter([(0.99, 0.97)]).warnings()) == 2
 
 
-def test_a_run_of_less_than_a_second_is_measured() -> None:
+def test_a_run_of_less_than_a_second_is_measured():
     assert meter([(1.0, 0.0)], step_s=0.4).warnings()
     assert meter([(1.0, 0.0)], step_s=0.1).windows == []
 
 
-def test_nothing_measured_is_nothing_told() -> None:
+def test_nothing_measured_is_nothing_told():
     unused = LoadMeter(lambda: Reading(0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
     unused.finish()
     assert unused.effective() == {}

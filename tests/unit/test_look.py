@@ -1,13 +1,10 @@
 """Figures for papers: sizes, letters, legends, formats, the caller's axes, and what is refused."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re
 import shutil
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +26,7 @@ from tests.unit.test_sweep_results import CONFIG, make_sweep
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> outcast.Run:
+def run(tmp_path_factory) -> outcast.Run:
     path = tmp_path_factory.mktemp("look") / "run"
     traffic = model.drop_tail(model.make_traffic(7, 1_000), 16_384, 10**9)
     analysis.analyze(write_run(path, traffic, 50_000_000))
@@ -37,7 +34,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> outcast.Run:
 
 
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> outcast.Sweep:
+def sweep(tmp_path_factory) -> outcast.Sweep:
     return outcast.open_sweep(make_sweep(tmp_path_factory.mktemp("look") / "sweep"))
 
 
@@ -49,23 +46,23 @@ def headings(figure: Figure) -> list[str]:
     ("text", "inches"),
     [("3.5x2.2in", (3.5, 2.2)), ("254x127mm", (10, 5)), (" 25.4 x 12.7 cm ", (10, 5))],
 )
-def test_a_size_with_a_unit(text: str, inches: tuple[float, float]) -> None:
+def test_a_size_with_a_unit(text, inches):
     assert look.parse_size(text) == pytest.approx(inches)
 
 
 @pytest.mark.parametrize("text", ["", "3x", "3x2", "3x2px", "axb in", "3..x2in", "-3x2in"])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_what_is_no_size_is_refused(text):
     with pytest.raises(ConfigError, match="allowed is WIDTHxHEIGHT with a unit"):
         look.parse_size(text)
 
 
 @pytest.mark.parametrize("text", ["300x2in", "0x2in", "3x0.1mm"])
-def test_an_absurd_size_is_refused(text: str) -> None:
+def test_an_absurd_size_is_refused(text):
     with pytest.raises(ConfigError, match="to 60 inches each way"):
         look.parse_size(text)
 
 
-def test_every_figure_takes_every_change_or_says_why_not(run: outcast.Run) -> None:
+def test_every_figure_takes_every_change_or_says_why_not(run):
     """Only one-line errors of ours may come, whatever is combined."""
     drawn = 0
     for name in figures.FIGURES:
@@ -82,7 +79,7 @@ def test_every_figure_takes_every_change_or_says_why_not(run: outcast.Run) -> No
     assert drawn > 20
 
 
-def test_title_legend_labels_and_letters(run: outcast.Run) -> None:
+def test_title_legend_labels_and_letters(run):
     plain = run.figure("classes")
     changed = run.figure(
         *("classes",),
@@ -99,7 +96,7 @@ def test_title_legend_labels_and_letters(run: outcast.Run) -> None:
     assert headings(run.figure("classes", title="")) == []
 
 
-def test_a_legend_that_is_too_wide_gets_fewer_columns(run: outcast.Run) -> None:
+def test_a_legend_that_is_too_wide_gets_fewer_columns(run):
     for width in (8, 2.4):
         figure = run.figure("fairness", size=(width, 3))
         figure.draw_without_rendering()
@@ -107,7 +104,7 @@ def test_a_legend_that_is_too_wide_gets_fewer_columns(run: outcast.Run) -> None:
         assert legend.get_window_extent().width <= figure.get_window_extent().width
 
 
-def test_a_logarithmic_axis_shows_all_that_is_above_zero(run: outcast.Run) -> None:
+def test_a_logarithmic_axis_shows_all_that_is_above_zero(run):
     (axes,) = run.figure("flows", log_y=True).axes
     assert axes.get_yscale() == "log"
     low, high = axes.get_ylim()
@@ -117,7 +114,7 @@ def test_a_logarithmic_axis_shows_all_that_is_above_zero(run: outcast.Run) -> No
         run.figure("goodput", log_y=True)
 
 
-def test_a_figure_of_one_panel_on_the_callers_axes(run: outcast.Run) -> None:
+def test_a_figure_of_one_panel_on_the_callers_axes(run):
     figure = Figure(figsize=(7, 2.5))
     left, right = figure.subplots(1, 2)
     left.set_title("a")
@@ -136,7 +133,7 @@ def test_a_figure_of_one_panel_on_the_callers_axes(run: outcast.Run) -> None:
         run.figure("link", ax=left)
 
 
-def test_a_figure_of_several_panels_in_a_subfigure(run: outcast.Run) -> None:
+def test_a_figure_of_several_panels_in_a_subfigure(run):
     figure = Figure(figsize=(9, 4), layout="constrained")
     left, right = figure.subfigures(1, 2)
     run.figure("link", figure=left, title="")
@@ -150,9 +147,7 @@ def test_a_figure_of_several_panels_in_a_subfigure(run: outcast.Run) -> None:
 
 
 @pytest.mark.parametrize("kind", style.FORMATS)
-def test_the_same_figure_gives_the_same_file_without_a_date(
-    run: outcast.Run, kind: str, tmp_path: Path
-) -> None:
+def test_the_same_figure_gives_the_same_file_without_a_date(run, kind, tmp_path):
     files = [style.save(run.figure("drops"), tmp_path / f"{n}.{kind}") for n in range(2)]
     one, other = (file.read_bytes() for file in files)
     assert one == other
@@ -160,7 +155,7 @@ def test_the_same_figure_gives_the_same_file_without_a_date(
         assert word not in one
 
 
-def test_a_pdf_embeds_its_letters_as_truetype(run: outcast.Run, tmp_path: Path) -> None:
+def test_a_pdf_embeds_its_letters_as_truetype(run, tmp_path):
     content = style.save(run.figure("classes"), tmp_path / "classes.pdf").read_bytes()
     stream = io.BytesIO()
     run.figure("classes").savefig(stream, format="pdf")
@@ -169,7 +164,7 @@ def test_a_pdf_embeds_its_letters_as_truetype(run: outcast.Run, tmp_path: Path) 
         assert b"/FontFile2" in pdf
 
 
-def test_many_marks_are_pixels_within_a_vector_file(tmp_path: Path) -> None:
+def test_many_marks_are_pixels_within_a_vector_file(tmp_path):
     sizes = {}
     for count in (style._MOST_MARKS, 50_000):
         figure = Figure()
@@ -181,9 +176,7 @@ def test_many_marks_are_pixels_within_a_vector_file(tmp_path: Path) -> None:
     assert sizes[50_000] < 1_000_000
 
 
-def test_the_verb_draws_runs_and_sweeps(
-    run: outcast.Run, sweep: outcast.Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_verb_draws_runs_and_sweeps(run, sweep, tmp_path, capsys):
     png, svg = tmp_path / "a.png", tmp_path / "b.svg"
     words = ["figure", str(run.path), "classes", "--size", "4x3in", "--dpi", "50", "-o", str(png)]
     assert invoke(words) == 0
@@ -226,14 +219,7 @@ def test_the_verb_draws_runs_and_sweeps(
         (["link", "--ylabel", "x"], "figure link: ylabel: it has 3 panels"),
     ],
 )
-def test_one_line_for_each_mistake(
-    run: outcast.Run,
-    words: list[str],
-    problem: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_one_line_for_each_mistake(run, words, problem, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert invoke(["figure", str(run.path), *words]) in (1, 2)
     told = capsys.readouterr().err
@@ -242,7 +228,7 @@ def test_one_line_for_each_mistake(
     assert not [*tmp_path.iterdir()]
 
 
-def test_mistakes_with_a_sweep(sweep: outcast.Sweep) -> None:
+def test_mistakes_with_a_sweep(sweep):
     for name, options, problem in (
         ("lines", {}, "figure lines: of a sweep allowed are line, bar, heat, cdf"),
         (
@@ -257,7 +243,7 @@ def test_mistakes_with_a_sweep(sweep: outcast.Sweep) -> None:
             sweep.figure(name, **options)  # type: ignore[arg-type]
 
 
-def test_a_sweeps_figure_has_words_for_keys_and_values(sweep: outcast.Sweep) -> None:
+def test_a_sweeps_figure_has_words_for_keys_and_values(sweep):
     figure = sweep.figure("line", by=["queue.limit", "topology.rivals"])
     (axes,), (legend,) = figure.axes, figure.legends
     assert axes.get_xlabel() == "queue limit (KB)"
@@ -278,7 +264,7 @@ def test_a_sweeps_figure_has_words_for_keys_and_values(sweep: outcast.Sweep) -> 
     assert [tick.get_text() for tick in logarithmic.get_xticklabels()] == ["16", "64", "512"]
 
 
-def test_long_names_of_queues_find_room_in_a_column(tmp_path: Path) -> None:
+def test_long_names_of_queues_find_room_in_a_column(tmp_path):
     swept = (
         "  queue: [{kind: tbf, limit: 16KB}, {kind: cake, limit: 4MB, rtt: 2ms}, "
         "{kind: fq_codel, limit: 200 packets, target: 100us, interval: 1ms}]\n"
@@ -298,7 +284,7 @@ def test_long_names_of_queues_find_room_in_a_column(tmp_path: Path) -> None:
     assert axes.get_ylabel().count("\n") == 1
 
 
-def test_a_table_is_not_needed_twice(run: outcast.Run) -> None:
+def test_a_table_is_not_needed_twice(run):
     """What a figure shows is in the tables, for those who draw themselves."""
     (axes,) = run.figure("flows").axes
     bars: Any = axes.patches

@@ -1,9 +1,6 @@
 """Losses of every port: what is shown, summed and told, and which are of a full queue."""
 
-from __future__ import annotations
-
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +17,6 @@ from outcast.records.effective import AppliedChange
 from outcast.records.run import Run
 from outcast.records.run_directory import (
     BlackoutRecord,
-    Cause,
     HostCounters,
     LinkRecord,
     LinkTotals,
@@ -52,7 +48,7 @@ def qdisc(handle: int, kind: str, drops: int) -> Shown:
         ([(1, "netem", 7), (2, "tbf", 7), (3, "codel", 8)], {"queue": 8, "delay": 0}),
     ],
 )
-def test_a_ports_losses_by_cause(shown: list[tuple[int, str, int]], lost: dict[Cause, int]) -> None:
+def test_a_ports_losses_by_cause(shown, lost):
     assert queue_statistics.lost([qdisc(*row) for row in shown]) == lost
 
 
@@ -67,7 +63,7 @@ def link(port: str, node: str, neighbour: str, packets: int = 10**6, **lost: int
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
+def run(tmp_path) -> RunDirectory:
     return make_run(tmp_path / "run", 100_000_000, 7, 2_000)
 
 
@@ -84,9 +80,7 @@ def losses(run: Run) -> LossSummary:
     return run.summary.losses
 
 
-def test_a_run_that_recorded_none_says_so(
-    run: RunDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_recorded_none_says_so(run, capsys):
     assert lossy(run).summary.losses is None
     known = link("s1-eth1", "s1", "h1")
     ends = (known.before, known.after)
@@ -100,9 +94,7 @@ def test_a_run_that_recorded_none_says_so(
     assert "did not record what ports other than the captured ones lost" in page
 
 
-def test_losses_elsewhere_are_told_at_the_top(
-    run: RunDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_losses_elsewhere_are_told_at_the_top(run, capsys):
     result = lossy(
         run,
         link("s1-eth1", "s1", "h1", queue=300, interface=2),
@@ -133,7 +125,7 @@ def test_losses_elsewhere_are_told_at_the_top(
     assert page.index("Losses of every port</h2>") < page.index("Drops</h2>")
 
 
-def test_what_was_lost_before_the_start_is_not_counted(run: RunDirectory) -> None:
+def test_what_was_lost_before_the_start_is_not_counted(run):
     """Handshakes of many flows fill a small queue before any of them may send."""
     whole = link("s1-eth1", "s1", "h1", queue=300)
     connected = LinkTotals(packets=45, bytes=2_500, lost={"queue": 42})
@@ -143,7 +135,7 @@ def test_what_was_lost_before_the_start_is_not_counted(run: RunDirectory) -> Non
     assert pl.read_parquet(run.path / "links.parquet")["packets"].to_list() == [10**6 - 40]
 
 
-def test_what_happens_behind_a_link_counts_at_the_port_that_sends_to_it(run: RunDirectory) -> None:
+def test_what_happens_behind_a_link_counts_at_the_port_that_sends_to_it(run):
     manifest = run.read_manifest()
     blackout = BlackoutRecord(port="s1-eth2", packets=50, dropped=9, periods=1)
     run.write_manifest(manifest.model_copy(update={"blackout": blackout}))
@@ -163,7 +155,7 @@ def test_what_happens_behind_a_link_counts_at_the_port_that_sends_to_it(run: Run
     assert (of_run.bottleneck, of_run.elsewhere) == (14, 3)
 
 
-def test_what_a_failed_link_lost_is_what_came_in_and_did_not_go_on(run: RunDirectory) -> None:
+def test_what_a_failed_link_lost_is_what_came_in_and_did_not_go_on(run):
     manifest = run.read_manifest()
     changes = [
         AppliedChange(0, at_ns, at_ns, "s2", "s1", "s2-eth1", "up", up, up)
@@ -195,9 +187,7 @@ def test_what_a_failed_link_lost_is_what_came_in_and_did_not_go_on(run: RunDirec
     assert "failure" not in lost.ports["s2-eth1"].lost
 
 
-def test_drops_that_the_own_queue_did_not_count_are_those_of_its_failed_link(
-    run: RunDirectory,
-) -> None:
+def test_drops_that_the_own_queue_did_not_count_are_those_of_its_failed_link(run):
     manifest, counters = run.read_manifest(), run.read_counters()
     analysis.analyze(run)
     dropped = Run(run).summary.capture.inferred_drops
@@ -223,7 +213,7 @@ def test_drops_that_the_own_queue_did_not_count_are_those_of_its_failed_link(
     assert failure(last_ns + 50_000_000, last_ns + 51_000_000) == 0
 
 
-def test_only_the_worst_ports_are_named() -> None:
+def test_only_the_worst_ports_are_named():
     ports = {
         f"s{n}-eth1": {
             "node": f"s{n}",
@@ -244,14 +234,14 @@ def test_only_the_worst_ports_are_named() -> None:
     assert where(of_run.model_copy(update={"ports": fewer})).endswith(", 1 more port 4")
 
 
-def test_a_counter_that_went_back_is_refused(run: RunDirectory) -> None:
+def test_a_counter_that_went_back_is_refused(run):
     back = link("s1-eth1", "s1", "h1")
     back = back.model_copy(update={"before": back.before.model_copy(update={"lost": {"queue": 9}})})
     with pytest.raises(InputError, match="s1-eth1: lost, queue: 9 before the flows, 2 after"):
         lossy(run, back)
 
 
-def test_a_sweep_shows_losses_elsewhere_only_if_they_lead() -> None:
+def test_a_sweep_shows_losses_elsewhere_only_if_they_lead():
     frame = pl.DataFrame(
         {"outcast_ratio": [1.0, 2.0], "losses.bottleneck": [5, 5], "losses.elsewhere": [1, 5]}
     )
@@ -264,7 +254,7 @@ def test_a_sweep_shows_losses_elsewhere_only_if_they_lead() -> None:
 
 
 @pytest.mark.parametrize("share_of_bursts", [0.0, 0.1])
-def test_drops_by_chance_are_even_also_where_bursts_begin(share_of_bursts: float) -> None:
+def test_drops_by_chance_are_even_also_where_bursts_begin(share_of_bursts):
     rng = np.random.default_rng(1)
     found = rng.integers(0, 10**6, 20_000).astype(np.int32)
     dropped = rng.choice(found, 500)
@@ -272,7 +262,7 @@ def test_drops_by_chance_are_even_also_where_bursts_begin(share_of_bursts: float
     assert _is_even(found, dropped)
 
 
-def test_a_full_queue_drops_what_finds_much() -> None:
+def test_a_full_queue_drops_what_finds_much():
     rng = np.random.default_rng(2)
     found = rng.integers(0, 10**6, 20_000).astype(np.int32)
     assert not _is_even(found, np.sort(found)[-300:])

@@ -1,7 +1,5 @@
 """When a setting counts as giving the same result on unlike machines."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -37,11 +35,11 @@ QUIET = [5.0, 5.5, 6.0, 4.8, 5.2]
         pytest.param([5.1], "mixed", False, id="no interval"),
     ],
 )
-def test_machines_agree(other: list[float | None], regime: str, expected: bool) -> None:
+def test_machines_agree(other, regime, expected):
     assert machines.agree([runs(QUIET), runs(QUIET), runs(other, regime)]) is expected
 
 
-def test_one_core_is_given_back() -> None:
+def test_one_core_is_given_back():
     before = os.sched_getaffinity(0)
     with machines.one_core():
         assert len(os.sched_getaffinity(0)) == 1

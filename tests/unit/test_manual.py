@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -36,9 +34,7 @@ def _own_options(ctx: click.Context, command: click.Command) -> list[str]:
 
 
 @pytest.mark.parametrize(("ctx", "command"), COMMANDS)
-def test_the_manual_has_every_command_and_option(
-    ctx: click.Context, command: click.Command
-) -> None:
+def test_the_manual_has_every_command_and_option(ctx, command):
     sections = re.split(r"^\.SS ", _unescaped(manual.page()), flags=re.MULTILINE)
     found = [text for text in sections if re.match(rf"{ctx.command_path}(\s|$)", text)]
     (section,) = found
@@ -50,9 +46,7 @@ def test_the_manual_has_every_command_and_option(
 
 
 @pytest.mark.parametrize(("ctx", "command"), COMMANDS)
-def test_every_command_has_a_page_with_its_options(
-    ctx: click.Context, command: click.Command
-) -> None:
+def test_every_command_has_a_page_with_its_options(ctx, command):
     verb = ctx.command_path.split()[1]
     page = (ROOT / "docs/verbs" / f"{verb}.md").read_text()
     assert f"# outcast {verb}" in page
@@ -70,13 +64,13 @@ def test_every_command_has_a_page_with_its_options(
     assert not missing, f"docs/verbs/{verb}.md does not name {missing}"
 
 
-def test_the_pages_of_verbs_are_those_of_verbs() -> None:
+def test_the_pages_of_verbs_are_those_of_verbs():
     pages = {path.stem for path in (ROOT / "docs/verbs").glob("*.md")}
     assert pages == {*cli.VERBS, "index"}
 
 
 @pytest.mark.skipif(shutil.which("groff") is None, reason="no groff to read the page with")
-def test_the_manual_is_formatted_without_a_warning(tmp_path: Path) -> None:
+def test_the_manual_is_formatted_without_a_warning(tmp_path):
     page = tmp_path / "man1" / "outcast.1"
     manual.main([str(page)])
     done = subprocess.run(
@@ -87,9 +81,7 @@ def test_the_manual_is_formatted_without_a_warning(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_a_script_for_the_shell(
-    shell: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_completion_prints_a_script_for_the_shell(shell, capsys):
     assert cli.invoke(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert f"{shell}_complete" in script
@@ -106,7 +98,7 @@ def test_completion_prints_a_script_for_the_shell(
         ("outcast kernel ", {"build", "info"}),
     ],
 )
-def test_bash_completes(words: str, offered: set[str]) -> None:
+def test_bash_completes(words, offered):
     done = subprocess.run(
         [sys.executable, "-c", "from outcast.cli import main; main()"],
         env={
@@ -123,9 +115,7 @@ def test_bash_completes(words: str, offered: set[str]) -> None:
 
 
 @pytest.mark.parametrize(("ctx", "command"), COMMANDS)
-def test_every_help_has_an_example_that_the_command_accepts(
-    ctx: click.Context, command: click.Command
-) -> None:
+def test_every_help_has_an_example_that_the_command_accepts(ctx, command):
     examples = re.findall(r"^  outcast (.*)$", command.epilog or "", re.MULTILINE)
     assert examples
     for text in examples:

@@ -1,7 +1,5 @@
 """The table of every value has every value of the schema, and names tests that exist."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -59,7 +57,7 @@ def _tests_of(name: str) -> frozenset[str]:
         ("workloads", "Traffic", "`workloads.kind: {}`"),
     ],
 )
-def test_every_kind_of_the_schema_has_a_row(section: str, title: str, form: str) -> None:
+def test_every_kind_of_the_schema_has_a_row(section, title, form):
     schema = experiment.json_schema()
     kinds = set(_kinds(schema["properties"][section], schema))
     assert len(kinds) >= 4
@@ -69,7 +67,7 @@ def test_every_kind_of_the_schema_has_a_row(section: str, title: str, form: str)
         assert first - {form.format(kind) for kind in kinds} == set()
 
 
-def test_every_key_and_congestion_control_of_transport_has_a_row() -> None:
+def test_every_key_and_congestion_control_of_transport_has_a_row():
     keys = set(experiment.json_schema()["$defs"]["Transport"]["properties"])
     first = {row[0].strip("`") for row in _rows("Transports")}
     controls = {f"congestion_control: {name}" for name in doctor.CONGESTION_CONTROLS}
@@ -79,19 +77,19 @@ def test_every_key_and_congestion_control_of_transport_has_a_row() -> None:
 @pytest.mark.parametrize(
     "title", ["Topologies", "Routing", "Queues", "Transports", "Traffic", "Measurements"]
 )
-def test_every_row_names_a_test(title: str) -> None:
+def test_every_row_names_a_test(title):
     rows = _rows(title)
     assert rows
     assert [row[0] for row in rows if not _TEST.search(row[-1])] == []
 
 
-def test_every_test_that_is_named_exists() -> None:
+def test_every_test_that_is_named_exists():
     named = _TEST.findall(TEXT)
     assert len(named) > 50
     assert [f"{file}::{test}" for file, test in named if test and test not in _tests_of(file)] == []
 
 
-def test_what_is_tested_in_real_time_and_what_a_qdisc_needs_is_said() -> None:
+def test_what_is_tested_in_real_time_and_what_a_qdisc_needs_is_said():
     for row in _rows("Queues"):
         needed = row[1].strip("`")
         # Only the kernel knows which qdisc a module of the user's has.

@@ -1,7 +1,5 @@
 """The kernel's modules: what a machine has, what a run loads, and what doctor reports."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from dataclasses import replace
@@ -72,7 +70,7 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
+def machine(tmp_path) -> Machine:
     return Machine(tmp_path)
 
 
@@ -87,7 +85,7 @@ def machine(tmp_path: Path) -> Machine:
         ("root", None),
     ],
 )
-def test_the_module_of_a_feature(feature: str, module: str | None) -> None:
+def test_the_module_of_a_feature(feature, module):
     assert modules.module_of(feature) == module
 
 
@@ -102,9 +100,7 @@ def test_the_module_of_a_feature(feature: str, module: str | None) -> None:
         (modules.qdisc("pfifo"), "absent", ""),
     ],
 )
-def test_what_is_there_is_told_apart_and_nothing_is_loaded(
-    feature: str, state: str, detail: str, machine: Machine
-) -> None:
+def test_what_is_there_is_told_apart_and_nothing_is_loaded(feature, state, detail, machine):
     machine.replaced = {"sch_red"}
     found = machine.modules.look_up(feature)
     assert (found.state, found.detail) == (state, detail)
@@ -112,8 +108,8 @@ def test_what_is_there_is_told_apart_and_nothing_is_loaded(
 
 
 def test_a_machine_without_modprobe_is_told_to_install_it_where_it_has_modules(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(modules.shutil, "which", lambda *_, **__: None)
     with_modules = Modules(loaded_folder=tmp_path, on_disk=tmp_path)
     assert "install the package kmod" in with_modules.look_up("qdisc sfq").detail
@@ -122,9 +118,7 @@ def test_a_machine_without_modprobe_is_told_to_install_it_where_it_has_modules(
     assert "install the package kmod" in with_modules.load(["qdisc sfq"]).why("qdisc sfq")
 
 
-def test_modprobe_has_a_deadline_and_its_words_are_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modprobe_has_a_deadline_and_its_words_are_one_line(tmp_path, monkeypatch):
     program = tmp_path / "modprobe"
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(modules, "MODPROBE_DEADLINE_S", 0.3)
@@ -137,7 +131,7 @@ def test_modprobe_has_a_deadline_and_its_words_are_one_line(
     assert modules.modprobe("x").status == 126
 
 
-def test_what_a_run_loaded_is_recorded_apart_from_what_was_there(machine: Machine) -> None:
+def test_what_a_run_loaded_is_recorded_apart_from_what_was_there(machine):
     features = [modules.OPEN_VSWITCH, *map(modules.qdisc, ("tbf", "htb", "pie", "pfifo"))]
     loading = machine.modules.load(features)
     assert loading.loaded == {
@@ -162,13 +156,13 @@ def test_what_a_run_loaded_is_recorded_apart_from_what_was_there(machine: Machin
     assert machine.calls == []
 
 
-def test_ifb_makes_no_devices_in_the_machines_own_namespace(machine: Machine) -> None:
+def test_ifb_makes_no_devices_in_the_machines_own_namespace(machine):
     machine.files["ifb"] = [f"{FOLDER}/ifb.ko numifbs=0"]
     assert machine.modules.load(modules.HELD_ARRIVALS).loaded == {"ifb": f"{FOLDER}/ifb.ko"}
     assert ("--verbose", "ifb", "numifbs=0") in machine.calls
 
 
-def test_what_was_not_loaded_is_said_with_modprobes_words(machine: Machine) -> None:
+def test_what_was_not_loaded_is_said_with_modprobes_words(machine):
     machine.refused["tcp_bic"] = REFUSED
     machine.replaced = {"sch_sfq"}
     bic, sfq = modules.congestion_control("bic"), modules.qdisc("sfq")
@@ -180,9 +174,7 @@ def test_what_was_not_loaded_is_said_with_modprobes_words(machine: Machine) -> N
 
 
 @pytest.fixture
-def realtime_engine(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> realtime.RealtimeEngine:
+def realtime_engine(machine, monkeypatch, tmp_path) -> realtime.RealtimeEngine:
     """The engine as root on that machine, whose kernel shows what has been loaded."""
     available = tmp_path / "available"
 
@@ -205,9 +197,7 @@ def realtime_engine(
     return realtime.RealtimeEngine(machine.modules)
 
 
-def test_the_realtime_engine_loads_what_the_experiment_needs(
-    realtime_engine: realtime.RealtimeEngine, machine: Machine
-) -> None:
+def test_the_realtime_engine_loads_what_the_experiment_needs(realtime_engine, machine):
     overrides = ["queue={kind: sfq, limit: 11 packets}", "transport.congestion_control=bic"]
     realtime_engine.require(load(LINEAR, overrides))
     tried = {module for option, module, *_ in machine.calls if option == "--verbose"}
@@ -217,9 +207,7 @@ def test_the_realtime_engine_loads_what_the_experiment_needs(
     assert "tcp_cubic" not in tried
 
 
-def test_what_cannot_be_loaded_is_missing_in_one_line(
-    realtime_engine: realtime.RealtimeEngine, machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_loaded_is_missing_in_one_line(realtime_engine, machine, monkeypatch):
     machine.refused["tcp_bic"] = REFUSED
     built = replace(guest("7.3.4"), congestion_controls=("bic", "cubic"))
     monkeypatch.setattr(cache, "find", lambda: built)
@@ -251,9 +239,7 @@ def diagnosis(
 
 
 @pytest.mark.usefixtures("realtime_engine")
-def test_doctor_tells_loaded_loadable_and_absent_apart_and_loads_nothing(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_tells_loaded_loadable_and_absent_apart_and_loads_nothing(machine, monkeypatch):
     tried: list[Collection[str]] = []
     probe = doctor.probe_qdiscs
     monkeypatch.setattr(
@@ -276,16 +262,14 @@ def test_doctor_tells_loaded_loadable_and_absent_apart_and_loads_nothing(
 
 
 @pytest.mark.usefixtures("realtime_engine")
-def test_doctor_says_what_is_still_to_be_done(machine: Machine) -> None:
+def test_doctor_says_what_is_still_to_be_done(machine):
     assert diagnosis(machine)["qdisc pie"].remedy == "use --engine virtual"
     without = diagnosis(machine, built=False)
     assert without["qdisc pie"].remedy == "run outcast kernel build and use --engine virtual"
 
 
 @pytest.mark.usefixtures("realtime_engine")
-def test_doctor_does_not_send_to_a_guests_kernel_that_is_older_than_the_qdisc(
-    machine: Machine,
-) -> None:
+def test_doctor_does_not_send_to_a_guests_kernel_that_is_older_than_the_qdisc(machine):
     assert diagnosis(machine)["qdisc dualpi2"].remedy == "use --engine virtual"
     older = diagnosis(machine, release="6.1.170")
     assert "from Linux 6.17 or later" in older["qdisc dualpi2"].remedy
@@ -293,9 +277,7 @@ def test_doctor_does_not_send_to_a_guests_kernel_that_is_older_than_the_qdisc(
     assert older["qdisc pie"].remedy == "use --engine virtual"
 
 
-def test_the_virtual_engine_refuses_a_queue_that_is_newer_than_its_kernel(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_virtual_engine_refuses_a_queue_that_is_newer_than_its_kernel(monkeypatch):
     monkeypatch.setattr(cache, "find", lambda: guest("6.12.48"))
     queues = (
         "queue={kind: dualpi2, limit: 11 packets}",
@@ -307,9 +289,7 @@ def test_the_virtual_engine_refuses_a_queue_that_is_newer_than_its_kernel(
 
 
 @pytest.mark.usefixtures("realtime_engine")
-def test_doctor_where_nothing_can_be_tried_goes_by_what_the_kernel_shows(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_where_nothing_can_be_tried_goes_by_what_the_kernel_shows(machine, monkeypatch):
     monkeypatch.setattr(doctor, "probe_qdiscs", lambda kinds: {})
     found = diagnosis(machine)
     assert not found["network namespaces"].present
@@ -319,9 +299,7 @@ def test_doctor_where_nothing_can_be_tried_goes_by_what_the_kernel_shows(
     assert found["qdisc pie"].remedy == "run as root"
 
 
-def test_an_ordinary_users_programs_are_looked_for_where_the_system_has_them(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_ordinary_users_programs_are_looked_for_where_the_system_has_them(machine, monkeypatch):
     monkeypatch.setattr(doctor.os, "geteuid", lambda: 1000)
     monkeypatch.setattr(doctor, "probe_qdiscs", lambda kinds: {})
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
@@ -331,9 +309,7 @@ def test_an_ordinary_users_programs_are_looked_for_where_the_system_has_them(
     assert not found["root"].present
 
 
-def test_doctors_json_has_the_state_beside_what_it_had(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctors_json_has_the_state_beside_what_it_had(machine, monkeypatch):
     real: Any = doctor.diagnose
     monkeypatch.setattr(doctor, "diagnose", lambda kernel, root: real(kernel, machine.modules))
     monkeypatch.setattr(cache, "find", lambda: guest("7.3.4"))
@@ -347,7 +323,7 @@ def test_doctors_json_has_the_state_beside_what_it_had(
     assert "loadable" in table.output
 
 
-def test_a_module_of_the_users_is_loaded_and_unloaded() -> None:
+def test_a_module_of_the_users_is_loaded_and_unloaded():
     ran: list[tuple[str, ...]] = []
     answers = [Answer(0), Answer(1, "", "rmmod: ERROR: Module tcp_mine is in use"), Answer(0)]
 
@@ -365,7 +341,7 @@ def test_a_module_of_the_users_is_loaded_and_unloaded() -> None:
     assert answers == []
 
 
-def test_what_insmod_and_rmmod_say_is_said() -> None:
+def test_what_insmod_and_rmmod_say_is_said():
     refuse = lambda *argv: Answer(1, "", f"{argv[0]}: ERROR: no")  # noqa: E731
     with pytest.raises(RunError, match="the module tcp_mine was not loaded: insmod: ERROR: no"):
         modules.insert(Path("/cache/tcp_mine.ko"), "", refuse)

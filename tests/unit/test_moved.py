@@ -1,7 +1,5 @@
 """Bottlenecks at no studied port are told before the run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -97,7 +95,7 @@ def told(*overrides: str) -> list[str]:
         ),
     ],
 )
-def test_a_bottleneck_elsewhere_is_named_with_its_time(override: str, words: str) -> None:
+def test_a_bottleneck_elsewhere_is_named_with_its_time(override, words):
     (line,) = told(override)
     assert line.startswith(f"{STARTS}{words}"), line
 
@@ -117,11 +115,11 @@ def test_a_bottleneck_elsewhere_is_named_with_its_time(override: str, words: str
         (SLOW, "flows=[{from: 2-hop, hosts: 1}, {from: 3-hop, hosts: 2, duration: 1s}]"),
     ],
 )
-def test_a_bottleneck_at_a_studied_port_is_not(overrides: tuple[str, ...]) -> None:
+def test_a_bottleneck_at_a_studied_port_is_not(overrides):
     assert told(*overrides) == []
 
 
-def test_a_policer_that_changes_is_told_with_its_time() -> None:
+def test_a_policer_that_changes_is_told_with_its_time():
     (line,) = told(
         "events=[{at: 2s, from: s2, to: s1, policer: {rate: 10mbit, burst: 32KB}}]",
         "links.overrides=[{from: s2, to: s1, policer: {rate: 200mbit, burst: 32KB}}]",
@@ -130,7 +128,7 @@ def test_a_policer_that_changes_is_told_with_its_time() -> None:
     assert line.startswith(f"{STARTS}{words}"), line
 
 
-def test_how_to_study_it_is_what_helps() -> None:
+def test_how_to_study_it_is_what_helps():
     (line,) = told(SLOW)
     assert "shown of s1-eth1 alone; `bottleneck: {port: s2-eth1}` studies that port" in line
     assert line.endswith(
@@ -144,7 +142,7 @@ def test_how_to_study_it_is_what_helps() -> None:
     assert line.endswith("alone; a policer has no queue, and its drops count as lost by the link")
 
 
-def test_transfers_that_arrive_count_with_their_mean_rate() -> None:
+def test_transfers_that_arrive_count_with_their_mean_rate():
     flows = [
         "flows=[{from: 2-hop, hosts: 1}, {from: [h4, h5], to: h1}]",
         "links.overrides=[{from: s2, to: s1, rate: 80mbit}]",
@@ -155,7 +153,7 @@ def test_transfers_that_arrive_count_with_their_mean_rate() -> None:
     assert told(*flows, arrive.format(0.1)) == []
 
 
-def test_every_segment_may_be_acknowledged() -> None:
+def test_every_segment_may_be_acknowledged():
     thin = "links.overrides=[{from: s1, to: s2, rate: 5mbit}]"
     assert told(thin) == []
     (line,) = told(thin, "transport.delayed_acks=false")
@@ -164,14 +162,14 @@ def test_every_segment_may_be_acknowledged() -> None:
     assert "bottleneck: {port" not in line
 
 
-def test_of_many_places_three_are_named() -> None:
+def test_of_many_places_three_are_named():
     slow = ", ".join(f"{{at: {n - 2}s, from: h{n}, to: s2, rate: 1mbit}}" for n in range(3, 8))
     (line,) = told(f"events=[{slow}]")
     assert line.count("that of") == 2
     assert "h5-eth0 (1 Mbps) from 3s on (events.2) (and 2 more such links); " in line
 
 
-def test_a_rate_counts_from_when_it_is_in_force() -> None:
+def test_a_rate_counts_from_when_it_is_in_force():
     (line,) = told(
         "links.overrides=[{from: s2, to: s1, policer: {rate: 10mbit, burst: 32KB}}]",
         "events=[{at: 2s, from: s2, to: s1, policer: {rate: 20mbit, burst: 16KB}}, "
@@ -183,21 +181,21 @@ def test_a_rate_counts_from_when_it_is_in_force() -> None:
     ) in line
 
 
-def test_a_trace_is_judged_by_its_mean_and_its_extremes(tmp_path: Path) -> None:
+def test_a_trace_is_judged_by_its_mean_and_its_extremes(tmp_path):
     rates = tmp_path / "up.csv"
     rates.write_text("time_s,rate_mbps\n0,200\n3.2,20\n3.4,200\n")
     (line,) = told(f"links.overrides=[{{from: s2, to: s1, rate: {{trace: {rates}}}}}]")
     assert "is s2-eth1 (20 Mbps) at times, as at 3200ms (up.csv); " in line
 
 
-def test_programs_count_where_a_rate_changes() -> None:
+def test_programs_count_where_a_rate_changes():
     programs = "programs=[{name: get, host: h3, command: [echo, '{h1}']}]"
     assert told("flows=[]", programs) == []
     (line,) = told("flows=[]", programs, "events=[{at: 2s, from: s2, to: s1, rate: 1mbit}]")
     assert line.startswith(f"{STARTS}what h3 sends to h1 is s2-eth1 (1 Mbps) from 2s on")
 
 
-def test_rates_are_divided_max_min() -> None:
+def test_rates_are_divided_max_min():
     one, two = ("a", "b", "port"), ("b", "c", "port")
 
     def way(*hops: tuple[str, str, str], pace_bps: int | None = None) -> Way:

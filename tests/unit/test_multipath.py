@@ -1,11 +1,8 @@
-from __future__ import annotations
-
 import re
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -61,7 +58,7 @@ class FakeIp(SystemCommands):
         return ""
 
 
-def test_receivers_announce_a_port_for_each_further_subflow() -> None:
+def test_receivers_announce_a_port_for_each_further_subflow():
     ip = FakeIp()
     netns = {"h1": 1, "h2": 2, "h3": 3}
     assert multipath.configure([FLOW, PLAIN], netns.__getitem__, ip) == {"h1": 3, "h2": 3}
@@ -73,7 +70,7 @@ def test_receivers_announce_a_port_for_each_further_subflow() -> None:
         multipath.configure([FLOW], netns.__getitem__, FakeIp(full=True))
 
 
-def test_a_sender_makes_subflows_from_its_further_interfaces() -> None:
+def test_a_sender_makes_subflows_from_its_further_interfaces():
     flow = wants(mptcp={"subflows": 3, "over": "interfaces"})
     further = {"cell-eth0": "10.0.0.7", "wire-eth0": "10.0.0.8"}
     ip, netns = FakeIp(), {"h1": 1, "h2": 2}.__getitem__
@@ -85,20 +82,18 @@ def test_a_sender_makes_subflows_from_its_further_interfaces() -> None:
         multipath.configure([flow], netns, FakeIp(full=True), lambda _: further)
 
 
-def test_subflows_are_those_of_the_connections_token() -> None:
+def test_subflows_are_those_of_the_connections_token():
     found = multipath.await_subflows([FLOW, PLAIN], lambda host: SAMPLES, 0)
     assert found == {0: ((40933, 6102, "10.0.0.2"), (53127, 6101, "10.0.0.2"))}
 
 
-def test_a_missing_subflow_is_an_error() -> None:
+def test_a_missing_subflow_is_an_error():
     with pytest.raises(RunError, match=r"flow 0 \(h2 to h1\) has 2 of 3 subflows"):
         multipath.await_subflows([FLOW], lambda host: SAMPLES[:2], time.time_ns())
 
 
 @pytest.mark.parametrize("content", ["0\n", None])
-def test_without_multipath_tcp(
-    content: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_multipath_tcp(content, tmp_path, monkeypatch):
     enabled = tmp_path / "enabled"
     if content is not None:
         enabled.write_text(content)
@@ -141,7 +136,7 @@ def five_tuples(count: int, seed: int = 1) -> list[FiveTuple]:
 
 
 @pytest.mark.parametrize(("flow", "port"), TRACED)
-def test_it_is_what_open_vswitch_chooses(flow: FiveTuple, port: int) -> None:
+def test_it_is_what_open_vswitch_chooses(flow, port):
     assert choose(flow, 12884901893, PORTS) == port
 
 
@@ -151,9 +146,7 @@ def test_it_is_what_open_vswitch_chooses(flow: FiveTuple, port: int) -> None:
     st.sampled_from([TCP, UDP]),
     st.integers(1, 65535),
 )
-def test_it_is_one_of_the_ports_and_always_the_same(
-    parameter: int, ports: list[int], protocol: int, sport: int
-) -> None:
+def test_it_is_one_of_the_ports_and_always_the_same(parameter, ports, protocol, sport):
     flow = FiveTuple("10.1.0.2", sport, "10.0.0.2", 5001, protocol)
     assert choose(flow, parameter, ports) in ports
     assert choose(flow, parameter, ports) == choose(flow, parameter, ports)
@@ -161,7 +154,7 @@ def test_it_is_one_of_the_ports_and_always_the_same(
 
 @pytest.mark.parametrize("buckets", [2, 3, 4, 8])
 @pytest.mark.parametrize("parameter", [0, 1, 7 << 32 | 21])
-def test_flows_are_split_evenly(buckets: int, parameter: int) -> None:
+def test_flows_are_split_evenly(buckets, parameter):
     """Each port's share within five standard deviations of the binomial distribution.
 
     In none of 12 combinations; a fair split exceeds that once in two million.
@@ -173,7 +166,7 @@ def test_flows_are_split_evenly(buckets: int, parameter: int) -> None:
     assert all(abs(uses[port] - expected) < 5 * deviation for port in range(buckets))
 
 
-def test_a_switch_does_not_repeat_the_choice_of_the_one_before() -> None:
+def test_a_switch_does_not_repeat_the_choice_of_the_one_before():
     """Otherwise half of the core would stay unused (hash polarisation)."""
     graph = fat_tree(4)
     count = 4000
@@ -187,7 +180,7 @@ def test_a_switch_does_not_repeat_the_choice_of_the_one_before() -> None:
     assert len(pairs) == 4
 
 
-def test_another_seed_gives_another_split() -> None:
+def test_another_seed_gives_another_split():
     flows = five_tuples(200)
     graph = fat_tree(4)
     splits = {

@@ -1,7 +1,5 @@
 """A network from a Mininet file of the user's: what is honoured, what is refused, what runs it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +61,7 @@ def network_of(file: Path, **overrides: Any) -> Network:
     return topology.network
 
 
-def test_a_dumbbell_as_people_write_it() -> None:
+def test_a_dumbbell_as_people_write_it():
     plan = make_plan(outcast.load(DUMBBELL))
     assert plan.hosts == [f"h{number}" for number in range(1, 7)]
     assert [plan.ip(host) for host in plan.hosts] == [f"10.0.0.{n}" for n in range(1, 7)]
@@ -73,13 +71,13 @@ def test_a_dumbbell_as_people_write_it() -> None:
     assert plan.links["h1", "s1"].rate_bps == 10**9
 
 
-def test_args_make_another_network() -> None:
+def test_args_make_another_network():
     plan = make_plan(outcast.load(DUMBBELL, {"topology.args": {"left": 4, "bw": 12.5}}))
     assert len(plan.hosts) == 8
     assert plan.links["s2", "s1"].rate_bps == 12_500_000
 
 
-def test_the_options_of_nodes_and_links_are_honoured(tmp_path: Path) -> None:
+def test_the_options_of_nodes_and_links_are_honoured(tmp_path):
     code = (
         HEAD
         + """
@@ -114,7 +112,7 @@ def test_the_options_of_nodes_and_links_are_honoured(tmp_path: Path) -> None:
     ]
 
 
-def test_a_links_loss_and_queue_are_in_the_words_of_a_configuration() -> None:
+def test_a_links_loss_and_queue_are_in_the_words_of_a_configuration():
     info = {"node1": "h1", "node2": "s1", "port1": 0, "port2": 3, "loss": 2, "jitter": None}
     notes: dict[str, None] = {}
     described = mininet_options.link(
@@ -157,10 +155,7 @@ FURTHER = {
         HOST.format("'h3', of='h9'", ""),
         "h3: of 'h9': allowed is the name of a host that has no `of` itself",
     ),
-    "parallel": (
-        SWITCH + 2 * "self.addLink('s1', 's2'); ",
-        "two links between the same nodes",
-    ),
+    "parallel": (SWITCH + 2 * "self.addLink('s1', 's2'); ", "two links between the same nodes"),
     "a loop": ("self.addLink('s1', 's1')", "net.py:9: s1 - s1"),
     "unconnected": (SWITCH, "net.py:9: s2: no path leads there from h1"),
     "no link": ("self.addHost('h3')", "net.py:9: h3: a host without"),
@@ -173,10 +168,7 @@ FURTHER = {
         "; ".join(HOST.format(f"'h{n}', ip='10.0.0.9'", "") for n in (3, 4)),
         "net.py:9: h4: ip 10.0.0.9 is that of h3 already",
     ),
-    "other network": (
-        HOST.format("'h3', ip='192.168.0.1'", ""),
-        "net.py:9: h3: ip 192.168.0.1",
-    ),
+    "other network": (HOST.format("'h3', ip='192.168.0.1'", ""), "net.py:9: h3: ip 192.168.0.1"),
     "cpu": (
         HOST.format("'h3', cpu=0.5", ""),
         "net.py:9: h3: the option cpu=0.5 cannot be honoured; allowed are ip, mac, role",
@@ -202,7 +194,7 @@ BROKEN = WHOLE | {
 
 
 @pytest.mark.parametrize(("code", "refusal"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_file_is_one_line_with_its_line(tmp_path: Path, code: str, refusal: str) -> None:
+def test_a_broken_file_is_one_line_with_its_line(tmp_path, code, refusal):
     with pytest.raises(ConfigError) as refused:
         outcast.load(config_of(tmp_path, code))
     text = str(refused.value)
@@ -211,41 +203,39 @@ def test_a_broken_file_is_one_line_with_its_line(tmp_path: Path, code: str, refu
     assert "\n" not in text
 
 
-def test_arguments_that_do_not_fit(tmp_path: Path) -> None:
+def test_arguments_that_do_not_fit(tmp_path):
     file = config_of(tmp_path, HEAD.replace(", **more", "") + PAIR + TAIL)
     with pytest.raises(ConfigError, match=r"net.py:4: .*'faar'.*did you mean 'far'"):
         outcast.load(file, {"topology.args.faar": 3})
     outcast.load(file, {"topology.args.far": 3})
 
 
-def test_a_file_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_never_ends_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(resolve, "BUILD_DEADLINE_S", 0.5)
     with pytest.raises(OutcastError, match=r"waited 0.5 s for .*net.py to build its network"):
         outcast.load(config_of(tmp_path, "while True: pass\n"))
 
 
-def test_what_a_file_prints_is_not_its_answer(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_file_prints_is_not_its_answer(tmp_path, capfd):
     network_of(config_of(tmp_path, "print('{}')\n" + HEAD + PAIR + TAIL))
     out, err = capfd.readouterr()
     assert (out, err) == ("", "{}\n")
 
 
-def test_chance_is_the_same_every_time(tmp_path: Path) -> None:
+def test_chance_is_the_same_every_time(tmp_path):
     code = HEAD + PAIR + "        import random\n        for n in {'a', 'b', 'c'}:\n"
     code += "            self.addLink(self.addHost(f'{n}{random.randrange(1000)}'), 's1')\n" + TAIL
     file = config_of(tmp_path, code)
     assert network_of(file) == network_of(file)
 
 
-def test_the_file_imports_its_neighbours(tmp_path: Path) -> None:
+def test_the_file_imports_its_neighbours(tmp_path):
     (tmp_path / "mine_too.py").write_text("NAME = 'h2'\n")
     code = "from mine_too import NAME\n" + HEAD + PAIR.replace("'h2'", "NAME") + TAIL
     assert len(network_of(config_of(tmp_path, code)).hosts) == 2
 
 
-def test_flows_name_a_receiver_where_the_topology_has_none(tmp_path: Path) -> None:
+def test_flows_name_a_receiver_where_the_topology_has_none(tmp_path):
     config = CONFIG.replace(", to: h2", "")
     file = config_of(tmp_path, HEAD + PAIR + TAIL, config=config)
     with pytest.raises(ConfigError, match=r"flows.0.to: is missing, and no host .* receiver"):
@@ -269,7 +259,7 @@ def runs_of(trace: Path) -> int:
     return len(trace.read_text()) if trace.exists() else 0
 
 
-def test_reading_a_configuration_runs_nothing(tmp_path: Path) -> None:
+def test_reading_a_configuration_runs_nothing(tmp_path):
     trace = tmp_path / "trace"
     file = traced(tmp_path, trace)
     plain = experiment.load(file)
@@ -292,7 +282,7 @@ class _NoEngine:
         raise AssertionError("the engine was started")
 
 
-def test_a_resolved_configuration_needs_no_file(tmp_path: Path) -> None:
+def test_a_resolved_configuration_needs_no_file(tmp_path):
     trace = tmp_path / "trace"
     file = traced(tmp_path, trace)
     loaded = outcast.load(file)
@@ -312,7 +302,7 @@ def test_a_resolved_configuration_needs_no_file(tmp_path: Path) -> None:
     ("name", "mark"),
     [("config.yaml", "plan.json"), ("config.yaml", "manifest.json"), ("sweep.yaml", "runs")],
 )
-def test_nothing_is_run_from_a_results_folder(tmp_path: Path, name: str, mark: str) -> None:
+def test_nothing_is_run_from_a_results_folder(tmp_path, name, mark):
     trace = tmp_path / "trace"
     file = traced(tmp_path, trace).rename(tmp_path / name)
     (tmp_path / mark).write_text("{}")
@@ -322,7 +312,7 @@ def test_nothing_is_run_from_a_results_folder(tmp_path: Path, name: str, mark: s
     assert runs_of(trace) == 0
 
 
-def test_another_network_than_the_results_is_not_run(tmp_path: Path) -> None:
+def test_another_network_than_the_results_is_not_run(tmp_path):
     trace = tmp_path / "trace"
     loaded = outcast.load(traced(tmp_path, trace))
     opened = experiment.validate(yaml.safe_load(experiment.dump(loaded)), "it")
@@ -335,7 +325,7 @@ def test_another_network_than_the_results_is_not_run(tmp_path: Path) -> None:
     assert runs_of(trace) == 2
 
 
-def test_a_hostile_network_in_a_configuration_is_refused(tmp_path: Path) -> None:
+def test_a_hostile_network_in_a_configuration_is_refused(tmp_path):
     loaded = outcast.load(traced(tmp_path, tmp_path / "trace"))
     text = experiment.dump(loaded)
     for old, new, refusal in (
@@ -355,7 +345,7 @@ def test_a_hostile_network_in_a_configuration_is_refused(tmp_path: Path) -> None
 
 
 @pytest.fixture
-def foreign(tmp_path: Path) -> tuple[RunDirectory, Path]:
+def foreign(tmp_path) -> tuple[RunDirectory, Path]:
     """Somebody else's run, whose config.yaml names a file that leaves a trace when it is run."""
     directory = analysed_run(tmp_path / "run", 20_000_000, 1, 1_600)
     trace = directory.path / "trace"
@@ -367,12 +357,7 @@ def foreign(tmp_path: Path) -> tuple[RunDirectory, Path]:
     return directory, trace
 
 
-def test_nothing_that_reads_a_result_runs_its_code(
-    foreign: tuple[RunDirectory, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_nothing_that_reads_a_result_runs_its_code(foreign, tmp_path, monkeypatch, capsys):
     directory, trace = foreign
     # No kernel is built for this, and none is booted.
     built = Kernel("source", "1", "recipe", "7.3.4", 1.0, "ab", tmp_path / "linux", ("cubic",))
@@ -405,9 +390,7 @@ def test_nothing_that_reads_a_result_runs_its_code(
     assert not trace.exists()
 
 
-def test_a_submissions_replay_runs_no_code_of_it(
-    foreign: tuple[RunDirectory, Path], tmp_path: Path
-) -> None:
+def test_a_submissions_replay_runs_no_code_of_it(foreign, tmp_path):
     directory, trace = foreign
     named = experiment.load_resolved(directory.config)
     with pytest.raises(OutcastError):
@@ -418,7 +401,7 @@ def test_a_submissions_replay_runs_no_code_of_it(
 # Sweeps.
 
 
-def test_a_sweep_over_an_argument_has_a_network_for_each_point(tmp_path: Path) -> None:
+def test_a_sweep_over_an_argument_has_a_network_for_each_point(tmp_path):
     trace = tmp_path / "trace"
     code = TRACE.format(str(trace)) + HEAD + PAIR
     code += "        for n in range(far): self.addLink(self.addHost(f'f{n}'), 's1')\n" + TAIL
@@ -459,14 +442,14 @@ def test_a_sweep_over_an_argument_has_a_network_for_each_point(tmp_path: Path) -
         store.keep_networks(directory, changed.own_topologies)
 
 
-def test_a_point_that_the_file_refuses_is_named(tmp_path: Path) -> None:
+def test_a_point_that_the_file_refuses_is_named(tmp_path):
     file = config_of(tmp_path, HEAD + "        1 / far\n" + PAIR + TAIL)
     source = experiment.read(file, ["sweep={topology.args.far: [1, 0]}"])
     with pytest.raises(ConfigError, match=r"topology.args.far=0.*net.py:6: ZeroDivisionError"):
         plan_sweep(source, lambda _experiment: "virtual")
 
 
-def test_broken_networks_of_a_sweep_are_one_line(tmp_path: Path) -> None:
+def test_broken_networks_of_a_sweep_are_one_line(tmp_path):
     (tmp_path / "networks.json").write_text('[{"of": 3}]')
     with pytest.raises(InputError, match=r"networks.json: 0.of"):
         resolve.read_kept(tmp_path)

@@ -65,7 +65,7 @@ def small() -> nx.Graph:
     return graph
 
 
-def test_the_parking_lot() -> None:
+def test_the_parking_lot():
     plan = make_plan(outcast.load(PARKING_LOT))
     assert [flow.hops for flow in plan.flows] == [5, 3, 3, 3]
     assert plan.links["s2", "s3"].rate_bps == 10**8
@@ -74,7 +74,7 @@ def test_the_parking_lot() -> None:
 
 
 @pytest.mark.parametrize("form", ["graphml", "gml", "json", "links.json"])
-def test_each_format_gives_the_same_network(tmp_path: Path, form: str) -> None:
+def test_each_format_gives_the_same_network(tmp_path, form):
     graph = small()
     content = {
         "graphml": graphml(graph),
@@ -92,7 +92,7 @@ def test_each_format_gives_the_same_network(tmp_path: Path, form: str) -> None:
     assert own == {("s1-eth1", "h1-eth0"): {"h1": both, "s1": both}, ("s1-eth2", "h2-eth0"): {}}
 
 
-def test_a_queue_is_of_the_switchs_port_and_may_be_text() -> None:
+def test_a_queue_is_of_the_switchs_port_and_may_be_text():
     queue = {"kind": "fq_codel", "limit": "100 packets"}
     for value in (queue, "{kind: fq_codel, limit: 100 packets}"):
         graph = changed(queue=value, loss="0.01", mtu="9000")
@@ -102,7 +102,7 @@ def test_a_queue_is_of_the_switchs_port_and_may_be_text() -> None:
         assert own == {"h1": both, "s1": {**both, "queue": queue}}
 
 
-def test_an_edge_list_has_switches_and_the_hosts_that_are_added(tmp_path: Path) -> None:
+def test_an_edge_list_has_switches_and_the_hosts_that_are_added(tmp_path):
     file = config_of(tmp_path, "net.edgelist", b"# a ring\na b\nb c\nc a\n")
     with pytest.raises(ConfigError, match=r"topology.hosts_per_switch: 1"):
         network_of(file)
@@ -133,7 +133,7 @@ ZOO = """graph [
 ]"""
 
 
-def test_labels_become_names_of_interfaces(tmp_path: Path) -> None:
+def test_labels_become_names_of_interfaces(tmp_path):
     file = config_of(tmp_path, "zoo.gml", ZOO.encode("ascii", "xmlcharrefreplace"))
     network = network_of(file, **{"topology.hosts_per_switch": 1})
     names = {switch.name: switch.label for switch in network.switches}
@@ -158,13 +158,13 @@ def test_labels_become_names_of_interfaces(tmp_path: Path) -> None:
     assert network_of(file, **{"topology.hosts_per_switch": 1}) == network
 
 
-def test_no_label_becomes_a_name_of_the_kernels(tmp_path: Path) -> None:
+def test_no_label_becomes_a_name_of_the_kernels(tmp_path):
     graph = nx.relabel_nodes(small(), {"s1": "lº"})
     network = network_of(config_of(tmp_path, "net.graphml", graphml(graph)))
     assert "lo2" in {switch.name for switch in network.switches}
 
 
-def test_a_misspelled_attribute_is_told(tmp_path: Path) -> None:
+def test_a_misspelled_attribute_is_told(tmp_path):
     graph = small()
     graph.edges["h1", "s1"]["dealy"] = "3ms"
     network = network_of(config_of(tmp_path, "net.graphml", graphml(graph)))
@@ -238,7 +238,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("name", "content", "refusal"), REFUSED.values(), ids=REFUSED)
-def test_a_bad_file_is_one_line(tmp_path: Path, name: str, content: bytes, refusal: str) -> None:
+def test_a_bad_file_is_one_line(tmp_path, name, content, refusal):
     with pytest.raises(ConfigError) as refused:
         outcast.load(config_of(tmp_path, name, content))
     text = str(refused.value)
@@ -250,9 +250,7 @@ def test_a_bad_file_is_one_line(tmp_path: Path, name: str, content: bytes, refus
 
 @settings(max_examples=150)
 @given(st.sampled_from(sorted(graph_file.READERS)), st.binary(max_size=300), st.data())
-def test_any_bytes_are_a_network_or_one_line(
-    suffix: str, noise: bytes, data: st.DataObject
-) -> None:
+def test_any_bytes_are_a_network_or_one_line(suffix, noise, data):
     whole = {
         ".graphml": graphml(small()),
         ".xml": graphml(small()),
@@ -324,7 +322,7 @@ entries_of = dict[
 
 @settings(max_examples=60, deadline=None)
 @given(graphs(), st.sampled_from(["shortest", "spanning_tree", "hashed"]))
-def test_every_pair_has_a_path_that_the_tables_follow(drawn: nx.Graph, kind: str) -> None:
+def test_every_pair_has_a_path_that_the_tables_follow(drawn, kind):
     data = json.dumps(nx.node_link_data(drawn, edges="edges")).encode()
     parts = graph_file.read(data, "drawn.json", 0)
     topology = FromGraph(kind="graph", path="drawn.json")
@@ -351,7 +349,7 @@ def test_every_pair_has_a_path_that_the_tables_follow(drawn: nx.Graph, kind: str
         assert nx.is_forest(used)
 
 
-def test_a_spanning_tree_blocks_a_link_of_a_ring(tmp_path: Path) -> None:
+def test_a_spanning_tree_blocks_a_link_of_a_ring(tmp_path):
     ring = nx.cycle_graph(5)
     file = config_of(tmp_path, "ring.graphml", graphml(ring), "h1", "h5")
     changes = {"topology.hosts_per_switch": 1, "routing": {"kind": "spanning_tree"}}
@@ -363,13 +361,13 @@ def test_a_spanning_tree_blocks_a_link_of_a_ring(tmp_path: Path) -> None:
     assert short.flows[0].path == ("h4", "n3", "n4", "h5")
 
 
-def test_equal_length_needs_layers_and_says_so(tmp_path: Path) -> None:
+def test_equal_length_needs_layers_and_says_so(tmp_path):
     file = config_of(tmp_path, "net.graphml", graphml(small()))
     with pytest.raises(ConfigError, match="equal_length: needs edge, aggregation and core"):
         outcast.load(file, {"routing": {"kind": "equal_length"}})
 
 
-def test_a_graph_with_layers_has_equal_length(tmp_path: Path) -> None:
+def test_a_graph_with_layers_has_equal_length(tmp_path):
     graph = nx.Graph()
     for name, layer in (("c1", "core"), ("a1", "aggregation"), ("e1", "edge"), ("e2", "edge")):
         graph.add_node(name, kind="switch", layer=layer)
@@ -396,7 +394,7 @@ def test_a_graph_with_layers_has_equal_length(tmp_path: Path) -> None:
     ],
     ids=["path", "ring", "grid", "star", "complete", "petersen"],
 )
-def test_a_drawing_of_any_graph_has_its_labels_apart(tmp_path: Path, graph: nx.Graph) -> None:
+def test_a_drawing_of_any_graph_has_its_labels_apart(tmp_path, graph):
     numbered = nx.convert_node_labels_to_integers(graph)
     nx.set_node_attributes(numbered, {n: f"Springfield {n}" for n in numbered}, "label")
     file = config_of(tmp_path, "net.graphml", graphml(numbered))

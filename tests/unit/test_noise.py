@@ -1,7 +1,5 @@
 """The noise of a run: what a configuration can ask for, and what a profile stands for."""
 
-from __future__ import annotations
-
 import json
 import struct
 from pathlib import Path
@@ -32,7 +30,7 @@ def resolved(*settings: str, engine: Any = "virtual") -> Experiment:
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_a_profile_fills_every_part_and_says_where_its_numbers_are_from(name: Any) -> None:
+def test_a_profile_fills_every_part_and_says_where_its_numbers_are_from(name):
     profile = PROFILES[name]
     whole = resolved(f"noise.profile={name}")
     assert whole.noise.oscillators_ppm == profile.oscillators_ppm == whole.links.clock_offset_ppm
@@ -50,13 +48,13 @@ def test_a_profile_fills_every_part_and_says_where_its_numbers_are_from(name: An
     assert not [part for part, number in numbers.items() if number and part not in profile.sources]
 
 
-def test_parts_that_are_given_win_over_the_profile() -> None:
+def test_parts_that_are_given_win_over_the_profile():
     noise = resolved("noise={profile: hosts-2011, oscillators: 20, interrupts: {most: 0us}}").noise
     assert (noise.oscillators_ppm, noise.interrupts) == (20, NEVER)
     assert noise.switch_latency_ns == PROFILES["hosts-2011"].switch_latency_ns
 
 
-def test_keys_of_the_links_win_over_the_profile_and_both_places_say_so() -> None:
+def test_keys_of_the_links_win_over_the_profile_and_both_places_say_so():
     whole = resolved(
         "links={rate: 1gbit, delay: 5us, jitter: 1us, clock_offset_ppm: 7}",
         "noise.profile=hosts-2011",
@@ -67,7 +65,7 @@ def test_keys_of_the_links_win_over_the_profile_and_both_places_say_so() -> None
     assert switch_queue(whole, plan, "s1-eth1").jitter_ns == 1000
 
 
-def test_a_switch_varies_by_the_profiles_number_and_no_host_does() -> None:
+def test_a_switch_varies_by_the_profiles_number_and_no_host_does():
     whole = resolved("noise.profile=hosts-2011")
     plan = make_plan(whole)
     ports = [switch_queue(whole, plan, port) for port in plan.switch_ports()]
@@ -86,7 +84,7 @@ def test_a_switch_varies_by_the_profiles_number_and_no_host_does() -> None:
     assert switch_queue(quick, make_plan(quick), "s1-eth1").jitter_ns == 760
 
 
-def test_a_switch_latency_above_a_links_delay_is_refused() -> None:
+def test_a_switch_latency_above_a_links_delay_is_refused():
     """Half of the draws would be a negative delay, so the latency would vary by less."""
     long = resolved("noise={profile: exact, switch_latency: 6us}")
     allowed = "noise.switch_latency: 6us: allowed is up to the shortest delay of a link; .* has 5us"
@@ -95,19 +93,19 @@ def test_a_switch_latency_above_a_links_delay_is_refused() -> None:
     make_plan(resolved("noise={profile: exact, switch_latency: 5us}"))
 
 
-def test_the_jitter_of_before_is_the_greatest_with_the_kernels_seed() -> None:
+def test_the_jitter_of_before_is_the_greatest_with_the_kernels_seed():
     whole = resolved("noise.profile=jitter", "links={rate: 1gbit, overhead: none}")
     port = switch_queue(whole, make_plan(whole), "s1-eth1")
     assert (port.jitter_ns, port.jitter_seed) == (6056, None)
     assert port_rate_bps(whole, "s1-eth1", 10**9) == 10**9
 
 
-def test_real_time_adds_nothing_by_itself() -> None:
+def test_real_time_adds_nothing_by_itself():
     noise = resolved(engine="realtime").noise
     assert (noise.profile, noise.oscillators_ppm, noise.interrupts) == ("exact", 0, NEVER)
 
 
-def test_offloads_of_a_profile_give_way_to_what_forbids_them() -> None:
+def test_offloads_of_a_profile_give_way_to_what_forbids_them():
     modern = "noise.profile=hosts-modern"
     tcprand = "transport={congestion_control: cubic, tcprand: {min_payload: 200}}"
     assert resolved(modern).transport.offloads
@@ -139,18 +137,18 @@ def test_offloads_of_a_profile_give_way_to_what_forbids_them() -> None:
         ("noise.oscillators=100ppm", '"100ppm": allowed is a number in ppm without a unit, as 100'),
     ],
 )
-def test_what_is_no_noise_is_refused(setting: str, message: str) -> None:
+def test_what_is_no_noise_is_refused(setting, message):
     with pytest.raises(ConfigError) as error:
         load(CONFIG, [setting])
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_an_interval_reads_as_people_write_it() -> None:
+def test_an_interval_reads_as_people_write_it():
     assert str(between("50us", "250us")) == "50us to 250us"
 
 
-def test_what_hosts_do_is_in_the_plan_and_read_back_from_it(tmp_path: Path) -> None:
+def test_what_hosts_do_is_in_the_plan_and_read_back_from_it(tmp_path):
     whole = resolved("noise={profile: exact, interrupts: {least: 50us, most: 250us}}")
     plan = make_plan(whole)
     assert plan.host_noise == HostNoise(interrupts=SLOT)
@@ -164,9 +162,7 @@ def test_what_hosts_do_is_in_the_plan_and_read_back_from_it(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("least_ns", "most_ns"), [(9, 1), (-9, 1), (0, 10**18)])
-def test_a_stored_plan_with_impossible_noise_is_refused(
-    tmp_path: Path, least_ns: int, most_ns: int
-) -> None:
+def test_a_stored_plan_with_impossible_noise_is_refused(tmp_path, least_ns, most_ns):
     """A run of it would wait for years, or give the kernel what the configuration refuses."""
     document = json.loads(dumps(make_plan(resolved("noise.profile=exact"))))
     document["host_noise"]["interrupts"] = {"least_ns": least_ns, "most_ns": most_ns}
@@ -176,9 +172,7 @@ def test_a_stored_plan_with_impossible_noise_is_refused(
         read_plan(file)
 
 
-def test_a_senders_time_stands_between_the_delay_and_the_shaper(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_senders_time_stands_between_the_delay_and_the_shaper(monkeypatch):
     whole = resolved("noise={profile: exact, sender: {most: 12us}}")
     host = host_queue(whole, make_plan(whole), "h1")
     assert host.sender == Span(0, 12_000)
@@ -195,7 +189,7 @@ def test_a_senders_time_stands_between_the_delay_and_the_shaper(
     assert switch_queue(whole, make_plan(whole), "s1-eth1").sender is None
 
 
-def test_slots_are_told_to_netem_and_read_back() -> None:
+def test_slots_are_told_to_netem_and_read_back():
     raw = netem.options(delay_ns=0, jitter_ns=0, limit_packets=9, in_order=False, slot=SLOT)
     assert netem.shown_slot(raw) == SLOT
     # What else could end a slot is no slot of ours.
@@ -207,7 +201,7 @@ def test_slots_are_told_to_netem_and_read_back() -> None:
     )
 
 
-def test_cards_that_count_from_their_last_interrupt_are_in_the_plan(tmp_path: Path) -> None:
+def test_cards_that_count_from_their_last_interrupt_are_in_the_plan(tmp_path):
     plan = make_plan(resolved("noise.profile=hosts-2011"))
     cards_2011 = Throttle(per_second=20_000, below_gigabit=4_000)
     assert plan.host_noise == HostNoise(throttle=cards_2011)
@@ -255,7 +249,7 @@ class FakeCard:
         return [Message({}), Message({"TCA_OPTIONS": netlink.encode(2, listed).hex(":")})]
 
 
-def test_a_card_is_read_back_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_card_is_read_back_part_by_part(monkeypatch):
     told: dict[int, list[bytes]] = {}
     index = {"h1-eth0": 2, "behind": 3}
     monkeypatch.setattr(
@@ -329,12 +323,12 @@ class Message(dict[str, Any]):
 
 
 @pytest.fixture
-def no_netlink(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_netlink(monkeypatch) -> None:
     monkeypatch.setattr(arrivals.rtnetlink, "replace_qdisc", lambda *_, **__: None)
 
 
 @pytest.mark.usefixtures("no_netlink")
-def test_held_arrivals_are_read_back_part_by_part() -> None:
+def test_held_arrivals_are_read_back_part_by_part():
     kernel: Any = FakeIfb()
     arrivals.hold_back(kernel, "h1-eth0", SLOT)
     assert kernel.asked == [
@@ -350,9 +344,7 @@ def test_held_arrivals_are_read_back_part_by_part() -> None:
             arrivals.hold_back(other, "h1-eth0", SLOT)
 
 
-def test_a_kernel_that_cannot_hold_arrivals_back_is_refused_by_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_kernel_that_cannot_hold_arrivals_back_is_refused_by_name(monkeypatch):
     def refuse(*_words: Any, **_settings: Any) -> None:
         raise NetlinkError(95, "Operation not supported")
 
@@ -362,7 +354,7 @@ def test_a_kernel_that_cannot_hold_arrivals_back_is_refused_by_name(
         arrivals.hold_back(kernel, "h1-eth0", Span(0, 1))
 
 
-def test_the_report_says_which_noise_a_run_had() -> None:
+def test_the_report_says_which_noise_a_run_had():
     whole = resolved("noise.profile=hosts-2011")
     assert _noise(requested(whole), {"bottleneck.jitter_ns": 760}) == (
         " Its noise is that of hosts-2011: ports' clocks are off by up to 100 ppm; hosts get at "

@@ -1,9 +1,5 @@
 """The numbers in the documentation are those of the stored results."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from outcast.errors import ConfigError
@@ -22,14 +18,14 @@ def known() -> numbers.Values:
     return numbers.values()
 
 
-def test_every_number_in_the_docs_is_what_the_results_give(known: numbers.Values) -> None:
+def test_every_number_in_the_docs_is_what_the_results_give(known):
     for page in numbers.pages():
         name = str(page.relative_to(numbers.ROOT))
         text = page.read_text(encoding="utf-8")
         assert numbers.filled(text, known, name) == text, HINT
 
 
-def test_a_number_that_is_not_what_the_results_give_is_replaced() -> None:
+def test_a_number_that_is_not_what_the_results_give_is_replaced():
     known = {"P3.1": "4.5 [3.9, 5.2]", "table": "| a |\n|---|"}
     text = "the gap is <!--=P3.1-->9.9<!--/-->; 3 of 5\n<!--=table--><!--/-->\n"
     assert numbers.filled(text, known, "page.md") == (
@@ -38,12 +34,12 @@ def test_a_number_that_is_not_what_the_results_give_is_replaced() -> None:
     )
 
 
-def test_a_mark_that_names_no_result_is_refused_with_the_page() -> None:
+def test_a_mark_that_names_no_result_is_refused_with_the_page():
     with pytest.raises(ConfigError, match=r"page.md: no result gives 'P33'.*P3"):
         numbers.filled("<!--=P33-->1<!--/-->", {"P3": "1"}, "page.md")
 
 
-def test_results_are_read_from_the_folder(tmp_path: Path) -> None:
+def test_results_are_read_from_the_folder(tmp_path):
     folder = tmp_path / "results"
     folder.mkdir()
     (folder / "coverage.json").write_text('{"table": {"normal": {"3": {"ours": 0.951}}}}')
@@ -58,7 +54,7 @@ def test_results_are_read_from_the_folder(tmp_path: Path) -> None:
     assert known["states"].splitlines()[-1] == "| h3 | `c` | s |"
 
 
-def test_a_recipe_without_a_result_has_no_number(tmp_path: Path) -> None:
+def test_a_recipe_without_a_result_has_no_number(tmp_path):
     (tmp_path / "coverage.json").write_text('{"table": {}}')
     (tmp_path / "measured.json").write_text("{}")
     known = numbers.values(tmp_path)
@@ -68,7 +64,7 @@ def test_a_recipe_without_a_result_has_no_number(tmp_path: Path) -> None:
     assert not {"P3.99", "F1:switch 2 ms"} & set(known)
 
 
-def test_a_row_under_several_profiles_is_a_table() -> None:
+def test_a_row_under_several_profiles_is_a_table():
     stored = docs.stored(numbers.ROOT / "docs")[0]
     under = [
         stored.model_copy(
@@ -82,7 +78,7 @@ def test_a_row_under_several_profiles_is_a_table() -> None:
     assert table[2].endswith("mixed: 3, unknown: 2 |")
 
 
-def test_the_findings_name_every_claim_that_is_contradicted() -> None:
+def test_the_findings_name_every_claim_that_is_contradicted():
     rows = docs.judged(numbers.ROOT / "docs")
     page = (numbers.ROOT / "docs/findings.md").read_text(encoding="utf-8")
     names = {
@@ -97,7 +93,7 @@ def test_the_findings_name_every_claim_that_is_contradicted() -> None:
     assert {"claims contradicted", *of_our_own} <= set(numbers.named(page))
 
 
-def test_claims_by_verdict_are_those_of_sources_with_the_configurations_own_noise() -> None:
+def test_claims_by_verdict_are_those_of_sources_with_the_configurations_own_noise():
     stored = docs.stored(numbers.ROOT / "docs")[0]
     claim = stored.claims[0].model_copy(update={"verdict": Verdict.INCONCLUSIVE, "p": None})
     made = [
@@ -112,14 +108,14 @@ def test_claims_by_verdict_are_those_of_sources_with_the_configurations_own_nois
     assert len(numbers.of_verdict(rows, Verdict.CONTRADICTED).splitlines()) == 2
 
 
-def test_the_state_of_a_value_is_that_of_its_row() -> None:
+def test_the_state_of_a_value_is_that_of_its_row():
     known = {"F1.state": "s", "P3@exact.state": "t"}
     names = ("F1:switch 0.1 us.least", "F1.points", "P3@exact.1.value", "F1.state", "coverage")
     states = [numbers.state_of(name, known) for name in names]
     assert states == ["F1.state", "F1.state", "P3@exact.state", None, None]
 
 
-def test_every_point_of_a_row_has_its_value_and_the_range_of_its_runs() -> None:
+def test_every_point_of_a_row_has_its_value_and_the_range_of_its_runs():
     stored = docs.stored(numbers.ROOT / "docs")[0]
     measure = describe(load_all()[stored.id].claims[0].measure)
     (label, *_) = (point.label for point in stored.points)
@@ -135,12 +131,12 @@ def test_every_point_of_a_row_has_its_value_and_the_range_of_its_runs() -> None:
     assert f"| {label} | {known[f'P:{label}']} |" in known["P.points"]
 
 
-def test_the_page_of_the_reproduction_is_what_the_stored_results_give() -> None:
+def test_the_page_of_the_reproduction_is_what_the_stored_results_give():
     for name, text in docs.pages(numbers.ROOT / "docs").items():
         assert (numbers.ROOT / "docs" / name).read_text(encoding="utf-8") == text, HINT
 
 
-def test_the_state_of_every_number_stands_on_a_page(known: numbers.Values) -> None:
+def test_the_state_of_every_number_stands_on_a_page(known):
     """On its own page, on that of states, or on those of the reproduction."""
     shown = [numbers.ROOT / numbers.STATES, *(numbers.ROOT / "docs").glob("reproduction*.md")]
     elsewhere = "\n".join(page.read_text(encoding="utf-8") for page in shown)
@@ -152,13 +148,13 @@ def test_the_state_of_every_number_stands_on_a_page(known: numbers.Values) -> No
             assert state in text + elsewhere, f"{page.name}: {state}"
 
 
-def test_the_readme_says_the_headline_in_words(known: numbers.Values) -> None:
+def test_the_readme_says_the_headline_in_words(known):
     text = " ".join((numbers.ROOT / "README.md").read_text(encoding="utf-8").split())
     assert "some four times on average over ten seeds" in text
     assert round(float(known["P3@hosts-2011.1.value"])) == 4
 
 
-def test_no_guide_shows_a_commit_or_a_missing_result(known: numbers.Values) -> None:
+def test_no_guide_shows_a_commit_or_a_missing_result(known):
     free = {page.name for page in (numbers.ROOT / "docs").glob("reproduction*.md")}
     free |= {"findings.md", "numbers.md", "a-timeout-explained.md", "CHANGELOG.md"}
     for page in (page for page in numbers.pages() if page.parent.name != "design"):
@@ -169,13 +165,13 @@ def test_no_guide_shows_a_commit_or_a_missing_result(known: numbers.Values) -> N
 
 
 @pytest.mark.parametrize("page", numbers.without_numbers_by_hand(), ids=lambda page: page.name)
-def test_a_page_has_no_number_by_hand(page: Path) -> None:
+def test_a_page_has_no_number_by_hand(page):
     text = page.read_text(encoding="utf-8")
     hint = "a mark takes it from a result; else see CONTRIBUTING.md, Numbers in the docs"
     assert numbers.by_hand(text) == [], hint
 
 
-def test_every_page_that_is_not_looked_at_is_there() -> None:
+def test_every_page_that_is_not_looked_at_is_there():
     assert all((numbers.ROOT / name).exists() for name in numbers.NOT_LOOKED_AT)
 
 
@@ -197,5 +193,5 @@ def test_every_page_that_is_not_looked_at_is_there() -> None:
         ("```sh\nx=0.5\n```\nIt gave 1,234.5 us.", ["1,234.5"]),
     ],
 )
-def test_a_number_by_hand_is_found(text: str, found: list[str]) -> None:
+def test_a_number_by_hand_is_found(text, found):
     assert numbers.by_hand(text) == found

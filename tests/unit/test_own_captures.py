@@ -1,11 +1,8 @@
 """What engineers have at hand: one file of several interfaces, a path's captures, tc's output."""
 
-from __future__ import annotations
-
 import bz2
 import json
 import struct
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,12 +126,7 @@ def of_old_any(seen: Seen) -> bytes:
         (lambda seen: of_any(seen, {"A": 2, "C": 3, "R": 4}), ["--in", "2", "if3", "--out", "4"]),
     ],
 )
-def test_one_file_of_several_interfaces(
-    tmp_path: Path,
-    written: Callable[[Seen], bytes],
-    roles: list[str],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_one_file_of_several_interfaces(tmp_path, written, roles, capsys):
     file = tmp_path / "all"
     file.write_bytes(written(machine(tmp_path, at_router())))
     assert outcast(["join", str(file), "--routed", "--dropped", str(DROPS)]) == 0
@@ -149,9 +141,7 @@ def test_one_file_of_several_interfaces(
         assert "in 1230 = forwarded 1200 + dropped 30 " in capsys.readouterr().out
 
 
-def test_old_captures_of_any_tell_only_in_and_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_old_captures_of_any_tell_only_in_and_out(tmp_path, capsys):
     """The router's own packets never came in, so they are told apart, and so is what follows."""
     file = tmp_path / "any.pcap"
     file.write_bytes(of_old_any(machine(tmp_path, at_router(own=True))))
@@ -163,9 +153,7 @@ def test_old_captures_of_any_tell_only_in_and_out(
     assert "sends" not in said.out
 
 
-def test_a_folder_of_one_file_with_several_interfaces(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_of_one_file_with_several_interfaces(tmp_path, capsys):
     """The file is copied once, and what reads it again takes each port's packets only."""
     file = tmp_path / "all.pcapng"
     seen = machine(tmp_path, at_router())
@@ -211,7 +199,7 @@ def test_what_cannot_be_joined_or_shown(tmp_path, command, said, capsys, monkeyp
     assert said in line
 
 
-def test_interfaces_without_names_and_of_very_many_sections(tmp_path: Path) -> None:
+def test_interfaces_without_names_and_of_very_many_sections(tmp_path):
     packet = raw(ETHERNET / IP(src="10.0.0.2", dst="10.0.0.1") / UDP() / Raw(b"x" * 9))
     (tmp_path / "a").write_bytes(
         b"".join(section(["eth0", "", "é"], [(n, n % 3, packet)]) for n in range(3000))
@@ -261,7 +249,7 @@ def path_captures(folder: Path, *, nat: bool = False) -> dict[str, Path]:
     }
 
 
-def test_a_chain_of_hops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_chain_of_hops(tmp_path, capsys):
     files = path_captures(tmp_path)
     assert outcast(["join", "--chain", *(f"{name}={path}" for name, path in files.items())]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -277,9 +265,7 @@ def test_a_chain_of_hops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     ]
 
 
-def test_traffic_that_joins_on_the_way_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_traffic_that_joins_on_the_way_is_told(tmp_path, capsys):
     files = path_captures(tmp_path)
     command = ["join", "--to", "10.0.0.1", "--chain", *(f"{n}={p}" for n, p in files.items())]
     assert outcast(command) == 0
@@ -288,7 +274,7 @@ def test_traffic_that_joins_on_the_way_is_told(
     assert " ".join(said.out.splitlines()[2].split()).startswith("r1 to r2 630 30 4.762 0 5.000")
 
 
-def test_a_chain_over_a_nat(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_chain_over_a_nat(tmp_path, capsys):
     """Between r1 and r2 host .2 becomes .9; what others send is seen at both points as well."""
     files = path_captures(tmp_path, nat=True)
     assert outcast(["join", "--chain", *(f"{name}={path}" for name, path in files.items())]) == 0
@@ -300,9 +286,7 @@ def test_a_chain_over_a_nat(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "r1 to r2: r1 and r2: addresses are translated between them (NAT)" in said.err
 
 
-def test_a_point_of_several_interfaces_hides_what_its_queue_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_point_of_several_interfaces_hides_what_its_queue_lost(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     ports = at_router()
     seen = machine(tmp_path, ports)
@@ -337,7 +321,7 @@ qdisc fq_codel 0: dev eth9 root refcnt 2 limit 10240p flows 1024
 """
 
 
-def test_what_tc_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_tc_counted(tmp_path, capsys):
     tc = tmp_path / "tc.txt"
     tc.write_text(TC)
     assert drops_by_output(tc, ["R"]) == {"R": 30}
@@ -381,7 +365,7 @@ def test_what_tc_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 # --- one capture alone
 
 
-def test_one_capture_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_capture_alone(tmp_path, capsys):
     """Sent again after it passed; lost before and late; round trips to both sides."""
     packets = []
     for n in range(100):
@@ -410,9 +394,7 @@ def test_one_capture_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize("ip_ids", [True, False])
 @pytest.mark.parametrize("apart_us", [0, 5, 90])
-def test_packets_that_one_capture_has_twice_were_not_sent_again(
-    tmp_path: Path, apart_us: float, ip_ids: bool
-) -> None:
+def test_packets_that_one_capture_has_twice_were_not_sent_again(tmp_path, apart_us, ip_ids):
     """A mirror of both directions has each packet twice; the sender truly repeats one."""
     packets = [P(1_000 * n, seq=1448 * n, ip_id=(1 + n) * ip_ids, tsval=n) for n in range(100)]
     packets.append(P(200_000, seq=1448 * 50, ip_id=999 * ip_ids, tsval=200))
@@ -425,9 +407,7 @@ def test_packets_that_one_capture_has_twice_were_not_sent_again(
 
 
 @pytest.mark.parametrize("by_us", [5_000, 20_000, 3e6])
-def test_a_clock_that_is_set_back_makes_no_packet_late(
-    tmp_path: Path, by_us: float, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_clock_that_is_set_back_makes_no_packet_late(tmp_path, by_us, capsys):
     packets = [
         P(1e7 + 1_000 * n - by_us * (n >= 60), seq=1448 * n, ip_id=n, tsval=n) for n in range(100)
     ]
@@ -441,9 +421,7 @@ def test_a_clock_that_is_set_back_makes_no_packet_late(
     assert "its clock was set back" in capsys.readouterr().err
 
 
-def test_round_trips_to_both_sides_of_one_capture(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_round_trips_to_both_sides_of_one_capture(tmp_path, capsys):
     """The receiver answers after 3 ms, and the sender answers the receiver's stamp after 4 ms."""
     rows: list[tuple[int, bytes]] = []
     for n in range(20):
@@ -487,19 +465,19 @@ FRAME = raw(ETHERNET / IP(src="10.0.0.2", dst="10.0.0.1") / UDP(sport=1, dport=2
     ("version", "swapped"),
     [((2, 4), False), ((2, 3), False), ((2, 3), True), ((2, 2), True), ((543, 0), True)],
 )
-def test_old_versions_of_pcap(tmp_path: Path, version: tuple[int, int], swapped: bool) -> None:
+def test_old_versions_of_pcap(tmp_path, version, swapped):
     (tmp_path / "a").write_bytes(pcap([(5, FRAME), (6, FRAME)], version=version, swapped=swapped))
     capture = read_capture("p", tmp_path / "a")
     assert capture.columns.frame_bytes.tolist() == [len(FRAME)] * 2
 
 
-def test_unknown_versions_of_pcap(tmp_path: Path) -> None:
+def test_unknown_versions_of_pcap(tmp_path):
     (tmp_path / "a").write_bytes(pcap([(5, FRAME)], version=(2, 5)))
     with pytest.raises(InputError, match=r"pcap of version 2.5; allowed are 2.0 to 2.4"):
         read_capture("p", tmp_path / "a")
 
 
-def test_fractions_of_a_second_above_one_are_told(tmp_path: Path) -> None:
+def test_fractions_of_a_second_above_one_are_told(tmp_path):
     content = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
     for fraction in (999_999, 1_000_000):
         content += struct.pack("<IIII", 1, fraction, len(FRAME), len(FRAME)) + FRAME
@@ -509,7 +487,7 @@ def test_fractions_of_a_second_above_one_are_told(tmp_path: Path) -> None:
     assert "1 of 2 packets have a fraction of a second that is" in capture.remarks[0]
 
 
-def test_a_simple_packet_block_among_others(tmp_path: Path) -> None:
+def test_a_simple_packet_block_among_others(tmp_path):
     simple = block(3, struct.pack("<I", len(FRAME)) + FRAME)
     (tmp_path / "a").write_bytes(section(["eth0"], [(5, 0, FRAME)]) + simple)
     capture = read_capture("p", tmp_path / "a")
@@ -520,7 +498,7 @@ def test_a_simple_packet_block_among_others(tmp_path: Path) -> None:
         read_capture("p", tmp_path / "a")
 
 
-def test_erf_that_begins_with_provenance(tmp_path: Path) -> None:
+def test_erf_that_begins_with_provenance(tmp_path):
     """Wireshark writes it with time 0."""
     provenance = bytes(8) + struct.pack(">BBHHH", 27, 4, 16 + 24, 0, 24) + bytes(24)
     body = b"\0\0" + FRAME + b"FCS!"
@@ -531,7 +509,7 @@ def test_erf_that_begins_with_provenance(tmp_path: Path) -> None:
     assert capture.columns.frame_bytes.tolist() == [len(FRAME)] * 2
 
 
-def test_bzip2(tmp_path: Path) -> None:
+def test_bzip2(tmp_path):
     content = bz2.compress(pcap([(5, FRAME)])) + bz2.compress(b"")
     (tmp_path / "a.pcap.bz2").write_bytes(content)
     assert read_capture("p", tmp_path / "a.pcap.bz2").records == 1
@@ -540,7 +518,7 @@ def test_bzip2(tmp_path: Path) -> None:
         read_capture("p", tmp_path / "a.pcap.bz2")
 
 
-def test_pieces_in_the_wrong_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pieces_in_the_wrong_order(tmp_path, capsys):
     """As after `mergecap -a`: no clock is corrected, and all is as if sorted."""
     sent = [P(1000 * n, seq=1448 * n, ip_id=n) for n in range(600)]
     ack = [P(1000 * n + 500, n, "10.0.0.1", ip_id=n, payload=0, dst="10.0.0.2") for n in range(600)]

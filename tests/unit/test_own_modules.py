@@ -1,7 +1,5 @@
 """Modules of the user's: compiled once, named in errors by the user's file, read back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,7 +46,7 @@ class FakeMake:
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
+def source(tmp_path) -> Path:
     path = tmp_path / "mine" / "tcp_mine.c"
     path.parent.mkdir()
     path.write_text('#include <linux/module.h>\n#include "mine.h"\n#include "none.h"\n')
@@ -62,7 +60,7 @@ def compile_one(path: Path, run: FakeMake, **keys: object) -> own_modules.Compil
     return compiled
 
 
-def test_a_module_is_compiled_once(source: Path) -> None:
+def test_a_module_is_compiled_once(source):
     run = FakeMake()
     first = compile_one(source, run, parameters={"beta": 717, "fast": True})
     assert first.name == "tcp_mine"
@@ -75,7 +73,7 @@ def test_a_module_is_compiled_once(source: Path) -> None:
     assert [path.name for path in first.program.parents[1].iterdir()] == [first.program.parent.name]
 
 
-def test_what_decides_the_module_decides_its_place(source: Path) -> None:
+def test_what_decides_the_module_decides_its_place(source):
     places = {compile_one(source, FakeMake()).program}
     places.add(compile_one(source, FakeMake(version="gcc 13")).program)
     (source.parent / "mine.h").write_text("long x;\n")
@@ -89,7 +87,7 @@ def test_what_decides_the_module_decides_its_place(source: Path) -> None:
 
 
 @pytest.fixture
-def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Headers:
+def locked(tmp_path, monkeypatch) -> Headers:
     """Headers of the guest's kernel, and the root with the lock's compiler."""
     kept = tmp_path / "kept"
     (kept / "source").mkdir(parents=True)
@@ -112,9 +110,7 @@ class FakeEnclosed(FakeMake):
         return ""
 
 
-def test_the_guests_modules_are_compiled_by_the_locks_compiler(
-    source: Path, locked: Headers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_guests_modules_are_compiled_by_the_locks_compiler(source, locked, monkeypatch):
     def enclose(packages: Path, root: Path, run: object) -> FakeEnclosed:
         root.mkdir()
         return FakeEnclosed()
@@ -129,9 +125,7 @@ def test_the_guests_modules_are_compiled_by_the_locks_compiler(
     assert again == first
 
 
-def test_where_its_root_cannot_be_entered_the_machines_compiler_serves(
-    source: Path, locked: Headers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_its_root_cannot_be_entered_the_machines_compiler_serves(source, locked, monkeypatch):
     def refuse(packages: Path, root: Path, run: object) -> FakeEnclosed:
         raise FeatureMissingError("no user namespaces")
 
@@ -169,9 +163,7 @@ def test_where_its_root_cannot_be_entered_the_machines_compiler_serves(
         (["ld: something else"], "{path}: make -C"),
     ],
 )
-def test_an_error_is_the_compilers_with_the_users_file(
-    source: Path, said: Sequence[str], shown: str
-) -> None:
+def test_an_error_is_the_compilers_with_the_users_file(source, said, shown):
     with pytest.raises(ConfigError) as raised:
         compile_one(source, FakeMake(said))
     text = str(raised.value)
@@ -193,22 +185,20 @@ def test_an_error_is_the_compilers_with_the_users_file(
         ),
     ],
 )
-def test_a_file_that_cannot_be_compiled(
-    source: Path, make: Callable[[Path], object], why: str
-) -> None:
+def test_a_file_that_cannot_be_compiled(source, make, why):
     (source.parents[1] / "above.h").touch()
     make(source)
     with pytest.raises(ConfigError, match=why):
         compile_one(source, FakeMake())
 
 
-def test_missing_programs_are_named(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_programs_are_named(source, monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(FeatureMissingError, match=r"make, gcc, ld missing; install .* binutils"):
         compile_one(source, FakeMake())
 
 
-def test_this_machines_headers(tmp_path: Path) -> None:
+def test_this_machines_headers(tmp_path):
     if not Path("/proc/modules").exists():
         with pytest.raises(FeatureMissingError, match=r"takes no modules; .*--engine virtual"):
             own_modules.of_this_machine(tmp_path)
@@ -221,18 +211,16 @@ def of(*modules: object) -> Experiment:
     return experiment.load(FIG3C, {"kernel.modules": list(modules)})
 
 
-def test_a_run_directory_has_the_sources(source: Path, tmp_path: Path) -> None:
+def test_a_run_directory_has_the_sources(source, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     copied = own_modules.copy_sources(of(str(source)), run)
-    assert copied.kernel is not None
     assert str(copied.kernel.modules[0].path) == "modules/tcp_mine/tcp_mine.c"
     assert (run / "modules/tcp_mine/mine.h").read_text() == "int x;\n"
     # The folder stands alone: the configuration in it names the copies.
     config = run / "config.yaml"
     config.write_text(experiment.dump(copied))
     kernel = experiment.load(config).kernel
-    assert kernel is not None
     assert kernel.modules[0].path == run / "modules/tcp_mine/tcp_mine.c"
     assert own_modules.copy_sources(experiment.load(FIG3C), run) == experiment.load(FIG3C)
 
@@ -250,13 +238,13 @@ def test_a_run_directory_has_the_sources(source: Path, tmp_path: Path) -> None:
         ([{"path": "x.c", "parameter": {}}], "unknown key; .*did you mean 'parameters'"),
     ],
 )
-def test_what_no_module_can_be(modules: list[object], why: str) -> None:
+def test_what_no_module_can_be(modules, why):
     with pytest.raises(ConfigError, match=why):
         of(*modules)
 
 
 @pytest.fixture
-def shown(tmp_path: Path) -> Path:
+def shown(tmp_path) -> Path:
     folder = tmp_path / "module"
     parameters = folder / "tcp_mine" / "parameters"
     parameters.mkdir(parents=True)
@@ -270,7 +258,7 @@ def kernel_with(parameters: Mapping[str, object], name: str = "tcp_mine.c") -> K
     return Kernel.model_validate({"modules": [{"path": name, "parameters": parameters}]})
 
 
-def test_parameters_are_read_back(shown: Path) -> None:
+def test_parameters_are_read_back(shown):
     requested = {"beta": 717, "fast": True, "mask": "0x10", "kind": "new"}
     assert inside.read_back(kernel_with(requested), shown) == {
         "tcp_mine": {"beta": "717", "fast": "Y", "mask": "16", "kind": "new"}
@@ -287,8 +275,6 @@ def test_parameters_are_read_back(shown: Path) -> None:
         ({}, "tcp_other.c", "requested loaded, the kernel shows no such module"),
     ],
 )
-def test_a_module_that_is_not_as_requested(
-    shown: Path, parameters: Mapping[str, object], name: str, why: str
-) -> None:
+def test_a_module_that_is_not_as_requested(shown, parameters, name, why):
     with pytest.raises(ReadBackError, match=why):
         inside.read_back(kernel_with(parameters, name), shown)

@@ -1,7 +1,5 @@
 """Folders packed as one archive: the same bytes every time, and nothing written outside."""
 
-from __future__ import annotations
-
 import io
 import os
 import tarfile
@@ -15,7 +13,7 @@ from outcast.errors import InputError
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
+def tree(tmp_path) -> Path:
     folder = tmp_path / "tree"
     (folder / "usr/bin").mkdir(parents=True)
     (folder / "usr/bin/tool").write_bytes(b"#!/bin/sh\n" * 1000)
@@ -43,18 +41,13 @@ def content(path: Path) -> bytes | str:
 
 def described(folder: Path) -> list[tuple[str, int, float, bytes | str]]:
     return [
-        (
-            str(path.relative_to(folder)),
-            path.lstat().st_mode,
-            path.lstat().st_mtime,
-            content(path),
-        )
+        (str(path.relative_to(folder)), path.lstat().st_mode, path.lstat().st_mtime, content(path))
         for path in sorted(folder.rglob("*"))
     ]
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
-def test_what_was_packed_comes_back(tree: Path, tmp_path: Path, umask: int) -> None:
+def test_what_was_packed_comes_back(tree, tmp_path, umask):
     again = tmp_path / "again"
     again.mkdir()
     before = os.umask(umask)
@@ -66,7 +59,7 @@ def test_what_was_packed_comes_back(tree: Path, tmp_path: Path, umask: int) -> N
     assert packed_bytes(again) == packed_bytes(tree)
 
 
-def test_a_device_is_not_packed(tree: Path) -> None:
+def test_a_device_is_not_packed(tree):
     os.mkfifo(tree / "pipe")
     with pytest.raises(ValueError, match="pipe is neither"):
         packed_bytes(tree)
@@ -95,7 +88,7 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfil
         [member("")],
     ],
 )
-def test_nothing_is_written_outside(members: list[tarfile.TarInfo], tmp_path: Path) -> None:
+def test_nothing_is_written_outside(members, tmp_path):
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w") as archive:
         for info in members:
@@ -107,7 +100,7 @@ def test_nothing_is_written_outside(members: list[tarfile.TarInfo], tmp_path: Pa
     assert [path.name for path in tmp_path.iterdir()] == ["inner"]
 
 
-def test_special_bits_are_left_out(tmp_path: Path) -> None:
+def test_special_bits_are_left_out(tmp_path):
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w") as archive:
         archive.addfile(member("tool"))
@@ -115,7 +108,7 @@ def test_special_bits_are_left_out(tmp_path: Path) -> None:
     assert (tmp_path / "tool").stat().st_mode & 0o7777 == 0o755
 
 
-def test_damaged_archives_are_refused(tree: Path, tmp_path: Path) -> None:
+def test_damaged_archives_are_refused(tree, tmp_path):
     whole = packed_bytes(tree)
     for number, damaged in enumerate((b"", b"no archive", whole[: len(whole) // 2], whole[:-3])):
         folder = tmp_path / str(number)
@@ -124,9 +117,7 @@ def test_damaged_archives_are_refused(tree: Path, tmp_path: Path) -> None:
             packed.unpack(io.BytesIO(damaged), folder)
 
 
-def test_large_contents_are_refused(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_contents_are_refused(tree, tmp_path, monkeypatch):
     monkeypatch.setattr(packed, "MOST_BYTES", 1000)
     again = tmp_path / "again"
     again.mkdir()

@@ -1,7 +1,5 @@
 """The colours are legible on white, distinguishable for everyone, and not shared without need."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np
@@ -47,20 +45,20 @@ def lab(rgb: Array) -> Array:
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
-def test_colours_are_dark_enough_on_white() -> None:
+def test_colours_are_dark_enough_on_white():
     for colour in (*PALETTE, GREY):
         assert 1.05 / (linear(colour) @ TO_XYZ[1] + 0.05) >= 3, colour
 
 
 @pytest.mark.parametrize("sight", SIGHTS)
-def test_colours_are_told_apart(sight: str) -> None:
+def test_colours_are_told_apart(sight):
     seen = {colour: lab(SIGHTS[sight] @ linear(colour)) for colour in PALETTE}
     # Okabe and Ito's first six are 16 apart.
     for one, other in combinations(PALETTE, 2):
         assert np.linalg.norm(seen[one] - seen[other]) > 15, (one, other)
 
 
-def test_flows_do_not_share_a_colour_with_a_class_or_another_flow() -> None:
+def test_flows_do_not_share_a_colour_with_a_class_or_another_flow():
     classes = group_colours(["2-hop", "6-hop"], "2-hop")
     groups = {0: "2-hop", **dict.fromkeys(range(1, 13), "6-hop")}
     colours = flow_colours(groups, classes)
@@ -70,14 +68,14 @@ def test_flows_do_not_share_a_colour_with_a_class_or_another_flow() -> None:
     assert classes["6-hop"] not in colours.values()
 
 
-def test_more_flows_than_colours_begin_again() -> None:
+def test_more_flows_than_colours_begin_again():
     groups = dict.fromkeys(range(20), "all")
     colours = flow_colours(groups, group_colours(["all"], None))
     assert len(set(colours.values())) == len(PALETTE) - 1
     assert colours[0] == colours[len(PALETTE) - 1]
 
 
-def test_only_the_marked_group_has_vermilion() -> None:
+def test_only_the_marked_group_has_vermilion():
     assert group_colours(["bbr", "cubic", "dctcp"], "cubic") == {
         "bbr": SERIES[0],
         "cubic": VERMILION,
@@ -87,7 +85,7 @@ def test_only_the_marked_group_has_vermilion() -> None:
     assert group_colours([], None) == {}
 
 
-def test_ports_of_one_class_differ() -> None:
+def test_ports_of_one_class_differ():
     colours = port_colours(
         {"a": ["2-hop"], "b": ["6-hop"], "c": ["6-hop"], "d": []},
         group_colours(["2-hop", "6-hop"], "2-hop"),

@@ -1,10 +1,7 @@
 """Reading captures: every format gives what scapy wrote, every broken file gives one line."""
 
-from __future__ import annotations
-
 import gzip
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -129,9 +126,7 @@ def check(capture: PortCapture, stamps: list[int] = STAMPS[:1]) -> None:
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("magic", [0xA1B23C4D, 0xA1B2C3D4])
 @pytest.mark.parametrize("link", [1, 113, 276, 101, 228])
-def test_pcap_of_every_link_type_order_and_precision(
-    tmp_path: Path, link: int, magic: int, order: str
-) -> None:
+def test_pcap_of_every_link_type_order_and_precision(tmp_path, link, magic, order):
     capture = read(tmp_path / "a.pcap", pcap(link, [frame(link, NETWORK)], magic, order))
     stamp = STAMPS[0] if magic == 0xA1B23C4D else STAMPS[0] // 1000 * 1000
     check(capture, [stamp])
@@ -140,7 +135,7 @@ def test_pcap_of_every_link_type_order_and_precision(
 
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("resolution", [9, 6, 12, 0x80 | 30, 0x80 | 40])
-def test_pcapng_of_every_order_and_resolution(tmp_path: Path, resolution: int, order: str) -> None:
+def test_pcapng_of_every_order_and_resolution(tmp_path, resolution, order):
     # 64 bits of picoseconds do not reach the present, so such interfaces count from an offset.
     offset_s = 1_699_999_999 if resolution in (12, 0x80 | 40) else 0
     content = pcapng(1, [frame(1, NETWORK)] * 3, order, resolution, offset_s)
@@ -152,12 +147,12 @@ def test_pcapng_of_every_order_and_resolution(tmp_path: Path, resolution: int, o
     check(capture, capture.columns.stamp_ns.tolist())
 
 
-def test_pcapng_of_several_sections_and_interfaces(tmp_path: Path) -> None:
+def test_pcapng_of_several_sections_and_interfaces(tmp_path):
     content = pcapng(1, [frame(1, NETWORK)], "<") + pcapng(113, [frame(113, NETWORK)], ">")
     check(read(tmp_path / "a", content), [STAMPS[0]] * 2)
 
 
-def test_compressed(tmp_path: Path) -> None:
+def test_compressed(tmp_path):
     content = pcap(1, [frame(1, NETWORK)])
     check(read(tmp_path / "a.pcap.gz", gzip.compress(content, mtime=0)))
     check(read(tmp_path / "a.pcap.zst", zstandard.compress(content)))
@@ -165,14 +160,14 @@ def test_compressed(tmp_path: Path) -> None:
     check(read(tmp_path / "b.pcap.zst", frames))
 
 
-def test_vlan_tags_are_looked_through(tmp_path: Path) -> None:
+def test_vlan_tags_are_looked_through(tmp_path):
     tagged = raw(ETHERNET / Dot1Q(vlan=5, prio=3) / Dot1Q(vlan=6) / NETWORK)
     capture = read(tmp_path / "a.pcap", pcap(1, [tagged, frame(1, NETWORK)]))
     assert capture.flows == [FlowKey("10.0.0.2", 20001, "10.0.0.1", 5001, 6)]
     assert capture.columns.identity[0] == capture.columns.identity[1]
 
 
-def test_ipv6_with_extension_headers(tmp_path: Path) -> None:
+def test_ipv6_with_extension_headers(tmp_path):
     network = (
         IPv6(src="fd00::2", dst="fd00::1", hlim=60) / IPv6ExtHdrHopByHop() / tcp() / Raw(b"y" * 500)
     )
@@ -186,7 +181,7 @@ def test_ipv6_with_extension_headers(tmp_path: Path) -> None:
     assert capture.columns.ttl.tolist() == [60, 64]
 
 
-def test_fragments_have_no_ports_but_an_identity(tmp_path: Path) -> None:
+def test_fragments_have_no_ports_but_an_identity(tmp_path):
     first = (
         IP(src="10.0.0.2", dst="10.0.0.1", id=5, flags="MF") / UDP(sport=1, dport=2) / (b"a" * 8)
     )
@@ -204,14 +199,14 @@ def test_fragments_have_no_ports_but_an_identity(tmp_path: Path) -> None:
     assert capture.flows[0].sport == 0
 
 
-def test_what_is_not_ip_is_counted(tmp_path: Path) -> None:
+def test_what_is_not_ip_is_counted(tmp_path):
     capture = read(
         tmp_path / "a.pcap", pcap(1, [raw(ETHERNET / ARP()), frame(1, NETWORK), raw(ETHERNET)])
     )
     assert (capture.records, capture.not_ip, capture.columns.stamp_ns.size) == (3, 2, 1)
 
 
-def test_short_snaplens(tmp_path: Path) -> None:
+def test_short_snaplens(tmp_path):
     whole = frame(1, NETWORK)
     check(read(tmp_path / "a.pcap", pcap(1, [whole], snaplen=66)))
     capture = read(tmp_path / "b.pcap", pcap(1, [whole], snaplen=60))
@@ -223,13 +218,13 @@ def test_short_snaplens(tmp_path: Path) -> None:
         read(tmp_path / "c.pcap", pcap(1, [whole], snaplen=50))
 
 
-def test_ethernet_padding_is_no_payload(tmp_path: Path) -> None:
+def test_ethernet_padding_is_no_payload(tmp_path):
     bare = frame(1, IP(src="10.0.0.2", dst="10.0.0.1") / TCP(sport=20001, dport=5001)) + bytes(6)
     capture = read(tmp_path / "a.pcap", pcap(1, [bare]))
     assert (capture.columns.payload_bytes[0], capture.columns.frame_bytes[0]) == (0, 60)
 
 
-def test_every_identity_field_counts_and_no_other(tmp_path: Path) -> None:
+def test_every_identity_field_counts_and_no_other(tmp_path):
     base = {"src": "10.0.0.2", "dst": "10.0.0.1", "id": 4711}
 
     def identity(network: object, path: str) -> int:
@@ -253,7 +248,7 @@ def test_every_identity_field_counts_and_no_other(tmp_path: Path) -> None:
     assert identity(same, "s") == reference
 
 
-def test_only_wanted_destinations_are_kept(tmp_path: Path) -> None:
+def test_only_wanted_destinations_are_kept(tmp_path):
     back = IP(src="10.0.0.1", dst="10.0.0.2") / TCP(sport=5001, dport=20001)
     path = tmp_path / "a.pcap"
     path.write_bytes(pcap(1, [frame(1, NETWORK), frame(1, back)]))
@@ -300,14 +295,14 @@ def test_only_wanted_destinations_are_kept(tmp_path: Path) -> None:
         (b"\x28\xb5\x2f\xfd" + b"nonsense" * 9, "decompressed"),
     ],
 )
-def test_broken_files_give_one_clear_line(tmp_path: Path, content: bytes, message: str) -> None:
+def test_broken_files_give_one_clear_line(tmp_path, content, message):
     with pytest.raises(InputError, match=message) as caught:
         read(tmp_path / "a.pcap", content)
     assert str(tmp_path / "a.pcap") in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_missing_file_and_folder(tmp_path: Path) -> None:
+def test_missing_file_and_folder(tmp_path):
     with pytest.raises(InputError, match="No such file"):
         read_capture("port", tmp_path / "none.pcap")
     with pytest.raises(InputError, match="is a folder"):
@@ -315,16 +310,14 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [pcap, pcapng])
-def test_a_file_cut_inside_a_record_keeps_what_is_whole(
-    tmp_path: Path, write: Callable[[int, list[bytes]], bytes]
-) -> None:
+def test_a_file_cut_inside_a_record_keeps_what_is_whole(tmp_path, write):
     content = write(1, [frame(1, NETWORK)] * 3)
     capture = read(tmp_path / "a", content[:-10])
     assert (capture.records, capture.cut_short) == (2, True)
     assert capture.columns.stamp_ns.tolist() == STAMPS[:2]
 
 
-def test_several_are_read_in_order(tmp_path: Path) -> None:
+def test_several_are_read_in_order(tmp_path):
     for name in ("a", "b", "c"):
         (tmp_path / name).write_bytes(pcap(1, [frame(1, NETWORK)]))
     files = [(name, tmp_path / name) for name in ("c", "a", "b")]
@@ -333,9 +326,7 @@ def test_several_are_read_in_order(tmp_path: Path) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_hostile_bytes_never_crash(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_hostile_bytes_never_crash(tmp_path_factory, data):
     base = data.draw(
         st.sampled_from(
             [

@@ -1,7 +1,5 @@
 """The fast reader of captures against dpkt: the same fields for every packet of the same files."""
 
-from __future__ import annotations
-
 import ipaddress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -110,9 +108,7 @@ def dissected(stamp_ns: int, frame: bytes) -> Fields:
 
 
 @pytest.mark.parametrize("flows_per_port", [(1, 12), (1500,)])
-def test_every_packet_of_the_golden_captures(
-    tmp_path: Path, flows_per_port: tuple[int, ...]
-) -> None:
+def test_every_packet_of_the_golden_captures(tmp_path, flows_per_port):
     """More bytes than one block, and with 1500 flows more than the table first has room for."""
     traffic = drop_tail(make_traffic(3, PACKETS, flows_per_port), 16384, 10**9)
     packets = 0
@@ -126,7 +122,7 @@ def test_every_packet_of_the_golden_captures(
 
 
 @pytest.mark.parametrize("suffix", [".pcap", ".pcapng"])
-def test_other_headers(tmp_path: Path, suffix: str) -> None:
+def test_other_headers(tmp_path, suffix):
     time_stamps = [("NOP", None), ("NOP", None), ("Timestamp", (77, 88))]
     segment = TCP(sport=20001, dport=5001, seq=4_000_000_000, ack=9, flags="PA")
     with_options = TCP(sport=20001, dport=5001, flags="S", options=[("MSS", 1460), *time_stamps])

@@ -1,10 +1,7 @@
-from __future__ import annotations
-
 import json
 import re
 import time
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -28,7 +25,7 @@ def plan_of(name: str, *overrides: str) -> Plan:
     return make_plan(experiment.load(configs.find(name), overrides))
 
 
-def test_linear() -> None:
+def test_linear():
     plan = plan_of("linear-12")
     assert [flow.hops for flow in plan.flows] == [2] + [3] * 12
     assert plan.flows[0].path == ("h2", "s1", "h1")
@@ -37,7 +34,7 @@ def test_linear() -> None:
     assert plan.capture_ports == (("s1-eth1", "out"), ("s1-eth2", "in"), ("s1-eth3", "in"))
 
 
-def test_fattree() -> None:
+def test_fattree():
     plan = plan_of("fattree-12")
     assert [flow.hops for flow in plan.flows] == [2] + [6] * 12
     assert plan.bottleneck.switch == "e0_0"
@@ -45,17 +42,17 @@ def test_fattree() -> None:
     assert plan.ip("h3_1_2") == "10.3.1.2"
 
 
-def test_flows_are_told_apart_by_their_source_port() -> None:
+def test_flows_are_told_apart_by_their_source_port():
     plan = plan_of("linear-12", "flows.0.per_host=3")
     assert len({flow.sport for flow in plan.flows}) == 15
 
 
-def test_all_hosts_of_a_class_and_named_hosts() -> None:
+def test_all_hosts_of_a_class_and_named_hosts():
     plan = plan_of("fattree-12", "flows=[{from: 4-hop}, {from: [h0_0_3, h3_1_3], to: h0_0_2}]")
     assert [flow.src for flow in plan.flows] == ["h0_1_2", "h0_1_3", "h0_0_3", "h3_1_3"]
 
 
-def test_a_class_leaves_out_hosts_that_send_already() -> None:
+def test_a_class_leaves_out_hosts_that_send_already():
     def senders(flows: str) -> list[str]:
         return [flow.src for flow in plan_of("fattree-12", f"flows={flows}").flows]
 
@@ -86,12 +83,12 @@ def test_a_class_leaves_out_hosts_that_send_already() -> None:
         ("flows=[{from: [h0_0_3], to: [h0_0_2], hosts: 2}]", "hosts: 2 asked for; `from` has 1"),
     ],
 )
-def test_flows_that_do_not_fit(override: str, reason: str) -> None:
+def test_flows_that_do_not_fit(override, reason):
     with pytest.raises(ConfigError, match=reason):
         plan_of("fattree-12", override)
 
 
-def test_flows_that_do_not_fit_are_named_with_their_line(tmp_path: Path) -> None:
+def test_flows_that_do_not_fit_are_named_with_their_line(tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text(configs.find("fig3c").read_text().replace("hosts: 12", "hosts: 99"))
     with pytest.raises(ConfigError, match=r"c\.yaml:11: flows\.1\.hosts: 99 senders asked for"):
@@ -102,7 +99,7 @@ def test_flows_that_do_not_fit_are_named_with_their_line(tmp_path: Path) -> None
         outcast.load(path, {"topology.k": 6})
 
 
-def test_more_captures() -> None:
+def test_more_captures():
     everything = plan_of("linear-12", "capture.ports=all").capture_ports
     assert len(everything) == len(set(everything)) == 2 * (3 + 13)
     some = plan_of("linear-12", "capture.ports=[s2-eth1]").capture_ports
@@ -110,7 +107,7 @@ def test_more_captures() -> None:
     assert ("s1-eth1", "out") in some
 
 
-def test_the_bottleneck_can_be_inside_the_tree() -> None:
+def test_the_bottleneck_can_be_inside_the_tree():
     plan = plan_of(
         "fattree-12",
         "flows=[{from: [h1_0_2, h1_0_3, h2_0_2], to: h0_0_2}, {from: [h3_0_2], to: h0_1_2}]",
@@ -130,7 +127,7 @@ duration: 1s
 
 
 @pytest.mark.parametrize("addressing", ["ipv4", "ipv6", "both"])
-def test_all_that_leaves_by_a_studied_output_takes_part(tmp_path: Path, addressing: str) -> None:
+def test_all_that_leaves_by_a_studied_output_takes_part(tmp_path, addressing):
     config = tmp_path / "c.yaml"
     config.write_text(BOTH_WAYS, encoding="utf-8")
     plan = make_plan(experiment.load(config, [f"addressing={addressing}"]))
@@ -147,7 +144,7 @@ def test_all_that_leaves_by_a_studied_output_takes_part(tmp_path: Path, addressi
 
 @given(st.sampled_from([2, 4, 6, 8]))
 @settings(deadline=None, max_examples=4)
-def test_a_fat_tree_has_the_size_and_addresses_it_should(k: int) -> None:
+def test_a_fat_tree_has_the_size_and_addresses_it_should(k):
     graph = make_graph(FatTreeTopo(k=k))
     kinds = [data["kind"] for _, data in graph.nodes(data=True)]
     assert kinds.count("host") == k**3 // 4
@@ -164,13 +161,13 @@ def test_a_fat_tree_has_the_size_and_addresses_it_should(k: int) -> None:
     assert len(set(addresses)) == len(addresses)
 
 
-def test_interface_names_fit_the_kernel() -> None:
+def test_interface_names_fit_the_kernel():
     plan = plan_of("fattree-12", "topology.k=16")
     assert max(len(port) for port in plan.switch_ports()) <= 15
     assert max(len(f"{host}-eth0") for host in plan.hosts) <= 15
 
 
-def test_every_flow_ends_at_its_receiver_over_links_that_exist() -> None:
+def test_every_flow_ends_at_its_receiver_over_links_that_exist():
     plan = plan_of("fattree-12", "topology.k=8", "flows.1.hosts=100")
     for flow in plan.flows:
         assert (flow.path[0], flow.path[-1]) == (flow.src, flow.dst)
@@ -178,7 +175,7 @@ def test_every_flow_ends_at_its_receiver_over_links_that_exist() -> None:
         assert len(set(flow.path)) == len(flow.path)
 
 
-def test_distinct_end_points_meet_between_aggregation_and_edge_switch() -> None:
+def test_distinct_end_points_meet_between_aggregation_and_edge_switch():
     """Figure 6(a): no receiver is shared, and the bottleneck is not a receiver's link."""
     plan = plan_of(
         "fattree-12",
@@ -197,7 +194,7 @@ def test_distinct_end_points_meet_between_aggregation_and_edge_switch() -> None:
     }
 
 
-def test_a_name_is_that_of_all_flows_of_its_entries() -> None:
+def test_a_name_is_that_of_all_flows_of_its_entries():
     plan = plan_of("fig3c", "flows.0.name=near", "flows.1.name=far", "flows.1.hosts=2")
     assert [flow.name for flow in plan.flows] == ["near", "far", "far"]
     shared = plan_of("fig3c", "flows.0.name=all", "flows.1.name=all")
@@ -205,12 +202,12 @@ def test_a_name_is_that_of_all_flows_of_its_entries() -> None:
 
 
 @pytest.mark.parametrize("name", ["''", "-a", "a b", "a/b", "é", "x" * 65, "unnamed", "1"])
-def test_a_name_that_no_table_could_show_is_refused(name: str) -> None:
+def test_a_name_that_no_table_could_show_is_refused(name):
     with pytest.raises(ConfigError, match=r"flows\.0\.name: .*(allowed is|string)"):
         plan_of("fig3c", f"flows.0.name={name}")
 
 
-def test_flows_of_a_group_start_one_after_the_other() -> None:
+def test_flows_of_a_group_start_one_after_the_other():
     plan = plan_of("linear-12", "flows.1.stagger=10ms", "flows.1.per_host=2", "flows.1.start=1s")
     rivals = [flow for flow in plan.flows if flow.group == 1]
     assert [flow.start_ns for flow in rivals] == [10**9 + n * 10**7 for n in range(24)]
@@ -219,7 +216,7 @@ def test_flows_of_a_group_start_one_after_the_other() -> None:
         plan_of("linear-12", "flows.1.stagger=1s")
 
 
-def test_where_rates_differ_the_bottleneck_is_where_each_flow_has_least() -> None:
+def test_where_rates_differ_the_bottleneck_is_where_each_flow_has_least():
     assert plan_of("fattree-12").bottleneck.egress == "e0_0-eth1"
     # 12 of 13 flows come down from the aggregation switch at a fifth of the rate.
     plan = plan_of("fattree-12", "links.layers={edge-aggregation: {rate: 20mbit}}")
@@ -231,7 +228,7 @@ def test_where_rates_differ_the_bottleneck_is_where_each_flow_has_least() -> Non
     assert plan.bottleneck.egress == "e0_0-eth1"
 
 
-def test_of_ports_alike_it_is_the_one_whose_inputs_are_faster() -> None:
+def test_of_ports_alike_it_is_the_one_whose_inputs_are_faster():
     alone = "flows=[{from: h3, to: h1}]"
     fast = "links.overrides=[{between: [h3, s2], rate: 10gbit}]"
     # Alike means the links of a chain: the last of them is as good as any where none has a queue.
@@ -243,7 +240,7 @@ def test_of_ports_alike_it_is_the_one_whose_inputs_are_faster() -> None:
 
 
 @pytest.mark.parametrize("path", configs.everything(), ids=lambda path: path.stem)
-def test_every_config_says_what_it_is_and_can_be_built(path: Path) -> None:
+def test_every_config_says_what_it_is_and_can_be_built(path):
     assert path.read_text().startswith("# ")
     loaded = outcast.load(path)
     assert loaded.name == path.stem
@@ -253,7 +250,7 @@ def test_every_config_says_what_it_is_and_can_be_built(path: Path) -> None:
         assert ports.switch_queue(loaded, plan, port).rate_bps > 0
 
 
-def test_a_large_fat_tree_is_planned_without_all_its_routes() -> None:
+def test_a_large_fat_tree_is_planned_without_all_its_routes():
     """There are ten million pairs of switch and host. All took a minute; the plan takes 3 s."""
     began = time.process_time()
     plan = plan_of("fig3c", "topology.k=32")
@@ -262,7 +259,7 @@ def test_a_large_fat_tree_is_planned_without_all_its_routes() -> None:
     assert time.process_time() - began < 20
 
 
-def test_flows_that_miss_the_bottleneck_are_measured_elsewhere() -> None:
+def test_flows_that_miss_the_bottleneck_are_measured_elsewhere():
     plan = plan_of(
         "fattree-12",
         "flows=[{from: 6-hop}, {from: [h0_0_2, h0_0_3], to: [h1_0_2, h2_0_2]}, {from: 2-hop}]",
@@ -284,7 +281,7 @@ def test_flows_that_miss_the_bottleneck_are_measured_elsewhere() -> None:
     assert captured >= {port for each in plan.others for port in (each.egress, *each.ingress)}
 
 
-def test_a_flow_counts_at_one_port_though_it_crosses_two() -> None:
+def test_a_flow_counts_at_one_port_though_it_crosses_two():
     """All others cross the lone flow's only queue too, after another queue of their own."""
     plan = plan_of("fattree-12", "links.layers={edge-aggregation: {rate: 20mbit}}")
     (shared,) = plan.others
@@ -319,12 +316,12 @@ def test_a_flow_counts_at_one_port_though_it_crosses_two() -> None:
         ("workloads=[{kind: shuffle, bytes: 1KB, duration: 1ms}]", "unknown key"),
     ],
 )
-def test_what_would_fail_late_in_the_run_is_refused_at_once(override: str, refusal: str) -> None:
+def test_what_would_fail_late_in_the_run_is_refused_at_once(override, refusal):
     with pytest.raises(ConfigError, match=re.escape(refusal)):
         plan_of("fig3c", override)
 
 
-def test_the_source_ports_of_flows_lie_below_those_of_generated_ones() -> None:
+def test_the_source_ports_of_flows_lie_below_those_of_generated_ones():
     hosts = [f"h{pod}_{edge}_{number}" for pod in (1, 2, 3) for edge in (0, 1) for number in (2, 3)]
     groups = [{"from": hosts[: 12 - n], "to": hosts[-1 - n]} for n in range(2)]
     flows = [{**each, "from": each["from"][:10], "per_host": 1000} for each in groups]
@@ -334,7 +331,7 @@ def test_the_source_ports_of_flows_lie_below_those_of_generated_ones() -> None:
         plan_of("fig3c", f"flows={json.dumps(one_more)}")
 
 
-def test_no_receivers_port_is_that_of_generated_flows() -> None:
+def test_no_receivers_port_is_that_of_generated_flows():
     plan = plan_of(
         "fig3c",
         "flows=[{from: 2-hop, hosts: 1}, {from: 4-hop, transport: {congestion_control: reno}},"
@@ -348,7 +345,7 @@ BACKGROUND = "workloads=[{kind: background, load: 0.1, sizes: [[100000, 1]]}]"
 
 
 @pytest.mark.parametrize("setting", ["sack: false", "ecn: true", "min_rto: 5ms", "pacing: fq"])
-def test_generated_flows_have_what_transport_says(setting: str) -> None:
+def test_generated_flows_have_what_transport_says(setting):
     flows = f"flows=[{{from: 6-hop, transport: {{{setting}}}}}]"
     with pytest.raises(ConfigError, match=rf"workloads.0: .* transport.{setting.split(':')[0]}"):
         plan_of("fig3c", flows, BACKGROUND)
@@ -358,7 +355,7 @@ def test_generated_flows_have_what_transport_says(setting: str) -> None:
     assert plan_of("fig3c", flows, datagrams).generated
 
 
-def test_a_path_that_holds_more_than_the_buffers_is_told_with_the_keys() -> None:
+def test_a_path_that_holds_more_than_the_buffers_is_told_with_the_keys():
     def told(*overrides: str) -> list[str]:
         whole = experiment.load(configs.find("fig3c"), ["links.delay=20ms", *overrides])
         return buffer_warnings(whole, make_plan(whole))

@@ -1,7 +1,5 @@
 """plan.json: a stored plan reads back as the same plan, and a broken one is refused in one line."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -52,9 +50,7 @@ SETTINGS = (
     ],
     ids=lambda value: value.stem if isinstance(value, Path) else str(value)[:16],
 )
-def test_a_stored_plan_is_the_same_plan(
-    path: Path, settings: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_stored_plan_is_the_same_plan(path, settings, tmp_path):
     asked = experiment.load(path, settings) if settings else outcast.load(path)
     first = make_plan(asked)
     # The plan's links have them.
@@ -73,7 +69,7 @@ def test_a_stored_plan_is_the_same_plan(
     assert stored.dumps(again) == text
 
 
-def test_a_stored_plan_is_read_without_mininet() -> None:
+def test_a_stored_plan_is_read_without_mininet():
     script = "import sys, outcast.plan.stored; sys.exit('mininet' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
@@ -120,9 +116,7 @@ def test_a_stored_plan_is_read_without_mininet() -> None:
         ),
     ],
 )
-def test_a_broken_plan_is_refused_by_its_place(
-    place: str, value: object, said: str, tmp_path: Path
-) -> None:
+def test_a_broken_plan_is_refused_by_its_place(place, value, said, tmp_path):
     document = json.loads(stored.dumps(plan("linear-12")))
 
     def at(keys: list[str]) -> Any:
@@ -146,19 +140,19 @@ def test_a_broken_plan_is_refused_by_its_place(
 @pytest.mark.parametrize(
     "text", ["", "[]", "[" * 3000 + "]" * 3000, '{"format": 1e999}', '{"format": NaN}']
 )
-def test_what_is_no_plan_is_refused(text: str, tmp_path: Path) -> None:
+def test_what_is_no_plan_is_refused(text, tmp_path):
     with pytest.raises(InputError, match=r"plan\.json: ") as refused:
         stored.read_plan(stored_text(text, tmp_path))
     assert "\n" not in str(refused.value)
 
 
-def test_a_plan_of_gigabytes_is_not_read(tmp_path: Path) -> None:
+def test_a_plan_of_gigabytes_is_not_read(tmp_path):
     path = stored_text("{", tmp_path)
     os.truncate(path, 40 << 30)
     with pytest.raises(InputError, match="larger than 64 MiB"):
         stored.read_plan(path)
 
 
-def test_a_run_from_before_the_plan_was_stored_says_so(tmp_path: Path) -> None:
+def test_a_run_from_before_the_plan_was_stored_says_so(tmp_path):
     with pytest.raises(InputError, match=r"no plan\.json; runs made before outcast stored it"):
         RunDirectory(tmp_path).read_plan()

@@ -1,7 +1,5 @@
 """The settings of every port: exceptions by layer, by port, and at the bottleneck."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -38,7 +36,7 @@ LAYERS = (
 )
 
 
-def test_links_differ_by_layer_and_each_has_its_own_jitter() -> None:
+def test_links_differ_by_layer_and_each_has_its_own_jitter():
     seen = {
         port: (wanted.rate_bps, wanted.delay_ns, wanted.jitter_ns)
         for port in ("e0_0-eth1", "e0_0-eth3", "a0_0-eth1", "a0_0-eth3", "c0_0-eth1")
@@ -56,14 +54,14 @@ def test_links_differ_by_layer_and_each_has_its_own_jitter() -> None:
     assert at("c0_0-eth1", "links.layers={aggregation-core: {rate: 10gbit}}").jitter_ns == 615
 
 
-def test_a_hosts_port_has_its_own_links_rate_and_no_jitter() -> None:
+def test_a_hosts_port_has_its_own_links_rate_and_no_jitter():
     loaded, plan = resolved("links.layers={host-edge: {rate: 2gbit}}")
     wanted = ports.host_queue(loaded, plan, "h0_0_3")
     assert (wanted.port, wanted.rate_bps, wanted.jitter_ns) == ("h0_0_3-eth0", 2 * 10**9, 0)
     assert wanted.queue.limit.packets == 1000
 
 
-def test_a_paced_senders_port_has_fq_and_no_other() -> None:
+def test_a_paced_senders_port_has_fq_and_no_other():
     loaded = experiment.load(FIG3C, ["flows.0.transport={pacing: fq}"])
     plan = make_plan(loaded)
     paced = {flow.src for flow in plan.flows if flow.group == 0}
@@ -76,7 +74,7 @@ def test_a_paced_senders_port_has_fq_and_no_other() -> None:
             assert lines[-1].endswith(" pacing")
 
 
-def test_of_several_exceptions_the_last_that_fits_counts() -> None:
+def test_of_several_exceptions_the_last_that_fits_counts():
     exceptions = (
         "queues=[{at: edge, queue: {kind: sfq, limit: 20 packets}},"
         "{at: [e0_0-eth2, a0_0-eth1], queue: {kind: pfifo, limit: 7 packets}},"
@@ -96,7 +94,7 @@ def test_of_several_exceptions_the_last_that_fits_counts() -> None:
     }
 
 
-def test_a_resolved_experiment_leaves_no_link_open(tmp_path: Path) -> None:
+def test_a_resolved_experiment_leaves_no_link_open(tmp_path):
     loaded, _ = resolved(LAYERS)
     file = tmp_path / "config.yaml"
     file.write_text(experiment.dump(loaded))
@@ -105,7 +103,7 @@ def test_a_resolved_experiment_leaves_no_link_open(tmp_path: Path) -> None:
         assert None not in (own.rate_bps, own.delay_ns, own.jitter_ns)
 
 
-def test_an_edges_own_settings_win_over_those_of_its_layers() -> None:
+def test_an_edges_own_settings_win_over_those_of_its_layers():
     whole, plan = resolved(LAYERS)
     ends = ("e0_0", "a0_0")
     plan.graph.edges[ends]["own"] = {"e0_0": {"rate": "100mbit", "delay": "1ms"}}
@@ -130,7 +128,7 @@ def test_an_edges_own_settings_win_over_those_of_its_layers() -> None:
         ({"jitter": "1ms"}, "jitter 1ms: allowed is up to the delay"),
     ],
 )
-def test_an_edges_own_settings_are_refused_with_the_link(own: dict[str, str], said: str) -> None:
+def test_an_edges_own_settings_are_refused_with_the_link(own, said):
     whole, plan = resolved()
     plan.graph.edges["e0_0", "a0_0"]["own"] = {"a0_0": own}
     with pytest.raises(ConfigError, match="topology: link a0_0 to e0_0: ") as refused:

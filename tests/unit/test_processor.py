@@ -1,7 +1,5 @@
 """A machine whose processor cannot run the guest is told so before anything is fetched."""
 
-from __future__ import annotations
-
 import platform
 from pathlib import Path
 
@@ -20,7 +18,7 @@ SAID = "needs an x86_64 processor, and this machine's is aarch64; run it in GitH
 
 
 @pytest.fixture(autouse=True)
-def _another_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+def _another_processor(monkeypatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
 
 
@@ -28,7 +26,7 @@ def experiment(engine: str) -> Experiment:
     return load(ROOT / "configs/fig3c.yaml", {"engine": engine})
 
 
-def test_whatever_makes_or_boots_the_guest_says_so(tmp_path: Path) -> None:
+def test_whatever_makes_or_boots_the_guest_says_so(tmp_path):
     for needs_guest in (
         lambda: guest.provide(experiment("virtual")),
         lambda: VirtualEngine().require(experiment("virtual")),
@@ -40,12 +38,12 @@ def test_whatever_makes_or_boots_the_guest_says_so(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_auto_goes_on_with_the_other_engine(capsys: pytest.CaptureFixture[str]) -> None:
+def test_auto_goes_on_with_the_other_engine(capsys):
     guest.provide(experiment("auto"), progress=True)
     assert SAID.partition(",")[0] in " ".join(capsys.readouterr().err.split())
 
 
-def test_the_doctor_names_it() -> None:
+def test_the_doctor_names_it():
     diagnosis = doctor.diagnose(None)
     finding = next(f for f in diagnosis.findings if f.feature == "virtual engine's processor")
     assert not finding.present

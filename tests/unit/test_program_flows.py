@@ -1,8 +1,5 @@
 """Flows of programs: whose they are, between which hosts, and which flows are nobody's."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +22,7 @@ from tests.golden.run_directory import make_run
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
+def run(tmp_path) -> RunDirectory:
     return make_run(tmp_path / "run", 100_000_000, 7, 2_000)
 
 
@@ -61,9 +58,7 @@ def program(
     )
 
 
-def parts(
-    run: RunDirectory,
-) -> tuple[Manifest, list[FlowRecord], FlowRecord, tuple[int, int]]:
+def parts(run: RunDirectory) -> tuple[Manifest, list[FlowRecord], FlowRecord, tuple[int, int]]:
     """The manifest, its flows but the last, the last one, and the traffic's start and end."""
     manifest = run.read_manifest()
     *others, last = manifest.flows
@@ -77,7 +72,7 @@ def analysed(run: RunDirectory, manifest: Manifest, **changes: Any) -> list[Flow
     return [flow for flow in Run(run).manifest.flows if flow.of_program]
 
 
-def test_an_unplanned_flow_is_that_of_the_program_at_its_sender(run: RunDirectory) -> None:
+def test_an_unplanned_flow_is_that_of_the_program_at_its_sender(run):
     manifest, planned, taken, whole = parts(run)
     get = program("get", taken, server=False, times_ns=whole)
     (flow,) = analysed(run, manifest, flows=planned, programs=[get], requested={})
@@ -96,9 +91,7 @@ def test_an_unplanned_flow_is_that_of_the_program_at_its_sender(run: RunDirector
     assert 0 <= flow.start_ns < flow.start_ns + (flow.duration_ns or 0) <= 100_000_000
 
 
-def test_a_servers_flow_comes_from_its_peer_and_has_the_control_of_its_socket(
-    run: RunDirectory,
-) -> None:
+def test_a_servers_flow_comes_from_its_peer_and_has_the_control_of_its_socket(run):
     manifest, planned, taken, whole = parts(run)
     web = program("web", taken, server=True, times_ns=whole)
     usual = {"transport.congestion_control": "cubic"}
@@ -108,16 +101,13 @@ def test_a_servers_flow_comes_from_its_peer_and_has_the_control_of_its_socket(
     assert (flow.path, flow.return_path) == ([taken.src, "s1", "h1"], ["h1", "s1", taken.src])
     assert flow.congestion_control == "cubic"
     own = ControlRecord(
-        host=taken.src,
-        port=taken.sport,
-        peer_port=taken.dport,
-        congestion_control="bbr",
+        host=taken.src, port=taken.sport, peer_port=taken.dport, congestion_control="bbr"
     )
     (flow,) = analysed(run, manifest, **changes, program_controls=[own])
     assert flow.congestion_control == "bbr"
 
 
-def test_of_two_programs_the_one_that_was_running_sent_it(run: RunDirectory) -> None:
+def test_of_two_programs_the_one_that_was_running_sent_it(run):
     manifest, planned, taken, (start, end) = parts(run)
     before = program("before", taken, server=False, times_ns=(start - 2, start - 1))
     during = program("during", taken, server=False, times_ns=(start, end))
@@ -132,7 +122,7 @@ def test_of_two_programs_the_one_that_was_running_sent_it(run: RunDirectory) -> 
     assert flow.name == "before or after"
 
 
-def test_ping_has_no_flows_and_a_server_those_of_its_port(run: RunDirectory) -> None:
+def test_ping_has_no_flows_and_a_server_those_of_its_port(run):
     manifest, planned, taken, whole = parts(run)
     get = program("get", taken, server=False, times_ns=whole)
     ping = program("ping", taken, server=False, times_ns=whole)
@@ -148,7 +138,7 @@ def test_ping_has_no_flows_and_a_server_those_of_its_port(run: RunDirectory) -> 
     assert flow.name == "other"
 
 
-def test_planned_flows_and_those_of_workloads_belong_to_no_program(run: RunDirectory) -> None:
+def test_planned_flows_and_those_of_workloads_belong_to_no_program(run):
     manifest, planned, taken, whole = parts(run)
     get = program("get", taken, server=False, times_ns=whole)
     assert analysed(run, manifest, programs=[get]) == []
@@ -156,9 +146,7 @@ def test_planned_flows_and_those_of_workloads_belong_to_no_program(run: RunDirec
     assert analysed(run, manifest, flows=planned, programs=[elsewhere]) == []
 
 
-def test_a_workloads_flow_is_told_by_both_its_ports(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_workloads_flow_is_told_by_both_its_ports(run, monkeypatch):
     manifest, planned, taken, whole = parts(run)
     get = program("get", taken, server=False, times_ns=whole)
     changes = {"flows": planned, "programs": [get], "generated_hosts": [taken.src]}
@@ -170,9 +158,7 @@ def test_a_workloads_flow_is_told_by_both_its_ports(
     assert [flow.name for flow in analysed(run, manifest, **changes)] == ["get"]
 
 
-def test_acknowledgements_and_requests_carry_no_data(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_acknowledgements_and_requests_carry_no_data(run, monkeypatch):
     manifest, _, taken, whole = parts(run)
     get = program("get", taken, server=False, times_ns=whole)
     there = FlowKey(taken.src_ip, 1000, taken.dst_ip, 80, 6)
@@ -196,7 +182,7 @@ def test_acknowledgements_and_requests_carry_no_data(
     assert carrying(1, None) == [True]
 
 
-def test_a_programs_goodput_is_over_its_active_time(run: RunDirectory) -> None:
+def test_a_programs_goodput_is_over_its_active_time(run):
     manifest, _, taken, whole = parts(run)
     get = program("get", taken, server=False, times_ns=whole)
     (flow,) = analysed(run, manifest, flows=[], programs=[get], requested={})

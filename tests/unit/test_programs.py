@@ -1,7 +1,5 @@
 """Programs of a configuration: what is asked, planned, started, and found in the captures."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -63,7 +61,7 @@ def asked(tmp_path: Path, *overrides: str) -> experiment.Experiment:
     return experiment.load(config(tmp_path), overrides)
 
 
-def test_words_hosts_and_numbers_make_the_command(tmp_path: Path) -> None:
+def test_words_hosts_and_numbers_make_the_command(tmp_path):
     plan = make_plan(asked(tmp_path))
     web, get = plan.programs
     assert web.argv == ("python3", "-m", "http.server", "80")
@@ -80,9 +78,7 @@ def test_words_hosts_and_numbers_make_the_command(tmp_path: Path) -> None:
     }
 
 
-def test_both_directions_are_captured_and_what_comes_to_the_client_is_first(
-    tmp_path: Path,
-) -> None:
+def test_both_directions_are_captured_and_what_comes_to_the_client_is_first(tmp_path):
     plan = make_plan(asked(tmp_path))
     assert plan.bottleneck.destinations == ("10.0.0.4",)
     assert [port.destinations for port in plan.others] == [("10.0.0.1",)]
@@ -90,7 +86,7 @@ def test_both_directions_are_captured_and_what_comes_to_the_client_is_first(
     assert {port for port, way in plan.capture_ports if way == "out"} == both
 
 
-def test_planned_flows_decide_the_bottleneck(tmp_path: Path) -> None:
+def test_planned_flows_decide_the_bottleneck(tmp_path):
     flows = "flows=[{from: [h3], to: h2}, {from: [h5], to: h2}]"
     plan = make_plan(asked(tmp_path, flows))
     alone = make_plan(asked(tmp_path, flows, "programs=[]"))
@@ -122,14 +118,14 @@ def test_planned_flows_decide_the_bottleneck(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_refusals_are_one_line(tmp_path: Path, override: str, line: str) -> None:
+def test_refusals_are_one_line(tmp_path, override, line):
     with pytest.raises(ConfigError) as caught:
         make_plan(asked(tmp_path, override))
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_paths_that_depend_on_ports_are_refused(tmp_path: Path) -> None:
+def test_paths_that_depend_on_ports_are_refused(tmp_path):
     tree = [
         *("topology={kind: fattree, k: 4}", "routing={kind: hashed}"),
         *("programs.0.host=h0_0_2", "programs.1.host=h1_0_2"),
@@ -139,7 +135,7 @@ def test_paths_that_depend_on_ports_are_refused(tmp_path: Path) -> None:
         make_plan(asked(tmp_path, *tree))
 
 
-def test_an_address_that_is_written_out_names_its_host() -> None:
+def test_an_address_that_is_written_out_names_its_host():
     assert fill("http://10.0.0.2:80/", HOSTS, "x") == ("http://10.0.0.2:80/", ["h2"])
     assert fill("{h1}:{h2}", HOSTS, "x") == ("10.0.0.1:10.0.0.2", ["h1", "h2", "h1", "h2"])
     assert fill("110.0.0.2 10.0.0.21", HOSTS, "x")[1] == []
@@ -148,7 +144,7 @@ def test_an_address_that_is_written_out_names_its_host() -> None:
     assert fill("h21 h2.txt x-h2", HOSTS, "x")[1] == []
 
 
-def test_a_host_has_the_form_of_its_address_that_is_asked_for() -> None:
+def test_a_host_has_the_form_of_its_address_that_is_asked_for():
     for word, of_both, of_ipv6 in (
         ("{h2}", "10.0.0.2", "fd00::a00:2"),
         ("http://{h2.url}:80/", "http://10.0.0.2:80/", "http://[fd00::a00:2]:80/"),
@@ -166,7 +162,7 @@ def test_a_host_has_the_form_of_its_address_that_is_asked_for() -> None:
 
 
 @given(st.text())
-def test_doubled_braces_give_any_text_back(text: str) -> None:
+def test_doubled_braces_give_any_text_back(text):
     doubled = text.replace("{", "{{").replace("}", "}}")
     assert fill(doubled, {"h1": ("none",)}, "x")[0] == text
 
@@ -174,7 +170,7 @@ def test_doubled_braces_give_any_text_back(text: str) -> None:
 # --- before the run
 
 
-def test_a_missing_program_is_refused(tmp_path: Path) -> None:
+def test_a_missing_program_is_refused(tmp_path):
     for command, named in (
         ("no-such-program", "no such program in /usr/local/sbin"),
         ("/usr/bin/no-such-program", "no such program"),
@@ -188,7 +184,7 @@ def test_a_missing_program_is_refused(tmp_path: Path) -> None:
         before_the_run.require(asked(tmp_path, "programs.1.command.0=./mine"), None)
 
 
-def test_a_program_that_the_guest_does_not_see_is_refused(tmp_path: Path) -> None:
+def test_a_program_that_the_guest_does_not_see_is_refused(tmp_path):
     mine = tmp_path / "mine"
     mine.write_text("#!/bin/sh\n", encoding="ascii")
     mine.chmod(0o755)
@@ -205,7 +201,7 @@ def test_a_program_that_the_guest_does_not_see_is_refused(tmp_path: Path) -> Non
     before_the_run.require(given_to_it, world.of_host())
 
 
-def test_a_program_that_the_guests_root_lacks_is_refused_with_the_remedy(tmp_path: Path) -> None:
+def test_a_program_that_the_guests_root_lacks_is_refused_with_the_remedy(tmp_path):
     root = tmp_path / "root"
     (root / "usr/bin").mkdir(parents=True)
     (root / "bin").symlink_to("usr/bin")
@@ -239,13 +235,13 @@ def test_a_program_that_the_guests_root_lacks_is_refused_with_the_remedy(tmp_pat
     before_the_run.require_command(Command("h1", ("curl",), str(tmp_path), 1), sees)
 
 
-def test_a_loop_of_links_in_the_guests_root_ends(tmp_path: Path) -> None:
+def test_a_loop_of_links_in_the_guests_root_ends(tmp_path):
     (tmp_path / "a").symlink_to("/b")
     (tmp_path / "b").symlink_to("/a")
     assert World(tmp_path).which("a", "/:/bin") is None
 
 
-def test_files_are_taken_into_the_run_directory(tmp_path: Path) -> None:
+def test_files_are_taken_into_the_run_directory(tmp_path):
     (tmp_path / "site").mkdir()
     (tmp_path / "site/page").write_text("hello", encoding="ascii")
     (tmp_path / "run").mkdir()
@@ -263,7 +259,7 @@ def test_files_are_taken_into_the_run_directory(tmp_path: Path) -> None:
     assert launch.copy_files(launch.program_files(directory, "get"), tmp_path / "other") == set()
 
 
-def test_files_that_cannot_be_copied_are_refused(tmp_path: Path) -> None:
+def test_files_that_cannot_be_copied_are_refused(tmp_path):
     (tmp_path / "links").mkdir()
     (tmp_path / "links/passwd").symlink_to("/etc/passwd")
     os.mkfifo(tmp_path / "fifo")
@@ -315,7 +311,7 @@ def results(tmp_path: Path) -> list[ExecutionRecord]:
     return [ExecutionRecord.model_validate_json(line) for line in lines]
 
 
-def test_a_client_runs_as_often_as_asked_and_its_output_is_kept(tmp_path: Path) -> None:
+def test_a_client_runs_as_often_as_asked_and_its_output_is_kept(tmp_path):
     done = run_runner(tmp_path, task(tmp_path, "echo $OUTCAST_EXECUTION; echo no >&2", repeat=3))
     assert done.wait(60) == 0
     assert [record.number for record in results(tmp_path)] == [0, 1, 2]
@@ -325,7 +321,7 @@ def test_a_client_runs_as_often_as_asked_and_its_output_is_kept(tmp_path: Path) 
     assert (tmp_path / "outputs/2.err").read_text(encoding="ascii") == "no\n"
 
 
-def test_a_failure_ends_a_client_unless_it_is_allowed(tmp_path: Path) -> None:
+def test_a_failure_ends_a_client_unless_it_is_allowed(tmp_path):
     assert run_runner(tmp_path, task(tmp_path, "exit 7", repeat=3)).wait(60) == 1
     assert [record.status for record in results(tmp_path)] == [7]
     (tmp_path / "result").unlink()
@@ -334,7 +330,7 @@ def test_a_failure_ends_a_client_unless_it_is_allowed(tmp_path: Path) -> None:
     assert [record.status for record in results(tmp_path)] == [7, 7, 7]
 
 
-def test_output_beyond_the_bound_is_counted_and_not_kept(tmp_path: Path) -> None:
+def test_output_beyond_the_bound_is_counted_and_not_kept(tmp_path):
     assert run_runner(tmp_path, task(tmp_path, "head -c 5000 /dev/zero", repeat=2)).wait(60) == 0
     first, second = results(tmp_path)
     assert (first.output_bytes, first.kept_bytes) == (5000, 1000)
@@ -346,7 +342,7 @@ def test_output_beyond_the_bound_is_counted_and_not_kept(tmp_path: Path) -> None
     assert (tmp_path / "outputs/0.err").read_text(encoding="ascii") == "why\n"
 
 
-def test_a_client_that_does_not_end_is_ended_with_its_children(tmp_path: Path) -> None:
+def test_a_client_that_does_not_end_is_ended_with_its_children(tmp_path):
     late = task(tmp_path, "trap '' TERM; sleep 61 & wait; sleep 62", end_ns=300_000_000)
     assert run_runner(tmp_path, late).wait(60) == 1
     (record,) = results(tmp_path)
@@ -354,7 +350,7 @@ def test_a_client_that_does_not_end_is_ended_with_its_children(tmp_path: Path) -
     assert record.status == -signal.SIGKILL
 
 
-def test_a_client_that_was_late_has_no_status_of_success(tmp_path: Path) -> None:
+def test_a_client_that_was_late_has_no_status_of_success(tmp_path):
     polite = "trap 'exit 0' TERM; sleep 61 & wait"
     for limit_ns, end_ns, ended_by in ((300_000_000, 10**11, "limit"), (None, 500_000_000, "run")):
         late = task(tmp_path, polite, end_ns=end_ns, time_ns=limit_ns, allow_failure=True)
@@ -371,9 +367,7 @@ def test_a_client_that_was_late_has_no_status_of_success(tmp_path: Path) -> None
         (None, "mine: there is no such file"),
     ],
 )
-def test_a_program_without_an_interpreter_is_told(
-    tmp_path: Path, content: bytes | None, said: str
-) -> None:
+def test_a_program_without_an_interpreter_is_told(tmp_path, content, said):
     if content is not None:
         (tmp_path / "mine").write_bytes(content)
         (tmp_path / "mine").chmod(0o755)
@@ -382,7 +376,7 @@ def test_a_program_without_an_interpreter_is_told(
     assert process.returncode == 1
 
 
-def test_each_execution_has_its_own_limits(tmp_path: Path) -> None:
+def test_each_execution_has_its_own_limits(tmp_path):
     slow = task(tmp_path, "exec sleep 61", time_ns=300_000_000, allow_failure=True, repeat=2)
     assert run_runner(tmp_path, slow).wait(60) == 0
     assert [(each.ended_by, each.status) for each in results(tmp_path)] == [("limit", -15)] * 2
@@ -392,10 +386,9 @@ def test_each_execution_has_its_own_limits(tmp_path: Path) -> None:
     assert (tmp_path / "outputs/0.out").read_text(encoding="ascii") == "20\n"
 
 
-def test_a_server_says_its_line_and_ends_when_told(tmp_path: Path) -> None:
+def test_a_server_says_its_line_and_ends_when_told(tmp_path):
     server = task(tmp_path, "echo now listening; sleep 60", server=True, line="listening")
     process = run_runner(tmp_path, server)
-    assert process.stdout is not None
     assert process.stdout.readline() == b"line\n"
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
@@ -403,24 +396,22 @@ def test_a_server_says_its_line_and_ends_when_told(tmp_path: Path) -> None:
     assert (record.ended_by, record.status) == ("run", -signal.SIGTERM)
 
 
-def test_a_server_that_ends_by_itself_has_failed(tmp_path: Path) -> None:
+def test_a_server_that_ends_by_itself_has_failed(tmp_path):
     assert run_runner(tmp_path, task(tmp_path, "exit 0", server=True)).wait(60) == 1
 
 
 # --- one command
 
 
-def test_the_plan_of_a_command_has_servers_and_reaches_every_host(tmp_path: Path) -> None:
+def test_the_plan_of_a_command_has_servers_and_reaches_every_host(tmp_path):
     plan = make_plan(asked(tmp_path, "flows=[{from: [h3], to: h2}]"))
     planned = plan_of_command(plan, "h4", ["curl", "{h1}"], "/work", 10**9)
-    assert planned.command is not None
     assert planned.command.argv == ("curl", "10.0.0.1")
     assert [program.name for program in planned.programs] == ["web"]
     assert planned.flows == ()
     assert planned.pairs == {("h4", other) for other in ("h1", "h2", "h3", "h5")}
     assert planned.bottleneck == plan.bottleneck
     first = plan_of_command(plan, None, ["true"], "/work", 10**9)
-    assert first.command is not None
     assert first.command.host == "h1"
     (tmp_path / "plan.json").write_text(stored.dumps(planned), encoding="utf-8")
     assert stored.read_plan(tmp_path / "plan.json").command == planned.command
@@ -466,7 +457,7 @@ def execute(
     return out, err, spawned.argv, [e["status"] for e in events if e["event"] == "ended"]
 
 
-def test_a_commands_output_and_status_are_passed_on(tmp_path: Path) -> None:
+def test_a_commands_output_and_status_are_passed_on(tmp_path):
     script = "printf 'a\\0b\\377'; sleep 0.1; echo no >&2; exit 9"
     out, err, argv, status = execute(tmp_path, script)
     assert (out, err, status) == (b"a\0b\xff", b"no\n", [9])
@@ -475,7 +466,7 @@ def test_a_commands_output_and_status_are_passed_on(tmp_path: Path) -> None:
     assert argv[-2:] == ["/usr/bin/ls", "-l"] or argv[-2:] == ["/bin/ls", "-l"]
 
 
-def test_a_command_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+def test_a_command_that_takes_too_long_is_ended(tmp_path):
     with pytest.raises(DeadlineError, match=r"waited 0.2 s for the end of ls -l"):
         execute(tmp_path, "sleep 60", within_ns=200_000_000)
 
@@ -493,13 +484,7 @@ def test_a_command_that_takes_too_long_is_ended(tmp_path: Path) -> None:
         (["--hots", "--", "ls"], "outcast: No such option '--hots'. Did you mean '--host'?\n"),
     ],
 )
-def test_what_exec_refuses(
-    tmp_path: Path,
-    arguments: list[str],
-    line: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_exec_refuses(tmp_path, arguments, line, capsys, monkeypatch):
     monkeypatch.setattr(guest, "provide", lambda experiment, progress: None)
     monkeypatch.setattr(choice, "choose", lambda experiment, tell: VirtualEngine())
     program = tmp_path / "linux"

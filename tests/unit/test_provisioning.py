@@ -1,7 +1,5 @@
 """The files that make machines for outcast, as far as they can be checked without making one."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -47,14 +45,14 @@ load ARGV[0]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_scripts_are_bash_and_executable(script: Path) -> None:
+def test_scripts_are_bash_and_executable(script):
     subprocess.run(["bash", "-n", str(script)], check=True)
     assert script.stat().st_mode & 0o111
     assert script.read_text().startswith("#!/usr/bin/env bash\n")
 
 
 @pytest.mark.parametrize("kernel", [False, True])
-def test_the_demo_shows_an_earlier_run_before_it_installs(kernel: bool, tmp_path: Path) -> None:
+def test_the_demo_shows_an_earlier_run_before_it_installs(kernel, tmp_path):
     for name in ("scripts/demo.sh", "docs/first-run.md"):
         (tmp_path / name).parent.mkdir()
         shutil.copy(ROOT / name, tmp_path / name)
@@ -88,7 +86,7 @@ def test_the_demo_shows_an_earlier_run_before_it_installs(kernel: bool, tmp_path
     assert all((word in before) is not kernel for word in told)
 
 
-def test_the_demo_ends_with_the_runs_status(tmp_path: Path) -> None:
+def test_the_demo_ends_with_the_runs_status(tmp_path):
     (tmp_path / "scripts").mkdir()
     shutil.copy(ROOT / "scripts/demo.sh", tmp_path / "scripts/demo.sh")
     (tmp_path / ".venv/bin").mkdir(parents=True)
@@ -110,7 +108,7 @@ def test_the_demo_ends_with_the_runs_status(tmp_path: Path) -> None:
         "test-programs.sh",
     ],
 )
-def test_an_unknown_word_is_bad_usage(name: str) -> None:
+def test_an_unknown_word_is_bad_usage(name):
     done = subprocess.run(
         [str(ROOT / "scripts" / name), "--nonsense"], capture_output=True, text=True
     )
@@ -119,7 +117,7 @@ def test_an_unknown_word_is_bad_usage(name: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("ruby") is None, reason="no ruby to read the Vagrantfile with")
-def test_the_vagrantfile_sets_what_vagrant_knows(tmp_path: Path) -> None:
+def test_the_vagrantfile_sets_what_vagrant_knows(tmp_path):
     subprocess.run(["ruby", "-c", str(ROOT / "Vagrantfile")], check=True, capture_output=True)
     (tmp_path / "vagrant.rb").write_text(_VAGRANT)
     done = subprocess.run(
@@ -134,7 +132,7 @@ def test_the_vagrantfile_sets_what_vagrant_knows(tmp_path: Path) -> None:
     assert (ROOT / script).is_file()
 
 
-def test_the_container_ends_as_a_user_and_runs_a_configuration_that_exists() -> None:
+def test_the_container_ends_as_a_user_and_runs_a_configuration_that_exists():
     steps = [
         line.split(" ", 1)
         for line in (ROOT / "Containerfile").read_text().splitlines()
@@ -161,7 +159,7 @@ def described(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("folder", [ROOT, CLASSROOM], ids=["checkout", "classroom"])
-def test_an_editors_container_asks_for_no_right(folder: Path) -> None:
+def test_an_editors_container_asks_for_no_right(folder):
     container = described(folder)
     assert container.keys() <= KEYS
     assert ("image" in container) != ("build" in container)
@@ -172,14 +170,14 @@ def test_an_editors_container_asks_for_no_right(folder: Path) -> None:
     assert (folder / command).is_file()
 
 
-def test_the_editors_container_is_that_of_the_containerfile() -> None:
+def test_the_editors_container_is_that_of_the_containerfile():
     container = described(ROOT)
     path = ROOT / ".devcontainer" / container["build"]["dockerfile"]
     assert path.resolve() == ROOT / "Containerfile"
     assert f"USER {container['remoteUser']}" in (ROOT / "Containerfile").read_text()
 
 
-def test_a_class_finds_what_its_script_installs() -> None:
+def test_a_class_finds_what_its_script_installs():
     container = described(CLASSROOM)
     script = (CLASSROOM / ".devcontainer" / "install.sh").read_text()
     (venv,) = re.findall(r"^venv=\$HOME(/\S+)$", script, re.MULTILINE)
@@ -207,13 +205,13 @@ def refusal_of_a_class(folder: Path, machine: str) -> str:
     return line
 
 
-def test_a_class_on_another_processor_is_told_where_to_go(tmp_path: Path) -> None:
+def test_a_class_on_another_processor_is_told_where_to_go(tmp_path):
     said = refusal_of_a_class(tmp_path, "aarch64")
     assert said.startswith("install: error: this machine's processor is aarch64")
     assert "GitHub Codespaces" in said
 
 
-def test_a_class_without_its_wheels_says_what_makes_them(tmp_path: Path) -> None:
+def test_a_class_without_its_wheels_says_what_makes_them(tmp_path):
     said = refusal_of_a_class(tmp_path, "x86_64")
     assert said == (
         "install: error: wheels/outcast_testbed-*.whl is missing; "

@@ -1,9 +1,5 @@
 """The queue's content over time: by hand, and against the reference switch."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -21,7 +17,7 @@ def data(at_us: float, number: int, payload: int = 934) -> P:
     return P(at_us, seq=number * 1000, ip_id=number, payload=payload)
 
 
-def test_by_hand(tmp_path: Path) -> None:
+def test_by_hand(tmp_path):
     a = [data(10, 0), data(20, 1), data(30, 2), data(40, 3, payload=34)]
     out = [data(25, 0), data(35, 1), data(45, 3, payload=34)]
     got = replay(
@@ -39,7 +35,7 @@ def test_by_hand(tmp_path: Path) -> None:
     assert got.packets.tolist() == [1, 2, 1, 1, 0, 1, 0]
 
 
-def test_what_was_queued_before_the_capture_counts(tmp_path: Path) -> None:
+def test_what_was_queued_before_the_capture_counts(tmp_path):
     a = [data(10, 1)]
     out = [data(12, 0), data(24, 1)]
     got = replay(
@@ -53,7 +49,7 @@ def test_what_was_queued_before_the_capture_counts(tmp_path: Path) -> None:
     assert got.bytes.tolist() == [2000, 1000, 0]
 
 
-def test_at_equal_times_a_departure_comes_first_but_not_before_its_arrival(tmp_path: Path) -> None:
+def test_at_equal_times_a_departure_comes_first_but_not_before_its_arrival(tmp_path):
     a = [data(10, 0), data(20, 1), data(30, 2)]
     out = [data(20, 0), data(20, 1), data(30, 2)]
     got = replay(
@@ -66,7 +62,7 @@ def test_at_equal_times_a_departure_comes_first_but_not_before_its_arrival(tmp_p
     assert got.bytes.tolist() == [1000, 0, 1000, 0, 1000, 0]
 
 
-def test_two_outputs_have_two_queues(tmp_path: Path) -> None:
+def test_two_outputs_have_two_queues(tmp_path):
     a = [data(10, 0), P(11, seq=5, dst="10.0.0.9", payload=34), data(12, 1)]
     out = [data(20, 0), data(30, 1)]
     other = [P(40, seq=5, dst="10.0.0.9", payload=34)]
@@ -83,7 +79,7 @@ def test_two_outputs_have_two_queues(tmp_path: Path) -> None:
     assert got.egress.tolist() == [0, 1, 0, 0, 0, 1]
 
 
-def test_a_tag_that_is_taken_off_leaves_nothing_in_the_queue(tmp_path: Path) -> None:
+def test_a_tag_that_is_taken_off_leaves_nothing_in_the_queue(tmp_path):
     a = read_capture("a", capture(tmp_path / "a", [data(10, 0), data(20, 1)]))
     a.columns.frame_bytes[:] += 4
     out = read_capture("out", capture(tmp_path / "out", [data(30, 0), data(40, 1)]))
@@ -91,7 +87,7 @@ def test_a_tag_that_is_taken_off_leaves_nothing_in_the_queue(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("limit", [3000, 16_384])
-def test_the_reference_switch(tmp_path: Path, limit: int) -> None:
+def test_the_reference_switch(tmp_path, limit):
     traffic = model.drop_tail(model.make_traffic(11, 30_000), limit, 10**9)
     paths = model.write_captures(tmp_path, model.captures(traffic))
     captures = read_captures(list(paths.items()))
@@ -106,7 +102,7 @@ def test_the_reference_switch(tmp_path: Path, limit: int) -> None:
     assert got.time_ns.size == len(joined.arrivals) + len(joined.departures)
 
 
-def test_a_known_delay_before_the_queue_is_not_time_in_it(tmp_path: Path) -> None:
+def test_a_known_delay_before_the_queue_is_not_time_in_it(tmp_path):
     a = [data(10, 0), data(20, 1), data(30, 2)]
     # The second packet was delayed by less, so it entered at the latest when it left.
     out = [data(18, 0), data(23, 1), data(40, 2)]
@@ -123,7 +119,7 @@ def test_a_known_delay_before_the_queue_is_not_time_in_it(tmp_path: Path) -> Non
     assert got.found_bytes.tolist() == [0, 0, 0]
 
 
-def test_a_small_frame_waits_for_the_larger_one_before_it() -> None:
+def test_a_small_frame_waits_for_the_larger_one_before_it():
     departed_ns = np.array([0, 180, 12_484, 40_000, 40_180, 40_360])
     took_ns = np.array([12_304, 180, 12_304, 12_304, 180, 180])
     first = first_bits_ns(departed_ns, took_ns)

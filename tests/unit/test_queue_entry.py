@@ -1,7 +1,5 @@
 """When packets reach a queue behind a link's delay that changes, or behind a link that fails."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +40,7 @@ def us(times_ns: np.ndarray) -> list[float]:
     return (times_ns / 1000).tolist()
 
 
-def test_a_packet_has_the_delay_that_was_in_force_when_it_came_in(tmp_path: Path) -> None:
+def test_a_packet_has_the_delay_that_was_in_force_when_it_came_in(tmp_path):
     made = joined(
         tmp_path,
         [data(10, 0), data(20, 1), data(22, 2), data(40, 3)],
@@ -54,7 +52,7 @@ def test_a_packet_has_the_delay_that_was_in_force_when_it_came_in(tmp_path: Path
     assert found.found_packets.tolist() == [0, 0, 0, 0]
 
 
-def test_a_packet_that_was_held_is_not_in_the_queue(tmp_path: Path) -> None:
+def test_a_packet_that_was_held_is_not_in_the_queue(tmp_path):
     """The second one was held for 25 us behind the link's delay, and the others passed it."""
     made = joined(
         tmp_path,
@@ -72,7 +70,7 @@ def test_a_packet_that_was_held_is_not_in_the_queue(tmp_path: Path) -> None:
     assert found.found_packets.tolist() == [0, 0, 0, 0]
 
 
-def test_after_a_shorter_delay_packets_wait_for_those_ahead(tmp_path: Path) -> None:
+def test_after_a_shorter_delay_packets_wait_for_those_ahead(tmp_path):
     made = joined(
         tmp_path,
         [data(10, 0), data(11, 1), data(13, 2), data(40, 3)],
@@ -87,7 +85,7 @@ def test_after_a_shorter_delay_packets_wait_for_those_ahead(tmp_path: Path) -> N
     "settings",
     [{"limit_packets": 3}, {"limit_bytes": 3500}, {"limit_packets": 3, "drops": "later"}],
 )
-def test_a_failing_link_empties_its_queue(tmp_path: Path, settings: dict[str, object]) -> None:
+def test_a_failing_link_empties_its_queue(tmp_path, settings):
     # Three wait when the link fails at 30; one more was refused, one is on its way, one comes
     # while the link is down.
     came = [data(at, number) for number, at in enumerate([10, 11, 12, 13, 14, 27, 32, 50])]
@@ -100,7 +98,7 @@ def test_a_failing_link_empties_its_queue(tmp_path: Path, settings: dict[str, ob
     assert found.bytes.max() == 3000
 
 
-def test_the_limit_in_force_says_which_packets_a_failing_link_threw_away(tmp_path: Path) -> None:
+def test_the_limit_in_force_says_which_packets_a_failing_link_threw_away(tmp_path):
     came = [data(10, 0), data(11, 1), data(12, 2), data(13, 3)]
     made = joined(tmp_path, came, [data(16, 0)])
     limits = [(1000, 2), (40_000, 9)]
@@ -109,7 +107,7 @@ def test_the_limit_in_force_says_which_packets_a_failing_link_threw_away(tmp_pat
     assert found.packets.max() == 2
 
 
-def test_only_the_drops_of_a_chain_that_count(tmp_path: Path) -> None:
+def test_only_the_drops_of_a_chain_that_count(tmp_path):
     other = {"src": "10.0.0.3"}
     came = [
         *(data(10, 0), data(11, 1), data(12, 2, **other), data(13, 3), data(14, 4, **other)),

@@ -1,7 +1,5 @@
 """A queue kind is one class, registered once. A part that it leaves out is refused, not guessed."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re
@@ -38,17 +36,17 @@ def kind(parts: dict[str, Any]) -> type[QueueKind]:
     return type("Mine", (QueueKind,), {"__annotations__": annotations, **parts})
 
 
-def test_a_kind_that_says_all_of_it_is_taken() -> None:
+def test_a_kind_that_says_all_of_it_is_taken():
     assert kind(WHOLE).model_validate({"kind": "mine"}).tc() == (Qdisc("mine", ""),)
 
 
 @pytest.mark.parametrize("part", WHOLE)
-def test_a_kind_that_leaves_out_a_part_is_refused_when_it_is_defined(part: str) -> None:
+def test_a_kind_that_leaves_out_a_part_is_refused_when_it_is_defined(part):
     with pytest.raises(TypeError, match=f"queue kind Mine: no {part}"):
         kind({name: value for name, value in WHOLE.items() if name != part})
 
 
-def test_a_file_of_a_kind_is_not_forgotten() -> None:
+def test_a_file_of_a_kind_is_not_forgotten():
     """Each file that names a kind has its class in `Queue`, and a name that no other kind has."""
     named = {
         f"{queues.__name__}.{path.stem}"
@@ -79,7 +77,7 @@ def examples() -> Iterator[QueueKind]:
 
 
 @pytest.mark.parametrize("queue", list(examples()), ids=lambda queue: queue.kind)
-def test_what_a_kind_says_is_known_everywhere(queue: QueueKind) -> None:
+def test_what_a_kind_says_is_known_everywhere(queue):
     assert queue.drops in get_args(Drops)
     qdiscs = queue.tc()
     # Only the kernel knows what qdisc a user's module registers.
@@ -92,7 +90,7 @@ def test_what_a_kind_says_is_known_everywhere(queue: QueueKind) -> None:
     assert all(isinstance(qdisc.options, bytes) for qdisc in rest)
 
 
-def test_kinds_of_one_qdisc_read_its_counters_alike() -> None:
+def test_kinds_of_one_qdisc_read_its_counters_alike():
     readers: dict[str, set[object]] = {}
     for each in KINDS:
         for name, read in each.counters.items():
@@ -100,9 +98,7 @@ def test_kinds_of_one_qdisc_read_its_counters_alike() -> None:
     assert [name for name, different in readers.items() if len(different) != 1] == []
 
 
-def test_a_qdisc_that_the_kernel_does_not_know_is_a_missing_feature(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_qdisc_that_the_kernel_does_not_know_is_a_missing_feature(monkeypatch):
     def refuse(number: int) -> Callable[..., None]:
         def replace(*_args: object, **_options: object) -> None:
             raise OSError(number, os.strerror(number))
@@ -124,7 +120,7 @@ def custom(**keys: object) -> QueueKind:
     return queue
 
 
-def test_a_custom_qdisc_gets_the_numbers_and_shows_them() -> None:
+def test_a_custom_qdisc_gets_the_numbers_and_shows_them():
     words = custom(options=[11, 7])
     (qdisc,) = words.tc()
     assert qdisc == Qdisc("mine", bytes([11, 0, 0, 0, 7, 0, 0, 0]))
@@ -155,6 +151,6 @@ def test_a_custom_qdisc_gets_the_numbers_and_shows_them() -> None:
         {"limit": "11 packets"},
     ],
 )
-def test_what_no_custom_qdisc_can_be(keys: dict[str, object]) -> None:
+def test_what_no_custom_qdisc_can_be(keys):
     with pytest.raises(ValidationError):
         custom(**keys)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import struct
 
 import pytest
@@ -24,7 +22,7 @@ def words(*values: int) -> bytes:
     return struct.pack(f"={len(values)}I", *values)
 
 
-def test_a_drop_below_the_shaper_counts_once() -> None:
+def test_a_drop_below_the_shaper_counts_once():
     shown = [qdisc(2, "tbf", 9), qdisc(3, "red", 8, words(5, 3, 0, 7).hex(":"))]
     assert queues.statistics(shown) == {
         "backlog_bytes": 5,
@@ -37,7 +35,7 @@ def test_a_drop_below_the_shaper_counts_once() -> None:
     }
 
 
-def test_a_port_without_our_qdiscs_is_named() -> None:
+def test_a_port_without_our_qdiscs_is_named():
     with pytest.raises(ReadBackError, match="requested 3:"):
         queues.statistics([qdisc(2, "tbf", 0)])
 
@@ -62,11 +60,7 @@ def test_a_port_without_our_qdiscs_is_named() -> None:
                 "at_memory_limit": 9,
             },
         ),
-        (
-            "pie",
-            words(0, 0, 1, 2, 3, 4, 5, 6, 7, 40),
-            {"dropped": 5, "at_limit": 6, "marked": 40},
-        ),
+        ("pie", words(0, 0, 1, 2, 3, 4, 5, 6, 7, 40), {"dropped": 5, "at_limit": 6, "marked": 40}),
         (
             "fq",
             struct.pack("=8Q4I3Q", *range(8), *range(4), 40, 1, 2),
@@ -85,6 +79,6 @@ def test_a_port_without_our_qdiscs_is_named() -> None:
         ("bfifo", words(1, 2, 3, 4), {}),
     ],
 )
-def test_a_qdiscs_own_counters(kind: str, own: bytes, expected: dict[str, int]) -> None:
+def test_a_qdiscs_own_counters(kind, own, expected):
     assert decode(kind, own.hex(":")) == expected
     assert decode(kind, None) == {}

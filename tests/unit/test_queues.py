@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -100,7 +98,7 @@ def test_what_tc_is_told(queue, lines):
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int, str]]:
+def asked(monkeypatch) -> list[tuple[str, int, int, str]]:
     """What rtnetlink is asked for: kind, parent, major handle and options in hexadecimal."""
     asked: list[tuple[str, int, int, str]] = []
 
@@ -124,7 +122,7 @@ TBF_OF_TC = (
 times, its size, and the buffer in ticks, which the kernel reads only without the last attribute."""
 
 
-def test_a_tbf_and_a_drop_tail_queue_need_no_tc(asked: list[tuple[str, int, int, str]]) -> None:
+def test_a_tbf_and_a_drop_tail_queue_need_no_tc(asked):
     wanted = port_queue("{kind: tbf, limit: 16KB}")
     assert queues.commands(wanted) == []
     queues.set_delay(wanted)
@@ -136,7 +134,7 @@ def test_a_tbf_and_a_drop_tail_queue_need_no_tc(asked: list[tuple[str, int, int,
     ]
 
 
-def test_a_delay_stands_above_the_shaper(asked: list[tuple[str, int, int, str]]) -> None:
+def test_a_delay_stands_above_the_shaper(asked):
     wanted = port_queue("{kind: tbf, limit: 16KB}", delay="5us")
     queues.set_delay(wanted)
     queues.set_shaper(wanted)
@@ -146,7 +144,7 @@ def test_a_delay_stands_above_the_shaper(asked: list[tuple[str, int, int, str]])
     assert asked == []
 
 
-def test_a_queue_can_be_at_the_bottleneck_only() -> None:
+def test_a_queue_can_be_at_the_bottleneck_only():
     loaded = experiment.load(FIG3C, ["queue.where=bottleneck", "links.delay=0us"])
     plan = make_plan(loaded)
     elsewhere = ports.switch_queue(loaded, plan, "e0_0-eth2")
@@ -155,7 +153,7 @@ def test_a_queue_can_be_at_the_bottleneck_only() -> None:
     assert here.queue.tc() == (Qdisc("bfifo", (16384).to_bytes(4, "little")),)
 
 
-def test_what_the_kernel_shows_is_returned() -> None:
+def test_what_the_kernel_shows_is_returned():
     wanted = port_queue("{kind: tbf, limit: 16KB}")
     effective = queues.read_back(wanted, [tbf(), bfifo(16384)])
     assert effective["rate_bps"] == 10**8
@@ -178,7 +176,7 @@ def test_what_the_kernel_shows_is_returned() -> None:
         ([tbf(), qdisc(3, "pfifo", "0b:00:00:00")], "qdisc 3:"),
     ],
 )
-def test_any_other_setting_stops_the_run(shown: list[Shown], setting: str) -> None:
+def test_any_other_setting_stops_the_run(shown, setting):
     with pytest.raises(ReadBackError, match=setting):
         queues.read_back(port_queue("{kind: tbf, limit: 16KB}"), shown)
 
@@ -195,7 +193,7 @@ def red_options(flags: int, weight_exponent: int = 9) -> str:
     return (attribute(3, probability) + attribute(1, parameters)).hex(":")
 
 
-def test_red_is_read_from_its_raw_attributes() -> None:
+def test_red_is_read_from_its_raw_attributes():
     wanted = port_queue("{kind: red, limit: 64KB}")
     assert queues.read_back(wanted, [tbf(), qdisc(3, "red", red_options(0))])["min_bytes"] == 7570
     with pytest.raises(ReadBackError, match="ecn"):
@@ -245,9 +243,7 @@ def test_red_is_read_from_its_raw_attributes() -> None:
         ("{kind: tbf, limit: 20 packets}", "pfifo", None, "limit_packets"),
     ],
 )
-def test_each_kind_is_read_from_its_raw_attributes(
-    queue: str, kind: str, options: list[tuple[int, int]] | None, setting: str
-) -> None:
+def test_each_kind_is_read_from_its_raw_attributes(queue, kind, options, setting):
     def shown(last: int) -> str:
         if options is None:
             return (20 + last).to_bytes(4, "little").hex(":")
@@ -265,7 +261,7 @@ def marking_options(threshold: int, flags: int = 9) -> str:
     return (attribute(1, parameters) + attribute(4, struct.pack("=II", flags, 15))).hex(":")
 
 
-def test_the_marking_threshold_is_read_back_with_what_it_does_not_drop() -> None:
+def test_the_marking_threshold_is_read_back_with_what_it_does_not_drop():
     wanted = port_queue("{kind: ecn_threshold, limit: 60 packets, threshold: 12 packets}")
     assert queues.kinds(wanted) == {"tbf", "red", "pfifo"}
     held = qdisc(4, "pfifo", "3c:00:00:00")
@@ -281,7 +277,7 @@ def test_the_marking_threshold_is_read_back_with_what_it_does_not_drop() -> None
             queues.read_back(wanted, [tbf(), qdisc(3, "red", options), held])
 
 
-def test_dualpi2_is_not_for_tc_and_named_where_the_kernel_lacks_it() -> None:
+def test_dualpi2_is_not_for_tc_and_named_where_the_kernel_lacks_it():
     wanted = port_queue("{kind: dualpi2, limit: 100 packets, coupling: 3, l4s: any_ect}")
     assert queues.commands(wanted) == []
     ((kind, options, _),) = wanted.queue.tc()
@@ -293,14 +289,14 @@ def test_dualpi2_is_not_for_tc_and_named_where_the_kernel_lacks_it() -> None:
         queues.require_kinds(queues.kinds(wanted), {"tbf": True, "dualpi2": False})
 
 
-def test_sfqs_flows_and_depth_are_recorded() -> None:
+def test_sfqs_flows_and_depth_are_recorded():
     wanted = port_queue("{kind: sfq, limit: 20 packets}")
     options = struct.pack("=IiIIIII", 1514, 0, 20, 4, 4, 127, 0).hex(":")
     effective = queues.read_back(wanted, [tbf(), qdisc(3, "sfq", options)])
     assert (effective["flows"], effective["depth_packets"]) == (4, 127)
 
 
-def test_counters_are_the_shapers() -> None:
+def test_counters_are_the_shapers():
     stats = Shown(
         TCA_STATS_BASIC={"bytes": 1, "packets": 2},
         TCA_STATS_QUEUE={"drops": 3, "overlimits": 4, "backlog": 5, "qlen": 6},
@@ -311,14 +307,14 @@ def test_counters_are_the_shapers() -> None:
         queues.counters(shown[:1])
 
 
-def test_kinds_that_the_kernel_lacks_are_named() -> None:
+def test_kinds_that_the_kernel_lacks_are_named():
     needed = queues.kinds(port_queue("{kind: red, limit: 64KB}", delay="1us"))
     assert needed == {"netem", "tbf", "red"}
     with pytest.raises(FeatureMissingError, match="netem, red"):
         queues.require_kinds(needed, {"tbf": True, "red": False})
 
 
-def test_the_burst_that_gives_reds_weight() -> None:
+def test_the_burst_that_gives_reds_weight():
     red = port_queue("{kind: red, limit: 64KB}").queue
     assert isinstance(red, Red)
     assert red.burst_packets == 48
@@ -352,14 +348,12 @@ def test_the_burst_that_gives_reds_weight() -> None:
         ("{kind: cake, limit: 4MB, rtt: 5000s}", "rtt"),
     ],
 )
-def test_what_tc_or_the_kernel_would_refuse_or_change_is_refused_at_once(
-    queue: str, refusal: str
-) -> None:
+def test_what_tc_or_the_kernel_would_refuse_or_change_is_refused_at_once(queue, refusal):
     with pytest.raises(ConfigError, match=refusal):
         port_queue(queue)
 
 
-def test_a_clock_offset_is_drawn_by_seed_and_port() -> None:
+def test_a_clock_offset_is_drawn_by_seed_and_port():
     def rate(port: str, *overrides: str) -> int:
         loaded = experiment.load(FIG3C, ["links.clock_offset_ppm=50", *overrides])
         return ports.port_rate_bps(loaded, port, 10**9)
@@ -372,7 +366,7 @@ def test_a_clock_offset_is_drawn_by_seed_and_port() -> None:
     assert rate("s1-eth1", "links.clock_offset_ppm=0") == 10**9
 
 
-def test_netems_times_are_read_from_its_raw_attributes() -> None:
+def test_netems_times_are_read_from_its_raw_attributes():
     def delay(latency_ns: int, more: Mapping[int, int] = MappingProxyType({})) -> Shown:
         numbers = {netem.LATENCY64: latency_ns, **more}
         shown = b"".join(attribute(kind, struct.pack("=q", n)) for kind, n in numbers.items())
@@ -398,7 +392,7 @@ def test_netems_times_are_read_from_its_raw_attributes() -> None:
             queues.read_back(jittery, [overtaking, tbf(), bfifo(16384)])
 
 
-def test_behind_a_cable_each_qdisc_stands_in_its_place() -> None:
+def test_behind_a_cable_each_qdisc_stands_in_its_place():
     wanted = replace(port_queue("{kind: tbf, limit: 16KB}", delay="5us"), has_cable=True)
     latency = attribute(netem.LATENCY64, struct.pack("=q", 5000))
 
@@ -415,7 +409,7 @@ def test_behind_a_cable_each_qdisc_stands_in_its_place() -> None:
             queues.read_back(wanted, shown(*places))
 
 
-def test_tcs_rounding_of_a_burst_is_accepted_unless_tbf_would_drop_full_frames() -> None:
+def test_tcs_rounding_of_a_burst_is_accepted_unless_tbf_would_drop_full_frames():
     gigabit = 10**9
 
     def htb(burst_bytes: int) -> list[Shown]:
@@ -453,7 +447,7 @@ def test_tcs_rounding_of_a_burst_is_accepted_unless_tbf_would_drop_full_frames()
         queues.read_back(wanted, [tbf(gigabit, 1496), bfifo(16384)])
 
 
-def test_a_kernel_whose_frames_take_no_time_is_told(tmp_path: Path) -> None:
+def test_a_kernel_whose_frames_take_no_time_is_told(tmp_path):
     parameter = tmp_path / "frame_time"
     assert port.frame_time_warnings(parameter) == [port.TIMELESS]
     parameter.write_text("N\n")
@@ -462,7 +456,7 @@ def test_a_kernel_whose_frames_take_no_time_is_told(tmp_path: Path) -> None:
     assert port.frame_time_warnings(parameter) == []
 
 
-def test_reds_idle_time_is_one_setting_of_the_kernel(tmp_path: Path) -> None:
+def test_reds_idle_time_is_one_setting_of_the_kernel(tmp_path):
     seen, stock = (
         port_queue(f"{{kind: red, limit: 64KB, idle: {idle}}}").queue for idle in ("seen", "stock")
     )

@@ -1,7 +1,5 @@
 """A release: the same commit gives the same bytes, the guest's wheel is complete, files agree."""
 
-from __future__ import annotations
-
 import email
 import hashlib
 import importlib.util
@@ -42,7 +40,7 @@ def sha256(path: Path) -> str:
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="a copy of a checkout has no commit")
-def test_the_same_commit_gives_the_same_wheel(tmp_path: Path) -> None:
+def test_the_same_commit_gives_the_same_wheel(tmp_path):
     for name, umask in (("a", "022"), ("a folder", "077")):
         subprocess.run(
             [
@@ -84,15 +82,13 @@ def named_by_messages() -> set[str]:
     }
 
 
-def test_help_ends_with_the_folder_of_the_pages() -> None:
+def test_help_ends_with_the_folder_of_the_pages():
     shown = CliRunner().invoke(cli.whole, ["--help"]).output
     folder = Path(shown.splitlines()[-1].strip())
     assert all((folder / page).is_file() for page in named_by_messages())
 
 
-def test_an_installed_wheel_finds_its_pages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installed_wheel_finds_its_pages(tmp_path, monkeypatch):
     """The wheel's code stands without docs/ beside it, and its pages in share/doc."""
     site = tmp_path / "lib" / "site-packages"
     record = site / "outcast_testbed-9.dist-info"
@@ -108,7 +104,7 @@ def test_an_installed_wheel_finds_its_pages(
     assert cli.pages_folder() == pages
 
 
-def test_nothing_tells_users_to_install_the_other_program() -> None:
+def test_nothing_tells_users_to_install_the_other_program():
     """On the Python package index `outcast` is somebody else's."""
     texts = (*(ROOT / "outcast").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md")
     wrong = re.compile(r"pip install\s+(?:-\S+ )*['\"]?outcast(?![\w-])")
@@ -126,7 +122,7 @@ def test_nothing_tells_users_to_install_the_other_program() -> None:
     assert named == {"dask", "realtime"} <= set(project["optional-dependencies"])
 
 
-def test_the_bill_has_every_locked_package_once() -> None:
+def test_the_bill_has_every_locked_package_once():
     components = bill_of_materials.bill()["components"]
     refs = [component["bom-ref"] for component in components]
     assert len(set(refs)) == len(refs)
@@ -139,7 +135,7 @@ def test_the_bill_has_every_locked_package_once() -> None:
         assert {(name, version) for name, (version, _) in pins.items()} <= versions
 
 
-def test_every_locked_package_has_hashes_and_no_host() -> None:
+def test_every_locked_package_has_hashes_and_no_host():
     locks = sorted((ROOT / "scripts").glob("requirements*.lock"))
     assert len(locks) == 3
     for path in locks:
@@ -156,7 +152,6 @@ def script() -> ModuleType:
     spec = importlib.util.spec_from_file_location(
         "guest_wheel", ROOT / "scripts" / "guest_wheel.py"
     )
-    assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -166,7 +161,7 @@ def script() -> ModuleType:
 
 
 @pytest.fixture
-def kernel(tmp_path: Path) -> Kernel:
+def kernel(tmp_path) -> Kernel:
     folder = tmp_path / "cache" / "kernels" / "one"
     (folder / "headers").mkdir(parents=True)
     (folder / "linux").write_bytes(b"ELF")
@@ -176,7 +171,7 @@ def kernel(tmp_path: Path) -> Kernel:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Root:
+def root(tmp_path) -> Root:
     folder = tmp_path / "cache" / "roots" / "abc" / "root"
     licence = (
         folder / "usr/local/lib/python3.11/dist-packages/pydantic-2.dist-info/licenses/LICENSE"
@@ -188,9 +183,7 @@ def root(tmp_path: Path) -> Root:
 
 
 @pytest.fixture
-def machine(
-    script: ModuleType, kernel: Kernel, root: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> ModuleType:
+def machine(script, kernel, root, tmp_path, monkeypatch) -> ModuleType:
     """The script on a machine with a small kernel and root, whose mirror is a folder."""
     programs = tmp_path / "cache" / "programs" / "def"
     programs.mkdir(parents=True)
@@ -227,9 +220,7 @@ def machine(
     return script
 
 
-def test_the_guests_wheel_has_licences_sources_and_what_is_booted(
-    machine: ModuleType, tmp_path: Path, kernel: Kernel
-) -> None:
+def test_the_guests_wheel_has_licences_sources_and_what_is_booted(machine, tmp_path, kernel):
     trees = [tmp_path / "one", tmp_path / "two"]
     for tree in trees:
         machine.lay_out(tree, None)
@@ -267,9 +258,7 @@ def test_the_guests_wheel_has_licences_sources_and_what_is_booted(
     assert (package / "sources" / "fragment.config").is_file()
 
 
-def test_a_kernel_of_another_compiler_is_not_shipped(
-    machine: ModuleType, tmp_path: Path, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_of_another_compiler_is_not_shipped(machine, tmp_path, kernel, monkeypatch):
     noted = replace(kernel, compiler_note="built by this machine's compiler, because of X")
     monkeypatch.setattr(machine.kernels, "find", lambda: noted)
     with pytest.raises(OutcastError, match="built by this machine's compiler, because of X"):
@@ -281,16 +270,15 @@ def read(name: str) -> Any:
     return yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
 
 
-def test_the_version_and_its_date_are_the_same_everywhere() -> None:
+def test_the_version_and_its_date_are_the_same_everywhere():
     citation = read("CITATION.cff")
     heading = re.search(r"^## (\d\S+) \((.+)\)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
-    assert heading is not None
     assert heading.groups() == (citation["version"], citation["date-released"])
     assert citation["version"] == outcast.__version__
     assert {"cff-version", "message", "title", "authors"} <= citation.keys()
 
 
-def test_hosted_ci_runs_what_ci_runs_and_nothing_else() -> None:
+def test_hosted_ci_runs_what_ci_runs_and_nothing_else():
     (job,) = read(".github/workflows/ci.yml")["jobs"].values()
     assert job["steps"][-1] == {"run": ".ci/run"}
     assert "NOT run on a hosted service" in (ROOT / ".github/workflows/ci.yml").read_text()
@@ -299,7 +287,7 @@ def test_hosted_ci_runs_what_ci_runs_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     "path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: str(path.name)
 )
-def test_a_template_is_yaml_with_what_the_site_needs(path: Path) -> None:
+def test_a_template_is_yaml_with_what_the_site_needs(path):
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     if path.parent.name == "ISSUE_TEMPLATE" and path.stem != "config":
         assert {"name", "description", "body"} <= content.keys()
@@ -307,7 +295,7 @@ def test_a_template_is_yaml_with_what_the_site_needs(path: Path) -> None:
         assert len(set(fields)) == len(fields) > 0
 
 
-def test_the_readme_leads_to_support_safety_and_citation() -> None:
+def test_the_readme_leads_to_support_safety_and_citation():
     text = (ROOT / "README.md").read_text()
     assert "**Support**" in text
     for name in ("SECURITY.md", "CODE_OF_CONDUCT.md", "CITATION.cff", "CHANGELOG.md"):

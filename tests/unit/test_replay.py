@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from click.testing import CliRunner
@@ -11,10 +8,7 @@ from outcast.cli.run import command
 from outcast.errors import InputError, ReplayError
 from outcast.experiment import dump, load
 from outcast.records import replay
-from outcast.records.run_directory import (
-    Counters,
-    RunDirectory,
-)
+from outcast.records.run_directory import Counters, RunDirectory
 from outcast.sweep.captures import reduce
 from tests import records
 from tests.unit.test_explain import pcap
@@ -39,7 +33,7 @@ def run_directory(path: Path, packets: list[tuple[int, bytes]], **changes: objec
 PACKETS = [(10**9, b"one"), (2 * 10**9 + 5, b"two"), (3 * 10**9, b"three")]
 
 
-def test_equal_runs(tmp_path: Path) -> None:
+def test_equal_runs(tmp_path):
     one = run_directory(tmp_path / "one", PACKETS)
     assert replay.require_equal(one, run_directory(tmp_path / "two", PACKETS)) == 1
 
@@ -53,9 +47,7 @@ def test_equal_runs(tmp_path: Path) -> None:
         ([*PACKETS, (4 * 10**9, b"four")], "3.000000000"),
     ],
 )
-def test_the_first_difference_is_named(
-    packets: list[tuple[int, bytes]], at: str, tmp_path: Path
-) -> None:
+def test_the_first_difference_is_named(packets, at, tmp_path):
     one = run_directory(tmp_path / "one", PACKETS)
     with pytest.raises(ReplayError, match=rf"s1-eth1.out.pcap differs first, {at} s after"):
         replay.require_equal(one, run_directory(tmp_path / "two", packets))
@@ -69,7 +61,7 @@ def test_the_first_difference_is_named(
         ({"versions": {"iperf": "2.2"}}, "iperf was 2.1.8 and is 2.2"),
     ],
 )
-def test_the_cause_is_named(changes: dict[str, object], cause: str, tmp_path: Path) -> None:
+def test_the_cause_is_named(changes, cause, tmp_path):
     one = run_directory(tmp_path / "one", PACKETS)
     other = run_directory(tmp_path / "two", PACKETS[:1], **changes)
     with pytest.raises(ReplayError, match=cause):
@@ -77,9 +69,7 @@ def test_the_cause_is_named(changes: dict[str, object], cause: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("kept", ["compress", "drop"])
-def test_captures_that_a_sweep_reduced_are_compared_as_they_were(
-    kept: Literal["compress", "drop"], tmp_path: Path
-) -> None:
+def test_captures_that_a_sweep_reduced_are_compared_as_they_were(kept, tmp_path):
     one = run_directory(tmp_path / "one", PACKETS)
     reduced = run_directory(tmp_path / "two", PACKETS)
     other = run_directory(tmp_path / "other", PACKETS[:2])
@@ -93,14 +83,14 @@ def test_captures_that_a_sweep_reduced_are_compared_as_they_were(
             replay.require_equal(*pair)
 
 
-def test_runs_without_hashes_are_not_called_equal(tmp_path: Path) -> None:
+def test_runs_without_hashes_are_not_called_equal(tmp_path):
     one = run_directory(tmp_path / "one", PACKETS)
     one.write_manifest(one.read_manifest().model_copy(update={"files": {}}))
     with pytest.raises(InputError, match=r"has no hash of captures/s1-eth1\.out\.pcap"):
         replay.require_equal(one, one)
 
 
-def test_a_broken_compressed_capture_is_one_line(tmp_path: Path) -> None:
+def test_a_broken_compressed_capture_is_one_line(tmp_path):
     one = run_directory(tmp_path / "one", PACKETS)
     one.write_counters(Counters(ports={}, hosts={}, captures=[]))
     reduce(one, "compress")
@@ -109,7 +99,7 @@ def test_a_broken_compressed_capture_is_one_line(tmp_path: Path) -> None:
         replay.require_equal(one, one)
 
 
-def test_what_cannot_be_replayed_is_refused_beforehand(tmp_path: Path) -> None:
+def test_what_cannot_be_replayed_is_refused_beforehand(tmp_path):
     with pytest.raises(InputError, match=r"no manifest.json; a folder that `outcast run`"):
         replay.require_finished(RunDirectory(tmp_path / "nonexistent"))
     one = run_directory(tmp_path / "one", PACKETS)
@@ -122,7 +112,7 @@ def test_what_cannot_be_replayed_is_refused_beforehand(tmp_path: Path) -> None:
         replay.require_comparable(one, other)
 
 
-def test_the_run_verb_refuses_what_it_cannot_replay(tmp_path: Path) -> None:
+def test_the_run_verb_refuses_what_it_cannot_replay(tmp_path):
     said = CliRunner().invoke(
         command, [str(CONFIG), "-o", str(tmp_path / "run"), "--replay-of", str(tmp_path / "none")]
     )

@@ -1,14 +1,11 @@
 """The report's parts that need no browser: packing, thinning, words, the page."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re
 import shutil
 import zlib
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -50,7 +47,7 @@ def decoded(data: bytes, rows: int, width: int, encoding: Encoding) -> list[int]
     st.lists(st.integers(-(2**50), 2**50), max_size=30),
     st.sampled_from(["plain", "signed", "delta"]),
 )
-def test_packed_numbers_come_back(values: list[int], encoding: Encoding) -> None:
+def test_packed_numbers_come_back(values, encoding):
     wanted = [abs(value) for value in values] if encoding == "plain" else values
     described, text = pack({"one": {"column": (encoding, np.array(wanted, np.int64))}})
     (column,) = described["one"]["columns"]
@@ -58,14 +55,14 @@ def test_packed_numbers_come_back(values: list[int], encoding: Encoding) -> None
     assert unpack(text, rows, column["width"], encoding) == wanted
 
 
-def test_numbers_that_cannot_be_packed() -> None:
+def test_numbers_that_cannot_be_packed():
     for value in (-1, GREATEST):
         with pytest.raises(ValueError, match=r"column: values from 0 to 2\^53"):
             pack({"one": {"column": ("plain", np.array([value]))}})
 
 
 @given(st.data())
-def test_thinning_keeps_drops_and_what_is_near(data: st.DataObject) -> None:
+def test_thinning_keeps_drops_and_what_is_near(data):
     size = data.draw(st.integers(1, 3000))
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     dropped = rng.random(size) < data.draw(st.sampled_from([0.0, 0.001, 0.3]))
@@ -86,7 +83,7 @@ def test_thinning_keeps_drops_and_what_is_near(data: st.DataObject) -> None:
     assert keep.sum() <= max(most, (dropped | resent).sum()) + 3
 
 
-def test_thinning_around_one_drop() -> None:
+def test_thinning_around_one_drop():
     dropped = np.arange(10_000) == 5_000
     keep, every = timeline.thin(
         dropped, np.zeros(dropped.size, bool), np.zeros(dropped.size, np.int64), 1_000
@@ -112,7 +109,7 @@ def packet_columns(made: timeline.Timeline) -> dict[str, list[int]]:
     return found
 
 
-def test_the_page_carries_every_packet_as_it_was(run: RunDirectory) -> None:
+def test_the_page_carries_every_packet_as_it_was(run):
     made = timeline.make(Run(run))
     packets = pl.read_parquet(run.path / "packets.parquet")
     got = packet_columns(made)
@@ -129,9 +126,7 @@ def test_the_page_carries_every_packet_as_it_was(run: RunDirectory) -> None:
         next_seq[flow] = seq + payload
 
 
-def test_a_kept_packet_stands_for_those_left_out_before_it(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kept_packet_stands_for_those_left_out_before_it(run, monkeypatch):
     monkeypatch.setattr(timeline, "NEAR_PACKETS", 1)
     made = timeline.make(Run(run), most=4000)
     assert made.every > 1
@@ -152,21 +147,21 @@ def test_a_kept_packet_stands_for_those_left_out_before_it(
         assert standing[port] == len(until)
 
 
-def test_texts_are_escaped_and_scripts_cannot_be_ended() -> None:
+def test_texts_are_escaped_and_scripts_cannot_be_ended():
     made = markup.render(markup.element("p", "<b>&", title='"<'))
     assert made == '<p title="&quot;<">&lt;b&gt;&amp;</p>'
     with pytest.raises(ValueError, match="within script"):
         markup.render(markup.element("script", "</script>"))
 
 
-def test_quantities_for_reading() -> None:
+def test_quantities_for_reading():
     assert [spaced(text) for text in ("5us", "1gbit", "12 packets", "2.5ms", 7, "6056ns")] == [
-        *("5 µs", "1 Gbps", "12 packets", "2.5 ms", "7", "6.056 µs"),
+        *("5 µs", "1 Gbps", "12 packets", "2.5 ms", "7", "6.056 µs")
     ]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+def run(tmp_path_factory) -> RunDirectory:
     return analysed_run(tmp_path_factory.mktemp("report") / "run", 30_000_000, 9, 6_000)
 
 
@@ -197,7 +192,7 @@ class Checker(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_is_whole_and_loads_nothing(run: RunDirectory) -> None:
+def test_the_page_is_whole_and_loads_nothing(run):
     assert outcast(["report", str(run.path)]) == 0
     text = (run.path / "report.html").read_text(encoding="utf-8")
     checker = Checker()
@@ -211,7 +206,7 @@ def test_the_page_is_whole_and_loads_nothing(run: RunDirectory) -> None:
     assert (run.path / "report.html").read_text(encoding="utf-8") == text
 
 
-def test_the_viewer_takes_the_blackouts_of_the_table(run: RunDirectory) -> None:
+def test_the_viewer_takes_the_blackouts_of_the_table(run):
     chains = selection.blackouts(Run(run))
     assert chains["others_through"].min() > 0
     assert chains["t_start"].is_sorted()
@@ -220,9 +215,7 @@ def test_the_viewer_takes_the_blackouts_of_the_table(run: RunDirectory) -> None:
 
 
 @pytest.mark.parametrize("name", ["packets", "queue", "blackouts", "throughput", "flows", "bins"])
-def test_a_table_of_another_kind(
-    run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_a_table_of_another_kind(run, tmp_path, capsys, name):
     copy = tmp_path / "copy"
     shutil.copytree(run.path, copy)
     pl.DataFrame({"one": [1]}).write_parquet(copy / f"{name}.parquet")
@@ -231,7 +224,7 @@ def test_a_table_of_another_kind(
     assert f"`outcast analyze {copy}` writes them anew" in error
 
 
-def test_a_configuration_that_is_no_text(run: RunDirectory, tmp_path: Path) -> None:
+def test_a_configuration_that_is_no_text(run, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(run.path, copy)
     (copy / "config.yaml").write_bytes(b"\xff\xfe")
@@ -239,7 +232,7 @@ def test_a_configuration_that_is_no_text(run: RunDirectory, tmp_path: Path) -> N
     assert "config.yaml cannot be read" in text
 
 
-def test_distrust_and_warnings_stand_at_the_top(run: RunDirectory) -> None:
+def test_distrust_and_warnings_stand_at_the_top(run):
     read = Run(run)
     capture = read.summary.capture.model_copy(update={"trusted": False, "reasons": ["<lost> 5"]})
     warned = {"capture": capture, "warnings": ["the clock jumped"]}
@@ -251,7 +244,7 @@ def test_distrust_and_warnings_stand_at_the_top(run: RunDirectory) -> None:
     assert "Warning: the clock jumped" in before
 
 
-def test_the_utilisation_is_the_summarys(run: RunDirectory) -> None:
+def test_the_utilisation_is_the_summarys(run):
     read = Run(run)
     ((port, queue),) = read.summary.queue.items()
     queues = {port: queue.model_copy(update={"utilisation": 0.4321})}
@@ -265,19 +258,14 @@ def test_the_utilisation_is_the_summarys(run: RunDirectory) -> None:
     assert f"43.2% of {port}'s rate, 43.2% of other's rate." in text
 
 
-def test_what_else_was_measured_is_shown_where_it_is_there(tmp_path: Path) -> None:
+def test_what_else_was_measured_is_shown_where_it_is_there(tmp_path):
     directory = analysed_run(tmp_path / "run", 3_000_000, 9, 600)
     assert {"sockets", "ports", "links", "completions"}.isdisjoint(identities(directory))
     t = np.arange(5) * 500_000
     sockets = {"t": t, "flow": [0, 1, 0, 1, 0], "host": ["h2", "h3", "h2", "h3", "h2"]}
     sockets |= {"unacked": [1] * 5, "notsent_bytes": [0] * 5}
     written = {
-        "sockets": {
-            **sockets,
-            "cwnd": [10, 4, 5, 3, 2],
-            "srtt_us": [90] * 5,
-            "timeouts": [3] * 5,
-        },
+        "sockets": {**sockets, "cwnd": [10, 4, 5, 3, 2], "srtt_us": [90] * 5, "timeouts": [3] * 5},
         "ports": {
             "t": t,
             "port": ["s1-eth1"] * 5,
@@ -310,7 +298,7 @@ def identities(directory: RunDirectory) -> list[str]:
     return checker.ids
 
 
-def test_the_experiment_in_words(run: RunDirectory) -> None:
+def test_the_experiment_in_words(run):
     read = Run(run)
     words = " ".join(sentences(read))
     assert "1 TCP flow (CUBIC) to h1 over 2 links; 12 TCP flows (CUBIC) to h1 over 3 links" in words
@@ -321,12 +309,11 @@ def test_the_experiment_in_words(run: RunDirectory) -> None:
         in words
     )
     assert "(tbf) has room for 16 KB and drains at 1 Gbps" in words
-    assert read.plan is not None
     link = read.plan.links["s1", "h1"]
     assert f" Its link has {link_words.settings(link)}. " in words
 
 
-def test_generated_traffic_alone(run: RunDirectory) -> None:
+def test_generated_traffic_alone(run):
     read = Run(run)
     times = TimesSummary(
         flows=20, finished=19, mean_ms=2.0, p50_ms=1.5, p95_ms=9.0, p99_ms=9.5, max_ms=9.9
@@ -358,10 +345,9 @@ def test_generated_traffic_alone(run: RunDirectory) -> None:
     assert "outcast ratio" not in text
 
 
-def test_a_capacity_that_nothing_was_configured_for(run: RunDirectory) -> None:
+def test_a_capacity_that_nothing_was_configured_for(run):
     read = Run(run)
     port, queue = next(iter(read.summary.queue.items()))
-    assert queue.capacity is not None
     unknown = queue.capacity.model_copy(update={"configured": None, "agrees": None})
     of_port = {port: queue.model_copy(update={"capacity": unknown})}
     summary = read.summary.model_copy(update={"queue": of_port})

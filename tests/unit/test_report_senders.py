@@ -1,9 +1,6 @@
 """The lanes of the senders in the report: what the page carries of the kernel's events."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -23,7 +20,7 @@ from tests.unit.test_report import decoded, inflated
 
 
 @pytest.fixture(scope="module")
-def traced(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+def traced(tmp_path_factory) -> RunDirectory:
     directory = analysed_run(tmp_path_factory.mktemp("traced") / "run", 20_000_000, 9, 4_000)
     write_trace(directory)
     return directory
@@ -45,7 +42,7 @@ def columns(made: timeline.Timeline) -> dict[str, dict[str, list[int]]]:
 
 
 @given(st.data())
-def test_thinned_series_keep_changes_and_extremes(data: st.DataObject) -> None:
+def test_thinned_series_keep_changes_and_extremes(data):
     size = data.draw(st.integers(1, 400))
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     series = pl.DataFrame(
@@ -80,7 +77,7 @@ def test_thinned_series_keep_changes_and_extremes(data: st.DataObject) -> None:
     assert keep.sum() <= 4 * (size / every + 3) + steps.sum()
 
 
-def test_the_page_has_the_series_and_the_causes(traced: RunDirectory) -> None:
+def test_the_page_has_the_series_and_the_causes(traced):
     made = timeline.make(Run(traced))
     header, got = json.loads(made.header), columns(made)
     assert (made.traced, made.points_every) == (True, 1)
@@ -105,7 +102,7 @@ def test_the_page_has_the_series_and_the_causes(traced: RunDirectory) -> None:
     assert 0 < sum(got["again"]["known"]) < len(got["again"]["known"])
 
 
-def test_a_long_run_has_thinned_series_and_says_so(traced: RunDirectory) -> None:
+def test_a_long_run_has_thinned_series_and_says_so(traced):
     made = timeline.make(Run(traced), most_points=1_000)
     assert len(columns(made)["series"]["t_ns"]) < made.points
     page = report.make(Run(traced), most_points=1_000)
@@ -113,7 +110,7 @@ def test_a_long_run_has_thinned_series_and_says_so(traced: RunDirectory) -> None
     assert "The series have" not in report.make(Run(traced))
 
 
-def test_a_run_without_events_has_no_lanes(traced: RunDirectory, tmp_path: Path) -> None:
+def test_a_run_without_events_has_no_lanes(traced, tmp_path):
     run = Run(traced)
     text = report.make(run)
     assert 'class="shown-sender"' in text
@@ -139,9 +136,7 @@ def test_a_run_without_events_has_no_lanes(traced: RunDirectory, tmp_path: Path)
 @pytest.mark.parametrize(
     ("column", "value"), [("drop_packet", 10**9), ("cause", None), ("flow", None)]
 )
-def test_tables_of_others_give_a_page_or_one_line(
-    traced: RunDirectory, capsys: pytest.CaptureFixture[str], column: str, value: int | None
-) -> None:
+def test_tables_of_others_give_a_page_or_one_line(traced, capsys, column, value):
     file = traced.path / FOLDER / "retransmissions.parquet"
     kept = file.read_bytes()
     table = pl.read_parquet(file)

@@ -1,9 +1,6 @@
 """The part of a run that a measure covers, and the test for a trend."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -13,7 +10,7 @@ from outcast.analysis.measure import stationarity
 from outcast.analysis.measure.stationarity import FlowRates
 from outcast.records.run import Run
 from outcast.reproduce import intervals, measures, recipe
-from outcast.reproduce.recipe import Interval, Measure
+from outcast.reproduce.recipe import Measure
 from outcast.view.summary_words import stationarity_sentence
 from tests.golden.run_directory import analysed_run, with_records
 
@@ -23,7 +20,7 @@ BINS = DURATION_NS // BIN_NS
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path) -> Run:
     """A golden run whose flows, say its records, are all active from 20 ms on."""
     directory = analysed_run(tmp_path / "run", DURATION_NS, 9, 1_000)
     tree = json.loads(directory.summary.read_text())
@@ -61,18 +58,15 @@ def with_shares(run: Run, lone_share: np.ndarray) -> Run:
         (("10ms", "30ms"), 30, 50),
     ],
 )
-def test_times_count_from_when_all_flows_are_active(
-    run: Run, interval: Interval | None, begin_ms: int, end_ms: int
-) -> None:
+def test_times_count_from_when_all_flows_are_active(run, interval, begin_ms, end_ms):
     span = intervals.span_of(run, interval)
     assert (span.start_ns, span.end_ns) == (begin_ms * 10**6, end_ms * 10**6)
 
 
-def test_goodput_of_a_part_is_that_of_its_bins(run: Run) -> None:
+def test_goodput_of_a_part_is_that_of_its_bins(run):
     share = np.where(np.arange(BINS) < 30, 0.8, 0.2)
     share[40:] = 0.5
     part = intervals.covered(with_shares(run, share), ("5ms", "25ms"))
-    assert part is not None
     # 25 to 45 ms: 5 bins of 0.8, 10 of 0.2, 5 of 0.5.
     near = part.classes["2"]
     assert near.mean_goodput_bps * near.flows == pytest.approx(1e9 * 0.425)
@@ -80,15 +74,14 @@ def test_goodput_of_a_part_is_that_of_its_bins(run: Run) -> None:
     assert part.groups["hops"]["2-hop"].mean_goodput_bps == near.mean_goodput_bps
 
 
-def test_only_whole_bins_count(run: Run) -> None:
+def test_only_whole_bins_count(run):
     part = intervals.covered(with_shares(run, np.full(BINS, 0.5)), ("500us", "3800us"))
-    assert part is not None
     assert (part.start_s, part.end_s) == (0.021, 0.023)
     assert intervals.covered(run, ("200us", "900us")) is None
     assert np.isnan(measures.take(run, Measure(kind="outcast_ratio", interval=("200us", "900us"))))
 
 
-def test_a_run_whose_shares_drift_is_not_stationary(run: Run) -> None:
+def test_a_run_whose_shares_drift_is_not_stationary(run):
     noise = np.random.default_rng(5).normal(0, 0.02, BINS)
     flat = with_shares(run, 0.3 + noise)
     assert intervals.is_stationary(flat, "all_active") is True
@@ -100,7 +93,7 @@ def test_a_run_whose_shares_drift_is_not_stationary(run: Run) -> None:
     assert intervals.is_stationary(settled, "second_half") is True
 
 
-def test_a_run_that_is_not_in_steady_state_says_what_changed(run: Run) -> None:
+def test_a_run_that_is_not_in_steady_state_says_what_changed(run):
     def told(seen: Run, stationary: bool) -> str:
         update = {"stationary": stationary, "start_s": 0.02, "end_s": 0.08}
         return stationarity_sentence(
@@ -124,7 +117,7 @@ def test_a_run_that_is_not_in_steady_state_says_what_changed(run: Run) -> None:
     assert f"flow {run.manifest.flows[0].flow} got nothing" in told(none, False)
 
 
-def test_what_changed_has_the_names_of_its_groups(run: Run) -> None:
+def test_what_changed_has_the_names_of_its_groups(run):
     flows = run.manifest.flows
     rates = FlowRates(
         tuple(flow.flow for flow in flows),
@@ -143,7 +136,7 @@ def test_what_changed_has_the_names_of_its_groups(run: Run) -> None:
     assert {told("all", "all"), told(None, "there")} == {by_hops}
 
 
-def test_a_flow_alone_has_goodput_and_no_share(run: Run) -> None:
+def test_a_flow_alone_has_goodput_and_no_share(run):
     alone = run.manifest.flows[:1]
 
     def of(goodput_bytes: np.ndarray) -> FlowRates:
@@ -153,7 +146,7 @@ def test_a_flow_alone_has_goodput_and_no_share(run: Run) -> None:
     assert stationarity.change(of(np.full(40, 5.0)), alone) == ""
 
 
-def test_many_flows_that_change_places_are_doubted_by_their_fairness(run: Run) -> None:
+def test_many_flows_that_change_places_are_doubted_by_their_fairness(run):
     uneven = np.random.default_rng(5).random((50, 40)) + 0.5
     few = uneven.copy()
     # Half of the flows come up at different times, none of them from part to part.
@@ -177,7 +170,7 @@ def of_flow(run: Run, flow: int, factors: np.ndarray) -> Run:
     return run
 
 
-def test_every_flow_is_looked_at(run: Run) -> None:
+def test_every_flow_is_looked_at(run):
     flat = with_shares(run, 0.3 + np.random.default_rng(5).normal(0, 0.02, BINS))
     assert intervals.is_stationary(flat, "all_active") is True
     far = next(flow.flow for flow in run.manifest.flows if flow.hops != 2)
@@ -188,7 +181,7 @@ def test_every_flow_is_looked_at(run: Run) -> None:
     assert intervals.is_stationary(fades, "all_active") is False
 
 
-def test_few_bins_tell_nothing(run: Run) -> None:
+def test_few_bins_tell_nothing(run):
     assert intervals.is_stationary(with_shares(run, np.full(BINS, 0.5)), ("0ms", "9ms")) is None
 
 
@@ -201,27 +194,26 @@ def test_few_bins_tell_nothing(run: Run) -> None:
         (np.array([1.0, 3, 2, 4, 1, 3, 2, 4, 1, 3]), False),
     ],
 )
-def test_a_trend_rises_or_falls(values: np.ndarray, trend: bool) -> None:
+def test_a_trend_rises_or_falls(values, trend):
     assert stationarity.has_trend(values) is trend
 
 
-def test_the_test_for_a_trend_is_as_strict_as_it_says() -> None:
+def test_the_test_for_a_trend_is_as_strict_as_it_says():
     draw = np.random.default_rng(1)
     doubted = [stationarity.has_trend(draw.normal(size=10)) for _ in range(1000)]
     assert 0.03 < np.mean(doubted) < 0.07
 
 
-def test_an_interval_ends_after_it_begins() -> None:
+def test_an_interval_ends_after_it_begins():
     with pytest.raises(ValueError, match="interval: 200ms is not before 100ms"):
         Measure(kind="outcast_ratio", interval=("200ms", "100ms"))
     with pytest.raises(ValueError, match="not before"):
         Measure.model_validate({"kind": "outcast_ratio", "interval": ["2s", "2s"]})
 
 
-def test_measures_have_the_recipes_interval_or_their_own() -> None:
+def test_measures_have_the_recipes_interval_or_their_own():
     found = recipe.load_all()["P5"].claims
     assert {claim.measure.interval for claim in found} == {"second_half"}
     fades = found[-1]
     assert isinstance(fades, recipe.OrderClaim)
-    assert fades.lesser_measure is not None
     assert fades.lesser_measure.interval == ("0s", "100ms")

@@ -1,7 +1,5 @@
 """Recipes' measures on runs in which a flow got nothing, or did not finish."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -25,7 +23,7 @@ ONE_SEGMENT_BPS = 1448 * 8 / 0.08
 
 
 @pytest.fixture(scope="module")
-def analysed(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+def analysed(tmp_path_factory) -> RunDirectory:
     return analysed_run(tmp_path_factory.mktemp("measures") / "run", DURATION_NS, 9, 6_000)
 
 
@@ -71,18 +69,14 @@ RATIOS = (
 
 
 @pytest.mark.parametrize(("kind", "more"), RATIOS)
-def test_a_starved_class_is_the_strongest_effect_and_not_left_out(
-    analysed: RunDirectory, tmp_path: Path, kind: str, more: dict[str, Any]
-) -> None:
+def test_a_starved_class_is_the_strongest_effect_and_not_left_out(analysed, tmp_path, kind, more):
     run = changed(analysed, tmp_path, {2: 0.0, 3: 1e8})
     half = 2 if "interval" in more else 1
     assert take(run, kind, **more) == pytest.approx(1e8 / (half * ONE_SEGMENT_BPS))
 
 
 @pytest.mark.parametrize(("kind", "more"), RATIOS)
-def test_the_opposite_is_as_far_on_the_other_side(
-    analysed: RunDirectory, tmp_path: Path, kind: str, more: dict[str, int]
-) -> None:
+def test_the_opposite_is_as_far_on_the_other_side(analysed, tmp_path, kind, more):
     run = changed(analysed, tmp_path, {2: 1e8, 3: 0.0})
     others = run.summary.classes["3"].flows
     half = 2 if "interval" in more else 1
@@ -95,26 +89,21 @@ def test_the_opposite_is_as_far_on_the_other_side(
     [({2: 0.0, 3: 1e8}, True), ({2: 1e8, 3: 0.0}, True), ({2: 1e8, 3: 1e8}, False)],
 )
 def test_a_ratio_of_flows_that_got_nothing_is_known_to_be_a_bound(
-    analysed: RunDirectory,
-    tmp_path: Path,
-    kind: str,
-    more: dict[str, Any],
-    goodput: dict[int, float],
-    is_at_floor: bool,
-) -> None:
+    analysed, tmp_path, kind, more, goodput, is_at_floor
+):
     run = changed(analysed, tmp_path, goodput)
     assert measures.is_at_floor(run, Measure(kind=kind, **more)) is is_at_floor
     assert not measures.is_at_floor(run, Measure(kind="jain_index"))
 
 
-def test_the_share_of_a_starved_class_is_above_zero(analysed: RunDirectory, tmp_path: Path) -> None:
+def test_the_share_of_a_starved_class_is_above_zero(analysed, tmp_path):
     run = changed(analysed, tmp_path, {2: 0.0})
     share = take(run, "class_share", hops=2)
     count = sum(each.flows for each in run.summary.classes.values())
     assert share == pytest.approx(ONE_SEGMENT_BPS * count / run.summary.total_goodput_bps)
 
 
-def test_shares_of_all_classes_add_up_to_their_flows(analysed: RunDirectory) -> None:
+def test_shares_of_all_classes_add_up_to_their_flows(analysed):
     run = Run(analysed.path)
     classes = run.summary.classes
     shares = {hops: take(run, "class_share", hops=int(hops)) for hops in classes}
@@ -146,7 +135,7 @@ def lost_in_a_row(run: Run, hops: int, chains: list[int], packets: int = 100) ->
     ).write_parquet(run.directory.path / "packets.parquet")
 
 
-def test_chains_of_a_class(analysed: RunDirectory, tmp_path: Path) -> None:
+def test_chains_of_a_class(analysed, tmp_path):
     run = changed(analysed, tmp_path, {})
     lost_in_a_row(run, 3, [1] * 6 + [2] * 3 + [4])
     flows = run.summary.classes["3"].flows
@@ -159,7 +148,7 @@ def test_chains_of_a_class(analysed: RunDirectory, tmp_path: Path) -> None:
     assert take(run, "long_chains_per_flow", hops=2, length=1) == 0
 
 
-def test_only_the_second_half_is_late(analysed: RunDirectory, tmp_path: Path) -> None:
+def test_only_the_second_half_is_late(analysed, tmp_path):
     run = changed(analysed, tmp_path, {2: 1e8, 3: 1e8})
     path = run.directory.path / "throughput.parquet"
     early = pl.col("t") < DURATION_NS / 2
@@ -170,7 +159,7 @@ def test_only_the_second_half_is_late(analysed: RunDirectory, tmp_path: Path) ->
     assert take(run, "outcast_ratio", interval="whole") == take(run, "outcast_ratio")
 
 
-def test_the_closest_drops_and_the_mean_queue(analysed: RunDirectory, tmp_path: Path) -> None:
+def test_the_closest_drops_and_the_mean_queue(analysed, tmp_path):
     run = changed(analysed, tmp_path, {})
     # Port a loses its first and fifth packet, port b its first and fourth.
     ports, lost = "aababaabb", (0, 2, 6, 8)
@@ -188,7 +177,7 @@ def test_the_closest_drops_and_the_mean_queue(analysed: RunDirectory, tmp_path: 
     assert take(run, "mean_queue_bytes") == 1514
 
 
-def test_the_longest_dense_blackout_and_its_queue(analysed: RunDirectory, tmp_path: Path) -> None:
+def test_the_longest_dense_blackout_and_its_queue(analysed, tmp_path):
     run = changed(analysed, tmp_path, {})
     by_hops = {port.hops[0]: name for name, port in run.summary.drops.items()}
     packet = run.frame_ns
@@ -224,9 +213,7 @@ def test_the_longest_dense_blackout_and_its_queue(analysed: RunDirectory, tmp_pa
     assert take(run, "queue_span_in_longest_blackout") == 2
 
 
-def test_the_least_of_the_far_flows_and_their_round_trips(
-    analysed: RunDirectory, tmp_path: Path
-) -> None:
+def test_the_least_of_the_far_flows_and_their_round_trips(analysed, tmp_path):
     run = rewrite(changed(analysed, tmp_path, {2: 1e3, 3: 4e6}), start_s=0.01, end_s=0.05)
     path = run.directory.path / "flows.parquet"
     flows = pl.read_parquet(path)
@@ -253,7 +240,7 @@ def test_the_least_of_the_far_flows_and_their_round_trips(
     assert take(run, "median_rtt_ms", hops=2) == pytest.approx(0.5)
 
 
-def test_measures_that_a_run_does_not_have(analysed: RunDirectory) -> None:
+def test_measures_that_a_run_does_not_have(analysed):
     run = Run(analysed.path)
     for kind in ("class_ratio", "class_share", "timeouts_per_flow", "halted_s_per_flow"):
         assert math.isnan(take(run, kind, hops=9))
@@ -262,9 +249,7 @@ def test_measures_that_a_run_does_not_have(analysed: RunDirectory) -> None:
     assert math.isnan(take(run, "window_correlation"))
 
 
-def test_flows_that_did_not_finish_count_with_the_time_they_had(
-    analysed: RunDirectory, tmp_path: Path
-) -> None:
+def test_flows_that_did_not_finish_count_with_the_time_they_had(analysed, tmp_path):
     run = changed(analysed, tmp_path, {})
     ms = 1_000_000
     pl.DataFrame(
@@ -283,7 +268,7 @@ def test_flows_that_did_not_finish_count_with_the_time_they_had(
     assert take(run, "completion_ms") == pytest.approx((2 + 60 + 70) / 3)
 
 
-def test_an_order_of_two_measures(analysed: RunDirectory, tmp_path: Path) -> None:
+def test_an_order_of_two_measures(analysed, tmp_path):
     runs = []
     for number in (1, 2):
         (tmp_path / str(number)).mkdir()
@@ -320,9 +305,7 @@ def recipe_of(point: Point, claim: recipe.Claim) -> recipe.Recipe:
     )
 
 
-def test_runs_without_a_value_and_without_trust_are_listed(
-    analysed: RunDirectory, tmp_path: Path
-) -> None:
+def test_runs_without_a_value_and_without_trust_are_listed(analysed, tmp_path):
     store = SweepDirectory(tmp_path)
     store.runs.mkdir()
     point = Point(label="A", config="none")
@@ -367,9 +350,7 @@ def test_runs_without_a_value_and_without_trust_are_listed(
     assert (ok.claims[0].verdict, ok.failures) == (Verdict.UNCONTROLLED, [])
 
 
-def test_the_burst_ratio_compares_chains_with_chance(
-    analysed: RunDirectory, tmp_path: Path
-) -> None:
+def test_the_burst_ratio_compares_chains_with_chance(analysed, tmp_path):
     run = changed(analysed, tmp_path, {})
     # 30 drops in 20 chains, of 100 packets: by chance a chain has 1 / 0.7 drops.
     lost_in_a_row(run, 2, [1] * 10 + [2] * 10, packets=100)
@@ -377,7 +358,7 @@ def test_the_burst_ratio_compares_chains_with_chance(
     assert math.isnan(take(run, "burst_ratio", hops=3))
 
 
-def test_a_measure_can_name_a_group_of_any_kind(analysed: RunDirectory) -> None:
+def test_a_measure_can_name_a_group_of_any_kind(analysed):
     run = Run(analysed)
     window = next(iter(run.summary.windows))
     port = {"by": "port", "label": "s1-eth3"}
@@ -394,6 +375,6 @@ def test_a_measure_can_name_a_group_of_any_kind(analysed: RunDirectory) -> None:
 
 
 @pytest.mark.parametrize("keys", [{"by": "name"}, {"label": "bbr"}, {"over": "bbr"}])
-def test_a_measure_names_a_group_with_its_kind(keys: dict[str, str]) -> None:
+def test_a_measure_names_a_group_with_its_kind(keys):
     with pytest.raises(ValueError, match="by and label: allowed are both"):
         Measure(kind="group_goodput_bps", **keys)

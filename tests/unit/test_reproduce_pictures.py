@@ -1,7 +1,5 @@
 """The figures drawn like the sources': units, names and which mean, read back from the axes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,7 +19,7 @@ RECIPES = recipe.load_all()
 
 
 @pytest.fixture(scope="module")
-def analysed(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+def analysed(tmp_path_factory) -> RunDirectory:
     return analysed_run(tmp_path_factory.mktemp("pictures") / "run", 80_000_000, 9, 6_000)
 
 
@@ -43,7 +41,7 @@ def drawn(name: str, values: Sequence[float], monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("name", ["P13", "T8b", "T15"])
-def test_rates_are_in_mbps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rates_are_in_mbps(name, monkeypatch):
     (axes,) = drawn(name, [8e8, 9e8, 10e8], monkeypatch).axes
     assert axes.get_ylabel().endswith("Mbps")
     heights = [bar.get_height() for bar in axes.patches] or [
@@ -52,24 +50,21 @@ def test_rates_are_in_mbps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert heights == pytest.approx([900] * len(heights))
 
 
-def test_bars_of_shares_are_means_as_in_the_verdict(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_bars_of_shares_are_means_as_in_the_verdict(monkeypatch):
     chosen = RECIPES["P-tab2"]
     assert measures.is_logarithmic(chosen.picture.measure or Measure(kind="jain_index"))
     (axes,) = drawn("P-tab2", [1.0, 10.0, 100.0], monkeypatch).axes
     assert [bar.get_height() for bar in axes.patches] == pytest.approx([37] * 4)
 
 
-def test_every_series_is_in_the_legend(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_series_is_in_the_legend(monkeypatch):
     (axes,) = drawn("T11", [1.0, 2.0, 3.0], monkeypatch).axes
     series = dict.fromkeys(point.series for point in RECIPES["T11"].points)
     legend = axes.get_legend()
-    assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == list(series)
 
 
-def test_drops_are_named_by_class_and_not_by_port(analysed: RunDirectory) -> None:
+def test_drops_are_named_by_class_and_not_by_port(analysed):
     run = Run(analysed)
     ports = [port for record in run.manifest.bottlenecks for port in record.ingress]
     for name in ("P10", "P12"):
@@ -85,7 +80,7 @@ def test_drops_are_named_by_class_and_not_by_port(analysed: RunDirectory) -> Non
     assert "output" in labels or len(figure.axes) == 1
 
 
-def test_the_legend_of_curves_stands_above_them(analysed: RunDirectory) -> None:
+def test_the_legend_of_curves_stands_above_them(analysed):
     run, chosen = Run(analysed), RECIPES["W5"]
     figure = Figure()
     PICTURES["flow_curves"](figure, chosen, {chosen.points[0].label: [run]})
@@ -93,13 +88,10 @@ def test_the_legend_of_curves_stands_above_them(analysed: RunDirectory) -> None:
     greatest = max(float(np.asarray(line.get_ydata()).max()) for line in axes.lines)
     assert axes.get_ylim()[1] > 1.2 * greatest
     legend = axes.get_legend()
-    assert legend is not None
     assert len(legend.get_texts()) == len(run.hops)
 
 
-def test_own_findings_are_drawn_with_a_panel_for_each_place(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_own_findings_are_drawn_with_a_panel_for_each_place(monkeypatch):
     figure = drawn("F1", [0.5, 1.0, 2.0], monkeypatch)
     places = dict.fromkeys(point.series for point in RECIPES["F1"].points)
     assert [axes.get_title() for axes in figure.axes] == list(places)
@@ -109,13 +101,13 @@ def test_own_findings_are_drawn_with_a_panel_for_each_place(
         assert float(np.asarray(axes.lines[-2].get_ydata())[0]) == pytest.approx(1)
 
 
-def test_chains_are_drawn_over_losses_of_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chains_are_drawn_over_losses_of_every_run(monkeypatch):
     (axes,) = drawn("F2", [0.5, 1.0, 2.0], monkeypatch).axes
     dots = sum(len(np.asarray(line.get_xdata())) for line in axes.lines[:-2])
     assert dots == 3 * len(RECIPES["F2"].points)
 
 
-def test_shares_over_time_are_those_of_the_run(analysed: RunDirectory) -> None:
+def test_shares_over_time_are_those_of_the_run(analysed):
     run, chosen = Run(analysed), RECIPES["F3"]
     figure = Figure()
     PICTURES["shares_over_time"](figure, chosen, {chosen.points[0].label: [run, run]})
@@ -127,13 +119,10 @@ def test_shares_over_time_are_those_of_the_run(analysed: RunDirectory) -> None:
     assert (one_run[:16] > 0).all()
 
 
-def test_a_row_under_two_profiles_has_a_place_for_each() -> None:
+def test_a_row_under_two_profiles_has_a_place_for_each():
     results = [
         make_result("P13", verdict, profile=profile)
-        for profile, verdict in (
-            ("jitter", Verdict.CONTRADICTED),
-            ("exact", Verdict.REPRODUCED),
-        )
+        for profile, verdict in (("jitter", Verdict.CONTRADICTED), ("exact", Verdict.REPRODUCED))
     ]
     bands = together.over_noise(together.rows(results))
     figure = Figure()

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 import random
 import re
@@ -216,11 +214,11 @@ def test_shares_of_the_model_add_up():
         ("p3", ["P3"]),
     ],
 )
-def test_a_figure_is_known_by_the_names_that_people_use(name: str, ids: list[str]) -> None:
+def test_a_figure_is_known_by_the_names_that_people_use(name, ids):
     assert [each.id for each in recipe.choose(RECIPES, [name])] == ids
 
 
-def test_a_figure_of_several_sources_is_refused_with_their_rows() -> None:
+def test_a_figure_of_several_sources_is_refused_with_their_rows():
     sources = {"P10": "Some paper, figure 40", "T10": "Another one, figure 40"}
     recipes = {
         name: RECIPES[name].model_copy(update={"source": source})

@@ -1,7 +1,5 @@
 """Results know what made them; which runs they need, their settings, and modes of seeds."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 from collections.abc import Sequence
@@ -55,7 +53,7 @@ def checkout(folder: Path) -> Path:
     return folder
 
 
-def test_the_code_is_that_which_decides_numbers(tmp_path: Path) -> None:
+def test_the_code_is_that_which_decides_numbers(tmp_path):
     folder = checkout(tmp_path)
     git = FakeGit("f" * 40)
     first = state.present(folder, git)
@@ -69,7 +67,7 @@ def test_the_code_is_that_which_decides_numbers(tmp_path: Path) -> None:
     assert state.present(folder, git).code != second.code
 
 
-def test_a_commit_with_changes_says_so_and_no_checkout_has_none(tmp_path: Path) -> None:
+def test_a_commit_with_changes_says_so_and_no_checkout_has_none(tmp_path):
     folder = checkout(tmp_path)
     assert state.present(folder, FakeGit("f" * 40, " M a.py")).commit == f"{'f' * 40}+changes"
     assert state.present(folder, FakeGit(None)).commit is None
@@ -77,7 +75,7 @@ def test_a_commit_with_changes_says_so_and_no_checkout_has_none(tmp_path: Path) 
     assert state.present(folder, FakeGit("f" * 40)).commit is None
 
 
-def test_this_checkout_has_a_commit() -> None:
+def test_this_checkout_has_a_commit():
     head = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=state._OURS, capture_output=True, text=True, check=False
     )
@@ -86,7 +84,7 @@ def test_this_checkout_has_a_commit() -> None:
     assert (state.present().commit or "").startswith(head.stdout.strip())
 
 
-def test_a_folder_holds_runs_of_one_state(tmp_path: Path) -> None:
+def test_a_folder_holds_runs_of_one_state(tmp_path):
     with locked(tmp_path / "made") as store:
         assert state.hold(store, OURS) == OURS
         # Another commit with the same code makes the same numbers.
@@ -100,7 +98,7 @@ def test_a_folder_holds_runs_of_one_state(tmp_path: Path) -> None:
     )
 
 
-def test_results_of_a_state_that_nobody_recorded_are_not_continued(tmp_path: Path) -> None:
+def test_results_of_a_state_that_nobody_recorded_are_not_continued(tmp_path):
     (tmp_path / "P3").mkdir()
     (tmp_path / "P3/result.json").write_text("{}")
     with pytest.raises(ConfigError, match="of a state that was not recorded; allowed is another"):
@@ -114,7 +112,7 @@ def manifest(sha256: str, root: str | None, code: str | None = None) -> Manifest
     return Manifest.model_construct(kernel=kernel, guest=guest)
 
 
-def test_the_state_of_runs_has_their_kernel_and_root() -> None:
+def test_the_state_of_runs_has_their_kernel_and_root():
     made = state.of_runs(OURS, [manifest("0123456789abcdef", "fedcba9876543210")] * 2)
     assert str(made) == (
         "outcast 0.1.0 (commit aaaaaaaaaaaa, code c0de), kernel 7.3.4 0123456789ab, "
@@ -129,7 +127,7 @@ def test_the_state_of_runs_has_their_kernel_and_root() -> None:
         state.of_runs(OURS, [manifest("01", "r", "c"), manifest("01", "r", "d")])
 
 
-def test_a_computation_stands_beside_any_kernel_but_not_beside_other_code() -> None:
+def test_a_computation_stands_beside_any_kernel_but_not_beside_other_code():
     run = State(**OURS.model_dump(), kernel="7.3.4", root="r")
     computed = run.model_copy(update={"kernel": None, "root": None})
     assert run.is_same(computed)
@@ -141,7 +139,7 @@ def test_a_computation_stands_beside_any_kernel_but_not_beside_other_code() -> N
 
 
 @pytest.mark.parametrize("p", [-1, 2, 1e308])
-def test_a_stored_p_that_is_no_probability_is_refused(p: float) -> None:
+def test_a_stored_p_that_is_no_probability_is_refused(p):
     claim = {"text": "", "rule": "", "mean": 1, "low": 1, "high": 1, "verdict": None}
     assert ClaimRecord.model_validate({**claim, "p": 1.0}).p == 1
     with pytest.raises(ValidationError, match="p\n"):
@@ -165,12 +163,12 @@ FAIR = [1.2, 0.8, 1.0, 1.5, 0.9, 1.1, 1.3]
         ([], None),
     ],
 )
-def test_two_modes(values: list[float], count: int | None) -> None:
+def test_two_modes(values, count):
     assert modes.two_modes(values) == count
 
 
 @pytest.mark.parametrize("of", [5, 10])
-def test_the_interval_covers_the_share_it_is_of(of: int) -> None:
+def test_the_interval_covers_the_share_it_is_of(of):
     """Student's t covers less there; Clopper's and Pearson's covers 95 % whatever the share."""
     for share in (0.05, 0.1, 0.3, 0.5):
         covered = sum(
@@ -181,7 +179,7 @@ def test_the_interval_covers_the_share_it_is_of(of: int) -> None:
         assert covered >= 0.95
 
 
-def test_the_line() -> None:
+def test_the_line():
     assert modes.text("taildrop", FAIR) == ""
     assert modes.text("taildrop", [*FAIR, *STARVING]) == (
         "taildrop: the seeds have two modes, so the mean is no summary. 3 of 10 starve, a share of "
@@ -194,13 +192,13 @@ SOURCES = settings.of_sources()
 NO_SOURCE = {"T5", "F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8", "F9"}
 
 
-def test_every_row_of_a_source_has_its_settings() -> None:
+def test_every_row_of_a_source_has_its_settings():
     assert {*SOURCES} == {*RECIPES} - NO_SOURCE
     assert not [name for name in NO_SOURCE if RECIPES[name].departs]
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_what_differs_is_declared(name: str) -> None:
+def test_what_differs_is_declared(name):
     assert settings.undeclared(RECIPES[name], SOURCES[name]) == []
 
 
@@ -222,12 +220,12 @@ def p3(**changes: Any) -> Recipe:
         ({"transport.sack": False}, "`transport.sack` is on, and off in the source"),
     ],
 )
-def test_values_are_compared_as_configurations_are(named: dict[str, Any], said: str | None) -> None:
+def test_values_are_compared_as_configurations_are(named, said):
     wrong = settings.undeclared(p3(), named)
     assert [line.startswith(said or "") for line in wrong] == ([] if said is None else [True])
 
 
-def test_a_declaration_needs_a_difference() -> None:
+def test_a_declaration_needs_a_difference():
     named = {"transport.min_rto": "200ms"}
     assert settings.undeclared(p3(departs={"transport.min_rto": "why"}), named) == []
     (line,) = settings.undeclared(p3(departs={"transport.sack": "why"}), {"transport.sack": True})
@@ -239,7 +237,7 @@ class Chosen:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def made(monkeypatch) -> list[str]:
     """The names of the runs that were asked for; each is made by the tests' executor, at once."""
     names: list[str] = []
 
@@ -253,7 +251,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_a_module_names_runs_by_its_bytes(tmp_path: Path) -> None:
+def test_a_module_names_runs_by_its_bytes(tmp_path):
     """So a store goes on in another checkout, whose folders have other names."""
     names = []
     for folder, source in (("one", "int a;"), ("two", "int a;"), ("three", "int b;")):
@@ -265,7 +263,7 @@ def test_a_module_names_runs_by_its_bytes(tmp_path: Path) -> None:
     assert names[0] == names[1] != names[2]
 
 
-def test_a_run_in_the_folder_of_another_is_made_again(tmp_path: Path, made: list[str]) -> None:
+def test_a_run_in_the_folder_of_another_is_made_again(tmp_path, made):
     planned = runs.planned_runs(recipe.load_all()["P3"], "quick")
     three = [planned[0], planned[1], planned[-1]]
     with locked(tmp_path) as store:
@@ -287,9 +285,7 @@ def test_a_run_in_the_folder_of_another_is_made_again(tmp_path: Path, made: list
         assert [runs.finished(run, store) is None for run in three] == [True, False, True]
 
 
-def test_the_time_of_a_reproduction_is_told_before_it_starts(
-    tmp_path: Path, made: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_time_of_a_reproduction_is_told_before_it_starts(tmp_path, made, capsys):
     planned = runs.planned_runs(recipe.load_all()["P3"], "quick")
     with locked(tmp_path) as store:
         needed = runs.needed(planned, store, Quiet().note)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -71,7 +69,7 @@ def decided(claim: Claim, low: float, value: float, high: float) -> Verdict:
         ((0.2, 0.3, 0.4), Verdict.CONTRADICTED),
     ],
 )
-def test_a_size(interval: tuple[float, float, float], expected: Verdict) -> None:
+def test_a_size(interval, expected):
     assert decided(size(), *interval) is expected
     # The same upside down: a reported value below the one without an effect.
     low, value, high = (1 / bound for bound in reversed(interval))
@@ -99,13 +97,11 @@ def test_a_size(interval: tuple[float, float, float], expected: Verdict) -> None
         (ORDER, (-0.9, -0.6, -0.3), Verdict.CONTRADICTED),
     ],
 )
-def test_bounds_and_orders(
-    claim: Claim, interval: tuple[float, float, float], expected: Verdict
-) -> None:
+def test_bounds_and_orders(claim, interval, expected):
     assert decided(claim, *interval) is expected
 
 
-def test_values_are_judged_by_their_interval() -> None:
+def test_values_are_judged_by_their_interval():
     assert verdict_of(size(), {"A": [6.0, 7.5, 8.0, 6.5, 7.0]}) is Verdict.REPRODUCED
     assert verdict_of(size(), {"A": [2.0, 2.2, 1.9, 2.1, 2.0]}) is Verdict.OTHER_SIZE
     assert verdict_of(size(), {"A": [0.9, 1.1, 1.3, 0.8, 1.0]}) is Verdict.CONTRADICTED
@@ -114,14 +110,14 @@ def test_values_are_judged_by_their_interval() -> None:
 
 @pytest.mark.parametrize("claim", [size(), bound(1, at_least=1), ORDER])
 @pytest.mark.parametrize("extra", [[], [math.nan], [math.nan] * 9])
-def test_fewer_than_five_runs_give_no_verdict(claim: Claim, extra: list[float]) -> None:
+def test_fewer_than_five_runs_give_no_verdict(claim, extra):
     values = {"A": [7.0, 7.1, 7.2, 6.9, *extra], "B": [1.0] * 4}
     judged = judge(claim, values, values, logarithmic=True)
     assert (judged.verdict, judged.p) == (None, None)
     assert verdict_of(claim, {"A": [], "B": []}) is None
 
 
-def test_two_measures_of_the_same_runs_are_compared_run_by_run() -> None:
+def test_two_measures_of_the_same_runs_are_compared_run_by_run():
     order = OrderClaim(
         text="m",
         measure=RATIO,
@@ -141,7 +137,7 @@ def test_two_measures_of_the_same_runs_are_compared_run_by_run() -> None:
     assert got.measured.value == pytest.approx(8**0.5)
 
 
-def test_a_quotient_of_two_points() -> None:
+def test_a_quotient_of_two_points():
     claim = size(reported=0.5, none=1, over="B")
     values = {"A": [5.0, 5.2, 4.8, 5.1, 4.9], "B": [10.0, 10.4, 9.6, 10.1, 9.9]}
     judged = judge(claim, values, values, logarithmic=False)
@@ -151,7 +147,7 @@ def test_a_quotient_of_two_points() -> None:
     assert ratios.measured.value == pytest.approx(0.5)
 
 
-def test_a_quotient_to_what_may_be_nothing_is_inconclusive() -> None:
+def test_a_quotient_to_what_may_be_nothing_is_inconclusive():
     claim = size(reported=0.25, none=1, over="B")
     for other in ([0.0] * 5, [0.0, 0.0, 0.0, 0.0, 8.0]):
         judged = judge(claim, {"A": [1.0] * 5, "B": other}, {}, logarithmic=False)
@@ -162,7 +158,7 @@ def test_a_quotient_to_what_may_be_nothing_is_inconclusive() -> None:
 samples = st.lists(st.floats(0.1, 100), min_size=5, max_size=9)
 
 
-def test_the_p_of_a_size_is_that_of_its_edges() -> None:
+def test_the_p_of_a_size_is_that_of_its_edges():
     judged = judge(size(), {"A": [4.4, 5.2, 4.6, 5.1, 4.7]}, {}, logarithmic=True)
     # Far from no effect, but the lower edge of 7 within a factor of 1.5 lies in its interval.
     assert judged.verdict is Verdict.INCONCLUSIVE
@@ -171,16 +167,14 @@ def test_the_p_of_a_size_is_that_of_its_edges() -> None:
 
 @settings(deadline=None)  # The machine may be busy.
 @given(samples, samples, st.sampled_from([size(), size(over="B"), bound(1, at_least=1), ORDER]))
-def test_a_verdict_is_conclusive_exactly_where_p_is_small(
-    first: list[float], second: list[float], claim: Claim
-) -> None:
+def test_a_verdict_is_conclusive_exactly_where_p_is_small(first, second, claim):
     judged = judge(claim, {"A": first, "B": second}, {"B": second}, logarithmic=True)
     assert judged.p is not None
     if abs(judged.p - 0.05) > 1e-9:
         assert (judged.verdict is not Verdict.INCONCLUSIVE) == (judged.p < 0.05)
 
 
-def test_the_main_claim_decides_and_a_row_is_reproduced_only_if_all_claims_are() -> None:
+def test_the_main_claim_decides_and_a_row_is_reproduced_only_if_all_claims_are():
     yes, size_, open_, no = (
         Verdict.REPRODUCED,
         Verdict.OTHER_SIZE,
@@ -204,7 +198,7 @@ def test_the_main_claim_decides_and_a_row_is_reproduced_only_if_all_claims_are()
 # --- the control
 
 
-def test_a_claim_without_a_run_of_its_control_is_not_reproduced() -> None:
+def test_a_claim_without_a_run_of_its_control_is_not_reproduced():
     claim = bound(1, at_least=1)
     values = {"A": [6.0, 7.5, 8.0, 6.5, 7.0]}
     judged = judge(claim, values, {}, logarithmic=True)
@@ -217,7 +211,7 @@ def test_a_claim_without_a_run_of_its_control_is_not_reproduced() -> None:
     assert judge(ORDER, ratios, ratios, logarithmic=True).verdict is Verdict.REPRODUCED
 
 
-def test_a_claim_that_its_control_bears_out_says_nothing() -> None:
+def test_a_claim_that_its_control_bears_out_says_nothing():
     # T16: 0.994 with TCPRand, and 0.994 without it.
     claim = bound(0.2, at_least=0.9).model_copy(update={"control": "CUBIC"})
     values = {"A": [0.99, 0.995, 0.999, 0.99, 0.996], "CUBIC": [0.995, 0.99, 0.998, 0.992, 0.994]}
@@ -237,7 +231,7 @@ def test_a_claim_that_its_control_bears_out_says_nothing() -> None:
     assert judge(order, more, less, logarithmic=False).verdict is Verdict.VACUOUS
 
 
-def test_a_claim_has_to_differ_from_its_control() -> None:
+def test_a_claim_has_to_differ_from_its_control():
     claim = bound(0.2, at_least=0.9).model_copy(update={"control": "C"})
     values = {"A": [0.95, 0.96, 0.97, 0.95, 0.96], "C": [0.99, 0.5, 0.99, 0.99, 0.98]}
     judged = judge(claim, values, {}, logarithmic=False)
@@ -256,7 +250,7 @@ def test_a_claim_has_to_differ_from_its_control() -> None:
 # --- the estimator
 
 
-def test_a_ratio_is_that_of_the_means_and_not_of_the_seeds_that_starve_most() -> None:
+def test_a_ratio_is_that_of_the_means_and_not_of_the_seeds_that_starve_most():
     # Two of five seeds got one segment: 1,690 times less. Their mean of logarithms says 60 times.
     ratios = [6.0, 7.0, 5.0, 1690.0, 1690.0]
     values = {result.describe(RATIO): ratios}
@@ -297,7 +291,7 @@ def test_a_ratio_is_that_of_the_means_and_not_of_the_seeds_that_starve_most() ->
         ([0.5, 0.55, 0.52, 0.51, 0.6], True, Verdict.REPRODUCED),
     ],
 )
-def test_no_worse_has_a_margin(ours: list[float], less_is_better: bool, expected: Verdict) -> None:
+def test_no_worse_has_a_margin(ours, less_is_better, expected):
     claim = NoWorseClaim(
         text="n", measure=RATIO, at="A", over="B", margin=1.1, less_is_better=less_is_better
     )
@@ -321,7 +315,7 @@ def result_of(*claims: tuple[float | None, Verdict | None]) -> Any:
     return together.Result.model_construct(id="X", claims=records, state=state, profile=None)
 
 
-def test_rows_do_not_change_one_anothers_verdict() -> None:
+def test_rows_do_not_change_one_anothers_verdict():
     yes = Verdict.REPRODUCED
     alone = result_of((0.03, yes))
     # Among all four claims of the page 0.03 would be inconclusive.
@@ -339,7 +333,7 @@ def test_rows_do_not_change_one_anothers_verdict() -> None:
     assert "By their own intervals 2 claims would be conclusive" in text
 
 
-def test_claims_without_a_verdict_take_no_part_in_the_correction() -> None:
+def test_claims_without_a_verdict_take_no_part_in_the_correction():
     (row,) = together.rows([result_of((0.03, Verdict.CONTRADICTED), (None, None))])
     assert row.claims[0].verdict is Verdict.CONTRADICTED
     assert (row.claims[1].verdict, row.verdict) == (None, Verdict.CONTRADICTED)
@@ -348,7 +342,7 @@ def test_claims_without_a_verdict_take_no_part_in_the_correction() -> None:
     assert together.correct([]) == []
 
 
-def test_the_correction_does_what_it_says_by_simulation() -> None:
+def test_the_correction_does_what_it_says_by_simulation():
     import numpy as np
 
     draw = np.random.default_rng(3)
@@ -380,7 +374,7 @@ def recipe_with(*claims: Claim) -> Any:
     return Recipe.model_construct(points=points, claims=claims, without={"queue": "sfq"})
 
 
-def test_phase_locked_runs_give_no_verdict() -> None:
+def test_phase_locked_runs_give_no_verdict():
     def judged(point: result.PointRecord, regimes: dict[str, int]) -> Any:
         (without,) = CONTROL
         control = ratios_at(without, [])
@@ -403,14 +397,14 @@ def test_phase_locked_runs_give_no_verdict() -> None:
     assert (row.verdict, row.note) == (None, "most runs of this row are phase-locked")
 
 
-def test_a_verdict_names_its_noise() -> None:
+def test_a_verdict_names_its_noise():
     made = result_of((0.001, Verdict.REPRODUCED)).model_copy(update={"noise": "hosts-2011"})
     assert together.rows([made])[0].verdict_text == "reproduced under hosts-2011"
     computed = made.model_copy(update={"noise": "none"})
     assert together.rows([computed])[0].verdict_text == "reproduced"
 
 
-def test_a_row_whose_claims_agree_and_contradict_is_mixed() -> None:
+def test_a_row_whose_claims_agree_and_contradict_is_mixed():
     agrees, contradicts = (0.0001, Verdict.REPRODUCED), (0.0001, Verdict.CONTRADICTED)
     for claims, word in (
         ((agrees, contradicts), "mixed"),
@@ -422,7 +416,7 @@ def test_a_row_whose_claims_agree_and_contradict_is_mixed() -> None:
         assert together.rows([made])[0].verdict_text == word
 
 
-def test_what_holds_is_said_at_a_glance() -> None:
+def test_what_holds_is_said_at_a_glance():
     yes, no = (0.0001, Verdict.REPRODUCED), (0.0001, Verdict.CONTRADICTED)
     size, unsure = (0.0001, Verdict.OTHER_SIZE), (0.9, Verdict.INCONCLUSIVE)
     rows = {"P1": (yes,), "P2": (yes, size), "P3": (yes, no), "P4": (yes, unsure), "P5": (yes,)}
@@ -435,7 +429,7 @@ def test_what_holds_is_said_at_a_glance() -> None:
     assert [line.rpartition(": ")[2] for line in lines] == ["P1", "P2", "P3", "P4, P5"]
 
 
-def test_values_at_the_floor_are_called_censored() -> None:
+def test_values_at_the_floor_are_called_censored():
     claim = BoundClaim(text="t", measure=RATIO, at="A", at_least=1, none=1)
     control = ratios_at("A, without the effect", [])
     for floor, is_told in (({result.describe(RATIO): [1, 2]}, True), ({}, False), (None, False)):
@@ -444,7 +438,7 @@ def test_values_at_the_floor_are_called_censored() -> None:
         assert ("2 values are censored" in judged.note) is is_told
 
 
-def test_the_meters_word_is_compared_with_the_spread_of_seeds() -> None:
+def test_the_meters_word_is_compared_with_the_spread_of_seeds():
     label, measure = "twelve 6-hop flows", RECIPES["P3"].claims[0].measure
     shown = []
     for number, (word, reach) in enumerate([("mixed", 1.1), ("phase-locked", 30.0)] * 4):
@@ -462,7 +456,7 @@ def test_the_meters_word_is_compared_with_the_spread_of_seeds() -> None:
     assert reproduction_summary.meter_text(shown[:1]) == ""
 
 
-def test_all_places_show_the_same_words() -> None:
+def test_all_places_show_the_same_words():
     assert [verdict.verdict_text(value) for value in (*Verdict, None)] == [
         "reproduced",
         "agrees, control not run",

@@ -1,7 +1,5 @@
 """Arrays on disk: used where memory is short, equal to those in memory, refused where none is."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 
@@ -20,7 +18,7 @@ LARGE = 1 << 20
 
 
 @pytest.fixture
-def no_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def no_memory(monkeypatch, tmp_path) -> Path:
     """Everything goes to disk, in this folder."""
     folder = tmp_path / "disk"
     folder.mkdir()
@@ -30,7 +28,7 @@ def no_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return folder
 
 
-def test_small_arrays_and_those_that_fit_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_arrays_and_those_that_fit_are_in_memory(monkeypatch):
     monkeypatch.setattr(room, "available_bytes", lambda: 8 * LARGE * room.SHARE)
     assert room.empty(LARGE, np.int64).flags.owndata
     assert not room.empty(LARGE + 1, np.int64).flags.owndata
@@ -38,7 +36,7 @@ def test_small_arrays_and_those_that_fit_are_in_memory(monkeypatch: pytest.Monke
     assert room.empty(1000, np.int64).flags.owndata
 
 
-def test_an_array_on_disk_is_like_any_other(no_memory: Path) -> None:
+def test_an_array_on_disk_is_like_any_other(no_memory):
     array = room.empty(1000, np.uint16)
     assert array.dtype == np.uint16
     array[:] = np.arange(1000)
@@ -51,9 +49,7 @@ def test_an_array_on_disk_is_like_any_other(no_memory: Path) -> None:
     assert not list(no_memory.iterdir())
 
 
-def test_an_array_moves_to_disk_when_it_outgrows_memory(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_array_moves_to_disk_when_it_outgrows_memory(monkeypatch, tmp_path):
     array = room.empty(LARGE, np.int64)
     array[:] = np.arange(LARGE)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -63,7 +59,7 @@ def test_an_array_moves_to_disk_when_it_outgrows_memory(
     assert (moved[:LARGE] == np.arange(LARGE)).all()
 
 
-def test_a_full_disk_is_one_line(no_memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_one_line(no_memory, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -75,7 +71,7 @@ def test_a_full_disk_is_one_line(no_memory: Path, monkeypatch: pytest.MonkeyPatc
         room.empty(LARGE, np.int64)
 
 
-def test_limits_of_the_process_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_of_the_process_count(monkeypatch):
     free = room.available_bytes()
     assert 0 < free < 1 << 50
     limits = {room.resource.RLIMIT_DATA: 3 << 30}
@@ -87,7 +83,7 @@ def test_limits_of_the_process_count(monkeypatch: pytest.MonkeyPatch) -> None:
     assert room.available_bytes() == 0
 
 
-def test_a_capture_larger_than_expected_grows(tmp_path: Path) -> None:
+def test_a_capture_larger_than_expected_grows(tmp_path):
     """The first block of a compressed file foretells too few packets."""
     traffic = model.drop_tail(model.make_traffic(3, 60_000), 16_384, 10**9)
     path = model.write_captures(tmp_path, model.captures(traffic))["in1"]
@@ -99,9 +95,7 @@ def test_a_capture_larger_than_expected_grows(tmp_path: Path) -> None:
         assert np.array_equal(left, right)
 
 
-def test_a_join_on_disk_gives_the_same_tables(
-    no_memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_join_on_disk_gives_the_same_tables(no_memory, tmp_path, monkeypatch):
     traffic = model.drop_tail(model.make_traffic(4, 5_000), 16_384, 10**9)
     model.write_captures(tmp_path, model.captures(traffic))
     ports = ["--in", f"a={tmp_path / 'in0.pcap'}", f"b={tmp_path / 'in1.pcap'}"]
@@ -139,9 +133,7 @@ def test_a_join_on_disk_gives_the_same_tables(
 
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
 @pytest.mark.parametrize("height", [0, 1, 1000, 1001, 2000])
-def test_blocks_are_one_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, height: int
-) -> None:
+def test_blocks_are_one_table(tmp_path, monkeypatch, name, height):
     frame = pl.DataFrame(
         {
             "n": range(height),
@@ -159,7 +151,7 @@ def test_blocks_are_one_table(
         assert pl.read_parquet_schema(tmp_path / name) == pl.read_parquet_schema(whole)
 
 
-def test_a_block_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+def test_a_block_that_cannot_be_written_leaves_nothing(tmp_path):
     def failing(rows: slice) -> pl.DataFrame:
         if rows.stop:
             raise OSError(28, "No space left on device")

@@ -1,7 +1,5 @@
 """Routers and their subnets, and ways that a configuration chooses."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -60,13 +58,13 @@ def chained(folder: Path, count: int) -> Plan:
     return graph_plan(folder, kinds(" ".join(way)), edges)
 
 
-def test_a_way_is_no_longer_than_a_packet_lives(tmp_path: Path) -> None:
+def test_a_way_is_no_longer_than_a_packet_lives(tmp_path):
     assert len(chained(tmp_path, 63).flows[0].path) == 67
     with pytest.raises(ConfigError, match=r"64 routers on the way from h1 to h2; allowed are 63,"):
         chained(tmp_path, 64)
 
 
-def test_subnets_have_addresses_and_routes() -> None:
+def test_subnets_have_addresses_and_routes():
     plan = plan_of()
     assert plan.routers == ["r1", "r2", "r3"]
     assert [plan.ip(host) for host in plan.hosts] == [
@@ -84,26 +82,26 @@ def test_subnets_have_addresses_and_routes() -> None:
     assert subnets.ipv6_of(back[1]) == subnets.Route("fd00::a01:2", 128, "fd00::a03:ff01")
 
 
-def test_the_way_back_is_another_one() -> None:
+def test_the_way_back_is_another_one():
     around, straight = plan_of().flows
     assert around.path == ("h1", "s1", "r1", "r2", "s2", "h3")
     assert around.return_path == ("h3", "s2", "r2", "r3", "r1", "s1", "h1")
     assert straight.return_path == straight.path[::-1]
 
 
-def test_routers_ports_are_captured_and_have_queues() -> None:
+def test_routers_ports_are_captured_and_have_queues():
     plan = plan_of("capture.ports=all")
     assert plan.bottleneck.egress == "r1-eth1"
     assert ("r3-eth0", "in") in plan.capture_ports
     assert "r2-eth2" in plan.switch_ports()
 
 
-def test_a_switch_table_has_no_router() -> None:
+def test_a_switch_table_has_no_router():
     plan = plan_of()
     assert set(entries.planned(plan.graph, plan.routes)) == {"s1", "s2"}
 
 
-def test_a_stored_plan_has_routers_and_ways(tmp_path: Path) -> None:
+def test_a_stored_plan_has_routers_and_ways(tmp_path):
     plan = plan_of()
     (tmp_path / "plan.json").write_text(stored.dumps(plan))
     again = stored.read_plan(tmp_path / "plan.json")
@@ -112,14 +110,14 @@ def test_a_stored_plan_has_routers_and_ways(tmp_path: Path) -> None:
     assert again.path("h3", "h1") == list(plan.flows[0].return_path)
 
 
-def test_a_stored_plan_with_ways_of_another_graph_is_refused(tmp_path: Path) -> None:
+def test_a_stored_plan_with_ways_of_another_graph_is_refused(tmp_path):
     text = stored.dumps(plan_of()).replace('"ways":{"h1":"r3"}', '"ways":{"h1":"h4"}')
     (tmp_path / "plan.json").write_text(text)
     with pytest.raises(Exception, match="has ways that are none of the graph"):
         stored.read_plan(tmp_path / "plan.json")
 
 
-def test_topo_shows_ports_and_routes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_topo_shows_ports_and_routes(capsys, tmp_path):
     assert invoke(["topo", str(EXAMPLE)]) == 0
     told = capsys.readouterr().out
     assert "routed: 4 hosts, 2 switches, 3 routers\n" in told
@@ -147,7 +145,7 @@ def test_topo_shows_ports_and_routes(capsys: pytest.CaptureFixture[str], tmp_pat
         (["flows=[{from: r1, to: h3}]"], "r1"),
     ],
 )
-def test_what_cannot_be_is_one_line(settings: list[str], reason: str) -> None:
+def test_what_cannot_be_is_one_line(settings, reason):
     with pytest.raises(ConfigError) as told:
         plan_of(*settings)
     assert reason in str(told.value)
@@ -166,7 +164,7 @@ def test_what_cannot_be_is_one_line(settings: list[str], reason: str) -> None:
         ),
     ],
 )
-def test_routers_are_between_subnets(nodes: str, edges: str, reason: str, tmp_path: Path) -> None:
+def test_routers_are_between_subnets(nodes, edges, reason, tmp_path):
     with pytest.raises(ConfigError, match=reason):
         graph_plan(tmp_path, kinds(nodes), edges)
 
@@ -179,14 +177,14 @@ def test_routers_are_between_subnets(nodes: str, edges: str, reason: str, tmp_pa
         ("10.4", "10.5.0.1", "h1: ip '10.4': allowed is an IPv4 address"),
     ],
 )
-def test_addresses_follow_subnets(one: str, two: str, reason: str, tmp_path: Path) -> None:
+def test_addresses_follow_subnets(one, two, reason, tmp_path):
     nodes = kinds("h1 h2 s1 r1")
     nodes["h1"]["ip"], nodes["h2"]["ip"] = one, two
     with pytest.raises(ConfigError, match=reason):
         graph_plan(tmp_path, nodes, "h1 s1, s1 r1, r1 h2")
 
 
-def test_given_addresses_give_the_others_their_subnet(tmp_path: Path) -> None:
+def test_given_addresses_give_the_others_their_subnet(tmp_path):
     nodes = kinds("h1 h2 h3 s1 r1")
     nodes["h3"]["ip"] = "20.7.0.1"
     plan = graph_plan(tmp_path, nodes, "h1 s1, h3 s1, s1 r1, r1 h2")
@@ -197,14 +195,14 @@ def test_given_addresses_give_the_others_their_subnet(tmp_path: Path) -> None:
     assert list(plan.subnets.routes("h2")) == [subnets.Route("20.7.0.0", 16, "20.1.255.1")]
 
 
-def test_what_stays_in_a_subnet_goes_by_no_router(tmp_path: Path) -> None:
+def test_what_stays_in_a_subnet_goes_by_no_router(tmp_path):
     """By two routers the way is shorter, but they would not forward between one subnet's hosts."""
     edges = "h1 s1, h2 s5, s1 s2, s2 s3, s3 s4, s4 s5, s1 r1, r1 r2, r2 s5"
     plan = graph_plan(tmp_path, kinds("h1 h2 s1 s2 s3 s4 s5 r1 r2"), edges)
     assert plan.flows[0].path == ("h1", "s1", "s2", "s3", "s4", "s5", "h2")
 
 
-def test_a_way_does_not_leave_its_receivers_subnet(tmp_path: Path) -> None:
+def test_a_way_does_not_leave_its_receivers_subnet(tmp_path):
     edges = "h1 s1, h2 s5, s1 s2, s2 s3, s3 s4, s4 s5, s1 r1, r1 r2, r2 s5"
     with pytest.raises(ConfigError, match="s1 and h2 are in one subnet; allowed is no router"):
         graph_plan(
@@ -213,7 +211,7 @@ def test_a_way_does_not_leave_its_receivers_subnet(tmp_path: Path) -> None:
         )
 
 
-def test_bridges_know_one_port_for_a_router(tmp_path: Path) -> None:
+def test_bridges_know_one_port_for_a_router(tmp_path):
     """s1 sends to h2 and h3, both behind r1, by two ports."""
     nodes = kinds("h1 h2 h3 s1 s2 s3 s4 r1")
     nodes["h3"]["ip"] = "10.3.0.2"
@@ -224,7 +222,7 @@ def test_bridges_know_one_port_for_a_router(tmp_path: Path) -> None:
         forwarding.install(plan, tables, None)  # type: ignore[arg-type]
 
 
-def test_mininet_files_name_routers_by_kind(tmp_path: Path) -> None:
+def test_mininet_files_name_routers_by_kind(tmp_path):
     text = EXAMPLE.with_suffix(".py").read_text()
     (tmp_path / "routed.py").write_text(text.replace('kind="router"', 'kind="rooter"'))
     (tmp_path / "own.yaml").write_text(EXAMPLE.read_text())
@@ -232,7 +230,7 @@ def test_mininet_files_name_routers_by_kind(tmp_path: Path) -> None:
         resolve.experiment_of(experiment.read(tmp_path / "own.yaml"))
 
 
-def test_graph_files_of_the_controller_know_routers() -> None:
+def test_graph_files_of_the_controller_know_routers():
     router = {"id": "r1", "kind": "router"}
     graph = loads(json.dumps({"nodes": [router], "edges": []}))
     assert routes.compute(graph, "shortest").to == {"r1": {}}
@@ -240,7 +238,7 @@ def test_graph_files_of_the_controller_know_routers() -> None:
         loads(json.dumps({"nodes": [{**router, "kind": "hub"}], "edges": []}))
 
 
-def test_a_gateway_that_the_kernel_does_not_show_is_told() -> None:
+def test_a_gateway_that_the_kernel_does_not_show_is_told():
     from outcast.emulation import routers
 
     class Forgetful:

@@ -1,7 +1,5 @@
 """Routes are loop-free and shortest, go up then down, and break ties as in the paper (3.1)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -18,7 +16,6 @@ from hypothesis import strategies as st
 from controllers import routes
 from controllers.graph import Graph, check
 from controllers.hashing import FiveTuple
-from controllers.shortest import Ports
 from outcast.emulation import forwarding
 from outcast.errors import FeatureMissingError
 from outcast.experiment import Experiment, load
@@ -102,7 +99,7 @@ def networks(draw: st.DrawFn) -> Graph:
 
 
 @pytest.mark.parametrize("k", [4, 6, 8])
-def test_every_path_of_a_fat_tree_is_shortest_and_goes_up_then_down(k: int) -> None:
+def test_every_path_of_a_fat_tree_is_shortest_and_goes_up_then_down(k):
     graph = fat_tree(k)
     table = routes.compute(graph, "shortest")
     height = {"edge": 1, "aggregation": 2, "core": 3}
@@ -122,7 +119,7 @@ def test_every_path_of_a_fat_tree_is_shortest_and_goes_up_then_down(k: int) -> N
 
 
 @pytest.mark.parametrize("first_host", [0, 2, 5])
-def test_ties_of_k4_are_broken_by_the_last_two_bits_as_in_the_paper(first_host: int) -> None:
+def test_ties_of_k4_are_broken_by_the_last_two_bits_as_in_the_paper(first_host):
     graph = fat_tree(4, first_host)
     table = routes.compute(graph, "shortest")
     seen: set[tuple[str, int]] = set()
@@ -146,7 +143,7 @@ def test_ties_of_k4_are_broken_by_the_last_two_bits_as_in_the_paper(first_host: 
 
 
 @pytest.mark.parametrize("k", [4, 6, 8])
-def test_ties_use_the_digits_of_the_address_in_the_base_of_the_choices(k: int) -> None:
+def test_ties_use_the_digits_of_the_address_in_the_base_of_the_choices(k):
     graph = fat_tree(k)
     table = routes.compute(graph, "shortest")
     half = k // 2
@@ -160,7 +157,7 @@ def test_ties_use_the_digits_of_the_address_in_the_base_of_the_choices(k: int) -
             assert core == f"c{number}_{half - 1 - address // half % half}"
 
 
-def test_a_switch_spreads_the_hosts_of_another_evenly_over_its_uplinks() -> None:
+def test_a_switch_spreads_the_hosts_of_another_evenly_over_its_uplinks():
     graph = fat_tree(8)
     table = routes.compute(graph, "shortest")
     uses = Counter(table.to["e0_0"][f"h5_1_{number}"] for number in range(4))
@@ -172,7 +169,7 @@ ANY_NETWORK = ("shortest", "spanning_tree", "hashed")
 
 
 @given(networks(), st.sampled_from(ANY_NETWORK))
-def test_every_path_of_any_network_arrives_without_a_loop(graph: Graph, kind: str) -> None:
+def test_every_path_of_any_network_arrives_without_a_loop(graph, kind):
     table = routes.compute(graph, kind)
     assert table.to.keys() == {n for n, data in graph.nodes(data=True) if data["kind"] == "switch"}
     used: Graph = nx.Graph()
@@ -191,7 +188,7 @@ def test_every_path_of_any_network_arrives_without_a_loop(graph: Graph, kind: st
 
 
 @given(networks(), st.randoms(use_true_random=False))
-def test_routes_do_not_depend_on_the_order_of_nodes_and_links(graph: Graph, random: object) -> None:
+def test_routes_do_not_depend_on_the_order_of_nodes_and_links(graph, random):
     shuffled: Graph = nx.Graph()
     for items, add in (
         (list(graph.nodes(data=True)), shuffled.add_nodes_from),
@@ -203,7 +200,7 @@ def test_routes_do_not_depend_on_the_order_of_nodes_and_links(graph: Graph, rand
         assert routes.compute(shuffled, kind) == routes.compute(graph, kind)
 
 
-def test_the_spanning_tree_keeps_the_way_over_the_lowest_datapath_ids() -> None:
+def test_the_spanning_tree_keeps_the_way_over_the_lowest_datapath_ids():
     graph: Graph = nx.Graph()
     for name, dpid in (("root", 1), ("low", 2), ("high", 3), ("far", 4)):
         add_switch(graph, name, dpid)
@@ -217,7 +214,7 @@ def test_the_spanning_tree_keeps_the_way_over_the_lowest_datapath_ids() -> None:
     assert routes.path(table, graph, "a", "b") == ["a", "far", "low", "root", "high", "b"]
 
 
-def test_switches_that_are_not_connected_are_refused() -> None:
+def test_switches_that_are_not_connected_are_refused():
     graph: Graph = nx.Graph()
     for index in (1, 2):
         add_switch(graph, f"s{index}", index)
@@ -227,7 +224,7 @@ def test_switches_that_are_not_connected_are_refused() -> None:
             routes.compute(graph, kind)
 
 
-def test_an_unknown_kind_is_refused_with_what_is_allowed() -> None:
+def test_an_unknown_kind_is_refused_with_what_is_allowed():
     with pytest.raises(routes.RouteError, match="'ospf': allowed are shortest, spanning_tree"):
         routes.compute(fat_tree(4), "ospf")
 
@@ -241,7 +238,7 @@ def test_an_unknown_kind_is_refused_with_what_is_allowed() -> None:
         ({"s1": {"h2": 1}}, "loop h1 s1 h1"),
     ],
 )
-def test_a_path_that_does_not_arrive_is_told_apart(wrong: Ports, message: str) -> None:
+def test_a_path_that_does_not_arrive_is_told_apart(wrong, message):
     graph: Graph = nx.Graph()
     for index in (1, 2):
         add_switch(graph, f"s{index}", index)
@@ -270,7 +267,7 @@ def named(value: object) -> str:
 
 
 @pytest.mark.parametrize("experiment", list(experiments()), ids=named)
-def test_a_kind_says_what_its_switches_need(experiment: Experiment) -> None:
+def test_a_kind_says_what_its_switches_need(experiment):
     routing = experiment.routing
     table = paths.compute_routes(experiment, make_graph(make_topo(experiment)))
     assert table.kind == routing.routes_kind
@@ -283,11 +280,11 @@ def test_a_kind_says_what_its_switches_need(experiment: Experiment) -> None:
             forwarding.require(routing)
 
 
-def test_every_kind_of_routes_is_asked_for_by_some_routing() -> None:
+def test_every_kind_of_routes_is_asked_for_by_some_routing():
     assert {experiment.routing.routes_kind for experiment in experiments()} == set(routes.KINDS)
 
 
-def test_a_kind_that_does_not_say_what_its_switches_need_is_refused_when_it_is_defined() -> None:
+def test_a_kind_that_does_not_say_what_its_switches_need_is_refused_when_it_is_defined():
     parts: dict[str, Any] = {"__annotations__": {"kind": Literal["mine"]}}
     with pytest.raises(TypeError, match="routing kind Mine: no by_address_alone"):
         type("Mine", (RoutingKind,), parts)
@@ -295,7 +292,7 @@ def test_a_kind_that_does_not_say_what_its_switches_need_is_refused_when_it_is_d
     assert type("Mine", (RoutingKind,), {**whole, "by_address_alone": True})
 
 
-def test_every_input_of_subflows_is_captured_where_their_ports_choose() -> None:
+def test_every_input_of_subflows_is_captured_where_their_ports_choose():
     """A sender's kernel draws the ports of its subflows, so each may come by either link."""
     flow = "flows=[{from: [h0_0_2], to: h1_0_2}, {from: [h1_0_2], to: h0_0_2}]"
     asked = [flow, "routing={kind: hashed}", "analysis.compare=null"]

@@ -1,7 +1,5 @@
 """Requests by rtnetlink, as pyroute2 reads them, and the kernel's answers to them."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from collections.abc import Callable, Sequence
@@ -29,7 +27,7 @@ def read(kind: Any, request: rtnetlink.Request) -> Any:
     return message
 
 
-def test_a_veth_pair_has_the_settings_of_both_ends() -> None:
+def test_a_veth_pair_has_the_settings_of_both_ends():
     near = rtnetlink.End("h1-eth0", 9000, "02:00:00:00:00:01", 11)
     request = rtnetlink.add_veth_pair(near, rtnetlink.End("s1-eth1", 1400))
     message = read(ifinfmsg, request)
@@ -44,7 +42,7 @@ def test_a_veth_pair_has_the_settings_of_both_ends() -> None:
     assert dict(peer["attrs"]) == {"IFLA_IFNAME": "s1-eth1", "IFLA_MTU": 1400}
 
 
-def test_an_end_leaves_to_the_kernel_what_it_does_not_say() -> None:
+def test_an_end_leaves_to_the_kernel_what_it_does_not_say():
     request = rtnetlink.add_veth_pair(rtnetlink.End("s1-eth1"), rtnetlink.End("s2-eth1"))
     assert {name for name, _ in read(ifinfmsg, request)["attrs"]} == {
         "IFLA_IFNAME",
@@ -52,7 +50,7 @@ def test_an_end_leaves_to_the_kernel_what_it_does_not_say() -> None:
     }
 
 
-def test_an_interface_is_set_up_and_gets_an_address() -> None:
+def test_an_interface_is_set_up_and_gets_an_address():
     up = read(ifinfmsg, rtnetlink.set_up(7))
     assert (up["index"], up["flags"], up["change"], up["attrs"]) == (7, 1, 1, [])
     address = read(ifaddrmsg, rtnetlink.add_address(7, "10.0.1.2", 8))
@@ -60,7 +58,7 @@ def test_an_interface_is_set_up_and_gets_an_address() -> None:
     assert dict(address["attrs"]) == {"IFA_LOCAL": "10.0.1.2", "IFA_ADDRESS": "10.0.1.2"}
 
 
-def test_a_route_has_its_metrics() -> None:
+def test_a_route_has_its_metrics():
     asked = {"rto_min": 2, "initcwnd": 3, "quickack": 1, "lock": 1 << 13}
     request = rtnetlink.replace_route(7, "10.0.0.0", 8, "10.0.1.2", asked)
     route = read(rtmsg, request)
@@ -75,7 +73,7 @@ def test_a_route_has_its_metrics() -> None:
     assert dict(metrics["attrs"]) == {f"RTAX_{name.upper()}": n for name, n in asked.items()}
 
 
-def test_an_address_can_have_a_table_of_routes_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_can_have_a_table_of_routes_of_its_own(monkeypatch):
     request = rtnetlink.add_rule("10.0.1.2", 101)
     rule = read(fibmsg, request)
     assert (request.kind, request.flags) == (32, CREATE | EXCLUSIVE)
@@ -91,7 +89,7 @@ def test_an_address_can_have_a_table_of_routes_of_its_own(monkeypatch: pytest.Mo
     assert kernel.route_metrics("10.0.0.0", 8, 101) == [{"rto_min": 2}]
 
 
-def test_ipv6_has_its_own_family_and_no_search_for_duplicates() -> None:
+def test_ipv6_has_its_own_family_and_no_search_for_duplicates():
     address = read(ifaddrmsg, rtnetlink.add_address(7, "fd00::a00:1", 104))
     assert (address["family"], address["prefixlen"], address["flags"]) == (10, 104, 0x02)
     assert address.get_attr("IFA_LOCAL") == "fd00::a00:1"
@@ -103,7 +101,7 @@ def test_ipv6_has_its_own_family_and_no_search_for_duplicates() -> None:
     assert (entry["family"], entry.get_attr("NDA_DST")) == (10, "fd00::a00:2")
 
 
-def test_an_arp_entry_is_permanent() -> None:
+def test_an_arp_entry_is_permanent():
     request = rtnetlink.replace_neighbour(7, "10.0.1.2", "02:00:00:00:00:01")
     entry = read(ndmsg, request)
     assert (request.flags, entry["ifindex"], entry["state"]) == (CREATE | REPLACE, 7, 0x80)
@@ -157,7 +155,7 @@ def acknowledging(refused: Sequence[int] = ()) -> Callable[[bytes], list[bytes]]
     return answers
 
 
-def test_many_requests_go_by_few_messages_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_requests_go_by_few_messages_in_their_order(monkeypatch):
     kernel, fake = connected(monkeypatch, acknowledging())
     kernel.do([rtnetlink.set_up(index) for index in range(1, 150)])
     asked = [list(netlink.messages(message)) for message in fake.sent]
@@ -167,7 +165,7 @@ def test_many_requests_go_by_few_messages_in_their_order(monkeypatch: pytest.Mon
     assert not fake.left
 
 
-def test_the_first_request_that_is_refused_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_request_that_is_refused_is_named(monkeypatch):
     kernel, fake = connected(monkeypatch, acknowledging(refused=[70, 90, 140]))
     with pytest.raises(RunError, match=r"^interface 70: up: No such device$"):
         kernel.do([rtnetlink.set_up(index) for index in range(1, 150)])
@@ -181,9 +179,7 @@ def dump(*bodies: tuple[int, bytes]) -> Callable[[bytes], list[bytes]]:
     return lambda _: [first, b"".join(others) + done]
 
 
-def test_the_route_of_the_main_table_is_found_among_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_route_of_the_main_table_is_found_among_others(monkeypatch):
     ours = rtnetlink.replace_route(7, "10.0.0.0", 8, "10.0.1.2", {"rto_min": 2, "lock": 8192})
     narrower = rtnetlink.replace_route(7, "10.0.0.0", 16, "10.0.1.2", {"rto_min": 9})
     local = bytearray(ours.body)
@@ -193,7 +189,7 @@ def test_the_route_of_the_main_table_is_found_among_others(
     assert kernel.route_metrics("10.0.0.0", 8) == [{"lock": 8192, "rto_min": 2}]
 
 
-def test_arp_entries_are_those_of_one_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arp_entries_are_those_of_one_interface(monkeypatch):
     entries = [
         rtnetlink.replace_neighbour(8, "10.0.0.1", "02:00:00:00:00:08"),
         rtnetlink.replace_neighbour(7, "10.0.0.1", "02:00:00:00:00:01"),
@@ -202,30 +198,28 @@ def test_arp_entries_are_those_of_one_interface(monkeypatch: pytest.MonkeyPatch)
     assert kernel.neighbours(7) == {"10.0.0.1": "02:00:00:00:00:01"}
 
 
-def test_mtus_are_told_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mtus_are_told_by_name(monkeypatch):
     ends = [rtnetlink.End("h1-eth0", 9000), rtnetlink.End("s1-eth1", 1500)]
     bodies = [(16, rtnetlink.add_veth_pair(end, end).body) for end in ends]
     kernel, _ = connected(monkeypatch, dump(*bodies))
     assert kernel.mtus() == {"h1-eth0": 9000, "s1-eth1": 1500}
 
 
-def test_a_dump_that_is_refused_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dump_that_is_refused_is_an_error(monkeypatch):
     refused = netlink.message(netlink.ERROR, 0, 1, struct.pack("=i", -1))
     kernel, _ = connected(monkeypatch, lambda _: [refused])
     with pytest.raises(RunError, match=r"^qdiscs: Operation not permitted$"):
         kernel.queues()
 
 
-def test_an_error_at_a_dump_s_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_at_a_dump_s_end_is_an_error(monkeypatch):
     done = netlink.message(netlink.DONE, MULTI, 1, struct.pack("=i", -12))
     kernel, _ = connected(monkeypatch, lambda _: [done])
     with pytest.raises(RunError, match=r"^interfaces: Cannot allocate memory$"):
         kernel.mtus()
 
 
-def test_a_dump_during_which_something_changed_is_made_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_dump_during_which_something_changed_is_made_again(monkeypatch):
     whole = rtnetlink.add_veth_pair(rtnetlink.End("h1-eth0", 1500), rtnetlink.End("s1-eth1")).body
 
     def told(message: bytes, flags: int) -> list[bytes]:
@@ -242,17 +236,13 @@ def test_a_dump_during_which_something_changed_is_made_again(
         kernel.mtus()
 
 
-def test_a_kernel_that_does_not_answer_is_not_awaited_for_ever(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_kernel_that_does_not_answer_is_not_awaited_for_ever(monkeypatch):
     kernel, _ = connected(monkeypatch, lambda _: [])
     with pytest.raises(DeadlineError, match="the kernel's answer on interface 7: up"):
         kernel.do([rtnetlink.set_up(7)])
 
 
-def test_answers_to_an_earlier_request_are_none_of_a_later_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_answers_to_an_earlier_request_are_none_of_a_later_one(monkeypatch):
     """An acknowledgement that came late would otherwise end a dump as if it were whole."""
     kernel, fake = connected(monkeypatch, lambda _: [])
     with pytest.raises(DeadlineError):
@@ -264,9 +254,7 @@ def test_answers_to_an_earlier_request_are_none_of_a_later_one(
     assert kernel.mtus() == {"h1-eth0": 1500}
 
 
-def test_what_the_kernel_does_not_take_is_an_error_of_the_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_the_kernel_does_not_take_is_an_error_of_the_run(monkeypatch):
     def full(_message: bytes) -> list[bytes]:
         raise OSError(105, "No buffer space available")
 
@@ -275,7 +263,7 @@ def test_what_the_kernel_does_not_take_is_an_error_of_the_run(
         kernel.do([rtnetlink.set_up(7)])
 
 
-def test_the_qdiscs_of_some_interfaces_alone_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_qdiscs_of_some_interfaces_alone_are_decoded(monkeypatch):
     def qdisc(interface: int) -> bytes:
         return netlink.traffic_control(interface, 1) + netlink.encode(1, b"tbf\0")
 

@@ -1,7 +1,5 @@
 """`Run`: what a finished run says about itself, and one clear line if a file is missing."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -18,17 +16,17 @@ from tests.golden.run_directory import analysed_run, with_records
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory) -> Path:
     directory = analysed_run(tmp_path_factory.mktemp("run") / "run", 20_000_000, 9, 1_000)
     return directory.path
 
 
 @pytest.fixture
-def run(finished: Path, tmp_path: Path) -> Run:
+def run(finished, tmp_path) -> Run:
     return Run(shutil.copytree(finished, tmp_path / "run"))
 
 
-def test_everything_is_there(run: Run) -> None:
+def test_everything_is_there(run):
     assert run.manifest.name == run.summary.name == run.experiment.name == "golden"
     assert list(run.counters.ports)
     assert run.tables == sorted(path.stem for path in run.directory.path.glob("*.parquet"))
@@ -37,26 +35,26 @@ def test_everything_is_there(run: Run) -> None:
     assert run.scan("packets").select("flow").collect().equals(packets.select("flow"))
 
 
-def test_ports_are_named_with_their_classes(run: Run) -> None:
+def test_ports_are_named_with_their_classes(run):
     assert run.hops == [2, 3]
     assert run.port_label("s1-eth3") == "s1-eth3 (3-hop, cubic)"
     assert run.port_label("s9-eth9") == "s9-eth9"
 
 
-def test_a_table_that_is_not_there_is_named_with_those_that_are(run: Run) -> None:
+def test_a_table_that_is_not_there_is_named_with_those_that_are(run):
     with pytest.raises(InputError, match=r"no rtt\.parquet; its tables: bins, blackouts, .*queue"):
         run.table("rtt")
     with pytest.raises(InputError, match=r"no \.\./run/packets\.parquet"):
         run.table("../run/packets")
 
 
-def test_a_table_that_is_broken(run: Run) -> None:
+def test_a_table_that_is_broken(run):
     (run.directory.path / "queue.parquet").write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"queue\.parquet: cannot be read as a table: "):
         run.table("queue")
 
 
-def test_a_folder_that_is_no_run_or_was_not_analysed(run: Run, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_run_or_was_not_analysed(run, tmp_path):
     with pytest.raises(InputError, match=r"no manifest\.json; a folder that `outcast run` wrote"):
         Run(tmp_path).table("packets")
     for path in (run.directory.summary, run.directory.path / "packets.parquet"):
@@ -65,7 +63,7 @@ def test_a_folder_that_is_no_run_or_was_not_analysed(run: Run, tmp_path: Path) -
         Run(run.directory).table("packets")
 
 
-def test_a_summary_that_lacks_a_part(run: Run) -> None:
+def test_a_summary_that_lacks_a_part(run):
     told = json.loads(run.directory.summary.read_text())
     del told["capture"]["trusted"]
     run.directory.summary.write_text(json.dumps(told))
@@ -73,7 +71,7 @@ def test_a_summary_that_lacks_a_part(run: Run) -> None:
         _ = run.trusted
 
 
-def test_why_a_run_is_not_trusted(run: Run) -> None:
+def test_why_a_run_is_not_trusted(run):
     def reasons(**capture: object) -> list[str]:
         whole = run.summary.capture.model_copy(update=capture)
         other = with_records(run, summary=run.summary.model_copy(update={"capture": whole}))
@@ -85,7 +83,7 @@ def test_why_a_run_is_not_trusted(run: Run) -> None:
     assert reasons(trusted=False, reasons=[]) == ["no reason is given"]
 
 
-def test_the_time_of_a_frame(run: Run) -> None:
+def test_the_time_of_a_frame(run):
     assert run.frame_ns == 12_112
     record = run.manifest.bottlenecks[0]
     unlimited = record.model_copy(
@@ -100,7 +98,7 @@ def test_the_time_of_a_frame(run: Run) -> None:
 @pytest.mark.parametrize(
     ("config", "differ"), [("fig3c", "paths of the flows"), (None, "bottlenecks")]
 )
-def test_the_plan_of_another_run_is_not_shown(run: Run, config: str | None, differ: str) -> None:
+def test_the_plan_of_another_run_is_not_shown(run, config, differ):
     if config:
         run.directory.write_plan(make_plan(load(configs.find(config))))
     else:
@@ -111,6 +109,6 @@ def test_the_plan_of_another_run_is_not_shown(run: Run, config: str | None, diff
         _ = run.plan
 
 
-def test_a_name_with_a_null_character_is_refused() -> None:
+def test_a_name_with_a_null_character_is_refused():
     with pytest.raises(InputError, match="cannot be read: the name holds a null character"):
         _ = Run(Path("a\0b")).manifest

@@ -1,14 +1,11 @@
 """Sampling: what the kernel is asked and when, what happens to the answers, and their file."""
 
-from __future__ import annotations
-
 import errno
 import json
 import socket
 import struct
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import yaml
@@ -65,7 +62,7 @@ def series(netlink: FakeNetlink) -> Series:
     return Series("a.zst", ("4", "7"), (Question(netlink, b"which", (0, 1)),))
 
 
-def test_a_sample_at_each_due_time(tmp_path: Path) -> None:
+def test_a_sample_at_each_due_time(tmp_path):
     netlink = FakeNetlink()
     start_ns = time.time_ns() + 30_000_000
     with Sampler(tmp_path / "samples", [series(netlink)], 10_000_000) as sampler:
@@ -88,7 +85,7 @@ def test_a_sample_at_each_due_time(tmp_path: Path) -> None:
     assert record.effective["sampling"].every_ns == 10_000_000
 
 
-def test_what_comes_late_is_counted(tmp_path: Path) -> None:
+def test_what_comes_late_is_counted(tmp_path):
     class Slow(FakeNetlink):
         def ask(self, requests: bytes, count: int) -> list[bytes]:
             time.sleep(0.025)
@@ -106,7 +103,7 @@ def test_what_comes_late_is_counted(tmp_path: Path) -> None:
     assert sampler.longest_ns >= 25_000_000
 
 
-def test_none_is_taken_where_none_is_asked_for(tmp_path: Path) -> None:
+def test_none_is_taken_where_none_is_asked_for(tmp_path):
     with Sampler(tmp_path / "samples", [series(FakeNetlink())], 0) as sampler:
         sampler.start(0)
         sampler.finish()
@@ -124,7 +121,7 @@ def watch(sampler: Sampler) -> None:
             time.sleep(0.01)
 
 
-def test_a_socket_that_is_gone_has_no_sample_and_other_errors_are_told(tmp_path: Path) -> None:
+def test_a_socket_that_is_gone_has_no_sample_and_other_errors_are_told(tmp_path):
     gone = Question(FakeNetlink(errno.ENOENT), b"", (0, 1))
     assert answers(gone, 5) == []
     sampler = Sampler(tmp_path / "samples", [series(FakeNetlink(errno.EINVAL))], 10_000_000)
@@ -133,7 +130,7 @@ def test_a_socket_that_is_gone_has_no_sample_and_other_errors_are_told(tmp_path:
     assert not (tmp_path / "samples/a.zst").exists()
 
 
-def test_more_is_asked_than_a_sockets_buffer_holds() -> None:
+def test_more_is_asked_than_a_sockets_buffer_holds():
     plan = make_plan(validate(yaml.safe_load(EXPERIMENT), "test"))
     flows = [replace(plan.flows[0], sport=1, dport=port) for port in range(1, 2001)]
     questions = sampling.socket_questions(flows, lambda host: None)  # type: ignore[arg-type,return-value]
@@ -144,7 +141,7 @@ def test_more_is_asked_than_a_sockets_buffer_holds() -> None:
     questions[0].netlink.close()
 
 
-def test_the_kernel_answers_for_a_real_socket_and_tells_of_none() -> None:
+def test_the_kernel_answers_for_a_real_socket_and_tells_of_none():
     plan = make_plan(validate(yaml.safe_load(EXPERIMENT), "test"))
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
@@ -166,15 +163,13 @@ def test_the_kernel_answers_for_a_real_socket_and_tells_of_none() -> None:
     assert len(found[0].message) > 16 + 72 + 200
 
 
-def test_requests_are_laid_out_as_the_kernel_wants_them() -> None:
+def test_requests_are_laid_out_as_the_kernel_wants_them():
     request = queue_request(3, 17, 2)
     assert struct.unpack("=IHHII", request[:16]) == (36, 38, 9, 3, 0)
     assert struct.unpack("=BBHiIII", request[16:]) == (0, 0, 0, 17, 2 << 16, 0, 0)
 
 
-def test_the_queues_of_all_captured_outputs_are_sampled_and_no_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_queues_of_all_captured_outputs_are_sampled_and_no_others(monkeypatch):
     monkeypatch.setattr(sampling, "NetlinkSocket", lambda protocol, netns: FakeNetlink())
     monkeypatch.setattr(socket, "if_nametoindex", lambda name: int(name[-1]))
     plan = make_plan(validate(yaml.safe_load(EXPERIMENT), "config.yaml"))
@@ -191,19 +186,13 @@ NAMES = st.lists(st.text(st.characters(exclude_categories=["C"]), max_size=12), 
 def samples_of(sources: list[str]) -> st.SearchStrategy[list[list[Sample]]]:
     """Samples in a few batches, each of one of the sources."""
     sample = st.builds(
-        Sample,
-        st.integers(0, 2**62 - 1),
-        st.integers(0, len(sources) - 1),
-        st.binary(max_size=600),
+        Sample, st.integers(0, 2**62 - 1), st.integers(0, len(sources) - 1), st.binary(max_size=600)
     )
     return st.lists(st.lists(sample), max_size=5)
 
 
 @given(NAMES.flatmap(lambda sources: st.tuples(st.just(sources), samples_of(sources))))
-def test_what_is_written_is_read_back(
-    tmp_path_factory: pytest.TempPathFactory,
-    sources_and_batches: tuple[list[str], list[list[Sample]]],
-) -> None:
+def test_what_is_written_is_read_back(tmp_path_factory, sources_and_batches):
     sources, batches = sources_and_batches
     path = tmp_path_factory.mktemp("samples") / "a.zst"
     with SamplesWriter(path, 10_000_000, sources) as writer:
@@ -217,7 +206,7 @@ def test_what_is_written_is_read_back(
     assert [file.name for file in path.parent.iterdir()] == ["a.zst"]
 
 
-def test_a_failed_run_leaves_no_file(tmp_path: Path) -> None:
+def test_a_failed_run_leaves_no_file(tmp_path):
     def fail() -> None:
         with SamplesWriter(tmp_path / "a.zst", 1, []):
             raise ValueError
@@ -227,7 +216,7 @@ def test_a_failed_run_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_damage_is_told_in_one_line(tmp_path: Path) -> None:
+def test_damage_is_told_in_one_line(tmp_path):
     path = tmp_path / "a.zst"
     with SamplesWriter(path, 1, ["0"]) as writer:
         writer.write([Sample(1, 0, bytes(range(256)) * 40)])
@@ -248,9 +237,7 @@ def test_damage_is_told_in_one_line(tmp_path: Path) -> None:
         (Sample(2**62, 0, b""), "a sample at 4611686018427387904 ns"),
     ],
 )
-def test_a_sample_of_no_source_or_time_is_refused(
-    tmp_path: Path, sample: Sample, problem: str
-) -> None:
+def test_a_sample_of_no_source_or_time_is_refused(tmp_path, sample, problem):
     with SamplesWriter(tmp_path / "a.zst", 1, ["a", "b"]) as writer:
         writer.write([sample])
     with pytest.raises(InputError, match=problem):
@@ -268,7 +255,7 @@ def test_a_sample_of_no_source_or_time_is_refused(
         [],
     ],
 )
-def test_a_header_of_another_form_is_refused(tmp_path: Path, header: object) -> None:
+def test_a_header_of_another_form_is_refused(tmp_path, header):
     text = json.dumps(header).encode()
     whole = len(text).to_bytes(4, "little") + text
     (tmp_path / "a.zst").write_bytes(zstandard.ZstdCompressor().compress(whole))

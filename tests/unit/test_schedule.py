@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -34,7 +32,7 @@ def flows(workload: str, *overrides: str) -> tuple[Generated, ...]:
 
 
 @pytest.mark.parametrize("kind", ["poisson", "background"])
-def test_the_load_is_what_was_asked_for(kind: str) -> None:
+def test_the_load_is_what_was_asked_for(kind):
     found = flows(
         f"{{kind: {kind}, load: 0.3, sizes: data-mining, largest: 100KB}}", "links.rate=40mbit"
     )
@@ -47,7 +45,7 @@ def test_the_load_is_what_was_asked_for(kind: str) -> None:
     assert max(received.values()) < 1.1 * min(received.values())
 
 
-def test_gaps_are_exponential() -> None:
+def test_gaps_are_exponential():
     found = flows("{kind: poisson, load: 0.2, sizes: [[10000, 1]]}", "links.rate=10mbit")
     start = np.array([flow.start_ns for flow in found])
     gaps = np.sort(np.diff(start))
@@ -57,20 +55,20 @@ def test_gaps_are_exponential() -> None:
     assert np.abs(seen - (1 - np.exp(-gaps / mean))).max() < 1.95 / np.sqrt(gaps.size)
 
 
-def test_to_one_host_the_load_is_that_of_its_link() -> None:
+def test_to_one_host_the_load_is_that_of_its_link():
     found = flows("{kind: poisson, from: 6-hop, to: h0_0_2, load: 0.5, sizes: [[125000, 1]]}")
     assert {flow.dst for flow in found} == {"h0_0_2"}
     assert len({flow.src for flow in found}) == 12
     assert len(found) == pytest.approx(0.5 * 1e9 / 1e6 * 20, rel=0.05)
 
 
-def test_a_seed_decides_everything() -> None:
+def test_a_seed_decides_everything():
     workload = "{kind: background, load: 0.1, sizes: web-search}"
     assert flows(workload) == flows(workload)
     assert flows(workload) != flows(workload, "seed=2")
 
 
-def test_a_shuffle_has_every_pair_once_and_starts_so_many_of_each_host() -> None:
+def test_a_shuffle_has_every_pair_once_and_starts_so_many_of_each_host():
     found = flows("{kind: shuffle, hosts: 6, bytes: 10KB, concurrent: 2}")
     assert Counter((flow.src, flow.dst) for flow in found).most_common(1)[0][1] == 1
     assert len(found) == 30
@@ -79,7 +77,7 @@ def test_a_shuffle_has_every_pair_once_and_starts_so_many_of_each_host() -> None
     )
 
 
-def test_a_shuffles_order_is_drawn_by_the_seed() -> None:
+def test_a_shuffles_order_is_drawn_by_the_seed():
     def order(seed: int) -> list[str]:
         found = flows("{kind: shuffle, hosts: 6, bytes: 10KB}", f"seed={seed}")
         return [flow.dst for flow in found]
@@ -88,12 +86,12 @@ def test_a_shuffles_order_is_drawn_by_the_seed() -> None:
     assert len({tuple(order(seed)) for seed in range(5)}) == 5
 
 
-def test_a_stream_lasts_as_long_as_its_workload() -> None:
+def test_a_stream_lasts_as_long_as_its_workload():
     (stream,) = flows("{kind: constant_rate, from: h0_0_3, rate: 1mbit, start: 1s, duration: 2s}")
     assert stream.end_ns == 3 * 10**9
 
 
-def test_an_incast_has_a_block_of_every_sender_in_each_round() -> None:
+def test_an_incast_has_a_block_of_every_sender_in_each_round():
     found = plan(
         "{kind: incast, senders: 5, block: 128KB, rounds: 3}", "topology={kind: star, hosts: 9}"
     )
@@ -104,14 +102,14 @@ def test_an_incast_has_a_block_of_every_sender_in_each_round() -> None:
     assert [flow.start_ns for flow in found.generated] == [0] * 5 + [None] * 10
 
 
-def test_datagrams_are_spaced_by_the_rate_and_senders_out_of_step() -> None:
+def test_datagrams_are_spaced_by_the_rate_and_senders_out_of_step():
     found = flows("{kind: constant_rate, from: 6-hop, rate: 10mbit, datagram: 1250B}")
     assert {flow.gap_ns for flow in found} == {10**6}
     assert len({flow.start_ns for flow in found}) == 12
     assert all(0 <= (flow.start_ns or 0) < 10**6 for flow in found)
 
 
-def test_ports_tell_the_flows_of_a_host_apart() -> None:
+def test_ports_tell_the_flows_of_a_host_apart():
     found = flows(
         "{kind: poisson, load: 0.3, sizes: web-search}, {kind: shuffle, bytes: 1MB}",
         "duration=1s",
@@ -120,7 +118,7 @@ def test_ports_tell_the_flows_of_a_host_apart() -> None:
     assert len({(flow.src, flow.sport) for flow in found}) == len(found)
 
 
-def test_the_bottleneck_of_flows_takes_in_what_the_background_sends_through_it() -> None:
+def test_the_bottleneck_of_flows_takes_in_what_the_background_sends_through_it():
     both = make_plan(
         experiment.load(
             FIG3C, ["workloads=[{kind: background, load: 0.5, sizes: data-mining, largest: 1MB}]"]
@@ -163,19 +161,19 @@ def test_the_bottleneck_of_flows_takes_in_what_the_background_sends_through_it()
         ),
     ],
 )
-def test_refusals(workload: str, reason: str) -> None:
+def test_refusals(workload, reason):
     with pytest.raises(ConfigError, match=reason):
         plan(workload)
 
 
-def test_a_blackout_is_at_an_input_of_the_bottleneck() -> None:
+def test_a_blackout_is_at_an_input_of_the_bottleneck():
     with pytest.raises(ConfigError, match=r"blackout\.at: 's99-eth1' is not an input"):
         make_plan(experiment.load(FIG3C, ["blackout={at: s99-eth1, drops: 3}"]))
     with pytest.raises(ConfigError, match="offloads: false"):
         experiment.load(FIG3C, ["blackout={at: s99-eth1, drops: 3}", "transport.offloads=true"])
 
 
-def test_a_file_of_sizes_goes_into_the_run(tmp_path: Path) -> None:
+def test_a_file_of_sizes_goes_into_the_run(tmp_path):
     file = tmp_path / "mine.csv"
     file.write_text("# measured by us\nbytes,cumulative\n1000,0.5\n2000,1\n")
     wanted = load(f"{{kind: poisson, load: 0.1, sizes: {file}}}")
@@ -189,7 +187,7 @@ def test_a_file_of_sizes_goes_into_the_run(tmp_path: Path) -> None:
 
 @settings(max_examples=20)
 @given(st.integers(0, 2**63 - 1), st.floats(0.01, 1))
-def test_every_arrival_is_within_its_time(seed: int, load: float) -> None:
+def test_every_arrival_is_within_its_time(seed, load):
     found = flows(
         f"{{kind: background, load: {load}, sizes: web-search, start: 2s, duration: 3s}}",
         f"seed={seed}",
@@ -198,7 +196,7 @@ def test_every_arrival_is_within_its_time(seed: int, load: float) -> None:
     assert [flow.flow for flow in found] == list(range(len(found)))
 
 
-def test_the_topologys_receiver_may_be_a_source_of_flows_to_any_host() -> None:
+def test_the_topologys_receiver_may_be_a_source_of_flows_to_any_host():
     found = flows("{kind: poisson, load: 0.01, sizes: [[100000, 1]], from: h0_0_2}")
     assert {flow.src for flow in found} == {"h0_0_2"}
     assert len({flow.dst for flow in found}) == 15

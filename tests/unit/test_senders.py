@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ctypes
 import math
 import socket
@@ -46,7 +44,7 @@ class Epoch(ctypes.Structure):
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+def library(tmp_path_factory) -> ctypes.CDLL:
     """The C program's functions."""
     target = in_c.provide(in_c.TCPRAND, tmp_path_factory.mktemp("library"), SystemCommands())
     found = ctypes.CDLL(str(target))
@@ -67,15 +65,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     nu_omega=st.sampled_from([0.0, 1.0]),
 )
 def test_the_smallest_payload_follows_algorithm_1(
-    library: ctypes.CDLL,
-    cwnd: float,
-    alpha: float,
-    growth: float,
-    sigma2: float,
-    mu: float,
-    nu_tau: float,
-    nu_omega: float,
-) -> None:
+    library, cwnd, alpha, growth, sigma2, mu, nu_tau, nu_omega
+):
     w_max = alpha + growth
     growth = w_max - alpha
     found = library.min_payload(
@@ -90,12 +81,12 @@ def test_the_smallest_payload_follows_algorithm_1(
         assert found == MSS
 
 
-def test_before_the_first_loss_payloads_are_full(library: ctypes.CDLL) -> None:
+def test_before_the_first_loss_payloads_are_full(library):
     untouched = library.after(Epoch(0, 0), 0x7FFFFFFF)
     assert library.min_payload(30, untouched, Adaptive(1, 1, 1, 0, 200), MSS) == MSS
 
 
-def test_a_loss_sets_the_maximum_as_cubic_does(library: ctypes.CDLL) -> None:
+def test_a_loss_sets_the_maximum_as_cubic_does(library):
     first = library.after(Epoch(0, 0), 70)
     assert (first.alpha, first.w_max) == (70, pytest.approx(70 / BETA))
     again = library.after(first, 70)
@@ -107,7 +98,7 @@ def test_a_loss_sets_the_maximum_as_cubic_does(library: ctypes.CDLL) -> None:
     assert higher.w_max == pytest.approx(40 / BETA)
 
 
-def test_sizes_are_uniform_and_replay(library: ctypes.CDLL) -> None:
+def test_sizes_are_uniform_and_replay(library):
     def draw(seed: int, count: int) -> list[int]:
         state = ctypes.c_uint64(seed)
         return [library.payload(ctypes.byref(state), 200, MSS) for _ in range(count)]
@@ -121,7 +112,7 @@ def test_sizes_are_uniform_and_replay(library: ctypes.CDLL) -> None:
     assert sum((count - 100) ** 2 / 100 for count in counts) < 1248 + 5 * 50
 
 
-def test_a_command_line_for_each_kind() -> None:
+def test_a_command_line_for_each_kind():
     program = Path("/scratch/stream")
     fixed = senders.sender_arguments(program, wants(FLOW, tcprand={"min_payload": 50}), 1, 1000)
     assert fixed[fixed.index("--start") + 1] == "1000"
@@ -154,7 +145,7 @@ def test_a_command_line_for_each_kind() -> None:
         ({"pacing": "internal", "pacing_rate": "1gbit"}, 10**9),
     ],
 )
-def test_who_is_told_to_pace(settings: dict[str, object], rate_bps: int | None) -> None:
+def test_who_is_told_to_pace(settings, rate_bps):
     assert senders.pacing_rate_bps(Transport.model_validate(settings)) == rate_bps
 
 
@@ -168,7 +159,7 @@ def free_ports() -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("settings", [{"tcprand": {"min_payload": 700}}, {"mptcp": {}}])
-def test_a_flow_of_so_many_bytes_over_loopback(settings: dict[str, object], tmp_path: Path) -> None:
+def test_a_flow_of_so_many_bytes_over_loopback(settings, tmp_path):
     commands = SystemCommands()
     program = in_c.provide(in_c.STREAM, tmp_path, commands)
     sport, dport = free_ports()
@@ -225,9 +216,7 @@ def test_a_flow_of_so_many_bytes_over_loopback(settings: dict[str, object], tmp_
         (None, 59, True),
     ],
 )
-def test_what_iperf_would_cut_off_or_never_end_is_ours(
-    duration_ns: int | None, size_bytes: int | None, ours: bool
-) -> None:
+def test_what_iperf_would_cut_off_or_never_end_is_ours(duration_ns, size_bytes, ours):
     flow = replace(FLOW, duration_ns=duration_ns, size_bytes=size_bytes)
     assert senders.sends(flow) is ours
     assert senders.sends(replace(wants(flow, mptcp={}), size_bytes=1000))
@@ -254,7 +243,7 @@ def server() -> Iterator[subprocess.Popen[str]]:
     started.wait()
 
 
-def test_a_program_reads_by_itself_where_the_kernel_cannot(server: subprocess.Popen[str]) -> None:
+def test_a_program_reads_by_itself_where_the_kernel_cannot(server):
     assert server.stdout is not None
     with socket.create_connection(("127.0.0.1", int(server.stdout.readline()))) as client:
         assert server.stdout.readline() == "connected\n"
@@ -274,16 +263,14 @@ class Kernel(socket.socket):
         return b"\1" * 248 if socket.TCP_INFO in asked else 0
 
 
-def test_a_kernel_that_does_not_heed_the_option_is_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_kernel_that_does_not_heed_the_option_is_an_error(monkeypatch):
     with Kernel() as ours:
         monkeypatch.setattr(receivers, "_connections", lambda _pid: iter([ours]))
         with pytest.raises(ReadBackError, match="TCP_SINK"):
             receivers.read_at_once([1])
 
 
-def test_a_process_that_has_gone_is_an_error() -> None:
+def test_a_process_that_has_gone_is_an_error():
     gone = subprocess.Popen(["true"])
     gone.wait()
     with pytest.raises(OSError, match="No such process"):

@@ -1,9 +1,6 @@
 """What each class of service sent, lost and waited, from the captures and by the kernel."""
 
-from __future__ import annotations
-
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,7 +38,7 @@ def mark(directory: RunDirectory, address: int, dscp: int) -> None:
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> RunDirectory:
+def directory(tmp_path) -> RunDirectory:
     """A run whose flow 0 is of the class `fast`, which is the second one in the kernel."""
     traffic = model.drop_tail(model.make_traffic(9, 3_000), 16_384, 10**9)
     made = write_run(tmp_path / "run", traffic, DURATION_NS)
@@ -86,17 +83,16 @@ def text_of(directory: RunDirectory) -> str:
     return stream.getvalue()
 
 
-def test_classes_are_known_by_what_the_kernel_showed() -> None:
+def test_classes_are_known_by_what_the_kernel_showed():
     assert service_classes_of(EFFECTIVE, "s1-eth1") == {"rest": None, "fast": (8, 46)}
     assert service_classes_of(EFFECTIVE, "s1-eth9") == {}
     assert service_classes_of({"ports.0": "s1-eth1", "ports.0.limit_bytes": 1}, "s1-eth1") == {}
 
 
-def test_each_class_has_its_packets_drops_rate_and_queueing(directory: RunDirectory) -> None:
+def test_each_class_has_its_packets_drops_rate_and_queueing(directory):
     analyze(directory)
     run = Run(directory)
     classes = run.summary.queue["s1-eth1"].classes
-    assert classes is not None
     rest, fast = classes["rest"], classes["fast"]
     assert [*classes] == ["rest", "fast"]
     assert (rest.dscp, fast.dscp) == (None, [8, 46])
@@ -110,7 +106,6 @@ def test_each_class_has_its_packets_drops_rate_and_queueing(directory: RunDirect
     left = of_fast.filter(of_fast["t_out"].is_between(from_ns, to_ns, closed="left"))
     assert fast.rate_bps == pytest.approx(8e9 * left["frame"].sum() / (to_ns - from_ns))
     waited_ms = (within["t_out"] - within["t_in"]).drop_nulls().to_numpy() / 1e6
-    assert fast.queueing_ms is not None
     assert fast.queueing_ms.p50 == np.quantile(waited_ms, 0.5, method="inverted_cdf")
     assert fast.queueing_ms.p99 == np.quantile(waited_ms, 0.99, method="inverted_cdf")
     assert rest.packets + fast.packets == sum(part.packets for part in run.summary.drops.values())
@@ -118,7 +113,7 @@ def test_each_class_has_its_packets_drops_rate_and_queueing(directory: RunDirect
         assert part.counted == part.captured
 
 
-def test_the_figure_has_bars_of_what_the_table_says(directory: RunDirectory) -> None:
+def test_the_figure_has_bars_of_what_the_table_says(directory):
     analyze(directory)
     run = Run(directory)
     figure = figures.figure(run, "service")
@@ -136,7 +131,7 @@ def test_the_figure_has_bars_of_what_the_table_says(directory: RunDirectory) -> 
     assert not seen.faults(figures.figure(run, "service", asked("column")))
 
 
-def test_the_terminal_and_the_report_have_a_row_for_each(directory: RunDirectory) -> None:
+def test_the_terminal_and_the_report_have_a_row_for_each(directory):
     analyze(directory)
     text = text_of(directory)
     assert "8, 46" in text
@@ -149,7 +144,7 @@ def test_the_terminal_and_the_report_have_a_row_for_each(directory: RunDirectory
     assert sentence.startswith("unknown: each class of service has a drop-tail queue of its own")
 
 
-def test_other_counts_of_the_kernel_are_told(directory: RunDirectory) -> None:
+def test_other_counts_of_the_kernel_are_told(directory):
     own = directory.read_counters().ports["s1-eth1"].after["own"]
     with_own(directory, dict.fromkeys(own, 0), {**own, "class_2_drops": 1})
     analyze(directory)
@@ -167,7 +162,7 @@ def test_other_counts_of_the_kernel_are_told(directory: RunDirectory) -> None:
         analyze(directory)
 
 
-def test_a_queue_without_classes_has_no_table(tmp_path: Path) -> None:
+def test_a_queue_without_classes_has_no_table(tmp_path):
     made = analysed_run(tmp_path / "run", DURATION_NS, 9, 1_000)
     run = Run(made)
     assert run.summary.queue["s1-eth1"].classes is None

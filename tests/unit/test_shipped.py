@@ -1,7 +1,5 @@
 """The package outcast-guest: unpacked once, whole or not at all, with one line for each fault."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
@@ -28,7 +26,7 @@ def _read_anew() -> Iterator[None]:
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def package(tmp_path, monkeypatch) -> Path:
     """An installed outcast-guest with a kernel of one file."""
     source = tmp_path / "source"
     source.mkdir()
@@ -59,14 +57,14 @@ def left_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.name != "unpacking")
 
 
-def test_without_the_package_nothing_is_provided(tmp_path: Path) -> None:
+def test_without_the_package_nothing_is_provided(tmp_path):
     assert shipped.installed() is None
     assert not shipped.provide(tmp_path / "kernels" / "abc")
     assert shipped.misfit("kernels", "abc") == ""
     assert not (tmp_path / "kernels").exists()
 
 
-def test_a_part_is_unpacked_once(package: Path, tmp_path: Path) -> None:
+def test_a_part_is_unpacked_once(package, tmp_path):
     target = tmp_path / "cache" / "kernels" / "abc"
     assert shipped.provide(target)
     assert (target / "linux").read_bytes() == b"ELF" * 1000
@@ -75,9 +73,7 @@ def test_a_part_is_unpacked_once(package: Path, tmp_path: Path) -> None:
     assert (target / "linux").is_file()
 
 
-def test_of_several_at_a_time_one_unpacks(
-    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_several_at_a_time_one_unpacks(package, tmp_path, monkeypatch):
     unpacked = []
     unpack = packed.unpack
 
@@ -92,14 +88,14 @@ def test_of_several_at_a_time_one_unpacks(
     assert len(unpacked) == 1
 
 
-def test_what_a_killed_process_left_goes_away(package: Path, tmp_path: Path) -> None:
+def test_what_a_killed_process_left_goes_away(package, tmp_path):
     target = tmp_path / "kernels" / "abc"
     (target.parent / "unpacking-killed" / "whole").mkdir(parents=True)
     assert shipped.provide(target)
     assert left_in(target.parent) == ["abc"]
 
 
-def test_a_damaged_archive_is_refused(package: Path, tmp_path: Path) -> None:
+def test_a_damaged_archive_is_refused(package, tmp_path):
     with (package / "kernels.tar.zst").open("r+b") as stream:
         stream.seek(20)
         stream.write(b"\0\0\0\0")
@@ -110,9 +106,7 @@ def test_a_damaged_archive_is_refused(package: Path, tmp_path: Path) -> None:
     assert left_in(target.parent) == []
 
 
-def test_all_users_share_what_was_unpacked_once(
-    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_users_share_what_was_unpacked_once(package, tmp_path, monkeypatch):
     before = os.umask(0o077)
     try:
         (shared,) = shipped.share()
@@ -130,7 +124,7 @@ def test_all_users_share_what_was_unpacked_once(
     assert (target / "linux").read_bytes() == b"ELF" * 1000
 
 
-def test_a_link_to_an_installation_that_has_gone_is_replaced(package: Path, tmp_path: Path) -> None:
+def test_a_link_to_an_installation_that_has_gone_is_replaced(package, tmp_path):
     target = tmp_path / "kernels" / "abc"
     target.parent.mkdir()
     target.symlink_to(tmp_path / "gone")
@@ -139,9 +133,7 @@ def test_a_link_to_an_installation_that_has_gone_is_replaced(package: Path, tmp_
     assert (target / "linux").is_file()
 
 
-def test_the_command_prints_what_all_users_share(
-    package: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_prints_what_all_users_share(package, capsys, monkeypatch):
     assert cli.invoke(["root", "share"]) == 0
     assert capsys.readouterr().out == f"{package / 'unpacked' / 'kernels' / 'abc'}\n"
     monkeypatch.setattr(shipped, "installed", lambda: None)
@@ -150,9 +142,7 @@ def test_the_command_prints_what_all_users_share(
     assert line.endswith("outcast-guest is not installed in this Python; pip installs it")
 
 
-def test_sharing_needs_the_package_and_its_folder(
-    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sharing_needs_the_package_and_its_folder(package, tmp_path, monkeypatch):
     (package / shipped.SHARED).touch()
     with pytest.raises(FeatureMissingError, match="do it as the user who installed it, with 0 MB"):
         shipped.share()
@@ -161,15 +151,13 @@ def test_sharing_needs_the_package_and_its_folder(
         shipped.share()
 
 
-def test_a_missing_record_is_named(package: Path, tmp_path: Path) -> None:
+def test_a_missing_record_is_named(package, tmp_path):
     (package / shipped.RECORD).unlink()
     with pytest.raises(InputError, match=r"guest\.json is missing"):
         shipped.provide(tmp_path / "kernels" / "abc")
 
 
-def test_a_cache_that_cannot_be_written_is_named(
-    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_cannot_be_written_is_named(package, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     with pytest.raises(
         FeatureMissingError, match=r"to .*/file/kernels/abc: .* XDG_CACHE_HOME name a folder"
@@ -177,9 +165,7 @@ def test_a_cache_that_cannot_be_written_is_named(
         shipped.provide(tmp_path / "file" / "kernels" / "abc")
 
 
-def test_a_full_disk_leaves_nothing(
-    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_nothing(package, tmp_path, monkeypatch):
     def full(stream: object, folder: Path) -> None:
         (folder / "linux").touch()
         raise OSError(28, os.strerror(28), str(folder / "linux"))
@@ -191,9 +177,7 @@ def test_a_full_disk_leaves_nothing(
     assert left_in(target.parent) == []
 
 
-def test_a_package_of_another_outcast_names_the_version_that_fits(
-    package: Path, tmp_path: Path
-) -> None:
+def test_a_package_of_another_outcast_names_the_version_that_fits(package, tmp_path):
     write_record(package, version="0.0.9")
     assert doctor.diagnose(None).findings[-3].remedy.startswith("the installed wheel outcast-guest")
     said = shipped.misfit("kernels", "abc")
@@ -205,7 +189,7 @@ def test_a_package_of_another_outcast_names_the_version_that_fits(
 
 
 @pytest.fixture
-def no_mininet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_mininet(monkeypatch) -> Iterator[None]:
     """A Python that has no Mininet of its own and has imported none."""
     before = {name: module for name, module in sys.modules.items() if is_mininets(name)}
     for name in before:
@@ -223,7 +207,7 @@ def is_mininets(name: str) -> bool:
 
 
 @pytest.mark.usefixtures("no_mininet")
-def test_mininet_comes_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mininet_comes_from_the_root(tmp_path, monkeypatch):
     """Planning works on a machine without Mininet, and changes nothing in the root."""
     folder = tmp_path / mininet_package.PACKAGES / "mininet"
     folder.mkdir(parents=True)
@@ -238,7 +222,7 @@ def test_mininet_comes_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("no_mininet")
-def test_without_mininet_the_root_is_made_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_mininet_the_root_is_made_first(monkeypatch):
     class NoRoot(Exception):
         pass
 

@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,12 +13,12 @@ from outcast.experiment import sizes
     # The means that pFabric's ns-2 scripts state for these files, in packets of 1460 B.
     [("web-search", 1138), ("data-mining", 5117)],
 )
-def test_published_distributions_have_their_published_mean(name: str, mean_packets: int) -> None:
+def test_published_distributions_have_their_published_mean(name, mean_packets):
     assert sizes.published(name).mean_bytes() / 1460 == pytest.approx(mean_packets, rel=0.003)
 
 
 @pytest.mark.parametrize("name", sizes.PUBLISHED)
-def test_samples_follow_the_distribution(name: str) -> None:
+def test_samples_follow_the_distribution(name):
     found = sizes.published(name)
     draw = random.Random("test")
     sample = np.sort([found.sample(draw) for _ in range(20_000)])
@@ -33,14 +30,14 @@ def test_samples_follow_the_distribution(name: str) -> None:
 
 
 @given(st.floats(0, 1))
-def test_quantile_and_share_are_inverse(share: float) -> None:
+def test_quantile_and_share_are_inverse(share):
     found = sizes.published("web-search")
     size = found.quantile(share)
     assert found.share_up_to(size + 0.5) >= share - 1e-9
     assert size <= 8760 or found.share_up_to(size - 0.5) <= share + 1e-9
 
 
-def test_a_largest_size_cuts_the_distribution() -> None:
+def test_a_largest_size_cuts_the_distribution():
     whole = sizes.published("data-mining")
     cut = whole.up_to(3_076_220)
     assert cut.points[-1] == (3_076_220, 1.0)
@@ -64,16 +61,16 @@ def test_a_largest_size_cuts_the_distribution() -> None:
         ("nan,1\n", "allowed is 1 B and more"),
     ],
 )
-def test_what_is_no_distribution_is_refused(text: str, reason: str) -> None:
+def test_what_is_no_distribution_is_refused(text, reason):
     with pytest.raises(ValueError, match=reason):
         sizes.parse(text, "sizes.csv")
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(ValueError, match=r"none\.csv: cannot be read"):
         sizes.read(tmp_path / "none.csv")
 
 
-def test_the_mean_counts_the_flows_of_the_smallest_size() -> None:
+def test_the_mean_counts_the_flows_of_the_smallest_size():
     assert sizes.Sizes([(100, 0.5), (200, 1)]).mean_bytes() == 0.5 * 100 + 0.5 * 150
     assert sizes.Sizes([(100, 1)]).mean_bytes() == 100

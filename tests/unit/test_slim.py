@@ -1,7 +1,5 @@
 """Packages of which a program takes only a part."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib import util
@@ -48,11 +46,11 @@ def run(script: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_a_slim_package_has_its_parts_and_becomes_whole_when_asked(tmp_path: Path) -> None:
+def test_a_slim_package_has_its_parts_and_becomes_whole_when_asked(tmp_path):
     assert "no attribute 'no_such_thing'" in run(SCRIPT, tmp_path)
 
 
-def test_a_version_without_the_parts_is_imported_as_usual(tmp_path: Path) -> None:
+def test_a_version_without_the_parts_is_imported_as_usual(tmp_path):
     package = tmp_path / "networkx"
     package.mkdir()
     (package / "__init__.py").write_text("from networkx.exception import *\nGraph = 'whole'\n")
@@ -88,7 +86,7 @@ except ImportError as error:
 """
 
 
-def test_a_module_waits_until_it_is_asked_for_a_member(tmp_path: Path) -> None:
+def test_a_module_waits_until_it_is_asked_for_a_member(tmp_path):
     (tmp_path / "waits").mkdir()
     for name in ("__init__", "below"):
         (tmp_path / "waits" / f"{name}.py").write_text(
@@ -103,7 +101,7 @@ def test_a_module_waits_until_it_is_asked_for_a_member(tmp_path: Path) -> None:
     ]
 
 
-def test_nothing_is_left_of_what_fails_half_way(tmp_path: Path) -> None:
+def test_nothing_is_left_of_what_fails_half_way(tmp_path):
     (tmp_path / "broken.py").write_text("FIRST = 1\n[].no_such_member\n")
     script = """
 from controllers import slim
@@ -118,7 +116,7 @@ for _ in range(2):
     assert run(script, tmp_path) == said * 2
 
 
-def test_another_thread_waits_for_the_module(tmp_path: Path) -> None:
+def test_another_thread_waits_for_the_module(tmp_path):
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(0.3)\nNAME = 'slow'\n")
     script = """
 import threading
@@ -134,7 +132,7 @@ for thread in threads:
     assert run(script, tmp_path) == "slow\n" * 3
 
 
-def test_what_waits_says_why_it_cannot_be_imported(tmp_path: Path) -> None:
+def test_what_waits_says_why_it_cannot_be_imported(tmp_path):
     (tmp_path / "broken.py").write_text("import no_such_library\n")
     script = "from controllers import slim; slim.later('broken'); import broken\n"
     asked = "try:\n  broken.x\nexcept ImportError as error:\n  print(error)\n"
@@ -144,9 +142,7 @@ def test_what_waits_says_why_it_cannot_be_imported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "framework", [name for name in ("ryu", "os_ken") if util.find_spec(name) is not None]
 )
-def test_a_controller_imports_no_packet_and_no_protocol_that_it_does_not_speak(
-    framework: str, tmp_path: Path
-) -> None:
+def test_a_controller_imports_no_packet_and_no_protocol_that_it_does_not_speak(framework, tmp_path):
     script = f"""
 import os, sys
 os.environ["OUTCAST_OPENFLOW"] = {framework!r}
@@ -163,7 +159,7 @@ for minor in (0, 2, 4):
     assert run(script, tmp_path) == "[]\nFalse\nFalse\nFalse\n"
 
 
-def test_a_run_plans_with_a_slim_networkx_and_imports_no_builder() -> None:
+def test_a_run_plans_with_a_slim_networkx_and_imports_no_builder():
     """None of these is used before the guest boots, and each would be waited for."""
     code = (
         "import sys\n"

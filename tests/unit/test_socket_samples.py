@@ -1,7 +1,5 @@
 """Samples of sockets and queues as tables, and what is computed from them."""
 
-from __future__ import annotations
-
 import random
 import struct
 from collections.abc import Sequence
@@ -62,7 +60,7 @@ FIELDS = {
 }
 
 
-def test_the_fields_of_tcp_info(tmp_path: Path) -> None:
+def test_the_fields_of_tcp_info(tmp_path):
     gone = struct.pack("=IHHII", 16 + 72, 20, 0, 0, 0) + bytes(72)
     path = stored(
         tmp_path / "a.zst",
@@ -78,7 +76,7 @@ def test_the_fields_of_tcp_info(tmp_path: Path) -> None:
     assert (row["ssthresh"], row["pacing_rate_bps"], row["dctcp_alpha"]) == (None, None, None)
 
 
-def test_an_older_kernel_counts_no_timeouts(tmp_path: Path) -> None:
+def test_an_older_kernel_counts_no_timeouts(tmp_path):
     message = answer(240, **FIELDS)  # type: ignore[arg-type]
     table = socket_table(stored(tmp_path / "a.zst", [Sample(0, 0, message)], ["3"]), [flow(3)], 0)
     assert table["timeouts"].to_list() == [None]
@@ -86,7 +84,7 @@ def test_an_older_kernel_counts_no_timeouts(tmp_path: Path) -> None:
     assert grown(table, Interval(0, 10))[3]["timeouts"] is None
 
 
-def test_samples_count_while_their_flow_is_active() -> None:
+def test_samples_count_while_their_flow_is_active():
     """A socket connects early, and is there before its flow starts and after its last byte."""
     late = flow(3).model_copy(update={"start_ns": 20})
     table = pl.DataFrame(
@@ -106,7 +104,7 @@ def test_samples_count_while_their_flow_is_active() -> None:
     assert while_active(unknown, [late])["t"].to_list() == [20, 30]
 
 
-def test_samples_of_other_flows_are_refused(tmp_path: Path) -> None:
+def test_samples_of_other_flows_are_refused(tmp_path):
     path = stored(tmp_path / "a.zst", [], ["9"])
     with pytest.raises(InputError, match="flows that the manifest does not have"):
         socket_table(path, [flow(3)], 0)
@@ -122,7 +120,7 @@ def qdisc(kind: str, handle: int, sent: tuple[int, int], queue: tuple[int, ...])
     return struct.pack("=IHHII", 16 + len(body), 36, 0, 0, 0) + body
 
 
-def test_a_queue_over_time(tmp_path: Path) -> None:
+def test_a_queue_over_time(tmp_path):
     samples = []
     for t_ns, drops in ((100, 0), (110, 4)):
         samples.append(Sample(t_ns, 0, qdisc("tbf", 2, (9000, 6), (2, 3028, drops, 0, 7))))
@@ -139,7 +137,7 @@ def test_a_queue_over_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(qdisc for kind in KINDS for qdisc in kind.counters))
-def test_statistics_are_read_as_pyroute2_reads_them(kind: str) -> None:
+def test_statistics_are_read_as_pyroute2_reads_them(kind):
     draw = random.Random(kind)
     for length in (160, 400):
         basic = attribute(1, struct.pack("=QII", draw.getrandbits(60), draw.getrandbits(32), 0))
@@ -160,7 +158,7 @@ def test_statistics_are_read_as_pyroute2_reads_them(kind: str) -> None:
         assert ours == theirs
 
 
-def test_a_sample_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+def test_a_sample_that_is_cut_off_is_refused(tmp_path):
     for length in (20, -4):
         samples = [Sample(1, 0, qdisc("tbf", 2, (1, 1), (1, 1, 1, 1, 1))[:length])]
         with pytest.raises(InputError, match="s1-eth1: a message of the kernel is cut off"):
@@ -170,7 +168,7 @@ def test_a_sample_that_is_cut_off_is_refused(tmp_path: Path) -> None:
         socket_table(stored(tmp_path / "s.zst", samples, ["3"]), [flow(3)], 0)
 
 
-def test_a_message_without_its_counters_is_refused(tmp_path: Path) -> None:
+def test_a_message_without_its_counters_is_refused(tmp_path):
     whole = qdisc("tbf", 2, (1, 1), (1, 1, 1, 1, 1))
     kind_at, stats_at, queue_at = 36, 44, 44 + 4 + 20
     for at, problem in (
@@ -185,7 +183,7 @@ def test_a_message_without_its_counters_is_refused(tmp_path: Path) -> None:
             port_table(path, 0)
 
 
-def test_counters_beyond_the_table_are_refused(tmp_path: Path) -> None:
+def test_counters_beyond_the_table_are_refused(tmp_path):
     many = qdisc("tbf", 2, (2**63, 1), (1, 1, 1, 1, 1))
     with pytest.raises(InputError, match="TCA_STATS_BASIC counts 9223372036854775808"):
         port_table(stored(tmp_path / "p.zst", [Sample(1, 0, many)], ["s1-eth1"]), 0)
@@ -201,17 +199,14 @@ def windows(*of_flow: list[int]) -> pl.DataFrame:
     )
 
 
-def test_windows_that_move_together_or_not() -> None:
+def test_windows_that_move_together_or_not():
     saw = [1, 2, 3, 4, 5, 6] * 20
     together = synchronisation(windows(saw, [2 * value for value in saw]))
-    assert together is not None
     assert together.mean == pytest.approx(1)
     against = synchronisation(windows(saw, saw[::-1]))
-    assert against is not None
     assert against.mean == pytest.approx(-1)
     random = np.random.default_rng(1).integers(1, 20, (3, 2000)).tolist()
     apart = synchronisation(windows(*random))
-    assert apart is not None
     assert apart.flows == 3
     # The standard error of a correlation over 2000 samples is 0.022.
     assert max(abs(apart.min), abs(apart.max)) < 0.1
@@ -232,7 +227,7 @@ def counted(t: Sequence[int], timeouts: Sequence[int], sport: int = 5) -> pl.Dat
     )
 
 
-def test_counts_grow_between_the_samples_nearest_to_an_intervals_ends() -> None:
+def test_counts_grow_between_the_samples_nearest_to_an_intervals_ends():
     table = counted([2, 102, 202, 302], [1, 2, 4, 8])
     assert grown(table, Interval(100, 300))[1] == {
         "timeouts": 6,
@@ -245,7 +240,7 @@ def test_counts_grow_between_the_samples_nearest_to_an_intervals_ends() -> None:
     assert grown(both, Interval(100, 900))[1]["timeouts"] == 6
 
 
-def test_sparse_samples_tell_no_counts() -> None:
+def test_sparse_samples_tell_no_counts():
     table = counted([0, 100, 200], [0, 1, 2])
     assert grown(table, Interval(0, 104))[1]["timeouts"] == 1
     assert grown(table, Interval(0, 110))[1]["timeouts"] is None

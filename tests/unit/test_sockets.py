@@ -1,7 +1,5 @@
 """Sockets as the kernel shows them, and whether they have what was asked for."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import time
@@ -32,7 +30,7 @@ def message(state: int = 1, mptcp: bool = False, **fields: tuple[int, int]) -> b
     return (head + socket.inet_aton("10.0.0.2")).ljust(72, b"\0") + attributes
 
 
-def test_a_message_of_the_kernel_is_read() -> None:
+def test_a_message_of_the_kernel_is_read():
     raw = message(
         options=(5, 0b0010),
         rto=(8, 8000),
@@ -58,23 +56,20 @@ def test_a_message_of_the_kernel_is_read() -> None:
         ),
         5,
     )
-    assert other is not None
     assert (other.is_established, other.sack, other.ecn) == (False, False, True)
     assert other.accurate_ecn
     assert (other.backoff, other.timeouts, other.delivered_ce) == (3, 2, 7)
     assert (other.most_pacing_bps, other.mptcp_token) == (100_000_000, 2)
     unlimited = sockets.parse_socket(message(most=(112, 2**64 - 1)), 5)
-    assert unlimited is not None
     assert unlimited.most_pacing_bps is None
     # Linux 6.1 has no count of timeouts.
     old = sockets.parse_socket(message()[:72] + netlink.encode(_INFO, bytes(240)), 5)
-    assert old is not None
     assert old.timeouts is None
     # A socket without struct tcp_info, as the kernel has for connections that are just beginning.
     assert sockets.parse_socket(raw[:72], 5) is None
 
 
-def test_the_kernel_is_asked() -> None:
+def test_the_kernel_is_asked():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert sockets.listens(None, port)
@@ -98,13 +93,13 @@ def test_the_kernel_is_asked() -> None:
     assert not sockets.listens(None, port)
 
 
-def test_what_the_kernel_refuses_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_kernel_refuses_is_an_error(monkeypatch):
     monkeypatch.setattr(sockets, "SOCK_DIAG_BY_FAMILY", 999)
     with pytest.raises(OSError, match="Invalid argument"):
         sockets.sample_sockets(None)
 
 
-def test_every_flow_has_what_was_asked_for() -> None:
+def test_every_flow_has_what_was_asked_for():
     samples = [SAMPLE, RECEIVER]
     sockets.check_sockets([FLOW], samples)
     for settings, said in (
@@ -118,7 +113,7 @@ def test_every_flow_has_what_was_asked_for() -> None:
         sockets.check_sockets([replace(FLOW, sport=20002)], samples)
 
 
-def test_the_receivers_congestion_control_counts_too() -> None:
+def test_the_receivers_congestion_control_counts_too():
     other = replace(RECEIVER, congestion_control="reno")
     with pytest.raises(ReadBackError, match=r"flow 0 at h1: .* the kernel shows reno"):
         sockets.check_sockets([FLOW], [SAMPLE, other])
@@ -126,7 +121,7 @@ def test_the_receivers_congestion_control_counts_too() -> None:
         sockets.check_sockets([FLOW], [SAMPLE])
 
 
-def test_a_pacing_rate_shows_at_the_socket() -> None:
+def test_a_pacing_rate_shows_at_the_socket():
     paced = wants(pacing="internal", pacing_rate="100mbit")
     argv = traffic.client_arguments(paced, 0)
     assert argv[argv.index("--fq-rate") + 1] == "100000000"
@@ -136,12 +131,12 @@ def test_a_pacing_rate_shows_at_the_socket() -> None:
         sockets.check_sockets([paced], [SAMPLE])
 
 
-def test_dctcp_always_negotiates_ecn() -> None:
+def test_dctcp_always_negotiates_ecn():
     shown = [replace(end, congestion_control="dctcp", ecn=True) for end in (SAMPLE, RECEIVER)]
     sockets.check_sockets([wants(congestion_control="dctcp")], shown)
 
 
-def test_accurate_ecn_must_show_at_the_socket() -> None:
+def test_accurate_ecn_must_show_at_the_socket():
     accurate, marking = wants(ecn="accurate"), replace(SAMPLE, ecn=True)
     with pytest.raises(ReadBackError, match=r"accurate ECN: requested on, .* off"):
         sockets.check_sockets([accurate], [marking, RECEIVER])
@@ -151,7 +146,7 @@ def test_accurate_ecn_must_show_at_the_socket() -> None:
         sockets.check_sockets([wants(ecn=True)], [shown, RECEIVER])
 
 
-def test_the_minimum_rto_must_show_at_some_socket() -> None:
+def test_the_minimum_rto_must_show_at_some_socket():
     sockets.check_min_rto([SAMPLE], 4_000_000)
     stuck = replace(SAMPLE, rtt_us=500, rto_us=204_000)
     with pytest.raises(ReadBackError, match="RTO"):
@@ -171,7 +166,7 @@ def test_the_minimum_rto_must_show_at_some_socket() -> None:
     sockets.check_min_rto([replace(stuck, rtt_us=0), replace(stuck, backoff=2)], 4_000_000)
 
 
-def test_a_timeout_leaves_a_longer_rto_for_a_while() -> None:
+def test_a_timeout_leaves_a_longer_rto_for_a_while():
     """The sockets of a run with `min_rto: 10ms` in which a segment waited for a delayed ACK."""
     after = replace(SAMPLE, rtt_us=4923, rto_us=38_000, rttvar_us=539, retransmits=17, timeouts=2)
     sockets.check_min_rto([after], 10_000_000)

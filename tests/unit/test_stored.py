@@ -1,9 +1,5 @@
 """The stored results of benchmarks, and what pages say of them."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import polars as pl
 import pytest
 
@@ -15,7 +11,7 @@ from tests.golden.run_directory import write_run
 ENTRY = stored.Entry("c", "s", [["a", "b"], ["1", "2"]], {"x": "7"})
 
 
-def test_an_entry_is_read_as_it_was_stored_and_others_stay(tmp_path: Path) -> None:
+def test_an_entry_is_read_as_it_was_stored_and_others_stay(tmp_path):
     path = tmp_path / "measured.json"
     path.write_text("{}")
     stored.store("first", ENTRY, path)
@@ -27,11 +23,11 @@ def test_an_entry_is_read_as_it_was_stored_and_others_stay(tmp_path: Path) -> No
     }
 
 
-def test_a_table_is_markdown() -> None:
+def test_a_table_is_markdown():
     assert ENTRY.markdown() == "| a | b |\n|---|---|\n| 1 | 2 |"
 
 
-def test_the_committed_entries_can_be_written_as_they_are(tmp_path: Path) -> None:
+def test_the_committed_entries_can_be_written_as_they_are(tmp_path):
     copy = tmp_path / "measured.json"
     copy.write_text(stored.PATH.read_text(encoding="utf-8"), encoding="utf-8")
     name, entry = next(iter(stored.read().items()))
@@ -39,7 +35,7 @@ def test_the_committed_entries_can_be_written_as_they_are(tmp_path: Path) -> Non
     assert stored.read(copy) == stored.read()
 
 
-def test_waits_are_summed_for_each_control_in_order() -> None:
+def test_waits_are_summed_for_each_control_in_order():
     waits = pl.DataFrame(
         [
             ("bic", "2-hop", "blackout", 300.0, 75.0, 100.0),
@@ -60,7 +56,7 @@ def test_waits_are_summed_for_each_control_in_order() -> None:
     assert told["rivals before"] == "0 and 90 %"
 
 
-def test_how_far_seeds_disagree_is_told_by_regime() -> None:
+def test_how_far_seeds_disagree_is_told_by_regime():
     class Metered(meter.Seen):
         def is_all(self, regime: str) -> bool:
             return self.title == regime
@@ -72,7 +68,7 @@ def test_how_far_seeds_disagree_is_told_by_regime() -> None:
     assert meter.apart(every, "partly locked") == "-"
 
 
-def test_a_row_of_settings_has_means_with_intervals(tmp_path: Path) -> None:
+def test_a_row_of_settings_has_means_with_intervals(tmp_path):
     traffic = model.drop_tail(model.make_traffic(9, 200), 16_384, 10**9)
     run = Run(write_run(tmp_path / "run", traffic, 80_000_000).path)
     values = iter([1.0, 4.0, 2.0])
@@ -83,7 +79,7 @@ def test_a_row_of_settings_has_means_with_intervals(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("study", settings.STUDIES.values(), ids=settings.STUDIES)
-def test_every_setting_of_a_study_is_accepted(study: settings.Study) -> None:
+def test_every_setting_of_a_study_is_accepted(study):
     import outcast
 
     for changes in study.rows.values():

@@ -1,7 +1,5 @@
 """A stranger's archive, run, submission, capture, network and config, given to every verb."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -55,12 +53,12 @@ YOUR_OWN = {"run", "exec", "sweep", "topo"}
 
 
 @pytest.fixture(scope="module")
-def class_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def class_path(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("class")
     return class_folder.make_class(folder / "class", "ana").path
 
 
-def test_every_verb_is_tried() -> None:
+def test_every_verb_is_tried():
     assert {words[0] for words in WAYS.values()} | TAKE_NOTHING == set(VERBS)
 
 
@@ -92,9 +90,7 @@ def wrong_with(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_nothing_of_a_strangers_harms(
-    way: str, tmp_path: Path, bases: hostile.Bases, server: hostile.Server, class_path: Path
-) -> None:
+def test_nothing_of_a_strangers_harms(way, tmp_path, bases, server, class_path):
     wrong = []
     takes = {**strangers.PACKS, **strangers.SUBMISSIONS} if way == "assignment grade" else {}
     for number, name in enumerate(strangers.INPUTS):

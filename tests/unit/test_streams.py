@@ -1,9 +1,6 @@
 """Generated traffic as the captures show it, and what people see of a run with UDP alone."""
 
-from __future__ import annotations
-
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -37,7 +34,7 @@ def stream(
     return Stream(ended, np.array(delays, np.int64), sent, sent - received, departures_ns)
 
 
-def test_a_streams_rates_loss_and_jitter() -> None:
+def test_a_streams_rates_loss_and_jitter():
     one = stream(0, 1000, 750, [1000, 4000, 3000], end_ns=10**9 // 2)
     assert one.sent_bps == 16e6
     assert one.received_bps == 12e6
@@ -53,30 +50,27 @@ def test_a_streams_rates_loss_and_jitter() -> None:
     assert stream(0, 1, 1, [5]).jitter_ns is None
 
 
-def test_the_streams_of_a_workload_together() -> None:
+def test_the_streams_of_a_workload_together():
     together = stream_summary(
         [stream(0, 1000, 750, [10**6, 3 * 10**6]), stream(1, 1000, 250, [2 * 10**6])]
     )
-    assert together is not None
     assert (together.sent_bps, together.received_bps, together.min_received_bps) == (
         *(16e6, 8e6),
         2e6,
     )
     assert together.loss_share == 0.5
     assert together.jain_index == pytest.approx(8e6**2 / (2 * (6e6**2 + 2e6**2)))
-    assert together.delay_ms is not None
     assert (together.delay_ms.p50, together.delay_ms.max) == (2, 3)
     assert together.jitter_ms == 2
     assert stream_summary([]) is None
 
 
-def test_copies_on_the_way_hide_losses() -> None:
+def test_copies_on_the_way_hide_losses():
     """Datagrams have no numbers, so no share of them is told that may be too low, or negative."""
     copied = dataclasses.replace(stream(0, 1000, 990, []), is_copied=True)
     assert copied.loss_share is None
     assert stream(0, 1000, 1020, []).loss_share is None
     together = stream_summary([stream(0, 1000, 750, []), copied])
-    assert together is not None
     assert together.loss_share is None
 
 
@@ -100,7 +94,7 @@ def completed(**values: object) -> CompletionSummary:
 
 
 @pytest.fixture
-def udp_only(tmp_path: Path) -> Run:
+def udp_only(tmp_path) -> Run:
     """A run of the reference switch, told as if two UDP flows had been all of its traffic."""
     directory = analysed_run(tmp_path / "run", 20_000_000, 7, 500)
     for name in ("throughput", "fairness", "sockets", "links"):
@@ -153,7 +147,7 @@ def udp_only(tmp_path: Path) -> Run:
     return with_records(Run(directory), summary=summary, manifest=manifest, plan=None)
 
 
-def test_the_headline_of_udp_alone_has_its_rates_and_no_tcp(udp_only: Run) -> None:
+def test_the_headline_of_udp_alone_has_its_rates_and_no_tcp(udp_only):
     from rich.console import Console
 
     console = Console(width=120, record=True)
@@ -169,7 +163,7 @@ def test_the_headline_of_udp_alone_has_its_rates_and_no_tcp(udp_only: Run) -> No
     assert " 0 to 0.01 " in text
 
 
-def test_the_report_of_udp_alone_has_no_empty_tcp_charts(udp_only: Run) -> None:
+def test_the_report_of_udp_alone_has_no_empty_tcp_charts(udp_only):
     page = report.make(udp_only)
     for identity in ("goodput", "fairness", "completions"):
         assert f'id="{identity}"' not in page
@@ -178,12 +172,12 @@ def test_the_report_of_udp_alone_has_no_empty_tcp_charts(udp_only: Run) -> None:
     assert "Generated traffic over time" in page
 
 
-def test_figures_of_udp_alone(udp_only: Run) -> None:
+def test_figures_of_udp_alone(udp_only):
     rates = figures.figure(udp_only, "workloads")
     upper, lower = rates.axes
     assert [list(patch.get_data().values) for patch in upper.patches] == [[5, 7], [1, 3]]
     assert [text.get_text() for text in rates.legends[0].get_texts()] == [
-        *("h2 #0 (UDP)", "h3 #1 (UDP)"),
+        *("h2 #0 (UDP)", "h3 #1 (UDP)")
     ]
     assert list(lower.patches[0].get_data().values) == [0.4, 0.6]
     of_flows = figures.figure(udp_only, "streams").axes[0]
@@ -197,7 +191,7 @@ def test_figures_of_udp_alone(udp_only: Run) -> None:
     assert [bar.get_height() for bar in late.patches] == [6, 2, 0, 0]
 
 
-def test_many_streams_have_a_curve_for_their_workload(udp_only: Run) -> None:
+def test_many_streams_have_a_curve_for_their_workload(udp_only):
     path = udp_only.directory.path / "workloads.parquet"
     one = pl.read_parquet(path).filter(pl.col("flow") == 0)
     pl.concat(one.with_columns(flow=pl.lit(number)) for number in range(9)).write_parquet(path)
@@ -207,7 +201,7 @@ def test_many_streams_have_a_curve_for_their_workload(udp_only: Run) -> None:
     }
 
 
-def test_a_sweep_of_generated_traffic_shows_no_values_of_flows() -> None:
+def test_a_sweep_of_generated_traffic_shows_no_values_of_flows():
     of_udp = {
         "outcast_ratio": [None],
         "total_goodput_bps": [0.0],
@@ -219,7 +213,7 @@ def test_a_sweep_of_generated_traffic_shows_no_values_of_flows() -> None:
     assert groups.default_values(mixed)[0] == "total_goodput_bps"
 
 
-def test_a_workload_in_a_phrase() -> None:
+def test_a_workload_in_a_phrase():
     transfers = completed(kind="poisson", flows=1201, unfinished=3, streams=None, goodput_bps=5e8)
     assert (
         summary_words.workload_result(transfers)

@@ -1,13 +1,10 @@
 """The analysis of a run directory: what is stored, what is refused, what is not trusted."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,17 +32,17 @@ def traffic() -> model.Traffic:
 
 
 @pytest.fixture(scope="module")
-def pristine(tmp_path_factory: pytest.TempPathFactory, traffic: model.Traffic) -> RunDirectory:
+def pristine(tmp_path_factory, traffic) -> RunDirectory:
     return write_run(tmp_path_factory.mktemp("pristine") / "run", traffic, DURATION_NS)
 
 
 @pytest.fixture
-def run(tmp_path: Path, pristine: RunDirectory) -> RunDirectory:
+def run(tmp_path, pristine) -> RunDirectory:
     shutil.copytree(pristine.path, tmp_path / "run")
     return RunDirectory(tmp_path / "run")
 
 
-def test_the_contract_of_summary_json(run: RunDirectory, traffic: model.Traffic) -> None:
+def test_the_contract_of_summary_json(run, traffic):
     summary = analyze(run)
     tree = json.loads(run.summary.read_text())
     assert {
@@ -105,7 +102,7 @@ def unique_bytes(traffic: model.Traffic, address: int, start: int, end: int) -> 
     return sum(start <= at < end for at in seen.values())
 
 
-def test_goodput_over_main_interval_and_windows(run: RunDirectory, traffic: model.Traffic) -> None:
+def test_goodput_over_main_interval_and_windows(run, traffic):
     summary = analyze(run)
     begin = int(traffic.t_in[0])
     lone = int(traffic.src[traffic.port == 0][0])
@@ -128,7 +125,7 @@ def test_goodput_over_main_interval_and_windows(run: RunDirectory, traffic: mode
     assert of_bins["goodput_bps"].to_list() == pytest.approx(flows["goodput_bps"].to_list())
 
 
-def test_the_contract_of_the_tables(run: RunDirectory, traffic: model.Traffic) -> None:
+def test_the_contract_of_the_tables(run, traffic):
     analyze(run)
     packets = pl.read_parquet(run.path / "packets.parquet")
     assert packets["t_in"].to_list() == traffic.t_in.tolist()
@@ -159,9 +156,7 @@ def test_the_contract_of_the_tables(run: RunDirectory, traffic: model.Traffic) -
 
 
 @pytest.mark.parametrize("qlen", [0, 3])
-def test_what_an_empty_queue_did_not_send_was_dropped(
-    qlen: int, tmp_path: Path, traffic: model.Traffic
-) -> None:
+def test_what_an_empty_queue_did_not_send_was_dropped(qlen, tmp_path, traffic):
     t_out = traffic.t_out.copy()
     last = np.flatnonzero(t_out >= 0)[-3:]
     t_out[last] = -1  # Nothing leaves after these, which alone tells nothing.
@@ -173,7 +168,7 @@ def test_what_an_empty_queue_did_not_send_was_dropped(
     assert capture.trusted is (qlen == 0)
 
 
-def test_again_gives_the_same_bytes(run: RunDirectory) -> None:
+def test_again_gives_the_same_bytes(run):
     analyze(run)
     first = {path.name: path.read_bytes() for path in run.path.iterdir() if path.is_file()}
     analyze(run)
@@ -182,7 +177,7 @@ def test_again_gives_the_same_bytes(run: RunDirectory) -> None:
     assert not [path for path in run.path.iterdir() if path.name.endswith(".tmp")]
 
 
-def test_wall_times_may_grow_between_computing_and_storing(run: RunDirectory) -> None:
+def test_wall_times_may_grow_between_computing_and_storing(run):
     computed = compute(run)
     assert not run.summary.exists()
     edit(run.manifest, lambda tree: tree["wall_s"].update(analysis=0.25))
@@ -190,7 +185,7 @@ def test_wall_times_may_grow_between_computing_and_storing(run: RunDirectory) ->
     assert analyze(run).wall_s["analysis"] == 0.25
 
 
-def test_staggered_flows_are_compared_while_all_are_active(run: RunDirectory) -> None:
+def test_staggered_flows_are_compared_while_all_are_active(run):
     def stagger(tree: Any) -> None:
         tree["flows"][0]["start_ns"] = 20_000_000
         tree["flows"][0]["duration_ns"] = 60_000_000
@@ -222,13 +217,7 @@ def test_staggered_flows_are_compared_while_all_are_active(run: RunDirectory) ->
         ),
     ],
 )
-def test_windows_that_are_not_of_all_flows_are_named(
-    run: RunDirectory,
-    flows: dict[int, dict[str, int]],
-    windows_from: str,
-    starts: list[float],
-    warning: str | None,
-) -> None:
+def test_windows_that_are_not_of_all_flows_are_named(run, flows, windows_from, starts, warning):
     def change(tree: Any) -> None:
         for flow, keys in flows.items():
             record = tree["flows"][flow] | keys
@@ -245,9 +234,7 @@ def test_windows_that_are_not_of_all_flows_are_named(
     assert warning is None or warning in told[0]
 
 
-def test_a_flow_of_so_many_bytes_is_active_until_its_last_new_byte(
-    run: RunDirectory, traffic: model.Traffic
-) -> None:
+def test_a_flow_of_so_many_bytes_is_active_until_its_last_new_byte(run, traffic):
     def limit(tree: Any) -> None:
         tree["flows"][0].update(duration_ns=None, size_bytes=10**6)
 
@@ -258,14 +245,14 @@ def test_a_flow_of_so_many_bytes_is_active_until_its_last_new_byte(
     assert end_s == pytest.approx(last / 1e9, abs=0.002)
 
 
-def test_a_host_with_flows_of_two_classes_has_no_class_counts(run: RunDirectory) -> None:
+def test_a_host_with_flows_of_two_classes_has_no_class_counts(run):
     edit(run.manifest, lambda tree: tree["flows"][1].update(src=tree["flows"][0]["src"]))
     summary = analyze(run)
     assert summary.classes["2"].timeouts is None
     assert summary.classes["3"].retransmits is None
 
 
-def test_two_bottlenecks(run: RunDirectory, traffic: model.Traffic) -> None:
+def test_two_bottlenecks(run, traffic):
     """The same captures again under the ports of another switch."""
 
     def double(tree: Any) -> None:
@@ -332,10 +319,7 @@ def of(name: str, change: Callable[[Any], object]) -> Callable[[RunDirectory], N
             of("manifest", lambda tree: tree["captures"][0].update(dropped_by_kernel=2)),
             "tcpdump lost 2 packets",
         ),
-        (
-            of("manifest", lambda tree: tree["captures"][1].update(captured=9)),
-            "tcpdump captured 9",
-        ),
+        (of("manifest", lambda tree: tree["captures"][1].update(captured=9)), "tcpdump captured 9"),
         (of("manifest", with_another_flow), "no packet of flow 13 (h99) was seen"),
         (without_its_first_packets, "left without having been seen coming in"),
         (with_a_clock_that_went_back, "s1-eth2.in.pcap: its clock went back"),
@@ -375,9 +359,7 @@ def test_broken_captures(run, change, said, capsys):
     assert not run.summary.exists()
 
 
-def test_the_table_names_classes_ports_and_trust(
-    run: RunDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_names_classes_ports_and_trust(run, capsys):
     assert outcast(["analyze", str(run.path)]) == 0
     text = capsys.readouterr().out
     for word in ("Jain's index", "outcast ratio", "2-hop", "3-hop", "s1-eth2", "time-", "queue-"):
@@ -412,7 +394,7 @@ def held_link(tried_again: int) -> model.Traffic:
 
 
 @pytest.mark.parametrize("tried_again", [5, 4])
-def test_a_flow_that_held_the_link_is_named(tmp_path: Path, tried_again: int) -> None:
+def test_a_flow_that_held_the_link_is_named(tmp_path, tried_again):
     directory = write_run(tmp_path / "run", held_link(tried_again), DURATION_NS)
     edit(directory.manifest, lambda tree: tree["effective"].update(min_rto_ns=2_000_000))
     *of_flow, of_noise = analyze(directory).warnings
@@ -425,7 +407,7 @@ def test_a_flow_that_held_the_link_is_named(tmp_path: Path, tried_again: int) ->
         assert "each of the 5 others ran into timeouts" in warning
 
 
-def test_a_flow_is_halted_within_the_interval_only() -> None:
+def test_a_flow_is_halted_within_the_interval_only():
     """Idle times of 100, 400 and 50 ns. The second reaches 200 ns back beyond the beginning."""
     port: Any = SimpleNamespace(
         rows={7: np.arange(2, 4)},
@@ -438,7 +420,7 @@ def test_a_flow_is_halted_within_the_interval_only() -> None:
     assert run_summary._halted_ns(analysis, port, 8) == 0
 
 
-def test_groups_by_hops_say_what_the_classes_say(run: RunDirectory) -> None:
+def test_groups_by_hops_say_what_the_classes_say(run):
     summary = analyze(run)
     assert summary.group_by == "hops"
     assert list(summary.groups) == ["hops", "congestion_control", "port", "sender"]
@@ -449,7 +431,6 @@ def test_groups_by_hops_say_what_the_classes_say(run: RunDirectory) -> None:
         assert group.timeouts_seen == summary.tcp[hops].timeouts
         assert group.chains == summary.flow_chains[hops]
         assert group.times is None
-    assert summary.compare is not None
     assert summary.compare.groups == ("3-hop", "2-hop")
     assert summary.compare.ratio == summary.outcast_ratio
     ports = summary.groups["port"]
@@ -457,7 +438,6 @@ def test_groups_by_hops_say_what_the_classes_say(run: RunDirectory) -> None:
         port: (part.packets, part.dropped) for port, part in summary.drops.items()
     }
     for name, window in summary.windows.items():
-        assert window.compare is not None
         assert window.compare.ratio == window.outcast_ratio, name
         assert window.groups["hops"]["3-hop"].timeouts is None
 
@@ -469,9 +449,7 @@ def named(tree: Any) -> None:
         record.update(congestion_control="cubic" if lone else "bbr")
 
 
-def test_named_groups_are_what_the_headline_compares(
-    run: RunDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_named_groups_are_what_the_headline_compares(run, capsys):
     before = analyze(run)
     edit(run.manifest, named)
     run.config.write_text(
@@ -481,7 +459,6 @@ def test_named_groups_are_what_the_headline_compares(
     assert summary.group_by == "name"
     assert summary.outcast_ratio is None
     assert list(summary.groups["name"]) == ["cubic", "bbr"]
-    assert summary.compare is not None
     assert summary.compare.by == "name"
     assert summary.compare.ratio == before.outcast_ratio
     assert summary.groups["name"]["bbr"].congestion_controls == ["bbr"]
@@ -500,7 +477,7 @@ def test_named_groups_are_what_the_headline_compares(
     assert "s1-eth3 bbr" in text
 
 
-def test_groups_that_the_flows_do_not_form_are_refused(run: RunDirectory) -> None:
+def test_groups_that_the_flows_do_not_form_are_refused(run):
     run.config.write_text(
         run.config.read_text().replace("analysis: {", "analysis: {compare: [bbr, cubic], ")
     )
@@ -508,7 +485,7 @@ def test_groups_that_the_flows_do_not_form_are_refused(run: RunDirectory) -> Non
         analyze(run)
 
 
-def test_sized_flows_have_completion_times(run: RunDirectory) -> None:
+def test_sized_flows_have_completion_times(run):
     def size(tree: Any) -> None:
         tree["flows"][0].update(size_bytes=1000, duration_ns=None, name="small")
         tree["flows"][1].update(size_bytes=10**12, duration_ns=None, name="large")
@@ -516,8 +493,6 @@ def test_sized_flows_have_completion_times(run: RunDirectory) -> None:
     edit(run.manifest, size)
     groups = analyze(run).groups["name"]
     small, large = groups["small"].times, groups["large"].times
-    assert small is not None
-    assert large is not None
     assert (small.flows, small.finished, large.flows, large.finished) == (1, 1, 1, 0)
     assert small.mean_ms == small.max_ms
     assert small.mean_ms is not None
@@ -529,9 +504,7 @@ def test_sized_flows_have_completion_times(run: RunDirectory) -> None:
     assert flows["completion_ns"][1] is None
 
 
-def test_a_flow_that_did_not_send_its_bytes_within_the_duration_is_named(
-    run: RunDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_flow_that_did_not_send_its_bytes_within_the_duration_is_named(run, capsys):
     """What leaves after the duration completes no flow."""
 
     def shortened(tree: Any) -> None:
@@ -548,7 +521,6 @@ def test_a_flow_that_did_not_send_its_bytes_within_the_duration_is_named(
         "end has no completion time"
     )
     times = summary.groups["name"]["half"].times
-    assert times is not None
     assert times.finished == 0
     flows = pl.read_parquet(run.path / "flows.parquet")
     assert flows["completion_ns"][0] is None
@@ -568,9 +540,7 @@ def left(run: RunDirectory, flow: int, until_ns: int | None = None) -> list[int]
     return bytes_
 
 
-def test_groups_of_one_class_that_are_not_compared_have_no_ratio(
-    run: RunDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_groups_of_one_class_that_are_not_compared_have_no_ratio(run, capsys):
     edit(run.manifest, named)
     assert analyze(run).compare is None
     assert outcast(["analyze", str(run.path)]) == 0
@@ -588,12 +558,7 @@ def test_groups_of_one_class_that_are_not_compared_have_no_ratio(
         ({"compare": {"by": "hops"}}, "compare.groups"),
     ],
 )
-def test_a_summary_of_other_flows_is_refused_in_one_line(
-    run: RunDirectory,
-    capsys: pytest.CaptureFixture[str],
-    change: dict[str, Any],
-    said: str,
-) -> None:
+def test_a_summary_of_other_flows_is_refused_in_one_line(run, capsys, change, said):
     analyze(run)
     edit(run.manifest, lambda tree: tree["flows"][0].update(name=None))
     edit(run.summary, lambda tree: tree.update(change))
@@ -607,7 +572,7 @@ def test_a_summary_of_other_flows_is_refused_in_one_line(
         _ = Run(run).groups
 
 
-def test_figures_have_room_for_every_sender(run: RunDirectory) -> None:
+def test_figures_have_room_for_every_sender(run):
     run.config.write_text(
         run.config.read_text().replace("analysis: {", "analysis: {group_by: sender, ")
     )

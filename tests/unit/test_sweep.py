@@ -1,7 +1,5 @@
 """Sweeps with an executor that takes no time, in real processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -71,7 +69,7 @@ class Quiet:
 
 
 @pytest.fixture(autouse=True)
-def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+def importable(monkeypatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
@@ -90,7 +88,7 @@ def sweep(wanted: plan.Plan, target: Path, jobs: int = 2, **more: Any) -> tuple[
     return runner.run_sweep(wanted, target, pool, quiet, executor=fake_run.NAME, **more), quiet
 
 
-def test_every_run_and_one_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_run_and_one_dataset(tmp_path, monkeypatch):
     marks = tmp_path / "marks"
     marks.mkdir()
     monkeypatch.setenv("FAKE_RUN_MARKS", str(marks))
@@ -115,7 +113,7 @@ def test_every_run_and_one_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("captures", ["keep", "compress", "drop"])
-def test_captures_and_what_the_manifest_says_of_them(tmp_path: Path, captures: str) -> None:
+def test_captures_and_what_the_manifest_says_of_them(tmp_path, captures):
     result, _ = sweep(planned(tmp_path, captures=captures), tmp_path / "out")
     for name in dataset.load(tmp_path / "out").runs["run"]:
         run = result.directory.run(name)
@@ -133,9 +131,7 @@ def test_captures_and_what_the_manifest_says_of_them(tmp_path: Path, captures: s
             assert manifest.dropped == {}
 
 
-def test_resuming_does_what_is_missing_half_or_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resuming_does_what_is_missing_half_or_changed(tmp_path, monkeypatch):
     marks = tmp_path / "marks"
     marks.mkdir()
     monkeypatch.setenv("FAKE_RUN_MARKS", str(marks))
@@ -169,7 +165,7 @@ def swap(first: Path, second: Path, aside: Path) -> None:
     aside.rename(second)
 
 
-def test_resuming_does_not_trust_a_run_in_the_folder_of_another(tmp_path: Path) -> None:
+def test_resuming_does_not_trust_a_run_in_the_folder_of_another(tmp_path):
     wanted, out = planned(tmp_path), tmp_path / "out"
     result, _ = sweep(wanted, out)
     before = (out / "runs.parquet").read_bytes()
@@ -185,7 +181,7 @@ def test_resuming_does_not_trust_a_run_in_the_folder_of_another(tmp_path: Path) 
     assert result.directory.failures() == {}
 
 
-def test_resuming_does_not_trust_a_manifest_that_was_changed(tmp_path: Path) -> None:
+def test_resuming_does_not_trust_a_manifest_that_was_changed(tmp_path):
     wanted, target = planned(tmp_path), tmp_path / "sweep"
     sweep(wanted, target)
     first, second, *_ = sorted((target / "runs").iterdir())
@@ -203,17 +199,13 @@ def test_resuming_does_not_trust_a_manifest_that_was_changed(tmp_path: Path) -> 
     assert result.report.progress.finished == 2
 
 
-def test_a_killed_worker_leaves_nothing_in_the_ledger(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_worker_leaves_nothing_in_the_ledger(tmp_path, monkeypatch):
     monkeypatch.setattr(ledger, "all_folders", lambda: [tmp_path / "ledger"])
     worker = subprocess.Popen(["sleep", "60"], stdin=subprocess.PIPE)
     folder = tmp_path / ".run.1.partial"
     folder.mkdir()
     entry = ledger.Entry(
-        tmp_path / "ledger/run-1-0.json",
-        ProcessMark.of(worker.pid),
-        folders=[str(folder)],
+        tmp_path / "ledger/run-1-0.json", ProcessMark.of(worker.pid), folders=[str(folder)]
     )
     entry.write()
     mine = ledger.open_entry(tmp_path / "ledger")
@@ -227,16 +219,10 @@ def test_a_killed_worker_leaves_nothing_in_the_ledger(
     ("script", "is_full", "said"),
     [
         ("exit 1", True, "{}: No space left on device"),
-        (
-            "kill -KILL $$",
-            False,
-            "the run's process ended with signal 9, as where memory ",
-        ),
+        ("kill -KILL $$", False, "the run's process ended with signal 9, as where memory "),
     ],
 )
-def test_why_a_worker_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, is_full: bool, said: str
-) -> None:
+def test_why_a_worker_ended(tmp_path, monkeypatch, script, is_full, said):
     worker = subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE)
     worker.wait()
     monkeypatch.setattr(files, "is_full", lambda folder: is_full and folder == tmp_path)
@@ -244,7 +230,7 @@ def test_why_a_worker_ended(
     assert ended.failure.message.startswith(said.format(tmp_path))
 
 
-def test_a_table_of_the_future_is_made_anew(tmp_path: Path) -> None:
+def test_a_table_of_the_future_is_made_anew(tmp_path):
     """The clock was set back, and a run was analysed again since."""
     result, _ = sweep(planned(tmp_path), tmp_path / "out")
     table, first = tmp_path / "out/runs.parquet", result.report
@@ -257,7 +243,7 @@ def test_a_table_of_the_future_is_made_anew(tmp_path: Path) -> None:
     assert dataset.load(tmp_path / "out").runs.equals(before)
 
 
-def test_a_run_that_is_not_made_again_is_no_result(tmp_path: Path) -> None:
+def test_a_run_that_is_not_made_again_is_no_result(tmp_path):
     wanted, out = planned(tmp_path), tmp_path / "out"
     result, _ = sweep(wanted, out)
     name = wanted.runs[0].point.name
@@ -269,7 +255,7 @@ def test_a_run_that_is_not_made_again_is_no_result(tmp_path: Path) -> None:
     assert "summary.json: not as it was when the run ended" in failure.message
 
 
-def test_a_run_is_told_by_its_files_wherever_they_stand(tmp_path: Path) -> None:
+def test_a_run_is_told_by_its_files_wherever_they_stand(tmp_path):
     program = "{name: get, host: h1, command: [./get.sh], files: [FILE]}"
     tried = {}
     for name in ("here/get.sh", "there/get.sh", "there/put.sh"):
@@ -282,7 +268,7 @@ def test_a_run_is_told_by_its_files_wherever_they_stand(tmp_path: Path) -> None:
     assert other_key(run_directory, tried["there/put.sh"]) == "programs"
 
 
-def test_a_sweep_can_grow_but_not_become_another(tmp_path: Path) -> None:
+def test_a_sweep_can_grow_but_not_become_another(tmp_path):
     sweep(planned(tmp_path), tmp_path / "out")
     result, _ = sweep(planned(tmp_path, repetitions=2), tmp_path / "out", resume=True)
     assert (result.report.progress.finished_before, result.report.progress.finished) == (4, 4)
@@ -294,7 +280,7 @@ def test_a_sweep_can_grow_but_not_become_another(tmp_path: Path) -> None:
         sweep(planned(tmp_path), tmp_path / "foreign", resume=True)
 
 
-def test_a_failed_run_does_not_stop_the_rest(tmp_path: Path) -> None:
+def test_a_failed_run_does_not_stop_the_rest(tmp_path):
     result, quiet = sweep(planned(tmp_path, "fail", 2), tmp_path / "out")
     odd = {run.point.name for run in planned(tmp_path, "fail", 2).runs if run.point.seed % 2}
     assert 0 < len(odd) < 8
@@ -312,7 +298,7 @@ def test_a_failed_run_does_not_stop_the_rest(tmp_path: Path) -> None:
     assert dataset.load(tmp_path / "out").runs.height == 8 - len(odd)
 
 
-def test_what_can_pass_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_pass_is_tried_again(tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_RUN_MARKS", str(tmp_path))
     result, quiet = sweep(planned(tmp_path, "fail-once"), tmp_path / "out")
     assert result.complete
@@ -320,7 +306,7 @@ def test_what_can_pass_is_tried_again(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not list((tmp_path / "out").glob("failed/*"))
 
 
-def test_a_process_that_dies_is_tried_once_more_and_then_listed(tmp_path: Path) -> None:
+def test_a_process_that_dies_is_tried_once_more_and_then_listed(tmp_path):
     wanted = planned(tmp_path, "die", **{"sweep.topology.rivals": "[1]"})
     result, quiet = sweep(wanted, tmp_path / "out")
     assert {each.kind for each in result.report.failures.values()} == {"ProcessLostError"}
@@ -328,7 +314,7 @@ def test_a_process_that_dies_is_tried_once_more_and_then_listed(tmp_path: Path) 
     assert all("signal 6" in each.message for each in result.report.failures.values())
 
 
-def test_a_full_disk_stops_in_order_and_the_sweep_goes_on_later(tmp_path: Path) -> None:
+def test_a_full_disk_stops_in_order_and_the_sweep_goes_on_later(tmp_path):
     free = iter([10**10, 10**10])
     limits = Limits(keep_free_bytes=10**9, free_bytes=lambda path: next(free, 10**8))
     result, _ = sweep(planned(tmp_path), tmp_path / "out", limits=limits)
@@ -339,14 +325,14 @@ def test_a_full_disk_stops_in_order_and_the_sweep_goes_on_later(tmp_path: Path) 
     assert result.complete
 
 
-def test_the_deadline_stops_in_order(tmp_path: Path) -> None:
+def test_the_deadline_stops_in_order(tmp_path):
     result, _ = sweep(planned(tmp_path), tmp_path / "out", limits=Limits(deadline_s=0.01), jobs=1)
     assert result.report.stopped is not None
     assert "deadline" in result.report.stopped
     assert len(result.report.left) >= 3
 
 
-def test_runs_of_different_kernels_are_told_apart(tmp_path: Path) -> None:
+def test_runs_of_different_kernels_are_told_apart(tmp_path):
     wanted = planned(tmp_path)
     result, quiet = sweep(wanted, tmp_path / "out")
     assert quiet.notes == []
@@ -355,7 +341,7 @@ def test_runs_of_different_kernels_are_told_apart(tmp_path: Path) -> None:
     assert "1 by outcast 0 with kernel 0123, 3 by outcast 0 with kernel unknown" in quiet.notes[0]
 
 
-def test_two_sweeps_in_one_folder_are_refused(tmp_path: Path) -> None:
+def test_two_sweeps_in_one_folder_are_refused(tmp_path):
     from outcast.sweep import store
 
     wanted = planned(tmp_path)
@@ -388,13 +374,12 @@ def start(config: Path, target: Path) -> subprocess.Popen[str]:
     )
 
 
-def test_killed_five_times_and_resumed_it_gives_the_same_dataset(tmp_path: Path) -> None:
+def test_killed_five_times_and_resumed_it_gives_the_same_dataset(tmp_path):
     wanted = planned(tmp_path, repetitions=2)
     sweep(wanted, tmp_path / "whole")
     draw = random.Random(1)
     for _ in range(5):
         with start(tmp_path / "fake.yaml", tmp_path / "out") as process:
-            assert process.stdout is not None
             assert process.stdout.readline() == "go\n"
             time.sleep(draw.uniform(0.1, 1.2))
             process.kill()
@@ -415,7 +400,7 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_when_it_is_ended_nothing_goes_on(tmp_path: Path, number: signal.Signals) -> None:
+def test_when_it_is_ended_nothing_goes_on(tmp_path, number):
     planned(tmp_path)
     with start(tmp_path / "fake.yaml", tmp_path / "out") as process:
         wait_for(lambda: len(children(process.pid)) == 2, "two runs")
@@ -439,7 +424,7 @@ def pool() -> Iterator[LocalPool]:
     made.stop()
 
 
-def test_a_realtime_run_shares_the_machine_with_none(tmp_path: Path, pool: LocalPool) -> None:
+def test_a_realtime_run_shares_the_machine_with_none(tmp_path, pool):
     pool.start(task("a"), tmp_path / "a")
     assert pool.can_start(task("b"))
     assert not pool.can_start(task("c", exclusive=True))
@@ -450,7 +435,7 @@ def test_a_realtime_run_shares_the_machine_with_none(tmp_path: Path, pool: Local
     assert not pool.can_start(task("d", exclusive=True))
 
 
-def test_runs_wait_for_memory_but_one_always_starts(tmp_path: Path) -> None:
+def test_runs_wait_for_memory_but_one_always_starts(tmp_path):
     short = LocalPool(3, memory=lambda: 10**9)
     assert short.can_start(task("a"))
     short.start(task("a"), tmp_path / "a")
@@ -458,9 +443,7 @@ def test_runs_wait_for_memory_but_one_always_starts(tmp_path: Path) -> None:
     short.stop()
 
 
-def test_an_executor_that_is_not_there_is_a_failure_in_words(
-    tmp_path: Path, pool: LocalPool
-) -> None:
+def test_an_executor_that_is_not_there_is_a_failure_in_words(tmp_path, pool):
     pool.start(task("a"), tmp_path / "a")
     ended: list[Ended] = []
     wait_for(lambda: bool(ended.extend(pool.poll()) or ended), "its end")
@@ -472,7 +455,7 @@ def test_an_executor_that_is_not_there_is_a_failure_in_words(
 SIZE = measured.Size("virtual", 5e8, 0.5, ports=96, hops=5.7, captured=3)
 
 
-def test_the_estimate_comes_from_runs_of_this_machine(tmp_path: Path) -> None:
+def test_the_estimate_comes_from_runs_of_this_machine(tmp_path):
     file = tmp_path / "cache/measured.jsonl"
     for factor in (1.0, 3.0, 40.0):
         taken_s, disk_bytes = factor * SIZE.modelled_s, int(1e6 * factor)
@@ -491,7 +474,7 @@ def test_the_estimate_comes_from_runs_of_this_machine(tmp_path: Path) -> None:
     assert measured.estimate(large, "keep", known).wall_s == pytest.approx(large.modelled_s)
 
 
-def test_a_first_run_is_estimated_by_a_model() -> None:
+def test_a_first_run_is_estimated_by_a_model():
     # Realtime runs are made one by one, and take their own time on every machine.
     real = replace(SIZE, engine="realtime", duration_s=10.0)
     known = [measured.Measurement(SIZE, 1e3, 1, "keep")]
@@ -512,7 +495,7 @@ def test_a_first_run_is_estimated_by_a_model() -> None:
         *('"wall_s": 1e300', '"wall_s": "x"', '"wall_s": -5', '"disk_bytes": null'),
     ],
 )
-def test_a_measurement_that_cannot_be_true_does_not_count(tmp_path: Path, damaged: str) -> None:
+def test_a_measurement_that_cannot_be_true_does_not_count(tmp_path, damaged):
     file = tmp_path / "measured.jsonl"
     measured.note(measured.Measurement(SIZE, 5.0, 1000, "keep"), file)
     line = file.read_text()
@@ -524,14 +507,14 @@ def test_a_measurement_that_cannot_be_true_does_not_count(tmp_path: Path, damage
     assert measured.estimate(SIZE, "keep", [known]).wall_s == pytest.approx(5.0)
 
 
-def test_a_bottleneck_that_is_slower_than_the_links_decides(tmp_path: Path) -> None:
+def test_a_bottleneck_that_is_slower_than_the_links_decides(tmp_path):
     slow = {"links.overrides": "[{between: [s1, h1], rate: 10mbit}]"}
     (before, *_), (after, *_) = (planned(tmp_path, **more).runs for more in ({}, slow))
     assert (before.size.bits, after.size.bits) == (1e7, 1e6)
     assert (before.size.ports, before.size.hops, before.size.captured) == (8, 2.5, 3)
 
 
-def test_a_single_run_is_measured_without_its_figures(tmp_path: Path) -> None:
+def test_a_single_run_is_measured_without_its_figures(tmp_path):
     wanted = planned(tmp_path).runs[0].experiment
     fake_run.execute(wanted, tmp_path / "run")
     made = RunDirectory(tmp_path / "run")
@@ -545,7 +528,7 @@ def test_a_single_run_is_measured_without_its_figures(tmp_path: Path) -> None:
     assert measured.estimate(before.size, "keep", [before]).wall_s == 3.0
 
 
-def test_a_point_that_cannot_be_built_is_refused_before_anything_runs(tmp_path: Path) -> None:
+def test_a_point_that_cannot_be_built_is_refused_before_anything_runs(tmp_path):
     with pytest.raises(
         ConfigError, match=r'sweep, at queue\.limit="16KB", topology\.rivals=1: flows'
     ):
@@ -562,16 +545,14 @@ def invoke(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, st
 
 
 @pytest.fixture
-def faked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def faked(tmp_path, monkeypatch) -> Path:
     """The command with the tests' executor and its own cache, and a configuration for it."""
     quick_sweeps.prepare(tmp_path, monkeypatch)
     planned(tmp_path)
     return tmp_path / "fake.yaml"
 
 
-def test_the_plan_is_shown_and_nothing_run(
-    faked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_plan_is_shown_and_nothing_run(faked, tmp_path, capsys):
     out_folder = tmp_path / "out"
     argv = [str(faked), "--dry-run", "--jobs", "2", "-o", str(out_folder)]
     status, out, _ = invoke(capsys, *argv)
@@ -584,9 +565,7 @@ def test_the_plan_is_shown_and_nothing_run(
     assert not out_folder.exists()
 
 
-def test_what_is_told_before_runs_is_in_the_plan_once(
-    faked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_told_before_runs_is_in_the_plan_once(faked, tmp_path, capsys):
     slow = "events=[{at: 20ms, from: h3, to: s2, rate: 1mbit}]"
     argv = [str(faked), "--dry-run", "--set", slow, "-o", str(tmp_path / "out")]
     status, out, _ = invoke(capsys, *argv)
@@ -595,9 +574,7 @@ def test_what_is_told_before_runs_is_in_the_plan_once(
     assert line.startswith("note, of 4 points: the bottleneck of flow 1 is h3-eth0 (1 Mbps) from")
 
 
-def test_a_configuration_without_a_sweep_is_told_so(
-    faked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_configuration_without_a_sweep_is_told_so(faked, tmp_path, capsys):
     alone = tmp_path / "alone.yaml"
     alone.write_text(faked.read_text().partition("sweep:")[0])
     status, out, err = invoke(capsys, str(alone), "--dry-run", "-o", str(tmp_path / "out"))
@@ -606,9 +583,7 @@ def test_a_configuration_without_a_sweep_is_told_so(
     assert line.startswith(f"note: {alone} has no `sweep:`, so this is one point; --set sweep.")
 
 
-def test_the_command_from_the_plan_to_the_dataset_and_again(
-    faked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_from_the_plan_to_the_dataset_and_again(faked, tmp_path, capsys):
     target = str(tmp_path / "out")
     status, out, err = invoke(capsys, str(faked), "-o", target, "--jobs", "2")
     assert (status, "4 of 4 runs finished" in out) == (0, True), err
@@ -620,12 +595,7 @@ def test_the_command_from_the_plan_to_the_dataset_and_again(
     assert "from 4 runs measured on this machine\n" in out
 
 
-def test_files_of_finished_runs_are_hashed_once(
-    faked: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_files_of_finished_runs_are_hashed_once(faked, tmp_path, capsys, monkeypatch):
     target = tmp_path / "out"
     assert invoke(capsys, str(faked), "-o", str(target))[0] == 0
     first, *others = sorted((target / "runs").iterdir())
@@ -648,9 +618,7 @@ def test_files_of_finished_runs_are_hashed_once(
     assert (target / "failed").exists()
 
 
-def test_shards_make_each_run_once_and_merge_to_the_same_dataset(
-    faked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_shards_make_each_run_once_and_merge_to_the_same_dataset(faked, tmp_path, capsys):
     shards = [str(tmp_path / f"shard-{number}") for number in (1, 2, 3)]
     merging = [word for shard in shards for word in ("--merge", shard)]
     for number, shard in enumerate(shards, 1):
@@ -684,9 +652,7 @@ def test_shards_make_each_run_once_and_merge_to_the_same_dataset(
     assert not (tmp_path / "damaged").exists()
 
 
-def test_a_merge_that_fails_leaves_nothing(
-    faked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_merge_that_fails_leaves_nothing(faked, tmp_path, capsys):
     status, _, err = invoke(capsys, str(faked), "-o", str(tmp_path / "made"))
     assert status == 0, err
     merging = ["--merge", str(tmp_path / "made"), "-o", str(tmp_path / "merged")]
@@ -722,31 +688,21 @@ def test_a_merge_that_fails_leaves_nothing(
         ("fake", ["--jobs", "0"], 2, "--jobs"),
     ],
 )
-def test_how_it_ends_is_its_exit_status(
-    faked: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    name: str,
-    options: list[str],
-    status: int,
-    said: str,
-) -> None:
+def test_how_it_ends_is_its_exit_status(faked, tmp_path, capsys, name, options, status, said):
     config = tmp_path / f"{name}.yaml"
     planned(tmp_path, name)
     ended, _, err = invoke(capsys, str(config), "-o", str(tmp_path / "out"), *options)
     assert (ended, said in err.splitlines()[-1]) == (status, True), err
 
 
-def test_realtime_runs_are_not_given_to_dask(
-    faked: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_realtime_runs_are_not_given_to_dask(faked, monkeypatch, capsys):
     chosen = SimpleNamespace(name="realtime")
     monkeypatch.setattr("outcast.engines.choice.choose", lambda each: chosen)
     status, _, err = invoke(capsys, str(faked), "--scheduler", "tcp://127.0.0.1:1")
     assert (status, "realtime runs share no machine" in err) == (2, True)
 
 
-def test_a_folder_that_is_no_store_keeps_what_is_in_it(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_store_keeps_what_is_in_it(tmp_path):
     (tmp_path / "unfinished").mkdir()
     (tmp_path / "unfinished/thesis.txt").write_text("mine")
     with pytest.raises(ConfigError, match="did not make this folder, and unfinished is in it"):
@@ -754,7 +710,7 @@ def test_a_folder_that_is_no_store_keeps_what_is_in_it(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == ["unfinished", "thesis.txt"]
 
 
-def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
     (tmp_path / "precious").write_text("mine")
     (tmp_path / "sweep").mkdir()
     (tmp_path / "sweep/.lock").symlink_to(tmp_path / "precious")
@@ -763,7 +719,7 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     assert (tmp_path / "precious").read_text() == "mine"
 
 
-def test_a_failed_run_is_named_where_it_is_kept(tmp_path: Path) -> None:
+def test_a_failed_run_is_named_where_it_is_kept(tmp_path):
     directory = SweepDirectory(tmp_path)
     kept = directory.attempt("a") / "run.failed"
     kept.mkdir(parents=True)

@@ -1,7 +1,5 @@
 """Sweeps in archives: packed, replayed, and refused where somebody changed them."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -46,7 +44,7 @@ def prepare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory) -> Path:
     """A folder with a sweep and its archive, made once; nothing of the author's is left."""
     folder = tmp_path_factory.mktemp("made")
     author = folder / "author"
@@ -66,19 +64,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path, monkeypatch) -> Path:
     prepare(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def packed(made: Path, place: Path) -> Path:
+def packed(made, place) -> Path:
     return Path(shutil.copy(made / "sweep.zip", place))
 
 
 @pytest.fixture
-def sweep(made: Path, place: Path) -> Path:
+def sweep(made, place) -> Path:
     return shutil.copytree(made / "sweep", place / "sweep")
 
 
@@ -101,7 +99,7 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[
     return status, out.strip(), err.strip().splitlines()[-1] if err.strip() else ""
 
 
-def test_an_archive_has_all_runs_and_some_captures(packed: Path) -> None:
+def test_an_archive_has_all_runs_and_some_captures(packed):
     held = contents(packed)
     runs = {name.split("/")[2] for name in held if name.startswith("sweep/runs/")}
     captures = [name for name in held if "/captures/" in name]
@@ -114,9 +112,7 @@ def test_an_archive_has_all_runs_and_some_captures(packed: Path) -> None:
     assert b"with 95 % intervals" in held["claims/claim-1.txt"]
 
 
-def test_a_reviewer_makes_it_again(
-    packed: Path, made: Path, place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_reviewer_makes_it_again(packed, made, place, capsys):
     status, out, _ = answer(capsys, "replay", packed, "--runs", "all", "-o", place / "again")
     assert (status, out.split(",")[0]) == (0, "equal: 8 of 8 runs")
     status, out, _ = answer(capsys, "replay", packed, "--runs", "3", "--json")
@@ -134,9 +130,7 @@ def test_a_reviewer_makes_it_again(
     assert len({table.read_bytes() for table in tables}) == 1
 
 
-def test_a_sweep_of_kinds_and_durations_is_made_again(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_of_kinds_and_durations_is_made_again(place, capsys):
     """Another kind refuses the first one's keys, and a short run the usual bin."""
     text = TEXT.replace("TRACE, repeat: true", "a.csv").replace("kind: tbf", "kind: red")
     kinds = "  queue.kind: [red, pfifo]\n  duration: [5ms, 1s]\n"
@@ -150,7 +144,7 @@ def test_a_sweep_of_kinds_and_durations_is_made_again(
     assert main(["sweep", "mine.yaml", "--resume", "-o", "sweep"]) == 0
 
 
-def test_what_differs_is_named(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_differs_is_named(packed, capsys):
     def change(held: dict[str, bytes]) -> None:
         name = next(name for name in held if name.endswith("/summary.json"))
         summary = json.loads(held[name])
@@ -163,9 +157,7 @@ def test_what_differs_is_named(packed: Path, capsys: pytest.CaptureFixture[str])
     assert "not equal: 1 differences in 1 runs; 8 of 8 runs made again" in err
 
 
-def test_a_copy_of_a_users_file_that_differs_is_named(
-    packed: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_copy_of_a_users_file_that_differs_is_named(packed, capsys):
     changed = TRACE.replace("50,20", "50,10").encode()
     file = edited(packed, lambda held: held.update({"sweep/traces/a.csv": changed}))
     status, out, err = answer(capsys, "replay", file, "--runs", "all")
@@ -173,7 +165,7 @@ def test_a_copy_of_a_users_file_that_differs_is_named(
     assert "not equal: 4 differences in 4 runs" in err
 
 
-def test_a_cause_that_only_a_run_left_out_has_is_no_difference(sweep: Path, place: Path) -> None:
+def test_a_cause_that_only_a_run_left_out_has_is_no_difference(sweep, place):
     there, here = SweepDirectory(sweep), SweepDirectory(place / "here")
     *others, last = [point.name for point in dataset.planned_points(there)]
     for name in [*others, last]:
@@ -190,7 +182,7 @@ def test_a_cause_that_only_a_run_left_out_has_is_no_difference(sweep: Path, plac
     assert not packing.compare(there, here, [last], stored).differing
 
 
-def test_claims_are_run(sweep: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_claims_are_run(sweep, place, capsys):
     claims = place / "claims.yaml"
     command = "outcast results sweep --by queue.limit --figure line -o ratio.svg"
     over = "--over links.overrides.0.rate.trace"
@@ -211,9 +203,7 @@ def test_claims_are_run(sweep: Path, place: Path, capsys: pytest.CaptureFixture[
         assert wrong in err
 
 
-def test_an_incomplete_sweep_is_not_packed(
-    sweep: Path, place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_incomplete_sweep_is_not_packed(sweep, place, capsys):
     run = next((sweep / "runs").iterdir())
     run.rename(place / "taken")
     status, _, err = answer(capsys, "pack", sweep, "-o", place / "sweep.zip")
@@ -285,14 +275,7 @@ def table(
         ("run_flows", lambda frame: frame.with_columns(more=pl.lit(1)), ": more: 1 there, ", 16),
     ],
 )
-def test_tables_that_do_not_fit_their_runs_are_told(
-    name: str,
-    change: Callable[[pl.DataFrame], pl.DataFrame],
-    words: str,
-    count: int,
-    packed: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_tables_that_do_not_fit_their_runs_are_told(name, change, words, count, packed, capsys):
     file = edited(packed, table(name, change))
     status, out, err = answer(capsys, "replay", file, "--runs", "1", "--explain")
     assert (status, words in out) == (1, True), out
@@ -319,13 +302,7 @@ def test_tables_that_do_not_fit_their_runs_are_told(
         (lambda held: held.update({"sweep/runs/x/y": b""}), "x: no manifest.json"),
     ],
 )
-def test_hostile_archives_are_refused(
-    change: Callable[[dict[str, bytes]], object],
-    words: str,
-    packed: Path,
-    place: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_hostile_archives_are_refused(change, words, packed, place, capsys):
     status, _, err = answer(capsys, "replay", edited(packed, change), "--runs", "all")
     assert status == 2
     assert words in err
@@ -333,7 +310,7 @@ def test_hostile_archives_are_refused(
     assert not any((place / "scratch").iterdir())
 
 
-def test_verbs_of_runs_refuse_a_sweep(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verbs_of_runs_refuse_a_sweep(packed, capsys):
     status, _, err = answer(capsys, "whatif", packed, "--packet", "0", "--fate", "drop")
     assert (status, "holds a sweep" in err) == (2, True)
     damaged = packed.with_name("damaged.zip")

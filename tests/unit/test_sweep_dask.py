@@ -1,7 +1,5 @@
 """Sweeps on Dask: a real scheduler, real workers, one of them killed in the middle."""
 
-from __future__ import annotations
-
 import errno
 import importlib
 import os
@@ -19,13 +17,7 @@ from typing import IO
 import pytest
 
 import outcast
-from outcast.errors import (
-    ConfigError,
-    DeadlineError,
-    FeatureMissingError,
-    OutcastError,
-    RunError,
-)
+from outcast.errors import ConfigError, DeadlineError, FeatureMissingError, OutcastError, RunError
 from outcast.files import sha256
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import dask_pool, objects, runner
@@ -75,7 +67,7 @@ def start(stack: ExitStack, argv: list[str], folder: Path, path: Path) -> subpro
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+def cluster(tmp_path) -> Iterator[Cluster]:
     folder = tmp_path / "cluster"
     folder.mkdir()
     file = folder / "scheduler.json"
@@ -108,7 +100,7 @@ def on_dask(cluster: Cluster, target: Path, quiet: Quiet, store: str | None = No
     return runner.run_sweep(wanted, target, pool, quiet, executor=fake_run.NAME)
 
 
-def test_a_killed_worker_changes_nothing_of_the_dataset(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_killed_worker_changes_nothing_of_the_dataset(cluster, tmp_path):
     first, second = cluster.worker("first"), cluster.worker("second")
     quiet = Watching(3, lambda: first.send_signal(signal.SIGKILL))
     result = on_dask(cluster, tmp_path / "dask", quiet)
@@ -124,7 +116,7 @@ def test_a_killed_worker_changes_nothing_of_the_dataset(cluster: Cluster, tmp_pa
         assert ours == (tmp_path / "local" / name).read_bytes()
 
 
-def test_a_worker_with_another_outcast_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_worker_with_another_outcast_is_refused(cluster, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(ROOT / "outcast", other / "outcast")
     module = other / "outcast/__init__.py"
@@ -151,9 +143,7 @@ def test_a_worker_with_another_outcast_is_refused(cluster: Cluster, tmp_path: Pa
     pool.stop()
 
 
-def test_an_interrupted_sweep_ends_its_runs_on_the_workers(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_sweep_ends_its_runs_on_the_workers(cluster, tmp_path, monkeypatch):
     worker = cluster.worker("only")
 
     def interrupt() -> None:
@@ -172,9 +162,7 @@ def test_an_interrupted_sweep_ends_its_runs_on_the_workers(
     wait_for(idle, "the run's end on the worker")
 
 
-def test_a_killed_scheduler_is_said_in_one_line(
-    cluster: Cluster, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_killed_scheduler_is_said_in_one_line(cluster, tmp_path, capfd):
     cluster.worker("one")
     quiet = Watching(1, lambda: cluster.scheduler.kill())
     with pytest.raises(RunError, match=r"^the scheduler of Dask has gone, or cannot be reached$"):
@@ -182,7 +170,7 @@ def test_a_killed_scheduler_is_said_in_one_line(
     assert capfd.readouterr().err == ""
 
 
-def test_no_scheduler_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_scheduler_is_said_in_one_line(monkeypatch):
     monkeypatch.setattr(dask_pool, "CONNECT_DEADLINE_S", 0.5)
     with pytest.raises(RunError, match=r"--scheduler tcp://127\.0\.0\.1:1: no scheduler"):
         dask_pool.connect("tcp://127.0.0.1:1")
@@ -190,7 +178,7 @@ def test_no_scheduler_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> No
         dask_pool.connect("foo")
 
 
-def test_what_differs_between_machines_is_named() -> None:
+def test_what_differs_between_machines_is_named():
     ours = Fingerprint("1", "a" * 64, "b" * 64)
     assert ours.difference(ours) is None
     assert ours.difference(Fingerprint("1", "a" * 64, None)) == (
@@ -203,7 +191,7 @@ def test_what_differs_between_machines_is_named() -> None:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Path:
+def made(tmp_path) -> Path:
     """An attempt's folder as a worker leaves it."""
     folder = tmp_path / "attempt"
     folder.mkdir()
@@ -254,7 +242,7 @@ Way = Callable[[Path, Path], tuple[Reply, _Assignment]]
 
 
 @pytest.mark.parametrize("way", [through_scheduler, through_store])
-def test_a_result_comes_whole_by_every_way(way: Way, made: Path, tmp_path: Path) -> None:
+def test_a_result_comes_whole_by_every_way(way, made, tmp_path):
     target = tmp_path / "unfinished/a"
     reply, assignment = way(made, target)
     assert dask_pool._taken(reply, assignment) is None
@@ -279,34 +267,26 @@ def halved(file: Path) -> None:
         (through_store, lambda top: (top / "store/attempt.zip").unlink(), "FileNotFoundError"),
     ],
 )
-def test_what_comes_back_broken_is_lost(
-    way: Way, harm: Callable[[Path], object], said: str, made: Path, tmp_path: Path
-) -> None:
+def test_what_comes_back_broken_is_lost(way, harm, said, made, tmp_path):
     reply, assignment = way(made, tmp_path / "unfinished/a")
     harm(tmp_path)
     failure = dask_pool._taken(reply, assignment)
-    assert failure is not None
     assert (failure.kind, said in failure.message) == ("WorkerLostError", True), failure
     assert "\n" not in failure.message
 
 
-def test_our_own_full_disk_is_no_fault_of_the_worker(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_our_own_full_disk_is_no_fault_of_the_worker(made, tmp_path, monkeypatch):
     def full(stream: IO[bytes], folder: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
     reply, assignment = through_scheduler(made, tmp_path / "unfinished/a")
     monkeypatch.setattr(dask_pool, "unpack", full)
     failure = dask_pool._taken(reply, assignment)
-    assert failure is not None
     assert failure.kind == "RunError"
     assert failure.message == f"{tmp_path}/unfinished/a: No space left on device"
 
 
-def test_a_worker_that_loses_results_gets_no_further_run(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_loses_results_gets_no_further_run(made, tmp_path, monkeypatch):
     """Its disk is full, so it fails at once and would take all runs from the others."""
 
     @dataclass
@@ -327,15 +307,12 @@ def test_a_worker_that_loses_results_gets_no_further_run(
     failed = Ended("a", Failure("RunError", "No space left on device"), 1.0)
     monkeypatch.setattr(dask_pool, "_make", lambda *given: failed)
     reply = dask_pool.make_run(task("a"), "stop", None)
-    assert reply.ended.failure is not None
     assert reply.ended.failure.kind == "WorkerLostError"
     pool = DaskPool(None, Fingerprint("1", "a", None), _usable={"tcp://w": 1, "tcp://v": 1})
     for attempt in range(dask_pool.MOST_LOST):
         assert pool.places() == 2
         assignment = replace(assigned(tmp_path / f"a{attempt}"), future=Finished(reply))
         ended = pool._ended(assignment)
-        assert ended is not None
-        assert ended.failure is not None
         assert ended.failure.message.startswith("worker tcp://w: its disk is full (")
     assert pool.places() == 1
     assert "tcp://w is refused: it lost 3 results in a row: its disk is full" in pool.notes()[0]
@@ -346,9 +323,7 @@ def test_a_worker_that_loses_results_gets_no_further_run(
     assert (after.in_store, after.archive) == (None, None)
 
 
-def test_results_come_through_an_object_store(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_come_through_an_object_store(cluster, tmp_path, monkeypatch):
     get, seen = Objects.get, []
 
     def half_at_first(self: Objects, name: str, file: Path, most_bytes: int) -> None:
@@ -385,9 +360,7 @@ def test_results_come_through_an_object_store(
         ("sftp://ana:secret@127.0.0.1:1/a", OutcastError, "sftp://...@127.0.0.1:1/a: "),
     ],
 )
-def test_an_object_store_that_cannot_be_used_is_said_in_one_line(
-    url: str, kind: type[OutcastError], said: str
-) -> None:
+def test_an_object_store_that_cannot_be_used_is_said_in_one_line(url, kind, said):
     with pytest.raises(kind) as refusal:
         Objects(url).make()
     assert said in str(refusal.value)
@@ -395,9 +368,7 @@ def test_an_object_store_that_cannot_be_used_is_said_in_one_line(
     assert "secret" not in str(refusal.value)
 
 
-def test_a_file_system_whose_package_is_missing_is_said_in_one_line(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_file_system_whose_package_is_missing_is_said_in_one_line(monkeypatch):
     broken = {"class": "no_such_package.System", "err": "Install no_such_package to access X"}
     registry = importlib.import_module("fsspec.registry")
     monkeypatch.setitem(registry.known_implementations, "missing", broken)
@@ -408,9 +379,7 @@ def test_a_file_system_whose_package_is_missing_is_said_in_one_line(
         Objects("file:///a").make()
 
 
-def test_a_worker_that_does_not_say_what_it_runs_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_worker_that_does_not_say_what_it_runs_is_refused(monkeypatch):
     class Client:
         def nthreads(self) -> dict[str, int]:
             return {"tcp://hangs": 1, "tcp://answers": 1}
@@ -428,9 +397,7 @@ def test_a_worker_that_does_not_say_what_it_runs_is_refused(
     assert pool.notes() == ["worker tcp://hangs is refused: waited 0.1 s for its fingerprint"]
 
 
-def test_an_object_store_that_does_not_answer_is_not_waited_for_for_ever(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_object_store_that_does_not_answer_is_not_waited_for_for_ever(monkeypatch):
     class Hanging:
         def rm_file(self, path: str) -> None:
             time.sleep(HANG_S)

@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import math
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -31,9 +28,7 @@ lists = st.dictionaries(
 
 @settings(deadline=None)  # The machine may be busy.
 @given(lists, st.integers(1, 4), st.integers(0, 2**63 - 1))
-def test_every_combination_once_for_every_repetition(
-    tree: dict[str, list[Any]], repetitions: int, seed: int
-) -> None:
+def test_every_combination_once_for_every_repetition(tree, repetitions, seed):
     runs = points(Sweep.model_validate(tree), repetitions, seed)
     count = math.prod(len(each) for each in tree.values())
     assert len(runs) == count * repetitions
@@ -46,9 +41,7 @@ def test_every_combination_once_for_every_repetition(
 
 @settings(deadline=None)  # The machine may be busy.
 @given(lists, st.integers(1, 3), st.integers(0, 1000), st.data())
-def test_a_run_keeps_seed_and_name_when_others_are_added(
-    tree: dict[str, list[Any]], repetitions: int, seed: int, data: st.DataObject
-) -> None:
+def test_a_run_keeps_seed_and_name_when_others_are_added(tree, repetitions, seed, data):
     fewer = {
         key: data.draw(
             st.lists(st.sampled_from(each), min_size=1, unique_by=lambda v: canonical({"": v}))
@@ -63,16 +56,14 @@ def test_a_run_keeps_seed_and_name_when_others_are_added(
 
 @settings(deadline=None)  # The machine may be busy.
 @given(lists, st.integers(0, 1000))
-def test_random_order_has_the_same_runs_and_is_drawn_by_the_seed(
-    tree: dict[str, list[Any]], seed: int
-) -> None:
+def test_random_order_has_the_same_runs_and_is_drawn_by_the_seed(tree, seed):
     shuffled = Sweep.model_validate({**tree, "order": "random"})
     first = [run.name for run in points(shuffled, 3, seed)]
     assert first == [run.name for run in points(shuffled, 3, seed)]
     assert Counter(first) == Counter(r.name for r in points(Sweep.model_validate(tree), 3, seed))
 
 
-def test_points_are_combined_with_the_lists() -> None:
+def test_points_are_combined_with_the_lists():
     sweep = Sweep.model_validate({"points": [{"a": 1, "b": 2}, {"a": 3}], "c": [5, 6]})
     assert combinations(sweep) == [
         {"a": 1, "b": 2, "c": 5},
@@ -83,18 +74,18 @@ def test_points_are_combined_with_the_lists() -> None:
     assert swept_keys(points(sweep, 1, 1)) == ["a", "b", "c"]
 
 
-def test_without_anything_swept_there_are_the_repetitions() -> None:
+def test_without_anything_swept_there_are_the_repetitions():
     assert [run.settings for run in points(Sweep(), 3, 1)] == [{}, {}, {}]
 
 
-def test_a_swept_seed_is_taken_as_it_is() -> None:
+def test_a_swept_seed_is_taken_as_it_is():
     sweep = Sweep.model_validate({"seed": [3, 4]})
     assert [run.seed for run in points(sweep, 1, 1)] == [3, 4]
     with pytest.raises(ConfigError, match="repetitions"):
         points(sweep, 2, 1)
 
 
-def test_a_point_that_is_there_twice_is_refused() -> None:
+def test_a_point_that_is_there_twice_is_refused():
     with pytest.raises(ConfigError, match="twice"):
         points(Sweep.model_validate({"a": [1, 2, 1]}), 1, 1)
 
@@ -111,19 +102,18 @@ def test_a_point_that_is_there_twice_is_refused() -> None:
         ({"order": "backwards"}, "sweep.order"),
     ],
 )
-def test_what_is_no_sweep_is_refused(tree: dict[str, Any], said: str) -> None:
+def test_what_is_no_sweep_is_refused(tree, said):
     source = experiment.read(CONFIGS / "linear-12.yaml")
     with pytest.raises(ConfigError, match=said):
         experiment.validate({**source.tree, "sweep": tree}, "here")
 
 
-def test_any_key_can_be_swept_as_set_sets_it() -> None:
+def test_any_key_can_be_swept_as_set_sets_it():
     source = experiment.read(
         CONFIGS / "linear-12.yaml",
         ["sweep.queue.limit=[16KB, 64KB]", "sweep.flows.1.hosts=[2]", "repetitions=3"],
     )
     sweep = source.experiment().sweep
-    assert sweep is not None
     assert dict(sweep.lists) == {"queue.limit": ["16KB", "64KB"], "flows.1.hosts": [2]}
     settings = {"queue": {"kind": "pfifo", "limit": "9 packets"}, "flows.1.hosts": 2}
     made = source.at_point(settings).experiment()
@@ -145,11 +135,7 @@ def test_any_key_can_be_swept_as_set_sets_it() -> None:
             '--set sweep.queue.limit: sweep, at queue.limit="1KB": queue.limit: ',
         ),
         ([], {"topology.k": 7}, "{file}:7: sweep, at topology.k=7: topology.k: 7: "),
-        (
-            [],
-            {"duration": "1ms"},
-            '{file}:5: sweep, at duration="1ms": analysis.from: allowed is',
-        ),
+        ([], {"duration": "1ms"}, '{file}:5: sweep, at duration="1ms": analysis.from: allowed is'),
         (
             ["seed=3"],
             {"flows.2.hosts": 1},
@@ -157,9 +143,7 @@ def test_any_key_can_be_swept_as_set_sets_it() -> None:
         ),
     ],
 )
-def test_a_point_that_is_no_experiment_is_named(
-    overrides: list[str], settings: dict[str, Any], said: str, tmp_path: Path
-) -> None:
+def test_a_point_that_is_no_experiment_is_named(overrides, settings, said, tmp_path):
     file = tmp_path / "swept.yaml"
     file.write_text(
         "name: swept\n"
@@ -183,11 +167,7 @@ def test_a_point_that_is_no_experiment_is_named(
     ("sweep", "overrides", "line"),
     [
         ("  links:\n    rate: [1gbit, quick]\n", [], "{file}:6"),
-        (
-            "  points:\n  - {links.rate: 1gbit}\n  -\n    links.rate: quick\n",
-            [],
-            "{file}:8",
-        ),
+        ("  points:\n  - {links.rate: 1gbit}\n  -\n    links.rate: quick\n", [], "{file}:8"),
         ("  points:\n  - {links.rate: quick, seed: 1}\n  - {links.rate: quick}\n", [], "{file}:7"),
         # An override of what the list replaces is not the reason.
         ("  links.rate: [quick]\n", ["links={rate: 1gbit}"], "{file}:5"),
@@ -195,9 +175,7 @@ def test_a_point_that_is_no_experiment_is_named(
         ("  seed: [1]\n", ["sweep={links: {rate: [quick]}}"], "--set sweep"),
     ],
 )
-def test_a_swept_value_is_blamed_on_who_gave_it(
-    sweep: str, overrides: list[str], line: str, tmp_path: Path
-) -> None:
+def test_a_swept_value_is_blamed_on_who_gave_it(sweep, overrides, line, tmp_path):
     file = tmp_path / "swept.yaml"
     file.write_text(
         "topology: {kind: linear, rivals: 2}\n"
@@ -227,5 +205,5 @@ def test_a_swept_value_is_blamed_on_who_gave_it(
         ({"edge": {"rate": "1gbit"}}, "edge=rate=1gbit"),
     ],
 )
-def test_values_are_short_texts_in_tables(value: Any, text: str) -> None:
+def test_values_are_short_texts_in_tables(value, text):
     assert as_text(value) == text

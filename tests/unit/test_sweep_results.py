@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -52,7 +50,7 @@ def make_sweep(path: Path, config: str = CONFIG, leave_out: int = 0) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sweep(tmp_path_factory) -> Path:
     return make_sweep(tmp_path_factory.mktemp("results") / "sweep")
 
 
@@ -62,7 +60,7 @@ def results(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, s
     return status, captured.out, captured.err
 
 
-def test_means_by_the_swept_keys(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_means_by_the_swept_keys(sweep, capsys):
     status, out, _ = results(capsys, str(sweep), "--format", "json", "--value", "outcast_ratio")
     assert status == 0
     told = json.loads(out)
@@ -80,7 +78,7 @@ def test_means_by_the_swept_keys(sweep: Path, capsys: pytest.CaptureFixture[str]
     assert found["center"] < max(summaries) < found["high"]
 
 
-def test_runs_that_are_all_the_same_are_no_sample() -> None:
+def test_runs_that_are_all_the_same_are_no_sample():
     def group(*columns: list[float]) -> groups.Group:
         cells = tuple(groups.Cell("x", statistics.central(values)) for values in columns)
         return groups.Group({}, 3, cells)
@@ -90,7 +88,7 @@ def test_runs_that_are_all_the_same_are_no_sample() -> None:
     assert not groups.are_copies(group([3.5]))
 
 
-def test_where_by_and_csv(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_by_and_csv(sweep, capsys):
     argv = ["--where", "queue.limit=64KB", "--by", "topology.rivals", "--format", "csv"]
     _, out, _ = results(capsys, str(sweep), *argv, "--value", "classes.2.mean_goodput_bps")
     rows = list(csv.DictReader(io.StringIO(out)))
@@ -100,16 +98,14 @@ def test_where_by_and_csv(sweep: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert [each["runs"] for each in json.loads(out)] == [3, 3]
 
 
-def test_a_table_for_people(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_for_people(sweep, capsys):
     status, out, _ = results(capsys, str(sweep))
     assert status == 0
     assert "2-hop mean goodput, Mbps" in out
     assert "95 % intervals over the runs" in out
 
 
-def test_a_swept_mapping_stands_as_one_would_write_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_swept_mapping_stands_as_one_would_write_it(tmp_path, capsys):
     swept = "queue: [{kind: tbf, limit: 16KB}, {kind: pfifo, limit: 11 packets}]"
     config = CONFIG[: CONFIG.index("sweep:")] + f"sweep:\n  {swept}\n"
     path = make_sweep(tmp_path / "queues", config)
@@ -120,7 +116,7 @@ def test_a_swept_mapping_stands_as_one_would_write_it(
     assert flows["queue"].unique(maintain_order=True).to_list() == names
 
 
-def test_a_sweep_of_whole_queues_has_columns_of_kind_and_limit(tmp_path: Path) -> None:
+def test_a_sweep_of_whole_queues_has_columns_of_kind_and_limit(tmp_path):
     swept = "  queue: [{kind: codel, limit: 1 bdp}, {kind: tbf, limit: 16KB}]\n"
     text = CONFIG.replace("  queue.limit: [16KB, 64KB, 512KB]\n", swept)
     made = dataset.load(make_sweep(tmp_path / "sweep", text.replace("[1, 2]", "[1]")))
@@ -130,18 +126,14 @@ def test_a_sweep_of_whole_queues_has_columns_of_kind_and_limit(tmp_path: Path) -
         assert rows == [("codel", "1 bdp"), ("tbf", "16KB")]
 
 
-def test_a_key_that_is_named_twice_counts_once(
-    sweep: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_key_that_is_named_twice_counts_once(sweep, capsys):
     argv = [str(sweep), "--over", "topology.rivals", "--by", "queue.limit"]
     once = results(capsys, *argv)
     assert once[0] == 0
     assert results(capsys, *argv, "--by", "queue.limit") == once
 
 
-def test_runs_that_differ_in_a_swept_key_are_pooled_only_if_told(
-    sweep: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_that_differ_in_a_swept_key_are_pooled_only_if_told(sweep, capsys):
     argv = [str(sweep), "--value", "outcast_ratio", "--by", "queue.limit"]
     status, out, err = results(capsys, *argv)
     assert (status, out) == (2, "")
@@ -158,9 +150,7 @@ def test_runs_that_differ_in_a_swept_key_are_pooled_only_if_told(
         assert f"--over {over}: allowed are swept keys that --by lacks: topology.rivals" in err
 
 
-def test_keys_that_are_swept_together_are_not_pooled(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_keys_that_are_swept_together_are_not_pooled(tmp_path, capsys):
     points = (
         "points: [{topology.rivals: 1, links.delay: 1us}, {topology.rivals: 2, links.delay: 2us}]"
     )
@@ -169,7 +159,7 @@ def test_keys_that_are_swept_together_are_not_pooled(
     assert results(capsys, str(path), *argv)[0] == 0
 
 
-def test_columns_are_listed(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_columns_are_listed(sweep, capsys):
     _, out, _ = results(capsys, str(sweep), "--columns")
     assert {"run", "seed", "queue.limit", "trusted", "outcast_ratio"} <= set(out.split())
     assert not any("chains" in name or "wall_s" in name for name in out.split())
@@ -183,9 +173,7 @@ def test_columns_are_listed(sweep: Path, capsys: pytest.CaptureFixture[str]) -> 
         ("zebra", "allowed are run, repetition, seed, queue.limit,"),
     ],
 )
-def test_a_column_that_is_not_there_is_refused_with_those_that_are(
-    sweep: Path, name: str, told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_column_that_is_not_there_is_refused_with_those_that_are(sweep, name, told, capsys):
     status, _, err = results(capsys, str(sweep), "--value", name)
     assert status == 2
     assert f"--value {name}: there is no such column; " in err
@@ -193,9 +181,7 @@ def test_a_column_that_is_not_there_is_refused_with_those_that_are(
     assert "duration_s'" not in err
 
 
-def test_against_another_sweep(
-    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_against_another_sweep(sweep, tmp_path, capsys):
     other = make_sweep(tmp_path / "other", CONFIG + "seed: 2\n")
     argv = ["--against", str(other), "--format", "json", "--value", "outcast_ratio"]
     argv += ["--over", "topology.rivals"]
@@ -215,9 +201,7 @@ def test_against_another_sweep(
     assert apart["low"] < apart["center"] < apart["high"]
 
 
-def test_what_is_missing_or_doubtful_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_missing_or_doubtful_is_said(tmp_path, capsys):
     path = make_sweep(tmp_path / "part", leave_out=2)
     _, out, _ = results(capsys, str(path))
     assert "2 of 18 runs have no result" in out
@@ -233,9 +217,7 @@ def test_what_is_missing_or_doubtful_is_said(
     assert counts == [15, 16]
 
 
-def test_a_run_that_was_analysed_again_counts_as_it_is_now(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_was_analysed_again_counts_as_it_is_now(tmp_path, capsys):
     path = make_sweep(tmp_path / "again", CONFIG[: CONFIG.index("sweep:")])
     dataset.write(SweepDirectory(path))
     for summary in (path / "runs").glob("*/summary.json"):
@@ -245,9 +227,7 @@ def test_a_run_that_was_analysed_again_counts_as_it_is_now(
     assert json.loads(out)[0]["values"]["outcast_ratio"]["center"] == 100
 
 
-def test_runs_without_a_value_are_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_without_a_value_are_counted(tmp_path, capsys):
     path = make_sweep(tmp_path / "starved")
     for summary in sorted((path / "runs").glob("limit=16KB,*/summary.json"))[:2]:
         edit(summary, lambda told: told.update(outcast_ratio=None))
@@ -257,9 +237,7 @@ def test_runs_without_a_value_are_counted(
     assert "have none" not in results(capsys, str(path), "--value", "jain_index")[1]
 
 
-def test_groups_that_one_of_two_sweeps_has(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_groups_that_one_of_two_sweeps_has(tmp_path, capsys):
     config = CONFIG.replace("topology.rivals: [1, 2]", "seed: [1, 2]").replace(
         "repetitions: 3", "repetitions: 1"
     )
@@ -275,9 +253,7 @@ def test_groups_that_one_of_two_sweeps_has(
 
 
 @pytest.mark.parametrize("kind", ["line", "bar", "heat", "cdf"])
-def test_every_figure_is_drawn(
-    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
-) -> None:
+def test_every_figure_is_drawn(sweep, tmp_path, capsys, kind):
     file = tmp_path / f"{kind}.png"
     status, out, _ = results(capsys, str(sweep), "--figure", kind, "-o", str(file))
     assert (status, out.strip()) == (0, str(file))
@@ -285,13 +261,7 @@ def test_every_figure_is_drawn(
 
 
 @pytest.mark.parametrize("kind", ["line", "bar", "heat"])
-def test_a_figure_of_differences_says_so(
-    sweep: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
-) -> None:
+def test_a_figure_of_differences_says_so(sweep, tmp_path, capsys, monkeypatch, kind):
     file = tmp_path / f"{kind}.svg"
     argv = ["--against", str(sweep), "--figure", kind, "-o", str(file)]
     monkeypatch.setitem(style.STYLE, "svg.fonttype", "none")
@@ -299,9 +269,7 @@ def test_a_figure_of_differences_says_so(
     assert f"differences from the means in {sweep}" in file.read_text()
 
 
-def test_the_distribution_of_flows(
-    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_distribution_of_flows(sweep, tmp_path, capsys):
     file = tmp_path / "flows.svg"
     argv = ["--figure", "cdf", "--value", "goodput_bps", "--by", "queue.limit", "-o", str(file)]
     argv += ["--over", "topology.rivals"]
@@ -326,9 +294,7 @@ def test_the_distribution_of_flows(
         (["--figure", "bar", "-o", "/nowhere/x.png"], "-o /nowhere/x.png"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(
-    sweep: Path, capsys: pytest.CaptureFixture[str], argv: list[str], said: str
-) -> None:
+def test_what_cannot_be_is_refused_in_one_line(sweep, capsys, argv, said):
     status, out, err = results(capsys, str(sweep), *argv)
     assert (status, out) == (2, "")
     assert said in err
@@ -336,9 +302,7 @@ def test_what_cannot_be_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("text", ["[]", "null", '{"capture": 1}', '{"capt'])
-def test_a_summary_that_is_none_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
+def test_a_summary_that_is_none_is_named(tmp_path, capsys, text):
     path = make_sweep(tmp_path / "broken", CONFIG[: CONFIG.index("sweep:")])
     summary = next((path / "runs").glob("*/summary.json"))
     summary.write_text(text)
@@ -356,7 +320,7 @@ finite = st.floats(-1e6, 1e6)
 
 @settings(deadline=None)  # The machine may be busy.
 @given(st.lists(finite, min_size=2, max_size=20))
-def test_a_medians_interval_is_within_what_was_measured(values: list[float]) -> None:
+def test_a_medians_interval_is_within_what_was_measured(values):
     found = statistics.central(values, "median")
     assert found.value is not None
     assert found.low is not None
@@ -368,14 +332,14 @@ def test_a_medians_interval_is_within_what_was_measured(values: list[float]) -> 
 
 @settings(deadline=None)  # The machine may be busy.
 @given(st.lists(st.floats(0.1, 1e3), min_size=2, max_size=10))
-def test_a_geometric_mean_is_that_of_the_logarithms(values: list[float]) -> None:
+def test_a_geometric_mean_is_that_of_the_logarithms(values):
     found = statistics.central(values, "geometric")
     assert found.value == pytest.approx(float(np.exp(np.mean(np.log(values)))))
     turned = statistics.central([1 / value for value in values], "geometric")
     assert turned.value == pytest.approx(1 / found.value)
 
 
-def test_few_runs_have_no_interval() -> None:
+def test_few_runs_have_no_interval():
     assert statistics.central([]) == statistics.Interval(0, None, None, None)
     assert statistics.central([3.0]) == statistics.Interval(1, 3.0, None, None)
     assert statistics.difference([3.0], [1.0, 2.0]) == statistics.Interval(1, 1.5, None, None)
@@ -383,7 +347,7 @@ def test_few_runs_have_no_interval() -> None:
         statistics.central([0.0, 1.0], "geometric")
 
 
-def test_the_difference_of_equal_samples_holds_zero_and_of_distant_ones_does_not() -> None:
+def test_the_difference_of_equal_samples_holds_zero_and_of_distant_ones_does_not():
     one = [1.0, 2.0, 3.0, 4.0]
     same = statistics.difference(one, one)
     far = statistics.difference([each + 100 for each in one], one)
@@ -396,7 +360,7 @@ def test_the_difference_of_equal_samples_holds_zero_and_of_distant_ones_does_not
     assert statistics.difference([8.0, 8.0], [2.0, 2.0], "geometric").value == pytest.approx(4)
 
 
-def test_rates_are_shown_in_mbps() -> None:
+def test_rates_are_shown_in_mbps():
     cell = groups.Cell("classes.2.mean_goodput_bps", statistics.Interval(2, 5e6, 4.5e6, 6e6))
     assert render.interval_texts(cell) == ("5", "[4.5, 6]")
     assert render.heading(cell.value) == "2-hop mean goodput, Mbps"
@@ -406,7 +370,7 @@ def test_rates_are_shown_in_mbps() -> None:
     )
 
 
-def test_missing_values_do_not_count() -> None:
+def test_missing_values_do_not_count():
     frame = pl.DataFrame({"key": ["a", "a", "b"], "value": [1.0, None, float("nan")]})
     one, other = summarize(frame, ["key"], ["value"], "mean")
     assert (one.runs, one.cells[0].interval.n, one.cells[0].interval.value) == (2, 1, 1.0)
@@ -433,13 +397,13 @@ sweep: {queue.limit: [16KB, 64KB]}
 """
 
 
-def test_a_ratio_that_no_run_has_is_no_default_value() -> None:
+def test_a_ratio_that_no_run_has_is_no_default_value():
     frame = pl.DataFrame({"outcast_ratio": [None, 0.5], "classes.2.mean_goodput_bps": [1.0, 1.0]})
     assert groups.default_values(frame)[0] == "outcast_ratio"
     assert groups.default_values(frame.head(1)) == ["classes.2.mean_goodput_bps"]
 
 
-def test_latency_of_probes_is_among_the_default_values() -> None:
+def test_latency_of_probes_is_among_the_default_values():
     median, last = "probes.0.rtt_ms.p50", "probes.0.rtt_ms.p99"
     frame = pl.DataFrame({median: [3.0], "probes.0.rtt_ms.mean": [4.0], last: [7.0]})
     assert groups.default_values(frame) == [median, last]
@@ -452,9 +416,7 @@ def test_latency_of_probes_is_among_the_default_values() -> None:
         groups.numbers(frame, "probes.1.rtt_ms.median")
 
 
-def test_named_groups_are_the_default_values(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_named_groups_are_the_default_values(tmp_path, capsys):
     path = make_sweep(tmp_path / "named", NAMED)
     loaded = dataset.load(path)
     goodput = ["groups.name.name.mean_goodput_bps", "groups.name.v1.2.mean_goodput_bps"]
@@ -486,7 +448,7 @@ def test_named_groups_are_the_default_values(
     assert "CUBIC and BBR" in page
 
 
-def test_what_is_swept_is_not_called_common(tmp_path: Path) -> None:
+def test_what_is_swept_is_not_called_common(tmp_path):
     config = NAMED.replace(
         "{queue.limit: [16KB, 64KB]}", "{flows.1.transport.congestion_control: [bbr, dctcp]}"
     )
@@ -495,7 +457,7 @@ def test_what_is_swept_is_not_called_common(tmp_path: Path) -> None:
     assert "CUBIC" not in page.split("have in common")[1].split("</p>")[0]
 
 
-def test_a_run_lost_nothing_by_a_cause_that_it_does_not_name() -> None:
+def test_a_run_lost_nothing_by_a_cause_that_it_does_not_name():
     rows = [
         {"run": "a", "losses.total": 3, "losses.causes.queue": 3},
         {"run": "b", "losses.total": 0},

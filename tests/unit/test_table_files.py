@@ -1,7 +1,5 @@
 """Tables are read from the named file, whatever its name, and only if that is safe."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import os
@@ -26,7 +24,7 @@ NAMES = ["q[1]", "a*b", "a?b", "ü b", "~", "[!x]", "run=1", "{a,b}"]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(tmp_path_factory) -> Path:
     """Two analysed runs, `q1` and `q2`, of different packets."""
     folder = tmp_path_factory.mktemp("runs")
     for seed in (1, 2):
@@ -37,9 +35,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])
-def test_a_table_is_the_one_named(
-    name: str, ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_is_the_one_named(name, ending, tmp_path, monkeypatch):
     """Failed before: polars took `[1]` for a pattern and read the neighbour's rows."""
     frame = pl.DataFrame({"one": [1, 2], "two": ["x", "y"]})
     for neighbour in ("q1", "axb", "a", "b"):
@@ -55,9 +51,7 @@ def test_a_table_is_the_one_named(
 
 
 @pytest.mark.parametrize("name", ["q[1]", "q?", "*", "ü q"])
-def test_inspect_shows_the_run_that_was_named(
-    name: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_inspect_shows_the_run_that_was_named(name, runs, tmp_path, capsys):
     """Failed before: `inspect 'q[1]'` showed the packets of q1."""
     shutil.copytree(runs / "q1", tmp_path / "q1")
     shutil.copytree(runs / "q2", tmp_path / name)
@@ -69,9 +63,7 @@ def test_inspect_shows_the_run_that_was_named(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_analysis_figures_and_report_of_any_folder(
-    name: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_analysis_figures_and_report_of_any_folder(name, runs, tmp_path, capsys):
     shutil.copytree(runs / "q1", tmp_path / name)
     if name not in ("q[1]", "ü b"):  # Only one of each kind is drawn, because that takes a second.
         assert analysis.analyze(RunDirectory(tmp_path / name)).name == "golden"
@@ -81,7 +73,7 @@ def test_analysis_figures_and_report_of_any_folder(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_table_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+def test_a_table_that_would_fill_the_memory_is_refused(tmp_path):
     """Failed before: 400 kB expanded to 1.6 GB, and could to any size."""
     path = tmp_path / "t.parquet"
     pl.DataFrame({"one": pl.zeros(200_000_000, dtype=pl.Int8, eager=True)}).write_parquet(path)
@@ -90,16 +82,14 @@ def test_a_table_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
             reader(path)
 
 
-def test_a_fifo_is_no_table(tmp_path: Path) -> None:
+def test_a_fifo_is_no_table(tmp_path):
     """Failed before: it waited for a writer for ever."""
     os.mkfifo(tmp_path / "t.parquet")
     with pytest.raises(InputError, match="is a FIFO; allowed is a regular file"):
         tables.read_table(tmp_path / "t.parquet")
 
 
-def test_a_broken_table_is_refused_in_one_line(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_table_is_refused_in_one_line(tmp_path, capfd):
     """Failed before: polars panicked, and printed a stack of its own."""
     path = tmp_path / "t.parquet"
     pl.DataFrame({"one": pl.zeros(300_000, dtype=pl.Int8, eager=True)}).write_parquet(path)
@@ -111,7 +101,7 @@ def test_a_broken_table_is_refused_in_one_line(
     assert capfd.readouterr().err == ""
 
 
-def test_a_link_under_the_temporary_name_is_not_written_through(tmp_path: Path) -> None:
+def test_a_link_under_the_temporary_name_is_not_written_through(tmp_path):
     """Failed before: it overwrote the file that the link led to."""
     precious = tmp_path / "precious"
     precious.write_text("mine")
@@ -121,7 +111,7 @@ def test_a_link_under_the_temporary_name_is_not_written_through(tmp_path: Path) 
     assert (tmp_path / "t.csv").read_text() == "one\n1\n"
 
 
-def test_no_other_module_opens_tables() -> None:
+def test_no_other_module_opens_tables():
     """polars takes a name that it opens for a pattern."""
     forbidden = {"read", "scan", "sink"}
     found = []
@@ -140,15 +130,11 @@ def test_no_other_module_opens_tables() -> None:
     assert found == []
 
 
-def test_no_text_of_a_csv_is_a_formula(tmp_path: Path) -> None:
+def test_no_text_of_a_csv_is_a_formula(tmp_path):
     """Captures name their interfaces, and whoever made one wrote the name."""
     names = ["=1+1", "eth0", "@x", None]
     frame = pl.DataFrame(
-        {
-            "ingress": pl.Series(names, dtype=pl.Categorical),
-            "egress": names,
-            "t": [-1, 2, 3, 4],
-        }
+        {"ingress": pl.Series(names, dtype=pl.Categorical), "egress": names, "t": [-1, 2, 3, 4]}
     )
     tables.write_table(frame, tmp_path / "whole.csv")
     tables.write_blocks(tmp_path / "blocks.csv", 4, lambda rows: frame[rows])

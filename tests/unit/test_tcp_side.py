@@ -1,7 +1,5 @@
 """Retransmissions, spurious ones, timeouts and round trips from the captures."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 
@@ -42,7 +40,7 @@ def left(packets: list[P]) -> list[P]:
     ]
 
 
-def test_a_retransmission_that_was_needed_and_one_that_was_not(tmp_path: Path) -> None:
+def test_a_retransmission_that_was_needed_and_one_that_was_not(tmp_path):
     came = [segment(0, 0), segment(1, 1), segment(2, 2), segment(3, 1, copy=1), segment(4, 2, 1)]
     got = tcp.resent(joined(tmp_path, came, left([came[0], *came[2:]])), MIN_RTO_NS)
     assert got.retransmission.tolist() == [False, False, False, True, True]
@@ -50,14 +48,14 @@ def test_a_retransmission_that_was_needed_and_one_that_was_not(tmp_path: Path) -
     assert not got.halted_ns.any()
 
 
-def test_a_copy_whose_first_was_lost_before_it_came_here(tmp_path: Path) -> None:
+def test_a_copy_whose_first_was_lost_before_it_came_here(tmp_path):
     came = [segment(0, 0), segment(1, 2), segment(2, 1, copy=1)]
     got = tcp.resent(joined(tmp_path, came, left(came)), MIN_RTO_NS)
     assert got.retransmission.tolist() == [False, False, True]
     assert not got.spurious.any()
 
 
-def test_a_timeout_halts_the_flow(tmp_path: Path) -> None:
+def test_a_timeout_halts_the_flow(tmp_path):
     """Idle for 1.5 times the minimum RTO, and not the very last segment (a loss probe)."""
     came = [segment(0, 0), segment(0.1, 1), segment(0.2, 2)]
     late = segment(0.2 + 6.1, 1, copy=1)
@@ -73,7 +71,7 @@ def test_a_timeout_halts_the_flow(tmp_path: Path) -> None:
     assert not got.halted_ns.any()
 
 
-def test_the_last_segment_again_is_a_timeout_if_new_data_follows_soon(tmp_path: Path) -> None:
+def test_the_last_segment_again_is_a_timeout_if_new_data_follows_soon(tmp_path):
     """A tail loss probe would have been new data, because the sender had some."""
     came = [segment(0, 0), segment(0.1, 1), segment(6.3, 1, copy=1)]
     soon, late = segment(6.8, 2), segment(13, 2)
@@ -83,7 +81,7 @@ def test_the_last_segment_again_is_a_timeout_if_new_data_follows_soon(tmp_path: 
     assert not got.timeout.any()
 
 
-def test_racks_reordering_timer_is_no_timeout(tmp_path: Path) -> None:
+def test_racks_reordering_timer_is_no_timeout(tmp_path):
     """One later segment got through, so the sender heard of the hole and waited for reordering."""
     came = [segment(0, 0), segment(0.1, 1), segment(0.2, 2), segment(6.4, 1, copy=1)]
     through = left([came[0], *came[2:]])
@@ -93,7 +91,7 @@ def test_racks_reordering_timer_is_no_timeout(tmp_path: Path) -> None:
     assert tcp.resent(joined(tmp_path, came, through), MIN_RTO_NS, sack=False).timeout[-1]
 
 
-def test_a_timeout_though_later_segments_got_through(tmp_path: Path) -> None:
+def test_a_timeout_though_later_segments_got_through(tmp_path):
     first = segment(0, 0), segment(0.1, 1)
     again = segment(6.9, 1, copy=1)
     # Three selective acknowledgements prove the loss, so RACK does not wait.
@@ -110,7 +108,7 @@ def test_a_timeout_though_later_segments_got_through(tmp_path: Path) -> None:
     assert got.timeout[-1]
 
 
-def test_a_timeout_of_a_long_minimum_rto(tmp_path: Path) -> None:
+def test_a_timeout_of_a_long_minimum_rto(tmp_path):
     """Seen with 200 ms in the guest: idle for 199.9 to 206.9 ms before five timeouts of five."""
     came = [segment(0, 0), segment(0.1, 1), segment(0.2, 2)]
     late = segment(0.2 + 199.9, 1, copy=1)
@@ -121,9 +119,7 @@ def test_a_timeout_of_a_long_minimum_rto(tmp_path: Path) -> None:
     assert not got.halted_ns.any()
 
 
-def test_a_retransmission_that_an_acknowledgement_called_for_is_no_timeout(
-    tmp_path: Path,
-) -> None:
+def test_a_retransmission_that_an_acknowledgement_called_for_is_no_timeout(tmp_path):
     """The round trip is long, but the sender has just heard from the receiver."""
     echo = 5000
     came, echoes = [], []
@@ -150,7 +146,7 @@ def join_with(folder: Path, came: list[P], echoes: list[int]) -> tcp.Resent:
     return tcp.resent(got, MIN_RTO_NS)
 
 
-def test_a_syn_sent_again_is_a_timeout(tmp_path: Path) -> None:
+def test_a_syn_sent_again_is_a_timeout(tmp_path):
     syn = {"seq": 999, "payload": 0, "flags": 0x02}
     came = [P(0, ip_id=1, **syn), P(1_000_000, ip_id=2, **syn)]  # type: ignore[arg-type]
     got = tcp.resent(joined(tmp_path, came, [P(1_000_100, ip_id=2, **syn)]), MIN_RTO_NS)  # type: ignore[arg-type]
@@ -173,7 +169,7 @@ def heard(acks: Array, seen: Array, sacked: Array | None = None) -> tcp.Acks:
     return tcp.Acks(acks.astype(np.uint32), ends, seen)
 
 
-def test_round_trips_by_sequence_numbers() -> None:
+def test_round_trips_by_sequence_numbers():
     """The last segment that an acknowledgement covers is timed, unless it was sent twice."""
     base = 2**32 - 150
     sent = data(
@@ -187,7 +183,7 @@ def test_round_trips_by_sequence_numbers() -> None:
     assert got.flow.tolist() == [0]
 
 
-def test_an_acknowledgement_that_fills_a_hole_times_nothing() -> None:
+def test_an_acknowledgement_that_fills_a_hole_times_nothing():
     """The second segment was lost on the way here, and the third waited for its second copy."""
     sent = data([(0, 1000, 100), (20, 1200, 100), (500, 1100, 100), (510, 1300, 100)])
     acks = np.array([1100, 1300, 1400], np.uint32)
@@ -198,7 +194,7 @@ def test_an_acknowledgement_that_fills_a_hole_times_nothing() -> None:
 
 
 @pytest.mark.parametrize("base", [1000, 2**32 - 250])
-def test_selective_acknowledgements_time_segments_during_recovery(base: int) -> None:
+def test_selective_acknowledgements_time_segments_during_recovery(base):
     """Segment 0 is lost; 1 to 3 are acknowledged selectively, and 2 was sent twice."""
     rows = [(0, 0), (10, 1), (20, 2), (30, 3), (95, 2), (100, 0), (200, 4)]
     sent = data([(at, base + 100 * number, 100) for at, number in rows])
@@ -211,7 +207,7 @@ def test_selective_acknowledgements_time_segments_during_recovery(base: int) -> 
     assert list(zip(got.sent_ns, got.rtt_ns, strict=True)) == [(10, 500), (30, 700), (200, 700)]
 
 
-def test_the_end_of_the_first_selective_block(tmp_path: Path) -> None:
+def test_the_end_of_the_first_selective_block(tmp_path):
     options = [
         *((dpkt.tcp.TCP_OPT_NOP, b""), (dpkt.tcp.TCP_OPT_NOP, b"")),
         (dpkt.tcp.TCP_OPT_TIMESTAMP, struct.pack(">II", 7, 8)),
@@ -237,7 +233,7 @@ def test_the_end_of_the_first_selective_block(tmp_path: Path) -> None:
     assert (columns.marks == HAS_TIMESTAMP).all()
 
 
-def test_for_how_long_no_timed_segment_was_under_way() -> None:
+def test_for_how_long_no_timed_segment_was_under_way():
     sent, rtt = np.array([10, 12, 50]), np.array([20, 5, 100])
     # Known from 10 to 30 and from 50 to 150.
     assert tcp.untimed_ns(sent, rtt, 0, 200) == 10 + 20 + 50
@@ -264,21 +260,21 @@ def followers(packets: list[Packet], first: int = 5, flags: int = ACK) -> list[i
     ).tolist()
 
 
-def test_the_next_packet_with_the_same_sequence_number() -> None:
+def test_the_next_packet_with_the_same_sequence_number():
     packets = [(0, 0, MSS, True), (0, MSS, MSS, False), (0, 0, MSS, True), (0, 0, MSS, False)]
     assert followers(packets) == [2, -1, 3, -1]
     # The same where sequence numbers wrap between the copies.
     assert followers(packets, first=WRAP - MSS) == [2, -1, 3, -1]
 
 
-def test_a_retransmission_that_was_cut_otherwise() -> None:
+def test_a_retransmission_that_was_cut_otherwise():
     packets = [(0, MSS, MSS, True), (0, 2 * MSS, MSS, True), (0, 3 * MSS, MSS, False)]
     assert followers([*packets, (0, 3 * MSS, MSS, False), (0, MSS, 2 * MSS, False)]) == [
         *(4, 4, 3, -1, -1)
     ]
 
 
-def test_what_was_not_sent_again() -> None:
+def test_what_was_not_sent_again():
     # Passing two outputs, having no data, and other protocols than TCP.
     assert followers([(0, 0, MSS, False), (1, 0, MSS, False)]) == [-1, -1]
     assert followers([(0, 0, 0, False), (0, 0, 0, False)]) == [-1, -1]
@@ -294,7 +290,7 @@ def test_what_was_not_sent_again() -> None:
     ),
     st.integers(0, WRAP - 1),
 )
-def test_against_a_slow_search(drawn: list[Packet], first: int) -> None:
+def test_against_a_slow_search(drawn, first):
     packets = [(path, low * MSS, size * MSS, lost) for path, low, size, lost in drawn]
     found = followers(packets, first)
     for place, (path, low, size, lost) in enumerate(packets):

@@ -1,7 +1,5 @@
 """What the terminal says of a run around its tables."""
 
-from __future__ import annotations
-
 import io
 
 import polars as pl
@@ -18,7 +16,7 @@ from tests.golden.run_directory import analysed_run, with_records
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory) -> Run:
     directory = analysed_run(tmp_path_factory.mktemp("run") / "run", 40_000_000, 9, 2_000)
     return Run(directory)
 
@@ -29,7 +27,7 @@ def with_queues(summary: Summary, **marks: int) -> Summary:
     return summary.model_copy(update={"queue": queues})
 
 
-def test_losses_name_every_queue_that_is_studied(run: Run) -> None:
+def test_losses_name_every_queue_that_is_studied(run):
     lost = LossSummary(total=7, bottleneck=7, elsewhere=0, causes={"queue": 7}, ports={})
     assert words.loss_sentence(run.summary, lost).endswith("7 packets, all at the bottleneck")
     both = with_queues(run.summary, a=0, b=0)
@@ -38,13 +36,13 @@ def test_losses_name_every_queue_that_is_studied(run: Run) -> None:
     assert "2 of them elsewhere than in the 2 queues studied" in words.loss_sentence(both, more)
 
 
-def test_ecn_marks_are_told(run: Run) -> None:
+def test_ecn_marks_are_told(run):
     assert words.marks_sentence(run.summary) == ""
     marked = with_queues(run.summary, a=1234, b=0)
     assert words.marks_sentence(marked) == "marked with ECN: a 1,234 packets"
 
 
-def test_phases_are_told_where_inputs_meet(run: Run) -> None:
+def test_phases_are_told_where_inputs_meet(run):
     assert len(words.noise_lines(run)) == 1
     (noise,) = run.summary.noise.values()
     first, *others = noise.inputs
@@ -58,9 +56,7 @@ def test_phases_are_told_where_inputs_meet(run: Run) -> None:
     assert words.noise_lines(own) == []
 
 
-def test_what_a_note_told_before_the_traffic_is_named_only(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_note_told_before_the_traffic_is_named_only(run, monkeypatch):
     def shown(*, notes_shown: bool) -> str:
         stream = io.StringIO()
         console = Console(file=stream, width=400)
@@ -89,11 +85,11 @@ def test_what_a_note_told_before_the_traffic_is_named_only(
         (1357.0, "1,357"),
     ],
 )
-def test_times_of_queues_have_no_powers_of_ten(time_ms: float | None, text: str) -> None:
+def test_times_of_queues_have_no_powers_of_ten(time_ms, text):
     assert tables._digits(time_ms) == text
 
 
-def test_losses_of_queues_that_drop_later_say_when_tables_count_them(run: Run) -> None:
+def test_losses_of_queues_that_drop_later_say_when_tables_count_them(run):
     (egress, part) = next(iter(run.summary.queue.items()))
     later = part.model_copy(update={"counted": "forwarded"})
     summary = run.summary.model_copy(update={"queue": {egress: later}})
@@ -102,7 +98,7 @@ def test_losses_of_queues_that_drop_later_say_when_tables_count_them(run: Run) -
     assert said in words.loss_sentence(summary, lost)
 
 
-def test_round_trips_and_queueing_are_medians_and_say_so(run: Run) -> None:
+def test_round_trips_and_queueing_are_medians_and_say_so(run):
     skewed = SpreadSummary(mean=77, p50=33, p90=90, p99=99, max=99)
     parts = {
         label: part.model_copy(update={"srtt_ms": skewed, "queueing_ms": skewed})
@@ -135,7 +131,7 @@ def test_round_trips_and_queueing_are_medians_and_say_so(run: Run) -> None:
     assert "s2-eth2 and so on that it crosses" in words.counted_at(with_records(run, manifest=many))
 
 
-def test_the_wait_for_timeouts_is_a_share_of_the_time_of_active_flows(run: Run) -> None:
+def test_the_wait_for_timeouts_is_a_share_of_the_time_of_active_flows(run):
     part = next(iter(run.summary.groups["hops"].values()))
     update = {"flows": 2, "halted_s": 1.5, "active_s": 6.0}
     assert words.awaiting_rto(run.summary, part.model_copy(update=update)) == "25.0%"
@@ -145,7 +141,7 @@ def test_the_wait_for_timeouts_is_a_share_of_the_time_of_active_flows(run: Run) 
     assert words.awaiting_rto(run.summary, part.model_copy(update=update)) == "25.0%"
 
 
-def test_of_many_flows_those_are_told_that_the_network_limited_least(run: Run) -> None:
+def test_of_many_flows_those_are_told_that_the_network_limited_least(run):
     rest = {"receiver": 0, "send_buffer": 0, "application": 0, "timeout": 0}
     limited = {str(flow): LimitSummary(network=flow / 50, **rest) for flow in range(50)}
     summary = run.summary.model_copy(update={"limited": limited})
@@ -154,7 +150,7 @@ def test_of_many_flows_those_are_told_that_the_network_limited_least(run: Run) -
     assert table.caption == "of 50 flows those that the network limited least"
 
 
-def test_flows_of_given_bytes_tell_how_long_they_took(run: Run) -> None:
+def test_flows_of_given_bytes_tell_how_long_they_took(run):
     def lines(flows: pl.DataFrame) -> list[str]:
         stream = io.StringIO()
         Console(file=stream, width=80).print(tables._flow_table(run, flows))
@@ -169,7 +165,7 @@ def test_flows_of_given_bytes_tell_how_long_they_took(run: Run) -> None:
     assert ends[:2] == ["1,234", "-"]
 
 
-def test_one_class_has_no_ratio(run: Run) -> None:
+def test_one_class_has_no_ratio(run):
     summary = run.summary
     one = summary.model_copy(
         update={"classes": dict([*summary.classes.items()][:1]), "compare": None}
@@ -179,7 +175,7 @@ def test_one_class_has_no_ratio(run: Run) -> None:
     assert words.has_ratio(two)
 
 
-def test_a_name_is_broken_before_a_number_is_cut() -> None:
+def test_a_name_is_broken_before_a_number_is_cut():
     table = forms.table("probe", "sent", "most", left=("probe",))
     table.add_row("icmp from server-in-the-north to house", "1,200,345 packets", "630.5 ms")
     shown = io.StringIO()

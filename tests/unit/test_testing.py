@@ -1,9 +1,5 @@
 """What tests of network programs keep, and how they find the packet that decides."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import polars as pl
 
 from outcast.testing import evidence
@@ -26,7 +22,7 @@ def packets(dropped: int | None, first_seq: int) -> pl.DataFrame:
     )
 
 
-def test_the_packet_that_tells_failing_from_passing_seeds_comes_first() -> None:
+def test_the_packet_that_tells_failing_from_passing_seeds_comes_first():
     found = Flaky()
     for seed in range(20):
         fails = seed % 4 == 0
@@ -39,7 +35,7 @@ def test_the_packet_that_tells_failing_from_passing_seeds_comes_first() -> None:
     assert "dropped in 5 of 5 that fail and 0 of 15 that pass" in str(found)
 
 
-def test_a_packet_is_the_same_where_sequence_numbers_begin_anew() -> None:
+def test_a_packet_is_the_same_where_sequence_numbers_begin_anew():
     found = Flaky()
     for seed in range(8):
         fails = seed % 2 == 0
@@ -49,7 +45,7 @@ def test_a_packet_is_the_same_where_sequence_numbers_begin_anew() -> None:
     assert told == [(300, 4, 0)]
 
 
-def test_a_packet_of_two_ports_was_sent_once() -> None:
+def test_a_packet_of_two_ports_was_sent_once():
     found = Flaky()
     lost = packets(300, 0)
     for seed in range(8):
@@ -58,7 +54,7 @@ def test_a_packet_of_two_ports_was_sent_once() -> None:
     assert [(one.seq, one.nth) for one in found.telling] == [(300, 0)]
 
 
-def test_few_seeds_tell_nothing_and_a_run_without_a_packet_counts() -> None:
+def test_few_seeds_tell_nothing_and_a_run_without_a_packet_counts():
     found = Flaky()
     for seed in range(4):
         found.add(seed, seed > 1, packets(300, 0) if seed <= 1 else None)
@@ -66,14 +62,14 @@ def test_few_seeds_tell_nothing_and_a_run_without_a_packet_counts() -> None:
     assert repr(found).splitlines()[-1] == "no packet's drop tells them apart; more seeds may"
 
 
-def test_nothing_tells_where_all_seeds_pass() -> None:
+def test_nothing_tells_where_all_seeds_pass():
     found = Flaky()
     found.add(1, True, packets(100, 1))
     assert found.telling == []
     assert str(found) == "1 of 1 seeds pass"
 
 
-def test_evidence_replaces_that_of_the_same_test_and_nothing_else(tmp_path: Path) -> None:
+def test_evidence_replaces_that_of_the_same_test_and_nothing_else(tmp_path):
     (tmp_path / "test_a.py-test_x").mkdir()
     (tmp_path / "test_a.py-test_x" / "of somebody").touch()
     shared = evidence.fresh_folder(tmp_path, "test_a.py-test_x")

@@ -1,7 +1,5 @@
 """Every topology has its size, and a right path for every pair of hosts."""
 
-from __future__ import annotations
-
 import inspect
 import runpy
 from functools import cache
@@ -17,7 +15,6 @@ from mininet.util import customClass
 from controllers import routes
 from controllers.graph import LAYERS, Graph, check
 from outcast.experiment import Layers, OwnTopology, Topology
-from outcast.experiment.parts import Part
 from outcast.plan.topology import make_graph
 from topologies.fattree import FatTreeTopo
 from topologies.linear import LinearTopo
@@ -87,7 +84,7 @@ def hosts(graph: Graph) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["shortest", "spanning_tree"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_every_pair_has_a_path_without_a_loop_up_then_down(name: str, kind: str) -> None:
+def test_every_pair_has_a_path_without_a_loop_up_then_down(name, kind):
     graph, length = graph_of(name), NETWORKS[name][1]
     table = routes.compute(graph, kind)
     ends = hosts(graph)
@@ -112,7 +109,7 @@ BUILT_IN = [kind for kind in get_args(get_args(Topology)[0]) if not issubclass(k
 
 
 @pytest.mark.parametrize("kind", BUILT_IN, ids=lambda kind: kind.__name__)
-def test_a_kind_of_the_configuration_is_a_file_that_takes_its_keys(kind: type[Part]) -> None:
+def test_a_kind_of_the_configuration_is_a_file_that_takes_its_keys(kind):
     (name,) = get_args(kind.model_fields["kind"].annotation)
     topos = import_module(f"topologies.{name}").topos
     keys = set(kind.model_fields) - {"kind"}
@@ -122,7 +119,7 @@ def test_a_kind_of_the_configuration_is_a_file_that_takes_its_keys(kind: type[Pa
     }
 
 
-def test_links_are_named_by_layers_that_there_are_the_lower_first() -> None:
+def test_links_are_named_by_layers_that_there_are_the_lower_first():
     layers = ["host", *LAYERS]
     for field in Layers.model_fields.values():
         lower, upper = str(field.alias).split("-")
@@ -130,7 +127,7 @@ def test_links_are_named_by_layers_that_there_are_the_lower_first() -> None:
 
 
 @pytest.mark.parametrize(("d_a", "d_i", "size"), [(4, 4, 4), (6, 4, 20), (2, 2, 1), (8, 6, 3)])
-def test_vl2_has_the_switches_and_ports_of_its_paper(d_a: int, d_i: int, size: int) -> None:
+def test_vl2_has_the_switches_and_ports_of_its_paper(d_a, d_i, size):
     graph = make_graph(Vl2Topo(aggregation_ports=d_a, intermediate_ports=d_i, hosts_per_rack=size))
     layers = [data.get("layer") for _, data in graph.nodes(data=True)]
     assert layers.count("core") == d_a // 2
@@ -144,7 +141,7 @@ def test_vl2_has_the_switches_and_ports_of_its_paper(d_a: int, d_i: int, size: i
             assert numbers == list(range(1, ports[data["layer"]] + 1))
 
 
-def test_the_three_senders_meet_where_the_module_says() -> None:
+def test_the_three_senders_meet_where_the_module_says():
     graph = graph_of("three_sender")
     table = routes.compute(graph, "shortest")
     assert routes.path(table, graph, "s1", "r") == ["s1", "e1", "r"]
@@ -167,7 +164,7 @@ def test_the_three_senders_meet_where_the_module_says() -> None:
         (Vl2Topo, {"hosts_per_rack": 0}),
     ],
 )
-def test_impossible_topologies_are_refused(topology: type, options: dict[str, int]) -> None:
+def test_impossible_topologies_are_refused(topology, options):
     with pytest.raises(ValueError, match="allowed"):
         topology(**options)
 
@@ -182,7 +179,7 @@ def test_impossible_topologies_are_refused(topology: type, options: dict[str, in
         ("star,hosts=7", 7),
     ],
 )
-def test_each_file_works_alone_under_mininet(argument: str, count: int) -> None:
+def test_each_file_works_alone_under_mininet(argument, count):
     """As `mn --custom FILE --topo ARGUMENT` takes it."""
     name = argument.split(",")[0]
     made: Topo = customClass(runpy.run_path(str(FOLDER / f"{name}.py"))["topos"], argument)()

@@ -1,7 +1,5 @@
 """Every segment that is sent again has one cause, and the sums are those of the counters."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl
@@ -55,12 +53,12 @@ def only(*events: Event) -> dict[str, Any]:
     return row
 
 
-def test_a_cards_copy_is_no_packet_that_was_dropped() -> None:
+def test_a_cards_copy_is_no_packet_that_was_dropped():
     copies = [drop(at, 100 * at, port="behind", reason_name="TC_INGRESS") for at in (1, 2)]
     assert dropped(tables(drop(1, 100), *copies)).height == 1
 
 
-def test_rack_at_an_acknowledgement() -> None:
+def test_rack_at_an_acknowledgement():
     row = only(
         drop(1, 100),
         mark(2, 100, of.LOST_RACK),
@@ -74,7 +72,7 @@ def test_rack_at_an_acknowledgement() -> None:
     assert (row["timer"], row["rto_ns"]) == (None, 3 * MS)
 
 
-def test_a_timeout_and_what_follows_it() -> None:
+def test_a_timeout_and_what_follows_it():
     table = again(
         drop(1, 100),
         drop(1, 1100),
@@ -107,17 +105,17 @@ def test_a_timeout_and_what_follows_it() -> None:
         ((mark(2, 100, of.LOST_SIMPLE), sent(3, 100, of.BY_ACK)), "no_congestion"),
     ],
 )
-def test_every_way_has_its_cause(events: tuple[Event, ...], cause: str) -> None:
+def test_every_way_has_its_cause(events, cause):
     assert only(*events)["cause"] == cause
     assert cause in CAUSES
 
 
-def test_nothing_tells_of_a_segment_that_was_never_held_for_lost() -> None:
+def test_nothing_tells_of_a_segment_that_was_never_held_for_lost():
     assert only(sent(3, 100, of.BY_ACK))["cause"] is None
 
 
 @pytest.mark.parametrize("failed", [{"err": -of.EBUSY, "segs": 0}, {"err": 1}])
-def test_an_attempt_that_failed_leaves_the_cause_to_the_next(failed: dict[str, int]) -> None:
+def test_an_attempt_that_failed_leaves_the_cause_to_the_next(failed):
     table = again(
         drop(1, 100),
         mark(2, 100, of.LOST_RACK),
@@ -132,12 +130,12 @@ def test_an_attempt_that_failed_leaves_the_cause_to_the_next(failed: dict[str, i
     assert table["t_drop_ns"].to_list() == [1 * MS, 1 * MS, None]
 
 
-def test_a_table_that_would_fill_the_memory_is_refused() -> None:
+def test_a_table_that_would_fill_the_memory_is_refused():
     with pytest.raises(ValueError, match="1 buffers cannot have 4000000000 segments"):
         again(sent(2, 100, of.BY_RTO, segs=4_000_000_000))
 
 
-def test_a_retransmission_that_is_lost_again() -> None:
+def test_a_retransmission_that_is_lost_again():
     table = again(
         drop(1, 100),
         mark(2, 100, of.LOST_RACK),
@@ -152,7 +150,7 @@ def test_a_retransmission_that_is_lost_again() -> None:
     assert table["drop_packet"].to_list() == [7, 9]
 
 
-def test_a_copy_that_was_not_dropped_has_no_drop() -> None:
+def test_a_copy_that_was_not_dropped_has_no_drop():
     table = again(
         drop(1, 100),
         mark(2, 100, of.LOST_RACK),
@@ -164,16 +162,13 @@ def test_a_copy_that_was_not_dropped_has_no_drop() -> None:
     assert table["t_drop_ns"].to_list() == [1 * MS, None]
 
 
-def test_a_split_segment_takes_the_mark_of_the_whole() -> None:
-    row = only(
-        mark(2, 100, of.LOST_RACK, end_seq=4100, segs=4),
-        sent(3, 2100, of.BY_ACK),
-    )
+def test_a_split_segment_takes_the_mark_of_the_whole():
+    row = only(mark(2, 100, of.LOST_RACK, end_seq=4100, segs=4), sent(3, 2100, of.BY_ACK))
 
     assert (row["t_detect_ns"], row["detected_by"]) == (2 * MS, "rack")
 
 
-def test_a_buffer_of_several_segments_has_a_row_for_each() -> None:
+def test_a_buffer_of_several_segments_has_a_row_for_each():
     table = again(
         ("tcp_ack_done", 0, {"mss": 1000}),
         drop(1, (1 << 32) - 500, packet=3),
@@ -189,11 +184,11 @@ def test_a_buffer_of_several_segments_has_a_row_for_each() -> None:
     assert table["t_detect_ns"].to_list() == [2 * MS] * 3
 
 
-def test_an_attempt_that_gave_up_is_a_row_of_no_segment() -> None:
+def test_an_attempt_that_gave_up_is_a_row_of_no_segment():
     assert only(sent(2, 100, of.BY_ACK, segs=0, err=-of.EBUSY))["segments"] == 0
 
 
-def test_an_old_mark_does_not_count() -> None:
+def test_an_old_mark_does_not_count():
     table = again(
         mark(2, 100, of.LOST_RACK),
         sent(2, 100, of.BY_ACK),
@@ -203,7 +198,7 @@ def test_an_old_mark_does_not_count() -> None:
     assert table["t_detect_ns"].to_list() == [2 * MS, None]
 
 
-def test_undone_until_the_next_reduction() -> None:
+def test_undone_until_the_next_reduction():
     table = again(
         state(2, of.OPEN, of.RECOVERY),
         sent(2, 100, of.BY_ACK),
@@ -216,23 +211,20 @@ def test_undone_until_the_next_reduction() -> None:
     assert table["undone"].to_list() == [True, False]
 
 
-def test_flows_do_not_mix() -> None:
+def test_flows_do_not_mix():
     other: dict[str, Any] = {"flow": 1, "sport": 6000, "host": "h2"}
-    table = again(
-        mark(2, 100, of.LOST_RACK, **other),
-        sent(2, 100, of.BY_ACK),
-    )
+    table = again(mark(2, 100, of.LOST_RACK, **other), sent(2, 100, of.BY_ACK))
 
     assert table["t_detect_ns"].to_list() == [None]
 
 
-def test_synacks_are_rows_too() -> None:
+def test_synacks_are_rows_too():
     rows = synack_rows(tables(("tcp_retransmit_synack", 5, {})))
 
     assert rows["cause"].to_list() == ["synack"]
 
 
-def test_a_queues_drop_has_its_own_reason_and_one_row() -> None:
+def test_a_queues_drop_has_its_own_reason_and_one_row():
     every = tables(
         (
             "qdisc_drop",
@@ -268,7 +260,7 @@ def link(port: str, drops: int) -> LinkRecord:
 
 
 @pytest.mark.parametrize(("counted", "note"), [(1, "equal"), (3, "differs: 1 events")])
-def test_drops_are_held_against_the_queues_counter(counted: int, note: str) -> None:
+def test_drops_are_held_against_the_queues_counter(counted, note):
     every = tables(
         ("qdisc_drop", MS, {"skbaddr": 7, "reason_name": "X", "kind": "tbf", "port": "s1-eth1"}),
         drop(1, 100, skbaddr=7),
@@ -283,7 +275,7 @@ def test_drops_are_held_against_the_queues_counter(counted: int, note: str) -> N
     assert table["counter"].to_list() == [counted, None, 2]
 
 
-def test_captures_serve_where_no_drop_was_recorded() -> None:
+def test_captures_serve_where_no_drop_was_recorded():
     packets = pl.DataFrame(
         {
             "flow": [0, 0],
@@ -302,7 +294,7 @@ def test_captures_serve_where_no_drop_was_recorded() -> None:
     assert (row["t_drop_ns"], row["drop_packet"]) == (2 * MS, 1)
 
 
-def test_the_series_has_acknowledgements_and_timeouts() -> None:
+def test_the_series_has_acknowledgements_and_timeouts():
     full = {"snd_cwnd": 10, "ssthresh": of.NO_THRESHOLD, "srtt_us": 300, "rto_us": 2000}
     every = tables(
         ("tcp_ack_done", 1 * MS, full | {"packets_out": 8, "sacked_out": 2, "lost_out": 1}),
@@ -318,7 +310,7 @@ def test_the_series_has_acknowledgements_and_timeouts() -> None:
     ]
 
 
-def test_the_chain_ends_with_new_data() -> None:
+def test_the_chain_ends_with_new_data():
     every = tables(
         ("tcp_xmit_stop", 0, {"snd_nxt": 1100}),
         drop(1, 100),
@@ -342,7 +334,7 @@ def counters(**after: int) -> Counters:
     return Counters(ports={}, hosts={"h1": host}, captures=[])
 
 
-def test_sums_count_as_the_kernel_does() -> None:
+def test_sums_count_as_the_kernel_does():
     every = tables(
         mark(2, 100, of.LOST_RACK, segs=3),
         sent(2, 100, of.BY_ACK, segs=3),
@@ -381,7 +373,7 @@ def test_sums_count_as_the_kernel_does() -> None:
     assert table.height == len(expected)
 
 
-def test_a_missing_event_shows() -> None:
+def test_a_missing_event_shows():
     every = tables(sent(2, 100, of.BY_ACK))
 
     table = sums.compare(every, counters(TcpRetransSegs=2))
@@ -390,7 +382,7 @@ def test_a_missing_event_shows() -> None:
     assert (row["kernel"], row["events"]) == (2, 1)
 
 
-def test_the_series_of_a_flow_is_that_of_one_connection() -> None:
+def test_the_series_of_a_flow_is_that_of_one_connection():
     windows = [
         ("tcp_ack_done", t_ms * MS, {"snd_cwnd": 10 * t_ms, "sport": sport})
         for t_ms, sport in ((1, 5000), (2, 40_000), (3, 5000))

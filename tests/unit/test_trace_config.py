@@ -1,9 +1,6 @@
 """`trace` of a configuration: which events, where they are allowed, and how the plan keeps them."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -22,7 +19,7 @@ from tests.golden.run_directory import make_run
 EVENTS = "trace={events: [tcp:tcp_probe, skb:kfree_skb]}"
 
 
-def test_events_reach_the_plan_that_is_stored(tmp_path: Path) -> None:
+def test_events_reach_the_plan_that_is_stored(tmp_path):
     asked = experiment.load(configs.find("fig3c"), [EVENTS])
     plan = make_plan(asked)
     assert plan.events == ("tcp:tcp_probe", "skb:kfree_skb")
@@ -44,14 +41,14 @@ def test_events_reach_the_plan_that_is_stored(tmp_path: Path) -> None:
         ("trace={event: [a:b]}", "did you mean 'events'"),
     ],
 )
-def test_events_that_cannot_be_are_refused_in_one_line(override: str, told: str) -> None:
+def test_events_that_cannot_be_are_refused_in_one_line(override, told):
     with pytest.raises(ConfigError) as caught:
         experiment.load(configs.find("fig3c"), [override])
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_real_time_records_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_time_records_no_events(monkeypatch):
     with pytest.raises(ConfigError, match=r"trace: in real time .* engine: virtual"):
         experiment.load(configs.find("fig3c"), [EVENTS, "engine=realtime"])
     monkeypatch.setattr("os.geteuid", lambda: 0)
@@ -69,7 +66,7 @@ FORMATS = Formats(
 )
 
 
-def test_records_of_the_folder_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_records_of_the_folder_are_read_as_they_were_written(tmp_path):
     directory = RunDirectory(tmp_path)
     directory.trace.mkdir()
     assert directory.read_traced() is None
@@ -90,7 +87,7 @@ def test_records_of_the_folder_are_read_as_they_were_written(tmp_path: Path) -> 
         {"events": {"no_system": ""}},
     ],
 )
-def test_formats_that_cannot_be_are_refused(change: dict[str, object], tmp_path: Path) -> None:
+def test_formats_that_cannot_be_are_refused(change, tmp_path):
     directory = RunDirectory(tmp_path)
     directory.trace.mkdir()
     directory.write_trace_formats(FORMATS.model_copy(update=change))
@@ -99,7 +96,7 @@ def test_formats_that_cannot_be_are_refused(change: dict[str, object], tmp_path:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
+def run(tmp_path) -> RunDirectory:
     return make_run(tmp_path / "run", 20_000_000, 3, 20)
 
 
@@ -115,7 +112,7 @@ def refusal(run: RunDirectory) -> str:
     return str(caught.value)
 
 
-def test_a_run_without_events_says_how_to_record_them(run: RunDirectory) -> None:
+def test_a_run_without_events_says_how_to_record_them(run):
     ran_in(run, "virtual")
     assert refusal(run).endswith(f"`outcast trace {run.path}` records them")
     ran_in(run, "realtime")
@@ -123,7 +120,7 @@ def test_a_run_without_events_says_how_to_record_them(run: RunDirectory) -> None
     assert "no manifest.json" in refusal(RunDirectory(run.path / "nowhere"))
 
 
-def test_a_table_with_other_columns_is_refused(run: RunDirectory) -> None:
+def test_a_table_with_other_columns_is_refused(run):
     run.trace.mkdir()
     run.write_traced(Traced(outcast="0", events=dict.fromkeys(OF_SENDERS, 1)))
     for event in OF_SENDERS:

@@ -1,7 +1,5 @@
 """The kernel's ring buffer: what is written in pages is read back, and broken pages are refused."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Callable
@@ -117,7 +115,7 @@ BY_HAND = (
 )
 
 
-def test_a_page_worked_out_by_hand(tmp_path: Path) -> None:
+def test_a_page_worked_out_by_hand(tmp_path):
     data = bytes.fromhex(BY_HAND).ljust(4096, b"\0")
     formats = trace_pages.formats({"tcp:tcp_cong_state_set": TCP_STATE})
     file, events = read(written(tmp_path, data), formats)
@@ -134,7 +132,7 @@ REAL = Path(__file__).parents[1] / "golden" / "kernel-events.json"
 """Four events of figure 3(c) as the guest's kernel wrote them, and its formats."""
 
 
-def test_events_of_a_real_kernel_have_the_values_of_its_hexdump(tmp_path: Path) -> None:
+def test_events_of_a_real_kernel_have_the_values_of_its_hexdump(tmp_path):
     recorded = json.loads(REAL.read_text())
     page = page_of(recorded["started_ns"], bytes.fromhex("".join(recorded["used"])))
     file, events = read(written(tmp_path, page), trace_pages.formats(recorded["events"]))
@@ -207,14 +205,7 @@ delta = st.one_of(st.integers(0, 3), st.integers(0, 2**27), st.integers(2**27 - 
     absolute=st.booleans(),
     small=st.booleans(),
 )
-def test_what_was_written_is_read_back(
-    tmp_path_factory: pytest.TempPathFactory,
-    start: int,
-    rows: list[tuple[int, tuple[object, ...]]],
-    page_bytes: int,
-    absolute: bool,
-    small: bool,
-) -> None:
+def test_what_was_written_is_read_back(tmp_path_factory, start, rows, page_bytes, absolute, small):
     now, records, asked = start, [], []
     for step, row in rows:
         now += step
@@ -240,7 +231,7 @@ def test_what_was_written_is_read_back(
     assert sorted(order) == list(range(len(rows)))
 
 
-def test_many_blocks_and_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_blocks_and_their_order(tmp_path, monkeypatch):
     records = [Record(7 * n, numbers(n, n % 9, -n, False, b"abcd")) for n in range(5000)]
     path = written(tmp_path, trace_pages.pages(records))
     monkeypatch.setattr(pages, "BLOCK_BYTES", 3 * 4096)
@@ -256,7 +247,7 @@ def event(delta: int, body: bytes) -> bytes:
     return struct.pack("<I", delta << 5 | len(body) // 4) + body
 
 
-def test_padding_and_the_end_of_a_page(tmp_path: Path) -> None:
+def test_padding_and_the_end_of_a_page(tmp_path):
     one = numbers(1, 2, 3, True, b"wxyz")
     used = (
         event(0, one)
@@ -271,7 +262,7 @@ def test_padding_and_the_end_of_a_page(tmp_path: Path) -> None:
     assert times(events["a:numbers"]) == [1000, 1005, 1111]
 
 
-def test_lost_events_are_counted(tmp_path: Path) -> None:
+def test_lost_events_are_counted(tmp_path):
     one = event(0, numbers(1, 2, 3, True, b"wxyz"))
     data = page_of(1, one) + page_of(2, one, missed=41) + page_of(3, one, missed=-1)
     file, events = read(written(tmp_path, data), trace_pages.formats(EVENTS))
@@ -279,7 +270,7 @@ def test_lost_events_are_counted(tmp_path: Path) -> None:
     assert times(events["a:numbers"]) == [1, 2, 3]
 
 
-def test_names_of_numbers_are_in_the_layout() -> None:
+def test_names_of_numbers_are_in_the_layout():
     fields = {field.name: field for field in read_layout("a:numbers", NUMBERS).fields}
     assert fields["fin"].symbols == {0: "no", 1: "yes"}
     assert fields["err"].symbols == {}
@@ -315,7 +306,7 @@ TEXT = event(0, texts(bytes(28), b"a", b"s1-eth1", b"xx"))
         (page_of(0, TEXT[:60] + struct.pack("<I", 80 << 16) + TEXT[64:]), "outside of the event"),
     ],
 )
-def test_broken_pages_are_refused_in_one_line(data: bytes, told: str, tmp_path: Path) -> None:
+def test_broken_pages_are_refused_in_one_line(data, told, tmp_path):
     path = written(tmp_path, data)
     with pytest.raises(InputError) as refused:
         read(path, trace_pages.formats(EVENTS))
@@ -326,9 +317,7 @@ def test_broken_pages_are_refused_in_one_line(data: bytes, told: str, tmp_path: 
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_damaged_pages_are_read_or_refused(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_damaged_pages_are_read_or_refused(tmp_path_factory, data):
     records = [Record(n << 20, (GOOD if n % 2 else TEXT)[4:]) for n in range(60)]
     raw = bytearray(trace_pages.pages(records, 512))
     for _ in range(data.draw(st.integers(1, 6))):
@@ -356,14 +345,14 @@ def test_damaged_pages_are_read_or_refused(
         ("ID: 1\n" + "\tfield:int a;\toffset:0;\tsize:4;\tsigned:1;\n" * 300, "more than 256"),
     ],
 )
-def test_layouts_that_cannot_be_are_refused(text: str, told: str) -> None:
+def test_layouts_that_cannot_be_are_refused(text, told):
     with pytest.raises(InputError) as refused:
         read_layout("a:numbers", text)
     assert told in str(refused.value)
     assert str(refused.value).startswith("the format of a:numbers: ")
 
 
-def test_headers_of_pages_that_cannot_be_are_refused(tmp_path: Path) -> None:
+def test_headers_of_pages_that_cannot_be_are_refused(tmp_path):
     good = trace_pages.formats(EVENTS)
     for text in (
         "",
@@ -378,7 +367,7 @@ def test_headers_of_pages_that_cannot_be_are_refused(tmp_path: Path) -> None:
         list(open_events(tmp_path / "missing", good).blocks())
 
 
-def test_a_sparse_file_is_refused(tmp_path: Path) -> None:
+def test_a_sparse_file_is_refused(tmp_path):
     path = written(tmp_path, b"")
     with path.open("wb") as stream:
         stream.truncate(pages.MOST_BYTES + 4096)
@@ -386,7 +375,7 @@ def test_a_sparse_file_is_refused(tmp_path: Path) -> None:
         list(open_events(path, trace_pages.formats(EVENTS)).blocks())
 
 
-def test_rows_with_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_with_one_hash_are_told_apart(monkeypatch):
     monkeypatch.setattr(pages, "_hashes", lambda rows: np.zeros(rows.shape[0], np.uint64))
     rows = np.array([[1, 2], [3, 4], [1, 2]], np.uint8)
     column = coded(rows)

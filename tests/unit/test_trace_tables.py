@@ -1,10 +1,7 @@
 """Tables of events: every event gets its time, host, port, flow and the packet that it is about."""
 
-from __future__ import annotations
-
 import struct
 from ipaddress import IPv4Address
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -56,7 +53,7 @@ OFFSET_NS = 12_345
 
 
 @pytest.fixture(scope="module")
-def analysed(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+def analysed(tmp_path_factory) -> RunDirectory:
     return analysed_run(tmp_path_factory.mktemp("trace") / "run", 20_000_000, 3, 400)
 
 
@@ -99,7 +96,7 @@ def record(directory: RunDirectory, events: list[Record], formats: Formats | Non
     directory.write_trace_formats(chosen.model_copy(update={"to_captures_ns": OFFSET_NS}))
 
 
-def test_every_event_is_joined_to_its_packet(analysed: RunDirectory) -> None:
+def test_every_event_is_joined_to_its_packet(analysed):
     packets = pl.read_parquet(analysed.path / "packets.parquet").with_row_index("row")
     t_start_ns = analysed.read_manifest().traffic.t_start_ns
     left = packets.filter(pl.col("t_out").is_not_null()).sort("t_out")
@@ -107,7 +104,6 @@ def test_every_event_is_joined_to_its_packet(analysed: RunDirectory) -> None:
     events = [Record(row["t_out"] - OFFSET_NS, dequeue("s1-eth1", row)) for row in rows]
     record(analysed, events)
     traced = tables.write_events(analysed)
-    assert traced is not None
     assert traced.events == {"qdisc:qdisc_dequeue": len(rows), "tcp:tcp_cong_state_set": 0}
     table = Run(analysed).table("trace/qdisc_dequeue")
     assert table["packet"].to_list() == left["row"].to_list()
@@ -130,7 +126,7 @@ def test_every_event_is_joined_to_its_packet(analysed: RunDirectory) -> None:
     assert "trace/qdisc_dequeue" in Run(analysed).tables
 
 
-def test_what_is_not_known_is_null(analysed: RunDirectory) -> None:
+def test_what_is_not_known_is_null(analysed):
     row = pl.read_parquet(analysed.path / "packets.parquet").row(5, named=True)
     when = row["t_in"] - OFFSET_NS
     flow = analysed.read_manifest().flows[row["flow"]]
@@ -170,7 +166,7 @@ def test_what_is_not_known_is_null(analysed: RunDirectory) -> None:
     assert set(states["comm"]) == {"ip\N{REPLACEMENT CHARACTER}rf"}
 
 
-def test_of_two_packets_that_agree_the_nearest_is_meant(analysed: RunDirectory) -> None:
+def test_of_two_packets_that_agree_the_nearest_is_meant(analysed):
     path = analysed.path / "packets.parquet"
     whole = path.read_bytes()
     packets = pl.read_parquet(path)
@@ -189,9 +185,7 @@ def test_of_two_packets_that_agree_the_nearest_is_meant(analysed: RunDirectory) 
     assert Run(analysed).table("trace/qdisc_dequeue")["packet"].to_list() == [7] * 3 + [last] * 3
 
 
-def test_a_long_table_is_written_in_parts(
-    analysed: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_table_is_written_in_parts(analysed, monkeypatch):
     row = pl.read_parquet(analysed.path / "packets.parquet").row(5, named=True)
     record(analysed, [Record(n, dequeue("s1-eth1", row)) for n in range(3000)])
     analysed.trace_symbols.write_text("60000020 t later\n60000008 T kfree\n60000000 T first\n")
@@ -206,11 +200,11 @@ def test_a_long_table_is_written_in_parts(
         tables.read_functions(analysed.trace_symbols)
     analysed.trace_symbols.unlink()
     assert sorted(path.name for path in analysed.trace.iterdir()) == [
-        *("formats.json", "qdisc_dequeue.parquet", "tcp_cong_state_set.parquet", "traced.json"),
+        *("formats.json", "qdisc_dequeue.parquet", "tcp_cong_state_set.parquet", "traced.json")
     ]
 
 
-def test_a_run_that_recorded_nothing_has_no_tables(analysed: RunDirectory) -> None:
+def test_a_run_that_recorded_nothing_has_no_tables(analysed):
     analysed.traced.unlink(missing_ok=True)
     assert tables.write_events(analysed) is None
     record(analysed, [], trace_pages.formats({}))
@@ -218,7 +212,7 @@ def test_a_run_that_recorded_nothing_has_no_tables(analysed: RunDirectory) -> No
     assert analysed.read_traced() is None
 
 
-def test_lost_events_are_never_silent(analysed: RunDirectory) -> None:
+def test_lost_events_are_never_silent(analysed):
     row = pl.read_parquet(analysed.path / "packets.parquet").row(5, named=True)
     for path in analysed.trace.glob("*"):
         path.unlink()
@@ -246,13 +240,13 @@ def test_lost_events_are_never_silent(analysed: RunDirectory) -> None:
     assert analysed.read_traced() is None
 
 
-def test_tables_that_would_share_a_file_are_refused(analysed: RunDirectory) -> None:
+def test_tables_that_would_share_a_file_are_refused(analysed):
     record(analysed, [], trace_pages.formats({"a:x": DEQUEUE, "b:x": STATE}))
     with pytest.raises(InputError, match=r"a:x and b:x: both would be x\.parquet"):
         tables.write_events(analysed)
 
 
-def test_each_direction_of_a_program_is_a_flow_of_its_own() -> None:
+def test_each_direction_of_a_program_is_a_flow_of_its_own():
     there, back = ("10.0.0.8", 47000, "10.0.0.9", 80), ("10.0.0.9", 80, "10.0.0.8", 47000)
     alone = ("10.0.0.2", 20001, "10.0.0.1", 5001)
 
@@ -263,7 +257,7 @@ def test_each_direction_of_a_program_is_a_flow_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("name", sender_tables.TABLES)
-def test_a_table_without_rows_has_its_columns(tmp_path: Path, name: str) -> None:
+def test_a_table_without_rows_has_its_columns(tmp_path, name):
     sender_tables.write_sender_table(tmp_path, name, sender_tables.empty(name))
 
     table = read_table(tmp_path / f"{name}.parquet")
@@ -271,7 +265,7 @@ def test_a_table_without_rows_has_its_columns(tmp_path: Path, name: str) -> None
     assert dict(table.schema) == dict(sender_tables.TABLES[name])
 
 
-def test_values_get_the_declared_types(tmp_path: Path) -> None:
+def test_values_get_the_declared_types(tmp_path):
     row = dict.fromkeys(sender_tables.DROPS) | {"t_ns": 5, "flow": 1, "reason": "QDISC_DROP"}
     frame = pl.DataFrame([row], infer_schema_length=None)
 

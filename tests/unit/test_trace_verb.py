@@ -106,7 +106,7 @@ class NoDrawing:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory) -> Path:
     """A run without events, made once."""
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -124,7 +124,7 @@ def prepare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def run(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run(made, tmp_path, monkeypatch) -> Path:
     prepare(tmp_path, monkeypatch)
     return shutil.copytree(made, tmp_path / "run")
 
@@ -133,9 +133,7 @@ def left_over(folder: Path) -> list[str]:
     return sorted(path.name for path in (*(folder / "scratch").iterdir(), *folder.glob("run/.*")))
 
 
-def test_a_run_is_traced_once_and_then_read(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_traced_once_and_then_read(run, monkeypatch, capsys):
     reports: list[Path] = []
     monkeypatch.setattr(
         "outcast.view.report.write", lambda directory: reports.append(directory.path)
@@ -171,9 +169,7 @@ def test_a_run_is_traced_once_and_then_read(
     assert TracingEngine.runs == 3
 
 
-def test_a_broken_table_says_how_it_is_recorded_anew(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_table_says_how_it_is_recorded_anew(run, capsys):
     arguments = ["trace", str(run), "--events", "qdisc:qdisc_dequeue"]
     assert invoke(arguments) == 0
     pl.DataFrame({"t_ns": [1]}).write_parquet(run / "trace/qdisc_dequeue.parquet")
@@ -183,7 +179,7 @@ def test_a_broken_table_says_how_it_is_recorded_anew(
     assert line.endswith(f"remove {run}/trace, then `outcast trace {run}` records them anew")
 
 
-def test_events_are_listed_in_their_order(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_events_are_listed_in_their_order(run, capsys):
     span = ["--between", "0ms", "5ms"]
     arguments = ["trace", str(run), "--events", BOTH, "--flow", "1", *span]
     assert invoke(arguments) == 0
@@ -213,9 +209,7 @@ def test_events_are_listed_in_their_order(run: Path, capsys: pytest.CaptureFixtu
     assert json.loads(again[0]["fields"])["cong_state"] == 1
 
 
-def test_another_run_leaves_no_tables(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_run_leaves_no_tables(run, monkeypatch, capsys):
     monkeypatch.setattr(TracingEngine, "seed", 2)
     assert invoke(["trace", str(run), "--events", BOTH]) == 4
     said = capsys.readouterr().err.splitlines()[-1]
@@ -227,9 +221,7 @@ def test_another_run_leaves_no_tables(
     assert left_over(run.parent) == []
 
 
-def test_lost_events_leave_no_tables(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lost_events_leave_no_tables(run, monkeypatch, capsys):
     monkeypatch.setattr(TracingEngine, "lost", 3)
     assert invoke(["trace", str(run), "--events", BOTH]) == 4
     assert "so 3 events were lost" in capsys.readouterr().err
@@ -248,9 +240,7 @@ def test_lost_events_leave_no_tables(
         (["--perfetto", "x", "--format", "csv"], "--perfetto: not together with --format"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(
-    run: Path, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_is_refused_in_one_line(run, arguments, told, capsys):
     assert invoke(["trace", str(run), *arguments]) == 2
     said = capsys.readouterr().err.splitlines()
     assert told in said[-1]
@@ -258,7 +248,7 @@ def test_what_cannot_be_is_refused_in_one_line(
     assert not (run / "trace").exists()
 
 
-def test_an_archive_needs_a_folder(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_archive_needs_a_folder(run, capsys):
     packed = outcast.pack(run, run.parent / "run.zip").path
     assert invoke(["trace", str(packed), "--events", BOTH]) == 2
     assert "the events of an archive need a folder: -o DIR" in capsys.readouterr().err
@@ -271,7 +261,7 @@ def test_an_archive_needs_a_folder(run: Path, capsys: pytest.CaptureFixture[str]
     assert outcast.replay(again).equal
 
 
-def test_a_run_records_what_its_configuration_names(run: Path) -> None:
+def test_a_run_records_what_its_configuration_names(run):
     experiment = outcast.load("golden.yaml", {"trace.events": KNOWN})
     traced = outcast.run(experiment, run.parent / "traced")
     assert traced.tables.count("trace/qdisc_dequeue") == 1
@@ -282,7 +272,7 @@ def test_a_run_records_what_its_configuration_names(run: Path) -> None:
     assert traced.table("trace/qdisc_dequeue").equals(before)
 
 
-def test_a_trace_for_perfetto_has_hosts_flows_and_queues(run: Path) -> None:
+def test_a_trace_for_perfetto_has_hosts_flows_and_queues(run):
     file = run.parent / "run.pftrace"
     traced = outcast.trace(run, KNOWN)
     traced.write_perfetto(file)

@@ -1,7 +1,5 @@
 """How long a sender stood still until a timer went off, and what had been lost."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl
@@ -82,27 +80,27 @@ def waits(
         (1, 1, 5, "hole"),
     ],
 )
-def test_what_was_lost_before_a_timeout(sacked: int, drops: int, others: int, lost: str) -> None:
+def test_what_was_lost_before_a_timeout(sacked, drops, others, lost):
     table = waits(timeout(6), packets(1), chain(1, drops, others), sacked)
 
     assert table.select("timer", "waited_ns", "lost", "copies").rows() == [("rto", 4 * MS, lost, 0)]
 
 
-def test_a_segment_lost_elsewhere_and_one_not_lost() -> None:
+def test_a_segment_lost_elsewhere_and_one_not_lost():
     other = packets(1).with_columns(seq=pl.lit(9000))
     table = waits(timeout(6), other, chain(1, 2, 5))
 
     assert table["lost"].to_list() == ["not lost"]
 
 
-def test_a_second_timeout_waits_from_the_first() -> None:
+def test_a_second_timeout_waits_from_the_first():
     table = waits((*timeout(6), *timeout(10)), packets(1, 7), chain(1, 2, 5))
 
     assert table["waited_ns"].to_list() == [4 * MS, 4 * MS]
     assert table["copies"].to_list() == [0, 1]
 
 
-def test_only_time_within_the_run_counts() -> None:
+def test_only_time_within_the_run_counts():
     table = waits((*timeout(6), *timeout(10), *timeout(14)), packets(1, 7), chain(1, 2, 5))
 
     assert table["waited_ns"].to_list() == [4 * MS] * 3
@@ -110,7 +108,7 @@ def test_only_time_within_the_run_counts() -> None:
     assert within(table, 6 * MS)["waited_ns"].to_list() == [4 * MS]
 
 
-def test_other_timers_wait_for_the_same_losses() -> None:
+def test_other_timers_wait_for_the_same_losses():
     table = waits(
         (fired(5, of.TIME_REO_TIMEOUT), fired(8, of.TIME_DACK)), packets(1), chain(1, 2, 5)
     )
@@ -120,7 +118,7 @@ def test_other_timers_wait_for_the_same_losses() -> None:
     ]
 
 
-def test_the_first_acknowledgement_after_a_timeout_may_wait_for_the_receiver() -> None:
+def test_the_first_acknowledgement_after_a_timeout_may_wait_for_the_receiver():
     receiver: dict[str, Any] = {"host": "h2", "sport": 5001}
     every = tables(
         ("tcp_timeout", 6 * MS, {}),

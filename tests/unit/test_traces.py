@@ -1,7 +1,5 @@
 """Rate traces: two formats, what is refused, and that a link gets what the trace says."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 
@@ -34,7 +32,7 @@ def refusal(text: str, *, repeat: bool = False) -> tuple[int, str]:
     return refused.value.line, str(refused.value)  # type: ignore[attr-defined]
 
 
-def test_a_csv_has_its_units_in_the_header_or_in_its_rows() -> None:
+def test_a_csv_has_its_units_in_the_header_or_in_its_rows():
     by_header = parsed("# a comment\ntime_ms,rate_mbps\n0,5\n\n20,0.5\n40.5,0\n")
     by_row = parsed("time,rate\r\n0s,5mbit\r\n20ms,500kbit\r\n40500us,0\r\n")
     assert by_header == by_row
@@ -43,7 +41,7 @@ def test_a_csv_has_its_units_in_the_header_or_in_its_rows() -> None:
     assert by_header.period_ns is None
 
 
-def test_a_csv_that_repeats_ends_with_the_time_at_which_it_does() -> None:
+def test_a_csv_that_repeats_ends_with_the_time_at_which_it_does():
     trace = parsed("time_s,rate_kbps\n0,500\n0.1,800\n0.2,1\n", repeat=True)
     assert (trace.t_ns, trace.period_ns) == ((0, 100 * MS), 200 * MS)
     steps = traces.steps(trace, 450 * MS, FRAME_BITS)
@@ -56,7 +54,7 @@ def test_a_csv_that_repeats_ends_with_the_time_at_which_it_does() -> None:
         assert abs(t_ns - row_ns) < FRAME_BITS * 10**9 / 500_000
 
 
-def test_a_last_rate_goes_on_and_equal_rates_are_one_step() -> None:
+def test_a_last_rate_goes_on_and_equal_rates_are_one_step():
     steps = traces.steps(parsed("time_ms,rate_mbps\n0,5\n10,5\n20,8\n"), 100 * MS, FRAME_BITS)
     # Eight frames at 5 Mbps, the ninth at both, and then at 8 Mbps; each is set 3 us before.
     frames_ns = 8 * FRAME_BITS * 10**9 // 5_000_000
@@ -79,25 +77,25 @@ def test_a_last_rate_goes_on_and_equal_rates_are_one_step() -> None:
         ("time_s,rate_bit", "86400,9000", 86_400 * 10**9, 9000),
     ],
 )
-def test_every_unit_of_a_header(header: str, row: str, t_ns: int, rate_bps: int) -> None:
+def test_every_unit_of_a_header(header, row, t_ns, rate_bps):
     trace = parsed(f"{header}\n0,0\n{row}\n")
     assert (trace.t_ns, trace.rate_bps) == ((0, t_ns), (0, rate_bps))
 
 
-def test_a_step_at_the_end_of_the_run_is_none() -> None:
+def test_a_step_at_the_end_of_the_run_is_none():
     text = "time_ms,rate_mbps\n0,5\n100,8\n"
     assert traces.steps(parsed(text), 100 * MS, FRAME_BITS).t_ns == (0,)
     assert len(traces.steps(parsed(text), 110 * MS, FRAME_BITS).t_ns) == 3
 
 
-def test_the_rate_of_a_frame_across_a_pause_is_none_of_the_file() -> None:
+def test_the_rate_of_a_frame_across_a_pause_is_none_of_the_file():
     rows = "time_ms,rate_mbps\n0,8\n1000,0\n1500,4\n"
     steps = traces.steps(parsed(rows), 3_000 * MS, FRAME_BITS)
     assert min(steps.rate_bps) < 10**6
     assert {*traces.lasting_bps(steps.t_ns, steps.rate_bps)} == {8 * 10**6, 4 * 10**6}
 
 
-def test_a_frame_goes_on_after_a_rate_of_zero() -> None:
+def test_a_frame_goes_on_after_a_rate_of_zero():
     steps = traces.steps(parsed("time_ms,rate_mbps\n0,5\n10,0\n30,5\n"), 100 * MS, FRAME_BITS)
     _, begin_ns, end_ns = steps.t_ns
     # The fifth frame has 20 ms more than at 5 Mbps.
@@ -110,9 +108,7 @@ def test_a_frame_goes_on_after_a_rate_of_zero() -> None:
     st.lists(st.integers(0, 12), min_size=2, max_size=60).filter(any),
     st.sampled_from([84, 366, 1066, 1536, 1538]),
 )
-def test_a_queue_that_is_never_empty_sends_what_the_trace_lets_through(
-    counts: list[int], wire_bytes: int
-) -> None:
+def test_a_queue_that_is_never_empty_sends_what_the_trace_lets_through(counts, wire_bytes):
     """Each frame takes the time of the rate at which it begins, as in the kernel (sch_htb.c)."""
     text = "time_ms,rate_mbps\n" + "\n".join(f"{ms},{n / 3}" for ms, n in enumerate(counts))
     steps = traces.steps(parsed(text), len(counts) * MS, 8 * wire_bytes)
@@ -125,7 +121,7 @@ def test_a_queue_that_is_never_empty_sends_what_the_trace_lets_through(
     assert abs(frames - sum(counts) / 3 * 1e3 / 8 / wire_bytes) <= 1.01
 
 
-def test_a_mahimahi_trace_keeps_its_milliseconds() -> None:
+def test_a_mahimahi_trace_keeps_its_milliseconds():
     trace = parsed("3\n5\n5\n7\n")
     assert [int(rate * MS / 10**9 / FRAME_BITS) for rate in trace.rate_bps] == [0, 1, 0, 2, 0, 1]
     assert trace.t_ns == tuple(ms * MS for ms in (0, 2, 3, 4, 5, 6))
@@ -158,13 +154,13 @@ def test_a_mahimahi_trace_keeps_its_milliseconds() -> None:
         ("0\n0\n", 2, "the last time is 0"),
     ],
 )
-def test_a_line_that_is_no_trace_is_named(text: str, line: int, said: str) -> None:
+def test_a_line_that_is_no_trace_is_named(text, line, said):
     at, message = refusal(text)
     assert (at, said in message) == (line, True), message
     assert "\n" not in message
 
 
-def test_a_trace_that_repeats_has_an_end() -> None:
+def test_a_trace_that_repeats_has_an_end():
     assert refusal("time_ms,rate_mbps\n0,1\n", repeat=True) == (
         1,
         "has 1 rows; allowed are 2 or more",
@@ -172,7 +168,7 @@ def test_a_trace_that_repeats_has_an_end() -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_a_trace_or_refused_with_a_line(text: str) -> None:
+def test_any_text_is_a_trace_or_refused_with_a_line(text):
     try:
         first_ns, line = parsed(text).t_ns[0], 1
     except ValueError as error:
@@ -184,7 +180,7 @@ def test_any_text_is_a_trace_or_refused_with_a_line(text: str) -> None:
     st.lists(st.integers(0, 2500), min_size=1, max_size=300).filter(lambda times: max(times) > 0),
     st.integers(0, 2500),
 )
-def test_the_bytes_of_any_second_are_those_of_the_trace(times: list[int], begin: int) -> None:
+def test_the_bytes_of_any_second_are_those_of_the_trace(times, begin):
     """Within a bin at either end, because a packet is spread over its bin."""
     times = sorted(times)
     period = times[-1]
@@ -215,7 +211,7 @@ def test_the_bytes_of_any_second_are_those_of_the_trace(times: list[int], begin:
     assert abs(sent - wanted) <= slack + 1.01
 
 
-def test_a_trace_has_a_bounded_number_of_steps() -> None:
+def test_a_trace_has_a_bounded_number_of_steps():
     text = "time_us,rate_mbps\n0,1\n1,2\n2,1\n"
     with pytest.raises(ValueError, match="more than 200000 steps within 1s"):
         traces.steps(parsed(text, repeat=True), 10**9, FRAME_BITS)
@@ -233,7 +229,7 @@ def planned(folder: Path, rate: str, *more: str) -> tuple[experiment.Experiment,
     return whole, make_plan(whole)
 
 
-def test_a_link_with_a_trace_has_its_mean_rate_and_a_class_of_htb(tmp_path: Path) -> None:
+def test_a_link_with_a_trace_has_its_mean_rate_and_a_class_of_htb(tmp_path):
     whole, plan = planned(tmp_path, "{trace: cell.csv}")
     link = plan.links["s1", "h1"]
     assert link.rate_bps == 12_500_000
@@ -260,9 +256,7 @@ STREAM = "{kind: constant_rate, from: h4, to: h1, rate: 20mbit, datagram: %s}"
         (["flows=[]", f"workloads=[{STREAM % '1000B'}]", "addressing=ipv6"], 1062 + 24),
     ],
 )
-def test_steps_hold_frames_of_the_size_that_is_sent(
-    tmp_path: Path, more: list[str], wire_bytes: int
-) -> None:
+def test_steps_hold_frames_of_the_size_that_is_sent(tmp_path, more, wire_bytes):
     whole, plan = planned(tmp_path, "{trace: cell.csv}", *more)
     path = tmp_path / "cell.csv"
     trace = trace_files.read(path, FRAME_BITS, repeat=False)
@@ -272,7 +266,7 @@ def test_steps_hold_frames_of_the_size_that_is_sent(
     assert found.rate_bps[:-1] == wanted.rate_bps
 
 
-def test_each_direction_has_the_frames_that_are_sent_there(tmp_path: Path) -> None:
+def test_each_direction_has_the_frames_that_are_sent_there(tmp_path):
     both = "links={rate: 100mbit, overrides: [{between: [s1, h1], rate: {trace: cell.csv}}]}"
     there = [both, "flows=[]", f"workloads=[{STREAM % '1000B'}]"]
     _, plan = planned(tmp_path, "{trace: cell.csv}", *there)
@@ -283,7 +277,7 @@ def test_each_direction_has_the_frames_that_are_sent_there(tmp_path: Path) -> No
     assert len({trace.t_ns for trace in plan.traces}) == 2
 
 
-def test_frames_of_several_sizes_are_told_before_the_run(tmp_path: Path) -> None:
+def test_frames_of_several_sizes_are_told_before_the_run(tmp_path):
     whole, plan = planned(tmp_path, "{trace: cell.csv}", f"workloads=[{STREAM % '1000B'}]")
     (line,) = trace_frames.smaller_frames(whole, plan)
     assert line in hints.hints(whole, plan)
@@ -293,7 +287,7 @@ def test_frames_of_several_sizes_are_told_before_the_run(tmp_path: Path) -> None
     assert not trace_frames.smaller_frames(whole, plan)
 
 
-def test_the_run_keeps_its_own_copy_of_the_trace(tmp_path: Path) -> None:
+def test_the_run_keeps_its_own_copy_of_the_trace(tmp_path):
     whole, _ = planned(tmp_path, "{trace: cell.csv}")
     folder = tmp_path / "run"
     folder.mkdir()
@@ -320,9 +314,7 @@ def test_the_run_keeps_its_own_copy_of_the_trace(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_trace_that_cannot_be_used_is_one_line(
-    rate: str, more: tuple[str, ...], said: str, tmp_path: Path
-) -> None:
+def test_a_trace_that_cannot_be_used_is_one_line(rate, more, said, tmp_path):
     with pytest.raises(ConfigError) as refused:
         planned(tmp_path, rate, *more)
     assert said.format(folder=tmp_path) in str(refused.value)
@@ -349,7 +341,7 @@ class FakeKernel:
         """Does nothing."""
 
 
-def test_rates_that_are_over_are_skipped_and_named(tmp_path: Path) -> None:
+def test_rates_that_are_over_are_skipped_and_named(tmp_path):
     whole, plan = planned(tmp_path, "{trace: cell.csv}")
     kernel = FakeKernel(takes_ns=210 * MS)
     changer = Changer((), port_traces(whole, plan), kernel, now_ns=lambda: kernel.now_ns)

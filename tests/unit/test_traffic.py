@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -41,7 +39,7 @@ class Asleep(SystemCommands):
         return super().spawn(name, ["sleep", "9"], hears=hears, **outputs)
 
 
-def test_a_client_waits_for_its_start() -> None:
+def test_a_client_waits_for_its_start():
     argv = traffic.client_arguments(FLOW, 1_700_000_000_950_000_000)
     assert argv[argv.index("--txstart-time") + 1] == "1700000001.050000"
     assert argv[argv.index("-B") + 1] == "10.0.0.2:20001"
@@ -50,14 +48,12 @@ def test_a_client_waits_for_its_start() -> None:
     assert traffic.client_arguments(sized, 0)[-2:] == ["-n", "70000"]
 
 
-def test_iperfs_report() -> None:
+def test_iperfs_report():
     assert traffic.client_bytes(CLIENT) == 7_077_968
     assert traffic.client_bytes("tcp connect failed: Connection refused\n") is None
 
 
-def test_a_receiver_for_each_congestion_control(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_receiver_for_each_congestion_control(tmp_path, monkeypatch):
     monkeypatch.setattr(traffic, "listens", lambda netns, port, family: True)
     other = replace(wants(congestion_control="bic"), flow=1, sport=20002, dport=5002)
     commands = Asleep(tmp_path)
@@ -71,9 +67,7 @@ def test_a_receiver_for_each_congestion_control(
     assert argv[argv.index("-Z") + 1] == "bic"
 
 
-def test_a_flow_of_no_whole_hundredths_of_a_second_is_sent_by_our_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flow_of_no_whole_hundredths_of_a_second_is_sent_by_our_own(tmp_path, monkeypatch):
     monkeypatch.setattr(traffic, "listens", lambda netns, port, family: True)
     odd = replace(FLOW, flow=1, sport=20002, duration_ns=125_000_000)
     received = [replace(RECEIVER, peer_port=port) for port in (FLOW.sport, odd.sport)]
@@ -102,8 +96,8 @@ def test_a_flow_of_no_whole_hundredths_of_a_second_is_sent_by_our_own(
 
 @pytest.mark.parametrize(("syn_rounds", "server"), [(1, "iperf"), (2, "/stream")])
 def test_where_queues_drop_what_connects_the_receiver_is_ours(
-    syn_rounds: int, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    syn_rounds, server, tmp_path, monkeypatch
+):
     monkeypatch.setattr(traffic, "listens", lambda netns, port, family: True)
     commands = Asleep(tmp_path)
     try:
@@ -142,15 +136,9 @@ def own_namespace(host: str) -> Any:
     return None
 
 
-def test_flows_start_together_however_long_one_took_to_connect(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flows_start_together_however_long_one_took_to_connect(tmp_path, monkeypatch):
     flows = over_loopback(3, 200_000_000)
-    slow_iperf(
-        tmp_path,
-        monkeypatch,
-        f'case "$*" in *:{flows[1].sport}\\ *) sleep 1.5;; esac',
-    )
+    slow_iperf(tmp_path, monkeypatch, f'case "$*" in *:{flows[1].sport}\\ *) sleep 1.5;; esac')
     commands = SystemCommands()
     held = in_c.provide(in_c.HELD_START, tmp_path, commands)
     began_ns = time.time_ns()
@@ -196,9 +184,7 @@ def test_flows_start_together_however_long_one_took_to_connect(
         ("unset LD_PRELOAD", "had not waited for its start within 0.5 s"),
     ],
 )
-def test_a_flow_that_does_not_connect_or_wait_is_named(
-    body: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flow_that_does_not_connect_or_wait_is_named(body, said, tmp_path, monkeypatch):
     flows = over_loopback(1, 200_000_000)
     slow_iperf(tmp_path, monkeypatch, body)
     monkeypatch.setattr(traffic, "CONNECT_DEADLINE_S", 0.5)
@@ -216,8 +202,8 @@ def test_a_flow_that_does_not_connect_or_wait_is_named(
 
 
 def test_a_flow_that_has_not_connected_by_its_start_is_named_without_iperfs_banner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     slow_iperf(tmp_path, monkeypatch, "echo ------ Client; sleep 9")
     monkeypatch.setattr(traffic, "LEAD_S", 0.3)
     commands = SystemCommands()
@@ -245,13 +231,11 @@ def test_a_flow_that_has_not_connected_by_its_start_is_named_without_iperfs_bann
         (10, 0, 100, 64.0),
     ],
 )
-def test_the_time_to_connect_in(
-    flows: int, round_trip_ns: int, syn_rounds: int, lead_s: float
-) -> None:
+def test_the_time_to_connect_in(flows, round_trip_ns, syn_rounds, lead_s):
     assert traffic.lead_s(flows, round_trip_ns, syn_rounds) == pytest.approx(lead_s)
 
 
-def test_a_start_that_was_told_too_late_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_was_told_too_late_is_warned_of(monkeypatch):
     class Slow:
         def tell(self, line: str) -> None:
             time.sleep(0.02)
@@ -266,7 +250,7 @@ def test_a_start_that_was_told_too_late_is_warned_of(monkeypatch: pytest.MonkeyP
     assert "told of its start" in warning
 
 
-def test_a_long_duration_is_not_rounded() -> None:
+def test_a_long_duration_is_not_rounded():
     long = replace(FLOW, duration_ns=12_345_670_000_000)
     assert traffic.client_arguments(long, 0)[-1] == "12345.67"
 
@@ -279,9 +263,7 @@ def test_a_long_duration_is_not_rounded() -> None:
         ("", "requested of random sizes"),
     ],
 )
-def test_a_senders_payloads_are_those_requested(
-    said: str, wrong: str | None, tmp_path: Path
-) -> None:
+def test_a_senders_payloads_are_those_requested(said, wrong, tmp_path):
     flow = wants(tcprand={"min_payload": 200})
     commands = SystemCommands()
     client = commands.spawn(
@@ -300,7 +282,7 @@ def test_a_senders_payloads_are_those_requested(
         traffic.check_client(FLOW, client)  # iperf says it in other words.
 
 
-def test_a_client_sent_as_many_bytes_as_were_asked_for(tmp_path: Path) -> None:
+def test_a_client_sent_as_many_bytes_as_were_asked_for(tmp_path):
     report = tmp_path / "report"
     report.write_text(CLIENT)
     client = SystemCommands().spawn(
@@ -313,9 +295,7 @@ def test_a_client_sent_as_many_bytes_as_were_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("server_dies", [True, False])
-def test_a_client_that_fails_ends_the_traffic_and_names_the_cause(
-    server_dies: bool, tmp_path: Path
-) -> None:
+def test_a_client_that_fails_ends_the_traffic_and_names_the_cause(server_dies, tmp_path):
     commands = SystemCommands()
 
     def spawn(name: str, script: str) -> Process:
@@ -346,9 +326,7 @@ def test_a_client_that_fails_ends_the_traffic_and_names_the_cause(
     assert str(raised.value).startswith(cause)
 
 
-def test_a_server_that_waits_at_the_first_interrupt_is_interrupted_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_waits_at_the_first_interrupt_is_interrupted_again(tmp_path, monkeypatch):
     monkeypatch.setattr(traffic, "SERVER_END_S", 0.5)
     commands = SystemCommands()
     script = "import signal, time; signal.signal(2, lambda *_: signal.signal(2, 0)); print(1)"

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +12,7 @@ from outcast.experiment import Transport
 from outcast.plan import transport as plan_transport
 
 
-def test_sysctls_of_a_transport() -> None:
+def test_sysctls_of_a_transport():
     wanted = transport.sysctls(Transport(congestion_control="bic", sack=False, ecn=True))
     assert wanted["ipv4/tcp_congestion_control"] == "bic"
     assert wanted["ipv4/tcp_sack"] == "0"
@@ -29,13 +27,11 @@ def test_sysctls_of_a_transport() -> None:
 @pytest.mark.parametrize(
     ("hz", "effective_ns"), [(1000, 2_000_000), (250, 4_000_000), (100, 10_000_000), (None, None)]
 )
-def test_the_minimum_rto_is_whole_jiffies(hz: int | None, effective_ns: int | None) -> None:
+def test_the_minimum_rto_is_whole_jiffies(hz, effective_ns):
     assert transport.effective_min_rto_ns(2_000_000, hz) == effective_ns
 
 
-def test_a_sysctl_that_does_not_take_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sysctl_that_does_not_take_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(transport, "_SYSCTL", tmp_path)
     (tmp_path / "ipv4").mkdir()
     (tmp_path / "ipv4/tcp_sack").write_text("1\n")
@@ -45,15 +41,13 @@ def test_a_sysctl_that_does_not_take_is_an_error(
         transport.write_sysctl("ipv4/tcp_sack", "0", "h1")
 
 
-def test_a_sysctl_that_is_refused_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sysctl_that_is_refused_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(transport, "_SYSCTL", tmp_path)
     with pytest.raises(ReadBackError, match="No such file"):
         transport.write_sysctl("ipv4/tcp_sack", "0", "h1")
 
 
-def test_allowing_a_congestion_control(tmp_path: Path) -> None:
+def test_allowing_a_congestion_control(tmp_path):
     allowed = tmp_path / "allowed"
     allowed.write_text("reno bbr\n")
     transport.allow_congestion_control("cubic", allowed)
@@ -62,15 +56,13 @@ def test_allowing_a_congestion_control(tmp_path: Path) -> None:
     assert allowed.read_text().split() == ["reno", "bbr", "cubic"]
 
 
-def test_a_congestion_control_that_the_kernel_does_not_take() -> None:
+def test_a_congestion_control_that_the_kernel_does_not_take():
     # It takes every write and shows nothing.
     with pytest.raises(ReadBackError, match="requested cubic"):
         transport.allow_congestion_control("cubic", Path("/dev/null"))
 
 
-def test_a_congestion_control_that_the_kernel_lacks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_congestion_control_that_the_kernel_lacks(tmp_path, monkeypatch):
     available = tmp_path / "available"
     available.write_text("reno cubic\n")
     monkeypatch.setattr(transport, "AVAILABLE_CONGESTION_CONTROLS", available)
@@ -84,7 +76,7 @@ def test_a_congestion_control_that_the_kernel_lacks(
         transport.require_congestion_control("bic", None)
 
 
-def test_a_congestion_control_that_the_guest_lacks(tmp_path: Path) -> None:
+def test_a_congestion_control_that_the_guest_lacks(tmp_path):
     said = ("bic", "cubic", "reno")
     kernel = Kernel("source", "1", "recipe", "7.3.4", 1.0, "ab", tmp_path / "linux", said)
     for name in said:
@@ -95,9 +87,7 @@ def test_a_congestion_control_that_the_guest_lacks(tmp_path: Path) -> None:
         virtual.require_congestion_control("cubik", kernel)
 
 
-def test_a_congestion_control_that_no_module_brought(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_congestion_control_that_no_module_brought(tmp_path, monkeypatch):
     available = tmp_path / "available"
     available.write_text("reno cubic mine\n")
     monkeypatch.setattr(transport, "AVAILABLE_CONGESTION_CONTROLS", available)
@@ -114,7 +104,7 @@ def test_a_congestion_control_that_no_module_brought(
         transport.allow_congestion_control("min", allowed)
 
 
-def test_offloads_are_checked() -> None:
+def test_offloads_are_checked():
     shown = dict.fromkeys(transport.read_offloads("lo"), False)
     shown["generic-receive-offload"] = True
     with pytest.raises(ReadBackError, match="generic-receive-offload"):
@@ -125,7 +115,7 @@ def test_offloads_are_checked() -> None:
         transport.check_offloads("h1-eth0", shown, on=True)
 
 
-def test_offloads_are_read_from_the_kernel() -> None:
+def test_offloads_are_read_from_the_kernel():
     told = subprocess.run(["ethtool", "-k", "lo"], capture_output=True, text=True, check=True)
     for feature, is_on in transport.read_offloads("lo").items():
         assert f"{feature}: {'on' if is_on else 'off'}" in told.stdout
@@ -140,7 +130,7 @@ class Sent:
     dst: str = "h1"
 
 
-def test_a_receiver_offers_what_any_sender_wants() -> None:
+def test_a_receiver_offers_what_any_sender_wants():
     base = Transport()
     hosts = plan_transport.of_hosts(
         base, [Sent("h2", Transport(sack=False)), Sent("h3", Transport(sack=False, ecn=True))]
@@ -155,7 +145,7 @@ def test_a_receiver_offers_what_any_sender_wants() -> None:
     assert plan_transport.of_hosts(base, accurate)["h1"].ecn == "accurate"
 
 
-def test_a_connection_has_the_ecn_that_both_ends_have() -> None:
+def test_a_connection_has_the_ecn_that_both_ends_have():
     assert plan_transport.negotiated_ecn("accurate", True) is True
     assert plan_transport.negotiated_ecn(False, "accurate") is False
     assert plan_transport.negotiated_ecn("accurate", "accurate") == "accurate"
@@ -170,21 +160,19 @@ def test_a_connection_has_the_ecn_that_both_ends_have() -> None:
         ({"pacing": "fq"}, {"pacing": "internal"}, "pacing: fq"),
     ],
 )
-def test_groups_of_one_host_that_disagree_are_refused(
-    one: dict[str, object], other: dict[str, object], setting: str
-) -> None:
+def test_groups_of_one_host_that_disagree_are_refused(one, other, setting):
     flows = [Sent("h2", Transport.model_validate(each)) for each in (one, other)]
     with pytest.raises(ConfigError, match=f"groups that differ in {setting} have flows of h2"):
         plan_transport.of_hosts(Transport(), flows)
 
 
-def test_what_is_left_out_is_left_to_the_kernel() -> None:
+def test_what_is_left_out_is_left_to_the_kernel():
     written = transport.sysctls(Transport())
     assert not written.keys() & {*transport.RECORDED_SYSCTLS, "ipv4/tcp_pacing_ss_ratio"}
     assert transport.route_metrics(Transport()) == {}
 
 
-def test_the_eras_tcp_is_sysctls_and_metrics_of_the_route() -> None:
+def test_the_eras_tcp_is_sysctls_and_metrics_of_the_route():
     era = Transport.model_validate(
         {
             "initial_window": 3,
@@ -222,12 +210,12 @@ def test_the_eras_tcp_is_sysctls_and_metrics_of_the_route() -> None:
         ({"small_queue": "2GB"}, "small_queue"),
     ],
 )
-def test_keys_of_the_era_that_do_not_fit(keys: dict[str, object], reason: str) -> None:
+def test_keys_of_the_era_that_do_not_fit(keys, reason):
     with pytest.raises(ValueError, match=reason):
         Transport.model_validate(keys)
 
 
-def test_a_metric_that_does_not_take_is_an_error() -> None:
+def test_a_metric_that_does_not_take_is_an_error():
     shown = {"rto_min": 2, "initcwnd": 3}
     transport.check_route("h1", {"rto_min": 2, "initcwnd": 3, "quickack": 0}, shown)
     with pytest.raises(ReadBackError, match=r"h1: initcwnd of the route: requested 4, .* shows 3"):
@@ -236,7 +224,7 @@ def test_a_metric_that_does_not_take_is_an_error() -> None:
         transport.check_route("h1", {"quickack": 1}, shown)
 
 
-def test_rack_cannot_be_off_where_the_kernel_ignores_that() -> None:
+def test_rack_cannot_be_off_where_the_kernel_ignores_that():
     off = Transport(rack=False)
     transport.require_rack(off, "6.1.0-32-amd64")
     transport.require_rack(Transport(rack=True), "7.3.4")
@@ -245,7 +233,7 @@ def test_rack_cannot_be_off_where_the_kernel_ignores_that() -> None:
             transport.require_rack(off, release)
 
 
-def test_the_era_belongs_to_a_host() -> None:
+def test_the_era_belongs_to_a_host():
     base = Transport()
     era = Transport(initial_window=3, delayed_acks=False)
     hosts = plan_transport.of_hosts(base, [Sent("h2", era)])
@@ -258,7 +246,7 @@ def test_the_era_belongs_to_a_host() -> None:
         plan_transport.of_hosts(base, [Sent("h2", era), Sent("h3", base)])
 
 
-def test_buffers_are_a_size_or_three() -> None:
+def test_buffers_are_a_size_or_three():
     from outcast.experiment.transport import Transport as Settings
 
     tcp = Settings.model_validate(

@@ -1,7 +1,5 @@
 """Each reason not to trust a run, alone, in an analysis that is otherwise sound."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace as Record
 from typing import Any
@@ -122,7 +120,7 @@ NO_REASONS: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.fixture
-def summary(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Any], object]], Any]:
+def summary(monkeypatch) -> Callable[[Callable[[Any], object]], Any]:
     def of(change: Callable[[Any], object]) -> Any:
         analysis = sound()
         change(analysis)
@@ -142,19 +140,19 @@ def summary(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Any], object
 
 
 @pytest.mark.parametrize("what", REASONS)
-def test_a_reason(what: str, summary: Callable[[Callable[[Any], object]], Any]) -> None:
+def test_a_reason(what, summary):
     change, reason = REASONS[what]
     made = summary(change)
     assert (made.trusted, made.reasons) == (False, [reason])
 
 
 @pytest.mark.parametrize("what", NO_REASONS)
-def test_no_reason(what: str, summary: Callable[[Callable[[Any], object]], Any]) -> None:
+def test_no_reason(what, summary):
     made = summary(NO_REASONS[what])
     assert (made.trusted, made.reasons) == (True, [])
 
 
-def test_captures_that_were_refused_are_not_trusted() -> None:
+def test_captures_that_were_refused_are_not_trusted():
     judged = Record(dropped=1, in_flight=0, before_output=0, early=0, duplicates=0, unexplained=0)
     whole = Record(joined=Record(counts=judged))
     for refusals in ([], ["a clock that steps"]):

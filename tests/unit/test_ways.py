@@ -1,7 +1,5 @@
 """Where flows lose packets, step by step between captured points."""
 
-from __future__ import annotations
-
 import json
 
 import polars as pl
@@ -26,7 +24,7 @@ PORTS = (
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+def run(tmp_path_factory) -> RunDirectory:
     made = make_run(tmp_path_factory.mktemp("ways") / "run", 80_000_000, 9, 3_000)
     counters = made.read_counters()
     made.write_counters(
@@ -36,7 +34,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     return made
 
 
-def test_each_flow_has_its_step_with_what_the_table_says(run: RunDirectory) -> None:
+def test_each_flow_has_its_step_with_what_the_table_says(run):
     table = ways.loss_table(Run(run))
     packets = pl.read_parquet(run.path / "packets.parquet")
     flows = packets["flow"].unique().sort().to_list()
@@ -54,9 +52,7 @@ def test_each_flow_has_its_step_with_what_the_table_says(run: RunDirectory) -> N
     assert table["lost"].sum() > 100
 
 
-def test_the_verb_shows_places_and_steps(
-    run: RunDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_verb_shows_places_and_steps(run, capsys):
     assert outcast(["inspect", str(run.path), "--losses"]) == 0
     head, only, *inputs = capsys.readouterr().out.splitlines()
     assert head.startswith("in the whole captures  ")
@@ -93,17 +89,13 @@ def test_the_verb_shows_places_and_steps(
         (["--port", "s1-eth1"], "allowed besides is --flow with a flow's number"),
     ],
 )
-def test_refusals_are_one_line(
-    run: RunDirectory, capsys: pytest.CaptureFixture[str], options: list[str], said: str
-) -> None:
+def test_refusals_are_one_line(run, capsys, options, said):
     assert outcast(["inspect", str(run.path), "--losses", *options]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
 
 
-def test_without_two_points_on_a_path_it_says_what_to_capture(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_two_points_on_a_path_it_says_what_to_capture(run, monkeypatch):
     opened = Run(run)
     monkeypatch.setitem(
         opened.__dict__, "counters", opened.counters.model_copy(update={"links": []})
@@ -119,21 +111,21 @@ def test_without_two_points_on_a_path_it_says_what_to_capture(
         kept.rename(file)
 
 
-def test_steps_are_named_by_what_lies_between() -> None:
+def test_steps_are_named_by_what_lies_between():
     assert ways._where(("s1-eth2", "in"), ("s1-eth1", "out")) == "queue of s1-eth1"
     assert ways._where(("s1-eth1", "out"), ("s2-eth3", "in")) == "link from s1-eth1"
     assert ways._where(("s1-eth2", "in"), ("s2-eth1", "out")) == "between s1-eth2 and s2-eth1"
     assert ways._where(("s1-eth1", "out"), ("s2-eth1", "out")) == "between s1-eth1 and s2-eth1"
 
 
-def test_a_wait_is_since_the_last_packet_like_it() -> None:
+def test_a_wait_is_since_the_last_packet_like_it():
     schema = {"stamp_ns": pl.Int64, "identity": pl.UInt64}
     left = pl.DataFrame({"stamp_ns": [5], "identity": [1]}, schema)
     came = pl.DataFrame({"stamp_ns": [1, 4, 6], "identity": [1, 1, 1]}, schema)
     assert ways._waits(came, left).to_list() == [1]
 
 
-def test_losses_where_nothing_is_captured_are_told() -> None:
+def test_losses_where_nothing_is_captured_are_told():
     schema = {"begins": pl.String, "ends": pl.String, "where": pl.String}
     step = {"begins": ["s1-eth2 in"], "ends": ["s1-eth1 out"], "where": ["queue of s1-eth1"]}
     ports = {
@@ -142,7 +134,6 @@ def test_losses_where_nothing_is_captured_are_told() -> None:
     }
     losses = LossSummary(total=1009, bottleneck=2, elsewhere=1007, causes={}, ports=ports)
     said = words.elsewhere(pl.DataFrame(step, schema), losses)
-    assert said is not None
     assert said.startswith("besides, 1,007 packets were lost")
     assert "s2-eth1 1,007;" in said
     assert "s1-eth1" not in said

@@ -1,7 +1,5 @@
 """Fates that are asked for, and two runs compared."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -44,7 +42,7 @@ FATE = PacketFate(
 )
 
 
-def test_fates_are_read() -> None:
+def test_fates_are_read():
     assert fates.asked(3, "drop").fate == "drop"
     assert fates.asked(3, "delay=5us").delay_ns == 5_000
 
@@ -52,12 +50,12 @@ def test_fates_are_read() -> None:
 @pytest.mark.parametrize(
     "words", ["", "dorp", "delay", "delay=", "delay=0ns", "delay=2s", "drop=5us", "delay=5"]
 )
-def test_other_fates_are_refused(words: str) -> None:
+def test_other_fates_are_refused(words):
     with pytest.raises(ConfigError, match=r"--packet 3 --fate"):
         fates.asked(3, words)
 
 
-def test_a_fate_of_several_packets() -> None:
+def test_a_fate_of_several_packets():
     assert [each.packet for each in fates.asked_each([3, 4], "drop", None)] == [3, 4]
     assert [each.fate for each in fates.asked_each((3, 4), ["drop", "keep"], None)] == [
         "drop",
@@ -71,12 +69,12 @@ def test_a_fate_of_several_packets() -> None:
 @pytest.mark.parametrize(
     ("packet", "words"), [("59", "drop"), (59.5, "drop"), (True, "drop"), (59, None), ([59.0], "x")]
 )
-def test_odd_arguments_are_refused(packet: Any, words: Any) -> None:
+def test_odd_arguments_are_refused(packet, words):
     with pytest.raises(ConfigError, match="allowed are a whole number and a fate"):
         fates.asked_each(packet, words, None)
 
 
-def test_a_datagram_that_others_overtake_cannot_be_told() -> None:
+def test_a_datagram_that_others_overtake_cannot_be_told():
     held: dict[str, Any] = {"flow": 0, "ip_id": 0, "flags": 0, "verdict": "forwarded"}
     wanted = fates.asked(3, "delay=5us")
     with pytest.raises(ConfigError, match="without an IP identification"):
@@ -97,7 +95,7 @@ def test_a_datagram_that_others_overtake_cannot_be_told() -> None:
         ({"from": "s1", "to": "h1", "rate": "5mbit", "limit": "8KB", "loss": 0.01}, None),
     ],
 )
-def test_no_packet_is_held_where_the_link_fails(event: dict[str, Any], said: str | None) -> None:
+def test_no_packet_is_held_where_the_link_fails(event, said):
     config = Path(__file__).parents[2] / "configs/linear-12.yaml"
     words = ", ".join(f"{key}: {value}" for key, value in event.items()).replace("'", "")
     experiment = load(config, [f"events=[{{at: 50ms, {words}}}]"])
@@ -109,7 +107,7 @@ def test_no_packet_is_held_where_the_link_fails(event: dict[str, Any], said: str
         fates._require_steady(run, fates.asked(120, "delay=20ms"), plan.port("s1", "h1"))
 
 
-def test_a_file_of_fates(tmp_path: Path) -> None:
+def test_a_file_of_fates(tmp_path):
     file = tmp_path / "fates.csv"
     # Spreadsheet programs put a byte order mark in front.
     file.write_text("\ufeffport,packet,fate\ns1-eth1,17,drop\n\ns1-eth1, 18 ,delay=1us\n")
@@ -141,7 +139,7 @@ def test_a_broken_file_of_fates(tmp_path, text, said):
         fates.read(tmp_path / "fates.csv")
 
 
-def test_what_the_kernel_is_told() -> None:
+def test_what_the_kernel_is_told():
     noise = NoiseFrom(t_ns=0, boot_ns=16_000_000_000, seed=5)
     changes = Interventions(of="run", fates=(FATE,), noise=noise)
     told = [*changes.arguments()]
@@ -156,7 +154,7 @@ def test_what_the_kernel_is_told() -> None:
     assert argv.index(told[0]) < argv.index("norandmaps")
 
 
-def test_what_the_kernel_did() -> None:
+def test_what_the_kernel_did():
     changes = Interventions(of="run", fates=(FATE,))
     done = changes.done([("fate", "16000002000", "16000007000", "1", "0")])
     assert done.fates[0].queued_ns == 7_000
@@ -175,19 +173,19 @@ def test_what_the_kernel_did() -> None:
         ("forward", (5, 6, 1, 0), "refused it"),
     ],
 )
-def test_another_fate_is_an_error(fate: str, said: tuple[int, ...], why: str) -> None:
+def test_another_fate_is_an_error(fate, said, why):
     with pytest.raises(RunError, match=why):
         FATE.model_copy(update={"fate": fate}).done(said)
 
 
-def test_a_datagram_is_told_by_its_instant() -> None:
+def test_a_datagram_is_told_by_its_instant():
     datagram = FATE.model_copy(update={"ip_id": 0, "seq": 0})
     assert datagram.done((datagram.boot_ns, datagram.boot_ns + 5, 1, 0)).queued_ns == 2_005
     with pytest.raises(RunError, match="did not come"):
         datagram.done((datagram.boot_ns + 1, datagram.boot_ns + 5, 1, 0))
 
 
-def test_lines_of_the_kernel_are_no_messages() -> None:
+def test_lines_of_the_kernel_are_no_messages():
     assert boot._FATE_LINE.match("outcast fate: 1 2 0 0")
     assert boot._FATE_LINE.match("outcast noise: 5")
     assert not boot._FATE_LINE.match("outcast guest: start")
@@ -207,13 +205,12 @@ def made(*rows: tuple[int, int, int, int, int, str]) -> Any:
         table={"packets": packets}.__getitem__,
         manifest=SimpleNamespace(traffic=SimpleNamespace(t_start_ns=0), flows=[]),
         directory=SimpleNamespace(
-            read_manifest=lambda: manifest,
-            read_plan=lambda: SimpleNamespace(flows=[None] * 3),
+            read_manifest=lambda: manifest, read_plan=lambda: SimpleNamespace(flows=[None] * 3)
         ),
     )
 
 
-def test_a_flow_with_another_number_is_the_same_flow() -> None:
+def test_a_flow_with_another_number_is_the_same_flow():
     factual = made((3, 20, 16, 1, 500, "dropped"), (4, 30, 16, 1, 500, "forwarded"))
     other = made((3, 30, 16, 1, 500, "forwarded"), (4, 20, 16, 1, 500, "dropped"))
     packets = compare.blast(factual, other)
@@ -222,7 +219,7 @@ def test_a_flow_with_another_number_is_the_same_flow() -> None:
     assert packets["flow"].to_list() == [3, 4]
 
 
-def test_flows_of_workloads_have_the_numbers_of_the_first_run() -> None:
+def test_flows_of_workloads_have_the_numbers_of_the_first_run():
     """So has a packet that only the second run sent; a flow of its own has a number behind."""
     factual = made((3, 20, 16, 1, 500, "forwarded"), (4, 30, 16, 1, 500, "forwarded"))
     other = made(
@@ -233,7 +230,7 @@ def test_flows_of_workloads_have_the_numbers_of_the_first_run() -> None:
     assert changed.select("seq", "flow").rows() == [(500, 5), (800, 2)]
 
 
-def test_a_sending_that_was_lost_before_the_port_is_counted() -> None:
+def test_a_sending_that_was_lost_before_the_port_is_counted():
     """The port sees the second segment after the third one, so only its second sending."""
     factual = made(*((0, 20, 16, n, n * 1000, "forwarded") for n in (1, 2, 3)))
     other = made(
@@ -251,7 +248,7 @@ def test_a_sending_that_was_lost_before_the_port_is_counted() -> None:
     assert not compare.blast(factual, late)["other"].any()
 
 
-def test_a_programs_connection_is_told_by_its_place() -> None:
+def test_a_programs_connection_is_told_by_its_place():
     """In the second run the client draws another port and another first sequence number."""
     factual = made((5, 49464, 2, 1, 500, "forwarded"), (5, 49464, 16, 2, 501, "forwarded"))
     other = made((5, 49466, 2, 7, 900, "forwarded"), (5, 49466, 16, 8, 901, "dropped"))
@@ -259,7 +256,7 @@ def test_a_programs_connection_is_told_by_its_place() -> None:
     assert packets.select("flow", "seq", "other").rows() == [(5, 500, False), (5, 501, True)]
 
 
-def test_a_packet_that_a_link_lost_was_sent() -> None:
+def test_a_packet_that_a_link_lost_was_sent():
     """Its next transmission is the second one in both runs."""
     factual = made((0, 20, 16, 1, 500, "forwarded"), (0, 20, 16, 2, 500, "forwarded"))
     other = made((0, 20, 16, 2, 500, "forwarded"))
@@ -275,7 +272,7 @@ def test_a_packet_that_a_link_lost_was_sent() -> None:
     ]
 
 
-def test_datagrams_of_a_workload_are_told_by_their_ip_identification() -> None:
+def test_datagrams_of_a_workload_are_told_by_their_ip_identification():
     factual = made(*((3, 40, 0, ip_id, 0, "forwarded") for ip_id in (7, 8, 9)))
     other = made(*((3, 40, 0, ip_id, 0, "forwarded") for ip_id in (8, 9)))
     packets = compare.blast(factual, other)
@@ -283,7 +280,7 @@ def test_datagrams_of_a_workload_are_told_by_their_ip_identification() -> None:
     assert packets.height == 3
 
 
-def test_what_came_of_it_in_words() -> None:
+def test_what_came_of_it_in_words():
     record = WhatIf(
         of="run", parts_ns=None, parts=[], flows=[], groups=[],
         ratio=Compared(factual=2.0, counterfactual=None), changed=1, only_factual=2,
@@ -303,7 +300,7 @@ def test_what_came_of_it_in_words() -> None:
             Compared.model_validate_json(broken)
 
 
-def test_losses_are_read() -> None:
+def test_losses_are_read():
     one = losses.asked("flow 0, segment 17, link h1-s1")
     assert (one.packet, one.flow, one.segment, one.link) == (None, 0, 17, "h1-s1")
     assert losses.asked("packet 1234, link h1-s1").packet == 1234
@@ -312,7 +309,7 @@ def test_losses_are_read() -> None:
 @pytest.mark.parametrize(
     "words", ["", "flow 0", "flow 0, segment 1", "flow -1, segment 1, link a-b", "flow 1,segment x"]
 )
-def test_other_losses_are_refused(words: str) -> None:
+def test_other_losses_are_refused(words):
     with pytest.raises(ConfigError, match="or 'flow 0, segment 17, link a-b'"):
         losses.asked(words)
 
@@ -352,7 +349,7 @@ def crossing(ports: tuple[str, str] = ("s1-eth2", "s1-eth1"), flags: int = 16) -
     ("segment", "link", "seq", "t_ns"),
     [(1, "h-1-s1", 3, 250), (2, "h-1-s1", 5, 450), (1, "s1-h2", 5, 460)],
 )
-def test_a_segment_is_counted_on_its_link(segment: int, link: str, seq: int, t_ns: int) -> None:
+def test_a_segment_is_counted_on_its_link(segment, link, seq, t_ns):
     """What a queue dropped before the link has not crossed it."""
     found = losses.find(crossing(), losses.asked(f"flow 0, segment {segment}, link {link}"))
     assert (found.seq, found.t_ns, found.segment) == (seq, t_ns, segment)
@@ -371,12 +368,12 @@ def test_a_segment_is_counted_on_its_link(segment: int, link: str, seq: int, t_n
         ("packet 3, link s1-h2", "no flow 1"),
     ],
 )
-def test_a_segment_that_is_not_there(words: str, said: str) -> None:
+def test_a_segment_that_is_not_there(words, said):
     with pytest.raises(ConfigError, match=said):
         losses.find(crossing(), losses.asked(words))
 
 
-def test_a_segment_that_cannot_be_lost() -> None:
+def test_a_segment_that_cannot_be_lost():
     first = losses.asked("flow 0, segment 0, link h-1-s1")
     with pytest.raises(ConfigError, match="does not show what crosses"):
         losses.find(crossing(("s9-eth1", "s9-eth2")), first)
@@ -388,7 +385,7 @@ def test_a_segment_that_cannot_be_lost() -> None:
         losses.find(early, first)
 
 
-def test_a_lost_packet_is_not_in_the_captures() -> None:
+def test_a_lost_packet_is_not_in_the_captures():
     run = crossing()
     lost = losses.find(run, losses.asked("flow 0, segment 1, link h-1-s1"))
     with pytest.raises(RunError, match="is in the captures"):
@@ -411,7 +408,7 @@ class FakeTc:
 
 
 @pytest.mark.parametrize("dropped", [0, 1, 2])
-def test_the_guest_loses_a_packet(dropped: int) -> None:
+def test_the_guest_loses_a_packet(dropped):
     run, tc = crossing(), FakeTc(dropped)
     lost = losses.find(run, losses.asked("flow 0, segment 1, link s1-h2"))
     plan: Any = run.directory.read_plan()
@@ -434,13 +431,13 @@ def test_the_guest_loses_a_packet(dropped: int) -> None:
     )
 
 
-def test_a_guest_that_does_not_say_what_it_lost() -> None:
+def test_a_guest_that_does_not_say_what_it_lost():
     lost = losses.find(crossing(), losses.asked("flow 0, segment 1, link s1-h2"))
     with pytest.raises(RunError, match="does not say"):
         Lost(packets=(lost,)).require_done()
 
 
-def test_streams_of_workloads_have_rows() -> None:
+def test_streams_of_workloads_have_rows():
     def run(*rows: tuple[int, str, float, int]) -> Any:
         table = pl.DataFrame(
             rows, schema=["workload", "src", "received_bps", "dropped"], orient="row"

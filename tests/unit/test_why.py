@@ -1,21 +1,12 @@
 """`outcast why` in tables: what is shown of a run's events, and of what is no traced run."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from outcast import __version__
 from outcast.analysis.trace import events as of
 from outcast.errors import InputError
 from outcast.records.run import Run
-from outcast.records.run_directory import (
-    Counters,
-    HostCounters,
-    LinkTotals,
-    RunDirectory,
-)
+from outcast.records.run_directory import Counters, HostCounters, LinkTotals, RunDirectory
 from outcast.records.tables import write_table
 from outcast.records.trace import Traced, table_name
 from outcast.view.terminal import why
@@ -77,7 +68,7 @@ that nobody repairs."""
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory) -> Run:
     """A run of the reference switch with EVENTS of flow 0."""
     directory = analysed_run(tmp_path_factory.mktemp("why") / "run", DURATION_NS, 9, 400)
     flow = directory.read_manifest().flows[0]
@@ -104,7 +95,7 @@ def counters(directory: RunDirectory, host: str) -> Counters:
     )
 
 
-def test_the_overview(run: Run) -> None:
+def test_the_overview(run):
     assert "\n".join(why.overview(run, "table")).split("\n\n") == [
         "Segments sent again, by cause\n  cause  2-hop\n  rto        2\n  rack       1",
         "The kernel's counters, and what the events sum up to\n"
@@ -124,7 +115,7 @@ def test_the_overview(run: Run) -> None:
     ]
 
 
-def test_the_chains_of_a_flow(run: Run) -> None:
+def test_the_chains_of_a_flow(run):
     # The last line was never sent again.
     assert list(why.chains(run, 0, "table"))[1:] == [
         "  dropped  sequence  at       detected  by    state              again  cause   waited",
@@ -135,7 +126,7 @@ def test_the_chains_of_a_flow(run: Run) -> None:
     ]
 
 
-def test_the_same_as_csv(run: Run) -> None:
+def test_the_same_as_csv(run):
     head, *rows = why.chains(run, 0, "csv")
     assert head.startswith("t_drop_ns,flow,seq,")
     assert len(rows) == 4
@@ -144,7 +135,7 @@ def test_the_same_as_csv(run: Run) -> None:
     assert len(rows) == 3
 
 
-def test_what_is_no_run_has_nothing_to_trace(tmp_path: Path) -> None:
+def test_what_is_no_run_has_nothing_to_trace(tmp_path):
     with pytest.raises(InputError, match=r"no manifest\.json") as refused:
         list(why.overview(Run(tmp_path), "table"))
 

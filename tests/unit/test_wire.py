@@ -1,7 +1,5 @@
 """What a frame takes on a link: the arithmetic, what the shapers are told, and old runs."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -31,13 +29,13 @@ FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
         (42, 84),
     ],
 )
-def test_preamble_check_sequence_and_gap_take_time(frame_bytes: int, wire_bytes: int) -> None:
+def test_preamble_check_sequence_and_gap_take_time(frame_bytes, wire_bytes):
     assert FRAMINGS["ethernet"].wire_bytes(frame_bytes) == wire_bytes
     assert FRAMINGS["none"].wire_bytes(frame_bytes) == frame_bytes
 
 
 @pytest.mark.parametrize(("overhead", "frame_ns"), [("ethernet", 12_304), ("none", 12_112)])
-def test_a_full_frames_time_at_a_gigabit(overhead: str, frame_ns: int) -> None:
+def test_a_full_frames_time_at_a_gigabit(overhead, frame_ns):
     loaded = experiment.load(FIG3C, [f"links.overhead={overhead}"])
     plan = make_plan(loaded)
     assert {link.frame_ns for link in plan.links.values()} == {frame_ns}
@@ -49,13 +47,13 @@ def test_a_full_frames_time_at_a_gigabit(overhead: str, frame_ns: int) -> None:
     assert port.queue.tc() == (("bfifo", (16384).to_bytes(4, "little"), None),)
 
 
-def test_another_overhead_is_refused() -> None:
+def test_another_overhead_is_refused():
     with pytest.raises(ConfigError, match=r"links\.overhead.*'ethernet' or 'none'"):
         experiment.load(FIG3C, ["links.overhead=atm"])
 
 
 @pytest.mark.parametrize("kind", ["tbf", "htb"])
-def test_a_change_of_rate_keeps_the_overhead(kind: str) -> None:
+def test_a_change_of_rate_keeps_the_overhead(kind):
     loaded = experiment.load(FIG3C, [f"queue={{kind: {kind}, limit: 16KB}}", "links.rate=1gbit"])
     port = ports.switch_queue(loaded, make_plan(loaded), "e0_0-eth1")
     request = rate_request(7, replace(port, rate_bps=5 * 10**8))

@@ -1,7 +1,5 @@
 """What all tests in the guest need."""
 
-from __future__ import annotations
-
 import pytest
 
 from outcast.engines.kernel import cache

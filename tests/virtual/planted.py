@@ -9,8 +9,6 @@ recovery as NewReno's (RFC 6582). BUG is one of
 * `retry`: a retry that comes after the first greeting was lost is ignored.
 """
 
-from __future__ import annotations
-
 import socket
 import sys
 import time

@@ -5,8 +5,6 @@ qdiscs as a run gives them; frames enter it by a packet socket and are seen at t
 its link, both by the guest's exact clock.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import json

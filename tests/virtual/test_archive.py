@@ -1,7 +1,5 @@
 """A run that is packed, and made again from its archive."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import zipfile
@@ -18,7 +16,7 @@ SHORT = {"engine": "virtual", "duration": "40ms", "analysis": {}}
 
 
 @pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def packed(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("packed")
     run = outcast.run(outcast.load(configs.find("fig3c"), SHORT), folder / "run")
     return outcast.pack(run.path, folder / "run.zip").path
@@ -44,16 +42,14 @@ def with_seed(file: Path, seed: int) -> Path:
     return target
 
 
-def test_a_packed_run_replays_to_the_byte(packed: Path, tmp_path: Path) -> None:
+def test_a_packed_run_replays_to_the_byte(packed, tmp_path):
     outcome = outcast.replay(packed, tmp_path / "again")
     assert outcome.equal, outcome.explanation.lines()
     assert outcome.captures == len(list((packed.parent / "run/captures").iterdir())) > 0
     assert (tmp_path / "again/report.html").exists()
 
 
-def test_another_seed_parts_and_is_explained(
-    packed: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_seed_parts_and_is_explained(packed, capsys):
     file = with_seed(packed, 2)
     assert invoke(["replay", str(file), "--explain"]) == 1
     out, err = capsys.readouterr()

@@ -3,8 +3,6 @@
 Three runs are made: the student's, its replay, and one with the seed of another student.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -83,7 +81,7 @@ class Remembering:
 
 
 @pytest.fixture(scope="module")
-def class_(tmp_path_factory: pytest.TempPathFactory) -> Class:
+def class_(tmp_path_factory) -> Class:
     folder = tmp_path_factory.mktemp("class")
     (folder / "small/configs").mkdir(parents=True)
     (folder / "small/exercise.yaml").write_text(EXERCISE)
@@ -95,7 +93,7 @@ def class_(tmp_path_factory: pytest.TempPathFactory) -> Class:
 
 
 @pytest.fixture(scope="module")
-def submitted(class_: Class) -> Iterator[Folder]:
+def submitted(class_) -> Iterator[Folder]:
     """Made by another user, in that user's home, with their own kernel and no privileges.
 
     The analysis is made here, because that user would have to compile it first.
@@ -135,12 +133,12 @@ def submitted(class_: Class) -> Iterator[Folder]:
 
 
 @pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> Remembering:
+def runner(tmp_path_factory) -> Remembering:
     return Remembering(tmp_path_factory.mktemp("replays"))
 
 
 @pytest.fixture
-def inbox(submitted: Folder, tmp_path: Path) -> Folder:
+def inbox(submitted, tmp_path) -> Folder:
     """The folder as it reaches the teacher: with other paths, another owner, other times."""
     shutil.copytree(submitted.path, tmp_path / "inbox", copy_function=shutil.copyfile)
     folder = Folder(tmp_path / "inbox")
@@ -150,7 +148,7 @@ def inbox(submitted: Folder, tmp_path: Path) -> Folder:
 
 
 @pytest.fixture
-def grade(class_: Class, tmp_path: Path) -> Callable[[Path, Remembering], Graded]:
+def grade(class_, tmp_path) -> Callable[[Path, Remembering], Graded]:
     def graded(place: Path, runner: Remembering) -> Graded:
         scratch = Path(tempfile.mkdtemp(dir=tmp_path))
         return mark(class_, place, runner, scratch)
@@ -158,12 +156,7 @@ def grade(class_: Class, tmp_path: Path) -> Callable[[Path, Remembering], Graded
     return graded
 
 
-def test_an_honest_submission_from_elsewhere_is_genuine(
-    inbox: Folder,
-    runner: Remembering,
-    grade: Callable[[Path, Remembering], Graded],
-    tmp_path: Path,
-) -> None:
+def test_an_honest_submission_from_elsewhere_is_genuine(inbox, runner, grade, tmp_path):
     made = packed.write(inbox, tmp_path / "ana.zip")
     assert made.bytes < 100_000
     for place in (inbox.path, made.path):
@@ -193,12 +186,7 @@ def another_limit_in_effect(run: RunDirectory) -> None:
 
 
 @pytest.mark.parametrize("forge", [one_packet_later, fewer_timeouts, another_limit_in_effect])
-def test_a_forgery_that_fits_together_is_not_what_the_seed_gives(
-    forge: Callable[[RunDirectory], None],
-    inbox: Folder,
-    runner: Remembering,
-    grade: Callable[[Path, Remembering], Graded],
-) -> None:
+def test_a_forgery_that_fits_together_is_not_what_the_seed_gives(forge, inbox, runner, grade):
     run = inbox.run("unfair")
     forge(run)
     analysis.analyze(run)
@@ -208,12 +196,7 @@ def test_a_forgery_that_fits_together_is_not_what_the_seed_gives(
     assert graded.notes[0].startswith("runs/unfair: run again, ")
 
 
-def test_a_friends_run_under_the_own_seed(
-    class_: Class,
-    inbox: Folder,
-    runner: Remembering,
-    grade: Callable[[Path, Remembering], Graded],
-) -> None:
+def test_a_friends_run_under_the_own_seed(class_, inbox, runner, grade):
     shutil.copyfile(class_.handed_out("ben").assignment, inbox.assignment)
     run, seed = inbox.run("unfair"), class_.issued("ben").seed
     config = inbox.path / "configs/unfair.yaml"

@@ -1,10 +1,5 @@
 """Flows in opposite directions through studied ports: all packets share the queues."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import polars as pl
 import pytest
 
@@ -37,9 +32,7 @@ PROBES = [{"from": "h4", "to": "h2", "every": "20ms", "kind": "udp"}]
     ],
     ids=["ipv4", "ipv6", "udp", "mptcp"],
 )
-def test_what_hosts_without_a_flow_to_them_get_counts_too(
-    settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_what_hosts_without_a_flow_to_them_get_counts_too(settings, tmp_path):
     (tmp_path / "net.yaml").write_text(NETWORK, encoding="utf-8")
     run = outcast.run(
         outcast.load(tmp_path / "net.yaml", settings), tmp_path / "run", progress=False

@@ -1,7 +1,5 @@
 """Classes of service with TCP and UDP: the packets' code points, and what each class gets."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 
@@ -78,9 +76,7 @@ def code_points(capture: Path) -> dict[tuple[str, int], set[int]]:
 
 
 @pytest.mark.parametrize("addressing", ["ipv4", "ipv6"])
-def test_an_urgent_class_has_the_link_and_the_rest_what_it_leaves(
-    tmp_path: Path, addressing: str
-) -> None:
+def test_an_urgent_class_has_the_link_and_the_rest_what_it_leaves(tmp_path, addressing):
     found = run(tmp_path, PRIO, "1s", addressing)
     assert goodput_mbps(found, 0, 0.4, 0.7) == pytest.approx(RATE_MBPS * PAYLOAD_SHARE, rel=0.03)
     assert goodput_mbps(found, 1, 0.4, 0.7) < 1
@@ -102,7 +98,7 @@ def test_an_urgent_class_has_the_link_and_the_rest_what_it_leaves(
     assert sorted(map(sorted, points)) == [[0], [10], [11], [46]]
 
 
-def test_drr_parts_the_link_by_its_quanta(tmp_path: Path) -> None:
+def test_drr_parts_the_link_by_its_quanta(tmp_path):
     found = run(tmp_path, DRR, "2s")
     gold, bulk = (goodput_mbps(found, flow, 0.5, 2) for flow in (0, 1))
     assert gold / bulk == pytest.approx(2, rel=0.03)
@@ -110,7 +106,7 @@ def test_drr_parts_the_link_by_its_quanta(tmp_path: Path) -> None:
     assert found.trusted
 
 
-def test_htb_gives_rates_and_lends_up_to_the_ceiling(tmp_path: Path) -> None:
+def test_htb_gives_rates_and_lends_up_to_the_ceiling(tmp_path):
     found = run(tmp_path, HTB, "2s")
     # Silver is at its ceiling. Of the 15 Mbps left, equal quanta borrow the same.
     expected = [67.5, 15, 17.5]
@@ -127,12 +123,11 @@ workloads:
 """
 
 
-def test_an_urgent_packet_waits_for_the_frame_that_is_on_the_link(tmp_path: Path) -> None:
+def test_an_urgent_packet_waits_for_the_frame_that_is_on_the_link(tmp_path):
     found = run(tmp_path, VOICE, "1s")
     frame_ms, link_ms = 1538 * 8 / (RATE_MBPS * 1e3), 0.1
     (workload,) = found.summary.completions.values()  # type: ignore[union-attr]
     waits = workload.streams.delay_ms  # type: ignore[union-attr]
-    assert waits is not None
     assert waits.max - link_ms == pytest.approx(frame_ms, rel=0.1)
     # The rest of a frame in whose midst a packet comes is half of it on average.
     assert waits.mean - link_ms == pytest.approx(frame_ms / 2, rel=0.2)
@@ -150,7 +145,7 @@ probes:
 
 
 @pytest.mark.parametrize("addressing", ["ipv4", "ipv6"])
-def test_probes_measure_the_class_of_their_code_point(tmp_path: Path, addressing: str) -> None:
+def test_probes_measure_the_class_of_their_code_point(tmp_path, addressing):
     found = run(tmp_path, PROBED, "1s", addressing)
     frame_ms = 1538 * 8 / (RATE_MBPS * 1e3)
     rtts = [part.rtt_ms for part in found.summary.probes.values()]  # type: ignore[union-attr]
@@ -160,11 +155,9 @@ def test_probes_measure_the_class_of_their_code_point(tmp_path: Path, addressing
         rtt is not None and rtt.max - base < 2.5 * frame_ms
         for rtt, base in zip(rtts[:2], bases[:2], strict=True)
     )
-    assert rtts[2] is not None
     assert rtts[2].p50 - bases[2] > 20 * frame_ms
     # The answers of the marked ones are marked too.
     classes = found.summary.queue["s1-eth4"].classes
-    assert classes is not None
     assert classes["voice"].captured.sent == 200
     back = found.counters.ports["s1-eth1"].after["own"]
     assert back["class_1_packets"] == 200

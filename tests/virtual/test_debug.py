@@ -1,7 +1,5 @@
 """gdb stops the guest's kernel at a nanosecond and at breakpoints, and the run stays the same."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty
@@ -38,7 +36,7 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> outcast.Run:
+def run(tmp_path_factory) -> outcast.Run:
     folder = tmp_path_factory.mktemp("debug")
     return outcast.run(outcast.load("configs/linear-12.yaml", SETTINGS), folder / "run")
 
@@ -49,9 +47,7 @@ def seen_at_h2(run: outcast.Run, event: str) -> pl.DataFrame:
     return table.filter(pl.col("host") == "h2", pl.col("t_ns") >= 0).sort("t_ns")
 
 
-def test_a_breakpoint_prints_what_the_tracer_saw(
-    run: outcast.Run, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_breakpoint_prints_what_the_tracer_saw(run, capfd):
     sent_again = seen_at_h2(run, "tcp_retransmit_skb")
     fields = ("snd_cwnd", "snd_una")
     # The argument `segs` is how many segments may be sent, and the tracer's how many were.
@@ -117,7 +113,7 @@ class Terminal:
         return status
 
 
-def test_people_look_around_and_the_run_goes_on(run: outcast.Run) -> None:
+def test_people_look_around_and_the_run_goes_on(run):
     probe = seen_at_h2(run, "tcp_probe")
     seen = probe.row(probe.height // 2, named=True)
     at = f"{seen['t_ns']}ns"

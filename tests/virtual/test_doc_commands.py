@@ -1,7 +1,5 @@
 """The commands of the pages, as printed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -15,7 +13,7 @@ from tests.deadlines import HANG_S
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     """Where a reader types: what the pages call `results/fig3c` and `results/mine` is there."""
     folder = tmp_path_factory.mktemp("reader")
     (folder / ".venv").symlink_to(sys.prefix)
@@ -51,7 +49,7 @@ def type_in(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
     [command for command in doc_commands.commands() if command.why_not_run is None],
     ids=lambda command: command.key,
 )
-def test_a_command_of_a_page_runs(command: doc_commands.Command, folder: Path) -> None:
+def test_a_command_of_a_page_runs(command, folder):
     if command.line.startswith("tshark") and shutil.which("tshark") is None:
         pytest.skip("tshark is not installed")
     done = type_in(folder, command.line)

@@ -1,7 +1,5 @@
 """Changes during a run, in the guest: exact in time, read back, and replayed to the byte."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +33,7 @@ def goodput_bps(target: Path, begin_ms: int, end_ms: int, flow: int | None = Non
     return float(table.group_by("t").agg(pl.sum("goodput_bps"))["goodput_bps"].mean() or 0)
 
 
-def test_a_bottleneck_that_moves_away_is_told_with_the_true_reason(tmp_path: Path) -> None:
+def test_a_bottleneck_that_moves_away_is_told_with_the_true_reason(tmp_path):
     summary = run(
         tmp_path / "run", "duration=1s", "events=[{at: 100ms, from: s2, to: s1, rate: 2mbit}]",
         "flows=[{from: 3-hop, hosts: 2}]", "links.overrides=[{from: s1, to: h1, rate: 50mbit}]",
@@ -49,7 +47,7 @@ def test_a_bottleneck_that_moves_away_is_told_with_the_true_reason(tmp_path: Pat
     assert "; the bottleneck of " in idle
 
 
-def test_goodput_follows_the_rate_and_a_second_run_is_the_same(tmp_path: Path) -> None:
+def test_goodput_follows_the_rate_and_a_second_run_is_the_same(tmp_path):
     settings = (
         "duration=200ms",
         "events=[{at: 100ms, from: s1, to: h1, rate: 50mbit, delay: 1ms, limit: 24KB}]",
@@ -73,7 +71,7 @@ def test_goodput_follows_the_rate_and_a_second_run_is_the_same(tmp_path: Path) -
     assert captures(tmp_path / "one") == captures(tmp_path / "two")
 
 
-def test_a_link_fails_and_comes_back(tmp_path: Path) -> None:
+def test_a_link_fails_and_comes_back(tmp_path):
     summary = run(
         tmp_path / "run",
         "duration=300ms",
@@ -92,12 +90,8 @@ def test_a_link_fails_and_comes_back(tmp_path: Path) -> None:
     assert bins["utilisation"].to_list() == [None]
 
 
-def test_a_link_that_stays_down_is_back_when_the_duration_is_over(tmp_path: Path) -> None:
-    run(
-        tmp_path / "run",
-        "duration=200ms",
-        "events=[{at: 60ms, between: [s1, s2], up: false}]",
-    )
+def test_a_link_that_stays_down_is_back_when_the_duration_is_over(tmp_path):
+    run(tmp_path / "run", "duration=200ms", "events=[{at: 60ms, between: [s1, s2], up: false}]")
     *_, last = RunDirectory(tmp_path / "run").read_manifest().changes
     assert (last.event, last.what, last.at_ns, last.shown) == (None, "up", 200 * MS, 1)
     assert goodput_bps(tmp_path / "run", 80, 200, 1) == 0
@@ -115,7 +109,7 @@ def test_a_link_that_stays_down_is_back_when_the_duration_is_over(tmp_path: Path
         "{kind: ecn_threshold, limit: 64KB, threshold: 30KB}",
     ],
 )
-def test_no_kind_loses_its_packets_when_rate_and_delay_change(queue: str, tmp_path: Path) -> None:
+def test_no_kind_loses_its_packets_when_rate_and_delay_change(queue, tmp_path):
     # A queue that was emptied would have lost packets that its counter does not have.
     run(
         tmp_path / "run",
@@ -127,7 +121,7 @@ def test_no_kind_loses_its_packets_when_rate_and_delay_change(queue: str, tmp_pa
     assert [c.shown for c in changes] == [40_000_000, 500_000, 80_000_000, 100_000]
 
 
-def test_a_link_follows_its_trace_and_a_second_run_is_the_same(tmp_path: Path) -> None:
+def test_a_link_follows_its_trace_and_a_second_run_is_the_same(tmp_path):
     rates_mbps = [8, 24, 5, 40, 12, 0, 30, 9, 18, 6]
     rows = [f"{20 * place},{rate}" for place, rate in enumerate(rates_mbps)]
     (tmp_path / "cell.csv").write_text("\n".join(["time_ms,rate_mbps", *rows]) + "\n")
@@ -153,7 +147,7 @@ def test_a_link_follows_its_trace_and_a_second_run_is_the_same(tmp_path: Path) -
     assert captures(tmp_path / "one") == captures(tmp_path / "two")
 
 
-def test_steps_of_a_millisecond_do_not_fall_behind(tmp_path: Path) -> None:
+def test_steps_of_a_millisecond_do_not_fall_behind(tmp_path):
     """1.5 and 3.7 frames in turn, into which a frame's end never falls twice alike."""
     rows = [f"{ms},{(1.5, 3.7)[ms % 2] * 12.304:.6f}" for ms in range(100)]
     (tmp_path / "cell.csv").write_text("\n".join(["time_ms,rate_mbps", *rows]) + "\n")
@@ -176,7 +170,7 @@ def test_steps_of_a_millisecond_do_not_fall_behind(tmp_path: Path) -> None:
         assert abs(begun - ms / 2 * 5.2) < 2, ms
 
 
-def test_the_example_of_a_cellular_link_stands_alone(tmp_path: Path) -> None:
+def test_the_example_of_a_cellular_link_stands_alone(tmp_path):
     """A result replays to the byte from its own config.yaml, where the user's file never was."""
     first, again = tmp_path / "first", tmp_path / "elsewhere" / "again"
     examples = Path(__file__).parents[2] / "configs" / "examples"
@@ -209,7 +203,7 @@ def require_levels_of_the_kernel(target: Path, port: str) -> None:
         "[{at: 150ms, between: [s1, h1], up: false}, {at: 170ms, between: [s1, h1], up: true}]",
     ],
 )
-def test_the_queue_is_the_kernels_whatever_happens_to_its_link(events: str, tmp_path: Path) -> None:
+def test_the_queue_is_the_kernels_whatever_happens_to_its_link(events, tmp_path):
     summary = run(
         tmp_path / "run",
         *("duration=300ms", "samples.every=1ms", "queue={kind: pfifo, limit: 20 packets}"),
@@ -224,7 +218,7 @@ def test_the_queue_is_the_kernels_whatever_happens_to_its_link(events: str, tmp_
         assert sum(int(length) * n for length, n in drops["chains"].items()) == drops["dropped"]
 
 
-def test_drops_are_the_kernels_at_the_end_of_the_duration(tmp_path: Path) -> None:
+def test_drops_are_the_kernels_at_the_end_of_the_duration(tmp_path):
     # Packets that came in are on their way for longer than the queue holds any.
     summary = run(
         tmp_path / "run",

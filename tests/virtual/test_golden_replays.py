@@ -1,9 +1,6 @@
 """The golden runs give the same captures, to the byte, on every machine that runs this."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +14,7 @@ EVENTS = [
 
 
 @pytest.mark.parametrize("name", GOLDENS)
-def test_a_golden_run_gives_the_same_captures_as_elsewhere(name: str, tmp_path: Path) -> None:
+def test_a_golden_run_gives_the_same_captures_as_elsewhere(name, tmp_path):
     """The kernel's events are recorded meanwhile, which must not change a packet.
 
     scripts/test-elsewhere.sh makes the same runs without events.
@@ -27,8 +24,7 @@ def test_a_golden_run_gives_the_same_captures_as_elsewhere(name: str, tmp_path: 
     traced = replace(golden, overrides={**golden.overrides, "trace.events": EVENTS})
     replays.run_engine_only(traced, target)
     different = replays.differences(
-        *(name, golden, replays.digests(target)),
-        *(replays.read_guest(), replays.guest_of(target)),
+        *(name, golden, replays.digests(target)), *(replays.read_guest(), replays.guest_of(target))
     )
     assert not different, "\n".join([*different, replays.remedy(name, target)])
     assert (target / "trace" / "events.raw").stat().st_size > 0

@@ -1,7 +1,5 @@
 """The guest itself: what it sees, how it ends, what it repeats, and how exact its clock is."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json
@@ -29,7 +27,7 @@ from outcast.engines.kernel import cache
 from outcast.engines.kernel.build import prepare_check
 from outcast.engines.virtual import world_of
 from outcast.errors import GuestError
-from outcast.experiment.wire import FRAMINGS, Overhead
+from outcast.experiment.wire import FRAMINGS
 from tests.deadlines import HANG_S
 from tests.processes import descendants, is_alive
 
@@ -72,9 +70,7 @@ def output(
     return lines
 
 
-def test_it_boots_within_a_second_and_says_how_its_program_ended(
-    kernel: Path, tmp_path: Path
-) -> None:
+def test_it_boots_within_a_second_and_says_how_its_program_ended(kernel, tmp_path):
     result, lines = run(kernel, tmp_path, "echo hello; echo oh >&2; exit 3")
     assert result.status == 3
     assert lines == ["hello"]
@@ -83,9 +79,7 @@ def test_it_boots_within_a_second_and_says_how_its_program_ended(
     assert run(kernel, tmp_path, "kill -TERM $$")[0].status == -signal.SIGTERM
 
 
-def test_with_the_hosts_root_it_writes_to_the_run_directory_and_to_nothing_else(
-    kernel: Path, tmp_path: Path
-) -> None:
+def test_with_the_hosts_root_it_writes_to_the_run_directory_and_to_nothing_else(kernel, tmp_path):
     # Not below /tmp, where the guest sees nothing of the host anyway.
     with tempfile.TemporaryDirectory(dir=RESULTS) as name:
         theirs = Path(name) / "theirs"
@@ -138,7 +132,7 @@ print(*(name for name in sorted(os.listdir("/")) if name not in os.listdir("/pro
 """
 
 
-def test_nothing_else_of_the_host_can_be_read_or_mounted(kernel: Path, tmp_path: Path) -> None:
+def test_nothing_else_of_the_host_can_be_read_or_mounted(kernel, tmp_path):
     with tempfile.TemporaryDirectory(dir=RESULTS) as name:
         secret = Path(name) / "secret"
         secret.write_text("secret\n")
@@ -162,7 +156,7 @@ def test_nothing_else_of_the_host_can_be_read_or_mounted(kernel: Path, tmp_path:
     ]
 
 
-def test_no_path_or_name_of_the_host_is_told_to_the_guest(kernel: Path, tmp_path: Path) -> None:
+def test_no_path_or_name_of_the_host_is_told_to_the_guest(kernel, tmp_path):
     places = "/proc/cmdline /proc/mounts /proc/1/environ /proc/self/environ /proc/cpuinfo"
     said = "\n".join(output(kernel, tmp_path, f"cat {places} /proc/version; env; uname -a; dmesg"))
     host = os.uname()
@@ -188,9 +182,7 @@ print(s.f_bsize, s.f_blocks, s.f_bavail, s.f_files, s.f_namemax, s.f_fsid)
 """
 
 
-def test_a_folder_looks_the_same_whatever_file_system_it_is_on(
-    kernel: Path, tmp_path: Path
-) -> None:
+def test_a_folder_looks_the_same_whatever_file_system_it_is_on(kernel, tmp_path):
     names = ["b", "ä", "a", "Z", *(f"{n}" for n in range(300))]
     with tempfile.TemporaryDirectory(dir="/dev/shm") as in_memory:
         listings = []
@@ -222,7 +214,7 @@ def test_a_folder_looks_the_same_whatever_file_system_it_is_on(
     assert shown[:5] == [f"/mnt/run/deep/{name}" for name in sorted(names)[:5]]
 
 
-def test_files_may_be_removed_while_their_folder_is_read(kernel: Path, tmp_path: Path) -> None:
+def test_files_may_be_removed_while_their_folder_is_read(kernel, tmp_path):
     code = """
 import os
 os.mkdir("many")
@@ -240,7 +232,7 @@ os.rmdir("many")
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o077])
-def test_the_guests_own_mask_decides_modes(mask: int, kernel: Path, tmp_path: Path) -> None:
+def test_the_guests_own_mask_decides_modes(mask, kernel, tmp_path):
     before = os.umask(mask)
     try:
         said = output(
@@ -256,7 +248,7 @@ def test_the_guests_own_mask_decides_modes(mask: int, kernel: Path, tmp_path: Pa
     assert modes == [0o600, 0o700, 0o751, 0o664]
 
 
-def test_a_program_that_needs_more_open_files_is_allowed_them(kernel: Path, tmp_path: Path) -> None:
+def test_a_program_that_needs_more_open_files_is_allowed_them(kernel, tmp_path):
     said = [
         run(kernel, tmp_path, "ulimit -Sn; ulimit -Hn", open_files=count)[1]
         for count in (0, 100, 3000, 9000)
@@ -265,7 +257,7 @@ def test_a_program_that_needs_more_open_files_is_allowed_them(kernel: Path, tmp_
 
 
 @pytest.mark.parametrize("name", ["ü", "a,b [c] *", os.fsdecode(b"a\xffb")])
-def test_a_run_directory_may_have_any_name(name: str, kernel: Path, tmp_path: Path) -> None:
+def test_a_run_directory_may_have_any_name(name, kernel, tmp_path):
     folder = tmp_path / name
     folder.mkdir()
     # In this locale a path is read as ASCII, and other bytes are kept as surrogates.
@@ -290,7 +282,7 @@ print(boot(Boot(Path({str(kernel)!r}), folder, ["/bin/sh", "-c", "echo new > new
         (folder / "new").unlink()
 
 
-def test_a_python_that_stands_below_tmp_is_seen(kernel: Path, tmp_path: Path) -> None:
+def test_a_python_that_stands_below_tmp_is_seen(kernel, tmp_path):
     own = tmp_path / "clone" / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(own)], check=True)
     (packages,) = own.glob("lib/python3*/site-packages")
@@ -307,7 +299,7 @@ boot(Boot(Path({str(kernel)!r}), Path({str(tmp_path)!r}), [{str(own / "bin/pytho
     assert done.stdout == f"{own}\n"
 
 
-def test_its_kernel_has_what_experiments_use(kernel: Path, tmp_path: Path) -> None:
+def test_its_kernel_has_what_experiments_use(kernel, tmp_path):
     command = shlex.join(prepare_check(tmp_path))
     found = cache.find()
     assert found is not None
@@ -323,7 +315,7 @@ sh -c 'echo $$'; date +%s.%N; ip link add type veth; cat /sys/class/net/veth0/ad
 """
 
 
-def test_a_seed_decides_everything_random(kernel: Path, tmp_path: Path) -> None:
+def test_a_seed_decides_everything_random(kernel, tmp_path):
     one, other = tmp_path / "one", tmp_path / "a rather longer name" / "other"
     for folder in (one, other):
         folder.mkdir(parents=True)
@@ -333,7 +325,7 @@ def test_a_seed_decides_everything_random(kernel: Path, tmp_path: Path) -> None:
     assert all(a != b for a, b in zip(first[:3], different[:3], strict=True))
 
 
-def test_time_starts_where_it_always_does_and_stands_still(kernel: Path, tmp_path: Path) -> None:
+def test_time_starts_where_it_always_does_and_stands_still(kernel, tmp_path):
     script = """
     date +%s; cut -d. -f1 /proc/uptime
     a=$(date +%s%N); i=0; while [ $i -lt 300 ]; do /bin/true; i=$((i+1)); done
@@ -350,25 +342,25 @@ def test_time_starts_where_it_always_does_and_stands_still(kernel: Path, tmp_pat
     assert time.monotonic() - began < 30
 
 
-def test_a_busy_guest_without_a_sign_of_life_is_ended(kernel: Path, tmp_path: Path) -> None:
+def test_a_busy_guest_without_a_sign_of_life_is_ended(kernel, tmp_path):
     with pytest.raises(GuestError, match="no sign of life for 3 s"):
         run(kernel, tmp_path, "while :; do :; done", stall_s=3)
 
 
-def test_a_program_that_never_ends_is_ended_by_virtual_time(kernel: Path, tmp_path: Path) -> None:
+def test_a_program_that_never_ends_is_ended_by_virtual_time(kernel, tmp_path):
     result, _ = run(kernel, tmp_path, "while :; do sleep 1; done", virtual_limit_s=500)
     assert result.status == 124
     assert any("500 virtual seconds" in line for line in result.console)
 
 
-def test_a_panic_is_told_with_the_console(kernel: Path, tmp_path: Path) -> None:
+def test_a_panic_is_told_with_the_console(kernel, tmp_path):
     grow = "[bytes(b'x' * (1 << 20)) for _ in range(1 << 20)]"
     script = f'echo 1 > /proc/sys/vm/panic_on_oom; exec python3 -c "{grow}"'
     with pytest.raises(GuestError, match="its kernel panicked"):
         run(kernel, tmp_path, script, memory_mib=256)
 
 
-def test_a_killed_parent_leaves_no_process(kernel: Path, tmp_path: Path) -> None:
+def test_a_killed_parent_leaves_no_process(kernel, tmp_path):
     code = f"""
 from pathlib import Path
 from outcast.engines.guest.boot import Boot, boot
@@ -432,9 +424,7 @@ for i in range(20):
 
 
 @pytest.mark.parametrize(("there_ns", "back_ns"), [(5000, 5000), (12_345, 1), (1_000_001, 77_777)])
-def test_a_round_trip_is_the_sum_of_its_delays(
-    kernel: Path, tmp_path: Path, there_ns: int, back_ns: int
-) -> None:
+def test_a_round_trip_is_the_sum_of_its_delays(kernel, tmp_path, there_ns, back_ns):
     """Exact to the nanosecond, except for clock readings on the way, which take one each."""
     (tmp_path / "echo.py").write_text(ECHO)
     script = f"""{delays(there_ns, back_ns)}
@@ -456,13 +446,8 @@ def test_a_round_trip_is_the_sum_of_its_delays(
     ],
 )
 def test_shaped_packets_leave_as_the_arithmetic_says(
-    kernel: Path,
-    tmp_path: Path,
-    rate_bps: int,
-    overhead: Overhead,
-    payload_bytes: int,
-    wire_bytes: int,
-) -> None:
+    kernel, tmp_path, rate_bps, overhead, payload_bytes, wire_bytes
+):
     """The burst is one frame, so frames leave at gaps of a frame's time, to 1 in 10,000."""
     options = tbf_options(rate_bps, BURST_BYTES, FRAMINGS[overhead]).hex()
     shutil.copy(netlink.__file__, tmp_path / "netlink.py")

@@ -1,7 +1,5 @@
 """What was done before a fixed instant does not reach what follows it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -55,9 +53,7 @@ def after(kernel: Kernel, folder: Path, before: str, seed: int = 1) -> list[str]
     return lines
 
 
-def test_what_came_before_an_instant_does_not_matter_afterwards(
-    kernel: Kernel, tmp_path: Path
-) -> None:
+def test_what_came_before_an_instant_does_not_matter_afterwards(kernel, tmp_path):
     plain = after(kernel, tmp_path / "plain", "")
     assert len(plain) == 4
     instant_ns = int(plain[0])
@@ -70,9 +66,7 @@ def test_what_came_before_an_instant_does_not_matter_afterwards(
     assert all(mine != theirs for mine, theirs in zip(plain[2:4], other[2:4], strict=True))
 
 
-def test_reading_the_clock_takes_time_only_where_nothing_else_would(
-    kernel: Kernel, tmp_path: Path
-) -> None:
+def test_reading_the_clock_takes_time_only_where_nothing_else_would(kernel, tmp_path):
     readings = "import time; t = [time.monotonic_ns() for _ in range(3000)]"
     said = after(kernel, tmp_path / "read", f"{readings}; print(t[500] - t[0], t[-1] - t[0])")
     free_ns, spinning_ns = (int(number) for number in said[0].split())
@@ -80,7 +74,7 @@ def test_reading_the_clock_takes_time_only_where_nothing_else_would(
     assert 1500 < spinning_ns <= 3000
 
 
-def test_a_program_of_the_configuration_that_spins_waits(kernel: Kernel, tmp_path: Path) -> None:
+def test_a_program_of_the_configuration_that_spins_waits(kernel, tmp_path):
     """Its runner gives it the personality that patch 0022 looks for."""
     code = """
 import ctypes, os, select, socket, time
@@ -108,9 +102,7 @@ print(*times)
     assert all(900 * SPIN_STEP_NS < ns < 4000 * SPIN_STEP_NS for ns in waited), waited
 
 
-def test_a_call_that_fails_takes_time_only_where_nothing_else_would(
-    kernel: Kernel, tmp_path: Path
-) -> None:
+def test_a_call_that_fails_takes_time_only_where_nothing_else_would(kernel, tmp_path):
     calls = "import os, time; t = []\n" + (
         "for _ in range(3000): os.path.exists('/missing'); t.append(time.monotonic_ns())"
     )

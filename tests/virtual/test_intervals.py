@@ -1,7 +1,5 @@
 """What counts in a part of a run, and what limited its flows, where the answer is known."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,7 @@ DELAY_NS = 2_000_000
 
 
 @pytest.fixture(scope="module", params=["all active", "asked"])
-def staggered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def staggered(request, tmp_path_factory) -> Run:
     """Three flows of 20 Mbps, of which the last starts late. Before it losses are many."""
     late = request.param == "all active"
     flows = [{"from": "3-hop"}, {"from": "2-hop", **({"start": "400ms"} if late else {})}]
@@ -61,7 +59,7 @@ def captured(run: Run, port: str) -> list[int]:
         ]
 
 
-def test_every_number_is_of_the_interval(staggered: Run) -> None:
+def test_every_number_is_of_the_interval(staggered):
     summary, flows = staggered.summary, staggered.table("flows")
     assert (summary.start_s, summary.end_s) == (0.4, 1.0)
     reached_ns = pl.col("t_in") - staggered.manifest.traffic.t_start_ns + DELAY_NS
@@ -82,7 +80,7 @@ def test_every_number_is_of_the_interval(staggered: Run) -> None:
     assert chains >= of_flows["len"].sum() - max(flows["longest_chain"])
 
 
-def test_the_kernels_counts_are_of_the_interval(staggered: Run) -> None:
+def test_the_kernels_counts_are_of_the_interval(staggered):
     flows = staggered.table("flows")
     hosts = staggered.counters.hosts
     for row in flows.iter_rows(named=True):
@@ -111,14 +109,7 @@ def test_the_kernels_counts_are_of_the_interval(staggered: Run) -> None:
         ("network", "20mbit", {"send_buffer": "16MB", "receive_buffer": "16MB"}, 18, 20),
     ],
 )
-def test_what_limited_a_flow(
-    limit: str,
-    rate: str,
-    transport: dict[str, str],
-    least_mbps: float,
-    most_mbps: float,
-    tmp_path: Path,
-) -> None:
+def test_what_limited_a_flow(limit, rate, transport, least_mbps, most_mbps, tmp_path):
     """The first two seconds, which slow start may take, are left out."""
     delay = "500us" if rate == "1gbit" else "50ms"
     run = run_of(
@@ -145,11 +136,8 @@ def test_what_limited_a_flow(
     assert [names[limit] in line for line in warned] == ([True] if limit in names else [])
 
 
-def test_flows_of_given_bytes_that_hardly_overlap(tmp_path: Path) -> None:
-    flows = [
-        {"from": "3-hop", "bytes": "1400B"},
-        {"from": "2-hop", "bytes": "1MB"},
-    ]
+def test_flows_of_given_bytes_that_hardly_overlap(tmp_path):
+    flows = [{"from": "3-hop", "bytes": "1400B"}, {"from": "2-hop", "bytes": "1MB"}]
     run = run_of(tmp_path / "run", **{"flows": flows, "duration": "400ms"})
     first = run.table("flows").filter(flow=0)
     # iperf's client sends 80 bytes as it connects, before the traffic.

@@ -1,7 +1,5 @@
 """IPv6 in the guest: flows, programs of both families, names, other fates, the kernel's events."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,13 +75,11 @@ def families(run: outcast.Run) -> set[int]:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> outcast.Run:
+def run(tmp_path_factory) -> outcast.Run:
     return made(tmp_path_factory.mktemp("six"), **{"capture.ports": "all"})
 
 
-def test_only_flows_are_seen_and_the_same_seed_gives_the_same_bytes(
-    run: outcast.Run, tmp_path: Path
-) -> None:
+def test_only_flows_are_seen_and_the_same_seed_gives_the_same_bytes(run, tmp_path):
     assert run.trusted, run.reasons
     packets = run.table("packets")
     assert set(packets["src"].cast(pl.String)) == {"fd00::a00:2", "fd00::a00:3", "fd00::a00:4"}
@@ -96,14 +92,14 @@ def test_only_flows_are_seen_and_the_same_seed_gives_the_same_bytes(
 
 
 @pytest.mark.parametrize("kind", QUEUES)
-def test_as_many_drops_are_inferred_as_the_queue_counted(kind: str, tmp_path: Path) -> None:
+def test_as_many_drops_are_inferred_as_the_queue_counted(kind, tmp_path):
     run = made(tmp_path, queue=QUEUES[kind])
     capture = run.summary.capture
     assert capture.inferred_drops == capture.qdisc_drops > 0
     assert run.trusted, run.reasons
 
 
-def test_programs_of_both_families_and_names(tmp_path: Path) -> None:
+def test_programs_of_both_families_and_names(tmp_path):
     for name, text in (("server.py", SERVER), ("client.py", CLIENT), ("lookup.py", LOOKUP)):
         (tmp_path / name).write_text(text, encoding="ascii")
     server = {"name": "serve", "host": "h4", "ready": {"port": 7777}, "files": ["server.py"]}
@@ -146,9 +142,7 @@ def test_programs_of_both_families_and_names(tmp_path: Path) -> None:
     }
 
 
-def test_a_command_finds_hosts_by_ipv6_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_finds_hosts_by_ipv6_alone(tmp_path, capsys):
     file = tmp_path / "net.yaml"
     file.write_text(NETWORK, encoding="utf-8")
     seen = "ping -c 1 h2 | head -1; ip -4 address show dev h1-eth0; cat /proc/net/if_inet6"
@@ -163,7 +157,7 @@ def test_a_command_finds_hosts_by_ipv6_alone(
 
 
 @pytest.mark.parametrize("addressing", ["ipv6", "both"])
-def test_workloads_of_every_kind(addressing: str, tmp_path: Path) -> None:
+def test_workloads_of_every_kind(addressing, tmp_path):
     of_the_other_family = "" if addressing == "ipv6" else ", addressing: ipv4"
     asked = (
         "[{kind: incast, senders: 2, block: 8KB, rounds: 3, addressing: ipv6}, "
@@ -188,7 +182,7 @@ def test_workloads_of_every_kind(addressing: str, tmp_path: Path) -> None:
     ).all()
 
 
-def test_hashed_routes(tmp_path: Path) -> None:
+def test_hashed_routes(tmp_path):
     """Each run's probes show that switches choose by IPv6 addresses as the plan says."""
     tree = {"kind": "fattree", "k": 4}
     flows = [{"from": f"h{pod}_0_2", "to": "h0_0_2"} for pod in (1, 2, 3)]
@@ -197,7 +191,7 @@ def test_hashed_routes(tmp_path: Path) -> None:
     assert families(run) == {6}
 
 
-def test_multipath_tcp_and_payloads_of_random_sizes(tmp_path: Path) -> None:
+def test_multipath_tcp_and_payloads_of_random_sizes(tmp_path):
     flows = [
         {"from": "h2", "transport": {"mptcp": {"subflows": 2}}},
         {"from": "h3", "transport": {"tcprand": {"min_payload": 200}}},
@@ -208,14 +202,14 @@ def test_multipath_tcp_and_payloads_of_random_sizes(tmp_path: Path) -> None:
     assert (run.table("flows")["goodput_bps"] > 1e6).all()
 
 
-def test_a_blackout_drops_packets_of_ipv6(tmp_path: Path) -> None:
+def test_a_blackout_drops_packets_of_ipv6(tmp_path):
     blackout = {"at": "s1-eth2", "drops": 10, "off_mean": "5ms"}
     run = made(tmp_path, blackout=blackout, queue={"kind": "pfifo", "limit": "200 packets"})
     assert run.trusted, run.reasons
     assert run.summary.capture.blackout_drops
 
 
-def test_a_packet_gets_another_fate(run: outcast.Run, tmp_path: Path) -> None:
+def test_a_packet_gets_another_fate(run, tmp_path):
     packets = run.table("packets").with_row_index()
     dropped = packets.filter(pl.col("verdict").cast(pl.String) == "dropped", pl.col("t_in") > 0)
     at = int(dropped["index"][0])
@@ -226,7 +220,7 @@ def test_a_packet_gets_another_fate(run: outcast.Run, tmp_path: Path) -> None:
     assert verdicts[:at].to_list() == before.to_list()
 
 
-def test_the_kernels_events_name_packets_and_flows(run: outcast.Run) -> None:
+def test_the_kernels_events_name_packets_and_flows(run):
     outcast.trace(run.path, progress=False)
     dropped = run.table("packets").filter(pl.col("verdict").cast(pl.String) == "dropped").height
     table = pl.read_parquet(run.path / "trace/qdisc_drop.parquet")

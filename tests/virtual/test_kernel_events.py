@@ -1,14 +1,11 @@
 """Recording the kernel's events leaves the captures as they are, and no event is lost."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from outcast.engines.guest import boot as guest
-from outcast.engines.kernel.cache import Kernel
 from outcast.records.run_directory import RunDirectory
 from tests.golden.replays import Golden, digests, run_engine_only
 
@@ -31,7 +28,7 @@ FIVE = [
 
 
 @pytest.fixture(scope="module")
-def every_event(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def every_event(kernel, tmp_path_factory) -> list[str]:
     lines: list[str] = []
     argv = ["/bin/cat", "/sys/kernel/tracing/available_events"]
     folder = tmp_path_factory.mktemp("events")
@@ -45,7 +42,7 @@ def recorded(target: Path, events: Sequence[str]) -> RunDirectory:
     return RunDirectory(target)
 
 
-def test_captures_are_equal_whatever_is_recorded(tmp_path: Path, every_event: list[str]) -> None:
+def test_captures_are_equal_whatever_is_recorded(tmp_path, every_event):
     assert set(FIVE) < set(every_event)
     plain = recorded(tmp_path / "plain", [])
     assert not plain.trace.exists()

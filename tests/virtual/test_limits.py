@@ -1,7 +1,5 @@
 """The guest under this machine's limits: it needs some of them raised, and sees none of them."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal
@@ -48,7 +46,7 @@ def limit_open_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (LOW_OPEN_FILES, hard))
 
 
-def test_a_run_under_a_low_limit_of_open_files(tmp_path: Path) -> None:
+def test_a_run_under_a_low_limit_of_open_files(tmp_path):
     run = start(tmp_path / "run", preexec_fn=limit_open_files)
     descriptors, processes = 0, 0
     while run.poll() is None:
@@ -66,7 +64,7 @@ def test_a_run_under_a_low_limit_of_open_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", [USUAL_OPEN_FILES, 64])
-def test_a_hard_limit_is_refused_before_anything_is_made(limit: int, tmp_path: Path) -> None:
+def test_a_hard_limit_is_refused_before_anything_is_made(limit, tmp_path):
     target = tmp_path / "run"
 
     def forbid() -> None:
@@ -87,7 +85,7 @@ def test_a_hard_limit_is_refused_before_anything_is_made(limit: int, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_guest_sees_the_same_limits_whatever_the_hosts_are(tmp_path: Path) -> None:
+def test_the_guest_sees_the_same_limits_whatever_the_hosts_are(tmp_path):
     found = cache.find()
     assert found is not None, "run: outcast kernel build"
     code = f"""
@@ -111,7 +109,7 @@ boot(Boot(Path({str(found.program)!r}), Path.cwd(),
     assert shown[1:] == shown[:1] * 2
 
 
-def test_a_start_that_is_killed_leaves_nothing_that_clean_does_not_know(tmp_path: Path) -> None:
+def test_a_start_that_is_killed_leaves_nothing_that_clean_does_not_know(tmp_path):
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     run = start(tmp_path / "run", env={**os.environ, "TMPDIR": str(temporary)})

@@ -1,7 +1,5 @@
 """Links one by one, in the guest: rates by direction, packets lost on the wire, jumbo frames."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable
@@ -43,7 +41,7 @@ def frame_bytes(target: Path, port: str) -> Any:
     return read_capture(port, target / f"captures/{port}.out.pcap").columns.frame_bytes
 
 
-def test_each_direction_of_a_link_has_its_own_rate(tmp_path: Path) -> None:
+def test_each_direction_of_a_link_has_its_own_rate(tmp_path):
     target = tmp_path / "run"
     run(
         target,
@@ -68,7 +66,7 @@ def test_each_direction_of_a_link_has_its_own_rate(tmp_path: Path) -> None:
     assert frame_bytes(target, "s2-eth1").max() == 1514
 
 
-def test_a_link_loses_its_share_and_a_second_run_loses_the_same(tmp_path: Path) -> None:
+def test_a_link_loses_its_share_and_a_second_run_loses_the_same(tmp_path):
     loss = "links.overrides=[{between: [s1, s2], loss: 0.02}, {from: s1, to: h1, loss: 0.01}]"
     one, other = tmp_path / "one", tmp_path / "other"
     studied = "bottleneck.port=s2-eth1"
@@ -107,7 +105,7 @@ def arrivals(target: Path) -> tuple[np.ndarray[Any, Any], list[list[int]]]:
     return left.stamp_ns, [at.get(tuple(map(int, packet)), []) for packet in sent]
 
 
-def test_bursts_of_losses_are_as_long_as_their_closed_form_says(tmp_path: Path) -> None:
+def test_bursts_of_losses_are_as_long_as_their_closed_form_says(tmp_path):
     bursts = "links.overrides=[{from: s2, to: s1, burst_loss: {p: 0.004, r: 0.5}}]"
     # Many flows, because each waits for a timeout when it has lost a window.
     many = "flows=[{from: 2-hop, hosts: 1}, {from: 3-hop, hosts: 2, per_host: 8}]"
@@ -133,7 +131,7 @@ def test_bursts_of_losses_are_as_long_as_their_closed_form_says(tmp_path: Path) 
     assert captures(one) == captures(other)
 
 
-def test_packets_come_late_or_twice_as_often_as_asked_for(tmp_path: Path) -> None:
+def test_packets_come_late_or_twice_as_often_as_asked_for(tmp_path):
     target = tmp_path / "run"
     run(
         target,
@@ -161,7 +159,7 @@ CUMULATIVE: dict[str, Callable[[float], float]] = {
 
 
 @pytest.mark.parametrize("distribution", CUMULATIVE)
-def test_a_random_delay_has_its_distribution(tmp_path: Path, distribution: str) -> None:
+def test_a_random_delay_has_its_distribution(tmp_path, distribution):
     """Datagrams further apart than delays differ, so that none waits for another."""
     delay = f"{{mean: 400us, spread: 100us, distribution: {distribution}}}"
     run(
@@ -187,7 +185,7 @@ def test_a_random_delay_has_its_distribution(tmp_path: Path, distribution: str) 
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-def test_a_random_delay_keeps_packets_in_order_or_not(tmp_path: Path, in_order: bool) -> None:
+def test_a_random_delay_keeps_packets_in_order_or_not(tmp_path, in_order):
     delay = f"{{mean: 400us, spread: 200us, in_order: {str(in_order).lower()}}}"
     run(
         tmp_path / "run",
@@ -199,7 +197,7 @@ def test_a_random_delay_keeps_packets_in_order_or_not(tmp_path: Path, in_order: 
     assert overtaken.any() != in_order
 
 
-def test_a_policer_drops_what_finds_no_tokens(tmp_path: Path) -> None:
+def test_a_policer_drops_what_finds_no_tokens(tmp_path):
     target = tmp_path / "run"
     run(
         target,
@@ -224,7 +222,7 @@ def test_a_policer_drops_what_finds_no_tokens(tmp_path: Path) -> None:
     assert effective["links.s2 to s1.policer"]["rate"] == 100_000_000
 
 
-def test_a_policer_that_changes_begins_with_a_full_bucket(tmp_path: Path) -> None:
+def test_a_policer_that_changes_begins_with_a_full_bucket(tmp_path):
     target = tmp_path / "run"
     before, after = Bucket(100e6, 32768.0), Bucket(20e6, 10_000.0)
     run(
@@ -266,7 +264,7 @@ class Bucket:
         return lets
 
 
-def test_jumbo_frames_end_to_end(tmp_path: Path) -> None:
+def test_jumbo_frames_end_to_end(tmp_path):
     target = tmp_path / "run"
     run(target, "links.mtu=9000", "queue.limit=100KB")
     frames = frame_bytes(target, "s1-eth1")
@@ -277,7 +275,7 @@ def test_jumbo_frames_end_to_end(tmp_path: Path) -> None:
     assert manifest["bottlenecks"][0]["queue"]["frame_bytes"] == 9014
 
 
-def test_an_event_starts_and_ends_the_loss_of_a_link(tmp_path: Path) -> None:
+def test_an_event_starts_and_ends_the_loss_of_a_link(tmp_path):
     target = tmp_path / "run"
     run(
         target,
@@ -294,7 +292,7 @@ def test_an_event_starts_and_ends_the_loss_of_a_link(tmp_path: Path) -> None:
     assert link(target, "s1-eth1")["lost_link"] < np.count_nonzero((ms > 40) & (ms < 70))
 
 
-def test_events_change_what_happens_on_the_wire(tmp_path: Path) -> None:
+def test_events_change_what_happens_on_the_wire(tmp_path):
     """Late and twice from 100 ms on, losses in a row from 200 ms, and none of it from 300 ms on."""
     target = tmp_path / "run"
     where = "from: s2, to: s1"
@@ -333,19 +331,15 @@ def test_events_change_what_happens_on_the_wire(tmp_path: Path) -> None:
     ]
 
 
-def test_losses_of_queues_in_a_row_are_told_apart_as_the_kernel_counts_them(
-    tmp_path: Path,
-) -> None:
+def test_losses_of_queues_in_a_row_are_told_apart_as_the_kernel_counts_them(tmp_path):
     """Three full links in a row: each queue's losses by flows are its own counter's."""
     asked = outcast.load(
-        Path(__file__).parents[2] / "configs/examples/parking-lot.yaml",
-        {"capture.ports": "all"},
+        Path(__file__).parents[2] / "configs/examples/parking-lot.yaml", {"capture.ports": "all"}
     )
     told = outcast.run(asked, tmp_path / "run", progress=False)
     assert told.trusted, told.reasons
     table = ways.loss_table(Run(told.path))
     lost = dict(table.group_by("where").agg(pl.col("lost").sum()).iter_rows())
-    assert told.summary.losses is not None
     counted = {
         f"queue of {port}": part.lost["queue"]
         for port, part in told.summary.losses.ports.items()

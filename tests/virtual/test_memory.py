@@ -1,9 +1,5 @@
 """Hosts of one guest share a kernel: none takes away the memory that another one's TCP needs."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import outcast
 
 SETTINGS = {
@@ -21,7 +17,7 @@ SETTINGS = {
 }
 
 
-def test_great_buffers_leave_the_other_hosts_their_windows(tmp_path: Path) -> None:
+def test_great_buffers_leave_the_other_hosts_their_windows(tmp_path):
     run = outcast.run(outcast.load("configs/linear-12.yaml", SETTINGS), tmp_path / "run")
     hosts = run.directory.read_counters().hosts
     assert {host.within("TcpExtTCPMemoryPressures") for host in hosts.values()} == {0}

@@ -1,7 +1,5 @@
 """Each part of `noise` does what it says, seen in the captures at the switches' ports."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +72,7 @@ def first_since(arrivals: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return arrivals[np.searchsorted(arrivals, ends[:-1], side="right")]
 
 
-def test_a_host_gets_its_arrivals_in_batches(tmp_path: Path) -> None:
+def test_a_host_gets_its_arrivals_in_batches(tmp_path):
     target = tmp_path / "run"
     noise = "noise={profile: exact, interrupts: {least: 50us, most: 250us}}"
     guest_runs.run("linear-12", target, *NETWORK, noise, "flows=[{from: 2-hop, hosts: 1}]")
@@ -112,7 +110,7 @@ def interrupts_of(arrivals: np.ndarray, interval_ns: int) -> tuple[np.ndarray, n
     return np.array(times), np.array(packets)
 
 
-def test_a_card_counts_from_its_last_interrupt(tmp_path: Path) -> None:
+def test_a_card_counts_from_its_last_interrupt(tmp_path):
     target = tmp_path / "run"
     noise = "noise={profile: exact, interrupts: {per_second: 20000}}"
     # With this delay slow start has quiet times between its rounds, and none after them.
@@ -141,7 +139,7 @@ def test_a_card_counts_from_its_last_interrupt(tmp_path: Path) -> None:
     assert summary["classes"]["2"]["retransmits"] == 0
 
 
-def test_what_a_host_sends_leaves_some_time_after_it_was_woken(tmp_path: Path) -> None:
+def test_what_a_host_sends_leaves_some_time_after_it_was_woken(tmp_path):
     target = tmp_path / "run"
     noise = "noise={profile: exact, sender: {least: 5us, most: 40us}}"
     guest_runs.run("linear-12", target, *NETWORK, noise, "flows=[{from: 2-hop, hosts: 1}]")
@@ -169,7 +167,7 @@ def test_what_a_host_sends_leaves_some_time_after_it_was_woken(tmp_path: Path) -
     assert np.diff(batches).min() >= 5000
 
 
-def test_a_switch_and_its_oscillators_vary_as_the_profile_says(tmp_path: Path) -> None:
+def test_a_switch_and_its_oscillators_vary_as_the_profile_says(tmp_path):
     target = tmp_path / "run"
     guest_runs.run(
         *("linear-12", target, *NETWORK, "duration=60ms"),

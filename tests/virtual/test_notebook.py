@@ -1,7 +1,5 @@
 """The notebook's cells run in order, and the figures that end a cell display themselves."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -23,7 +21,7 @@ for number, cell in enumerate(json.load(sys.stdin)):
 """
 
 
-def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path: Path) -> None:
+def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path):
     cells = json.loads((ROOT / "docs/notebook.ipynb").read_text())["cells"]
     codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     (tmp_path / "docs").mkdir()
@@ -42,7 +40,7 @@ def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path: Path) -> No
     assert shown.count("True") == 2, done.stdout
 
 
-def test_the_notebook_is_stored_without_results() -> None:
+def test_the_notebook_is_stored_without_results():
     """Else every opening of it would be a change, of megabytes."""
     cells = json.loads((ROOT / "docs/notebook.ipynb").read_text())["cells"]
     assert all(not cell.get("outputs") for cell in cells)

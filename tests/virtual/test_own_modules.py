@@ -1,7 +1,5 @@
 """C files of one's own in the guest's kernel: compiled, loaded, used, and refused."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter
@@ -10,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import outcast
-from outcast.engines.kernel import cache
 from tests import guest_runs
 from tests.guest_runs import manifest_of, started
 
@@ -31,7 +28,7 @@ engine: virtual
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Path:
+def config(tmp_path) -> Path:
     path = tmp_path / "small.yaml"
     path.write_text(SMALL)
     return path
@@ -45,7 +42,7 @@ def run(config: Path, target: Path, *settings: str) -> str:
 
 
 @pytest.mark.parametrize("gap", [1, 3])
-def test_drop_tail_with_packets_between_two_drops(tmp_path: Path, gap: int) -> None:
+def test_drop_tail_with_packets_between_two_drops(tmp_path, gap):
     """The captures have the rule: each verdict follows from the port and the queue."""
     config = ROOT / "configs" / "examples" / "never-in-a-row.yaml"
     # Without noise a packet is queued in the order and at the time in which it came in.
@@ -73,16 +70,14 @@ def test_drop_tail_with_packets_between_two_drops(tmp_path: Path, gap: int) -> N
     assert owed.total() <= 2
 
 
-def test_spread_without_its_rule_is_plain_drop_tail(tmp_path: Path) -> None:
+def test_spread_without_its_rule_is_plain_drop_tail(tmp_path):
     example = ROOT / "configs" / "examples" / "never-in-a-row.yaml"
     short = ("duration=50ms", "analysis.windows=[]")
     plain = run(ROOT / "configs" / "fig3c.yaml", tmp_path / "tbf", *short)
     assert run(example, tmp_path / "spread", *short, "queue.options=[16384,0]") == plain
 
 
-def test_cubic_under_another_name_sends_the_same_packets(
-    config: Path, kernel: cache.Kernel, tmp_path: Path
-) -> None:
+def test_cubic_under_another_name_sends_the_same_packets(config, kernel, tmp_path):
     cubic = (kernel.headers / "source/net/ipv4/tcp_cubic.c").read_text()
     source = tmp_path / "tcp_mine.c"
     source.write_text(cubic.replace('"cubic"', '"mine"'))
@@ -111,7 +106,7 @@ def test_cubic_under_another_name_sends_the_same_packets(
     assert run(tmp_path / "other" / "config.yaml", tmp_path / "again") == other
 
 
-def test_a_qdisc_of_ones_own_is_studied_like_any(config: Path, tmp_path: Path) -> None:
+def test_a_qdisc_of_ones_own_is_studied_like_any(config, tmp_path):
     module = f'kernel.modules=["{SCH_MINE}"]'
     run(config, tmp_path / "mine", module, "queue={kind: custom, qdisc: mine, options: [20]}")
     effective = manifest_of(tmp_path / "mine")["effective"]
@@ -121,7 +116,7 @@ def test_a_qdisc_of_ones_own_is_studied_like_any(config: Path, tmp_path: Path) -
     assert drops["inferred_drops"] == drops["qdisc_drops"] > 0
 
 
-def test_the_example_answers_its_question(tmp_path: Path) -> None:
+def test_the_example_answers_its_question(tmp_path):
     target = tmp_path / "run"
     done = started(EXAMPLE, target, "noise.profile=jitter")
     assert done.returncode == 0, done.stderr
@@ -153,9 +148,7 @@ MODULE_LICENSE("GPL");
         ("return 0", 3, "no congestion control mine (it has bbr, bic, cubic"),
     ],
 )
-def test_what_goes_wrong_is_said_in_one_line(
-    config: Path, tmp_path: Path, body: str, status: int, why: str
-) -> None:
+def test_what_goes_wrong_is_said_in_one_line(config, tmp_path, body, status, why):
     (tmp_path / "mine.c").write_text(FAILS.replace("BODY", body))
     settings = ("kernel.modules=[mine.c]", "transport.congestion_control=mine")
     done = started(config, tmp_path / "run", *settings)

@@ -1,7 +1,5 @@
 """A test over seeds finds bugs that only some losses show, and its printed command replays them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil
@@ -53,13 +51,12 @@ def session(folder: Path, bug: str, *options: str) -> str:
 @pytest.mark.parametrize(
     ("bug", "symptom"), [("recovery", r"stuck at \d+ of 60"), ("retry", "no welcome")]
 )
-def test_a_test_over_seeds_finds_it(bug: str, symptom: str, tmp_path: Path) -> None:
+def test_a_test_over_seeds_finds_it(bug, symptom, tmp_path):
     found = session(tmp_path, bug, "-k", TELLING)
     failing = re.findall(r"^FAILED .*\[seed(\d+)\]", found, re.MULTILINE)
     assert len(failing) == 1, found
     assert re.search(symptom, found)
     again = re.search(r"again: +outcast (replay .+)", found)
-    assert again is not None
     replay = [sys.executable, "-m", "outcast", *shlex.split(again[1])]
     done = subprocess.run(replay, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

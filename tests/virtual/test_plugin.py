@@ -1,7 +1,5 @@
 """The pytest plugin, in sessions of pytest as users have them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -61,7 +59,7 @@ def session(folder: Path, tests: str, *options: str) -> subprocess.CompletedProc
     )
 
 
-def test_a_test_sees_programs_and_packets_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_test_sees_programs_and_packets_and_leaves_nothing(tmp_path):
     tests = """
 def test_transfer(outcast):
     run = outcast.run(**NETWORK)
@@ -77,7 +75,7 @@ def test_transfer(outcast):
     assert not list((tmp_path / "temporary").rglob("*.parquet"))
 
 
-def test_programs_and_commands_that_spin_see_time_pass(tmp_path: Path) -> None:
+def test_programs_and_commands_that_spin_see_time_pass(tmp_path):
     """Without the wait of patch 0022 a reading takes 1 ns, and 0.2 s need minutes."""
     (tmp_path / "spin.py").write_text(
         "import time\nend, n = time.monotonic() + 0.2, 0\n"
@@ -100,7 +98,7 @@ def test_spin(outcast):
     assert 3000 < int(said.stdout) < 6000
 
 
-def test_a_failing_test_keeps_what_replays(tmp_path: Path) -> None:
+def test_a_failing_test_keeps_what_replays(tmp_path):
     tests = """
 @pytest.mark.outcast_seeds(3)
 def test_transfer(outcast):
@@ -115,14 +113,13 @@ def test_transfer(outcast):
     assert (folder / "1" / "report.html").is_file()
     assert "Packets dropped, by place and reason" in (folder / "1.why.txt").read_text()
     again = re.search(r"again: +outcast replay (.+)", done.stdout)
-    assert again is not None
     archive, allow = shlex.split(again[1])
     assert allow == "--allow-programs"
     assert archives.replay(archive, allow_programs=True, progress=False).equal
 
 
 @pytest.mark.parametrize("before", ["", "    yield\n"])
-def test_a_fixture_that_fails_keeps_its_run(tmp_path: Path, before: str) -> None:
+def test_a_fixture_that_fails_keeps_its_run(tmp_path, before):
     tests = f"""
 @pytest.fixture
 def transfer(outcast):
@@ -139,7 +136,7 @@ def test_transfer(transfer):
     assert (folder / "1.zip").is_file()
 
 
-def test_failures_of_programs_and_mistakes_are_told_in_a_line(tmp_path: Path) -> None:
+def test_failures_of_programs_and_mistakes_are_told_in_a_line(tmp_path):
     tests = """
 def with_client(*command):
     serve, get = NETWORK["programs"]
@@ -187,9 +184,7 @@ FLOW = "flows:\n  - {from: [h2]}\n"
         ("rust", ["cargo", "test", "--offline"]),
     ],
 )
-def test_the_examples_of_other_languages_pass(
-    tmp_path: Path, language: str, command: list[str]
-) -> None:
+def test_the_examples_of_other_languages_pass(tmp_path, language, command):
     version = "version" if language == "go" else "--version"
     if shutil.which(command[0]) is None or subprocess.run([command[0], version]).returncode:
         pytest.skip(f"{command[0]} does not work here")
@@ -221,14 +216,14 @@ def test_the_examples_of_other_languages_pass(
         ),
     ],
 )
-def test_a_wrong_marker_is_told(tmp_path: Path, tests: str, said: str) -> None:
+def test_a_wrong_marker_is_told(tmp_path, tests, said):
     done = session(tmp_path, tests)
     assert done.returncode != 0
     assert said in done.stdout
     assert "pluggy" not in done.stdout
 
 
-def test_seeds_of_a_class_are_of_its_tests_with_a_network(tmp_path: Path) -> None:
+def test_seeds_of_a_class_are_of_its_tests_with_a_network(tmp_path):
     tests = """
 import unittest
 
@@ -256,7 +251,7 @@ class Old(unittest.TestCase):
     assert "--outcast-seed: '1_0'; allowed is a whole number from 0" in wrong.stderr
 
 
-def test_what_a_program_left_undone_is_warned_of(tmp_path: Path) -> None:
+def test_what_a_program_left_undone_is_warned_of(tmp_path):
     tests = """
 def test_it(outcast):
     serve, get = NETWORK["programs"]
@@ -271,7 +266,7 @@ def test_it(outcast):
     assert "program get was executed 2 times of 9 within the duration" in done.stdout
 
 
-def test_a_command_meets_the_losses_of_links(tmp_path: Path) -> None:
+def test_a_command_meets_the_losses_of_links(tmp_path):
     network = (EXAMPLES / "go" / "net.yaml").read_text().partition("programs:")[0] + FLOW
     (tmp_path / "net.yaml").write_text(network.replace("3ms}", "3ms, loss: 0.2}"))
     words = ["exec", "net.yaml", "--host", "h1", "--", "ping", "-c", "200", "-i", "0.01", "h2"]
@@ -289,7 +284,7 @@ def test_a_command_meets_the_losses_of_links(tmp_path: Path) -> None:
     assert 20 < int(received[1]) < 150
 
 
-def test_a_command_in_a_host_tells_its_end_as_json(tmp_path: Path) -> None:
+def test_a_command_in_a_host_tells_its_end_as_json(tmp_path):
     network = EXAMPLES / "go" / "net.yaml"
     (tmp_path / "net.yaml").write_text(network.read_text().partition("programs:")[0] + FLOW)
     words = ["exec", "net.yaml", "--host", "h1", "--json", "--", "sh", "-c"]

@@ -1,7 +1,5 @@
 """Probes in the guest, against what links and queues are known to take."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl
@@ -37,7 +35,7 @@ def ran(tmp_path: Path, text: str, name: str = "run") -> outcast.Run:
     return outcast.run(outcast.load(path), tmp_path / name)
 
 
-def test_an_idle_path_takes_its_links_time(tmp_path: Path) -> None:
+def test_an_idle_path_takes_its_links_time(tmp_path):
     """Two or three links each way, each with 1 ms and the frame's own time."""
     run = ran(
         tmp_path,
@@ -55,14 +53,13 @@ probes:
         measured = table.filter(pl.col("probe") == number)["rtt_ns"]
         assert measured.null_count() == 0
         assert [measured.min(), measured.max()] == pytest.approx([rtt_ns] * 2, abs=1000)
-        assert run.summary.probes is not None
         assert run.summary.probes[str(number)].base_rtt_ms == pytest.approx(rtt_ns / 1e6, abs=1e-3)
     assert run.trusted
     # Identifiers and flow labels are drawn when a socket is opened.
     assert run.manifest.effective["instants.probes_ns"] % 10**9 == instants.OFFSET_NS
 
 
-def test_an_idle_path_takes_its_links_time_by_ipv6(tmp_path: Path) -> None:
+def test_an_idle_path_takes_its_links_time_by_ipv6(tmp_path):
     run = ran(
         tmp_path,
         """
@@ -79,7 +76,7 @@ probes:
     assert run.trusted
 
 
-def test_a_standing_queue_adds_its_own_time(tmp_path: Path) -> None:
+def test_a_standing_queue_adds_its_own_time(tmp_path):
     """A stream at twice the link's rate keeps 20 packets there; the captures tell the rest."""
     run = ran(
         tmp_path,
@@ -90,7 +87,6 @@ probes:
   - {from: h3, to: h1, every: 2ms, start: 100ms}
 """,
     )
-    assert run.summary.probes is not None
     probe = run.summary.probes["0"]
     table = run.table("probes").filter(pl.col("rtt_ns").is_not_null())
     waited_ns = table["rtt_ns"] - round(probe.base_rtt_ms * 1e6)
@@ -103,7 +99,7 @@ probes:
 
 
 @pytest.mark.parametrize("kind", ["icmp", "udp"])
-def test_a_probe_beside_the_flows_changes_nothing_of_them(tmp_path: Path, kind: str) -> None:
+def test_a_probe_beside_the_flows_changes_nothing_of_them(tmp_path, kind):
     without = ran(tmp_path, FLOWS, "without")
     beside = ran(
         tmp_path, f"{FLOWS}probes: [{{from: h4, to: h5, every: 1ms, kind: {kind}}}]", "beside"
@@ -114,11 +110,10 @@ def test_a_probe_beside_the_flows_changes_nothing_of_them(tmp_path: Path, kind: 
         one, other = (sha256(run.directory.captures / name) for run in (without, beside))
         assert one == other, name
     assert without.table("flows").equals(beside.table("flows"))
-    assert beside.summary.probes is not None
     assert beside.summary.probes["0"].lost == 0
 
 
-def test_a_probe_is_no_flow_of_a_program(tmp_path: Path) -> None:
+def test_a_probe_is_no_flow_of_a_program(tmp_path):
     run = ran(
         tmp_path,
         """

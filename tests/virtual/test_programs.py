@@ -1,7 +1,5 @@
 """Programs in the hosts of the guest: their flows, their files, their time, and one command."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -76,7 +74,7 @@ def asked(tmp_path: Path, programs: str, *overrides: str) -> outcast.Experiment:
     return outcast.load(path, dict(text.split("=", 1) for text in overrides))
 
 
-def test_programs_stand_in_every_table_and_replay(tmp_path: Path) -> None:
+def test_programs_stand_in_every_table_and_replay(tmp_path):
     run = outcast.run(asked(tmp_path, TCP_AND_UDP), tmp_path / "run", progress=False)
     assert run.trusted, run.reasons
     flows = run.table("flows")
@@ -102,8 +100,6 @@ def test_programs_stand_in_every_table_and_replay(tmp_path: Path) -> None:
     assert [round(start / 1e6) for start in starts] == [10, 50, 90]
     assert (executions["status"] == 0).all()
     times = run.summary.programs
-    assert times is not None
-    assert times["get"].time_ms is not None
     assert times["get"].time_ms.max == executions["duration_ns"].max() / 1e6
     assert (run.path / "programs/send/written/sent").read_text(encoding="ascii") == "50"
     assert "listening" in (run.path / "programs/sink/0.out").read_text(encoding="ascii")
@@ -122,7 +118,7 @@ def test_programs_stand_in_every_table_and_replay(tmp_path: Path) -> None:
     )
 
 
-def test_a_direction_in_which_no_program_sends_is_no_failure(tmp_path: Path) -> None:
+def test_a_direction_in_which_no_program_sends_is_no_failure(tmp_path):
     one_way = """
 programs:
   - {name: sink, host: h1, command: [python3, sink.py], files: [sink.py], ready: {port: 4433}}
@@ -163,14 +159,14 @@ programs:
         ),
     ],
 )
-def test_a_program_that_fails_is_named(tmp_path: Path, program: str, line: str) -> None:
+def test_a_program_that_fails_is_named(tmp_path, program, line):
     with pytest.raises(outcast.RunError) as caught:
         outcast.run(asked(tmp_path, f"programs: [{program}]"), tmp_path / "run", progress=False)
     assert str(caught.value).startswith(line)
     assert "\n" not in str(caught.value)
 
 
-def test_a_program_that_spins_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_spins_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(boot, "STALL_OF_PROGRAMS_S", 8.0)
     spins = "{name: spin, host: h4, to: [h1], command: [python3, -c, 'while True: pass']}"
     with pytest.raises(outcast.GuestError) as caught:
@@ -180,7 +176,7 @@ def test_a_program_that_spins_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     assert "virtual time" in text
 
 
-def test_one_command_gives_its_output_and_status(tmp_path: Path) -> None:
+def test_one_command_gives_its_output_and_status(tmp_path):
     network = asked(tmp_path, TCP_AND_UDP)
     script = "curl -fsS -o /dev/null -w '%{{size_download}}' http://{h1}/site/page; exit 5"
     done = outcast.exec_in(network, ["sh", "-c", script], host="h5", progress=False)
@@ -201,7 +197,7 @@ for number in range(2500):
 """
 
 
-def test_a_crash_and_what_exceeds_its_limits_are_told(tmp_path: Path) -> None:
+def test_a_crash_and_what_exceeds_its_limits_are_told(tmp_path):
     (tmp_path / "many.py").write_text(MANY, encoding="ascii")
     fails = """programs:
   - {name: crash, host: h4, to: [h1], command: [python3, -c, "import ctypes; ctypes.string_at(0)"]}
@@ -213,7 +209,6 @@ def test_a_crash_and_what_exceeds_its_limits_are_told(tmp_path: Path) -> None:
 """.replace(", to:", ", allow_failure: true, to:")
     run = outcast.run(asked(tmp_path, fails), tmp_path / "run", progress=False)
     crash = run.program("crash").crash
-    assert crash is not None
     assert crash.startswith("was killed by signal 11 (SIGSEGV): segfault at 0 ip ")
     assert " in libc.so.6[" in crash
     assert any(crash in warning for warning in run.summary.warnings)
@@ -230,7 +225,7 @@ def test_a_crash_and_what_exceeds_its_limits_are_told(tmp_path: Path) -> None:
     assert any("odd wrote 2 files that are not kept" in line for line in run.manifest.warnings)
 
 
-def test_events_begin_with_the_command(tmp_path: Path) -> None:
+def test_events_begin_with_the_command(tmp_path):
     file = tmp_path / "net.yaml"
     file.write_text(
         "{name: events, topology: {kind: linear, rivals: 1}, links: {rate: 1gbit, delay: 1ms}, "
@@ -247,7 +242,7 @@ def test_events_begin_with_the_command(tmp_path: Path) -> None:
     assert float(got[5].split("time=")[1].split()[0]) > 100
 
 
-def test_a_page_loads_sooner_behind_fq_codel(tmp_path: Path) -> None:
+def test_a_page_loads_sooner_behind_fq_codel(tmp_path):
     """The example's question, answered with fewer pages."""
     example = Path(__file__).parents[2] / "configs/examples/web-page.yaml"
     medians = {}
@@ -259,16 +254,14 @@ def test_a_page_loads_sooner_behind_fq_codel(tmp_path: Path) -> None:
         run = outcast.run(outcast.load(example, fewer), tmp_path / name, progress=False)
         assert run.trusted, run.reasons
         programs = run.summary.programs
-        assert programs is not None
         assert (programs["page"].executions, programs["page"].failures) == (4, 0)
-        assert programs["page"].time_ms is not None
         medians[name] = programs["page"].time_ms.p50
         pages = run.table("flows").filter(pl.col("name") == "page", pl.col("src") == "h1")
         assert pages["goodput_bytes"].sum() > 4 * 10 * 30_000
     assert medians["fq_codel"] < medians["drop-tail"]
 
 
-def test_iperf3_spins_and_ends_all_the_same(tmp_path: Path) -> None:
+def test_iperf3_spins_and_ends_all_the_same(tmp_path):
     """Before it sends, iperf3 reads the clock in a loop for a round trip."""
     programs = """
 programs:
@@ -328,7 +321,7 @@ open("reached", "w").write(repr(reached))
 """
 
 
-def test_a_program_cannot_reach_the_run(tmp_path: Path) -> None:
+def test_a_program_cannot_reach_the_run(tmp_path):
     (tmp_path / "attack.py").write_text(ATTACK, encoding="ascii")
     attack = (
         "programs:\n  - {name: attack, host: h4, command: [python3, attack.py], "
@@ -341,7 +334,7 @@ def test_a_program_cannot_reach_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
-def test_a_program_finds_the_libraries_that_were_copied_beside_it(tmp_path: Path) -> None:
+def test_a_program_finds_the_libraries_that_were_copied_beside_it(tmp_path):
     program(tmp_path)
     programs = """
 programs:
@@ -379,7 +372,7 @@ except socket.gaierror as error:
 
 
 @pytest.mark.parametrize("addressing", ["ipv4", "ipv6", "both"])
-def test_hosts_are_found_by_dns_without_a_packet_on_a_link(tmp_path: Path, addressing: str) -> None:
+def test_hosts_are_found_by_dns_without_a_packet_on_a_link(tmp_path, addressing):
     (tmp_path / "ask.py").write_text(ASK, encoding="ascii")
     own = RECEIVE.replace("4433", "53")
     (tmp_path / "own.py").write_text(own, encoding="ascii")

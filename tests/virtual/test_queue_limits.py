@@ -1,7 +1,5 @@
 """Limits as times and bandwidth-delay products, of all kinds at once: how long packets wait."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl
@@ -48,7 +46,7 @@ def longest_waits_ms(target: Path, limit: str) -> dict[str, float]:
     return {kind: ports[f"s1-eth{2 * n + 2}"] for n, kind in enumerate(KINDS)}
 
 
-def test_a_queue_of_one_product_lasts_a_base_rtt(tmp_path: Path) -> None:
+def test_a_queue_of_one_product_lasts_a_base_rtt(tmp_path):
     waits = longest_waits_ms(tmp_path / "run", "1 bdp")
     # Both links' delays there and back, a full frame on each, and its acknowledgement.
     base_rtt_ms = 4 * DELAY_MS + 1.1 * FRAME_MS + 2 * 0.0072
@@ -57,7 +55,7 @@ def test_a_queue_of_one_product_lasts_a_base_rtt(tmp_path: Path) -> None:
     assert max(waits.values()) < base_rtt_ms + FRAME_MS
 
 
-def test_a_queue_of_5_ms_lasts_no_longer(tmp_path: Path) -> None:
+def test_a_queue_of_5_ms_lasts_no_longer(tmp_path):
     waits = longest_waits_ms(tmp_path / "run", "5ms")
     # fq lets 8 packets of a lone flow pass whatever its limit is (docs/queues.md).
     assert max(wait for kind, wait in waits.items() if kind != "fq") <= 5.0

@@ -4,8 +4,6 @@ One boot for all; see queue_bench.py. What a test expects follows from a queue's
 it takes a margin, the range over eight seeds of the guest stands beside it.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
@@ -60,10 +58,7 @@ CASES: Mapping[str, tuple[str, list[list[int]]]] = {
         "{kind: sfq, limit: 120 packets, buckets: 1024}",
         [s for f in range(16) for s in burst(6, f)],
     ),
-    "sfq full": (
-        "{kind: sfq, limit: 50 packets, buckets: 1024}",
-        burst(100) + burst(5, 1),
-    ),
+    "sfq full": ("{kind: sfq, limit: 50 packets, buckets: 1024}", burst(100) + burst(5, 1)),
     "fq": ("{kind: fq, limit: 200 packets, flow_limit: 60}", burst(100) + burst(5, 1)),
     "codel": (
         "{kind: codel, limit: 1000 packets, target: 1ms, interval: 10ms}",
@@ -172,7 +167,7 @@ def outcome_of(line: str) -> tuple[str, Outcome]:
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+def outcomes(tmp_path_factory) -> dict[str, Outcome]:
     kernel = cache.find()
     assert kernel is not None, "run: outcast kernel build"
     folder = tmp_path_factory.mktemp("bench")
@@ -190,9 +185,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_drops_are_counted_once_and_all_else_comes_out(
-    outcomes: dict[str, Outcome], case: str
-) -> None:
+def test_drops_are_counted_once_and_all_else_comes_out(outcomes, case):
     found = outcomes[case]
     statistics = found.statistics
     assert statistics["sent_packets"] == int(found.forwarded.sum())
@@ -200,7 +193,7 @@ def test_drops_are_counted_once_and_all_else_comes_out(
     assert statistics["backlog_packets"] == statistics["backlog_bytes"] == 0
 
 
-def test_drop_tail_holds_its_limit_and_no_more(outcomes: dict[str, Outcome]) -> None:
+def test_drop_tail_holds_its_limit_and_no_more(outcomes):
     """One frame on its way, and as many queued as the limit holds."""
     assert outcomes["tbf"].forwarded.tolist() == [True] * 11 + [False] * 39
     # HTB lets its tokens go below zero, so a second frame is on its way with the first.
@@ -208,9 +201,7 @@ def test_drop_tail_holds_its_limit_and_no_more(outcomes: dict[str, Outcome]) -> 
 
 
 @pytest.mark.parametrize(("case", "threshold"), [("marking", 12), ("marking in bytes", 11)])
-def test_marking_begins_at_the_threshold_and_leaves_out_none(
-    outcomes: dict[str, Outcome], case: str, threshold: int
-) -> None:
+def test_marking_begins_at_the_threshold_and_leaves_out_none(outcomes, case, threshold):
     found = outcomes[case]
     on_its_way = 2 if "htb" in found.effective.values() else 1
     # Frame number n finds all before it in the queue, except those on their way.
@@ -221,13 +212,13 @@ def test_marking_begins_at_the_threshold_and_leaves_out_none(
     assert found.own == {"early": 0, "at_limit": 50 - accepted, "marked": 50 - first}
 
 
-def test_what_cannot_be_marked_is_only_dropped_at_the_limit(outcomes: dict[str, Outcome]) -> None:
+def test_what_cannot_be_marked_is_only_dropped_at_the_limit(outcomes):
     found = outcomes["marking without ECN"]
     assert found.ecn.tolist() == [0] * 31 + [-1] * 19
     assert found.statistics["marks"] == 0
 
 
-def test_red_drops_by_its_average_at_random_before_its_limit(outcomes: dict[str, Outcome]) -> None:
+def test_red_drops_by_its_average_at_random_before_its_limit(outcomes):
     found = outcomes["red"]
     minimum, maximum, exponent = 5 * FRAME_BYTES, 15 * FRAME_BYTES, 9
     queued = found.found_bytes()
@@ -248,7 +239,7 @@ def test_red_drops_by_its_average_at_random_before_its_limit(outcomes: dict[str,
     assert gaps.std() / gaps.mean() > 0.3
 
 
-def test_red_with_ecn_marks_what_it_would_drop(outcomes: dict[str, Outcome]) -> None:
+def test_red_with_ecn_marks_what_it_would_drop(outcomes):
     found = outcomes["red with ECN"]
     assert found.forwarded.all()
     assert found.own == {"early": 0, "at_limit": 0, "marked": int((found.ecn == CE).sum())}
@@ -263,9 +254,7 @@ def flows_at_once(order: Ints) -> int:
 
 
 @pytest.mark.parametrize(("case", "least", "most"), [("sfq 4", 3, 4), ("sfq 1024", 14, 16)])
-def test_sfq_serves_as_many_flows_in_turn_as_it_has_buckets(
-    outcomes: dict[str, Outcome], case: str, least: int, most: int
-) -> None:
+def test_sfq_serves_as_many_flows_in_turn_as_it_has_buckets(outcomes, case, least, most):
     """Sixteen flows: of four buckets one stays empty in 4 % of all hashes; of 1024 two flows
     share one in 11 %."""
     found = outcomes[case]
@@ -276,7 +265,7 @@ def test_sfq_serves_as_many_flows_in_turn_as_it_has_buckets(
     assert all(len(set(all_there[at : at + turns])) == turns for at in range(turns))
 
 
-def test_a_full_sfq_drops_of_its_longest_flow(outcomes: dict[str, Outcome]) -> None:
+def test_a_full_sfq_drops_of_its_longest_flow(outcomes):
     found = outcomes["sfq full"]
     assert found.forwarded[found.flow == 1].all()
     # The last frames of the long flow are dropped, even those that had been accepted.
@@ -284,7 +273,7 @@ def test_a_full_sfq_drops_of_its_longest_flow(outcomes: dict[str, Outcome]) -> N
     assert lost.tolist() == list(range(46, 100))
 
 
-def test_fq_limits_each_flow_and_serves_them_in_turn(outcomes: dict[str, Outcome]) -> None:
+def test_fq_limits_each_flow_and_serves_them_in_turn(outcomes):
     found = outcomes["fq"]
     assert found.forwarded[found.flow == 1].all()
     # Up to 10 frames of a lone flow bypass its queue of 60.
@@ -294,7 +283,7 @@ def test_fq_limits_each_flow_and_serves_them_in_turn(outcomes: dict[str, Outcome
 
 
 @pytest.mark.parametrize("case", ["codel", "fq_codel", "cake"])
-def test_delay_is_kept_near_its_target(outcomes: dict[str, Outcome], case: str) -> None:
+def test_delay_is_kept_near_its_target(outcomes, case):
     """Measured: 1.28, 1.32 and 1.14 ms, the same with every seed."""
     found = outcomes[case]
     sojourn = found.sojourn_ns(0)
@@ -303,7 +292,7 @@ def test_delay_is_kept_near_its_target(outcomes: dict[str, Outcome], case: str) 
     assert not (~found.forwarded & (found.sent_ns < 10_000_000)).any()
 
 
-def test_codel_with_ecn_marks_at_its_head_instead(outcomes: dict[str, Outcome]) -> None:
+def test_codel_with_ecn_marks_at_its_head_instead(outcomes):
     found = outcomes["codel with ECN"]
     assert found.forwarded.all()
     assert found.own["marked"] == int((found.ecn == CE).sum()) > 10
@@ -311,7 +300,7 @@ def test_codel_with_ecn_marks_at_its_head_instead(outcomes: dict[str, Outcome]) 
 
 
 @pytest.mark.parametrize("case", ["fq_codel", "cake"])
-def test_a_light_flow_passes_a_heavy_one(outcomes: dict[str, Outcome], case: str) -> None:
+def test_a_light_flow_passes_a_heavy_one(outcomes, case):
     found = outcomes[case]
     assert found.forwarded[found.flow == 1].all()
     assert found.sojourn_ns(1).max() < 3 * FRAME_NS
@@ -323,9 +312,7 @@ def share(found: Outcome, flow: int) -> float:
     return float(((left > 20e6) & (left < 400e6)).sum() * FRAME_NS / 380e6)
 
 
-def test_strict_priority_leaves_the_rest_what_the_first_does_not_send(
-    outcomes: dict[str, Outcome],
-) -> None:
+def test_strict_priority_leaves_the_rest_what_the_first_does_not_send(outcomes):
     found = outcomes["prio"]
     assert found.forwarded[found.flow == 1].all()
     # It waits for the frame on its way at most.
@@ -335,9 +322,7 @@ def test_strict_priority_leaves_the_rest_what_the_first_does_not_send(
     assert found.own["class_2_drops"] == int((~found.forwarded).sum())
 
 
-def test_strict_priority_starves_the_rest_while_the_first_overloads_the_link(
-    outcomes: dict[str, Outcome],
-) -> None:
+def test_strict_priority_starves_the_rest_while_the_first_overloads_the_link(outcomes):
     found = outcomes["prio starves"]
     assert found.forwarded[found.flow == 1].all()
     assert share(found, 0) == 0
@@ -359,9 +344,7 @@ def test_strict_priority_starves_the_rest_while_the_first_overloads_the_link(
         ("htb_classes lends", (0.2, 0, 0.7)),
     ],
 )
-def test_classes_get_the_shares_that_their_quanta_and_rates_say(
-    outcomes: dict[str, Outcome], case: str, shares: tuple[float, ...]
-) -> None:
+def test_classes_get_the_shares_that_their_quanta_and_rates_say(outcomes, case, shares):
     found = outcomes[case]
     assert [share(found, flow) for flow in (1, 2, 0)] == pytest.approx(shares, abs=0.002)
     for flow, number in ((1, 1), (2, 2), (0, 3)):
@@ -370,13 +353,13 @@ def test_classes_get_the_shares_that_their_quanta_and_rates_say(
         assert found.own[f"class_{number}_drops"] == (mine & ~found.forwarded).sum()
 
 
-def test_each_code_point_has_its_class(outcomes: dict[str, Outcome]) -> None:
+def test_each_code_point_has_its_class(outcomes):
     effective = outcomes["drr"].effective
     points = {name: effective[f"{name} dscp"] for name in ("a", "b", "rest")}
     assert points == {"a": "46", "b": "10 12", "rest": "all others"}
 
 
-def test_pie_drops_arrivals_once_it_has_learned(outcomes: dict[str, Outcome]) -> None:
+def test_pie_drops_arrivals_once_it_has_learned(outcomes):
     """The kernel first looks half a second after pie was made. Measured: the first drop at 589 to
     628 ms; at the end 0.26 to 0.60 ms, after 19 to 20 ms at the most."""
     found = outcomes["pie"]
@@ -387,7 +370,7 @@ def test_pie_drops_arrivals_once_it_has_learned(outcomes: dict[str, Outcome]) ->
     assert np.median(sojourn[-len(sojourn) // 4 :]) < 2e6 < sojourn.max()
 
 
-def test_dualpi2_keeps_the_classic_delay_and_lets_l4s_pass(outcomes: dict[str, Outcome]) -> None:
+def test_dualpi2_keeps_the_classic_delay_and_lets_l4s_pass(outcomes):
     """Measured: a root of the share dropped of 0.163 to 0.167, times 2.04 to 2.41 for the share
     marked; L4S frames wait 2.9 frame times at most; others 6.8 to 8.7 ms at most, and 0.4 to 1.9 ms
     in the end."""
@@ -410,9 +393,7 @@ def test_dualpi2_keeps_the_classic_delay_and_lets_l4s_pass(outcomes: dict[str, O
 @pytest.mark.parametrize(
     ("case", "step_ns"), [("dualpi2's step", 10**6), ("dualpi2 with all ECN as L4S", 500_000)]
 )
-def test_dualpi2_marks_l4s_that_waited_longer_than_the_step(
-    outcomes: dict[str, Outcome], case: str, step_ns: int
-) -> None:
+def test_dualpi2_marks_l4s_that_waited_longer_than_the_step(outcomes, case, step_ns):
     found = outcomes[case]
     accepted = int(found.forwarded.sum())
     assert found.forwarded[:accepted].all()
@@ -431,7 +412,7 @@ def test_dualpi2_marks_l4s_that_waited_longer_than_the_step(
     assert found.statistics["marks"] == marks > 10
 
 
-def test_dualpi2_marks_classic_ecn_instead_of_dropping(outcomes: dict[str, Outcome]) -> None:
+def test_dualpi2_marks_classic_ecn_instead_of_dropping(outcomes):
     """Measured: 28 to 42 marks."""
     found = outcomes["dualpi2 with classic ECN"]
     assert found.forwarded.all()

@@ -1,7 +1,5 @@
 """The verdict follows what is measured: without the effect, P3's main claim is contradicted."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Routers in the guest: closed forms through one, TTLs, both families, ways, events, fates."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -72,7 +70,7 @@ def read(run: outcast.Run, table: str) -> pl.DataFrame:
     return pl.read_parquet(run.directory.path / f"{table}.parquet")
 
 
-def test_a_router_sends_full_frames_without_a_gap(tmp_path: Path) -> None:
+def test_a_router_sends_full_frames_without_a_gap(tmp_path):
     """Its port of 1 Gbps is the bottleneck, and what it counts as lost is what captures lack."""
     overrides = [{"from": "r1", "to": "h2", "rate": "1gbit"}]
     run = made(tmp_path, links={**CONFIG["links"], "overrides": overrides})
@@ -88,7 +86,7 @@ def test_a_router_sends_full_frames_without_a_gap(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
-def test_a_ping_takes_the_round_trip_without_queues(family: str, tmp_path: Path) -> None:
+def test_a_ping_takes_the_round_trip_without_queues(family, tmp_path):
     """The way is h1 s1 r1 h2: three links of 10 us and the frame's own time, each way."""
     probes = [{"from": "h1", "to": "h2", "every": "10ms", "start": "5ms"}]
     more = {"addressing": family, "flows": [], "probes": probes}
@@ -98,7 +96,7 @@ def test_a_ping_takes_the_round_trip_without_queues(family: str, tmp_path: Path)
     assert took_ns == pytest.approx(2 * 3 * (10_000 + frame_bytes * 8 / 10), abs=6)
 
 
-def test_a_host_with_two_links_sends_by_both_of_a_routers_ports(tmp_path: Path) -> None:
+def test_a_host_with_two_links_sends_by_both_of_a_routers_ports(tmp_path):
     """Multipath TCP from two interfaces of h2 in two subnets."""
     mptcp = {"mptcp": {"subflows": 2, "over": "interfaces"}}
     run = made(
@@ -112,7 +110,7 @@ def test_a_host_with_two_links_sends_by_both_of_a_routers_ports(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("addressing", ["ipv4", "ipv6"])
-def test_the_way_back_goes_by_another_router(addressing: str, tmp_path: Path) -> None:
+def test_the_way_back_goes_by_another_router(addressing, tmp_path):
     target = tmp_path / "run"
     more = (*SHORT, "capture.ports=all", f"addressing={addressing}", "probes=[]")
     guest_runs.run(EXAMPLE, target, *more)
@@ -130,7 +128,7 @@ def test_the_way_back_goes_by_another_router(addressing: str, tmp_path: Path) ->
     assert set(lost["where"]) == {"queue of r1-eth1"}
 
 
-def test_events_at_a_router_are_on_time(tmp_path: Path) -> None:
+def test_events_at_a_router_are_on_time(tmp_path):
     change = {"at": "50ms", "from": "r1", "to": "h2", "rate": "100mbit"}
     overrides = [{"from": "r1", "to": "h2", "rate": "1gbit"}]
     links = {**CONFIG["links"], "overrides": overrides}
@@ -141,7 +139,7 @@ def test_events_at_a_router_are_on_time(tmp_path: Path) -> None:
     assert set(gaps[since > 51_000_000].tolist()) == {10 * FRAME_NS}
 
 
-def test_another_fate_at_a_router(tmp_path: Path) -> None:
+def test_another_fate_at_a_router(tmp_path):
     overrides = [{"from": "r1", "to": "h2", "rate": "1gbit"}]
     run = made(tmp_path, links={**CONFIG["links"], "overrides": overrides})
     dropped = read(run, "packets").with_row_index().filter(pl.col("verdict") == "dropped")

@@ -1,7 +1,5 @@
 """Routes that need Open vSwitch's kernel datapath: each path is tried, each link is counted."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from itertools import pairwise
@@ -36,7 +34,7 @@ def require_links(target: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("core", ["destination", "random"])
-def test_equal_length(core: str, tmp_path: Path) -> None:
+def test_equal_length(core, tmp_path):
     target = tmp_path / "run"
     config = "p16-equal-length" if core == "destination" else "p16-equal-length-random"
     summary = run(config, target, *SHORT)
@@ -55,7 +53,7 @@ def test_equal_length(core: str, tmp_path: Path) -> None:
         assert manifest["effective"]["routing.openflow"] == "OpenFlow15"
 
 
-def test_hashed(tmp_path: Path) -> None:
+def test_hashed(tmp_path):
     target = tmp_path / "run"
     run("w6-hashed", target, *SHORT)
     manifest = require_links(target)
@@ -68,7 +66,7 @@ def test_hashed(tmp_path: Path) -> None:
     assert json.dumps({"event": "split", "flows": split}) in log
 
 
-def test_outputs_that_share_a_receiver(tmp_path: Path) -> None:
+def test_outputs_that_share_a_receiver(tmp_path):
     """Each of four outputs towards one receiver counts the drops of its own packets alone."""
     config = tmp_path / "parallel.yaml"
     shutil.copy(Path(__file__).parents[1] / "physics/dumbbell.py", tmp_path)

@@ -1,7 +1,5 @@
 """Whole runs in the guest, at 1 Gbps on an exact clock."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -40,9 +38,7 @@ def run(config: str | Path, target: Path, *settings: str, **options: Any) -> dic
         ("{kind: sfq, limit: 20 packets}", "cubic", "sfq"),
     ],
 )
-def test_queues_and_congestion_controls(
-    queue: str, control: str, qdisc: str, tmp_path: Path
-) -> None:
+def test_queues_and_congestion_controls(queue, control, qdisc, tmp_path):
     target = tmp_path / "run"
     summary = run(
         *("linear-12", target, *SHORT, "links.rate=1gbit", f"queue={queue}"),
@@ -59,7 +55,7 @@ def test_queues_and_congestion_controls(
     assert {socket["congestion_control"] for socket in sockets} == {control}
 
 
-def test_dctcp_keeps_the_queue_near_the_threshold(tmp_path: Path) -> None:
+def test_dctcp_keeps_the_queue_near_the_threshold(tmp_path):
     """The median over four seeds was 1.00 to 1.03 of the threshold, and nothing was dropped."""
     target = tmp_path / "run"
     summary = run(
@@ -78,7 +74,7 @@ def test_dctcp_keeps_the_queue_near_the_threshold(tmp_path: Path) -> None:
     assert counters["after"]["own"]["at_limit"] == 0
 
 
-def test_dctcp_keeps_dualpi2s_queue_at_the_step(tmp_path: Path) -> None:
+def test_dctcp_keeps_dualpi2s_queue_at_the_step(tmp_path):
     target = tmp_path / "run"
     summary = run(
         *("linear-12", target, *SHORT, "links.rate=1gbit", "samples.every=5ms"),
@@ -103,7 +99,7 @@ def test_dctcp_keeps_dualpi2s_queue_at_the_step(tmp_path: Path) -> None:
     assert 1000 < marks[-1] <= own["marked"]
 
 
-def test_a_seed_gives_the_same_captures_again_under_load(tmp_path: Path) -> None:
+def test_a_seed_gives_the_same_captures_again_under_load(tmp_path):
     run("fig3c", tmp_path / "one", *SHORT)
     load = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"])
@@ -129,7 +125,7 @@ def test_a_seed_gives_the_same_captures_again_under_load(tmp_path: Path) -> None
     assert not set(hashes[0].values()) & set(hashes[2].values())
 
 
-def test_the_lone_flow_starves_behind_drop_tail_and_not_behind_sfq(tmp_path: Path) -> None:
+def test_the_lone_flow_starves_behind_drop_tail_and_not_behind_sfq(tmp_path):
     """The paper's main effect, which a fair queue removes (figures 3(f) and 15(b)).
 
     The margin: with this noise the ratio was 3.8 and more over ten seeds of 0.5 s.
@@ -146,7 +142,7 @@ def test_the_lone_flow_starves_behind_drop_tail_and_not_behind_sfq(tmp_path: Pat
     assert fair["outcast_ratio"] < 2
 
 
-def test_a_lone_flow_leaves_at_the_rate_of_ethernet_exactly(tmp_path: Path) -> None:
+def test_a_lone_flow_leaves_at_the_rate_of_ethernet_exactly(tmp_path):
     target = tmp_path / "run"
     exact = ("links={rate: 1gbit, delay: 0us}", "noise.profile=exact")
     run("linear-12", target, *SHORT, *exact, "flows=[{from: h2}]")
@@ -163,7 +159,7 @@ def test_a_lone_flow_leaves_at_the_rate_of_ethernet_exactly(tmp_path: Path) -> N
     assert abs(mean - frame_ns) / frame_ns < 1e-4
 
 
-def test_an_interrupted_guest_leaves_nothing(tmp_path: Path) -> None:
+def test_an_interrupted_guest_leaves_nothing(tmp_path):
     target = tmp_path / "run"
     process = subprocess.Popen(
         argv("fig3c", target, "duration=60s"),
@@ -183,7 +179,7 @@ def test_an_interrupted_guest_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_fails_in_the_guest_comes_out_in_one_line(tmp_path: Path) -> None:
+def test_what_fails_in_the_guest_comes_out_in_one_line(tmp_path):
     done = subprocess.run(
         argv("fig3c", tmp_path / "run", *SHORT, "transport.congestion_control=nosuch"),
         capture_output=True,

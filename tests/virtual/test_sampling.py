@@ -1,7 +1,5 @@
 """Samples of sockets and queues against what the captures and the counters say of the same run."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -17,7 +15,7 @@ EVERY_NS = 5_000_000
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory) -> Path:
     """Two DCTCP flows for 200 ms through one switch that marks."""
     target = tmp_path_factory.mktemp("sampling") / "run"
     words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
@@ -37,7 +35,7 @@ def table(run: Path, name: str) -> pl.DataFrame:
     return pl.read_parquet(run / f"{name}.parquet")
 
 
-def test_samples_are_taken_when_they_are_due(run: Path) -> None:
+def test_samples_are_taken_when_they_are_due(run):
     sockets = table(run, "sockets")
     for flow in (0, 1):
         times = sockets.filter((pl.col("flow") == flow) & (pl.col("t") < 200_000_000))["t"]
@@ -52,7 +50,7 @@ def test_samples_are_taken_when_they_are_due(run: Path) -> None:
     assert effective["samples.longest_ns"] < 100_000
 
 
-def test_sockets_agree_with_the_captures(run: Path) -> None:
+def test_sockets_agree_with_the_captures(run):
     sockets = table(run, "sockets").filter(pl.col("t") <= 200_000_000)
     packets = table(run, "packets")
     begin = json.loads((run / "manifest.json").read_text())["traffic"]["t_start_ns"]
@@ -73,7 +71,7 @@ def test_sockets_agree_with_the_captures(run: Path) -> None:
     assert captured / 1e3 <= sampled <= captured / 1e3 + 200
 
 
-def test_marks_and_drops_agree_with_the_counters(run: Path) -> None:
+def test_marks_and_drops_agree_with_the_counters(run):
     summary = json.loads((run / "summary.json").read_text())
     ports = table(run, "ports").filter(port="s1-eth1")
     sockets = table(run, "sockets")
@@ -90,7 +88,7 @@ def test_marks_and_drops_agree_with_the_counters(run: Path) -> None:
     assert ports["backlog_packets"].max() <= 100  # type: ignore[operator]
 
 
-def test_what_is_stored_is_analysed_again_to_the_byte(run: Path) -> None:
+def test_what_is_stored_is_analysed_again_to_the_byte(run):
     before = {name: (run / name).read_bytes() for name in ("summary.json", "sockets.parquet")}
     words = [sys.executable, "-c", "from outcast.cli import main; main()", "analyze", str(run)]
     subprocess.run(words, capture_output=True, check=True, timeout=HANG_S)

@@ -1,9 +1,5 @@
 """Late starts: a flow that waits for its own neither fails nor holds others back."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import polars as pl
 import pytest
 
@@ -22,9 +18,7 @@ duration: 5s
 
 
 @pytest.mark.parametrize(("starts", "early"), [(("4.505s", "5ms"), 1), (("5ms", "4.505s"), 0)])
-def test_a_late_flow_holds_no_other_back(
-    starts: tuple[str, str], early: int, tmp_path: Path
-) -> None:
+def test_a_late_flow_holds_no_other_back(starts, early, tmp_path):
     """Our own sender sends both; iperf's server would wait for one, and give it up after 4 s."""
     config = tmp_path / "late.yaml"
     config.write_text(CONFIG.format(starts=starts))

@@ -1,7 +1,5 @@
 """A sweep of real runs, killed and resumed."""
 
-from __future__ import annotations
-
 import random
 import signal
 import subprocess
@@ -61,7 +59,7 @@ def wait_for_finished(process: subprocess.Popen[str], target: Path, count: int) 
         time.sleep(0.05)
 
 
-def test_killed_in_the_middle_and_resumed_it_gives_the_same_dataset(tmp_path: Path) -> None:
+def test_killed_in_the_middle_and_resumed_it_gives_the_same_dataset(tmp_path):
     config = tmp_path / "small.yaml"
     config.write_text(CONFIG)
     whole, target = tmp_path / "whole", tmp_path / "target"

@@ -1,7 +1,5 @@
 """Topologies in the guest, at 1 Gbps."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -23,12 +21,9 @@ SHORT = ("duration=100ms", "analysis.windows=[100ms]")
 
 @pytest.mark.parametrize(
     ("config", "classes", "inputs"),
-    [
-        ("p-ports-vl2", {"2": 3, "4": 4, "6": 8}, 4),
-        ("t12-2-4-26", {"2": 2, "4": 4, "6": 26}, 2),
-    ],
+    [("p-ports-vl2", {"2": 3, "4": 4, "6": 8}, 4), ("t12-2-4-26", {"2": 2, "4": 4, "6": 26}, 2)],
 )
-def test_many_to_one(config: str, classes: dict[str, int], inputs: int, tmp_path: Path) -> None:
+def test_many_to_one(config, classes, inputs, tmp_path):
     summary = run(config, tmp_path / "run", *SHORT)
     assert {hops: each["flows"] for hops, each in summary["classes"].items()} == classes
     assert summary["total_goodput_bps"] > 0.8e9
@@ -36,7 +31,7 @@ def test_many_to_one(config: str, classes: dict[str, int], inputs: int, tmp_path
     assert len(bottleneck["ingress"]) == inputs
 
 
-def test_flows_of_several_receivers_are_each_measured_once(tmp_path: Path) -> None:
+def test_flows_of_several_receivers_are_each_measured_once(tmp_path):
     """Two flows with links of their own: each has one to itself, beside the studied queue."""
     summary = run(
         *("fig3c", tmp_path / "run", *SHORT, "topology={kind: vl2}"),
@@ -59,9 +54,7 @@ def outcast(*arguments: str | Path) -> None:
     ("name", "source", "bottleneck"),
     [("dumbbell", "dumbbell.py", "s1-eth1"), ("parking-lot", "parking-lot.graphml", "s1-eth1")],
 )
-def test_the_examples_of_own_topologies(
-    name: str, source: str, bottleneck: str, tmp_path: Path
-) -> None:
+def test_the_examples_of_own_topologies(name, source, bottleneck, tmp_path):
     """A result replays to the byte from its own config.yaml, where the user's file never was."""
     first, again = tmp_path / "first", tmp_path / "elsewhere" / "again"
     guest_runs.run(EXAMPLES / f"{name}.yaml", first, "duration=100ms", "analysis.windows=[]")
@@ -93,7 +86,7 @@ RING = """graph [
 
 
 @pytest.mark.parametrize("kind", ["shortest", "spanning_tree", "hashed"])
-def test_packets_take_the_planned_paths_in_a_ring(kind: str, tmp_path: Path) -> None:
+def test_packets_take_the_planned_paths_in_a_ring(kind, tmp_path):
     (tmp_path / "ring.gml").write_text(RING)
     config = tmp_path / "ring.yaml"
     config.write_text(
@@ -129,7 +122,7 @@ topos = {'net': Net}
 """
 
 
-def test_addresses_ports_and_queues_of_a_file_are_in_effect(tmp_path: Path) -> None:
+def test_addresses_ports_and_queues_of_a_file_are_in_effect(tmp_path):
     (tmp_path / "net.py").write_text(NET)
     config = tmp_path / "net.yaml"
     config.write_text(
@@ -161,7 +154,7 @@ def test_addresses_ports_and_queues_of_a_file_are_in_effect(tmp_path: Path) -> N
     assert effective[f"{alike['left-eth9']}.limit_packets"] == 25
 
 
-def test_multipath_tcp_uses_both_links_of_a_host(tmp_path: Path) -> None:
+def test_multipath_tcp_uses_both_links_of_a_host(tmp_path):
     """50 and 20 Mbps, of which a full frame's payload is 1448 of 1538 bytes."""
     summary = guest_runs.run(EXAMPLES / "two-links.yaml", tmp_path / "run", "duration=3s")
     both_bps = 70e6 * 1448 / 1538

@@ -1,7 +1,5 @@
 """`outcast trace` in the guest: the same run with its events, exact to the nanosecond."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl
@@ -24,7 +22,7 @@ analysis: {}
 
 
 @pytest.fixture(scope="module")
-def traced(tmp_path_factory: pytest.TempPathFactory) -> outcast.KernelTrace:
+def traced(tmp_path_factory) -> outcast.KernelTrace:
     """A run without events, and what `outcast trace` made of it."""
     folder = tmp_path_factory.mktemp("trace")
     (folder / "small.yaml").write_text(SMALL)
@@ -36,12 +34,12 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> outcast.KernelTrace:
     )
 
 
-def test_the_run_made_again_is_the_same_run(traced: outcast.KernelTrace) -> None:
+def test_the_run_made_again_is_the_same_run(traced):
     assert traced.captures == len(traced.run.manifest.captures) > 0
     assert min(traced.events.values()) > 0
 
 
-def test_events_are_at_the_captures_nanosecond(traced: outcast.KernelTrace) -> None:
+def test_events_are_at_the_captures_nanosecond(traced):
     run = traced.run
     t_start_ns = run.manifest.traffic.t_start_ns
     packets = run.table("packets").with_row_index("packet")
@@ -59,7 +57,7 @@ def test_events_are_at_the_captures_nanosecond(traced: outcast.KernelTrace) -> N
     assert (left["t_ns"] + t_start_ns - left["t_out"]).unique().to_list() == [0]
 
 
-def test_every_drop_has_its_reason(traced: outcast.KernelTrace) -> None:
+def test_every_drop_has_its_reason(traced):
     dropped = traced.run.table("packets").with_row_index("packet").filter(verdict="dropped")
     assert dropped.height > 0
     drops = traced.run.table("trace/kfree_skb").filter(pl.col("packet").is_not_null())
@@ -69,7 +67,7 @@ def test_every_drop_has_its_reason(traced: outcast.KernelTrace) -> None:
     assert mine["reason_name"].null_count() == mine["location_name"].null_count() == 0
 
 
-def test_an_event_that_is_not_there_is_refused(traced: outcast.KernelTrace) -> None:
+def test_an_event_that_is_not_there_is_refused(traced):
     with pytest.raises(ConfigError, match=r"no event tcp:tcp_prob; did you mean 'tcp:tcp_probe'"):
         outcast.trace(traced.run.path, ["tcp:tcp_prob"])
     assert Path(traced.run.path / "trace" / "tcp_probe.parquet").exists()

@@ -1,7 +1,5 @@
 """TCP's settings in the guest: what every value is there for shows on the wire or at the socket."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterator
@@ -50,7 +48,7 @@ def options(tcp: bytes) -> dict[int, bytes]:
     return found
 
 
-def test_groups_of_flows_with_settings_of_their_own(tmp_path: Path) -> None:
+def test_groups_of_flows_with_settings_of_their_own(tmp_path):
     groups = [
         "{from: 2-hop, hosts: 1, transport: {sack: false}}",
         "{from: 4-hop, hosts: 2, transport: {congestion_control: bbr}}",
@@ -87,14 +85,14 @@ def back_to_back(target: Path) -> float:
     return float((gaps["gap"] < 13_400).mean())  # type: ignore[arg-type]
 
 
-def test_pacing_spaces_a_flows_packets(tmp_path: Path) -> None:
+def test_pacing_spaces_a_flows_packets(tmp_path):
     # fig3c itself, five seeds: 0.28 unpaced (0.276 to 0.285), 0.14 with `internal` (0.135 to
     # 0.139); a run of 200 ms with fq: 0.11.
     run(tmp_path / "fq", "transport.pacing=fq", "noise.profile=jitter")
     assert back_to_back(tmp_path / "fq") < 0.19
 
 
-def test_tcprands_payloads_are_uniform_and_spare_the_lone_flow(tmp_path: Path) -> None:
+def test_tcprands_payloads_are_uniform_and_spare_the_lone_flow(tmp_path):
     target = tmp_path / "run"
     run(target, "duration=200ms", "noise.profile=jitter", config="t13-chains")
     sizes = (
@@ -117,7 +115,7 @@ def test_tcprands_payloads_are_uniform_and_spare_the_lone_flow(tmp_path: Path) -
     assert summary["classes"]["2"]["timeouts"] < 5
 
 
-def test_multipath_tcp_has_its_subflows(tmp_path: Path) -> None:
+def test_multipath_tcp_has_its_subflows(tmp_path):
     manifest = run(tmp_path / "run", "transport.mptcp={subflows: 3}")
     flows = manifest["flows"]
     assert [len(flow["subflows"]) for flow in flows] == [2] * len(flows)
@@ -133,7 +131,7 @@ def test_multipath_tcp_has_its_subflows(tmp_path: Path) -> None:
     assert used["sport"].to_list() == [3] * len(flows)
 
 
-def test_accurate_ecn_is_negotiated(tmp_path: Path) -> None:
+def test_accurate_ecn_is_negotiated(tmp_path):
     queue = "queue={kind: ecn_threshold, limit: 64KB, threshold: 16KB}"
     run(tmp_path / "run", queue, "transport.ecn=accurate")
     asked = ECE | CWR
@@ -162,7 +160,7 @@ analysis: {bin: 10ms}
 """
 
 
-def test_the_eras_tcp_shows_on_the_wire(tmp_path: Path) -> None:
+def test_the_eras_tcp_shows_on_the_wire(tmp_path):
     """Two senders whose flows lose a quarter of their packets behind the bottleneck."""
     config = tmp_path / "era.yaml"
     config.write_text(ERA)

@@ -1,7 +1,5 @@
 """What UDP programs ask of the kernel: what works in the guest, as docs/programs.md has it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -79,9 +77,7 @@ def tried(folder: Path, capsys: pytest.CaptureFixture[str], *settings: str) -> d
     return found
 
 
-def test_what_works_is_on_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_works_is_on_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     found = tried(tmp_path, capsys)
     assert set(found) == {key for _, key, *_ in ROWS}
@@ -92,9 +88,7 @@ def test_what_works_is_on_the_page(
         assert f"| {name} | {words} |" in page, name
 
 
-def test_a_datagram_leaves_at_its_time_where_the_port_has_fq(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_datagram_leaves_at_its_time_where_the_port_has_fq(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     times = tried(tmp_path, capsys, FQ)["txtime"]
     assert times == {"ipv4": [TWO_LINKS_MS], "ipv6": [TWO_LINKS_MS]}

@@ -1,7 +1,5 @@
 """`outcast whatif` in the guest: one packet's fate changes, and all before it stays the same."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from pathlib import Path
@@ -30,10 +28,7 @@ SETTINGS = {
     "flows": [{"from": "2-hop", "hosts": 1}, {"from": "3-hop", "hosts": 2}],
 }
 FIFOS = {"classes": [{"name": "gold", "dscp": "ef"}, {"name": "rest"}], "limit": "12 packets"}
-SHARES = [
-    {"name": "gold", "dscp": "ef", "rate": "60mbit"},
-    {"name": "rest", "rate": "30mbit"},
-]
+SHARES = [{"name": "gold", "dscp": "ef", "rate": "60mbit"}, {"name": "rest", "rate": "30mbit"}]
 QUEUES: dict[str, Any] = {
     "tbf": {"limit": "16KB"},
     "htb": {"limit": "16KB"},
@@ -55,7 +50,7 @@ QUEUES: dict[str, Any] = {
 UNABLE = ("codel", "fq_codel", "sfq", "fq", "cake", "dualpi2")
 
 
-def test_every_kind_of_queue_is_among_them() -> None:
+def test_every_kind_of_queue_is_among_them():
     """But `custom`, whose qdisc is not ours."""
     names = {get_args(each.model_fields["kind"].annotation)[0] for each in KINDS}
     assert names == {*QUEUES, "custom"}
@@ -67,7 +62,7 @@ def made(folder: Path, **settings: Any) -> outcast.Run:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> outcast.Run:
+def run(tmp_path_factory) -> outcast.Run:
     return made(tmp_path_factory.mktemp("whatif") / "run")
 
 
@@ -84,7 +79,7 @@ def rows(run: outcast.Run, **wanted: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", QUEUES)
-def test_keep_is_the_same_run_with_every_queue(kind: str, tmp_path: Path) -> None:
+def test_keep_is_the_same_run_with_every_queue(kind, tmp_path):
     first = made(tmp_path / "run", queue={"kind": kind, **QUEUES[kind]})
     through = rows(first, verdict="forwarded")
     packet = through[len(through) // 2]
@@ -108,7 +103,7 @@ def test_keep_is_the_same_run_with_every_queue(kind: str, tmp_path: Path) -> Non
     assert all(verdicts[row] == "forwarded" for row in lost[:1])
 
 
-def test_a_packet_has_another_fate_at_another_port(tmp_path: Path) -> None:
+def test_a_packet_has_another_fate_at_another_port(tmp_path):
     """Nothing else differs before it comes to that port, where the queue counts the drop."""
     first = made(tmp_path / "run", capture={"ports": "all"})
     path = list(first.directory.read_plan().flows)[1].path
@@ -127,7 +122,7 @@ def test_a_packet_has_another_fate_at_another_port(tmp_path: Path) -> None:
         first.whatif(row, "drop", tmp_path / "never", port=other)
 
 
-def test_a_planted_drop_is_undone(run: outcast.Run, tmp_path: Path) -> None:
+def test_a_planted_drop_is_undone(run, tmp_path):
     packet = random.Random(1).choice(rows(run, verdict="forwarded"))
     forced = run.whatif(packet, "drop", tmp_path / "forced")
     start_ns = run.manifest.traffic.t_start_ns
@@ -144,11 +139,10 @@ def test_a_planted_drop_is_undone(run: outcast.Run, tmp_path: Path) -> None:
     assert outcast.replay(packed).equal
 
 
-def test_a_packet_is_held(run: outcast.Run, tmp_path: Path) -> None:
+def test_a_packet_is_held(run, tmp_path):
     packet = rows(run, verdict="forwarded")[100]
     held = run.whatif(packet, "delay=2ms", tmp_path / "held")
     interventions = held.run.directory.read_manifest().interventions
-    assert interventions is not None
     (fate,) = interventions.fates
     assert fate.queued_ns is not None
     # The link's delay and its jitter come before the queue, and then the packet is held.
@@ -160,7 +154,7 @@ def test_a_packet_is_held(run: outcast.Run, tmp_path: Path) -> None:
     assert held.run.table("packets")["t_out"][packet] >= run.table("packets")["t_in"][packet] + 2e6
 
 
-def test_a_packet_is_marked(run: outcast.Run, tmp_path: Path) -> None:
+def test_a_packet_is_marked(run, tmp_path):
     able = made(tmp_path / "ecn", **{"transport.ecn": True})
     marked = able.whatif(rows(able, verdict="forwarded")[100], "mark", tmp_path / "marked")
     assert captures(marked.run) != captures(able)
@@ -172,14 +166,13 @@ def test_a_packet_is_marked(run: outcast.Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("link", ["first", "last"])
-def test_a_link_loses_a_segment(run: outcast.Run, link: str, tmp_path: Path) -> None:
+def test_a_link_loses_a_segment(run, link, tmp_path):
     """It left its sender and came nowhere; all before is the same run, and so is the run again."""
     path = next(iter(run.directory.read_plan().flows)).path
     ends = path[:2] if link == "first" else path[-2:]
     words = f"flow 0, segment 30, link {'-'.join(ends)}"
     other = run.whatif(lose=words, directory=tmp_path / "lost")
     changes = other.run.directory.read_manifest().interventions
-    assert changes is not None
     (lost,) = changes.lost
     assert other.record.parts_ns is not None
     assert other.record.parts_ns >= lost.t_ns
@@ -187,7 +180,6 @@ def test_a_link_loses_a_segment(run: outcast.Run, link: str, tmp_path: Path) -> 
     assert other.run.trusted
     assert not other.run.directory.lost.exists()
     port = other.run.directory.read_plan().port(*ends)
-    assert other.run.summary.losses is not None
     assert other.run.summary.losses.ports[port].lost["link"] == 1
     assert outcast.replay(other.run.path).equal
     # The segment is sent again, and an intervention of an intervention keeps what was lost.
@@ -197,7 +189,7 @@ def test_a_link_loses_a_segment(run: outcast.Run, link: str, tmp_path: Path) -> 
     assert captures(kept.run) == captures(other.run)
 
 
-def test_a_probe_has_another_fate(tmp_path: Path) -> None:
+def test_a_probe_has_another_fate(tmp_path):
     """The kernel knows packets of ICMP by their IP identification."""
     probe = [{"from": "h1", "to": "h2", "every": "5ms"}]
     first = made(tmp_path / "run", probes=probe)
@@ -212,13 +204,12 @@ def test_a_probe_has_another_fate(tmp_path: Path) -> None:
         first.whatif(packet, "drop", first.path / "inside")
 
 
-def test_another_packet_is_an_error(run: outcast.Run, tmp_path: Path) -> None:
+def test_another_packet_is_an_error(run, tmp_path):
     """A run whose manifest asks for a packet that never comes is no other experiment."""
     packet = rows(run, verdict="forwarded")[100]
     forced = run.whatif(packet, "drop", tmp_path / "forced")
     directory = RunDirectory(forced.run.path)
     manifest = directory.read_manifest()
-    assert manifest.interventions is not None
     (fate,) = manifest.interventions.fates
     wrong = manifest.interventions.model_copy(
         update={"fates": (fate.model_copy(update={"ip_id": (fate.ip_id + 1) % 65536}),)}
@@ -228,7 +219,7 @@ def test_another_packet_is_an_error(run: outcast.Run, tmp_path: Path) -> None:
         outcast.replay(forced.run.path)
 
 
-def test_the_verb(run: outcast.Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_verb(run, tmp_path, capfd):
     packets = rows(run, verdict="forwarded")[100:102]
     port = run.manifest.bottlenecks[0].egress
     lines = ["port,packet,fate", *(f"{port},{packet},drop" for packet in packets)]
@@ -243,12 +234,11 @@ def test_the_verb(run: outcast.Run, tmp_path: Path, capfd: pytest.CaptureFixture
     assert "What if" in (tmp_path / "other" / "report.html").read_text()
 
 
-def test_futures_of_a_run(run: outcast.Run, capfd: pytest.CaptureFixture[str]) -> None:
+def test_futures_of_a_run(run, capfd):
     asked = ["fate", str(run.path), "--at", "10ms:50ms:20ms", "--outcome", "starved"]
     assert invoke([*asked, "--futures", "2"]) == 0
     assert "starved: " in capfd.readouterr().out
     decision = run.directory.read_decision()
-    assert decision is not None
     assert [one.t_ns for one in decision.instants] == [10_000_000, 30_000_000]
     seeds = {seed for one in decision.instants for seed in one.seeds}
     assert len(seeds) == 4
@@ -264,7 +254,6 @@ def test_futures_of_a_run(run: outcast.Run, capfd: pytest.CaptureFixture[str]) -
     )
     assert kept_captures.digests(RunDirectory(again)) in digests
     record = RunDirectory(again).read_whatif()
-    assert record is not None
     assert record.parts_ns is not None
     assert record.parts_ns >= 30_000_000
     # What is there is not made again, and another outcome can be asked of it.
@@ -273,16 +262,14 @@ def test_futures_of_a_run(run: outcast.Run, capfd: pytest.CaptureFixture[str]) -
     assert "timeouts(0) > 1000: no" in capfd.readouterr().out
 
 
-def test_a_run_without_randomness_has_one_future(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_without_randomness_has_one_future(tmp_path, capfd):
     exact = made(tmp_path / "exact", noise={"profile": "exact"})
     asked = ["--at", "0:50ms:25ms", "--outcome", "starved"]
     assert invoke(["fate", str(exact.path), *asked]) == 2
     assert "draws nothing at random" in capfd.readouterr().err
 
 
-def test_many_packets(run: outcast.Run) -> None:
+def test_many_packets(run):
     packets = rows(run, verdict="forwarded")[100:103]
     table = outcast.whatif_each(run, packets, "drop", jobs=2)
     assert table["packet"].to_list() == packets
@@ -291,7 +278,7 @@ def test_many_packets(run: outcast.Run) -> None:
     assert table["changed"][0] == alone.record.changed
 
 
-def test_a_run_that_cannot_be_compared_is_refused_before(run: outcast.Run, tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_compared_is_refused_before(run, tmp_path):
     packet = rows(run)[100]
 
     def refused(copy: Path, said: str) -> None:
@@ -328,10 +315,9 @@ def test_a_run_that_cannot_be_compared_is_refused_before(run: outcast.Run, tmp_p
     refused(other.path, "made by kernel 000000000000, here is .*; make the run anew")
 
 
-def test_what_else_differs_is_named(run: outcast.Run, tmp_path: Path) -> None:
+def test_what_else_differs_is_named(run, tmp_path):
     elsewhere = RunDirectory(shutil.copytree(run.path, tmp_path / "run"))
     manifest = elsewhere.read_manifest()
-    assert manifest.guest is not None
     code = manifest.guest.model_copy(update={"code": "another"})
     elsewhere.write_manifest(manifest.model_copy(update={"guest": code}))
     forced = outcast.open_run(elsewhere.path).whatif(
@@ -341,7 +327,7 @@ def test_what_else_differs_is_named(run: outcast.Run, tmp_path: Path) -> None:
     assert "guest: code: another and" in forced.record.parts[-1]
 
 
-def test_what_cannot_be_asked_is_one_line(run: outcast.Run, tmp_path: Path) -> None:
+def test_what_cannot_be_asked_is_one_line(run, tmp_path):
     packet = rows(run)[100]
     with pytest.raises(ConfigError, match=f"the run has no packet {10**6}; allowed are rows"):
         run.whatif(10**6, "drop", tmp_path / "never")

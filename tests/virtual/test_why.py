@@ -1,7 +1,5 @@
 """`outcast why` on a run in the guest: causes, sums, timers and words, by the kernel's events."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl
@@ -30,7 +28,7 @@ trace: {{events: [{", ".join(of.EVENTS)}]}}
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory) -> Run:
     """A run with losses and timeouts."""
     folder = tmp_path_factory.mktemp("why")
     (folder / "small.yaml").write_text(SMALL)
@@ -39,13 +37,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="module")
-def traced(run: Run) -> senders.Traced:
+def traced(run) -> senders.Traced:
     return senders.read_traced(run.directory)
 
 
-def test_each_retransmission_has_a_cause_and_the_sums_are_the_counters(
-    run: Run, traced: senders.Traced
-) -> None:
+def test_each_retransmission_has_a_cause_and_the_sums_are_the_counters(run, traced):
     compared = sums.compare(traced.every, run.counters)
 
     assert set(traced.again["cause"]) <= set(CAUSES)
@@ -54,9 +50,7 @@ def test_each_retransmission_has_a_cause_and_the_sums_are_the_counters(
     assert {"TcpRetransSegs", "TcpExtTCPTimeouts"} <= set(compared["counter"])
 
 
-def test_each_drop_has_a_reason_and_the_sums_are_the_queues_counters(
-    run: Run, traced: senders.Traced
-) -> None:
+def test_each_drop_has_a_reason_and_the_sums_are_the_queues_counters(run, traced):
     table = reason_table(traced.drops, run.counters)
 
     queued = table.filter(pl.col("counter").is_not_null())
@@ -66,7 +60,7 @@ def test_each_drop_has_a_reason_and_the_sums_are_the_queues_counters(
     assert traced.drops["where"].null_count() == 0
 
 
-def test_a_timer_goes_off_when_it_is_said_to_be_due(traced: senders.Traced) -> None:
+def test_a_timer_goes_off_when_it_is_said_to_be_due(traced):
     timers = traced.senders["tcp_timer"]
     zero_ns = tick_zero_ns(timers)
     fired = timers.filter(pl.col("action") == of.FIRED, pl.col("kind") != of.TIME_DACK)
@@ -76,11 +70,10 @@ def test_a_timer_goes_off_when_it_is_said_to_be_due(traced: senders.Traced) -> N
             pl.col(name) == value for name, value in zip(of.SOCKET, socket, strict=True)
         )
         timer = armed_at(timers.filter(own), t_ns - 1, zero_ns)
-        assert timer is not None
         assert (timer.due_ns, timer.end, timer.end_ns) == (t_ns, "fired", t_ns)
 
 
-def test_the_series_is_the_windows_that_the_samples_saw(run: Run) -> None:
+def test_the_series_is_the_windows_that_the_samples_saw(run):
     """A sample is the state of its time; both come from the same kernel by other ways."""
     samples = run.table("sockets").select("flow", "cwnd", t_ns="t").cast({"flow": pl.Int64})
     exact = pl.read_parquet(run.directory.trace / "tcp.parquet").rename({"cwnd": "exact"})
@@ -95,7 +88,7 @@ def test_the_series_is_the_windows_that_the_samples_saw(run: Run) -> None:
     assert (known["cwnd"] == known["exact"]).mean() > 0.8  # type: ignore[operator]
 
 
-def test_a_wait_in_words(run: Run, traced: senders.Traced) -> None:
+def test_a_wait_in_words(run, traced):
     timeout = traced.again.filter(pl.col("cause") == "rto").row(0, named=True)
 
     words = "\n".join(why.at(run, timeout["flow"], timeout["t_ns"] - 1, "table"))

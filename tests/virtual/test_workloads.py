@@ -1,9 +1,6 @@
 """Generated traffic and the synthetic blackout, in the guest."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -16,7 +13,7 @@ from tests.guest_runs import run
 SHORT = ["duration=100ms", "analysis={}"]
 
 
-def test_an_incast_asks_for_the_next_blocks_when_all_have_come(tmp_path: Path) -> None:
+def test_an_incast_asks_for_the_next_blocks_when_all_have_come(tmp_path):
     target = tmp_path / "run"
     summary = run(
         *("t15-incast", target, *SHORT, "topology.hosts=9", "noise.profile=jitter"),
@@ -44,7 +41,7 @@ def test_an_incast_asks_for_the_next_blocks_when_all_have_come(tmp_path: Path) -
     assert (lengths > 8 * 32768 * 8 * 0.99).all()
 
 
-def test_generated_payloads_are_of_random_sizes(tmp_path: Path) -> None:
+def test_generated_payloads_are_of_random_sizes(tmp_path):
     target = tmp_path / "run"
     summary = run(
         *("t15-incast", target, *SHORT, "topology.hosts=6", "transport.tcprand={min_payload: 200}"),
@@ -71,7 +68,7 @@ def test_generated_payloads_are_of_random_sizes(tmp_path: Path) -> None:
         assert max(map(abs, below)) < 1.95 / len(sizes) ** 0.5 + blocks / len(sizes)
 
 
-def test_background_and_datagrams_beside_the_flows(tmp_path: Path) -> None:
+def test_background_and_datagrams_beside_the_flows(tmp_path):
     target = tmp_path / "run"
     summary = run(
         *("fig3c", target, *SHORT),
@@ -101,7 +98,7 @@ def test_background_and_datagrams_beside_the_flows(tmp_path: Path) -> None:
         assert (mine["t_start"][1:] >= mine["t_end"][:-1]).all()
 
 
-def test_a_blackout_drops_so_many_packets_in_a_row_at_exponential_times(tmp_path: Path) -> None:
+def test_a_blackout_drops_so_many_packets_in_a_row_at_exponential_times(tmp_path):
     target = tmp_path / "run"
     summary = run(
         *("p13-blackout", target, "duration=300ms", "analysis={}", "noise.profile=jitter"),
@@ -125,7 +122,7 @@ def test_a_blackout_drops_so_many_packets_in_a_row_at_exponential_times(tmp_path
     assert np.abs(seen - (1 - np.exp(-gaps))).max() < 1.95 / np.sqrt(gaps.size) + 0.02
 
 
-def test_what_was_sent_is_what_was_received_and_all_losses(tmp_path: Path) -> None:
+def test_what_was_sent_is_what_was_received_and_all_losses(tmp_path):
     """Two of three senders share an upstream link of 1 Gbps, so packets are lost there too."""
     target = tmp_path / "run"
     summary = run(

@@ -1,7 +1,5 @@
 """Tries what UDP programs ask of the kernel between two hosts, and prints what came of it."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import json

@@ -12,8 +12,6 @@ The engine alone makes the runs, because an emulated processor needs many minute
 analysis. The last run is `outcast run`, and is interrupted in its traffic.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import signal
