@@ -83,9 +83,6 @@ def test_canvas():
 def test_no_cell_is_a_formula():
     (row,) = rows(csv_text([("a", "b", "c"), ("=1+1", "-3", "@x")]))
     assert row == {"a": "'=1+1", "b": "-3", "c": "'@x"}
-
-
-def test_no_cell_is_a_formula_where_semicolons_end_cells():
     (row,) = rows(csv_text([("a", "b"), ("x;=1+1\n-2;y", "\uff1d1")]))
     assert row == {"a": "x;'=1+1\n'-2;y", "b": "'\uff1d1"}
 

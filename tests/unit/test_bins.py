@@ -110,12 +110,9 @@ def packets(segments: list[tuple[int, int]], flags: int = 0x10) -> Packets:
     return made
 
 
-def test_spurious_retransmissions_count_once():
+def test_bytes_count_once_and_when_a_hole_is_filled():
     got = fresh_bytes(packets([(0, 100), (100, 100), (0, 100), (50, 100), (150, 100)]), (FLOW,))
     assert got.tolist() == [100, 100, 0, 0, 50]
-
-
-def test_a_hole_counts_when_it_is_filled():
     got = fresh_bytes(packets([(0, 100), (200, 100), (100, 100), (50, 250)]), (FLOW,))
     assert got.tolist() == [100, 100, 100, 0]
 

@@ -317,9 +317,6 @@ def test_a_group_has_its_own_transport_and_keeps_the_rest():
     assert (own.congestion_control, own.ecn) == ("dctcp", True)
     assert own.min_rto_ns == loaded.transport.min_rto_ns
     assert loaded.group_transport(0) == loaded.transport
-
-
-def test_a_group_without_pacing_has_no_rate_of_it_either():
     paced = "transport={pacing: internal, pacing_rate: 8mbit}"
     loaded = experiment.load(FIG3C, [paced, "flows.1.transport={pacing: none}"])
     own = loaded.group_transport(1)

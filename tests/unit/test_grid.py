@@ -28,13 +28,10 @@ def test_fine_stamps_have_the_files_unit(file_ns):
     assert grid_ns(times // file_ns * file_ns) == file_ns
 
 
-def test_packets_that_are_sent_evenly_make_no_unit():
+def test_packets_sent_evenly_make_no_unit_but_that_of_their_stamps():
     """As by an ideal queue that never runs empty."""
     assert grid_ns(10**18 + np.arange(1_000) * 1_200_000) == 100_000
     assert grid_ns(np.array([5], np.int64)) == 1
-
-
-def test_stamps_near_regular_times_have_their_own_unit():
-    """As of an ideal queue, whose packets come 2 us before or after multiples of 50 us."""
+    # As of an ideal queue, whose packets come 2 us before or after multiples of 50 us.
     near = np.cumsum(np.tile([52_000, 2_748_000, 148_000, 452_000, 1_148_000, 2_852_000], 30))
     assert grid_ns(near) <= 4_000

@@ -51,26 +51,17 @@ def test_udp_beside_tcp_that_nobody_told_of_is_not_said_of_all():
     assert grouping.controls([udp, unknown, *TWO]) == ("UDP", "cubic", "bbr")
 
 
-def test_the_configuration_allows_all_kinds():
-    assert get_args(GroupKind) == tuple(grouping.GROUPINGS)
-
-
 def test_each_kind_has_its_labels_in_its_order():
+    assert get_args(GroupKind) == tuple(grouping.GROUPINGS)
     assert numbers(grouping.every(TWO)["name"]) == {"cubic": [0], "bbr": [1, 2]}
     assert list(grouping.every(TWO)["hops"]) == ["2-hop", "10-hop"]
     assert list(grouping.every(TWO)["congestion_control"]) == ["cubic", "bbr"]
     assert list(grouping.every(TWO)["port"]) == ["s1-eth2", "s1-eth3", "s1-eth10"]
     assert list(grouping.every(TWO)["sender"]) == ["h2", "h3", "h4"]
-
-
-def test_what_lacks_a_value_has_a_label_too():
     bare = flow(1, congestion_control=None, ingress=None)
     assert list(grouping.every([TWO[0], bare])["name"]) == ["cubic", "unnamed"]
     assert list(grouping.every([bare])["congestion_control"]) == ["UDP"]
     assert list(grouping.every([bare])["port"]) == ["no port"]
-
-
-def test_flows_that_are_not_compared_form_no_class():
     groups = grouping.every(TWO, TWO[1:])
     assert numbers(groups["hops"]) == {"2-hop": [1], "10-hop": [2], "no class": [0]}
     assert numbers(groups["name"]) == {"cubic": [0], "bbr": [1, 2]}

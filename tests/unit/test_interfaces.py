@@ -21,20 +21,14 @@ def plan_of(*settings: str) -> Plan:
     return make_plan(resolve.experiment_of(experiment.read(EXAMPLE, settings)))
 
 
-def test_a_further_interface_is_of_its_host():
+def test_a_further_interface_is_of_its_host(capsys, tmp_path):
     plan = plan_of()
     assert plan.hosts == ["cell", "phone", "server"]
     assert [plan.machine(host) for host in plan.hosts] == ["phone", "phone", "server"]
     assert plan.interfaces("cell") == plan.interfaces("phone") == ["phone", "cell"]
     assert plan.interfaces("server") == ["server"]
-
-
-def test_topo_says_whose_interface_it_is(capsys):
     assert invoke(["topo", str(EXAMPLE)]) == 0
     assert "  cell  10.0.0.1  a further interface of phone\n" in capsys.readouterr().out
-
-
-def test_a_stored_plan_knows_it(tmp_path):
     plan = plan_of()
     (tmp_path / "plan.json").write_text(stored.dumps(plan))
     assert stored.read_plan(tmp_path / "plan.json").interfaces("phone") == ["phone", "cell"]
@@ -46,9 +40,6 @@ def test_subflows_have_the_paths_of_both_interfaces():
     assert plan.bottleneck.ingress == ("s3-eth2", "s3-eth3")
     # Their counters are those of one flow.
     assert plan.counted_hosts == ["phone", "server"]
-
-
-def test_a_limit_on_the_second_way_knows_its_base_rtt():
     plan = plan_of("queue.limit=1 bdp")
     assert plan.base_rtts_ns["s2", "s3"] > 60_000_000 > plan.base_rtts_ns["s1", "s3"]
 

@@ -1,6 +1,5 @@
 """`outcast join` from the command line, on captures of ours and on a hardware switch's mirrors."""
 
-import gzip
 import random
 import resource
 import subprocess
@@ -11,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-import zstandard
 from scapy.all import ARP, IP, TCP, CookedLinux, Dot1Q, Ether, PcapNgWriter, PcapWriter, Raw
 
 from outcast.api.joins import join_captures
@@ -125,15 +123,6 @@ def test_tables_in_parquet_and_csv_agree(tmp_path, made, traffic):
     assert table["t_in"].to_list() == traffic.t_in.tolist()
     first = table.group_by("flow", maintain_order=True).first()["flow"].to_list()
     assert first == sorted(first)
-
-
-def test_compressed_captures(tmp_path, made):
-    outcast(["join", *ports(tmp_path, made), "-o", str(tmp_path / "plain.parquet")])
-    made["in0"].write_bytes(gzip.compress(made["in0"].read_bytes()))
-    made["out"].write_bytes(zstandard.compress(made["out"].read_bytes()))
-    outcast(["join", *ports(tmp_path, made), "-o", str(tmp_path / "packed.parquet")])
-    plain = pl.read_parquet(tmp_path / "plain.parquet")
-    assert plain.equals(pl.read_parquet(tmp_path / "packed.parquet"))
 
 
 def test_a_cut_capture_is_used_as_far_as_it_goes(tmp_path, made, capsys):

@@ -297,17 +297,6 @@ def test_no_capture_at_all(capsys):
     assert "allowed is PORT=FILE for each port" in capsys.readouterr().err
 
 
-def test_one_capture_alone(tmp_path, capsys):
-    """As of `tcpdump -i any`, which has all ports in one file."""
-    path = capture(tmp_path / "any", [data(100 * n, n) for n in range(9)])
-    assert outcast(["join", f"all={path}"]) == 2
-    assert outcast(["join", "--in", f"a={path}", "--out", f"b={path}"]) == 2
-    alone, lacking = capsys.readouterr().err.splitlines()
-    assert "is the only capture" in alone
-    assert "`outcast inspect FILE`" in alone
-    assert "has no packets of an interface a" in lacking
-
-
 def test_drops_that_nobody_sends_again_are_missing_packets(tmp_path):
     """The output's capture lost every tenth packet. A queue's drops are sent again."""
     came = [data(10_000 * n, n) for n in range(200)]

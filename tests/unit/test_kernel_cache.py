@@ -177,9 +177,6 @@ def test_the_recipe_says_what_the_configuration_lacks(recipe):
     recipe.require_configured("CONFIG_NET=y\nCONFIG_HZ=1000\nCONFIG_X=y\n")
     with pytest.raises(KernelError, match="CONFIG_HZ=1000"):
         recipe.require_configured("CONFIG_NET=y\n# CONFIG_HZ is not set\nCONFIG_HZ=100\n")
-
-
-def test_what_only_some_versions_have_is_not_required(recipe):
     with recipe.fragment.open("a") as stream:
         stream.write("\n# Only in some versions\nCONFIG_OLD=y\n")
     recipe.require_configured("CONFIG_NET=y\nCONFIG_HZ=1000\n")

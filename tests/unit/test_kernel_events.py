@@ -93,7 +93,6 @@ def record(kernel: Kernel, directory: RunDirectory, *events: str, pages: int = 0
 
 def test_pages_are_stored_whole_and_in_order(kernel, directory):
     record(kernel, directory, EVENT, pages=3)
-
     stored = directory.trace_events.read_bytes()
     assert stored == b"".join(page(b"event %d" % n) for n in (1, 2, 3))
     formats = directory.read_trace_formats()
@@ -105,7 +104,6 @@ def test_pages_are_stored_whole_and_in_order(kernel, directory):
 
 def test_the_preparation_is_the_same_without_events(kernel, directory):
     record(kernel, directory)
-
     assert not directory.trace.exists()
     assert kernel.text("set_event") == ""
     assert kernel.text("trace_clock").startswith("virtual")
@@ -171,14 +169,11 @@ def test_a_full_disk_is_said(kernel, directory, monkeypatch):
         record(kernel, directory, EVENT, pages=1)
 
 
-def test_how_much_of_a_page_is_used():
+def test_how_much_of_a_page_is_used_and_of_events_counted():
     assert bytes_used(page(b"12345678")) == 24
     lost = struct.pack("<QQ", 1, 8 | 1 << 31)
     assert bytes_used(lost + b"12345678".ljust(100, b"\0")) == 24
     assert bytes_used(struct.pack("<QQ", 1, 1 << 20) + bytes(100)) == 116
-
-
-def test_counts_that_are_missing_are_said():
     assert statistics(STATS).read_events == 7
     with pytest.raises(RunError, match="cannot be read"):
         statistics("entries: 1\n")

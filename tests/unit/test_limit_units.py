@@ -86,15 +86,12 @@ def test_each_kind_takes_each_unit(kind, counts, uplink):
     assert limit("11 packets") == ("11 packets" if as_it_is else f"{11 * FRAME}B")
 
 
-def test_a_port_that_only_acknowledgements_cross_counts_by_their_flows(uplink):
+def test_ports_that_no_data_crosses(uplink):
     _, plan = planned(uplink)
     near = base_rtt_ns(plan, plan.flows[0].path, plan.flows[0].return_path)
     assert plan.base_rtts_ns["s1", "h1"] == RTT_NS
     assert plan.base_rtts_ns["s1", "h2"] == near < RTT_NS
     assert plan.base_rtts_ns["h1", "s1"] == RTT_NS
-
-
-def test_a_port_that_no_flow_crosses_counts_by_the_longest_of_all(uplink):
     _, plan = planned(uplink, "topology.rivals=2", "flows=[{from: [h3]}]")
     assert plan.base_rtts_ns["s2", "h4"] == plan.base_rtts_ns["s1", "h1"]
 
@@ -148,12 +145,9 @@ def test_an_event_sets_such_a_limit_at_the_rate_in_force(uplink):
     assert (only.what, only.value) == ("limit_packets", 10)
 
 
-def test_the_configuration_keeps_what_was_asked_for(uplink):
+def test_a_limit_is_kept_as_it_was_given(uplink):
     whole, _ = planned(uplink, "queue.limit=0.5 bdp")
     assert "limit: 0.5 bdp" in experiment.dump(whole)
-
-
-def test_a_limit_that_needs_no_port_stays_as_it_is(uplink):
     whole, plan = planned(uplink, "queue.limit=16KB")
     port = ports.switch_queue(whole, plan, "s1-eth1")
     assert port.queue is whole.queue

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scapy.all import (
@@ -16,7 +15,6 @@ from scapy.all import (
     UDP,
     CookedLinux,
     CookedLinuxV2,
-    Dot1Q,
     Ether,
     IPv6,
     IPv6ExtHdrFragment,
@@ -152,21 +150,6 @@ def test_pcapng_of_several_sections_and_interfaces(tmp_path):
     check(read(tmp_path / "a", content), [STAMPS[0]] * 2)
 
 
-def test_compressed(tmp_path):
-    content = pcap(1, [frame(1, NETWORK)])
-    check(read(tmp_path / "a.pcap.gz", gzip.compress(content, mtime=0)))
-    check(read(tmp_path / "a.pcap.zst", zstandard.compress(content)))
-    frames = zstandard.compress(content[:30]) + zstandard.compress(content[30:])
-    check(read(tmp_path / "b.pcap.zst", frames))
-
-
-def test_vlan_tags_are_looked_through(tmp_path):
-    tagged = raw(ETHERNET / Dot1Q(vlan=5, prio=3) / Dot1Q(vlan=6) / NETWORK)
-    capture = read(tmp_path / "a.pcap", pcap(1, [tagged, frame(1, NETWORK)]))
-    assert capture.flows == [FlowKey("10.0.0.2", 20001, "10.0.0.1", 5001, 6)]
-    assert capture.columns.identity[0] == capture.columns.identity[1]
-
-
 def test_ipv6_with_extension_headers(tmp_path):
     network = (
         IPv6(src="fd00::2", dst="fd00::1", hlim=60) / IPv6ExtHdrHopByHop() / tcp() / Raw(b"y" * 500)
@@ -300,13 +283,6 @@ def test_broken_files_give_one_clear_line(tmp_path, content, message):
         read(tmp_path / "a.pcap", content)
     assert str(tmp_path / "a.pcap") in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_missing_file_and_folder(tmp_path):
-    with pytest.raises(InputError, match="No such file"):
-        read_capture("port", tmp_path / "none.pcap")
-    with pytest.raises(InputError, match="is a folder"):
-        read_capture("port", tmp_path)
 
 
 @pytest.mark.parametrize("write", [pcap, pcapng])

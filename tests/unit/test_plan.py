@@ -42,12 +42,9 @@ def test_fattree():
     assert plan.ip("h3_1_2") == "10.3.1.2"
 
 
-def test_flows_are_told_apart_by_their_source_port():
+def test_senders_and_their_ports():
     plan = plan_of("linear-12", "flows.0.per_host=3")
     assert len({flow.sport for flow in plan.flows}) == 15
-
-
-def test_all_hosts_of_a_class_and_named_hosts():
     plan = plan_of("fattree-12", "flows=[{from: 4-hop}, {from: [h0_0_3, h3_1_3], to: h0_0_2}]")
     assert [flow.src for flow in plan.flows] == ["h0_1_2", "h0_1_3", "h0_0_3", "h3_1_3"]
 

@@ -205,14 +205,11 @@ def test_mtus_are_told_by_name(monkeypatch):
     assert kernel.mtus() == {"h1-eth0": 9000, "s1-eth1": 1500}
 
 
-def test_a_dump_that_is_refused_is_an_error(monkeypatch):
+def test_a_dump_that_is_refused_or_ends_in_an_error_is_an_error(monkeypatch):
     refused = netlink.message(netlink.ERROR, 0, 1, struct.pack("=i", -1))
     kernel, _ = connected(monkeypatch, lambda _: [refused])
     with pytest.raises(RunError, match=r"^qdiscs: Operation not permitted$"):
         kernel.queues()
-
-
-def test_an_error_at_a_dump_s_end_is_an_error(monkeypatch):
     done = netlink.message(netlink.DONE, MULTI, 1, struct.pack("=i", -12))
     kernel, _ = connected(monkeypatch, lambda _: [done])
     with pytest.raises(RunError, match=r"^interfaces: Cannot allocate memory$"):

@@ -48,21 +48,6 @@ def test_a_table_that_is_not_there_is_named_with_those_that_are(run):
         run.table("../run/packets")
 
 
-def test_a_table_that_is_broken(run):
-    (run.directory.path / "queue.parquet").write_bytes(b"nothing")
-    with pytest.raises(InputError, match=r"queue\.parquet: cannot be read as a table: "):
-        run.table("queue")
-
-
-def test_a_folder_that_is_no_run_or_was_not_analysed(run, tmp_path):
-    with pytest.raises(InputError, match=r"no manifest\.json; a folder that `outcast run` wrote"):
-        Run(tmp_path).table("packets")
-    for path in (run.directory.summary, run.directory.path / "packets.parquet"):
-        path.unlink()
-    with pytest.raises(InputError, match=r"no summary\.json; `outcast analyze .*` writes it"):
-        Run(run.directory).table("packets")
-
-
 def test_a_summary_that_lacks_a_part(run):
     told = json.loads(run.directory.summary.read_text())
     del told["capture"]["trusted"]

@@ -263,14 +263,11 @@ class Kernel(socket.socket):
         return b"\1" * 248 if socket.TCP_INFO in asked else 0
 
 
-def test_a_kernel_that_does_not_heed_the_option_is_an_error(monkeypatch):
+def test_an_option_that_does_not_take_is_an_error(monkeypatch):
     with Kernel() as ours:
         monkeypatch.setattr(receivers, "_connections", lambda _pid: iter([ours]))
         with pytest.raises(ReadBackError, match="TCP_SINK"):
             receivers.read_at_once([1])
-
-
-def test_a_process_that_has_gone_is_an_error():
     gone = subprocess.Popen(["true"])
     gone.wait()
     with pytest.raises(OSError, match="No such process"):

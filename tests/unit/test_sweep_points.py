@@ -74,18 +74,12 @@ def test_points_are_combined_with_the_lists():
     assert swept_keys(points(sweep, 1, 1)) == ["a", "b", "c"]
 
 
-def test_without_anything_swept_there_are_the_repetitions():
+def test_points_without_lists_and_with_seeds():
     assert [run.settings for run in points(Sweep(), 3, 1)] == [{}, {}, {}]
-
-
-def test_a_swept_seed_is_taken_as_it_is():
     sweep = Sweep.model_validate({"seed": [3, 4]})
     assert [run.seed for run in points(sweep, 1, 1)] == [3, 4]
     with pytest.raises(ConfigError, match="repetitions"):
         points(sweep, 2, 1)
-
-
-def test_a_point_that_is_there_twice_is_refused():
     with pytest.raises(ConfigError, match="twice"):
         points(Sweep.model_validate({"a": [1, 2, 1]}), 1, 1)
 

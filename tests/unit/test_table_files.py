@@ -36,7 +36,6 @@ def runs(tmp_path_factory) -> Path:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])
 def test_a_table_is_the_one_named(name, ending, tmp_path, monkeypatch):
-    """Failed before: polars took `[1]` for a pattern and read the neighbour's rows."""
     frame = pl.DataFrame({"one": [1, 2], "two": ["x", "y"]})
     for neighbour in ("q1", "axb", "a", "b"):
         (tmp_path / neighbour).mkdir()
@@ -52,7 +51,6 @@ def test_a_table_is_the_one_named(name, ending, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["q[1]", "q?", "*", "ü q"])
 def test_inspect_shows_the_run_that_was_named(name, runs, tmp_path, capsys):
-    """Failed before: `inspect 'q[1]'` showed the packets of q1."""
     shutil.copytree(runs / "q1", tmp_path / "q1")
     shutil.copytree(runs / "q2", tmp_path / name)
     shown = []
@@ -74,7 +72,6 @@ def test_analysis_figures_and_report_of_any_folder(name, runs, tmp_path, capsys)
 
 
 def test_a_table_that_would_fill_the_memory_is_refused(tmp_path):
-    """Failed before: 400 kB expanded to 1.6 GB, and could to any size."""
     path = tmp_path / "t.parquet"
     pl.DataFrame({"one": pl.zeros(200_000_000, dtype=pl.Int8, eager=True)}).write_parquet(path)
     for reader in (tables.read_table, tables.scan_table):
@@ -83,14 +80,12 @@ def test_a_table_that_would_fill_the_memory_is_refused(tmp_path):
 
 
 def test_a_fifo_is_no_table(tmp_path):
-    """Failed before: it waited for a writer for ever."""
     os.mkfifo(tmp_path / "t.parquet")
     with pytest.raises(InputError, match="is a FIFO; allowed is a regular file"):
         tables.read_table(tmp_path / "t.parquet")
 
 
 def test_a_broken_table_is_refused_in_one_line(tmp_path, capfd):
-    """Failed before: polars panicked, and printed a stack of its own."""
     path = tmp_path / "t.parquet"
     pl.DataFrame({"one": pl.zeros(300_000, dtype=pl.Int8, eager=True)}).write_parquet(path)
     whole = path.read_bytes()
@@ -102,7 +97,6 @@ def test_a_broken_table_is_refused_in_one_line(tmp_path, capfd):
 
 
 def test_a_link_under_the_temporary_name_is_not_written_through(tmp_path):
-    """Failed before: it overwrote the file that the link led to."""
     precious = tmp_path / "precious"
     precious.write_text("mine")
     (tmp_path / f".t.csv.{os.getpid()}.tmp").symlink_to(precious)

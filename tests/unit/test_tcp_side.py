@@ -46,9 +46,6 @@ def test_a_retransmission_that_was_needed_and_one_that_was_not(tmp_path):
     assert got.retransmission.tolist() == [False, False, False, True, True]
     assert got.spurious.tolist() == [False, False, False, False, True]
     assert not got.halted_ns.any()
-
-
-def test_a_copy_whose_first_was_lost_before_it_came_here(tmp_path):
     came = [segment(0, 0), segment(1, 2), segment(2, 1, copy=1)]
     got = tcp.resent(joined(tmp_path, came, left(came)), MIN_RTO_NS)
     assert got.retransmission.tolist() == [False, False, True]
@@ -260,21 +257,15 @@ def followers(packets: list[Packet], first: int = 5, flags: int = ACK) -> list[i
     ).tolist()
 
 
-def test_the_next_packet_with_the_same_sequence_number():
+def test_what_a_retransmission_repeats():
     packets = [(0, 0, MSS, True), (0, MSS, MSS, False), (0, 0, MSS, True), (0, 0, MSS, False)]
     assert followers(packets) == [2, -1, 3, -1]
     # The same where sequence numbers wrap between the copies.
     assert followers(packets, first=WRAP - MSS) == [2, -1, 3, -1]
-
-
-def test_a_retransmission_that_was_cut_otherwise():
     packets = [(0, MSS, MSS, True), (0, 2 * MSS, MSS, True), (0, 3 * MSS, MSS, False)]
     assert followers([*packets, (0, 3 * MSS, MSS, False), (0, MSS, 2 * MSS, False)]) == [
         *(4, 4, 3, -1, -1)
     ]
-
-
-def test_what_was_not_sent_again():
     # Passing two outputs, having no data, and other protocols than TCP.
     assert followers([(0, 0, MSS, False), (1, 0, MSS, False)]) == [-1, -1]
     assert followers([(0, 0, 0, False), (0, 0, 0, False)]) == [-1, -1]

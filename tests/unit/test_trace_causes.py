@@ -65,7 +65,6 @@ def test_rack_at_an_acknowledgement():
         state(2, of.DISORDER, of.RECOVERY),
         sent(2, 100, of.BY_ACK, rto_us=3000),
     )
-
     assert (row["cause"], row["counter"], row["detected_by"]) == ("rack", "TCPFastRetrans", "rack")
     assert (row["t_drop_ns"], row["drop_packet"], row["t_detect_ns"]) == (1 * MS, 7, 2 * MS)
     assert (row["state_before"], row["state_after"]) == ("open", "recovery")
@@ -82,7 +81,6 @@ def test_a_timeout_and_what_follows_it():
         sent(5, 100, of.BY_RTO, ca_state=of.LOSS),
         sent(6, 1100, of.BY_ACK, ca_state=of.LOSS),
     )
-
     assert table["cause"].to_list() == ["rto", "after_rto"]
     assert table["counter"].to_list() == ["TCPTimeouts", "TCPSlowStartRetrans"]
     assert table["timer"].to_list() == ["rto", None]
@@ -124,7 +122,6 @@ def test_an_attempt_that_failed_leaves_the_cause_to_the_next(failed):
         mark(4, 100, of.LOST_RACK, sacked=of.SACKED_RETRANS | of.MARKED_LOST),
         sent(4, 100, of.BY_ACK),
     )
-
     assert table["cause"].to_list() == ["rack", "rack", "lost_retransmission"]
     assert table["t_detect_ns"].to_list() == [2 * MS, 2 * MS, 4 * MS]
     assert table["t_drop_ns"].to_list() == [1 * MS, 1 * MS, None]
@@ -144,7 +141,6 @@ def test_a_retransmission_that_is_lost_again():
         mark(4, 100, of.LOST_RACK, sacked=of.SACKED_RETRANS | of.MARKED_LOST),
         sent(4, 100, of.BY_ACK),
     )
-
     assert table["cause"].to_list() == ["rack", "lost_retransmission"]
     assert table["t_drop_ns"].to_list() == [1 * MS, 2_100_000]
     assert table["drop_packet"].to_list() == [7, 9]
@@ -158,13 +154,11 @@ def test_a_copy_that_was_not_dropped_has_no_drop():
         mark(4, 100, of.LOST_RACK, sacked=of.SACKED_RETRANS),
         sent(4, 100, of.BY_ACK),
     )
-
     assert table["t_drop_ns"].to_list() == [1 * MS, None]
 
 
 def test_a_split_segment_takes_the_mark_of_the_whole():
     row = only(mark(2, 100, of.LOST_RACK, end_seq=4100, segs=4), sent(3, 2100, of.BY_ACK))
-
     assert (row["t_detect_ns"], row["detected_by"]) == (2 * MS, "rack")
 
 
@@ -176,7 +170,6 @@ def test_a_buffer_of_several_segments_has_a_row_for_each():
         mark(2, (1 << 32) - 500, of.LOST_RACK, end_seq=1700, segs=3),
         sent(2, (1 << 32) - 500, of.BY_ACK, end_seq=1700, segs=3),
     )
-
     assert table["seq"].to_list() == [(1 << 32) - 500, 500, 1500]
     assert table["end_seq"].to_list() == [500, 1500, 1700]
     assert table["segments"].to_list() == [1, 1, 1]
@@ -194,7 +187,6 @@ def test_an_old_mark_does_not_count():
         sent(2, 100, of.BY_ACK),
         sent(6, 100, of.BY_TLP, ca_state=of.OPEN),
     )
-
     assert table["t_detect_ns"].to_list() == [2 * MS, None]
 
 
@@ -207,20 +199,17 @@ def test_undone_until_the_next_reduction():
         state(8, of.OPEN, of.RECOVERY),
         sent(8, 900, of.BY_ACK),
     )
-
     assert table["undone"].to_list() == [True, False]
 
 
 def test_flows_do_not_mix():
     other: dict[str, Any] = {"flow": 1, "sport": 6000, "host": "h2"}
     table = again(mark(2, 100, of.LOST_RACK, **other), sent(2, 100, of.BY_ACK))
-
     assert table["t_detect_ns"].to_list() == [None]
 
 
 def test_synacks_are_rows_too():
     rows = synack_rows(tables(("tcp_retransmit_synack", 5, {})))
-
     assert rows["cause"].to_list() == ["synack"]
 
 
@@ -243,9 +232,7 @@ def test_a_queues_drop_has_its_own_reason_and_one_row():
         ),
         ("kfree_skb", 3 * MS, {"skbaddr": 5, "reason_name": "NOT_SPECIFIED"}),
     )
-
     table = dropped(every)
-
     assert table["qdisc"].to_list() == ["tbf", None]
     assert table["reason"].to_list() == ["OVERLIMIT", "TCP_OLD_DATA"]
     assert table["port"].to_list() == ["s1-eth1", None]
@@ -268,9 +255,7 @@ def test_drops_are_held_against_the_queues_counter(counted, note):
         drop(1, 200, skbaddr=8),
     )
     links = [link("s1-eth1", counted), link("s1-eth2", 2), link("s1-eth3", 0)]
-
     table = reason_table(dropped(every), Counters(ports={}, hosts={}, captures=[], links=links))
-
     assert table["note"].to_list() == [note, "", "differs: no events"]
     assert table["counter"].to_list() == [counted, None, 2]
 
@@ -288,9 +273,7 @@ def test_captures_serve_where_no_drop_was_recorded():
         }
     )
     every = tables(mark(3, 1100, of.LOST_RACK), sent(3, 1100, of.BY_ACK))
-
     row = retransmission_table(every, drops_of_packets(packets, 8 * MS)).row(0, named=True)
-
     assert (row["t_drop_ns"], row["drop_packet"]) == (2 * MS, 1)
 
 
@@ -301,9 +284,7 @@ def test_the_series_has_acknowledgements_and_timeouts():
         state(4, of.OPEN, of.LOSS, ssthresh=5),
         sent(4, 100, of.BY_RTO, ca_state=of.LOSS, snd_cwnd=1, packets_out=8, lost_out=8),
     )
-
     table = series_table(every)
-
     assert table.select("cwnd", "ssthresh", "srtt_us", "in_flight", "state").rows() == [
         (10, None, 300, 5, "open"),
         (1, 5, 300, 0, "loss"),
@@ -320,9 +301,7 @@ def test_the_chain_ends_with_new_data():
         drop(5, 1100),
     )
     drops = dropped(every)
-
     table = chain_table(drops, retransmission_table(every, drops), every)
-
     assert table.select("t_drop_ns", "t_again_ns", "waited_ns", "t_new_ns").rows() == [
         (1 * MS, 2 * MS, 1 * MS, 3 * MS),
         (5 * MS, None, None, None),
@@ -366,18 +345,14 @@ def test_sums_count_as_the_kernel_does():
         "TcpExtTCPLossUndo": 1,
         "TcpExtTCPSpuriousRTOs": 1,
     }
-
     table = sums.compare(every, counters(**expected))
-
     assert table.filter(pl.col("kernel") != pl.col("events")).rows() == []
     assert table.height == len(expected)
 
 
 def test_a_missing_event_shows():
     every = tables(sent(2, 100, of.BY_ACK))
-
     table = sums.compare(every, counters(TcpRetransSegs=2))
-
     row = table.filter(pl.col("counter") == "TcpRetransSegs").row(0, named=True)
     assert (row["kernel"], row["events"]) == (2, 1)
 
@@ -388,6 +363,5 @@ def test_the_series_of_a_flow_is_that_of_one_connection():
         for t_ms, sport in ((1, 5000), (2, 40_000), (3, 5000))
     ]
     series = series_table(tables(*windows))
-
     assert series["cwnd"].to_list() == [10, 20, 30]
     assert of_flows(series, {0: 5000})["cwnd"].to_list() == [10, 30]

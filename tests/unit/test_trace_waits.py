@@ -82,27 +82,17 @@ def waits(
 )
 def test_what_was_lost_before_a_timeout(sacked, drops, others, lost):
     table = waits(timeout(6), packets(1), chain(1, drops, others), sacked)
-
     assert table.select("timer", "waited_ns", "lost", "copies").rows() == [("rto", 4 * MS, lost, 0)]
 
 
-def test_a_segment_lost_elsewhere_and_one_not_lost():
+def test_what_a_timeout_waited_for():
     other = packets(1).with_columns(seq=pl.lit(9000))
     table = waits(timeout(6), other, chain(1, 2, 5))
-
     assert table["lost"].to_list() == ["not lost"]
-
-
-def test_a_second_timeout_waits_from_the_first():
     table = waits((*timeout(6), *timeout(10)), packets(1, 7), chain(1, 2, 5))
-
     assert table["waited_ns"].to_list() == [4 * MS, 4 * MS]
     assert table["copies"].to_list() == [0, 1]
-
-
-def test_only_time_within_the_run_counts():
     table = waits((*timeout(6), *timeout(10), *timeout(14)), packets(1, 7), chain(1, 2, 5))
-
     assert table["waited_ns"].to_list() == [4 * MS] * 3
     assert within(table, 9 * MS)["waited_ns"].to_list() == [4 * MS, 3 * MS]
     assert within(table, 6 * MS)["waited_ns"].to_list() == [4 * MS]
@@ -112,7 +102,6 @@ def test_other_timers_wait_for_the_same_losses():
     table = waits(
         (fired(5, of.TIME_REO_TIMEOUT), fired(8, of.TIME_DACK)), packets(1), chain(1, 2, 5)
     )
-
     assert table.select("timer", "waited_ns", "lost").rows() == [
         ("reordering_timer", 3 * MS, "blackout")
     ]
@@ -131,8 +120,6 @@ def test_the_first_acknowledgement_after_a_timeout_may_wait_for_the_receiver():
     senders = TcpEvents(
         {name: table.filter(pl.col("host") == "h1") for name, table in every.tables.items()}
     )
-
     table = after_timeouts(every, senders)
-
     assert table["heard_ns"].to_list() == [3 * MS, 1 * MS, None]
     assert table["delayed"].to_list() == [True, False, False]

@@ -138,5 +138,4 @@ def test_the_same_as_csv(run):
 def test_what_is_no_run_has_nothing_to_trace(tmp_path):
     with pytest.raises(InputError, match=r"no manifest\.json") as refused:
         list(why.overview(Run(tmp_path), "table"))
-
     assert "outcast trace" not in str(refused.value)

@@ -94,7 +94,6 @@ def test_programs_stand_in_every_table_and_replay(tmp_path):
     # Besides these, a host tells by ICMP that nobody listens any more.
     ports = run.table("packets").filter(pl.col("dport") > 0)
     assert set(flows["flow"]) == set(ports["flow"])
-
     executions = run.table("programs").filter(pl.col("program") == "get")
     starts = executions["t_start"].to_list()
     assert [round(start / 1e6) for start in starts] == [10, 50, 90]

@@ -66,7 +66,6 @@ def test_the_examples_of_own_topologies(name, source, bottleneck, tmp_path):
     assert summary["capture"]["trusted"] is True
     # Each flow of the parking lot crosses a link of 100 Mbps, and the dumbbell's share one.
     assert 70e6 < summary["total_goodput_bps"] < 300e6
-
     own = tmp_path / "elsewhere.yaml"
     shutil.copyfile(first / "config.yaml", own)
     outcast("run", own, "--replay-of", first, "-o", again)

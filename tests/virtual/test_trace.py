@@ -44,12 +44,10 @@ def test_events_are_at_the_captures_nanosecond(traced):
     t_start_ns = run.manifest.traffic.t_start_ns
     packets = run.table("packets").with_row_index("packet")
     packets = packets.with_columns(pl.col("ingress", "egress").cast(pl.String))
-
     came_in = run.table("trace/netif_receive_skb").join(packets, on="packet")
     came_in = came_in.filter(pl.col("port") == pl.col("ingress"))
     assert sorted(came_in["packet"]) == packets["packet"].to_list()
     assert (came_in["t_ns"] + t_start_ns - came_in["t_in"]).unique().to_list() == [0]
-
     left = run.table("trace/qdisc_dequeue").join(packets, on="packet")
     left = left.filter(pl.col("port") == pl.col("egress"))
     forwarded = packets.filter(pl.col("verdict") == "forwarded")

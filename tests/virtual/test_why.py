@@ -43,7 +43,6 @@ def traced(run) -> senders.Traced:
 
 def test_each_retransmission_has_a_cause_and_the_sums_are_the_counters(run, traced):
     compared = sums.compare(traced.every, run.counters)
-
     assert set(traced.again["cause"]) <= set(CAUSES)
     assert "rto" in traced.again["cause"]
     assert compared.filter(pl.col("kernel") != pl.col("events")).rows() == []
@@ -52,7 +51,6 @@ def test_each_retransmission_has_a_cause_and_the_sums_are_the_counters(run, trac
 
 def test_each_drop_has_a_reason_and_the_sums_are_the_queues_counters(run, traced):
     table = reason_table(traced.drops, run.counters)
-
     queued = table.filter(pl.col("counter").is_not_null())
     assert queued["note"].unique().to_list() == ["equal"]
     assert queued["qdisc"].null_count() == 0
@@ -77,11 +75,9 @@ def test_the_series_is_the_windows_that_the_samples_saw(run):
     """A sample is the state of its time; both come from the same kernel by other ways."""
     samples = run.table("sockets").select("flow", "cwnd", t_ns="t").cast({"flow": pl.Int64})
     exact = pl.read_parquet(run.directory.trace / "tcp.parquet").rename({"cwnd": "exact"})
-
     both = samples.sort("t_ns").join_asof(
         exact.sort("t_ns"), on="t_ns", by="flow", check_sortedness=False
     )
-
     known = both.drop_nulls("exact")
     assert known.height
     # Samples of one time are taken one after another, so a state may be newer than its time.
@@ -90,9 +86,7 @@ def test_the_series_is_the_windows_that_the_samples_saw(run):
 
 def test_a_wait_in_words(run, traced):
     timeout = traced.again.filter(pl.col("cause") == "rto").row(0, named=True)
-
     words = "\n".join(why.at(run, timeout["flow"], timeout["t_ns"] - 1, "table"))
-
     until = f"until {timeout['t_ns'] / 1e6:.6f} ms"
     assert f"waits for its retransmission timer (tcp_retransmit_timer), {until}." in words
     assert f"it went off at {timeout['t_ns'] / 1e6:.6f} ms" in words
