@@ -147,9 +147,10 @@ class _Planner:
         for what, value, after, link in self._asked(event, direction, where):
             earlier = self._taken.setdefault((event.at_ns, port, what), number)
             if earlier != number:
+                key = what.rpartition("_")[0] or what
                 raise ConfigError(
-                    f"{where}: changes {_KEYS[what]} of {port} at the same time as "
-                    f"events.{earlier}; allowed is one change at a time"
+                    f"{where}: changes {key} of {port} at the same time as events.{earlier}; "
+                    "allowed is one change at a time"
                 )
             before, self._now[port] = self._now[port], after or self._now[port]
             self.planned.append(
@@ -196,21 +197,6 @@ class _Planner:
             *((what, value, after, None) for what, value, after in wanted),
             *((what, value, None, link) for what, value, link in faults),
         ]
-
-
-_KEYS = {
-    "rate_bps": "rate",
-    "delay_ns": "delay",
-    "loss_ppm": "loss",
-    "burst_loss_ppm": "burst_loss",
-    "late_ppm": "late",
-    "duplicate_ppm": "duplicate",
-    "policer_bps": "policer",
-    "limit_bytes": "limit",
-    "limit_packets": "limit",
-    "up": "up",
-}
-"""The configuration's key of each setting."""
 
 
 def _directions(event: Event, plan: Plan, where: str) -> Iterator[tuple[str, str]]:

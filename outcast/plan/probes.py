@@ -100,12 +100,7 @@ def resolve_probes(experiment: Experiment, graph: Graph, table: routes.Routes) -
             )
         # At one phase with the traffic, all packets of a probe could meet the same queue.
         draw = random.Random(f"{experiment.seed} probe {number}")
-        family = wanted.addressing or addresses.default_family(experiment)
-        if family not in addresses.families(experiment):
-            raise ConfigError(
-                f"{where}.addressing: {family}, but hosts have addressing: "
-                f"{experiment.addressing}; allowed is addressing: both"
-            )
+        family = experiment.family_of(wanted)
         lasts_ns = wanted.duration_ns or experiment.duration_ns - wanted.start_ns
         is_udp = wanted.kind == "udp"
         probes.append(
