@@ -36,8 +36,6 @@ MOST_NOISE_NS = 64_000
 LEAST_MTU_BYTES, MOST_MTU_BYTES = 576, 9216
 """Every host must accept the least (RFC 1122, section 3.3.3), and switches carry the most."""
 STANDARD_MTU_BYTES = 1500
-
-
 Mtu = Annotated[int, Field(ge=LEAST_MTU_BYTES, le=MOST_MTU_BYTES)]
 DelayNs = Annotated[int, Field(ge=0, le=MOST_DELAY_NS)]
 _LOSS = "share of the packets that are lost on the wire, at random: 0.01 is 1 %"

@@ -92,8 +92,6 @@ RateBps = Annotated[int, *_unit("rate", units.parse_rate_bps, units.format_rate)
 KernelRateBps = Annotated[RateBps, AfterValidator(_whole_bytes)]
 SizeBytes = Annotated[int, *_unit("size", units.parse_size_bytes, units.format_size)]
 TimeNs = Annotated[int, *_unit("time", units.parse_time_ns, units.format_time)]
-
-
 OwnFamily = Annotated[
     Family | None,
     Field(

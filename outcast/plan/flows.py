@@ -15,7 +15,7 @@ from outcast import units
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, FlowGroup, Transport
 from outcast.plan import addresses, transport
-from outcast.plan.paths import receiver
+from outcast.plan.paths import receiver, there_and_back
 
 if TYPE_CHECKING:
     from outcast.experiment import Link
@@ -97,7 +97,7 @@ def resolve_flows(
     pairs_of = _pairs_of(experiment.flows, graph)
     ports: dict[tuple[Family, transport.ReceiverKind], int] = {
         (
-            addresses.default_family(experiment),
+            addresses.families(experiment)[0],
             transport.receiver_kind(experiment.transport),
         ): SERVER_PORT
     }
@@ -141,6 +141,7 @@ def _of_group(
         packet = FiveTuple(own, FIRST_SOURCE_PORT + first + place, other, dport)
         if dst not in distances:
             distances[dst] = _distances(graph, dst)
+        there, back = there_and_back(graph, table, src, dst, packet)
         yield Flow(
             flow=first + place,
             group=index,
@@ -150,8 +151,8 @@ def _of_group(
             dst=dst,
             dst_ip=packet.dst,
             dport=packet.dport,
-            path=tuple(routes.path(table, graph, src, dst, packet)),
-            return_path=tuple(routes.path(table, graph, dst, src, packet.reversed())),
+            path=tuple(there),
+            return_path=tuple(back),
             hops=distances[dst][src],
             start_ns=start_ns,
             duration_ns=duration_ns,
