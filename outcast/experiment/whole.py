@@ -11,7 +11,7 @@ from outcast.experiment.events import Event
 from outcast.experiment.flows import FlowGroup
 from outcast.experiment.kernel import Guest, Kernel
 from outcast.experiment.links import Links
-from outcast.experiment.measure import Analysis, Capture, Samples
+from outcast.experiment.measure import Analysis, Capture, Samples, Trace
 from outcast.experiment.noise import Noise
 from outcast.experiment.parts import NAME_PATTERN, Addressing, Family, Part, TimeNs
 from outcast.experiment.probes import MOST_PROBES, Probe
@@ -20,7 +20,6 @@ from outcast.experiment.queues import Queue
 from outcast.experiment.routing import Routing, Shortest
 from outcast.experiment.sweep import Sweep
 from outcast.experiment.topology import Topology
-from outcast.experiment.trace import Trace
 from outcast.experiment.transport import Transport
 from outcast.experiment.workloads import Workload
 from outcast.units import format_time

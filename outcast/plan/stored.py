@@ -25,10 +25,10 @@ from controllers import routes
 from outcast import handed_in
 from outcast.errors import InputError
 from outcast.experiment import Link
+from outcast.experiment.measure import MOST_EVENTS, EventName
 from outcast.experiment.noise import LEAST_PER_SECOND, MOST_INTERVAL_NS, MOST_PER_SECOND
 from outcast.experiment.parts import Family
 from outcast.experiment.probes import MOST_PROBES
-from outcast.experiment.trace import MOST_EVENTS, EventName
 from outcast.plan import addresses
 from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import MOST_FLOWS, Flow
