@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
+from controllers.graph import distances
 from outcast.experiment.parts import Part
 
 MOST_NODES = 1000
@@ -170,12 +171,8 @@ def segments(links: Iterable[tuple[str, str]], routers: Collection[str]) -> list
     for start in neighbours:
         if start in placed:
             continue
-        placed.add(start)
-        nodes = [start]
-        for node in nodes:
-            more = [other for other in neighbours[node] if other not in placed]
-            placed.update(more)
-            nodes += more
+        nodes = distances(start, lambda node: (n for n in neighbours[node] if n not in routers))
+        placed.update(nodes)
         ports = [
             (router, node) for node in nodes for router in neighbours[node] if router in routers
         ]

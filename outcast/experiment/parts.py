@@ -99,6 +99,14 @@ OwnFamily = Annotated[
         "else ipv4"
     ),
 ]
+Start = Annotated[TimeNs, Field(alias="start", description="time after the start of the traffic")]
+Senders = Annotated[
+    str | list[str],
+    Field(alias="from", description="a class as '2-hop', a host's name, or a list of names"),
+]
+Receiver = Annotated[
+    str | None, Field(description="a host's name; if left out, the topology's receiver")
+]
 Duration = Annotated[
     TimeNs | None,
     Field(alias="duration", gt=0, description="if left out, to the end of the experiment"),
