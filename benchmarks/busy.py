@@ -11,7 +11,6 @@ docs/results/measured.json.
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -24,9 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-import outcast
 from benchmarks import stored
-from outcast.api.making import execute
 from outcast.records.run import Run
 from outcast.reproduce.result import number
 
@@ -63,18 +60,16 @@ def busy(cores: int) -> Iterator[None]:
 
 def make(engine: str, rate: str, duration: str, seed: int, target: Path) -> Run:
     """Makes a run if it is not there yet."""
-    if not (target / "summary.json").exists():
-        settings = {
-            "engine": engine,
-            "seed": seed,
-            "duration": duration,
-            "analysis": {},
-            "links.rate": rate,
-            # In real time, tc's own shapers count a frame's bytes alone.
-            "links.overhead": "none",
-        }
-        execute(outcast.load(ROOT / "configs/linear-12.yaml", settings), target, draw=False)
-    return Run(target)
+    settings = {
+        "engine": engine,
+        "seed": seed,
+        "duration": duration,
+        "analysis": {},
+        "links.rate": rate,
+        # In real time, tc's own shapers count a frame's bytes alone.
+        "links.overhead": "none",
+    }
+    return stored.made("configs/linear-12.yaml", settings, target)
 
 
 def gaps(run: Run, rate_bps: int) -> npt.NDArray[np.float64]:
@@ -100,10 +95,9 @@ def row(title: str, runs: Sequence[Run], rate_bps: int) -> list[str]:
 
 def main() -> None:
     """Makes what is missing and prints the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = stored.parser(__doc__)
     parser.add_argument("--runs", type=int, default=3, help="of each row")
     parser.add_argument("-o", type=Path, default=ROOT / "results/busy", dest="folder")
-    parser.add_argument("--write", action="store_true", help="store the table for the docs")
     asked = parser.parse_args()
     table: list[Sequence[str]] = [HEAD]
     virtual: list[Run] = []
@@ -121,9 +115,7 @@ def main() -> None:
         f"{stored.state_of(virtual)}; {stored.machine()}, all of them busy",
         table,
     )
-    print(entry.markdown())
-    if asked.write:
-        stored.store(NAME, entry)
+    stored.tell(NAME, entry, write=asked.write)
 
 
 if __name__ == "__main__":

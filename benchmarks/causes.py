@@ -19,7 +19,6 @@ Exit status 1 if a sum differs from its counter at any host, or a retransmission
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,22 +40,13 @@ NAME = "waits"
 
 def make(control: str, seed: int, folder: Path) -> Run:
     """Makes a run if it is not there yet."""
-    import outcast
-    from outcast.api.making import execute
-
-    target = folder / f"{control}-{seed}"
-    if not target.exists():
-        experiment = outcast.load(
-            ROOT / "configs/fig3c.yaml",
-            {
-                "engine": "virtual",
-                "seed": seed,
-                "transport.congestion_control": control,
-                "trace.events": list(EVENTS),
-            },
-        )
-        execute(experiment, target, draw=False)
-    return Run(target)
+    settings = {
+        "engine": "virtual",
+        "seed": seed,
+        "transport.congestion_control": control,
+        "trace.events": list(EVENTS),
+    }
+    return stored.made("configs/fig3c.yaml", settings, folder / f"{control}-{seed}")
 
 
 def of_run(run: Run, control: str, seed: int) -> dict[str, pl.DataFrame]:
@@ -210,11 +200,10 @@ def _listed(words: Sequence[str]) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Makes what is missing and prints the tables. Returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = stored.parser(__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--control", nargs="+", default=["bic", "cubic", "reno"])
     parser.add_argument("-o", type=Path, default=ROOT / "results/causes", dest="folder")
-    parser.add_argument("--write", action="store_true", help="store the tables for the docs")
     asked = parser.parse_args(arguments)
     parts: dict[str, list[pl.DataFrame]] = {}
     flow_runs: list[dict[str, object]] = []

@@ -16,7 +16,6 @@ docs/results/measured.json.
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 from collections import Counter
@@ -26,11 +25,9 @@ from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 
-import outcast
 from benchmarks import stored
 from benchmarks.busy import busy
 from outcast.analysis.statistics import Interval, central
-from outcast.api.making import execute
 from outcast.records.run import Run
 from outcast.reproduce.index import interval_text
 
@@ -78,12 +75,9 @@ def make(title: str, machine: str, seed: int, seconds: float, folder: Path) -> R
     """Makes a run if it is not there yet."""
     name = f"{title} {machine}".replace(",", "").replace(" ", "-")
     target = folder / f"{name}-s{seed}"
-    if not (target / "summary.json").exists():
-        config, changed = SETTINGS[title]
-        settings = {"seed": seed, "duration": f"{seconds:g}s", "analysis": {}, **changed}
-        with MACHINES[machine]():
-            execute(outcast.load(ROOT / config, settings), target, draw=False)
-    return Run(target)
+    config, changed = SETTINGS[title]
+    settings = {"seed": seed, "duration": f"{seconds:g}s", "analysis": {}, **changed}
+    return stored.made(config, settings, target, MACHINES[machine])
 
 
 def ratios(runs: Sequence[Run]) -> list[float]:
@@ -154,11 +148,10 @@ HEAD = (
 
 def main() -> None:
     """Makes what is missing and prints the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = stored.parser(__doc__)
     parser.add_argument("--runs", type=int, default=5, help="of each row")
     parser.add_argument("--seconds", type=float, default=10.0, help="of traffic in each run")
     parser.add_argument("-o", type=Path, default=ROOT / "results/machines", dest="folder")
-    parser.add_argument("--write", action="store_true", help="store the table for the docs")
     asked = parser.parse_args()
     made: dict[tuple[str, str], list[Run]] = {}
     for seed in range(1, asked.runs + 1):
@@ -176,10 +169,8 @@ def main() -> None:
         [HEAD, *(cells(title, machine, runs) for (title, machine), runs in made.items())],
         {"agree": "; ".join(agreeing) or "none of them", "runs": str(asked.runs)},
     )
-    print(entry.markdown())
+    stored.tell(NAME, entry, write=asked.write)
     print(f"agree: {entry.values['agree']}")
-    if asked.write:
-        stored.store(NAME, entry)
 
 
 if __name__ == "__main__":

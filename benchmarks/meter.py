@@ -11,7 +11,6 @@ which `python -m scripts.fill_numbers` fills the page.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -114,9 +113,8 @@ def regimes(made: Sequence[Run]) -> str:
 
 def main() -> None:
     """Prints the table, and stores it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = stored.parser(__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--write", action="store_true", help="store the table for the docs")
     asked = parser.parse_args()
     results, every = zip(*rows(asked.folder), strict=True)
     together.require_one_state(results)
@@ -131,9 +129,7 @@ def main() -> None:
             "seeds": str(len(every[0].made)),
         },
     )
-    print(entry.markdown())
-    if asked.write:
-        stored.store(NAME, entry)
+    stored.tell(NAME, entry, write=asked.write)
 
 
 if __name__ == "__main__":

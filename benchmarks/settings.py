@@ -9,7 +9,6 @@ table into docs/results/measured.json, from which `python -m scripts.fill_number
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -19,10 +18,8 @@ from statistics import fmean
 
 import polars as pl
 
-import outcast
 from benchmarks import stored
 from outcast.analysis.statistics import Kind, central
-from outcast.api.making import execute
 from outcast.records.run import Run
 from outcast.reproduce import measures
 from outcast.reproduce.index import interval_text
@@ -184,13 +181,6 @@ STUDIES: Mapping[str, Study] = {
 }
 
 
-def run_of(config: Path, settings: Mapping[str, object], target: Path) -> Run:
-    """Makes a run if it is not there yet."""
-    if not (target / "summary.json").exists():
-        execute(outcast.load(config, {**COMMON, **settings}), target, draw=False)
-    return Run(target)
-
-
 def cell(column: Column, runs: Sequence[Run]) -> str:
     """A column's mean over runs with its interval; `-` if a run has no value."""
     values = [column.take(run) for run in runs]
@@ -203,20 +193,19 @@ def cell(column: Column, runs: Sequence[Run]) -> str:
 
 def main() -> None:
     """Makes what is missing and prints the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = stored.parser(__doc__)
     parser.add_argument("name", choices=STUDIES)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("-o", type=Path, default=ROOT / "results/settings", dest="folder")
-    parser.add_argument("--write", action="store_true", help="store the table for the docs")
     asked = parser.parse_args()
     study = STUDIES[asked.name]
     table: list[list[str]] = [[study.about, *(column.head for column in study.columns)]]
     every: list[Run] = []
     for number, (label, settings) in enumerate(study.rows.items(), 1):
         runs = [
-            run_of(
-                ROOT / study.config,
-                {**settings, "seed": seed},
+            stored.made(
+                study.config,
+                {**COMMON, **settings, "seed": seed},
                 asked.folder / f"{asked.name}-{number}-s{seed}",
             )
             for seed in range(1, asked.seeds + 1)
@@ -233,9 +222,7 @@ def main() -> None:
             "noise": ", ".join(sorted({str(run.experiment.noise.profile) for run in every})),
         },
     )
-    print(entry.markdown())
-    if asked.write:
-        stored.store(asked.name, entry)
+    stored.tell(asked.name, entry, write=asked.write)
 
 
 if __name__ == "__main__":

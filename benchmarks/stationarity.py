@@ -10,8 +10,6 @@ puts the table into docs/results/measured.json.
 
 from __future__ import annotations
 
-import argparse
-
 import numpy as np
 import numpy.typing as npt
 
@@ -60,15 +58,12 @@ def table() -> list[list[str]]:
 
 def main() -> None:
     """Prints the table as Markdown."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--write", action="store_true", help="store the table for the docs")
+    parser = stored.parser(__doc__)
     asked = parser.parse_args()
     entry = stored.Entry(
         "python -m benchmarks.stationarity --write", stored.state_of_code(), table()
     )
-    print(entry.markdown())
-    if asked.write:
-        stored.store("stationarity", entry)
+    stored.tell("stationarity", entry, write=asked.write)
 
 
 if __name__ == "__main__":

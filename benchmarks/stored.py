@@ -6,10 +6,12 @@ scripts.fill_numbers` takes the pages' numbers from here.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -17,7 +19,8 @@ from outcast.files import write_text
 from outcast.records.run import Run
 from outcast.reproduce import state
 
-PATH = Path(__file__).parents[1] / "docs/results/measured.json"
+ROOT = Path(__file__).parents[1]
+PATH = ROOT / "docs/results/measured.json"
 
 Table = Sequence[Sequence[str]]
 """Rows of cells; the first row is the head."""
@@ -59,6 +62,40 @@ def store(name: str, entry: Entry, path: Path = PATH) -> None:
         for known, other in {**read(path), name: entry}.items()
     }
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def parser(about: str | None) -> argparse.ArgumentParser:
+    """The options of a command that measures for the documentation; `about` is its docstring."""
+    options = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
+    options.add_argument("--write", action="store_true", help="store the tables for the docs")
+    return options
+
+
+def tell(name: str, entry: Entry, *, write: bool) -> None:
+    """Prints what was measured, and stores it if that is asked for."""
+    print(entry.markdown())
+    if write:
+        store(name, entry)
+
+
+def made(
+    config: str,
+    settings: Mapping[str, object],
+    target: Path,
+    machine: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Run:
+    """A run of one of our configurations, which is made if it is not there yet.
+
+    `machine` gives what the machine does while the run is made.
+    """
+    # Not sooner, because who reads what is stored makes no run.
+    import outcast
+    from outcast.api.making import execute
+
+    if not (target / "summary.json").exists():
+        with machine():
+            execute(outcast.load(ROOT / config, settings), target, draw=False)
+    return Run(target)
 
 
 def state_of(runs: Iterable[Run], made_by: state.MadeBy | None = None) -> str:

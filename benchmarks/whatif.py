@@ -11,7 +11,6 @@ docs/results/measured.json.
 
 from __future__ import annotations
 
-import argparse
 import random
 import resource
 import statistics
@@ -64,8 +63,7 @@ def pair(folder: Path, seed: int) -> tuple[bool, float, str]:
 
 def main() -> None:
     """Prints what was found."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--write", action="store_true")
+    parser = stored.parser(__doc__)
     write = parser.parse_args().write
     pairs = []
     for seed in range(RUNS + 1):

@@ -26,6 +26,7 @@ The file is networkx's node-link form in JSON:
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -37,7 +38,6 @@ Graph: TypeAlias = "nx.Graph[str]"
 
 LAYERS = ("edge", "aggregation", "core")
 """The layers of switches that routes and drawings know, from the hosts up."""
-
 
 _ENDS = ("source", "target")
 
@@ -89,6 +89,20 @@ def loads(text: str) -> Graph:
         raise GraphError(f"not a node-link graph with `nodes` and `edges`: {error!r}") from error
     check(graph)
     return graph
+
+
+def distances(start: str, neighbours: Callable[[str], Iterable[str]]) -> dict[str, int]:
+    """The fewest links from a node to each that it reaches, the nearest first.
+
+    By hand, because networkx has to import all of its algorithms for it.
+    """
+    found = {start: 0}
+    for node in (reached := [start]):
+        for neighbour in neighbours(node):
+            if neighbour not in found:
+                found[neighbour] = found[node] + 1
+                reached.append(neighbour)
+    return found
 
 
 def check(graph: Graph) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Address
 
-from controllers.graph import LAYERS, Graph
+from controllers.graph import LAYERS, Graph, distances
 
 Ports = Mapping[str, Mapping[str, int]]
 """`ports[switch][host]` is the number of the port by which `switch` forwards to `host`."""
@@ -120,12 +120,14 @@ class _Near:
         if target not in self._towards:
             # What is in the target's own subnet goes by no router.
             stays = self._subnet(target) if self._routers else frozenset[str]()
-            distance = {target: 0}
-            for switch in (reached := [target]):
-                for other in self._neighbours[switch]:
-                    if other not in distance and not (other in stays and switch in self._routers):
-                        distance[other] = distance[switch] + 1
-                        reached.append(other)
+            distance = distances(
+                target,
+                lambda switch: (
+                    other
+                    for other in self._neighbours[switch]
+                    if not (other in stays and switch in self._routers)
+                ),
+            )
             self._towards[target] = {
                 switch: [
                     n
@@ -133,18 +135,20 @@ class _Near:
                     if distance[n] < distance[switch]
                     and not (switch in stays and n in self._routers)
                 ]
-                for switch in reached[1:]
+                for switch in [*distance][1:]
             }
         return self._towards[target]
 
     def _subnet(self, target: str) -> frozenset[str]:
         """The switches that a switch reaches without a router; none of a router."""
-        reached = {target: None} if target not in self._routers else {}
-        for switch in (waiting := list(reached)):
-            more = [n for n in self._neighbours[switch] if n not in {*reached, *self._routers}]
-            reached |= dict.fromkeys(more)
-            waiting += more
-        return frozenset(reached)
+        if target in self._routers:
+            return frozenset()
+        return frozenset(
+            distances(
+                target,
+                lambda node: (n for n in self._neighbours[node] if n not in self._routers),
+            )
+        )
 
 
 class _PortsOf(Mapping[str, int]):

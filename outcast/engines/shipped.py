@@ -13,8 +13,6 @@ import functools
 from importlib.util import find_spec
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from outcast import __version__, files, handed_in
 from outcast.engines.root import packed
 from outcast.engines.workshop import workshop
@@ -32,15 +30,13 @@ _FOR_ALL = 0o755
 _ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
-class Part(BaseModel):
+class Part(handed_in.Record):
     """A packed folder of the cache.
 
     Attributes:
         kind: the cache that it belongs to: `roots`, `kernels` or `programs`.
         key: the folder's name in that cache.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: str
     key: str

@@ -16,7 +16,7 @@ from outcast.experiment.links import (
     Links,
     OwnKeys,
 )
-from outcast.experiment.measure import Analysis, Capture, GroupKind, Instant, Samples
+from outcast.experiment.measure import Analysis, Capture, GroupKind, Instant, Samples, Trace
 from outcast.experiment.network import (
     Network,
     NetworkError,
@@ -33,7 +33,6 @@ from outcast.experiment.reader import Source, json_schema, load, load_resolved, 
 from outcast.experiment.routing import Routing
 from outcast.experiment.sweep import Sweep
 from outcast.experiment.topology import FromFile, FromGraph, Origin, OwnTopology, Topology
-from outcast.experiment.trace import Trace
 from outcast.experiment.transport import Adaptive, GroupTransport, Mptcp, TcpRand, Transport
 from outcast.experiment.whole import Blackout, Experiment, QueueException
 from outcast.experiment.workloads import (
@@ -45,66 +44,3 @@ from outcast.experiment.workloads import (
     Workload,
 )
 from outcast.experiment.yaml_text import dump
-
-__all__ = [
-    "MTU_FRAME_BYTES",
-    "UNIT_SCHEMA",
-    "Adaptive",
-    "Analysis",
-    "Background",
-    "Blackout",
-    "Capture",
-    "ConstantRate",
-    "Drain",
-    "Event",
-    "Experiment",
-    "FlowGroup",
-    "FromFile",
-    "FromGraph",
-    "GroupKind",
-    "GroupTransport",
-    "Incast",
-    "Instant",
-    "Kernel",
-    "LayerLinks",
-    "Layers",
-    "Limit",
-    "Link",
-    "LinkOverride",
-    "Links",
-    "Module",
-    "Mptcp",
-    "Network",
-    "NetworkError",
-    "NetworkHost",
-    "NetworkLink",
-    "NetworkSwitch",
-    "Noise",
-    "Origin",
-    "OwnKeys",
-    "OwnTopology",
-    "PacingFq",
-    "Pfifo",
-    "Poisson",
-    "Probe",
-    "Program",
-    "Queue",
-    "QueueException",
-    "Ready",
-    "Routing",
-    "Samples",
-    "Shuffle",
-    "Source",
-    "Sweep",
-    "TcpRand",
-    "Topology",
-    "Trace",
-    "Transport",
-    "Workload",
-    "dump",
-    "json_schema",
-    "load",
-    "load_resolved",
-    "read",
-    "validate",
-]

@@ -21,8 +21,6 @@ from outcast.experiment.parts import (
 )
 
 MOST_DELAY_NS = 10**9
-
-
 MOST_LOSS = 0.5
 """With more, a TCP connection hardly comes up, and a run would end by a deadline."""
 
@@ -38,8 +36,6 @@ def _loss(value: object, share: ValidatorFunctionWrapHandler) -> float:
 
 
 Loss = Annotated[float, Field(ge=0, le=MOST_LOSS), WrapValidator(_loss)]
-
-
 Share = Annotated[float, Field(ge=0, le=MOST_LOSS)]
 
 

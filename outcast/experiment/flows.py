@@ -11,6 +11,7 @@ from outcast.experiment.parts import (
     GroupName,
     OwnFamily,
     Part,
+    Senders,
     SizeBytes,
     TimeNs,
 )
@@ -25,9 +26,7 @@ class FlowGroup(Part):
         description="what tables and figures call these flows; entries with the same name form one "
         "group. See docs/groups.md",
     )
-    source: str | list[str] = Field(
-        alias="from", description="a class as '2-hop', a host's name, or a list of names"
-    )
+    source: Senders
     to: str | list[str] | None = Field(
         default=None,
         description="a host's name; if left out, the topology's receiver; or a list with as many "

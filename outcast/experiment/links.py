@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from pydantic import (
-    Field,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, model_validator
 
 from outcast import units
 from outcast.experiment.faults import (
@@ -24,6 +21,8 @@ from outcast.experiment.faults import (
 from outcast.experiment.noise import MOST_PPM, Noise
 from outcast.experiment.parts import (
     ETHERNET_HEADER_BYTES,
+    LEAST_RATE_BPS,
+    MOST_RATE_BPS,
     KernelRateBps,
     Part,
     TimeNs,
@@ -37,9 +36,8 @@ MOST_NOISE_NS = 64_000
 LEAST_MTU_BYTES, MOST_MTU_BYTES = 576, 9216
 """Every host must accept the least (RFC 1122, section 3.3.3), and switches carry the most."""
 STANDARD_MTU_BYTES = 1500
-
-
 Mtu = Annotated[int, Field(ge=LEAST_MTU_BYTES, le=MOST_MTU_BYTES)]
+DelayNs = Annotated[int, Field(ge=0, le=MOST_DELAY_NS)]
 _LOSS = "share of the packets that are lost on the wire, at random: 0.01 is 1 %"
 _BURST_LOSS = "losses in a row instead of `loss`; see docs/links.md"
 _LATE = "packets that come late, so that others overtake them"
@@ -62,16 +60,19 @@ class Link:
         overhead: what counts besides the frame.
     """
 
-    rate_bps: int
-    delay_ns: int | None
-    jitter_ns: int | None
-    loss: float = 0.0
-    mtu_bytes: int = STANDARD_MTU_BYTES
+    # The bounds are for a stored plan, because the file may come from somebody else.
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    rate_bps: Annotated[int, Field(ge=LEAST_RATE_BPS, le=MOST_RATE_BPS)]
+    delay_ns: DelayNs | None
+    jitter_ns: DelayNs | None
+    loss: Loss = 0.0
+    mtu_bytes: Mtu = STANDARD_MTU_BYTES
     queue: Queue | None = None
     loss_changes: bool = False
     burst_loss: BurstLoss | None = None
     late: Late | None = None
-    duplicate: float = 0.0
+    duplicate: Share = 0.0
     policer: Policer | None = None
     random_delay: RandomDelay | None = None
     overhead: Overhead = "none"
@@ -79,15 +80,8 @@ class Link:
     @property
     def has_faults(self) -> bool:
         """Whether something happens to packets on the wire."""
-        return bool(
-            self.loss
-            or self.loss_changes
-            or self.burst_loss
-            or self.late
-            or self.duplicate
-            or self.policer
-            or self.random_delay
-        )
+        faults = (self.loss, self.loss_changes, self.burst_loss, self.late, self.duplicate)
+        return any((*faults, self.policer, self.random_delay))
 
     @property
     def framing(self) -> Framing:

@@ -1,4 +1,4 @@
-"""Says what is captured, what is sampled, and how the captures are summed up."""
+"""Says what is captured, sampled and traced, and how the captures are summed up."""
 
 from __future__ import annotations
 
@@ -47,6 +47,32 @@ class Samples(Part):
         if self.every_ns is not None and 0 < self.every_ns < SHORTEST_SAMPLES_NS:
             raise ValueError("every: allowed is 1ms or more, or 0ms for no samples")
         return self
+
+
+MOST_EVENTS = 2000
+"""More kinds of events than the guest's kernel has."""
+
+EVENT_PATTERN = r"^[A-Za-z0-9_-]{1,64}:[A-Za-z0-9_-]{1,128}$"
+EventName = Annotated[str, Field(pattern=EVENT_PATTERN)]
+"""A tracepoint as the kernel lists it in tracefs's available_events: `system:event`."""
+
+
+class Trace(Part):
+    """Tracepoints of the guest's kernel, whose events the run records."""
+
+    events: tuple[EventName, ...] = Field(
+        min_length=1,
+        max_length=MOST_EVENTS,
+        description="tracepoints, as tcp:tcp_probe; the captures stay the same to the byte",
+    )
+
+    @field_validator("events")
+    @classmethod
+    def _no_event_twice(cls, events: tuple[str, ...]) -> tuple[str, ...]:
+        for name in events:
+            if events.count(name) > 1:
+                raise ValueError(f"{name} is there twice; allowed is each event once")
+        return events
 
 
 class Instant(Part):

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
+from controllers.graph import distances
 from outcast.experiment.parts import Part
 
 MOST_NODES = 1000
@@ -117,8 +118,37 @@ class Network(Part):
 
     @model_validator(mode="after")
     def _can_be_built(self) -> Network:
-        require_buildable(self.hosts, self.switches, self.links, self.routers)
+        nodes = len(self.hosts) + len(self.switches) + len(self.routers)
+        if nodes > MOST_NODES or len(self.links) > MOST_LINKS:
+            raise NetworkError(
+                "",
+                f"{nodes} nodes and {len(self.links)} links; allowed are "
+                f"{MOST_NODES} nodes and {MOST_LINKS} links",
+            )
+        if len(self.hosts) < 2 or not self.switches:
+            raise NetworkError(
+                "",
+                f"{len(self.hosts)} hosts and {len(self.switches)} switches; allowed are two hosts "
+                "or more, and a switch between them",
+            )
+        _require_names(self)
+        _require_addresses(self.hosts)
+        _require_links(self)
+        _require_interfaces(self)
+        _require_connected(self)
+        if self.routers:
+            _require_subnets(self)
         return self
+
+    @property
+    def nodes(self) -> tuple[NetworkHost | NetworkSwitch | NetworkRouter, ...]:
+        """The hosts, the switches and the routers."""
+        return (*self.hosts, *self.switches, *self.routers)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The nodes that each link joins."""
+        return [(one.node, two.node) for one, two in (link.places for link in self.links)]
 
 
 class Segment(NamedTuple):
@@ -141,12 +171,8 @@ def segments(links: Iterable[tuple[str, str]], routers: Collection[str]) -> list
     for start in neighbours:
         if start in placed:
             continue
-        placed.add(start)
-        nodes = [start]
-        for node in nodes:
-            more = [other for other in neighbours[node] if other not in placed]
-            placed.update(more)
-            nodes += more
+        nodes = distances(start, lambda node: (n for n in neighbours[node] if n not in routers))
+        placed.update(nodes)
         ports = [
             (router, node) for node in nodes for router in neighbours[node] if router in routers
         ]
@@ -155,43 +181,8 @@ def segments(links: Iterable[tuple[str, str]], routers: Collection[str]) -> list
     return [*found, *(Segment((), (link, link[::-1])) for link in between)]
 
 
-def require_buildable(
-    hosts: tuple[NetworkHost, ...],
-    switches: tuple[NetworkSwitch, ...],
-    links: tuple[NetworkLink, ...],
-    routers: tuple[NetworkRouter, ...] = (),
-) -> None:
-    """Raises NetworkError for the first thing that keeps the network from being built."""
-    nodes = len(hosts) + len(switches) + len(routers)
-    if nodes > MOST_NODES or len(links) > MOST_LINKS:
-        raise NetworkError(
-            "",
-            f"{nodes} nodes and {len(links)} links; allowed are "
-            f"{MOST_NODES} nodes and {MOST_LINKS} links",
-        )
-    if len(hosts) < 2 or not switches:
-        raise NetworkError(
-            "",
-            f"{len(hosts)} hosts and {len(switches)} switches; allowed are two hosts or more, "
-            "and a switch between them",
-        )
-    _require_names(hosts, switches, routers)
-    _require_addresses(hosts)
-    _require_links(hosts, switches, links, routers)
-    _require_interfaces(switches, links)
-    names = [host.name for host in hosts] + [switch.name for switch in switches]
-    _require_connected(names + [router.name for router in routers], links)
-    if routers:
-        _require_subnets(hosts, links, routers)
-
-
-def _require_names(
-    hosts: tuple[NetworkHost, ...],
-    switches: tuple[NetworkSwitch, ...],
-    routers: tuple[NetworkRouter, ...],
-) -> None:
-    nodes: list[NetworkHost | NetworkSwitch | NetworkRouter] = [*hosts, *switches, *routers]
-    names = Counter(node.name for node in nodes)
+def _require_names(network: Network) -> None:
+    names = Counter(node.name for node in network.nodes)
     for name, count in names.items():
         if count > 1:
             raise NetworkError(name, "two nodes have this name; allowed is one")
@@ -201,8 +192,8 @@ def _require_names(
                 "is no name for a node; allowed are letters, digits and _ . + - , and no name "
                 "that the kernel uses itself",
             )
-    own = {host.name for host in hosts if host.of is None}
-    for host in hosts:
+    own = {host.name for host in network.hosts if host.of is None}
+    for host in network.hosts:
         if _CLASS.fullmatch(host.name):
             raise NetworkError(host.name, "is the name of a class of hosts, as flows.N.from has it")
         if host.of is not None and host.of not in own:
@@ -210,7 +201,7 @@ def _require_names(
                 host.name, f"of {host.of!r}: allowed is the name of a host that has no `of` itself"
             )
     dpids: dict[int, str] = {}
-    for switch in switches:
+    for switch in network.switches:
         if (other := dpids.setdefault(switch.dpid, switch.name)) != switch.name:
             raise NetworkError(switch.name, f"dpid {switch.dpid:x} is that of {other} already")
 
@@ -244,16 +235,12 @@ def _require_addresses(hosts: tuple[NetworkHost, ...]) -> None:
                 raise NetworkError(host.name, f"{kind} {value} is that of {other} already")
 
 
-def _require_subnets(
-    hosts: tuple[NetworkHost, ...],
-    links: tuple[NetworkLink, ...],
-    routers: tuple[NetworkRouter, ...],
-) -> None:
+def _require_subnets(network: Network) -> None:
     """Raises NetworkError where routers are not between subnets of /16."""
-    names = {router.name for router in routers}
-    address = {host.name: int(IPv4Address(host.ip)) for host in hosts}
+    names = {router.name for router in network.routers}
+    address = {host.name: int(IPv4Address(host.ip)) for host in network.hosts}
     seen: dict[int, str] = {}
-    pairs = [(one.node, two.node) for one, two in (link.places for link in links)]
+    pairs = network.pairs
     found = segments(pairs, names)
     if len(found) > MOST_SUBNETS or any(len(ports) > MOST_SUBNETS for _, ports in found):
         raise NetworkError(
@@ -281,18 +268,12 @@ def _require_subnets(
             raise NetworkError(router, "a router with one link; allowed are two or more")
 
 
-def _require_links(
-    hosts: tuple[NetworkHost, ...],
-    switches: tuple[NetworkSwitch, ...],
-    links: tuple[NetworkLink, ...],
-    routers: tuple[NetworkRouter, ...],
-) -> None:
-    is_host = {host.name: True for host in hosts} | {switch.name: False for switch in switches}
-    is_host |= {router.name: False for router in routers}
-    least_port = {switch.name: 1 for switch in switches}
+def _require_links(network: Network) -> None:
+    is_host = {node.name: isinstance(node, NetworkHost) for node in network.nodes}
+    least_port = {switch.name: 1 for switch in network.switches}
     pairs: set[frozenset[str]] = set()
     degree: Counter[str] = Counter()
-    for link in links:
+    for link in network.links:
         one, two = link.places
         subject = f"{one.node} - {two.node}"
         for end in (one, two):
@@ -327,24 +308,22 @@ def _require_links(
                 raise NetworkError(
                     subject, f"port {end.port} of {end.node}; allowed are {least} to 65279"
                 )
-    for host in hosts:
+    for host in network.hosts:
         if degree[host.name] == 0:
             raise NetworkError(host.name, "a host without a link; allowed is one link")
 
 
-def _require_interfaces(
-    switches: tuple[NetworkSwitch, ...], links: tuple[NetworkLink, ...]
-) -> None:
+def _require_interfaces(network: Network) -> None:
     # Open vSwitch makes an interface for a switch too, which has the switch's name.
-    taken = {switch.name: switch.name for switch in switches}
-    for switch in switches:
+    taken = {switch.name: switch.name for switch in network.switches}
+    for switch in network.switches:
         if len(switch.name) > LONGEST_INTERFACE:
             raise NetworkError(
                 switch.name,
                 f"{len(switch.name)} characters; an interface's name has {LONGEST_INTERFACE} at "
                 "most (linux/if.h)",
             )
-    for link in links:
+    for link in network.links:
         one, two = link.places
         for end in (one, two):
             name = end.interface
@@ -362,20 +341,11 @@ def _require_interfaces(
             taken[name] = end.node
 
 
-def _require_connected(names: list[str], links: tuple[NetworkLink, ...]) -> None:
-    neighbours: dict[str, list[str]] = {name: [] for name in names}
-    for link in links:
-        one, two = link.places
-        neighbours[one.node].append(two.node)
-        neighbours[two.node].append(one.node)
-    start = names[0]
-    reached = {start}
-    waiting = [start]
-    while waiting:
-        for other in neighbours[waiting.pop()]:
-            if other not in reached:
-                reached.add(other)
-                waiting.append(other)
-    for name in neighbours:
-        if name not in reached:
-            raise NetworkError(name, f"no path leads there from {start}; allowed is one network")
+def _require_connected(network: Network) -> None:
+    start = network.hosts[0].name
+    reached = next(part.nodes for part in segments(network.pairs, ()) if start in part.nodes)
+    for node in network.nodes:
+        if node.name not in reached:
+            raise NetworkError(
+                node.name, f"no path leads there from {start}; allowed is one network"
+            )

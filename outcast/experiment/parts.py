@@ -92,14 +92,20 @@ RateBps = Annotated[int, *_unit("rate", units.parse_rate_bps, units.format_rate)
 KernelRateBps = Annotated[RateBps, AfterValidator(_whole_bytes)]
 SizeBytes = Annotated[int, *_unit("size", units.parse_size_bytes, units.format_size)]
 TimeNs = Annotated[int, *_unit("time", units.parse_time_ns, units.format_time)]
-
-
 OwnFamily = Annotated[
     Family | None,
     Field(
         description="the addresses of its packets; if left out, ipv6 where hosts have no others, "
         "else ipv4"
     ),
+]
+Start = Annotated[TimeNs, Field(alias="start", description="time after the start of the traffic")]
+Senders = Annotated[
+    str | list[str],
+    Field(alias="from", description="a class as '2-hop', a host's name, or a list of names"),
+]
+Receiver = Annotated[
+    str | None, Field(description="a host's name; if left out, the topology's receiver")
 ]
 Duration = Annotated[
     TimeNs | None,

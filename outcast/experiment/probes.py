@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from outcast.experiment.links import MOST_MTU_BYTES
-from outcast.experiment.parts import Dscp, Duration, OwnFamily, Part, SizeBytes, TimeNs
+from outcast.experiment.parts import Dscp, Duration, OwnFamily, Part, SizeBytes, Start, TimeNs
 from outcast.experiment.workloads import DATAGRAM_HEADERS_BYTES
 
 LEAST_EVERY_NS = 10_000
@@ -42,7 +42,5 @@ class Probe(Part):
     dscp: Dscp = Field(
         default=0, description="code point of its packets and of their answers, as `ef` or 46"
     )
-    start_ns: TimeNs = Field(
-        default=0, alias="start", description="time after the start of the traffic"
-    )
+    start_ns: Start = 0
     duration_ns: Duration = None

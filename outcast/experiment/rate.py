@@ -58,8 +58,6 @@ def _written_rate(value: object) -> object:
 
 
 _RATE = TypeAdapter(KernelRateBps)
-
-
 _RATE_SCHEMA = {
     "anyOf": [
         {"type": "string", "pattern": UNIT_SCHEMA["rate"]},

@@ -115,10 +115,10 @@ class Source:
         """
         tree = copy.deepcopy(dict(self.tree))
         lines, overridden = self.lines, self.overridden
-        for override in _overrides(changes):
-            at = _set(tree, override.key, override.value, override.name)
+        for key, value, name in _overrides(changes):
+            at = _set(tree, key, value, name)
             lines, overridden = _without(lines, at), _without(overridden, at)
-            overridden[at] = override.name
+            overridden[at] = name
         return replace(self, tree=tree, lines=lines, overridden=overridden)
 
     def experiment(self) -> Experiment:
@@ -225,27 +225,19 @@ def _shipped(path: Path) -> Path | None:
     return shipped if shipped.is_file() else None
 
 
-@dataclass(frozen=True)
-class _Override:
-    """A value for a key (dots between levels), and how a message names it."""
-
-    key: str
-    value: Any
-    name: str
-
-
-def _overrides(overrides: Overrides) -> Iterator[_Override]:
+def _overrides(overrides: Overrides) -> Iterator[tuple[str, Any, str]]:
+    """Each key (dots between levels) with its value, and how a message names it."""
     if isinstance(overrides, Mapping):
         for key, value in overrides.items():
             if not isinstance(key, str) or not key:
                 raise ConfigError(f"override {key!r}: allowed is the name of a key, as links.rate")
-            yield _Override(key, plain(value, f"override {key}"), f"override {key}")
+            yield key, plain(value, f"override {key}"), f"override {key}"
         return
     for text in overrides:
         key, separator, yaml_text = text.partition("=")
         if not separator or not key:
             raise ConfigError(f"--set {text}: allowed is KEY=VALUE, as links.rate=100mbit")
-        yield _Override(key, parse_yaml(yaml_text, f"--set {key}"), f"--set {key}")
+        yield key, parse_yaml(yaml_text, f"--set {key}"), f"--set {key}"
 
 
 def plain(value: object, where: str) -> Any:

@@ -12,8 +12,8 @@ from pydantic_core import ErrorDetails
 
 from outcast import units
 from outcast.errors import did_you_mean
+from outcast.experiment.measure import EVENT_PATTERN
 from outcast.experiment.parts import NAME_PATTERN, UNIT_SCHEMA
-from outcast.experiment.trace import EVENT_PATTERN
 from outcast.experiment.transport import CONGESTION_CONTROL_PATTERN
 from outcast.handed_in import own_words
 

@@ -2,56 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, ValidationInfo, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, create_model, model_validator
+from pydantic.fields import FieldInfo
 
 from outcast.experiment.parts import KernelRateBps, Part, SizeBytes, TimeNs
 from outcast.handed_in import own_words
 from outcast.units import parse_size_bytes
 
 CONGESTION_CONTROL_PATTERN = r"^[a-z][a-z0-9_]*$"
-_CONGESTION_CONTROL = "the kernel's name: cubic, reno, bic, dctcp, bbr"
-_MIN_RTO = "smallest RTO, in whole milliseconds; the kernel rounds it up to its tick"
-_SACK = "selective acknowledgements (RFC 2018)"
-_ECN = (
-    "explicit congestion notification: true is RFC 3168; accurate is AccECN (RFC 9768), which "
-    "tells the sender how many packets were marked, and needs Linux 7"
-)
-_PACING = "what spaces a flow's packets over its RTT: TCP itself, or fq at the sender's port"
-_PACING_RATE = "upper limit; if left out, only the rate that TCP computes from cwnd and RTT"
-_MPTCP = "several TCP connections for one flow (RFC 8684)"
-_TCPRAND = "payloads of random sizes (TCPRand, section 4)"
-_INITIAL_WINDOW = (
-    "segments that a flow sends before the first acknowledgement. If left out, the kernel's own: "
-    "10 (RFC 6928), and 3 before Linux 2.6.39 (RFC 3390)"
-)
-_TAIL_LOSS_PROBE = (
-    "whether a sender probes for a lost tail before its RTO (RFC 8985, section 7), as Linux does "
-    "from 3.10 on with SACK; if left out, the kernel's own"
-)
-_RACK = (
-    "whether losses are told by time (RFC 8985), as Linux does from 4.4 on; false only before "
-    "Linux 6.17, which always does; if left out, the kernel's own"
-)
-_PACING_RATIO = "by how much pacing is faster than window over RTT; if left out, the kernel's own"
-_DELAYED_ACKS = (
-    "whether receivers delay acknowledgements (RFC 1122, section 4.2.3.2); false acknowledges "
-    "every segment, as ns-2's usual receiver does; if left out, the kernel's own"
-)
-_SMALL_QUEUE = (
-    "most bytes of a flow that wait in the sender's own queues (TCP small queues, Linux 3.6 on); "
-    "if left out, the kernel's own"
-)
-
-_SEND_BUFFER = (
-    "most that a socket holds of what was sent and not yet acknowledged, and of what is to be "
-    "sent; a size, or {min, default, max} as tcp_wmem has them; if left out, the kernel's own"
-)
-_RECEIVE_BUFFER = (
-    "most that a socket holds of what was received, which bounds the window that it offers; a "
-    "size, or {min, default, max} as tcp_rmem has them; if left out, the kernel's own"
-)
 
 Ecn = bool | Literal["accurate"]
 """No ECN, that of RFC 3168, or Accurate ECN."""
@@ -161,32 +121,89 @@ class Transport(Part):
     """TCP's settings at every host."""
 
     congestion_control: str = Field(
-        default="cubic", pattern=CONGESTION_CONTROL_PATTERN, description=_CONGESTION_CONTROL
+        default="cubic",
+        pattern=CONGESTION_CONTROL_PATTERN,
+        description="the kernel's name: cubic, reno, bic, dctcp, bbr",
     )
-    min_rto_ns: TimeNs = Field(default=200_000_000, alias="min_rto", description=_MIN_RTO)
-    sack: bool = Field(default=True, description=_SACK)
-    ecn: Ecn = Field(default=False, description=_ECN)
+    min_rto_ns: TimeNs = Field(
+        default=200_000_000,
+        alias="min_rto",
+        description="smallest RTO, in whole milliseconds; the kernel rounds it up to its tick",
+    )
+    sack: bool = Field(default=True, description="selective acknowledgements (RFC 2018)")
+    ecn: Ecn = Field(
+        default=False,
+        description="explicit congestion notification: true is RFC 3168; accurate is AccECN (RFC "
+        "9768), which tells the sender how many packets were marked, and needs Linux 7",
+    )
     offloads: bool | None = Field(
         default=None,
         description="TSO, GSO, GRO and checksum offloads. Default: as the profile of `noise` says, "
         "and false where tcprand or blackout need it, or links have an MTU of their own",
     )
-    pacing: Literal["none", "fq", "internal"] = Field(default="none", description=_PACING)
+    pacing: Literal["none", "fq", "internal"] = Field(
+        default="none",
+        description="what spaces a flow's packets over its RTT: TCP itself, or fq at the sender's "
+        "port",
+    )
     pacing_rate_bps: KernelRateBps | None = Field(
-        default=None, alias="pacing_rate", description=_PACING_RATE
+        default=None,
+        alias="pacing_rate",
+        description="upper limit; if left out, only the rate that TCP computes from cwnd and RTT",
     )
-    mptcp: Mptcp | None = Field(default=None, description=_MPTCP)
-    tcprand: TcpRand | None = Field(default=None, description=_TCPRAND)
-    initial_window: int | None = Field(default=None, ge=1, le=65535, description=_INITIAL_WINDOW)
-    tail_loss_probe: bool | None = Field(default=None, description=_TAIL_LOSS_PROBE)
-    rack: bool | None = Field(default=None, description=_RACK)
-    pacing_ratio: PacingRatio | None = Field(default=None, description=_PACING_RATIO)
-    delayed_acks: bool | None = Field(default=None, description=_DELAYED_ACKS)
+    mptcp: Mptcp | None = Field(
+        default=None, description="several TCP connections for one flow (RFC 8684)"
+    )
+    tcprand: TcpRand | None = Field(
+        default=None, description="payloads of random sizes (TCPRand, section 4)"
+    )
+    initial_window: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="segments that a flow sends before the first acknowledgement. If left out, the "
+        "kernel's own: 10 (RFC 6928), and 3 before Linux 2.6.39 (RFC 3390)",
+    )
+    tail_loss_probe: bool | None = Field(
+        default=None,
+        description="whether a sender probes for a lost tail before its RTO (RFC 8985, section 7), "
+        "as Linux does from 3.10 on with SACK; if left out, the kernel's own",
+    )
+    rack: bool | None = Field(
+        default=None,
+        description="whether losses are told by time (RFC 8985), as Linux does from 4.4 on; false "
+        "only before Linux 6.17, which always does; if left out, the kernel's own",
+    )
+    pacing_ratio: PacingRatio | None = Field(
+        default=None,
+        description="by how much pacing is faster than window over RTT; if left out, the kernel's "
+        "own",
+    )
+    delayed_acks: bool | None = Field(
+        default=None,
+        description="whether receivers delay acknowledgements (RFC 1122, section 4.2.3.2); false "
+        "acknowledges every segment, as ns-2's usual receiver does; if left out, the kernel's own",
+    )
     small_queue_bytes: SizeBytes | None = Field(
-        default=None, alias="small_queue", gt=0, lt=2**31, description=_SMALL_QUEUE
+        default=None,
+        alias="small_queue",
+        gt=0,
+        lt=2**31,
+        description="most bytes of a flow that wait in the sender's own queues (TCP small queues, "
+        "Linux 3.6 on); if left out, the kernel's own",
     )
-    send_buffer: Buffer | None = Field(default=None, description=_SEND_BUFFER)
-    receive_buffer: Buffer | None = Field(default=None, description=_RECEIVE_BUFFER)
+    send_buffer: Buffer | None = Field(
+        default=None,
+        description="most that a socket holds of what was sent and not yet acknowledged, and of "
+        "what is to be sent; a size, or {min, default, max} as tcp_wmem has them; if left out, the "
+        "kernel's own",
+    )
+    receive_buffer: Buffer | None = Field(
+        default=None,
+        description="most that a socket holds of what was received, which bounds the window that "
+        "it offers; a size, or {min, default, max} as tcp_rmem has them; if left out, the kernel's "
+        "own",
+    )
 
     @model_validator(mode="after")
     def _whole_milliseconds(self) -> Transport:
@@ -242,31 +259,25 @@ class Transport(Part):
         return f"pacing: {self.pacing}" if self.pacing != "none" else None
 
 
-class GroupTransport(Part):
-    """A group's settings. A key that is left out has its value in `transport`."""
+def _optional(field: FieldInfo) -> tuple[Any, Any]:
+    """A key of `Transport` that may be left out."""
+    annotated: Any = Annotated
+    own: Any = field.annotation
+    if field.metadata:
+        own = annotated[own, *field.metadata]
+    if field.default is not None:
+        own |= None
+    return own, Field(default=None, alias=field.alias, description=field.description)
 
-    congestion_control: str | None = Field(
-        default=None, pattern=CONGESTION_CONTROL_PATTERN, description=_CONGESTION_CONTROL
-    )
-    min_rto_ns: TimeNs | None = Field(default=None, alias="min_rto", description=_MIN_RTO)
-    sack: bool | None = Field(default=None, description=_SACK)
-    ecn: Ecn | None = Field(default=None, description=_ECN)
-    pacing: Literal["none", "fq", "internal"] | None = Field(default=None, description=_PACING)
-    pacing_rate_bps: KernelRateBps | None = Field(
-        default=None, alias="pacing_rate", description=_PACING_RATE
-    )
-    mptcp: Mptcp | None = Field(default=None, description=_MPTCP)
-    tcprand: TcpRand | None = Field(default=None, description=_TCPRAND)
-    initial_window: int | None = Field(default=None, ge=1, le=65535, description=_INITIAL_WINDOW)
-    tail_loss_probe: bool | None = Field(default=None, description=_TAIL_LOSS_PROBE)
-    rack: bool | None = Field(default=None, description=_RACK)
-    pacing_ratio: PacingRatio | None = Field(default=None, description=_PACING_RATIO)
-    delayed_acks: bool | None = Field(default=None, description=_DELAYED_ACKS)
-    small_queue_bytes: SizeBytes | None = Field(
-        default=None, alias="small_queue", gt=0, lt=2**31, description=_SMALL_QUEUE
-    )
-    send_buffer: Buffer | None = Field(default=None, description=_SEND_BUFFER)
-    receive_buffer: Buffer | None = Field(default=None, description=_RECEIVE_BUFFER)
+
+_OWN_KEYS: dict[str, Any] = {
+    name: _optional(field) for name, field in Transport.model_fields.items() if name != "offloads"
+}
+_Keys: Any = create_model("_Keys", __base__=Part, **_OWN_KEYS)
+
+
+class GroupTransport(_Keys):  # type: ignore[misc]
+    """A group's settings. A key that is left out has its value in `transport`."""
 
     def over(self, base: Transport) -> Transport:
         """The settings of the group's flows: `base` with the group's own keys.

@@ -11,7 +11,7 @@ from outcast.experiment.events import Event
 from outcast.experiment.flows import FlowGroup
 from outcast.experiment.kernel import Guest, Kernel
 from outcast.experiment.links import Links
-from outcast.experiment.measure import Analysis, Capture, Samples
+from outcast.experiment.measure import Analysis, Capture, Samples, Trace
 from outcast.experiment.noise import Noise
 from outcast.experiment.parts import NAME_PATTERN, Addressing, Family, Part, TimeNs
 from outcast.experiment.probes import MOST_PROBES, Probe
@@ -20,7 +20,6 @@ from outcast.experiment.queues import Queue
 from outcast.experiment.routing import Routing, Shortest
 from outcast.experiment.sweep import Sweep
 from outcast.experiment.topology import Topology
-from outcast.experiment.trace import Trace
 from outcast.experiment.transport import Transport
 from outcast.experiment.workloads import Workload
 from outcast.units import format_time
@@ -158,8 +157,8 @@ class Experiment(Part):
         own = self.flows[group].transport
         return self.transport if own is None else own.over(self.transport)
 
-    def family_of(self, part: FlowGroup | Workload) -> Family:
-        """The addresses of a group's or a workload's flows."""
+    def family_of(self, part: FlowGroup | Workload | Probe) -> Family:
+        """The addresses of a group's, a workload's or a probe's packets."""
         return part.addressing or ("ipv6" if self.addressing == "ipv6" else "ipv4")
 
     @field_validator("analysis")
@@ -179,7 +178,8 @@ class Experiment(Part):
 
     @model_validator(mode="after")
     def _addresses_are_there(self) -> Experiment:
-        for key, parts in (("flows", self.flows), ("workloads", self.workloads)):
+        sent = {"flows": self.flows, "workloads": self.workloads, "probes": self.probes}
+        for key, parts in sent.items():
             for index, part in enumerate(parts):
                 family = self.family_of(part)
                 if self.addressing not in (family, "both"):
@@ -217,11 +217,15 @@ class Experiment(Part):
             raise ValueError(
                 "flows: there are none; allowed are flows, workloads, programs or probes"
             )
+        begins = {f"flows.{n}.start": each.start_ns for n, each in enumerate(self.flows)}
+        begins |= {f"programs.{n}.start": each.start_ns for n, each in enumerate(self.programs)}
+        begins |= {f"events.{n}.at": each.at_ns for n, each in enumerate(self.events)}
+        if self.analysis.since is not None:
+            begins["analysis.from"] = self.analysis.since.offset_ns
+        for key, begin_ns in begins.items():
+            if begin_ns >= self.duration_ns:
+                raise ValueError(f"{key}: allowed is a time before the end of the duration")
         for index, group in enumerate(self.flows):
-            if group.start_ns >= self.duration_ns:
-                raise ValueError(
-                    f"flows.{index}.start: allowed is a time before the end of the duration"
-                )
             end_ns = group.start_ns + (group.duration_ns or 0)
             if end_ns > self.duration_ns:
                 raise ValueError(
@@ -236,19 +240,6 @@ class Experiment(Part):
                         f"{key}.{index}: goes on after the experiment's duration, which is "
                         f"{format_time(self.duration_ns)}; allowed is up to it"
                     )
-        for index, program in enumerate(self.programs):
-            if program.start_ns >= self.duration_ns:
-                raise ValueError(
-                    f"programs.{index}.start: allowed is a time before the end of the duration"
-                )
-        for index, event in enumerate(self.events):
-            if event.at_ns >= self.duration_ns:
-                raise ValueError(
-                    f"events.{index}.at: allowed is a time before the end of the duration"
-                )
-        since = self.analysis.since
-        if since is not None and since.offset_ns >= self.duration_ns:
-            raise ValueError("analysis.from: allowed is a time before the end of the duration")
         if self.blackout is not None and self.transport.offloads:
             raise ValueError(
                 "blackout: its switch forwards frames as they are on the wire; "

@@ -16,8 +16,10 @@ from outcast.experiment.parts import (
     OwnFamily,
     Part,
     RateBps,
+    Receiver,
+    Senders,
     SizeBytes,
-    TimeNs,
+    Start,
     readable_file,
 )
 
@@ -62,9 +64,7 @@ SizesOf = Annotated[
 
 
 class _Workload(Part):
-    start_ns: TimeNs = Field(
-        default=0, alias="start", description="time after the start of the traffic"
-    )
+    start_ns: Start = 0
     addressing: OwnFamily = None
     dscp: Dscp = Field(default=0, description=SENT_DSCP)
 
@@ -144,9 +144,7 @@ class Incast(_Workload):
     """
 
     kind: Literal["incast"]
-    to: str | None = Field(
-        default=None, description="a host's name; if left out, the topology's receiver"
-    )
+    to: Receiver = None
     senders: int | None = Field(
         default=None, ge=1, description="number of hosts, from the first on; if left out, all"
     )
@@ -160,12 +158,8 @@ class ConstantRate(_Lasting):
     """UDP at a constant bit rate from each sender, whose first packet has a random phase."""
 
     kind: Literal["constant_rate"]
-    source: str | list[str] = Field(
-        alias="from", description="a class as '2-hop', a host's name, or a list of names"
-    )
-    to: str | None = Field(
-        default=None, description="a host's name; if left out, the topology's receiver"
-    )
+    source: Senders
+    to: Receiver = None
     rate_bps: RateBps = Field(alias="rate", gt=0, description="rate of each sender's payload")
     datagram_bytes: SizeBytes = Field(
         default=1470,

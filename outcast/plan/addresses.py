@@ -82,13 +82,8 @@ def datagram_headers_bytes(family: Family) -> int:
     return DATAGRAM_HEADERS_BYTES + (20 if family == "ipv6" else 0)
 
 
-def default_family(experiment: Experiment) -> Family:
-    """The addresses that are meant where nothing says which."""
-    return "ipv6" if experiment.addressing == "ipv6" else "ipv4"
-
-
 def families(experiment: Experiment) -> tuple[Family, ...]:
-    """The families of the hosts' addresses, the default first."""
+    """The families of the hosts' addresses; the first is meant where nothing says which."""
     return ("ipv4", "ipv6") if experiment.addressing == "both" else (experiment.addressing,)
 
 

@@ -120,18 +120,8 @@ def find_others(
     while may_share and (shared := find(graph, remaining, links)):
         remaining = [f for f in remaining if ingress_port(graph, f.path, shared.egress) is None]
         # All that leaves by its output has to be captured.
-        crossing = [f for f in flows if ingress_port(graph, f.path, shared.egress) is not None]
-        bottlenecks.append(
-            replace(
-                shared,
-                ingress=tuple(
-                    dict.fromkeys(str(ingress_port(graph, f.path, shared.egress)) for f in crossing)
-                ),
-                destinations=tuple(
-                    dict.fromkeys(ip for f in crossing for ip in addresses.of_host(graph, f.dst))
-                ),
-            )
-        )
+        empty = replace(shared, ingress=(), destinations=())
+        bottlenecks.append(with_all_packets(empty, graph, [f.path for f in flows]))
     return tuple(bottlenecks[1:])
 
 

@@ -145,11 +145,7 @@ def require_room(experiment: Experiment, plan: Plan) -> None:
                 "which is a queue of that port too; allowed is one of the two"
             )
         try:
-            settings = (
-                ports.host_queue(experiment, plan, node)
-                if is_host
-                else ports.switch_queue(experiment, plan, port)
-            )
+            settings = ports.queue_of(experiment, plan, port)
         except ValueError as error:
             raise ConfigError(
                 f"{key}{'' if key == 'links' else '.limit'}: {port}: {error}"

@@ -83,7 +83,7 @@ def port_traces(experiment: Experiment, plan: Plan) -> tuple[PortTrace, ...]:
     traces = []
     for trace in plan.traces:
         for node, neighbour in trace.directions:
-            port = _settings(experiment, plan, node, plan.port(node, neighbour))
+            port = ports.queue_of(experiment, plan, plan.port(node, neighbour))
             rates = {
                 rate_bps: ports.port_rate_bps(experiment, port.port, rate_bps)
                 for rate_bps in trace.rate_bps
@@ -147,9 +147,10 @@ class _Planner:
         for what, value, after, link in self._asked(event, direction, where):
             earlier = self._taken.setdefault((event.at_ns, port, what), number)
             if earlier != number:
+                key = what.rpartition("_")[0] or what
                 raise ConfigError(
-                    f"{where}: changes {_KEYS[what]} of {port} at the same time as "
-                    f"events.{earlier}; allowed is one change at a time"
+                    f"{where}: changes {key} of {port} at the same time as events.{earlier}; "
+                    "allowed is one change at a time"
                 )
             before, self._now[port] = self._now[port], after or self._now[port]
             self.planned.append(
@@ -184,33 +185,14 @@ class _Planner:
         """Settings, their values, and the settings of the port or of the link from then on."""
         plan, port = self._plan, self._plan.port(*direction)
         faults = list(_faults(event, self._wires.get(direction, plan.links[direction]), where))
-        settings = self._now.setdefault(port, _settings(self._experiment, plan, direction[0], port))
-        wanted: list[tuple[What, int, PortQueue]] = (
-            list(_wanted(event, self._experiment, plan, settings, where))
-            if event.up is None
-            else [("up", int(event.up), settings)]
-        )
+        settings = self._now.setdefault(port, ports.queue_of(self._experiment, plan, port))
+        wanted = list(_wanted(event, self._experiment, plan, settings, where))
         if faults:
             self._wires[direction] = faults[-1][-1]
         return [
             *((what, value, after, None) for what, value, after in wanted),
             *((what, value, None, link) for what, value, link in faults),
         ]
-
-
-_KEYS = {
-    "rate_bps": "rate",
-    "delay_ns": "delay",
-    "loss_ppm": "loss",
-    "burst_loss_ppm": "burst_loss",
-    "late_ppm": "late",
-    "duplicate_ppm": "duplicate",
-    "policer_bps": "policer",
-    "limit_bytes": "limit",
-    "limit_packets": "limit",
-    "up": "up",
-}
-"""The configuration's key of each setting."""
 
 
 def _directions(event: Event, plan: Plan, where: str) -> Iterator[tuple[str, str]]:
@@ -234,16 +216,12 @@ def _seed(experiment: Experiment, event: Event, node: str, neighbour: str) -> in
     return random.Random(words).getrandbits(63)
 
 
-def _settings(experiment: Experiment, plan: Plan, node: str, port: str) -> PortQueue:
-    if plan.graph.nodes[node]["kind"] == "host":
-        return ports.host_queue(experiment, plan, node)
-    return ports.switch_queue(experiment, plan, port)
-
-
 def _wanted(
     event: Event, experiment: Experiment, plan: Plan, port: PortQueue, where: str
 ) -> Iterator[tuple[What, int, PortQueue]]:
     """What an event changes at a port, and the port's settings after each change."""
+    if event.up is not None:
+        yield "up", int(event.up), port
     if event.rate_bps is not None:
         if plan.ends[port.port] in plan.traced:
             raise ConfigError(

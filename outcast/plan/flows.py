@@ -9,13 +9,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from controllers import routes
-from controllers.graph import Graph
+from controllers.graph import Graph, distances
 from controllers.hashing import TCP, FiveTuple
 from outcast import units
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, FlowGroup, Transport
 from outcast.plan import addresses, transport
-from outcast.plan.paths import receiver
+from outcast.plan.paths import receiver, there_and_back
 
 if TYPE_CHECKING:
     from outcast.experiment import Link
@@ -97,7 +97,7 @@ def resolve_flows(
     pairs_of = _pairs_of(experiment.flows, graph)
     ports: dict[tuple[Family, transport.ReceiverKind], int] = {
         (
-            addresses.default_family(experiment),
+            addresses.families(experiment)[0],
             transport.receiver_kind(experiment.transport),
         ): SERVER_PORT
     }
@@ -130,7 +130,7 @@ def _of_group(
     """The flows of a group, from these senders to these receivers; they count from `first`."""
     group, settings = experiment.flows[index], experiment.group_transport(index)
     family = experiment.family_of(group)
-    distances: dict[str, dict[str, int]] = {}
+    hops_to: dict[str, dict[str, int]] = {}
     senders = ((src, dst) for src, dst in pairs for _ in range(group.per_host))
     for place, (src, dst) in enumerate(senders):
         start_ns = group.start_ns + place * group.stagger_ns
@@ -139,8 +139,9 @@ def _of_group(
             duration_ns = experiment.duration_ns - start_ns
         own, other = (addresses.of(graph, host, family) for host in (src, dst))
         packet = FiveTuple(own, FIRST_SOURCE_PORT + first + place, other, dport)
-        if dst not in distances:
-            distances[dst] = _distances(graph, dst)
+        if dst not in hops_to:
+            hops_to[dst] = distances(dst, graph.adj.__getitem__)
+        there, back = there_and_back(graph, table, src, dst, packet)
         yield Flow(
             flow=first + place,
             group=index,
@@ -150,9 +151,9 @@ def _of_group(
             dst=dst,
             dst_ip=packet.dst,
             dport=packet.dport,
-            path=tuple(routes.path(table, graph, src, dst, packet)),
-            return_path=tuple(routes.path(table, graph, dst, src, packet.reversed())),
-            hops=distances[dst][src],
+            path=tuple(there),
+            return_path=tuple(back),
+            hops=hops_to[dst][src],
             start_ns=start_ns,
             duration_ns=duration_ns,
             size_bytes=group.size_bytes,
@@ -211,20 +212,6 @@ def _pairs(
     return pairs[: group.hosts]
 
 
-def _distances(graph: Graph, dst: str) -> dict[str, int]:
-    """The number of links on a shortest path from each node to a host.
-
-    By hand, because networkx has to import all of its algorithms for it.
-    """
-    found = {dst: 0}
-    for node in (reached := [dst]):
-        for neighbour in graph.adj[node]:
-            if neighbour not in found:
-                found[neighbour] = found[node] + 1
-                reached.append(neighbour)
-    return found
-
-
 def _require_times(experiment: Experiment, group: FlowGroup, flows: int, where: str) -> None:
     """Raises ConfigError where the last flow of a staggered group starts or ends too late."""
     last_ns = group.start_ns + (flows - 1) * group.stagger_ns
@@ -263,7 +250,7 @@ def senders_of(
         for name in names:
             _require_host(graph, name, f"{where}.from")
     elif match := _CLASS.fullmatch(group.source):
-        distance = _distances(graph, dst)
+        distance = distances(dst, graph.adj.__getitem__)
         classes: dict[int, list[str]] = {}
         for name, data in graph.nodes(data=True):
             if data["kind"] == "host" and name != dst and "of" not in data:

@@ -38,6 +38,7 @@ from outcast.plan.flows import Flow, resolve_flows, senders_of
 from outcast.plan.links import Direction
 from outcast.plan.model import Plan
 from outcast.plan.paths import (
+    Ways,
     compute_routes,
     generated_packet,
     generated_ways,
@@ -45,8 +46,8 @@ from outcast.plan.paths import (
     port_name,
     receiver,
     subflow_ways,
+    there_and_back,
 )
-from outcast.plan.programs import Ways
 from outcast.plan.schedule import Generated
 from outcast.plan.topology import make_graph, make_topo
 
@@ -291,11 +292,11 @@ def _generated_packets(
         key = (flow.workload, packet if table.choices else (packet.src, packet.dst), size)
         if key not in seen:
             seen.add(key)
-            where, ends = f"workloads.{flow.workload}", (flow.src, flow.dst)
-            there = routes.path(table, graph, *ends, packet)
+            where = f"workloads.{flow.workload}"
+            there, back = there_and_back(graph, table, flow.src, flow.dst, packet)
             yield where, there, size and size + addresses.datagram_headers_bytes(flow.family)
             if size is None:
-                yield where, routes.path(table, graph, *ends[::-1], packet.reversed()), None
+                yield where, back, None
 
 
 def _bottleneck(

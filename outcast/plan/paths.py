@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from outcast.plan.flows import Flow
 
 
+Way = tuple[list[str], list[str]]
+"""The path between two hosts, with the path back."""
+Ways = list[Way]
+
+
 def compute_routes(experiment: Experiment, graph: Graph) -> routes.Routes:
     """The routes that the experiment asks for.
 
@@ -42,26 +47,29 @@ def generated_packet(graph: Graph, flow: Generated) -> FiveTuple:
     )
 
 
-def generated_ways(
-    graph: Graph, table: routes.Routes, generated: Sequence[Generated]
-) -> list[tuple[list[str], list[str]]]:
+def there_and_back(
+    graph: Graph, table: routes.Routes, src: str, dst: str, packet: FiveTuple | None = None
+) -> Way:
+    """The path between two hosts of a packet with these headers, and the path of its answers."""
+    there = routes.path(table, graph, src, dst, packet)
+    return there, routes.path(table, graph, dst, src, packet and packet.reversed())
+
+
+def generated_ways(graph: Graph, table: routes.Routes, generated: Sequence[Generated]) -> Ways:
     """The different paths of generated flows, each with the path of its acknowledgements."""
-    ways: dict[tuple[str, ...], tuple[list[str], list[str]]] = {}
+    ways: dict[tuple[str, ...], Way] = {}
     seen: set[object] = set()
     for flow in sorted(generated, key=lambda flow: (flow.src, flow.dst)):
         packet = generated_packet(graph, flow)
         key = packet if table.choices else (flow.src, flow.dst)
         if key not in seen:
             seen.add(key)
-            there = routes.path(table, graph, flow.src, flow.dst, packet)
-            back = routes.path(table, graph, flow.dst, flow.src, packet.reversed())
+            there, back = there_and_back(graph, table, flow.src, flow.dst, packet)
             ways[(*there, *back)] = (there, back)
     return list(ways.values())
 
 
-def subflow_ways(
-    graph: Graph, table: routes.Routes, flows: Sequence[Flow]
-) -> list[tuple[list[str], list[str]]]:
+def subflow_ways(graph: Graph, table: routes.Routes, flows: Sequence[Flow]) -> Ways:
     """The paths of subflows from further interfaces, each with that of its acknowledgements.
 
     Raises ConfigError: switches choose by ports, which nobody knows beforehand.
@@ -74,10 +82,7 @@ def subflow_ways(
         if graph.nodes[name].get("of") == flow.src
     }
     try:
-        return [
-            (routes.path(table, graph, *pair), routes.path(table, graph, *pair[::-1]))
-            for pair in sorted(pairs)
-        ]
+        return [there_and_back(graph, table, *pair) for pair in sorted(pairs)]
     except routes.RouteError as error:
         raise ConfigError(
             f"routing: subflows over interfaces: {error}; allowed is routing.kind: shortest"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from outcast import units
 from outcast.experiment import (
@@ -129,6 +129,14 @@ def rounds_of_handshakes(experiment: Experiment, plan: Plan) -> int:
     return rounds
 
 
+def queue_of(experiment: Experiment, plan: Plan, port: str) -> PortQueue:
+    """The settings of any port."""
+    node = plan.ends[port][0]
+    if plan.graph.nodes[node]["kind"] == "host":
+        return host_queue(experiment, plan, node)
+    return switch_queue(experiment, plan, port)
+
+
 def host_queue(experiment: Experiment, plan: Plan, host: str) -> PortQueue:
     """The settings of a host's port: its link's rate, and room for all it may send.
 
@@ -137,7 +145,7 @@ def host_queue(experiment: Experiment, plan: Plan, host: str) -> PortQueue:
     """
     (switch,) = plan.graph.adj[host]
     paced = any(flow.src == host and flow.transport.pacing == "fq" for flow in plan.flows)
-    queue: Queue = _pacing_queue(experiment) if paced else _host_queue(experiment)
+    queue = _host_queue(experiment, paced=paced)
     own = plan.links[host, switch].queue
     link = plan.links[host, switch]
     packets = HOST_QUEUE_NS * link.rate_bps // (8 * 10**9 * link.frame_bytes)
@@ -263,22 +271,13 @@ def port_rate_bps(experiment: Experiment, port: str, rate_bps: int) -> int:
     return round(rate_bps * (1 + draw * offset_ppm * 1e-6) / 8) * 8
 
 
-def _pacing_queue(experiment: Experiment) -> PacingFq:
-    return PacingFq.model_construct(
-        kind="fq",
-        limit=HOST_QUEUE,
-        flow_limit=HOST_QUEUE.packets,
-        where="every_port",
-        shaper="tbf",
-        burst_bytes=experiment.queue.burst_bytes,
-    )
-
-
-def _host_queue(experiment: Experiment) -> Pfifo:
-    return Pfifo.model_construct(
-        kind="pfifo",
-        limit=HOST_QUEUE,
-        shaper="tbf",
-        where="every_port",
-        burst_bytes=experiment.queue.burst_bytes,
-    )
+def _host_queue(experiment: Experiment, *, paced: bool = False) -> Queue:
+    keys: dict[str, Any] = {
+        "limit": HOST_QUEUE,
+        "where": "every_port",
+        "shaper": "tbf",
+        "burst_bytes": experiment.queue.burst_bytes,
+    }
+    if not paced:
+        return Pfifo.model_construct(kind="pfifo", **keys)
+    return PacingFq.model_construct(kind="fq", flow_limit=HOST_QUEUE.packets, **keys)

@@ -15,7 +15,8 @@ from outcast.errors import ConfigError
 from outcast.experiment import Experiment
 from outcast.experiment.parts import ETHERNET_HEADER_BYTES, Family
 from outcast.plan import addresses
-from outcast.plan.programs import Ways, require_host
+from outcast.plan.paths import Ways, there_and_back
+from outcast.plan.programs import require_host
 from outcast.plan.round_trips import crossing_ns
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def resolve_probes(experiment: Experiment, graph: Graph, table: routes.Routes) -
 
     Raises ConfigError: a probe does not fit the topology, or switches choose its path by ports.
     """
-    hosts = {name: str(data["ip"]) for name, data in graph.nodes(data=True) if "ip" in data}
+    hosts = dict.fromkeys(name for name, data in graph.nodes(data=True) if "ip" in data)
     probes = []
     for number, wanted in enumerate(experiment.probes):
         where = f"probes.{number}"
@@ -100,12 +101,7 @@ def resolve_probes(experiment: Experiment, graph: Graph, table: routes.Routes) -
             )
         # At one phase with the traffic, all packets of a probe could meet the same queue.
         draw = random.Random(f"{experiment.seed} probe {number}")
-        family = wanted.addressing or addresses.default_family(experiment)
-        if family not in addresses.families(experiment):
-            raise ConfigError(
-                f"{where}.addressing: {family}, but hosts have addressing: "
-                f"{experiment.addressing}; allowed is addressing: both"
-            )
+        family = experiment.family_of(wanted)
         lasts_ns = wanted.duration_ns or experiment.duration_ns - wanted.start_ns
         is_udp = wanted.kind == "udp"
         probes.append(
@@ -132,10 +128,8 @@ def probe_ways(graph: Graph, table: routes.Routes, probes: Sequence[Probe]) -> W
     """The path of each probe, with that of its answers; then the same from the other end."""
     ways = []
     for probe in probes:
-        packet = probe.headers
-        there = routes.path(table, graph, probe.src, probe.dst, packet)
-        back = routes.path(table, graph, probe.dst, probe.src, packet.reversed())
-        ways += [(there, back), (back, there)]
+        way = there_and_back(graph, table, probe.src, probe.dst, probe.headers)
+        ways += [way, way[::-1]]
     return ways
 
 

@@ -12,6 +12,7 @@ from controllers.hashing import TCP, FiveTuple
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment
 from outcast.plan import addresses
+from outcast.plan.paths import Ways, there_and_back
 
 PROBE_PORT = 9
 """The ports of a program's probes, because its own are not known before it runs. It is the port of
@@ -78,10 +79,6 @@ class Command:
     argv: tuple[str, ...]
     folder: str
     within_ns: int
-
-
-Ways = list[tuple[list[str], list[str]]]
-"""Paths between two hosts, each with the path back."""
 
 
 def resolve_programs(
@@ -212,8 +209,5 @@ def program_ways(graph: Graph, table: routes.Routes, programs: Sequence[Program]
 
     The path to the program's own host comes first, because a client mostly receives.
     """
-    there = [
-        (routes.path(table, graph, src, dst), routes.path(table, graph, dst, src))
-        for src, dst in pairs(programs)
-    ]
+    there = [there_and_back(graph, table, src, dst) for src, dst in pairs(programs)]
     return [way for out, back in there for way in ((back, out), (out, back))]

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from outcast.experiment.engine import VIRTUAL
-from outcast.plan.paths import generated_ways, subflow_ways
+from outcast.plan.paths import generated_ways, subflow_ways, there_and_back
 from outcast.plan.programs import probe, program_ways
 
 if TYPE_CHECKING:
@@ -85,8 +85,7 @@ def of_directions(plan: Plan) -> Mapping[Direction, int]:
 
 def _to_first_host(plan: Plan) -> list[tuple[Sequence[str], Sequence[str]]]:
     first, *others = plan.hosts
-    there = [(host, probe(plan.ip(host), plan.ip(first))) for host in others]
     return [
-        (plan.path(host, first, packet), plan.path(first, host, packet.reversed()))
-        for host, packet in there
+        there_and_back(plan.graph, plan.routes, host, first, probe(plan.ip(host), plan.ip(first)))
+        for host in others
     ]

@@ -11,7 +11,7 @@ checked: each path follows links, and each port is a port of its switch.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from ipaddress import IPv4Address, IPv6Address
 from itertools import pairwise
 from pathlib import Path
@@ -24,22 +24,11 @@ from controllers import graph as graphs
 from controllers import routes
 from outcast import handed_in
 from outcast.errors import InputError
-from outcast.experiment import Link, Queue
-from outcast.experiment.faults import (
-    MOST_DELAY_NS,
-    BurstLoss,
-    Late,
-    Loss,
-    Policer,
-    RandomDelay,
-    Share,
-)
-from outcast.experiment.links import STANDARD_MTU_BYTES, Mtu
+from outcast.experiment import Link
+from outcast.experiment.measure import MOST_EVENTS, EventName
 from outcast.experiment.noise import LEAST_PER_SECOND, MOST_INTERVAL_NS, MOST_PER_SECOND
-from outcast.experiment.parts import LEAST_RATE_BPS, MOST_RATE_BPS, Family
+from outcast.experiment.parts import Family
 from outcast.experiment.probes import MOST_PROBES
-from outcast.experiment.trace import MOST_EVENTS, EventName
-from outcast.experiment.wire import Overhead
 from outcast.plan import addresses
 from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import MOST_FLOWS, Flow
@@ -112,24 +101,6 @@ class _Network(handed_in.Record):
     edges: tuple[_Link, ...]
 
 
-class _Settings(handed_in.Record):
-    """A Link, whose numbers are checked here, because the file may come from somebody else."""
-
-    rate_bps: int = Field(ge=LEAST_RATE_BPS, le=MOST_RATE_BPS)
-    delay_ns: int | None = Field(ge=0, le=MOST_DELAY_NS)
-    jitter_ns: int | None = Field(ge=0, le=MOST_DELAY_NS)
-    loss: Loss = 0.0
-    mtu_bytes: Mtu = STANDARD_MTU_BYTES
-    queue: Queue | None = None
-    loss_changes: bool = False
-    burst_loss: BurstLoss | None = None
-    late: Late | None = None
-    duplicate: Share = 0.0
-    policer: Policer | None = None
-    random_delay: RandomDelay | None = None
-    overhead: Overhead = "none"
-
-
 def _possible(noise: HostNoise) -> HostNoise:
     """Refuses times that no configuration has, because the file may come from somebody else."""
     for name, span in (("interrupts", noise.interrupts), ("sender", noise.sender)):
@@ -150,7 +121,7 @@ def _possible(noise: HostNoise) -> HostNoise:
 class _Alike(handed_in.Record):
     """Directions of links that have the same settings."""
 
-    settings: _Settings
+    settings: Link
     directions: tuple[tuple[_Name, _Name], ...]
 
 
@@ -222,8 +193,7 @@ def _links_document(links: Mapping[Direction, Link]) -> list[dict[str, Any]]:
     for direction, settings in links.items():
         alike.setdefault(settings, []).append(direction)
     return [
-        {"settings": asdict(settings), "directions": directions}
-        for settings, directions in alike.items()
+        {"settings": settings, "directions": directions} for settings, directions in alike.items()
     ]
 
 
@@ -274,11 +244,10 @@ def _links(document: _Document, graph: graphs.Graph) -> dict[Direction, Link]:
     """The settings by direction."""
     stored: dict[Direction, Link] = {}
     for number, alike in enumerate(document.links):
-        settings = Link(**dict(alike.settings))
         for direction in alike.directions:
             if not graph.has_edge(*direction) or direction in stored:
                 raise _MisfitError(f"links.{number}: {direction} is no link, or is named twice")
-            stored[direction] = settings
+            stored[direction] = alike.settings
     if len(stored) != 2 * graph.number_of_edges():
         raise _MisfitError("links: some directions have no settings")
     return stored

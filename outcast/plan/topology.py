@@ -9,7 +9,7 @@ import networkx as nx
 
 from controllers.graph import LAYERS, Graph
 from outcast.errors import ConfigError
-from outcast.experiment import Experiment, OwnTopology
+from outcast.experiment import Experiment, Network, OwnTopology
 
 if TYPE_CHECKING:
     from mininet.topo import Topo
@@ -33,12 +33,29 @@ def make_topo(experiment: Experiment) -> Topo:
                 f"topology: the network that {topology.path} makes is not in this configuration; "
                 "allowed is a configuration that outcast has read to be run, or wrote"
             )
-        # Not sooner, because a machine without Mininet gets it with the guest's root.
-        from outcast.plan.network_topo import NetworkTopo
-
-        return NetworkTopo(network=topology.network)
+        return _topo_of(topology.network)
     topos = import_module(f"topologies.{topology.kind}").topos
     return topos[topology.kind](**topology.model_dump(exclude={"kind"}))
+
+
+def _topo_of(network: Network) -> Topo:
+    """A network that an experiment carries, as Mininet's."""
+    # Not sooner, because a machine without Mininet gets it with the guest's root.
+    from mininet.topo import Topo
+
+    topo = Topo()
+    for host in network.hosts:
+        of = {} if host.of is None else {"of": host.of}
+        topo.addHost(host.name, ip=f"{host.ip}/8", mac=host.mac, role=host.role or "host", **of)
+    for switch in network.switches:
+        topo.addSwitch(switch.name, dpid=f"{switch.dpid:016x}", layer=switch.layer)
+    for router in network.routers:
+        topo.addHost(router.name, kind="router")
+    for link in network.links:
+        one, two = link.places
+        own = {"own": link.own} if link.own else {}
+        topo.addLink(one.node, two.node, port1=one.port, port2=two.port, **own)
+    return topo
 
 
 def make_graph(topo: Topo) -> Graph:

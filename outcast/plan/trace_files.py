@@ -12,21 +12,13 @@ from outcast.errors import ConfigError, InputError
 from outcast.experiment.parts import LEAST_RATE_BPS, MOST_RATE_BPS
 
 MOST_BYTES = 32 << 20
-
-
 _MS_NS = 10**6
-
-
 _TIMES_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
-
-
 _RATES_BPS = {
     f"{prefix}{unit}": factor
     for prefix, factor in {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}.items()
     for unit in ("bps", "bit")
 }
-
-
 _COLUMNS = (
     "allowed is a header as time_ms,rate_mbps (s, ms, us, ns; bps, kbps, mbps, gbps), or time,rate "
     "with units in the rows"

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 
 from outcast import units
 from outcast.errors import ConfigError
@@ -89,17 +90,23 @@ def read_all(experiment: Experiment) -> dict[int, Steps]:
     for number, override in enumerate(experiment.links.overrides):
         if not isinstance(override.rate_bps, RateTrace):
             continue
-        where = f"links.overrides.{number}.rate.trace"
         path = override.rate_bps.trace
         try:
             trace = read(path, frame_bits, repeat=override.rate_bps.repeat)
         except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from None
-        try:
-            by_override[number] = steps(trace, experiment.duration_ns, frame_bits)
-        except ValueError as error:
-            raise ConfigError(f"{where}: {path} {error}") from None
+            raise ConfigError(f"links.overrides.{number}.rate.trace: {error}") from None
+        by_override[number] = _steps_of(experiment, number, path, trace, frame_bits)
     return by_override
+
+
+def _steps_of(
+    experiment: Experiment, number: int, path: Path, trace: Trace, frame_bits: int
+) -> Steps:
+    try:
+        return steps(trace, experiment.duration_ns, frame_bits)
+    except ValueError as error:
+        where = f"links.overrides.{number}.rate.trace"
+        raise ConfigError(f"{where}: {path} {error}") from None
 
 
 def of_links(
@@ -127,11 +134,7 @@ def of_links(
         for end in override.directions:
             alike.setdefault(8 * wire_bytes[end], []).append(end)
         for frame_bits, ends in alike.items():
-            try:
-                made = steps(trace, duration_ns, frame_bits)
-            except ValueError as error:
-                where = f"links.overrides.{number}.rate.trace"
-                raise ConfigError(f"{where}: {file} {error}") from None
+            made = _steps_of(experiment, number, file, trace, frame_bits)
             t_ns, rate_bps = (*made.t_ns, duration_ns), (*made.rate_bps, mean_bps)
             found.append(LinkTrace(file.name, tuple(ends), t_ns, rate_bps))
     return tuple(found)

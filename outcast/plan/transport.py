@@ -16,7 +16,7 @@ _ECN_KINDS: tuple[Ecn, ...] = (False, True, "accurate")
 """From the least to the most: an end with more also takes connections with less."""
 _OF_A_SENDER = (
     *("min_rto_ns", "sack", "ecn", "initial_window", "tail_loss_probe", "rack", "pacing_ratio"),
-    *("small_queue_bytes", "send_buffer"),
+    *("small_queue_bytes", "send_buffer", "mptcp"),
 )
 """What the senders of one host share."""
 
@@ -73,10 +73,6 @@ def of_hosts(
                 raise ConfigError(f"flows: {_disagree(flow.src, name)}")
         if (other.pacing == "fq") != (flow.transport.pacing == "fq"):
             raise ConfigError(f"flows: {_disagree(flow.src, 'pacing: fq')}")
-        if (other.mptcp is None) != (flow.transport.mptcp is None) or (
-            other.mptcp != flow.transport.mptcp
-        ):
-            raise ConfigError(f"flows: {_disagree(flow.src, 'mptcp')}")
     common = {
         "congestion_control": base.congestion_control,
         "delayed_acks": base.delayed_acks,

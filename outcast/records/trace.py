@@ -19,7 +19,7 @@ from typing import Annotated
 from pydantic import Field
 
 from outcast import handed_in
-from outcast.experiment.trace import EventName
+from outcast.experiment.measure import EventName
 
 FOLDER = "trace"
 EVENTS_FILE = "events.raw"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from outcast import handed_in
 from outcast.errors import InputError, without_folder
@@ -40,11 +40,7 @@ _BANNER = re.compile(r": -{10,}.*", re.DOTALL)
 """iperf writes this first. Runs of earlier versions have it as what a client said."""
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ClaimRecord(_Record):
+class ClaimRecord(handed_in.Record):
     """A claim, the measured value, and the verdict."""
 
     text: str
@@ -67,7 +63,7 @@ class ClaimRecord(_Record):
     )
 
 
-class PointRecord(_Record):
+class PointRecord(handed_in.Record):
     """A point and its runs."""
 
     label: str
@@ -93,7 +89,7 @@ class PointRecord(_Record):
     )
 
 
-class FailureRecord(_Record):
+class FailureRecord(handed_in.Record):
     """A run that is missing from the values."""
 
     label: str
@@ -106,7 +102,7 @@ class FailureRecord(_Record):
         return _BANNER.sub("", without_folder(reason))
 
 
-class BurstRecord(_Record):
+class BurstRecord(handed_in.Record):
     """The burst ratio of the flows with the fewest hops at the main claim's point."""
 
     hops: int
@@ -115,7 +111,7 @@ class BurstRecord(_Record):
     high: float | None
 
 
-class Result(_Record):
+class Result(handed_in.Record):
     """The content of result.json."""
 
     id: str

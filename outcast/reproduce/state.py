@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from outcast import __version__, handed_in
 from outcast.engines.kernel.programs import Programs, SystemPrograms
@@ -34,11 +34,7 @@ _SHOWN = 12
 """Digits of a hash that tell states apart."""
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class MadeBy(_Record):
+class MadeBy(handed_in.Record):
     """The outcast that makes runs."""
 
     outcast: str
@@ -48,7 +44,7 @@ class MadeBy(_Record):
     code: str = Field(description="a digest of the modules that decide packets and numbers")
 
 
-class State(_Record):
+class State(handed_in.Record):
     """The software that made a result's runs.
 
     Before November 22, 2026, results did not record it; then all but `outcast` and `kernel` are

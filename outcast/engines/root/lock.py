@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import StringConstraints
 
 from outcast import handed_in
 from outcast.handed_in import FileName, Versioned
@@ -25,10 +25,8 @@ Kind = Literal["runtime", "build"]
 Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
-class Pinned(BaseModel):
+class Pinned(handed_in.Record):
     """A file that is pinned."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     version: str

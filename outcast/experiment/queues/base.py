@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, get_origin
 
 from pydantic import Field, ValidationError, model_validator
 
-from outcast import units
+from outcast import netlink, units
 from outcast.experiment.limit import Drain, Limit, QueueLimit, Unit
 from outcast.experiment.parts import MTU_FRAME_BYTES, Part, SizeBytes
 from outcast.handed_in import own_words
@@ -83,6 +83,7 @@ class QueueKind(Part):
         probe: the qdiscs that a kernel needs for it, with options to try each.
         counters: what its qdisc counts besides what all qdiscs count.
         counts: what its limits can count in the kernel.
+        always_marks: whether its marking cannot be switched off by a key `ecn`.
         since: the first Linux that has it, as `6.17`. The default is the oldest Linux that the
             guest's kernel is built from.
     """
@@ -92,6 +93,7 @@ class QueueKind(Part):
     counters: ClassVar[Counters]
     counts: ClassVar[tuple[Unit, ...]] = ("size_bytes", "packets")
     since: ClassVar[str] = "6.1"
+    always_marks: ClassVar[bool] = False
 
     where: Literal["every_port", "bottleneck"] = Field(
         default="every_port", description="which switch ports get this queue"
@@ -145,7 +147,7 @@ class QueueKind(Part):
     @property
     def marks(self) -> bool:
         """Whether it ever marks a packet (ECN's codepoint CE) in place of a drop."""
-        return bool(getattr(self, "ecn", False))
+        return self.always_marks or bool(getattr(self, "ecn", False))
 
     @property
     def limits(self) -> dict[str, Limit]:
@@ -274,6 +276,17 @@ def fields(**places: tuple[str, int]) -> Callable[[bytes], dict[str, int]]:
         }
 
     return decode
+
+
+def numbered(options: bytes, **wanted: tuple[object, int]) -> Iterator[Setting]:
+    """Each setting whose value is a number in TCA_OPTIONS.
+
+    `wanted` has what was requested, and the number of its attribute in linux/pkt_sched.h.
+    """
+    numbers = netlink.numbers(options)
+    for name, (requested, attribute) in wanted.items():
+        number = numbers.get(attribute)
+        yield Setting(name, requested, bool(number) if isinstance(requested, bool) else number)
 
 
 def ecn_word(marks: bool) -> str:

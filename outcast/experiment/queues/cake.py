@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar, Literal
+from collections.abc import Iterator, Mapping
+from typing import Literal
 
 from pydantic import Field
 
 from outcast import netlink
 from outcast.experiment.limit import Limit, QueueLimit
 from outcast.experiment.parts import TimeNs
-from outcast.experiment.queues.base import (
-    ControlsDelay,
-    Counters,
-    CountsBytes,
-    Drops,
-    Probe,
-    Qdisc,
-    Setting,
-)
+from outcast.experiment.queues import base
 
-_TCA_CAKE_RATE, _TCA_CAKE_FLOW_MODE, _TCA_CAKE_RTT, _TCA_CAKE_TARGET = 2, 5, 7, 8
-_TCA_CAKE_MEMORY = 10
-_FLOW_MODES = ("flowblind", "srchost", "dsthost", "hosts", "flows")
-_TRIPLE_ISOLATE = 7
+_TCA_CAKE_FLOW_MODE = 5
+_FLOW_MODES: Mapping[int | None, str] = {
+    **dict(enumerate(("flowblind", "srchost", "dsthost", "hosts", "flows"))),
+    7: "triple-isolate",
+}
 _RTT_PER_TARGET = 20
 _STATS_TINS = 10
 _TIN_COUNTERS = {"dropped": 4, "marked": 8}
@@ -38,16 +31,17 @@ def _of_all_tins(raw: bytes) -> dict[str, int]:
     }
 
 
-class Cake(ControlsDelay, CountsBytes):
+class Cake(base.ControlsDelay, base.CountsBytes):
     """tc-cake(8): a queue for each flow, drops as CoDel and BLUE do, under a shaper of ours.
 
     It marks ECN-capable packets instead of dropping them; this cannot be switched off.
     """
 
     # CoDel drops at the head. A full queue drops the first packets of its longest flow.
-    drops: ClassVar[Drops] = "later"
-    probe: ClassVar[Probe] = {"cake": ""}
-    counters: ClassVar[Counters] = {"cake": _of_all_tins}
+    drops = "later"
+    probe = {"cake": ""}
+    counters = {"cake": _of_all_tins}
+    always_marks = True
 
     kind: Literal["cake"]
     limit: QueueLimit = Field(description="the kernel's memory for packets, with its own headers")
@@ -61,34 +55,25 @@ class Cake(ControlsDelay, CountsBytes):
     )
 
     @property
-    def marks(self) -> bool:
-        return True
-
-    @property
     def wire_limit(self) -> Limit:
         """Empty, because the limit counts the kernel's memory."""
         return Limit()
 
-    def tc(self) -> tuple[Qdisc, ...]:
+    def tc(self) -> tuple[base.Qdisc, ...]:
         words = (
             f"unlimited besteffort {self.isolation} raw rtt {self.rtt_ns // 1000}us "
             f"memlimit {self.limit.size_bytes}"
         )
-        return (Qdisc("cake", words),)
+        return (base.Qdisc("cake", words),)
 
-    def check(self, *options: bytes) -> Iterator[Setting]:
-        actual = netlink.numbers(options[0])
-        target_us = max(1, self.rtt_ns // 1000 // _RTT_PER_TARGET)
-        yield Setting("memory_bytes", self.limit.size_bytes, actual.get(_TCA_CAKE_MEMORY))
-        yield Setting("rtt_us", self.rtt_ns // 1000, actual.get(_TCA_CAKE_RTT))
-        yield Setting("target_us", target_us, actual.get(_TCA_CAKE_TARGET))
-        yield Setting("isolation", self.isolation, _isolation(actual.get(_TCA_CAKE_FLOW_MODE)))
-        yield Setting("cake_rate_bps", 0, actual.get(_TCA_CAKE_RATE))
-
-
-def _isolation(flow_mode: int | None) -> str:
-    if flow_mode == _TRIPLE_ISOLATE:
-        return "triple-isolate"
-    if flow_mode is not None and flow_mode < len(_FLOW_MODES):
-        return _FLOW_MODES[flow_mode]
-    return f"mode {flow_mode}"
+    def check(self, *options: bytes) -> Iterator[base.Setting]:
+        rtt_us = self.rtt_ns // 1000
+        yield from base.numbered(
+            options[0],
+            memory_bytes=(self.limit.size_bytes, 10),
+            rtt_us=(rtt_us, 7),
+            target_us=(max(1, rtt_us // _RTT_PER_TARGET), 8),
+        )
+        mode = netlink.numbers(options[0]).get(_TCA_CAKE_FLOW_MODE)
+        yield base.Setting("isolation", self.isolation, _FLOW_MODES.get(mode, f"mode {mode}"))
+        yield from base.numbered(options[0], cake_rate_bps=(0, 2))

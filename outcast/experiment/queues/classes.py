@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -22,16 +22,7 @@ from outcast.experiment.parts import (
     Part,
     SizeBytes,
 )
-from outcast.experiment.queues.base import (
-    OVERHEAD,
-    PORT,
-    Counted,
-    Counters,
-    Drops,
-    Probe,
-    Qdisc,
-    Setting,
-)
+from outcast.experiment.queues import base
 from outcast.experiment.queues.drop_tail import check_limit, fifo, fifo_options
 
 MOST_CLASSES = 8
@@ -98,12 +89,12 @@ class HtbClass(TrafficClass):
         return self
 
 
-class HasClasses(Counted):
+class HasClasses(base.Counted):
     """A queue with classes; `limit` is that of each."""
 
     # A class is drop-tail, but it is full while the others are not.
-    drops: ClassVar[Drops] = "on_arrival"
-    counters: ClassVar[Counters] = {}
+    drops = "on_arrival"
+    counters = {}
 
     classes: tuple[TrafficClass, ...]
 
@@ -134,13 +125,13 @@ class HasClasses(Counted):
         """The number of the class that takes all other packets."""
         return 1 + [each.dscp for each in self.classes].index(None)
 
-    def _leaves(self) -> tuple[Qdisc, ...]:
+    def _leaves(self) -> tuple[base.Qdisc, ...]:
         options = fifo_options(self.limit)
         minors = range(1, len(self.classes) + 1)
-        return tuple(Qdisc(fifo(self.limit), options, minor) for minor in minors)
+        return tuple(base.Qdisc(fifo(self.limit), options, minor) for minor in minors)
 
     def class_words(self) -> tuple[str, ...]:
-        told = f"filter add dev {PORT} parent 3: protocol"
+        told = f"filter add dev {base.PORT} parent 3: protocol"
         fields = ("ip pref 1 u32 match ip dsfield", "ipv6 pref 2 u32 match ip6 priority")
         return (
             *(
@@ -151,7 +142,7 @@ class HasClasses(Counted):
             f"{told} all pref 3 matchall flowid 3:{self.rest}",
         )
 
-    def check(self, *shown: bytes) -> Iterator[Setting]:
+    def check(self, *shown: bytes) -> Iterator[base.Setting]:
         for each, options in zip(self.classes, shown[1:], strict=True):
             limit = check_limit(self.limit, options)
             yield limit._replace(name=f"{each.name} {limit.name}")
@@ -160,58 +151,59 @@ class HasClasses(Counted):
 class Prio(HasClasses):
     """tc-prio(8): strict priority. A class sends only while those before it have nothing."""
 
-    probe: ClassVar[Probe] = {"prio": ""}
+    probe = {"prio": ""}
 
     kind: Literal["prio"]
     classes: tuple[TrafficClass, ...] = Field(description="the most urgent one first")
 
-    def tc(self) -> tuple[Qdisc, ...]:
+    def tc(self) -> tuple[base.Qdisc, ...]:
         words = f"bands {len(self.classes)} priomap" + f" {self.rest - 1}" * 16
-        return (Qdisc("prio", words), *self._leaves())
+        return (base.Qdisc("prio", words), *self._leaves())
 
-    def check(self, *shown: bytes) -> Iterator[Setting]:
+    def check(self, *shown: bytes) -> Iterator[base.Setting]:
         (bands,) = struct.unpack_from("=i", shown[0])
-        yield Setting("bands", len(self.classes), bands)
+        yield base.Setting("bands", len(self.classes), bands)
         yield from super().check(*shown)
 
 
 class Drr(HasClasses):
     """tc-drr(8): classes send in turn, each its quantum (Shreedhar and Varghese 1995)."""
 
-    probe: ClassVar[Probe] = {"drr": ""}
+    probe = {"drr": ""}
 
     kind: Literal["drr"]
     classes: tuple[DrrClass, ...] = Field(description="they share the link as their quanta do")
 
-    def tc(self) -> tuple[Qdisc, ...]:
-        return (Qdisc("drr", ""), *self._leaves())
+    def tc(self) -> tuple[base.Qdisc, ...]:
+        return (base.Qdisc("drr", ""), *self._leaves())
 
     def class_words(self) -> tuple[str, ...]:
         classes = (
-            f"class add dev {PORT} parent 3: classid 3:{minor} drr quantum {each.quantum_bytes}"
+            f"class add dev {base.PORT} parent 3: classid 3:{minor} drr "
+            f"quantum {each.quantum_bytes}"
             for minor, each in enumerate(self.classes, 1)
         )
         return (*classes, *super().class_words())
 
-    def check_class(self, minor: int, shown: bytes) -> Iterator[Setting]:
+    def check_class(self, minor: int, shown: bytes) -> Iterator[base.Setting]:
         quantum = netlink.numbers(shown).get(_TCA_DRR_QUANTUM)
-        yield Setting("quantum_bytes", self.classes[minor - 1].quantum_bytes, quantum)
+        yield base.Setting("quantum_bytes", self.classes[minor - 1].quantum_bytes, quantum)
 
 
 class HtbClasses(HasClasses):
     """tc-htb(8): each class has a rate of its own, and borrows up to its ceil what others leave."""
 
-    probe: ClassVar[Probe] = {"htb": "default 1"}
+    probe = {"htb": "default 1"}
 
     kind: Literal["htb_classes"]
     classes: tuple[HtbClass, ...] = Field(description="their rates add up to the link's at most")
 
-    def tc(self) -> tuple[Qdisc, ...]:
-        return (Qdisc("htb", f"default {self.rest}"), *self._leaves())
+    def tc(self) -> tuple[base.Qdisc, ...]:
+        return (base.Qdisc("htb", f"default {self.rest}"), *self._leaves())
 
     def class_words(self) -> tuple[str, ...]:
-        told = f"class add dev {PORT} parent 3:"
-        bursts = f"burst {self.burst_bytes} cburst {self.burst_bytes}{OVERHEAD}"
+        told = f"class add dev {base.PORT} parent 3:"
+        bursts = f"burst {self.burst_bytes} cburst {self.burst_bytes}{base.OVERHEAD}"
         classes = (
             f"{told}{_ROOT} classid 3:{minor} htb rate {each.rate_bps}bit "
             f"ceil {each.ceil_bps or _ROOT_BPS}bit prio {each.priority} "
@@ -221,17 +213,17 @@ class HtbClasses(HasClasses):
         root = f"{told} classid 3:{_ROOT} htb rate {_ROOT_BPS}bit quantum 1514"
         return (root, *classes, *super().class_words())
 
-    def check_class(self, minor: int, shown: bytes) -> Iterator[Setting]:
+    def check_class(self, minor: int, shown: bytes) -> Iterator[base.Setting]:
         if minor == int(_ROOT, 16):
             return
         each = self.classes[minor - 1]
         values = _HTB.unpack(netlink.attribute(shown, _TCA_HTB_PARMS) or bytes(_HTB.size))
         rate, ceil, quantum, priority = values[5], values[11], values[14], values[16]
-        yield Setting("rate_bps", each.rate_bps, rate * 8)
+        yield base.Setting("rate_bps", each.rate_bps, rate * 8)
         if each.ceil_bps is not None:
-            yield Setting("ceil_bps", each.ceil_bps, ceil * 8)
-        yield Setting("quantum_bytes", each.quantum_bytes, quantum)
-        yield Setting("priority", each.priority, priority)
+            yield base.Setting("ceil_bps", each.ceil_bps, ceil * 8)
+        yield base.Setting("quantum_bytes", each.quantum_bytes, quantum)
+        yield base.Setting("priority", each.priority, priority)
 
     @property
     def rates_bps(self) -> int:

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from outcast import netlink
 from outcast.experiment.parts import TimeNs
-from outcast.experiment.queues.base import (
-    ControlsDelay,
-    Counters,
-    CountsPackets,
-    Drops,
-    Probe,
-    Qdisc,
-    Setting,
-    ecn_word,
-    fields,
-)
+from outcast.experiment.queues import base
 
-_TCA_CODEL_TARGET, _TCA_CODEL_LIMIT, _TCA_CODEL_INTERVAL, _TCA_CODEL_ECN = 1, 2, 3, 4
-"""fq_codel's first attributes have the same numbers."""
 _UNIT_NS = 1024
 
 
-class RunsCodel(ControlsDelay, CountsPackets):
+class RunsCodel(base.ControlsDelay, base.CountsPackets):
     """A queue with the settings of CoDel (RFC 8289)."""
 
     target_ns: TimeNs = Field(default=5_000_000, alias="target", description="target sojourn time")
@@ -42,31 +29,34 @@ class RunsCodel(ControlsDelay, CountsPackets):
         """CoDel's own settings in the words of tc(8)."""
         return (
             f"target {self.target_ns // 1000}us interval {self.interval_ns // 1000}us "
-            f"{ecn_word(self.ecn)}"
+            f"{base.ecn_word(self.ecn)}"
         )
 
-    def check(self, *options: bytes) -> Iterator[Setting]:
-        actual = netlink.numbers(options[0])
-        yield Setting("limit_packets", self.limit.packets, actual.get(_TCA_CODEL_LIMIT))
-        yield Setting("target_us", _shown_us(self.target_ns), actual.get(_TCA_CODEL_TARGET))
-        yield Setting("interval_us", _shown_us(self.interval_ns), actual.get(_TCA_CODEL_INTERVAL))
-        yield Setting("ecn", self.ecn, bool(actual.get(_TCA_CODEL_ECN)))
+    def check(self, *options: bytes) -> Iterator[base.Setting]:
+        # fq_codel's first attributes have the same numbers.
+        yield from base.numbered(
+            options[0],
+            limit_packets=(self.limit.packets, 2),
+            target_us=(_shown_us(self.target_ns), 1),
+            interval_us=(_shown_us(self.interval_ns), 3),
+            ecn=(self.ecn, 4),
+        )
 
 
 class Codel(RunsCodel):
     """tc-codel(8): drops at the head while sojourn times exceed a target (RFC 8289); shaped."""
 
-    drops: ClassVar[Drops] = "later"
-    probe: ClassVar[Probe] = {"codel": ""}
+    drops = "later"
+    probe = {"codel": ""}
     # Struct tc_codel_xstats.
-    counters: ClassVar[Counters] = {
-        "codel": fields(at_limit=("=I", 20), marked=("=I", 24), marked_at_threshold=("=I", 32))
+    counters = {
+        "codel": base.fields(at_limit=("=I", 20), marked=("=I", 24), marked_at_threshold=("=I", 32))
     }
 
     kind: Literal["codel"]
 
-    def tc(self) -> tuple[Qdisc, ...]:
-        return (Qdisc("codel", f"limit {self.limit.packets} {self.codel_words}"),)
+    def tc(self) -> tuple[base.Qdisc, ...]:
+        return (base.Qdisc("codel", f"limit {self.limit.packets} {self.codel_words}"),)
 
 
 def _shown_us(time_ns: int) -> int:

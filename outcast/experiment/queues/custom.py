@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from outcast import netlink
 from outcast.experiment.limit import Limit
-from outcast.experiment.queues.base import Counters, Drops, Probe, Qdisc, Setting, Shaped
+from outcast.experiment.queues import base
 
 _Word = Annotated[int, Field(ge=0, lt=1 << 32)]
 _Type = Annotated[int, Field(ge=1, lt=1 << 14)]
 """An attribute's type has 14 bits (NLA_TYPE_MASK in linux/netlink.h)."""
 
 
-class Custom(Shaped):
+class Custom(base.Shaped):
     """Any qdisc of the run's kernel by its name, under a shaper; see docs/own-kernel-code.md.
 
     It is set up by rtnetlink, because tc(8) does not know it. Its settings are the parameters of
@@ -25,10 +25,11 @@ class Custom(Shaped):
     """
 
     # Nothing is known about it, so nothing is promised.
-    drops: ClassVar[Drops] = "later"
+    drops = "later"
     # Only the kernel knows the qdisc, so the kernel is asked when it is set up.
-    probe: ClassVar[Probe] = {}
-    counters: ClassVar[Counters] = {}
+    probe = {}
+    counters = {}
+    always_marks = True
 
     kind: Literal["custom"]
     qdisc: str = Field(pattern=r"^[A-Za-z0-9_]{1,15}$", description="its `id` in struct Qdisc_ops")
@@ -39,31 +40,29 @@ class Custom(Shaped):
     )
 
     @property
-    def marks(self) -> bool:
-        return True
-
-    @property
     def wire_limit(self) -> Limit:
         return Limit()
 
-    def tc(self) -> tuple[Qdisc, ...]:
+    def tc(self) -> tuple[base.Qdisc, ...]:
         if isinstance(self.options, Mapping):
             attributes = sorted(self.options.items())
             encoded = b"".join(netlink.encode(kind, _word(number)) for kind, number in attributes)
         else:
             encoded = b"".join(map(_word, self.options))
-        return (Qdisc(self.qdisc, encoded),)
+        return (base.Qdisc(self.qdisc, encoded),)
 
-    def check(self, *options: bytes) -> Iterator[Setting]:
+    def check(self, *options: bytes) -> Iterator[base.Setting]:
         if isinstance(self.options, Mapping):
             actual = netlink.numbers(options[0])
             for kind, number in sorted(self.options.items()):
-                yield Setting(f"attribute {kind}", number, actual.get(kind))
+                yield base.Setting(f"attribute {kind}", number, actual.get(kind))
         else:
             words = options[0][: len(options[0]) // 4 * 4]
             numbers = [number for (number,) in struct.iter_unpack("=I", words)]
             for place, number in enumerate(self.options):
-                yield Setting(f"option {place}", number, (numbers[place : place + 1] or [None])[0])
+                yield base.Setting(
+                    f"option {place}", number, (numbers[place : place + 1] or [None])[0]
+                )
 
 
 def _word(number: int) -> bytes:

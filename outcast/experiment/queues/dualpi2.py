@@ -7,22 +7,13 @@ those of linux/pkt_sched.h; the arithmetic is that of the kernel's net/sched/sch
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from outcast import netlink
 from outcast.experiment.parts import TimeNs
-from outcast.experiment.queues.base import (
-    ControlsDelay,
-    Counters,
-    CountsPackets,
-    Drops,
-    Probe,
-    Qdisc,
-    Setting,
-    fields,
-)
+from outcast.experiment.queues import base
 
 _LIMIT, _MEMORY_LIMIT, _TARGET, _UPDATE, _ALPHA, _BETA = 1, 2, 3, 4, 5, 6
 _STEP_US, _COUPLING, _ECN_MASK = 8, 10, 14
@@ -34,7 +25,7 @@ _PER_HZ = 256
 _ECN_MASKS = {"l4s_ect": 1, "any_ect": 3}
 
 
-class DualPi2(ControlsDelay, CountsPackets):
+class DualPi2(base.ControlsDelay, base.CountsPackets):
     """DualPI2 (RFC 9332), from Linux 6.17 on: a queue for L4S coupled to one for all else.
 
     A PI controller computes a probability from the delay. Classic packets are dropped or marked
@@ -43,19 +34,20 @@ class DualPi2(ControlsDelay, CountsPackets):
     """
 
     # A packet is dropped by the probability when it leaves the queue. A full queue drops arrivals.
-    drops: ClassVar[Drops] = "later"
-    probe: ClassVar[Probe] = {"dualpi2": netlink.encode(_LIMIT, (1000).to_bytes(4, "little"))}
+    drops = "later"
+    probe = {"dualpi2": netlink.encode(_LIMIT, (1000).to_bytes(4, "little"))}
     # Struct tc_dualpi2_xstats. `marked` includes `marked_by_step`. A packet that is marked by the
     # probability and by the step counts twice in `marked`.
-    counters: ClassVar[Counters] = {
-        "dualpi2": fields(
+    counters = {
+        "dualpi2": base.fields(
             marked=("=I", 24),
             marked_by_step=("=I", 28),
             classic_packets=("=I", 12),
             l4s_packets=("=I", 16),
         )
     }
-    since: ClassVar[str] = "6.17"
+    always_marks = True
+    since = "6.17"
 
     kind: Literal["dualpi2"]
     target_ns: TimeNs = Field(
@@ -94,17 +86,13 @@ class DualPi2(ControlsDelay, CountsPackets):
         description="what is L4S: `l4s_ect`: ECT(1) and CE; `any_ect`: ECT(0) too, as DCTCP sends",
     )
 
-    @property
-    def marks(self) -> bool:
-        return True
-
     @model_validator(mode="after")
     def _times_fit(self) -> DualPi2:
         if max(self.update_ns, self.step_ns) > _LONGEST_NS:
             raise ValueError("update and step: allowed is 4s or less")
         return self
 
-    def tc(self) -> tuple[Qdisc, ...]:
+    def tc(self) -> tuple[base.Qdisc, ...]:
         numbers = {
             _LIMIT: self.limit.packets or 0,
             # No limit, because small packets could use up the memory before the limit is reached.
@@ -120,21 +108,23 @@ class DualPi2(ControlsDelay, CountsPackets):
         )
         options += netlink.encode(_COUPLING, bytes([self.coupling]))
         options += netlink.encode(_ECN_MASK, bytes([_ECN_MASKS[self.l4s]]))
-        return (Qdisc("dualpi2", options),)
+        return (base.Qdisc("dualpi2", options),)
 
-    def check(self, *options: bytes) -> Iterator[Setting]:
-        actual = netlink.numbers(options[0])
-        yield Setting("limit_packets", self.limit.packets, actual.get(_LIMIT))
-        yield Setting("memory_limit_bytes", _NO_MEMORY_LIMIT, actual.get(_MEMORY_LIMIT))
-        yield Setting("target_us", self.target_ns // 1000, actual.get(_TARGET))
-        yield Setting("update_us", self.update_ns // 1000, actual.get(_UPDATE))
-        yield Setting("alpha_256ths_hz", _shown_gain(self.alpha_hz), actual.get(_ALPHA))
-        yield Setting("beta_256ths_hz", _shown_gain(self.beta_hz), actual.get(_BETA))
-        yield Setting("coupling", self.coupling, actual.get(_COUPLING))
-        yield Setting("step_us", self.step_ns // 1000, actual.get(_STEP_US))
+    def check(self, *options: bytes) -> Iterator[base.Setting]:
+        yield from base.numbered(
+            options[0],
+            limit_packets=(self.limit.packets, _LIMIT),
+            memory_limit_bytes=(_NO_MEMORY_LIMIT, _MEMORY_LIMIT),
+            target_us=(self.target_ns // 1000, _TARGET),
+            update_us=(self.update_ns // 1000, _UPDATE),
+            alpha_256ths_hz=(_shown_gain(self.alpha_hz), _ALPHA),
+            beta_256ths_hz=(_shown_gain(self.beta_hz), _BETA),
+            coupling=(self.coupling, _COUPLING),
+            step_us=(self.step_ns // 1000, _STEP_US),
+        )
         masks = {mask: name for name, mask in _ECN_MASKS.items()}
-        mask = actual.get(_ECN_MASK, 0)
-        yield Setting("l4s", self.l4s, masks.get(mask, f"mask {mask}"))
+        mask = netlink.numbers(options[0]).get(_ECN_MASK, 0)
+        yield base.Setting("l4s", self.l4s, masks.get(mask, f"mask {mask}"))
 
 
 def _shown_gain(gain_hz: float) -> int:

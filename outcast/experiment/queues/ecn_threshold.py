@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from outcast import netlink
 from outcast.experiment.limit import Limit, QueueLimit
 from outcast.experiment.parts import MTU_FRAME_BYTES
-from outcast.experiment.queues import red
-from outcast.experiment.queues.base import Counters, Drops, Probe, Qdisc, Setting, Shaped
+from outcast.experiment.queues import base, red
 from outcast.experiment.queues.drop_tail import check_limit, fifo, fifo_options
 
 _TCA_RED_STAB, _TCA_RED_FLAGS = 2, 4
@@ -32,7 +31,7 @@ _ALWAYS = 0xFFFFFFFF
 _FORGETS = bytes([31]) * 256
 
 
-class EcnThreshold(Shaped):
+class EcnThreshold(base.Shaped):
     """DCTCP's marking: CE on every arrival from a queue length on (Alizadeh et al. 2010, section
     3.1).
 
@@ -40,9 +39,10 @@ class EcnThreshold(Shaped):
     Packets that cannot carry the mark are dropped only at the limit (drop-tail).
     """
 
-    drops: ClassVar[Drops] = "at_limit"
-    probe: ClassVar[Probe] = red.Red.probe
-    counters: ClassVar[Counters] = red.Red.counters
+    drops = "at_limit"
+    probe = red.Red.probe
+    counters = red.Red.counters
+    always_marks = True
 
     kind: Literal["ecn_threshold"]
     limit: QueueLimit
@@ -61,10 +61,6 @@ class EcnThreshold(Shaped):
         return self
 
     @property
-    def marks(self) -> bool:
-        return True
-
-    @property
     def threshold_bytes(self) -> int:
         """The threshold in bytes, as the kernel counts it."""
         if self.threshold.packets is not None:
@@ -75,7 +71,7 @@ class EcnThreshold(Shaped):
     def wire_limit(self) -> Limit:
         return self.limit
 
-    def tc(self) -> tuple[Qdisc, ...]:
+    def tc(self) -> tuple[base.Qdisc, ...]:
         threshold = self.threshold_bytes
         options = netlink.encode(
             red.TCA_RED_PARMS, struct.pack("=IIIBBBB", 0, threshold, threshold, 0, 0, 0, 0)
@@ -85,18 +81,20 @@ class EcnThreshold(Shaped):
         # Struct nla_bitfield32: the values of the flags, and which flags are set or cleared.
         known = _ECN | _HARD_DROP | _ADAPTIVE | _NODROP
         options += netlink.encode(_TCA_RED_FLAGS, struct.pack("=II", _ECN | _NODROP, known))
-        return Qdisc("red", options), Qdisc(fifo(self.limit), fifo_options(self.limit))
+        return base.Qdisc("red", options), base.Qdisc(fifo(self.limit), fifo_options(self.limit))
 
     def limit_options(self) -> bytes | None:
         return fifo_options(self.limit)
 
-    def check(self, *options: bytes) -> Iterator[Setting]:
+    def check(self, *options: bytes) -> Iterator[base.Setting]:
         marks, holds = options
         actual = red.parameters(marks)
-        yield Setting("threshold_bytes", self.threshold_bytes, actual.min_bytes)
-        yield Setting("threshold_bytes of certain marking", self.threshold_bytes, actual.max_bytes)
-        yield Setting("weight_exponent", 0, actual.weight_exponent)
+        yield base.Setting("threshold_bytes", self.threshold_bytes, actual.min_bytes)
+        yield base.Setting(
+            "threshold_bytes of certain marking", self.threshold_bytes, actual.max_bytes
+        )
+        yield base.Setting("weight_exponent", 0, actual.weight_exponent)
         flags, _ = struct.unpack("=II", netlink.attribute(marks, _TCA_RED_FLAGS) or bytes(8))
-        yield Setting("ecn", True, bool(flags & _ECN))
-        yield Setting("drops what cannot be marked", False, not flags & _NODROP)
+        yield base.Setting("ecn", True, bool(flags & _ECN))
+        yield base.Setting("drops what cannot be marked", False, not flags & _NODROP)
         yield check_limit(self.limit, holds)

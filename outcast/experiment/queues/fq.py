@@ -7,30 +7,21 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from outcast import netlink
 from outcast.experiment.limit import MOST_QUEUED
 from outcast.experiment.parts import MTU_FRAME_BYTES, SizeBytes
-from outcast.experiment.queues.base import (
-    Counters,
-    CountsPackets,
-    Drops,
-    Probe,
-    Qdisc,
-    Setting,
-    fields,
-)
-
-_TCA_FQ_LIMIT, _TCA_FQ_FLOW_LIMIT, _TCA_FQ_QUANTUM, _TCA_FQ_RATE_ENABLE = 1, 2, 3, 5
+from outcast.experiment.queues import base
 
 
-class Fq(CountsPackets):
+class Fq(base.CountsPackets):
     """tc-fq(8): a queue for each flow, served in turn, under a shaper; without pacing."""
 
-    drops: ClassVar[Drops] = "on_arrival"
-    probe: ClassVar[Probe] = {"fq": ""}
+    drops = "on_arrival"
+    probe = {"fq": ""}
     # Struct tc_fq_qd_stats.
-    counters: ClassVar[Counters] = {
-        "fq": fields(at_flow_limit=("=Q", 32), flows=("=I", 64), marked_at_threshold=("=Q", 80))
+    counters = {
+        "fq": base.fields(
+            at_flow_limit=("=Q", 32), flows=("=I", 64), marked_at_threshold=("=Q", 80)
+        )
     }
     paces: ClassVar[bool] = False
 
@@ -48,19 +39,21 @@ class Fq(CountsPackets):
             raise ValueError("quantum: allowed is 1B to 1MB")
         return self
 
-    def tc(self) -> tuple[Qdisc, ...]:
+    def tc(self) -> tuple[base.Qdisc, ...]:
         words = (
             f"limit {self.limit.packets} flow_limit {self.flow_limit} "
             f"quantum {self.quantum_bytes} {'pacing' if self.paces else 'nopacing'}"
         )
-        return (Qdisc("fq", words),)
+        return (base.Qdisc("fq", words),)
 
-    def check(self, *options: bytes) -> Iterator[Setting]:
-        actual = netlink.numbers(options[0])
-        yield Setting("limit_packets", self.limit.packets, actual.get(_TCA_FQ_LIMIT))
-        yield Setting("flow_limit_packets", self.flow_limit, actual.get(_TCA_FQ_FLOW_LIMIT))
-        yield Setting("quantum_bytes", self.quantum_bytes, actual.get(_TCA_FQ_QUANTUM))
-        yield Setting("pacing", self.paces, bool(actual.get(_TCA_FQ_RATE_ENABLE)))
+    def check(self, *options: bytes) -> Iterator[base.Setting]:
+        yield from base.numbered(
+            options[0],
+            limit_packets=(self.limit.packets, 1),
+            flow_limit_packets=(self.flow_limit, 2),
+            quantum_bytes=(self.quantum_bytes, 3),
+            pacing=(self.paces, 5),
+        )
 
 
 class PacingFq(Fq):

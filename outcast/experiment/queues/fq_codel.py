@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
-from outcast import netlink
 from outcast.experiment.parts import MTU_FRAME_BYTES, SizeBytes
-from outcast.experiment.queues.base import (
-    Counters,
-    Drops,
-    Probe,
-    Qdisc,
-    Setting,
-    fields,
-)
+from outcast.experiment.queues import base
 from outcast.experiment.queues.codel import RunsCodel
-
-_TCA_FQ_CODEL_FLOWS, _TCA_FQ_CODEL_QUANTUM = 5, 6
 
 
 class FqCodel(RunsCodel):
     """tc-fq_codel(8): flows are hashed to queues, each with CoDel (RFC 8290), under a shaper."""
 
     # CoDel drops at the head. A full queue drops the first packets of its longest flow.
-    drops: ClassVar[Drops] = "later"
-    probe: ClassVar[Probe] = {"fq_codel": ""}
+    drops = "later"
+    probe = {"fq_codel": ""}
     # Struct tc_fq_codel_xstats.
-    counters: ClassVar[Counters] = {
-        "fq_codel": fields(
+    counters = {
+        "fq_codel": base.fields(
             at_limit=("=I", 8),
             marked=("=I", 12),
             new_flows=("=I", 16),
@@ -51,15 +41,14 @@ class FqCodel(RunsCodel):
             raise ValueError("quantum: allowed is 256B to 1MB")
         return self
 
-    def tc(self) -> tuple[Qdisc, ...]:
+    def tc(self) -> tuple[base.Qdisc, ...]:
         words = (
             f"limit {self.limit.packets} flows {self.flows} quantum {self.quantum_bytes} "
             f"{self.codel_words}"
         )
-        return (Qdisc("fq_codel", words),)
+        return (base.Qdisc("fq_codel", words),)
 
-    def check(self, *options: bytes) -> Iterator[Setting]:
+    def check(self, *options: bytes) -> Iterator[base.Setting]:
         yield from super().check(*options)
-        actual = netlink.numbers(options[0])
-        yield Setting("flows", self.flows, actual.get(_TCA_FQ_CODEL_FLOWS))
-        yield Setting("quantum_bytes", self.quantum_bytes, actual.get(_TCA_FQ_CODEL_QUANTUM))
+        own = {"flows": (self.flows, 5), "quantum_bytes": (self.quantum_bytes, 6)}
+        yield from base.numbered(options[0], **own)

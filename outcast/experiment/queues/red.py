@@ -5,22 +5,13 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
 from outcast import netlink
 from outcast.experiment.parts import MTU_FRAME_BYTES
-from outcast.experiment.queues.base import (
-    RATE,
-    Counters,
-    CountsBytes,
-    Drops,
-    Probe,
-    Qdisc,
-    Setting,
-    fields,
-)
+from outcast.experiment.queues import base
 
 TCA_RED_PARMS, TCA_RED_MAX_P = 1, 3
 _MOST_BURST = 10_000
@@ -29,16 +20,14 @@ _AVERAGE_BITS = 32
 _SCALED_PROBABILITY = 1 << 32
 
 
-class Red(CountsBytes):
+class Red(base.CountsBytes):
     """tc-red(8): random early detection under a shaper (Floyd and Jacobson 1993)."""
 
-    drops: ClassVar[Drops] = "on_arrival"
-    probe: ClassVar[Probe] = {"red": "limit 60000 avpkt 1000 burst 20"}
+    drops = "on_arrival"
+    probe = {"red": "limit 60000 avpkt 1000 burst 20"}
     # Struct tc_red_xstats. `early` counts drops before the limit is reached, also the certain
     # ones above the maximum.
-    counters: ClassVar[Counters] = {
-        "red": fields(early=("=I", 0), at_limit=("=I", 4), marked=("=I", 12))
-    }
+    counters = {"red": base.fields(early=("=I", 0), at_limit=("=I", 4), marked=("=I", 12))}
 
     kind: Literal["red"]
     min_packets: int | None = Field(
@@ -122,25 +111,25 @@ class Red(CountsBytes):
         weights = ((n, 0.5**n) for n in range(1, 32))
         return next((n for n, w in weights if gap <= (1 - (1 - w) ** burst) / w), None)
 
-    def tc(self) -> tuple[Qdisc, ...]:
+    def tc(self) -> tuple[base.Qdisc, ...]:
         least, most = self.thresholds_packets
         words = (
             f"limit {self.limit.size_bytes} min {least * MTU_FRAME_BYTES} "
             f"max {most * MTU_FRAME_BYTES} avpkt {MTU_FRAME_BYTES} "
-            f"burst {self.burst_packets} probability {self.probability} bandwidth {RATE}"
+            f"burst {self.burst_packets} probability {self.probability} bandwidth {base.RATE}"
         )
-        return (Qdisc("red", f"{words} ecn" if self.ecn else words),)
+        return (base.Qdisc("red", f"{words} ecn" if self.ecn else words),)
 
-    def check(self, *options: bytes) -> Iterator[Setting]:
+    def check(self, *options: bytes) -> Iterator[base.Setting]:
         actual = parameters(options[0])
-        yield Setting("limit_bytes", self.limit.size_bytes, actual.limit_bytes)
+        yield base.Setting("limit_bytes", self.limit.size_bytes, actual.limit_bytes)
         least, most = self.thresholds_packets
-        yield Setting("min_bytes", least * MTU_FRAME_BYTES, actual.min_bytes)
-        yield Setting("max_bytes", most * MTU_FRAME_BYTES, actual.max_bytes)
-        yield Setting("weight_exponent", self.weight_exponent, actual.weight_exponent)
+        yield base.Setting("min_bytes", least * MTU_FRAME_BYTES, actual.min_bytes)
+        yield base.Setting("max_bytes", most * MTU_FRAME_BYTES, actual.max_bytes)
+        yield base.Setting("weight_exponent", self.weight_exponent, actual.weight_exponent)
         probability = netlink.numbers(options[0]).get(TCA_RED_MAX_P, 0) / _SCALED_PROBABILITY
-        yield Setting("probability", round(self.probability, 6), round(probability, 6))
-        yield Setting("ecn", self.ecn, bool(actual.flags & 1))
+        yield base.Setting("probability", round(self.probability, 6), round(probability, 6))
+        yield base.Setting("ecn", self.ecn, bool(actual.flags & 1))
 
 
 class Parameters(NamedTuple):

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from outcast.experiment.parts import TimeNs
-from outcast.experiment.queues.base import (
-    LONGEST_NS,
-    Counters,
-    CountsPackets,
-    Drops,
-    Probe,
-    Qdisc,
-    Setting,
-)
+from outcast.experiment.queues import base
 
 _MOST_DEPTH = 127
 _MOST_FLOWS = 128
@@ -26,13 +18,13 @@ _MOST_FLOWS = 128
 _PARAMETERS = struct.Struct("=IiIIII")
 
 
-class Sfq(CountsPackets):
+class Sfq(base.CountsPackets):
     """tc-sfq(8): stochastic fairness queueing under a shaper (McKenney 1990)."""
 
     # A full queue drops the last packet of its longest flow.
-    drops: ClassVar[Drops] = "later"
-    probe: ClassVar[Probe] = {"sfq": ""}
-    counters: ClassVar[Counters] = {}
+    drops = "later"
+    probe = {"sfq": ""}
+    counters = {}
 
     kind: Literal["sfq"]
     buckets: int = Field(default=4, ge=1, le=65536, description="the hash table's divisor; 2^n")
@@ -42,7 +34,7 @@ class Sfq(CountsPackets):
     def _fits_sfq(self) -> Sfq:
         if self.buckets & (self.buckets - 1):
             raise ValueError("buckets: allowed is a power of two")
-        if self.perturb_ns % 10**9 or self.perturb_ns > LONGEST_NS:
+        if self.perturb_ns % 10**9 or self.perturb_ns > base.LONGEST_NS:
             raise ValueError("perturb: allowed are whole seconds up to 1000s")
         flows = min(self.buckets, _MOST_FLOWS)
         most = flows * _MOST_DEPTH
@@ -53,19 +45,21 @@ class Sfq(CountsPackets):
             )
         return self
 
-    def tc(self) -> tuple[Qdisc, ...]:
+    def tc(self) -> tuple[base.Qdisc, ...]:
         perturb_s = self.perturb_ns // 10**9
         return (
-            Qdisc("sfq", f"limit {self.limit.packets} divisor {self.buckets} perturb {perturb_s}"),
+            base.Qdisc(
+                "sfq", f"limit {self.limit.packets} divisor {self.buckets} perturb {perturb_s}"
+            ),
         )
 
-    def check(self, *options: bytes) -> Iterator[Setting]:
+    def check(self, *options: bytes) -> Iterator[base.Setting]:
         quantum, perturb, limit, buckets, flows, depth = _PARAMETERS.unpack_from(options[0])
-        yield Setting("limit_packets", self.limit.packets, limit)
-        yield Setting("buckets", self.buckets, buckets)
-        yield Setting("perturb_s", self.perturb_ns // 10**9, perturb)
+        yield base.Setting("limit_packets", self.limit.packets, limit)
+        yield base.Setting("buckets", self.buckets, buckets)
+        yield base.Setting("perturb_s", self.perturb_ns // 10**9, perturb)
         # tc was not told these three; the manifest records them: a turn's bytes, which is a full
         # frame of the link, flows at a time, and packets of a flow.
-        yield Setting("quantum_bytes", quantum, quantum)
-        yield Setting("flows", flows, flows)
-        yield Setting("depth_packets", depth, depth)
+        yield base.Setting("quantum_bytes", quantum, quantum)
+        yield base.Setting("flows", flows, flows)
+        yield base.Setting("depth_packets", depth, depth)
