@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
-from outcast.emulation.commands import Commands, Process, wait_until
-from outcast.emulation.part import Part
+from outcast.emulation.commands import Process, wait_until
+from outcast.emulation.part import Context, Part
 from outcast.errors import RunError
 from outcast.experiment.engine import EngineName, properties
-from outcast.records.run_directory import CaptureRecord, RunDirectory
+from outcast.records.run_directory import CaptureRecord
 
 if TYPE_CHECKING:
     from outcast.emulation.lost import LostPackets
@@ -58,93 +59,56 @@ def ring_kib(engine: EngineName, captures: int) -> int:
     return min(properties(engine).ring_kib, BUFFER_KIB_TOTAL // max(1, captures))
 
 
-def start(
-    ports: Sequence[tuple[str, str]],
-    engine: EngineName,
-    folder: Path,
-    logs: Path,
-    commands: Commands,
-    wanted: str,
-    lost: LostPackets | None = None,
-    place: Callable[[str], int | None] = lambda _: None,
-) -> list[Capture]:
-    """Starts one tcpdump for each (port, direction) and waits until all listen.
-
-    No capture has the packets that were lost on the link before its port. `place` gives the
-    namespace that a port is in.
-    """
-    buffer_kib = ring_kib(engine, len(ports))
-    captures = []
-    for port, direction in ports:
-        file = folder / f"{port}.{direction}.pcap"
-        process = commands.spawn(
-            f"tcpdump on {port} ({direction})",
-            [
-                # It writes to standard output, because it would give a file of its own to another
-                # user. That fails in the guest, where the folder is an ordinary user's.
-                *("tcpdump", "-i", port, "-Q", direction, "-w", "-"),
-                *("-s", str(SNAPLEN_BYTES), "-B", str(buffer_kib), "-n", "-Z", "root"),
-                "--time-stamp-precision=nano",
-                wanted if lost is None else lost.capture_filter(port, direction, wanted),
-            ],
-            stdout=file,
-            stderr=logs / f"tcpdump.{port}.{direction}.err",
-            netns=place(port),
-        )
-        captures.append(Capture(port, cast(Literal["in", "out"], direction), file, process))
-    for capture in captures:
-        wait_until(
-            lambda capture=capture: _listens(capture.process),  # type: ignore[misc]
-            f"{capture.process.name} to listen",
-            START_DEADLINE_S,
-            detail=capture.process.errors,
-        )
-    return captures
-
-
 class Captures(Part):
-    """A tcpdump for each (port, direction), which captures while the block lasts.
+    """A tcpdump for each captured (port, direction), which captures while the block lasts.
 
-    The block ends RING_TIMEOUT_S or more after the last packet.
+    The block ends RING_TIMEOUT_S or more after the last packet. No capture has the packets that
+    were `lost` on the link before its port.
 
     Attributes:
         records: of every capture, with its closing counters, once the block has ended well.
     """
 
-    def __init__(
-        self,
-        ports: Sequence[tuple[str, str]],
-        engine: EngineName,
-        directory: RunDirectory,
-        logs: Path,
-        commands: Commands,
-        wanted: str,
-        lost: LostPackets | None = None,
-        place: Callable[[str], int | None] = lambda _: None,
-    ) -> None:
-        self._wanted, self._place = wanted, place
-        self._ports, self._engine, self._directory = ports, engine, directory
-        self._lost = lost
-        self._logs, self._commands = logs, commands
+    def __init__(self, run: Context, lost: LostPackets) -> None:
+        super().__init__()
+        self._run, self._lost = run, lost
         self._captures: list[Capture] = []
         self.records: list[CaptureRecord] = []
 
-    def __enter__(self) -> Captures:
-        folder = self._directory.captures
-        self._captures = start(
-            *(self._ports, self._engine, folder, self._logs, self._commands, self._wanted),
-            *(self._lost, self._place),
-        )
-        return self
+    def prepare(self) -> None:
+        """Starts all, and waits until they listen. Raises CommandError or DeadlineError."""
+        run, ports = self._run, self._run.plan.capture_ports
+        buffer_kib, usual = ring_kib(run.engine, len(ports)), wanted(run.plan.families)
+        for port, direction in ports:
+            file = run.directory.captures / f"{port}.{direction}.pcap"
+            process = run.commands.spawn(
+                f"tcpdump on {port} ({direction})",
+                [
+                    # It writes to standard output, because it would give a file of its own to
+                    # another user. That fails in the guest, where the folder is an ordinary user's.
+                    *("tcpdump", "-i", port, "-Q", direction, "-w", "-"),
+                    *("-s", str(SNAPLEN_BYTES), "-B", str(buffer_kib), "-n", "-Z", "root"),
+                    "--time-stamp-precision=nano",
+                    self._lost.capture_filter(port, direction, usual),
+                ],
+                stdout=file,
+                stderr=run.scratch / f"tcpdump.{port}.{direction}.err",
+                netns=run.place(run.plan.ends[port][0]),
+            )
+            self.lasting.append(process)
+            one = Capture(port, cast(Literal["in", "out"], direction), file, process)
+            self._captures.append(one)
+        for process in self.lasting:
+            wait_until(
+                partial(_listens, process),
+                f"{process.name} to listen",
+                START_DEADLINE_S,
+                detail=process.errors,
+            )
 
-    def __exit__(self, failed: type[BaseException] | None, *_error: object) -> None:
-        if failed is None:
-            self.records = stop(self._captures, self._directory.path)
-
-    def require_alive(self) -> None:
-        """Raises CommandError where a capture has ended by itself."""
-        for capture in self._captures:
-            capture.process.require_alive()
+    def end(self) -> None:
+        """Ends all. Raises as `stop`."""
+        self.records = stop(self._captures, self._run.directory.path)
 
 
 def _listens(process: Process) -> bool:

@@ -10,7 +10,6 @@ import ctypes
 import os
 import socket
 import struct
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,17 +18,15 @@ from typing import Protocol
 from outcast import netlink
 from outcast.emulation import netem, queues, wires
 from outcast.emulation.commands import entered
-from outcast.emulation.part import Part, Record
+from outcast.emulation.part import Context, Record, ThreadPart
 from outcast.emulation.queues import change as qdiscs
 from outcast.emulation.sampling import NetlinkSocket
-from outcast.errors import DeadlineError, ReadBackError, RunError
-from outcast.experiment import Experiment
+from outcast.errors import ReadBackError, RunError
 from outcast.experiment.faults import Policer
 from outcast.experiment.links import Link
 from outcast.experiment.queues.base import TICK_NS
 from outcast.plan import events
 from outcast.plan.events import Change, PortTrace
-from outcast.plan.model import Plan
 from outcast.plan.ports import PortQueue
 from outcast.records.effective import AppliedChange
 from outcast.records.run_directory import PortRates, Rates
@@ -38,7 +35,6 @@ LATE_NS = 5 * 10**6
 """A change that came later than this is named in the run's warnings."""
 MOST_LATE_NS = 250 * 10**6
 """A change that came later than this ends the run, because it measured another experiment."""
-_STOP_DEADLINE_S = 10.0
 _IFF_UP = 1
 _INTERFACE = struct.Struct("=BxHiII")
 """struct ifinfomsg (rtnetlink(7)): family, type, index, flags, and which flags are meant."""
@@ -168,23 +164,19 @@ class NetlinkKernel:
             netlink_socket.close()
 
 
-def changer(
-    experiment: Experiment,
-    plan: Plan,
-    place: Callable[[str], int | None],
-    keep_rates: Callable[[Rates], None],
-) -> Changer:
-    """Prepares the changes of a plan's events and traces; `place` gives a node's namespace."""
+def changer(run: Context) -> Changer:
+    """Prepares the changes of a run's events and traces."""
+    experiment, plan = run.experiment, run.plan
 
     def namespace(node: str) -> int | None:
-        return place(node) if node in plan.graph else None
+        return run.place(node) if node in plan.graph else None
 
     planned, traces = events.changes(experiment, plan), events.port_traces(experiment, plan)
     nodes = {change.port: change.node for change in planned}
     # A link's inner ends are where the switches are.
     nodes |= {change.wire: change.wire for change in planned if change.wire is not None}
     nodes |= {trace.port.port: trace.node for trace in traces}
-    return Changer(planned, traces, NetlinkKernel(nodes, namespace), keep_rates)
+    return Changer(planned, traces, NetlinkKernel(nodes, namespace), run.directory.write_rates)
 
 
 def _require_agreed(answer: bytes) -> None:
@@ -236,7 +228,7 @@ class _Player:
         )
 
 
-class Changer(Part):
+class Changer(ThreadPart):
     """Makes the changes from `start` until `finish`. If one fails, `require_alive` says so.
 
     Changes that were not due at the end are not made, because all flows had ended.
@@ -250,15 +242,15 @@ class Changer(Part):
         keep_rates: Callable[[Rates], None] = lambda rates: None,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
+        super().__init__(
+            "changes", "changing links and queues", "the last change of a link or queue"
+        )
         self._changes = list(changes)
         self._players = [_Player(trace) for trace in traces]
         self._kernel = kernel
         self._keep_rates = keep_rates
         self._t_start_ns = 0
         self._now_ns = now_ns
-        self._stopped = threading.Event()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._work, name="changes", daemon=True)
         self._applied: list[AppliedChange] = []
 
     def __exit__(self, *_error: object) -> None:
@@ -272,21 +264,10 @@ class Changer(Part):
 
     def finish(self) -> Record:
         """Makes no more changes, and tells which were made."""
-        self._stopped.set()
-        self._thread.join(_STOP_DEADLINE_S)
-        if self._thread.is_alive():
-            raise DeadlineError("the last change of a link or queue", _STOP_DEADLINE_S)
-        self.require_alive()
+        self.stop()
         if self._players:
             self._keep_rates(self.rates())
         return Record({"changes": list(self.applied())}, warnings=self.warnings())
-
-    def require_alive(self) -> None:
-        """Raises what a change has failed with."""
-        if isinstance(self._error, RunError):
-            raise self._error
-        if self._error is not None:
-            raise RunError(f"changing links and queues: {self._error}")
 
     def applied(self) -> tuple[AppliedChange, ...]:
         """Every planned change, and when it was made and read back."""
@@ -329,27 +310,25 @@ class Changer(Part):
     def _since_start_ns(self) -> int:
         return self._now_ns() - self._t_start_ns
 
-    def _work(self) -> None:
-        try:
-            wake_on_time()
-            remaining = iter(self._changes)
-            change = next(remaining, None)
-            while True:
-                due = [player for player in self._players if player.due_ns is not None]
-                player = min(due, key=lambda item: item.due_ns or 0, default=None)
-                if change is not None and (player is None or change.at_ns <= (player.due_ns or 0)):
-                    if not self._awaited(change.at_ns):
-                        return
-                    self._apply(change)
-                    change = next(remaining, None)
-                elif player is not None:
-                    if not self._awaited(player.due_ns or 0):
-                        return
-                    player.play(self._kernel, self._since_start_ns)
-                else:
+    def work(self) -> None:
+        """Makes each change at its time. Raises what one fails with."""
+        wake_on_time()
+        remaining = iter(self._changes)
+        change = next(remaining, None)
+        while True:
+            due = [player for player in self._players if player.due_ns is not None]
+            player = min(due, key=lambda item: item.due_ns or 0, default=None)
+            if change is not None and (player is None or change.at_ns <= (player.due_ns or 0)):
+                if not self._awaited(change.at_ns):
                     return
-        except Exception as error:
-            self._error = error
+                self._apply(change)
+                change = next(remaining, None)
+            elif player is not None:
+                if not self._awaited(player.due_ns or 0):
+                    return
+                player.play(self._kernel, self._since_start_ns)
+            else:
+                return
 
     def _awaited(self, at_ns: int) -> bool:
         """Waits until so long after the traffic's start; False if the block has ended before."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from outcast.errors import CommandError, DeadlineError, FeatureMissingError, RunError
 
@@ -131,36 +131,9 @@ class Process:
         return self.wait(deadline_s)
 
 
-class Commands(Protocol):
-    """The services of the operating system for the network, queues, captures and flows."""
-
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        stdin: str | None = None,
-        netns: int | None = None,
-        deadline_s: float = 30.0,
-    ) -> str:
-        """Runs a program to its end and returns its standard output. Raises CommandError."""
-
-    def spawn(
-        self,
-        name: str,
-        argv: Sequence[str],
-        *,
-        stdout: Path,
-        stderr: Path,
-        netns: int | None = None,
-        environment: Mapping[str, str] | None = None,
-        hears: bool = False,
-    ) -> Process:
-        """Starts a program beside us. With `hears`, `tell` can write a line to its input."""
-
-
 @dataclass
 class SystemCommands:
-    """Starts real programs. `netns` is an open descriptor of a network namespace.
+    """Starts programs. `netns` is an open descriptor of a network namespace.
 
     When the block ends, everything that it started and that still runs is killed.
     """
@@ -184,7 +157,7 @@ class SystemCommands:
         netns: int | None = None,
         deadline_s: float = 30.0,
     ) -> str:
-        """See Commands.run."""
+        """Runs a program to its end and returns its standard output. Raises CommandError."""
         try:
             with entered(netns):
                 popen = subprocess.Popen(
@@ -221,7 +194,7 @@ class SystemCommands:
         environment: Mapping[str, str] | None = None,
         hears: bool = False,
     ) -> Process:
-        """See Commands.spawn."""
+        """Starts a program beside us. With `hears`, `tell` can write a line to its input."""
         try:
             with stdout.open("wb") as out, stderr.open("wb") as err, entered(netns):
                 popen = subprocess.Popen(

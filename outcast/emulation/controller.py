@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
-from pathlib import Path
 from typing import Any
 
 from controllers import entries, graph
 from controllers.hashing import FiveTuple
-from outcast.emulation.commands import Commands, Process, python_module, wait_until
+from outcast.emulation.commands import SystemCommands, python_module, wait_until
 from outcast.emulation.network import Network
-from outcast.emulation.part import Part
+from outcast.emulation.part import Context, Part
 from outcast.emulation.probes import Probes
 from outcast.errors import DeadlineError, ReadBackError, RunError
 from outcast.experiment.links import STANDARD_MTU_BYTES
@@ -31,48 +31,42 @@ PROBE_DEADLINE_S = 10.0
 class Controller(Part):
     """The Ryu (or os-ken) application as a program beside the run.
 
-    It runs while the block lasts. Where that fails, an orderly end would only hold up the error.
+    `target` is the address that switches connect to, in the form of ovs-vsctl(8).
     """
 
-    def __init__(self, plan: Plan, commands: Commands, folder: Path) -> None:
-        self._plan = plan
-        self._commands = commands
-        self._folder = folder
-        self._process: Process
+    target = f"tcp:{ADDRESS}:{PORT}"
 
-    def __enter__(self) -> Controller:
-        graph_file = self._folder / "graph.json"
-        graph_file.write_text(graph.dumps(self._plan.graph))
-        self._process = self._commands.spawn(
+    def __init__(self, run: Context) -> None:
+        super().__init__()
+        self._run = run
+
+    def prepare(self) -> None:
+        """Starts it."""
+        plan, folder = self._run.plan, self._run.scratch
+        graph_file = folder / "graph.json"
+        graph_file.write_text(graph.dumps(plan.graph))
+        self._process = self._run.commands.spawn(
             "the controller",
             [
                 *python_module("controllers"),
                 *("--graph", str(graph_file)),
-                *("--routing", self._plan.routing, "--hash-seed", str(self._plan.hash_seed)),
+                *("--routing", plan.routing, "--hash-seed", str(plan.hash_seed)),
                 *("--listen", ADDRESS, "--port", str(PORT)),
             ],
-            stdout=self._folder / "controller.out",
-            stderr=self._folder / "controller.err",
+            stdout=folder / "controller.out",
+            stderr=folder / "controller.err",
         )
-        return self
+        self.lasting.append(self._process)
 
-    def __exit__(self, failed: type[BaseException] | None, *_error: object) -> None:
-        if failed is None:
-            self._process.end(signal.SIGTERM, STOP_DEADLINE_S)
-
-    @property
-    def target(self) -> str:
-        """The address that switches connect to, in the form of ovs-vsctl(8)."""
-        return f"tcp:{ADDRESS}:{PORT}"
+    def end(self) -> None:
+        """Ends it."""
+        self._process.end(signal.SIGTERM, STOP_DEADLINE_S)
 
     def _events(self) -> list[dict[str, Any]]:
-        lines = self._process.output().splitlines()
         events = []
-        for line in lines:
-            try:
+        for line in self._process.output().splitlines():
+            with contextlib.suppress(json.JSONDecodeError):  # the line is still being written
                 events.append(json.loads(line))
-            except json.JSONDecodeError:
-                continue  # the line is still being written
         return events
 
     def _is_ready(self) -> bool:
@@ -97,16 +91,12 @@ class Controller(Part):
 
     def _missing(self) -> str:
         connected = {event.get("switch") for event in self._events() if "switch" in event}
-        missing = [switch for switch in self._plan.switches if switch not in connected]
+        missing = [switch for switch in self._run.plan.switches if switch not in connected]
         return f"never connected: {', '.join(missing)}" if missing else "all had connected"
-
-    def require_alive(self) -> None:
-        """Raises CommandError where the controller has died."""
-        self._process.require_alive()
 
 
 def verify_tables(
-    plan: Plan, dump_flows: Callable[[Sequence[str]], Iterable[str]], commands: Commands
+    plan: Plan, dump_flows: Callable[[Sequence[str]], Iterable[str]], commands: SystemCommands
 ) -> dict[str, frozenset[entries.Entry]]:
     """Checks that every switch holds the planned entries and groups, and no others.
 

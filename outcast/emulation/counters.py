@@ -1,16 +1,89 @@
-"""The kernel's counters: nstat's for each host, and tc's for each captured port."""
+"""The kernel's counters: nstat's for each host, tc's for each captured port, and each link's."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from outcast.emulation import link_counters as links
 from outcast.emulation import queues
 from outcast.emulation.commands import entered
+from outcast.emulation.lost import LostPackets
 from outcast.emulation.network import Network
+from outcast.plan.model import Plan
+from outcast.records.run_directory import CaptureRecord, Counters, HostCounters, PortCounters
 
+EMPTY_DEADLINE_S = 10.0
 _SNMP_FILES = (Path("/proc/thread-self/net/snmp"), Path("/proc/thread-self/net/netstat"))
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The kernel's counters of captured ports, of hosts, and of links."""
+
+    ports: Mapping[str, dict[str, Any]]
+    hosts: Mapping[str, dict[str, int]]
+    links: links.Counted
+
+
+def read(network: Network, lost: LostPackets) -> Snapshot:
+    """Reads all counters that a run keeps."""
+    plan = network.plan
+    return Snapshot(
+        port_counters(network, sorted({port for port, _ in plan.capture_ports})),
+        {host: host_counters(network, host) for host in plan.counted_hosts},
+        read_links(network, lost),
+    )
+
+
+def read_links(network: Network, lost: LostPackets) -> links.Counted:
+    """Reads the counters of all links, and what each port has lost."""
+    losses = network.losses()
+    for port, count in lost.by_sender().items():
+        losses[port]["link"] = losses[port].get("link", 0) + count
+    return {**network.interface_counters(), **network.wire_counters()}, losses
+
+
+def record(
+    plan: Plan,
+    before: Snapshot,
+    at_start: links.Counted | None,
+    at_end: Snapshot | None,
+    after: Snapshot,
+    captures: Sequence[CaptureRecord],
+) -> Counters:
+    """The content of counters.json."""
+
+    def times(name: str, kind: str) -> dict[str, Any]:
+        read = {"before": before, "at_end": at_end, "after": after}
+        return {time: each and getattr(each, kind)[name] for time, each in read.items()}
+
+    ends = (before.links, at_start, None if at_end is None else at_end.links, after.links)
+    return Counters(
+        ports={port: PortCounters(**times(port, "ports")) for port in before.ports},
+        hosts={host: HostCounters(**times(host, "hosts")) for host in before.hosts},
+        captures=list(captures),
+        links=links.records(plan, *ends),
+    )
+
+
+def await_empty(network: Network, ports: Collection[str]) -> str:
+    """Waits until these ports' queues are empty. Returns which are not in time; empty for none.
+
+    That is told, because no check after the traffic ends a run.
+    """
+    end = time.monotonic() + EMPTY_DEADLINE_S
+    while full := [port for port, one in port_counters(network, ports).items() if one["qlen"]]:
+        if time.monotonic() > end:
+            return (
+                f"{', '.join(full)}: packets were still queued {EMPTY_DEADLINE_S:.0f} s after the "
+                "flows' end"
+            )
+        time.sleep(0.05)
+    return ""
 
 
 def host_counters(network: Network, host: str) -> dict[str, int]:

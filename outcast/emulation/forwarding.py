@@ -20,7 +20,7 @@ from typing import Any
 
 from controllers.entries import Entry
 from outcast.emulation import transport
-from outcast.emulation.commands import Commands
+from outcast.emulation.commands import SystemCommands
 from outcast.errors import CommandError, FeatureMissingError, ReadBackError
 from outcast.experiment.routing import RoutingKind
 from outcast.plan.model import Plan
@@ -48,7 +48,7 @@ def require(routing: RoutingKind, why: str = "") -> None:
         )
 
 
-def create_bridges(plan: Plan, commands: Commands) -> None:
+def create_bridges(plan: Plan, commands: SystemCommands) -> None:
     """Makes a bridge for each switch, with the switch's ports; it forwards nothing yet.
 
     Raises FeatureMissingError: the kernel has no bridge.
@@ -76,7 +76,7 @@ def create_bridges(plan: Plan, commands: Commands) -> None:
         transport.write_sysctl(_THROUGH_IPTABLES, "0", "the switches' namespace")
 
 
-def install(plan: Plan, tables: Mapping[str, Set[Entry]], commands: Commands) -> None:
+def install(plan: Plan, tables: Mapping[str, Set[Entry]], commands: SystemCommands) -> None:
     """Puts the entries of the switches' flow tables into their bridges, and reads them back.
 
     Raises ReadBackError: a port's addresses or settings differ; the error names the first one.
@@ -128,7 +128,7 @@ def _next_mac(plan: Plan, switch: str, address: str) -> str:
     return plan.mac(host) if following == host else plan.subnets.mac(following, before)
 
 
-def _check(macs_by_port: Mapping[str, set[str]], commands: Commands) -> None:
+def _check(macs_by_port: Mapping[str, set[str]], commands: SystemCommands) -> None:
     shown: dict[str, set[str]] = {port: set() for port in macs_by_port}
     for record in _show(commands, "fdb", "show"):
         if record["ifname"] in shown and record.get("state") == "static" and "master" in record:
@@ -145,7 +145,7 @@ def _check(macs_by_port: Mapping[str, set[str]], commands: Commands) -> None:
             raise ReadBackError(port, "bridge port's state", "forwarding", effective.get("state"))
 
 
-def _show(commands: Commands, *arguments: str) -> list[dict[str, Any]]:
+def _show(commands: SystemCommands, *arguments: str) -> list[dict[str, Any]]:
     return list(json.loads(commands.run(["bridge", "-json", *arguments])))
 
 

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from outcast.emulation.commands import Commands
+from outcast.emulation.commands import SystemCommands
 
 READY = "OUTCAST_PROGRAMS"
 """The variable that names the folder where programs lie ready."""
@@ -57,7 +57,7 @@ IN_GUEST = (STREAM, TCPRAND, PROBE, BLACKOUT)
 """The programs that run in the virtual engine's guest."""
 
 
-def provide(program: InC, folder: Path, commands: Commands) -> Path:
+def provide(program: InC, folder: Path, commands: SystemCommands) -> Path:
     """The program's path: where it lies ready, or in `folder`, where it is compiled.
 
     Raises CommandError: the compiler failed.

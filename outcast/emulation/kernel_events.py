@@ -8,19 +8,18 @@ either. See Documentation/trace/ftrace.rst and kernel/trace/ring_buffer.c in Lin
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import struct
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from outcast.emulation import instants
-from outcast.emulation.part import Part
+from outcast.emulation.part import ThreadPart
 from outcast.errors import (
     ConfigError,
-    DeadlineError,
     FeatureMissingError,
     RunError,
     UntrustedError,
@@ -77,7 +76,7 @@ def bytes_used(page: bytes | bytearray) -> int:
     return min(_PAGE_HEADER.size + (commit & _BYTES_IN_PAGE), len(page))
 
 
-class Recorder(Part):
+class Recorder(ThreadPart):
     """Records events from `record` until the block ends well; see the module.
 
     Args:
@@ -96,6 +95,8 @@ class Recorder(Part):
         symbols: Path = SYMBOLS,
         sleep_until: Callable[[int], None] = instants.sleep_until,
     ) -> None:
+        what, last = "recording the kernel's events", "the kernel's events to be read"
+        super().__init__("events", what, last, _STOP_DEADLINE_S)
         self._events = tuple(events)
         self._directory = directory
         self._tracefs = tracefs
@@ -106,11 +107,8 @@ class Recorder(Part):
         self._page = bytearray(PAGE_KIB * 1024)
         self._stored_bytes = 0
         self._next_ns = 0
-        self._stopped = False
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._work, name="events", daemon=True)
 
-    def __enter__(self) -> Recorder:
+    def prepare(self) -> None:
         """Prepares the ring buffer.
 
         Raises:
@@ -120,7 +118,7 @@ class Recorder(Part):
         """
         try:
             if self._is_here:
-                self._prepare()
+                self._set_up()
         except OSError as error:
             self._is_here = False
             if self._events:
@@ -129,18 +127,14 @@ class Recorder(Part):
             raise self._no_tracers("tracefs is missing")
         for event in self._events:
             self._require(event)
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
-        self._stopped = True
-        if self._thread.ident is not None:
-            self._thread.join(_STOP_DEADLINE_S)
+    def __exit__(self, failed: type[BaseException] | None, *_error: object) -> None:
         try:
-            if kind is None and self._thread.ident is not None:
-                if self._thread.is_alive():
-                    raise DeadlineError("the kernel's events to be read", _STOP_DEADLINE_S)
-                self.require_alive()
-                self._finish()
+            # An error of the block says more.
+            with contextlib.suppress(*([RunError] if failed else [])):
+                self.stop()
+            if failed is None and self._thread.ident is not None:
+                self._keep_rest()
         finally:
             for descriptor in (self._raw, self._stored):
                 if descriptor >= 0:
@@ -166,17 +160,12 @@ class Recorder(Part):
         self._set("tracing_on", "1")
         self._thread.start()
 
-    def require_alive(self) -> None:
-        """Raises RunError where events could not be read or stored."""
-        if self._error is not None:
-            raise RunError(f"recording the kernel's events: {self._error}")
-
     def _no_tracers(self, why: str) -> FeatureMissingError:
         return FeatureMissingError(
             f"the guest's kernel cannot record events ({why}); build it with: outcast kernel build"
         )
 
-    def _prepare(self) -> None:
+    def _set_up(self) -> None:
         self._set("tracing_on", "0")
         # Without it new events would overwrite old ones, and pages would end up out of order.
         self._set("options/overwrite", "0")
@@ -226,16 +215,12 @@ class Recorder(Part):
                 f"{did_you_mean(event, known)}; allowed is what available_events of tracefs has"
             )
 
-    def _work(self) -> None:
-        try:
-            while not self._stopped:
-                self._sleep_until(self._next_ns)
-                self._empty()
-                self._next_ns = instants.following(
-                    time.monotonic_ns(), EMPTIED_EVERY_NS, EMPTIED_AT_NS
-                )
-        except Exception as error:
-            self._error = error
+    def work(self) -> None:
+        """Empties the ring buffer at fixed instants. Raises OSError."""
+        while not self._stopped.is_set():
+            self._sleep_until(self._next_ns)
+            self._empty()
+            self._next_ns = instants.following(time.monotonic_ns(), EMPTIED_EVERY_NS, EMPTIED_AT_NS)
 
     def _empty(self) -> None:
         """Stores the rest of the page that was read last, the full pages, and the next one.
@@ -256,7 +241,7 @@ class Recorder(Part):
             if number > 0 and used <= len(self._page) // 2:
                 return
 
-    def _finish(self) -> None:
+    def _keep_rest(self) -> None:
         """Reads what is left, and writes how to read it. Raises UntrustedError for lost events."""
         self._set("tracing_on", "0")
         self._empty()

@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from outcast.emulation.commands import Commands
+from outcast.emulation.commands import SystemCommands
 from outcast.errors import CommandError
 from outcast.plan.model import Plan
 from outcast.records.interventions import Lost, LostPacket
@@ -27,7 +27,7 @@ _DROPPED = re.compile(r"\(dropped (\d+),")
 class LostPackets:
     """The packets that links lose in a run."""
 
-    def __init__(self, packets: Sequence[LostPacket], plan: Plan, commands: Commands) -> None:
+    def __init__(self, packets: Sequence[LostPacket], plan: Plan, commands: SystemCommands) -> None:
         self.packets = packets
         self._plan, self._commands = plan, commands
         self._netns: dict[str, int | None] = {}

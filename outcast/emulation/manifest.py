@@ -1,20 +1,76 @@
-"""Parts of the manifest: what was asked for, the versions of the programs, and the flows."""
+"""The manifest: what was asked for, what is in effect, the programs' versions, and the flows."""
 
 from __future__ import annotations
 
 import platform
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import mininet.net
 
-from outcast.emulation import queues
-from outcast.emulation.commands import Commands
+from controllers.entries import HASH_FIELDS
+from outcast import __version__
+from outcast.emulation import link_counters as links
+from outcast.emulation import queues, transport
+from outcast.emulation.commands import SystemCommands
 from outcast.emulation.multipath import Subflows
+from outcast.emulation.part import Context, Record
 from outcast.experiment import Experiment
 from outcast.plan import ports
 from outcast.plan.model import Plan
-from outcast.records.run_directory import BottleneckRecord, FlowRecord, SubflowRecord
+from outcast.records.effective import Effective, Routing
+from outcast.records.run_directory import BottleneckRecord, FlowRecord, Manifest, SubflowRecord
+
+
+def manifest(run: Context, record: Record) -> Manifest:
+    """The manifest of a run whose parts told this record. Raises ReadBackError as `_modules`."""
+    experiment, plan, hz = run.experiment, run.plan, transport.kernel_hz()
+    effective = Effective(
+        **record.effective,
+        min_rto_ns=transport.effective_min_rto_ns(experiment.transport.min_rto_ns, hz),
+        modules=_modules(experiment),
+    )
+    return Manifest(
+        **record.manifest,
+        outcast=__version__,
+        name=experiment.name,
+        engine=run.engine,
+        seed=experiment.seed,
+        kernel={
+            "release": platform.release(),
+            "version": platform.version(),
+            "machine": platform.machine(),
+            "hz": hz,
+        },
+        versions=versions(run.commands),
+        requested=requested(experiment),
+        effective=effective.flat(),
+        generated_hosts=sorted({flow.src for flow in plan.generated}),
+        bottlenecks=bottlenecks(experiment, plan),
+        warnings=record.warnings,
+    )
+
+
+def routing(plan: Plan) -> Routing:
+    """Says how paths are chosen, and how a hash splits the flows."""
+    if not plan.routes.choices:
+        return Routing(plan.routing, plan.openflow)
+    hashed = f"Open vSwitch's over {', '.join(HASH_FIELDS)}"
+    return Routing(plan.routing, plan.openflow, hashed, plan.hash_seed, links.split(plan))
+
+
+def _modules(experiment: Experiment) -> Mapping[str, Mapping[str, str]]:
+    """The user's modules with their parameters as the kernel shows them. Raises ReadBackError.
+
+    The kernel is asked at the end, because to ask takes time, even if only nanoseconds, and a run
+    with a module has to go on as one without it.
+    """
+    if experiment.kernel is None or not experiment.kernel.modules:
+        return {}
+    from outcast.emulation import own_modules
+
+    return own_modules.read_back(experiment.kernel)
 
 
 def requested(experiment: Experiment) -> dict[str, Any]:
@@ -76,7 +132,7 @@ def bottlenecks(experiment: Experiment, plan: Plan) -> list[BottleneckRecord]:
     ]
 
 
-def versions(commands: Commands) -> dict[str, str]:
+def versions(commands: SystemCommands) -> dict[str, str]:
     """The versions of the programs that took part, as they print them."""
     versions = {
         "python": platform.python_version(),

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from outcast.emulation.commands import Commands
+from outcast.emulation.commands import SystemCommands
 from outcast.emulation.sockets import SocketSample
 from outcast.errors import FeatureMissingError, ReadBackError, RunError
 from outcast.plan.flows import Flow
@@ -39,7 +39,7 @@ def require() -> None:
 def configure(
     flows: Iterable[Flow],
     netns: Callable[[str], int],
-    commands: Commands,
+    commands: SystemCommands,
     interfaces: Callable[[str], Mapping[str, str]] = lambda host: {},
 ) -> dict[str, int]:
     """Sets limits and announced ports of every host that takes part, and reads them back.

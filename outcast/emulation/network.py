@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from mininet.net import Mininet
 
 from outcast.emulation import hosts, queues, rtnetlink, wires
-from outcast.emulation.commands import Commands, entered, sysfs, wait_until
+from outcast.emulation.commands import SystemCommands, entered, sysfs, wait_until
 from outcast.emulation.nodes import NamespaceHost, PlainIntf, PlainLink, PortSwitch
 from outcast.errors import ReadBackError, RunError
 from outcast.experiment import Experiment
@@ -53,7 +53,7 @@ class Network:
         warnings: what this kernel cannot do as it should.
     """
 
-    def __init__(self, experiment: Experiment, plan: Plan, commands: Commands) -> None:
+    def __init__(self, experiment: Experiment, plan: Plan, commands: SystemCommands) -> None:
         self.experiment = experiment
         self.plan = plan
         self.commands = commands

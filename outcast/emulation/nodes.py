@@ -49,7 +49,7 @@ class NamespaceHost(Host):
 
 
 class PortSwitch(OVSSwitch):
-    """A Mininet Open vSwitch switch without a shell; see switches.py."""
+    """A Mininet Open vSwitch switch without a shell; see openvswitch.py."""
 
     isSetup = True  # Mininet would ask a running Open vSwitch for its version here.
 

@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from outcast.emulation import in_c
-from outcast.emulation.commands import Process, SystemCommands, wait_until
+from outcast.emulation.commands import SystemCommands, wait_until
 from outcast.emulation.part import Part
 from outcast.errors import ReadBackError, RunError
+from outcast.plan.model import Plan
+from outcast.plan.paths import port_name
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+VSCTL = ("ovs-vsctl", "--timeout=20")
 START_DEADLINE_S = 20.0
 STOP_DEADLINE_S = 10.0
 ANSWER_DEADLINE_S = 30.0
@@ -46,36 +49,23 @@ class OpenVSwitch(Part):
     """
 
     def __init__(self, commands: SystemCommands, folder: Path) -> None:
-        self._commands = commands
-        self._folder = folder
-        self._processes: list[Process] = []
+        super().__init__()
+        self._commands, self._folder = commands, folder
         self.datapath: Datapath = "system" if has_kernel_module() else "netdev"
         for variable in ("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"):
             commands.environment[variable] = str(folder)
 
-    def __enter__(self) -> OpenVSwitch:
+    def prepare(self) -> None:
         """Starts both daemons. Raises DeadlineError where one does not answer in time."""
         database = self._folder / "conf.db"
         socket = self._folder / "db.sock"
         self._commands.run(["ovsdb-tool", "create", str(database), str(SCHEMA)])
         self._spawn("ovsdb-server", [str(database), f"--remote=punix:{socket}"])
-        self._wait_for(socket, "ovsdb-server's socket")
-        self._commands.run(
-            [
-                *("ovs-vsctl", "--timeout=20", "--no-wait", "init", "--"),
-                *("set", "Open_vSwitch", ".", f"{_STATISTICS}={_NEVER_MS}"),
-            ]
-        )
-        question = [
-            "ovs-vsctl",
-            "--timeout=20",
-            "--no-wait",
-            "get",
-            "Open_vSwitch",
-            ".",
-            _STATISTICS,
-        ]
-        answer = self._commands.run(question).strip().strip('"')
+        wait_until(socket.exists, "ovsdb-server's socket", START_DEADLINE_S, detail=self._errors)
+        vsctl = [*VSCTL, "--no-wait"]
+        record = ("Open_vSwitch", ".")
+        self._commands.run([*vsctl, "init", "--", "set", *record, f"{_STATISTICS}={_NEVER_MS}"])
+        answer = self._commands.run([*vsctl, "get", *record, _STATISTICS]).strip().strip('"')
         if answer != str(_NEVER_MS):
             raise ReadBackError("Open vSwitch", _STATISTICS, _NEVER_MS, answer)
         environment = {}
@@ -89,12 +79,11 @@ class OpenVSwitch(Part):
             START_DEADLINE_S,
             detail=self._errors,
         )
-        return self
 
-    def __exit__(self, failed: type[BaseException] | None, *_error: object) -> None:
-        if failed is None:
-            for process in reversed(self._processes):
-                process.end(signal.SIGTERM, STOP_DEADLINE_S)
+    def end(self) -> None:
+        """Ends both daemons."""
+        for process in reversed(self.lasting):
+            process.end(signal.SIGTERM, STOP_DEADLINE_S)
 
     def _spawn(
         self, program: str, arguments: list[str], environment: Mapping[str, str] | None = None
@@ -114,18 +103,15 @@ class OpenVSwitch(Part):
             stderr=self._folder / f"{program}.err",
             environment=environment,
         )
-        self._processes.append(process)
-
-    def _wait_for(self, path: Path, what: str) -> None:
-        wait_until(path.exists, what, START_DEADLINE_S, detail=self._errors)
+        self.lasting.append(process)
 
     def _errors(self) -> str:
-        return " ".join(process.errors().strip() for process in self._processes).strip()
+        return " ".join(process.errors().strip() for process in self.lasting).strip()
 
     @property
     def pid(self) -> int:
         """The process number of ovs-vswitchd, once it is started."""
-        return self._processes[-1].popen.pid
+        return self.lasting[-1].popen.pid
 
     def ask(self, method: str, arguments: Sequence[str]) -> Iterator[str]:
         """Asks for what `ovs-appctl METHOD ARGUMENT` prints for each argument; no program starts.
@@ -157,10 +143,49 @@ class OpenVSwitch(Part):
             except OSError as error:
                 raise RunError(f"ovs-vswitchd, asked for {method}: {error}") from None
 
-    def require_alive(self) -> None:
-        """Raises CommandError where a daemon has died."""
-        for process in self._processes:
-            process.require_alive()
+
+def create_switches(plan: Plan, datapath: str, controller: str, commands: SystemCommands) -> None:
+    """Makes all bridges with ports and controllers in one transaction, and reads the ports back.
+
+    Raises ReadBackError: a port has another number than was asked for.
+    """
+    argv = list(VSCTL)
+    for switch in plan.switches:
+        argv += ["--", "add-br", switch]
+        argv += ["--", "set", "Bridge", switch, f"datapath_type={datapath}"]
+        argv += ["fail_mode=secure", f"protocols={plan.openflow}", "mcast_snooping_enable=false"]
+        argv += [f"other-config:datapath-id={plan.graph.nodes[switch]['dpid']:016x}"]
+        argv += ["other-config:disable-in-band=true"]
+        argv += ["--", "set-controller", switch, controller]
+        for port, number in _numbers(plan, switch).items():
+            argv += ["--", "add-port", switch, port]
+            argv += ["--", "set", "Interface", port, f"ofport_request={number}"]
+    commands.run(argv)
+    _check_ports(plan, commands)
+
+
+def _numbers(plan: Plan, switch: str) -> dict[str, int]:
+    """The OpenFlow number of each port by the name of its interface."""
+    return {
+        plan.attached(port_name(plan.graph, switch, neighbour)): plan.graph.edges[
+            switch, neighbour
+        ]["ports"][switch]
+        for neighbour in plan.graph.neighbors(switch)
+    }
+
+
+def _check_ports(plan: Plan, commands: SystemCommands) -> None:
+    table = ("--format=csv", "--no-headings", "--columns=name,ofport,error", "list", "Interface")
+    shown = {}
+    for line in commands.run([*VSCTL, *table]).splitlines():
+        name, effective, error = line.split(",", 2)
+        shown[name] = (effective, error.strip('"[]'))
+    for switch in plan.switches:
+        for port, number in _numbers(plan, switch).items():
+            effective, error = shown.get(port, ("none", ""))
+            if effective != str(number):
+                told = f"{effective} {error}".strip()
+                raise ReadBackError(port, "OpenFlow port", str(number), told)
 
 
 def _connect(control: socket.socket, path: Path) -> None:

@@ -2,8 +2,49 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from outcast.emulation.commands import Process, SystemCommands, still_running
+from outcast.errors import DeadlineError, RunError
+from outcast.experiment.engine import EngineName, properties
+
+if TYPE_CHECKING:
+    from outcast.experiment import Experiment
+    from outcast.plan.model import Plan
+    from outcast.records.run_directory import RunDirectory
+
+THREAD_DEADLINE_S = 10.0
+
+
+@dataclass(frozen=True)
+class Context:
+    """The run that parts belong to.
+
+    Attributes:
+        directory: the run directory; `scratch` is a folder for what is not kept.
+        emit: reports an event, see `outcast.emulation.inside`.
+        netns: the descriptor of a host's network namespace.
+        place: the same of any node; None of a switch, which has none of its own.
+    """
+
+    experiment: Experiment
+    plan: Plan
+    engine: EngineName
+    directory: RunDirectory
+    scratch: Path
+    commands: SystemCommands
+    emit: Callable[[Mapping[str, Any]], None]
+    netns: Callable[[str], int]
+    place: Callable[[str], int | None]
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether the clock is virtual. Then nothing waits for the processor."""
+        return properties(self.engine).virtual_clock
 
 
 @dataclass
@@ -27,27 +68,91 @@ class Record:
 
 
 class Part:
-    """A block of which each step is taken in its turn; by itself a step does nothing.
+    """A block of which each step is taken in its turn; by itself a step does little.
 
-    A part is prepared where the block is entered, before the flows connect. Where the block fails,
-    its programs are left to `SystemCommands.end_all`.
+    Where the block fails, its programs are left to `SystemCommands.end_all`, because an orderly end
+    would only hold up the error.
+
+    Attributes:
+        lasting: its programs that must not end before `end`.
+        ending: its programs that end by themselves, well.
     """
 
+    def __init__(self) -> None:
+        self.lasting: list[Process] = []
+        self.ending: list[Process] = []
+
     def __enter__(self) -> Self:
+        self.prepare()
         return self
 
-    def __exit__(self, failed: type[BaseException] | None, *_error: object) -> None: ...
+    def __exit__(self, failed: type[BaseException] | None, *_error: object) -> None:
+        if failed is None:
+            self.end()
+
+    def prepare(self) -> None:
+        """Gets ready, before the flows connect. Raises OutcastError where that fails."""
 
     def start(self, t_start_ns: int) -> None:
         """Goes on when the flows have connected; the traffic starts at this epoch time."""
 
     def require_alive(self) -> None:
         """Raises RunError where what it does has ended by itself."""
+        for process in self.lasting:
+            process.require_alive()
 
     def running(self) -> list[str]:
         """The names of programs that must end and have not. Raises RunError where one failed."""
-        return []
+        return still_running(self.ending)
 
     def finish(self) -> Record:
         """Ends what ends with the flows. Raises RunError where it went wrong."""
         return Record()
+
+    def end(self) -> None:
+        """Ends what is left, where the block ends well. Raises RunError where that fails."""
+
+
+class ThreadPart(Part):
+    """A part that works in a thread until it is stopped.
+
+    Args:
+        name: the thread's name.
+        what: its work, as the begin of an error.
+        last: what is waited for when it is stopped, in an error's words.
+    """
+
+    def __init__(
+        self, name: str, what: str, last: str, deadline_s: float = THREAD_DEADLINE_S
+    ) -> None:
+        super().__init__()
+        self._what, self._last, self._deadline_s = what, last, deadline_s
+        self._stopped = threading.Event()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._attempt, name=name, daemon=True)
+
+    def work(self) -> None:
+        """Works until `_stopped` is set."""
+        raise NotImplementedError
+
+    def _attempt(self) -> None:
+        try:
+            self.work()
+        except Exception as error:
+            self._error = error
+
+    def require_alive(self) -> None:
+        """Raises RunError where the work has failed."""
+        if isinstance(self._error, RunError):
+            raise self._error
+        if self._error is not None:
+            raise RunError(f"{self._what}: {self._error}")
+
+    def stop(self) -> None:
+        """Waits for the end of the work. Raises RunError where it failed, or does not end."""
+        self._stopped.set()
+        if self._thread.ident is not None:
+            self._thread.join(self._deadline_s)
+            if self._thread.is_alive():
+                raise DeadlineError(self._last, self._deadline_s)
+        self.require_alive()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from outcast.emulation import arrivals, cards, queues, red, rtnetlink
-from outcast.emulation.commands import Commands, entered
+from outcast.emulation.commands import SystemCommands, entered
 from outcast.emulation.network import Network
 from outcast.errors import FeatureMissingError
 from outcast.plan import ports
@@ -25,7 +25,7 @@ UNBOUNDED = (
 def configure(network: Network) -> QueueSettings:
     """Sets up every port's qdiscs, those that need tc(8) by a batch for all of a namespace.
 
-    Call it after `switches.start`: Open vSwitch clears the qdiscs of the ports that it adds.
+    Call it after `create_switches`: Open vSwitch clears the qdiscs of the ports that it adds.
 
     Raises ReadBackError: the kernel shows another setting than was asked for.
     """
@@ -70,7 +70,7 @@ def _read_back(request: ports.PortQueue, messages: Sequence[Mapping[str, Any]]) 
     return queues.read_back(request, messages) | queues.read_classes(request)
 
 
-def _set_up(requested: Sequence[ports.PortQueue], commands: Commands) -> None:
+def _set_up(requested: Sequence[ports.PortQueue], commands: SystemCommands) -> None:
     for request in requested:
         queues.set_delay(request)
     # In a loop of its own, because the order in which qdiscs are made decides a run's bytes.

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
-from pathlib import Path
 
 from outcast.emulation import in_c
-from outcast.emulation.commands import Commands, Process, still_running
-from outcast.emulation.part import Part, Record
+from outcast.emulation.part import Context, Part, Record
 from outcast.experiment import Experiment
 from outcast.plan.model import Plan
 from outcast.plan.needs import longest_way_ns
@@ -26,71 +23,57 @@ LONGEST_DRAIN_NS = 30 * 10**9
 class Probes(Part):
     """The programs of a run's probes; those that answer end with the block."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        plan: Plan,
-        logs: Path,
-        scratch: Path,
-        commands: Commands,
-        netns: Callable[[str], int],
-    ) -> None:
-        self._experiment, self._plan, self._logs = experiment, plan, logs
-        self._scratch, self._commands, self._netns = scratch, commands, netns
-        self._answering: list[Process] = []
-        self._asking: list[Process] = []
+    def __init__(self, run: Context) -> None:
+        super().__init__()
+        self._run = run
 
-    def __enter__(self) -> Probes:
+    def prepare(self) -> None:
         """Starts every program, and waits until all can begin.
 
         Raises:
             DeadlineError: a program is not ready in time.
             CommandError: a program has ended, or it could not be compiled.
         """
-        plan, logs = self._plan, self._logs
-        program = str(in_c.provide(in_c.PROBE, self._scratch, self._commands))
-        self._answering = [
-            self._commands.spawn(
+        run, plan, logs = self._run, self._run.plan, self._run.directory.flows
+        program = str(in_c.provide(in_c.PROBE, run.scratch, run.commands))
+        self.lasting = [
+            run.commands.spawn(
                 f"the answerer of probes at {host}",
                 [program, "answer", "--port", str(ECHO_PORT)],
-                netns=self._netns(host),
+                netns=run.netns(host),
                 stdout=logs / f"probes.{host}.out",
                 stderr=logs / f"probes.{host}.err",
             )
             for host in sorted({probe.dst for probe in plan.probes if probe.kind == "udp"})
         ]
-        self._asking = [
-            self._commands.spawn(
+        self.ending = [
+            run.commands.spawn(
                 f"probe {probe.probe} at {probe.src}",
-                arguments(program, probe, drain_ns(self._experiment, plan, probe)),
-                netns=self._netns(probe.src),
+                arguments(program, probe, drain_ns(run.experiment, plan, probe)),
+                netns=run.netns(probe.src),
                 stdout=result_file(logs, probe.probe),
                 stderr=logs / f"probe.{probe.probe}.err",
                 hears=True,
             )
             for probe in plan.probes
         ]
-        for process in (*self._answering, *self._asking):
+        for process in (*self.lasting, *self.ending):
             process.await_word("ready", f"{process.name} to be ready", READY_DEADLINE_S)
-        return self
-
-    def __exit__(self, failed: type[BaseException] | None, *_error: object) -> None:
-        for process in self._answering if failed is None else ():
-            process.require_alive()
-            process.end(signal.SIGTERM, END_DEADLINE_S)
 
     def start(self, t_start_ns: int) -> None:
         """Tells all programs when the traffic starts."""
-        for process in self._asking:
+        for process in self.ending:
             process.tell(str(t_start_ns))
-
-    def running(self) -> list[str]:
-        """The names of programs that have not ended. Raises CommandError where one has failed."""
-        return still_running(self._asking)
 
     def finish(self) -> Record:
         """Tells what was planned; the programs have written what they measured."""
-        return Record({"probes": records(self._plan)})
+        return Record({"probes": records(self._run.plan)})
+
+    def end(self) -> None:
+        """Ends the programs that answer. Raises CommandError where one has ended."""
+        self.require_alive()
+        for process in self.lasting:
+            process.end(signal.SIGTERM, END_DEADLINE_S)
 
 
 def arguments(program: str, probe: Probe, after_ns: int) -> list[str]:

@@ -13,7 +13,6 @@ import errno
 import itertools
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from typing import Protocol
 from outcast import netlink
 from outcast.emulation import rtnetlink
 from outcast.emulation.commands import entered
-from outcast.emulation.part import Part, Record
+from outcast.emulation.part import Context, Record, ThreadPart
 from outcast.emulation.sockets import (
     INET_DIAG_INFO,
     INET_DIAG_VEGASINFO,
@@ -31,9 +30,7 @@ from outcast.emulation.sockets import (
     SOCK_DIAG_BY_FAMILY,
     inet_diag_request,
 )
-from outcast.errors import DeadlineError, RunError
 from outcast.plan.flows import Flow
-from outcast.plan.model import Plan
 from outcast.records.effective import Sampling
 from outcast.records.qdisc_handles import QUEUE_HANDLE, SHAPER_HANDLE
 from outcast.records.samples import PORTS_FILE, SOCKETS_FILE, Sample, SamplesWriter
@@ -44,7 +41,6 @@ _ALL_STATES = 0xFFFFFFFF
 _ANSWER_BYTES = 16 * 1024
 ANSWERS_AT_ONCE = 64
 """Requests that are sent before an answer is read; see `_questions`."""
-_STOP_DEADLINE_S = 10.0
 
 
 def socket_request(sequence: int, flow: Flow) -> bytes:
@@ -176,26 +172,19 @@ class Series:
     questions: tuple[Question, ...]
 
 
-def series_of(
-    plan: Plan, netns: Callable[[str], int], place: Callable[[str], int | None]
-) -> tuple[Series, ...]:
+def series_of(run: Context) -> tuple[Series, ...]:
     """Lists what a run samples: every flow's sending socket, and every captured output port."""
+    plan = run.plan
     ports = sorted({port for port, direction in plan.capture_ports if direction == "out"})
+    of_flows = socket_questions(plan.flows, run.netns)
+    of_ports = queue_questions(ports, lambda port: run.place(plan.ends[port][0]))
     return (
-        Series(
-            SOCKETS_FILE,
-            tuple(str(flow.flow) for flow in plan.flows),
-            tuple(socket_questions(plan.flows, netns)),
-        ),
-        Series(
-            PORTS_FILE,
-            tuple(ports),
-            tuple(queue_questions(ports, lambda port: place(plan.ends[port][0]))),
-        ),
+        Series(SOCKETS_FILE, tuple(str(flow.flow) for flow in plan.flows), tuple(of_flows)),
+        Series(PORTS_FILE, tuple(ports), tuple(of_ports)),
     )
 
 
-class Sampler(Part):
+class Sampler(ThreadPart):
     """Takes samples from `start` until `finish`. If taking one fails, `require_alive` says so.
 
     Attributes:
@@ -209,14 +198,14 @@ class Sampler(Part):
         every_ns: int,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
+        super().__init__(
+            "samples", "sampling sockets and queues", "the last sample of sockets and queues"
+        )
         self._folder = folder
         self._series = [file for file in series if file.questions]
         self._t_start_ns = 0
         self._every_ns = every_ns
         self._now_ns = now_ns
-        self._stopped = threading.Event()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._work, name="samples", daemon=True)
         self.taken = 0
         self.missed = 0
         self.longest_ns = 0
@@ -234,34 +223,22 @@ class Sampler(Part):
             self._folder.mkdir(exist_ok=True)
             self._thread.start()
 
-    def require_alive(self) -> None:
-        """Raises RunError where a sample could not be taken or stored."""
-        if self._error is not None:
-            raise RunError(f"sampling sockets and queues: {self._error}")
-
     def finish(self) -> Record:
         """Ends sampling, and tells what was taken."""
-        self._stopped.set()
-        if self._thread.ident is not None:
-            self._thread.join(_STOP_DEADLINE_S)
-        if self._thread.is_alive():
-            raise DeadlineError("the last sample of sockets and queues", _STOP_DEADLINE_S)
-        self.require_alive()
+        self.stop()
         taken = Sampling(self._every_ns, self.taken, self.missed, self.longest_ns)
         return Record(effective={"sampling": taken})
 
-    def _work(self) -> None:
-        try:
-            with contextlib.ExitStack() as files:
-                writers = [
-                    files.enter_context(
-                        SamplesWriter(self._folder / series.file, self._every_ns, series.sources)
-                    )
-                    for series in self._series
-                ]
-                self._sample_until_stopped(writers)
-        except Exception as error:
-            self._error = error
+    def work(self) -> None:
+        """Takes samples. Raises OSError where one could not be taken or stored."""
+        with contextlib.ExitStack() as files:
+            writers = [
+                files.enter_context(
+                    SamplesWriter(self._folder / series.file, self._every_ns, series.sources)
+                )
+                for series in self._series
+            ]
+            self._sample_until_stopped(writers)
 
     def _sample_until_stopped(self, writers: Sequence[SamplesWriter]) -> None:
         due_ns = self._t_start_ns

@@ -6,23 +6,20 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outcast import netlink
-from outcast.emulation import senders
+from outcast.emulation import senders, transport
 from outcast.emulation.commands import entered
 from outcast.errors import ReadBackError
-from outcast.plan.flows import Flow
+from outcast.plan.flows import Flow, families_of
 
 if TYPE_CHECKING:
     from outcast.experiment.parts import Family
 
-_HEADER = struct.Struct("=IHHII")
-"""struct nlmsghdr (netlink(7)): length, type, flags, sequence number, port."""
-_NLM_F_REQUEST, _NLM_F_DUMP = 0x1, 0x300
-_NLMSG_ERROR, _NLMSG_DONE = 2, 3
 NETLINK_SOCK_DIAG = 4
 """linux/netlink.h; the socket module does not name it."""
 SOCK_DIAG_BY_FAMILY = 20
@@ -36,6 +33,8 @@ _ESTABLISHED, _TIME_WAIT, _SYN_RECEIVED, _CLOSED, _LISTENING = 1, 6, 3, 7, 10
 """Numbers of states (net/tcp_states.h)."""
 _CONNECTIONS = 0xFFE & ~(1 << _TIME_WAIT | 1 << _SYN_RECEIVED | 1 << _CLOSED | 1 << _LISTENING)
 """The states that ss(8) shows unless it is asked for more."""
+_UDP_UNCONNECTED, _TCP_LISTEN = "07", "0A"
+"""The same as the tables of proc(5) have them."""
 _ANSWER_BYTES = 32 * 1024
 _SACK, _ECN = 2, 8
 """TCPI_OPT_SACK and TCPI_OPT_ECN (linux/tcp.h)."""
@@ -124,6 +123,36 @@ def listens(netns: int | None, port: int, family: Family = "ipv4") -> bool:
     return any(_ports(message)[0] == port for message in listening)
 
 
+def has_port(netns: int, port: int) -> bool:
+    """Whether a host listens at a TCP port, or has a UDP socket at it, with IPv4 or IPv6 sockets.
+
+    The kernel's tables are read, because a connection would stand in the captures (proc(5), net).
+    """
+    if listens(netns, port):
+        return True
+    with entered(netns):
+        return any(
+            _has_line(Path("/proc/thread-self/net") / table, port, state)
+            for table, state in (
+                ("tcp6", _TCP_LISTEN),
+                ("udp", _UDP_UNCONNECTED),
+                ("udp6", _UDP_UNCONNECTED),
+            )
+        )
+
+
+def _has_line(table: Path, port: int, state: str) -> bool:
+    try:
+        lines = table.read_text(encoding="ascii").splitlines()[1:]
+    except FileNotFoundError:  # This kernel has no such protocol.
+        return False
+    for line in lines:
+        fields = line.split()
+        if int(fields[1].rpartition(":")[2], 16) == port and fields[3] == state:
+            return True
+    return False
+
+
 def inet_diag_request(
     extensions: int,
     states: int,
@@ -151,24 +180,16 @@ def _dump(
     with entered(netns):
         connection = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG)
     with connection:
-        flags = _NLM_F_REQUEST | _NLM_F_DUMP
-        connection.send(
-            _HEADER.pack(_HEADER.size + len(body), SOCK_DIAG_BY_FAMILY, flags, 1, 0) + body
-        )
+        flags = netlink.REQUEST | netlink.DUMP
+        connection.send(netlink.message(SOCK_DIAG_BY_FAMILY, flags, 1, body))
         while True:
             # The kernel has answered when `send` or the `recv` before returns.
-            answer = connection.recv(_ANSWER_BYTES, socket.MSG_DONTWAIT)
-            at = 0
-            while at < len(answer):
-                length, kind, _, _, _ = _HEADER.unpack_from(answer, at)
-                message = answer[at + _HEADER.size : at + length]
-                at += (length + 3) & ~3
-                if kind == _NLMSG_DONE:
+            for answer in netlink.messages(connection.recv(_ANSWER_BYTES, socket.MSG_DONTWAIT)):
+                if answer.kind == netlink.DONE:
                     return
-                if kind == _NLMSG_ERROR:
-                    number = -struct.unpack_from("=i", message)[0]
+                if number := netlink.refusal(answer.whole):
                     raise OSError(number, os.strerror(number))
-                yield message
+                yield answer.body
 
 
 def _ports(message: bytes) -> tuple[int, int]:
@@ -231,6 +252,42 @@ def _mptcp_token(ulp_info: bytes) -> int | None:
     mptcp = netlink.attribute(ulp_info, _ULP_MPTCP)
     token = netlink.attribute(mptcp, _MPTCP_TOKEN_LOCAL) if mptcp is not None else None
     return None if token is None else int.from_bytes(token, "little")
+
+
+def sample_flows(flows: Sequence[Flow], netns: Callable[[str], int]) -> list[SocketSample]:
+    """The TCP connections now of all hosts that send or receive these flows."""
+    hosts = sorted({name for flow in flows for name in (flow.src, flow.dst)})
+    families = families_of(flows)
+    return [sample for host in hosts for sample in sample_sockets(netns(host), families)]
+
+
+def failed_checks(
+    flows: Sequence[Flow],
+    active: Sequence[Flow],
+    samples: Sequence[SocketSample],
+    *,
+    steady: bool,
+) -> list[str]:
+    """Says where flows had other settings than were asked for, a line for each check.
+
+    The traffic is over, so an error would only destroy what was measured. `active` flows are
+    checked one by one. For `steady` see `check_min_rto`.
+    """
+    failed = []
+    try:
+        check_sockets(active, samples)
+    except ReadBackError as error:
+        failed.append(str(error))
+    try:
+        for requested_ns in sorted({flow.transport.min_rto_ns for flow in flows}):
+            min_rto_ns = transport.effective_min_rto_ns(requested_ns, transport.kernel_hz())
+            own = {flow.sport for flow in flows if flow.transport.min_rto_ns == requested_ns}
+            if min_rto_ns is not None:
+                mine = [sample for sample in samples if sample.local_port in own]
+                check_min_rto(mine, min_rto_ns, steady=steady)
+    except ReadBackError as error:
+        failed.append(str(error))
+    return failed
 
 
 def check_sockets(flows: Sequence[Flow], samples: Sequence[SocketSample]) -> None:

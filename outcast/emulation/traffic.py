@@ -18,12 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from outcast.emulation import multipath, receivers, senders
-from outcast.emulation.commands import Commands, Process, still_running, wait_until
+from outcast.emulation import in_c, multipath, receivers, senders
+from outcast.emulation.commands import Process, SystemCommands, wait_until
 from outcast.emulation.multipath import Subflows
-from outcast.emulation.part import Part, Record
+from outcast.emulation.part import Context, Part, Record
 from outcast.emulation.sockets import SocketSample, listens, sample_sockets
 from outcast.errors import DeadlineError, ReadBackError, RunError, gist
+from outcast.plan import ports
 from outcast.plan.flows import Flow, families_of
 from outcast.records.effective import Start
 
@@ -69,28 +70,29 @@ class Flows(Part):
     flows: Sequence[Flow]
     netns: Callable[[str], int]
     logs: Path
-    commands: Commands
+    commands: SystemCommands
     stream: Path | None = None
     held_start: Path | None = None
     seed: int = 0
     start_afterwards: bool = False
     syn_rounds: int = 1
-    servers: list[Process] = field(default_factory=list)
     clients: dict[int, Process] = field(default_factory=dict)
     subflows: Subflows = field(default_factory=dict)
     _began_ns: int = 0
     _connect_ns: int = 0
     _deadline_ns: int = 0
 
-    def __enter__(self) -> Flows:
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def prepare(self) -> None:
         """Starts a server at every receiver's port, iperf or our own; waits until it listens."""
         received: dict[tuple[int, int], list[Flow]] = {}
         for flow in sorted(self.flows, key=lambda flow: (flow.dst, flow.dport)):
             # Interfaces of one host share its server.
             received.setdefault((self.netns(flow.dst), flow.dport), []).append(flow)
         for flows in received.values():
-            self.servers.append(self._serve(flows))
-        return self
+            self.lasting.append(self._serve(flows))
 
     def _serve(self, flows: Sequence[Flow]) -> Process:
         """Starts the server of flows that share one, and waits until it listens.
@@ -124,10 +126,6 @@ class Flows(Part):
         wait_until(is_ready, what, SERVER_DEADLINE_S, detail=server.errors)
         return server
 
-    def __exit__(self, failed: type[BaseException] | None, *_error: object) -> None:
-        if failed is None:
-            stop_servers(self.servers)
-
     def connect(self, round_trip_ns: int = 0) -> None:
         """Starts every client and waits until all are connected; none sends yet.
 
@@ -141,7 +139,7 @@ class Flows(Part):
         self._deadline_ns = self._began_ns + int(patience_s * 1e9)
         for flow in self.flows:
             argv, environment = self._client(flow)
-            self.clients[flow.flow] = self.commands.spawn(
+            client = self.commands.spawn(
                 f"the client of flow {flow.flow} at {flow.src}",
                 argv,
                 netns=self.netns(flow.src),
@@ -150,6 +148,8 @@ class Flows(Part):
                 environment=environment,
                 hears=self.start_afterwards,
             )
+            self.clients[flow.flow] = client
+            self.ending.append(client)
         self._await_connected()
         self.subflows = multipath.await_subflows(self.flows, self._sample, self._deadline_ns)
         self._connect_ns = time.time_ns() - self._began_ns
@@ -257,22 +257,40 @@ class Flows(Part):
 
     def start(self, t_start_ns: int) -> None:
         """Lets the kernel read what comes to the servers (see receivers.read_at_once)."""
-        receivers.read_at_once(server.popen.pid for server in self.servers)
-
-    def require_alive(self) -> None:
-        """Raises CommandError where a server has ended."""
-        for server in self.servers:
-            server.require_alive()
-
-    def running(self) -> list[str]:
-        """The names of clients that have not ended. Raises CommandError where one has failed."""
-        return still_running(self.clients.values())
+        receivers.read_at_once(server.popen.pid for server in self.lasting)
 
     def finish(self) -> Record:
         """Checks that every client did what was asked for. Raises as `check_client`."""
         for flow in self.flows:
             check_client(flow, self.clients[flow.flow])
         return Record()
+
+    def end(self) -> None:
+        """Ends the servers. Raises RunError where one has ended, or does not."""
+        self.require_alive()
+        for server in self.lasting:
+            try:
+                server.end(signal.SIGINT, SERVER_END_S)
+            except DeadlineError:
+                # At the first interrupt iperf waits for its threads ("Interrupt again to force
+                # quit").
+                server.end(signal.SIGINT, SERVER_END_S)
+
+
+def flows_of(run: Context) -> Flows:
+    """A run's flows, with what they need in C. Raises CommandError where the compiler fails."""
+    flows, afterwards = run.plan.flows, not run.is_virtual
+    syn_rounds = ports.rounds_of_handshakes(run.experiment, run.plan)
+    stream = held_start = None
+    if syn_rounds > 1 or any(senders.sends(flow) for flow in flows):
+        stream = in_c.provide(in_c.STREAM, run.scratch, run.commands)
+    # Under virtual time computing takes no time, so a start set beforehand is never missed.
+    if afterwards and not all(senders.sends(flow) for flow in flows):
+        held_start = in_c.provide(in_c.HELD_START, run.scratch, run.commands)
+    return Flows(
+        *(flows, run.netns, run.directory.flows, run.commands, stream, held_start),
+        *(run.experiment.seed, afterwards, syn_rounds),
+    )
 
 
 def lead_s(flows: int, round_trip_ns: int, syn_rounds: int = 1) -> float:
@@ -376,15 +394,3 @@ def client_bytes(text: str) -> int | None:
     """The bytes that iperf's client handed to its kernel, from the last line of its report."""
     matches = re.findall(r"^\[ *[0-9]+\] .*? sec +([0-9.]+) Bytes", text, re.MULTILINE)
     return int(float(matches[-1])) if matches else None
-
-
-def stop_servers(servers: Sequence[Process]) -> None:
-    """Ends the servers."""
-    for server in servers:
-        server.require_alive()
-    for server in servers:
-        try:
-            server.end(signal.SIGINT, SERVER_END_S)
-        except DeadlineError:
-            # At the first interrupt iperf waits for its threads ("Interrupt again to force quit").
-            server.end(signal.SIGINT, SERVER_END_S)

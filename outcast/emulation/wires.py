@@ -25,7 +25,7 @@ from typing import Any
 
 from outcast import netlink
 from outcast.emulation import netem, rtnetlink
-from outcast.emulation.commands import Commands
+from outcast.emulation.commands import SystemCommands
 from outcast.errors import CommandError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment
 from outcast.experiment.faults import Policer
@@ -48,7 +48,7 @@ def policer_index(wire: str) -> int:
     return int("".join(filter(str.isdigit, wire)))
 
 
-def connect(plan: Plan, commands: Commands) -> None:
+def connect(plan: Plan, commands: SystemCommands) -> None:
     """Makes each inner end send what arrives at the other one.
 
     Raises FeatureMissingError: the kernel cannot redirect packets.
@@ -86,7 +86,7 @@ _ROUNDED = 0.01
 
 
 def _read_policer(
-    plan: Plan, direction: Direction, policer: Policer, commands: Commands
+    plan: Plan, direction: Direction, policer: Policer, commands: SystemCommands
 ) -> dict[str, int]:
     """Reads what the kernel shows: rate in bit/s, burst in bytes. Raises ReadBackError."""
     name = plan.wires[frozenset(direction)].facing(direction[0])
@@ -107,7 +107,7 @@ def _number(text: str) -> int:
 
 
 def start_losing(
-    experiment: Experiment, plan: Plan, commands: Commands
+    experiment: Experiment, plan: Plan, commands: SystemCommands
 ) -> tuple[LossSettings, ...]:
     """Makes every link lose its share of packets from now on; returns what is in effect.
 

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 
 from outcast.emulation import capture
@@ -45,11 +47,10 @@ def test_a_file_that_is_too_short_for_its_packets_is_a_full_disk(tmp_path):
 def test_captures_are_read_where_their_block_ends_well(tmp_path, monkeypatch):
     record = records.capture("captures/s1-eth1.out.pcap")
     calls: list[str] = []
-    monkeypatch.setattr(capture, "start", lambda *given: calls.append("start") or [])
+    monkeypatch.setattr(capture.Captures, "prepare", lambda part: calls.append("start"))
     monkeypatch.setattr(capture, "stop", lambda *given: calls.append("stop") or [record])
-    captures = capture.Captures(
-        [], "virtual", RunDirectory(tmp_path), tmp_path, SystemCommands(), "ip"
-    )
+    run = SimpleNamespace(directory=RunDirectory(tmp_path))
+    captures = capture.Captures(run, None)  # type: ignore[arg-type]
     with captures:
         assert captures.records == []
     assert captures.records == [record]

@@ -15,7 +15,7 @@ import pytest
 from outcast import experiment, netlink
 from outcast.analysis.join.join import JoinOptions, Verdict
 from outcast.emulation import queues, rtnetlink, senders, sockets, traffic
-from outcast.emulation.generator import generator
+from outcast.emulation.generator import loop
 from outcast.emulation.generator.programs import tasks
 from outcast.errors import ConfigError, ReadBackError
 from outcast.experiment.queues import KINDS, WITH_CLASSES
@@ -331,9 +331,9 @@ def test_generated_traffic_has_its_code_point():
 )
 def test_a_socket_is_marked(family, level, option):
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
-        generator.mark(sock, 0)
+        loop.mark(sock, 0)
         assert sock.getsockopt(level, option) == 0
-        generator.mark(sock, 184)
+        loop.mark(sock, 184)
         assert sock.getsockopt(level, option) == 184
 
 

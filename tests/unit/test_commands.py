@@ -58,8 +58,7 @@ def test_only_one_place_starts_our_modules():
         "outcast/api/sweep_archives.py",
         "outcast/engines/trials.py",
         "outcast/engines/guest/world.py",
-        "outcast/emulation/generator/programs.py",
-        "outcast/emulation/programs/launch.py",
+        "outcast/emulation/standalone.py",
         "outcast/engines/root/fetch.py",
         "outcast/networks/resolve.py",
     }

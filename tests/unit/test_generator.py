@@ -6,7 +6,6 @@ import os
 import re
 import socket
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +14,9 @@ from typing import Any
 import pytest
 
 from outcast import experiment
-from outcast.emulation import in_c
+from outcast.emulation import in_c, standalone
 from outcast.emulation.commands import SystemCommands
-from outcast.emulation.generator import generator
+from outcast.emulation.generator import generator, loop
 from outcast.emulation.generator.programs import check_smallest_payloads, tasks, warnings_of
 from outcast.errors import ReadBackError
 from outcast.experiment import TcpRand
@@ -61,10 +60,7 @@ def run(
         (folder / f"{name}.json").write_text(json.dumps({**empty, **whole, **task}))
         processes.append(
             subprocess.Popen(
-                [
-                    *(sys.executable, "-I", "-S", generator.__file__, f"{name}.json", "start"),
-                    f"{name}.jsonl",
-                ],
+                standalone.command(generator.__name__, f"{name}.json", "start", f"{name}.jsonl"),
                 cwd=folder,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -195,9 +191,9 @@ def test_a_connection_of_no_flow_ends_the_program(tmp_path):
 
 
 def test_a_start_that_is_never_given_is_not_awaited_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(generator, "START_DEADLINE_S", 0.02)
+    monkeypatch.setattr(standalone, "START_DEADLINE_S", 0.02)
     with pytest.raises(RuntimeError, match="no start"):
-        generator.await_start(str(tmp_path / "start"), lambda: None)
+        standalone.await_start(str(tmp_path / "start"), 0.01)
 
 
 @pytest.mark.parametrize("connects_first", [False, True])
@@ -294,7 +290,7 @@ class Kernel:
 
 def test_a_full_socket_and_a_lost_connection_are_as_a_sockets_own():
     kernel = Kernel([900, -errno.EAGAIN, -errno.ECONNRESET])
-    payloads = generator.RandomPayloads(kernel, 5, 700, None)  # type: ignore[arg-type]
+    payloads = loop.RandomPayloads(kernel, 5, 700, None)  # type: ignore[arg-type]
     assert payloads.send(3, 10_000) == 900
     with pytest.raises(BlockingIOError):
         payloads.send(3, 9_100)

@@ -17,7 +17,7 @@ from outcast import netlink, workflow
 from outcast.analysis.run_analysis import elsewhere
 from outcast.cli import invoke as outcast
 from outcast.emulation import link_counters, netem, queues, rtnetlink, wires
-from outcast.emulation.commands import Commands
+from outcast.emulation.commands import SystemCommands
 from outcast.emulation.queues import change
 from outcast.engines import realtime
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, ReadBackError
@@ -286,7 +286,7 @@ FAULTS = {
 POLICER = {"policer": {"rate": "10500kbit", "burst": "33000B"}}
 
 
-class FakeTc(Commands):
+class FakeTc(SystemCommands):
     """Answers as tc(8) of iproute2 6.1 does, or as a kernel that lacks what redirects packets."""
 
     def __init__(self, shown: str | None) -> None:

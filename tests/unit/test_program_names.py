@@ -7,7 +7,6 @@ from typing import Any, cast
 import pytest
 
 from outcast.emulation.programs.names import HostNames, answer, zone_of
-from outcast.plan.model import Plan
 
 A, PTR, MX, AAAA, ANY = 1, 12, 15, 28, 255
 ZONE = zone_of({"10.0.0.2": "h2", "fd00::2": "h2", "10.0.0.3": "Web-1.lab"})
@@ -98,7 +97,7 @@ def test_a_reply_that_a_host_refuses_ends_no_server():
     with programs, server:
         for _ in range(3):
             programs.send(query("h2", A))
-        names = HostNames(cast(Plan, None), cast(Any, None))
+        names = HostNames(cast(Any, None))
         names._servers[server.fileno()] = cast(socket.socket, Refusing(server))
         with pytest.raises(KeyboardInterrupt):
             names._serve(ZONE)

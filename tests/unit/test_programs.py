@@ -5,10 +5,10 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from outcast import cli, experiment, files
 from outcast.api import guest
+from outcast.emulation import standalone
 from outcast.emulation.commands import Process, SystemCommands
-from outcast.emulation.programs import launch, runner, single
+from outcast.emulation.programs import folders, runner, single
 from outcast.engines import choice, virtual
 from outcast.engines import programs as before_the_run
 from outcast.engines.guest import world
@@ -254,9 +255,9 @@ def test_files_are_taken_into_the_run_directory(tmp_path):
     again = experiment.load_resolved(directory.config)
     assert again.programs[0].files == (directory.path / "programs/web/files/site",)
     folder = tmp_path / "folder"
-    assert launch.copy_files(launch.program_files(directory, "web"), folder) == {"site/page"}
-    assert (folder / "site/page").stat().st_mtime == launch.FILES_TIME_S
-    assert launch.copy_files(launch.program_files(directory, "get"), tmp_path / "other") == set()
+    assert folders.copy_files(folders.program_files(directory, "web"), folder) == {"site/page"}
+    assert (folder / "site/page").stat().st_mtime == folders.FILES_TIME_S
+    assert folders.copy_files(folders.program_files(directory, "get"), tmp_path / "other") == set()
 
 
 def test_files_that_cannot_be_copied_are_refused(tmp_path):
@@ -299,8 +300,9 @@ def run_runner(tmp_path: Path, asked_for: dict[str, Any]) -> subprocess.Popen[by
     (tmp_path / "task.json").write_text(json.dumps(asked_for), encoding="utf-8")
     (tmp_path / "start").write_text(str(time.time_ns()), encoding="ascii")
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", runner.__file__]
-        + [str(tmp_path / name) for name in ("task.json", "start", "result")],
+        standalone.command(
+            runner.__name__, *(tmp_path / name for name in ("task.json", "start", "result"))
+        ),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -441,13 +443,15 @@ def execute(
     spawned = Spawned(script)
     command = Command("h1", ("ls", "-l"), "/usr", within_ns)
     try:
-        single.execute(
-            *(command, 0, tmp_path, spawned),
-            7,
-            events.append,
-            lambda: None,  # type: ignore[arg-type]
-            None,
+        run = SimpleNamespace(
+            scratch=tmp_path,
+            commands=spawned,
+            netns=lambda host: 0,
+            emit=events.append,
+            experiment=SimpleNamespace(seed=7),
+            is_virtual=False,
         )
+        single.execute(run, command, lambda: None)
     finally:
         spawned.real.end_all()
     out, err = (

@@ -6,6 +6,7 @@ import socket
 import struct
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -173,7 +174,8 @@ def test_the_queues_of_all_captured_outputs_are_sampled_and_no_others(monkeypatc
     monkeypatch.setattr(sampling, "NetlinkSocket", lambda protocol, netns: FakeNetlink())
     monkeypatch.setattr(socket, "if_nametoindex", lambda name: int(name[-1]))
     plan = make_plan(validate(yaml.safe_load(EXPERIMENT), "config.yaml"))
-    flows, ports = series_of(plan, lambda host: 0, lambda node: None)
+    run = SimpleNamespace(plan=plan, netns=lambda host: 0, place=lambda node: None)
+    flows, ports = series_of(run)  # type: ignore[arg-type]
     assert flows.sources == ("0", "1", "2")
     assert [question.sources for question in flows.questions] == [(0,), (1,), (2,)]
     assert ports.sources == ("s1-eth1",)

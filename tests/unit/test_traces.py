@@ -346,7 +346,7 @@ def test_rates_that_are_over_are_skipped_and_named(tmp_path):
     kernel = FakeKernel(takes_ns=210 * MS)
     changer = Changer((), port_traces(whole, plan), kernel, now_ns=lambda: kernel.now_ns)
     changer._t_start_ns = kernel.now_ns - MS
-    changer._work()
+    changer.work()
     (rates,) = changer.rates().ports
     assert rates.t_ns == [211 * MS, 421 * MS]
     assert rates.rate_bps == [5_000_000, 12_500_000]

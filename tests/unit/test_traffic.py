@@ -338,7 +338,9 @@ def test_a_server_that_waits_at_the_first_interrupt_is_interrupted_again(tmp_pat
     )
     try:
         wait_until(lambda: bool(server.output()), "the server's first line", HANG_S)
-        traffic.stop_servers([server])
+        sending = traffic.Flows([], own_namespace, tmp_path, commands)
+        sending.lasting.append(server)
+        sending.end()
     finally:
         commands.end_all()
     assert server.popen.returncode == -signal.SIGINT

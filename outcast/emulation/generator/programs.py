@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -12,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from controllers import routes
-from outcast.emulation import in_c, senders
-from outcast.emulation.commands import Commands, Process, still_running
+from outcast.emulation import in_c, senders, standalone
 from outcast.emulation.generator import generator
-from outcast.emulation.part import Part, Record
+from outcast.emulation.part import Context, Part, Record
 from outcast.errors import ReadBackError
 from outcast.experiment import Experiment, Incast, Shuffle, TcpRand
 from outcast.files import write_text
@@ -26,7 +24,6 @@ from outcast.plan.paths import generated_packet
 from outcast.plan.schedule import TCP_PORT, UDP_PORT, Generated
 from outcast.records import generated as results
 from outcast.records.generated import Completed
-from outcast.records.run_directory import RunDirectory
 
 READY_DEADLINE_S = 60.0
 CONNECT_DEADLINE_S = 60.0
@@ -39,66 +36,49 @@ LATE_NS = 1_000_000
 class Programs(Part):
     """Run while the block lasts; without generated flows there are none."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        plan: Plan,
-        directory: RunDirectory,
-        scratch: Path,
-        commands: Commands,
-        netns: Callable[[str], int],
-    ) -> None:
-        self._experiment, self._plan = experiment, plan
-        self._directory, self._scratch, self._commands = directory, scratch, commands
-        self._netns = netns
-        self._processes: list[Process] = []
+    def __init__(self, run: Context) -> None:
+        super().__init__()
+        self._run = run
+        self._start_file = run.scratch / "generator.start"
         self._t_start_ns = 0
 
-    def __enter__(self) -> Programs:
-        self._prepare()
-        return self
-
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
         """Starts every program and waits until all listen.
 
         Raises:
             DeadlineError: a program does not listen in time.
             CommandError: a program has ended, or TCPRand's library could not be compiled.
         """
-        if not self._plan.generated:
+        run, plan = self._run, self._run.plan
+        if not plan.generated:
             return
         write_text(
-            results.schedule_file(self._directory),
-            "".join(json.dumps(asdict(flow)) + "\n" for flow in self._plan.generated),
+            results.schedule_file(run.directory),
+            "".join(json.dumps(asdict(flow)) + "\n" for flow in plan.generated),
         )
         library = None
-        if self._experiment.transport.tcprand is not None and _any_tcp(self._plan):
-            library = in_c.provide(in_c.TCPRAND, self._scratch, self._commands)
-        for host, task in tasks(self._experiment, self._plan, library).items():
-            task_file = self._scratch / f"generator.{host}.json"
+        if run.experiment.transport.tcprand is not None and _any_tcp(plan):
+            library = in_c.provide(in_c.TCPRAND, run.scratch, run.commands)
+        for host, task in tasks(run.experiment, plan, library).items():
+            task_file = run.scratch / f"generator.{host}.json"
             task_file.write_text(json.dumps(task), encoding="utf-8")
-            self._processes.append(
-                self._commands.spawn(
+            self.ending.append(
+                run.commands.spawn(
                     f"the traffic generator at {host}",
-                    [
-                        # It runs as a file and isolated, because the package's imports cost time.
-                        *(sys.executable, "-I", "-S", generator.__file__, str(task_file)),
-                        *(str(self._start_file), str(results.result_file(self._directory, host))),
-                    ],
-                    netns=self._netns(host),
-                    stdout=self._scratch / f"generator.{host}.out",
-                    stderr=self._scratch / f"generator.{host}.err",
+                    standalone.command(
+                        *(generator.__name__, task_file, self._start_file),
+                        results.result_file(run.directory, host),
+                    ),
+                    netns=run.netns(host),
+                    stdout=run.scratch / f"generator.{host}.out",
+                    stderr=run.scratch / f"generator.{host}.err",
                 )
             )
         self._await_word("ready", "to listen", READY_DEADLINE_S)
 
     def _await_word(self, word: str, what: str, deadline_s: float) -> None:
-        for process in self._processes:
+        for process in self.ending:
             process.await_word(word, f"{process.name} {what}", deadline_s)
-
-    @property
-    def _start_file(self) -> Path:
-        return self._scratch / "generator.start"
 
     def connect(self) -> None:
         """Makes all programs open their standing connections now, and waits for them.
@@ -107,20 +87,15 @@ class Programs(Part):
             DeadlineError: a program does not connect in time.
             CommandError: a program has ended.
         """
-        if not self._processes:
-            return
-        write_text(self._scratch / f"generator.start{generator.CONNECT_SUFFIX}", "")
+        if self.ending:
+            write_text(Path(f"{self._start_file}{generator.CONNECT_SUFFIX}"), "")
         self._await_word("connected", "to connect", CONNECT_DEADLINE_S)
 
     def start(self, t_start_ns: int) -> None:
         """Tells all programs the time at which the traffic starts."""
         self._t_start_ns = t_start_ns
-        if self._processes:
+        if self.ending:
             write_text(self._start_file, str(t_start_ns))
-
-    def running(self) -> list[str]:
-        """The names of programs that have not ended. Raises CommandError where one has failed."""
-        return still_running(self._processes)
 
     def finish(self) -> Record:
         """Reads what the programs wrote.
@@ -128,19 +103,18 @@ class Programs(Part):
         Raises ReadBackError: a socket used another congestion control than requested, or
         payloads of other sizes.
         """
-        if not self._processes:
+        if not self.ending:
             return Record(effective={"workloads": {}})
-        control = self._experiment.transport.congestion_control
-        for row in results.read_rows(self._directory):
+        directory, transport = self._run.directory, self._run.experiment.transport
+        control = transport.congestion_control
+        for row in results.read_rows(directory):
             used = row.get("congestion_control", control)
             if used != control:
                 raise ReadBackError(
                     f"generated flow {row.get('flow', '')}", "congestion control", control, used
                 )
-        smallest = check_smallest_payloads(
-            self._experiment.transport.tcprand, results.read_rows(self._directory)
-        )
-        flows = results.read_generated_flows(self._directory, self._t_start_ns)
+        smallest = check_smallest_payloads(transport.tcprand, results.read_rows(directory))
+        flows = results.read_generated_flows(directory, self._t_start_ns)
         late = [flow.late_ns for flow in flows if flow.late_ns is not None]
         facts: dict[str, Any] = {
             "workloads.flows": len(flows),

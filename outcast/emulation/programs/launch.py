@@ -8,37 +8,30 @@ its own, with its files. What it wrote is kept in the run directory.
 from __future__ import annotations
 
 import json
-import os
-import re
 import shlex
-import shutil
 import signal
-import stat
-import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
 
-from outcast import files
-from outcast.emulation.commands import Commands, Process, entered, wait_until
-from outcast.emulation.part import Part, Record
-from outcast.emulation.programs import runner
-from outcast.emulation.sockets import listens, sample_sockets
+from outcast.emulation import standalone
+from outcast.emulation.commands import Process, wait_until
+from outcast.emulation.part import Context, Part, Record
+from outcast.emulation.programs import folders, runner
+from outcast.emulation.sockets import has_port, sample_sockets
 from outcast.errors import CommandError, DeadlineError, RunError, gist, shortened
-from outcast.experiment import Experiment
 from outcast.files import write_text
 from outcast.plan.model import Plan
-from outcast.plan.programs import LET_FAIL, LIBRARIES, SEARCH_PATH, Program, pairs
+from outcast.plan.programs import LET_FAIL, Program, pairs
 from outcast.records.run_directory import (
     ControlRecord,
     ExecutionRecord,
     PeerRecord,
     ProgramRecord,
-    RunDirectory,
 )
 
 RUNNER_DEADLINE_S = 60.0
@@ -50,40 +43,8 @@ MOST_OUTPUT_BYTES = 16 << 20
 errors."""
 MOST_PROCESSES = 2000
 """The programs of a guest together have so many processes and threads; a fork takes no time."""
-MOST_WRITTEN_BYTES = 64 << 20
-"""So much of the files that one program wrote is kept."""
-FILES_TIME_S = 1_000_000_000
-"""When a program's files were changed, as it sees them: the time at which the guest's clock starts.
-Servers tell the time of a file, and it must not depend on when the user wrote it."""
 
 _COMMAND_CHARACTERS = 60
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9._+-]{0,120}")
-_UDP_UNCONNECTED, _TCP_LISTEN = "07", "0A"
-
-
-def environment(folder: Path, seed: int, name: str) -> dict[str, str]:
-    """A program's whole environment. It has nothing of the caller's."""
-    return {
-        "PATH": SEARCH_PATH,
-        "HOME": str(folder),
-        "TMPDIR": str(folder),
-        "USER": "root",
-        "LANG": "C.UTF-8",
-        "TZ": "UTC",
-        "TERM": "dumb",
-        "PYTHONHASHSEED": "0",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONUNBUFFERED": "1",
-        "OUTCAST_SEED": str(seed),
-        "OUTCAST_PROGRAM": name,
-    }
-
-
-def _with_libraries(given: Iterable[str], folder: Path) -> dict[str, str]:
-    """Tells the loader where a program's own libraries are, if it was given some."""
-    if not any(name.startswith(f"{LIBRARIES}/") for name in given):
-        return {}
-    return {"LD_LIBRARY_PATH": str(folder / LIBRARIES)}
 
 
 @dataclass(frozen=True)
@@ -107,29 +68,18 @@ class UserPrograms(Part):
     Raises RunError: as each method says; the text names the program.
     """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        plan: Plan,
-        directory: RunDirectory,
-        scratch: Path,
-        commands: Commands,
-        netns: Callable[[str], int],
-        emit: Callable[[Mapping[str, Any]], None],
-        is_virtual: bool,
-    ) -> None:
-        self._is_virtual = is_virtual
-        self._experiment, self._plan = experiment, plan
-        self._directory, self._commands, self._netns = directory, commands, netns
-        self._scratch = scratch / "programs"
+    def __init__(self, run: Context) -> None:
+        super().__init__()
+        self._run = run
+        self._scratch = run.scratch / "programs"
+        self._start_file = self._scratch / "start"
         self._servers: list[_Running] = []
         self._clients: list[_Running] = []
         self._end_ns = 0
-        self._emit = emit
         self._controls: dict[tuple[str, int, int], str] = {}
         self._told: list[str] = []
 
-    def __enter__(self) -> UserPrograms:
+    def prepare(self) -> None:
         """Starts the servers in their order, and then the runners of the clients.
 
         Raises:
@@ -137,22 +87,21 @@ class UserPrograms(Part):
             CommandError: one has ended.
         """
         self._scratch.mkdir()
-        for program in self._plan.programs:
+        for program in self._run.plan.programs:
             if program.is_server:
                 server = self._launch(program)
                 self._servers.append(server)
                 self._tell([])
                 self._await_ready(server)
-        for program in self._plan.programs:
+        for program in self._run.plan.programs:
             if not program.is_server:
                 self._clients.append(self._launch(program))
         for client in self._clients:
             client.process.await_word("ready", f"the runner of {client.title()}", RUNNER_DEADLINE_S)
-        return self
 
     def start(self, t_start_ns: int) -> None:
         """Tells the runners the time at which the traffic starts."""
-        self._end_ns = t_start_ns + self._experiment.duration_ns
+        self._end_ns = t_start_ns + self._run.experiment.duration_ns
         if self._clients:
             self._tell(self._clients)
             write_text(self._start_file, str(t_start_ns))
@@ -179,16 +128,16 @@ class UserPrograms(Part):
 
     def _look_at_sockets(self) -> None:
         """Notes the congestion control of every TCP socket at a host of a program."""
-        for host in sorted({name for pair in pairs(self._plan.programs) for name in pair}):
-            for sample in sample_sockets(self._netns(host), self._plan.families):
+        for host in sorted({name for pair in pairs(self._run.plan.programs) for name in pair}):
+            for sample in sample_sockets(self._run.netns(host), self._run.plan.families):
                 key = (host, sample.local_port, sample.peer_port)
                 self._controls[key] = sample.congestion_control
 
     def _own_controls(self) -> list[ControlRecord]:
         """The sockets that had another congestion control than the hosts' default."""
-        usual = self._experiment.transport.congestion_control
-        planned = {(flow.src, flow.sport) for flow in self._plan.flows}
-        planned |= {(flow.dst, flow.dport) for flow in self._plan.flows}
+        usual = self._run.experiment.transport.congestion_control
+        planned = {(flow.src, flow.sport) for flow in self._run.plan.flows}
+        planned |= {(flow.dst, flow.dport) for flow in self._run.plan.flows}
         return [
             ControlRecord(host=host, port=port, peer_port=peer, congestion_control=control)
             for (host, port, peer), control in sorted(self._controls.items())
@@ -200,7 +149,7 @@ class UserPrograms(Part):
         titles = [running.title() for running in (*self._servers, *clients)]
         if titles != self._told:
             self._told = titles
-            self._emit({"event": "programs", "running": titles})
+            self._run.emit({"event": "programs", "running": titles})
 
     def require_alive(self) -> None:
         """Raises RunError where a server has ended."""
@@ -215,59 +164,51 @@ class UserPrograms(Part):
             server.process.end(signal.SIGTERM, SERVER_END_S)
         by_name = {running.program.name: running for running in (*self._servers, *self._clients)}
         records, warnings = [], []
-        for program in self._plan.programs:
+        for program in self._run.plan.programs:
             running = by_name[program.name]
-            records.append(record(self._plan, program, _executions(running.result)))
+            records.append(record(self._run.plan, program, _executions(running.result)))
             warnings += warnings_of(records[-1])
-            warnings += _keep_written(running)
+            warnings += folders.keep_written(
+                program.name, running.folder, running.outputs, running.given
+            )
         controls = self._own_controls()
         return Record({"programs": records, "program_controls": controls}, warnings=warnings)
 
-    @property
-    def _start_file(self) -> Path:
-        return self._scratch / "start"
-
     def _launch(self, program: Program) -> _Running:
+        experiment, directory = self._run.experiment, self._run.directory
         folder = self._scratch / program.name
-        outputs = self._directory.programs / program.name
+        outputs = directory.programs / program.name
         outputs.mkdir(parents=True, exist_ok=True)
-        given = copy_files(program_files(self._directory, program.name), folder)
-        program_keys = next(each for each in self._experiment.programs if each.name == program.name)
+        given = folders.copy_files(folders.program_files(directory, program.name), folder)
+        limits = next(each.limits for each in experiment.programs if each.name == program.name)
         task_file = self._scratch / f"{program.name}.json"
         task = {
-            "argv": found(program.argv, folder),
+            "argv": folders.found(program.argv, folder),
             "folder": str(folder),
-            "environment": {
-                **environment(folder, self._experiment.seed, program.name),
-                **_with_libraries(given, folder),
-            },
+            "environment": folders.environment(folder, experiment.seed, program.name, given),
             "outputs": str(outputs),
             "confined": self._confined(program.host, folder),
             "most_output_bytes": MOST_OUTPUT_BYTES,
             "limits": {
-                "RLIMIT_DATA": program_keys.limits.memory_bytes,
-                "RLIMIT_NOFILE": program_keys.limits.open_files,
+                "RLIMIT_DATA": limits.memory_bytes,
+                "RLIMIT_NOFILE": limits.open_files,
             },
-            "time_ns": program_keys.limits.time_ns,
+            "time_ns": limits.time_ns,
             "line": program.ready_line,
             "server": program.is_server,
             "start_ns": program.start_ns,
             "every_ns": program.every_ns,
             "repeat": program.repeat,
             "allow_failure": program.allow_failure,
-            "duration_ns": self._experiment.duration_ns,
-            "end_ns": self._experiment.duration_ns + int(GRACE_S * 1e9),
+            "duration_ns": experiment.duration_ns,
+            "end_ns": experiment.duration_ns + int(GRACE_S * 1e9),
         }
         task_file.write_text(json.dumps(task), encoding="utf-8")
         result = self._scratch / f"{program.name}.result"
-        process = self._commands.spawn(
+        process = self._run.commands.spawn(
             f"the runner of program {program.name} at {program.host}",
-            [
-                # It runs as a file and isolated, because the package's imports cost time.
-                *(sys.executable, "-I", "-S", runner.__file__),
-                *(str(task_file), str(self._start_file), str(result)),
-            ],
-            netns=self._netns(program.host),
+            standalone.command(runner.__name__, task_file, self._start_file, result),
+            netns=self._run.netns(program.host),
             stdout=self._scratch / f"{program.name}.said",
             stderr=self._scratch / f"{program.name}.errors",
         )
@@ -275,18 +216,18 @@ class UserPrograms(Part):
 
     def _confined(self, host: str, folder: Path) -> dict[str, Any] | None:
         """Lists what a program may not see, as the runner takes it; None in real time."""
-        if not self._is_virtual:
+        if not self._run.is_virtual:
             return None
         return {
             "host": host,
-            "run_directory": str(self._directory.path.absolute()),
+            "run_directory": str(self._run.directory.path.absolute()),
             "hidden": str(self._scratch.parent),
             "visible": [str(folder)],
         }
 
     def _await_ready(self, server: _Running) -> None:
         program = server.program
-        netns = self._netns(program.host)
+        netns = self._run.netns(program.host)
 
         def is_ready() -> bool:
             if server.process.popen.poll() is not None:
@@ -353,78 +294,6 @@ def bound_processes() -> None:
     Path("/proc/sys/kernel/threads-max").write_text(str(there + MOST_PROCESSES))
 
 
-def found(argv: tuple[str, ...], folder: Path) -> list[str]:
-    """The command with the whole path of its program, because we have another PATH.
-
-    Raises RunError: there is no such program.
-    """
-    if "/" in argv[0]:
-        return [str(folder / argv[0]), *argv[1:]]
-    path = shutil.which(argv[0], path=SEARCH_PATH)
-    if path is None:
-        raise RunError(f"{argv[0]}: no such program in {SEARCH_PATH}")
-    return [path, *argv[1:]]
-
-
-def has_port(netns: int, port: int) -> bool:
-    """Whether a host listens at a TCP port, or has a UDP socket at it, with IPv4 or IPv6 sockets.
-
-    The kernel's tables are read, because a connection would stand in the captures (proc(5), net).
-    """
-    if listens(netns, port):
-        return True
-    with entered(netns):
-        return any(
-            _has_line(Path("/proc/thread-self/net") / table, port, state)
-            for table, state in (
-                ("tcp6", _TCP_LISTEN),
-                ("udp", _UDP_UNCONNECTED),
-                ("udp6", _UDP_UNCONNECTED),
-            )
-        )
-
-
-def _has_line(table: Path, port: int, state: str) -> bool:
-    try:
-        lines = table.read_text(encoding="ascii").splitlines()[1:]
-    except FileNotFoundError:  # This kernel has no such protocol.
-        return False
-    for line in lines:
-        fields = line.split()
-        if int(fields[1].rpartition(":")[2], 16) == port and fields[3] == state:
-            return True
-    return False
-
-
-def program_files(directory: RunDirectory, name: str) -> Path:
-    """The folder of the files that the configuration gives a program."""
-    return directory.programs / name / "files"
-
-
-def copy_files(source: Path, folder: Path) -> frozenset[str]:
-    """Makes a working folder with a program's files; returns their paths, relative to it.
-
-    Every file has the same time and the same mode for everybody, whoever owns it outside.
-    """
-    folder.mkdir(mode=0o755)
-    given = set()
-    for above, folders, names in os.walk(source):
-        folders.sort()
-        inner = folder / Path(above).relative_to(source)
-        for name in sorted(names):
-            path = inner / name
-            shutil.copyfile(Path(above) / name, path)
-            runs = (Path(above) / name).stat().st_mode & stat.S_IXUSR
-            path.chmod(0o755 if runs else 0o644)
-            os.utime(path, (FILES_TIME_S, FILES_TIME_S))
-            given.add(str(path.relative_to(folder)))
-        for name in folders:
-            (inner / name).mkdir(mode=0o755)
-    for above, _, _ in os.walk(folder, topdown=False):
-        os.utime(above, (FILES_TIME_S, FILES_TIME_S))
-    return frozenset(given)
-
-
 def _executions(result: Path) -> list[ExecutionRecord]:
     if not result.exists():
         return []
@@ -477,31 +346,3 @@ def warnings_of(program: ProgramRecord) -> list[str]:
             f"which {lost} bytes were not kept"
         )
     return warnings
-
-
-def _keep_written(running: _Running) -> list[str]:
-    """Copies the files that a program wrote to the run directory; a warning if some stay behind."""
-    left_bytes, left_out = MOST_WRITTEN_BYTES, 0
-    for above, folders, names in os.walk(running.folder):
-        folders.sort()
-        for name in sorted(names):
-            path = Path(above) / name
-            relative = path.relative_to(running.folder)
-            status = path.lstat()
-            if str(relative) in running.given and status.st_mtime == FILES_TIME_S:
-                continue
-            if not stat.S_ISREG(status.st_mode):
-                continue
-            if status.st_size > left_bytes or not all(map(_PLAIN_NAME.fullmatch, relative.parts)):
-                left_out += 1
-                continue
-            left_bytes -= status.st_size
-            kept = running.outputs / "written" / relative
-            files.make_folders(kept.parent)
-            shutil.copyfile(path, kept, follow_symlinks=False)
-    if not left_out:
-        return []
-    return [
-        f"program {running.program.name} wrote {left_out} files that are not kept, because they "
-        f"are larger than {MOST_WRITTEN_BYTES >> 20} MiB in all or have unusual names"
-    ]

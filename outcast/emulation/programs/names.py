@@ -12,12 +12,11 @@ import select
 import socket
 import struct
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from outcast.emulation.commands import entered
-from outcast.emulation.part import Part
-from outcast.plan.model import Plan
+from outcast.emulation.part import Context, Part
 
 HOSTS_TABLE = Path("/etc/hosts")
 """Names and addresses, as the C library looks them up (hosts(5))."""
@@ -90,12 +89,14 @@ class HostNames(Part):
     A host of which a program shows by port 53 that it is ready has no server: that program is one.
     """
 
-    def __init__(self, plan: Plan, netns: Callable[[str], int]) -> None:
-        self._plan, self._netns = plan, netns
+    def __init__(self, run: Context) -> None:
+        super().__init__()
+        self._run = run
         self._servers: dict[int, socket.socket] = {}
 
-    def __enter__(self) -> HostNames:
-        plan = self._plan
+    def prepare(self) -> None:
+        """Writes the table, and begins to serve."""
+        plan = self._run.plan
         names = {address: host for host in plan.hosts for address in plan.addresses(host)}
         own = [_LOOPBACK[family] for family in plan.families]
         lines = [*(f"{address} localhost outcast\n" for address in own)]
@@ -106,10 +107,9 @@ class HostNames(Part):
             self._open(host, own[0])
         zone = zone_of(dict.fromkeys(own, "localhost") | names)
         threading.Thread(target=self._serve, args=(zone,), name="names", daemon=True).start()
-        return self
 
     def _hosts(self) -> list[str]:
-        plan = self._plan
+        plan = self._run.plan
         hosts = {program.host for program in plan.programs}
         hosts |= {plan.command.host} if plan.command is not None else set()
         served = {program.host for program in plan.programs if program.ready_port == PORT}
@@ -117,7 +117,7 @@ class HostNames(Part):
 
     def _open(self, host: str, address: str) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with entered(self._netns(host)):
+        with entered(self._run.netns(host)):
             server = socket.socket(family, socket.SOCK_DGRAM)
         # Another server may have the port at the host's other addresses.
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

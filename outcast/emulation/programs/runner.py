@@ -1,9 +1,10 @@
-"""Runs one program of the configuration: `python runner.py TASK START RESULT`.
+"""Runs one program of the configuration: `main` with TASK START RESULT.
 
-It runs in the program's host, one for each program, and uses only the standard library. TASK is
-JSON, see outcast/emulation/programs/launch.py. A server is started at once. A client is executed
-when the file START, which holds the traffic's start, has appeared: `repeat` times, one after the
-other. RESULT gets a JSON line for each execution that has ended.
+It runs in the program's host, one for each program, and uses only the standard library (see
+`outcast.emulation.standalone`). TASK is JSON, see outcast/emulation/programs/launch.py. A server is
+started at once. A client is executed when the file START, which holds the traffic's start, has
+appeared: `repeat` times, one after the other. RESULT gets a JSON line for each execution that has
+ended.
 
 In the virtual engine a program is confined: it sees neither the run's directory nor what the run
 itself works with, and lacks the capabilities by which root would get there (capabilities(7)).
@@ -28,8 +29,9 @@ import sys
 import time
 from typing import IO, Any
 
+from outcast.emulation.standalone import await_start, say
+
 START_POLL_S = 0.001
-START_DEADLINE_S = 900.0
 END_S = 2.0
 """How long a program has from SIGTERM until SIGKILL."""
 _READ_BYTES = 64 * 1024
@@ -358,27 +360,10 @@ def sleep_until(t_ns: int) -> None:
         time.sleep(left_ns / 1e9)
 
 
-def await_start(file: str) -> int:
-    """Waits for the file with the traffic's start."""
-    end = time.monotonic() + START_DEADLINE_S
-    while not os.path.exists(file):
-        if time.monotonic() > end:
-            raise RuntimeError(f"no start was given within {START_DEADLINE_S:g} s")
-        time.sleep(START_POLL_S)
-    with open(file, encoding="ascii") as stream:
-        return int(stream.read())
-
-
 def note(result_file: str, record: dict[str, Any]) -> None:
     """Adds an execution to the result."""
     with open(result_file, "a", encoding="utf-8") as stream:
         stream.write(json.dumps(record) + "\n")
-
-
-def say(word: str) -> None:
-    """Writes a line to standard output and flushes it."""
-    sys.stdout.write(f"{word}\n")
-    sys.stdout.flush()
 
 
 def _on_signal(_number: int, _frame: object) -> None:
@@ -402,7 +387,7 @@ def main(argv: list[str]) -> int:
             confine(**task["confined"])
         if not task["server"]:
             say("ready")
-            return run_client(task, await_start(start_file), result_file)
+            return run_client(task, await_start(start_file, START_POLL_S), result_file)
         record = execute(task, 0, None, rooms_of(task))
         note(result_file, record)
         return int(record["ended_by"] != "run")
@@ -411,7 +396,3 @@ def main(argv: list[str]) -> int:
     except (OSError, RuntimeError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from outcast.emulation.commands import Commands
+from outcast.emulation.part import Context
 from outcast.emulation.programs import runner
-from outcast.emulation.programs.launch import environment, found
+from outcast.emulation.programs.folders import environment, found
 from outcast.errors import DeadlineError, shortened
 from outcast.plan.programs import Command
 
@@ -22,17 +22,8 @@ _PASSED_BYTES = 64 * 1024
 _COMMAND_CHARACTERS = 60
 
 
-def execute(
-    command: Command,
-    netns: int,
-    scratch: Path,
-    commands: Commands,
-    seed: int,
-    emit: Callable[[Mapping[str, Any]], None],
-    watch: Callable[[], None],
-    is_virtual: bool,
-) -> None:
-    """Runs a command to its end.
+def execute(run: Context, command: Command, watch: Callable[[], None]) -> None:
+    """Runs a command of a run to its end.
 
     It emits `{"event": "output", "stream": "out" or "err", "data": base64}` for what the command
     writes, and at last `{"event": "ended", "status": its exit status, negative for a signal,
@@ -42,26 +33,27 @@ def execute(
 
     Raises DeadlineError: it took longer than allowed. It has been ended.
     """
-    if is_virtual:
+    emit = run.emit
+    if run.is_virtual:
         runner.take_name(command.host)
-    home = scratch / "command"
+    home = run.scratch / "command"
     home.mkdir()
-    variables = environment(home, seed, "exec")
+    variables = environment(home, run.experiment.seed, "exec")
     argv = found(command.argv, Path(command.folder))
     title = shortened(shlex.join(command.argv), _COMMAND_CHARACTERS)
     emit({"event": "programs", "running": [f"{title} at {command.host}"]})
-    process = commands.spawn(
+    process = run.commands.spawn(
         shlex.join(command.argv),
         [
             # A program that spins waits then (patch 0022).
-            *(("setarch", "--whole-seconds") if is_virtual else ()),
+            *(("setarch", "--whole-seconds") if run.is_virtual else ()),
             *("env", "--ignore-environment", f"--chdir={command.folder}"),
             *(f"{name}={value}" for name, value in variables.items()),
             *argv,
         ],
-        netns=netns,
-        stdout=scratch / "command.out",
-        stderr=scratch / "command.err",
+        netns=run.netns(command.host),
+        stdout=run.scratch / "command.out",
+        stderr=run.scratch / "command.err",
     )
     end = time.monotonic() + command.within_ns / 1e9
     with process.stdout.open("rb") as out, process.stderr.open("rb") as err:
@@ -78,7 +70,7 @@ def execute(
                 raise DeadlineError(f"the end of {title}", command.within_ns / 1e9)
             time.sleep(POLL_S)
         _pass_on(streams, emit)
-    fault = runner.fault(process.popen) if is_virtual else None
+    fault = runner.fault(process.popen) if run.is_virtual else None
     emit({"event": "ended", "status": status, "fault": fault})
 
 

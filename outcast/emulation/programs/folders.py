@@ -1,0 +1,115 @@
+"""The working folder of a program: its files, its environment, and what it wrote there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from outcast import files
+from outcast.errors import RunError
+from outcast.plan.programs import LIBRARIES, SEARCH_PATH
+from outcast.records.run_directory import RunDirectory
+
+MOST_WRITTEN_BYTES = 64 << 20
+"""So much of the files that one program wrote is kept."""
+FILES_TIME_S = 1_000_000_000
+"""When a program's files were changed, as it sees them: the time at which the guest's clock starts.
+Servers tell the time of a file, and it must not depend on when the user wrote it."""
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9._+-]{0,120}")
+
+
+def environment(folder: Path, seed: int, name: str, given: Iterable[str] = ()) -> dict[str, str]:
+    """A program's whole environment. It has nothing of the caller's.
+
+    It tells the loader where the program's own libraries are, if some are among the `given` files.
+    """
+    has_libraries = any(path.startswith(f"{LIBRARIES}/") for path in given)
+    return {
+        "PATH": SEARCH_PATH,
+        "HOME": str(folder),
+        "TMPDIR": str(folder),
+        "USER": "root",
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "TERM": "dumb",
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "OUTCAST_SEED": str(seed),
+        "OUTCAST_PROGRAM": name,
+        **({"LD_LIBRARY_PATH": str(folder / LIBRARIES)} if has_libraries else {}),
+    }
+
+
+def found(argv: tuple[str, ...], folder: Path) -> list[str]:
+    """The command with the whole path of its program, because we have another PATH.
+
+    Raises RunError: there is no such program.
+    """
+    if "/" in argv[0]:
+        return [str(folder / argv[0]), *argv[1:]]
+    path = shutil.which(argv[0], path=SEARCH_PATH)
+    if path is None:
+        raise RunError(f"{argv[0]}: no such program in {SEARCH_PATH}")
+    return [path, *argv[1:]]
+
+
+def program_files(directory: RunDirectory, name: str) -> Path:
+    """The folder of the files that the configuration gives a program."""
+    return directory.programs / name / "files"
+
+
+def copy_files(source: Path, folder: Path) -> frozenset[str]:
+    """Makes a working folder with a program's files; returns their paths, relative to it.
+
+    Every file has the same time and the same mode for everybody, whoever owns it outside.
+    """
+    folder.mkdir(mode=0o755)
+    given = set()
+    for above, folders, names in os.walk(source):
+        folders.sort()
+        inner = folder / Path(above).relative_to(source)
+        for name in sorted(names):
+            path = inner / name
+            shutil.copyfile(Path(above) / name, path)
+            runs = (Path(above) / name).stat().st_mode & stat.S_IXUSR
+            path.chmod(0o755 if runs else 0o644)
+            os.utime(path, (FILES_TIME_S, FILES_TIME_S))
+            given.add(str(path.relative_to(folder)))
+        for name in folders:
+            (inner / name).mkdir(mode=0o755)
+    for above, _, _ in os.walk(folder, topdown=False):
+        os.utime(above, (FILES_TIME_S, FILES_TIME_S))
+    return frozenset(given)
+
+
+def keep_written(name: str, folder: Path, outputs: Path, given: Collection[str]) -> list[str]:
+    """Copies the files that a program wrote to the run directory; a warning if some stay behind."""
+    left_bytes, left_out = MOST_WRITTEN_BYTES, 0
+    for above, folders, names in os.walk(folder):
+        folders.sort()
+        for file in sorted(names):
+            path = Path(above) / file
+            relative = path.relative_to(folder)
+            status = path.lstat()
+            if str(relative) in given and status.st_mtime == FILES_TIME_S:
+                continue
+            if not stat.S_ISREG(status.st_mode):
+                continue
+            if status.st_size > left_bytes or not all(map(_PLAIN_NAME.fullmatch, relative.parts)):
+                left_out += 1
+                continue
+            left_bytes -= status.st_size
+            kept = outputs / "written" / relative
+            files.make_folders(kept.parent)
+            shutil.copyfile(path, kept, follow_symlinks=False)
+    if not left_out:
+        return []
+    return [
+        f"program {name} wrote {left_out} files that are not kept, because they "
+        f"are larger than {MOST_WRITTEN_BYTES >> 20} MiB in all or have unusual names"
+    ]
