@@ -8,7 +8,7 @@ import lzma
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import IO, Any, cast
 
 from outcast import files
 from outcast.errors import InputError
@@ -28,27 +28,19 @@ _REFUSED = {
 """What files of other compressors begin with."""
 
 
-class _Decompressor(Protocol):
-    """What bz2, lzma and lz4 agree on: decompresses in steps of bounded size."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes | None: ...
-
-    def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
-
-
 class _Stepwise(io.RawIOBase):
-    """Reads a stream of one or more compressed parts, of which each needs a decompressor."""
+    """Reads a stream of one or more compressed parts, of which each needs a decompressor.
 
-    def __init__(self, stream: IO[bytes], new: Callable[[], _Decompressor]) -> None:
+    The libraries' own readers of streams give nothing of the last step of a file that is cut off
+    (gzip), or do not tell it from one that ends (zstd).
+    """
+
+    def __init__(self, stream: IO[bytes], new: Callable[[], Any]) -> None:
+        """`new` makes a decompressor like that of bz2: `decompress`, `eof` and `unused_data`."""
         self._stream = stream
         self._new = new
         self._inner = new()
-        self._has_begun = False
+        self._pending = memoryview(b"")
 
     def readable(self) -> bool:
         return True
@@ -56,8 +48,7 @@ class _Stepwise(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Raises EOFError if the stream ends inside a part."""
         view = memoryview(buffer).cast("B")
-        while True:
-            data = b""
+        while not self._pending:
             if self._inner.eof:
                 data = (self._inner.unused_data or b"").lstrip(b"\0")
                 # Between parts and after the last one, xz allows null bytes.
@@ -67,77 +58,19 @@ class _Stepwise(io.RawIOBase):
                         return 0
                     data = more.lstrip(b"\0")
                 self._inner = self._new()
-            elif self._inner.needs_input:
+            else:
                 data = self._stream.read(_INPUT_BYTES)
                 if not data:
                     raise EOFError("the compressed data end too early")
-            part = self._inner.decompress(data, len(view))
-            if part:
-                view[: len(part)] = part
-                return len(part)
+            self._pending = memoryview(self._inner.decompress(data))
+        part = self._pending[: len(view)]
+        view[: len(part)] = part
+        self._pending = self._pending[len(part) :]
+        return len(part)
 
     def close(self) -> None:
         self._stream.close()
         super().close()
-
-
-class _Gzip:
-    """Decompresses one member of a gzip file in steps.
-
-    Python's own reader of streams gives nothing of the last step of a file that is cut off.
-    """
-
-    def __init__(self) -> None:
-        self._inner = zlib.decompressobj(wbits=31)
-
-    @property
-    def eof(self) -> bool:
-        return self._inner.eof
-
-    @property
-    def needs_input(self) -> bool:
-        return not self._inner.eof and not self._inner.unconsumed_tail
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._inner.unused_data
-
-    def decompress(self, data: bytes, max_length: int = -1) -> bytes:
-        return self._inner.decompress(self._inner.unconsumed_tail + data, max(max_length, 0))
-
-
-class _Zstd:
-    """Decompresses one frame of zstd in steps.
-
-    zstandard's own reader of streams does not tell a frame that is cut off from one that ends.
-    """
-
-    def __init__(self) -> None:
-        import zstandard
-
-        whole = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
-        self._inner = whole.decompressobj()
-        self._pending = memoryview(b"")
-
-    @property
-    def eof(self) -> bool:
-        return self._inner.eof and not self._pending
-
-    @property
-    def needs_input(self) -> bool:
-        return not self._inner.eof and not self._pending
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._inner.unused_data
-
-    def decompress(self, data: bytes, max_length: int = -1) -> bytes:
-        if data:
-            self._pending = memoryview(self._inner.decompress(data))
-        length = len(self._pending) if max_length < 0 else max_length
-        part = bytes(self._pending[:length])
-        self._pending = self._pending[length:]
-        return part
 
 
 def open_capture(path: Path) -> IO[bytes]:
@@ -167,25 +100,33 @@ def _decompressed(path: Path, stream: io.FileIO, magic: bytes) -> IO[bytes]:
             raise InputError(
                 f"{path}: compressed by {name}; allowed are gzip, bzip2, zstd, lz4 and xz, and none"
             )
-    if magic.startswith(b"\x1f\x8b"):
-        return _stepwise(stream, _Gzip)
-    if magic.startswith(b"BZh"):
-        return _stepwise(stream, bz2.BZ2Decompressor)
-    # A skippable frame, with which pzstd begins, or a frame of data (RFC 8878, 3.1).
-    is_skippable = magic[1:4] == b"\x2a\x4d\x18" and magic[0] & 0xF0 == 0x50
-    if magic.startswith(b"\x28\xb5\x2f\xfd") or is_skippable:
-        return _stepwise(stream, _Zstd)
-    if magic.startswith(b"\x04\x22\x4d\x18"):
-        import lz4.frame
-
-        return _stepwise(stream, lz4.frame.LZ4FrameDecompressor)
-    if magic.startswith(b"\xfd7zXZ\0"):
-        return _stepwise(
-            stream,
-            lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_WINDOW_BYTES + (8 << 20)),
-        )
+    for beginning, new in _DECOMPRESSORS.items():
+        if magic.startswith(beginning):
+            return cast(IO[bytes], _Stepwise(stream, new))
     return stream
 
 
-def _stepwise(stream: io.FileIO, new: Callable[[], Any]) -> IO[bytes]:
-    return cast(IO[bytes], _Stepwise(stream, new))
+def _zstd() -> Any:
+    import zstandard
+
+    return zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES).decompressobj()
+
+
+def _lz4() -> Any:
+    import lz4.frame
+
+    return lz4.frame.LZ4FrameDecompressor()
+
+
+_DECOMPRESSORS: dict[bytes, Callable[[], Any]] = {
+    b"\x1f\x8b": lambda: zlib.decompressobj(wbits=31),
+    b"BZh": bz2.BZ2Decompressor,
+    b"\x28\xb5\x2f\xfd": _zstd,
+    # A skippable frame, with which pzstd begins (RFC 8878, 3.1.2).
+    **{bytes([0x50 + number]) + b"\x2a\x4d\x18": _zstd for number in range(16)},
+    b"\x04\x22\x4d\x18": _lz4,
+    b"\xfd7zXZ\0": lambda: lzma.LZMADecompressor(
+        lzma.FORMAT_XZ, memlimit=MAX_WINDOW_BYTES + (8 << 20)
+    ),
+}
+"""A decompressor for each beginning of compressed files."""

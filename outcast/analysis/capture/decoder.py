@@ -2,7 +2,7 @@
 
 One compiled loop reads the headers of a block of packets (RFC 791, 8200, 4302, 9293, 768; IEEE
 802.1Q; tcpdump.org's LINKTYPE_LINUX_SLL and SLL2) and appends what the analysis needs to flat
-arrays. It looks through what carries a packet (`mirrors`, `tunnels`). It folds the fields that a
+arrays. It looks through what carries a packet (`mirrors`). It folds the fields that a
 switch leaves unchanged into one 64-bit identity per packet. Fields that some captures lack or some
 hops change (TTL, checksum, TCP time stamps) stay separate, so that the join can choose to include
 them.
@@ -10,11 +10,11 @@ them.
 
 from __future__ import annotations
 
-import socket
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
+from outcast.analysis.capture.flow_table import SOURCE_MAC, WANTED, Flows, flow_row, mix
 from outcast.analysis.capture.formats import COOKED_V1, COOKED_V2, Records
 from outcast.analysis.capture.headers import (
     AUTHENTICATION,
@@ -29,87 +29,16 @@ from outcast.analysis.capture.headers import (
     Columns,
     FlowKey,
 )
-from outcast.analysis.capture.mirrors import CARRIERS, link_layer, unwrap_mirrored
-from outcast.analysis.capture.tunnels import TUNNELS, inside
-from outcast.analysis.compiled import I32, I64, U8, U64, Scalar, compiled, load16, load32, load64
-from outcast.errors import InputError
+from outcast.analysis.capture.mirrors import (
+    CARRIERS,
+    TUNNELS,
+    inside,
+    link_layer,
+    unwrap_mirrored,
+)
+from outcast.analysis.compiled import I64, U8, Scalar, compiled, load16, load32, load64
 
-_FLOW_WORDS = 7
-_WANTED, _SOURCE_MAC = 5, 6
 _NOT_IP, _CUT, _UNWANTED = 0, 1, 2
-
-
-class _Flows(NamedTuple):
-    """The flows seen so far, as a hash table.
-
-    Attributes:
-        rows: each is [family and protocol and ports, source (2), destination (2), 1 if the flow is
-            wanted, source MAC of its first packet].
-        slots: the row at each place of the hash table, or -1.
-        used: how many rows there are.
-        wanted: the addresses to which packets count, of two words each; unless `wanted_all`.
-    """
-
-    rows: U64
-    slots: I32
-    used: I64
-    wanted_all: bool
-    wanted: U64
-
-
-@compiled
-def _mix(value: Scalar, word: Scalar) -> Scalar:
-    """One round of a 64-bit hash (the finalizer of MurmurHash3 over a running value)."""
-    h = np.uint64(value) ^ (np.uint64(word) * np.uint64(0x9E3779B97F4A7C15))
-    h ^= h >> np.uint64(33)
-    h *= np.uint64(0xFF51AFD7ED558CCD)
-    h ^= h >> np.uint64(33)
-    h *= np.uint64(0xC4CEB9FE1A85EC53)
-    h ^= h >> np.uint64(33)
-    return h
-
-
-@compiled
-def _hash(entry: U64) -> Scalar:
-    h: Scalar = np.uint64(0x243F6A8885A308D3)
-    for i in range(5):
-        h = _mix(h, entry[i])
-    return h | np.uint64(1)
-
-
-@compiled
-def _flow_row(
-    slots: I32, table: U64, used: I64, wanted_all: bool, wanted: U64, entry: U64
-) -> tuple[Scalar, Scalar]:
-    """Finds or adds a flow's row in `table`. Returns (row, hash); row is -1 if there is no room."""
-    h = _hash(entry)
-    mask = slots.size - 1
-    slot = np.int64(h >> np.uint64(8)) & mask
-    while slots[slot] >= 0:
-        row = slots[slot]
-        same = True
-        for i in range(5):
-            if table[row, i] != entry[i]:
-                same = False
-                break
-        if same:
-            return row, h
-        slot = (slot + 1) & mask
-    row = used[0]
-    if row >= table.shape[0]:
-        return -1, h
-    for i in range(5):
-        table[row, i] = entry[i]
-    is_wanted = wanted_all
-    if not wanted_all:
-        for i in range(wanted.shape[0]):
-            if wanted[i, 0] == entry[3] and wanted[i, 1] == entry[4]:
-                is_wanted = True
-                break
-    table[row, _WANTED] = np.uint64(1) if is_wanted else np.uint64(0)
-    slots[slot] = row
-    used[0] = row + 1
-    return row, h
 
 
 @compiled
@@ -129,7 +58,7 @@ def _decode(
     first: int,
     columns: Columns,
     filled: int,
-    flows: _Flows,
+    flows: Flows,
     skipped: I64,
     tunnels: I64,
 ) -> tuple[int, int]:
@@ -142,7 +71,7 @@ def _decode(
     counts those that are known by the packet inside; if it is empty, none are.
     """
     data, count, offset, length, original, stamp, link, _ = records
-    table, slots, used, wanted_all, wanted = flows
+    table = flows.rows
     entry = np.zeros(5, np.uint64)
     last = np.zeros(5, np.uint64)
     last_row = -1
@@ -331,29 +260,29 @@ def _decode(
             if entry[i] != last[i]:
                 same = False
         if not same:
-            row, h = _flow_row(slots, table, used, wanted_all, wanted, entry)
+            row, h = flow_row(flows, entry)
             if row < 0:
                 return packet, filled
             last_row = row
             last_hash = h
             for i in range(5):
                 last[i] = entry[i]
-            if table[row, _SOURCE_MAC] == 0:
-                table[row, _SOURCE_MAC] = _source_mac(data, offset[packet], link[packet])
-        if table[last_row, _WANTED] == 0:
+            if table[row, SOURCE_MAC] == 0:
+                table[row, SOURCE_MAC] = _source_mac(data, offset[packet], link[packet])
+        if table[last_row, WANTED] == 0:
             skipped[_UNWANTED] += 1
             continue
         if link[packet] == COOKED_V1:
             marks |= OUTBOUND if data[offset[packet] + 1] == 4 else INBOUND
         elif link[packet] == COOKED_V2:
             marks |= OUTBOUND if data[offset[packet] + 10] == 4 else INBOUND
-        identity = _mix(
+        identity = mix(
             last_hash,
             (np.uint64(ip_id) << np.uint64(40))
             | (np.uint64(flags) << np.uint64(32))
             | np.uint64(payload),
         )
-        identity = _mix(identity, (np.uint64(seq) << np.uint64(32)) | np.uint64(ack))
+        identity = mix(identity, (np.uint64(seq) << np.uint64(32)) | np.uint64(ack))
         columns.stamp_ns[filled] = stamp[packet]
         columns.identity[filled] = identity
         columns.flow[filled] = last_row
@@ -374,35 +303,15 @@ def _decode(
     return count, filled
 
 
-@compiled
-def _rehash(rows: U64, slots: I32, used: int) -> None:
-    mask = slots.size - 1
-    for row in range(used):
-        slot = np.int64(_hash(rows[row]) >> np.uint64(8)) & mask
-        while slots[slot] >= 0:
-            slot = (slot + 1) & mask
-        slots[slot] = row
-
-
-def _address_words(address: str) -> tuple[int, int]:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    try:
-        packed = socket.inet_pton(family, address).rjust(16, b"\0")
-    except OSError:
-        raise InputError(f"{address!r} is not an IP address; allowed is one as 10.0.0.1") from None
-    return int.from_bytes(packed[:8]), int.from_bytes(packed[8:])
-
-
-def _address_text(family: int, high: int, low: int) -> str:
-    if family == 4:
-        return socket.inet_ntop(socket.AF_INET, low.to_bytes(4))
-    return socket.inet_ntop(socket.AF_INET6, high.to_bytes(8) + low.to_bytes(8))
+def _tallied(names: Sequence[str], counts: I64) -> dict[str, int]:
+    return {name: count for name, count in zip(names, counts.tolist(), strict=False) if count}
 
 
 class Decoder:
     """Appends the packets of one capture to columns, and numbers the flows.
 
     Attributes:
+        flows: the flows that were seen.
         columns: the packets. Until `finish`, only the first `filled` rows are valid.
         not_ip, cut, unwanted: packets left out because they are not IP, were captured too short
             for their headers, or go to no wanted destination.
@@ -419,14 +328,7 @@ class Decoder:
         self._tunnels = np.zeros(len(TUNNELS) if unwraps else 0, np.int64)
         self.columns = Columns.empty(1024)
         self.filled = 0
-        wanted = [_address_words(address) for address in sorted(destinations or ())]
-        self._flows = _Flows(
-            rows=np.zeros((256, _FLOW_WORDS), np.uint64),
-            slots=np.full(1024, -1, np.int32),
-            used=np.zeros(1, np.int64),
-            wanted_all=destinations is None,
-            wanted=np.array(wanted, np.uint64).reshape(-1, 2),
-        )
+        self.flows = Flows.to(destinations)
         self._skipped = np.zeros(3, np.int64)
 
     @property
@@ -444,14 +346,12 @@ class Decoder:
     @property
     def mirrored(self) -> dict[str, int]:
         """How many packets were taken out of each carrier of mirrored packets."""
-        counts = zip(CARRIERS, self._carried.tolist(), strict=True)
-        return {carrier: count for carrier, count in counts if count}
+        return _tallied(CARRIERS, self._carried)
 
     @property
     def tunnelled(self) -> dict[str, int]:
         """How many packets are known by the packet inside, for each kind of tunnel."""
-        counts = zip(TUNNELS, self._tunnels.tolist(), strict=False)
-        return {tunnel: count for tunnel, count in counts if count}
+        return _tallied(TUNNELS, self._tunnels)
 
     def reserve(self, packets: int) -> None:
         """Makes room for so many packets, before any is there."""
@@ -469,40 +369,12 @@ class Decoder:
         while first < records.count:
             first, self.filled = _decode(
                 *(records, first, self.columns, self.filled),
-                *(self._flows, self._skipped, self._tunnels),
+                *(self.flows, self._skipped, self._tunnels),
             )
             if first < records.count:
-                self._grow()
-
-    def _grow(self) -> None:
-        """Makes room for four times as many flows."""
-        old = self._flows
-        rows = np.zeros((4 * len(old.rows), _FLOW_WORDS), np.uint64)
-        rows[: len(old.rows)] = old.rows
-        slots = np.full(4 * len(old.slots), -1, np.int32)
-        _rehash(rows, slots, int(old.used[0]))
-        self._flows = old._replace(rows=rows, slots=slots)
-
-    @property
-    def _rows(self) -> U64:
-        return self._flows.rows[: int(self._flows.used[0])]
-
-    def source_macs(self) -> list[int]:
-        """The source MAC address of each flow's first packet, by row; 0 where there is none."""
-        macs: list[int] = self._rows[:, _SOURCE_MAC].tolist()
-        return macs
+                self.flows = self.flows.grown()
 
     def finish(self) -> tuple[Columns, list[FlowKey]]:
         """Returns the columns, cut to their length, and the flows by row."""
         self.columns = self.columns.resized(self.filled)
-        flows = [
-            FlowKey(
-                _address_text(row[0] >> 48, row[1], row[2]),
-                (row[0] >> 16) & 0xFFFF,
-                _address_text(row[0] >> 48, row[3], row[4]),
-                row[0] & 0xFFFF,
-                (row[0] >> 32) & 0xFFFF,
-            )
-            for row in self._rows.tolist()
-        ]
-        return self.columns, flows
+        return self.columns, self.flows.keys()

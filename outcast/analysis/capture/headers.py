@@ -98,3 +98,19 @@ class FlowKey:
     dst: str
     dport: int
     protocol: int
+
+    @property
+    def reversed(self) -> FlowKey:
+        """The other direction."""
+        return FlowKey(self.dst, self.dport, self.src, self.sport, self.protocol)
+
+    @property
+    def text(self) -> str:
+        """Both ends in words; ports only if there are any."""
+        if not self.sport and not self.dport:
+            return f"{self.src} to {self.dst}"
+        ends = [
+            f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+            for address, port in ((self.src, self.sport), (self.dst, self.dport))
+        ]
+        return " to ".join(ends)

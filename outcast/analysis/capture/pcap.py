@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from outcast.analysis.capture.decoder import Decoder
 from outcast.analysis.capture.formats import Records
 from outcast.analysis.capture.headers import OPTIONS_CUT, Columns, FlowKey
 from outcast.analysis.capture.records import CaptureFile
+from outcast.analysis.compiled import Bool
 from outcast.errors import InputError
 
 MOST_EXPECTED = 1 << 26
@@ -57,6 +58,17 @@ class PortCapture:
     remarks: tuple[str, ...] = ()
     macs: list[int] = field(default_factory=list)
 
+    def flows_with(self, condition: Callable[[FlowKey], bool]) -> Bool:
+        """For each flow, whether it meets a condition."""
+        return np.array([condition(flow) for flow in self.flows], np.bool_)
+
+    def add_flow(self, name: FlowKey, like: int) -> int:
+        """Adds a flow with the MAC address of another one. Returns its row."""
+        self.flows.append(name)
+        if self.macs:
+            self.macs.append(self.macs[like])
+        return len(self.flows) - 1
+
 
 def read_capture(
     port: str,
@@ -79,36 +91,25 @@ def read_capture(
     Raises InputError if a file is missing, empty, no capture, broken or of a link type that
     cannot be decoded, if no packet is long enough for its headers, or if it grew meanwhile.
     """
-    names = sequence.files_of(path) if foreign else [path]
-    files = sequence.in_order(path, names)
-    decoder = Decoder(destinations, unwraps=foreign)
-    reading = _Reading(path, decoder, interface, sum(file.size for file in files))
+    files = sequence.in_order(path, sequence.files_of(path) if foreign else [path])
+    reading = _Reading(path, Decoder(destinations, unwraps=foreign), interface)
+    size = sum(file.size for file in files)
     for file in files:
-        reading.add(file)
+        reading.add(file, size)
         if foreign and file.has_grown():
             raise InputError(
                 f"{file.path}: grew while it was read, so its capture still goes on; end it first"
             )
-        if file.cut_short:
-            reading.remarks.append(
-                f"{file.path}: cut off after {file.records} packets, inside a record, which is "
-                "left out"
-            )
-        reading.remarks += _strange_stamps(file)
-    columns, flows = decoder.finish()
-    if decoder.cut and decoder.cut == reading.records - decoder.not_ip:
-        raise _too_short(path, "every packet")
-    where = f"{path}" if interface is None else f"{path} ({interface})"
-    remarks = [*reading.remarks, *_left_out(path, where, decoder, foreign)]
+        reading.remarks += _remarks(file)
+    reading.require_headers(path, "every packet")
+    reading.remarks += reading.left_out(foreign)
     if foreign and len(files) == 1 and (word := sequence.continued_by(files[0].path)):
-        remarks.append(word)
+        reading.remarks.append(word)
+    decoder = reading.decoder
+    columns, flows = decoder.finish()
     stamps = columns.stamp_ns
     return PortCapture(
-        port=port,
-        path=path,
-        columns=columns,
-        flows=flows,
-        records=reading.records,
+        *(port, path, columns, flows, reading.records),
         first_ns=min((first for _, first, _ in reading.spans), default=None),
         last_ns=max((last for _, _, last in reading.spans), default=None),
         not_ip=decoder.not_ip,
@@ -117,8 +118,8 @@ def read_capture(
         options_cut=int(((columns.marks & OPTIONS_CUT) != 0).sum()),
         steps_back=int((stamps[1:] < stamps[:-1]).sum()),
         cut_short=any(file.cut_short for file in files),
-        remarks=tuple(remarks),
-        macs=decoder.source_macs(),
+        remarks=tuple(reading.remarks),
+        macs=decoder.flows.macs(),
     )
 
 
@@ -127,7 +128,6 @@ class _Reading:
     """The files of a capture, read one after the other.
 
     Attributes:
-        size: bytes of all files.
         records: packets read, of the one interface if only one is asked for.
         spans: each file that has packets, with the time of the first and the last of them.
     """
@@ -135,25 +135,23 @@ class _Reading:
     path: Path
     decoder: Decoder
     interface: str | None
-    size: int
     records: int = 0
     spans: list[tuple[Path, int, int]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
-    def add(self, file: CaptureFile) -> None:
-        """Decodes a file. Raises InputError if it does not follow the one before."""
-        decoder = self.decoder
+    def add(self, file: CaptureFile, size: int) -> None:
+        """Decodes a file, of `size` bytes in all. Raises InputError if it does not follow."""
         bounds: list[int] = []
         for block in file.blocks():
             # All interfaces were watched as long as the file goes, so its span is theirs.
             stamps = block.stamp_ns[: block.count]
             bounds = [min([*bounds, int(stamps.min())]), max([*bounds, int(stamps.max())])]
             block = _only(file, block, self.interface)
-            decoder.reserve(expected_packets(self.size, block))
-            decoder.add(block)
+            self.decoder.reserve(expected_packets(size, block))
+            self.decoder.add(block)
             self.records += block.count
-            if decoder.cut > MOST_CUT and decoder.cut == self.records - decoder.not_ip:
-                raise _too_short(file.path, f"each of its first {MOST_CUT} packets")
+            if self.decoder.cut > MOST_CUT:
+                self.require_headers(file.path, f"each of its first {MOST_CUT} packets")
         if file.cut_short and not file.records:
             raise InputError(f"{file.path}: cut off inside its first record")
         if bounds:
@@ -161,23 +159,34 @@ class _Reading:
             self.spans.append((file.path, bounds[0], bounds[1]))
             sequence.require_sequence(self.path, before, self.spans[-1])
 
+    def require_headers(self, path: Path, which: str) -> None:
+        """Raises InputError if all packets so far were too short; `which` says which they are."""
+        if self.decoder.cut and self.decoder.cut == self.records - self.decoder.not_ip:
+            raise InputError(
+                f"{path}: {which} was captured too short for its headers (snaplen); "
+                f"at least 54 bytes of each are needed"
+            )
 
-def _left_out(path: Path, where: str, decoder: Decoder, foreign: bool) -> Iterator[str]:
-    """A line on each kind of packets that take no part, or are known by others inside them."""
-    if decoder.cut:
-        yield (
-            f"{where}: {decoder.cut} packets were captured too short for their headers and are "
-            "left out"
-        )
-    if foreign and decoder.not_ip:
-        yield f"{where}: {decoder.not_ip} packets are not IP (ARP and the like) and take no part"
-    for carrier, count in decoder.mirrored.items():
-        yield f"{where}: {count} mirrored packets were taken out of {carrier}"
-    for tunnel, count in decoder.tunnelled.items():
-        yield (
-            f"{path}: {count:,} packets are in a tunnel ({tunnel}); they are known by the packet "
-            "inside, and their length is that of the whole"
-        )
+    def left_out(self, foreign: bool) -> Iterator[str]:
+        """A line on each kind of packets that take no part, or are known by others inside them."""
+        decoder = self.decoder
+        where = f"{self.path}" if self.interface is None else f"{self.path} ({self.interface})"
+        if decoder.cut:
+            yield (
+                f"{where}: {decoder.cut} packets were captured too short for their headers and are "
+                "left out"
+            )
+        if foreign and decoder.not_ip:
+            yield (
+                f"{where}: {decoder.not_ip} packets are not IP (ARP and the like) and take no part"
+            )
+        for carrier, count in decoder.mirrored.items():
+            yield f"{where}: {count} mirrored packets were taken out of {carrier}"
+        for tunnel, count in decoder.tunnelled.items():
+            yield (
+                f"{self.path}: {count:,} packets are in a tunnel ({tunnel}); they are known by the "
+                "packet inside, and their length is that of the whole"
+            )
 
 
 def interfaces_of(path: Path) -> dict[str, int]:
@@ -209,11 +218,15 @@ def _only(file: CaptureFile, block: Records, name: str | None) -> Records:
     return block.of(file.interfaces.index(name) if name in file.interfaces else -1)
 
 
-def _strange_stamps(file: CaptureFile) -> Iterator[str]:
-    """A line on packets whose time stamps are missing, or are none as the format has them.
+def _remarks(file: CaptureFile) -> Iterator[str]:
+    """What is said of a file that was read: whether it is cut off, or has strange time stamps.
 
     Raises InputError if no packet has a time stamp.
     """
+    if file.cut_short:
+        yield (
+            f"{file.path}: cut off after {file.records} packets, inside a record, which is left out"
+        )
     if file.untimed and not file.records:
         raise InputError(
             f"{file.path}: none of its packets has a time stamp (simple packet blocks of pcapng)"
@@ -243,13 +256,6 @@ def expected_packets(size: int, block: Records) -> int:
     return min(int(size / read_bytes * block.count * 1.02) + 1024, MOST_EXPECTED)
 
 
-def _too_short(path: Path, which: str) -> InputError:
-    return InputError(
-        f"{path}: {which} was captured too short for its headers (snaplen); "
-        f"at least 54 bytes of each are needed"
-    )
-
-
 def read_captures(
     files: Sequence[tuple[str, Path]],
     destinations: frozenset[str] | None = None,
@@ -269,17 +275,14 @@ def read_captures(
         path = files[index][1]
         return path.stat().st_size if path.exists() else 0
 
+    def read(index: int) -> PortCapture:
+        port, path = files[index]
+        return read_capture(port, path, destinations, foreign, port if path in shared else None)
+
     with ThreadPoolExecutor(max_workers=2) as pool:
-        tasks = {
-            index: pool.submit(
-                read_capture,
-                *files[index],
-                destinations,
-                foreign,
-                files[index][0] if files[index][1] in shared else None,
-            )
-            for index in sorted(range(len(files)), key=size, reverse=True)
-        }
+        # The largest first, because then both end at about the same time.
+        places = sorted(range(len(files)), key=size, reverse=True)
+        tasks = {index: pool.submit(read, index) for index in places}
         return [tasks[index].result() for index in range(len(files))]
 
 

@@ -33,7 +33,6 @@ from outcast.analysis.capture.formats import (
     index_pcap,
     index_pcapng,
 )
-from outcast.analysis.compiled import I32, Bool
 from outcast.errors import InputError
 
 BLOCK_BYTES = 4 << 20
@@ -104,11 +103,6 @@ These versions are those of libpcap's sf-pcap.c; 543.0 is that of DG/UX.
 
 _Index = Callable[[Records], Indexed]
 """Finds the whole records in `data` of Records, and fills its arrays."""
-
-
-def _is_cooked(link: I32) -> Bool:
-    is_cooked: Bool = (link == COOKED_V1) | (link == COOKED_V2)
-    return is_cooked
 
 
 class _Source:
@@ -292,7 +286,7 @@ class CaptureFile:
                 name = bytes(source.window[begin : begin + size]).rstrip(b"\0")
                 names.append(name.decode(errors="backslashreplace") or f"if{number}")
             # Each packet of Linux cooked tells its own.
-            for row in np.unique(interface[~_is_cooked(link)]).tolist():
+            for row in np.unique(interface[~np.isin(link, _COOKED)]).tolist():
                 self._interface(names[row])
             place = {name: number for number, name in enumerate(self.interfaces)}
             by_row = np.array([place.get(name, 0) for name in names], np.int32)
@@ -320,7 +314,7 @@ class CaptureFile:
                 found = room._replace(count=count)
                 if (found.link[:count] == LINK_ERF).any():
                     unwrap_erf(found)
-                if _is_cooked(found.link[:count]).any():
+                if np.isin(found.link[:count], _COOKED).any():
                     self._tell_cooked(found)
                 yield found
                 self.records += count
