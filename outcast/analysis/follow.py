@@ -251,7 +251,7 @@ def _acknowledged(
     found: Sequence[Captured], key: FlowKey, end: int, sent_ns: int
 ) -> Sighting | None:
     """The first captured packet of the other direction that acknowledges all up to `end`."""
-    back = FlowKey(key.dst, key.dport, key.src, key.sport, key.protocol)
+    back = key.reversed
     earliest: Sighting | None = None
     for capture in found:
         if back not in capture.flows:

@@ -15,13 +15,14 @@ from outcast.analysis.capture.pcap import PortCapture, read_capture, read_captur
 from outcast.analysis.compiled import I32, I64, Array, Bool
 from outcast.analysis.hashed import only_by
 from outcast.analysis.join.join import DEFAULT_MAX_SOJOURN_NS, Joined, JoinOptions, join
+from outcast.analysis.join.pairs import grouped
 from outcast.analysis.measure.blackout import Chains, flow_chains, port_chains, within
 from outcast.analysis.measure.port_samples import port_table
 from outcast.analysis.measure.program_flows import program_flows
 from outcast.analysis.measure.queue import Queue, first_bits_ns, on_wire
 from outcast.analysis.measure.queue_entry import replay_behind
 from outcast.analysis.measure.socket_samples import socket_table
-from outcast.analysis.measure.tcp import Acks, Resent, RoundTrips, resent, round_trips, rows_by_flow
+from outcast.analysis.measure.tcp import Acks, Resent, RoundTrips, resent, round_trips
 from outcast.analysis.measure.throughput import fresh_bytes
 from outcast.errors import InputError, NothingSentError
 from outcast.experiment import MTU_FRAME_BYTES, GroupKind, Instant
@@ -472,7 +473,7 @@ def _round_trips(
         back = read_capture(port, directory.path / file, senders, foreign=False)
         numbers = {flow: number for number, flow in enumerate(joined.flows)}
         for row, flow in enumerate(back.flows):
-            data = FlowKey(flow.dst, flow.dport, flow.src, flow.sport, flow.protocol)
+            data = flow.reversed
             if data not in numbers:
                 continue
             mine = (back.columns.flow == row) & ((back.columns.flags & ACK) != 0)
@@ -517,10 +518,10 @@ def _numbers(
 
 def rows_by_number(joined: Joined, numbers: Sequence[int]) -> dict[int, Array]:
     """For each flow's number, the rows of its arrivals."""
-    grouped: dict[int, list[Array]] = defaultdict(list)
-    for flow, rows in rows_by_flow(joined.arrivals, len(joined.flows)):
-        grouped[numbers[flow]].append(rows)
-    return {number: np.sort(np.concatenate(parts)) for number, parts in grouped.items()}
+    of_number: dict[int, list[Array]] = defaultdict(list)
+    for flow, rows in grouped(joined.arrivals.flow).items():
+        of_number[numbers[flow]].append(rows)
+    return {number: np.sort(np.concatenate(parts)) for number, parts in of_number.items()}
 
 
 def spans(

@@ -261,7 +261,7 @@ def join_files(asked: Asked, shared: Collection[Path], *, common: bool = False) 
         "`tcpdump -y LINUX_SLL2` tells them apart"
         for name in mixed
     ]
-    return _measured(asked, joined, repaired, unit_ns, mixed, (aside, left_out(joined, read)))
+    return _measured(asked, joined, repaired, unit_ns, mixed, (aside, [*left_out(joined, read)]))
 
 
 def _measured(

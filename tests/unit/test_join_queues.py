@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from outcast.analysis.join import clock
+from outcast.analysis.join import clocks, steps
 from outcast.errors import UntrustedError
 from tests.golden import queues
 
@@ -177,8 +177,8 @@ def test_the_error_of_corrected_clocks_is_stated_in_full(tmp_path):
 
 def test_a_clock_that_is_moved_for_a_queue_is_noticed(tmp_path, monkeypatch):
     # Waits that change and stay changed were once taken for a clock that stepped.
-    monkeypatch.setattr(clock, "_agree", lambda *_: False)
-    monkeypatch.setattr(clock, "_parts_what_can_be", lambda *_: True)
+    monkeypatch.setattr(clocks, "_agree", lambda *_: False)
+    monkeypatch.setattr(steps, "_parts_what_can_be", lambda *_: True)
     for seed in (12, 17, 22):
         scene = queues.make(seed)
         assert queues.faults(scene, queues.joined(scene, tmp_path)), scene.words

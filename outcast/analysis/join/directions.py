@@ -18,7 +18,7 @@ suffices to find out behind which port each address is. These tell it, in this o
 from __future__ import annotations
 
 import ipaddress
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ import numpy as np
 from outcast.analysis.capture.headers import INBOUND, OUTBOUND, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I8, I32, I64, Array, compiled
-from outcast.analysis.join.pairs import Sightings
+from outcast.analysis.join.pairs import Sightings, grouped, numbered
 
 ELSEWHERE = -1
 """Behind a port that no capture is of."""
@@ -43,8 +43,6 @@ drift apart by more than a sojourn time."""
 NEARLY_ALL = 0.99
 MOST_ELSEWHERE = 0.9
 """An address that no capture sees in more than this share of its conversations is elsewhere."""
-
-Conversation = tuple[str, str]
 
 
 @dataclass(slots=True)
@@ -74,19 +72,14 @@ def tell(
     said: Sequence[int | None],
     longest_ns: int,
 ) -> Directions:
-    """Tells the directions of all captures.
+    """Tells the directions of all captures of a switch's ports.
 
-    Args:
-        captures: the captures of a switch's ports.
-        sightings: a sample of their packets.
-        said: for each capture, CAME or LEFT if the caller says that it is of an input or of an
-            output only, else None.
-        longest_ns: no packet stays in the switch for longer.
+    `said` has for each CAME or LEFT if the caller says that it is of an input or of an output only,
+    else None. No packet stays in the switch for longer than `longest_ns`.
     """
     with ThreadPoolExecutor(max_workers=2) as pool:
         counted = list(pool.map(_count_flows, captures))
-    counts = [packets for packets, _ in counted]
-    conversations = _conversations(captures, counts)
+    conversations = _conversations(captures, [packets for packets, _ in counted])
     votes: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     known = [_one_way(capture, way) for capture, way in zip(captures, said, strict=True)]
     _hear_captures(captures, known, votes)
@@ -158,19 +151,10 @@ def _count_flows(capture: PortCapture) -> tuple[I64, I64]:
     return packets, frame_bytes
 
 
-@dataclass(slots=True)
-class _Seen:
-    """What one capture saw of a conversation: how many packets of each source."""
-
-    by_source: dict[str, int]
-
-    @property
-    def packets(self) -> int:
-        return sum(self.by_source.values())
-
-
-def _between(flow: FlowKey) -> Conversation:
-    return (flow.src, flow.dst) if flow.src < flow.dst else (flow.dst, flow.src)
+_Seen = Counter[str]
+"""What one capture saw of a conversation: how many packets of each source."""
+_Conversations = dict[tuple[str, str], dict[int, _Seen]]
+"""For each two hosts that talk, in alphabetical order, the captures that saw them."""
 
 
 def is_group(address: str) -> bool:
@@ -178,17 +162,16 @@ def is_group(address: str) -> bool:
     return address == "255.255.255.255" or ipaddress.ip_address(address).is_multicast
 
 
-def _conversations(
-    captures: Sequence[PortCapture], counts: Sequence[I64]
-) -> dict[Conversation, dict[int, _Seen]]:
-    """For each two hosts that talk, the captures that saw them."""
-    conversations: dict[Conversation, dict[int, _Seen]] = {}
+def _conversations(captures: Sequence[PortCapture], counts: Sequence[I64]) -> _Conversations:
+    """What captures saw of hosts that talk, without groups of hosts."""
+    conversations: _Conversations = {}
     for index, (capture, count) in enumerate(zip(captures, counts, strict=True)):
         for flow, packets in zip(capture.flows, count.tolist(), strict=True):
             if not packets:
                 continue
-            seen = conversations.setdefault(_between(flow), {}).setdefault(index, _Seen({}))
-            seen.by_source[flow.src] = seen.by_source.get(flow.src, 0) + packets
+            first, second = sorted((flow.src, flow.dst))
+            seen = conversations.setdefault((first, second), {}).setdefault(index, Counter())
+            seen[flow.src] += packets
     return {
         pair: seen
         for pair, seen in conversations.items()
@@ -211,9 +194,7 @@ def _hear_captures(
         if not (marks[:1000] & (INBOUND | OUTBOUND)).any():
             continue
         for mark, end in ((INBOUND, "src"), (OUTBOUND, "dst")):
-            packets = np.bincount(
-                capture.columns.flow[(marks & mark) != 0], minlength=len(capture.flows)
-            )
+            packets = np.bincount(capture.columns.flow[(marks & mark) != 0])
             for row in np.flatnonzero(packets).tolist():
                 # A copy of what is flooded leaves by all ports, so a destination needs few votes.
                 address = getattr(capture.flows[row], end)
@@ -238,22 +219,15 @@ def _compare(
         stamps = columns.stamp_ns[first_row]
         second_ttl = captures[second].columns.ttl[second_row]
         later = captures[second].columns.stamp_ns[second_row] - stamps
-        numbers: dict[tuple[str, str], int] = {}
-        ends = np.array(
-            [numbers.setdefault((flow.src, flow.dst), len(numbers)) for flow in flows], np.int32
-        )[columns.flow[first_row]]
-        order = np.lexsort((first_row, ends))
-        edges = np.searchsorted(ends[order], np.arange(len(numbers) + 1))
-        rows_of = {
-            names: order[edges[number] : edges[number + 1]] for names, number in numbers.items()
-        }
+        names, (of_flow,) = numbered([[(flow.src, flow.dst) for flow in flows]])
+        in_order = np.argsort(first_row, kind="stable")
+        ends = of_flow[columns.flow[first_row[in_order]]]
+        rows_of = {names[number]: in_order[rows] for number, rows in grouped(ends).items()}
         for (src, dst), rows in rows_of.items():
-            if not rows.size:
-                continue
             delays[first, second, src, dst] = later[rows]
             back = rows_of.get((dst, src))
             balance = _counted_down(columns.ttl[first_row[rows]], second_ttl[rows])
-            if not balance and src < dst and back is not None and back.size:
+            if not balance and src < dst and back is not None:
                 balance = _balance(first_row[rows], later[rows], first_row[back], later[back])
             if balance:
                 behind_first, behind_second = (src, dst) if balance > 0 else (dst, src)
@@ -287,19 +261,25 @@ def _balance(at: I32, later: I64, back_at: I32, back_later: I64) -> float:
     return balance
 
 
-def _spread(conversations: dict[Conversation, dict[int, _Seen]], place: dict[str, int]) -> None:
-    """Finds the places of hosts that talk with hosts whose place is known."""
+def _neighbours(conversations: _Conversations) -> dict[str, list[tuple[str, dict[int, _Seen]]]]:
+    """For each host, those that it talks with, and what captures saw of it."""
     neighbours: dict[str, list[tuple[str, dict[int, _Seen]]]] = defaultdict(list)
     for (first, second), seen in conversations.items():
         neighbours[first].append((second, seen))
         neighbours[second].append((first, seen))
+    return neighbours
+
+
+def _spread(conversations: _Conversations, place: dict[str, int]) -> None:
+    """Finds the places of hosts that talk with hosts whose place is known."""
+    neighbours = _neighbours(conversations)
     known = [address for address in place if address in neighbours]
     while known:
         address = known.pop()
         for other, seen in neighbours[address]:
             if other in place:
                 continue
-            ports = sorted(seen, key=lambda index: -seen[index].packets)
+            ports = sorted(seen, key=lambda index: -seen[index].total())
             rest = [index for index in ports if index != place[address]]
             reaches = place[address] in ports or place[address] == ELSEWHERE
             # Seen at one more port, it is there. Seen nowhere else, nothing is known.
@@ -309,9 +289,7 @@ def _spread(conversations: dict[Conversation, dict[int, _Seen]], place: dict[str
 
 
 def _settle(
-    source: tuple[str, int] | None,
-    conversations: dict[Conversation, dict[int, _Seen]],
-    place: dict[str, int],
+    source: tuple[str, int] | None, conversations: _Conversations, place: dict[str, int]
 ) -> None:
     """Puts a host into its place, if it was told, and finds what follows from that."""
     if source is not None:
@@ -319,7 +297,7 @@ def _settle(
         _spread(conversations, place)
 
 
-def _see_all(conversations: dict[Conversation, dict[int, _Seen]], place: dict[str, int]) -> None:
+def _see_all(conversations: _Conversations, place: dict[str, int]) -> None:
     """Finds hosts of several conversations: all of these pass the host's own port."""
     for address, total, passing in _several(conversations, place):
         whole = [index for index, weight in passing.items() if weight >= NEARLY_ALL * total]
@@ -327,7 +305,7 @@ def _see_all(conversations: dict[Conversation, dict[int, _Seen]], place: dict[st
             place[address] = whole[0]
 
 
-def _see_none(conversations: dict[Conversation, dict[int, _Seen]], place: dict[str, int]) -> None:
+def _see_none(conversations: _Conversations, place: dict[str, int]) -> None:
     """Finds hosts of several conversations that share no port: they are elsewhere.
 
     One conversation may have nearly all packets. If no two captures saw any of them, the port of
@@ -340,24 +318,20 @@ def _see_none(conversations: dict[Conversation, dict[int, _Seen]], place: dict[s
 
 
 def _several(
-    conversations: dict[Conversation, dict[int, _Seen]], place: dict[str, int]
+    conversations: _Conversations, place: dict[str, int]
 ) -> list[tuple[str, int, dict[int, int]]]:
     """Hosts of several conversations whose place is not known, in order.
 
     Each has the packets of all its conversations, and those that each capture saw.
     """
-    of_host: dict[str, list[dict[int, _Seen]]] = defaultdict(list)
-    for (first, second), seen in conversations.items():
-        of_host[first].append(seen)
-        of_host[second].append(seen)
     hosts = []
-    for address, all_seen in sorted(of_host.items()):
-        if address in place or len(all_seen) < 2:
+    for address, neighbours in sorted(_neighbours(conversations).items()):
+        if address in place or len(neighbours) < 2:
             continue
         total = 0
         passing: dict[int, int] = defaultdict(int)
-        for seen in all_seen:
-            weight = max(at.packets for at in seen.values())
+        for _, seen in neighbours:
+            weight = max(at.total() for at in seen.values())
             total += weight
             for index in seen:
                 passing[index] += weight
@@ -375,7 +349,7 @@ def _by_the_word(seen: dict[int, _Seen], said: Sequence[int | None]) -> tuple[st
     left = [index for index in seen if said[index] == LEFT]
     if len(came) != 1 or len(left) != 1:
         return None
-    entered, gone = seen[came[0]].by_source, seen[left[0]].by_source
+    entered, gone = seen[came[0]], seen[left[0]]
     sources = sorted(set(entered) & set(gone))
     if not sources:
         return None
@@ -401,7 +375,7 @@ def _by_the_stamps(
             came, left = other, one
         else:
             continue
-        if seen[came].by_source.get(src, 0) >= NEARLY_ALL * seen[left].by_source.get(src, 0):
+        if seen[came][src] >= NEARLY_ALL * seen[left][src]:
             return src, came
     return None
 

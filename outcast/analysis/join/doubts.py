@@ -8,13 +8,13 @@ captured, packets that one capture alone has, and clocks that no correction make
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from outcast.analysis.capture.headers import TCP, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
-from outcast.analysis.compiled import I64, Array
+from outcast.analysis.compiled import Array, Bool
 from outcast.analysis.join.directions import CAME, ELSEWHERE, LEFT, UNTOLD, Directions
 from outcast.analysis.join.findings import Reason, Refusal
 from outcast.analysis.join.join import CLOCK_TOLERANCE_NS, Joined, Note, Stray, Verdict
@@ -53,7 +53,7 @@ def doubts(joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int)
             )
         ]
     return [
-        *_merged_frames(joined, captures),
+        *_merged_frames(joined),
         *_recorded_twice(joined),
         *_clocks(joined, captures, max_sojourn_ns),
         *(Refusal(Reason.REWRITTEN, text) for text in joined.sources.differing),
@@ -65,25 +65,22 @@ def doubts(joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int)
     ]
 
 
-def _merged_frames(joined: Joined, captures: Sequence[PortCapture]) -> list[Refusal]:
+def _merged_frames(joined: Joined) -> Iterator[Refusal]:
     largest = int(joined.arrivals.frame_bytes.max(initial=0))
     counts = joined.counts
     strange = counts.unexplained + counts.early
     if largest <= LARGEST_FRAME or strange <= MOST_SHARE * counts.left:
-        return []
+        return
     row = int(joined.arrivals.frame_bytes.argmax())
-    port = joined.inputs[int(joined.arrivals.port[row])]
-    return [
-        Refusal(
-            Reason.UNEXPLAINED,
-            f"{port}: its capture has frames of {largest:,} bytes, so the network card had not yet "
-            "cut them, or had merged them; capture with `ethtool -K DEVICE tso off gso off gro "
-            "off` at all hosts and ports",
-        )
-    ]
+    yield Refusal(
+        Reason.UNEXPLAINED,
+        f"{joined.inputs[int(joined.arrivals.port[row])]}: its capture has frames of {largest:,} "
+        "bytes, so the network card had not yet cut them, or had merged them; capture with "
+        "`ethtool -K DEVICE tso off gso off gro off` at all hosts and ports",
+    )
 
 
-def _recorded_twice(joined: Joined) -> list[Refusal]:
+def _recorded_twice(joined: Joined) -> Iterator[Refusal]:
     """Segments that came in twice at once: no sender repeats all it sends within so short a time.
 
     If an output's capture has them twice too, both copies find their counterpart.
@@ -105,35 +102,31 @@ def _recorded_twice(joined: Joined) -> list[Refusal]:
         copies += int((same & (steps[-1] <= COPIED_WITHIN_NS)).sum())
         segments += of_data.size
     if copies <= max(MOST_SHARE * segments, 1):
-        return []
-    return [
-        Refusal(
-            Reason.UNEXPLAINED,
-            f"{2 * copies:,} of {segments:,} segments that came in are recorded twice. Probably a "
-            "mirror is set up for both directions of a port, or the files were merged; remove the "
-            "copies, as by `editcap -w 0.001 FILE NEW`, or capture one direction",
-        )
-    ]
+        return
+    yield Refusal(
+        Reason.UNEXPLAINED,
+        f"{2 * copies:,} of {segments:,} segments that came in are recorded twice. Probably a "
+        "mirror is set up for both directions of a port, or the files were merged; remove the "
+        "copies, as by `editcap -w 0.001 FILE NEW`, or capture one direction",
+    )
 
 
-# --- clocks
-
-
-def _clocks(joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int) -> list[Refusal]:
+def _clocks(
+    joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int
+) -> Iterator[Refusal]:
     clocks = joined.sources.clocks
     if clocks is None:
-        return []
+        return
     if clocks.contradiction is not None:
         first = captures[clocks.contradiction.first].port
         second = captures[clocks.contradiction.second].port
-        return [
-            Refusal(
-                Reason.CLOCKS,
-                f"{first} and {second}: no clocks make their captures agree; packets would leave "
-                f"{clocks.contradiction.by_ns / 1e6:.3f} ms before they came in. Probably a clock "
-                "was set while they were captured, or the files are of different times",
-            )
-        ]
+        yield Refusal(
+            Reason.CLOCKS,
+            f"{first} and {second}: no clocks make their captures agree; packets would leave "
+            f"{clocks.contradiction.by_ns / 1e6:.3f} ms before they came in. Probably a clock "
+            "was set while they were captured, or the files are of different times",
+        )
+        return
     beyond: Counter[str] = Counter()
     ways = {(came, left) for came, left, _ in clocks.delays}
     causes = (
@@ -150,14 +143,11 @@ def _clocks(joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int
                 f"for {float(np.median(delay)) / 1e9:.3f} s, but --max-sojourn is "
                 f"{max_sojourn_ns / 1e9:g} s. {causes[(left, came) in ways]}"
             ] = wrong
-    return [Refusal(Reason.CLOCKS, text) for text, _ in beyond.most_common(1)]
+    for text, _ in beyond.most_common(1):
+        yield Refusal(Reason.CLOCKS, text)
 
 
-# --- directions
-
-
-def _directions(told: Directions, captures: Sequence[PortCapture]) -> list[Refusal]:
-    refusals = []
+def _directions(told: Directions, captures: Sequence[PortCapture]) -> Iterator[Refusal]:
     for index, capture in enumerate(captures):
         total = int(told.counts[index].sum())
         untold = told.packets(index, UNTOLD)
@@ -165,40 +155,31 @@ def _directions(told: Directions, captures: Sequence[PortCapture]) -> list[Refus
             continue
         count: Counter[tuple[str, str]] = Counter()
         macs: dict[str, int] = {}
-        rows = np.flatnonzero(told.ways[index] == UNTOLD).tolist()
-        for row in rows:
+        for row in np.flatnonzero(told.ways[index] == UNTOLD).tolist():
             flow = capture.flows[row]
             count[min(flow.src, flow.dst), max(flow.src, flow.dst)] += int(told.counts[index][row])
             macs.setdefault(flow.src, capture.macs[row])
         (first, second), packets = count.most_common(1)[0]
-        refusals.append(
-            Refusal(
-                Reason.DIRECTION,
-                f"{capture.port}: nothing tells which way its {untold:,} packets go, because no "
-                f"other capture has them. Probably a capture of another port is missing: "
-                f"{packets:,} are between {_host(first, macs)} and {_host(second, macs)}",
-            )
+        yield Refusal(
+            Reason.DIRECTION,
+            f"{capture.port}: nothing tells which way its {untold:,} packets go, because no other "
+            f"capture has them. Probably a capture of another port is missing: {packets:,} are "
+            f"between {_host(first, macs)} and {_host(second, macs)}",
         )
-    return refusals
 
 
 def _host(address: str, macs: dict[str, int]) -> str:
     mac = macs.get(address, 0)
-    return f"{address} (MAC {_mac_text(mac)})" if mac else address
-
-
-def _mac_text(mac: int) -> str:
-    return mac.to_bytes(6).hex(":")
-
-
-# --- packets that left without having come
+    return f"{address} (MAC {mac.to_bytes(6).hex(':')})" if mac else address
 
 
 def _unexplained(
     joined: Joined, captures: Sequence[PortCapture], told: Directions
-) -> list[Refusal]:
-    refusals = []
+) -> Iterator[Refusal]:
+    """Packets that left without having come in."""
     departures = joined.departures
+    places = np.array([told.place.get(flow.src, ELSEWHERE) for flow in joined.flows], np.int64)
+    place_of = places[departures.flow]
     for output, name in enumerate(joined.outputs):
         here = departures.port == output
         total = int(here.sum())
@@ -207,36 +188,28 @@ def _unexplained(
         lost = here & (joined.stray == Stray.UNEXPLAINED)
         if int(early.sum()) > FEW:
             lost = lost | early
-        places = np.array([told.place.get(flow.src, ELSEWHERE) for flow in joined.flows], np.int64)
         if int(lost.sum()) > max(MOST_SHARE * total, 1):
-            most = Counter(places[departures.flow[lost]].tolist()).most_common(1)[0][0]
-            refusals.append(_unexplained_at(name, lost, total, most, joined, captures, told))
+            most = Counter(place_of[lost].tolist()).most_common(1)[0][0]
+            yield _unexplained_at(output, lost, most, joined, captures, told)
         elif int(twice.sum()) > max(MOST_SHARE * total, 1):
-            refusals.append(
-                Refusal(
-                    Reason.UNEXPLAINED,
-                    f"{name}: {int(twice.sum()):,} of its {total:,} packets left twice. Probably "
-                    "its file mirrors several ports (SPAN), or the switch sends copies. Mirror one "
-                    "port into each file, or give the file of each port by itself",
-                )
+            yield Refusal(
+                Reason.UNEXPLAINED,
+                f"{name}: {int(twice.sum()):,} of its {total:,} packets left twice. Probably its "
+                "file mirrors several ports (SPAN), or the switch sends copies. Mirror one port "
+                "into each file, or give the file of each port by itself",
             )
         else:
             # A port with little traffic can lack much of it.
-            place_of = places[departures.flow]
             for place in np.unique(place_of[lost]).tolist():
                 from_there = lost & (place_of == place)
                 all_of_it = int((here & (place_of == place)).sum())
                 if int(from_there.sum()) > max(MOST_SHARE * all_of_it, 1):
-                    refusals.append(
-                        _unexplained_at(name, from_there, total, place, joined, captures, told)
-                    )
-    return refusals
+                    yield _unexplained_at(output, from_there, place, joined, captures, told)
 
 
 def _unexplained_at(
-    name: str,
-    lost: Array,
-    total: int,
+    output: int,
+    lost: Bool,
     index: int,
     joined: Joined,
     captures: Sequence[PortCapture],
@@ -246,6 +219,27 @@ def _unexplained_at(
 
     Most of them come from behind the port of the capture `index`, or from ELSEWHERE.
     """
+    total = int((joined.departures.port == output).sum())
+    what = (
+        f"{int(lost.sum()):,} of the {total:,} packets that left by {joined.outputs[output]} were "
+        "never seen to come in"
+    )
+    if index == ELSEWHERE:
+        cause = _missing_input(lost, joined, captures, told)
+    elif told.packets(index, CAME):
+        cause = _wrong_span(lost, joined, captures[index])
+    else:
+        cause = (
+            f". The capture of {captures[index].port} ({captures[index].path}) has only what left "
+            "there; what came in there is missing"
+        )
+    return Refusal(Reason.UNEXPLAINED, what + cause)
+
+
+def _missing_input(
+    lost: Bool, joined: Joined, captures: Sequence[PortCapture], told: Directions
+) -> str:
+    """Which hosts sent what no capture saw arrive."""
     of_flow = np.bincount(joined.departures.flow[lost], minlength=len(joined.flows))
     by_host: Counter[str] = Counter()
     to: Counter[str] = Counter()
@@ -254,70 +248,44 @@ def _unexplained_at(
         if told.place.get(flow.src, ELSEWHERE) == ELSEWHERE:
             by_host[flow.src] += packets
             to[flow.dst] += packets
-    count = int(lost.sum())
-    what = f"{count:,} of the {total:,} packets that left by {name} were never seen to come in"
-    if index == ELSEWHERE:
-        macs = _macs(captures)
-        hosts = ", ".join(_host(host, macs) for host, _ in by_host.most_common(3))
-        more = f" and {len(by_host) - 3} more" if len(by_host) > 3 else ""
-        return Refusal(
-            Reason.UNEXPLAINED,
-            f"{what}. Probably a capture of another input port is missing: {by_host.total():,} "
-            f"packets to {to.most_common(1)[0][0]} left that no file saw arrive; they come from "
-            f"{hosts}{more}",
-        )
-    source = captures[index]
-    stamps = joined.departures.stamp_ns[lost]
-    if not told.packets(index, CAME):
-        return Refusal(
-            Reason.UNEXPLAINED,
-            f"{what}. The capture of {source.port} ({source.path}) has only what left there; what "
-            "came in there is missing",
-        )
-    begins, ends = _span(joined, source.port)
-    if ends is not None and float((stamps > ends).mean()) > 0.5:
-        late = int((stamps > ends).sum())
-        return Refusal(
-            Reason.UNEXPLAINED,
-            f"{what}. The capture of {source.port} ({source.path}) ends "
-            f"{(int(stamps.max()) - ends) / 1e9:.3f} s too early: {late:,} of them left later",
-        )
-    if begins is not None and float((stamps < begins).mean()) > 0.5:
-        return Refusal(
-            Reason.UNEXPLAINED,
-            f"{what}. The capture of {source.port} ({source.path}) begins "
-            f"{(begins - int(stamps.min())) / 1e9:.3f} s too late",
-        )
-    return Refusal(
-        Reason.UNEXPLAINED,
-        f"{what}, though they come from hosts behind {source.port}. Probably its capture "
-        f"({source.path}) lost packets, had a filter, is of another time, or was stamped by two "
-        "clocks, one for what came in and one for what left",
-    )
-
-
-def _macs(captures: Sequence[PortCapture]) -> dict[str, int]:
     macs: dict[str, int] = {}
     for capture in captures:
         for flow, mac in zip(capture.flows, capture.macs, strict=False):
             macs.setdefault(flow.src, mac)
-    return macs
+    hosts = ", ".join(_host(host, macs) for host, _ in by_host.most_common(3))
+    more = f" and {len(by_host) - 3} more" if len(by_host) > 3 else ""
+    return (
+        f". Probably a capture of another input port is missing: {by_host.total():,} packets to "
+        f"{to.most_common(1)[0][0]} left that no file saw arrive; they come from {hosts}{more}"
+    )
 
 
-def _span(joined: Joined, port: str) -> tuple[int | None, int | None]:
-    """From when to when packets came in at a port, on the common clock."""
-    if port not in joined.inputs:
-        return None, None
-    stamps: I64 = joined.arrivals.stamp_ns[joined.arrivals.port == joined.inputs.index(port)]
-    return (int(stamps.min()), int(stamps.max())) if stamps.size else (None, None)
-
-
-# --- ports where what left was not captured
+def _wrong_span(lost: Bool, joined: Joined, source: PortCapture) -> str:
+    """Whether the capture of a port began too late or ended too early, or what else it may be."""
+    stamps = joined.departures.stamp_ns[lost]
+    capture = f"The capture of {source.port} ({source.path})"
+    came = joined.arrivals.stamp_ns[:0]
+    if source.port in joined.inputs:
+        came = joined.arrivals.stamp_ns[joined.arrivals.port == joined.inputs.index(source.port)]
+    if came.size and float((stamps > came.max()).mean()) > 0.5:
+        late = int((stamps > came.max()).sum())
+        return (
+            f". {capture} ends {(int(stamps.max()) - int(came.max())) / 1e9:.3f} s too early: "
+            f"{late:,} of them left later"
+        )
+    if came.size and float((stamps < came.min()).mean()) > 0.5:
+        early_s = (int(came.min()) - int(stamps.min())) / 1e9
+        return f". {capture} begins {early_s:.3f} s too late"
+    return (
+        f", though they come from hosts behind {source.port}. Probably its capture "
+        f"({source.path}) lost packets, had a filter, is of another time, or was stamped by two "
+        "clocks, one for what came in and one for what left"
+    )
 
 
 def _not_captured(
     joined: Joined, captures: Sequence[PortCapture], told: Directions
-) -> list[Refusal]:
+) -> Iterator[Refusal]:
     """Most of what came in goes to ports of which only what came in was captured."""
     judged = 0
     towards: Counter[int] = Counter()
@@ -331,54 +299,41 @@ def _not_captured(
             if place != ELSEWHERE and joined.sources.left[place] is not None:
                 towards[place] += int(told.frame_bytes[index][row])
     if towards.total() <= judged:
-        return []
+        return
     port = captures[towards.most_common(1)[0][0]]
-    return [
-        Refusal(
-            Reason.UNDECIDED,
-            f"{port.port}: its capture ({port.path}) has only what came in there, but "
-            f"{towards.total():,} of the {towards.total() + judged:,} bytes that came in go there; "
-            "what left by it is missing",
-        )
-    ]
+    yield Refusal(
+        Reason.UNDECIDED,
+        f"{port.port}: its capture ({port.path}) has only what came in there, but "
+        f"{towards.total():,} of the {towards.total() + judged:,} bytes that came in go there; "
+        "what left by it is missing",
+    )
 
 
-# --- packets that came in and whose fate no capture shows
-
-
-def _undecided(joined: Joined, captures: Sequence[PortCapture]) -> list[Refusal]:
-    refusals = []
+def _undecided(joined: Joined, captures: Sequence[PortCapture]) -> Iterator[Refusal]:
+    """Packets that came in and whose fate no capture shows."""
     paths = {capture.port: capture.path for capture in captures}
     for output, name in enumerate(joined.outputs):
         here = joined.egress == output
-        late = here & (joined.note == Note.IN_FLIGHT)
-        early = here & (joined.note == Note.BEFORE_OUTPUT)
-        for mask, what in ((late, "ends"), (early, "begins")):
+        for note, what, way, when in (
+            (Note.IN_FLIGHT, "end", "before", "after"),
+            (Note.BEFORE_OUTPUT, "begin", "after", "before"),
+        ):
+            mask = here & (joined.note == note)
             count = int(mask.sum())
             if count <= max(FEW, MOST_SHARE * int(here.sum())):
                 continue
-            stamps = joined.arrivals.stamp_ns[mask]
-            seconds = (int(stamps.max()) - int(stamps.min())) / 1e9
-            way = "before" if what == "ends" else "after"
-            refusals.append(
-                Refusal(
-                    Reason.UNDECIDED,
-                    f"{name}: its capture ({paths[name]}) {what} {seconds:.3f} s {way} those of "
-                    f"the inputs {what[:-1]}, so the fate of {count:,} packets that came in "
-                    f"{'after' if what == 'ends' else 'before'} is unknown. Cut the other files to "
-                    "the same time, as by `editcap -A START -B STOP`",
-                )
+            seconds = int(np.ptp(joined.arrivals.stamp_ns[mask])) / 1e9
+            yield Refusal(
+                Reason.UNDECIDED,
+                f"{name}: its capture ({paths[name]}) {what}s {seconds:.3f} s {way} those of the "
+                f"inputs {what}, so the fate of {count:,} packets that came in {when} is unknown. "
+                "Cut the other files to the same time, as by `editcap -A START -B STOP`",
             )
-    return refusals
-
-
-# --- a port that loses everything
 
 
 def _all_dropped(
     joined: Joined, captures: Sequence[PortCapture], told: Directions
-) -> list[Refusal]:
-    refusals = []
+) -> Iterator[Refusal]:
     arrivals = joined.arrivals
     answered = _answered(joined, captures, told)
     for port, name in enumerate(joined.inputs):
@@ -387,15 +342,12 @@ def _all_dropped(
         dropped = int((joined.verdict[data] == Verdict.DROPPED).sum())
         forwarded = int((joined.verdict[mine] == Verdict.FORWARDED).sum())
         if dropped > FEW and forwarded <= MOST_SHARE * dropped:
-            refusals.append(
-                Refusal(
-                    Reason.ALL_DROPPED,
-                    f"{name}: all {dropped:,} packets that came in there would be dropped, but "
-                    "packets that acknowledge them go on. Probably the capture of the output lacks "
-                    f"them, or the file of {name} is of another port or time",
-                )
+            yield Refusal(
+                Reason.ALL_DROPPED,
+                f"{name}: all {dropped:,} packets that came in there would be dropped, but packets "
+                "that acknowledge them go on. Probably the capture of the output lacks them, or "
+                f"the file of {name} is of another port or time",
             )
-    return refusals
 
 
 def _answered(joined: Joined, captures: Sequence[PortCapture], told: Directions) -> Array:
@@ -405,25 +357,20 @@ def _answered(joined: Joined, captures: Sequence[PortCapture], told: Directions)
         for flow, number in zip(capture.flows, packets.tolist(), strict=True):
             count[flow] = max(count[flow], number)
     return np.array(
-        [
-            flow.protocol == TCP
-            and count[FlowKey(flow.dst, flow.dport, flow.src, flow.sport, TCP)] > FEW // 4
-            for flow in joined.flows
-        ],
+        [flow.protocol == TCP and count[flow.reversed] > FEW // 4 for flow in joined.flows],
         np.bool_,
     )
 
 
-def left_out(joined: Joined, captures: Sequence[PortCapture]) -> list[str]:
+def left_out(joined: Joined, captures: Sequence[PortCapture]) -> Iterator[str]:
     """What takes no part in a join that can be believed, a line each."""
     told = joined.sources.directions
     if told is None:
-        return []
-    lines = []
+        return
     for index, capture in enumerate(captures):
         left = joined.sources.left[index]
         if left is not None and told.packets(index, LEFT) and not left.any():
-            lines.append(
+            yield (
                 f"{capture.port}: what left there is not judged, because it came in where only "
                 "what left was captured"
             )
@@ -433,8 +380,7 @@ def left_out(joined: Joined, captures: Sequence[PortCapture]) -> list[str]:
         away = (told.ways[index] == CAME) & ~came
         count = int(told.counts[index][away].sum())
         if count:
-            lines.append(
+            yield (
                 f"{capture.port}: {count:,} packets that came in there take no part, because no "
                 "capture shows packets leave for their destinations"
             )
-    return lines

@@ -12,14 +12,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from outcast.analysis.capture.headers import FRAGMENT, LATER_FRAGMENT, Columns, FlowKey
+from outcast.analysis.capture.headers import FRAGMENT, LATER_FRAGMENT, Columns
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I64, Array
+from outcast.analysis.join.pairs import numbered
 
 TOGETHER_NS = 1_000_000_000
 """Fragments of one datagram are not farther apart; ids come again later."""
 
-_Datagram = tuple[str, str, int]
+_ONE_PACKET = (
+    "Each datagram is one packet, with the time of its first fragment and the length of all. No "
+    "limit is estimated, because queues count fragments"
+)
 
 
 def assemble(captures: Sequence[PortCapture]) -> list[str]:
@@ -30,21 +34,14 @@ def assemble(captures: Sequence[PortCapture]) -> list[str]:
     cut = [np.flatnonzero(capture.columns.marks & FRAGMENT) for capture in captures]
     if not any(rows.size for rows in cut):
         return []
-    numbers: dict[_Datagram, int] = {}
-    of_flow = [
-        np.array(
-            [
-                numbers.setdefault((flow.src, flow.dst, flow.protocol), len(numbers))
-                for flow in capture.flows
-            ],
-            np.int64,
-        )
-        for capture in captures
-    ]
+    names, numbers = numbered(
+        [[(flow.src, flow.dst, flow.protocol) for flow in capture.flows] for capture in captures]
+    )
+    of_flow = [flows.astype(np.int64) for flows in numbers]
     lines = _assemble_cut_anew(captures, of_flow, cut)
     if lines:
         cut = [np.flatnonzero(capture.columns.marks & FRAGMENT) for capture in captures]
-    is_cut = np.zeros(len(numbers), np.bool_)
+    is_cut = np.zeros(len(names), np.bool_)
     for flows, rows, capture in zip(of_flow, cut, captures, strict=True):
         is_cut[flows[capture.columns.flow[rows]]] = True
     wholes = [
@@ -87,9 +84,7 @@ def _assemble_cut_anew(
         if not taken.any():
             continue
         columns = capture.columns
-        rows, key = rows[taken], key[taken]
-        rows = rows[np.lexsort((rows, key))]
-        first = _begins(columns, rows, np.sort(key, kind="stable"))
+        rows, _, first = _by_datagram(columns, rows[taken], key[taken])
         heads = rows[first]
         for name in ("payload_bytes", "frame_bytes"):
             column = getattr(columns, name)
@@ -101,18 +96,18 @@ def _assemble_cut_anew(
         capture.columns = Columns.of(column[keep] for column in columns)
         lines.append(
             f"{capture.port}: {rows.size:,} fragments are of {heads.size:,} datagrams that another "
-            "capture has in other fragments. Each datagram is one packet, with the time of its "
-            "first fragment and the length of all. No limit is estimated, because queues count "
-            "fragments"
+            f"capture has in other fragments. {_ONE_PACKET}"
         )
     return lines
 
 
-def _begins(columns: Columns, rows: Array, key: I64) -> I64:
-    """Where a datagram begins in fragments that are in the order of keys and time."""
+def _by_datagram(columns: Columns, rows: Array, key: I64) -> tuple[Array, I64, I64]:
+    """Fragments and their keys in the order of keys and time, and where each datagram begins."""
+    order = np.lexsort((rows, key))
+    rows, key = rows[order], key[order]
     begins = np.ones(rows.size, np.bool_)
     begins[1:] = (key[1:] != key[:-1]) | (np.diff(columns.stamp_ns[rows]) > TOGETHER_NS)
-    return np.flatnonzero(begins)
+    return rows, key, np.flatnonzero(begins)
 
 
 def _key(columns: Columns, flows: I64, rows: Array) -> I64:
@@ -139,10 +134,7 @@ def _assemble(
 ) -> list[str]:
     """Makes one packet of the fragments of each datagram; see `assemble`."""
     columns = capture.columns
-    key = _key(columns, flows, rows)
-    order = np.lexsort((rows, key))
-    rows, key = rows[order], key[order]
-    first = _begins(columns, rows, key)
+    rows, key, first = _by_datagram(columns, rows, _key(columns, flows, rows))
     count = np.diff(np.append(first, rows.size))
     payload = np.add.reduceat(columns.payload_bytes[rows].astype(np.int64), first)
     frame = np.add.reduceat(columns.frame_bytes[rows].astype(np.int64), first)
@@ -164,7 +156,9 @@ def _assemble(
         columns.checksum[row] = checksum
         columns.frame_bytes[row] = frame[group]
         columns.marks[row] = other.columns.marks[whole] & ~np.uint8(FRAGMENT)
-        columns.flow[row] = _row(capture, row_of, name, int(columns.flow[row]))
+        if name not in row_of:
+            row_of[name] = capture.add_flow(name, int(columns.flow[row]))
+        columns.flow[row] = row_of[name]
         keep[mine[1:]] = False
         datagrams += 1
         fragments += size
@@ -172,27 +166,14 @@ def _assemble(
     if not datagrams:
         return []
     capture.columns = Columns.of(column[keep] for column in columns)
+    lacking = (
+        f"; {partly:,} datagrams lack fragments, which were dropped or not captured. They count as "
+        "forwarded, because a part of them was"
+    )
     return [
         f"{capture.port}: {fragments:,} fragments are of {datagrams:,} datagrams that another "
-        "capture has whole. Each datagram is one packet, with the time of its first fragment and "
-        "the length of all. No limit is estimated, because queues count fragments"
-        + (
-            f"; {partly:,} datagrams lack fragments, which were dropped or not captured. They "
-            "count as forwarded, because a part of them was"
-            if partly
-            else ""
-        )
+        f"capture has whole. {_ONE_PACKET}{lacking if partly else ''}"
     ]
-
-
-def _row(capture: PortCapture, row_of: dict[FlowKey, int], name: FlowKey, like: int) -> int:
-    """The row of a flow in the capture's table, which gets one if it has none."""
-    row = row_of.setdefault(name, len(capture.flows))
-    if row == len(capture.flows):
-        capture.flows.append(name)
-        if capture.macs:
-            capture.macs.append(capture.macs[like])
-    return row
 
 
 def _same(
@@ -200,13 +181,15 @@ def _same(
 ) -> tuple[PortCapture, int] | None:
     """The whole datagram that these are fragments of: the nearest one in time with its id."""
     sent = int(columns.payload_bytes[rows].sum())
-    best: tuple[int, PortCapture, int] | None = None
-    for capture, keys, wholes in others:
-        begin, end = np.searchsorted(keys, [key, key + 1]).tolist()
-        for row in wholes[begin:end].tolist():
-            if int(capture.columns.payload_bytes[row]) < sent:
-                continue
-            apart = abs(int(capture.columns.stamp_ns[row]) - int(columns.stamp_ns[rows[0]]))
-            if best is None or apart < best[0]:
-                best = apart, capture, row
-    return None if best is None else best[1:]
+    came_ns = int(columns.stamp_ns[rows[0]])
+    candidates = [
+        (capture, row)
+        for capture, keys, wholes in others
+        for row in wholes[slice(*np.searchsorted(keys, [key, key + 1]).tolist())].tolist()
+        if int(capture.columns.payload_bytes[row]) >= sent
+    ]
+
+    def apart_ns(found: tuple[PortCapture, int]) -> int:
+        return abs(int(found[0].columns.stamp_ns[found[1]]) - came_ns)
+
+    return min(candidates, key=apart_ns, default=None)

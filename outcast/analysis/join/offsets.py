@@ -14,14 +14,14 @@ sends in the order in which it was filled, and it does not hold a packet while i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from outcast.analysis.compiled import I64, Array
-from outcast.analysis.join.pairs import Pairs
+from outcast.analysis.join.pairs import Crossing
 
 F64 = npt.NDArray[np.float64]
 
@@ -43,31 +43,6 @@ IDLE_GAPS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
-    """Sampled packets that came in at one capture and left by another, in the order of leaving.
-
-    Attributes:
-        came_ns, left_ns: the stamps there, each on its own clock.
-        gap_ns: for how long the output had sent nothing before it sent the packet.
-        usual_gap_ns: the median of all gaps at that output.
-        slack_ns: by how much sooner packets may seem to leave, because stamps' units differ.
-    """
-
-    came: int
-    left: int
-    came_ns: I64
-    left_ns: I64
-    gap_ns: I64
-    usual_gap_ns: int
-    slack_ns: int = 0
-
-    @property
-    def delay_ns(self) -> I64:
-        """From coming in to leaving, if the clocks were equal."""
-        return self.left_ns - self.came_ns + self.slack_ns
-
-
-@dataclass(frozen=True, slots=True)
 class Offset:
     """What to add to a capture's stamps: `offset_ns + drift * (stamp - origin_ns)`.
 
@@ -84,6 +59,23 @@ class Offset:
     drift_low: float | None = None
     drift_high: float | None = None
 
+    @property
+    def error_ns(self) -> int | None:
+        """By how much the offset can be wrong; None if nothing bounds it."""
+        if self.low_ns is None or self.high_ns is None:
+            return None
+        return max(self.high_ns - self.offset_ns, self.offset_ns - self.low_ns)
+
+    @property
+    def drift_error(self) -> float | None:
+        """By how much the drift can be wrong; None if no packets of both directions bound it."""
+        if self.drift_low is None or self.drift_high is None:
+            return None
+        return max(self.drift_high - self.drift, self.drift - self.drift_low)
+
+
+NO_OFFSET = Offset()
+
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
@@ -92,40 +84,6 @@ class Contradiction:
     first: int
     second: int
     by_ns: int
-
-
-def crossings(
-    pairs: Pairs,
-    stamps: Sequence[I64],
-    left_rows: Sequence[Array],
-    slack_ns: Callable[[int, int], int],
-) -> list[Crossing]:
-    """The sampled pairs by captures.
-
-    Args:
-        pairs: the sample.
-        stamps: every capture's stamps.
-        left_rows: for each capture, the rows of all packets that left by it, in order.
-        slack_ns: of two captures, where packets came in and left.
-    """
-    result = []
-    usual: dict[int, int] = {}
-    for came, left, mine in pairs.groups():
-        rows, all_rows = pairs.left_row[mine], left_rows[left]
-        if left not in usual:
-            gaps = np.diff(stamps[left][all_rows[:100_000]])
-            usual[left] = int(np.median(gaps)) if gaps.size else 0
-        place = np.searchsorted(all_rows, rows)
-        left_ns = stamps[left][rows]
-        before = stamps[left][all_rows[np.maximum(place - 1, 0)]]
-        gap = np.where(place > 0, left_ns - before, 0)
-        result.append(
-            Crossing(
-                *(came, left, stamps[came][pairs.came_row[mine]], left_ns, gap, usual[left]),
-                slack_ns(came, left),
-            )
-        )
-    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +102,15 @@ def solve(captures: int, reference: int, found: Sequence[Crossing]) -> Solution:
     """
     drifts = _drifts(captures, reference, found)
     origins = [_origin(index, found) for index in range(captures)]
+
+    def straight_ns(index: int, stamps: I64) -> I64:
+        return straightened(stamps, drifts[index].drift, origins[index])
+
     straight = [
-        Crossing(
-            crossing.came,
-            crossing.left,
-            _straightened(crossing.came_ns, drifts[crossing.came].drift, origins[crossing.came]),
-            _straightened(crossing.left_ns, drifts[crossing.left].drift, origins[crossing.left]),
-            crossing.gap_ns,
-            crossing.usual_gap_ns,
-            crossing.slack_ns,
+        replace(
+            crossing,
+            came_ns=straight_ns(crossing.came, crossing.came_ns),
+            left_ns=straight_ns(crossing.left, crossing.left_ns),
         )
         for crossing in found
     ]
@@ -162,47 +120,37 @@ def solve(captures: int, reference: int, found: Sequence[Crossing]) -> Solution:
         if (np.diag(nearest) >= 0).all():
             break
     else:
-        return Solution([], tolerance, _worst(bounds, captures))
+        return Solution([], tolerance, _worst(bounds))
     nearest = _with_order(nearest, straight)
-    shifts, nearest_given = _choose(nearest, reference, straight)
+    shifts = _choose(nearest, reference, straight)
     result = []
-    for index in range(captures):
-        drift = drifts[index]
-        low, high = -nearest_given[reference, index], nearest_given[index, reference]
+    for index, drift in enumerate(drifts):
+        low, high = -nearest[reference, index], nearest[index, reference]
         result.append(
-            Offset(
-                round(shifts[index]),
-                drift.drift,
-                origins[index],
-                int(low) if np.isfinite(low) else None,
-                int(high) if np.isfinite(high) else None,
-                drift.drift_low,
-                drift.drift_high,
+            replace(
+                drift,
+                offset_ns=round(shifts[index]),
+                origin_ns=origins[index],
+                low_ns=int(low) if np.isfinite(low) else None,
+                high_ns=int(high) if np.isfinite(high) else None,
             )
         )
     return Solution(result, tolerance)
 
 
-def _straightened(stamps: I64, drift: float, origin: int) -> I64:
+def straightened(stamps: I64, drift: float, origin_ns: int) -> I64:
+    """Stamps with what a drift adds for each nanosecond since `origin_ns`."""
     if not drift:
         return stamps
-    added: I64 = np.rint((stamps - origin) * drift).astype(np.int64)
+    added: I64 = np.rint((stamps - origin_ns) * drift).astype(np.int64)
     return np.add(stamps, added)
 
 
 def _origin(index: int, found: Sequence[Crossing]) -> int:
     """The time at which a capture's offset is stated: its first packet in the sample."""
-    firsts = [
-        int(crossing.came_ns.min())
-        for crossing in found
-        if crossing.came == index and crossing.came_ns.size
-    ]
-    firsts += [
-        int(crossing.left_ns.min())
-        for crossing in found
-        if crossing.left == index and crossing.left_ns.size
-    ]
-    return min(firsts, default=0)
+    came = [crossing.came_ns for crossing in found if crossing.came == index]
+    left = [crossing.left_ns for crossing in found if crossing.left == index]
+    return min((int(stamps.min()) for stamps in (*came, *left) if stamps.size), default=0)
 
 
 # --- drift
@@ -210,7 +158,7 @@ def _origin(index: int, found: Sequence[Crossing]) -> int:
 
 def _drifts(captures: int, reference: int, found: Sequence[Crossing]) -> list[Offset]:
     """The drift of each capture's clock against the reference's; only the drift is filled in."""
-    result = [Offset() for _ in range(captures)]
+    result = [NO_OFFSET] * captures
     slopes = _slopes(captures, found)
     known = {reference}
     while True:
@@ -224,10 +172,7 @@ def _drifts(captures: int, reference: int, found: Sequence[Crossing]) -> list[Of
             return result
         _, one, other = min(edges)
         best, low, high = slopes[one, other]
-        if other in known:
-            anchor, new, sign = other, one, 1.0
-        else:
-            anchor, new, sign = one, other, -1.0
+        anchor, new, sign = (other, one, 1.0) if other in known else (one, other, -1.0)
         base = result[anchor].drift
         bounds = sorted((base + sign * low, base + sign * high))
         drift = 0.0 if bounds[0] <= 0 <= bounds[1] else base + sign * best()
@@ -266,11 +211,8 @@ def _tightest(time: I64, bound: I64) -> tuple[F64, F64]:
     windows = min(POINTS, max(1, time.size // 4))
     order = np.argsort(time, kind="stable")
     starts = np.linspace(0, order.size, windows + 1).astype(np.int64)
-    rows = []
-    for first, last in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
-        if last > first:
-            mine = order[first:last]
-            rows.append(int(mine[bound[mine].argmin()]))
+    stretches = [order[first:last] for first, last in pairwise(starts.tolist()) if last > first]
+    rows = [int(mine[bound[mine].argmin()]) for mine in stretches]
     return time[rows].astype(np.float64), bound[rows].astype(np.float64)
 
 
@@ -293,8 +235,7 @@ def _slope(above_at: F64, above: F64, below_at: F64, below: F64) -> _Slope | Non
         return None
 
     def away(slope: float) -> float:
-        over = above - slope * above_at
-        under = below - slope * below_at
+        over, under = above - slope * above_at, below - slope * below_at
         return min(float(np.median(over) - over.min()), float(under.max() - np.median(under)))
 
     def best() -> float:
@@ -313,7 +254,7 @@ def _bounds(captures: int, found: Sequence[Crossing]) -> F64:
     for crossing in found:
         if crossing.came_ns.size:
             least = float(crossing.delay_ns.min())
-            bounds[crossing.came, crossing.left] = min(bounds[crossing.came, crossing.left], least)
+            np.minimum.at(bounds, (crossing.came, crossing.left), least)
     return bounds
 
 
@@ -326,10 +267,10 @@ def _shortest(bounds: F64) -> F64:
     return nearest
 
 
-def _worst(bounds: F64, captures: int) -> Contradiction:
+def _worst(bounds: F64) -> Contradiction:
     """The two captures whose packets contradict each other most."""
     both = bounds + bounds.T
-    first, second = divmod(int(both.argmin()), captures)
+    first, second = divmod(int(both.argmin()), len(both))
     by_ns = -int(both[first, second])
     if by_ns <= 0:
         by_ns = -int(np.diag(_shortest(bounds)).min())
@@ -377,13 +318,8 @@ def by_order(found: Sequence[Crossing]) -> Iterator[tuple[int, int, tuple[float,
     by_ends = {(crossing.came, crossing.left): crossing for crossing in found}
     lefts = sorted({crossing.left for crossing in found})
     for first, second in combinations(sorted({crossing.came for crossing in found}), 2):
-        bounds = _by_order(
-            [
-                (by_ends[first, left], by_ends[second, left])
-                for left in lefts
-                if (first, left) in by_ends and (second, left) in by_ends
-            ]
-        )
+        ends = [(by_ends.get((first, left)), by_ends.get((second, left))) for left in lefts]
+        bounds = _by_order([(one, other) for one, other in ends if one and other])
         if bounds is not None:
             yield first, second, bounds
 
@@ -391,16 +327,15 @@ def by_order(found: Sequence[Crossing]) -> Iterator[tuple[int, int, tuple[float,
 def _by_order(shared: Sequence[tuple[Crossing, Crossing]]) -> tuple[float, float] | None:
     """The corrections of a first capture minus a second that fit the order of departures best.
 
-    `shared` has the crossings of both for each output that they share. Each two packets that left
-    one after the other bound it by the difference of their stamps: from above if the first's packet
-    left first, otherwise from below. None if the stamps as they are are against few of them, or if
-    no correction mends most.
+    `shared` has the crossings of both at each output. Each two packets that left one after the
+    other bound it by the difference of their stamps: from above if the first's left first, else
+    from below. None if the stamps as they are are against few, or if no correction mends most.
     """
     at_least: list[I64] = []
     at_most: list[I64] = []
     for one, other in shared:
         stamps = np.concatenate([one.came_ns, other.came_ns])
-        of_second = np.repeat([False, True], [one.came_ns.size, other.came_ns.size])
+        of_second = np.arange(stamps.size) >= one.came_ns.size
         order = np.argsort(np.concatenate([one.left_ns, other.left_ns]), kind="stable")
         stamps, of_second = stamps[order], of_second[order]
         step = stamps[1:] - stamps[:-1]
@@ -414,8 +349,8 @@ def _by_order(shared: Sequence[tuple[Crossing, Crossing]]) -> tuple[float, float
         return None
 
     def against(shift: Array) -> Array:
-        return (low.size - np.searchsorted(low, shift, side="right")) + np.searchsorted(
-            high, shift, side="left"
+        return (
+            low.size - np.searchsorted(low, shift, "right") + np.searchsorted(high, shift, "left")
         )
 
     as_is = int(against(np.zeros(1, np.int64))[0])
@@ -429,21 +364,19 @@ def _by_order(shared: Sequence[tuple[Crossing, Crossing]]) -> tuple[float, float
     return float(shifts[best[0]]), float(shifts[best[-1]])
 
 
-def _choose(nearest: F64, reference: int, found: Sequence[Crossing]) -> tuple[list[float], F64]:
-    """A correction for each capture within the bounds, and the bounds before the choice.
+def _choose(nearest: F64, reference: int, found: Sequence[Crossing]) -> list[float]:
+    """A correction for each capture within the bounds.
 
     A capture keeps its clock if it can. Otherwise it gets the middle of what is possible; if that
     has no bound on the one side, the nearest that is possible, so that the shortest sojourn time
     is zero.
     """
-    given = nearest
-    captures = len(nearest)
-    shifts = [0.0] * captures
-    open_ = [index for index in range(captures) if index != reference]
+    shifts = [0.0] * len(nearest)
+    open_ = [index for index in range(len(nearest)) if index != reference]
     ways = {(crossing.came, crossing.left) for crossing in found}
     width = nearest[:, reference] + nearest[reference, :]
-    # What can keep its clock does, first what is nearest to a bound: there packets seem to pass
-    # the switch in no time, as they do with right clocks.
+    # What can keep its clock does, first what is nearest to a bound: there packets seem to pass the
+    # switch in no time, as they do with right clocks.
     margin = np.minimum(np.abs(nearest[:, reference]), np.abs(nearest[reference, :]))
     for index in sorted(open_, key=lambda index: float(margin[index])):
         kept = _fixed(nearest, index, reference, 0.0)
@@ -464,4 +397,4 @@ def _choose(nearest: F64, reference: int, found: Sequence[Crossing]) -> tuple[li
         shifts[index] = float(value)
         closer = _fixed(nearest, index, reference, float(value))
         nearest = nearest if closer is None else closer
-    return shifts, given
+    return shifts

@@ -19,6 +19,7 @@ from outcast.analysis.capture.headers import HAS_TIMESTAMP, SYN, Columns, FlowKe
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I8, I32, I64, U8, U16, U32, U64, Array, Bool, Scalar, compiled
 from outcast.analysis.join.clock import Clock
+from outcast.analysis.join.pairs import numbered
 
 PARTS = ("ttl", "checksum", "timestamp", "timestamp of SYN")
 """Parts of the identity that a hop may change or a capture may lack."""
@@ -58,12 +59,7 @@ class Packets:
 
 def number_flows(captures: Sequence[PortCapture]) -> tuple[tuple[FlowKey, ...], list[I32]]:
     """Numbers the flows of all captures. Returns them, and each capture's flows by number."""
-    numbers: dict[FlowKey, int] = {}
-    rows = []
-    for capture in captures:
-        row = [numbers.setdefault(flow, len(numbers)) for flow in capture.flows]
-        rows.append(np.array(row, np.int32))
-    return tuple(numbers), rows
+    return numbered([capture.flows for capture in captures])
 
 
 @compiled
@@ -155,12 +151,15 @@ class Side:
 
     Attributes:
         counts: for each of its flows, whether it counts here; None if none does.
+        release: whether its columns are emptied as they are copied, because memory does not have to
+            hold both.
     """
 
     capture: PortCapture
     flows: I32
     counts: Bool | None
     clock: Clock
+    release: bool
 
 
 def _in_order(side: Side) -> tuple[I32, I64]:
@@ -178,18 +177,15 @@ def _in_order(side: Side) -> tuple[I32, I64]:
     return chosen, stamps
 
 
-def merge(
-    sides: Sequence[Side], parts: Sequence[str], releases: Sequence[bool]
-) -> tuple[Packets, U64]:
+def merge(sides: Sequence[Side], parts: Sequence[str]) -> tuple[Packets, U64]:
     """Merges the packets of flows that count. Returns them and their identities.
 
-    Ties are ordered by capture, then by place in the file. Where `releases` says so, a capture's
-    columns are emptied as they are copied, so that memory does not have to hold both.
+    Ties are ordered by capture, then by place in the file.
     """
     captures = [side.capture for side in sides]
     rows, stamps = zip(*(_in_order(side) for side in sides), strict=True)
     use = np.array([part in parts for part in PARTS], np.bool_)
-    if releases == [True] and rows[0].size == captures[0].columns.flow.size:
+    if len(sides) == 1 and sides[0].release and rows[0].size == captures[0].columns.flow.size:
         return _adopt(captures[0], sides[0].flows, stamps[0], use)
     packets = Packets.empty(sum(chosen.size for chosen in rows))
     identity = room.empty(len(packets), np.uint64)
@@ -211,7 +207,7 @@ def merge(
             places,
             identity,
         )
-        if releases[index]:
+        if sides[index].release:
             captures[index].columns = Columns.empty(0)
 
     with ThreadPoolExecutor(max_workers=2) as pool:
@@ -224,18 +220,6 @@ def _adopt(capture: PortCapture, flow_of: I32, stamps: I64, use: Bool) -> tuple[
     columns = capture.columns
     _fold_all(columns, use, flow_of, columns.flow, columns.identity)
     capture.columns = Columns.empty(0)
-    return (
-        Packets(
-            np.zeros(stamps.size, np.int8),
-            columns.flow,
-            stamps,
-            columns.frame_bytes,
-            columns.payload_bytes,
-            columns.seq,
-            columns.tsecr,
-            columns.ip_id,
-            columns.flags,
-            columns.dscp,
-        ),
-        columns.identity,
-    )
+    fields = {name: getattr(columns, name) for name in Packets.__slots__ if name != "port"}
+    fields["stamp_ns"] = stamps
+    return Packets(np.zeros(stamps.size, np.int8), **fields), columns.identity

@@ -6,13 +6,17 @@ identity occurs at most once in each capture are used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I32, I64, U64, Array, Bool, compiled
+
+Name = TypeVar("Name", bound=Hashable)
 
 BLOCKS = 16
 BLOCK_PACKETS = 1500
@@ -22,11 +26,7 @@ MOST_SAMPLED = 400_000
 
 @dataclass(frozen=True, slots=True)
 class Sightings:
-    """Sampled packets, and where each was seen.
-
-    Attributes:
-        row: for each packet and capture, the packet's row there, or a negative number.
-    """
+    """For each sampled packet and capture, the packet's row there, or a negative number."""
 
     row: I32
 
@@ -48,14 +48,24 @@ class Pairs:
     def __len__(self) -> int:
         return self.came.size
 
-    def groups(self) -> Iterator[tuple[int, int, I64]]:
-        """For each two captures with common packets: where these came in, left, and which."""
+    def groups(self) -> dict[tuple[int, int], I64]:
+        """For each two captures where common packets came in and left: which ones."""
         key = self.came.astype(np.int64) << 32 | self.left
-        order = np.argsort(key, kind="stable")
-        edges = np.flatnonzero(np.diff(key[order], prepend=-1, append=-1))
-        for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-            mine = order[first:last]
-            yield int(self.came[mine[0]]), int(self.left[mine[0]]), mine
+        return {divmod(ends, 1 << 32): mine for ends, mine in grouped(key).items()}
+
+
+def numbered(lists: Sequence[Sequence[Name]]) -> tuple[tuple[Name, ...], list[I32]]:
+    """Numbers the names in all lists. Returns them, and the names of each list by number."""
+    numbers: dict[Name, int] = {}
+    rows = [[numbers.setdefault(name, len(numbers)) for name in names] for names in lists]
+    return tuple(numbers), [np.array(row, np.int32) for row in rows]
+
+
+def grouped(keys: Array) -> dict[int, I64]:
+    """For each of the keys, which are not negative, its places in their order."""
+    order = np.argsort(keys, kind="stable")
+    edges = np.flatnonzero(np.diff(keys[order], prepend=-1, append=-1)).tolist()
+    return {int(keys[order[first]]): order[first:end] for first, end in pairwise(edges)}
 
 
 @compiled
@@ -122,12 +132,8 @@ def pair_up(
 ) -> Pairs:
     """The sampled packets that came in at one capture and left by another.
 
-    Args:
-        sightings: the sample of packets of these captures.
-        captures: the captures.
-        came_flows: for each capture and each of its flows, whether it came in there; None if
-            nothing did.
-        left_flows: likewise, what left there.
+    `came_flows` and `left_flows` tell for each capture and each of its flows whether it came in and
+    left there; None if nothing did.
     """
     parts: list[tuple[I32, I32, I32, I32]] = []
     for left, leaving in enumerate(left_flows):
@@ -148,3 +154,54 @@ def pair_up(
     )
     order = np.lexsort((left_rows, left_at))
     return Pairs(came_at[order], came_rows[order], left_at[order], left_rows[order])
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Sampled packets that came in at one capture and left by another, in the order of leaving.
+
+    Attributes:
+        came_ns, left_ns: the stamps there, each on its own clock.
+        gap_ns: for how long the output had sent nothing before it sent the packet.
+        usual_gap_ns: the median of all gaps at that output.
+        slack_ns: by how much sooner packets may seem to leave, because stamps' units differ.
+    """
+
+    came: int
+    left: int
+    came_ns: I64
+    left_ns: I64
+    gap_ns: I64
+    usual_gap_ns: int
+    slack_ns: int = 0
+
+    @property
+    def delay_ns(self) -> I64:
+        """From coming in to leaving, if the clocks were equal."""
+        return self.left_ns - self.came_ns + self.slack_ns
+
+
+def crossings(
+    pairs: Pairs,
+    stamps: Sequence[I64],
+    left_rows: Sequence[Array],
+    slack_ns: Callable[[int, int], int],
+) -> list[Crossing]:
+    """The sampled pairs by captures.
+
+    Each capture has its stamps and, in `left_rows`, the rows of all packets that left by it.
+    """
+    result = []
+    usual: dict[int, int] = {}
+    for (came, left), mine in pairs.groups().items():
+        rows, all_rows = pairs.left_row[mine], left_rows[left]
+        if left not in usual:
+            gaps = np.diff(stamps[left][all_rows[:100_000]])
+            usual[left] = int(np.median(gaps)) if gaps.size else 0
+        place = np.searchsorted(all_rows, rows)
+        left_ns = stamps[left][rows]
+        before = stamps[left][all_rows[np.maximum(place - 1, 0)]]
+        gap = np.where(place > 0, left_ns - before, 0)
+        came_ns, slack = stamps[came][pairs.came_row[mine]], slack_ns(came, left)
+        result.append(Crossing(came, left, came_ns, left_ns, gap, usual[left], slack))
+    return result

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from outcast.analysis.join.clock import Clocks
+from outcast.analysis.join.clocks import Clocks
 from outcast.analysis.join.doubts import MOST_SHARE
 from outcast.analysis.join.findings import QueueEstimate
 from outcast.analysis.join.join import Joined, Verdict

@@ -28,7 +28,8 @@ from outcast.analysis.capture.headers import HAS_TIMESTAMP, SYN, TCP, Columns, F
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I64, Array
 from outcast.analysis.join.clock import MOST_STEPS, steps_back, without_steps_back
-from outcast.analysis.measure.tcp import Acks, round_trips, rows_by_flow
+from outcast.analysis.join.pairs import grouped
+from outcast.analysis.measure.tcp import Acks, round_trips
 from outcast.analysis.measure.throughput import paint, unwrap
 
 
@@ -106,14 +107,8 @@ def _disorder(flows: list[SeenFlow]) -> int:
 
 def _flows(columns: Columns, capture: PortCapture) -> list[SeenFlow]:
     """The flows of a capture's packets, which are in the order of time."""
-    rows_of = {
-        capture.flows[number]: rows for number, rows in rows_by_flow(columns, len(capture.flows))
-    }
-    return [_seen(columns, key, rows, rows_of.get(_opposite(key))) for key, rows in rows_of.items()]
-
-
-def _opposite(key: FlowKey) -> FlowKey:
-    return FlowKey(key.dst, key.dport, key.src, key.sport, key.protocol)
+    rows_of = {capture.flows[number]: rows for number, rows in grouped(columns.flow).items()}
+    return [_seen(columns, key, rows, rows_of.get(key.reversed)) for key, rows in rows_of.items()]
 
 
 def _seen(columns: Columns, key: FlowKey, rows: Array, back: Array | None) -> SeenFlow:

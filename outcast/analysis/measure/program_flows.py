@@ -15,7 +15,7 @@ from pathlib import Path
 
 from outcast.analysis.capture.headers import TCP, UDP, FlowKey
 from outcast.analysis.join.join import Joined
-from outcast.analysis.measure.tcp import rows_by_flow
+from outcast.analysis.join.pairs import grouped
 from outcast.plan import schedule
 from outcast.plan.addresses import ipv4_of
 from outcast.records.probes import ProbeRecord
@@ -101,14 +101,10 @@ def program_flows(
                 protocol="tcp" if key.protocol == TCP else "udp",
                 of_program=True,
                 carries_data=seen.payload_bytes > 0
-                and seen.payload_bytes >= LEAST_DATA_SHARE * payload.get(_back(key), 0),
+                and seen.payload_bytes >= LEAST_DATA_SHARE * payload.get(key.reversed, 0),
             )
         )
     return records
-
-
-def _back(key: FlowKey) -> FlowKey:
-    return FlowKey(key.dst, key.dport, key.src, key.sport, key.protocol)
 
 
 def _flows(joined: Joined) -> list[_Seen]:
@@ -122,7 +118,7 @@ def _flows(joined: Joined) -> list[_Seen]:
             int(arrivals.stamp_ns[rows[-1]]),
             int(arrivals.payload_bytes[rows].sum()),
         )
-        for number, rows in rows_by_flow(arrivals, len(joined.flows))
+        for number, rows in grouped(arrivals.flow).items()
         if joined.flows[number].protocol in (TCP, UDP)
     ]
 

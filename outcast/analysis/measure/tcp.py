@@ -44,6 +44,7 @@ from outcast.analysis.capture.headers import SYN, TCP, Columns
 from outcast.analysis.compiled import I8, I64, U8, U32, Array, Bool, compiled
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.join.packets import Packets
+from outcast.analysis.join.pairs import grouped
 from outcast.analysis.measure.throughput import paint, unwrap
 
 LEAST_ACKNOWLEDGED = 3
@@ -152,7 +153,7 @@ def resent(joined: Joined, min_rto_ns: int, sack: bool = True) -> Resent:
         timeout=np.zeros(size, np.bool_),
         halted_ns=np.zeros(size, np.int64),
     )
-    for number, rows in rows_by_flow(arrivals, len(joined.flows)):
+    for number, rows in grouped(arrivals.flow).items():
         if joined.flows[number].protocol != TCP:
             continue
         flags = arrivals.flags[rows]
@@ -208,17 +209,6 @@ def _unheard(stamps: I64, tsecr: U32) -> I64:
         part = slice(first, first + (1 << 16))
         unheard[part] = age[part] - np.median(around[part], axis=1)
     return unheard
-
-
-def rows_by_flow(packets: Packets | Columns, flows: int) -> list[tuple[int, Array]]:
-    """Returns (flow number, row indices in ascending order) for each flow that has packets."""
-    order = np.argsort(packets.flow, kind="stable")
-    bounds = np.searchsorted(packets.flow[order], np.arange(flows + 1))
-    return [
-        (number, order[bounds[number] : bounds[number + 1]])
-        for number in range(flows)
-        if bounds[number + 1] > bounds[number]
-    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,220 @@
+"""Matches what left with what came in, packet by packet: rules 2 and 3 of `join`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from outcast.analysis.compiled import I8, I32, I64, U64, Bool, Scalar, compiled
+from outcast.analysis.join.packets import Packets
+
+NEVER = np.iinfo(np.int64).min // 2
+
+
+class _Came(NamedTuple):
+    """What came in, for the walk."""
+
+    stamp: I64
+    identity: U64
+    flow: I32
+    port: I8
+
+
+class _Left(NamedTuple):
+    """What left, for the walk."""
+
+    stamp: I64
+    identity: U64
+    port: I8
+
+
+class Order(NamedTuple):
+    """What the walk finds: what left as what, and in which order.
+
+    Attributes:
+        left_as: for each arrival, the departure that it became, or -1.
+        came_as: for each departure, the arrival that it was, or -1.
+        reordered: for each arrival, whether a later one of its flow left before.
+        inversions: for each input, how many packets left after a later one by the same output.
+        last_of_flow, last_of_pair: the last arrival that left, of each flow, and of each input and
+            output. One more output is for packets whose output is unknown.
+        newest: for each output, the latest arrival time of what has left by it.
+        slack: for each output, by how much at most a later departure came in before `newest`.
+        extremes: the longest sojourn time, and the first arrival that left.
+    """
+
+    left_as: I32
+    came_as: I32
+    reordered: Bool
+    inversions: I64
+    last_of_flow: I32
+    last_of_pair: I32
+    newest: I64
+    slack: I64
+    extremes: I64
+
+
+@compiled
+def _unlink(row: Scalar, bucket: Scalar, heads: I32, tails: I32, following: I32) -> None:
+    before: Scalar = -1
+    at: Scalar = heads[bucket]
+    while at >= 0 and at != row:
+        before = at
+        at = following[at]
+    if at < 0:
+        return
+    if before < 0:
+        heads[bucket] = following[row]
+    else:
+        following[before] = following[row]
+    if tails[bucket] == row:
+        tails[bucket] = before
+
+
+@compiled
+def _match(
+    came: _Came,
+    left: _Left,
+    max_sojourn: int,
+    apart: bool,
+    tolerance: int,
+    buckets: int,
+    order: Order,
+) -> None:
+    """Walks both sides in the order of time, and fills `order`.
+
+    Arrivals that have not left are kept in a hash table of chains, each in order of arrival. The
+    walk is whole, because in parts it takes two to three times as long.
+    """
+    in_stamp, in_identity, in_flow, in_port = came
+    out_stamp, out_identity, out_port = left
+    left_as, came_as, reordered, inversions, last_of_flow, last_of_pair = order[:6]
+    newest, slack, extremes = order[6:]
+    heads, tails = np.full(buckets, -1, np.int32), np.full(buckets, -1, np.int32)
+    following = np.empty(in_stamp.size, np.int32)
+    mask = np.uint64(heads.size - 1)
+    arrived = 0
+    expired = 0
+    for out in range(out_stamp.size):
+        now = out_stamp[out]
+        while arrived < in_stamp.size and in_stamp[arrived] <= now + tolerance:
+            bucket = np.int64((in_identity[arrived] >> np.uint64(16)) & mask)
+            following[arrived] = -1
+            if tails[bucket] < 0:
+                heads[bucket] = arrived
+            else:
+                following[tails[bucket]] = arrived
+            tails[bucket] = arrived
+            arrived += 1
+        while expired < arrived and in_stamp[expired] < now - max_sojourn:
+            if left_as[expired] < 0:
+                bucket = np.int64((in_identity[expired] >> np.uint64(16)) & mask)
+                _unlink(expired, bucket, heads, tails, following)
+            expired += 1
+
+        identity = out_identity[out]
+        bucket = np.int64((identity >> np.uint64(16)) & mask)
+        first: Scalar = -1
+        chosen: Scalar = -1
+        at: Scalar = heads[bucket]
+        while at >= 0:
+            if in_identity[at] == identity:
+                if first < 0:
+                    first = at
+                output = out_port[out]
+                in_order = at > last_of_flow[in_flow[at]] and (
+                    apart
+                    or (
+                        (inversions[in_port[at]] > 0 or at > last_of_pair[in_port[at], output])
+                        and in_stamp[at] >= newest[output] - slack[output]
+                    )
+                )
+                if in_order:
+                    chosen = at
+                    break
+            at = following[at]
+        if chosen < 0:
+            chosen = first
+        if chosen < 0:
+            continue
+        # Equal packets that are passed over came in before something that has left, so they were
+        # dropped.
+        while first != chosen:
+            after = following[first]
+            if in_identity[first] == identity:
+                _unlink(first, bucket, heads, tails, following)
+            first = after
+        _unlink(chosen, bucket, heads, tails, following)
+        left_as[chosen] = out
+        came_as[out] = chosen
+        flow = in_flow[chosen]
+        port = in_port[chosen]
+        if chosen < last_of_flow[flow]:
+            reordered[chosen] = True
+        else:
+            last_of_flow[flow] = chosen
+        output = out_port[out]
+        if chosen < last_of_pair[port, output]:
+            inversions[port] += 1
+        else:
+            last_of_pair[port, output] = chosen
+        extremes[0] = max(extremes[0], now - in_stamp[chosen])
+        extremes[1] = min(extremes[1], chosen)
+        slack[output] = max(slack[output], newest[output] - in_stamp[chosen])
+        newest[output] = max(newest[output], in_stamp[chosen])
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """Arrivals and departures with their identities, and what left as what; see `Order`."""
+
+    arrivals: Packets
+    arriving: U64
+    departures: Packets
+    leaving: U64
+    order: Order
+
+    def settle(self) -> None:
+        """After clocks were estimated, moves the arrivals so that none leaves before it came."""
+        left_as, came_ns = self.order.left_as, self.arrivals.stamp_ns
+        left = left_as >= 0
+        if left.any():
+            delay = self.departures.stamp_ns[left_as[left]] - came_ns[left]
+            np.add(came_ns, min(int(delay.min()), 0), out=came_ns)
+
+
+def match(
+    came: tuple[Packets, U64],
+    left: tuple[Packets, U64],
+    sizes: tuple[int, int, int],
+    max_sojourn_ns: int,
+    apart: bool,
+    tolerance_ns: int,
+) -> Matched:
+    """Matches packets, in the order of time and with their identities.
+
+    `sizes` are the numbers of flows, inputs and outputs. By up to `tolerance_ns`, a packet may seem
+    to leave before it came in.
+    """
+    (arrivals, arriving), (departures, leaving) = came, left
+    flows, inputs, outputs = sizes
+    buckets = 1 << min(max(len(arrivals).bit_length(), 8), 18)
+    order = Order(
+        left_as=np.full(len(arrivals), -1, np.int32),
+        came_as=np.full(len(departures), -1, np.int32),
+        reordered=np.zeros(len(arrivals), np.bool_),
+        inversions=np.zeros(inputs, np.int64),
+        last_of_flow=np.full(flows, -1, np.int32),
+        last_of_pair=np.full((inputs, outputs + 1), -1, np.int32),
+        newest=np.full(outputs, NEVER, np.int64),
+        slack=np.zeros(outputs, np.int64),
+        extremes=np.array([0, len(arrivals)], np.int64),
+    )
+    _match(
+        _Came(arrivals.stamp_ns, arriving, arrivals.flow, arrivals.port),
+        _Left(departures.stamp_ns, leaving, departures.port),
+        *(max_sojourn_ns, apart, tolerance_ns, buckets, order),
+    )
+    return Matched(arrivals, arriving, departures, leaving, order)

@@ -1,0 +1,185 @@
+"""Which packets take part in a join: what came in, what left, and what is set aside."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from outcast.analysis.capture.headers import FlowKey
+from outcast.analysis.capture.pcap import PortCapture
+from outcast.analysis.compiled import I32, Bool
+from outcast.analysis.join.directions import (
+    ASIDE,
+    CAME,
+    ELSEWHERE,
+    LEFT,
+    NEARLY_ALL,
+    UNTOLD,
+    Directions,
+    sent_by_the_machine,
+)
+from outcast.analysis.join.identities import UNCHANGED, United
+from outcast.analysis.join.pairs import Sightings
+from outcast.errors import InputError, UntrustedError
+
+FIRST_TTLS = (64, 128, 255)
+"""What operating systems begin with (RFC 1700 and practice)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """The captures of a hop's ports, each once, and what they tell of its flows.
+
+    Attributes:
+        inputs, outputs: the places of the captures that are inputs, and that are outputs.
+        flows: the flows of all captures.
+        rows: for each capture and each of its flows, the flow's place in `flows`.
+        sightings: a sample of packets, and which captures saw them.
+        told: which way flows go; None if the captures are known to have one direction.
+        united: flows that the hop changes.
+        notes: what the hop does besides queueing, and what takes no part, a line each.
+        is_assembled: whether fragments were put together.
+    """
+
+    captures: list[PortCapture]
+    inputs: list[int]
+    outputs: list[int]
+    flows: tuple[FlowKey, ...]
+    rows: list[I32]
+    sightings: Sightings
+    told: Directions | None = None
+    united: United = UNCHANGED
+    notes: tuple[str, ...] = ()
+    is_assembled: bool = False
+
+    def require_departures(self, left: Sequence[Bool | None], to: Collection[str]) -> None:
+        """Raises InputError or UntrustedError, which say why, if nothing leaves for `to`."""
+        told = self.told
+        if told is None or any(mask is not None and mask.any() for mask in left):
+            return
+        if self.united.refusals:
+            raise UntrustedError(self.united.refusals[0])
+        if any(told.packets(index, UNTOLD) for index in range(len(self.captures))):
+            raise InputError(
+                "nothing tells which way packets go: no stamps differ between two captures; say "
+                "it with --in and --out"
+            )
+        addresses = f" to {', '.join(sorted(to))}" if to else ""
+        raise InputError(f"no packets{addresses} leave the switch: nothing left by the output")
+
+
+def taking_part(
+    hop: Hop, inputs: Collection[int], outputs: Collection[int]
+) -> tuple[list[Bool | None], list[Bool | None]]:
+    """For each capture and each of its flows, whether it counts as coming in, and as leaving.
+
+    What leaves counts. What comes in counts if packets leave for its destination.
+    """
+    captures, told = hop.captures, hop.told
+    left: list[Bool | None] = [None] * len(captures)
+    came: list[Bool | None] = [None] * len(captures)
+    for index in set(outputs):
+        count = np.bincount(captures[index].columns.flow, minlength=len(captures[index].flows))
+        left[index] = (count > 0) & (told is None or told.ways[index] == LEFT)
+    if told is not None:
+        _leave_out_one_sided(left, captures, told)
+    addresses = {
+        hop.flows[number].dst
+        for row, mask in zip(hop.rows, left, strict=True)
+        if mask is not None
+        for number in row[mask].tolist()
+    }
+    for index in set(inputs):
+        there = goes_to(captures[index], addresses)
+        came[index] = there & (told is None or told.ways[index] == CAME)
+    return came, left
+
+
+def goes_to(capture: PortCapture, addresses: Collection[str]) -> Bool:
+    """For each flow of a capture, whether it goes to one of the addresses."""
+    return capture.flows_with(lambda flow: flow.dst in addresses)
+
+
+def _leave_out_one_sided(
+    left: list[Bool | None], captures: Sequence[PortCapture], told: Directions
+) -> None:
+    """Leaves out outputs whose packets all come from ports where only what left was captured.
+
+    Their queues cannot be told, and no other queue depends on them.
+    """
+    silent = {index for index in range(len(captures)) if not told.packets(index, CAME)}
+    for index, here in enumerate(left):
+        if here is None or not here.any():
+            continue
+        packets = told.counts[index]
+        hidden = captures[index].flows_with(lambda flow: told.place.get(flow.src) in silent)
+        if packets[here & hidden].sum() >= NEARLY_ALL * packets[here].sum():
+            left[index] = np.zeros_like(here)
+
+
+def set_own_aside(captures: Sequence[PortCapture], told: Directions, is_router: bool) -> list[str]:
+    """Sets aside what a router, or the machine that captured, sent itself.
+
+    It leaves without having come in. Returns a line on each capture that has such packets.
+    """
+    notes = []
+    for index, capture in enumerate(captures if is_router else ()):
+        note = _set_aside(capture, index, told, _sent_by_router(capture, index, told))
+        if note:
+            notes.append(
+                f"{note.format('the router')}; they bear its MAC address and a TTL that nobody has "
+                "counted down. What the queue dropped of them, no capture shows"
+            )
+    addresses = sent_by_the_machine(captures)
+    for index, capture in enumerate(captures if addresses else ()):
+        own = capture.flows_with(lambda flow: flow.src in addresses)
+        note = _set_aside(capture, index, told, own & (told.ways[index] != ASIDE))
+        if note:
+            notes.append(
+                f"{note.format('this machine')}; by its capture they left and never came in. What "
+                "the queue dropped of them, no capture shows"
+            )
+    return notes
+
+
+def _set_aside(capture: PortCapture, index: int, told: Directions, own: Bool) -> str:
+    """Sets flows aside. Returns what is said of their packets, without who sent them."""
+    told.ways[index][own] = ASIDE
+    packets = int(told.counts[index][own].sum())
+    senders = sorted({capture.flows[row].src for row in np.flatnonzero(own).tolist()})
+    if not packets:
+        return ""
+    return (
+        f"{capture.port}: {packets:,} packets that {{}} itself sent ({', '.join(senders[:3])}) "
+        "take no part"
+    )
+
+
+def _sent_by_router(capture: PortCapture, index: int, told: Directions) -> Bool:
+    """For each flow of a capture at a router, whether the router itself sent it: ping, ssh, BGP.
+
+    Such packets bear the router's own MAC address like all that it forwards, but their TTL is as
+    their sender set it.
+    """
+    here = (told.ways[index] == LEFT) & (told.counts[index] > 0)
+    own = np.zeros(len(capture.flows), np.bool_)
+    if not here.any() or len(capture.macs) < len(capture.flows):
+        return own
+    macs = np.array(capture.macs, np.int64)
+    routers: Counter[int] = Counter()
+    for row in np.flatnonzero(here).tolist():
+        routers[int(macs[row])] += int(told.counts[index][row])
+    router_mac, _ = routers.most_common(1)[0]
+    if not router_mac:
+        return own
+    for row in np.flatnonzero(here & (macs == router_mac)).tolist():
+        if told.place.get(capture.flows[row].src, ELSEWHERE) != ELSEWHERE:
+            continue
+        ttls = np.unique(capture.columns.ttl[capture.columns.flow == row])
+        own[row] = ttls.size == 1 and int(ttls[0]) in FIRST_TTLS
+    # Hosts behind a port that was not captured come with a lower TTL, but so near a bridge that
+    # nothing tells them apart: then all that left would be the router's own.
+    return own if not own[here].all() else np.zeros_like(own)

@@ -1,0 +1,200 @@
+"""What became of each packet that came in, and why some that left never came; rule 4 of `join`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from outcast.analysis.capture.headers import FlowKey
+from outcast.analysis.compiled import I8, I64
+from outcast.analysis.join.matching import NEVER, Matched
+
+DEFAULT_MAX_SOJOURN_NS = 1_000_000_000
+
+LATE_START_GAPS = 8
+"""If nothing that came in leaves for so many packet times, the output was not watched yet, because
+no queue that drains meanwhile refuses everything."""
+
+
+class Verdict(IntEnum):
+    """What became of a packet that came in."""
+
+    FORWARDED = 0
+    DROPPED = 1
+    UNKNOWN = 2
+
+
+class Note(IntEnum):
+    """What is remarkable about a packet that came in."""
+
+    NONE = 0
+    REORDERED = 1
+    IN_FLIGHT = 2
+    BEFORE_OUTPUT = 3
+
+
+class Stray(IntEnum):
+    """Why a departure has no arrival."""
+
+    EARLY = 0
+    """It left before any arrival did, so it was in the queue when the capture began."""
+    DUPLICATE = 1
+    """An equal packet had come in and left already."""
+    UNEXPLAINED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The books of a join.
+
+    `entered` = forwarded + dropped + in_flight + before_output, and
+    `left` = forwarded + early + duplicates + unexplained.
+    """
+
+    entered: int
+    forwarded: int
+    dropped: int
+    in_flight: int
+    before_output: int
+    reordered: int
+    left: int
+    early: int
+    duplicates: int
+    unexplained: int
+
+
+def egress_of(matched: Matched, flows: Sequence[FlowKey], outputs: int) -> I8:
+    """The output of each arrival: the one it left by, or its flow's, or its destination's."""
+    arrivals, departures, left_as = matched.arrivals, matched.departures, matched.order.left_as
+    if outputs == 1:
+        return np.zeros(len(arrivals), np.int8)
+    of_flow = np.full(len(flows), -1, np.int8)
+    of_flow[departures.flow] = departures.port
+    by_address = {
+        flow.dst: int(port) for flow, port in zip(flows, of_flow.tolist(), strict=True) if port >= 0
+    }
+    for number, flow in enumerate(flows):
+        if of_flow[number] < 0:
+            of_flow[number] = by_address.get(flow.dst, -1)
+    egress = of_flow[arrivals.flow]
+    left = left_as >= 0
+    egress[left] = departures.port[left_as[left]]
+    return egress
+
+
+def judge(
+    matched: Matched,
+    egress: I8,
+    watched: Sequence[tuple[int, int]],
+    max_sojourn_ns: int,
+    apart: bool,
+) -> tuple[I8, I8]:
+    """Verdict and note of every arrival, by the rules under "Verdicts" in docs/join.md.
+
+    `watched` tells from when to when each output was captured.
+    """
+    arrivals, order = matched.arrivals, matched.order
+    verdict = np.full(len(arrivals), Verdict.FORWARDED, np.int8)
+    note = np.zeros(len(arrivals), np.int8)
+    note[order.reordered] = Note.REORDERED
+    missing = np.flatnonzero(order.left_as < 0)
+    if not missing.size:
+        return verdict, note
+    stamps = arrivals.stamp_ns[missing]
+    longest, first_left = order.extremes.tolist()
+    # What left shows how long packets wait.
+    patience = min(max_sojourn_ns, DEFAULT_MAX_SOJOURN_NS)
+    if first_left < len(arrivals):
+        patience = min(max_sojourn_ns, 2 * longest + 1_000_000)
+
+    # Overtaken by a later packet of the same flow, of the same port if that is a FIFO, or of any.
+    port, to = arrivals.port[missing], egress[missing]
+    newest = np.append(order.newest - order.slack, NEVER)
+    overtaken = missing < order.last_of_flow[arrivals.flow[missing]]
+    if not apart:
+        overtaken |= (order.inversions[port] == 0) & (missing < order.last_of_pair[port, to])
+        overtaken |= stamps < newest[to]
+
+    begins, ends = np.array(watched, np.int64).T
+    # An unknown output (index -1) was watched while all outputs were.
+    begins = np.append(begins, begins.max())
+    ends = np.append(ends, ends.min())
+    left_ns = matched.departures.stamp_ns[:1001]
+    gap = int(np.median(np.diff(left_ns))) if left_ns.size > 1 else 10**9
+    some_left = first_left < len(arrivals)
+    first_ns = int(arrivals.stamp_ns[first_left]) if some_left else int(begins[-1])
+    before = (stamps < begins[to]) & (stamps < first_ns - LATE_START_GAPS * gap)
+    dropped = ~before & (overtaken | (stamps + patience <= ends[to]))
+    verdict[missing] = np.where(dropped, Verdict.DROPPED, Verdict.UNKNOWN)
+    note[missing] = np.where(
+        dropped, Note.NONE, np.where(before, Note.BEFORE_OUTPUT, Note.IN_FLIGHT)
+    )
+    return verdict, note
+
+
+def strays(matched: Matched) -> I8:
+    """For each departure without an arrival, why it has none; -1 for all others."""
+    departures, came_as = matched.departures, matched.order.came_as
+    stray = np.full(len(departures), -1, np.int8)
+    alone = np.flatnonzero(came_as < 0)
+    if not alone.size:
+        return stray
+    gone = np.unique(matched.arriving[matched.order.left_as >= 0])
+    stray[alone] = np.where(
+        np.isin(matched.leaving[alone], gone), Stray.DUPLICATE, Stray.UNEXPLAINED
+    )
+    left = np.flatnonzero(came_as >= 0)
+    # For each output: what left before the first packet that was seen coming in.
+    for port in range(int(departures.port.max()) + 1):
+        of_port = left[departures.port[left] == port]
+        limit = of_port[0] if of_port.size else len(departures)
+        here = alone[departures.port[alone] == port]
+        stray[here[here < limit]] = Stray.EARLY
+    return stray
+
+
+def late_ns(matched: Matched, stray: I8) -> I64:
+    """The waits of departures whose own arrival is too long ago; see `Sources.late_ns`."""
+    arriving, leaving = matched.arriving, matched.leaving
+    alone = np.flatnonzero(stray == Stray.UNEXPLAINED)
+    missing = np.flatnonzero(matched.order.left_as < 0)
+    if not alone.size or not missing.size:
+        return np.empty(0, np.int64)
+    order = missing[np.argsort(arriving[missing], kind="stable")]
+    at = np.searchsorted(arriving[order], leaving[alone]).clip(max=order.size - 1)
+    equal = arriving[order[at]] == leaving[alone]
+    waits: I64 = (
+        matched.departures.stamp_ns[alone[equal]] - matched.arrivals.stamp_ns[order[at[equal]]]
+    )
+    return waits[waits > 0]
+
+
+def count(verdict: I8, note: I8, stray: I8) -> Counts:
+    """Counts the packets that came in and that left by what became of them."""
+
+    def number(values: I8, code: int) -> int:
+        return int((values == code).sum())
+
+    return Counts(
+        entered=verdict.size,
+        forwarded=number(verdict, Verdict.FORWARDED),
+        dropped=number(verdict, Verdict.DROPPED),
+        in_flight=number(note, Note.IN_FLIGHT),
+        before_output=number(note, Note.BEFORE_OUTPUT),
+        reordered=number(note, Note.REORDERED),
+        left=stray.size,
+        early=number(stray, Stray.EARLY),
+        duplicates=number(stray, Stray.DUPLICATE),
+        unexplained=number(stray, Stray.UNEXPLAINED),
+    )
+
+
+def require_conservation(counts: Counts) -> None:
+    """Checks that every packet is accounted for once. A failure is a fault of the join."""
+    came = counts.forwarded + counts.dropped + counts.in_flight + counts.before_output
+    left = counts.forwarded + counts.early + counts.duplicates + counts.unexplained
+    if came != counts.entered or left != counts.left:
+        raise AssertionError(f"the join lost packets: {counts}")
