@@ -35,7 +35,6 @@ PACKAGES = ("controllers", "topologies")
 ROOMS = ("experiment", "plan", "records", "emulation")
 """The inner program imports these of `outcast`, besides the modules at its root."""
 _LEFT_OUT = (".c", ".h", ".typed")
-_MODULE_AT_THE_ROOT_LEFT_OUT = ("__main__.py", "workflow.py")
 _COMPILE = """
 import compileall, py_compile, sys
 whole = compileall.compile_dir(
@@ -68,7 +67,7 @@ def default_folder() -> Path:
 def sources(folder: Path = _OURS) -> dict[str, bytes]:
     """The inner program's files, by the path relative to our checkout."""
     package = folder / "outcast"
-    paths = [path for path in package.glob("*.py") if path.name not in _MODULE_AT_THE_ROOT_LEFT_OUT]
+    paths = [path for path in package.glob("*.py") if path.name != "__main__.py"]
     for top in (*(package / room for room in ROOMS), *(folder / name for name in PACKAGES)):
         paths += [path for path in top.rglob("*") if path.is_file()]
     return {

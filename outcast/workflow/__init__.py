@@ -1,0 +1,268 @@
+"""One experiment, from the configuration to the figures. It appears whole, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from outcast import files, handed_in
+from outcast.engines import Engine, OnEvent, ledger, own_modules, programs
+from outcast.errors import ConfigError, InputError
+from outcast.experiment import Experiment, Noise, Transport, dump
+from outcast.experiment.engine import EngineName, properties
+from outcast.experiment.noise import PROFILES
+from outcast.experiment.rate import RateTrace
+from outcast.files import write_text
+from outcast.plan import trace_files
+from outcast.plan.make import make_plan, plan_of_command
+from outcast.records.run_directory import RunDirectory
+from outcast.view import drawing
+from outcast.workflow.place import TakenError, require_free, unfinished
+
+__all__ = ["TakenError", "require_free", "unfinished"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run; `distrust` says why its captures or counters cannot be trusted."""
+
+    directory: RunDirectory
+    figures: tuple[Path, ...]
+    distrust: tuple[str, ...]
+
+
+def resolve(experiment: Experiment, engine: EngineName) -> Experiment:
+    """The experiment with every default filled in: engine, delay, noise, sampling interval."""
+    noise = experiment.noise.resolved(engine)
+    links = experiment.links.resolved(properties(engine).delay_ns, noise)
+    # A key of the links wins, and the configuration then says so in both places.
+    noise = noise.model_copy(update={"oscillators_ppm": links.clock_offset_ppm})
+    if experiment.links.jitter_ns is not None and not noise.greatest_jitter:
+        noise = noise.model_copy(update={"switch_latency_ns": links.jitter_ns})
+    samples = experiment.samples
+    if samples.every_ns is None:
+        samples = samples.model_copy(update={"every_ns": properties(engine).samples_every_ns})
+    return experiment.model_copy(
+        update={
+            "links": links,
+            "noise": noise,
+            "transport": _with_offloads(experiment, noise),
+            "engine": engine,
+            "samples": samples,
+        }
+    )
+
+
+def _with_offloads(experiment: Experiment, noise: Noise) -> Transport:
+    """TCP's settings, with the profile's offloads if none are given and nothing forbids them."""
+    base = experiment.transport
+    if base.offloads is not None:
+        return base
+    transports = [base, *map(experiment.group_transport, range(len(experiment.flows)))]
+    cuts = experiment.blackout is not None or any(tcp.tcprand is not None for tcp in transports)
+    on = noise.profile is not None and PROFILES[noise.profile].offloads
+    return base.model_copy(update={"offloads": on and not cuts and not _has_own_mtu(experiment)})
+
+
+def _has_own_mtu(experiment: Experiment) -> bool:
+    """Whether a link may take larger frames than another one.
+
+    With offloads several segments would cross it as one frame, which the next link cuts.
+    """
+    links = experiment.links
+    keys = [*links.overrides, *(own for _, own in links.layers.given())]
+    network = getattr(experiment.topology, "network", None)
+    own = (words for link in (network.links if network else ()) for words in link.own.values())
+    return any(key.mtu_bytes is not None for key in keys) or any("mtu" in words for words in own)
+
+
+def default_directories(experiment: Experiment) -> Iterator[Path]:
+    """The folder results/NAME-DATE-TIME below the working directory, then others with a suffix.
+
+    Several runs may start within one second.
+    """
+    first = f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    yield Path("results", first)
+    yield from (Path("results", f"{first}-{number}") for number in range(2, 100))
+
+
+def execute(
+    experiment: Experiment,
+    engine: Engine,
+    target: Path,
+    on_event: OnEvent,
+    *,
+    draw: bool = True,
+    on_analysed: Callable[[RunDirectory], None] | None = None,
+) -> Outcome:
+    """Runs, analyses and draws an experiment; `target` appears when the result is complete.
+
+    Raises:
+        ConfigError: `target` already holds something, or a run could not put its result there.
+        OutcastError: the run failed. What it had written is kept beside `target`, under its name
+            with `.failed`, or `.failed-2` and so on if that is taken. A complete result that
+            cannot be put in its place is kept too, and the error names its folder.
+    """
+    with unfinished(target, _notes(on_event)) as partial:
+        directory = RunDirectory(partial.path)
+        resolved = _with_own_files(experiment, engine, directory)
+        directory.write_plan(make_plan(resolved))
+        write_text(directory.config, dump(_with_own_traces(directory, resolved)))
+        with _Pictures(directory, partial.entry, draw) as pictures:
+            if properties(engine.name).virtual_clock:
+                pictures.get_ready()
+                on_event = _importing(on_event)
+            wall_s = dict(engine.run(directory, partial.entry, on_event))
+            # Nothing reads the copy of the file that the network was made from.
+            if (origin := getattr(resolved.topology, "origin", None)) is not None:
+                _keep_source(directory, origin.name, origin.content)
+            figures, distrust = _evaluate(directory, wall_s, on_event, pictures, on_analysed)
+    return Outcome(
+        RunDirectory(target),
+        tuple(target / figure.relative_to(partial.path) for figure in figures),
+        distrust,
+    )
+
+
+def _with_own_traces(directory: RunDirectory, experiment: Experiment) -> Experiment:
+    """The experiment with the run's own copies of its rate traces, by paths within the run.
+
+    The plan has the rates, so nothing but another run of this configuration reads the copies.
+
+    Raises ConfigError: a file cannot be read.
+    """
+    overrides = list(experiment.links.overrides)
+    for number, override in enumerate(overrides):
+        rate = override.rate_bps
+        if not isinstance(rate, RateTrace):
+            continue
+        own_name = f"{number}-{rate.trace.name.removeprefix(f'{number}-')}"
+        try:
+            content = handed_in.read_bytes(rate.trace, trace_files.MOST_BYTES)
+        except FileNotFoundError:
+            raise ConfigError(f"{rate.trace}: there is no such file") from None
+        except InputError as error:
+            raise ConfigError(str(error)) from None
+        _keep_source(directory, own_name, content)
+        own = rate.model_copy(update={"trace": Path(directory.sources.name, own_name)})
+        overrides[number] = override.model_copy(update={"rate_bps": own})
+    links = experiment.links.model_copy(update={"overrides": tuple(overrides)})
+    return experiment.model_copy(update={"links": links})
+
+
+def _with_own_files(experiment: Experiment, engine: Engine, directory: RunDirectory) -> Experiment:
+    """The resolved experiment, whose programs and modules name copies in the run directory."""
+    resolved = programs.take_files(resolve(experiment, engine.name), directory)
+    return own_modules.copy_sources(resolved, directory.path)
+
+
+def _keep_source(directory: RunDirectory, name: str, content: bytes) -> None:
+    """Keeps a copy of a user's file in the run."""
+    directory.sources.mkdir(exist_ok=True)
+    with files.writing(directory.sources / name) as stream:
+        stream.write(content)
+
+
+def execute_command(
+    experiment: Experiment,
+    engine: Engine,
+    host: str | None,
+    command: Sequence[str],
+    within_ns: int,
+    on_event: OnEvent,
+) -> None:
+    """Builds an experiment's network and runs one command in it; nothing is kept.
+
+    Raises:
+        ConfigError: there is no such host.
+        FeatureMissingError: there is no such program.
+        OutcastError: the network could not be built, or the command took too long.
+    """
+    entry = ledger.begin(_notes(on_event))
+    folder = Path(tempfile.mkdtemp(prefix="outcast-exec-"))
+    try:
+        entry.note_folder(folder)
+        directory = RunDirectory(folder)
+        resolved = _with_own_files(experiment, engine, directory)
+        plan = plan_of_command(make_plan(resolved), host, command, os.getcwd(), within_ns)
+        write_text(directory.config, dump(_with_own_traces(directory, resolved)))
+        directory.write_plan(plan)
+        engine.run(directory, entry, on_event)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        entry.remove()
+
+
+class _Pictures(contextlib.ExitStack):
+    """Processes that draw the figures, if any are wanted. They end with the `with` block."""
+
+    def __init__(self, directory: RunDirectory, entry: ledger.Entry, draw: bool) -> None:
+        super().__init__()
+        self._directory = directory
+        self._entry = entry
+        self._drawing: drawing.Drawing | None = None
+        self.draw = draw
+
+    def get_ready(self) -> None:
+        """Starts the processes, unless they are there."""
+        if self.draw and self._drawing is None:
+            self._drawing = self.enter_context(drawing.Drawing(self._directory))
+            self._entry.note_process(self._drawing.pid)
+
+    def write(self) -> list[Path]:
+        """Draws the figures and writes the report. Returns their paths. Raises as Drawing.draw."""
+        return [] if self._drawing is None else self._drawing.draw()
+
+
+def _importing(on_event: OnEvent) -> OnEvent:
+    """`on_event`, which also imports what `_evaluate` needs while the guest sets up its network.
+
+    The guest keeps one core busy for seconds then. In real time any other work would disturb the
+    run.
+    """
+
+    def take(event: Mapping[str, Any]) -> None:
+        on_event(event)
+        if event.get("phase") == "setup":
+            from outcast import analysis
+
+            analysis.get_ready()
+
+    return take
+
+
+def _evaluate(
+    directory: RunDirectory,
+    wall_s: dict[str, float],
+    on_event: OnEvent,
+    pictures: _Pictures,
+    on_analysed: Callable[[RunDirectory], None] | None,
+) -> tuple[list[Path], tuple[str, ...]]:
+    from outcast import analysis
+
+    pictures.get_ready()
+    on_event({"event": "phase", "phase": "analysis"})
+    began = time.monotonic()
+    computed = analysis.compute(directory)
+    wall_s["analysis"] = round(time.monotonic() - began, 3)
+    manifest = directory.read_manifest()
+    directory.write_manifest(manifest.model_copy(update={"wall_s": wall_s}))
+    summary = analysis.write(directory, computed)
+    if on_analysed is not None:
+        on_analysed(directory)
+    if pictures.draw:
+        on_event({"event": "phase", "phase": "figures"})
+    drawn = pictures.write()
+    directory.seal()
+    return drawn, tuple(summary.capture.reasons)
+
+
+def _notes(on_event: OnEvent) -> Callable[[str], None]:
+    return lambda text: on_event({"event": "note", "text": text})
