@@ -21,7 +21,7 @@ import polars as pl
 from benchmarks import stored
 from outcast.analysis.statistics import Kind, central
 from outcast.records.run import Run
-from outcast.reproduce import measures
+from outcast.reproduce import drop_measures
 from outcast.reproduce.index import interval_text
 
 ROOT = Path(__file__).parents[1]
@@ -91,7 +91,7 @@ def _chains(lot_packets: int | None) -> Column:
     """The lone flow's chains of drops over those by lots of so many packet times."""
 
     def over_lots(run: Run) -> float | None:
-        value = measures.chains_over_lots(run, 2, lot_packets)
+        value = drop_measures.chains_over_lots(run, 2, lot_packets)
         return None if math.isnan(value) else value
 
     return Column(f"{lot_packets} packets" if lot_packets else "the run", over_lots, "geometric")
@@ -145,7 +145,7 @@ STUDIES: Mapping[str, Study] = {
             "interrupts 50 us": _noise(interrupts={"least": "0us", "most": "50us"}),
             "oscillators 100 ppm": _noise(oscillators=100),
         },
-        tuple(_chains(packets) for packets in (4, 16, measures.LOT_PACKETS, 256, None)),
+        tuple(_chains(packets) for packets in (4, 16, drop_measures.LOT_PACKETS, 256, None)),
     ),
     "dctcp": Study(
         "setting",

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from outcast.reproduce import measures
-from outcast.reproduce.recipe import LEAST_RUNS, load_all
+from outcast.reproduce.claims import LEAST_RUNS
+from outcast.reproduce.recipe import load_all
 from outcast.reproduce.result import LOCKED, MIXED, describe, number
 from outcast.reproduce.together import AGREEING, Row
 from outcast.reproduce.verdict import Verdict, verdict_text

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
 
 from outcast.reproduce import measures
-from outcast.reproduce.recipe import Measure
+from outcast.reproduce.claims import Measure
 
 
 class Part(BaseModel):

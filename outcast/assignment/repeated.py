@@ -22,18 +22,12 @@ from outcast.errors import InputError
 from outcast.experiment import Experiment
 from outcast.records.run import Run
 from outcast.reproduce import measures
-from outcast.reproduce.recipe import Measure
+from outcast.reproduce.claims import Measure
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """Measures of repeated runs, kept in a folder that gradings share.
-
-    Attributes:
-        folder: where they are kept.
-        runner: makes the runs.
-        scratch: a folder for a run while it is measured.
-    """
+    """Measures of repeated runs, in a folder that gradings share; `scratch` is for the runs."""
 
     folder: Path
     runner: Runner
@@ -45,8 +39,7 @@ class Repeated:
         Another process that makes the same run is waited for. The deadline of this process bounds
         that (`outcast.assignment.bounded`).
 
-        Raises:
-            OutcastError: the run failed.
+        Raises OutcastError: the run failed.
         """
         # The measures are in the name, because another exercise may ask for others.
         told = [experiment.dump(requested), *(measure.model_dump_json() for measure in wanted)]

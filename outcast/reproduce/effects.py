@@ -48,22 +48,6 @@ class EffectsRun(Run):
 
 
 @dataclass(frozen=True)
-class Other:
-    """A run that is made again.
-
-    Attributes:
-        group: which flip or blackout of the run it is of.
-        undone: of a blackout, the number of the drop from 0 on; None for all of them.
-    """
-
-    name: str
-    group: int
-    undone: int | None
-    is_last: bool
-    wanted: tuple[Asked, ...]
-
-
-@dataclass(frozen=True)
 class Blackout:
     """A chain of drops of one input.
 
@@ -79,6 +63,23 @@ class Blackout:
     start_ns: int
     end_ns: int
     timeout: bool
+
+
+@dataclass(frozen=True)
+class Other:
+    """A run that is made again.
+
+    Attributes:
+        group: which flip or blackout of the run it is of.
+        undone: of a blackout, the number of the drop from 0 on; None for all of them.
+    """
+
+    name: str
+    group: int
+    wanted: tuple[Asked, ...] = ()
+    blackout: Blackout | None = None
+    undone: int | None = None
+    is_last: bool = False
 
 
 def table_of(store: SweepDirectory, name: str, requested: Fates) -> Path:
@@ -115,7 +116,7 @@ def make(store: SweepDirectory, name: str, requested: Fates, jobs: int) -> None:
     place = many.Place(target, jobs, resume=target.exists())
     many.make_each(factual, experiment, changes, from_ns, place)
     made = SweepDirectory(target)
-    rows = [_row(factual, Run(made.run(key)), other, requested) for key, other in others.items()]
+    rows = [_row(factual, Run(made.run(key)), other) for key, other in others.items()]
     write_table(pl.DataFrame(rows, infer_schema_length=None), table_of(store, name, requested))
     shutil.rmtree(target)
 
@@ -131,12 +132,12 @@ def _others(run: Run, requested: Fates) -> Iterator[Other]:
     draw = random.Random(f"{run.experiment.seed} {requested.kind}")
     if requested.kind == "noise":
         for number in range(requested.each):
-            yield Other(f"noise-{number}", number, None, False, ())
+            yield Other(f"noise-{number}", number)
     elif requested.kind in ("flip", "keep"):
         for number, (row, verdict) in enumerate(_drawn(run, requested.each, draw)):
             other = "drop" if verdict == "forwarded" else "forward"
             fate = "keep" if requested.kind == "keep" else other
-            yield Other(f"{fate}-{row}", number, None, False, (fates.asked(row, fate),))
+            yield Other(f"{fate}-{row}", number, (fates.asked(row, fate),))
     else:
         for number, blackout in enumerate(blackouts(run, requested, draw)):
             yield from _of_blackout(number, blackout, requested)
@@ -145,12 +146,13 @@ def _others(run: Run, requested: Fates) -> Iterator[Other]:
 def _of_blackout(number: int, blackout: Blackout, requested: Fates) -> Iterator[Other]:
     if requested.kind == "nudge":
         held = (fates.asked(blackout.next_packet, NUDGE),)
-        yield Other(f"b{number}-nudge", number, None, False, held)
+        yield Other(f"b{number}-nudge", number, held, blackout)
         return
     every = [fates.asked(row, "forward") for row in blackout.drops]
-    yield Other(f"b{number}-all", number, None, False, tuple(every))
+    yield Other(f"b{number}-all", number, tuple(every), blackout)
     for place, intervention in enumerate(every):
-        yield Other(f"b{number}-{place}", number, place, place == len(every) - 1, (intervention,))
+        is_last = place == len(every) - 1
+        yield Other(f"b{number}-{place}", number, (intervention,), blackout, place, is_last)
 
 
 def _data(run: Run) -> pl.DataFrame:
@@ -224,7 +226,7 @@ def _pauses(data: pl.DataFrame, flow: int, from_ns: int, least_ns: int) -> bool:
     return any(after - before >= least_ns for before, after in pairwise(every))
 
 
-def _row(factual: Run, made: Run, other: Other, requested: Fates) -> dict[str, object]:
+def _row(factual: Run, made: Run, other: Other) -> dict[str, object]:
     changes = made.directory.read_manifest().interventions
     assert changes is not None
     compare.require_fates(made, changes.fates)
@@ -235,9 +237,7 @@ def _row(factual: Run, made: Run, other: Other, requested: Fates) -> dict[str, o
         "other_starved": starved(made) != starved(factual),
         "other_side": _is_outcast(made) != _is_outcast(factual),
     }
-    if requested.kind in ("blackout", "nudge"):
-        draw = random.Random(f"{factual.experiment.seed} {requested.kind}")
-        blackout = blackouts(factual, requested, draw)[other.group]
+    if (blackout := other.blackout) is not None:
         gains = zip(
             WITHIN_MS,
             delivered(made, blackout.flows, blackout.start_ns, WITHIN_MS),

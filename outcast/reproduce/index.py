@@ -16,18 +16,9 @@ from outcast.reproduce.together import Row, ShownClaim
 from outcast.reproduce.verdict import Verdict, verdict_text
 from outcast.sweep.points import as_text
 from outcast.view.figures import style
+from outcast.view.report import page
 from outcast.view.report.markup import Element, Part, element, table
-from outcast.view.report.page import (
-    bullets,
-    code,
-    details,
-    document,
-    main_numbers,
-    note,
-    section,
-    trust,
-    write,
-)
+from outcast.view.report.page import bullets, code, details, section
 from outcast.view.report.pictures import picture
 
 MEASURED = "measured, 95 % interval"
@@ -127,7 +118,7 @@ def write_index(folder: Path, all_rows: Sequence[Row]) -> Path:
             "heading sorts.",
         ),
         element("p", together.control_text(all_rows)),
-        element("div", table("All rows", head, rows, 9), class_="prose sortable"),
+        _sortable("All rows", head, rows),
     )
     bands = _over_noise(all_rows, folder)
     contents = [
@@ -135,14 +126,14 @@ def write_index(folder: Path, all_rows: Sequence[Row]) -> Path:
         *(("noise", "Over noise") for _ in bands),
         *((anchor(result), full_name(result)) for result in results),
     ]
-    page = document(
+    whole = page.document(
         "Reproduction",
         _header(all_rows),
         [verdicts, *bands, *(_row(row, folder) for row in own), _again(folder, results)],
         scripts=["sort.js"],
         contents=[*contents, ("again", "Run it again")],
     )
-    return write(folder / "index.html", page)
+    return page.write(folder / "index.html", whole)
 
 
 def full_name(result: Result) -> str:
@@ -176,6 +167,10 @@ ABOUT_PICTURE = (
 )
 
 
+def _sortable(caption: str, head: list[str], rows: list[list[Part]]) -> Element:
+    return element("div", table(caption, head, rows, 9), class_="prose sortable")
+
+
 def _over_noise(all_rows: Sequence[Row], folder: Path) -> list[Element]:
     """The section with recipes under several profiles; none if there is no such recipe."""
     bands = together.over_noise(all_rows)
@@ -202,7 +197,7 @@ def _over_noise(all_rows: Sequence[Row], folder: Path) -> list[Element]:
             element("p", ABOUT_BAND),
             picture("By figure and profile", ABOUT_PICTURE, style.lighter(drawn), "image/png", 900),
             bullets([f"{name}: {together.band_text(band)}" for name, band in bands.items()]),
-            element("div", table("Rows by noise", BAND, rows, 9), class_="prose sortable"),
+            _sortable("Rows by noise", BAND, rows),
         )
     ]
 
@@ -220,8 +215,8 @@ def _header(all_rows: Sequence[Row]) -> list[Element]:
             f"{' and '.join(modes) or 'no'} mode.",
             class_="lead",
         ),
-        main_numbers((_badge(verdict), str(count[verdict])) for verdict in _BADGES),
-        trust(
+        page.main_numbers((_badge(verdict), str(count[verdict])) for verdict in _BADGES),
+        page.trust(
             f"✗ {len(lines)} runs are left out: not run, failed, untrusted, equal to others, "
             "or without a value"
             if lines
@@ -249,7 +244,7 @@ def _long(text: str) -> Element:
 
 
 def _row(row: Row, folder: Path) -> Element:
-    result = row.result
+    result, made = row.result, f"; {made_text(row.result)}"
     claims: list[list[Part]] = [
         [
             element("span", claim.record.text, class_="name"),
@@ -279,13 +274,7 @@ def _row(row: Row, folder: Path) -> Element:
         element("p", "Runs left out:") if result.failures else None,
         bullets(_left_out(result)),
         _points(result),
-        element(
-            "p",
-            "Again: ",
-            element("code", result.command),
-            f"; {made_text(result)}",
-            class_="note",
-        ),
+        element("p", "Again: ", element("code", result.command), made, class_="note"),
     )
 
 
@@ -327,7 +316,7 @@ def _again(folder: Path, results: Sequence[Result]) -> Element:
         "Run it again",
         element("p", "In the folder above this one. Finished runs are not repeated:"),
         *(code(f"{command} -o {output}") for command in commands),
-        note(
+        page.note(
             "This page holds the figures in fewer colours. ID/figure.png is the original, "
             "ID/result.json has its numbers, and runs/ has the runs."
         ),

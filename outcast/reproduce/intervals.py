@@ -13,7 +13,7 @@ from outcast.analysis.run_analysis import Interval as Span
 from outcast.plan.grouping import Comparison
 from outcast.records.run import Run
 from outcast.records.summary import Summary, Window
-from outcast.reproduce.recipe import Interval
+from outcast.reproduce.claims import Interval
 from outcast.units import parse_time_ns
 
 
@@ -41,12 +41,10 @@ def covered(run: Run, interval: Interval | None) -> Summary | Window | None:
     rates = rates_in(run, span)
     if rates is None:
         return None
-    seconds = rates.span.seconds
-    totals = rates.goodput_bytes.sum(axis=1).tolist()
     compare = summary.compare
     return summed_up(
         run.manifest,
-        {flow: 8 * total / seconds for flow, total in zip(rates.flows, totals, strict=True)},
+        goodput_bps(rates),
         rates.span,
         None if compare is None else Comparison(compare.by, compare.groups),
     )
@@ -55,6 +53,13 @@ def covered(run: Run, interval: Interval | None) -> Summary | Window | None:
 def rates_in(run: Run, span: Span) -> FlowRates | None:
     """The bins of a run that lie in a span as a whole; None if there is none, or no flow."""
     return stationarity.rates_in(run.table("throughput"), round(run.summary.duration_s * 1e9), span)
+
+
+def goodput_bps(rates: FlowRates) -> dict[int, float]:
+    """Each flow's mean goodput in these bins, in bit/s."""
+    totals = rates.goodput_bytes.sum(axis=1).tolist()
+    seconds = rates.span.seconds
+    return {flow: 8 * total / seconds for flow, total in zip(rates.flows, totals, strict=True)}
 
 
 def is_stationary(run: Run, interval: Interval | None) -> bool | None:

@@ -16,6 +16,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from outcast.records.run import Run
+
 MSS_BYTES = 1448
 OVERHEAD_BYTES = 40 + 12 + 18 + 8 + 12
 """A packet adds so much to its payload on the wire: 40 bytes of TCP and IP, 12 of the timestamp
@@ -30,6 +32,13 @@ class Enqueued:
     y2: float
     both: float
     neither: float
+
+
+class ModelRun(Run):
+    """A computation instead of a run."""
+
+    def __init__(self, enqueued: Enqueued) -> None:
+        self.enqueued = enqueued
 
 
 def compute(payload_min: int, seed: int, cases: int = 1000) -> Enqueued:

@@ -5,45 +5,30 @@ A recipe is data (`recipes/*.yaml`), so that no number behind a verdict stands i
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeGuard
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from outcast.errors import ConfigError, did_you_mean
-from outcast.experiment import GroupKind
-from outcast.units import parse_time_ns
+from outcast.reproduce.claims import (
+    LEAST_RUNS,
+    WITHOUT,
+    Claim,
+    Interval,
+    Measure,
+    Part,
+    control_of,
+    ordered,
+)
 
 FOLDER = Path(__file__).parent / "recipes"
 
-LEAST_RUNS = 5
-"""No verdict rests on fewer runs of a point, each with a seed of its own."""
 
-Interval = Literal["whole", "all_active", "second_half"] | tuple[str, str]
-"""The part of a run that a measure covers; docs/steady-state.md has each recipe's, and why.
-
-`all_active` is the time in which all flows are active, and `second_half` its second half. Two times
-as `[100ms, 500ms]` count from when all flows are active.
-"""
-
-
-class _Part(BaseModel):
-    # A claim with NaN has no side on which an interval can lie.
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Fates(_Part):
+class Fates(Part):
     """Each run of a point is made again, once for each of some other fates of its packets."""
 
     kind: Literal["flip", "keep", "noise", "blackout", "nudge"] = Field(
@@ -55,7 +40,7 @@ class Fates(_Part):
     hops: int | None = Field(default=None, description="the class that has the blackouts")
 
 
-class Point(_Part):
+class Point(Part):
     """One setting of an experiment, which runs with several seeds."""
 
     label: str = Field(description="its name in the source's legend or on its axis")
@@ -77,166 +62,7 @@ class Point(_Part):
         return self
 
 
-class Measure(_Part):
-    """A number taken from one run; `kind` names a function in outcast/reproduce/measures.py."""
-
-    kind: str
-    hops: int | None = Field(default=None, description="the class, by its hop count")
-    interval: Interval | None = Field(
-        default=None, description="the part of the run; if left out, the recipe's interval"
-    )
-    length: int | None = Field(default=None, description="the length of a chain of drops")
-    group: int | None = Field(default=None, description="the group of flows, by its index")
-    below: str | None = Field(default=None, description="only flows below this size")
-    above: str | None = Field(default=None, description="only flows above this size")
-    by: GroupKind | None = Field(default=None, description="a kind of grouping, with `label`")
-    label: str | None = Field(default=None, description="a group of that kind")
-    over: str | None = Field(default=None, description="another group of that kind")
-    within_ms: int | None = Field(default=None, description="so long after a blackout's start")
-
-    @model_validator(mode="after")
-    def _a_group_has_a_kind(self) -> Measure:
-        if (self.by is None) != (self.label is None) or (self.over and self.label is None):
-            raise ValueError("by and label: allowed are both, with or without over, or neither")
-        return self
-
-    @field_validator("interval")
-    @classmethod
-    def _from_before_to(cls, interval: Interval | None) -> Interval | None:
-        return _ordered(interval)
-
-
-def _ordered(interval: Interval | None) -> Interval | None:
-    if isinstance(interval, tuple):
-        begin, end = interval
-        if parse_time_ns(begin) >= parse_time_ns(end):
-            raise ValueError(f"interval: {begin} is not before {end}")
-    return interval
-
-
-class _Claim(_Part):
-    text: str = Field(description="what the source says, in words")
-    measure: Measure
-
-
-def _quotient_of_equals(over: str | None, none: float) -> None:
-    if over is not None and none != 1:
-        raise ValueError(f"none: {none:g}; a quotient of two points is 1 without an effect")
-
-
-_VACUOUS = (
-    "vacuous, because it holds at {none:g}, its value without the effect; allowed is {allowed}"
-)
-
-
-_CONTROL = Field(
-    default=None,
-    description="the point that shows the measure without the effect; if left out, the claim's "
-    "point with the recipe's `without`",
-)
-
-
-class SizeClaim(_Claim):
-    """An effect has a reported size. The measure is compared with the value without an effect."""
-
-    kind: Literal["size"] = "size"
-    at: str = Field(description="the point's label")
-    over: str | None = Field(default=None, description="divide by the mean at this point")
-    reported: float
-    none: float = Field(description="the value that is expected without an effect")
-    control: str | None = _CONTROL
-    within: float = Field(default=1.5, gt=1, description="a factor up to which values are equal")
-
-    @property
-    def accepted(self) -> tuple[float, float]:
-        """The least and the greatest value that count as the reported size."""
-        least, greatest = sorted((self.reported / self.within, self.reported * self.within))
-        return least, greatest
-
-    @model_validator(mode="after")
-    def _needs_the_effect(self) -> SizeClaim:
-        _quotient_of_equals(self.over, self.none)
-        least, greatest = self.accepted
-        if least <= self.none <= greatest:
-            allowed = f"a none below {least:g} or above {greatest:g}"
-            raise ValueError(f"{self.text!r}: {_VACUOUS.format(none=self.none, allowed=allowed)}")
-        return self
-
-
-class OrderClaim(_Claim):
-    """The measure at one point is greater than at another. Without the effect both are equal."""
-
-    kind: Literal["order"] = "order"
-    greater: str = Field(description="a point's label")
-    lesser: str = Field(description="a point's label")
-    lesser_measure: Measure | None = Field(default=None, description="default: the same measure")
-    control: str | None = Field(
-        default=None, description="as of a size; only where both measures are of one point"
-    )
-
-    @model_validator(mode="after")
-    def _two_values(self) -> OrderClaim:
-        if self.greater == self.lesser and self.lesser_measure in (None, self.measure):
-            raise ValueError(f"{self.text!r}: compares {self.greater!r} with itself")
-        return self
-
-
-class BoundClaim(_Claim):
-    """The measure is at least, or at most, a value.
-
-    The value without the effect must not satisfy that. It may be the bound itself, as in "more than
-    its share": then the whole interval has to lie beyond it.
-    """
-
-    kind: Literal["bound"] = "bound"
-    at: str = Field(description="the point's label")
-    over: str | None = Field(default=None, description="divide by the mean at this point")
-    at_least: float | None = None
-    at_most: float | None = None
-    none: float = Field(description="the value that is expected without the effect")
-    control: str | None = _CONTROL
-
-    @property
-    def bound(self) -> float:
-        """The value that at_least or at_most gives."""
-        return self.at_least if self.at_least is not None else self.at_most or 0.0
-
-    @model_validator(mode="after")
-    def _one_bound(self) -> BoundClaim:
-        if (self.at_least is None) == (self.at_most is None):
-            raise ValueError("exactly one of at_least and at_most is needed")
-        _quotient_of_equals(self.over, self.none)
-        is_least = self.at_least is not None
-        if self.none > self.bound if is_least else self.none < self.bound:
-            kind, side = ("at_least", "from") if is_least else ("at_most", "up to")
-            allowed = f"{kind} {side} {self.none:g}"
-            raise ValueError(f"{self.text!r}: {_VACUOUS.format(none=self.none, allowed=allowed)}")
-        return self
-
-
-class NoWorseClaim(_Claim):
-    """The measure at a point is not worse than at another by more than a margin.
-
-    The margin is stated before the runs. Whether it is worse is a claim that can fail, so it needs
-    no effect.
-    """
-
-    kind: Literal["no_worse"] = "no_worse"
-    at: str = Field(description="the point's label")
-    over: str = Field(description="the label of the point that it is compared with")
-    margin: float = Field(gt=1, description="the factor by which it may be worse")
-    less_is_better: bool = Field(default=False, description="as of times")
-
-    @property
-    def accepted(self) -> tuple[float, float]:
-        """The least and the greatest quotient of the two that count as no worse."""
-        return (0.0, self.margin) if self.less_is_better else (1 / self.margin, math.inf)
-
-
-Claim = Annotated[SizeClaim | OrderClaim | BoundClaim | NoWorseClaim, Field(discriminator="kind")]
-
-
-class Mode(_Part):
+class Mode(Part):
     """How much to run: the seeds for each point, and settings that shorten each run."""
 
     repetitions: int = Field(ge=LEAST_RUNS)
@@ -244,7 +70,7 @@ class Mode(_Part):
     set: dict[str, Any] = Field(default_factory=dict)
 
 
-class Picture(_Part):
+class Picture(Part):
     """The figure; `kind` names a function in outcast/reproduce/pictures/."""
 
     kind: str
@@ -254,7 +80,7 @@ class Picture(_Part):
     y: str = ""
 
 
-class Recipe(_Part):
+class Recipe(Part):
     """One of the sources' experiments, or one of our own (docs/findings.md)."""
 
     id: str
@@ -288,13 +114,14 @@ class Recipe(_Part):
     @field_validator("interval")
     @classmethod
     def _from_before_to(cls, interval: Interval) -> Interval | None:
-        return _ordered(interval)
+        return ordered(interval)
 
     @model_validator(mode="before")
     @classmethod
-    def _measures_have_the_interval(cls, tree: object) -> object:
+    def _measures_have_the_interval(cls, tree: Any) -> Any:
         """Gives every measure that names no interval that of the recipe."""
-        return _with_interval(tree, tree["interval"]) if _has_interval(tree) else tree
+        has_interval = isinstance(tree, Mapping) and "interval" in tree
+        return _with_interval(tree, tree["interval"]) if has_interval else tree
 
     @model_validator(mode="after")
     def _labels_exist(self) -> Recipe:
@@ -302,17 +129,13 @@ class Recipe(_Part):
         if len(set(labels)) != len(labels):
             raise ValueError("two points have one label")
         for claim in self.claims:
-            if isinstance(claim, OrderClaim):
-                named = [claim.greater, claim.lesser]
-            else:
-                named = [claim.at] if claim.over is None else [claim.at, claim.over]
             needed = control_of(claim)
             if needed is not None and needed not in labels:
                 raise ValueError(
                     f"{claim.text!r}: nothing shows it without the effect; allowed is a control, "
                     "which is a point, or the recipe's `without`"
                 )
-            for label in named:
+            for label, _ in claim.points:
                 if label not in labels:
                     raise ValueError(f"a claim names the point {label!r}; there are {labels}")
         for label in self.picture.panels:
@@ -331,7 +154,7 @@ class Recipe(_Part):
                 update={"label": label, "set": _changed(point.set, self.without), "x": None}
             )
             for point in self.points
-            if (label := f"{point.label}{_WITHOUT}") in names
+            if (label := f"{point.label}{WITHOUT}") in names
         )
 
     @property
@@ -359,24 +182,6 @@ class Recipe(_Part):
         return {**mode.set, **point.set}
 
 
-_WITHOUT = ", without the effect"
-
-
-def control_of(claim: Claim) -> str | None:
-    """The label of the point that shows a claim without its effect.
-
-    None if the claim compares two points, because then one shows the other without the effect.
-    """
-    match claim:
-        case NoWorseClaim():
-            return None
-        case OrderClaim():
-            at = claim.greater if claim.greater == claim.lesser else None
-        case _:
-            at = claim.at if claim.over is None else None
-    return None if at is None else claim.control or f"{at}{_WITHOUT}"
-
-
 def _changed(settings: Mapping[str, Any], without: Mapping[str, Any]) -> dict[str, Any]:
     """Settings with others in their place: `queue` also takes that of `queue.limit`."""
     kept = {
@@ -385,10 +190,6 @@ def _changed(settings: Mapping[str, Any], without: Mapping[str, Any]) -> dict[st
         if not any(key == new or key.startswith(f"{new}.") for new in without)
     }
     return {**kept, **without}
-
-
-def _has_interval(tree: object) -> TypeGuard[Mapping[str, object]]:
-    return isinstance(tree, Mapping) and "interval" in tree
 
 
 def _with_interval(tree: object, interval: object) -> object:

@@ -14,8 +14,9 @@ import polars as pl
 from outcast.experiment.noise import PROFILES, Noise
 from outcast.records.run import Run
 from outcast.reproduce import measures, pictures, result, runs, state, verdict
-from outcast.reproduce.measures import ModelRun
-from outcast.reproduce.recipe import Measure, Point, Recipe
+from outcast.reproduce.claims import Measure, needed_points
+from outcast.reproduce.model import ModelRun
+from outcast.reproduce.recipe import Point, Recipe
 from outcast.reproduce.result import BurstRecord, FailureRecord, PointRecord, Result
 from outcast.reproduce.runs import PlannedRun
 from outcast.reproduce.state import MadeBy
@@ -58,12 +59,7 @@ def conclude(
     manifests = [run.directory.read_manifest() for run in emulated]
     conclusion = Result(
         id=recipe.id,
-        title=recipe.title,
-        source=recipe.source,
-        reported=recipe.reported,
-        differs=recipe.differs,
-        reason=recipe.reason,
-        unjudged=recipe.unjudged,
+        **result.words_of(recipe),
         mode=mode,
         claims=[
             result.claim_record(judged, result.stationary_runs(judged.claim, good))
@@ -113,7 +109,7 @@ def _point(
     recipe: Recipe, mode: Literal["quick", "full"], point: Point, made: _Made
 ) -> PointRecord:
     good = [run for _, run in made]
-    asked = [measure for claim in recipe.claims for _, measure in result.measured_points(claim)]
+    asked = [measure for claim in recipe.claims for _, measure in claim.points]
     return PointRecord(
         label=point.label,
         config=point.config,
@@ -180,7 +176,7 @@ def missing_runs(made: Result) -> list[FailureRecord]:
 
 def _burst(recipe: Recipe, good: Mapping[str, Sequence[Run]]) -> BurstRecord | None:
     """The burst ratio at the main claim's point."""
-    label, _ = result.measured_points(recipe.claims[0])[0]
+    label, _ = recipe.claims[0].points[0]
     chosen = [run for run in good[label] if not isinstance(run, ModelRun)]
     if not chosen or not chosen[0].summary.classes:
         return None
@@ -207,7 +203,7 @@ def _without_value(recipe: Recipe, made: Mapping[str, _Made]) -> list[FailureRec
     failures = [
         FailureRecord(label=label, seed=seed, reason=f"has no {result.describe(measure)}")
         for claim in recipe.claims
-        for label, measure in result.needed_points(claim)
+        for label, measure in needed_points(claim)
         for seed, run in made[label]
         if not math.isfinite(measures.take(run, measure))
     ]

@@ -16,18 +16,17 @@ from outcast.errors import InputError, without_folder
 from outcast.files import write_text
 from outcast.records.run import Run
 from outcast.reproduce import measures
-from outcast.reproduce.recipe import (
+from outcast.reproduce.claims import (
     LEAST_RUNS,
     BoundClaim,
     Claim,
-    Interval,
     Measure,
     NoWorseClaim,
     OrderClaim,
-    Recipe,
     SizeClaim,
-    control_of,
+    needed_points,
 )
+from outcast.reproduce.recipe import Recipe
 from outcast.reproduce.state import State
 from outcast.reproduce.verdict import Judged, Verdict, judge
 
@@ -176,7 +175,7 @@ def _at_floor(points: Sequence[PointRecord], claim: Claim) -> str:
     by_label = {point.label: point for point in points}
     counts = [
         len((by_label[label].floor or {}).get(describe(measure), ()))
-        for label, measure in measured_points(claim)
+        for label, measure in claim.points
         if label in by_label
     ]
     if not sum(counts):
@@ -195,7 +194,7 @@ def _judge(
             point.label: values_of(point, measure, without.get(point.label, ()), paired=paired)
             for point in points
         }
-        for _, measure in (measured_points(claim)[0], measured_points(claim)[-1])
+        for _, measure in (claim.points[0], claim.points[-1])
     ]
     nothing: dict[str, list[float]] = {point.label: [] for point in recipe.every_point}
     return judge(
@@ -241,28 +240,13 @@ def judged_anew(recipe: Recipe, result: Result) -> Result:
         claim_record(judged, known.get(judged.claim.text))
         for judged in evaluate(recipe, result.points, result.regimes)
     ]
-    words = {name: getattr(recipe, name) for name in ("title", "source", "reported", "reason")}
-    words |= {"differs": recipe.differs, "unjudged": recipe.unjudged, "claims": claims}
-    return result.model_copy(update=words)
+    return result.model_copy(update={**words_of(recipe), "claims": claims})
 
 
-def measured_points(claim: Claim) -> list[tuple[str, Measure]]:
-    """The labels of the points behind a claim, each with the measure taken there."""
-    match claim:
-        case OrderClaim():
-            lesser = claim.lesser_measure or claim.measure
-            return [(claim.greater, claim.measure), (claim.lesser, lesser)]
-        case _:
-            labels = [claim.at] if claim.over is None else [claim.at, claim.over]
-            return [(label, claim.measure) for label in labels]
-
-
-def needed_points(claim: Claim) -> list[tuple[str, Measure]]:
-    """As `measured_points`, and those of the claim's control."""
-    measured, control = measured_points(claim), control_of(claim)
-    if control is None:
-        return measured
-    return [*measured, *((control, measure) for _, measure in measured)]
+def words_of(recipe: Recipe) -> dict[str, str]:
+    """What a result takes from its recipe as it is."""
+    names = ("title", "source", "reported", "differs", "reason", "unjudged")
+    return {name: getattr(recipe, name) for name in names}
 
 
 def claim_record(judged: Judged, stationary: tuple[int, int] | None) -> ClaimRecord:
@@ -285,7 +269,7 @@ def stationary_runs(claim: Claim, runs: Mapping[str, Sequence[Run]]) -> tuple[in
     """Counts a claim's runs that show no trend, and those tested; None if none was."""
     known = [
         verdict
-        for label, measure in measured_points(claim)
+        for label, measure in claim.points
         for run in runs.get(label, ())
         if (verdict := measures.is_stationary(run, measure)) is not None
     ]
@@ -339,37 +323,25 @@ def _where(claim: SizeClaim | BoundClaim | NoWorseClaim) -> str:
 
 def describe(measure: Measure) -> str:
     """A measure in words."""
+    over = "" if measure.over is None else f" over {measure.over}"
+    parts = (
+        (measure.hops, f"of {measure.hops}-hop flows"),
+        (measure.length, f"({measure.length} drops)"),
+        (measure.group, f"of group {measure.group}"),
+        (measure.label, f"of {measure.label}{over} by {measure.by}"),
+        (measure.below, f"below {measure.below}"),
+        (measure.above, f"above {measure.above}"),
+        (measure.within_ms, f"within {measure.within_ms} ms"),
+    )
     words = [re.sub(" (bps|ms)$", r" (\1)", measure.kind.replace("_", " "))]
-    if measure.hops is not None:
-        words.append(f"of {measure.hops}-hop flows")
-    if measure.length is not None:
-        words.append(f"({measure.length} drops)")
-    if measure.group is not None:
-        words.append(f"of group {measure.group}")
-    if measure.label is not None:
-        over = "" if measure.over is None else f" over {measure.over}"
-        words.append(f"of {measure.label}{over} by {measure.by}")
-    if measure.below is not None:
-        words.append(f"below {measure.below}")
-    if measure.above is not None:
-        words.append(f"above {measure.above}")
-    if measure.within_ms is not None:
-        words.append(f"within {measure.within_ms} ms")
+    words += [text for value, text in parts if value is not None]
     if measures.MEASURES[measure.kind].has_interval:
-        words += _interval_words(measure.interval)
+        match measure.interval:
+            case "whole" | "second_half" as part:
+                words.append(f"in the {'whole run' if part == 'whole' else 'second half'}")
+            case (begin, end):
+                words.append(f"from {begin} to {end}")
     return " ".join(words)
-
-
-def _interval_words(interval: Interval | None) -> list[str]:
-    match interval:
-        case "whole":
-            return ["in the whole run"]
-        case "second_half":
-            return ["in the second half"]
-        case (begin, end):
-            return [f"from {begin} to {end}"]
-        case _:
-            return []
 
 
 def read_result(folder: Path) -> Result:

@@ -23,9 +23,9 @@ from outcast.plan.make import make_plan
 from outcast.records.run import Run
 from outcast.records.tables import read_table
 from outcast.reproduce import effects, model
-from outcast.reproduce.measures import ModelRun
+from outcast.reproduce.claims import needed_points
+from outcast.reproduce.model import ModelRun
 from outcast.reproduce.recipe import Mode, Point, Recipe
-from outcast.reproduce.result import needed_points
 from outcast.sweep import measured, scheduler
 from outcast.sweep.measured import Forecast, Measurement, Size
 from outcast.sweep.pool import LocalPool
@@ -92,10 +92,8 @@ def _require_within(recipe: Recipe, point: Point, chosen: Experiment) -> None:
 
     An interval counts from when all flows are active.
     """
-    from outcast.plan.make import make_plan
-
-    measured = [at for claim in recipe.claims for at in needed_points(claim)]
-    named = [measure.interval for label, measure in measured if label == point.label]
+    needed = [at for claim in recipe.claims for at in needed_points(claim)]
+    named = [measure.interval for label, measure in needed if label == point.label]
     spans = [interval for interval in named if isinstance(interval, tuple)]
     if not spans:
         return
@@ -120,12 +118,9 @@ def load_experiment(config: Path, settings: Mapping[str, Any]) -> Experiment:
 
 @dataclass(frozen=True)
 class Needed:
-    """The runs of a store that recipes need.
+    """The runs of a store that recipes need: how many are finished, and the others by their names.
 
-    Attributes:
-        missing: the experiments of all others, by the names of their runs.
-        sizes: what decides how long these take.
-        kept: those whose captures are kept until their fates were compared.
+    `kept` are those whose captures are kept until their fates were compared.
     """
 
     finished: int
@@ -169,11 +164,7 @@ def make_missing(
     observer: scheduler.Observer,
     measurements: Path | None = None,
 ) -> Mapping[str, Failure]:
-    """Makes the runs that are missing.
-
-    Returns:
-        By run name, why a run failed.
-    """
+    """Makes the runs that are missing. Returns, by run name, why a run failed."""
     tasks = [
         Task(
             name=name,
@@ -183,14 +174,9 @@ def make_missing(
         )
         for name, run in runs.missing.items()
     ]
-
-    def note(name: str, wall_s: float, disk_bytes: int) -> None:
-        if measurements is not None:
-            taken = Measurement(runs.sizes[name], wall_s, disk_bytes, CAPTURES)
-            measured.note(taken, measurements)
-
+    record = measured.recorder(runs.sizes, CAPTURES, measurements)
     report = scheduler.run(
-        tasks, runs.finished, store, LocalPool(jobs=jobs), scheduler.Limits(), observer, note
+        tasks, runs.finished, store, LocalPool(jobs=jobs), scheduler.Limits(), observer, record
     )
     not_run = {name: Failure("RunError", f"not run: {report.stopped}") for name in report.left}
     return {**not_run, **report.failures}

@@ -26,7 +26,7 @@ _ROOMS = ("experiment", "plan", "networks", "records", "emulation", "analysis", 
 """The rooms of `outcast` that decide a run's packets or its numbers."""
 _FILES = (
     *("netlink.py", "units.py", "reproduce/intervals.py", "reproduce/measures.py"),
-    "reproduce/model.py",
+    *("reproduce/drop_measures.py", "reproduce/model.py"),
 )
 """Single files of `outcast` that do too."""
 _PACKAGES = ("controllers", "topologies")

@@ -10,7 +10,7 @@ change one another's verdicts; a page says once how many rows can be wrong by ch
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from outcast.errors import ConfigError
@@ -27,11 +27,7 @@ AGREEING = frozenset({Verdict.REPRODUCED, Verdict.UNCONTROLLED})
 
 @dataclass(frozen=True)
 class ShownClaim:
-    """A claim with the verdict that a page shows.
-
-    Attributes:
-        p: corrected for all claims of the row; None without a verdict.
-    """
+    """A claim with the verdict that a page shows; `p` is corrected for all claims of the row."""
 
     record: ClaimRecord
     p: float | None
@@ -95,20 +91,21 @@ def with_sections(rows: Sequence[Row]) -> list[Row]:
 
 def over_noise(rows: Sequence[Row], least: int = 2) -> dict[str, list[Row]]:
     """By recipe, its rows under each profile of noise; only recipes with `least` profiles."""
-    order = list(PROFILES)
     bands: dict[str, dict[str, Row]] = {}
     # A row for which the profile was asked wins over one that has it by default.
     for row in sorted(rows, key=lambda row: row.result.profile is not None):
         bands.setdefault(row.result.id, {})[row.result.noise] = row
     return {
-        name: [band[noise] for noise in sorted(band, key=lambda noise: _place(order, noise))]
+        name: [band[noise] for noise in in_order(band)]
         for name, band in bands.items()
         if len(band) >= least
     }
 
 
-def _place(order: Sequence[str], noise: str) -> int:
-    return order.index(noise) if noise in order else len(order)
+def in_order(noises: Collection[str]) -> list[str]:
+    """Names of noise in the order of the profiles, then others by name."""
+    others = sorted(noise for noise in noises if noise not in PROFILES)
+    return [*(name for name in PROFILES if name in noises), *others]
 
 
 def band_text(band: Sequence[Row]) -> str:

@@ -53,15 +53,7 @@ from enum import StrEnum
 
 from outcast.analysis import statistics
 from outcast.analysis.statistics import UNLIMITED, Estimate, Interval, Kind, Limits
-from outcast.reproduce.recipe import (
-    LEAST_RUNS,
-    BoundClaim,
-    Claim,
-    NoWorseClaim,
-    OrderClaim,
-    SizeClaim,
-    control_of,
-)
+from outcast.reproduce.claims import LEAST_RUNS, Claim, OrderClaim, control_of
 
 
 class Verdict(StrEnum):
@@ -107,17 +99,6 @@ def central(values: Sequence[float], *, logarithmic: bool, limits: Limits = UNLI
     return statistics.central(_known(values), _kind(logarithmic), limits)
 
 
-def _paired(greater: Sequence[float], lesser: Sequence[float], *, logarithmic: bool) -> Estimate:
-    """The mean difference (or quotient) of two measures of the same runs, taken run by run."""
-    pairs = [
-        (first, second)
-        for first, second in zip(greater, lesser, strict=True)
-        if math.isfinite(first) and math.isfinite(second)
-    ]
-    differences = [first / second if logarithmic else first - second for first, second in pairs]
-    return statistics.estimate(differences, _kind(logarithmic))
-
-
 def _known(values: Sequence[float]) -> list[float]:
     return [value for value in values if math.isfinite(value)]
 
@@ -139,16 +120,30 @@ def judge(
     `values` has the measure of every seed by point label; `lesser_values` the second measure of
     an order.
     """
-    if isinstance(claim, OrderClaim):
-        greater, lesser = values[claim.greater], lesser_values[claim.lesser]
-        if claim.greater == claim.lesser:
-            estimate = _paired(greater, lesser, logarithmic=logarithmic)
-        else:
-            estimate = statistics.estimate_difference(
-                _known(greater), _known(lesser), _kind(logarithmic)
-            )
+    is_order = isinstance(claim, OrderClaim)
+    is_paired = isinstance(claim, OrderClaim) and claim.greater == claim.lesser
+
+    def of_runs(label: str) -> list[float]:
+        """The measure of each run; of two at one point, their difference or quotient."""
+        if not is_paired:
+            return _known(values.get(label, ()))
+        every = zip(values.get(label, ()), lesser_values.get(label, ()), strict=True)
+        pairs = [(a, b) for a, b in every if math.isfinite(a) and math.isfinite(b)]
+        return [a / b if logarithmic else a - b for a, b in pairs]
+
+    here, kind = of_runs(claim.at), _kind(logarithmic)
+    if is_paired:
+        estimate = statistics.estimate(here, kind)
+    elif len(claim.points) == 1:
+        estimate = statistics.estimate(here, kind, limits)
     else:
-        estimate = _measured(claim, values, logarithmic, limits)
+        there = _known((lesser_values if is_order else values)[claim.points[1][0]])
+        is_quotient = not (logarithmic or is_order)
+        estimate = (
+            statistics.estimate_quotient(here, there)
+            if is_quotient
+            else statistics.estimate_difference(here, there, kind)
+        )
     measured = estimate.interval
     if measured.n < LEAST_RUNS:
         return Judged(claim, measured, None, None)
@@ -157,26 +152,18 @@ def judge(
     label = control_of(claim)
     if label is None or verdict not in (Verdict.REPRODUCED, Verdict.OTHER_SIZE):
         return judged
-    return _against_control(
-        judged, label, values, lesser_values, logarithmic=logarithmic, limits=limits
-    )
+    return _against_control(judged, here, of_runs(label), logarithmic, limits)
 
 
 def _against_control(
     judged: Judged,
-    label: str,
-    values: Mapping[str, Sequence[float]],
-    lesser_values: Mapping[str, Sequence[float]],
-    *,
+    here: Sequence[float],
+    there: Sequence[float],
     logarithmic: bool,
     limits: Limits,
 ) -> Judged:
     """The verdict on a claim that its own runs bear out, if they differ from the control's."""
     claim, verdict, kind = judged.claim, judged.verdict, _kind(logarithmic)
-    here, there = (
-        _differences(claim, at, values, lesser_values, logarithmic=logarithmic)
-        for at in (claim.greater if isinstance(claim, OrderClaim) else claim.at, label)
-    )
     control = statistics.estimate(there, kind, limits).interval
     if control.n < LEAST_RUNS:
         lowered = Verdict.UNCONTROLLED if verdict is Verdict.REPRODUCED else verdict
@@ -186,8 +173,7 @@ def _against_control(
     apart = statistics.estimate_difference(here, there, kind)
     equal = 1.0 if logarithmic else 0.0
     p = apart.p_value(equal)
-    value = apart.interval.value or equal
-    is_apart = (value > equal) == _rises(claim, without_effect(claim, logarithmic))
+    is_apart = ((apart.interval.value or equal) > equal) == claim.rises()
     told = p <= 1 - statistics.LEVEL and is_apart
     note = "" if told else f"not told apart from its control, {control.value:.3g}"
     if verdict is Verdict.OTHER_SIZE:
@@ -197,45 +183,14 @@ def _against_control(
     return replace(judged, verdict=verdict, p=max(judged.p or 0.0, p), note=note)
 
 
-def _differences(
-    claim: Claim,
-    label: str,
-    values: Mapping[str, Sequence[float]],
-    lesser_values: Mapping[str, Sequence[float]],
-    *,
-    logarithmic: bool,
-) -> list[float]:
-    """The measure of each run at a point; of an order, the two measures' difference or quotient."""
-    if not isinstance(claim, OrderClaim):
-        return _known(values.get(label, ()))
-    pairs = zip(values.get(label, ()), lesser_values.get(label, ()), strict=True)
-    return _known([a / b if logarithmic else a - b for a, b in pairs])
-
-
-def _measured(
-    claim: SizeClaim | BoundClaim | NoWorseClaim,
-    values: Mapping[str, Sequence[float]],
-    logarithmic: bool,
-    limits: Limits,
-) -> Estimate:
-    here = _known(values[claim.at])
-    if claim.over is None:
-        return statistics.estimate(here, _kind(logarithmic), limits)
-    there = _known(values[claim.over])
-    if logarithmic:
-        return statistics.estimate_difference(here, there, "geometric")
-    return statistics.estimate_quotient(here, there)
-
-
 def decide(claim: Claim, measured: Interval, *, logarithmic: bool) -> Verdict:
     """The verdict that follows from a claim's measured interval."""
     low, high, value = measured.low, measured.high, measured.value
     if low is None or high is None or value is None:
         return Verdict.INCONCLUSIVE
-    none = without_effect(claim, logarithmic)
-    least, greatest = _accepted(claim, none)
-    is_above = _rises(claim, none)
-    is_directed = low > none if is_above else high < none
+    none = claim.without_effect(logarithmic)
+    least, greatest = claim.accepted(logarithmic)
+    is_directed = low > none if claim.rises() else high < none
     is_strict = none in (least, greatest)
     is_reproduced = least <= low and high <= greatest and (is_directed or not is_strict)
     is_outside = high < least or low > greatest
@@ -248,52 +203,16 @@ def decide(claim: Claim, measured: Interval, *, logarithmic: bool) -> Verdict:
     return Verdict.INCONCLUSIVE
 
 
-def without_effect(claim: Claim, logarithmic: bool) -> float:
-    """The value that the measure is expected to have without the claim's effect."""
-    match claim:
-        case OrderClaim():
-            return 1.0 if logarithmic else 0.0
-        case NoWorseClaim():
-            return 1.0
-        case _:
-            return claim.none
-
-
-def _accepted(claim: Claim, none: float) -> tuple[float, float]:
-    match claim:
-        case SizeClaim() | NoWorseClaim():
-            return claim.accepted
-        case BoundClaim() if claim.at_most is not None:
-            return -math.inf, claim.bound
-        case BoundClaim():
-            return claim.bound, math.inf
-        case OrderClaim():
-            return none, math.inf
-
-
-def _rises(claim: Claim, none: float) -> bool:
-    """Whether the claimed effect makes the measure greater than it is without."""
-    match claim:
-        case SizeClaim():
-            return claim.reported > none
-        case BoundClaim():
-            return claim.at_least is not None
-        case NoWorseClaim():
-            return not claim.less_is_better
-        case OrderClaim():
-            return True
-
-
 def _p(claim: Claim, estimate: Estimate, logarithmic: bool) -> float:
     """The least level at which the interval would hold no edge of what is accepted."""
-    measured, none = estimate.interval, without_effect(claim, logarithmic)
+    measured = estimate.interval
     if measured.value is None or measured.low is None:
         return 1.0
-    least, greatest = _accepted(claim, none)
     if measured.low == measured.high:
         is_open = decide(claim, measured, logarithmic=logarithmic) is Verdict.INCONCLUSIVE
         return 1.0 if is_open else 0.0
-    edges = [estimate.p_value(edge) for edge in (least, greatest) if math.isfinite(edge)]
+    accepted = claim.accepted(logarithmic)
+    edges = [estimate.p_value(edge) for edge in accepted if math.isfinite(edge)]
     return max(edges)
 
 

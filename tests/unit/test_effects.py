@@ -8,8 +8,9 @@ import polars as pl
 import pytest
 
 from outcast.reproduce import effects, measures, recipe
+from outcast.reproduce.claims import Measure
 from outcast.reproduce.effects import EffectsRun
-from outcast.reproduce.recipe import Fates, Measure
+from outcast.reproduce.recipe import Fates
 
 MS = 1_000_000
 

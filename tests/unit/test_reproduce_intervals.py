@@ -9,8 +9,8 @@ import pytest
 from outcast.analysis.measure import stationarity
 from outcast.analysis.measure.stationarity import FlowRates
 from outcast.records.run import Run
-from outcast.reproduce import intervals, measures, recipe
-from outcast.reproduce.recipe import Measure
+from outcast.reproduce import claims, intervals, measures, recipe
+from outcast.reproduce.claims import Measure
 from outcast.view.summary_words import stationarity_sentence
 from tests.golden.run_directory import analysed_run, with_records
 
@@ -215,5 +215,5 @@ def test_measures_have_the_recipes_interval_or_their_own():
     found = recipe.load_all()["P5"].claims
     assert {claim.measure.interval for claim in found} == {"second_half"}
     fades = found[-1]
-    assert isinstance(fades, recipe.OrderClaim)
+    assert isinstance(fades, claims.OrderClaim)
     assert fades.lesser_measure.interval == ("0s", "100ms")

@@ -10,8 +10,9 @@ import pytest
 
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.reproduce import measures, recipe, reproduce, result
-from outcast.reproduce.recipe import Measure, Mode, Point
+from outcast.reproduce import claims, measures, recipe, reproduce, result
+from outcast.reproduce.claims import Measure
+from outcast.reproduce.recipe import Mode, Point
 from outcast.reproduce.runs import PlannedRun
 from outcast.reproduce.state import MadeBy
 from outcast.reproduce.verdict import Verdict
@@ -274,14 +275,14 @@ def test_an_order_of_two_measures(analysed, tmp_path):
         (tmp_path / str(number)).mkdir()
         runs.append(changed(analysed, tmp_path / str(number), {2: 1e6 * number, 3: 5e6}))
     lesser = Measure(kind="class_goodput_bps", hops=2)
-    claim = recipe.OrderClaim(
+    claim = claims.OrderClaim(
         text="more",
         measure=Measure(kind="class_goodput_bps", hops=3),
         greater="A",
         lesser="A",
         lesser_measure=lesser,
     )
-    assert result.measured_points(claim)[1] == ("A", lesser)
+    assert claim.points[1] == ("A", lesser)
     made = recipe_of(Point(label="A", config="none"), claim)
     point = reproduce._point(made, "quick", made.points[0], [*zip((1, 2), runs, strict=True)])
     (judged,) = result.evaluate(made, [point], {})
@@ -289,7 +290,7 @@ def test_an_order_of_two_measures(analysed, tmp_path):
     assert judged.verdict is None
 
 
-def recipe_of(point: Point, claim: recipe.Claim) -> recipe.Recipe:
+def recipe_of(point: Point, claim: claims.Claim) -> recipe.Recipe:
     return recipe.Recipe(
         id="X",
         title="",
@@ -326,7 +327,7 @@ def test_runs_without_a_value_and_without_trust_are_listed(analysed, tmp_path):
     tree["classes"].pop("3")
     alone.write_text(json.dumps(tree))
     assert len(Run(store.run("run-3")).summary.classes) == 1
-    claim = recipe.SizeClaim(
+    claim = claims.SizeClaim(
         text="7 times", measure=Measure(kind="outcast_ratio"), at="A", reported=7, none=1
     )
     made = recipe_of(point, claim)

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.reproduce import measures, recipe, together
+from outcast.reproduce.claims import Measure
 from outcast.reproduce.pictures import PICTURES, band
-from outcast.reproduce.recipe import Measure
 from outcast.reproduce.verdict import Verdict
 from tests.golden.run_directory import analysed_run
 from tests.unit.test_index import make_result

@@ -8,9 +8,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from outcast.analysis.statistics import Interval
 from outcast.errors import ConfigError
-from outcast.reproduce import measures, model, pictures, recipe, runs
-from outcast.reproduce.recipe import Mode, NoWorseClaim, OrderClaim, Point, control_of
-from outcast.reproduce.result import needed_points
+from outcast.reproduce import claims, measures, model, pictures, recipe, runs
+from outcast.reproduce.claims import NoWorseClaim, OrderClaim, control_of, needed_points
+from outcast.reproduce.recipe import Mode, Point
 from outcast.reproduce.verdict import Verdict, decide
 
 RECIPES = recipe.load_all()
@@ -33,7 +33,7 @@ def test_every_run_of_a_recipe_is_accepted(name, mode):
     assert all(each.experiment is None or each.experiment.seed == each.seed for each in wanted)
     found = RECIPES[name]
     repetitions = (found.quick if mode == "quick" else found.full).repetitions
-    assert repetitions >= recipe.LEAST_RUNS
+    assert repetitions >= claims.LEAST_RUNS
     for point in found.every_point:
         seeds = [each.seed for each in wanted if each.point.label == point.label]
         assert seeds == list(range(1, repetitions + 1))
@@ -134,7 +134,7 @@ def test_the_claims_of_t15_and_others_that_were_vacuous_are_refused():
         ({"kind": "size", "at": "A", "reported": 0.2, "none": 0.22}, "none below 0.133333"),
     ]
     for claim, allowed in refused:
-        adapter = TypeAdapter(recipe.Claim)
+        adapter = TypeAdapter(claims.Claim)
         with pytest.raises(ValidationError, match=f"'no worse': vacuous, because .*{allowed}"):
             adapter.validate_python({**base, **claim})
     for key in ("at_least", "none"):

@@ -7,17 +7,8 @@ from hypothesis import strategies as st
 
 from outcast.analysis.statistics import Interval
 from outcast.reproduce import measures, result, together, verdict
-from outcast.reproduce.recipe import (
-    BoundClaim,
-    Claim,
-    Measure,
-    NoWorseClaim,
-    OrderClaim,
-    Point,
-    Recipe,
-    SizeClaim,
-    load_all,
-)
+from outcast.reproduce.claims import BoundClaim, Claim, Measure, NoWorseClaim, OrderClaim, SizeClaim
+from outcast.reproduce.recipe import Point, Recipe, load_all
 from outcast.reproduce.state import State
 from outcast.reproduce.verdict import Verdict, decide, judge, overall
 from scripts import reproduction_summary

@@ -10,12 +10,12 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 
-from outcast.experiment.noise import PROFILES
 from outcast.reproduce import measures
+from outcast.reproduce.claims import Claim, OrderClaim
 from outcast.reproduce.pictures.parts import Size, in_mbps
-from outcast.reproduce.recipe import Claim, OrderClaim, Recipe
-from outcast.reproduce.together import Row
-from outcast.reproduce.verdict import Verdict, verdict_text, without_effect
+from outcast.reproduce.recipe import Recipe
+from outcast.reproduce.together import Row, in_order
+from outcast.reproduce.verdict import Verdict, verdict_text
 from outcast.view.figures.style import save, styled
 from outcast.view.palette import BLUE, GREEN, GREY, VERMILION, VIOLET
 
@@ -53,7 +53,7 @@ def over_noise(
     would be without the effect. The right one has the burst ratio of the flows with the fewest
     hops; at 1 drops have no memory.
     """
-    noises = _ordered({row.result.noise for band in bands.values() for row in band})
+    noises = in_order({row.result.noise for band in bands.values() for row in band})
     panels = figure.subplots(len(bands), 2, sharex=True, squeeze=False)
     for (effect, burst), (name, band) in zip(panels, bands.items(), strict=True):
         places = {row.result.noise: noises.index(row.result.noise) for row in band}
@@ -72,19 +72,11 @@ def over_noise(
     return 4.2 + 0.8 * len(noises), 0.9 + 1.1 * len(bands)
 
 
-def _ordered(noises: set[str]) -> list[str]:
-    """Names of noise in the order of the profiles, then others by name."""
-    return [
-        *(name for name in PROFILES if name in noises),
-        *sorted(noises - set(PROFILES)),
-    ]
-
-
 def _effect(axes: Axes, claim: Claim, band: Sequence[Row], places: Mapping[str, int]) -> None:
     quotient = not isinstance(claim, OrderClaim) and claim.over is not None
     logarithmic = measures.is_logarithmic(claim.measure)
     scale = 1.0 if quotient or logarithmic else in_mbps(claim.measure)
-    none = without_effect(claim, logarithmic) / scale
+    none = claim.without_effect(logarithmic) / scale
     reached = [none]
     axes.axhline(none, color=GREY, lw=0.8)
     for row in band:

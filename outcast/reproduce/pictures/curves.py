@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
 
+from outcast.reproduce.claims import Measure
 from outcast.reproduce.pictures.goodput import draw_window_bars
 from outcast.reproduce.pictures.parts import (
     Runs,
@@ -17,7 +18,7 @@ from outcast.reproduce.pictures.parts import (
     panels,
     series_of,
 )
-from outcast.reproduce.recipe import Measure, Point, Recipe
+from outcast.reproduce.recipe import Point, Recipe
 from outcast.view.figures.parts import Bars, Line, bounds, draw_bars, draw_lines, set_amounts
 from outcast.view.figures.senders import smoothed_rtt_lines, window_lines
 from outcast.view.palette import series_colour
@@ -25,8 +26,7 @@ from outcast.view.palette import series_colour
 
 def _draw_over_time(axes: Axes, lines: list[Line], what: str) -> None:
     draw_lines(axes, lines)
-    axes.set_xlabel("s")
-    axes.set_ylabel(what)
+    axes.set(xlabel="s", ylabel=what)
     axes.legend(fontsize=7)
 
 
@@ -66,8 +66,7 @@ def enqueue_probabilities(figure: FigureBase, recipe: Recipe, runs: Runs) -> Siz
         shares, _, _ = bounds([interval(runs.get(p.label, []), measure) for p in recipe.points])
         lines.append(Line(label, series_colour(number), x, shares, marker="o"))
     draw_lines(axes, lines)
-    axes.set_xlabel("rMin, B")
-    axes.set_ylabel("share of cases in which it is queued")
+    axes.set(xlabel="rMin, B", ylabel="share of cases in which it is queued")
     axes.legend(fontsize=7)
     return 5.2, 3.4
 
@@ -111,8 +110,7 @@ def bars(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
 
 def _labelled(axes: Axes, recipe: Recipe, size: Size) -> Size:
     series = len(series_of(recipe))
-    axes.set_xlabel(recipe.picture.x)
-    axes.set_ylabel(recipe.picture.y)
+    axes.set(xlabel=recipe.picture.x, ylabel=recipe.picture.y)
     axes.set_ylim(bottom=0)
     if series > 1:
         axes.legend(fontsize=7, ncols=min(3, series), loc="lower center", bbox_to_anchor=(0.5, 1.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 from matplotlib.figure import FigureBase
 
-from outcast.reproduce import measures
+from outcast.reproduce import drop_measures
 from outcast.reproduce.pictures.parts import Runs, Size, flows_of_port, name_lanes, panels
 from outcast.reproduce.recipe import Recipe
 from outcast.view.figures.drops import draw_packets
@@ -22,7 +22,7 @@ def blackout_panels(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
     ports = [port for record in run.manifest.bottlenecks for port in record.ingress]
     traffic = run.manifest.traffic
     longest = (
-        measures.dense_blackouts(run)
+        drop_measures.dense_blackouts(run)
         .unique("ingress", keep="first", maintain_order=True)
         .sort("ingress")
     )
@@ -44,7 +44,7 @@ def blackout_panels(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
 def queue_in_blackout(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
     """Figure 12: the queue's length around the longest blackout, with every event by port."""
     run = runs[panels(recipe, runs)[0].label][0]
-    worst = measures.dense_blackouts(run)
+    worst = drop_measures.dense_blackouts(run)
     if not worst.height:
         figure.add_subplot().set_title("no blackout")
         return 7.5, 3.2
@@ -67,7 +67,7 @@ def queue_in_blackout(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
 def trace(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
     """The table of packets around the longest blackout, as the source prints it."""
     run = runs[panels(recipe, runs)[0].label][0]
-    worst = measures.dense_blackouts(run)
+    worst = drop_measures.dense_blackouts(run)
     axes = figure.add_subplot()
     axes.axis("off")
     if not worst.height:

@@ -13,6 +13,7 @@ from matplotlib.ticker import LogLocator
 
 from outcast.records.run import Run
 from outcast.reproduce import intervals, measures
+from outcast.reproduce.claims import Measure
 from outcast.reproduce.effects import WITHIN_MS, EffectsRun
 from outcast.reproduce.pictures.parts import (
     Runs,
@@ -24,7 +25,7 @@ from outcast.reproduce.pictures.parts import (
     measure_of,
     series_of,
 )
-from outcast.reproduce.recipe import Measure, Point, Recipe
+from outcast.reproduce.recipe import Point, Recipe
 from outcast.view.figures.parts import Line, bounds, draw_lines
 from outcast.view.palette import GREY, class_colours, series_colour
 
@@ -51,8 +52,7 @@ def by_place(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
         reach = bounds([interval(runs[point.label], measure) for point in points])
         draw_lines(axes, [Line(None, series_colour(number), x, *reach, marker="o")])
         axes.axhline(1, color=GREY, lw=0.8)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+        axes.set(xscale="log", yscale="log")
         axes.set_title(name)
         axes.set_xlabel(points[0].label.split()[-1])
     if reached:
@@ -79,8 +79,7 @@ def chains_and_losses(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
             axes.plot(*zip(*known, strict=True), ".", color=colour, label=name)
     axes.axhline(1, color=GREY, lw=0.8)
     axes.axvline(1, color=GREY, lw=0.8)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    axes.set(xscale="log", yscale="log")
     # Chains span less than a decade, so powers of ten would label one tick.
     axes.set_yticks(CHAIN_TICKS, [f"{tick:g}" for tick in CHAIN_TICKS])
     axes.minorticks_off()
@@ -186,7 +185,6 @@ def radii(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
         shares = np.arange(1, changed.size + 1) / max(1, changed.size)
         label = f"{point.label} ({changed.size})"
         axes.step(changed, shares, where="post", color=series_colour(number), label=label)
-    axes.set_xlabel("share of packets with another fate")
-    axes.set_ylabel("share of the fates")
+    axes.set(xlabel="share of packets with another fate", ylabel="share of the fates")
     axes.legend(fontsize=7)
     return 5.0, 3.2

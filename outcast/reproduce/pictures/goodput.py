@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
 
 from outcast.records.run import Run
+from outcast.reproduce.claims import Interval, Measure
 from outcast.reproduce.pictures.parts import Runs, Size, grid, hops_of, interval, label_of, panels
-from outcast.reproduce.recipe import Interval, Measure, Point, Recipe
+from outcast.reproduce.recipe import Point, Recipe
 from outcast.view.figures.goodput import draw_rows, flow_rates, goodput_curves
 from outcast.view.figures.parts import Bars, Line, bounds, draw_bars, draw_lines
 from outcast.view.palette import class_colours, flow_colours, run_colours, series_colour
@@ -132,8 +133,7 @@ def flow_curves(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
             y = rates[flow] / 1e6
             lines.append(Line(None if known else label, colours[label], edges[:-1], y, width=width))
         draw_lines(axes, lines)
-        axes.set_xlabel("s")
-        axes.set_ylabel("Mbps")
+        axes.set(xlabel="s", ylabel="Mbps")
         # Room for the legend above the curves, which it would cover otherwise.
         axes.set_ylim(0, 1.25 * axes.get_ylim()[1])
         axes.legend(fontsize=7, ncols=3, loc="upper left")
@@ -154,8 +154,7 @@ def chains(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
             ]
             groups.append(Bars(label_of(hops), colour, *bounds(shares, 0.01)))
         draw_bars(axes, groups, [*map(str, range(1, LONGEST_CHAIN)), f"{LONGEST_CHAIN}+"])
-        axes.set_xlabel("consecutive drops of a flow")
-        axes.set_ylabel("% of episodes")
+        axes.set(xlabel="consecutive drops of a flow", ylabel="% of episodes")
         axes.legend(fontsize=7)
 
     return grid(figure, recipe, runs, panel)

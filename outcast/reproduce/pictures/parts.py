@@ -10,7 +10,8 @@ from matplotlib.figure import FigureBase
 from outcast.analysis.statistics import Interval
 from outcast.records.run import Run
 from outcast.reproduce import measures
-from outcast.reproduce.recipe import Measure, Point, Recipe
+from outcast.reproduce.claims import Measure
+from outcast.reproduce.recipe import Point, Recipe
 from outcast.reproduce.verdict import central
 
 Runs = Mapping[str, Sequence[Run]]
