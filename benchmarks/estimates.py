@@ -40,7 +40,7 @@ def main() -> int:
         rows[run.size].append(run)
         of_model.append(run.wall_s / measured.estimate(run.size, run.captures, []).wall_s)
         earlier = measured.estimate(run.size, run.captures, runs[:place])
-        if earlier.runs:
+        if earlier.known:
             of_earlier.append(run.wall_s / earlier.wall_s)
     print("engine    ports  Gbit through  runs  took s  model s")
     for size, alike in sorted(rows.items(), key=lambda row: (row[0].engine, row[0].ports)):

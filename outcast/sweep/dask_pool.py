@@ -5,20 +5,17 @@ store, or a folder that all machines see. Whichever way it came, its files are c
 hashes here, because a file system of the network can lose what a worker has already read back.
 
 We give every run to one worker by name. So we know which runs were lost when a worker goes away,
-and another worker makes them again. Only this module imports Dask.
+and another worker makes them again. Only this module and dask_worker.py import Dask.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import logging
 import re
 import secrets
-import shutil
 import tempfile
-import threading
 import time
 import uuid
 import zipfile
@@ -26,11 +23,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from outcast import __version__, files
+from outcast import files
 from outcast.emulation.commands import within
-from outcast.engines.kernel import cache
 from outcast.errors import (
     ConfigError,
     DeadlineError,
@@ -38,13 +34,12 @@ from outcast.errors import (
     InputError,
     OutcastError,
     RunError,
-    WorkerLostError,
 )
 from outcast.files import sha256
 from outcast.records.run_directory import RunDirectory
+from outcast.sweep import dask_worker
+from outcast.sweep.dask_worker import LOST, Fingerprint, Reply, fingerprint, unpack
 from outcast.sweep.objects import BASE_DEADLINE_S, Objects
-from outcast.sweep.pool import STOP_DEADLINE_S
-from outcast.sweep.process import RunProcess, give
 from outcast.sweep.store import RESULT, problems
 from outcast.sweep.task import Ended, Failure, Task
 
@@ -59,183 +54,10 @@ RESULT_DEADLINE_S = 120.0
 ASKED_DEADLINE_S = 2 * BASE_DEADLINE_S + 10.0
 """How long a worker may take to use a file system of ours, which may have to be mounted first."""
 
-LOST = WorkerLostError.__name__
 MOST_LOST = 3
 """A worker that loses so many results in a row gets no further run."""
-FULL_BYTES = 64 << 20
-"""A disk with less free than this is full."""
-
 _CLOSE_DEADLINE_S = 2.0
 LOOK_EVERY_S = 0.5
-STOP_LOOK_EVERY_S = 1.0
-
-
-@dataclass(frozen=True)
-class Fingerprint:
-    """The facts that have to be equal on all machines so that a seed means the same run.
-
-    Attributes:
-        code: a digest of outcast's own modules.
-        kernel: the SHA-256 of the virtual engine's kernel; None if it is not built.
-    """
-
-    version: str
-    code: str
-    kernel: str | None
-
-    def difference(self, other: Fingerprint) -> str | None:
-        """How `other` differs, in words; None if it does not."""
-        if (self.version, self.code) != (other.version, other.code):
-            return f"its outcast is {other.version} ({other.code[:12]}), not {self.version} " + (
-                f"({self.code[:12]})"
-            )
-        if self.kernel != other.kernel:
-            there = other.kernel[:12] if other.kernel else "missing (outcast kernel build)"
-            return f"its kernel is {there}, not {(self.kernel or 'missing')[:12]}"
-        return None
-
-
-def fingerprint() -> Fingerprint:
-    """The fingerprint of the machine that calls this function."""
-    folder = Path(__file__).parents[1]
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        digest.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
-    kernel = cache.find()
-    return Fingerprint(__version__, digest.hexdigest(), kernel.sha256 if kernel else None)
-
-
-@dataclass(frozen=True)
-class Reply:
-    """A worker's answer.
-
-    Attributes:
-        archive: the attempt's folder as a ZIP file; None where it is in the object store.
-        in_store: the ZIP file's hash and bytes, where it is in the object store.
-        manifest: the SHA-256 of the result's manifest; None where there is no result.
-    """
-
-    ended: Ended
-    archive: bytes | None
-    in_store: InStore | None
-    manifest: str | None
-
-
-@dataclass(frozen=True)
-class InStore:
-    """A ZIP file in an object store: its SHA-256 and its size in bytes."""
-
-    sha256: str
-    size: int
-
-
-_idle: dict[int, list[RunProcess]] = {}
-"""The processes that stay, by thread. Each thread has its own, because they end with the thread
-that started them (PR_SET_PDEATHSIG in prctl(2))."""
-
-
-def make_run(task: Task, stop_event: str, store: Objects | None) -> Reply:
-    """Makes a run on a worker, in a process beside it. Ends the process if the event is set.
-
-    `store` is a place of the attempt's own in the store. Without it, the folder is sent back.
-    """
-    import distributed
-
-    base = distributed.get_worker().local_directory
-    try:
-        with tempfile.TemporaryDirectory(prefix="outcast-", dir=base) as scratch:
-            folder = Path(scratch) / "attempt"
-            stop = distributed.Event(stop_event)
-            ended = _make(task, folder, stop)
-            if stop.is_set():
-                # Nobody would take the result, or remove it from the object store.
-                return _nothing(task, "the sweep has ended")
-            if ended.failure is not None and (full := _why_full(folder)) is not None:
-                return _nothing(task, f"{full}: {ended.failure.message}")
-            manifest = RunDirectory(folder / RESULT).manifest
-            digest = sha256(manifest) if ended.failure is None else None
-            file = Path(scratch) / _ARCHIVE
-            pack(folder, file)
-            if store is None:
-                return Reply(ended, file.read_bytes(), None, digest)
-            store.make()
-            store.put(file, _ARCHIVE)
-            return Reply(ended, None, InStore(sha256(file), file.stat().st_size), digest)
-    except OSError as error:
-        return _nothing(task, files.describe(error))
-    except OutcastError as error:
-        return _nothing(task, f"the result could not be stored: {error}")
-
-
-def _nothing(task: Task, why: str) -> Reply:
-    """The reply of a worker that could make the run and has no result to give."""
-    return Reply(Ended(task.name, Failure(LOST, why), 0.0), None, None, None)
-
-
-def _why_full(folder: Path) -> str | None:
-    """Says so if the disk of a folder is full, because another worker's may not be."""
-    free = shutil.disk_usage(folder.parent).free
-    return f"its disk is full ({free / 2**20:.0f} MB are free)" if free < FULL_BYTES else None
-
-
-def _make(task: Task, folder: Path, stop: Any) -> Ended:
-    idle = _idle.setdefault(threading.get_ident(), [])
-    process = give(task, folder, idle, threads=1)
-    look_at = time.monotonic() + STOP_LOOK_EVERY_S
-    while (ended := process.poll()) is None:
-        time.sleep(0.05)
-        if time.monotonic() > look_at:
-            look_at = time.monotonic() + STOP_LOOK_EVERY_S
-            if stop.is_set():
-                process.ask_to_end()
-                process.end(time.monotonic() + STOP_DEADLINE_S)
-    if process.stays and not stop.is_set():
-        idle.append(process)
-    else:
-        process.end(time.monotonic() + STOP_DEADLINE_S)
-    return ended
-
-
-def end_idle() -> None:
-    """Ends the processes of a worker that wait for another run."""
-    for processes in _idle.values():
-        while processes:
-            processes.pop().end(time.monotonic() + STOP_DEADLINE_S)
-
-
-_ARCHIVE = "attempt.zip"
-_QUESTION, _ANSWER = "question", "answer"
-_QUESTION_BYTES = 16
-
-
-def answer_in_store(store: Objects) -> str | None:
-    """Copies the question in the object store to an answer, on a worker. Returns what failed."""
-    with tempfile.TemporaryDirectory(prefix="outcast-") as scratch:
-        file = Path(scratch) / _QUESTION
-        try:
-            store.get(_QUESTION, file, _QUESTION_BYTES)
-            store.put(file, _ANSWER)
-        except OutcastError as error:
-            return str(error)
-    return None
-
-
-def pack(folder: Path, file: Path) -> None:
-    """Writes the files of a folder into a ZIP file."""
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for path in sorted(folder.rglob("*")):
-            if path.is_file():
-                # Without times, because the guest's clock can begin before ZIP's first date.
-                entry = zipfile.ZipInfo(str(path.relative_to(folder)))
-                with path.open("rb") as source, archive.open(entry, "w") as target:
-                    shutil.copyfileobj(source, target)
-
-
-def unpack(stream: IO[bytes], folder: Path) -> None:
-    """Writes the files that `pack` has packed into a new folder."""
-    folder.mkdir()
-    with zipfile.ZipFile(stream) as archive:
-        archive.extractall(folder)
 
 
 def connect(address: str, store: str | None = None) -> DaskPool:
@@ -274,9 +96,9 @@ def _opened(url: str) -> Objects:
     ours = Objects(url).below(f"outcast-{uuid.uuid4().hex[:12]}")
     ours.make()
     with tempfile.TemporaryDirectory(prefix="outcast-") as scratch:
-        question = Path(scratch) / _QUESTION
-        question.write_bytes(secrets.token_bytes(_QUESTION_BYTES))
-        ours.put(question, _QUESTION)
+        question = Path(scratch) / dask_worker.QUESTION
+        question.write_bytes(secrets.token_bytes(dask_worker.QUESTION_BYTES))
+        ours.put(question, dask_worker.QUESTION)
     return ours
 
 
@@ -350,7 +172,9 @@ class DaskPool:
         if self.store is not None:
             # An attempt of a worker that we took for lost may still write to its own place.
             place = self.store.below(f"{folder.name}.{uuid.uuid4().hex[:8]}")
-        future = self._submit(worker, task.name, make_run, task, self._stop_event, place)
+        future = self._submit(
+            worker, task.name, dask_worker.make_run, task, self._stop_event, place
+        )
         self._assigned[task.name] = _Assignment(task, folder, worker, future, place)
 
     def _submit(self, worker: str, name: str, function: Callable[..., Any], *given: object) -> Any:
@@ -399,7 +223,7 @@ class DaskPool:
             with contextlib.suppress(OSError, TimeoutError):
                 distributed.Event(self._stop_event, client=self.client).set()
                 self.client.cancel([assignment.future for assignment in self._assigned.values()])
-                self.client.run(end_idle, workers=list(self._usable), on_error="ignore")
+                self.client.run(dask_worker.end_idle, workers=list(self._usable), on_error="ignore")
         self._assigned.clear()
         with contextlib.suppress(OSError, TimeoutError):
             self.client.close(*([] if is_there else [_CLOSE_DEADLINE_S]))
@@ -473,15 +297,15 @@ class DaskPool:
         """Why a worker cannot use the object store as we do; None if it can, or without one."""
         if self.store is None:
             return None
-        failed = self._asked(worker, answer_in_store, self.store)
+        failed = self._asked(worker, dask_worker.answer_in_store, self.store)
         if failed is not None:
             return f"it cannot use the object store: {failed}"
         with tempfile.TemporaryDirectory(prefix="outcast-") as scratch:
-            question, given = Path(scratch) / _QUESTION, Path(scratch) / _ANSWER
+            question, given = Path(scratch) / "question", Path(scratch) / "answer"
             try:
-                self.store.get(_QUESTION, question, _QUESTION_BYTES)
-                self.store.get(_ANSWER, given, _QUESTION_BYTES)
-                self.store.remove(_ANSWER)
+                self.store.get(dask_worker.QUESTION, question, dask_worker.QUESTION_BYTES)
+                self.store.get(dask_worker.ANSWER, given, dask_worker.QUESTION_BYTES)
+                self.store.remove(dask_worker.ANSWER)
             except OutcastError as error:
                 return f"what it writes to the object store is not there: {error}"
             if given.read_bytes() != question.read_bytes():
@@ -542,13 +366,13 @@ def _received(reply: Reply, place: Objects | None, folder: Path) -> None:
         unpack(io.BytesIO(reply.archive), folder)
     elif reply.in_store is not None and place is not None:
         with tempfile.TemporaryDirectory(prefix=".taken-", dir=folder.parent) as scratch:
-            file = Path(scratch) / _ARCHIVE
-            place.get(_ARCHIVE, file, reply.in_store.size)
+            file = Path(scratch) / dask_worker.ARCHIVE
+            place.get(dask_worker.ARCHIVE, file, reply.in_store.size)
             if sha256(file) != reply.in_store.sha256:
                 raise RunError(f"{place.shown}: holds other bytes than the worker wrote")
             with file.open("rb") as stream:
                 unpack(stream, folder)
-        place.remove(_ARCHIVE)
+        place.remove(dask_worker.ARCHIVE)
 
 
 def why_other(result: RunDirectory, digest: str | None) -> str | None:

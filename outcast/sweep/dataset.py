@@ -42,12 +42,7 @@ _OVER = " over "
 
 @dataclass(frozen=True)
 class Dataset:
-    """A sweep's results.
-
-    Attributes:
-        planned: how many runs the sweep has.
-        runs: one row per finished run, in the order of the configuration.
-    """
+    """A sweep's results, with how many runs are planned; rows are in the configuration's order."""
 
     keys: tuple[str, ...]
     planned: int

@@ -37,10 +37,8 @@ FIGURES: Mapping[str, str] = {
 class Choice:
     """The part of a sweep that is drawn.
 
-    Attributes:
-        value: a column; None is the first of those that `outcast results` shows.
-        by: the keys to group by, the first along the axis; without any, all swept keys.
-        over: swept keys that may differ within a group.
+    None as `value` is the first of those that `outcast results` shows. The first key of `by` is
+    along the axis; without any, all swept keys count. Keys of `over` may differ in a group.
     """
 
     value: str | None = None

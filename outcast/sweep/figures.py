@@ -17,7 +17,7 @@ from outcast.analysis.statistics import Interval
 from outcast.errors import ConfigError
 from outcast.sweep.dataset import is_compared
 from outcast.sweep.groups import Group, grouped, numbers
-from outcast.sweep.labels import Labels
+from outcast.sweep.labels import Axis, Labels
 from outcast.sweep.render import heading, scale
 from outcast.view.figures.look import turn_names
 from outcast.view.figures.parts import (
@@ -90,9 +90,7 @@ def _svg(figure: Figure) -> bytes:
 def line(groups: Sequence[Group], value: str, labels: Labels, on: Canvas = OWN) -> Figure:
     """Draws a line for each combination of the other keys over the first key, with 95 % bands."""
     figure, axes = _axes(on)
-    x_key = _first_key(groups)
-    at = _different(groups, x_key)
-    axis = labels.axis(x_key, at)
+    x_key, at, axis = _first_axis(groups, labels)
     places = axis.amounts or tuple(float(place) for place in range(len(at)))
     place_of = dict(zip(at, places, strict=True))
     if axis.amounts is None:
@@ -112,9 +110,7 @@ def line(groups: Sequence[Group], value: str, labels: Labels, on: Canvas = OWN) 
 def bar(groups: Sequence[Group], value: str, labels: Labels, on: Canvas = OWN) -> Figure:
     """Draws a bar for each combination of the other keys over the first key, with 95 % errors."""
     figure, axes = _axes(on)
-    x_key = _first_key(groups)
-    at = _different(groups, x_key)
-    axis = labels.axis(x_key, at)
+    x_key, at, axis = _first_axis(groups, labels)
     bars = []
     for number, (label, members) in enumerate(_series(groups, labels).items()):
         by_value = {group.at[x_key]: group for group in members}
@@ -154,8 +150,7 @@ def heat(groups: Sequence[Group], value: str, labels: Labels, on: Canvas = OWN) 
     names = [text if len(text) <= _LONG else text.replace(", ", ",\n") for text in up.ticks]
     axes.set_yticks(range(len(rows)), names)
     turn_names(axes)
-    axes.set_xlabel(across.label)
-    axes.set_ylabel(up.label)
+    axes.set(xlabel=across.label, ylabel=up.label)
     for side in ("left", "bottom"):
         axes.spines[side].set_visible(False)
     axes.tick_params(length=0)
@@ -198,11 +193,13 @@ def _axes(on: Canvas) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _first_key(groups: Sequence[Group]) -> str:
-    """The key along the axis. Raises ConfigError without any."""
+def _first_axis(groups: Sequence[Group], labels: Labels) -> tuple[str, list[Any], Axis]:
+    """The key along the axis, its values, and the axis. Raises ConfigError without a key."""
     if not groups or not groups[0].at:
         raise ConfigError("figure: the axis needs a key; name one with --by")
-    return next(iter(groups[0].at))
+    x_key = next(iter(groups[0].at))
+    at = _different(groups, x_key)
+    return x_key, at, labels.axis(x_key, at)
 
 
 def _different(groups: Sequence[Group], key: str) -> list[Any]:

@@ -41,11 +41,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that have the same values at the keys by which they are grouped.
-
-    Attributes:
-        at: these keys and values.
-    """
+    """Runs that have the same values at the keys by which they are grouped; `at` has both."""
 
     at: dict[str, Any]
     runs: int

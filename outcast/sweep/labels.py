@@ -47,11 +47,7 @@ _SCALES: dict[str, tuple[tuple[str, float], ...]] = {
 
 @dataclass(frozen=True)
 class Axis:
-    """The axis of a swept key.
-
-    Attributes:
-        amounts: each value as a number; None if one of the values is none, for example a name.
-    """
+    """The axis of a swept key; `amounts` is None if one of the values is no number, as a name."""
 
     label: str
     ticks: tuple[str, ...]

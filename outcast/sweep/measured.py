@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, median
@@ -104,21 +104,8 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """An estimate of the time and disk that a run needs.
-
-    Attributes:
-        runs: the number of measured runs behind the estimate; 0 where the model is all there is.
-    """
-
-    wall_s: float
-    disk_bytes: float
-    runs: int
-
-
-@dataclass(frozen=True)
 class Forecast:
-    """An estimate of the time and disk that several runs need.
+    """An estimate of the time and disk that runs need.
 
     Attributes:
         wall_s: the time for all runs, with the given number of runs at a time.
@@ -180,6 +167,21 @@ def note(measurement: Measurement, file: Path) -> None:
         return
 
 
+def recorder(
+    sizes: Mapping[str, Size], captures: str, file: Path | None
+) -> Callable[[str, float, int], None]:
+    """What a scheduler calls with each result: it adds the measurement to a file, if there is one.
+
+    `sizes` has the size of each run by its name.
+    """
+
+    def record(name: str, wall_s: float, disk_bytes: int) -> None:
+        if file is not None:
+            note(Measurement(sizes[name], wall_s, disk_bytes, captures), file)
+
+    return record
+
+
 def read_measurements(file: Path) -> list[Measurement]:
     """The newest measurements in the file. Skips lines that cannot be read, or cannot be true."""
     try:
@@ -195,8 +197,8 @@ def read_measurements(file: Path) -> list[Measurement]:
     return measurements
 
 
-def estimate(size: Size, captures: str, known: Sequence[Measurement]) -> Estimate:
-    """An estimate from the newest runs of the same engine, or from the model without any.
+def estimate(size: Size, captures: str, known: Sequence[Measurement]) -> Forecast:
+    """An estimate for a run, from the newest runs of the same engine, or by the model without any.
 
     The model says how much more or less than each of them this run takes. If no run treated its
     captures in the same way, the disk is estimated from other runs.
@@ -204,14 +206,13 @@ def estimate(size: Size, captures: str, known: Sequence[Measurement]) -> Estimat
     alike = [run for run in known if run.size.engine == size.engine][-_NEWEST:]
     if not alike:
         disk_bytes = BASE_BYTES + BIT_BYTES[captures] * size.bits
-        return Estimate(size.modelled_s + size.real_s, disk_bytes, 0)
+        wall_s = size.modelled_s + size.real_s
+        return Forecast(wall_s, wall_s, disk_bytes, 0)
     times = median(max(0.0, run.wall_s - run.size.real_s) / run.size.modelled_s for run in alike)
     stored = [run for run in alike if run.captures == captures] or alike
-    return Estimate(
-        wall_s=times * size.modelled_s + size.real_s,
-        disk_bytes=size.bits * median(run.disk_bytes / run.size.bits for run in stored),
-        runs=len(alike),
-    )
+    wall_s = times * size.modelled_s + size.real_s
+    disk_bytes = size.bits * median(run.disk_bytes / run.size.bits for run in stored)
+    return Forecast(wall_s, wall_s, disk_bytes, len(alike))
 
 
 def forecast(
@@ -223,16 +224,13 @@ def forecast(
     """
     counted = Counter(sizes)
     each = {size: estimate(size, captures, known) for size in counted}
-    alone_s = shared_s = disk_bytes = 0.0
-    for size, count in counted.items():
-        wall_s = each[size].wall_s * count
-        alone_s, shared_s = (
-            (alone_s + wall_s, shared_s) if size.real_s else (alone_s, shared_s + wall_s)
-        )
-        disk_bytes += each[size].disk_bytes * count
+    alone_s, shared_s = (
+        sum(each[size].wall_s * count for size, count in counted.items() if size.exclusive is alone)
+        for alone in (True, False)
+    )
     return Forecast(
         wall_s=alone_s + shared_s / max(1, min(jobs, len(sizes))),
         each_s=(alone_s + shared_s) / max(1, len(sizes)),
-        disk_bytes=disk_bytes,
-        known=min((one.runs for one in each.values()), default=0),
+        disk_bytes=sum(each[size].disk_bytes * count for size, count in counted.items()),
+        known=min((of_size.known for of_size in each.values()), default=0),
     )

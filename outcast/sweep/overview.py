@@ -32,18 +32,17 @@ def shown(sweep: State) -> str:
 
 def header(sweep: State, summed: Sequence[Group], labels: Labels) -> list[Element]:
     """The heading, the sweep in one line, the number of runs of each kind, and the reasons."""
-    planned, finished = len(sweep.planned), len(sweep.finished)
     key = [
-        ("runs", planned),
-        ("finished", finished),
-        ("failed", len(sweep.failures)),
-        ("not to be trusted", len(sweep.untrusted)),
-        ("not run yet", len(sweep.left)),
+        ("runs", sweep.planned),
+        ("finished", sweep.finished),
+        ("failed", sweep.failures),
+        ("not to be trusted", sweep.untrusted),
+        ("not run yet", sweep.left),
     ]
     return [
         element("h1", f"{sweep.experiment.name}: sweep"),
         element("p", " ".join([_plan(sweep, labels), *_range(summed, labels)]), class_="lead"),
-        main_numbers((name, f"{n:,}") for name, n in key),
+        main_numbers((name, f"{len(runs):,}") for name, runs in key),
         _trust(sweep),
     ]
 
@@ -85,15 +84,12 @@ def _at(at: Mapping[str, object], labels: Labels) -> str:
 
 
 def _trust(sweep: State) -> Element:
-    wrong = [
-        f"{count:,} {text}"
-        for count, text in (
-            (len(sweep.failures), "failed"),
-            (len(sweep.untrusted), "cannot be trusted"),
-            (len(sweep.left), "not run yet"),
-        )
-        if count
-    ]
+    kinds = (
+        (sweep.failures, "failed"),
+        (sweep.untrusted, "cannot be trusted"),
+        (sweep.left, "not run yet"),
+    )
+    wrong = [f"{len(runs):,} {text}" for runs, text in kinds if runs]
     bad = bool(sweep.failures or sweep.untrusted)
     total = counted(len(sweep.planned), "run")
     verdict = (
@@ -108,14 +104,13 @@ def _trust(sweep: State) -> Element:
     if warnings:
         verdict += f"; {counted(len(warnings), 'warning')}"
     lines = [
-        f"Failed: {name}: {failure.kind}: {failure.message}"
-        for name, failure in sweep.failures.items()
+        *(f"Failed: {name}: {why.kind}: {why.message}" for name, why in sweep.failures.items()),
+        *(
+            f"Cannot be trusted and is in none of the means: {name}: {reason}"
+            for name, reason in sweep.untrusted.items()
+        ),
+        *warnings,
     ]
-    lines += [
-        f"Cannot be trusted and is in none of the means: {name}: {reason}"
-        for name, reason in sweep.untrusted.items()
-    ]
-    lines += warnings
     if sweep.left:
         lines.append(
             f"Not run yet: {len(sweep.left):,}. The end of this page says how to continue."

@@ -35,12 +35,7 @@ _NAMING = ("trace", "files", "path", "sizes")
 
 @dataclass(frozen=True)
 class OwnFiles:
-    """The files of a sweep.
-
-    Attributes:
-        places: from places in the sweep's folder to the files that go there.
-        outside: swept values that name a file which has no such place.
-    """
+    """A sweep's files by their places in its folder; `outside` are swept values without one."""
 
     places: Mapping[Path, Path]
     outside: tuple[str, ...]

@@ -47,11 +47,9 @@ def whole_runs(planned: Sequence[Point], count: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Collected:
-    """The content of an archive of a sweep.
+    """The content of an archive of a sweep, with the runs' manifests, first repetitions first.
 
-    Attributes:
-        manifests: of all runs, by name; the first repetitions come first.
-        notes: what whoever gets the archive should know, in sentences.
+    `notes` are sentences for whoever gets the archive.
     """
 
     parts: Parts

@@ -33,12 +33,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a sweep.
-
-    Attributes:
-        experiment: the whole configuration, with its `sweep`.
-        told: what is told before runs, and of how many points.
-    """
+    """The plan of a sweep; `told` counts the points of which something is told before the runs."""
 
     experiment: Experiment
     runs: tuple[Run, ...]

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from outcast.sweep.process import RunProcess, give
+from outcast.analysis.room import available_bytes
+from outcast.sweep.process import RunProcess
 from outcast.sweep.task import RUN_BYTES, Ended, Task
 
 STOP_DEADLINE_S = 4.0
@@ -40,14 +41,6 @@ class Pool(Protocol):
         """Ends all tasks in progress, within seconds."""
 
 
-def available_memory_bytes() -> int:
-    """The memory that the kernel can give without swapping (MemAvailable in proc_meminfo(5))."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return RUN_BYTES
-
-
 @dataclass
 class LocalPool:
     """Runs in processes of this machine: at most `jobs`, and no more than memory allows.
@@ -59,7 +52,7 @@ class LocalPool:
 
     jobs: int
     threads: int = 1
-    memory: Callable[[], int] = available_memory_bytes
+    memory: Callable[[], int] = available_bytes
     _running: dict[str, RunProcess] = field(default_factory=dict)
     _idle: list[RunProcess] = field(default_factory=list)
 
@@ -79,7 +72,14 @@ class LocalPool:
         return self.memory() >= untaken_bytes + task.memory_bytes
 
     def start(self, task: Task, folder: Path) -> None:
-        self._running[task.name] = give(task, folder, self._idle, self.threads)
+        while self._idle:
+            process = self._idle.pop()
+            if process.popen.poll() is None:
+                process.give(task, folder)
+                break
+        else:
+            process = RunProcess.start(task, folder, self.threads)
+        self._running[task.name] = process
 
     def poll(self) -> list[Ended]:
         ended = [end for run in self._running.values() if (end := run.poll()) is not None]
@@ -99,6 +99,11 @@ class LocalPool:
 
     def notes(self) -> list[str]:
         return []
+
+    def end_idle(self) -> None:
+        """Ends the processes that wait for another run."""
+        while self._idle:
+            self._idle.pop().end(time.monotonic() + STOP_DEADLINE_S)
 
     def stop(self) -> None:
         deadline = time.monotonic() + STOP_DEADLINE_S

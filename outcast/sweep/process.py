@@ -9,8 +9,11 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 from outcast import files
 from outcast.emulation.commands import leave_working_folder, python_module
@@ -23,6 +26,44 @@ ENDED = "ended.json"
 _THREAD_SETTINGS = [
     f"{library}_THREADS" for library in ("POLARS_MAX", "NUMBA_NUM", "OMP_NUM", "OPENBLAS_NUM")
 ]
+
+
+def started(
+    argv: Sequence[str], folder: Path, threads: int, wrapper: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    """Starts a process of ours, which ends when we do, even if we are killed.
+
+    What it says goes to `stderr` in the folder. Its analysis uses `threads` threads.
+    """
+    environment = {**os.environ, **dict.fromkeys(_THREAD_SETTINGS, str(threads))}
+    leave_working_folder(environment)
+    with (folder / "stderr").open("wb") as stderr:
+        return subprocess.Popen(
+            # PR_SET_PDEATHSIG (prctl(2)).
+            ["setpriv", "--pdeathsig", "KILL", *wrapper, *argv],
+            stdin=subprocess.PIPE,
+            stdout=stderr,
+            stderr=stderr,
+            env=environment,
+            # Only we get Ctrl-C, and we pass it on once, in an orderly way.
+            start_new_session=True,
+        )
+
+
+def ask_to_end(popen: subprocess.Popen[bytes]) -> None:
+    """Sends SIGTERM, on which the process removes what it has made."""
+    with contextlib.suppress(ProcessLookupError):
+        popen.send_signal(signal.SIGTERM)
+
+
+def interrupted_by_signals() -> None:
+    """Treats signals that end a process like Ctrl-C, because the engines then clean up."""
+
+    def stop(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, stop)
 
 
 @dataclass
@@ -42,21 +83,7 @@ class RunProcess:
     def start(cls, task: Task, folder: Path, threads: int) -> RunProcess:
         """Starts a process with its first task. Its analysis uses `threads` threads."""
         folder.mkdir()
-        limits = dict.fromkeys(_THREAD_SETTINGS, str(threads))
-        # PR_SET_PDEATHSIG ends the run when the sweep itself is killed.
-        argv = ["setpriv", "--pdeathsig", "KILL", *python_module("outcast.sweep.worker")]
-        environment = {**os.environ, **limits}
-        leave_working_folder(environment)
-        with (folder / "stderr").open("wb") as stderr:
-            popen = subprocess.Popen(
-                argv,
-                stdin=subprocess.PIPE,
-                stdout=stderr,
-                stderr=stderr,
-                env=environment,
-                # Only we get Ctrl-C, and we pass it on once, in an orderly way.
-                start_new_session=True,
-            )
+        popen = started(python_module("outcast.sweep.worker"), folder, threads)
         process = cls(task, folder, popen, time.monotonic())
         process._tell()
         return process
@@ -104,9 +131,7 @@ class RunProcess:
         return Failure("ProcessLostError", f"the run's process ended with {how}{last_line}")
 
     def ask_to_end(self) -> None:
-        """Sends SIGTERM, on which the process removes what it has made."""
-        with contextlib.suppress(ProcessLookupError):
-            self.popen.send_signal(signal.SIGTERM)
+        ask_to_end(self.popen)
 
     def end(self, deadline: float) -> None:
         """Waits until `deadline` (by time.monotonic), then kills the process."""
@@ -120,13 +145,3 @@ class RunProcess:
             self.popen.wait()
         if self.popen.returncode < 0:
             ledger.undo_dead()
-
-
-def give(task: Task, folder: Path, idle: list[RunProcess], threads: int) -> RunProcess:
-    """Gives a task to a process that stays, which is taken from the list, or to a new one."""
-    while idle:
-        process = idle.pop()
-        if process.popen.poll() is None:
-            process.give(task, folder)
-            return process
-    return RunProcess.start(task, folder, threads)

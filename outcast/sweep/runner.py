@@ -16,11 +16,7 @@ from outcast.sweep.task import REAL
 
 @dataclass(frozen=True)
 class Result:
-    """A sweep that has ended.
-
-    Attributes:
-        untrusted: names of the runs whose captures and counters contradict each other.
-    """
+    """A sweep that has ended; captures and counters of `untrusted` runs contradict each other."""
 
     directory: SweepDirectory
     report: Report
@@ -53,17 +49,10 @@ def run_sweep(
         store.keep_networks(directory, plan.own_topologies)
         finished = store.take_stock(directory, plan.asked, observer.note)
         tasks = plan.tasks(finished, executor)
-        by_name = {run.point.name: run for run in plan.runs}
-
-        def note(name: str, wall_s: float, disk_bytes: int) -> None:
-            if measurements is None:
-                return
-            size = by_name[name].size
-            taken = measured.Measurement(size, wall_s, disk_bytes, plan.sweep.captures)
-            measured.note(taken, measurements)
-
+        sizes = {run.point.name: run.size for run in plan.runs}
+        record = measured.recorder(sizes, plan.sweep.captures, measurements)
         report = scheduler.run(
-            tasks, len(finished), directory, pool, limits or Limits(), observer, on_result=note
+            tasks, len(finished), directory, pool, limits or Limits(), observer, record
         )
         if warning := mixture_warning(plan, directory):
             observer.note(warning)

@@ -83,11 +83,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class Report:
-    """How a sweep ended.
-
-    Attributes:
-        failures: by run name, why the run failed this time.
-    """
+    """How a sweep ended; `failures` are those of this time, by the runs' names."""
 
     failures: dict[str, Failure]
     left: tuple[str, ...]

@@ -22,7 +22,7 @@ class Executor(Protocol):
 
 Captures = Literal["keep", "compress", "drop"]
 
-REAL = "outcast.sweep.executor:execute"
+REAL = "outcast.sweep.worker:execute"
 """The executor that runs and analyses an experiment; tests name another one."""
 
 RUN_BYTES = 800 * 2**20
@@ -83,11 +83,9 @@ class Failure:
 
 @dataclass(frozen=True)
 class Ended:
-    """A task that has ended.
+    """A task that has ended, with the seconds it took by the clock of the machine that made it.
 
-    Attributes:
-        failure: None if the result is in the folder for unfinished runs.
-        wall_s: the seconds it took, by the clock of the machine that made it.
+    Without a failure its result is in the folder for unfinished runs.
     """
 
     name: str

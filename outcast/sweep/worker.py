@@ -12,21 +12,21 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import sys
 import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
-from outcast import experiment
+from outcast import experiment, workflow
+from outcast.engines import Engine, choice
+from outcast.engines.virtual import VirtualEngine
 from outcast.errors import RunError
+from outcast.experiment import Experiment
 from outcast.files import write_json
 from outcast.records.interventions import Interventions
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import captures
-from outcast.sweep.process import ENDED
+from outcast.sweep.process import ENDED, interrupted_by_signals
 from outcast.sweep.store import RESULT, problems
 from outcast.sweep.task import Failure, Task, load_executor
 
@@ -44,6 +44,16 @@ class Reply:
     stays: bool
 
 
+def execute(
+    requested: Experiment, target: Path, interventions: Interventions | None = None, /
+) -> None:
+    """The Executor of a real sweep: it runs and analyses an experiment and draws nothing."""
+    engine: Engine = choice.choose(requested)
+    if interventions is not None:
+        engine = VirtualEngine(interventions=interventions)
+    workflow.execute(requested, engine, target, lambda event: None, draw=False)
+
+
 def run_task(task: Task, folder: Path) -> Failure | None:
     """Makes the run in `folder`. Returns why there is no result; None if there is one."""
     config = folder / "task.yaml"
@@ -51,11 +61,8 @@ def run_task(task: Task, folder: Path) -> Failure | None:
     directory = RunDirectory(folder / RESULT)
     try:
         make, requested = load_executor(task.executor), experiment.load(config)
-        if task.interventions:
-            changes = Interventions.model_validate_json(task.interventions)
-            make(requested, directory.path, changes)
-        else:
-            make(requested, directory.path)
+        changes = [task.interventions] if task.interventions else []
+        make(requested, directory.path, *map(Interventions.model_validate_json, changes))
         captures.reduce(directory, task.captures)
         if wrong := problems(directory):
             raise RunError(f"the result does not verify: {wrong[0]}")
@@ -63,11 +70,6 @@ def run_task(task: Task, folder: Path) -> Failure | None:
         traceback.print_exc()
         return Failure.of(error)
     return None
-
-
-def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
-    """Treats a signal like Ctrl-C, because the engines then remove what they have made."""
-    raise KeyboardInterrupt
 
 
 def _write_to(file: Path) -> None:
@@ -104,8 +106,7 @@ def _serve() -> None:
 
 def main() -> int:
     """Serves. Returns 0 once the last `ended.json` is written, whether or not a run failed."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, _stop)
+    interrupted_by_signals()
     try:
         _serve()
     except KeyboardInterrupt:

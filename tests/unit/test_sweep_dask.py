@@ -20,8 +20,9 @@ import outcast
 from outcast.errors import ConfigError, DeadlineError, FeatureMissingError, OutcastError, RunError
 from outcast.files import sha256
 from outcast.records.run_directory import RunDirectory
-from outcast.sweep import dask_pool, objects, runner
-from outcast.sweep.dask_pool import DaskPool, Fingerprint, InStore, Reply, _Assignment
+from outcast.sweep import dask_pool, dask_worker, objects, runner
+from outcast.sweep.dask_pool import DaskPool, _Assignment
+from outcast.sweep.dask_worker import Fingerprint, InStore, Reply
 from outcast.sweep.objects import Objects
 from outcast.sweep.runner import Result
 from outcast.sweep.store import RESULT, problems
@@ -224,13 +225,13 @@ class Finished:
 
 def through_scheduler(made: Path, target: Path) -> tuple[Reply, _Assignment]:
     file = made.parent / "packed.zip"
-    dask_pool.pack(made, file)
+    dask_worker.pack(made, file)
     return replied(made, target, archive=file.read_bytes()), assigned(target)
 
 
 def through_store(made: Path, target: Path) -> tuple[Reply, _Assignment]:
     file = made.parent / "packed.zip"
-    dask_pool.pack(made, file)
+    dask_worker.pack(made, file)
     place = Objects(f"file://{made.parent / 'store'}")
     place.make()
     place.put(file, "attempt.zip")
@@ -303,10 +304,10 @@ def test_a_worker_that_loses_results_gets_no_further_run(made, tmp_path, monkeyp
 
     stop = Stop()
     monkeypatch.setattr(distributed, "Event", lambda name: stop)
-    monkeypatch.setattr(dask_pool, "FULL_BYTES", 2**62)
+    monkeypatch.setattr(dask_worker, "FULL_BYTES", 2**62)
     failed = Ended("a", Failure("RunError", "No space left on device"), 1.0)
-    monkeypatch.setattr(dask_pool, "_make", lambda *given: failed)
-    reply = dask_pool.make_run(task("a"), "stop", None)
+    monkeypatch.setattr(dask_worker, "_make", lambda *given: failed)
+    reply = dask_worker.make_run(task("a"), "stop", None)
     assert reply.ended.failure.kind == "WorkerLostError"
     pool = DaskPool(None, Fingerprint("1", "a", None), _usable={"tcp://w": 1, "tcp://v": 1})
     for attempt in range(dask_pool.MOST_LOST):
@@ -319,7 +320,7 @@ def test_a_worker_that_loses_results_gets_no_further_run(made, tmp_path, monkeyp
     # After its end a sweep takes nothing, and would not remove it from the object store.
     stop.is_over = True
     monkeypatch.setattr(Objects, "put", lambda *given: pytest.fail("written"))
-    after = dask_pool.make_run(task("a"), "stop", Objects("s3://a"))
+    after = dask_worker.make_run(task("a"), "stop", Objects("s3://a"))
     assert (after.in_store, after.archive) == (None, None)
 
 
