@@ -19,12 +19,7 @@ _MOST_UNKNOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """A student's answers.
-
-    Attributes:
-        given: by question, what the kind's `read` returned; valid answers only.
-        missing: what is not answered, or is no answer, in lines that begin with the file.
-    """
+    """A student's answers by question, as `read` returned them; and what is wrong or missing."""
 
     given: Mapping[str, Any]
     missing: tuple[str, ...]

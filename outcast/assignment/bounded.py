@@ -20,26 +20,23 @@ from pathlib import Path
 from typing import Any
 
 from outcast import handed_in
-from outcast.emulation.commands import leave_working_folder, python_module
+from outcast.emulation.commands import python_module
 from outcast.engines import ledger
 from outcast.errors import InputError
+from outcast.sweep.process import ask_to_end, started
 
 RESULT = "result.json"
 _STDERR = "stderr"
 _PAUSE_S = 0.05
 _END_DEADLINE_S = 10.0
 """How long a process may take to remove what it made, once it was asked to end."""
-_THREADS = ("POLARS_MAX_THREADS", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of one process.
+    """Bounds of one process: its time, and its address space (RLIMIT_AS of getrlimit(2)).
 
-    Attributes:
-        wall_s: seconds by the clock of this machine.
-        memory_bytes: its address space (RLIMIT_AS of getrlimit(2)). The guest of a replay has a
-            bound of its own, the memory that the configuration gives it.
+    The guest of a replay has a bound of its own, the memory that the configuration gives it.
     """
 
     wall_s: float
@@ -48,13 +45,9 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """How the work on one item ended.
+    """How the work on an item ended: `item` is its place in the list of all.
 
-    Attributes:
-        item: its place in the list of all.
-        result: what the module wrote; None if it wrote nothing.
-        problem: why there is no result, in one line; empty if there is one.
-        wall_s: the seconds that it took.
+    Without a `result`, `problem` says why, in one line.
     """
 
     item: int
@@ -70,13 +63,6 @@ def each(
 
     The module gets its item as JSON on standard input and writes its result as JSON into FOLDER.
     FOLDER is new, and is removed afterwards. When the caller ends, even by SIGKILL, so do they.
-
-    Args:
-        module: the module.
-        items: what can be written as JSON, for each process.
-        scratch: a folder for their folders.
-        jobs: how many processes there are at a time.
-        bounds: what each may take.
     """
     waiting = deque(enumerate(items))
     running: list[_Process] = []
@@ -94,7 +80,7 @@ def each(
                 time.sleep(_PAUSE_S)
     finally:
         for process in running:
-            process.ask_to_end()
+            ask_to_end(process.popen)
         for process in running:
             process.end()
             shutil.rmtree(process.folder, ignore_errors=True)
@@ -121,21 +107,9 @@ class _Process:
         folder = scratch / str(number)
         folder.mkdir()
         # The hard limit stays, because the guest of a replay has to raise its own.
-        limit = f"--as={bounds.memory_bytes}:"
-        argv = ["setpriv", "--pdeathsig", "KILL", "prlimit", limit, *python_module(module)]
-        threads = str(max(1, (os.cpu_count() or 1) // jobs))
-        environment = {**os.environ, **dict.fromkeys(_THREADS, threads)}
-        leave_working_folder(environment)
-        with (folder / _STDERR).open("wb") as stderr:
-            popen = subprocess.Popen(
-                [*argv, str(folder)],
-                stdin=subprocess.PIPE,
-                stdout=stderr,
-                stderr=stderr,
-                env=environment,
-                # Only we get Ctrl-C, and we pass it on once, in an orderly way.
-                start_new_session=True,
-            )
+        limit = ["prlimit", f"--as={bounds.memory_bytes}:"]
+        threads = max(1, (os.cpu_count() or 1) // jobs)
+        popen = started([*python_module(module), str(folder)], folder, threads, limit)
         assert popen.stdin is not None
         with contextlib.suppress(BrokenPipeError), popen.stdin as stream:
             stream.write(json.dumps(item).encode())
@@ -148,7 +122,7 @@ class _Process:
         if status is None and wall_s < self.bounds.wall_s:
             return None
         if status is None:
-            self.ask_to_end()
+            ask_to_end(self.popen)
             self.end()
             problem = f"took longer than {self.bounds.wall_s:.0f} s, the limit for a submission"
             return Done(self.number, None, problem, wall_s)
@@ -168,10 +142,6 @@ class _Process:
             )
         how = f"by signal {-status}" if status < 0 else f"with status {status}"
         return f"its grading ended {how}{last and f': {ascii(last)[1:-1][:200]}'}"
-
-    def ask_to_end(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self.popen.send_signal(signal.SIGTERM)
 
     def end(self) -> None:
         try:

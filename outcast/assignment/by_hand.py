@@ -35,8 +35,7 @@ def read(path: Path) -> dict[tuple[str, str], Points]:
 
     A spreadsheet may have written it, with semicolons and decimal commas.
 
-    Raises:
-        ConfigError: it cannot be read; the line is named.
+    Raises ConfigError: it cannot be read; the line is named.
     """
     try:
         text = handed_in.read_text(path).removeprefix("\ufeff")

@@ -22,12 +22,7 @@ from outcast.records.run import Run
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Says what is wrong, in lines. Each line begins with the file.
-
-    Attributes:
-        missing: what the student still has to do.
-        doubtful: runs that cannot be handed in, because they are not complete or not trusted.
-    """
+    """What a student still has to do, and which runs are not complete or not trusted, in lines."""
 
     missing: tuple[str, ...]
     doubtful: tuple[str, ...]
@@ -69,7 +64,7 @@ def _of_config(
             lines = ", ".join(str(line) for line in gaps)
             return [f"{task.config}: {GAP} is still in line{'s' * (len(gaps) > 1)} {lines}"], None
         config = experiment.load(path, own_folder=folder.path)
-        seed = handout.identity.run_seed(predicted)
+        seed = handout.run_seed(predicted)
         issued = departures.as_issued(handout.issued[task.config], path, seed)
         wrong = departures.departures(task, config, issued)
     except FileNotFoundError:

@@ -17,11 +17,10 @@ import yaml
 from pydantic import Field, StringConstraints
 
 from outcast import handed_in
-from outcast.assignment import documents
-from outcast.assignment.documents import Scalar
+from outcast.assignment.documents import Document
 from outcast.assignment.exercise import Exercise, load_exercise
-from outcast.assignment.folder import WORD_PATTERN, Folder, Word, make_folder, new_folder
-from outcast.assignment.identity import Identity, Key
+from outcast.assignment.folder import Folder, make_folder, new_folder
+from outcast.assignment.identity import WORD_PATTERN, Identity, Key, Word
 from outcast.assignment.parts import Part
 from outcast.errors import ConfigError, InputError
 from outcast.files import write_text
@@ -74,7 +73,7 @@ class Class:
                 f"{self.path}: no class.yaml; allowed is a class folder that `outcast assignment "
                 "new` made"
             )
-        return documents.as_model(documents.parse(documents.read_text(path), path), _ClassFile)
+        return Document.read(path).as_model(_ClassFile)
 
     @property
     def name(self) -> str:
@@ -129,10 +128,6 @@ class Class:
         """A seed from 1 to 10^9 that only the key gives; "" as student for the whole class."""
         return self.key.seed(self.name, student, purpose)
 
-    def parameters(self, student: str) -> dict[str, Scalar]:
-        """A student's values of the exercise's parameters."""
-        return dict(self.issued(student).parameters)
-
     def issued(self, student: str) -> Identity:
         """The student's identity with its ticket, as the key gives it again."""
         shared = self._file.parameters == "shared"
@@ -178,16 +173,9 @@ def new_class(
 ) -> Class:
     """Makes a class folder, whole or not at all.
 
-    Args:
-        target: the folder.
-        name: the class's name.
-        exercise: is copied into the folder.
-        students: everyone who gets a folder.
-        key: the class's key; None draws one.
-        shared: whether all students get the same parameters.
+    None as `key` draws one. With `shared` all students get the same parameters.
 
-    Raises:
-        ConfigError: a name is no plain word, or `target` holds something or cannot be made.
+    Raises ConfigError: a name is no plain word, or `target` holds something or cannot be made.
     """
     if not re.fullmatch(WORD_PATTERN, name):
         raise ConfigError(f"NAME: {name!r}: allowed is a text of the form {WORD_PATTERN}")

@@ -20,23 +20,19 @@ _ORDER: tuple[Verdict, ...] = ("genuine", "consistent", "incomplete", "rejected"
 def compare(graded: Sequence[Graded], dates_s: Sequence[float]) -> list[Graded]:
     """The submissions, each with remarks on what it has in common with others.
 
-    Args:
-        graded: the submissions.
-        dates_s: when each was handed in, in seconds since any instant.
-
-    Returns:
-        The submissions in their order. One does not count if another one of the same student does.
+    `dates_s` says when each was handed in, in seconds since any instant. One does not count if
+    another one of the same student does.
     """
+    again, copied = list(_again(graded, dates_s)), list(_runs(graded))
     notes: dict[int, list[str]] = defaultdict(list)
-    rejected: set[int] = set()
-    not_counted: set[int] = set()
-    for number, note in (*_again(graded, dates_s), *_runs(graded), *_texts(graded)):
+    for number, note in (*again, *copied, *_texts(graded)):
         notes[number].append(note)
-    for number, _ in _again(graded, dates_s):
-        not_counted.add(number)
-    for number, _ in _runs(graded):
-        if any(run.state in ("other", "forged") for run in graded[number].runs):
-            rejected.add(number)
+    not_counted = {number for number, _ in again}
+    rejected = {
+        number
+        for number, _ in copied
+        if any(run.state in ("other", "forged") for run in graded[number].runs)
+    }
     return [
         replace(
             each,

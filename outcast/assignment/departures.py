@@ -53,13 +53,10 @@ def same(config: Experiment, run_config: Experiment) -> bool:
 def as_issued(issued: str, config: Path, seed: int) -> Experiment:
     """The experiment as it was handed out, with the gaps filled as the student filled them.
 
-    Args:
-        issued: the text of the configuration as it was handed out.
-        config: the student's configuration.
-        seed: the seed that it has to have.
+    `issued` is the text of the configuration as it was handed out, and `seed` the one that it has
+    to have.
 
-    Raises:
-        ConfigError: a gap is still there, or the result is no valid experiment.
+    Raises ConfigError: a gap is still there, or the result is no valid experiment.
     """
     source = reader.read(config)
     before = reader.of_text(issued, config, own_folder=config.parent.parent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +30,35 @@ class Document:
     tree: Any
     lines: Mapping[refusals.Location, int]
 
+    @classmethod
+    def read(cls, file: Path) -> Document:
+        """A file of YAML that holds a mapping. Raises ConfigError."""
+        tree, lines = yaml_text.parse_with_lines(read_text(file), str(file))
+        if not isinstance(tree, dict):
+            raise ConfigError(f"{file}: allowed is a mapping of keys, as {{KEY: VALUE}}")
+        return cls(file, tree, lines)
+
+    def filled(self, values: Mapping[str, Scalar]) -> Document:
+        """The document with a value for every `{{NAME}}` in its texts.
+
+        A text that is nothing but one `{{NAME}}` becomes the value itself, so that it can be a
+        number.
+
+        Raises ConfigError: a name has no value.
+        """
+        return replace(self, tree=_filled_tree(self.tree, values, self.file))
+
+    def as_model(self, model: type[_Model]) -> _Model:
+        """The document as a model that refuses unknown keys.
+
+        Raises ConfigError: the first thing that is wrong, with its line, and what is allowed.
+        """
+        try:
+            return model.model_validate(self.tree)
+        except ValidationError as error:
+            at, message = refusals.first_wrong(error, self.tree, model.model_json_schema())
+            raise self.refusal(at, " ".join(message.split())) from None
+
     def refusal(self, at: Sequence[str | int], message: str) -> ConfigError:
         """The error for what stands at a place."""
         place = tuple(at)
@@ -50,61 +79,27 @@ def read_text(path: Path) -> str:
         raise ConfigError(str(error)) from None
 
 
-def parse(text: str, file: Path) -> Document:
-    """The text of a file of YAML that holds a mapping. Raises ConfigError."""
-    tree, lines = yaml_text.parse_with_lines(text, str(file))
-    if not isinstance(tree, dict):
-        raise ConfigError(f"{file}: allowed is a mapping of keys, as {{KEY: VALUE}}")
-    return Document(file, tree, lines)
-
-
-def as_model(document: Document, model: type[_Model]) -> _Model:
-    """The document as a model.
-
-    Args:
-        document: what was read.
-        model: a model that refuses unknown keys.
-
-    Raises:
-        ConfigError: the first thing that is wrong, with its line, and what is allowed.
-    """
-    try:
-        return model.model_validate(document.tree)
-    except ValidationError as error:
-        at, message = refusals.first_wrong(error, document.tree, model.model_json_schema())
-        raise document.refusal(at, " ".join(message.split())) from None
-
-
-def placeholders(text: str) -> list[tuple[int, str]]:
-    """The line, counted from 1, and the name of each `{{NAME}}`."""
-    return [
-        (text.count("\n", 0, match.start()) + 1, match[1]) for match in _PLACEHOLDER.finditer(text)
-    ]
-
-
 def filled(text: str, values: Mapping[str, Scalar], file: Path) -> str:
     """The text with a value for every `{{NAME}}`. Raises ConfigError for a name without value."""
-    for line, name in placeholders(text):
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
         if name not in values:
+            line = text.count("\n", 0, match.start()) + 1
             raise ConfigError(
                 f"{file}:{line}: {{{{{name}}}}}: allowed are {', '.join(values)}"
                 f"{did_you_mean(name, values)}"
             )
-    return _PLACEHOLDER.sub(lambda match: str(values[match[1]]), text)
+        return str(values[name])
+
+    return _PLACEHOLDER.sub(value, text)
 
 
-def filled_tree(tree: Any, values: Mapping[str, Scalar], file: Path) -> Any:
-    """Parsed YAML with a value for every `{{NAME}}` in its texts.
-
-    A text that is nothing but one `{{NAME}}` becomes the value itself, so that it can be a number.
-
-    Raises:
-        ConfigError: a name has no value.
-    """
+def _filled_tree(tree: Any, values: Mapping[str, Scalar], file: Path) -> Any:
     if isinstance(tree, dict):
-        return {key: filled_tree(value, values, file) for key, value in tree.items()}
+        return {key: _filled_tree(value, values, file) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [filled_tree(value, values, file) for value in tree]
+        return [_filled_tree(value, values, file) for value in tree]
     if isinstance(tree, str):
         text = filled(tree, values, file)
         whole = _PLACEHOLDER.fullmatch(tree)

@@ -17,14 +17,9 @@ from outcast.sweep.measured import Size
 def told(class_: Class, submissions: int, jobs: int, measurements: Path | None = None) -> str:
     """The runs that grading makes again, and how long they take, in one line.
 
-    Args:
-        class_: the class, with its key.
-        submissions: how many are graded.
-        jobs: how many are graded at a time.
-        measurements: the file of runs that say how fast this machine is; None is the user's.
+    `measurements` is the file of runs that say how fast this machine is; None is the user's.
 
-    Raises:
-        ConfigError: the class is not valid, or a run of its exercise cannot be planned.
+    Raises ConfigError: the class is not valid, or a run of its exercise cannot be planned.
     """
     own, shared = _sizes(class_)
     known = measured.read_measurements(measurements or measured.default_file())
@@ -52,7 +47,7 @@ def _sizes(class_: Class) -> tuple[list[Size], list[Size]]:
             repeats[question.run] = question.seeds
             against[question.against] = question.seeds
     own = [*sizes.values(), *_repeated(sizes, repeats)]
-    parameters = {tuple(class_.parameters(student).items()) for student in class_.students}
+    parameters = {tuple(class_.issued(student).parameters.items()) for student in class_.students}
     return own, _repeated(sizes, against) * max(1, len(parameters))
 
 

@@ -27,13 +27,7 @@ from outcast.records.run_directory import Manifest, RunDirectory
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The exercise's demand of one student in one run.
-
-    Attributes:
-        name: the run's name.
-        task: the run, with what the student may choose.
-        experiment: the solution with the student's parameters and seed.
-    """
+    """What is asked of one student in one run; `experiment` has their parameters and seed."""
 
     name: str
     task: RunTask
@@ -42,13 +36,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """A student's submission of one run.
-
-    Attributes:
-        config: the configuration in the folder.
-        directory: the run's directory.
-        packed: whether only the hashes of its files were handed in.
-    """
+    """A student's submission of one run; `packed` has only the hashes of its files."""
 
     config: Path
     directory: RunDirectory
@@ -59,11 +47,7 @@ class Handed:
 class Examined:
     """One run after it was examined.
 
-    Attributes:
-        evidence: what is known of it.
-        truth: the analysed run that right answers are computed from; None if the run does not
-            count.
-        experiment: what that run was made from; None likewise.
+    If it counts, right answers are computed from the run `truth`, which `experiment` made.
     """
 
     evidence: Evidence
@@ -74,13 +58,10 @@ class Examined:
 def as_asked(asked: Asked, actual: Experiment, always: frozenset[str]) -> Experiment:
     """The exercise's own experiment, with what a student chose.
 
-    Args:
-        asked: what the exercise asks for.
-        actual: the student's experiment.
-        always: keys that are taken from it besides those that the exercise leaves free.
+    `always` names keys that are taken from the student's experiment besides those that the exercise
+    leaves free.
 
-    Raises:
-        InputError: such a key names a file. A replay reads no files of students.
+    Raises InputError: such a key names a file. A replay reads no files of students.
     """
     keys = {*asked.task.free, *always}
     chosen = {
@@ -95,14 +76,7 @@ def as_asked(asked: Asked, actual: Experiment, always: frozenset[str]) -> Experi
 
 
 def examine(handed: Handed, asked: Asked, runner: replayed.Runner, scratch: Path) -> Examined:
-    """Checks one run in every way.
-
-    Args:
-        handed: what was handed in.
-        asked: what the exercise asks for.
-        runner: makes the run again.
-        scratch: a folder for the run that answers are computed from.
-    """
+    """Checks one run in every way."""
     directory = handed.directory
     if not directory.path.is_dir():
         return Examined(Evidence(asked.name, "missing", (f"runs/{asked.name}: there is no run",)))

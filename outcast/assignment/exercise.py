@@ -15,7 +15,7 @@ from outcast.assignment import documents
 from outcast.assignment.documents import Document, Scalar
 from outcast.assignment.expression import Expression
 from outcast.assignment.parts import Line, Name, Part
-from outcast.assignment.questions import GAP, Effect, Prediction, Question, QuestionKind
+from outcast.assignment.questions import GAP, Effect, Prediction, Question
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, OwnTopology, Source, reader
 from outcast.experiment.parts import files_of, leaves
@@ -46,12 +46,7 @@ class Parameter(Part):
 
 
 class RunTask(Part):
-    """One experiment that a student completes and runs.
-
-    Attributes:
-        config: its configuration, relative to the exercise's folder and to the student's.
-        free: the keys of the experiment that the student may choose, besides the gaps.
-    """
+    """One experiment that a student completes and runs."""
 
     config: FileName = Field(pattern=r"^configs/[A-Za-z0-9][A-Za-z0-9._-]*\.yaml$")
     free: tuple[str, ...] = Field(default=(), description="keys that the student may change")
@@ -94,7 +89,6 @@ class Exercise:
     Attributes:
         folder: where its files are.
         name: what class.yaml and the students' folders call it.
-        title, minutes: for people.
         parameters: by name, what a student's value is chosen from.
         runs: by name, the experiments in the order in which students make them.
         questions: in the order of the task sheet. As loaded they have the first value of every
@@ -105,22 +99,12 @@ class Exercise:
     folder: Path
     name: str
     title: str
-    minutes: int
     parameters: Mapping[str, tuple[Scalar, ...]]
     runs: Mapping[str, RunTask]
     questions: tuple[Question, ...]
     solution: Solution
     _asked: Document
     _solved: Document
-
-    @property
-    def points(self) -> float:
-        """The points of all questions together."""
-        return sum(question.points for question in self.questions)
-
-    def question(self, key: str) -> Question:
-        """The question of this name. Raises KeyError."""
-        return next(question for question in self.questions if question.key == key)
 
     def predictions(self, run: str | None = None) -> list[Prediction]:
         """The predictions, or only those that come before a run."""
@@ -141,18 +125,14 @@ class Exercise:
     def with_values(self, values: Mapping[str, Scalar]) -> Exercise:
         """The exercise with a student's values in questions and solution.
 
-        Args:
-            values: a value for each name of `OF_STUDENT` and each parameter.
+        `values` has one for each name of `OF_STUDENT` and each parameter.
 
-        Raises:
-            ConfigError: a text has a placeholder without a value, or is not valid with them.
+        Raises ConfigError: a text has a placeholder without a value, or is not valid with them.
         """
-        document = _with_values(self._asked, values)
-        solved = _with_values(self._solved, values)
         return replace(
             self,
-            questions=_as_exercise(document).questions,
-            solution=documents.as_model(solved, Solution),
+            questions=self._asked.filled(values).as_model(_ExerciseFile).questions,
+            solution=self._solved.filled(values).as_model(Solution),
         )
 
     def text(self, name: str, values: Mapping[str, Scalar]) -> str:
@@ -181,8 +161,12 @@ class Exercise:
 
     def example(self) -> dict[str, Scalar]:
         """A value for each placeholder: the first of every parameter."""
-        first = {name: choices[0] for name, choices in self.parameters.items()}
-        return {"class": "class", "student": "student", "seed": 1, **first}
+        return _example(self.parameters)
+
+
+def _example(parameters: Mapping[str, tuple[Scalar, ...]]) -> dict[str, Scalar]:
+    first = {name: choices[0] for name, choices in parameters.items()}
+    return {"class": "class", "student": "student", "seed": 1, **first}
 
 
 def shipped() -> list[str]:
@@ -193,13 +177,10 @@ def shipped() -> list[str]:
 def load_exercise(name_or_path: str | Path, name: str | None = None) -> Exercise:
     """Reads an exercise and checks all of it.
 
-    Args:
-        name_or_path: the name of an exercise that comes with outcast, or a folder.
-        name: what it is called; None is the folder's name.
+    `name` is what it is called; None is the folder's name.
 
-    Raises:
-        ConfigError: there is no such exercise, or a file of it is not valid. The text has the file,
-            the line, what is wrong and what is allowed.
+    Raises ConfigError: there is no such exercise, or a file of it is not valid. The text has the
+    file, the line, what is wrong and what is allowed.
     """
     folder = Path(name_or_path)
     if isinstance(name_or_path, str) and name_or_path in shipped():
@@ -213,26 +194,21 @@ def load_exercise(name_or_path: str | Path, name: str | None = None) -> Exercise
 
 
 def _checked(folder: Path, name: str) -> Exercise:
-    file = folder / "exercise.yaml"
-    raw = documents.parse(documents.read_text(file), file)
-    parameters = _parameters(raw)
-    values: dict[str, Scalar] = {"class": "class", "student": "student", "seed": 1}
-    values |= {key: choices[0] for key, choices in parameters.items()}
-    document = _with_values(raw, values)
-    spec = _as_exercise(document)
-    solution_file = folder / "solution.yaml"
-    solved = documents.parse(documents.read_text(solution_file), solution_file)
-    solution = documents.as_model(_with_values(solved, values), Solution)
+    asked = Document.read(folder / "exercise.yaml")
+    parameters = _parameters(asked)
+    values = _example(parameters)
+    document = asked.filled(values)
+    spec = document.as_model(_ExerciseFile)
+    solved = Document.read(folder / "solution.yaml")
     exercise = Exercise(
         folder=folder,
         name=name,
         title=spec.title,
-        minutes=spec.minutes,
         parameters=parameters,
         runs=spec.runs,
         questions=spec.questions,
-        solution=solution,
-        _asked=raw,
+        solution=solved.filled(values).as_model(Solution),
+        _asked=asked,
         _solved=solved,
     )
     for at, message in _contradictions(exercise):
@@ -263,15 +239,6 @@ def _parameters(document: Document) -> dict[str, tuple[Scalar, ...]]:
     return parameters
 
 
-def _with_values(document: Document, values: Mapping[str, Scalar]) -> Document:
-    tree = documents.filled_tree(document.tree, values, document.file)
-    return replace(document, tree=tree)
-
-
-def _as_exercise(document: Document) -> _ExerciseFile:
-    return documents.as_model(document, _ExerciseFile)
-
-
 def _contradictions(exercise: Exercise) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Says what is wrong in exercise.yaml although each key is valid: the place, and what."""
     experiment_keys = {field.alias or key for key, field in Experiment.model_fields.items()}
@@ -286,12 +253,16 @@ def _contradictions(exercise: Exercise) -> Iterator[tuple[tuple[str | int, ...],
         if question.key in seen:
             yield (*at, "key"), f"{question.key}: two questions have this key"
         seen.add(question.key)
-        for key, runs in _runs_named(question).items():
-            for run in runs:
-                if run not in exercise.runs:
-                    known = ", ".join(exercise.runs)
-                    near = did_you_mean(run, exercise.runs)
-                    yield (*at, key), f"{run}: no such run; allowed are {known}{near}"
+        named = [("run", question.run)]
+        if isinstance(question, Prediction):
+            named += [("before", run) for run in question.before]
+        if isinstance(question, Effect):
+            named.append(("against", question.against))
+        for key, run in named:
+            if run and run not in exercise.runs:
+                near = did_you_mean(run, exercise.runs)
+                known = ", ".join(exercise.runs)
+                yield (*at, key), f"{run}: no such run; allowed are {known}{near}"
         try:
             if isinstance(question.answer, Expression):
                 question.answer.require_sound()
@@ -304,16 +275,6 @@ def _contradictions(exercise: Exercise) -> Iterator[tuple[tuple[str | int, ...],
             yield at, f"{question.key}: {error}"
 
 
-def _runs_named(question: QuestionKind) -> dict[str, tuple[str, ...]]:
-    """The keys of a question that name runs, and the runs."""
-    named: dict[str, tuple[str, ...]] = {"run": (question.run,) if question.run else ()}
-    if isinstance(question, Prediction):
-        named["before"] = question.before
-    if isinstance(question, Effect):
-        named["against"] = (question.against,)
-    return named
-
-
 def _unsolved(exercise: Exercise) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Says what is wrong in solution.yaml although each key is valid."""
     keys = [question.key for question in exercise.questions]
@@ -324,17 +285,13 @@ def _unsolved(exercise: Exercise) -> Iterator[tuple[tuple[str | int, ...], str]]
     ):
         for name in tree:
             if name not in allowed:
-                yield (
-                    (part, name),
-                    f"is unknown; allowed are {', '.join(allowed)}{did_you_mean(name, allowed)}",
-                )
+                known = f"allowed are {', '.join(allowed)}{did_you_mean(name, allowed)}"
+                yield (part, name), f"is unknown; {known}"
     for prediction in exercise.predictions():
         told = exercise.solution.answers.get(prediction.key)
         if told is not None and told not in prediction.choices:
-            yield (
-                ("answers", prediction.key),
-                f"{told}: allowed is one of {', '.join(prediction.choices)}",
-            )
+            known = ", ".join(prediction.choices)
+            yield ("answers", prediction.key), f"{told}: allowed is one of {known}"
 
 
 _SEED_LINE = re.compile(r"^seed: *\{\{ *seed *\}\} *(#.*)?$", re.MULTILINE)
@@ -350,8 +307,7 @@ def _require_config(exercise: Exercise, run: str) -> None:
     changes = exercise.with_values(exercise.example()).solution.runs.get(run, {})
     source = exercise.source(run, exercise.example(), 1, changes)
     config = source.experiment()
-    gaps = [line for line in gap_lines(experiment.dump(config))]
-    if gaps:
+    if gap_lines(experiment.dump(config)):
         raise ConfigError(f"{path}: solution.yaml leaves a gap ({GAP}) in runs: {run}")
     named = [field for field in Experiment.model_fields if _names_file(config, field)]
     # The experiment has the points of a distribution in place of their file.

@@ -42,8 +42,7 @@ class Expression(Part):
     def rows(self, run: Run) -> list[tuple[Any, ...]]:
         """Computes the rows for an analysed run; a measure gives one row with one number.
 
-        Raises:
-            InputError: the run lacks a table, or the query does not fit the tables.
+        Raises InputError: the run lacks a table, or the query does not fit the tables.
         """
         if self.sql is not None:
             return queries.rows(self.sql, run)

@@ -9,10 +9,10 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import Field, ValidationError
 
 from outcast import files, handed_in
 from outcast.assignment import answers, documents
@@ -25,14 +25,7 @@ from outcast.files import write_text
 from outcast.handed_in import FileName
 from outcast.records.run_directory import RunDirectory
 
-__all__ = ["Folder", "Handout", "Identity", "make_folder"]
-
 _Model = TypeVar("_Model", bound=Part)
-
-WORD_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}$"
-"""Names of classes and students look like this, because folders and gradebooks have them too."""
-
-Word = Annotated[str, StringConstraints(pattern=WORD_PATTERN)]
 
 FILE = "assignment.yaml"
 MOST_BYTES = 16 << 30
@@ -46,45 +39,18 @@ _HEADER = """\
 """
 
 
-class _Issued(Part):
-    """The keys of assignment.yaml that say who the folder belongs to."""
+class Handout(Identity):
+    """assignment.yaml: whose folder it is, and the exercise without anything secret.
 
-    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
-
-    format: Literal["outcast-assignment-1"]
-    class_name: Word = Field(alias="class")
-    student: Word
-    exercise: Annotated[str, StringConstraints(max_length=100)]
-    parameters: dict[Name, int | float | str]
-    seed: int = Field(ge=1, le=10**9)
-    feedback: Annotated[str, StringConstraints(max_length=20)]
-    ticket: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-
-
-class _Asked(Part):
-    """The other keys: what the student's own checks need. Grading never reads them."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+    Grading reads the identity alone. The other keys are what the student's own checks need.
+    """
 
     title: str
     runs: dict[Name, RunTask]
-    questions: tuple[Question, ...]
-    issued: dict[FileName, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Handout:
-    """The exercise as a student's folder has it, without anything secret.
-
-    Attributes:
-        runs, questions: those of the exercise; the questions have no answers.
-        issued: by name, the text of each configuration as it was handed out.
-    """
-
-    identity: Identity
-    runs: Mapping[str, RunTask]
-    questions: tuple[Question, ...]
-    issued: Mapping[str, str]
+    questions: tuple[Question, ...] = Field(description="without their answers")
+    issued: dict[FileName, str] = Field(
+        description="by name, the text of each configuration as it was handed out"
+    )
 
     def predictions(self, run: str) -> list[Prediction]:
         """The predictions that come before a run."""
@@ -120,25 +86,14 @@ class Folder:
     def identity(self) -> Identity:
         """The folder's owner, as it says itself; only the class's key tells whether that is true.
 
-        Raises:
-            InputError: if there is no assignment.yaml, or it cannot be read; or configs and runs
-                hold anything but files and folders; or the answers are a link.
+        Raises InputError if there is no assignment.yaml, or it cannot be read; or configs and runs
+        hold anything but files and folders; or the answers are a link.
         """
-        issued = self._as(_Issued, self._tree())
-        return Identity(
-            class_name=issued.class_name,
-            student=issued.student,
-            exercise=issued.exercise,
-            parameters=issued.parameters,
-            seed=issued.seed,
-            feedback=issued.feedback,
-            ticket=issued.ticket,
-        )
+        return self._as(Identity)
 
     def handout(self) -> Handout:
         """The exercise that the student was asked. Raises InputError as `identity` does."""
-        document = self._as(_Asked, self._tree())
-        return Handout(self.identity(), document.runs, document.questions, document.issued)
+        return self._as(Handout)
 
     def _tree(self) -> Any:
         try:
@@ -157,9 +112,9 @@ class Folder:
                 f"new` made{of_class}"
             ) from None
 
-    def _as(self, model: type[_Model], tree: Any) -> _Model:
+    def _as(self, model: type[_Model]) -> _Model:
         try:
-            return model.model_validate(tree)
+            return model.model_validate(self._tree())
         except ValidationError as error:
             raise InputError(f"{self.assignment}: {handed_in.first_problem(error)}") from None
 
@@ -187,8 +142,7 @@ def make_folder(target: Path, identity: Identity, exercise: Exercise) -> Folder:
 def new_folder(target: Path) -> Iterator[Path]:
     """A folder that becomes `target` when the block ends well, and goes away otherwise.
 
-    Raises:
-        ConfigError: `target` exists, or cannot be made.
+    Raises ConfigError: `target` exists, or cannot be made.
     """
     if os.path.lexists(target):
         raise ConfigError(f"{target}: exists; allowed is a new folder")
@@ -240,14 +194,7 @@ def _texts(identity: Identity, exercise: Exercise) -> dict[str, str]:
 
 def _assignment_text(identity: Identity, exercise: Exercise, configs: Mapping[str, str]) -> str:
     tree = {
-        "format": "outcast-assignment-1",
-        "class": identity.class_name,
-        "student": identity.student,
-        "exercise": identity.exercise,
-        "parameters": dict(identity.parameters),
-        "seed": identity.seed,
-        "feedback": identity.feedback,
-        "ticket": identity.ticket,
+        **identity.model_dump(by_alias=True),
         "title": exercise.title,
         "runs": {name: task.model_dump(mode="json") for name, task in exercise.runs.items()},
         "questions": [question.handed_out() for question in exercise.questions],

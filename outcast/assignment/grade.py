@@ -46,15 +46,8 @@ def grade(
 ) -> list[Graded]:
     """Grades every submission by itself, and then compares all of them.
 
-    Args:
-        class_: the class, with its key.
-        places: folders and packed files.
-        runner: see `worker.Task`; None is the virtual engine.
-        jobs: how many submissions are graded at a time.
-        results: a folder in which grades are kept; None keeps none.
-        resume: whether a kept grade of the same submission is taken.
-        bounds: what grading one submission may take; None takes the usual ones.
-        on_progress: is told what ended.
+    None as `runner` is the virtual engine (see `worker.Task`), and None as `bounds` takes the usual
+    ones. Grades are kept in `results`; with `resume` a kept grade of the same submission is taken.
 
     Raises:
         ConfigError: the class is not valid, or its key is not there.

@@ -25,8 +25,7 @@ def moodle(name: str, graded: Sequence[Graded]) -> str:
     Moodle deletes grades if the feedback comes alone, so both have to be mapped. One student whom
     Moodle does not know ends the whole import.
 
-    Raises:
-        ConfigError: there are more points than Moodle takes.
+    Raises ConfigError: there are more points than Moodle takes.
     """
     most = max((submission.most_points for submission in graded), default=0)
     if most > MOODLE_MOST_POINTS:

@@ -32,13 +32,9 @@ COUNTING: frozenset[RunState] = frozenset({"genuine", "consistent"})
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The facts of one run of one student.
+    """The facts of one run of one student, with the seed that it states.
 
-    Attributes:
-        name: the run's name in the exercise.
-        reasons: why it has this state, in lines.
-        seed: the seed that it states; None if it states none.
-        captures: SHA-256 of its large captures.
+    `reasons` says why it has its state, in lines. `captures` has the SHA-256 of its large captures.
     """
 
     name: str

@@ -6,50 +6,58 @@ import hashlib
 import hmac
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, StringConstraints
 
 from outcast.assignment.documents import Scalar
 from outcast.assignment.exercise import Exercise
+from outcast.assignment.parts import Name, Part
 
 _SEEDS = 10**9
 
+WORD_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}$"
+"""Names of classes and students look like this, because folders and gradebooks have them too."""
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """The values that one student was issued; assignment.yaml holds them.
+Word = Annotated[str, StringConstraints(pattern=WORD_PATTERN)]
 
-    Attributes:
-        class_name, student, exercise: names.
-        parameters: the student's values of the exercise's parameters.
-        seed: decides what is random in the student's runs, from 1 to 10^9.
-        feedback: what the teacher lets students see, see `classes.FEEDBACK`.
-        ticket: the key's HMAC of all of these. Only who has the key can make it.
-    """
 
-    class_name: str
-    student: str
-    exercise: str
-    parameters: Mapping[str, Scalar]
-    seed: int
-    feedback: str
-    ticket: str = ""
+class Identity(Part):
+    """The values that one student was issued; assignment.yaml begins with them."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+
+    format: Literal["outcast-assignment-1"]
+    class_name: Word = Field(validation_alias="class", serialization_alias="class")
+    student: Word
+    exercise: Annotated[str, StringConstraints(max_length=100)]
+    parameters: dict[Name, int | float | str] = Field(
+        description="the student's values of the exercise's parameters"
+    )
+    seed: int = Field(ge=1, le=10**9, description="decides what is random in the student's runs")
+    feedback: Annotated[str, StringConstraints(max_length=20)] = Field(
+        description="what the teacher lets students see, see `classes.FEEDBACK`"
+    )
+    ticket: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] = Field(
+        description="the key's HMAC of all of these; only who has the key can make it"
+    )
 
     @property
     def values(self) -> dict[str, Scalar]:
         """A value for every placeholder of the exercise."""
-        own: dict[str, Scalar] = {
+        return {
             "class": self.class_name,
             "student": self.student,
             "seed": self.seed,
+            **self.parameters,
         }
-        return {**own, **self.parameters}
 
     def run_seed(self, predicted: Mapping[str, str]) -> int:
         """The seed of a run.
 
-        Args:
-            predicted: by question, the predictions that come before the run; none for a run with
-                the student's own seed. Other predictions give another seed.
+        `predicted` has the predictions that come before it, by question; other ones give another
+        seed. Without any it is the student's own.
         """
         if not predicted:
             return self.seed
@@ -102,7 +110,8 @@ class Key:
 
         With `shared` the parameters are those of the whole class; seeds never are.
         """
-        identity = Identity(
+        identity = Identity.model_construct(
+            format="outcast-assignment-1",
             class_name=class_name,
             student=student,
             exercise=exercise.name,
@@ -110,20 +119,13 @@ class Key:
             seed=self.seed(class_name, student, "runs"),
             feedback=feedback,
         )
-        return replace(identity, ticket=self.ticket(identity))
+        return identity.model_copy(update={"ticket": self.ticket(identity)})
 
     def ticket(self, identity: Identity) -> str:
         """The ticket of what was issued, in hexadecimal; the identity's own is not looked at."""
-        told = json.dumps(
-            [
-                identity.class_name,
-                identity.student,
-                identity.exercise,
-                sorted(identity.parameters.items()),
-                identity.seed,
-                identity.feedback,
-            ]
-        )
+        parameters = sorted(identity.parameters.items())
+        names = [identity.class_name, identity.student, identity.exercise]
+        told = json.dumps([*names, parameters, identity.seed, identity.feedback])
         return self._digest("ticket", told).hex()
 
     def is_genuine(self, identity: Identity) -> bool:

@@ -8,16 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-import multiprocessing
-import os
-import shutil
-import signal
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from rich.table import Table
 
@@ -25,20 +19,9 @@ from outcast.analysis.statistics import Interval
 from outcast.assignment.exercise import Exercise
 from outcast.assignment.expression import Expression
 from outcast.assignment.identity import Key
-from outcast.assignment.questions import (
-    Effect,
-    Number,
-    Packets,
-    Question,
-    Right,
-    Text,
-)
+from outcast.assignment.lint_runs import Outcome, Place, jobs_of, made
+from outcast.assignment.questions import Effect, Number, Packets, Question, Right, Text
 from outcast.assignment.replayed import Runner
-from outcast.assignment.right import right_answers
-from outcast.errors import OutcastError
-from outcast.experiment import Experiment
-from outcast.records.run import Run
-from outcast.reproduce import measures
 from outcast.view.terminal import forms
 
 _DIGITS = 3
@@ -50,13 +33,7 @@ MOST_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The findings about one question.
-
-    Attributes:
-        key, kind: of the question.
-        values: the right answers over the students, in a few words; empty if none are computed.
-        problems: what is wrong; empty if nothing is.
-    """
+    """The findings about one question; `values` are the right answers in a few words."""
 
     key: str
     kind: str
@@ -66,13 +43,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Linted:
-    """The findings about an exercise.
-
-    Attributes:
-        questions: a line for each.
-        problems: what is wrong with runs and changes, beside the questions.
-        runs: how many runs were made.
-    """
+    """The findings about an exercise; `problems` are those of runs and changes."""
 
     questions: tuple[Line, ...]
     problems: tuple[str, ...]
@@ -87,44 +58,6 @@ class Linted:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """One run to be made and evaluated.
-
-    Attributes:
-        variant: the index of a non-remedy; None for the solution.
-    """
-
-    student: str
-    run: str
-    variant: int | None
-    config: Experiment
-    questions: tuple[Question, ...]
-    effects: tuple[Effect, ...]
-    target: Path
-
-    @property
-    def name(self) -> str:
-        """The run in a message."""
-        change = "" if self.variant is None else f", non_remedies.{self.variant}"
-        return f"{self.run} of {self.student}{change}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """The answers that one run gave.
-
-    Attributes:
-        right: by question, the right answers; a text says why there are none.
-        measured: by effect question, the measure.
-        problem: why the run gave nothing, or is not trusted; empty if it is.
-    """
-
-    right: Mapping[str, Right | str] = field(default_factory=dict)
-    measured: Mapping[str, float] = field(default_factory=dict)
-    problem: str = ""
-
-
 def lint(
     exercise: Exercise,
     runner: Runner,
@@ -135,133 +68,26 @@ def lint(
 ) -> Linted:
     """Runs the solution for so many students, and looks at every question.
 
-    Args:
-        exercise: what `load_exercise` returned, so that its files are valid.
-        runner: makes the runs.
-        scratch: a folder for runs, which are removed as soon as they are evaluated.
-        seeds: how many students; each has a seed and parameters of its own.
-        jobs: how many runs are made at a time.
-        on_progress: is told about each run.
+    Each has a seed and parameters of their own. Runs go to `scratch`, and are removed as soon as
+    they are evaluated.
     """
     # The same exercise gives the same students, so a second lint shows what a change did.
     key = Key(hashlib.sha256(f"lint {exercise.name}".encode()).digest())
     students = [f"student{number}" for number in range(1, seeds + 1)]
-    tasks = [job for student in students for job in _jobs(exercise, key, student, scratch)]
-    outcomes = dict(zip(map(_place, tasks), _made(tasks, runner, jobs, on_progress), strict=True))
+    tasks = [job for student in students for job in jobs_of(exercise, key, student, scratch)]
+    outcomes = made(tasks, runner, jobs, on_progress)
     problems = [
-        f"{job.name}: {outcomes[_place(job)].problem}"
-        for job in tasks
-        if outcomes[_place(job)].problem
+        f"{job.name}: {problem}" for job in tasks if (problem := outcomes[job.place].problem)
     ]
     lines = tuple(_line(exercise, question, students, outcomes) for question in exercise.questions)
     return Linted(lines, tuple(problems), len(tasks))
-
-
-_Place = tuple[str, str, int | None]
-"""A student, a run, and a non-remedy or None."""
-
-
-def _place(job: _Job) -> _Place:
-    return job.student, job.run, job.variant
-
-
-def _jobs(exercise: Exercise, key: Key, student: str, scratch: Path) -> Iterator[_Job]:
-    identity = key.issued("lint", student, exercise)
-    own = exercise.with_values(identity.values)
-    for run in own.runs:
-        named = [question for question in own.questions if isinstance(question, Effect)]
-        effects = tuple(question for question in named if run in (question.run, question.against))
-        questions = tuple(
-            question
-            for question in own.questions
-            if question.run == run and isinstance(question.answer, Expression)
-        )
-        solution = own.solution.runs.get(run, {})
-        variants = list(enumerate(own.solution.non_remedies.get(run, ())))
-        for variant, changes in [(None, solution), *variants]:
-            yield _Job(
-                student=student,
-                run=run,
-                variant=variant,
-                # One seed for all runs of a student, because effects are of pairs with equal seeds.
-                config=exercise.changed(
-                    run, identity.values, identity.seed, {**solution, **changes}
-                ),
-                questions=questions if variant is None else (),
-                effects=effects,
-                target=scratch / f"{student}-{run}-{'solution' if variant is None else variant}",
-            )
-
-
-def _made(
-    tasks: Sequence[_Job], runner: Runner, jobs: int, on_progress: Callable[[str], None]
-) -> list[_Outcome]:
-    if jobs == 1:
-        outcomes = []
-        for number, job in enumerate(tasks, 1):
-            on_progress(f"run {number} of {len(tasks)}: {job.name}")
-            outcomes.append(_evaluated(job, runner))
-        return outcomes
-    # A new interpreter for each worker, because a forked one would share open files and threads.
-    pool = ProcessPoolExecutor(
-        jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_end_when_interrupted
-    )
-    try:
-        futures: list[Future[_Outcome]] = [pool.submit(_evaluated, job, runner) for job in tasks]
-        outcomes = []
-        for number, (job, future) in enumerate(zip(tasks, futures, strict=True), 1):
-            outcomes.append(future.result())
-            on_progress(f"run {number} of {len(tasks)}: {job.name}")
-        return outcomes
-    except BaseException:
-        for worker in multiprocessing.active_children():
-            if worker.pid is not None:
-                os.kill(worker.pid, signal.SIGINT)
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-_is_interrupted = False
-"""In a worker: whether it was told to end. The pool would go on with the next run otherwise."""
-
-
-def _end_when_interrupted() -> None:
-    signal.signal(signal.SIGINT, _interrupt)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    global _is_interrupted
-    _is_interrupted = True
-    raise KeyboardInterrupt
-
-
-def _evaluated(job: _Job, runner: Runner) -> _Outcome:
-    """Makes a run, takes from it what is asked, and removes it."""
-    if _is_interrupted:
-        raise KeyboardInterrupt
-    try:
-        run = Run(runner.run(job.config, job.target))
-        right: dict[str, Right | str] = {}
-        for question in job.questions:
-            try:
-                right[question.key] = right_answers(question, run) or ()
-            except OutcastError as error:
-                right[question.key] = str(error).removeprefix(f"{job.target}: ")
-        measured = {question.key: measures.take(run, question.measure) for question in job.effects}
-        doubt = "" if run.trusted else f"is not trusted: {run.reasons[0]}"
-        return _Outcome(right, measured, doubt)
-    except OutcastError as error:
-        return _Outcome(problem=str(error))
-    finally:
-        shutil.rmtree(job.target, ignore_errors=True)
 
 
 def _line(
     exercise: Exercise,
     question: Question,
     students: Sequence[str],
-    outcomes: Mapping[_Place, _Outcome],
+    outcomes: Mapping[Place, Outcome],
 ) -> Line:
     if isinstance(question, Effect):
         values, problems = _of_effect(exercise, question, students, outcomes)
@@ -390,7 +216,7 @@ def _of_effect(
     exercise: Exercise,
     question: Effect,
     students: Sequence[str],
-    outcomes: Mapping[_Place, _Outcome],
+    outcomes: Mapping[Place, Outcome],
 ) -> tuple[str, list[str]]:
     run = question.run or ""
     groups = [

@@ -13,12 +13,12 @@ from outcast.assignment.answers import Answers, read_answers
 from outcast.assignment.classes import Class
 from outcast.assignment.evidence import Asked, Examined, Handed, examine
 from outcast.assignment.exercise import Exercise
-from outcast.assignment.folder import MOST_BYTES, Folder, Identity
+from outcast.assignment.folder import MOST_BYTES, Folder
 from outcast.assignment.graded import COUNTING, Evidence, Graded, Verdict
+from outcast.assignment.identity import Identity
 from outcast.assignment.questions import Effect, Prediction, Question, Right, Text
 from outcast.assignment.repeated import Repeated
 from outcast.assignment.replayed import Runner
-from outcast.assignment.right import right_answers
 from outcast.errors import InputError, OutcastError
 from outcast.experiment import Experiment
 from outcast.records.run import Run
@@ -31,15 +31,10 @@ def mark(
 ) -> Graded:
     """Grades one submission.
 
-    Args:
-        class_: the class, with its key.
-        place: a student's folder, or a packed file.
-        runner: makes runs again.
-        scratch: a new folder for what is unpacked and run.
-        shared: the folder of measures that gradings share; None shares none.
+    `scratch` is a new folder for what is unpacked and run. `shared` is the folder of measures that
+    gradings share; None shares none.
 
-    Raises:
-        ConfigError: the class is not valid.
+    Raises ConfigError: the class is not valid.
     """
     try:
         folder, is_packed = opened(place, scratch / "unpacked", class_.exercise)
@@ -63,10 +58,7 @@ def opened(place: Path, scratch: Path, exercise: Exercise) -> tuple[Folder, bool
     A folder may also hold the submission alone, as the downloads of Moodle do, and be a packed file
     that somebody has unpacked.
 
-    Args:
-        place: a folder or a file.
-        scratch: a new folder for what is unpacked.
-        exercise: its pictures may be larger than what else is packed.
+    `scratch` is a new folder for what is unpacked.
 
     Raises:
         InputError: it is no submission.
@@ -176,7 +168,7 @@ class _Submission:
         truth = examined[question.run].truth if question.run is not None else None
         if question.run is not None and truth is None:
             return None
-        return right_answers(question, None if truth is None else Run(truth))
+        return question.right_answers(None if truth is None else Run(truth))
 
     def _effect(self, question: Effect, examined: Mapping[str, Examined]) -> Right | None:
         """The interval over repeated runs: the student's experiment against the exercise's own."""

@@ -46,14 +46,7 @@ class Record(handed_in.Versioned):
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A packed submission that was written.
-
-    Attributes:
-        path: the file.
-        bytes: its size.
-        files: how many files are in it.
-        runs: the names of the runs in it.
-    """
+    """A packed submission: its size, how many files it has, and the names of its runs."""
 
     path: Path
     bytes: int
@@ -133,10 +126,8 @@ def _size(content: Path | bytes) -> int:
 def unpack(path: Path, folder: Path, most: int = MOST_BYTES) -> None:
     """Unpacks a submission that a student handed in, and compares the hash of every file.
 
-    Args:
-        path: the file.
-        folder: an empty folder, which becomes the student's folder without captures.
-        most: the limit for its size, in bytes.
+    `folder` is empty, and becomes the student's folder without captures. `most` is the limit for
+    the file's size, in bytes.
 
     Raises:
         InputError: it is no packed submission, is broken or too large, or a file is missing, is

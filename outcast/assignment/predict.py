@@ -20,12 +20,7 @@ from outcast.files import write_text
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """The prediction that was written.
-
-    Attributes:
-        seeds: by run, the seed that its configuration has now.
-        outdated: the runs that were made with another seed, and have to be made again.
-    """
+    """By run, the seed that its configuration has now; and runs that have another one."""
 
     seeds: Mapping[str, int]
     outdated: tuple[str, ...]
@@ -63,7 +58,7 @@ def seal(folder: Folder) -> Sealed:
         predicted = predicted_for(handout, run, told.given)
         if predicted is None:
             raise InputError(f"{folder.answers}: the predictions before {run} are not answered")
-        seeds[run] = handout.identity.run_seed(predicted)
+        seeds[run] = handout.run_seed(predicted)
         path = folder.config(handout.runs[run])
         text = documents.read_text(path)
         if len(SEED_LINE.findall(text)) != 1:

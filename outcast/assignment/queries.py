@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
+from pydantic import BaseModel
 
 from outcast.emulation.commands import within
 from outcast.errors import ConfigError, InputError
 from outcast.records.run import Run
-from outcast.records.summary import Summary
 
 QUERY_DEADLINE_S = 60.0
 """A query over a million packets takes less than a second."""
@@ -145,29 +145,27 @@ def tables_of_summary(run: Run) -> dict[str, pl.DataFrame]:
     of a packet time at each bottleneck.
     """
     summary = run.summary
-    whole = {
-        "t_start": run.manifest.traffic.t_start_ns,
-        "frame_us": run.frame_ns / 1e3,
-        **{
-            key: getattr(summary, key)
-            for key in ("duration_s", "outcast_ratio", "jain_index", "total_goodput_bps")
-        },
-    }
     content = {
-        "run": [whole],
-        "classes": _classes(summary),
+        "run": [
+            _row(
+                "run", summary, t_start=run.manifest.traffic.t_start_ns, frame_us=run.frame_ns / 1e3
+            )
+        ],
+        "classes": [
+            _row(
+                "classes", part, hops=int(hops), srtt_ms=part.srtt_ms.p50 if part.srtt_ms else None
+            )
+            for hops, part in summary.classes.items()
+        ],
         "inputs": [
-            {
-                "port": name,
-                "hops": part.hops[0] if len(part.hops) == 1 else None,
-                **{
-                    key: getattr(part, key)
-                    for key in ("packets", "dropped", "longest_chain", "blackouts")
-                },
-            }
+            _row("inputs", part, port=name, hops=part.hops[0] if len(part.hops) == 1 else None)
             for name, part in summary.drops.items()
         ],
-        "phase": _phase(summary),
+        "phase": [
+            _row("phase", part, tenth, port=name, tenth=tenth)
+            for name, part in summary.phase.items()
+            for tenth in range(10)
+        ],
     }
     return {
         name: pl.DataFrame(content[name], schema=dict(columns))
@@ -175,28 +173,10 @@ def tables_of_summary(run: Run) -> dict[str, pl.DataFrame]:
     }
 
 
-def _classes(summary: Summary) -> list[dict[str, Any]]:
-    keys = ("flows", "mean_goodput_bps", "min_goodput_bps", "timeouts", "retransmits")
-    return [
-        {
-            "hops": int(hops),
-            **{key: getattr(part, key) for key in keys},
-            "srtt_ms": part.srtt_ms.p50 if part.srtt_ms else None,
-        }
-        for hops, part in summary.classes.items()
-    ]
-
-
-def _phase(summary: Summary) -> list[dict[str, Any]]:
-    lists = ("during_lost", "during_others", "before_lost", "before_others")
-    return [
-        {
-            "port": name,
-            "tenth": tenth,
-            "packet_time_us": part.packet_time_us,
-            "blackouts": part.blackouts,
-            **{key: getattr(part, key)[tenth] for key in lists},
-        }
-        for name, part in summary.phase.items()
-        for tenth in range(10)
-    ]
+def _row(table: str, part: BaseModel, place: int = 0, **own: object) -> dict[str, Any]:
+    """A row with these values and fields of a part of the summary; of lists the one at `place`."""
+    row = {}
+    for key in TABLES_OF_SUMMARY[table]:
+        value = own[key] if key in own else getattr(part, key)
+        row[key] = value[place] if isinstance(value, (list, tuple)) else value
+    return row

@@ -21,10 +21,8 @@ _RELATIVE = 1e-9
 def differences(submitted: RunDirectory, fresh: RunDirectory, *, tables: bool) -> tuple[str, ...]:
     """How a submitted analysis differs from a fresh one, in lines.
 
-    Args:
-        submitted: the run that was handed in.
-        fresh: a run with the same captures, analysed here.
-        tables: whether the tables are compared too, and not only the summary.
+    `fresh` has the same captures, analysed here. With `tables` these are compared too, and not only
+    the summary.
     """
     return (
         *_summary_differences(submitted, Run(fresh).summary),

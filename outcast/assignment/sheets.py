@@ -61,13 +61,7 @@ def remarks(graded: Sequence[Graded]) -> list[str]:
 
 
 def as_csv(graded: Sequence[Graded], runs: Sequence[str], questions: Sequence[str]) -> str:
-    """A line for each submission, with the points of every question.
-
-    Args:
-        graded: the submissions.
-        runs: the names of the exercise's runs.
-        questions: the keys of its questions.
-    """
+    """A line for each submission, with the points of every question."""
     rows: list[Sequence[object]] = [
         (
             *("student", "submission", "verdict", "points", "most_points", "by_hand_points"),
@@ -114,12 +108,7 @@ def as_json(graded: Sequence[Graded]) -> str:
 
 
 def feedback(title: str, graded: Graded) -> str:
-    """The sheet that a student gets back, in Markdown. It has no right answers.
-
-    Args:
-        title: the exercise's title.
-        graded: the student's submission.
-    """
+    """The sheet that a student gets back, in Markdown. It has no right answers."""
     lines = [
         f"# {title}",
         "",

@@ -15,7 +15,6 @@ from outcast.assignment.exercise import Exercise
 from outcast.assignment.folder import Folder, fill, new_folder
 from outcast.assignment.questions import Packets, Prediction, Question, Right, Text
 from outcast.assignment.replayed import Runner
-from outcast.assignment.right import right_answers
 from outcast.errors import ConfigError
 from outcast.files import write_text
 from outcast.records.run import Run
@@ -37,13 +36,6 @@ def solve(
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> Folder:
     """Makes a student's folder as it would be handed in with every answer right.
-
-    Args:
-        klass: the class, with its key.
-        student: one of its students.
-        target: a new folder.
-        runner: makes the runs.
-        on_progress: is told which run is being made.
 
     Raises:
         ConfigError: there is no such student, or `target` exists.
@@ -92,7 +84,7 @@ def _answer(exercise: Exercise, question: Question, runs: Mapping[str, Run]) -> 
         return predictions(exercise, question.before[0])[question.key]
     if isinstance(question, Text):
         return exercise.solution.answers.get(question.key)
-    right: Right | None = right_answers(question, runs.get(question.run or ""))
+    right: Right | None = question.right_answers(runs.get(question.run or ""))
     if not right:
         return None
     first = right[0]

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import importlib
 import json
-import signal
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from pydantic import TypeAdapter
 
@@ -24,6 +21,7 @@ from outcast.assignment.classes import Class
 from outcast.assignment.graded import Graded
 from outcast.assignment.replayed import Runner
 from outcast.errors import InputError
+from outcast.sweep.process import interrupted_by_signals
 
 GRADED = TypeAdapter(Graded)
 
@@ -56,8 +54,7 @@ class Task:
 def grade_one(task: Task, scratch: Path) -> Graded:
     """Grades the submission, or takes the earlier grade of the same submission.
 
-    Raises:
-        ConfigError: the class is not valid.
+    Raises ConfigError: the class is not valid.
     """
     place = Path(task.place)
     kept: Path | None = None
@@ -90,15 +87,9 @@ def _runner(name: str) -> Runner:
     return runner
 
 
-def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
-    """Treats a signal like Ctrl-C, because the engines then remove what they have made."""
-    raise KeyboardInterrupt
-
-
 def main() -> int:
     """Grades one submission. Returns 0 once its grade is written."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, _stop)
+    interrupted_by_signals()
     folder = Path(sys.argv[1])
     try:
         graded = grade_one(Task(**json.load(sys.stdin)), folder / "scratch")

@@ -15,7 +15,6 @@ from outcast.assignment.exercise import Exercise, load_exercise
 from outcast.assignment.folder import Folder
 from outcast.assignment.identity import Key
 from outcast.assignment.questions import Choice, Effect, Picture, Prediction, Question, Text
-from outcast.assignment.right import right_answers
 from outcast.experiment import Experiment
 from outcast.plan.make import make_plan
 from outcast.records.run import Run
@@ -170,7 +169,7 @@ def _answer(question: Question, folder: Folder, student: str, predicted: str) ->
     if isinstance(question, Choice):
         return question.answer
     assert question.run is not None
-    right = right_answers(question, Run(folder.run(question.run)))
+    right = question.right_answers(Run(folder.run(question.run)))
     assert right
     return right[0]
 

@@ -260,7 +260,7 @@ def test_the_time_is_told_beforehand(tmp_path):
     # Two runs and three repeats of the remedy; three repeats of what it is compared with.
     assert (len(own), len(shared)) == (
         5,
-        3 * len({class_.parameters(each)["rivals"] for each in class_.students}),
+        3 * len({class_.issued(each).parameters["rivals"] for each in class_.students}),
     )
     file = tmp_path / "measured.jsonl"
     told = effort.told(class_, 60, 2, file)

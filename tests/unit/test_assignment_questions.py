@@ -11,7 +11,6 @@ from pydantic import TypeAdapter
 from outcast.assignment import queries
 from outcast.assignment.exercise import load_exercise
 from outcast.assignment.questions import KINDS, Effect, Question
-from outcast.assignment.right import right_answers
 from outcast.errors import ConfigError, DeadlineError, InputError
 from outcast.records.run import Run
 from tests.golden.class_folder import EXERCISE
@@ -217,19 +216,19 @@ def test_what_queries_see(run):
 )
 def test_queries_that_give_no_answer(keys, said, run):
     with pytest.raises(InputError, match=said):
-        right_answers(question(**keys), run)
+        question(**keys).right_answers(run)
 
 
 def test_right_answers(run):
     rate = {"kind": "class_goodput_bps", "hops": 2}
     measured = question(kind="number", answer={"measure": rate, "times": 1e-6})
-    (value,) = right_answers(measured, run) or ()
+    (value,) = measured.right_answers(run) or ()
     assert value == pytest.approx(run.summary.classes["2"].mean_goodput_bps / 1e6)
-    assert right_answers(measured, None) is None
+    assert measured.right_answers(None) is None
     absent = question(kind="number", answer={"measure": {**rate, "hops": 8}})
-    assert right_answers(absent, run) == ()
-    assert right_answers(question(kind="number", answer=3), None) == (3.0,)
-    assert right_answers(question(kind="text"), run) is None
+    assert absent.right_answers(run) == ()
+    assert question(kind="number", answer=3).right_answers(None) == (3.0,)
+    assert question(kind="text").right_answers(run) is None
 
 
 def test_a_picture_is_a_file_of_the_folder(tmp_path):

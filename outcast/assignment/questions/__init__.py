@@ -1,4 +1,4 @@
-"""The kinds of questions, a file for each.
+"""The kinds of questions.
 
 A kind is registered by its place in `Question`. By that exercise.yaml knows it, and so do
 answers.yaml, the checks and the marking.
@@ -11,13 +11,11 @@ from typing import Annotated, get_args
 from pydantic import Field
 
 from outcast.assignment.questions.base import GAP, Marked, QuestionKind, Right, Span, State
-from outcast.assignment.questions.choice import Choice
+from outcast.assignment.questions.by_teacher import Picture, Text
+from outcast.assignment.questions.choices import Choice, Prediction
 from outcast.assignment.questions.effect import Effect
 from outcast.assignment.questions.number import Number
 from outcast.assignment.questions.packets import Packets
-from outcast.assignment.questions.picture import Picture
-from outcast.assignment.questions.prediction import Prediction
-from outcast.assignment.questions.text import Text
 
 __all__ = [
     "GAP",

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import abc
-import re
-import textwrap
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -14,6 +11,8 @@ from pydantic import Discriminator, Field, Tag
 
 from outcast.assignment.expression import Expression
 from outcast.assignment.parts import Line, Name, Part
+from outcast.errors import InputError
+from outcast.records.run import Run
 
 GAP = "FILL_IN"
 """The mark in configurations and answers that a student replaces."""
@@ -38,15 +37,7 @@ by_hand: the teacher gives the points.
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """The marks of one question.
-
-    Attributes:
-        key: the question.
-        points: what the answer earned; 0 where the teacher still has to decide.
-        most_points: what the question is worth.
-        comment: why, for the student, in one line. It never holds the right answer.
-        state: see `State`.
-    """
+    """The marks of one question. The comment is for the student, without the right answer."""
 
     key: str
     points: float
@@ -135,6 +126,23 @@ class QuestionKind(Part, abc.ABC):
             return not value or any(self.is_blank(inner) for inner in value.values())
         return value is None or (isinstance(value, str) and (GAP in value or not value.strip()))
 
+    def right_answers(self, run: Run | None) -> Right | None:
+        """All right answers from the run that it names, analysed by us; empty if it has none.
+
+        None if the question has no right answer, or needs a run that is not there. Not asked of an
+        effect or a prediction, which runs and seeds decide.
+
+        Raises InputError: the question's query does not fit the run's tables.
+        """
+        if not isinstance(self.answer, Expression):
+            return None if self.answer is None else (self.answer,)
+        if run is None:
+            return None
+        try:
+            return self.right_from(self.answer.rows(run))
+        except ValueError as error:
+            raise InputError(f"{run.directory.path}: {self.key}: {error}") from None
+
     def right_from(self, rows: list[tuple[Any, ...]]) -> Right:
         """The right answers from the rows of a query. Raises ValueError if they are no answers."""
         raise ValueError(f"a question of the kind {self.kind} has no query")
@@ -172,32 +180,3 @@ def as_number(value: Any, example: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{str(value)[:40]!r} is not a number; allowed is {example}, for example")
     return float(value)
-
-
-def require_choice(value: Any, choices: Mapping[str, str]) -> str:
-    """The name of a choice. Raises ValueError if it is none."""
-    # YAML reads `yes` and `no` as booleans.
-    word = {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
-    if not isinstance(word, str) or word not in choices:
-        raise ValueError(f"{str(value)[:40]!r}: allowed is one of {', '.join(choices)}")
-    return word
-
-
-def choice_lines(key: str, choices: Mapping[str, str]) -> list[str]:
-    """The lines of a question with choices: each choice in a comment, and the gap."""
-    lines = []
-    for name, text in choices.items():
-        start, more = f"#   {name}: ", "#       "
-        lines += textwrap.wrap(text, 96, initial_indent=start, subsequent_indent=more)
-    return [*lines, f"{key}: {GAP}"]
-
-
-_SHARE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?%")
-
-
-def parse_share(text: str) -> float:
-    """The number that a percentage stands for: 0.02 for `2%`. Raises ValueError."""
-    match = _SHARE.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text[:40]!r}: allowed is a percentage, as 2%")
-    return float(match[1]) / 100

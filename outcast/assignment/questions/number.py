@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from outcast.assignment.questions.base import (
-    GAP,
-    QuestionKind,
-    Right,
-    as_number,
-    parse_share,
-)
+from outcast.assignment.questions.base import GAP, QuestionKind, Right, as_number
 
 
 class Number(QuestionKind):
@@ -41,15 +36,14 @@ class Number(QuestionKind):
         if not value:
             raise ValueError("allowed is 2%, 0.5 or a list of both")
         for part in value:
-            if (parse_share(part) if isinstance(part, str) else part) < 0:
+            if (_share(part) if isinstance(part, str) else part) < 0:
                 raise ValueError(f"{part}: allowed are numbers from 0")
         return value
 
     def reach(self, value: float) -> float:
         """How far an answer may be from this right value, in the unit."""
         return max(
-            parse_share(part) * abs(value) if isinstance(part, str) else part
-            for part in self.tolerance
+            _share(part) * abs(value) if isinstance(part, str) else part for part in self.tolerance
         )
 
     def blank(self) -> list[str]:
@@ -73,3 +67,14 @@ class Number(QuestionKind):
     def is_right(self, answer: Any, right: Right) -> bool:
         values = [value for value in right if isinstance(value, float)]
         return any(abs(answer - value) <= self.reach(value) for value in values)
+
+
+_SHARE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?%")
+
+
+def _share(text: str) -> float:
+    """The number that a percentage stands for: 0.02 for `2%`. Raises ValueError."""
+    match = _SHARE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text[:40]!r}: allowed is a percentage, as 2%")
+    return float(match[1]) / 100

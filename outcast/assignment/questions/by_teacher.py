@@ -1,7 +1,8 @@
-"""A picture that is handed in, which the teacher looks at."""
+"""Questions that the teacher marks: an answer in words, and a picture that is handed in."""
 
 from __future__ import annotations
 
+import abc
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,11 +12,51 @@ from outcast import handed_in
 from outcast.assignment.questions.base import GAP, Marked, QuestionKind, Right
 from outcast.errors import InputError
 
+_MOST_CHARACTERS = 20_000
+
 _BEGINNINGS = {".png": b"\x89PNG\r\n\x1a\n", ".jpg": b"\xff\xd8\xff", ".pdf": b"%PDF-"}
 """How files of each type begin (PNG, section 5.2; JPEG, ITU-T T.81, B.1.1; PDF, 7.5.2)."""
 
 
-class Picture(QuestionKind):
+class ByHand(QuestionKind):
+    """A question whose answers the teacher marks."""
+
+    @abc.abstractmethod
+    def task_of_teacher(self, answer: Any) -> str:
+        """What the teacher does with an answer, in words."""
+
+    def mark(self, answer: Any, right: Right | None) -> Marked:
+        return self.missing() if answer is None else self.by_hand(self.task_of_teacher(answer))
+
+
+class Text(ByHand):
+    """An explanation. The program only counts its words."""
+
+    PUBLIC = ("least_words",)
+
+    kind: Literal["text"]
+    least_words: int = Field(
+        default=15, ge=1, le=1000, description="fewer words count as no answer"
+    )
+
+    def blank(self) -> list[str]:
+        return [f"#   at least {self.least_words} words", f"{self.key}: |", f"  {GAP}"]
+
+    def read(self, value: Any, folder: Path) -> str:
+        if not isinstance(value, str):
+            raise ValueError(f"allowed are at least {self.least_words} words")
+        text = value.strip()
+        if len(text) > _MOST_CHARACTERS:
+            raise ValueError(f"longer than {_MOST_CHARACTERS} characters")
+        if len(text.split()) < self.least_words:
+            raise ValueError(f"fewer than {self.least_words} words")
+        return text
+
+    def task_of_teacher(self, answer: Any) -> str:
+        return "the teacher reads it"
+
+
+class Picture(ByHand):
     """A picture or scan in the student's folder. Its presence, type and size are checked."""
 
     PUBLIC = ("most_mb",)
@@ -52,7 +93,5 @@ class Picture(QuestionKind):
             raise ValueError(f"{name}: is no {suffix[1:].upper()} file")
         return name
 
-    def mark(self, answer: Any, right: Right | None) -> Marked:
-        if answer is None:
-            return self.missing()
-        return self.by_hand(f"the teacher looks at {answer}")
+    def task_of_teacher(self, answer: Any) -> str:
+        return f"the teacher looks at {answer}"
