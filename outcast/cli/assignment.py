@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from outcast import units
 from outcast.cli import assignment_grading, shared, terminal
 from outcast.errors import ConfigError, InputError, UntrustedError
 
@@ -67,9 +68,7 @@ def new(
         shared=same_parameters,
     )
     count = len(klass.students)
-    terminal.echo(
-        f"{klass.path}: {klass.exercise.title}, for {count} student{'' if count == 1 else 's'}"
-    )
+    terminal.echo(f"{klass.path}: {klass.exercise.title}, for {units.counted(count, 'student')}")
     if count:
         terminal.echo(f"give each student a copy of {klass.path / 'handout'}/ID")
         terminal.echo(effort.told(klass, count, os.cpu_count() or 1))

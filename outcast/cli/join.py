@@ -168,7 +168,6 @@ def command(
     sides, counted = _sides(ports, inputs, outputs), _number(dropped)
 
     from outcast.api import joining, joins
-    from outcast.view import summary_words
     from outcast.view.terminal import joined as shown
 
     joining.parse_max_sojourn_ns(how["max_sojourn"], "--max-sojourn")
@@ -181,6 +180,8 @@ def command(
     for part in shown.parts(result.joined, result.chains, result.estimates):
         terminal.console().print(part, highlight=False, soft_wrap=isinstance(part, str))
     if folder is not None:
+        from outcast.view import summary_words
+
         run = result.save(folder, copy=copy)
         terminal.echo_lines(summary_words.noise_lines(run))
         shared.print_drawn(run.path)

@@ -20,7 +20,6 @@ def command(directory: Path) -> None:
     """
     from outcast.api.runs import Run
     from outcast.api.sweeps import Sweep
-    from outcast.reproduce import index, recipe, reproduce, together
     from outcast.sweep.store import SweepDirectory
 
     if directory.is_file():
@@ -31,6 +30,8 @@ def command(directory: Path) -> None:
     if SweepDirectory(directory).config.exists():
         path = Sweep(directory).write_report(progress=True)
     elif any(any(directory.glob(names)) for names in ("*/result.json", "*/noise/*/result.json")):
+        from outcast.reproduce import index, recipe, reproduce, together
+
         stored = reproduce.stored(directory, [*recipe.load_all().values()])
         path = index.write_index(directory, together.rows(stored))
     else:

@@ -133,24 +133,22 @@ def _merge(source: Source, shards: Sequence[Path], output: Path | None, *, other
 
 def _show_plan(console: Console, prepared: Prepared) -> None:
     from outcast.sweep.display import format_forecast
-    from outcast.sweep.overview import counted
     from outcast.sweep.points import as_text, canonical, swept_keys
 
     planned, missing, expected = prepared.plan, prepared.left, prepared.expected
     points = [run.point for run in planned.runs]
     settings = {canonical(point.settings) for point in points}
     engines = Counter(run.size.engine for run in planned.runs)
-    lines = [
-        f"{counted(len(points), 'run')} into {prepared.path}: {counted(len(settings), 'point')}, "
-        f"{counted(planned.experiment.repetitions, 'repetition')}; "
-        + ", ".join(f"{count} {engine}" for engine, count in engines.items())
-    ]
+    counts = [units.counted(len(points), "run"), units.counted(len(settings), "point")]
+    counts.append(units.counted(planned.experiment.repetitions, "repetition"))
+    by_engine = ", ".join(f"{count} {engine}" for engine, count in engines.items())
+    lines = [f"{counts[0]} into {prepared.path}: {counts[1]}, {counts[2]}; {by_engine}"]
     for key in swept_keys(points):
         values = dict.fromkeys(as_text(point.settings.get(key)) for point in points)
         lines.append(f"  {key}: {', '.join(values)}")
     if len(missing) < len(points):
         lines.append(f"{len(points) - len(missing)} are finished, {len(missing)} are left")
-    told = [f"note, of {counted(n, 'point')}: {text}" for text, n in planned.told.items()]
+    told = [f"note, of {units.counted(n, 'point')}: {text}" for text, n in planned.told.items()]
     lines += told[:_MOST_NOTES]
     if len(told) > _MOST_NOTES:
         lines.append(f"{len(told) - _MOST_NOTES} more such notes; each run has its own as warnings")

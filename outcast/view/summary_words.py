@@ -17,7 +17,7 @@ from outcast.records.summary import (
     Summary,
     Window,
 )
-from outcast.units import format_bps
+from outcast.units import counted, format_bps
 from outcast.view.events import rates_within
 
 
@@ -216,11 +216,6 @@ def sending(row: Mapping[str, Any]) -> str:
 def number(value: float | None, form: str = "g") -> str:
     """Writes a number; `-` for None."""
     return "-" if value is None else format(value, form)
-
-
-def counted(count: int, noun: str) -> str:
-    """Writes a count with its noun."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def share(part: float, whole: float) -> str:

@@ -12,11 +12,10 @@ from outcast.plan import link_words, ports
 from outcast.plan.grouping import UDP, control_of, title
 from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord, FlowRecord, Manifest, ProgramRecord
-from outcast.units import format_size, format_time, round_rate
+from outcast.units import counted, format_size, format_time, round_rate
 from outcast.view.events import moments, trace_sentences
 from outcast.view.report.markup import Element, Part, element
 from outcast.view.report.page import section
-from outcast.view.summary_words import counted
 
 _COMMAND_CHARACTERS = 60
 

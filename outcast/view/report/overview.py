@@ -9,7 +9,7 @@ from outcast.experiment.engine import properties
 from outcast.records.run import Run
 from outcast.records.run_directory import Manifest
 from outcast.records.summary import Summary
-from outcast.units import format_bps
+from outcast.units import counted, format_bps
 from outcast.view import summary_words as words
 from outcast.view.report import captured
 from outcast.view.report.markup import Element, Part, element, table
@@ -79,7 +79,7 @@ def _result(run: Run) -> str:
     if run.manifest.flows:
         texts.append(
             f"Over {covered} ({summary.start_s:g} to {summary.end_s:g} s), "
-            f"{words.counted(len(run.manifest.flows), 'flow')} got "
+            f"{counted(len(run.manifest.flows), 'flow')} got "
             f"{format_bps(summary.total_goodput_bps)}"
             f"{' together' if len(run.manifest.flows) > 1 else ''}."
         )
@@ -90,7 +90,7 @@ def _result(run: Run) -> str:
             texts.append(f"{words.workload_result(workload, summary.whole_run)}.")
             continue
         unfinished = f", {workload.unfinished} did not finish" if workload.unfinished else ""
-        flows = words.counted(workload.flows, "generated flow")
+        flows = counted(workload.flows, "generated flow")
         texts.append(
             f"{flows} ({workload.kind}) ran{unfinished}, at "
             f"{format_bps(workload.goodput_bps)} together{summary.whole_run}."
@@ -160,7 +160,7 @@ def _trust(run: Run) -> Element:
         return trust("✗ Captures and counters do not agree", "bad", bullets(lines))
     if not number:
         return trust("✓ Captures and counters agree", "good", bullets(lines))
-    warned = words.counted(number, "warning")
+    warned = counted(number, "warning")
     return trust(f"✓ Captures and counters agree, with {warned}", "doubtful", bullets(lines))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from outcast.analysis.follow import Journey, Sighting
 from outcast.plan.addresses import with_port
-from outcast.view.summary_words import counted
+from outcast.units import counted
 from outcast.view.terminal import forms
 from outcast.view.terminal.listing import flag_names, milliseconds
 

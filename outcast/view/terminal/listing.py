@@ -19,7 +19,7 @@ from outcast.analysis.export.captured import captures_of, find
 from outcast.analysis.selection import Selection, Source, open_source
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.plan.addresses import with_port
-from outcast.view.summary_words import counted
+from outcast.units import counted
 from outcast.view.terminal import forms
 
 SLICE_ROWS = 50_000

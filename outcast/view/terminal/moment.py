@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from outcast.analysis.trace.moment import Lost, Moment, Sent
 from outcast.analysis.trace.timers import Timer
-from outcast.view.summary_words import counted
+from outcast.units import counted
 
 _TIMER_NAMES = {
     "rto": ("retransmission timer", "tcp_retransmit_timer"),

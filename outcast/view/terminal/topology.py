@@ -13,8 +13,7 @@ from outcast.plan.addresses import with_port
 from outcast.plan.hints import beforehand
 from outcast.plan.model import Plan
 from outcast.plan.round_trips import base_rtt_ns, product_bytes
-from outcast.units import format_time
-from outcast.view.summary_words import counted
+from outcast.units import counted, format_time
 
 
 def describe(experiment: Experiment, plan: Plan) -> list[str]:

@@ -16,7 +16,7 @@ from outcast.analysis.trace.waits import wait_table, within
 from outcast.errors import ConfigError
 from outcast.records.run import Run
 from outcast.records.run_directory import FlowRecord
-from outcast.view.summary_words import counted
+from outcast.units import counted
 from outcast.view.terminal import forms
 from outcast.view.terminal.moment import lines, ms, reason_words
 
