@@ -121,3 +121,8 @@ def format_size(size_bytes: int) -> str:
 def format_time(time_ns: int) -> str:
     """The shortest exact text of a time; `parse_time_ns` reads it back."""
     return _format(time_ns, {name: TIME_UNITS[name] for name in ("ns", "us", "ms", "s")})
+
+
+def counted(count: int, noun: str) -> str:
+    """Writes a count with its noun."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -24,7 +24,7 @@ from outcast.analysis.measure import (
     throughput,
 )
 from outcast.analysis.trace.pages import open_events
-from outcast.analysis.trace.tables import nearest
+from outcast.analysis.trace.places import nearest
 from outcast.records.trace import Formats, Statistics
 
 _SEGMENT = bytes.fromhex(

@@ -1,13 +1,10 @@
 """The command line: one file for each verb, loaded when it is called."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib
 import io
 import os
-import resource
 import stat
 import sys
 from pathlib import Path
@@ -25,32 +22,9 @@ PROJECT = "outcast-testbed"
 """pip calls this program so; `outcast` on the Python package index is another one."""
 
 VERBS = (
-    "doctor",
-    "run",
-    "exec",
-    "sweep",
-    "results",
-    "reproduce",
-    "analyze",
-    "report",
-    "figure",
-    "pack",
-    "replay",
-    "trace",
-    "debug",
-    "whatif",
-    "fate",
-    "join",
-    "inspect",
-    "export",
-    "why",
-    "topo",
-    "guest",
-    "kernel",
-    "root",
-    "assignment",
-    "clean",
-    "completion",
+    *("doctor", "run", "exec", "sweep", "results", "reproduce", "analyze", "report", "figure"),
+    *("pack", "replay", "trace", "debug", "whatif", "fate", "join", "inspect", "export", "why"),
+    *("topo", "guest", "kernel", "root", "assignment", "clean", "completion"),
 )
 
 
@@ -63,17 +37,16 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command: click.Command = importlib.import_module(f"outcast.cli.{cmd_name}").command
+        of_guest = cmd_name in ("kernel", "root")
+        module = importlib.import_module(f"outcast.cli.{'guest' if of_guest else cmd_name}")
+        command: click.Command = getattr(module, cmd_name if of_guest else "command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the verbs with their whole summaries; click's own cuts them to one line."""
-        commands = [(verb, self.get_command(ctx, verb)) for verb in VERBS]
-        rows = [
-            (verb, command.get_short_help_str(1000))
-            for verb, command in commands
-            if command is not None and not command.hidden
-        ]
+        commands = ((verb, self.get_command(ctx, verb)) for verb in VERBS)
+        shown = ((verb, of) for verb, of in commands if of is not None and not of.hidden)
+        rows = [(verb, command.get_short_help_str(1000)) for verb, command in shown]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
@@ -166,9 +139,6 @@ def invoke(argv: list[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
         return result if isinstance(result, int) else 0
-    except click.exceptions.Abort:
-        _complain("interrupted")
-        return 1
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return ConfigError.exit_status
@@ -178,7 +148,7 @@ def invoke(argv: list[str] | None = None) -> int:
     except OutcastError as error:
         _complain(str(error))
         return error.exit_status
-    except KeyboardInterrupt:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         _complain("interrupted")
         return 1
     except BrokenPipeError:
@@ -190,22 +160,18 @@ def invoke(argv: list[str] | None = None) -> int:
         return FeatureMissingError.exit_status
     except (MemoryError, SystemError) as error:
         # Python's parts in C report an allocation that failed in a shell's limit as a SystemError.
-        if isinstance(error, SystemError) and _memory_limit_bytes() is None:
+        if isinstance(error, SystemError) and shared.memory_limit_bytes() is None:
             raise
         _complain(f"out of memory{f': {error}' if str(error) else ''}; {_memory_remedy()}")
         return OutcastError.exit_status
     except OSError as error:
-        if _is_library_fault(error):
+        # For a library that cannot be loaded, ctypes raises an OSError without a number.
+        if error.errno is None and "shared object" in str(error):
             _complain(_library_fault(error))
             return FeatureMissingError.exit_status
         # The machine is at fault, not the program: a full disk, a folder without permission.
         _complain(_machine_fault(error))
         return OutcastError.exit_status
-
-
-def _is_library_fault(error: OSError) -> bool:
-    """Whether ctypes could not load a library, for which it raises an OSError without a number."""
-    return error.errno is None and "shared object" in str(error)
 
 
 def _library_fault(error: Exception) -> str:
@@ -219,7 +185,7 @@ def _library_fault(error: Exception) -> str:
         from outcast.engines.root.mininet_package import REMEDY
 
         return f"{what}, which plans the network; {REMEDY}"
-    if _memory_limit_bytes() is not None:
+    if shared.memory_limit_bytes() is not None:
         remedy = f"{_memory_remedy()}; if that does not help, {remedy}"
     return f"a library cannot be loaded: {what}; {remedy}"
 
@@ -229,16 +195,10 @@ _LIBRARY_CHARACTERS = 200
 
 
 def _memory_remedy() -> str:
-    limit_bytes = _memory_limit_bytes()
+    limit_bytes = shared.memory_limit_bytes()
     if limit_bytes is None:
         return "free memory, or use a machine with more"
     return f"this shell allows {limit_bytes // 1024} KB (ulimit -v); allow more"
-
-
-def _memory_limit_bytes() -> int | None:
-    """The limit of this process's address space (getrlimit(2), RLIMIT_AS); None without one."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def _machine_fault(error: OSError) -> str:

@@ -1,7 +1,5 @@
 """`outcast analyze`: repeats everything that follows the captures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click
@@ -9,7 +7,7 @@ import click
 from outcast.cli import shared, terminal
 
 
-@click.command("analyze", epilog=shared.examples("outcast analyze results/fig3c"))
+@shared.verb("analyze", "outcast analyze results/fig3c")
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 def command(directory: Path) -> None:
     """Analyse the run in DIR again: tables, summary, figures and report.

@@ -1,30 +1,25 @@
 """`outcast assignment`: hands out, checks and grades an exercise for students."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click
 
+from outcast import units
 from outcast.cli import assignment_grading, shared, terminal
 from outcast.errors import ConfigError, InputError, UntrustedError
 
 
-@click.group(
+@shared.verbs(
     "assignment",
-    epilog=shared.examples(
-        "outcast assignment new NETS26 --student ana --student ben",
-        "outcast assignment check NETS26/handout/ana",
-    ),
+    "outcast assignment new NETS26 --student ana --student ben",
+    "outcast assignment check NETS26/handout/ana",
 )
 def command() -> None:
     """Hand out an exercise, check what is missing in it, grade it."""
 
 
-_student = shared.several("ID", "A student who gets a folder.", "--student", "students")
-_students_file = shared.path(
-    "FILE", "A file with a student's ID in each line.", "--students", "file"
-)
+_student = shared.several("--student ID", "A student who gets a folder.", "students")
+_students_file = shared.path("--students FILE", "A file with a student's ID in each line.", "file")
 
 
 def _named(students: tuple[str, ...], file: Path | None) -> list[str]:
@@ -37,23 +32,21 @@ def _named(students: tuple[str, ...], file: Path | None) -> list[str]:
     return [*students, *(line for line in lines if line)]
 
 
-@command.command(
+@shared.verb(
     "new",
-    epilog=shared.examples(
-        "outcast assignment new NETS26 --students ids.txt",
-        "outcast assignment new NETS26 --exercise my-exercise --student ana -o course/NETS26",
-    ),
+    "outcast assignment new NETS26 --students ids.txt",
+    "outcast assignment new NETS26 --exercise my-exercise --student ana -o course/NETS26",
+    group=command,
 )
 @click.argument("name", metavar="NAME")
-@click.option(
-    "--exercise",
+@shared.option(
+    "--exercise NAME|DIR",
+    "An exercise that comes with outcast, or the folder of one.",
     default="outcast",
-    metavar="NAME|DIR",
-    help="An exercise that comes with outcast, or the folder of one.",
 )
 @_student
 @_students_file
-@click.option("--same-parameters", is_flag=True, help="All students get the same parameters.")
+@shared.flag("--same-parameters", "All students get the same parameters.")
 @shared.output("DIR", "The class folder to make [default: NAME].")
 def new(
     name: str,
@@ -75,9 +68,7 @@ def new(
         shared=same_parameters,
     )
     count = len(klass.students)
-    terminal.echo(
-        f"{klass.path}: {klass.exercise.title}, for {count} student{'' if count == 1 else 's'}"
-    )
+    terminal.echo(f"{klass.path}: {klass.exercise.title}, for {units.counted(count, 'student')}")
     if count:
         terminal.echo(f"give each student a copy of {klass.path / 'handout'}/ID")
         terminal.echo(effort.told(klass, count, os.cpu_count() or 1))
@@ -86,9 +77,7 @@ def new(
     terminal.echo(f"keep {klass.path / 'key'} to yourself, and a copy of it in a safe place")
 
 
-@command.command(
-    "handout", epilog=shared.examples("outcast assignment handout NETS26 --student dan")
-)
+@shared.verb("handout", "outcast assignment handout NETS26 --student dan", group=command)
 @click.argument("klass", type=click.Path(path_type=Path), metavar="CLASS")
 @_student
 @_students_file
@@ -101,7 +90,7 @@ def handout(klass: Path, students: tuple[str, ...], file: Path | None) -> None:
         terminal.echo(str(folder.path))
 
 
-@command.command("predict", epilog=shared.examples("outcast assignment predict ."))
+@shared.verb("predict", "outcast assignment predict .", group=command)
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 def predict(directory: Path) -> None:
     """Seal the predictions in DIR: the seeds of the runs after them follow from them."""
@@ -115,7 +104,7 @@ def predict(directory: Path) -> None:
         terminal.echo(f"{run}: seed {seed}, which your prediction decides{again}")
 
 
-@command.command("check", epilog=shared.examples("outcast assignment check ."))
+@shared.verb("check", "outcast assignment check .", group=command)
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 def check(directory: Path) -> None:
     """Print what is still missing in DIR, before it is handed in."""
@@ -133,16 +122,13 @@ def check(directory: Path) -> None:
     terminal.echo(f"{directory}: complete")
 
 
-@command.command(
-    "lint", epilog=shared.examples("outcast assignment lint my-exercise --seeds 3 --jobs 2")
-)
+@shared.verb("lint", "outcast assignment lint my-exercise --seeds 3 --jobs 2", group=command)
 @click.argument("exercise", metavar="EXERCISE")
-@click.option(
-    "--seeds",
+@shared.option(
+    "--seeds N",
+    "For how many students, each with an own seed.",
     type=click.IntRange(min=2, max=100),
     default=10,
-    metavar="N",
-    help="For how many students, each with an own seed.",
 )
 @shared.jobs
 def lint(exercise: str, seeds: int, jobs: int | None) -> None:
@@ -170,11 +156,9 @@ def lint(exercise: str, seeds: int, jobs: int | None) -> None:
     terminal.echo(f"{exercise}: {found.runs} runs of {seeds} students, nothing is wrong")
 
 
-@command.command(
-    "solve", epilog=shared.examples("outcast assignment solve NETS26 --student ana -o ana-solved")
-)
+@shared.verb("solve", "outcast assignment solve NETS26 --student ana -o ana-solved", group=command)
 @click.argument("klass", type=click.Path(path_type=Path), metavar="CLASS")
-@click.option("--student", required=True, metavar="ID", help="Whose solution.")
+@shared.option("--student ID", "Whose solution.", required=True)
 @shared.output("DIR", "The folder to make.", required=True)
 def solve(klass: Path, student: str, output: Path) -> None:
     """Make the solution of one student of CLASS, as it would be handed in."""

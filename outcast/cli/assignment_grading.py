@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 _FORMS = ("table", "csv", "json", "moodle", "canvas")
 
 
-@click.command("pack", epilog=shared.examples("outcast assignment pack . -o ada.zip"))
+@shared.verb("pack", "outcast assignment pack . -o ada.zip")
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @shared.output("FILE", "The file to write.", required=True)
-@click.option("--incomplete", is_flag=True, help="Pack it although something is missing.")
+@shared.flag("--incomplete", "Pack it although something is missing.")
 def pack(directory: Path, output: Path, incomplete: bool) -> None:
     """Make one small file of the student's folder DIR, to hand in.
 
@@ -45,27 +45,25 @@ def pack(directory: Path, output: Path, incomplete: bool) -> None:
     terminal.echo_path(made.path, f": {made.bytes / 1e3:.0f} kB, {made.files} files; runs: {runs}")
 
 
-@click.command(
+@shared.verb(
     "grade",
-    epilog=shared.examples(
-        "outcast assignment grade NETS26 inbox/* -o graded",
-        "outcast assignment grade NETS26 inbox/* -o graded --resume --format moodle > grades.csv",
-    ),
+    "outcast assignment grade NETS26 inbox/* -o graded",
+    "outcast assignment grade NETS26 inbox/* -o graded --resume --format moodle > grades.csv",
 )
 @click.argument("class_folder", type=click.Path(path_type=Path), metavar="CLASS")
 @click.argument(
     "submissions", type=click.Path(path_type=Path), metavar="SUBMISSION...", nargs=-1, required=True
 )
-@click.option(
+@shared.option(
     "--format",
+    "How to print: for people, for programs, or for a gradebook.",
     "form",
     type=shared.Choice(_FORMS),
     default="table",
-    help="How to print: for people, for programs, or for a gradebook.",
 )
 @shared.output("DIR", "Where feedback sheets, and the table of points to give by hand, go.")
 @shared.jobs
-@click.option("--resume", is_flag=True, help="Take what DIR has of the same submissions.")
+@shared.flag("--resume", "Take what DIR has of the same submissions.")
 def grade(
     class_folder: Path,
     submissions: tuple[Path, ...],
@@ -148,11 +146,10 @@ def _print(class_: Class, graded: Sequence[Graded], form: str) -> None:
     if form == "table":
         terminal.console().print(sheets.table(graded, runs))
         terminal.echo_lines(sheets.remarks(graded))
-    elif form == "csv":
-        terminal.echo(sheets.as_csv(graded, runs, keys), nl=False)
     elif form == "json":
         terminal.echo(sheets.as_json(graded))
-    elif form == "moodle":
-        terminal.echo(gradebooks.moodle(class_.name, graded), nl=False)
+    elif form == "csv":
+        terminal.echo(sheets.as_csv(graded, runs, keys), nl=False)
     else:
-        terminal.echo(gradebooks.canvas(class_.name, graded), nl=False)
+        book = {"moodle": gradebooks.moodle, "canvas": gradebooks.canvas}[form]
+        terminal.echo(book(class_.name, graded), nl=False)

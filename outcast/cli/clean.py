@@ -1,15 +1,11 @@
 """`outcast clean`: removes what a crashed run left on the machine, and nothing else."""
 
-from __future__ import annotations
-
-import click
-
 from outcast.cli import shared, terminal
 from outcast.engines import ledger
 from outcast.errors import RunError
 
 
-@click.command("clean", epilog=shared.examples("outcast clean"))
+@shared.verb("clean", "outcast clean")
 def command() -> None:
     """Remove what a crashed or killed run left behind, and nothing else.
 

@@ -1,7 +1,5 @@
 """`outcast completion`: prints the script with which a shell completes outcast's command line."""
 
-from __future__ import annotations
-
 import click
 from click.shell_completion import get_completion_class
 
@@ -12,7 +10,7 @@ VARIABLE = "_OUTCAST_COMPLETE"
 """The environment variable by which a shell asks click for completions."""
 
 
-@click.command("completion", epilog=shared.examples("outcast completion bash"))
+@shared.verb("completion", "outcast completion bash")
 @click.argument("shell", type=shared.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:

@@ -1,54 +1,43 @@
 """`outcast debug`: stops a run's kernel at a nanosecond, with gdb attached to it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click
 
-from outcast.cli import shared, terminal
+from outcast.cli import selecting, shared, terminal
 
 
-@click.command(
+@shared.verb(
     "debug",
-    epilog=shared.examples(
-        "outcast debug results/fig3c --at 0.6292ms",
-        "outcast debug results/fig3c --at 30ms --command 'tcp-sock h0_0_3 5001' --command bt",
-        "outcast debug results/fig3c --break tcp_retransmit_skb --print '$tcp->snd_cwnd' --count 9",
-    ),
+    "outcast debug results/fig3c --at 0.6292ms",
+    "outcast debug results/fig3c --at 30ms --command 'tcp-sock h0_0_3 5001' --command bt",
+    "outcast debug results/fig3c --break tcp_retransmit_skb --print '$tcp->snd_cwnd' --count 9",
 )
 @click.argument("source", type=click.Path(path_type=Path), metavar="FILE|DIR")
-@click.option(
-    "--at",
+@shared.option(
+    "--at TIME",
+    "When the kernel stops, since the traffic's start: 0.6292ms, or in seconds.",
     default="0ms",
-    metavar="TIME",
-    help="When the kernel stops, since the traffic's start: 0.6292ms, or in seconds.",
 )
-@click.option(
-    "--host",
-    metavar="HOST",
-    help="The host that commands mean if they name none. With --break, only its hits count.",
+@shared.option(
+    "--host HOST",
+    "The host that commands mean if they name none. With --break, only its hits count.",
 )
-@click.option(
-    "--break",
+@shared.option(
+    "--break FUNCTION",
+    "Print at each hit of this function of the kernel, and go on. As gdb writes a place: "
+    "also FILE:LINE, and 'FUNCTION if CONDITION'.",
     "place",
     default="",
-    metavar="FUNCTION",
-    help="Print at each hit of this function of the kernel, and go on. As gdb writes a place: "
-    "also FILE:LINE, and 'FUNCTION if CONDITION'.",
+)
+@shared.several("--print EXPRESSION", "Print this at each hit, as gdb's print does.", "expressions")
+@shared.option(
+    "--count N", "After so many hits, let the run go on without gdb.", type=click.IntRange(min=1)
 )
 @shared.several(
-    "EXPRESSION", "Print this at each hit, as gdb's print does.", "--print", "expressions"
-)
-@click.option(
-    "--count",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="After so many hits, let the run go on without gdb.",
-)
-@shared.several(
-    *("COMMAND", "Run this command of gdb's or of ours: once, or with --break at each hit."),
-    *("-x", "--command", "commands"),
+    "-x, --command COMMAND",
+    "Run this command of gdb's or of ours: once, or with --break at each hit.",
+    "commands",
 )
 @shared.allow_programs
 def command(
@@ -74,7 +63,7 @@ def command(
     shared.end_as_interrupted()
     done = debugging.debug(
         source,
-        shared.instant_ns(at, "--at"),
+        selecting.instant_ns(at, "--at"),
         host=host,
         breakpoint=place,
         expressions=expressions,

@@ -1,12 +1,9 @@
 """`outcast doctor`: what this machine can emulate."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
 
-import click
 from rich.table import Table
 from rich.text import Text
 
@@ -18,8 +15,8 @@ from outcast.engines.root import cache as roots
 from outcast.errors import FeatureMissingError
 
 
-@click.command("doctor", epilog=shared.examples("outcast doctor"))
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@shared.verb("doctor", "outcast doctor")
+@shared.flag("--json", "Print JSON instead of a table.", "as_json")
 def command(as_json: bool) -> int:
     """Show what this machine can emulate, feature by feature, and the remedy for what is missing.
 
@@ -56,10 +53,10 @@ def _print(diagnosis: doctor.Diagnosis) -> None:
 def _table(findings: Iterable[Finding]) -> Table:
     table = Table("feature", "here", "details, or what to do", box=None, pad_edge=False)
     for finding in findings:
+        word, detail = Text("no", style="yellow"), finding.detail
         if finding.present:
-            word = "loadable" if finding.state == "loadable" else "yes"
-            table.add_row(finding.feature, Text(word, style="green"), finding.detail)
+            word = Text("loadable" if finding.state == "loadable" else "yes", style="green")
         else:
-            detail = f"{finding.detail}; {finding.remedy}" if finding.detail else finding.remedy
-            table.add_row(finding.feature, Text("no", style="yellow"), detail)
+            detail = f"{detail}; {finding.remedy}" if detail else finding.remedy
+        table.add_row(finding.feature, word, detail)
     return table

@@ -1,7 +1,5 @@
 """`outcast exec`: one command in a host of the network, and its exit status."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -28,29 +26,23 @@ class _Exec(click.Command):
             raise click.UsageError(text, ctx) from None
 
 
-@click.command(
+@shared.verb(
     "exec",
+    "outcast exec configs/linear-12.yaml -- ip addr",
+    "outcast exec configs/linear-12.yaml --host h2 -- ping -c 3 {h1}",
     cls=_Exec,
-    epilog=shared.examples(
-        "outcast exec configs/linear-12.yaml -- ip addr",
-        "outcast exec configs/linear-12.yaml --host h2 -- ping -c 3 {h1}",
-    ),
 )
 @click.argument("config", type=click.Path(path_type=Path))
 @click.argument("command_line", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED)
-@click.option("--host", metavar="HOST", help="Where it runs [default: the topology's first host].")
+@shared.option("--host HOST", "Where it runs [default: the topology's first host].")
 @shared.engine
-@click.option(
-    "--deadline",
-    default="10min",
-    metavar="TIME",
-    help="How long the command may take, by the engine's clock.",
+@shared.option(
+    "--deadline TIME", "How long the command may take, by the engine's clock.", default="10min"
 )
-@click.option(
+@shared.flag(
     "--json",
+    "Print one object with status, stdout, stderr and crash when the command has ended.",
     "as_json",
-    is_flag=True,
-    help="Print one object with status, stdout, stderr and crash when the command has ended.",
 )
 @shared.overrides
 def command(
@@ -70,33 +62,21 @@ def command(
     Flows, workloads and clients of CONFIG do not run; its servers do. {h1} is the address of
     host h1.
     """
-    from outcast import experiment
-    from outcast.api import commands, experiments
+    from outcast.api import commands
 
     shared.end_as_interrupted()
-    if engine is not None:
-        overrides = (*overrides, f"engine={engine}")
-    try:
-        deadline_s = units.parse_time_ns(deadline) / 1e9
-    except ValueError as error:
-        raise ConfigError(f"--deadline: {error}") from None
+    deadline_s = shared.parsed("--deadline", deadline, units.parse_time_ns) / 1e9
     if deadline_s <= 0:
         raise ConfigError(f"--deadline: {deadline}: allowed is a time above 0")
-    chosen = experiments.checked(experiment.read(config, overrides))
-    shared.note_left_out(chosen)
+    chosen = shared.chosen(config, engine, overrides)
 
     def on_output(stream: Literal["out", "err"], data: bytes) -> None:
         to = sys.stdout.buffer if stream == "out" else sys.stderr.buffer
         to.write(data)
         to.flush()
 
-    executed = commands.exec_in(
-        chosen,
-        command_line,
-        host,
-        deadline_s=deadline_s,
-        on_output=None if as_json else on_output,
-    )
+    seen = None if as_json else on_output
+    executed = commands.exec_in(chosen, command_line, host, deadline_s=deadline_s, on_output=seen)
     if as_json:
         written = {"stdout": executed.stdout, "stderr": executed.stderr}
         texts = {name: data.decode(errors="replace") for name, data in written.items()}

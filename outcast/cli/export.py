@@ -7,30 +7,27 @@ from typing import TYPE_CHECKING
 
 import click
 
-from outcast.cli import shared, terminal
+from outcast.cli import selecting, shared, terminal
 from outcast.errors import ConfigError
 
 if TYPE_CHECKING:
     from outcast.analysis.selection import Selection
 
 
-@click.command(
+@shared.verb(
     "export",
-    epilog=shared.examples(
-        "outcast export results/fig3c --pcapng fig3c.pcapng --blackout 0",
-        "outcast export results/fig3c --csv dropped.csv --verdict dropped",
-    ),
+    "outcast export results/fig3c --pcapng fig3c.pcapng --blackout 0",
+    "outcast export results/fig3c --csv dropped.csv --verdict dropped",
 )
 @click.argument("source", type=click.Path(path_type=Path), metavar="DIR|FILE")
 @shared.path(
-    "FILE",
+    "--pcapng FILE",
     "Write the captured packets of all ports, each with its verdict as a comment, to this "
     ".pcapng or .pcapng.zst file.",
-    "--pcapng",
 )
-@shared.path("FILE", "Write a row for each packet to this .csv file.", "--csv")
-@shared.path("FILE", "Write a row for each packet to this .parquet file.", "--parquet")
-@shared.selection
+@shared.path("--csv FILE", "Write a row for each packet to this .csv file.")
+@shared.path("--parquet FILE", "Write a row for each packet to this .parquet file.")
+@selecting.selection
 def command(
     source: Path,
     selection: Selection,

@@ -1,7 +1,5 @@
 """`outcast fate`: from when on an outcome of a run was decided."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 
@@ -10,29 +8,23 @@ import click
 from outcast.cli import shared, terminal
 
 
-@click.command(
+@shared.verb(
     "fate",
-    epilog=shared.examples(
-        "outcast fate results/fig3c --at 0:500ms:25ms --futures 20 --outcome starved",
-        "outcast fate results/fig3c --at 0:100ms:10ms --futures 10 --outcome 'share(lone) < 0.5'",
-    ),
+    "outcast fate results/fig3c --at 0:500ms:25ms --futures 20 --outcome starved",
+    "outcast fate results/fig3c --at 0:100ms:10ms --futures 10 --outcome 'share(lone) < 0.5'",
 )
 @click.argument("directory", type=click.Path(path_type=Path), metavar="RUN")
-@click.option(
-    "--at",
+@shared.option(
+    "--at FROM:TO:STEP",
+    "From when on the noise is drawn anew: instants after the traffic's start, without TO.",
     "at",
     required=True,
-    metavar="FROM:TO:STEP",
-    help="From when on the noise is drawn anew: instants after the traffic's start, without TO.",
 )
-@click.option(
-    "--futures", type=int, default=10, metavar="K", help="How many futures each instant has."
-)
-@click.option(
-    "--outcome",
+@shared.option("--futures K", "How many futures each instant has.", type=int, default=10)
+@shared.option(
+    "--outcome WORDS",
+    "What may become of the run: starved, 'share(lone) < 0.5', 'ratio > 2 and jain < 0.9'.",
     required=True,
-    metavar="WORDS",
-    help="What may become of the run: starved, 'share(lone) < 0.5', 'ratio > 2 and jain < 0.9'.",
 )
 @shared.work(
     "futures",
@@ -63,16 +55,8 @@ def command(
     from outcast.whatif.futures import instants
 
     shared.end_as_interrupted()
-    decision = fate.fate(
-        directory,
-        instants(at),
-        futures,
-        outcome,
-        output,
-        **vars(work),
-        allow_programs=allow_programs,
-        progress=True,
-    )
+    asked = (directory, instants(at), futures, outcome, output)
+    decision = fate.fate(*asked, **vars(work), allow_programs=allow_programs, progress=True)
     if decision is None:
         terminal.echo(f"part {work.part} of the futures is there; --merge puts the parts together")
         return

@@ -15,34 +15,30 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@click.command(
+@shared.verb(
     "figure",
-    epilog=shared.examples(
-        "outcast figure results/fig3c goodput --size column -o goodput.pdf",
-        "outcast figure results/limits line --by queue.limit --log-y --format svg",
-        "outcast figure results/fig3c",
-    ),
+    "outcast figure results/fig3c goodput --size column -o goodput.pdf",
+    "outcast figure results/limits line --by queue.limit --log-y --format svg",
+    "outcast figure results/fig3c",
 )
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @click.argument("name", required=False)
-@click.option(
+@shared.option(
     "--format",
+    "The file's format [default: the ending of -o, or png].",
     "form",
     type=shared.Choice(["png", "svg", "pdf"]),
-    help="The file's format [default: the ending of -o, or png].",
 )
-@click.option("--size", metavar="WxH", help="3.5x2.2in, 89x56mm, or column: for papers of two.")
-@click.option(
-    "--font-size", type=float, metavar="POINTS", help="Size of ordinary letters [default: 9]."
-)
-@click.option("--dpi", type=click.IntRange(20, 2400), metavar="N", help="Pixels per inch of a PNG.")
-@click.option("--title", metavar="TEXT", help="Another title; `off` takes it away.")
-@click.option("--legend", metavar="PLACE", help="Where it stands, as 'upper left'; or `off`.")
-@click.option("--xlabel", metavar="TEXT", help="Another label of the x axis.")
-@click.option("--ylabel", metavar="TEXT", help="Another label of the y axis.")
-@click.option("--log-x", is_flag=True, help="Make the x axis logarithmic.")
-@click.option("--log-y", is_flag=True, help="Make the y axis logarithmic.")
-@click.option("--value", metavar="NAME", help="Of a sweep: the column to draw.")
+@shared.option("--size WxH", "3.5x2.2in, 89x56mm, or column: for papers of two.")
+@shared.option("--font-size POINTS", "Size of ordinary letters [default: 9].", type=float)
+@shared.option("--dpi N", "Pixels per inch of a PNG.", type=click.IntRange(20, 2400))
+@shared.option("--title TEXT", "Another title; `off` takes it away.")
+@shared.option("--legend PLACE", "Where it stands, as 'upper left'; or `off`.")
+@shared.option("--xlabel TEXT", "Another label of the x axis.")
+@shared.option("--ylabel TEXT", "Another label of the y axis.")
+@shared.flag("--log-x", "Make the x axis logarithmic.")
+@shared.flag("--log-y", "Make the y axis logarithmic.")
+@shared.option("--value NAME", "Of a sweep: the column to draw.")
 @shared.by
 @shared.over
 @shared.where
@@ -117,8 +113,7 @@ def save(figure: Figure, path: Path, dpi: int | None = None) -> None:
 
     try:
         style.save(figure, path, dpi)
-    except OSError as error:
-        raise ConfigError(f"-o {files.describe(error)}") from None
-    except ValueError as error:
-        raise ConfigError(f"-o {path}: {error}") from None
+    except (OSError, ValueError) as error:
+        why = files.describe(error) if isinstance(error, OSError) else f"{path}: {error}"
+        raise ConfigError(f"-o {why}") from None
     terminal.echo_path(path)

@@ -1,6 +1,6 @@
 """`outcast guest`: makes, shows and checks the virtual engine's kernel and root.
 
-`outcast kernel` and `outcast root` do the same for one of the two.
+`outcast kernel` and `outcast root`, which the help leaves out, do the same for one of the two.
 """
 
 from __future__ import annotations
@@ -29,59 +29,52 @@ def _named(mirror: str | None, snapshot: str | None, packages: Path | None) -> N
 from_where = shared.gathered(
     "named",
     _named,
-    click.option(
-        "--mirror",
-        metavar="URL",
-        help="A mirror of Debian, instead of OUTCAST_MIRROR and the machine's apt sources.",
+    shared.option(
+        "--mirror URL",
+        "A mirror of Debian, instead of OUTCAST_MIRROR and the machine's apt sources.",
     ),
-    click.option(
-        "--snapshot",
-        metavar="URL",
-        help="An archive of old packages, for those that the mirror no longer has. "
+    shared.option(
+        "--snapshot URL",
+        "An archive of old packages, for those that the mirror no longer has. "
         "@SNAPSHOTID@ in it stands for the lock's time.",
     ),
     shared.path(
-        *("FOLDER", "A folder with files of packages and wheels, which is looked into first."),
-        "--packages",
+        "--packages FOLDER",
+        "A folder with files of packages and wheels, which is looked into first.",
     ),
 )
-again = click.option("--again", is_flag=True, help="Make it even if it is there already.")
+again = shared.flag("--again", "Make it even if it is there already.")
 of_kernel = shared.together(
     shared.path(
-        "FILE", "Build from this kernel source, or Debian's package of one, instead.", "--tarball"
+        "--tarball FILE", "Build from this kernel source, or Debian's package of one, instead."
     ),
     shared.several(
-        *("FILE", "Symbols besides ours, as CONFIG_TCP_CONG_NV=y."),
-        *("--config-fragment", "fragments"),
+        "--config-fragment FILE",
+        "Symbols besides ours, as CONFIG_TCP_CONG_NV=y.",
+        "fragments",
         type=click.Path(path_type=Path),
     ),
     shared.several(
-        *("FILE", "Apply this patch (patch -p1) after ours.", "--patch", "patches"),
+        "--patch FILE",
+        "Apply this patch (patch -p1) after ours.",
+        "patches",
         type=click.Path(path_type=Path),
     ),
-    click.option(
-        "--jobs",
+    shared.option(
+        "--jobs N",
+        "How many compilers run at a time [default: as many as cores].",
         type=click.IntRange(min=1),
-        metavar="N",
-        help="How many compilers run at a time [default: as many as cores].",
     ),
-    click.option(
-        "--symbols",
-        is_flag=True,
-        help="Also make what outcast debug needs. It would make it itself.",
-    ),
+    shared.flag("--symbols", "Also make what outcast debug needs. It would make it itself."),
 )
 
 
-@click.group("guest", epilog=shared.examples("outcast guest build"))
+@shared.verbs("guest", "outcast guest build")
 def command() -> None:
     """Make, show or check the virtual engine's kernel, and what its guest sees as `/`."""
 
 
-@command.command(
-    "build",
-    epilog=shared.examples("outcast guest build", "outcast guest build --packages FOLDER"),
-)
+@shared.verb("build", "outcast guest build", "outcast guest build --packages FOLDER", group=command)
 @of_kernel
 @from_where
 @again
@@ -91,14 +84,14 @@ def build(**options: Any) -> None:
     build_kernel(**options)
 
 
-@command.command("info", epilog=shared.examples("outcast guest info"))
+@shared.verb("info", "outcast guest info", group=command)
 def info() -> None:
     """Show the roots and the kernels; the first of each is the one that runs use by default."""
     show_roots()
     show_kernels()
 
 
-@command.command("check", epilog=shared.examples("outcast guest check"))
+@shared.verb("check", "outcast guest check", group=command)
 def check() -> None:
     """Hash every file of the roots and the kernel, and compare it with what was kept."""
     from outcast.engines.kernel import cache
@@ -196,3 +189,74 @@ def _root_text(root: Root, use: str, listed: bool) -> str:
     if listed:
         text += "".join(f"\n  {name} {version}" for name, version in root.packages.items())
     return text
+
+
+@shared.verbs("kernel", "outcast kernel build", hidden=True)
+def kernel() -> None:
+    """Build or show the kernel of the virtual engine. It is built once and kept for this user."""
+
+
+@shared.verb(
+    "build",
+    "outcast kernel build",
+    "outcast kernel build --tarball linux-7.3.4.tar.xz --jobs 2",
+    "outcast kernel build --patch mine.patch --config-fragment mine.config",
+    group=kernel,
+)
+@of_kernel
+@from_where
+@again
+def kernel_build(**options: Any) -> None:
+    """Fetch, configure, compile and boot the kernel; no root needed.
+
+    The lock pins the source and the compiler, so that every machine builds the same file.
+    """
+    build_kernel(**options)
+
+
+@shared.verb("info", "outcast kernel info", group=kernel)
+def kernel_info() -> None:
+    """Show the kernels that there are; the first is the one that runs use by default."""
+    show_kernels()
+
+
+@shared.verbs("root", "outcast root build", hidden=True)
+def root() -> None:
+    """Make or show what the virtual engine's guest sees as its `/`. It is made once."""
+
+
+@shared.verb(
+    "build",
+    "outcast root build",
+    "outcast root build --mirror http://mirror.example.org/debian",
+    "outcast root build --packages FOLDER",
+    group=root,
+)
+@from_where
+@again
+def root_build(**options: Any) -> None:
+    """Fetch and unpack the packages of the lock; no root needed.
+
+    Besides the guest's root there is one with a compiler, for the kernel and our programs.
+    """
+    build_roots(**options)
+
+
+@shared.verb("share", "outcast root share", group=root)
+def share() -> None:
+    """Unpack the wheel outcast-guest once for all users of this Python.
+
+    Each user's cache then has links to it instead of copies of 230 MB.
+    """
+    from outcast.engines import shipped
+
+    for folder in shipped.share():
+        terminal.echo(str(folder))
+
+
+@shared.verb("info", "outcast root info", "outcast root info --verify", group=root)
+@shared.flag("--packages", "List its packages with their versions.", "listed")
+@shared.flag("--verify", "Hash every file and compare it with the root's list.")
+def root_info(listed: bool, verify: bool) -> None:
+    """Show the root that guests boot from, and the one with the compiler."""
+    show_roots(listed=listed, verify=verify)

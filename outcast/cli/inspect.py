@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from outcast.cli import shared, terminal
+from outcast.cli import selecting, shared, terminal
 from outcast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,64 +18,51 @@ TABLES = (".parquet", ".csv")
 """How the name of a joined table ends; any other file is taken for a capture."""
 
 
-@click.command(
+@shared.verb(
     "inspect",
-    epilog=shared.examples(
-        "outcast inspect results/fig3c --around 120ms --queue",
-        "outcast inspect results/fig3c --flow 0 --verdict dropped --format csv",
-        "outcast inspect results/fig3c --blackouts --flow 0",
-        "outcast inspect eth1.pcap",
-    ),
+    "outcast inspect results/fig3c --around 120ms --queue",
+    "outcast inspect results/fig3c --flow 0 --verdict dropped --format csv",
+    "outcast inspect results/fig3c --blackouts --flow 0",
+    "outcast inspect eth1.pcap",
 )
 @click.argument("source", type=click.Path(path_type=Path), metavar="DIR|FILE")
-@shared.selection
-@click.option(
-    "--queue", "with_queue", is_flag=True, help="Show the queue that each packet met on arrival."
+@selecting.selection
+@shared.flag("--queue", "Show the queue that each packet met on arrival.", "with_queue")
+@shared.option(
+    "--columns NAME,...",
+    "The columns to show, as packet,t_in_ms,relative_seq,sojourn_us; a wrong name lists all.",
 )
-@click.option(
-    "--columns",
-    metavar="NAME,...",
-    help="The columns to show, as packet,t_in_ms,relative_seq,sojourn_us; a wrong name lists all.",
-)
-@click.option(
-    "--packet",
+@shared.option(
+    "--packet NUMBER",
+    "Show all header fields of one packet; --format csv gives the numbers. Not of a joined table.",
     type=int,
-    metavar="NUMBER",
-    help="Show all header fields of one packet; --format csv gives the numbers. Not of a joined "
-    "table.",
 )
-@click.option(
-    "--follow",
-    "followed",
-    metavar="NUMBER|FLOW:SEQ",
-    help="Show one packet's way, or that of a byte with a relative number, through all captured "
+@shared.option(
+    "--follow NUMBER|FLOW:SEQ",
+    "Show one packet's way, or that of a byte with a relative number, through all captured "
     "ports, with its retransmissions.",
+    "followed",
 )
-@click.option(
-    "--png",
+@shared.option(
+    "--png FILE",
+    "Draw the queue instead, in the time that is selected; not of a joined table.",
     type=shared.PngPath(),
-    metavar="FILE",
-    help="Draw the queue instead, in the time that is selected; not of a joined table.",
 )
-@click.option(
+@shared.flag(
     "--links",
+    "Show instead what every link of a run of outcast carried, and the flows planned to cross it.",
     "with_links",
-    is_flag=True,
-    help="Show instead what every link of a run of outcast carried, and the flows planned to cross "
-    "it.",
 )
-@click.option(
+@shared.flag(
     "--blackouts",
+    "List instead the blackouts in which a packet that is selected was lost.",
     "with_blackouts",
-    is_flag=True,
-    help="List instead the blackouts in which a packet that is selected was lost.",
 )
-@click.option(
+@shared.flag(
     "--losses",
-    "with_losses",
-    is_flag=True,
-    help="Show instead where flows of a run lose packets: at which queue or link of their paths, "
+    "Show instead where flows of a run lose packets: at which queue or link of their paths, "
     "as far as these are captured; with --flow step by step.",
+    "with_losses",
 )
 @shared.form
 def command(source: Path, selection: Selection, form: str, **asked: Any) -> None:
@@ -106,8 +93,7 @@ def command(source: Path, selection: Selection, form: str, **asked: Any) -> None
     elif asked["with_blackouts"]:
         terminal.echo_lines(blackouts.lines(open_source(source), selection, form))
     elif packet is not None:
-        if not source.is_dir():
-            raise ConfigError("--packet: needs a run's folder, where the captures are")
+        _require_folder(source, "--packet", "captures")
         with refusing(f"{source}: packet {packet} cannot be read"):
             text = listing.detail(source, packet)
         terminal.echo(text)
@@ -119,6 +105,11 @@ def command(source: Path, selection: Selection, form: str, **asked: Any) -> None
         columns = asked["columns"]
         fields = None if columns is None else [field.strip() for field in columns.split(",")]
         terminal.echo_lines(listing.lines(source, selection, asked["with_queue"], form, fields))
+
+
+def _require_folder(path: Path, option: str, what: str) -> None:
+    if not path.is_dir():
+        raise ConfigError(f"{option}: needs a run's folder, where the {what} are")
 
 
 def _show_capture(path: Path, wanted: Selection, form: str, has_others: bool) -> None:
@@ -177,8 +168,7 @@ def _show_losses(path: Path, wanted: Selection, form: str) -> None:
     flow = wanted.flow
     if replace(wanted, flow=None) != type(wanted)() or (flow is not None and not flow.isdecimal()):
         raise ConfigError("--losses: allowed besides is --flow with a flow's number")
-    if not path.is_dir():
-        raise ConfigError("--losses: needs a run's folder, where the captures are")
+    _require_folder(path, "--losses", "captures")
     run = Run(path)
     table = ways.loss_table(run, None if flow is None else int(flow))
     terminal.echo_lines(shown.lines(table, flow is not None, form))
@@ -190,8 +180,7 @@ def _show_links(source: Path, form: str) -> None:
     from outcast.records.run import Run
     from outcast.view.terminal import forms, tables
 
-    if not source.is_dir():
-        raise ConfigError("--links: needs a run's folder, where the counters are")
+    _require_folder(source, "--links", "counters")
     run = Run(source)
     if run.captured is not None:
         raise ConfigError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import resource
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
     from outcast.analysis.join.join import Joined
     from outcast.api.chains import Chain
-    from outcast.api.joins import Join
 
 LISTS = ("--in", "--out", "--chain")
 
@@ -64,88 +62,70 @@ LEAST_ADDRESS_SPACE = 1_150_000_000
 
 def _require_address_space() -> None:
     """Raises FeatureMissingError where this shell allows too little."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if soft != resource.RLIM_INFINITY and soft < LEAST_ADDRESS_SPACE:
+    limit_bytes = shared.memory_limit_bytes()
+    if limit_bytes is not None and limit_bytes < LEAST_ADDRESS_SPACE:
         raise FeatureMissingError(
-            f"this shell allows {soft // 1024:,} KB of address space (ulimit -v); a join takes "
-            f"{LEAST_ADDRESS_SPACE // 1024:,} KB at the least, for its libraries"
+            f"this shell allows {limit_bytes // 1024:,} KB of address space (ulimit -v); a join "
+            f"takes {LEAST_ADDRESS_SPACE // 1024:,} KB at the least, for its libraries"
         )
 
 
-@click.command(
+@shared.verb(
     "join",
+    "outcast join eth1=eth1.pcap eth2=eth2.pcap.gz eth3=eth3.pcap -o results/mine",
+    "outcast join --in in1=a.pcap in2=b.pcap.gz --out out=c.pcap --to 10.0.0.1",
+    "outcast join any.pcap --in eth1 eth2 --out eth3 --routed",
+    "outcast join --chain a=a.pcap if2=router.pcap if4=router.pcap b=b.pcap",
     cls=_Lists,
-    epilog=shared.examples(
-        "outcast join eth1=eth1.pcap eth2=eth2.pcap.gz eth3=eth3.pcap -o results/mine",
-        "outcast join --in in1=a.pcap in2=b.pcap.gz --out out=c.pcap --to 10.0.0.1",
-        "outcast join any.pcap --in eth1 eth2 --out eth3 --routed",
-        "outcast join --chain a=a.pcap if2=router.pcap if4=router.pcap b=b.pcap",
-    ),
 )
 @click.argument("ports", nargs=-1, metavar="[FILE | PORT=FILE...]")
-@click.option(
-    "--in",
+@shared.option(
+    "--in NAME=PCAP...",
+    "Input ports: a name of yours and the capture of what came in.",
     "inputs",
     multiple=True,
-    metavar="NAME=PCAP...",
-    help="Input ports: a name of yours and the capture of what came in.",
 )
-@click.option(
-    "--out",
+@shared.option(
+    "--out NAME=PCAP...",
+    "Output ports: a name of yours and the capture of what left.",
     "outputs",
     multiple=True,
-    metavar="NAME=PCAP...",
-    help="Output ports: a name of yours and the capture of what left.",
 )
-@click.option(
-    "--chain",
+@shared.option(
+    "--chain NAME=PCAP...",
+    "Instead, points of a path in the order of the way: print loss and delay of each segment. "
+    "Points of one file are its interfaces, as if2=FILE if4=FILE.",
     "points",
     multiple=True,
-    metavar="NAME=PCAP...",
-    help="Instead, points of a path in the order of the way: print loss and delay of each segment. "
-    "Points of one file are its interfaces, as if2=FILE if4=FILE.",
 )
 @shared.output(
     "DIR|FILE",
     "Write the whole analysis to this new folder, or a row for each packet to this .parquet "
     "or .csv file.",
 )
-@click.option(
-    "--copy",
-    is_flag=True,
-    help="Copy the captures into the folder of -o, so that it can be handed on.",
-)
-@shared.path("FILE", "Write every change of the queue to this .parquet or .csv file.", "--queue")
+@shared.flag("--copy", "Copy the captures into the folder of -o, so that it can be handed on.")
+@shared.path("--queue FILE", "Write every change of the queue to this .parquet or .csv file.")
 @shared.path(
-    "FILE", "Write the chains of consecutive drops to this .parquet or .csv file.", "--blackouts"
+    "--blackouts FILE", "Write the chains of consecutive drops to this .parquet or .csv file."
 )
-@click.option(
-    "--to",
+@shared.option(
+    "--to ADDRESS",
+    "Only packets to this address [default: every address to which packets leave].",
     "addresses",
     multiple=True,
-    metavar="ADDRESS",
-    help="Only packets to this address [default: every address to which packets leave].",
 )
-@click.option("--routed", is_flag=True, help="The switch is a router: let the TTL change.")
-@click.option(
-    "--one-clock", is_flag=True, help="One clock stamped all captures: correct none of them."
+@shared.flag("--routed", "The switch is a router: let the TTL change.")
+@shared.flag("--one-clock", "One clock stamped all captures: correct none of them.")
+@shared.option(
+    "--max-sojourn TIME", "The longest time that a packet can spend in the switch.", default="1s"
 )
-@click.option(
-    "--max-sojourn",
-    default="1s",
-    metavar="TIME",
-    help="The longest time that a packet can spend in the switch.",
-)
-@click.option(
-    "--dropped",
-    metavar="N|FILE",
-    help="What the queue's own counter says, to compare with: a number, or a file with the output "
+@shared.option(
+    "--dropped N|FILE",
+    "What the queue's own counter says, to compare with: a number, or a file with the output "
     "of tc -s qdisc.",
 )
-@click.option("--rate", metavar="RATE", help="The outputs' rate [default: estimated].")
-@click.option(
-    "--limit", metavar="SIZE", help="The limit of the outputs' queues [default: estimated]."
-)
+@shared.option("--rate RATE", "The outputs' rate [default: estimated].")
+@shared.option("--limit SIZE", "The limit of the outputs' queues [default: estimated].")
 def command(
     ports: tuple[str, ...],
     inputs: tuple[str, ...],
@@ -185,8 +165,7 @@ def command(
         from outcast import workflow
 
         workflow.require_free(folder)
-    sides = _sides(ports, inputs, outputs)
-    counted = _number(dropped)
+    sides, counted = _sides(ports, inputs, outputs), _number(dropped)
 
     from outcast.api import joining, joins
     from outcast.view.terminal import joined as shown
@@ -201,17 +180,13 @@ def command(
     for part in shown.parts(result.joined, result.chains, result.estimates):
         terminal.console().print(part, highlight=False, soft_wrap=isinstance(part, str))
     if folder is not None:
-        _save(result, folder, copy)
+        from outcast.view import summary_words
+
+        run = result.save(folder, copy=copy)
+        terminal.echo_lines(summary_words.noise_lines(run))
+        shared.print_drawn(run.path)
     if dropped is not None:
         _require_counter(result.joined, counted, dropped)
-
-
-def _save(result: Join, folder: Path, copy: bool) -> None:
-    from outcast.view import summary_words
-
-    run = result.save(folder, copy=copy)
-    terminal.echo_lines(summary_words.noise_lines(run))
-    shared.print_drawn(run.path)
 
 
 def _written(files: Mapping[str, Path | None], folder: Path | None) -> dict[str, Path]:
@@ -235,9 +210,8 @@ def _sides(
     if not ports:
         # The options take all that follows them, so FILE too.
         ports = tuple(text for text in inputs + outputs if "=" not in text and Path(text).is_file())
-        inputs, outputs = (
-            tuple(text for text in texts if text not in ports) for texts in (inputs, outputs)
-        )
+        inputs = tuple(text for text in inputs if text not in ports)
+        outputs = tuple(text for text in outputs if text not in ports)
     file = Path(ports[0]) if len(ports) == 1 and "=" not in ports[0] else None
     ports_in, ports_out = _ports("input", inputs, file), _ports("output", outputs, file)
     ports_both = {} if file is not None else _ports("", ports)
@@ -267,20 +241,18 @@ def _chain(
 ) -> None:
     from outcast.api.chains import join_chain
 
-    chain = join_chain(
-        _ports("chain", points),
-        destinations=addresses,
-        one_clock=one_clock,
-        max_sojourn=max_sojourn,
-    )
+    how: dict[str, Any] = {
+        "destinations": addresses,
+        "one_clock": one_clock,
+        "max_sojourn": max_sojourn,
+    }
+    chain = join_chain(_ports("chain", points), **how)
     for text in chain.remarks:
         shared.note(text)
     terminal.console().print(_segments(chain))
     if not one_clock:
-        terminal.echo(
-            "Delays hold if the points' clocks agree. Where they do not, the sum of both "
-            "directions holds."
-        )
+        agree = "Delays hold if the points' clocks agree."
+        terminal.echo(f"{agree} Where they do not, the sum of both directions holds.")
 
 
 def _segments(chain: Chain) -> Table:
@@ -314,11 +286,9 @@ def _require_counter(joined: Joined, counted: int | None, dropped: str) -> None:
     from outcast.analysis.join.join import Verdict
     from outcast.analysis.measure.tc_counters import drops_by_output
 
-    counts: Mapping[str | None, int] = (
-        {None: counted}
-        if counted is not None
-        else {**drops_by_output(Path(dropped), joined.outputs)}
-    )
+    counts: Mapping[str | None, int] = {None: counted or 0}
+    if counted is None:
+        counts = {**drops_by_output(Path(dropped), joined.outputs)}
     for output, count in counts.items():
         inferred, where = joined.counts.dropped, ""
         if output is not None:

@@ -1,7 +1,5 @@
 """`outcast pack`: one archive of a run, which others can read and replay."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal, cast
 
@@ -11,38 +9,34 @@ from outcast.cli import shared, terminal
 from outcast.errors import ConfigError
 
 
-@click.command(
+@shared.verb(
     "pack",
-    epilog=shared.examples(
-        "outcast pack results/fig3c -o fig3c.zip",
-        "outcast pack results/fig3c -o fig3c.zip --captures hashes "
-        "--license https://spdx.org/licenses/CC-BY-4.0",
-        "outcast pack results/limits -o limits.zip --claims claims.yaml",
-    ),
+    "outcast pack results/fig3c -o fig3c.zip",
+    "outcast pack results/fig3c -o fig3c.zip --captures hashes "
+    "--license https://spdx.org/licenses/CC-BY-4.0",
+    "outcast pack results/limits -o limits.zip --claims claims.yaml",
 )
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @shared.output("FILE", "The archive to write, a zip file.", required=True)
-@click.option(
+@shared.option(
     "--captures",
+    "Whether the captures go in, or only their hashes. A replay needs no more than these.",
     type=shared.Choice(["keep", "hashes"]),
     default="keep",
-    help="Whether the captures go in, or only their hashes. A replay needs no more than these.",
 )
-@click.option(
+@shared.flag(
     "--with-guest",
-    is_flag=True,
-    help="Add the guest in which the run took place, some 50 MB: a replay then needs only outcast.",
+    "Add the guest in which the run took place, some 50 MB: a replay then needs only outcast.",
 )
-@click.option(
-    "--license",
+@shared.option(
+    "--license URL",
+    "Where the license stands under which you give the archive away.",
     "license_url",
-    metavar="URL",
-    help="Where the license stands under which you give the archive away.",
 )
 @shared.count_of_runs("Of a sweep: how many runs go in whole, with captures", default=3)
 @shared.path(
-    *("FILE", "Of a sweep: a list of claims with their commands, in YAML. Each command is run."),
-    "--claims",
+    "--claims FILE",
+    "Of a sweep: a list of claims with their commands, in YAML. Each command is run.",
 )
 def command(
     directory: Path,

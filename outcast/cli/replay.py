@@ -16,22 +16,19 @@ if TYPE_CHECKING:
     from outcast.api.sweep_archives import SweepReplay
 
 
-@click.command(
+@shared.verb(
     "replay",
-    epilog=shared.examples(
-        "outcast replay fig3c.zip",
-        "outcast replay fig3c.zip --explain -o results/again",
-        "outcast replay limits.zip --runs all",
-    ),
+    "outcast replay fig3c.zip",
+    "outcast replay fig3c.zip --explain -o results/again",
+    "outcast replay limits.zip --runs all",
 )
 @click.argument("source", type=click.Path(path_type=Path), metavar="FILE|DIR")
-@click.option(
+@shared.flag(
     "--explain",
+    "If the runs differ, say when and where they part, and what differs between the machines.",
     "with_explanation",
-    is_flag=True,
-    help="If the runs differ, say when and where they part, and what differs between the machines.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@shared.flag("--json", "Print the outcome as JSON.", "as_json")
 @shared.allow_programs
 @shared.count_of_runs("Of a sweep: how many runs to make again, drawn at random", default=5)
 @shared.jobs
@@ -70,13 +67,9 @@ def command(
     shared.require_no_sweep({"--runs": runs, "--jobs": jobs}, source)
     outcome = archives.replay(source, output, allow_programs=allow_programs, progress=True)
     if as_json:
-        document = {
-            "equal": outcome.equal,
-            "captures": outcome.captures,
-            "difference": outcome.difference,
-            "explanation": asdict(outcome.explanation),
-            "directory": outcome.directory,
-        }
+        names = ("equal", "captures", "difference", "explanation", "directory")
+        document = {name: getattr(outcome, name) for name in names}
+        document["explanation"] = asdict(outcome.explanation)
         terminal.echo(json.dumps(document, indent=1, default=str))
     elif with_explanation:
         terminal.echo_lines(outcome.explanation.lines())

@@ -1,7 +1,5 @@
 """`outcast report`: one page about a run, a sweep or a reproduction."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click
@@ -10,7 +8,7 @@ from outcast.cli import shared, terminal
 from outcast.errors import ConfigError
 
 
-@click.command("report", epilog=shared.examples("outcast report results/fig3c"))
+@shared.verb("report", "outcast report results/fig3c")
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 def command(directory: Path) -> None:
     """Write report.html for the analysed run in DIR: one page that opens offline in any browser.
@@ -32,14 +30,10 @@ def command(directory: Path) -> None:
     if SweepDirectory(directory).config.exists():
         path = Sweep(directory).write_report(progress=True)
     elif any(any(directory.glob(names)) for names in ("*/result.json", "*/noise/*/result.json")):
-        path = _write_reproduction(directory)
+        from outcast.reproduce import index, recipe, reproduce, together
+
+        stored = reproduce.stored(directory, [*recipe.load_all().values()])
+        path = index.write_index(directory, together.rows(stored))
     else:
         path = Run(directory).write_report()
     terminal.echo_path(path)
-
-
-def _write_reproduction(directory: Path) -> Path:
-    from outcast.reproduce import index, recipe, reproduce, together
-
-    recipes = list(recipe.load_all().values())
-    return index.write_index(directory, together.rows(reproduce.stored(directory, recipes)))

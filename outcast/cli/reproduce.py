@@ -29,38 +29,32 @@ _EXACT = (
 )
 
 
-@click.command(
+@shared.verb(
     "reproduce",
-    epilog=shared.examples(
-        "outcast reproduce --list",
-        "outcast reproduce P10",
-        "outcast reproduce all --full --jobs 2",
-        "outcast reproduce P3 P10 --noise all",
-    ),
+    "outcast reproduce --list",
+    "outcast reproduce P10",
+    "outcast reproduce all --full --jobs 2",
+    "outcast reproduce P3 P10 --noise all",
 )
 @click.argument("figures", nargs=-1, metavar="FIGURE...|all")
-@click.option(
-    "--list", "listed", is_flag=True, help="List FIGURE, or all figures, and run nothing."
-)
-@click.option(
+@shared.flag("--list", "List FIGURE, or all figures, and run nothing.", "listed")
+@shared.option(
     "--quick/--full",
+    "Five seeds and short runs, or as many and as long as the findings are based on.",
     default=True,
-    help="Five seeds and short runs, or as many and as long as the findings are based on.",
 )
-@click.option(
+@shared.option(
     "--noise",
+    "Run each FIGURE under this profile of noise instead of its own; can be given again.",
     multiple=True,
     type=shared.Choice([*PROFILES, "all"]),
-    help="Run each FIGURE under this profile of noise instead of its own; can be given again.",
 )
 @shared.jobs
-@click.option(
-    "-o",
-    "--output",
+@shared.option(
+    "-o, --output DIR",
+    "Where results go; runs that are finished there are not repeated.",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("results/reproduction"),
-    metavar="DIR",
-    help="Where results go; runs that are finished there are not repeated.",
 )
 def command(
     figures: tuple[str, ...],
@@ -143,11 +137,8 @@ def _expected(needed: Needed, jobs: int) -> float | None:
     if not needed.missing:
         return None
     expected = needed.forecast(jobs, measured.read_measurements(measured.default_file()))
-    terminal.echo(
-        f"{needed.finished} runs are finished, {len(needed.missing)} are left\n"
-        + format_forecast(expected, f"{jobs} at a time"),
-        err=True,
-    )
+    done = f"{needed.finished} runs are finished, {len(needed.missing)} are left"
+    terminal.echo(f"{done}\n{format_forecast(expected, f'{jobs} at a time')}", err=True)
     return expected.each_s
 
 

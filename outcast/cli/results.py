@@ -22,40 +22,37 @@ if TYPE_CHECKING:
     from outcast.sweep.labels import Labels
 
 
-@click.command(
+@shared.verb(
     "results",
-    epilog=shared.examples(
-        "outcast results results/limits --by queue.limit --value outcast_ratio",
-        "outcast results results/limits --value jain_index --figure line",
-    ),
+    "outcast results results/limits --by queue.limit --value outcast_ratio",
+    "outcast results results/limits --value jain_index --figure line",
 )
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @shared.where
 @shared.by
 @shared.over
-@click.option(
-    "--value",
+@shared.option(
+    "--value NAME",
+    "Column to average. Can be repeated [default: ratio, Jain's index, goodput].",
     "values",
     multiple=True,
-    metavar="NAME",
-    help="Column to average. Can be repeated [default: ratio, Jain's index, goodput].",
 )
-@click.option(
+@shared.option(
     "--center",
+    "The average that is computed and that the interval belongs to.",
     type=shared.Choice(["mean", "geometric", "median"]),
     default="mean",
-    help="The average that is computed and that the interval belongs to.",
 )
-@click.option("--untrusted", is_flag=True, help="Include runs that cannot be trusted.")
-@shared.path("DIR", "Print the differences from the sweep in this folder.", "--against")
+@shared.flag("--untrusted", "Include runs that cannot be trusted.")
+@shared.path("--against DIR", "Print the differences from the sweep in this folder.")
 @shared.form
-@click.option(
+@shared.option(
     "--figure",
+    "Draw instead of printing: the first --by along the axis, the others as series.",
     type=shared.Choice(["line", "bar", "heat", "cdf"]),
-    help="Draw instead of printing: the first --by along the axis, the others as series.",
 )
 @shared.output("FILE", "Where the figure goes: .png, .svg or .pdf [default: DIR/VALUE-KIND.png].")
-@click.option("--columns", is_flag=True, help="List all columns, and do nothing else.")
+@shared.flag("--columns", "List all columns, and do nothing else.")
 def command(
     directory: Path,
     values: tuple[str, ...],
@@ -80,33 +77,31 @@ def command(
         return
     _require_fitting(output, figure, against)
     labels = Labels(SweepDirectory(directory).read_experiment())
-    conditions, by, over, untrusted = (
-        runs[name] for name in ("conditions", "by", "over", "untrusted")
-    )
+    names = ("conditions", "by", "over", "untrusted")
+    conditions, by, over, untrusted = (runs[name] for name in names)
     keys = list(by) or groups.default_by(results, over)
     if figure == "cdf":
         value = values[0] if values else groups.default_values(results.runs)[0]
         choice = draw.Choice(value, by, conditions, center, untrusted, over)
-        drawn = draw.figure(directory, figure, choice)
-        save(drawn, output or _default(directory, value, figure))
+        save(draw.figure(directory, figure, choice), output or _default(directory, value, figure))
         return
     chosen = draw.chosen(results.runs, conditions, untrusted)
     mixed = groups.pooled(chosen, results.keys, keys, over)
-    names = list(values) or groups.default_values(chosen)
+    averaged = list(values) or groups.default_values(chosen)
     unmatched = 0
     if against is not None:
         others = dataset.load(against)
         other = draw.chosen(others.runs, conditions, untrusted)
         groups.pooled(other, others.keys, keys, [key for key in over if key in others.keys])
-        summed = groups.compare(chosen, other, keys, names, center)
+        summed = groups.compare(chosen, other, keys, averaged, center)
         unmatched = sum(len(groups.grouped(rows, keys)) - len(summed) for rows in (chosen, other))
     else:
-        summed = groups.summarize(chosen, keys, names, center)
+        summed = groups.summarize(chosen, keys, averaged, center)
     if figure is not None:
-        drawn = draw.of_groups(summed, figure, names[0], labels)
+        drawn = draw.of_groups(summed, figure, averaged[0], labels)
         if against is not None:
             drawn.axes[0].set_title(_named(center, against)[1], fontsize="small")
-        save(drawn, output or _default(directory, names[0], figure))
+        save(drawn, output or _default(directory, averaged[0], figure))
         for line in groups.remarks_on_noise(chosen):
             terminal.tell(f"warning: {line}")
     elif form == "csv":
@@ -152,8 +147,7 @@ def _print(
     lines += [*groups.remarks_on_intervals(runs), *groups.remarks_on_noise(runs)]
     if unmatched:
         lines.append(f"{unmatched} groups are left out, because only one of the sweeps has them")
-    missing = results.planned - results.runs.height
-    if missing:
+    if missing := results.planned - results.runs.height:
         lines.append(f"{missing} of {results.planned} runs have no result")
     if "trusted" in results.runs.columns:
         doubtful = results.runs.height - int(results.runs["trusted"].sum())

@@ -19,27 +19,22 @@ if TYPE_CHECKING:
     from outcast.records.run_directory import RunDirectory
 
 
-@click.command(
+@shared.verb(
     "run",
-    epilog=shared.examples(
-        "outcast run configs/fig3c.yaml -o results/fig3c",
-        "outcast run configs/fig3c.yaml --set queue.limit=64KB --set seed=2",
-    ),
+    "outcast run configs/fig3c.yaml -o results/fig3c",
+    "outcast run configs/fig3c.yaml --set queue.limit=64KB --set seed=2",
 )
 @click.argument("config", type=click.Path(path_type=Path))
 @shared.engine
 @shared.overrides
 @shared.output("DIR", "The run directory [default: results/NAME-DATE-TIME].")
-@click.option(
-    "--verify-replay",
-    is_flag=True,
-    help="Run twice, and compare the captures byte by byte (virtual engine).",
+@shared.flag(
+    "--verify-replay", "Run twice, and compare the captures byte by byte (virtual engine)."
 )
 @shared.path(
-    "DIR|FILE",
+    "--replay-of DIR|FILE",
     "Compare the captures with those of an earlier run or archive, from here or elsewhere. "
     "Say what differs first.",
-    "--replay-of",
 )
 def command(
     config: Path,
@@ -55,14 +50,10 @@ def command(
 
     Exit status 4 if the captures and counters contradict each other.
     """
-    from outcast import experiment
-    from outcast.api import experiments, making
+    from outcast.api import making
 
     shared.end_as_interrupted()
-    if engine is not None:
-        overrides = (*overrides, f"engine={engine}")
-    chosen = experiments.checked(experiment.read(config, overrides))
-    shared.note_left_out(chosen)
+    chosen = shared.chosen(config, engine, overrides)
     with ExitStack() as stack:
         earlier = None if replay_of is None else _earlier(replay_of, chosen, stack)
         path = making.make(chosen, output, progress=True)

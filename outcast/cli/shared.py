@@ -6,22 +6,20 @@ import functools
 import inspect
 import os
 import re
+import resource
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from outcast.cli import terminal
 from outcast.errors import ConfigError, did_you_mean
-from outcast.units import parse_time_ns
 
 if TYPE_CHECKING:
-    from outcast.analysis.selection import Selection, Span
     from outcast.experiment import Experiment
 
 Verb = TypeVar("Verb", bound=Callable[..., object])
@@ -38,27 +36,66 @@ def examples(*command_lines: str) -> str:
     return "\n".join(["\b", title, *(f"  {line}" for line in command_lines)])
 
 
-def path(metavar: str, text: str, *names: str, **more: Any) -> Callable[[Verb], Verb]:
+def verb(
+    name: str, *command_lines: str, group: click.Group | None = None, **more: Any
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """A verb, of a group of them or of outcast itself, whose help ends with these examples."""
+    made = click.command if group is None else group.command
+    return made(name, epilog=examples(*command_lines), **more)
+
+
+def verbs(
+    name: str, *command_lines: str, **more: Any
+) -> Callable[[Callable[..., Any]], click.Group]:
+    """A group of verbs."""
+    return click.group(name, epilog=examples(*command_lines), **more)
+
+
+def option(
+    declared: str, text: str, name: str | None = None, **more: Any
+) -> Callable[[Verb], Verb]:
+    """An option as `--help` shows it, `--set KEY=VALUE`; `name` is that of the argument."""
+    words = declared.split()
+    names = [word.rstrip(",") for word in words if word.startswith("-")]
+    if "is_flag" not in more:
+        more["metavar"] = " ".join(words[len(names) :]) or None
+    return click.option(*names, *filter(None, [name]), help=text, **more)
+
+
+def flag(declared: str, text: str, name: str | None = None) -> Callable[[Verb], Verb]:
+    """An option without a value."""
+    return option(declared, text, name, is_flag=True)
+
+
+def path(declared: str, text: str, name: str | None = None, **more: Any) -> Callable[[Verb], Verb]:
     """An option whose value is a path."""
-    return click.option(*names, type=click.Path(path_type=Path), metavar=metavar, help=text, **more)
+    return option(declared, text, name, type=click.Path(path_type=Path), **more)
 
 
-def several(metavar: str, text: str, *names: str, **more: Any) -> Callable[[Verb], Verb]:
+def several(
+    declared: str, text: str, name: str | None = None, **more: Any
+) -> Callable[[Verb], Verb]:
     """An option that can be repeated."""
-    text = f"{text} Can be repeated."
-    return click.option(*names, multiple=True, metavar=metavar, help=text, **more)
+    return option(declared, f"{text} Can be repeated.", name, multiple=True, **more)
 
 
 def output(metavar: str, text: str, *, required: bool = False) -> Callable[[Verb], Verb]:
     """The option -o, whose value is a path."""
-    return path(metavar, text, "-o", "--output", required=required)
+    return path(f"-o, --output {metavar}", text, required=required)
 
 
-jobs = click.option(
-    "--jobs",
+def parsed(option: str, text: str, parse: Callable[[str], int]) -> int:
+    """The quantity of an option. Raises ConfigError."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ConfigError(f"{option}: {error}") from None
+
+
+jobs = option(
+    "--jobs N",
+    "How many virtual runs go on at a time [default: as many as cores].",
     type=click.IntRange(min=1),
-    metavar="N",
-    help="How many virtual runs go on at a time [default: as many as cores].",
 )
 
 
@@ -66,8 +103,8 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Several options as one decorator, in this order."""
 
     def decorate(function: Any) -> Any:
-        for option in reversed(options):
-            function = option(function)
+        for each in reversed(options):
+            function = each(function)
         return function
 
     return decorate
@@ -79,11 +116,11 @@ def gathered(
     """Several options of which a verb gets one argument of this name, which `make` makes."""
     names = tuple(inspect.signature(make).parameters)
 
-    def decorate(verb: Callable[..., Any]) -> Any:
-        @functools.wraps(verb)
+    def decorate(function: Callable[..., Any]) -> Any:
+        @functools.wraps(function)
         def gathering(**given: Any) -> Any:
             made = make(**{key: given.pop(key) for key in names})
-            return verb(**{name: made}, **given)
+            return function(**{name: made}, **given)
 
         return together(*options)(gathering)
 
@@ -111,14 +148,16 @@ class Work:
         return "" if self.shard is None else f"{self.shard[0]}/{self.shard[1]}"
 
 
-def _work(
-    jobs: int | None,
-    scheduler: str | None,
-    shard: str | None,
-    shards: tuple[Path, ...],
-    resume: bool,
-) -> Work:
-    return Work(jobs, scheduler, None if shard is None else _shard(shard), shards, resume)
+def _shard(
+    _ctx: click.Context, _option: click.Parameter, text: str | None
+) -> tuple[int, int] | None:
+    """The number and the count of a shard."""
+    if text is None:
+        return None
+    match = re.fullmatch("([0-9]{1,6})/([0-9]{1,6})", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise ConfigError(f"--shard: {text!r}; allowed is I/N with I from 1 to N, as 3/10")
+    return int(match[1]), int(match[2])
 
 
 def work(
@@ -134,19 +173,19 @@ def work(
     shard = f"Make only the I-th of N parts of the {what}, as 3/10. --merge puts them together."
     return gathered(
         "work",
-        _work,
+        Work,
         jobs,
-        click.option("--scheduler", metavar="ADDRESS", help=workers),
+        option("--scheduler ADDRESS", workers),
         *more,
-        click.option("--shard", metavar="I/N", help=shard),
-        path("DIR", merging, "--merge", "shards", multiple=True),
-        click.option("--resume", is_flag=True, help=resuming),
+        option("--shard I/N", shard, callback=_shard),
+        path("--merge DIR", merging, multiple=True),
+        flag("--resume", resuming),
     )
 
 
 def count_of_runs(text: str, default: int) -> Callable[[Verb], Verb]:
     """The option --runs, which `runs_of` reads."""
-    return click.option("--runs", metavar="N|all", help=f"{text} [default: {default}].")
+    return option("--runs N|all", f"{text} [default: {default}].")
 
 
 def runs_of(text: str | None, default: int) -> int | None:
@@ -189,166 +228,31 @@ class PngPath(click.Path):
         return path
 
 
-allow_programs = click.option(
+allow_programs = flag(
     "--allow-programs",
-    is_flag=True,
-    help="Let programs, kernel modules and the guest of the run start here, with your rights.",
+    "Let programs, kernel modules and the guest of the run start here, with your rights.",
 )
 
 _FORM = "How to print: a table for people, csv or json for programs."
-form = click.option("--format", "form", type=Choice(FORMATS), default="table", help=_FORM)
-engine = click.option(
+form = option("--format", _FORM, "form", type=Choice(FORMATS), default="table")
+engine = option(
     "--engine",
+    "Where the network is built; overrides `engine` in CONFIG.",
     type=Choice(["auto", "realtime", "virtual"]),
-    help="Where the network is built; overrides `engine` in CONFIG.",
 )
 by = several(
-    "KEY",
+    "--by KEY",
     "Group by this column, instead of by all swept keys; a figure has the first along its axis.",
-    "--by",
 )
-over = several("KEY", "Pool runs with different values of this swept key.", "--over")
+over = several("--over KEY", "Pool runs with different values of this swept key.")
 where = several(
-    "KEY=VALUE", "Only runs with this value; of several all must hold.", "--where", "conditions"
+    "--where KEY=VALUE", "Only runs with this value; of several all must hold.", "conditions"
 )
-
-_FILTERS = (
-    click.option("--port", metavar="PORT", help="Only packets that came in or left by this port."),
-    click.option(
-        "--flow", metavar="FLOW", help="Only this flow: its number, or source ADDRESS:PORT."
-    ),
-    click.option(
-        "--dst", metavar="DST", help="Only packets to this ADDRESS, ADDRESS:PORT or host of a run."
-    ),
-    click.option(
-        "--verdict",
-        type=Choice(["forwarded", "dropped", "unknown"]),
-        help="Only packets with this verdict.",
-    ),
-    click.option(
-        "--between",
-        nargs=2,
-        metavar="FROM TO",
-        help="Only packets that came in between these times, as 10ms 12.5ms or 03:54:45 03:55:00.",
-    ),
-    click.option(
-        "--around",
-        metavar="TIME",
-        help="Only packets that came in around this time: 1.2ms, or 0.0012 in seconds.",
-    ),
-    click.option(
-        "--blackout",
-        type=int,
-        metavar="N",
-        help="Only packets around a blackout: its row in blackouts.parquet, from 0.",
-    ),
-    click.option(
-        "--within",
-        metavar="TIME",
-        help="How far before and after --around or --blackout [default: 1ms].",
-    ),
-)
-
-
-_ON_CLOCK = re.compile(
-    r"(?:(?P<date>\d{4}-\d\d-\d\d)[T ])?(?P<time>\d\d:\d\d(?::\d\d)?)"
-    r"(?:\.(?P<fraction>\d{1,9}))?"
-)
-
-_MOST_NS = 10**18
-"""30 years. The sum with a time of day still fits into 64 bits."""
-
-
-def _selected(
-    port: str | None,
-    flow: str | None,
-    dst: str | None,
-    verdict: str | None,
-    between: tuple[str, str] | None,
-    around: str | None,
-    blackout: int | None,
-    within: str | None,
-) -> Selection:
-    from outcast.analysis.selection import AROUND_BLACKOUT_NS, Selection, Span
-
-    spans = {"--between": between, "--around": around, "--blackout": blackout}
-    given = [name for name, value in spans.items() if value is not None]
-    if len(given) > 1:
-        raise ConfigError(f"{given[0]}: not together with {given[1]}")
-    if within is not None and given not in (["--around"], ["--blackout"]):
-        raise ConfigError("--within: only together with --around or --blackout")
-    try:
-        within_ns = AROUND_BLACKOUT_NS if within is None else parse_time_ns(within)
-    except ValueError as error:
-        raise ConfigError(f"--within: {error}") from None
-    if within_ns > _MOST_NS:
-        raise ConfigError(f"--within {within}: allowed is at most {_MOST_NS // 10**9}s")
-    span = None if between is None else span_between(between)
-    if around is not None:
-        middle_ns, clock = _instant(around, "--around")
-        span = Span(middle_ns - within_ns, middle_ns + within_ns, f"--around {around}", clock)
-    return Selection(port, flow, dst, verdict, span, blackout, within_ns)
-
-
-selection = gathered("selection", _selected, *_FILTERS)
-"""Gives a verb the filters of packets as one argument, `selection`."""
-
-
-def _instant(text: str, option: str) -> tuple[int, Literal["traffic", "day", "epoch"]]:
-    """Parses a time of the run, or one on the clock, in nanoseconds. Raises ConfigError."""
-    match = _ON_CLOCK.fullmatch(text.strip())
-    if match is None:
-        return instant_ns(text, option, ", or on the clock, as 03:54:45.5"), "traffic"
-    try:
-        at = datetime.fromisoformat(f"{match['date'] or '1970-01-01'} {match['time']}")
-        fraction_ns = int((match["fraction"] or "").ljust(9, "0"))
-        if match["date"]:
-            return int(at.timestamp()) * 10**9 + fraction_ns, "epoch"
-    except (ValueError, OverflowError, OSError):
-        raise ConfigError(
-            f"{option} {text}: no time of day; allowed are 00:00:00 to 23:59:59, also behind a "
-            "date as 2026-03-31T"
-        ) from None
-    return (at.hour * 3600 + at.minute * 60 + at.second) * 10**9 + fraction_ns, "day"
-
-
-def span_between(between: tuple[str, str], *, on_clock: bool = True) -> Span:
-    """The span of the option --between. Raises ConfigError."""
-    from outcast.analysis.selection import Span
-
-    if on_clock:
-        (from_ns, clock), (to_ns, other) = (_instant(text, "--between") for text in between)
-    else:
-        from_ns, to_ns = (instant_ns(text, "--between") for text in between)
-        clock = other = "traffic"
-    span = Span(from_ns, to_ns, f"--between {' '.join(between)}", clock)
-    if clock != other:
-        raise ConfigError(f"{span.asked}: allowed are two times of one kind")
-    if to_ns < from_ns:
-        raise ConfigError(f"{span.asked}: ends before it begins")
-    return span
-
-
-def instant_ns(text: str, option: str, also: str = "") -> int:
-    """Parses a time of the run: seconds, or a number with a unit; negative before the start."""
-    try:
-        time_ns = float(text) * 1e9
-    except ValueError:
-        bare = text.strip()
-        sign = -1 if bare.startswith("-") else 1
-        try:
-            time_ns = sign * parse_time_ns(bare.removeprefix("-"))
-        except ValueError as error:
-            raise ConfigError(f"{option}: {error}, or in seconds, as 0.002{also}") from None
-    # Written with `not` because every comparison with NaN is false.
-    if not abs(time_ns) <= _MOST_NS:
-        raise ConfigError(f"{option} {text}: allowed is a time of the run")
-    return round(time_ns)
-
 
 overrides = several(
-    *("KEY=VALUE", "Override a key of CONFIG; dots separate levels: links.rate=1gbit."),
-    *("--set", "overrides"),
+    "--set KEY=VALUE",
+    "Override a key of CONFIG; dots separate levels: links.rate=1gbit.",
+    "overrides",
 )
 
 
@@ -364,11 +268,24 @@ def note(text: str) -> None:
     terminal.tell(f"outcast: {text}")
 
 
-def note_left_out(experiment: Experiment) -> None:
-    """Says what a user's own topology file asks for and outcast leaves out."""
-    network = getattr(experiment.topology, "network", None)
+def chosen(config: Path, engine: str | None, overrides: tuple[str, ...]) -> Experiment:
+    """The experiment of a configuration; says what it asks for and outcast leaves out."""
+    from outcast import experiment
+    from outcast.api import experiments
+
+    if engine is not None:
+        overrides = (*overrides, f"engine={engine}")
+    made = experiments.checked(experiment.read(config, overrides))
+    network = getattr(made.topology, "network", None)
     for text in network.notes if network else ():
         note(f"not used: {text}")
+    return made
+
+
+def memory_limit_bytes() -> int | None:
+    """The limit of this process's address space (getrlimit(2), RLIMIT_AS); None without one."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def end_as_interrupted() -> None:
@@ -379,11 +296,3 @@ def end_as_interrupted() -> None:
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-def _shard(text: str) -> tuple[int, int]:
-    """The number and the count of a shard."""
-    match = re.fullmatch("([0-9]{1,6})/([0-9]{1,6})", text)
-    if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        raise ConfigError(f"--shard: {text!r}; allowed is I/N with I from 1 to N, as 3/10")
-    return int(match[1]), int(match[2])

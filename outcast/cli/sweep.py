@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,57 +27,43 @@ _MOST_NOTES = 3
 def _limits(keep_free: str, deadline: str | None) -> Limits:
     from outcast.sweep.scheduler import Limits
 
-    free_bytes = _quantity("--keep-free", keep_free, units.parse_size_bytes)
-    deadline_ns = _quantity("--deadline", deadline, units.parse_time_ns) if deadline else None
-    return Limits(
-        keep_free_bytes=free_bytes, deadline_s=None if deadline_ns is None else deadline_ns / 1e9
+    free_bytes = shared.parsed("--keep-free", keep_free, units.parse_size_bytes)
+    deadline_s = (
+        shared.parsed("--deadline", deadline, units.parse_time_ns) / 1e9 if deadline else None
     )
+    return Limits(keep_free_bytes=free_bytes, deadline_s=deadline_s)
 
 
-def _quantity(option: str, text: str, parse: Callable[[str], int]) -> int:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise ConfigError(f"{option}: {error}") from None
-
-
-@click.command(
+@shared.verb(
     "sweep",
-    epilog=shared.examples(
-        "outcast sweep configs/fig3c.yaml --set sweep.queue.limit='[16KB, 64KB]' "
-        "--set repetitions=10 -o results/limits",
-        "outcast sweep results/limits/sweep.yaml --resume -o results/limits",
-    ),
+    "outcast sweep configs/fig3c.yaml --set sweep.queue.limit='[16KB, 64KB]' "
+    "--set repetitions=10 -o results/limits",
+    "outcast sweep results/limits/sweep.yaml --resume -o results/limits",
 )
 @click.argument("config", type=click.Path(path_type=Path))
 @shared.overrides
-@click.option(
-    "--dry-run", is_flag=True, help="Show the runs, and the time and disk they need; run nothing."
-)
+@shared.flag("--dry-run", "Show the runs, and the time and disk they need; run nothing.")
 @shared.work(
     "runs",
     "Run nothing; put the shards' folders together. Can be repeated. Every run must be there.",
     "Continue the sweep in the folder.",
-    click.option(
-        "--store",
-        metavar="URL",
-        help="Have these workers put results into an object store, as s3://bucket/folder (fsspec).",
+    shared.option(
+        "--store URL",
+        "Have these workers put results into an object store, as s3://bucket/folder (fsspec).",
     ),
 )
 @shared.output("DIR", "The sweep's folder [default: results/NAME-sweep].")
 @shared.gathered(
     "limits",
     _limits,
-    click.option(
-        "--keep-free",
+    shared.option(
+        "--keep-free SIZE",
+        "Start no run that could leave less free space on the disk.",
         default="1GB",
-        metavar="SIZE",
-        help="Start no run that could leave less free space on the disk.",
     ),
-    click.option(
-        "--deadline",
-        metavar="TIME",
-        help="Start no run that would end after this time, as 480min; --resume continues later.",
+    shared.option(
+        "--deadline TIME",
+        "Start no run that would end after this time, as 480min; --resume continues later.",
     ),
 )
 def command(
@@ -114,17 +100,12 @@ def command(
     if not dry_run:
         guest.provide(whole, progress=True)
     prepared = run_sweep.prepare(
-        source,
-        output,
-        jobs=work.jobs,
-        scheduler=work.scheduler,
+        *(source, output),
+        **{name: getattr(work, name) for name in ("jobs", "scheduler", "resume", "shard")},
         store=store,
-        resume=work.resume,
-        shard=work.shard,
         hashes=dry_run,
     )
-    console = terminal.console()
-    _show_plan(console, prepared)
+    _show_plan(terminal.console(), prepared)
     if dry_run:
         return
     try:
@@ -152,24 +133,22 @@ def _merge(source: Source, shards: Sequence[Path], output: Path | None, *, other
 
 def _show_plan(console: Console, prepared: Prepared) -> None:
     from outcast.sweep.display import format_forecast
-    from outcast.sweep.overview import counted
     from outcast.sweep.points import as_text, canonical, swept_keys
 
     planned, missing, expected = prepared.plan, prepared.left, prepared.expected
     points = [run.point for run in planned.runs]
     settings = {canonical(point.settings) for point in points}
     engines = Counter(run.size.engine for run in planned.runs)
-    lines = [
-        f"{counted(len(points), 'run')} into {prepared.path}: {counted(len(settings), 'point')}, "
-        f"{counted(planned.experiment.repetitions, 'repetition')}; "
-        + ", ".join(f"{count} {engine}" for engine, count in engines.items())
-    ]
+    counts = [units.counted(len(points), "run"), units.counted(len(settings), "point")]
+    counts.append(units.counted(planned.experiment.repetitions, "repetition"))
+    by_engine = ", ".join(f"{count} {engine}" for engine, count in engines.items())
+    lines = [f"{counts[0]} into {prepared.path}: {counts[1]}, {counts[2]}; {by_engine}"]
     for key in swept_keys(points):
         values = dict.fromkeys(as_text(point.settings.get(key)) for point in points)
         lines.append(f"  {key}: {', '.join(values)}")
     if len(missing) < len(points):
         lines.append(f"{len(points) - len(missing)} are finished, {len(missing)} are left")
-    told = [f"note, of {counted(n, 'point')}: {text}" for text, n in planned.told.items()]
+    told = [f"note, of {units.counted(n, 'point')}: {text}" for text, n in planned.told.items()]
     lines += told[:_MOST_NOTES]
     if len(told) > _MOST_NOTES:
         lines.append(f"{len(told) - _MOST_NOTES} more such notes; each run has its own as warnings")

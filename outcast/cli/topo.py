@@ -1,7 +1,5 @@
 """`outcast topo`: the nodes, the links and the path of every flow, without root."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click
@@ -9,17 +7,15 @@ import click
 from outcast.cli import shared, terminal
 
 
-@click.command(
+@shared.verb(
     "topo",
-    epilog=shared.examples(
-        "outcast topo configs/fig3c.yaml",
-        "outcast topo configs/fig3c.yaml --set flows.1.hosts=6 --png fig3c.png",
-    ),
+    "outcast topo configs/fig3c.yaml",
+    "outcast topo configs/fig3c.yaml --set flows.1.hosts=6 --png fig3c.png",
 )
 @click.argument("config", type=click.Path(path_type=Path))
 @shared.overrides
-@click.option("--dot", is_flag=True, help="Print the network in Graphviz's dot language.")
-@click.option("--png", type=shared.PngPath(), metavar="FILE", help="Draw the network to this file.")
+@shared.flag("--dot", "Print the network in Graphviz's dot language.")
+@shared.option("--png FILE", "Draw the network to this file.", type=shared.PngPath())
 def command(config: Path, overrides: tuple[str, ...], dot: bool, png: Path | None) -> None:
     """Show what CONFIG would build: the nodes, the links, every flow's path, the bottleneck.
 

@@ -1,38 +1,30 @@
 """`outcast trace`: the events of the kernel in a run that has ended."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click
 
-from outcast.cli import shared, terminal
+from outcast.cli import selecting, shared, terminal
 from outcast.errors import ConfigError
 
 
-@click.command(
+@shared.verb(
     "trace",
-    epilog=shared.examples(
-        "outcast trace results/fig3c",
-        "outcast trace results/fig3c --flow 0 --between 120ms 121ms",
-        "outcast trace results/fig3c --events tcp:tcp_probe --perfetto fig3c.pftrace",
-    ),
+    "outcast trace results/fig3c",
+    "outcast trace results/fig3c --flow 0 --between 120ms 121ms",
+    "outcast trace results/fig3c --events tcp:tcp_probe --perfetto fig3c.pftrace",
 )
 @click.argument("source", type=click.Path(path_type=Path), metavar="DIR|FILE")
-@click.option(
-    "--events",
-    metavar="NAME,...",
-    help="Which events to record, as tcp:tcp_probe [default: those of TCP and of queues].",
+@shared.option(
+    "--events NAME,...",
+    "Which events to record, as tcp:tcp_probe [default: those of TCP and of queues].",
 )
-@click.option("--flow", type=int, metavar="NUMBER", help="List only the events of this flow.")
-@click.option(
-    "--between",
-    nargs=2,
-    metavar="FROM TO",
-    help="List only the events between these times, as 10ms 12.5ms.",
+@shared.option("--flow NUMBER", "List only the events of this flow.", type=int)
+@shared.option(
+    "--between FROM TO", "List only the events between these times, as 10ms 12.5ms.", nargs=2
 )
 @shared.form
-@shared.path("FILE", "Write the events for ui.perfetto.dev instead of listing them.", "--perfetto")
+@shared.path("--perfetto FILE", "Write the events for ui.perfetto.dev instead of listing them.")
 @shared.allow_programs
 @shared.output("DIR", "Keep the run that is made again in this folder, which an archive needs.")
 def command(
@@ -57,7 +49,7 @@ def command(
     from outcast.view.terminal import kernel_events
 
     shared.end_as_interrupted()
-    span = None if between is None else shared.span_between(between, on_clock=False)
+    span = None if between is None else selecting.span_between(between, on_clock=False)
     names = None if events is None else tuple(name.strip() for name in events.split(","))
     if source.is_dir():
         require_flow(Run(source), flow)

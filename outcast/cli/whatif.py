@@ -1,49 +1,40 @@
 """`outcast whatif`: a run made again in which single packets have other fates."""
 
-from __future__ import annotations
-
 from pathlib import Path
+from typing import Any
 
 import click
 
 from outcast.cli import shared, terminal
 
 
-@click.command(
+@shared.verb(
     "whatif",
-    epilog=shared.examples(
-        "outcast whatif results/fig3c --packet 1232 --fate forward",
-        "outcast whatif results/fig3c --packet 340 --fate forward --packet 342 --fate forward",
-        "outcast whatif results/fig3c --fates fates.csv -o other",
-        "outcast whatif results/fig3c --lose 'packet 2289, link h0_0_3-e0_0'",
-    ),
+    "outcast whatif results/fig3c --packet 1232 --fate forward",
+    "outcast whatif results/fig3c --packet 340 --fate forward --packet 342 --fate forward",
+    "outcast whatif results/fig3c --fates fates.csv -o other",
+    "outcast whatif results/fig3c --lose 'packet 2289, link h0_0_3-e0_0'",
 )
 @click.argument("source", type=click.Path(path_type=Path), metavar="RUN")
 @shared.several(
-    *("N", "A row of packets.parquet, from 0, as `outcast inspect` numbers it."),
-    *("--packet", "packets"),
+    "--packet N",
+    "A row of packets.parquet, from 0, as `outcast inspect` numbers it.",
+    "packets",
     type=int,
 )
-@click.option(
-    "--fate",
+@shared.option(
+    "--fate FATE",
+    "What happens to it: forward, drop, mark, delay=TIME or keep. One for each --packet.",
     "words",
     multiple=True,
-    metavar="FATE",
-    help="What happens to it: forward, drop, mark, delay=TIME or keep. One for each --packet.",
 )
-@click.option(
-    "--port",
-    metavar="PORT",
-    help="The captured port at whose queue that happens, if not the row's own.",
+@shared.option(
+    "--port PORT", "The captured port at whose queue that happens, if not the row's own."
 )
-@shared.path(
-    "FILE.csv", "A file of fates, with the columns port, packet and fate.", "--fates", "file"
-)
-@shared.several("PACKET", "Lose a data segment on a link: 'packet 1234, link a-b'.", "--lose")
-@click.option(
-    "--noise",
-    metavar="TIME:SEED",
-    help="In place of fates: from this time on, draw the noise from another seed.",
+@shared.path("--fates FILE.csv", "A file of fates, with the columns port, packet and fate.", "file")
+@shared.several("--lose PACKET", "Lose a data segment on a link: 'packet 1234, link a-b'.")
+@shared.option(
+    "--noise TIME:SEED", "In place of fates: from this time on, draw the noise from another seed."
 )
 @shared.allow_programs
 @shared.output("DIR", "The new run's folder [default: beside RUN, named by the first fate].")
@@ -73,13 +64,8 @@ def command(
     shared.end_as_interrupted()
     wanted = fates.asked_each(packets, words, port)
     wanted += [] if file is None else fates.read(file)
-    made = whatif.what_if(
-        *(source, wanted, output),
-        allow_programs=allow_programs,
-        progress=True,
-        noise=noise,
-        lose=lose,
-    )
+    how: dict[str, Any] = {"allow_programs": allow_programs, "noise": noise, "lose": lose}
+    made = whatif.what_if(source, wanted, output, progress=True, **how)
     record, changes = made.record, made.run.directory.read_manifest().interventions
     assert changes is not None
     terminal.echo_lines((*shown.told(changes), *record.parts))

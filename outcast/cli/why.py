@@ -1,28 +1,22 @@
 """`outcast why`: what a flow waited for, and why segments were sent again and packets dropped."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click
 
-from outcast.cli import shared, terminal
+from outcast.cli import selecting, shared, terminal
 from outcast.errors import ConfigError
 
 
-@click.command(
+@shared.verb(
     "why",
-    epilog=shared.examples(
-        "outcast why results/fig3c",
-        "outcast why results/fig3c --flow 0",
-        "outcast why results/fig3c --flow 0 --at 123.4ms",
-    ),
+    "outcast why results/fig3c",
+    "outcast why results/fig3c --flow 0",
+    "outcast why results/fig3c --flow 0 --at 123.4ms",
 )
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
-@click.option("--flow", type=int, metavar="F", help="Only this flow, by its number.")
-@click.option(
-    "--at", "at", metavar="TIME", help="What the flow waited for at this time, as 123.4ms."
-)
+@shared.option("--flow F", "Only this flow, by its number.", type=int)
+@shared.option("--at TIME", "What the flow waited for at this time, as 123.4ms.", "at")
 @shared.form
 def command(directory: Path, flow: int | None, at: str | None, form: str) -> None:
     """Say why, by the kernel's own events of a run (DIR).
@@ -43,4 +37,4 @@ def command(directory: Path, flow: int | None, at: str | None, form: str) -> Non
         raise ConfigError("--at: only together with --flow")
     if form == "csv":
         raise ConfigError("--at: not as csv; allowed are table and json")
-    terminal.echo_lines(why.at(run, flow, shared.instant_ns(at, "--at"), form))
+    terminal.echo_lines(why.at(run, flow, selecting.instant_ns(at, "--at"), form))

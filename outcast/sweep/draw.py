@@ -16,7 +16,8 @@ from outcast.sweep.dataset import Dataset
 from outcast.sweep.groups import Group
 from outcast.sweep.labels import Labels
 from outcast.sweep.store import SweepDirectory
-from outcast.view.figures.look import Look, finished
+from outcast.view.figures.finish import finished
+from outcast.view.figures.look import Look
 from outcast.view.figures.style import OWN, Canvas, styled
 
 OF_GROUPS: Mapping[str, Callable[[Sequence[Group], str, Labels, Canvas], Figure]] = {
@@ -99,12 +100,9 @@ def of_groups(
 
 def _of_runs(results: Dataset, choice: Choice) -> list[str]:
     """The conditions that runs meet; others are on flows."""
-    known = (results.runs.columns, results.flows.columns)
-    return [
-        text
-        for text in choice.where
-        if (key := text.partition("=")[0]) in known[0] or key not in known[1]
-    ]
+    of_runs, of_flows = results.runs.columns, results.flows.columns
+    keys = {text: text.partition("=")[0] for text in choice.where}
+    return [text for text, key in keys.items() if key in of_runs or key not in of_flows]
 
 
 def _rows_with(results: Dataset, value: str, choice: Choice) -> pl.DataFrame:

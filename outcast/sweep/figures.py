@@ -19,7 +19,7 @@ from outcast.sweep.dataset import is_compared
 from outcast.sweep.groups import Group, grouped, numbers
 from outcast.sweep.labels import Axis, Labels
 from outcast.sweep.render import heading, scale
-from outcast.view.figures.look import turn_names
+from outcast.view.figures.finish import turn_names
 from outcast.view.figures.parts import (
     DASHES,
     Bars,

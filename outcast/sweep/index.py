@@ -13,6 +13,7 @@ from outcast.sweep.labels import Labels, amount
 from outcast.sweep.render import heading, interval_texts, scale
 from outcast.sweep.state import State
 from outcast.sweep.store import SweepDirectory
+from outcast.units import counted
 from outcast.view import report
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import bullets, details, document, section, write
@@ -117,7 +118,7 @@ def _results(
             "Each point has one run, so chance is in every number, and no interval says how much."
         )
     lacking = (
-        f"{overview.counted(missing, 'point')} of {len(settings)} without a finished run that can "
+        f"{counted(missing, 'point')} of {len(settings)} without a finished run that can "
         "be trusted."
     )
     return section(
@@ -209,14 +210,12 @@ def _runs(sweep: State, values: Sequence[str], no_report: Mapping[str, str]) -> 
             " writes the missing reports.",
         ),
         details(
-            f"{overview.counted(len(no_report), 'report')} could not be written",
+            f"{counted(len(no_report), 'report')} could not be written",
             bullets([f"{name}: {why}" for name, why in sorted(no_report.items())]),
         )
         if no_report
         else None,
-        details(
-            overview.counted(len(rows), "finished run"), listed, opened=len(rows) <= _MOST_UNFOLDED
-        ),
+        details(counted(len(rows), "finished run"), listed, opened=len(rows) <= _MOST_UNFOLDED),
     )
 
 

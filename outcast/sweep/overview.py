@@ -12,17 +12,12 @@ from outcast.sweep.groups import Group, remarks_on_noise
 from outcast.sweep.labels import Labels
 from outcast.sweep.points import as_text
 from outcast.sweep.state import State
-from outcast.units import format_rate, format_time
+from outcast.units import counted, format_rate, format_time
 from outcast.view.report.experiment import spaced
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import bullets, code, details, main_numbers, note, section, trust
 
 _MOST_LISTED = 12
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 run`, `1,200 runs`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def shown(sweep: State) -> str:

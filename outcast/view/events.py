@@ -1,9 +1,7 @@
 """What happened to links and queues during a run, in words, for every figure and report."""
 
-from __future__ import annotations
-
 from collections import defaultdict
-from collections.abc import Collection, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass
 
 from outcast.plan.traces import lasting_bps
@@ -31,6 +29,14 @@ ON_TIME_NS = 10_000
 """Making a change takes a system call's time."""
 MOST_NAMED = 3
 """The most changes of a rate that a sentence names."""
+
+
+_FORMS: Mapping[str, tuple[str, Callable[[int], str]]] = {
+    "rate_bps": ("rate", round_rate),
+    "delay_ns": ("delay", format_time),
+    "limit_bytes": ("limit", format_size),
+    "limit_packets": ("limit", "{} packets".format),
+}
 
 
 def moments(run: Run, only: Collection[str] = (), ports: Set[str] = frozenset()) -> list[Moment]:
@@ -70,25 +76,16 @@ def _words(run: Run, change: AppliedChange) -> str:
         given = event and event.policer
         burst = f", burst {format_size(given.burst_bytes)}" if given else ""
         return f"policer {round_rate(value)}{burst}"
-    if change.what == "rate_bps":
-        return f"rate {round_rate(value)}"
-    if change.what == "delay_ns":
-        return f"delay {format_time(value)}"
     if change.what.endswith("_ppm"):
-        share = f"{value / 10**4:g}%"
-        return f"{change.what.removesuffix('_ppm').replace('_', ' ')} {share}"
-    if change.what == "limit_bytes":
-        return f"limit {format_size(value)}"
-    if change.what == "limit_packets":
-        return f"limit {value} packets"
+        return f"{change.what.removesuffix('_ppm').replace('_', ' ')} {value / 10**4:g}%"
+    if change.what in _FORMS:
+        name, form = _FORMS[change.what]
+        return f"{name} {form(value)}"
     return "back" if value else "down"
 
 
 def rates_within(run: Run) -> str:
-    """Which rates changed inside the interval that the summary covers, in words; empty if none.
-
-    They are those of links that the plan lets some flow, or other traffic, cross.
-    """
+    """Which rates of links with traffic changed inside the summary's interval, in words."""
     start_s, end_s = run.summary.start_s, run.summary.end_s
     links = run.counters.links
     crossed = {link.port for link in links if link.flows or link.acknowledged or link.other}

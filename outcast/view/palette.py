@@ -1,23 +1,20 @@
-"""The colours of every figure and report.
+"""The colours of every figure and report, of which none tells anything alone.
 
-Each is told apart from each other by people without one kind of cone, and has a contrast of 3:1
-or more against white (WCAG 2.2, 1.4.11). A unit test computes both. Nothing is told by colour
-alone.
+People without one kind of cone tell each from each other. Their contrast to white is 3:1 or more
+(WCAG 2.2, 1.4.11). A unit test computes both.
 """
-
-from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import TypeVar
 
 from outcast.records.run import Run
 
 _Label = TypeVar("_Label", bound=int | str)
 
-VERMILION, BLUE, GREEN, WINE, VIOLET, BROWN = (
-    *("#C44E00", "#0072B2", "#32A645", "#591B30", "#BA49F2", "#806346"),
-)
+VERMILION, BLUE, GREEN = "#C44E00", "#0072B2", "#32A645"
+WINE, VIOLET, BROWN = "#591B30", "#BA49F2", "#806346"
 MORE = ("#001580", "#441B59", "#7900F2", "#800000", "#A6008A", "#F200CA", "#315359", "#8800CC")
 GREY = "#8C8C8C"
 """The colour of what matters least: levels, marks of time, packets of unknown fate."""
@@ -54,22 +51,13 @@ def run_colours(run: Run) -> dict[str, str]:
 
 
 def flow_colours(groups: Mapping[int, str], of_group: Mapping[str, str]) -> dict[int, str]:
-    """A colour for every flow.
-
-    A flow that is its whole group has the colour of the group. The others have colours that no
-    group has, in turn.
-    """
+    """A colour for every flow: its group's if it is alone there, else one that no group has."""
     spare = [colour for colour in PALETTE if colour not in of_group.values()] or list(PALETTE)
-    sizes = Counter(groups.values())
-    colours: dict[int, str] = {}
-    shared = 0
-    for flow, label in groups.items():
-        if sizes[label] == 1:
-            colours[flow] = of_group[label]
-        else:
-            colours[flow] = spare[shared % len(spare)]
-            shared += 1
-    return colours
+    sizes, in_turn = Counter(groups.values()), cycle(spare)
+    return {
+        flow: of_group[label] if sizes[label] == 1 else next(in_turn)
+        for flow, label in groups.items()
+    }
 
 
 def port_colours(ports: Mapping[str, Sequence[str]], of_group: Mapping[str, str]) -> dict[str, str]:

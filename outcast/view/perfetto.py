@@ -9,8 +9,6 @@ Sources: protos/perfetto/trace/track_event in Perfetto, and docs/reference/synth
 there. The package `perfetto` brings the messages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,16 +17,14 @@ from typing import Any
 from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
 from outcast import files
+from outcast.analysis.trace.events import ARMED, FIRED, NO_THRESHOLD, OPEN
 from outcast.analysis.trace.selected import Wanted, events_of, own_fields, rows
 from outcast.records.run import Run
 from outcast.records.sender_tables import STATES
 
 _SEQUENCE = 1
-_NO_THRESHOLD = 0x7FFFFFFF
-"""TCP_INFINITE_SSTHRESH: no loss has happened yet."""
-_ARMED, _FIRED = 1, 2
-"""enum tcp_timer_action of our kernel."""
-_OPEN = "open"
+_BEGIN, _END, _MARK, _COUNTER = 1, 2, 3, 4
+"""Of TrackEvent.Type: slice begin, slice end, instant, counter."""
 
 
 @dataclass(slots=True)
@@ -72,31 +68,28 @@ class _Writer:
     def begin(self, track: _Track, t_ns: int, name: str, about: Mapping[str, Any]) -> None:
         """Begins a slice, after the end of the one before."""
         self.end(track, t_ns)
-        self._event(track, t_ns, 1, name, about)
+        self.event(track, t_ns, _BEGIN, name, about)
         track.slice_open = True
 
     def end(self, track: _Track, t_ns: int) -> None:
         """Ends the slice that is open, if there is one."""
         if track.slice_open:
-            self._event(track, t_ns, 2, "", {})
+            self.event(track, t_ns, _END, "", {})
             track.slice_open = False
-
-    def mark(self, track: _Track, t_ns: int, name: str, about: Mapping[str, Any]) -> None:
-        """A mark at one time."""
-        self._event(track, t_ns, 3, name, about)
 
     def count(self, track: _Track, t_ns: int, value: int) -> None:
         """A counter's value from now on, if it is another one."""
         if track.counter == value:
             return
         track.counter = value
-        packet = self._packet(track, t_ns, 4)
+        packet = self._packet(track, t_ns, _COUNTER)
         packet.track_event.counter_value = value
         self.builder.write_packet(packet)
 
-    def _event(
+    def event(
         self, track: _Track, t_ns: int, kind: int, name: str, about: Mapping[str, Any]
     ) -> None:
+        """An event on a track, with all that is known about it."""
         packet = self._packet(track, t_ns, kind)
         if name:
             packet.track_event.name = name
@@ -113,7 +106,6 @@ class _Writer:
         packet = self.builder.create_packet()
         packet.timestamp = max(t_ns + self.to_trace_ns, 0)
         packet.trusted_packet_sequence_id = _SEQUENCE
-        # TrackEvent.Type: slice begin, slice end, instant, counter.
         packet.track_event.type = kind
         packet.track_event.track_uuid = track.uuid
         self.events += 1
@@ -121,13 +113,9 @@ class _Writer:
 
 
 def write(run: Run, path: Path, wanted: Wanted) -> int:
-    """Writes the events that are meant. Times are those of the guest's clock.
+    """Writes the events that are meant, by the guest's clock. Returns how many there are.
 
-    Returns how many events of the trace there are.
-
-    Raises:
-        ConfigError, InputError: as `rows`.
-        OSError: the file cannot be written.
+    Raises ConfigError and InputError as `rows`, and OSError if it cannot be written.
     """
     start_ns = run.manifest.traffic.t_start_ns - run.directory.read_trace_formats().to_captures_ns
     senders = {record.flow: record.src for record in run.manifest.flows}
@@ -161,10 +149,10 @@ def _write(
     elif is_sender and name == "tcp_cong_state_set":
         track = writer.track(host, f"flow {flow}: state")
         state = row["cong_state"]
-        named = STATES[state] if state < len(STATES) else str(state)
-        if named == _OPEN:
+        if state == OPEN:
             writer.end(track, t_ns)
         else:
+            named = STATES[state] if state < len(STATES) else str(state)
             writer.begin(track, t_ns, named, _about(row, ("snd_cwnd", "ssthresh", "snd_una")))
     elif is_sender and name == "tcp_timer":
         _timer(writer, row)
@@ -174,16 +162,17 @@ def _write(
             track = writer.track(host, f"{row['port']}: queue", "bytes")
             writer.count(track, t_ns, row["backlog"])
     else:
-        node = host or "elsewhere"
         of = row["port"] or (None if flow is None else f"flow {flow}")
-        track = writer.track(node, f"{of}: events") if of else writer.track(node, "events")
-        writer.mark(track, t_ns, name, _all_about(row))
+        track = writer.track(host or "elsewhere", f"{of}: events" if of else "events")
+        writer.event(
+            track, t_ns, _MARK, name, {**_about(row, ("flow", "packet")), **own_fields(dict(row))}
+        )
 
 
 def _counters(row: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
     """The counters of a sender: name, unit and value."""
     yield "cwnd", "segments", row["snd_cwnd"]
-    if row["ssthresh"] < _NO_THRESHOLD:
+    if row["ssthresh"] < NO_THRESHOLD:
         yield "ssthresh", "segments", row["ssthresh"]
     yield "srtt", "us", row["srtt_us"] if "srtt_us" in row else row["srtt"]
     if "packets_out" in row:
@@ -197,18 +186,14 @@ def _timer(writer: _Writer, row: Mapping[str, Any]) -> None:
     """A slice while a timer is armed, and a mark where it fires."""
     kind = row.get("kind_name") or f"timer {row['kind']}"
     track = writer.track(row["host"], f"flow {row['flow']}: {kind} timer")
-    if row["action"] == _ARMED:
+    if row["action"] == ARMED:
         writer.begin(track, row["t_ns"], "armed", _about(row, ("rto_us", "snd_una", "snd_nxt")))
     else:
         writer.end(track, row["t_ns"])
-        if row["action"] == _FIRED:
-            writer.mark(track, row["t_ns"], "fired", _about(row, ("rto_us", "backoff", "snd_una")))
+        if row["action"] == FIRED:
+            about = _about(row, ("rto_us", "backoff", "snd_una"))
+            writer.event(track, row["t_ns"], _MARK, "fired", about)
 
 
 def _about(row: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: row[name] for name in names if row.get(name) is not None}
-
-
-def _all_about(row: Mapping[str, Any]) -> dict[str, Any]:
-    first = _about(row, ("flow", "packet"))
-    return {**first, **own_fields(dict(row))}

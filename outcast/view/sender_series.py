@@ -3,8 +3,6 @@
 A value holds from its row to the flow's next one, because a sender changes it only there.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 
@@ -72,18 +70,17 @@ def means(run: Run, column: str, bins: int) -> pl.DataFrame:
     )
     edges = np.linspace(0, run.manifest.traffic.duration_ns, bins + 1)
     parts = []
+    middle_ns = ((edges[1:] + edges[:-1]) / 2).astype(np.int64)
     for (flow,), rows in series.group_by(["flow"], maintain_order=True):
         record = records[flow]
         part = rows.filter(pl.col("t_ns") >= record.start_ns)
         if part.height:
             end_ns = record.start_ns + (record.duration_ns or 0)
             held = _means(part["t_ns"].to_numpy(), part[column].to_numpy(), edges, end_ns)
-            middle_ns = ((edges[1:] + edges[:-1]) / 2).astype(np.int64)
-            names = {"flow": np.full(bins, flow, np.int32), "t": middle_ns}
-            parts.append(pl.DataFrame(names | {column: held}))
-    if not parts:
-        return pl.DataFrame(schema={"flow": pl.Int32, "t": pl.Int64, column: pl.Float64})
-    return pl.concat(parts).filter(pl.col(column).is_not_nan())
+            flows = np.full(bins, flow, np.int32)
+            parts.append(pl.DataFrame({"flow": flows, "t": middle_ns, column: held}))
+    empty = pl.DataFrame(schema={"flow": pl.Int32, "t": pl.Int64, column: pl.Float64})
+    return pl.concat([empty, *parts]).filter(pl.col(column).is_not_nan())
 
 
 def _means(t: Array, value: Array, edges: Array, end: int) -> Array:

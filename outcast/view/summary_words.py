@@ -1,8 +1,6 @@
 """A run's summary in words and numbers, as the terminal, the page and the figures say them."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from outcast.analysis.measure.losses import BEFORE_SENDING, where
@@ -19,7 +17,7 @@ from outcast.records.summary import (
     Summary,
     Window,
 )
-from outcast.units import format_bps
+from outcast.units import counted, format_bps
 from outcast.view.events import rates_within
 
 
@@ -74,10 +72,7 @@ def noise_lines(run: Run) -> list[str]:
 
 
 def stationarity_sentence(run: Run) -> str:
-    """Whether the division of the link changed over the interval, in words.
-
-    It names the rates that changed meanwhile, because means then are over several regimes.
-    """
+    """Whether the division of the link changed, in words, and the rates that changed meanwhile."""
     summary = run.summary
     interval = f"from {summary.start_s:g} to {summary.end_s:g} s"
     if summary.stationary is None:
@@ -111,11 +106,8 @@ def _no_trend(run: Run) -> str:
 
 
 def workload_result(part: CompletionSummary, when: str = "") -> str:
-    """Returns what a workload reached, in a phrase.
-
-    `when` stands beside what is of the whole run. Rates of UDP flows are of their own time.
-    """
-    flows = f"{part.flows:,} flow{'' if part.flows == 1 else 's'}"
+    """What a workload reached, in a phrase. `when` stands beside what is of the whole run."""
+    flows = counted(part.flows, "flow")
     streams = part.streams
     if streams is None:
         unfinished = f", {part.unfinished:,} unfinished" if part.unfinished else ""
@@ -181,13 +173,10 @@ def counted_at(run: Run) -> str:
 
 
 def loss_rate(part: PortLosses) -> str:
-    """Returns the share of a port's packets that were lost.
-
-    A packet that the queue refused is not among those sent.
-    """
+    """The share that a port lost of all packets that it sent or that its queue refused."""
     before = sum(part.lost.get(cause, 0) for cause in BEFORE_SENDING)
     offered = part.packets + before
-    return f"{sum(part.lost.values()) / offered:.2%}" if offered else "-"
+    return share(sum(part.lost.values()), offered)
 
 
 def shares_of(part: LimitSummary) -> dict[str, str]:
@@ -222,6 +211,29 @@ def sending(row: Mapping[str, Any]) -> str:
         return "-"
     start_s, end_s = start_ns / 1e9, (start_ns + row["sending_ns"]) / 1e9
     return f"{round(start_s, 2):g} to {round(end_s, 2):g}"
+
+
+def number(value: float | None, form: str = "g") -> str:
+    """Writes a number; `-` for None."""
+    return "-" if value is None else format(value, form)
+
+
+def share(part: float, whole: float) -> str:
+    """Writes a part of a whole in percent; `-` where there is nothing."""
+    return f"{part / whole:.2%}" if whole else "-"
+
+
+def spread(
+    values: object, names: Iterable[str], write: Callable[[float], str] | None = None
+) -> list[str]:
+    """Writes the named values of a distribution, as `format_ms` does; `-` for each that lacks."""
+    found = [getattr(values, name, None) for name in names]
+    return ["-" if value is None else (write or format_ms)(value) for value in found]
+
+
+def begun(text: str) -> str:
+    """Writes a text as the beginning of a sentence."""
+    return f"{text[0].upper()}{text[1:]}"
 
 
 def format_ns(time_ns: float | None) -> str:

@@ -24,7 +24,8 @@ from outcast.records.run_directory import RunDirectory
 from outcast.units import format_bps
 from outcast.view import figures, palette
 from outcast.view.figures import drops, goodput, noise, parts, phase, queue, senders, style
-from outcast.view.figures.look import asked, fitted
+from outcast.view.figures.finish import fitted
+from outcast.view.figures.look import asked
 from outcast.view.report import losses
 from outcast.view.report.markup import render
 from tests.golden import model

@@ -4,14 +4,11 @@ The kernel says by which way it came to send (enum tcp_retrans_cause of patch 00
 found the segment lost (tcp_mark_lost). Both together are the cause.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 
 from outcast.analysis.trace import events as of
-from outcast.analysis.trace.events import SOCKET, TcpEvents
-from outcast.records.sender_tables import STATES
+from outcast.analysis.trace.events import SOCKET, TcpEvents, with_last
 
 CAUSES = {
     "syn": "TCPSynRetrans",
@@ -67,14 +64,13 @@ _TIMER_OF = {
     of.BY_TLP: "tlp",
     of.BY_REO_TIMER: "reordering_timer",
 }
+_MARK = pl.col("mark_order", "t_mark", "mark_cause", "mark_sacked")
 
 
 def retransmission_table(senders: TcpEvents, drops: pl.DataFrame) -> pl.DataFrame:
-    """A row per segment that a sender sent again, or tried to, in the kernel's order.
-
-    Returns the columns of `sender_tables.RETRANSMISSIONS`, and `sport` and `order`.
-    """
-    mss = _mss(senders)
+    """A row per segment sent again, or tried to: RETRANSMISSIONS' columns, `sport` and `order`."""
+    # The bytes of a full segment of each socket.
+    mss = senders["tcp_ack_done"].group_by(SOCKET).agg(pl.col("mss").max())
     sent = _per_segment(senders["tcp_retransmit_skb"], mss).sort("order", maintain_order=True)
     # An attempt that failed leaves the mark of the loss, so the next attempt has the same one.
     went = pl.col("err") == 0
@@ -86,96 +82,65 @@ def retransmission_table(senders: TcpEvents, drops: pl.DataFrame) -> pl.DataFram
     sent = _with_drop(sent, drops)
     sent = _with_state_before(sent, senders["tcp_cong_state_set"])
     sent = _with_undone(sent, senders)
-    again = pl.col("mark_sacked").fill_null(0) & of.SACKED_RETRANS > 0
-    by_queue = pl.col("cause").is_in([of.BY_ACK, of.BY_TSQ])
     in_loss = pl.col("ca_state") == of.LOSS
-    by_timeout = pl.col("mark_cause").is_in([of.LOST_RTO, of.LOST_RENEGING])
-    cause = (
-        pl.when(pl.col("tcp_flags") & of.SYN > 0)
-        .then(pl.lit("syn"))
-        .when(pl.col("cause") == of.BY_RTO)
-        .then(pl.lit("rto"))
-        .when(pl.col("cause") == of.BY_PROBE0)
-        .then(pl.lit("window_probe"))
-        .when(pl.col("cause") == of.BY_TLP)
-        .then(pl.lit("tlp"))
-        .when((pl.col("cause") == of.BY_SIMPLE) | (pl.col("mark_cause") == of.LOST_SIMPLE))
-        .then(pl.lit("no_congestion"))
-        .when(by_queue & (in_loss | by_timeout))
-        .then(pl.lit("after_rto"))
-        .when(again)
-        .then(pl.lit("lost_retransmission"))
-        .when(pl.col("mark_cause") == of.LOST_NEWRENO)
-        .then(pl.lit("newreno"))
-        .when((pl.col("cause") == of.BY_REO_TIMER) | (pl.col("mark_cause") == of.LOST_REO_TIMER))
-        .then(pl.lit("reordering_timer"))
-        .when(pl.col("mark_cause") == of.LOST_RACK)
-        .then(pl.lit("rack"))
-    )
-    named = sent.with_columns(of_cause=cause)
-    counted = pl.col("of_cause").replace_strict(CAUSES, default=None, return_dtype=pl.String)
-    table = named.select(
-        "t_ns",
-        "flow",
-        "seq",
+    named = sent.with_columns(of_cause=_cause(in_loss))
+    return named.select(
+        *("t_ns", "flow", "seq"),
         pl.col("of_cause").alias("cause"),
-        "t_drop_ns",
-        "drop_packet",
+        *("t_drop_ns", "drop_packet"),
         pl.col("t_mark").alias("t_detect_ns"),
-        _state("before").alias("state_before"),
-        _state("ca_state").alias("state_after"),
-        pl.col("cause")
-        .replace_strict(_TIMER_OF, default=None, return_dtype=pl.String)
-        .alias("timer"),
+        of.state_name("before").alias("state_before"),
+        of.state_name("ca_state").alias("state_after"),
+        of.named("cause", _TIMER_OF).alias("timer"),
         (pl.col("rto_us").cast(pl.Int64) * 1000).alias("rto_ns"),
-        pl.col("undone"),
-        "end_seq",
+        *("undone", "end_seq"),
         pl.col("segs").alias("segments"),
         pl.when(~pl.col("of_cause").is_in(["after_rto", "no_congestion"]))
-        .then(counted)
+        .then(of.named("of_cause", CAUSES))
         .when(in_loss)
         .then(pl.lit("TCPSlowStartRetrans"))
         .otherwise(pl.lit("TCPFastRetrans"))
         .alias("counter"),
-        pl.col("mark_cause")
-        .replace_strict(DETECTIONS, default=None, return_dtype=pl.String)
-        .alias("detected_by"),
+        of.named("mark_cause", DETECTIONS).alias("detected_by"),
         pl.col("err").alias("error"),
-        "sport",
-        "order",
+        *("sport", "order"),
     )
-    return table
+
+
+def _cause(in_loss: pl.Expr) -> pl.Expr:
+    """The first cause that holds, by the way to send and how the segment was held for lost."""
+    way, mark = pl.col("cause"), pl.col("mark_cause")
+    by_timeout = mark.is_in([of.LOST_RTO, of.LOST_RENEGING])
+    holds = {
+        "syn": pl.col("tcp_flags") & of.SYN > 0,
+        "rto": way == of.BY_RTO,
+        "window_probe": way == of.BY_PROBE0,
+        "tlp": way == of.BY_TLP,
+        "no_congestion": (way == of.BY_SIMPLE) | (mark == of.LOST_SIMPLE),
+        "after_rto": way.is_in([of.BY_ACK, of.BY_TSQ]) & (in_loss | by_timeout),
+        "lost_retransmission": pl.col("mark_sacked").fill_null(0) & of.SACKED_RETRANS > 0,
+        "newreno": mark == of.LOST_NEWRENO,
+        "reordering_timer": (way == of.BY_REO_TIMER) | (mark == of.LOST_REO_TIMER),
+        "rack": mark == of.LOST_RACK,
+    }
+    return pl.coalesce(pl.when(test).then(pl.lit(cause)) for cause, test in holds.items())
 
 
 def synack_rows(every: TcpEvents) -> pl.DataFrame:
     """The attempts of receivers to send a SYN-ACK again, in the columns of the same table."""
-    return (
-        every["tcp_retransmit_synack"]
-        .filter(pl.col("flow").is_not_null())
-        .select(
-            "t_ns",
-            "flow",
-            cause=pl.lit("synack"),
-            timer=pl.lit("rto"),
-            segments=pl.lit(1, pl.UInt32),
-            counter=pl.lit(CAUSES["synack"]),
-            undone=pl.lit(False),
-            error=pl.lit(0, pl.Int32),
-            order="order",
-        )
+    texts = {"cause": "synack", "timer": "rto", "counter": CAUSES["synack"]}
+    sent = every["tcp_retransmit_synack"].filter(pl.col("flow").is_not_null())
+    return sent.select(
+        *("t_ns", "flow", "order"),
+        **{name: pl.lit(text) for name, text in texts.items()},
+        segments=pl.lit(1, pl.UInt32),
+        undone=pl.lit(False),
+        error=pl.lit(0, pl.Int32),
     )
 
 
-def _mss(senders: TcpEvents) -> pl.DataFrame:
-    """The bytes of a full segment of each socket."""
-    return senders["tcp_ack_done"].group_by(SOCKET).agg(pl.col("mss").max())
-
-
 def _per_segment(table: pl.DataFrame, mss: pl.DataFrame) -> pl.DataFrame:
-    """A row for each segment, because the kernel keeps several in one buffer (skb).
-
-    A row without segments stays: it is an attempt that gave up before it sent.
-    """
+    """A row for each segment of a buffer (skb); one without any stays: an attempt that gave up."""
     rows = table["segs"].cast(pl.Int64).clip(1).sum()
     if rows > _MOST_SEGMENTS + _MOST_SEGMENTS_EACH * table.height:
         raise ValueError(f"{table.height} buffers cannot have {rows} segments")
@@ -202,62 +167,32 @@ def _per_segment(table: pl.DataFrame, mss: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _state(column: str) -> pl.Expr:
-    return pl.col(column).replace_strict(
-        dict(enumerate(STATES)), default=None, return_dtype=pl.String
-    )
-
-
 def _with_detection(sent: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
-    """Adds `t_mark`, `mark_cause`, `mark_sacked`: how the segment was last held for lost.
+    """Adds how the segment was last held for lost: `t_mark`, `mark_cause`, `mark_sacked`.
 
-    The segment may have been split since, so a mark of a larger one counts where none is its own.
+    It may have been split since, so a mark of a larger one counts where none is its own.
     """
     marked = marks.select(
-        *SOCKET,
-        "seq",
-        "end_seq",
-        "order",
-        mark_order="order",
-        t_mark="t_ns",
-        mark_cause="cause",
-        mark_sacked="sacked",
+        *(*SOCKET, "seq", "end_seq", "order"),
+        **{"mark_order": "order", "t_mark": "t_ns", "mark_cause": "cause", "mark_sacked": "sacked"},
     ).sort("order")
-    own = sent.join_asof(
-        marked.drop("end_seq"),
-        on="order",
-        by=[*SOCKET, "seq"],
-        strategy="backward",
-        check_sortedness=False,
-    )
+    own = with_last(sent, marked.drop("end_seq"), "order", (*SOCKET, "seq"))
     stale = pl.col("mark_order") < pl.col("previous").fill_null(-1)
-    own = own.with_columns(
-        pl.when(~stale).then(pl.col(name)).alias(name)
-        for name in ("mark_order", "t_mark", "mark_cause", "mark_sacked")
-    )
+    own = own.with_columns(pl.when(~stale).then(_MARK).name.keep())
     lacking = own.filter(
         pl.col("mark_order").is_null() & ~pl.col("cause").is_in([of.BY_TLP, of.BY_PROBE0])
     )
     if not lacking.height:
         return own
-    wider = _containing(lacking, marked)
-    return own.join(wider, on="order", how="left", maintain_order="left", suffix="_wider").select(
-        *(name for name in own.columns if name not in wider.columns or name == "order"),
-        *(
-            pl.coalesce(name, f"{name}_wider").alias(name)
-            for name in wider.columns
-            if name != "order"
-        ),
-    )
+    return own.update(_containing(lacking, marked), on="order", how="left")
 
 
 def _containing(lacking: pl.DataFrame, marked: pl.DataFrame) -> pl.DataFrame:
     """The last mark before each of these that has its first byte, if there is one."""
     by_socket = {key: part for key, part in marked.group_by(SOCKET)}
     rows = []
-    for order, previous, seq, *socket in lacking.select(
-        "order", pl.col("previous").fill_null(-1), "seq", *SOCKET
-    ).iter_rows():
+    wanted = lacking.select("order", pl.col("previous").fill_null(-1), "seq", *SOCKET)
+    for order, previous, seq, *socket in wanted.iter_rows():
         part = by_socket.get(tuple(socket))
         if part is None:
             continue
@@ -268,14 +203,8 @@ def _containing(lacking: pl.DataFrame, marked: pl.DataFrame) -> pl.DataFrame:
         if fit.size:
             last = int(fit[-1])
             rows.append((order, *part.row(last)[-4:]))
-    return pl.DataFrame(
-        rows,
-        schema={
-            "order": lacking.schema["order"],
-            **{name: marked.schema[name] for name in marked.columns[-4:]},
-        },
-        orient="row",
-    )
+    schema = {"order": lacking.schema["order"], **dict([*marked.schema.items()][-4:])}
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def _with_drop(sent: pl.DataFrame, drops: pl.DataFrame) -> pl.DataFrame:
@@ -287,17 +216,11 @@ def _with_drop(sent: pl.DataFrame, drops: pl.DataFrame) -> pl.DataFrame:
         .cast({"sport": sent.schema["sport"], "flow": sent.schema["flow"]})
     )
     # What is dropped is never sent again in the same nanosecond, because that takes a round trip.
-    own = sent.sort("t_ns", maintain_order=True).join_asof(
-        lost,
-        on="t_ns",
-        by=[*SOCKET, "seq"],
-        strategy="backward",
-        check_sortedness=False,
-        allow_exact_matches=False,
-    )
+    sent = sent.sort("t_ns", maintain_order=True)
+    own = with_last(sent, lost, "t_ns", (*SOCKET, "seq"), allow_exact_matches=False)
     stale = pl.col("t_drop_ns") < pl.col("t_previous").fill_null(pl.lit(-(1 << 62)))
     return own.with_columns(
-        pl.when(~stale).then(pl.col(name)).alias(name) for name in ("t_drop_ns", "drop_packet")
+        pl.when(~stale).then(pl.col("t_drop_ns", "drop_packet")).name.keep()
     ).sort("order")
 
 
@@ -307,16 +230,9 @@ def _with_state_before(sent: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame
     All that follows from one acknowledgement or timer happens in one nanosecond of virtual time.
     """
     changes = states.sort("t_ns", "order").select(*SOCKET, since="t_ns", before="cong_state")
-    asked = sent.with_columns(since=pl.coalesce("t_mark", "t_ns")).sort("since")
+    since = sent.with_columns(since=pl.coalesce("t_mark", "t_ns")).sort("since")
     return (
-        asked.join_asof(
-            changes,
-            on="since",
-            by=list(SOCKET),
-            strategy="backward",
-            check_sortedness=False,
-            allow_exact_matches=False,
-        )
+        with_last(since, changes, "since", allow_exact_matches=False)
         .with_columns(pl.col("before").fill_null(of.OPEN))
         .drop("since")
         .sort("order")
@@ -328,14 +244,62 @@ def _with_undone(sent: pl.DataFrame, senders: TcpEvents) -> pl.DataFrame:
     entered = senders["tcp_cong_state_set"].filter(
         (pl.col("cong_state") >= of.RECOVERY) & (pl.col("old_state") < of.RECOVERY)
     )
-    following = pl.concat(
-        [
-            senders["tcp_undo"].select(*SOCKET, "order", undone=pl.lit(True)),
-            entered.select(*SOCKET, "order", undone=pl.lit(False)),
-        ]
-    ).sort("order")
-    next_of = sent.join_asof(
-        following, on="order", by=list(SOCKET), strategy="forward", check_sortedness=False
-    )
+    undone = senders["tcp_undo"].select(*SOCKET, "order", undone=pl.lit(True))
+    begun = entered.select(*SOCKET, "order", undone=pl.lit(False))
+    following = pl.concat([undone, begun]).sort("order")
+    next_of = with_last(sent, following, "order", strategy="forward")
     reduced = pl.col("ca_state") >= of.RECOVERY
     return next_of.with_columns(undone=reduced & pl.col("undone").fill_null(False))
+
+
+def chain_table(drops: pl.DataFrame, again: pl.DataFrame, senders: TcpEvents) -> pl.DataFrame:
+    """A row per dropped data segment of the run's flows, in the order of the drops.
+
+    Returns:
+        - the drop: `t_drop_ns`, `flow`, `seq`, `host`, `port`, `qdisc`, `reason`, `where`,
+          `packet`.
+        - `t_detect_ns`, `detected_by`: when and by what the kernel took the segment for lost.
+        - `state_before`, `state_after`: the congestion state before that, and when it was sent.
+        - `t_again_ns`, `cause`, `timer`, `rto_ns`: when and why the segment was sent again.
+        - `waited_ns`: from the drop to that.
+        - `t_new_ns`: when the flow next sent new data after that.
+        All after the drop are null where the segment was never sent again.
+    """
+    data = drops.filter(pl.col("flow").is_not_null() & (pl.col("payload") > 0))
+    senders_of = again.select("flow", "sport").unique()
+    of_flows = data.cast({"sport": again.schema["sport"]}).join(
+        senders_of, on=["flow", "sport"], how="left", maintain_order="left"
+    )
+    repaired = again.filter(pl.col("t_drop_ns").is_not_null()).select(
+        *(*SOCKET, "seq", "t_drop_ns", "t_detect_ns", "detected_by"),
+        *("state_before", "state_after", "cause", "timer", "rto_ns"),
+        t_again_ns="t_ns",
+    )
+    chains = of_flows.rename({"t_ns": "t_drop_ns"}).join(
+        repaired.unique(["flow", "sport", "seq", "t_drop_ns"], keep="first", maintain_order=True),
+        on=[*SOCKET, "seq", "t_drop_ns"],
+        how="left",
+        maintain_order="left",
+    )
+    grown = (
+        senders["tcp_xmit_stop"]
+        .sort("order")
+        .with_columns(before=pl.col("snd_nxt").shift(1).over(*SOCKET))
+        .filter(pl.col("snd_nxt") != pl.col("before"))
+        .select(*SOCKET, t_new_ns="t_ns")
+        .sort("t_new_ns")
+    )
+    return (
+        chains.with_columns(since=pl.coalesce("t_again_ns", "t_drop_ns"))
+        .sort("since", maintain_order=True)
+        .pipe(with_last, grown.with_columns(since="t_new_ns"), "since", strategy="forward")
+        .sort("t_drop_ns", "order")
+        .select(
+            "t_drop_ns",
+            *("flow", "seq", "host", "port", "qdisc", "reason", "where", "packet"),
+            *("t_detect_ns", "detected_by", "state_before", "state_after"),
+            *("t_again_ns", "cause", "timer", "rto_ns"),
+            waited_ns=pl.col("t_again_ns") - pl.col("t_drop_ns"),
+            t_new_ns="t_new_ns",
+        )
+    )

@@ -5,13 +5,12 @@ same buffer, whose reason is then only QDISC_DROP (__tcf_kfree_skb_list in net/s
 So both are one drop, and the queue's own reason is taken.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
+from typing import Any
 
 import polars as pl
 
-from outcast.analysis.trace.events import TcpEvents
+from outcast.analysis.trace.events import TcpEvents, named
 from outcast.plan.noise import CARD_ENDS
 from outcast.records.run_directory import Counters
 from outcast.records.sender_tables import DROPS
@@ -22,12 +21,8 @@ _ALSO: dict[str, type[pl.DataType]] = {"sport": pl.UInt16, "payload": pl.UInt32,
 def drop_table(events: TcpEvents, host_of: Mapping[str, str]) -> pl.DataFrame:
     """A row per dropped IPv4 packet, in the kernel's order: DROPS' columns and _ALSO's.
 
-    It has no rows if the run did not record skb:kfree_skb.
-
-    Args:
-        events: the events of every socket.
-        host_of: the host of each address. A packet that has left its interface, because a socket
-            dropped it, was at the host that it was sent to.
+    It has no rows if the run did not record skb:kfree_skb. `host_of` has the host of each address:
+    a packet that a socket dropped was at the host that it was sent to.
     """
     freed = events.tables.get("kfree_skb")
     if freed is None or not freed.height:
@@ -39,77 +34,54 @@ def drop_table(events: TcpEvents, host_of: Mapping[str, str]) -> pl.DataFrame:
     freed = freed.filter(pl.col("saddr").is_not_null() & is_copy.not_().fill_null(True))
     queues = events.tables.get("qdisc_drop")
     if queues is None:
-        queued = freed.select(
-            "order",
-            kind=pl.lit(None, pl.String),
-            own=pl.lit(None, pl.String),
-            queue_port=pl.lit(None, pl.String),
-            queue_host=pl.lit(None, pl.String),
-        ).clear()
+        names = ("kind", "own", "queue_port", "queue_host")
+        queued = freed.select("order", "skbaddr", **dict.fromkeys(names, pl.lit(None, pl.String)))
+        queued = queued.clear()
     else:
         queued = queues.select(
+            *("skbaddr", "kind"),
             order=pl.col("order") + 1,
-            skbaddr="skbaddr",
-            kind="kind",
             own=pl.col("reason_name").cast(pl.String),
             queue_port="port",
             queue_host="host",
         )
-        queued = queued.join(freed.select("order", "skbaddr"), on=["order", "skbaddr"], how="semi")
-        queued = queued.drop("skbaddr")
-    told = freed.join(queued, on="order", how="left", maintain_order="left")
+    told = freed.join(queued, on=["order", "skbaddr"], how="left", maintain_order="left")
     return told.select(
         "t_ns",
-        host=pl.coalesce(
-            "queue_host",
-            "host",
-            pl.col("daddr").replace_strict(dict(host_of), default=None, return_dtype=pl.String),
-        ),
+        host=pl.coalesce("queue_host", "host", named("daddr", host_of)),
         port=pl.coalesce("queue_port", "port"),
         flow="flow",
         seq=pl.when(pl.col("sport") > 0).then("seq"),
-        reason=pl.coalesce(pl.col("own"), pl.col("reason_name").cast(pl.String)),
+        reason=pl.coalesce("own", reason),
         where=pl.col("location_name").cast(pl.String),
         qdisc="kind",
         packet="packet",
-        sport="sport",
-        payload="payload",
-        order="order",
+        **{name: pl.col(name) for name in _ALSO},
     )
 
 
 def drops_of_packets(packets: pl.DataFrame, t_start_ns: int) -> pl.DataFrame:
-    """What the captures say was dropped at a bottleneck, in the same columns.
-
-    It serves runs that did not record skb:kfree_skb.
-    """
+    """What the captures say was dropped at a bottleneck, for runs without skb:kfree_skb."""
+    types: dict[str, Any] = {**DROPS, **_ALSO}
     return (
         packets.with_row_index("packet")
         .filter(pl.col("verdict").cast(pl.String) == "dropped")
         .select(
+            *("flow", "seq", "packet", "sport", "payload"),
             t_ns=pl.col("t_in").cast(pl.Int64) - t_start_ns,
-            host=pl.lit(None, DROPS["host"]),
             port=pl.col("ingress").cast(pl.String),
-            flow=pl.col("flow").cast(pl.Int64),
-            seq=pl.col("seq").cast(pl.UInt32),
-            reason=pl.lit(None, pl.String),
-            where=pl.lit(None, pl.String),
-            qdisc=pl.lit(None, pl.String),
-            packet="packet",
-            sport=pl.col("sport").cast(pl.UInt16),
-            payload=pl.col("payload").cast(pl.UInt32),
-            order=pl.col("packet").cast(pl.Int64),
+            order="packet",
+            **dict.fromkeys(("host", "reason", "where", "qdisc"), pl.lit(None, pl.String)),
         )
+        .select(pl.col(name).cast(kind) for name, kind in types.items())
     )
 
 
 def reason_table(drops: pl.DataFrame, counters: Counters) -> pl.DataFrame:
     """Drops by place, queue, reason and function, with the counter of the same queue.
 
-    Returns:
-        `place`, `qdisc`, `reason`, `where`, `events`, and `counter`: what the queue of that port
-        counted while flows ran, in the first of its rows. `note` says where both differ. What makes
-        the losses of a link has no counter.
+    `counter` is what the queue of that port counted while flows ran, in the first of its rows.
+    `note` says where both differ. What makes the losses of a link has no counter.
     """
     grouped = (
         drops.with_columns(place=pl.coalesce("port", "host"))
@@ -136,27 +108,10 @@ def reason_table(drops: pl.DataFrame, counters: Counters) -> pl.DataFrame:
             note = "equal" if counter == events else f"differs: {events} events"
         rows.append({**row, "counter": counter, "note": note})
     rows += [
-        {
-            "place": port,
-            "qdisc": None,
-            "reason": None,
-            "where": None,
-            "events": 0,
-            "counter": count,
-            "note": "differs: no events",
-        }
+        {"place": port, "events": 0, "counter": count, "note": "differs: no events"}
         for port, count in counted.items()
         if count and port not in seen
     ]
-    return pl.DataFrame(
-        rows,
-        schema={
-            "place": pl.String,
-            "qdisc": pl.String,
-            "reason": pl.String,
-            "where": pl.String,
-            "events": pl.Int64,
-            "counter": pl.Int64,
-            "note": pl.String,
-        },
-    )
+    texts = dict.fromkeys(("place", "qdisc", "reason", "where"), pl.String)
+    numbers = dict.fromkeys(("events", "counter"), pl.Int64)
+    return pl.DataFrame(rows, schema={**texts, **numbers, "note": pl.String})

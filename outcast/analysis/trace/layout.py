@@ -16,8 +16,6 @@ The kernel writes it in kernel/trace/trace_events.c (f_show). Offsets count from
 beginning. Source: Documentation/trace/events.rst, "Event formats".
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -73,15 +71,20 @@ class Field:
     network: bool
     symbols: Mapping[int, str]
 
+    @property
+    def is_coded(self) -> bool:
+        """Whether its values are bytes, which are coded, and not numbers."""
+        return self.dynamic is not None or self.kind in ("text", "bytes") or self.network
+
+    @property
+    def number_type(self) -> str:
+        """The type of its numbers for numpy."""
+        return f"<{'i' if self.signed else 'u'}{self.element_bytes}"
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """An event's layout.
-
-    Attributes:
-        number: the kernel's number of the event (`ID`), which begins each record of it.
-        bytes: how many bytes of a record the fields need.
-    """
+    """An event's layout: the kernel's number (`ID`), and the bytes of a record that fields need."""
 
     event: str
     number: int
@@ -90,10 +93,7 @@ class Layout:
 
 
 def read_layout(event: str, text: str) -> Layout:
-    """The layout that a file `format` describes.
-
-    Raises InputError if the text is no such file, or describes what no event can have.
-    """
+    """The layout that a file `format` describes. Raises InputError if no event can have it."""
 
     def refusal(what: str) -> InputError:
         return InputError(f"the format of {event}: {what}")

@@ -1,8 +1,6 @@
 """What a flow's sender was doing at one time, and what it waited for."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,17 +37,16 @@ _LIMITS: Mapping[int, Limit] = {
     of.STOP_MEMORY: "memory",
     of.STOP_DEVICE: "device",
 }
+_TOLD_WHEN_SENT = (
+    *("ca_state", "snd_cwnd", "rto_us", "packets_out", "sacked_out", "lost_out"),
+    *("snd_una", "snd_nxt"),
+)
 _STATES_OF = ("tcp_ack_done", "tcp_xmit_stop", "tcp_timeout", "tcp_loss_probe", "tcp_undo")
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A segment that was sent.
-
-    Attributes:
-        t_ns: when; times count from the traffic's start.
-        seq: its first byte; None of new data that the events do not number.
-    """
+    """A segment that was sent; `seq` is its first byte, None of new data without a number."""
 
     t_ns: int
     seq: int | None
@@ -127,11 +124,7 @@ def moments(
     flow: int,
     t_ns: int,
 ) -> tuple[Moment, ...]:
-    """What each sending socket of a flow was doing at a time.
-
-    Returns:
-        One for each socket that had sent or heard something by then; Multipath TCP has several.
-    """
+    """What each sending socket of a flow that had sent or heard something was doing at a time."""
     zero_ns = tick_zero_ns(senders["tcp_timer"])
     mine = TcpEvents({name: _of(table, flow) for name, table in senders.tables.items()})
     states = pl.concat(
@@ -144,18 +137,10 @@ def moments(
         here = states.filter(of_socket)
         if not here.filter(pl.col("t_ns") <= t_ns).height:
             continue
-        answers.append(
-            _moment(
-                socket,
-                here,
-                _of(again, flow).filter(of_socket),
-                _of(drops, flow).filter(of_socket),
-                _of(packets, flow).filter(of_socket),
-                t_start_ns,
-                t_ns,
-                zero_ns,
-            )
+        resent, lost, passed = (
+            _of(table, flow).filter(of_socket) for table in (again, drops, packets)
         )
+        answers.append(_moment(socket, here, resent, lost, passed, t_start_ns, t_ns, zero_ns))
     return tuple(answers)
 
 
@@ -238,16 +223,9 @@ def _after_sending(row: Mapping[str, Any]) -> dict[str, Any]:
     retrans_out = row["retrans_out"] + counted
     sacked_or_lost = row["sacked_out"] + row["lost_out"]
     return {
-        "ca_state": row["ca_state"],
-        "snd_cwnd": row["snd_cwnd"],
-        "rto_us": row["rto_us"],
-        "packets_out": row["packets_out"],
-        "sacked_out": row["sacked_out"],
-        "lost_out": row["lost_out"],
+        **{name: row[name] for name in _TOLD_WHEN_SENT},
         "retrans_out": retrans_out,
         "in_flight": max(0, row["packets_out"] - sacked_or_lost + retrans_out),
-        "snd_una": row["snd_una"],
-        "snd_nxt": row["snd_nxt"],
     }
 
 
@@ -271,15 +249,10 @@ def _sendings(
         .filter(pl.col("snd_nxt") != pl.col("before"))
         .select("t_ns", "order", seq="before", cause=pl.lit(None, pl.String))
     )
-    sent = pl.concat(
-        [
-            fresh,
-            again.filter(pl.col("segments") > 0).select("t_ns", "order", "seq", "cause"),
-        ],
-        how="vertical_relaxed",
-    ).sort("order")
+    resent = again.filter(pl.col("segments") > 0).select("t_ns", "order", "seq", "cause")
+    sent = pl.concat([fresh, resent], how="vertical_relaxed").sort("order")
     earlier, later = sent.filter(pl.col("t_ns") <= t_ns), sent.filter(pl.col("t_ns") > t_ns)
-    last = _sent(earlier.row(-1, named=True)) if earlier.height else None
+    last = Sent(*earlier.drop("order").row(-1)) if earlier.height else None
     if not later.height:
         return last, None, None
     following = later.row(0, named=True)
@@ -290,11 +263,7 @@ def _sendings(
             same = same.filter(pl.col("action") == of.FIRED, pl.col("kind") != of.TIME_DACK)
         if same.height:
             woken = what or TIMERS[same["kind"][0]]
-    return last, _sent(following), woken
-
-
-def _sent(row: Mapping[str, Any]) -> Sent:
-    return Sent(row["t_ns"], row["seq"], row["cause"])
+    return last, Sent(following["t_ns"], following["seq"], following["cause"]), woken
 
 
 def _missing(drops: pl.DataFrame, again: pl.DataFrame, snd_una: int, t_ns: int) -> tuple[Lost, ...]:
@@ -304,26 +273,14 @@ def _missing(drops: pl.DataFrame, again: pl.DataFrame, snd_una: int, t_ns: int) 
         .sort("t_ns")
         .unique("seq", keep="last", maintain_order=True)
     )
-    copies = dict(
-        again.filter(pl.col("t_ns") <= t_ns, pl.col("segments") > 0)
-        .group_by("seq")
-        .agg(pl.col("t_ns").max())
-        .iter_rows()
-    )
-    rows: Sequence[Mapping[str, Any]] = lost.to_dicts()
+    sent = again.filter(pl.col("t_ns") <= t_ns, pl.col("segments") > 0)
+    copies = dict(sent.group_by("seq").agg(pl.col("t_ns").max()).iter_rows())
+    place = pl.when(pl.col("port") != "").then("port").otherwise("host")
+    found = lost.select("seq", "t_ns", place, "qdisc", "reason", "where", "packet").iter_rows()
     return tuple(
-        Lost(
-            seq=row["seq"],
-            t_ns=row["t_ns"],
-            place=row["port"] or row["host"],
-            qdisc=row["qdisc"],
-            reason=row["reason"],
-            where=row["where"],
-            packet=row["packet"],
-        )
-        for row in rows
-        if _forward(snd_una, row["seq"]) < 1 << 31
-        and copies.get(row["seq"], row["t_ns"]) <= row["t_ns"]
+        lost
+        for lost in (Lost(*row) for row in found)
+        if _forward(snd_una, lost.seq) < 1 << 31 and copies.get(lost.seq, lost.t_ns) <= lost.t_ns
     )
 
 

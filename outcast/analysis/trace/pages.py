@@ -20,12 +20,10 @@ No library that is kept reads pages into columns: libtraceevent has a call for e
 10^7 of them some hundred times as long from Python.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -45,6 +43,7 @@ MOST_BYTES = 64 << 30
 
 _LEAST_EVENT_BYTES = 8
 """Of an event with its header. There are never more events than the bytes divided by this."""
+_COMMIT_AT = 8
 _MISSED, _STORED = 1 << 31, 1 << 30
 """RB_MISSED_EVENTS and RB_MISSED_STORED."""
 _MOST_TIME_NS = 1 << 62
@@ -85,12 +84,6 @@ class Events:
     columns: Mapping[str, Column]
 
 
-@dataclass(frozen=True, slots=True)
-class _PageLayout:
-    commit_at: int
-    data_at: int
-
-
 @dataclass(slots=True)
 class EventFile:
     """A file of pages. Read `blocks` to its end before the counts.
@@ -103,17 +96,13 @@ class EventFile:
     path: Path
     page_bytes: int
     layouts: Mapping[int, Layout]
-    _page: _PageLayout
+    _data_at: int
     events: int = 0
     lost: int = 0
     lost_uncounted: int = 0
-    _room: dict[str, Array] = field(default_factory=dict)
 
     def blocks(self) -> Iterator[list[Events]]:
-        """The events of some pages at a time, one entry for each kind of event in them.
-
-        Raises InputError if the file is cut off, broken, or has events without a layout.
-        """
+        """The events of some pages at a time, by kind. Raises InputError if the file is broken."""
         pages = max(1, BLOCK_BYTES // self.page_bytes)
         done = 0
         try:
@@ -138,17 +127,9 @@ class EventFile:
         if data.size % self.page_bytes:
             raise InputError(f"{self.path}: cut off inside a page while it was read")
         most_events = data.size // _LEAST_EVENT_BYTES
-        number, time_ns = np.empty(most_events, np.int64), np.empty(most_events, np.int64)
-        at, length = np.empty(most_events, np.int64), np.empty(most_events, np.int64)
+        number, time_ns, at, length = np.empty((4, most_events), np.int64)
         count, lost, uncounted, problem, page = _index(
-            data,
-            self.page_bytes,
-            self._page.commit_at,
-            self._page.data_at,
-            number,
-            time_ns,
-            at,
-            length,
+            *(data, self.page_bytes, self._data_at, number, time_ns, at, length)
         )
         if problem != _OK:
             raise InputError(f"{self.path}: page {pages_before + page}: {_PROBLEMS[problem]}")
@@ -178,17 +159,14 @@ class EventFile:
         for event_field in layout.fields:
             raw = records[:, event_field.offset : event_field.offset + event_field.size]
             if event_field.dynamic is not None:
-                columns[event_field.name] = self._dynamic(event_field, data, at, length, raw)
-            elif event_field.kind == "text":
-                columns[event_field.name] = _until_null(coded(raw))
-            elif event_field.kind == "bytes" or event_field.network:
-                columns[event_field.name] = coded(raw)
+                column: Column = self._dynamic(event_field, data, at, length, raw)
+            elif event_field.is_coded:
+                column = coded(raw)
+                column = _until_null(column) if event_field.kind == "text" else column
             else:
-                kind = f"<{'i' if event_field.signed else 'u'}{event_field.element_bytes}"
-                values = np.ascontiguousarray(raw).view(kind)
-                columns[event_field.name] = (
-                    values if event_field.kind == "numbers" else values[:, 0]
-                )
+                values = np.ascontiguousarray(raw).view(event_field.number_type)
+                column = values if event_field.kind == "numbers" else values[:, 0]
+            columns[event_field.name] = column
         return columns
 
     def _dynamic(self, event_field: Field, data: U8, at: I64, length: I64, raw: U8) -> Coded:
@@ -221,11 +199,11 @@ def open_events(path: Path, formats: Formats) -> EventFile:
                 f"the formats of {event} and {layouts[layout.number].event} have one number"
             )
         layouts[layout.number] = layout
-    return EventFile(path, formats.page_bytes, layouts, _page_layout(formats))
+    return EventFile(path, formats.page_bytes, layouts, _data_at(formats))
 
 
-def _page_layout(formats: Formats) -> _PageLayout:
-    """Where a page's parts are. Raises InputError if it is no page of a 64-bit kernel."""
+def _data_at(formats: Formats) -> int:
+    """Where a page's events begin. Raises InputError if it is no page of a 64-bit kernel."""
     places = {
         name: (int(offset), int(size))
         for name, offset, size in re.findall(
@@ -235,7 +213,7 @@ def _page_layout(formats: Formats) -> _PageLayout:
     data_at, data_bytes = places.get("data", (0, 0))
     if (
         places.get("timestamp") != (0, 8)
-        or places.get("commit") != (8, 8)
+        or places.get("commit") != (_COMMIT_AT, 8)
         or data_at < 16
         or data_at + data_bytes != formats.page_bytes
     ):
@@ -243,7 +221,7 @@ def _page_layout(formats: Formats) -> _PageLayout:
             "header_page: describes no page of a 64-bit kernel of "
             f"{formats.page_bytes} bytes: {formats.header_page[:80]!a}"
         )
-    return _PageLayout(8, data_at)
+    return data_at
 
 
 def _read(stream: object, size: int) -> bytes:
@@ -289,18 +267,16 @@ def _word(data: U8, at: Scalar) -> Scalar:
 def _index(
     data: U8,
     page_bytes: int,
-    commit_at: int,
     data_at: int,
     number: I64,
     time_ns: I64,
     at: I64,
     length: I64,
 ) -> tuple[int, int, int, int, int]:
-    """Finds the events of whole pages.
+    """Finds the events of whole pages: fills in the kernel's number, time, place and bytes of each.
 
-    Fills in the kernel's number, time, place and bytes of each. Returns how many there are, how
-    many were lost, before how many pages some were lost uncounted, what is wrong, and on which
-    page.
+    Returns how many there are, how many were lost, before how many pages some were lost uncounted,
+    what is wrong, and on which page.
     """
     count = 0
     lost = 0
@@ -311,7 +287,7 @@ def _index(
         if high >= 1 << 30:
             return count, lost, uncounted, _TIME, page
         now = high << 32 | low
-        commit = _word(data, begin + commit_at)
+        commit = _word(data, begin + _COMMIT_AT)
         used = commit & (_STORED - 1)
         pos = begin + data_at
         end = pos + used

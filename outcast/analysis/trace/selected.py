@@ -1,7 +1,5 @@
 """The recorded events of a run in their order, all or those of a flow and a span of time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from heapq import merge
@@ -26,10 +24,7 @@ _IN_MEMORY = (
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which events are meant; None takes all.
-
-    `events` is the kinds, as `tcp:tcp_probe`.
-    """
+    """Which events are meant; None takes all. `events` is the kinds, as `tcp:tcp_probe`."""
 
     events: tuple[str, ...] | None = None
     flow: int | None = None
@@ -58,13 +53,9 @@ def scan(run: Run, event: str, wanted: Wanted) -> pl.LazyFrame:
 
 
 def rows(run: Run, wanted: Wanted) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The events that are meant, with their kinds, in the order in which they happened.
+    """The events that are meant, with their kinds, as they happened; read in slices.
 
-    Tables are read in slices, so memory does not grow with them.
-
-    Raises:
-        ConfigError: the run has no such flow.
-        InputError: the run recorded no events, or a table is broken.
+    Raises ConfigError without such a flow, and InputError without events or for a broken table.
     """
     kinds = wanted.events or events_of(run)
     require_flow(run, wanted.flow)
@@ -104,10 +95,7 @@ def require_some(run: Run, wanted: Wanted) -> None:
 
 
 def own_fields(row: dict[str, Any]) -> dict[str, Any]:
-    """What an event says besides COLUMNS, without addresses of the kernel's memory.
-
-    A name stands for its number.
-    """
+    """What an event says besides COLUMNS, without addresses of memory; names stand for numbers."""
     fields = {name: value for name, value in row.items() if name not in COLUMNS}
     for name in [*fields]:
         if f"{name}_name" in fields and (named := fields.pop(f"{name}_name")) is not None:
@@ -115,7 +103,6 @@ def own_fields(row: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in fields.items()
-        if value is not None
-        and not isinstance(value, bytes)
+        if not (value is None or isinstance(value, bytes))
         and not (name in _IN_MEMORY and isinstance(value, int))
     }

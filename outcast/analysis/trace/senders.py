@@ -3,8 +3,6 @@
 A sender's window, round trip, timeout, packets in flight and state are exact over time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,21 +11,16 @@ import polars as pl
 from outcast.analysis.trace import events as of
 from outcast.analysis.trace.causes import retransmission_table, synack_rows
 from outcast.analysis.trace.drops import drop_table, drops_of_packets
-from outcast.analysis.trace.events import SOCKET, TcpEvents, read_events, recorded
+from outcast.analysis.trace.events import SOCKET, TcpEvents, read_events, recorded, with_last
 from outcast.plan.addresses import ipv4_of
 from outcast.records.run_directory import RunDirectory
-from outcast.records.sender_tables import STATES, write_sender_table
+from outcast.records.sender_tables import write_sender_table
 from outcast.records.tables import read_table, refusing
 
 
 @dataclass(frozen=True)
 class Traced:
-    """The events of a run, and what follows from them.
-
-    Attributes:
-        drops: every drop (`drops.drop_table`).
-        again: every attempt to send again (`causes.retransmission_table`).
-    """
+    """The events of a run, every drop (`drop_table`), and every attempt to send again."""
 
     every: TcpEvents
     senders: TcpEvents
@@ -36,19 +29,13 @@ class Traced:
 
 
 def read_traced(directory: RunDirectory) -> Traced:
-    """Reads a run's events.
-
-    packets.parquet and the tables of events have to be there.
-
-    Raises InputError if the run did not record them, or if a table cannot be read.
-    """
+    """Reads a run's events, for which packets.parquet has to be there. Raises InputError."""
     every = read_events(directory)
     with refusing(f"{directory.trace}: its tables of events cannot be read"):
         manifest = directory.read_manifest()
         if "kfree_skb" in every.tables:
-            host_of = {ipv4_of(record.src_ip): record.src for record in manifest.flows} | {
-                ipv4_of(record.dst_ip): record.dst for record in manifest.flows
-            }
+            sources = {ipv4_of(record.src_ip): record.src for record in manifest.flows}
+            host_of = sources | {ipv4_of(record.dst_ip): record.dst for record in manifest.flows}
             drops = drop_table(every, host_of)
         else:
             packets = read_table(directory.path / "packets.parquet")
@@ -63,9 +50,7 @@ def read_traced(directory: RunDirectory) -> Traced:
 def write(directory: RunDirectory) -> bool:
     """Writes tcp.parquet, retransmissions.parquet and drops.parquet to a run's folder trace/.
 
-    Returns whether it did; it does not if the run recorded other events than these need.
-
-    Raises InputError as `read_traced` does.
+    Returns whether the run recorded the events for that. Raises InputError as `read_traced`.
     """
     if not recorded(directory):
         return False
@@ -91,36 +76,17 @@ def series_table(senders: TcpEvents) -> pl.DataFrame:
     An acknowledgement's row is the state that tcp_ack() leaves, before anything is sent. A
     timeout's row is the state after it, because the window falls to one segment there.
     """
-    acknowledged = senders["tcp_ack_done"].select(
-        *SOCKET,
-        "order",
-        "t_ns",
-        cwnd="snd_cwnd",
-        ssthresh="ssthresh",
-        srtt_us="srtt_us",
-        rto_us="rto_us",
-        in_flight=in_flight(),
-        ca_state="ca_state",
-    )
+    columns = (*SOCKET, "order", "t_ns", "rto_us", "ca_state", "ssthresh", "srtt_us")
+    values = {"cwnd": pl.col("snd_cwnd"), "in_flight": in_flight()}
+    acknowledged = senders["tcp_ack_done"].select(*columns, **values)
     reduced = senders["tcp_cong_state_set"].select(*SOCKET, "order", "ssthresh").sort("order")
     timeouts = (
         senders["tcp_retransmit_skb"]
         .filter(pl.col("cause") == of.BY_RTO)
         .sort("order")
-        .join_asof(
-            reduced, on="order", by=list(SOCKET), strategy="backward", check_sortedness=False
-        )
-        .select(
-            *SOCKET,
-            "order",
-            "t_ns",
-            cwnd="snd_cwnd",
-            ssthresh="ssthresh",
-            srtt_us=pl.lit(None, acknowledged.schema["srtt_us"]),
-            rto_us="rto_us",
-            in_flight=in_flight(),
-            ca_state="ca_state",
-        )
+        .pipe(with_last, reduced, "order")
+        .with_columns(srtt_us=pl.lit(None, acknowledged.schema["srtt_us"]))
+        .select(*columns, **values)
     )
     return (
         pl.concat([acknowledged, timeouts], how="vertical_relaxed")
@@ -128,20 +94,13 @@ def series_table(senders: TcpEvents) -> pl.DataFrame:
         .with_columns(pl.col("srtt_us").forward_fill().over(*SOCKET))
         .with_columns(
             ssthresh=pl.when(pl.col("ssthresh") < of.NO_THRESHOLD).then("ssthresh"),
-            state=pl.col("ca_state").replace_strict(
-                dict(enumerate(STATES)), default=None, return_dtype=pl.String
-            ),
+            state=of.state_name("ca_state"),
         )
     )
 
 
 def of_flows(series: pl.DataFrame, ports: Mapping[int, int]) -> pl.DataFrame:
-    """The rows of each flow's own connection, given its source port.
-
-    Windows of several connections of Multipath TCP, one after another, would be nobody's window.
-    """
-    own = pl.DataFrame(
-        {"flow": list(ports), "sport": list(ports.values())},
-        schema={name: series.schema[name] for name in SOCKET},
-    )
+    """The rows of each flow's own connection, by its port: several have no window together."""
+    schema = {name: series.schema[name] for name in SOCKET}
+    own = pl.DataFrame([*ports.items()], schema=schema, orient="row")
     return series.join(own, on=list(SOCKET), how="semi", maintain_order="left")

@@ -1,8 +1,8 @@
 """Events summed as the kernel's counters count, to hold one against the other."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import polars as pl
 
@@ -10,109 +10,93 @@ from outcast.analysis.trace import events as of
 from outcast.analysis.trace.events import TcpEvents
 from outcast.records.run_directory import Counters
 
-_Frame = pl.DataFrame
+
+class _Part(NamedTuple):
+    """The events of one kind that a counter counts; each counts as this many."""
+
+    event: str
+    conditions: tuple[pl.Expr, ...]
+    amount: pl.Expr = pl.len()
+
+    def by_host(self, events: TcpEvents) -> dict[str, int]:
+        """The sum of each host."""
+        chosen = events[self.event].filter(*self.conditions)
+        return dict(chosen.group_by("host").agg(self.amount).iter_rows())
 
 
-def _sent(events: TcpEvents, *which: pl.Expr) -> _Frame:
-    table = events["tcp_retransmit_skb"]
-    return table.filter(*which).select("host", "t_ns", count=pl.col("segs").cast(pl.Int64))
+def _rows(event: str, *conditions: pl.Expr) -> _Part:
+    return _Part(event, conditions)
 
 
-def _rows(events: TcpEvents, name: str, *which: pl.Expr) -> _Frame:
-    return events[name].filter(*which).select("host", "t_ns", count=pl.lit(1, pl.Int64))
+def _segments(event: str, *conditions: pl.Expr) -> _Part:
+    return _Part(event, conditions, pl.col("segs").cast(pl.Int64).sum())
 
 
-def _by_queue(events: TcpEvents, in_loss: bool) -> _Frame:
-    from_queue = [of.BY_ACK, of.BY_REO_TIMER, of.BY_TSQ, of.BY_SIMPLE]
-    state = pl.col("ca_state") == of.LOSS
-    return _sent(
-        events,
-        pl.col("cause").is_in(from_queue),
-        pl.col("err") == 0,
-        state if in_loss else ~state,
-    )
+def _kinds(event: str, *reasons: int) -> _Part:
+    return _rows(event, pl.col("reason").is_in(list(reasons)))
 
 
-_SUMS: Mapping[str, Callable[[TcpEvents], tuple[_Frame, ...]]] = {
-    "TcpRetransSegs": lambda events: (_sent(events), _rows(events, "tcp_retransmit_synack")),
-    "TcpExtTCPSynRetrans": lambda events: (
-        # The kernel counts packets here, not segments.
-        _rows(events, "tcp_retransmit_skb", pl.col("tcp_flags") & of.SYN > 0, pl.col("segs") > 0),
-        _rows(events, "tcp_retransmit_synack"),
+_SENT, _PROBE, _SYNACK = "tcp_retransmit_skb", "tcp_loss_probe", "tcp_retransmit_synack"
+_ERROR = pl.col("err")
+_FROM_QUEUE = (
+    pl.col("cause").is_in([of.BY_ACK, of.BY_REO_TIMER, of.BY_TSQ, of.BY_SIMPLE]),
+    _ERROR == 0,
+)
+_IN_LOSS = pl.col("ca_state") == of.LOSS
+
+_SUMS: Mapping[str, tuple[_Part, ...]] = {
+    "TcpRetransSegs": (_segments(_SENT), _rows(_SYNACK)),
+    # The kernel counts packets here, not segments.
+    "TcpExtTCPSynRetrans": (
+        _rows(_SENT, pl.col("tcp_flags") & of.SYN > 0, pl.col("segs") > 0),
+        _rows(_SYNACK),
     ),
-    "TcpExtTCPTimeouts": lambda events: (
-        _rows(events, "tcp_timeout"),
-        _rows(events, "tcp_synack_timeout"),
+    "TcpExtTCPTimeouts": (_rows("tcp_timeout"), _rows("tcp_synack_timeout")),
+    "TcpExtTCPLossProbes": (_kinds(_PROBE, of.PROBE_NEW_DATA, of.PROBE_RETRANS),),
+    "TcpExtTCPLossProbeRecovery": (_kinds(_PROBE, of.PROBE_RECOVERED),),
+    "TcpExtTCPSackRecovery+TcpExtTCPRenoRecovery": (
+        _rows("tcp_cong_state_set", pl.col("cong_state") == of.RECOVERY),
     ),
-    "TcpExtTCPLossProbes": lambda events: (
-        _rows(
-            events,
-            "tcp_loss_probe",
-            pl.col("reason").is_in([of.PROBE_NEW_DATA, of.PROBE_RETRANS]),
+    "TcpExtTCPLostRetransmit": (
+        _segments(
+            "tcp_mark_lost",
+            *(pl.col("sacked") & flag > 0 for flag in (of.SACKED_RETRANS, of.MARKED_LOST)),
         ),
     ),
-    "TcpExtTCPLossProbeRecovery": lambda events: (
-        _rows(events, "tcp_loss_probe", pl.col("reason") == of.PROBE_RECOVERED),
+    "TcpExtTCPFastRetrans": (_segments(_SENT, *_FROM_QUEUE, ~_IN_LOSS),),
+    "TcpExtTCPSlowStartRetrans": (_segments(_SENT, *_FROM_QUEUE, _IN_LOSS),),
+    "TcpExtTCPRetransFail": (_segments(_SENT, _ERROR != 0, _ERROR != -of.EBUSY),),
+    "TcpExtTCPSpuriousRtxHostQueues": (
+        _rows(_SENT, _ERROR == -of.EBUSY, pl.col("segs") == 0),
+        _kinds(_PROBE, of.PROBE_IN_QUEUE),
     ),
-    "TcpExtTCPSackRecovery+TcpExtTCPRenoRecovery": lambda events: (
-        _rows(events, "tcp_cong_state_set", pl.col("cong_state") == of.RECOVERY),
-    ),
-    "TcpExtTCPLostRetransmit": lambda events: (
-        events["tcp_mark_lost"]
-        .filter(pl.col("sacked") & of.SACKED_RETRANS > 0, pl.col("sacked") & of.MARKED_LOST > 0)
-        .select("host", "t_ns", count=pl.col("segs").cast(pl.Int64)),
-    ),
-    "TcpExtTCPFastRetrans": lambda events: (_by_queue(events, in_loss=False),),
-    "TcpExtTCPSlowStartRetrans": lambda events: (_by_queue(events, in_loss=True),),
-    "TcpExtTCPRetransFail": lambda events: (
-        _sent(events, pl.col("err") != 0, pl.col("err") != -of.EBUSY),
-    ),
-    "TcpExtTCPSpuriousRtxHostQueues": lambda events: (
-        _rows(events, "tcp_retransmit_skb", pl.col("err") == -of.EBUSY, pl.col("segs") == 0),
-        _rows(events, "tcp_loss_probe", pl.col("reason") == of.PROBE_IN_QUEUE),
-    ),
-    "TcpExtTCPFullUndo": lambda events: (_undone(events, of.UNDO_FULL),),
-    "TcpExtTCPLossUndo": lambda events: (_undone(events, of.UNDO_LOSS, of.UNDO_FRTO),),
-    "TcpExtTCPSpuriousRTOs": lambda events: (_undone(events, of.UNDO_FRTO),),
-    "TcpExtTCPPartialUndo": lambda events: (_undone(events, of.UNDO_PARTIAL),),
-    "TcpExtTCPDSACKUndo": lambda events: (_undone(events, of.UNDO_DSACK),),
-    "MPTcpExtMPTCPRetrans": lambda events: (_rows(events, "mptcp_retrans"),),
+    "TcpExtTCPFullUndo": (_kinds("tcp_undo", of.UNDO_FULL),),
+    "TcpExtTCPLossUndo": (_kinds("tcp_undo", of.UNDO_LOSS, of.UNDO_FRTO),),
+    "TcpExtTCPSpuriousRTOs": (_kinds("tcp_undo", of.UNDO_FRTO),),
+    "TcpExtTCPPartialUndo": (_kinds("tcp_undo", of.UNDO_PARTIAL),),
+    "TcpExtTCPDSACKUndo": (_kinds("tcp_undo", of.UNDO_DSACK),),
+    "MPTcpExtMPTCPRetrans": (_rows("mptcp_retrans"),),
 }
 """What each counter of nstat(8) counts, from the events; two names with `+` are counted together.
 The places are those at which patch 0011 has its events: beside the counters."""
 
 
-def _undone(events: TcpEvents, *kinds: int) -> _Frame:
-    return _rows(events, "tcp_undo", pl.col("reason").is_in(list(kinds)))
-
-
 def compare(events: TcpEvents, counters: Counters) -> pl.DataFrame:
-    """For each host and counter what the kernel counted and what its events sum up to.
+    """For each host and counter what the kernel counted and what its events sum up to, if not 0.
 
-    Returns:
-        `host`, `counter`, `kernel`, `events`, without rows where both are 0. Equal numbers say that
-        no event is missing and that each is taken for what it is.
+    Equal numbers say that no event is missing and that each is taken for what it is.
     """
     rows = []
-    for counter, parts_of in _SUMS.items():
+    for counter, parts in _SUMS.items():
         if counter == "MPTcpExtMPTCPRetrans" and "mptcp_retrans" not in events.tables:
             continue
-        parts = parts_of(events)
-        found: dict[str, int] = {}
+        found: Counter[str] = Counter()
         for part in parts:
-            for host, count in part.group_by("host").agg(pl.col("count").sum()).iter_rows():
-                found[host] = found.get(host, 0) + count
+            found.update(part.by_host(events))
         for host, counted in counters.hosts.items():
             kernel = sum(counted.delta(name) for name in counter.split("+"))
-            if kernel or found.get(host, 0):
-                rows.append((host, counter, kernel, found.get(host, 0)))
-    return pl.DataFrame(
-        rows,
-        schema={
-            "host": pl.String,
-            "counter": pl.String,
-            "kernel": pl.Int64,
-            "events": pl.Int64,
-        },
-        orient="row",
-    )
+            if kernel or found[host]:
+                rows.append((host, counter, kernel, found[host]))
+    kinds = (pl.String, pl.String, pl.Int64, pl.Int64)
+    names = ("host", "counter", "kernel", "events")
+    return pl.DataFrame(rows, schema=dict(zip(names, kinds, strict=True)), orient="row")

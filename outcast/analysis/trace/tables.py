@@ -1,44 +1,36 @@
-"""From the kernel's events to tables: each event with its time, host, port, flow and packet.
-
-An event tells of a packet by its addresses, ports, IP identification, sequence number and payload.
-The packets' table has the same of every packet that entered a bottleneck, so the join is exact.
-Where two packets agree in all of it, as a SYN that was sent twice, the one is meant that came in or
-left nearest to the event's time.
-"""
-
-from __future__ import annotations
+"""From the kernel's events to tables: each event with its time, host, port, flow and packet."""
 
 import ipaddress
 import re
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeAlias
+from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
 
-from outcast import __version__, handed_in
-from outcast.analysis.compiled import I64, U64, Array, compiled
+from outcast import __version__
+from outcast.analysis.compiled import I64, Array
 from outcast.analysis.trace.layout import Field, Layout
-from outcast.analysis.trace.pages import Coded, Column, Events, open_events
+from outcast.analysis.trace.pages import Coded, Column, EventFile, Events, open_events
+from outcast.analysis.trace.places import (
+    IDENTITY,
+    Places,
+    Texts,
+    identity_of,
+    nearest,
+    read_places,
+)
 from outcast.errors import InputError, UntrustedError
 from outcast.plan import addresses
-from outcast.records.run_directory import Manifest, RunDirectory
-from outcast.records.tables import PartsWriter, refusing, scan_table
+from outcast.records.run_directory import RunDirectory
+from outcast.records.tables import PartsWriter, refusing
 from outcast.records.trace import Formats, Traced, table_name
 from outcast.records.trace_tables import COLUMNS, VERSION, column_name
 
 _PARTS_FOLDER = ".parts"
 _ADDRESSES = ("saddr", "daddr", "saddr_v6", "daddr_v6")
-_IDENTITY = ("ip_id", "seq", "payload")
-Ends: TypeAlias = tuple[str, int, str, int]
-"""Source address and port, destination address and port."""
-
 _IN_CODE = ("location", "function", "caller")
 """Fields that are addresses of the kernel's code."""
-_SYMBOL = re.compile(r"([0-9a-fA-F]{1,16}) [a-zA-Z] (\S{1,512})(?:\s.*)?")
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f\ud800-\udfff]")
 _SOCKET_ADDRESS_BYTES = 28
 _INET, _INET6 = 2, 10
@@ -49,13 +41,10 @@ def write_events(directory: RunDirectory) -> Traced | None:
     """Makes the tables of a run's recorded events, then removes the pages that they came from.
 
     packets.parquet has to be there. The pages can be recorded again, and are large. The tables have
-    the names of functions, so the kernel's symbols are removed too.
-
-    Returns which tables there are; None if the run recorded nothing.
+    the names of functions, so the kernel's symbols are removed too. Returns None without events.
 
     Raises:
-        InputError: the pages, their formats or the run's records are broken, or a table cannot be
-            written.
+        InputError: the pages, formats or records are broken, or a table cannot be written.
         UntrustedError: events were lost.
     """
     if not directory.trace_events.exists():
@@ -71,24 +60,18 @@ def _write_events(directory: RunDirectory, formats: Formats) -> Traced | None:
     names = _table_names(formats)
     places = read_places(directory, manifest)
     file = open_events(directory.trace_events, formats)
-    t_start_ns = manifest.traffic.t_start_ns
+    times_ns = (formats.to_captures_ns, manifest.traffic.t_start_ns)
     parts = directory.trace / _PARTS_FOLDER
     about = {"outcast.trace": str(VERSION)}
-    writers = {
-        layout.event: PartsWriter(
-            directory.trace / f"{names[layout.event]}.parquet",
-            parts,
-            table(none_of(layout), places, formats.to_captures_ns, t_start_ns),
-            about,
-        )
-        for layout in file.layouts.values()
-    }
+    writers = {}
+    for layout in file.layouts.values():
+        path = directory.trace / f"{names[layout.event]}.parquet"
+        empty = table(none_of(layout), places, *times_ns)
+        writers[layout.event] = PartsWriter(path, parts, empty, about)
     try:
-        for block in file.blocks():
-            for events in block:
-                frame = table(events, places, formats.to_captures_ns, t_start_ns)
-                writers[events.layout.event].add(frame)
-        require_whole(directory.trace_events, formats, file.events, file.lost, file.lost_uncounted)
+        for events in (events for block in file.blocks() for events in block):
+            writers[events.layout.event].add(table(events, places, *times_ns))
+        _require_whole(file, formats)
         rows = {event: writer.finish() for event, writer in writers.items()}
     finally:
         shutil.rmtree(parts, ignore_errors=True)
@@ -99,172 +82,34 @@ def _write_events(directory: RunDirectory, formats: Formats) -> Traced | None:
     return traced
 
 
-def require_whole(
-    path: Path, formats: Formats, events: int, lost: int, lost_uncounted: int
-) -> None:
-    """Raises UntrustedError where events were lost, or are not as many as the kernel handed out.
-
-    A page that was never written, as on a full disk, looks like a page without events.
-    """
-    counted = max(formats.statistics.lost, lost)
-    if counted or lost_uncounted:
+def _require_whole(file: EventFile, formats: Formats) -> None:
+    """Raises UntrustedError where events were lost, or are fewer than the kernel handed out."""
+    counted, recorded = max(formats.statistics.lost, file.lost), file.events
+    if counted or file.lost_uncounted:
         how_many = f"{counted} events" if counted else "events"
         raise UntrustedError(
-            f"{path}: the kernel's buffer was full, so {how_many} were lost; {events} were recorded"
+            f"{file.path}: the kernel's buffer was full, so {how_many} were lost; {recorded} were "
+            "recorded"
         )
     handed_out = formats.statistics.read_events
-    if events != handed_out:
+    if recorded != handed_out:
         raise UntrustedError(
-            f"{path}: has {events} events; the kernel handed out {handed_out}, so it was not "
-            "written whole"
+            f"{file.path}: has {recorded} events; the kernel handed out {handed_out}, so it was "
+            "not written whole"
         )
 
 
 def _table_names(formats: Formats) -> dict[str, str]:
     """The name of each event's table. Raises InputError if two events would share a file."""
-    names = {event: table_name(event) for event in formats.events}
-    taken: dict[str, str] = {}
-    for event, name in names.items():
-        if name in taken:
+    names: dict[str, str] = {}
+    for event in formats.events:
+        name = table_name(event)
+        for other in (other for other, taken in names.items() if taken == name):
             raise InputError(
-                f"{taken[name]} and {event}: both would be {name}.parquet; allowed is one of them"
+                f"{other} and {event}: both would be {name}.parquet; allowed is one of them"
             )
-        taken[name] = event
+        names[event] = name
     return names
-
-
-@dataclass(frozen=True)
-class Places:
-    """What tells where in the run an event belongs.
-
-    `flow_of` is the flow of each pair of addresses and ports, in both directions.
-    """
-
-    node_of: Mapping[str, str]
-    host_of: Mapping[str, str]
-    flow_of: Mapping[Ends, int]
-    packets: Packets
-    functions: Functions
-
-
-@dataclass(frozen=True)
-class Functions:
-    """The kernel's functions, by the address at which each begins."""
-
-    begin: U64
-    names: tuple[str, ...]
-
-    def at(self, addresses: U64) -> pl.Series:
-        """The function in which each address lies; null before the first one."""
-        distinct, codes = np.unique(addresses, return_inverse=True)
-        places = np.searchsorted(self.begin, distinct, side="right").tolist()
-        names = tuple(self.names[place - 1] if place else None for place in places)
-        return _Texts(codes.reshape(-1), names).series
-
-
-@dataclass(frozen=True)
-class Packets:
-    """The packets' table, in the order of flow, identity and time.
-
-    Attributes:
-        numbers: a number of its own for each pair of addresses and ports, in one direction.
-        number, identity: of each packet: that number, and its sequence number, IP identification
-            and payload in one word.
-        t_in_ns, t_out_ns: when it came in, and when it left; the same if it did not.
-    """
-
-    numbers: Mapping[Ends, int]
-    number: I64
-    identity: I64
-    t_in_ns: I64
-    t_out_ns: I64
-    row: I64
-
-
-def read_places(directory: RunDirectory, manifest: Manifest) -> Places:
-    """What a run's records say of its interfaces, addresses, flows and packets."""
-    plan = directory.read_plan()
-    ends_of_flows: list[tuple[Ends, int]] = []
-    for record in manifest.flows:
-        for src_ip, sport, dst_ip, dport in record.connections:
-            src, dst = addresses.ipv4_of(src_ip), addresses.ipv4_of(dst_ip)
-            ends_of_flows.append(((src, sport, dst, dport), record.flow))
-    entered = (
-        scan_table(directory.path / "packets.parquet")
-        .select("flow", "src", "sport", "dst", "dport", *_IDENTITY, "t_in", "t_out", "flags")
-        .with_columns(
-            _in_events("src"),
-            _in_events("dst"),
-            # The kernel's events have neither of a datagram. TCP always sets a flag.
-            pl.when(pl.col("flags") != 0).then(pl.col("seq", "payload")).otherwise(0).name.keep(),
-            t_out=pl.col("t_out").fill_null(pl.col("t_in")),
-        )
-        .collect()
-    )
-    ends = ("src", "sport", "dst", "dport")
-    flows = entered.unique(ends, maintain_order=True).select("flow", *ends).with_row_index("number")
-    for _, flow, src, sport, dst, dport in flows.iter_rows():
-        ends_of_flows.append(((src, sport, dst, dport), flow))
-    numbered = entered.join(flows.drop("flow"), on=ends, how="left", maintain_order="left")
-    number, t_in_ns, t_out_ns = (
-        numbered[name].to_numpy().astype(np.int64) for name in ("number", "t_in", "t_out")
-    )
-    identity = _identity(*(numbered[name].to_numpy() for name in _IDENTITY))
-    row = np.lexsort((t_in_ns, identity, number))
-    return Places(
-        node_of={name: node for name, (node, _) in plan.ends.items()},
-        host_of={plan.ip(host): host for host in plan.hosts},
-        flow_of=flows_by_ends(ends_of_flows),
-        functions=read_functions(directory.trace_symbols),
-        packets=Packets(
-            numbers={
-                (src, sport, dst, dport): number
-                for number, _, src, sport, dst, dport in flows.iter_rows()
-            },
-            number=number[row],
-            identity=identity[row],
-            t_in_ns=t_in_ns[row],
-            t_out_ns=t_out_ns[row],
-            row=row,
-        ),
-    )
-
-
-def _in_events(name: str) -> pl.Expr:
-    """An address as events have it: of IPv6 the last four bytes, which are the host's of IPv4."""
-    column = pl.col(name).cast(pl.String)
-    return column.map_elements(addresses.ipv4_of, return_dtype=pl.String).alias(name)
-
-
-def flows_by_ends(flows: Sequence[tuple[Ends, int]]) -> dict[Ends, int]:
-    """The flow of each pair of ends, in both directions; the first one that is named.
-
-    A program's connection is two flows, one in each direction.
-    """
-    flow_of: dict[Ends, int] = {}
-    for ends, flow in flows:
-        flow_of.setdefault(ends, flow)
-    for (src, sport, dst, dport), flow in flows:
-        flow_of.setdefault((dst, dport, src, sport), flow)
-    return flow_of
-
-
-def read_functions(path: Path) -> Functions:
-    """The kernel's functions from a file as /proc/kallsyms; none if there is no file.
-
-    Raises InputError if the file is broken.
-    """
-    try:
-        lines = handed_in.read_text(path).splitlines()
-    except FileNotFoundError:
-        return Functions(np.empty(0, np.uint64), ())
-    parsed = sorted(
-        (int(match[1], 16), match[2]) for line in lines if (match := _SYMBOL.fullmatch(line))
-    )
-    if len(parsed) < len(lines):
-        raise InputError(f"{path}: a line is no symbol; allowed are lines as in /proc/kallsyms")
-    begin = np.array([address for address, _ in parsed], np.uint64)
-    return Functions(begin, tuple(name for _, name in parsed))
 
 
 def none_of(layout: Layout) -> Events:
@@ -272,12 +117,11 @@ def none_of(layout: Layout) -> Events:
     none = np.empty(0, np.int64)
     columns: dict[str, Column] = {}
     for field in layout.fields:
-        if field.dynamic is not None or field.kind in ("text", "bytes") or field.network:
-            columns[field.name] = Coded(none, (b"",))
-        else:
-            kind = f"<{'i' if field.signed else 'u'}{field.element_bytes}"
-            shape = (0, field.size // field.element_bytes) if field.kind == "numbers" else (0,)
-            columns[field.name] = np.empty(shape, kind)
+        shape = (0, field.size // field.element_bytes) if field.kind == "numbers" else (0,)
+        is_coded = field.is_coded
+        columns[field.name] = (
+            Coded(none, (b"",)) if is_coded else np.empty(shape, field.number_type)
+        )
     return Events(layout, none, none, columns)
 
 
@@ -310,7 +154,7 @@ def table(events: Events, places: Places, to_captures_ns: int, t_start_ns: int) 
             values = pl.Series(column)
         elif field.kind == "text":
             texts = tuple(_readable(value) for value in column.values)
-            values = _Texts(column.codes, texts).series
+            values = Texts(column.codes, texts).series
         else:
             values = pl.Series(column.values, dtype=pl.Binary).gather(column.codes)
         columns[column_name(field.name)] = values
@@ -321,42 +165,20 @@ def table(events: Events, places: Places, to_captures_ns: int, t_start_ns: int) 
             columns[named] = _symbols(field, column)
         elif field.name in _IN_CODE and field.size == 8 and not isinstance(column, Coded):
             columns[named] = places.functions.at(column.astype(np.uint64))
-    return pl.DataFrame(
-        [
-            column.cast(COLUMNS[name]).alias(name) if name in COLUMNS else column.alias(name)
-            for name, column in columns.items()
-        ]
-    )
+    typed = {name: column.cast(COLUMNS.get(name, column.dtype)) for name, column in columns.items()}
+    return pl.DataFrame(typed)
 
 
-@dataclass(frozen=True, slots=True)
-class _Texts:
-    """A column of few distinct texts; None is null."""
-
-    codes: I64
-    values: tuple[str | None, ...]
-
-    @property
-    def series(self) -> pl.Series:
-        return pl.Series(self.values, dtype=pl.String).gather(self.codes)
-
-    @property
-    def enumerated(self) -> pl.Series:
-        """The texts as an enumeration."""
-        distinct = sorted({value for value in self.values if value is not None})
-        return pl.Series(self.values, dtype=pl.Enum(distinct)).gather(self.codes)
+def _addresses(column: Coded) -> Texts:
+    return Texts(column.codes, tuple(_address(value) for value in column.values))
 
 
-def _addresses(column: Coded) -> _Texts:
-    return _Texts(column.codes, tuple(_address(value) for value in column.values))
-
-
-def _known_by(name: str, known: Mapping[str, _Texts]) -> _Texts:
+def _known_by(name: str, known: Mapping[str, Texts]) -> Texts:
     """The IPv4 addresses of the hosts that an event names, by which `Places` knows them."""
     texts = known.get(f"{name}_v6")
     if texts is None or None in texts.values:
         texts = known[name]
-    return _Texts(
+    return Texts(
         texts.codes,
         tuple(None if value is None else addresses.ipv4_of(value) for value in texts.values),
     )
@@ -392,34 +214,30 @@ def _symbols(field: Field, values: Array) -> pl.Series:
     is_known = np.array(known, np.int64)[place] == numbers
     names = (None, *(field.symbols[number] for number in known))
     # Every part of a table has the same enumeration, so all names are in it.
-    return _Texts(np.where(is_known, place + 1, 0), names).enumerated
+    return Texts(np.where(is_known, place + 1, 0), names).enumerated
 
 
 def _port_and_host(
-    events: Events, known_by: Mapping[str, _Texts], places: Places
+    events: Events, known_by: Mapping[str, Texts], places: Places
 ) -> tuple[pl.Series, pl.Series]:
-    """The interface and the node of each event.
-
-    An event of a packet names the interface. An event of a socket has the host's own address as its
-    source.
-    """
+    """The interface and the node of each event; an event of a socket has the host's own source."""
     device = events.columns.get("dev")
     if device is None and events.layout.event.startswith("net:"):
         device = events.columns.get("name")
     if isinstance(device, Coded):
         names = tuple(_readable(value) or None for value in device.values)
         nodes = tuple(places.node_of.get(name or "") for name in names)
-        return _Texts(device.codes, names).series, _Texts(device.codes, nodes).series
+        return Texts(device.codes, names).series, Texts(device.codes, nodes).series
     none = pl.Series([None], dtype=pl.String).new_from_index(0, events.order.size)
     source = known_by.get("saddr")
     if source is None:
         return none, none
     hosts = tuple(places.host_of.get(address or "") for address in source.values)
-    return none, _Texts(source.codes, hosts).series
+    return none, Texts(source.codes, hosts).series
 
 
 def _flow_and_packet(
-    events: Events, known_by: Mapping[str, _Texts], places: Places, seen_ns: I64
+    events: Events, known_by: Mapping[str, Texts], places: Places, seen_ns: I64
 ) -> tuple[I64, I64]:
     """The flow and the packet of each event; -1 where there is none."""
     none = np.full(events.order.size, -1, np.int64)
@@ -435,7 +253,7 @@ def _flow_and_packet(
     ]
     which = which.reshape(-1)
     flow = np.array([places.flow_of.get(end, -1) for end in ends], np.int64)[which]
-    parts = [_whole(events.columns.get(name)) for name in _IDENTITY]
+    parts = [_whole(events.columns.get(name)) for name in IDENTITY]
     if any(part is None for part in parts):
         return flow, none
     number = np.array([places.packets.numbers.get(end, -1) for end in ends], np.int64)[which]
@@ -443,7 +261,7 @@ def _flow_and_packet(
     packets = places.packets
     nearest(
         *(packets.number, packets.identity, packets.t_in_ns, packets.t_out_ns, packets.row),
-        *(number, _identity(*(part for part in parts if part is not None)), seen_ns, row),
+        *(number, identity_of(*(part for part in parts if part is not None)), seen_ns, row),
     )
     return flow, row
 
@@ -453,55 +271,3 @@ def _whole(column: Column | None) -> I64 | None:
     if column is None or isinstance(column, Coded) or column.ndim != 1:
         return None
     return column.astype(np.int64)
-
-
-def _identity(ip_id: Array, seq: Array, payload: Array) -> I64:
-    """What tells the packets of a flow apart, in one word: 16, 32 and 16 bits."""
-    parts = (part.astype(np.int64) for part in (ip_id, seq, payload))
-    identification, sequence, size = parts
-    return sequence << 32 | (identification & 0xFFFF) << 16 | size & 0xFFFF
-
-
-@compiled
-def nearest(
-    number: I64,
-    identity: I64,
-    t_in_ns: I64,
-    t_out_ns: I64,
-    row: I64,
-    event_number: I64,
-    event_identity: I64,
-    event_ns: I64,
-    packet: I64,
-) -> None:
-    """Finds the packet of each event by binary search; -1 where there is none.
-
-    The first five are in the order of number, identity and time.
-    """
-    for event in range(event_ns.size):
-        packet[event] = -1
-        mine, same, when = event_number[event], event_identity[event], event_ns[event]
-        if mine < 0:
-            continue
-        low, high = 0, row.size
-        while low < high:
-            middle = (low + high) // 2
-            if number[middle] != mine:
-                before = number[middle] < mine
-            elif identity[middle] != same:
-                before = identity[middle] < same
-            else:
-                before = t_in_ns[middle] < when
-            if before:
-                low = middle + 1
-            else:
-                high = middle
-        best = np.int64(-1)
-        # Of packets that agree, few are in the queue at a time.
-        for near in range(max(low - 16, 0), min(low + 1, row.size)):
-            if number[near] != mine or identity[near] != same:
-                continue
-            apart = min(abs(t_in_ns[near] - when), abs(t_out_ns[near] - when))
-            if best < 0 or apart < best:
-                best = apart
-                packet[event] = row[near]

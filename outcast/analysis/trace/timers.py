@@ -4,8 +4,6 @@ A timer is due at a tick. The kernel's timer wheel lets it go off at the first t
 is over, and later ones in coarser steps (kernel/time/timer.c, calc_wheel_index).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +18,7 @@ TICK_NS = 1_000_000
 _SIZE, _SHIFT, _DEPTH = 64, 3, 9
 
 End = Literal["fired", "armed again", "cleared"]
+_ENDS: dict[int, End] = {of.ARMED: "armed again", of.FIRED: "fired", of.CLEARED: "cleared"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +73,7 @@ def armed_at(timers: pl.DataFrame, t_ns: int, zero_ns: int | None) -> Timer | No
     end_ns = None
     if after.height:
         following = after.row(0, named=True)
-        ends: dict[int, End] = {
-            of.ARMED: "armed again",
-            of.FIRED: "fired",
-            of.CLEARED: "cleared",
-        }
-        end, end_ns = ends[following["action"]], following["t_ns"]
+        end, end_ns = _ENDS[following["action"]], following["t_ns"]
     due_ns = None
     if zero_ns is not None:
         due_ns = zero_ns + goes_off(last["expires"], last["now"]) * TICK_NS

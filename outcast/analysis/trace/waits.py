@@ -4,13 +4,11 @@ The Outcast paper (section 4) explains the starved flow's low rate by timeouts: 
 port's packets in a row, so that nothing is left to tell the sender of the loss.
 """
 
-from __future__ import annotations
-
 import polars as pl
 
 from outcast.analysis.trace import events as of
 from outcast.analysis.trace.causes import TIMERS
-from outcast.analysis.trace.events import SOCKET, TcpEvents
+from outcast.analysis.trace.events import SOCKET, TcpEvents, with_last
 
 BLACKOUT, TAIL, HOLE = "blackout", "tail loss", "hole"
 ELSEWHERE, NOT_LOST = "lost elsewhere", "not lost"
@@ -37,15 +35,10 @@ def wait_table(
           `not lost`: not dropped.
         - `copies`: how often that segment had been sent again before.
     """
-    fired = (
-        senders["tcp_timer"]
-        .filter(
-            pl.col("action") == of.FIRED,
-            pl.col("kind").is_in([of.TIME_RETRANS, of.TIME_LOSS_PROBE, of.TIME_REO_TIMEOUT]),
-        )
-        .select(*SOCKET, "t_ns", "order", "kind", seq="snd_una")
-        .sort("t_ns", "order")
-    )
+    by_segment = (*SOCKET, "seq")
+    of_sending = pl.col("kind").is_in([of.TIME_RETRANS, of.TIME_LOSS_PROBE, of.TIME_REO_TIMEOUT])
+    timers = senders["tcp_timer"].filter(pl.col("action") == of.FIRED, of_sending)
+    fired = timers.select(*SOCKET, "t_ns", "order", "kind", seq="snd_una").sort("t_ns", "order")
     active = pl.concat(
         senders[name].select(*SOCKET, "t_ns", since="t_ns")
         for name in ("tcp_ack_done", "tcp_xmit_stop", "tcp_retransmit_skb")
@@ -55,47 +48,42 @@ def wait_table(
         for name in ("tcp_ack_done", "tcp_xmit_stop")
     ).sort("t_ns", "order")
     of_socket = again.filter(pl.col("segments") > 0, pl.col("seq").is_not_null())
-    sent = of_socket.sort("order").select(
-        *SOCKET,
-        "seq",
-        "t_ns",
-        sent_ns="t_ns",
-        copies=pl.int_range(pl.len()).over(*SOCKET, "seq") + 1,
-    )
+    copies = pl.int_range(pl.len()).over(*by_segment) + 1
+    sent = of_socket.sort("order").select(*by_segment, "t_ns", sent_ns="t_ns", copies=copies)
     lost = drops.filter(pl.col("payload") > 0).select(
-        *SOCKET, "seq", "t_ns", t_drop_ns="t_ns", drop_packet="packet"
+        *by_segment, "t_ns", t_drop_ns="t_ns", drop_packet="packet"
     )
     lost = lost.cast({"sport": fired.schema["sport"], "flow": fired.schema["flow"]})
     waits = _last_before(fired, active, SOCKET)
     waits = _last_before(waits, acknowledged.drop("order"), SOCKET)
-    waits = _last_before(waits, sent, (*SOCKET, "seq"))
-    waits = _last_before(waits, lost, (*SOCKET, "seq"))
+    waits = _last_before(waits, sent, by_segment)
+    waits = _last_before(waits, lost, by_segment)
+    blackouts = _in_blackouts(packets, chains)
     return (
-        waits.join(
-            _in_blackouts(packets, chains), left_on="drop_packet", right_on="packet", how="left"
-        )
+        waits.join(blackouts, left_on="drop_packet", right_on="packet", how="left")
         .sort("t_ns", "order")
         .select(
             "flow",
-            pl.col("kind").replace_strict(TIMERS, return_dtype=pl.String).alias("timer"),
+            of.named("kind", TIMERS).alias("timer"),
             "t_ns",
             (pl.col("t_ns") - pl.col("since")).alias("waited_ns"),
-            pl.when(
-                pl.col("t_drop_ns").is_null()
-                | (pl.col("t_drop_ns") < pl.col("sent_ns").fill_null(pl.lit(-(1 << 62))))
-            )
-            .then(pl.lit(NOT_LOST))
-            .when(pl.col("drop_packet").is_null())
-            .then(pl.lit(ELSEWHERE))
-            .when(pl.col("is_blackout"))
-            .then(pl.lit(BLACKOUT))
-            .when(pl.col("sacked").fill_null(0) == 0)
-            .then(pl.lit(TAIL))
-            .otherwise(pl.lit(HOLE))
-            .alias("lost"),
+            _what_was_lost().alias("lost"),
             pl.col("copies").fill_null(0),
         )
     )
+
+
+def _what_was_lost() -> pl.Expr:
+    """The column `lost` of the waits: the first that holds."""
+    sent_ns = pl.col("sent_ns").fill_null(pl.lit(-(1 << 62)))
+    holds = {
+        NOT_LOST: pl.col("t_drop_ns").is_null() | (pl.col("t_drop_ns") < sent_ns),
+        ELSEWHERE: pl.col("drop_packet").is_null(),
+        BLACKOUT: pl.col("is_blackout"),
+        TAIL: pl.col("sacked").fill_null(0) == 0,
+        HOLE: pl.lit(True),
+    }
+    return pl.coalesce(pl.when(test).then(pl.lit(what)) for what, test in holds.items())
 
 
 def within(waits: pl.DataFrame, end_ns: int) -> pl.DataFrame:
@@ -108,14 +96,8 @@ def within(waits: pl.DataFrame, end_ns: int) -> pl.DataFrame:
 
 def _last_before(rows: pl.DataFrame, others: pl.DataFrame, by: tuple[str, ...]) -> pl.DataFrame:
     """Adds to each row the last of others with the same `by` before its time."""
-    return rows.sort("t_ns", "order").join_asof(
-        others.sort("t_ns", maintain_order=True),
-        on="t_ns",
-        by=list(by),
-        strategy="backward",
-        allow_exact_matches=False,
-        check_sortedness=False,
-    )
+    others = others.sort("t_ns", maintain_order=True)
+    return with_last(rows.sort("t_ns", "order"), others, "t_ns", by, allow_exact_matches=False)
 
 
 def _in_blackouts(packets: pl.DataFrame, chains: pl.DataFrame) -> pl.DataFrame:
@@ -123,7 +105,7 @@ def _in_blackouts(packets: pl.DataFrame, chains: pl.DataFrame) -> pl.DataFrame:
     ports = ("ingress", "egress")
     begun = chains.select(
         *(pl.col(port).cast(pl.String) for port in ports),
-        "t_start",
+        t_in="t_start",
         is_blackout=(pl.col("drops") >= LEAST_DROPS) & (pl.col("others_through") > 0),
     )
     dropped = (
@@ -131,15 +113,5 @@ def _in_blackouts(packets: pl.DataFrame, chains: pl.DataFrame) -> pl.DataFrame:
         .filter(pl.col("verdict").cast(pl.String) == "dropped")
         .select("packet", "t_in", *(pl.col(port).cast(pl.String) for port in ports))
     )
-    return (
-        dropped.sort("t_in")
-        .join_asof(
-            begun.sort("t_start"),
-            left_on="t_in",
-            right_on="t_start",
-            by=list(ports),
-            strategy="backward",
-            check_sortedness=False,
-        )
-        .select("packet", "is_blackout")
-    )
+    found = with_last(dropped.sort("t_in"), begun.sort("t_in"), "t_in", ports)
+    return found.select("packet", "is_blackout")

@@ -30,11 +30,9 @@ _MOST_SAID_BYTES = 1 << 16
 
 
 class Drawing:
-    """Processes that draw one run; used in a `with`, which ends them.
+    """Processes that draw one run; used in a `with`, which ends them, as our own end does.
 
-    They also end when this process is killed.
-
-    `pid` is the number of the first process, which is also that of their process group.
+    `pid` is also the number of their process group.
     """
 
     def __init__(self, directory: RunDirectory, silence_s: float = SILENCE_S) -> None:

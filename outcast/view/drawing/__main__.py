@@ -1,13 +1,10 @@
 """Draws as a process of its own: `python -m outcast.view.drawing DIRECTORY`; see `Drawing`.
 
 It imports what has no threads, and divides itself into as many processes as there are cores. Each
-imports the rest and then takes numbers from standard input, byte by byte. A number stands for a
-figure or the report, and whoever gets one beyond the last has nothing left to do. For each file
-written there is a line on standard output, a JSON object with its name as `file` and its `place` in
-the order of display. An object with `error` and `message` says why there is no file.
+imports the rest and takes numbers of figures, or of the report, from standard input, byte by byte,
+up to one beyond the last. For each file written there is a line on standard output, a JSON object
+with its name as `file` and its `place` in the order of display, or with `error` and `message`.
 """
-
-from __future__ import annotations
 
 import gc
 import json
@@ -37,10 +34,7 @@ _LARGE_BYTES = 64 << 20
 
 
 def _get_ready() -> None:
-    """Imports what all processes need and has no threads, as polars has, and draws a small figure.
-
-    The first figure loads fonts and much of matplotlib.
-    """
+    """Imports what all need and has no threads, as polars has; the first figure loads fonts too."""
     import matplotlib
     import rich.console
     import rich.table  # noqa: F401
@@ -153,10 +147,7 @@ def _draw() -> int:
 
 
 def main() -> int:
-    """Draws the figures of the directory that is its first argument, for the process of the second.
-
-    It ends at once if that process has ended meanwhile, because then nobody would end it.
-    """
+    """Draws the figures of the first argument's directory while the second one's process lives."""
     end_with_parent()
     if os.getppid() != int(sys.argv[2]):
         return 1

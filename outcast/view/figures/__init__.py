@@ -4,8 +4,6 @@ A picture is a function that takes a `Run`. It returns a figure, or None if the 
 it. To add a picture, write its function in a file of its own here and name it in FIGURES.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -18,16 +16,16 @@ from outcast.records.run_directory import RunDirectory
 from outcast.view.events import moments
 from outcast.view.figures.drops import chain_lengths, drops_over_time
 from outcast.view.figures.fairness import convergence, fairness_over_time
+from outcast.view.figures.finish import finished, fitted
 from outcast.view.figures.generated import datagrams_by_flow, rate_over_time
 from outcast.view.figures.goodput import goodput_by_class, goodput_by_flow, goodput_over_time
-from outcast.view.figures.link import link_over_time
-from outcast.view.figures.look import Look, finished, fitted, narrowed
+from outcast.view.figures.link import link_over_time, service_classes
+from outcast.view.figures.look import Look, narrowed
 from outcast.view.figures.noise import gaps_and_batches
 from outcast.view.figures.parts import mark_events, mark_left_out
 from outcast.view.figures.phase import arrivals_in_a_packet_time
 from outcast.view.figures.queue import draw_queue, queue_in_blackout
 from outcast.view.figures.senders import rtt_over_time, timeouts_by_class, windows_over_time
-from outcast.view.figures.service import service_classes
 from outcast.view.figures.style import OWN, Canvas, save, styled
 from outcast.view.figures.times import completion_times, execution_times, probe_round_trips
 from outcast.view.figures.whatif import probability_over_time, what_if
@@ -38,10 +36,7 @@ Drawing = Callable[[Run, Canvas], Figure | None]
 
 
 def with_events(drawing: Drawing) -> Drawing:
-    """The same figure, with the run's events marked where it shows the whole duration.
-
-    What the summary leaves out, because of `analysis.from` and `analysis.to`, is grey there.
-    """
+    """The same figure; events, and what the summary leaves out, are marked along the duration."""
 
     @wraps(drawing)
     def marked(run: Run, on: Canvas = OWN) -> Figure | None:
@@ -121,20 +116,14 @@ def figure(run: Run, name: str, look: Look | None = None, on: Canvas = OWN) -> F
 
 
 def draw(directory: RunDirectory) -> list[Path]:
-    """Draws every picture of BY_ITSELF that an analysed run has data for. Returns their paths.
-
-    Raises InputError if the run has not been analysed or a picture cannot be written.
-    """
+    """Draws every picture of BY_ITSELF that an analysed run has data for. Raises InputError."""
     run = Run(directory)
     paths = [draw_one(run, name) for name in BY_ITSELF]
     return [path for path in paths if path is not None]
 
 
 def draw_one(run: Run, name: str) -> Path | None:
-    """Draws one of FIGURES into the run's folder, or removes it if the run has no data for it.
-
-    Returns its path if there is one. Raises as `draw`.
-    """
+    """Draws one of FIGURES into the run's folder, or removes it without data. Raises as `draw`."""
     path = run.directory.path / f"{name}.png"
     with run.reading(), styled():
         shown = drawn(run, name)

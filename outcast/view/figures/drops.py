@@ -1,7 +1,5 @@
 """Draws drops over time, and chains of drops: figures 10 and 11 of the Outcast paper."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -97,21 +95,15 @@ def _chain_bars(axes: Axes, groups: Sequence[Bars], what: str) -> None:
     draw_bars(axes, [replace(group, heights=group.heights[:longest]) for group in groups], ticks)
     axes.set_yscale("log")
     lowest = min(group.heights[group.heights > 0].min(initial=1.0) for group in groups)
-    axes.set_ylim(lowest / 2, None)
-    axes.set_xlabel("packets dropped in a row")
-    axes.set_ylabel(what)
+    axes.set(ylim=(lowest / 2, None), xlabel="packets dropped in a row", ylabel=what)
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), fontsize=8, borderaxespad=0.2)
 
 
-def arrivals(run: Run, port: str, edges_s: Array, egress: str | None = None) -> tuple[Array, Array]:
-    """Returns how many packets came in by a port in each bin, and how many of them were dropped.
-
-    With `egress`, only those to this output count.
-    """
-    to_output = pl.lit(True) if egress is None else pl.col("egress").cast(pl.String) == egress
+def arrivals(run: Run, port: str, edges_s: Array) -> tuple[Array, Array]:
+    """Counts the packets that came in by a port, and those of them dropped, in each bin."""
     frame = (
         run.scan("packets")
-        .filter((pl.col("ingress").cast(pl.String) == port) & to_output)
+        .filter(pl.col("ingress").cast(pl.String) == port)
         .select("t_in", dropped=pl.col("verdict").cast(pl.String) == "dropped")
         .collect()
     )
@@ -155,8 +147,7 @@ def drops_over_time(run: Run, on: Canvas = OWN) -> Figure:
         axes.yaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
     handles, labels = overview[0].get_legend_handles_labels()
     upper.legend(handles, labels, loc="outside upper right", ncols=2)
-    overview[-1].set_xlim(0, duration_s)
-    overview[-1].set_xlabel("time (s)")
+    overview[-1].set(xlim=(0, duration_s), xlabel="time (s)")
     upper.supylabel("packets per ms", fontsize=9)
     most = ""
     if len(ports) < len(every):
@@ -184,10 +175,8 @@ def _titled(run: Run, port: str) -> str:
 def worst_blackout(run: Run, port: str, egress: str | None = None) -> dict[str, Any] | None:
     """Returns the port's densest blackout that counts, as a row of the table; None without any.
 
-    With `egress`, only those of packets to this output count, and those that began in the
-    summary's interval. Dense blackouts come first: those whose drops follow each other closely.
-    Among them the one with the most drops is chosen; of several, the shortest. If none is dense,
-    the same choice is made among all.
+    With `egress`, only those of packets to this output count. Dense ones come first. Among them the
+    one with the most drops is chosen; of several, the shortest.
     """
     to_output = pl.lit(True) if egress is None else pl.col("egress").cast(pl.String) == egress
     counts = run.counts(pl.col("t_start") - run.manifest.traffic.t_start_ns)
@@ -203,10 +192,7 @@ def worst_blackout(run: Run, port: str, egress: str | None = None) -> dict[str, 
 
 
 def around(run: Run, row: dict[str, Any]) -> tuple[int, int]:
-    """Returns the span in ns to show of a blackout.
-
-    It covers `ZOOM_PACKETS` packet times at most from the beginning, with a margin on both sides.
-    """
+    """Returns the span in ns to show of a blackout: at most ZOOM_PACKETS packets and margins."""
     lasts = min(row["t_end"] - row["t_start"], ZOOM_PACKETS * run.frame_ns)
     margin = max(lasts * 3 // 10, 5 * run.frame_ns)
     return row["t_start"] - margin, row["t_start"] + lasts + margin

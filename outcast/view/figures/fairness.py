@@ -1,7 +1,5 @@
 """Draws fairness over time, and goodput of flows that join and leave (TCPRand's figure 16)."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
@@ -44,9 +42,7 @@ def _indices(run: Run, axes: Axes) -> None:
         lines.append(Line(label, series_colour(place), x, jain))
     draw_lines(axes, lines)
     axes.axhline(1, color=GREY, lw=0.5, ls=":")
-    axes.set_xlim(0, run.summary.duration_s)
-    axes.set_ylim(0, 1.05)
-    axes.set_ylabel("Jain's index")
+    axes.set(xlim=(0, run.summary.duration_s), ylim=(0, 1.05), ylabel="Jain's index")
     _mark_changes(run, axes)
 
 
@@ -76,8 +72,7 @@ def convergence(run: Run, on: Canvas = OWN) -> Figure | None:
         x, y = edges[:-1][active], rates[flow.flow][active] / 1e6
         lines.append(Line(flow_label(run, flow), colours[flow.flow], x, y))
     draw_lines(upper, lines)
-    upper.set_ylabel("goodput (Mbps)")
-    upper.set_ylim(0, None)
+    upper.set(ylabel="goodput (Mbps)", ylim=(0, None))
     _mark_changes(run, upper)
     _indices(run, lower)
     lower.set_xlabel("time (s)")

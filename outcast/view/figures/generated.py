@@ -1,7 +1,5 @@
 """Draws generated traffic: its rate and drops over time, and what each UDP flow got and lost."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
@@ -19,10 +17,7 @@ MOST_BARS = 40
 
 
 def rate_curves(run: Run) -> tuple[Array, dict[str, Array]]:
-    """Returns the edges of the bins in seconds, and rates in bit/s over them by the curve's label.
-
-    Each UDP flow has a curve, or each workload if there are more UDP flows than MOST_CURVES.
-    """
+    """Returns the bins' edges in seconds, and rates in bit/s by UDP flow's or workload's label."""
     frame = run.table("workloads")
     edges_s = np.append(frame["t"].unique().sort().to_numpy() / 1e9, run.summary.duration_s)
     sources = {}
@@ -52,27 +47,20 @@ def rate_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     figure = on.new((8, 4.2))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
     for place, (label, rate_bps) in enumerate(curves.items()):
-        upper.stairs(
-            rate_bps / 1e6, edges, baseline=None, color=series_colour(place), lw=1.2, label=label
-        )
+        colour = series_colour(place)
+        upper.stairs(rate_bps / 1e6, edges, baseline=None, color=colour, lw=1.2, label=label)
     if run.manifest.flows:
         of_flows, rates = flow_rates(run)
         total = np.sum([*rates.values()], axis=0) / 1e6
         label = f"{len(rates)} TCP flows together" if len(rates) > 1 else "the TCP flow"
         upper.stairs(total, of_flows, baseline=None, color=GREY, lw=1.2, ls="--", label=label)
-    upper.set_ylim(0, None)
-    upper.set_ylabel("rate (Mbps)")
-    dropped = _summed(run.table("workloads"), "dropped")
-    lower.stairs(
-        dropped / np.diff(edges) / 1e3, edges, fill=True, color=DROPPED, alpha=0.8, label="dropped"
-    )
-    lower.set_ylim(0, None)
-    lower.set_ylabel("dropped per ms")
-    lower.set_xlim(0, run.summary.duration_s)
+    upper.set(ylim=(0, None), ylabel="rate (Mbps)")
+    per_ms = _summed(run.table("workloads"), "dropped") / np.diff(edges) / 1e3
+    lower.stairs(per_ms, edges, fill=True, color=DROPPED, alpha=0.8, label="dropped")
+    lower.set(ylim=(0, None), ylabel="dropped per ms", xlim=(0, run.summary.duration_s))
     lower.set_xlabel("time (s)")
-    heading(
-        figure, f"{run.summary.name}: generated traffic at the bottleneck, bins of {width_ms:g} ms"
-    )
+    what = f"generated traffic at the bottleneck, bins of {width_ms:g} ms"
+    heading(figure, f"{run.summary.name}: {what}")
     figure.legend(*upper.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
@@ -84,10 +72,8 @@ def datagrams_by_flow(run: Run, on: Canvas = OWN) -> Figure | None:
     frame = run.table("streams")
     rows = np.unique(np.linspace(0, frame.height - 1, min(frame.height, MOST_BARS)).astype(int))
     frame = frame[rows.tolist()]
-    places, ticks = (
-        np.arange(frame.height),
-        [f"{r[0]} #{r[1]}" for r in frame["src", "flow"].rows()],
-    )
+    places = np.arange(frame.height)
+    ticks = [f"{src} #{flow}" for src, flow in frame["src", "flow"].rows()]
     figure = on.new((2.6 + 0.5 * frame.height, 5))
     upper, lower = figure.subplots(2, 1, sharex=True)
     received = frame["received_bps"].to_numpy() / 1e6
@@ -111,10 +97,9 @@ def datagrams_by_flow(run: Run, on: Canvas = OWN) -> Figure | None:
         lower.plot(at, middle, "o", color=BLUE, ms=5, label="median")
         lower.plot(at, high, "_", color=BLUE, ms=9, label="99 %")
         lower.plot(at, jitter, "x", color=DROPPED, ms=5, label="jitter")
-    lower.set_ylim(0, None)
-    lower.set_ylabel("delay at the queue (ms)")
+    lower.set(ylim=(0, None), ylabel="delay at the queue (ms)")
     lower.tick_params(axis="x", rotation=60)
     heading(figure, f"{run.summary.name}: UDP flows")
-    upper.legend(loc="upper left", bbox_to_anchor=(1, 1))
-    lower.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    for axes in (upper, lower):
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     return figure

@@ -1,9 +1,8 @@
 """Draws goodput of every flow over time and of every class: figure 3 of the Outcast paper."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -29,10 +28,7 @@ FEW_CURVES = 6
 
 @dataclass(frozen=True)
 class Curve:
-    """Goodput over time of one flow, or of one sender's flows added up.
-
-    `mean_bps` is that of the run's tables, over the interval that the summary names.
-    """
+    """Goodput over time of one flow, or of one sender's; `mean_bps` is that of the run's tables."""
 
     label: str
     hops: int | None
@@ -56,10 +52,7 @@ def flow_rates(run: Run) -> tuple[Array, dict[int, Array]]:
 
 
 def goodput_curves(run: Run) -> tuple[Array, list[Curve]]:
-    """Returns the bins' edges in seconds, and a curve for each flow, or for each sender if many.
-
-    The curves of the marked group come last, because the last is drawn on top.
-    """
+    """Returns the bins' edges in seconds, and curves of flows or senders, the marked ones last."""
     edges, rates = flow_rates(run)
     together = len(run.manifest.flows) > MOST_CURVES
     grouped: dict[tuple[str, int | None, str], list[int]] = {}
@@ -68,17 +61,12 @@ def goodput_curves(run: Run) -> tuple[Array, list[Curve]]:
         grouped.setdefault((run.group_of[flow.flow], flow.hops, key), []).append(flow.flow)
     titles = {group.label: group.title for group in run.groups}
     means = dict(run.table("flows").select("flow", "goodput_bps").iter_rows())
-    curves = [
-        Curve(
-            f"{key}, {titles[group]}" if run.summary.group_by != "sender" else titles[group],
-            hops,
-            group,
-            len(flows),
-            np.sum([rates[f] for f in flows], axis=0),
-            sum(means[f] for f in flows),
-        )
-        for (group, hops, key), flows in grouped.items()
-    ]
+    curves = []
+    for (group, hops, key), flows in grouped.items():
+        label = f"{key}, {titles[group]}" if run.summary.group_by != "sender" else titles[group]
+        goodput_bps = np.sum([rates[flow] for flow in flows], axis=0)
+        mean_bps = sum(means[flow] for flow in flows)
+        curves.append(Curve(label, hops, group, len(flows), goodput_bps, mean_bps))
     order = [group.label for group in run.groups]
     if run.marked is not None:
         order.insert(0, order.pop(order.index(run.marked)))
@@ -99,10 +87,7 @@ def draw_rows(
     marked: str | None,
     fontsize: float = 9,
 ) -> float:
-    """Draws curves one above the other. Their means are at the right; equal shares are dotted.
-
-    Returns the distance of their base lines in bit/s.
-    """
+    """Draws curves one above the other. Returns the distance of their base lines in bit/s."""
     peak = max(float(np.percentile(curve.goodput_bps, 99)) for curve in curves)
     step = max(peak, 1.0) * (1.05 if len(curves) <= FEW_CURVES else 0.8)
     for index, curve in enumerate(curves):
@@ -116,15 +101,9 @@ def draw_rows(
         if fair_bps is not None:
             share = base + fair_bps * curve.flows
             axes.axhline(share, color=GREY, linewidth=0.5, linestyle=":", zorder=1)
-        axes.text(
-            1.01,
-            base + step * 0.1,
-            format_bps(curve.mean_bps),
-            color=colour,
-            fontsize=fontsize,
-            fontweight="bold" if lone else "normal",
-            transform=axes.get_yaxis_transform(),
-        )
+        letters: Any = {"fontsize": fontsize, "fontweight": "bold" if lone else "normal"}
+        place = (1.01, base + step * 0.1, format_bps(curve.mean_bps))
+        axes.text(*place, color=colour, transform=axes.get_yaxis_transform(), **letters)
     labels = [curve.label for curve in curves]
     axes.set_yticks([index * step for index in range(len(curves))], labels, fontsize=fontsize)
     for tick, curve in zip(axes.get_yticklabels(), curves, strict=True):
@@ -135,7 +114,7 @@ def draw_rows(
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.set_xlim(0, edges[-1])
-    axes.set_ylim(0, (len(curves) - 1) * step + max(peak, curves[-1].goodput_bps.max()) * 1.05)
+    axes.set(ylim=(0, (len(curves) - 1) * step + max(peak, curves[-1].goodput_bps.max()) * 1.05))
     axes.set_xlabel("time (s)")
     return step
 
@@ -186,12 +165,18 @@ def goodput_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
     axes = figure.subplots()
     groups = []
     colours = run_colours(run)
-    curves = shown_groups(run)
-    for group in curves:
+    for group in shown_groups(run):
         parts = [window.grouped(run.summary.group_by)[group.label] for window in windows]
         means = np.array([part.mean_goodput_bps / 1e6 for part in parts])
         groups.append(Bars(group.counted, colours[group.label], means))
-    ticks = [f"{window.start_s:g}-{window.end_s:g} s{_ratio_of(window)}" for window in windows]
+    ratios = [
+        "" if (of := main_ratio(window)) is None else f"\nratio {format_ratio(of)}"
+        for window in windows
+    ]
+    ticks = [
+        f"{window.start_s:g}-{window.end_s:g} s{of}"
+        for window, of in zip(windows, ratios, strict=True)
+    ]
     draw_bars(axes, groups, ticks, written=True)
     for index, window in enumerate(windows):
         equal = window.total_goodput_bps / sum(part.flows for part in window.classes.values()) / 1e6
@@ -200,21 +185,12 @@ def goodput_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
             equal, index - 0.45, index + 0.45, color="black", linestyle=":", lw=1, label=label
         )
     top = max(float(group.heights.max()) for group in groups)
-    axes.set_ylim(0, (top or 1) * 1.12)
-    axes.set_ylabel("mean goodput of a flow (Mbps)")
-    heading(figure, f"{run.summary.name}: mean goodput per {noun(run)}{_compared(run)}")
+    axes.set(ylim=(0, (top or 1) * 1.12), ylabel="mean goodput of a flow (Mbps)")
+    compare = run.summary.compare
+    compared = "" if compare is None else f"; ratio: {' over '.join(compare.groups)}"
+    heading(figure, f"{run.summary.name}: mean goodput per {noun(run)}{compared}")
     figure.legend(loc="outside right center")
     return figure
-
-
-def _ratio_of(window: Window | Summary) -> str:
-    ratio = main_ratio(window)
-    return "" if ratio is None else f"\nratio {format_ratio(ratio)}"
-
-
-def _compared(run: Run) -> str:
-    compare = run.summary.compare
-    return "" if compare is None else f"; ratio: {' over '.join(compare.groups)}"
 
 
 def goodput_by_flow(run: Run, on: Canvas = OWN) -> Figure | None:
@@ -236,16 +212,10 @@ def goodput_by_flow(run: Run, on: Canvas = OWN) -> Figure | None:
         axes.bar(places, values, 0.75, color=colour, label=group.title)
     if run.fair_bps is not None:
         axes.axhline(run.fair_bps / 1e6, color="black", ls=":", lw=1, label="an equal share")
-    axes.set_xticks(
-        range(flows.height),
-        [f"{row['src']} #{row['flow']}" for row in flows.iter_rows(named=True)],
-        rotation=60,
-        ha="right",
-        rotation_mode="anchor",
-        fontsize=8,
-    )
-    axes.set_xlim(-0.6, flows.height - 0.4)
-    axes.set_ylabel("goodput (Mbps)")
+    names = [f"{src} #{flow}" for src, flow in flows["src", "flow"].rows()]
+    turned: Any = {"rotation": 60, "ha": "right", "rotation_mode": "anchor", "fontsize": 8}
+    axes.set_xticks(range(flows.height), names, **turned)
+    axes.set(xlim=(-0.6, flows.height - 0.4), ylabel="goodput (Mbps)")
     heading(figure, f"{run.summary.name}: goodput of every flow")
     figure.legend(loc="outside right center")
     return figure

@@ -1,6 +1,6 @@
-"""Draws the bottleneck over time: its link's utilisation, its queue, its drops and marks."""
+"""Draws the bottleneck: its link, queue, drops and marks over time, and its classes of service."""
 
-from __future__ import annotations
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord
-from outcast.view.figures.parts import of_each_output
+from outcast.view.figures.parts import Bars, draw_bars, of_each_output
 from outcast.view.figures.style import OWN, Canvas, heading
 from outcast.view.palette import BLUE, BROWN, DROPPED, GREEN, GREY, VERMILION
 
@@ -43,13 +43,11 @@ def _link(run: Run, record: BottleneckRecord, on: Canvas) -> Figure:
             upper.stairs(percent, edges, baseline=None, color=GREEN, lw=1.2)
             # A frame counts in one bin, so a bin of few frames can have more than the link carries.
             top = max(top, float(np.nanmax(percent)))
-        upper.set_ylim(0, top * 1.05)
-        upper.set_ylabel("link used (%)")
+        upper.set(ylim=(0, top * 1.05), ylabel="link used (%)")
         _rate(run, record, upper)
     _queue(run, record, middle, frame, edges)
     _losses(run, record, lower, edges)
-    lower.set_xlim(0, run.summary.duration_s)
-    lower.set_xlabel("time (s)")
+    lower.set(xlim=(0, run.summary.duration_s), xlabel="time (s)")
     if len({way.egress for way in run.ways.values()}) > 1:
         # The name stays where a paper's figure has no heading.
         figure.supylabel(record.egress, fontsize=9)
@@ -93,17 +91,10 @@ def _queue(
             and change.shown is not None
         ]
         steps = [(0.0, limit), *changes]
-        axes.plot(
-            [*(at for at, _ in steps), edges[-1]],
-            np.array([*(value for _, value in steps), steps[-1][1]]) / 1024,
-            drawstyle="steps-post",
-            color=VERMILION,
-            ls="--",
-            lw=1,
-            label="limit",
-        )
-    axes.set_ylim(0, None)
-    axes.set_ylabel("queue (KiB)")
+        at_s, bytes_ = zip(*steps, (edges[-1], steps[-1][1]), strict=True)
+        look: Any = {"drawstyle": "steps-post", "color": VERMILION, "ls": "--", "lw": 1}
+        axes.plot(at_s, np.array(bytes_) / 1024, label="limit", **look)
+    axes.set(ylim=(0, None), ylabel="queue (KiB)")
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4, borderaxespad=0.1)
     port = run.summary.queue.get(record.egress)
     if port is not None and port.counted == "forwarded":
@@ -114,14 +105,8 @@ def _losses(run: Run, record: BottleneckRecord, axes: Axes, edges: np.ndarray) -
     is_drop = (pl.col("egress") == record.egress) & (pl.col("event") == "drop")
     drops = run.scan("queue").filter(is_drop).select("t").collect()["t"].to_numpy()
     at_s = (drops - run.manifest.traffic.t_start_ns) / 1e9
-    axes.stairs(
-        np.histogram(at_s, edges)[0] / np.diff(edges) / 1e3,
-        edges,
-        fill=True,
-        color=DROPPED,
-        alpha=0.8,
-        label="dropped",
-    )
+    per_ms = np.histogram(at_s, edges)[0] / np.diff(edges) / 1e3
+    axes.stairs(per_ms, edges, fill=True, color=DROPPED, alpha=0.8, label="dropped")
     if "ports" in run.tables:
         samples = (
             run.scan("ports")
@@ -133,6 +118,44 @@ def _losses(run: Run, record: BottleneckRecord, axes: Axes, edges: np.ndarray) -
             time = samples["t"].to_numpy() / 1e9
             rate = np.diff(samples["marks"].to_numpy()) / np.diff(time) / 1e3
             axes.stairs(rate, time, baseline=None, color=BLUE, lw=1.2, label="marked (sampled)")
-    axes.set_ylim(0, None)
-    axes.set_ylabel("packets per ms")
+    axes.set(ylim=(0, None), ylabel="packets per ms")
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.1)
+
+
+def service_classes(run: Run, on: Canvas = OWN) -> Figure | None:
+    """Draws rate, loss and queueing delay of each class of service, one above the other.
+
+    Returns None where no queue has classes.
+    """
+    several = len(run.summary.queue) > 1
+    classes = {
+        f"{name}\n{port}" if several else name: part
+        for port, queue in run.summary.queue.items()
+        for name, part in (queue.classes or {}).items()
+    }
+    if not classes:
+        return None
+    parts = list(classes.values())
+    waits = [part.queueing_ms for part in parts]
+    median, most = (
+        np.array([np.nan if wait is None else getattr(wait, name) for wait in waits])
+        for name in ("p50", "p99")
+    )
+    figure = on.new((max(5.0, 1.3 * len(parts)), 5.6))
+    rate, loss, wait = figure.subplots(3, 1, sharex=True)
+    ticks = list(classes)
+    rates = np.array([part.rate_bps / 1e6 for part in parts])
+    lost = np.array([100 * part.dropped / max(1, part.packets) for part in parts])
+    for axes, bars, what in (
+        (rate, [Bars(None, GREEN, rates)], "rate (Mbps)"),
+        (loss, [Bars(None, DROPPED, lost)], "packets lost (%)"),
+        (wait, [Bars("median", BLUE, median), Bars("99 %", BROWN, most)], "queueing (ms)"),
+    ):
+        draw_bars(axes, bars, ticks, written=True)
+        axes.set_ylabel(what)
+        axes.margins(y=0.2)
+        axes.set_ylim(0, None)
+    wait.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.1)
+    ports = ", ".join(port for port, queue in run.summary.queue.items() if queue.classes)
+    heading(figure, f"{run.summary.name}: classes of service at {ports}")
+    return figure

@@ -1,7 +1,5 @@
 """Draws what noise does to packets: gaps between them, and batches in which they come."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
@@ -51,17 +49,10 @@ def gaps_and_batches(run: Run, on: Canvas = OWN) -> Figure | None:
         second.step(sizes, 100 * share, where="post", color=colour, lw=1.3, label=label)
     if left.size >= LEAST_PACKETS:
         _gaps(first, left, run.frame_ns, f"{record.egress} (out)", GREY)
-    first.set_xscale("log")
-    first.set_yscale("log")
-    first.set_xlim(EDGES[0], EDGES[-1])
-    first.set_ylim(LEAST_SHARE, 130)
-    first.set_xlabel("gap to the packet before (packet times)")
-    first.set_ylabel("packets (%)")
-    second.set_xscale("log")
-    second.set_xlim(1, None)
-    second.set_ylim(0, 102)
-    second.set_xlabel("size of the batch (packets)")
-    second.set_ylabel("packets in batches of this size\nor a larger one (%)")
+    first.set(xscale="log", yscale="log", xlim=(EDGES[0], EDGES[-1]), ylim=(LEAST_SHARE, 130))
+    first.set(xlabel="gap to the packet before (packet times)", ylabel="packets (%)")
+    second.set(xscale="log", xlim=(1, None), ylim=(0, 102), xlabel="size of the batch (packets)")
+    second.set(ylabel="packets in batches of this size\nor a larger one (%)")
     handles, labels = first.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(labels)))
     number = seen["ingress"].n_unique()
@@ -71,10 +62,7 @@ def gaps_and_batches(run: Run, on: Canvas = OWN) -> Figure | None:
 
 
 def batches(came_ns: I64, packet_ns: int) -> tuple[Array, Array]:
-    """The share of packets that came in batches of each size or a larger one.
-
-    Returns the sizes that occur, from 1 on, and the shares.
-    """
+    """The sizes of batches from 1 on, and the share of packets in such or larger ones."""
     begins = np.flatnonzero(np.diff(came_ns) >= WITHIN * packet_ns) + 1
     lengths = np.diff(np.concatenate([[0], begins, [came_ns.size]]))
     sizes, counts = np.unique(lengths, return_counts=True)

@@ -3,8 +3,6 @@
 The figures of a run, a sweep and a reproduction are built from these functions.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -74,10 +72,7 @@ class Marks:
 
 
 def bounds(intervals: Sequence[Interval], factor: float = 1.0) -> tuple[Array, Array, Array]:
-    """Returns centres, lows and highs, divided by `factor`.
-
-    A value without an interval has its centre for low and high.
-    """
+    """Returns centres, lows and highs over `factor`; a value without an interval is all three."""
     rows = []
     for interval in intervals:
         center = np.nan if interval.value is None else interval.value
@@ -110,10 +105,7 @@ def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
 def draw_bars(
     axes: Axes, groups: Sequence[Bars], ticks: Sequence[str], *, written: bool = False
 ) -> None:
-    """Draws the bars of all groups side by side at every tick.
-
-    With `written`, each bar has its value above it.
-    """
+    """Draws the bars of all groups side by side at every tick; `written` puts values above them."""
     width = 0.8 / len(groups)
     for place, group in enumerate(groups):
         error = None
@@ -141,19 +133,11 @@ def draw_bars(
 def draw_shares(
     axes: Axes, values: Array, colour: str, label: str, of: int | None = None, dash: str = "-"
 ) -> None:
-    """Draws which share of `of` items has a value of at most x.
-
-    `of` also counts the items without a value; None counts those in `values` only.
-    """
+    """Draws which share has a value of at most x; `of` counts those without a value too."""
     x = np.sort(values)
     shares = np.arange(x.size + 1) / (of or max(1, x.size))
-    axes.step(
-        *(np.append(x[:1], x), shares if x.size else x),
-        where="post",
-        color=colour,
-        linestyle=dash,
-        label=label,
-    )
+    x, y = np.append(x[:1], x), shares if x.size else x
+    axes.step(x, y, where="post", color=colour, linestyle=dash, label=label)
     axes.set_ylim(0, 1.02)
 
 
@@ -196,10 +180,7 @@ def of_each_output(
     inches: tuple[float, float],
     on: Canvas,
 ) -> Figure:
-    """Draws the same figure, of this size, for every output of `ways`, one below the other.
-
-    Of more than MOST_OUTPUTS it draws those that lost most.
-    """
+    """Draws the same figure for every output of `ways`; of many, for those that lost most."""
     lost: Counter[str] = Counter()
     for key, way in run.ways.items():
         lost[way.egress] += run.summary.drops[key].dropped
@@ -246,36 +227,26 @@ def mark_left_out(figure: Figure, summary: Summary) -> None:
 
 
 def mark_events(figure: Figure, events: Sequence[Moment], duration_s: float) -> None:
-    """Marks events in every panel of a figure that shows the whole duration in seconds.
+    """Marks events in panels of the whole duration: a dotted line, and grey while a link was down.
 
-    A dotted line stands at each event, and a grey band while a link was down. Numbers in the first
-    panel lead to a list below the figure.
+    Numbers in the first panel lead to a list below the figure.
     """
     panels = _panels_of_all(figure, duration_s)
     if not events or not panels:
         return
-    named = len(events) <= MOST_NAMED_EVENTS
     for axes in panels:
         for event in events:
             axes.axvline(event.t_s, color=GREY, linestyle=":", linewidth=1, zorder=2.5)
             if event.down_until_s is not None:
                 axes.axvspan(event.t_s, event.down_until_s, color=GREY, alpha=0.2, lw=0, zorder=0)
-    if not named:
+    if len(events) > MOST_NAMED_EVENTS:
         _add_below(panels[-1], f"dotted: {len(events)} events")
         return
     box = {"boxstyle": "circle,pad=0.15", "fc": "white", "ec": GREY, "lw": 0.6}
+    look: Any = {"fontsize": 7, "bbox": box, "zorder": 50, "ha": "center", "va": "center"}
+    where: Any = {"xycoords": ("data", "axes fraction"), "annotation_clip": False}
     for number, event in enumerate(events, 1):
-        panels[0].annotate(
-            str(number),
-            (event.t_s, 1),
-            xycoords=("data", "axes fraction"),
-            ha="center",
-            va="center",
-            fontsize=7,
-            bbox=box,
-            zorder=50,
-            annotation_clip=False,
-        )
+        panels[0].annotate(str(number), (event.t_s, 1), **where, **look)
     listed = [f"({number}) {event.text}" for number, event in enumerate(events, 1)]
     lines = textwrap.wrap("   ".join(listed), width=int(figure.bbox.width / figure.dpi * 15))
     _add_below(panels[-1], "\n".join(lines))

@@ -1,7 +1,5 @@
 """Draws when, within a packet time, packets reached a full queue: figure 9 of the Outcast paper."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Mapping
 
@@ -160,12 +158,7 @@ def _clock(axes: Axes) -> None:
 
 
 def ring(seen: Contests, lost: bool) -> tuple[Array, Array]:
-    """The dots of packets that were lost, or of those that were forwarded.
-
-    From inside to outside the run goes on.
-
-    Returns angles in radians and distances from the middle.
-    """
+    """The dots of packets lost or forwarded: angles in radians, distances that grow with time."""
     low, high = LOST if lost else FORWARDED
     rows = np.flatnonzero((seen.lost == lost) & np.isfinite(seen.phase))
     if not rows.size:

@@ -1,9 +1,8 @@
 """Draws the queue's length and events, packet by packet: figure 12 of the Outcast paper."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 from matplotlib.axes import Axes
@@ -32,12 +31,7 @@ UNITS = {"queue_bytes": (1024, "KiB"), "queue_packets": (1, "packets")}
 
 
 def draw_queue(directory: RunDirectory, around_ns: int, within_ns: int, path: Path) -> None:
-    """Draws figure 12 for any time of an analysed run.
-
-    It shows the output that has the most events of its queue at that time.
-
-    Raises InputError: there is nothing to draw, or the picture cannot be written.
-    """
+    """Draws figure 12 for any time, of the output with the most events then. Raises InputError."""
     run = Run(directory)
     middle = run.manifest.traffic.t_start_ns + around_ns
     low, high = middle - within_ns, middle + within_ns
@@ -77,11 +71,8 @@ def queue_in_blackout(run: Run, on: Canvas = OWN) -> Figure:
 
 
 def _densest(run: Run, record: BottleneckRecord, on: Canvas) -> Figure:
-    worst = [
-        (port, row)
-        for port in record.ingress
-        if (row := worst_blackout(run, port, record.egress)) is not None
-    ]
+    rows = ((port, worst_blackout(run, port, record.egress)) for port in record.ingress)
+    worst = [(port, row) for port, row in rows if row is not None]
     if not worst:
         return _longest_queue(run, record, on)
     port, row = max(worst, key=lambda item: (bool(item[1]["dense"]), int(item[1]["drops"])))
@@ -158,15 +149,9 @@ def _queue(
     if record.queue.limit_bytes:
         limit = record.queue.limit_bytes / 1024
         upper.axhline(limit, color=VERMILION, linestyle="--", linewidth=1)
-        upper.annotate(
-            f"limit\n{f'{limit:.4g}' if limit < 9999.5 else f'{limit:,.0f}'} KiB",
-            (1.005, limit),
-            xycoords=("axes fraction", "data"),
-            ha="left",
-            va="center",
-            fontsize=8,
-            color=VERMILION,
-        )
+        text = f"limit\n{format(limit, '.4g' if limit < 9999.5 else ',.0f')} KiB"
+        look: Any = {"xycoords": ("axes fraction", "data"), "ha": "left", "va": "center"}
+        upper.annotate(text, (1.005, limit), fontsize=8, color=VERMILION, **look)
     if record.queue.drops == "later":
         upper.set_ylabel(f"{upper.get_ylabel()},\nof what it forwarded")
     upper.set_title(title, fontsize=9)

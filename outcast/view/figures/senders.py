@@ -4,8 +4,6 @@ Round trips are figure 2(b) of the Outcast paper. Congestion windows are figure 
 paper. Timeouts, with the time waiting for them, are its figure 9.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 
@@ -57,10 +55,7 @@ def _over_time(
     figure = on.new((8, 2.8 + max(0.4, legend_inches(len(lines), columns=3))))
     axes = figure.subplots()
     draw_lines(axes, lines)
-    axes.set_xlim(0, run.summary.duration_s)
-    axes.set_ylim(0, None)
-    axes.set_xlabel("time (s)")
-    axes.set_ylabel(what)
+    axes.set(xlim=(0, run.summary.duration_s), ylim=(0, None), xlabel="time (s)", ylabel=what)
     heading(figure, title)
     # Groups are drawn from the last to the first, which is then on top.
     figure.legend(loc="outside lower center", ncols=3, reverse=backwards)
@@ -209,13 +204,9 @@ def timeouts_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
     if not any(counts + shares):
         return None
     figure = on.new((max(7, 1.6 * len(groups)), 3))
-    for axes, values, what in zip(
-        figure.subplots(1, 2),
-        (counts, shares),
-        ("timeouts of a flow", "time waiting for timeouts (%)"),
-        strict=True,
-    ):
-        of_shown = [colours[group.label] for group in groups]
+    of_shown = [colours[group.label] for group in groups]
+    told = (("timeouts of a flow", counts), ("time waiting for timeouts (%)", shares))
+    for axes, (what, values) in zip(figure.subplots(1, 2), told, strict=True):
         bars = axes.bar(np.arange(len(groups)), values, 0.6, color=of_shown)
         axes.bar_label(bars, fmt="{:.3g}", padding=2, fontsize=8)
         axes.set_xticks(range(len(groups)), [group.title for group in groups])

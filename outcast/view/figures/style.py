@@ -1,7 +1,5 @@
 """The style of all pictures, and how a picture is stored."""
 
-from __future__ import annotations
-
 import io
 import logging
 import re
@@ -63,11 +61,8 @@ _one_at_a_time = threading.RLock()
 def styled(settings: Mapping[Any, Any] = STYLE) -> Iterator[None]:
     """Sets matplotlib's defaults with these settings, and then restores the user's settings.
 
-    Otherwise a matplotlibrc of the user's would change our pictures; see "Customizing Matplotlib"
-    in its manual. What it says of windows stays.
-
-    A lock is needed, because the settings belong to the whole process. Without it, a second thread
-    would save our style as the user's and restore that.
+    A matplotlibrc of the user's would change our pictures. The settings are of the whole process,
+    so that without a lock a second thread would save our style as the user's.
     """
     with _one_at_a_time, matplotlib.rc_context():
         matplotlib.rcdefaults()
@@ -129,11 +124,7 @@ def _several_panels() -> ConfigError:
 
 @dataclass(frozen=True)
 class Canvas:
-    """Where a picture is drawn: on a figure of its own, or on what the caller hands in.
-
-    Attributes:
-        wide_inches: the width of a figure of its own; None leaves it to the picture.
-    """
+    """Where a picture is drawn: on a figure of its own, if need be so wide, or on the caller's."""
 
     axes: Axes | None = None
     figure: FigureBase | None = None
@@ -171,14 +162,10 @@ OWN = Canvas()
 def save(figure: Figure, path: Path, dpi: float | None = None) -> Path:
     """Stores a picture whole or not at all. Its name's ending says the format.
 
-    Args:
-        figure: what to store.
-        path: the file; allowed endings are those of FORMATS.
-        dpi: pixels per inch of a PNG, and of what a vector file holds as pixels, which has 300 or
-            more; None is the style's.
+    `dpi` is that of a PNG, and of what a vector file holds as pixels, which has 300 or more.
 
     Raises:
-        ValueError: the ending is another one, or the figure is too small for what it shows.
+        ValueError: the ending is none of FORMATS, or the figure is too small for what it shows.
         OSError: the file cannot be written.
     """
     kind = path.suffix[1:].lower()
@@ -242,10 +229,7 @@ def _rasterize(figure: Figure) -> None:
 
 
 def lighter(path: Path) -> bytes:
-    """Returns a stored PNG with 128 colours, which has a quarter to a third of the bytes.
-
-    Raises InputError if the file is no picture.
-    """
+    """Returns a stored PNG with 128 colours: a third of its bytes. Raises InputError."""
     try:
         with Image.open(path) as picture:
             fewer = picture.convert("RGB").quantize(128, dither=Image.Dither.NONE)
@@ -262,9 +246,12 @@ def nothing(axes: Axes, text: str) -> None:
     axes.text(0.5, 0.5, text, ha="center", va="center", color=GREY, transform=axes.transAxes)
 
 
+HEADING: dict[str, Any] = {"x": 0.01, "ha": "left", "fontsize": 10, "fontweight": "bold"}
+
+
 def heading(figure: Figure, text: str) -> None:
     """Writes what a picture shows above it, at the left; a line too long for it is broken."""
-    figure.suptitle(text, x=0.01, ha="left", fontsize=10, fontweight="bold", wrap=True)
+    figure.suptitle(text, **HEADING, wrap=True)
 
 
 def time_unit(span_ns: int) -> tuple[float, str]:

@@ -3,8 +3,6 @@
 Flow completion times are drawn as figure 11 of the TCPRand paper.
 """
 
-from __future__ import annotations
-
 import polars as pl
 from matplotlib.figure import Figure
 
@@ -33,9 +31,8 @@ def completion_times(run: Run, on: Canvas = OWN) -> Figure | None:
         return None
     workloads = table["workload"].unique().sort().to_list()
     figure = on.new((1.2 + 4.2 * len(workloads), 4.2))
-    for axes, workload in zip(
-        figure.subplots(1, len(workloads), squeeze=False)[0], workloads, strict=True
-    ):
+    panels = figure.subplots(1, len(workloads), squeeze=False)[0]
+    for axes, workload in zip(panels, workloads, strict=True):
         mine = table.filter(pl.col("workload") == workload)
         axes.set_title(f"{mine['kind'][0]} (workload {workload})")
         if mine["fct"].drop_nulls().is_empty():
@@ -48,9 +45,7 @@ def completion_times(run: Run, on: Canvas = OWN) -> Figure | None:
             times_ms = of_size["fct"].drop_nulls().to_numpy() / 1e6
             label = f"{size}: {times_ms.size} of {of_size.height} finished"
             draw_shares(axes, times_ms, colour, label, of_size.height)
-        axes.set_xscale("log")
-        axes.set_xlabel("flow completion time (ms)")
-        axes.set_ylabel("share of flows")
+        axes.set(xscale="log", xlabel="flow completion time (ms)", ylabel="share of flows")
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.17), fontsize=8)
         axes.grid(alpha=0.25)
     heading(figure, f"{run.summary.name}: flow completion times")
@@ -65,25 +60,18 @@ def execution_times(run: Run, on: Canvas = OWN) -> Figure | None:
     if "programs" not in run.tables:
         return None
     clients = run.table("programs").filter(~pl.col("server"))
-    names = [
-        name
-        for name in clients["program"].unique(maintain_order=True)
-        if clients.filter(pl.col("program") == name).height > 1
-    ]
-    if not names:
+    of_each = clients.partition_by("program", maintain_order=True, as_dict=True)
+    executed = {name: mine for (name,), mine in of_each.items() if mine.height > 1}
+    if not executed:
         return None
     figure = on.new((5.4, 4.2))
     axes = figure.subplots()
-    for place, name in enumerate(names):
-        mine = clients.filter(pl.col("program") == name)
+    for place, (name, mine) in enumerate(executed.items()):
         well = mine.filter(pl.col("status") == 0, pl.col("ended_by") == "itself")
         label = f"{name}: {well.height} of {mine.height} ended well"
-        draw_shares(
-            axes, well["duration_ns"].to_numpy() / 1e6, series_colour(place), label, mine.height
-        )
-    axes.set_xlabel("time of an execution (ms)")
-    axes.set_ylabel("share of executions")
-    axes.set_xlim(left=0)
+        times_ms = well["duration_ns"].to_numpy() / 1e6
+        draw_shares(axes, times_ms, series_colour(place), label, mine.height)
+    axes.set(xlabel="time of an execution (ms)", ylabel="share of executions", xlim=(0, None))
     axes.legend(loc="upper left", bbox_to_anchor=(0, -0.17), fontsize=8)
     axes.grid(alpha=0.25)
     heading(figure, f"{run.summary.name}: how long programs took")
@@ -115,21 +103,14 @@ def probe_round_trips(run: Run, on: Canvas = OWN) -> Figure | None:
         over_time.plot(answered["t"].to_numpy() / 1e9, rtt_ms, ".", ms=3, color=colour)
         over_time.axhline(part.base_rtt_ms, color=colour, lw=0.8, linestyle=":")
         missing = mine.filter(pl.col("rtt_ns").is_null())["t"].to_numpy() / 1e9
-        over_time.plot(
-            *(missing, [0.97] * missing.size, "x"),
-            color=colour,
-            ms=5,
-            transform=over_time.get_xaxis_transform(),
-        )
+        at_the_top = over_time.get_xaxis_transform()
+        lost_at = (missing, [0.97] * missing.size, "x")
+        over_time.plot(*lost_at, color=colour, ms=5, transform=at_the_top)
         of_interval = answered.filter(run.counts(pl.col("t")))["rtt_ns"].to_numpy() / 1e6
         draw_shares(shares, of_interval, colour, label, part.sent)
-    over_time.set_xlim(0, run.summary.duration_s)
-    over_time.set_xlabel("time (s)")
-    over_time.set_ylabel("round trip (ms)")
-    over_time.set_ylim(0, None)
-    shares.set_xlabel("round trip (ms)")
-    shares.set_ylabel("share of packets")
-    shares.set_xlim(0, None)
+    over_time.set(xlim=(0, run.summary.duration_s), xlabel="time (s)", ylabel="round trip (ms)")
+    over_time.set(ylim=(0, None))
+    shares.set(xlabel="round trip (ms)", ylabel="share of packets", xlim=(0, None))
     heading(figure, f"{run.summary.name}: round trips of probes")
     figure.legend(*shares.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from controllers.graph import LAYERS
 from outcast import files
@@ -30,15 +30,12 @@ _MOST_HOSTS = 128
 _MOST_OWN = 8
 """The most links whose own settings are written beside them."""
 _BEHIND_WORDS = {"boxstyle": "square,pad=0.1", "facecolor": "#ffffffd0", "edgecolor": "none"}
+_MIDDLE: dict[str, Any] = {"ha": "center", "va": "center"}
 _LAYER_HEIGHT = {layer: float(height) for height, layer in enumerate(("host", *LAYERS))}
 
 
 def to_dot(plan: Plan) -> str:
-    """Returns the topology in Graphviz's dot language.
-
-    Links that flows use are bold and have their number of flows. A link that differs from most has
-    its own settings besides.
-    """
+    """Returns the topology in Graphviz's dot language, with flows and own settings at the links."""
     used, own = flows_on_links(plan), link_words.own(plan.links)
     lines = [f'graph "{plan.bottleneck.egress}" {{', "  node [shape=box];"]
     for host in plan.hosts:
@@ -71,13 +68,11 @@ def positions(plan: Plan, boxes: Mapping[str, list[str]] | None = None) -> dict[
         boxes = {host: [host] for host in plan.hosts}
     if not is_layered(plan):
         return _free_positions(plan, boxes)
-    first = {switch: number for number, switch in reversed([*enumerate(_attached(plan))])}
+    attached = [next(iter(plan.graph.adj[host])) for host in plan.hosts]
+    first = {switch: number for number, switch in reversed([*enumerate(attached)])}
     members = sorted(boxes.values(), key=lambda hosts: first[next(iter(plan.graph.adj[hosts[0]]))])
-    placed = {
-        host: (float(index), _LAYER_HEIGHT["host"])
-        for index, hosts in enumerate(members)
-        for host in hosts
-    }
+    ground = _LAYER_HEIGHT["host"]
+    placed = {host: (float(at), ground) for at, hosts in enumerate(members) for host in hosts}
     for layer in LAYERS:
         switches = [name for name in plan.forwarders if plan.graph.nodes[name]["layer"] == layer]
         below = {
@@ -104,19 +99,11 @@ def positions(plan: Plan, boxes: Mapping[str, list[str]] | None = None) -> dict[
 
 
 def is_layered(plan: Plan) -> bool:
-    """Returns whether the drawing has a row for each layer.
-
-    That needs links between different layers only. Two switches also stand well in one row.
-    """
+    """Whether each layer has a row: no link joins nodes of one layer, or there are two switches."""
     layer = {switch: plan.graph.nodes[switch]["layer"] for switch in plan.forwarders}
     return len(layer) <= 2 or all(
         layer[one] != layer[two] for one, two in plan.graph.edges if one in layer and two in layer
     )
-
-
-def _attached(plan: Plan) -> list[str]:
-    """Returns the switch of each host."""
-    return [next(iter(plan.graph.adj[host])) for host in plan.hosts]
 
 
 def _free_positions(plan: Plan, boxes: Mapping[str, list[str]]) -> dict[str, Point]:
@@ -132,10 +119,7 @@ def _free_positions(plan: Plan, boxes: Mapping[str, list[str]]) -> dict[str, Poi
 
 
 def _boxes(plan: Plan) -> dict[str, list[str]]:
-    """Returns the labels in the hosts' row, each with its hosts.
-
-    In a large network, hosts of one switch share a box if all send, all receive, or all are idle.
-    """
+    """Returns the boxes in the hosts' row with their hosts; of many, those alike share a box."""
     if len(plan.hosts) <= _MOST_HOSTS:
         return {host: [host] for host in plan.hosts}
     senders, receivers = _ends(plan)
@@ -174,11 +158,10 @@ def _picture(plan: Plan, title: str, group_by: GroupKind | None) -> Figure:
     placed = positions(plan, boxes)
     layered = is_layered(plan)
     upright = not layered or len(boxes) <= _MOST_UPRIGHT
-    size = (
-        (max(7.0, len(boxes) * (0.62 if upright else 0.24)), 4.6 if upright else 7.0)
-        if layered
-        else _free_size(placed)
-    )
+    size = (max(7.0, len(boxes) * (0.62 if upright else 0.24)), 4.6 if upright else 7.0)
+    if not layered:
+        right, top = (max(place) for place in zip(*placed.values(), strict=True))
+        size = min(40.0, max(7.0, 0.72 * right + 1.6)), min(40.0, max(3.0, 0.9 * top + 1.6))
     figure = ShownFigure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -223,19 +206,12 @@ def _draw_links(
 
 
 def _name_bottleneck(axes: Axes, one: Point, two: Point, words: str) -> None:
-    level = one[1] == two[1]
-    axes.annotate(
-        words,
-        ((one[0] + two[0]) / 2, (one[1] + two[1]) / 2),
-        xytext=(0, 8) if level else (-6, 0),
-        textcoords="offset points",
-        ha="center" if level else "right",
-        va="bottom" if level else "center",
-        color="#a04000",
-        fontsize=9,
-        zorder=5,
-        bbox=_BEHIND_WORDS,
-    )
+    middle = (one[0] + two[0]) / 2, (one[1] + two[1]) / 2
+    place: dict[str, Any] = {"xytext": (-6, 0), "ha": "right", "va": "center"}
+    if one[1] == two[1]:
+        place = {"xytext": (0, 8), "ha": "center", "va": "bottom"}
+    look: dict[str, Any] = {"color": "#a04000", "fontsize": 9, "zorder": 5, "bbox": _BEHIND_WORDS}
+    axes.annotate(words, middle, textcoords="offset points", **place, **look)
 
 
 def _draw_nodes(
@@ -254,15 +230,9 @@ def _draw_nodes(
         colour = "#bfdcf0" if node in senders else "#ffffff"
         if node in receivers:
             colour = "#f5c9a6"
+        box = {"boxstyle": f"{shape},pad=0.3", "facecolor": colour, "edgecolor": "#404040"}
         axes.text(
-            *placed[node],
-            label,
-            ha="center",
-            va="center",
-            fontsize=8,
-            rotation=rotation,
-            zorder=4,
-            bbox={"boxstyle": f"{shape},pad=0.3", "facecolor": colour, "edgecolor": "#404040"},
+            *placed[node], label, rotation=rotation, fontsize=8, zorder=4, bbox=box, **_MIDDLE
         )
 
 
@@ -280,16 +250,10 @@ def _write_settings(
         (x1, y1), (x2, y2) = lines[ends]
         # In a row of hosts, the links of neighbours come near one another in the middle.
         share = 0.5 + (0.15 * (number % 3 - 1) if layered else 0)
+        place = x1 + share * (x2 - x1), y1 + share * (y2 - y1)
+        words = own[ends].replace("; " if layered else ", ", "\n")
         axes.text(
-            x1 + share * (x2 - x1),
-            y1 + share * (y2 - y1),
-            own[ends].replace("; ", "\n") if layered else own[ends].replace(", ", "\n"),
-            ha="center",
-            va="center",
-            fontsize=7,
-            color="#303030",
-            zorder=5,
-            bbox=_BEHIND_WORDS,
+            *place, words, color="#303030", fontsize=7, zorder=5, bbox=_BEHIND_WORDS, **_MIDDLE
         )
 
 
@@ -302,13 +266,6 @@ def _flows(plan: Plan, group_by: GroupKind | None) -> str:
     if len(counts) > _MOST_COUNTS:
         counts = [*counts[:_MOST_COUNTS], "..."]
     return f": {len(plan.flows)} flows ({', '.join(counts)})" if counts else ""
-
-
-def _free_size(placed: Mapping[str, Point]) -> tuple[float, float]:
-    """Returns the width and height, in inches, of a drawing without layers."""
-    right = max(x for x, _ in placed.values())
-    top = max(y for _, y in placed.values())
-    return min(40.0, max(7.0, 0.72 * right + 1.6)), min(40.0, max(3.0, 0.9 * top + 1.6))
 
 
 def draw(plan: Plan, file: Path, title: str, group_by: GroupKind | None = None) -> None:

@@ -1,7 +1,5 @@
 """Draws a run with an intervention over the run in which somebody intervened, and its fate."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
@@ -25,8 +23,7 @@ def what_if(run: Run, on: Canvas = OWN) -> Figure | None:
     for axes in (goodput, spread):
         if record.parts_ns is not None:
             axes.axvline(record.parts_ns / 1e9, color=GREY, lw=0.8, ls="--", zorder=0)
-    spread.set_xlim(0, run.summary.duration_s)
-    spread.set_xlabel("time (s)")
+    spread.set(xlim=(0, run.summary.duration_s), xlabel="time (s)")
     heading(figure, f"{run.summary.name}: {_title(record)}")
     figure.legend(loc="outside lower center", ncols=4)
     return figure
@@ -57,8 +54,7 @@ def _goodput(run: Run, axes: Axes) -> None:
                 label=f"{group.title}, {when}",
             )  # fmt: skip
     axes.set_yscale("symlog", linthresh=1)
-    axes.set_ylim(0)
-    axes.set_ylabel("mean goodput (Mbps)")
+    axes.set(ylim=(0, None), ylabel="mean goodput (Mbps)")
 
 
 def _spread(run: Run, axes: Axes) -> None:
@@ -71,8 +67,7 @@ def _spread(run: Run, axes: Axes) -> None:
             time_s, np.arange(1, time_s.size + 1), where="post", color="black", ls=style,
             label=f"other fates, {label}",
         )  # fmt: skip
-    axes.set_ylim(0)
-    axes.set_ylabel("packets with\nanother fate")
+    axes.set(ylim=(0, None), ylabel="packets with\nanother fate")
 
 
 _SURE = (0.05, 0.95)
@@ -98,9 +93,7 @@ def probability_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
         axes.axvline(
             decision.decided_ns / 1e6, color=GREY, lw=0.8, ls="--", label="decided, by the shares"
         )
-    axes.set_ylim(-0.03, 1.03)
-    axes.set_xlabel("noise drawn anew from (ms)")
-    axes.set_ylabel("probability")
+    axes.set(ylim=(-0.03, 1.03), xlabel="noise drawn anew from (ms)", ylabel="probability")
     heading(figure, f"{run.summary.name}: {decision.outcome}")
     figure.legend(loc="outside lower center", ncols=3)
     return figure

@@ -4,8 +4,6 @@ Each part of the page is a function that returns a section. `page.document` puts
 page. The index over several runs uses it too.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from outcast.records.run import Run
@@ -13,7 +11,6 @@ from outcast.records.run_directory import RunDirectory
 from outcast.view.report import (
     captured,
     experiment,
-    glossary,
     goodput,
     losses,
     measurements,
@@ -31,10 +28,7 @@ NAME = "report.html"
 
 
 def write(directory: RunDirectory) -> Path:
-    """Writes the report of an analysed run into its folder. Returns the file's path.
-
-    Raises InputError if the run has not been analysed or the file cannot be written.
-    """
+    """Writes the report of an analysed run. Returns the file's path. Raises InputError."""
     run = Run(directory)
     with run.reading():
         text = make(run)
@@ -66,19 +60,16 @@ def make(
             if told is None
             else [captured.again(told)]
         ),
-        glossary.words(bool(run.manifest.flows), run.captured is not None),
+        overview.glossary(bool(run.manifest.flows), run.captured is not None),
     ]
+    as_json = {"type": "application/json", "id": "viewer-header"}
     data = [
-        element("script", _harmless(packed.header), type="application/json", id="viewer-header"),
+        # Escaped, the same JSON cannot end the element.
+        element("script", packed.header.replace("<", "\\u003c"), **as_json),
         element("script", packed.payload, type="text/plain", id="viewer-data"),
     ]
     title = f"{run.summary.name}: report"
     return page.document(title, overview.header(run), first, data, viewer.SCRIPTS, more=more)
-
-
-def _harmless(json_text: str) -> str:
-    """Returns the same JSON, escaped so that it cannot end the script element around it."""
-    return json_text.replace("<", "\\u003c")
 
 
 def network(run: Run) -> Element:

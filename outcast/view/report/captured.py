@@ -4,16 +4,15 @@ Every sentence says what packets show. What only a manifest of ours could tell i
 named once.
 """
 
-from __future__ import annotations
-
 import shlex
 from pathlib import PurePath
 
-from outcast.records.captures import CapturesManifest, ClockRecord, RateRecord
+from outcast.records.captures import CapturesManifest, RateRecord
 from outcast.records.run import Run
 from outcast.units import format_rate, format_time
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import bullets, code, note, section, trust
+from outcast.view.summary_words import number
 
 UNTOLD = (
     "Captures do not tell the topology, the settings of queues and senders, congestion windows, "
@@ -54,25 +53,21 @@ def words(manifest: CapturesManifest) -> Element:
 def sentences(manifest: CapturesManifest) -> list[str]:
     """Returns sentences on what was joined."""
     ports = list(dict.fromkeys(capture.port for capture in manifest.request.captures))
-    texts = [
-        f"Captures of {len(ports)} ports were joined: {', '.join(ports)}. Time 0 here is the first "
-        f"packet with payload; the last one came {manifest.traffic.duration_ns / 1e6:,.3f} ms "
-        "later."
-    ]
-    fed = [
+    fed = (
         f"To {record.egress} came packets from {', '.join(record.ingress) or 'no port'}."
         for record in manifest.bottlenecks
-    ]
-    texts.append(" ".join(fed))
+    )
     request = manifest.request
-    told = [
-        f"a rate of {format_rate(request.rate_bps)}" if request.rate_bps else "",
-        f"a limit of {request.limit_bytes:,} bytes" if request.limit_bytes else "",
+    given = [f"a rate of {format_rate(request.rate_bps)}"] if request.rate_bps else []
+    given += [f"a limit of {request.limit_bytes:,} bytes"] if request.limit_bytes else []
+    return [
+        f"Captures of {len(ports)} ports were joined: {', '.join(ports)}. Time 0 here is the first "
+        f"packet with payload; the last one came {manifest.traffic.duration_ns / 1e6:,.3f} ms "
+        "later.",
+        " ".join(fed),
+        *([f"The user gave the outputs {' and '.join(given)}."] if given else []),
+        UNTOLD,
     ]
-    given = " and ".join(text for text in told if text)
-    if given:
-        texts.append(f"The user gave the outputs {given}.")
-    return [*texts, UNTOLD]
 
 
 def _files(manifest: CapturesManifest) -> Element:
@@ -89,16 +84,13 @@ def _files(manifest: CapturesManifest) -> Element:
 def _clocks(manifest: CapturesManifest) -> Element | None:
     if not manifest.clocks:
         return None
-    rows: list[list[Part]] = [
-        [
-            clock.port,
-            f"{clock.offset_ns / 1e3:,.3f}",
-            _between(clock.low_ns, clock.high_ns, 1e3),
-            f"{clock.drift_ppm:.3f}" if clock.drift_ppm else "-",
-            _drift(clock),
-        ]
-        for clock in manifest.clocks
-    ]
+    rows: list[list[Part]] = []
+    for clock in manifest.clocks:
+        offset = [f"{clock.offset_ns / 1e3:,.3f}", _between(clock.low_ns, clock.high_ns, 1e3)]
+        drift = [f"{clock.drift_ppm:.3f}" if clock.drift_ppm else "-", "-"]
+        if clock.drift_low_ppm is not None and clock.drift_high_ppm is not None:
+            drift[1] = f"{clock.drift_low_ppm:.3f} to {clock.drift_high_ppm:.3f}"
+        rows.append([clock.port, *offset, *drift])
     head = ["capture", "added to its stamps (µs)", "bounds", "drift (ppm)", "bounds"]
     return table("Clocks, as the packets show them", head, rows)
 
@@ -109,37 +101,24 @@ def _between(low: float | None, high: float | None, unit: float) -> str:
     return f"{low / unit:,.3f} to {high / unit:,.3f}"
 
 
-def _drift(clock: ClockRecord) -> str:
-    if clock.drift_low_ppm is None or clock.drift_high_ppm is None:
-        return "-"
-    return f"{clock.drift_low_ppm:.3f} to {clock.drift_high_ppm:.3f}"
-
-
 def _estimates(manifest: CapturesManifest) -> Element | None:
     known = [part for part in manifest.estimates if part.rate_bps or part.limit_unit]
     if not known:
         return None
-    rows: list[list[Part]] = [
-        [
-            estimate.port,
-            "-" if estimate.rate_bps is None else f"{estimate.rate_bps / 1e6:,.3f}",
-            _between(estimate.rate_low_bps, estimate.rate_high_bps, 1e6)
-            if estimate.rate_bps
-            else "-",
-            _limit(estimate),
-            "-" if estimate.limit_explains is None else f"{estimate.limit_explains:.2%}",
-        ]
-        for estimate in known
-    ]
+    rows: list[list[Part]] = []
+    for part in known:
+        rate = ["-", "-"]
+        if part.rate_bps is not None:
+            bounds = _between(part.rate_low_bps, part.rate_high_bps, 1e6)
+            rate = [f"{part.rate_bps / 1e6:,.3f}", bounds if part.rate_bps else "-"]
+        rows.append([part.port, *rate, _limit(part), number(part.limit_explains, ".2%")])
     head = ["output", "rate while packets wait (Mbps)", "bounds", "limit", "explains"]
-    return element(
-        "div",
-        table("Rate and limit of the queues, estimated from the packets or as given", head, rows),
-        note(
-            "A limit explains 100 % if all packets below it were taken and all above it dropped; "
-            "50 % is nothing. Outputs where too few packets waited are left out."
-        ),
+    told = (
+        "A limit explains 100 % if all packets below it were taken and all above it dropped; 50 % "
+        "is nothing. Outputs where too few packets waited are left out."
     )
+    caption = "Rate and limit of the queues, estimated from the packets or as given"
+    return element("div", table(caption, head, rows), note(told))
 
 
 def _limit(estimate: RateRecord) -> str:
@@ -151,22 +130,15 @@ def _limit(estimate: RateRecord) -> str:
 
 def again(manifest: CapturesManifest) -> Element:
     """Returns the section with the commands that join the captures once more."""
-    place = shlex.quote(manifest.name)
-    kept = any(file.copied_to for capture in manifest.request.captures for file in capture.files)
     where = (
-        "The captures are in this folder, below captures/."
-        if kept
-        else "The folder names the captures, and does not hold them. One that has moved is found "
-        "again in the folder's captures/."
+        "The folder names the captures, and does not hold them. One that has moved is found again "
+        "in the folder's captures/."
     )
-    return section(
-        "again",
-        "Join them again",
-        element("p", where),
-        code(f"outcast analyze {place}"),
-        code(command(manifest)),
-        made_by(manifest.outcast),
-    )
+    if any(file.copied_to for capture in manifest.request.captures for file in capture.files):
+        where = "The captures are in this folder, below captures/."
+    commands = (f"outcast analyze {shlex.quote(manifest.name)}", command(manifest))
+    parts = (element("p", where), *map(code, commands), made_by(manifest.outcast))
+    return section("again", "Join them again", *parts)
 
 
 def made_by(version: str) -> Element:
@@ -187,10 +159,8 @@ def command(manifest: CapturesManifest) -> str:
         words += [named] if capture.direction == "any" else [f"--{capture.direction}", named]
     for address in request.destinations:
         words += ["--to", address]
-    if request.routed:
-        words.append("--routed")
-    if request.one_clock:
-        words.append("--one-clock")
+    words += ["--routed"] if request.routed else []
+    words += ["--one-clock"] if request.one_clock else []
     if request.max_sojourn_ns != 10**9:
         words += ["--max-sojourn", format_time(request.max_sojourn_ns)]
     return shlex.join([*words, "-o", f"{manifest.name}-again"])

@@ -1,7 +1,5 @@
 """The report's section on the experiment: sentences on what was built and run."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Sequence
@@ -14,7 +12,7 @@ from outcast.plan import link_words, ports
 from outcast.plan.grouping import UDP, control_of, title
 from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord, FlowRecord, Manifest, ProgramRecord
-from outcast.units import format_size, format_time, round_rate
+from outcast.units import counted, format_size, format_time, round_rate
 from outcast.view.events import moments, trace_sentences
 from outcast.view.report.markup import Element, Part, element
 from outcast.view.report.page import section
@@ -63,13 +61,13 @@ def _built(run: Run, manifest: Manifest) -> str:
     groups = [
         *_groups(flows),
         *(
-            f"{flows_words(one.flows, 'UDP ' if one.streams else 'generated ')} ({one.kind})"
+            f"{counted(one.flows, 'UDP flow' if one.streams else 'generated flow')} ({one.kind})"
             for one in (run.summary.completions or {}).values()
         ),
         *(_program(manifest, program) for program in manifest.programs),
     ]
     if probes := len(run.summary.probes or {}):
-        groups.append(f"{probes} latency probe{'' if probes == 1 else 's'}")
+        groups.append(counted(probes, "latency probe"))
     starts = {flow.start_ns for flow in flows}
     when = "together" if len(starts) <= 1 else f"over {spaced(format_time(max(starts) or 1))}"
     begin = f" They start {when}." if len(flows) > 1 else ""
@@ -92,7 +90,7 @@ def _groups(flows: Sequence[FlowRecord]) -> list[str]:
     for flow in flows:
         receivers.setdefault((flow.name, flow.hops, control_of(flow)), []).append(flow.dst)
     return [
-        f"{flows_words(len(ends), '' if control == UDP else 'TCP ')} "
+        f"{counted(len(ends), 'flow' if control == UDP else 'TCP flow')} "
         f"({control.upper() if name is None else title(name, [control])}) to "
         f"{ends[0] if len(set(ends)) == 1 else f'{len(set(ends))} hosts'} over {hops} links"
         for (name, hops, control), ends in sorted(
@@ -116,16 +114,11 @@ def _program(manifest: Manifest, program: ProgramRecord) -> str:
     """A program in words, with the number of flows that bear its name."""
     what = f"the server {program.name} at {program.host}"
     if not program.server:
-        times = f"{len(program.executions):,} time{'' if len(program.executions) == 1 else 's'}"
+        times = counted(len(program.executions), "time")
         what = f"the program {program.name} at {program.host}, {times}"
     count = sum(flow.of_program and flow.name == program.name for flow in manifest.flows)
     command = shortened(shlex.join(program.command), _COMMAND_CHARACTERS)
-    return f"{what} ({command}){f' with {flows_words(count)}' if count else ''}"
-
-
-def flows_words(count: int, kind: str = "") -> str:
-    """Writes a number of flows with its noun."""
-    return f"{count:,} {kind}flow{'' if count == 1 else 's'}"
+    return f"{what} ({command})" + (f" with {counted(count, 'flow')}" if count else "")
 
 
 def spaced(text: object) -> str:

@@ -1,7 +1,5 @@
 """The report's parts on goodput and fairness."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from outcast.plan.addresses import with_port
@@ -9,18 +7,10 @@ from outcast.plan.grouping import control_of
 from outcast.records.run import Run
 from outcast.records.summary import GroupSummary
 from outcast.units import format_bps
+from outcast.view import summary_words as words
 from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import note, section
-from outcast.view.summary_words import (
-    awaiting_rto,
-    counted_at,
-    format_ms,
-    format_ratio,
-    main_ratio,
-    noun,
-    ratio_name,
-)
 
 MOST_FLOWS = 200
 """The most flows that are listed. flows.parquet has all of them."""
@@ -30,18 +20,15 @@ MOST_COLUMNS = 8
 
 def goodput(run: Run) -> Element:
     """Returns the section on goodput: of each flow over time, and of each group on average."""
-    fair_bps = run.fair_bps
+    fair_bps, told = run.fair_bps, words.counted_at(run)
     share = "The flows do not share one output, so they have no equal share."
-    if len(run.manifest.flows) == 1:
-        share = ""
-    elif fair_bps is not None:
+    if fair_bps is not None:
         share = f"If all flows had shared equally, each would have got {format_bps(fair_bps)}."
     return section(
-        "goodput",
-        "Goodput",
+        *("goodput", "Goodput"),
         _groups(run),
-        element("p", share) if share else None,
-        note(told) if (told := counted_at(run)) else None,
+        element("p", share) if len(run.manifest.flows) > 1 else None,
+        note(told) if told else None,
         pictures.drawn(run, "goodput"),
     )
 
@@ -58,25 +45,24 @@ def _groups(run: Run) -> Element:
     rows: list[list[Part]] = []
     for group in run.groups[:MOST_FLOWS]:
         part = group.summary
-        row: list[Part] = [group.label, *([", ".join(group.controls)] if is_run else [])]
-        row += [str(part.flows), format_bps(part.mean_goodput_bps)]
-        row += [format_bps(part.min_goodput_bps)]
-        row += [_or_dash(part.packets, ",d"), _or_dash(part.dropped, ",d")]
-        if is_run:
-            row += [_or_dash(part.retransmits, ",d"), _or_dash(part.timeouts, ",d")]
-            row.append(awaiting_rto(run.summary, part))
-        else:
-            row.append(_or_dash(part.retransmissions_seen, ",d"))
-        if sized:
-            row.append(_completions(part))
-        rows.append(row)
-    head = [noun(run), *(["congestion control"] if is_run else []), "flows", "mean goodput"]
+        counts = [part.packets, part.dropped]
+        counts += [part.retransmits, part.timeouts] if is_run else [part.retransmissions_seen]
+        rows.append(
+            [
+                *(group.label, *([", ".join(group.controls)] if is_run else []), str(part.flows)),
+                *(format_bps(part.mean_goodput_bps), format_bps(part.min_goodput_bps)),
+                *(words.number(count, ",d") for count in counts),
+                *([words.awaiting_rto(run.summary, part)] if is_run else []),
+                *([_completions(part)] if sized else []),
+            ]
+        )
+    head = [words.noun(run), *(["congestion control"] if is_run else []), "flows", "mean goodput"]
     head += ["least", "packets", "drops"]
     head += ["retransmits", "timeouts", "waiting for timeouts"] if is_run else ["retransmissions"]
     if sized:
         head.append("completion, median")
     where = "at the bottleneck" if is_run else "and retransmissions that came in"
-    caption = f"By {noun(run)}; packets{' and' if is_run else ','} drops {where}"
+    caption = f"By {words.noun(run)}; packets{' and' if is_run else ','} drops {where}"
     return table(caption, head, rows, numbers_from=1 + is_run)
 
 
@@ -85,7 +71,7 @@ def _completions(part: GroupSummary) -> str:
     if times is None:
         return "-"
     unfinished = times.flows - times.finished
-    median = [] if times.p50_ms is None else [format_ms(times.p50_ms)]
+    median = [] if times.p50_ms is None else [words.format_ms(times.p50_ms)]
     return ", ".join([*median, *([f"{unfinished} unfinished"] if unfinished else [])])
 
 
@@ -96,20 +82,16 @@ def _windows(run: Run) -> Element | None:
     groups = run.groups[:MOST_COLUMNS]
     for name, window in run.summary.windows.items():
         where = f"{window.start_s:g}-{window.end_s:g} s"
-        row: list[Part] = [f"{name} ({where})", _or_dash(window.jain_index, ".3f")]
-        row.append(format_ratio(main_ratio(window)))
+        row: list[Part] = [f"{name} ({where})", words.number(window.jain_index, ".3f")]
+        row.append(words.format_ratio(words.main_ratio(window)))
         parts = window.grouped(run.summary.group_by)
         row += [format_bps(parts[group.label].mean_goodput_bps) for group in groups]
         rows.append(row)
-    head = ["window", "Jain's index", ratio_name(run.summary)]
+    head = ["window", "Jain's index", words.ratio_name(run.summary)]
     head += [f"{group.title} mean" for group in groups]
     is_start = run.summary.windows_from == "start"
     begins = "the traffic's start" if is_start else "when all flows are active"
     return table(f"The same over windows from {begins}", head, rows)
-
-
-def _or_dash(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
 
 
 def _flows(run: Run) -> Element:
@@ -119,27 +101,26 @@ def _flows(run: Run) -> Element:
     rows: list[list[Part]] = []
     frame = run.table("flows").sort(pl.col("flow").replace_strict(order, default=len(order)))
     for row in frame.head(MOST_FLOWS).iter_rows(named=True):
-        share = row["share"]
         flow = known.get(row["flow"])
         of_run: list[Part] = ["-" if flow is None else control_of(flow), str(row["hops"])]
-        counts: list[Part] = [_or_dash(row[name], "d") for name in ("retransmits", "timeouts")]
+        counts: list[Part] = [words.number(row[name], "d") for name in ("retransmits", "timeouts")]
         if run.captured is not None:
             of_run = [with_port(row["dst"], row["dport"])]
             counts = [str(row["retransmissions_seen"])]
+        source = row["src"] if run.captured is None else with_port(row["src"], row["sport"])
         rows.append(
             [
-                f"{row['flow']}: "
-                + (row["src"] if run.captured is None else with_port(row["src"], row["sport"])),
+                f"{row['flow']}: {source}",
                 *([run.group_of.get(row["flow"], "-")] if named else []),
                 *of_run,
                 format_bps(row["goodput_bps"]),
-                "-" if share is None else f"{share:.1%}",
+                words.number(row["share"], ".1%"),
                 f"{row['dropped']:,}",
                 str(row["longest_chain"]),
                 *counts,
             ]
         )
-    head = ["flow", *([noun(run)] if named else [])]
+    head = ["flow", *([words.noun(run)] if named else [])]
     is_run = run.captured is None
     head += ["congestion control", "hops"] if is_run else ["to"]
     head += ["goodput", "share", "drops", "longest chain"]
@@ -153,11 +134,11 @@ def _flows(run: Run) -> Element:
 
 def fairness(run: Run) -> Element:
     """Returns the section on Jain's index over time, in the windows of the analysis."""
-    text = f"Over the whole interval Jain's index is {_or_dash(run.summary.jain_index, '.3f')}"
+    text = f"Over the whole interval Jain's index is {words.number(run.summary.jain_index, '.3f')}"
     compare = run.summary.compare
     if compare is not None and compare.ratio is not None:
         first, second = compare.groups
-        name = ratio_name(run.summary)
+        name = words.ratio_name(run.summary)
         article = "the " if name == "outcast ratio" else ""
         text += (
             f" and {article}{name} is {compare.ratio:.2f}: the mean goodput of {first} over that "

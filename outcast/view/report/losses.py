@@ -1,15 +1,13 @@
 """The report's parts on queues: drops, who is lost, noise at the inputs, classes of service."""
 
-from __future__ import annotations
-
 from outcast.records.run import Run
 from outcast.records.summary import NoiseInput, NoiseSummary
+from outcast.view import summary_words as words
 from outcast.view.figures.drops import chain_counts
 from outcast.view.figures.phase import contests_by_port, ports_shown
 from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import note, section
-from outcast.view.summary_words import loss_rate, loss_sentence
 from outcast.view.terminal import service_classes as shown
 
 MOST_PORTS = 40
@@ -48,11 +46,10 @@ def _capacity(run: Run) -> list[str]:
         if capacity is None:
             continue
         upto = f" and less than {capacity.below:,}" if capacity.below is not None else ""
-        verdict = {
-            True: f"; the configured {capacity.configured} agrees",
-            False: f"; the configured {capacity.configured} does not agree",
-            None: "",
-        }[capacity.agrees]
+        verdict = ""
+        if capacity.agrees is not None:
+            agrees = "agrees" if capacity.agrees else "does not agree"
+            verdict = f"; the configured {capacity.configured} {agrees}"
         texts.append(
             f"By the packets that it took and those that it dropped, the queue of "
             f"{port} has room for at least {capacity.at_least:,}{upto} {capacity.unit}. That "
@@ -73,35 +70,31 @@ def network(run: Run) -> Element:
     rows: list[list[Part]] = [
         [
             *(port, part.node, part.neighbour, ", ".join(part.lost)),
-            *(f"{part.packets:,}", f"{sum(part.lost.values()):,}", loss_rate(part)),
+            *(f"{part.packets:,}", f"{sum(part.lost.values()):,}", words.loss_rate(part)),
             f"{part.elsewhere:,}",
         ]
         for port, part in ordered
         if part.lost
     ]
     head = ["port", "from", "to", "cause", "sent", "lost", "rate", "not in the drops below"]
-    sentence = loss_sentence(run.summary, losses)
+    sentence = words.loss_sentence(run.summary, losses)
     counted = (
-        f"{sentence[0].upper()}{sentence[1:]}. Counted by the kernel at {len(losses.ports)} ports "
+        f"{words.begun(sentence)}. Counted by the kernel at {len(losses.ports)} ports "
         "that sent something."
     )
     listed = table("Ports that lost packets", head, rows[:MOST_PORTS], 4) if rows else None
-    more = None
-    if len(rows) > MOST_PORTS:
-        more = note(f"The first {MOST_PORTS} of {len(rows)}; summary.json has them all.")
-    return section("losses", "Losses of every port", element("p", counted), listed, more)
+    more = f"The first {MOST_PORTS} of {len(rows)}; summary.json has them all."
+    parts = (element("p", counted), listed, note(more) if len(rows) > MOST_PORTS else None)
+    return section("losses", "Losses of every port", *parts)
 
 
 def drops(run: Run) -> Element:
     """Returns the section on drops: how many each input port lost, and how many in a row."""
     rows: list[list[Part]] = [
         [
-            way.label,
-            f"{part.packets:,}",
-            f"{part.dropped:,}",
-            f"{part.dropped / part.packets:.2%}" if part.packets else "-",
-            f"{part.longest_chain:,}",
-            f"{part.blackouts:,}",
+            *(way.label, f"{part.packets:,}", f"{part.dropped:,}"),
+            words.share(part.dropped, part.packets),
+            *(f"{part.longest_chain:,}", f"{part.blackouts:,}"),
         ]
         for port, way in run.ways.items()
         for part in [run.summary.drops[port]]
@@ -135,23 +128,18 @@ def phase(run: Run) -> Element | None:
     found = [contests_by_port(run, record) for record in run.manifest.bottlenecks]
     rows: list[list[Part]] = []
     for port, seen in (pair for those in found if ports_shown(those) for pair in those.items()):
-        shares = [seen.lost_share(second) for second in (False, True)]
-        texts = ["-" if share is None else f"{share:.1%}" for share in shares]
+        texts = [words.number(seen.lost_share(second), ".1%") for second in (False, True)]
         rows.append([run.port_label(port), f"{seen.second.mean():.1%}", *texts])
     if not rows:
         return None
     head = ["input", "came second", "lost, of those that came first", "lost, of those second"]
-    return section(
-        "phase",
-        "Who takes the free place",
-        element(
-            "p",
-            "A departure from a full queue frees one place. A packet came second if a packet of "
-            "another port had been taken since the last departure.",
-        ),
-        table("Full frames that reached the nearly full queue, in the whole captures", head, rows),
-        pictures.drawn(run, "phase"),
+    text = (
+        "A departure from a full queue frees one place. A packet came second if a packet of "
+        "another port had been taken since the last departure."
     )
+    caption = "Full frames that reached the nearly full queue, in the whole captures"
+    parts = (element("p", text), table(caption, head, rows), pictures.drawn(run, "phase"))
+    return section("phase", "Who takes the free place", *parts)
 
 
 def noise(run: Run) -> Element | None:
@@ -174,10 +162,15 @@ def noise(run: Run) -> Element | None:
 
 def _row(seen: NoiseInput) -> list[str]:
     """What one input showed, in words: arrivals, spread, the share kept, and how long it lasts."""
-    share = ["-" if value is None else f"{value:.1%}" for value in (seen.spread, seen.kept)]
-    lasts = "-" if seen.lasts is None else f"{seen.lasts:,.0f}"
+    share = [words.number(value, ".1%") for value in (seen.spread, seen.kept)]
     bound = "" if seen.lasts is None or seen.lasts_bound == "is" else f"{seen.lasts_bound} "
-    return [f"{seen.arrivals:,}", *share, f"{bound}{lasts}"]
+    return [f"{seen.arrivals:,}", *share, f"{bound}{words.number(seen.lasts, ',.0f')}"]
+
+
+_TOLD_BY = {
+    "setting": "by the settings of its port",
+    "idle packets": "by packets that found the output idle",
+}
 
 
 def _departures(summary: NoiseSummary) -> list[str]:
@@ -191,11 +184,7 @@ def _departures(summary: NoiseSummary) -> list[str]:
         f"{summary.back_to_back:,} gaps lie within {summary.gap_spread:.2%} of one another."
     ]
     if summary.latency_kept is not None:
-        how = {
-            "setting": "by the settings of its port",
-            "idle packets": "by packets that found the output idle",
-            None: "",
-        }[summary.latency_told_by]
+        how = _TOLD_BY.get(summary.latency_told_by or "", "")
         texts.append(
             f"On the way from an input to the queue {summary.latency_kept:.1%} of a phase is kept, "
             f"{how}."
@@ -221,5 +210,5 @@ def service_classes(run: Run) -> Element | None:
         "Classes of service",
         table("What came in, was dropped and left", ["class", *shown.HEAD], rows, numbers_from=2),
         element("p", text),
-        note(f"{compared[0].upper()}{compared[1:]}."),
+        note(f"{words.begun(compared)}."),
     )

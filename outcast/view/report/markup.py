@@ -1,7 +1,5 @@
 """Builds HTML and SVG as trees, because the serialiser then escapes every text."""
 
-from __future__ import annotations
-
 from xml.etree.ElementTree import Element, SubElement, fromstring, tostring
 
 __all__ = ["Element", "Part", "attach", "element", "parsed", "render", "table"]
@@ -48,10 +46,7 @@ def parsed(text: str) -> Element:
 
 
 def render(root: Element) -> str:
-    """Returns the tree as HTML.
-
-    Raises ValueError if the text of a `script` or `style` has `</`, because it is not escaped.
-    """
+    """Returns the tree as HTML. Raises ValueError for `</` in a script or style."""
     for node in root.iter():
         if node.tag in ("script", "style") and "</" in (node.text or ""):
             raise ValueError(f"`</` within {node.tag} would end it")
@@ -59,10 +54,7 @@ def render(root: Element) -> str:
 
 
 def table(caption: str, head: list[str], rows: list[list[Part]], numbers_from: int = 1) -> Element:
-    """Returns a table in a box that scrolls sideways.
-
-    Columns from the index `numbers_from` on are aligned to the right.
-    """
+    """Returns a table that scrolls sideways. Columns from `numbers_from` on stand at the right."""
     whole = Element("table")
     SubElement(whole, "caption").text = caption
     line = SubElement(SubElement(whole, "thead"), "tr")

@@ -1,20 +1,19 @@
 """The report's sections on quantities that only some runs measure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 
 from outcast.plan import link_words
 from outcast.records.run import Run
 from outcast.units import format_bps
+from outcast.view import summary_words as words
 from outcast.view.events import behind_the_capture
 from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import note, section
-from outcast.view.summary_words import format_ns, noun, sending, shares_of, utilisation_sentence
 
 MOST_ROWS = 60
 """The most rows of a table that are shown. The Parquet file has all of them."""
@@ -62,19 +61,14 @@ def _more(frame: pl.DataFrame, name: str) -> Element | None:
 
 def probes(run: Run, _frame: pl.DataFrame) -> Element:
     """Returns the section on probes: the percentiles of their round trips, and a chart."""
-    told = run.summary.probes or {}
-    rows: list[list[Part]] = []
-    for number, part in [*told.items()][:MOST_ROWS]:
-        rtt = part.rtt_ms
-        spread = () if rtt is None else (rtt.p50, rtt.p90, rtt.p99, rtt.max)
-        rows.append(
-            [
-                *(f"{number}: {part.title}", f"{part.payload_bytes} B", f"{part.sent:,}"),
-                *(f"{part.lost:,}", f"{part.base_rtt_ms:,.3f}"),
-                *(f"{value:,.3f}" for value in spread),
-                *("-",) * (4 - len(spread)),
-            ]
-        )
+    rows: list[list[Part]] = [
+        [
+            *(f"{number}: {part.title}", f"{part.payload_bytes} B", f"{part.sent:,}"),
+            *(f"{part.lost:,}", f"{part.base_rtt_ms:,.3f}"),
+            *words.spread(part.rtt_ms, ("p50", "p90", "p99", "max"), "{:,.3f}".format),
+        ]
+        for number, part in [*(run.summary.probes or {}).items()][:MOST_ROWS]
+    ]
     head = ["probe", "payload", "sent", "lost", "without queues", "median", "90 %", "99 %", "most"]
     chart = pictures.drawn(run, "probes")
     text = (
@@ -89,11 +83,11 @@ def streams(run: Run, frame: pl.DataFrame) -> Element:
     """Returns the section on UDP flows: what each sent, received and lost, and its delays."""
     rows: list[list[Part]] = [
         [
-            *(f"{row['flow']}: {row['src']}", row["dst"], sending(row)),
+            *(f"{row['flow']}: {row['src']}", row["dst"], words.sending(row)),
             *(format_bps(row["sent_bps"]), format_bps(row["received_bps"])),
             *(f"{row['sent']:,}", f"{row['received']:,}"),
-            "-" if row["loss_share"] is None else f"{row['loss_share']:.2%}",
-            *(format_ns(row[name]) for name in _DELAYS),
+            words.number(row["loss_share"], ".2%"),
+            *(words.format_ns(row[name]) for name in _DELAYS),
         ]
         for row in frame.head(MOST_ROWS).iter_rows(named=True)
     ]
@@ -111,14 +105,7 @@ def streams(run: Run, frame: pl.DataFrame) -> Element:
 
 def workloads(run: Run, _frame: pl.DataFrame) -> Element:
     """Returns the section on the rate of generated traffic over time, a curve for each UDP flow."""
-    chart = pictures.drawn(run, "workloads")
-    return section("workloads", "Generated traffic over time", chart)
-
-
-def _by_group(run: Run, frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.with_columns(
-        group=pl.col("flow").replace_strict(run.group_of, default=None, return_dtype=pl.String)
-    ).drop_nulls("group")
+    return section("workloads", "Generated traffic over time", pictures.drawn(run, "workloads"))
 
 
 def sockets(run: Run, frame: pl.DataFrame) -> Element:
@@ -134,14 +121,9 @@ def sockets(run: Run, frame: pl.DataFrame) -> Element:
     columns = [name for name in counters if name in frame.columns]
     last_s = frame["t"].to_numpy().max() / 1e9
     last = frame.sort("t").group_by("flow", "host").agg(pl.col(columns).last()).sort("flow")
-    parts.append(
-        table(
-            f"The sockets' own counts at the last sample, at {last_s:.4g} s",
-            ["flow", "host", *(counters[name] for name in columns)],
-            _rows(last),
-            numbers_from=2,
-        )
-    )
+    caption = f"The sockets' own counts at the last sample, at {last_s:.4g} s"
+    head = ["flow", "host", *(counters[name] for name in columns)]
+    parts.append(table(caption, head, _rows(last), numbers_from=2))
     if run.summary.limited:
         parts.append(_limits(run))
     return section("sockets", "Sockets", *parts, _more(last, "flows"))
@@ -149,7 +131,7 @@ def sockets(run: Run, frame: pl.DataFrame) -> Element:
 
 def _limits(run: Run) -> Element:
     """A table of what kept each flow from sending more."""
-    shares = {flow: shares_of(part) for flow, part in run.summary.limited.items()}
+    shares = {flow: words.shares_of(part) for flow, part in run.summary.limited.items()}
     rows: list[list[Part]] = [
         [flow, *part.values()] for flow, part in [*shares.items()][:MOST_ROWS]
     ]
@@ -161,8 +143,11 @@ def round_trips(run: Run, frame: pl.DataFrame) -> Element:
     """Returns the section on round trips between the bottleneck and the receivers, by group."""
     summary = run.summary
     at_s = (pl.col("t") - run.manifest.traffic.t_start_ns) / 1e9
+    group = pl.col("flow").replace_strict(run.group_of, default=None, return_dtype=pl.String)
     quantiles = (
-        _by_group(run, frame.filter(at_s >= summary.start_s, at_s < summary.end_s))
+        frame.filter(at_s >= summary.start_s, at_s < summary.end_s)
+        .with_columns(group=group)
+        .drop_nulls("group")
         .group_by("group")
         .agg(
             pl.len(),
@@ -180,7 +165,7 @@ def round_trips(run: Run, frame: pl.DataFrame) -> Element:
         for group in run.groups
         if (row := of_group.get(group.label)) is not None
     ]
-    head = [noun(run), "segments", "mean", "median", "90 %", "99 %", "most", "not known"]
+    head = [words.noun(run), "segments", "mean", "median", "90 %", "99 %", "most", "not known"]
     untimed = element(
         "p",
         "A segment that was sent twice tells no round trip (Karn's rule), nor does an "
@@ -196,13 +181,10 @@ def utilisation(run: Run, frame: pl.DataFrame) -> Element:
     """Returns the section on how much of the bottleneck's rate was used."""
     told: tuple[str | Element, ...] = ("The bottleneck has no rate of its own to compare with.",)
     if run.captured is not None:
-        told = (
-            "It is left out, because the link's rate was only estimated; ",
-            element("code", "outcast join --rate"),
-            " takes it.",
-        )
-    elif used := utilisation_sentence(run.summary):
-        told = (f"{used[0].upper()}{used[1:]}.",)
+        verb = element("code", "outcast join --rate")
+        told = ("It is left out, because the link's rate was only estimated; ", verb, " takes it.")
+    elif used := words.utilisation_sentence(run.summary):
+        told = (f"{words.begun(used)}.",)
     return section("utilisation", "Utilisation", element("p", *told))
 
 
@@ -232,24 +214,20 @@ def ports(run: Run, frame: pl.DataFrame) -> Element:
 def links(run: Run, frame: pl.DataFrame) -> Element:
     """Returns the section on what each link carried, by direction."""
     # The section on losses has the causes, in words.
-    names = [
-        name
-        for name in frame.columns
-        if not (frame[name].dtype.is_nested() or name.startswith("lost_"))
-    ]
-    ordered = frame.select(names)
+    ordered = frame.select(~(cs.nested() | cs.starts_with("lost_")))
+    names = ordered.columns
     if "bytes" in names:
         ordered = ordered.sort("bytes", descending=True)
     texts = sum(1 for name in names if ordered[name].dtype == pl.String)
     if "utilisation" in names:
         percent = pl.col("utilisation").map_elements("{:.1%}".format, pl.String)
         ordered = ordered.with_columns(percent)
-    words = None
+    usual = None
     plan = run.plan
     if plan is not None and {"node", "neighbour"} <= set(names):
         common = link_words.usual(plan.links)
         text = f"Every link has {link_words.settings(common)}, where no others stand."
-        words = element("p", text)
+        usual = element("p", text)
         own = [
             link_words.settings(plan.links[direction], common) if direction in plan.links else ""
             for direction in ordered.select("node", "neighbour").iter_rows()
@@ -269,14 +247,12 @@ def links(run: Run, frame: pl.DataFrame) -> Element:
     at_end = all(link.at_end is not None for link in run.counters.links)
     whole_s = (traffic.duration_ns if at_end else traffic.t_end_ns - traffic.t_start_ns) / 1e9
     until = "that the run lasts" if at_end else "until the last flow had ended"
-    listed = table(
+    caption = (
         "What each link carried, and for how many flows; a row for each direction. Utilisation is "
-        f"over the {whole_s:.3g} s {until}",
-        [heads.get(name, name) for name in names],
-        _rows(ordered),
-        numbers_from=texts,
+        f"over the {whole_s:.3g} s {until}"
     )
-    return section("links", "Links", words, listed, _more(ordered, "links"))
+    listed = table(caption, [heads.get(name, name) for name in names], _rows(ordered), texts)
+    return section("links", "Links", usual, listed, _more(ordered, "links"))
 
 
 def completions(run: Run, frame: pl.DataFrame) -> Element | None:
@@ -289,13 +265,11 @@ def completions(run: Run, frame: pl.DataFrame) -> Element | None:
     rows: list[list[Part]] = []
     for workload, kind, count in grouped.iter_rows():
         times = finished.filter(pl.col("workload") == workload)["ms"].to_numpy()
-        row: list[Part] = [f"{workload}: {kind}", f"{count:,}", f"{times.size:,}"]
+        spread = ["-"] * 5
         if times.size:
-            spread = [times.mean(), *np.quantile(times, [0.5, 0.95, 0.99]), times.max()]
-            row += [f"{value:,.3f}" for value in spread]
-        else:
-            row += ["-"] * 5
-        rows.append(row)
+            of = [times.mean(), *np.quantile(times, [0.5, 0.95, 0.99]), times.max()]
+            spread = [f"{value:,.3f}" for value in of]
+        rows.append([f"{workload}: {kind}", f"{count:,}", f"{times.size:,}", *spread])
     head = ["workload", "flows", "finished", "mean", "median", "95 %", "99 %", "most"]
     chart = pictures.drawn(run, "completions")
     listed = table(f"In ms{run.summary.whole_run}", head, rows)
@@ -309,13 +283,10 @@ def programs(run: Run, frame: pl.DataFrame) -> Element | None:
         if part.server:
             rows.append([name, part.host, "server", *("-",) * 5])
             continue
-        times = part.time_ms
-        spread = [] if times is None else [times.mean, times.p50, times.p90, times.max]
         rows.append(
             [
                 *(name, part.host, f"{part.executions:,} of {part.asked:,}", f"{part.failures:,}"),
-                *(f"{value:,.3f}" for value in spread),
-                *("-",) * (4 - len(spread)),
+                *words.spread(part.time_ms, ("mean", "p50", "p90", "max"), "{:,.3f}".format),
             ]
         )
     head = ["program", "host", "executions", "failed", "mean", "median", "90 %", "most"]

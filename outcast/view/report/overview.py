@@ -1,7 +1,5 @@
 """The report's sections on the whole run: a summary, trust, settings, how to run it again."""
 
-from __future__ import annotations
-
 import shlex
 from typing import Any
 
@@ -11,21 +9,11 @@ from outcast.experiment.engine import properties
 from outcast.records.run import Run
 from outcast.records.run_directory import Manifest
 from outcast.records.summary import Summary
-from outcast.units import format_bps
+from outcast.units import counted, format_bps
+from outcast.view import summary_words as words
 from outcast.view.report import captured
-from outcast.view.report.experiment import flows_words
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import bullets, code, details, main_numbers, section, trust
-from outcast.view.summary_words import (
-    format_ms,
-    format_ratio,
-    has_ratio,
-    main_ratio,
-    noise_lines,
-    ratio_name,
-    stationarity_sentence,
-    workload_result,
-)
 
 _MOST_PROBES = 2
 MOST_KEYS = 8
@@ -41,10 +29,9 @@ def header(run: Run) -> list[Element]:
         for group in run.groups[:MOST_KEYS]:
             of_what = f"{group.title}, mean of a flow"
             key.append((of_what, format_bps(group.summary.mean_goodput_bps)))
-        jain = summary.jain_index
-        if has_ratio(summary):
-            key.append((ratio_name(summary), format_ratio(main_ratio(summary))))
-        key.append(("Jain's index", "-" if jain is None else f"{jain:.3f}"))
+        if words.has_ratio(summary):
+            key.append((words.ratio_name(summary), words.format_ratio(words.main_ratio(summary))))
+        key.append(("Jain's index", words.number(summary.jain_index, ".3f")))
     when = summary.whole_run
     for workload in (summary.completions or {}).values():
         streams = workload.streams
@@ -53,15 +40,15 @@ def header(run: Run) -> list[Element]:
             if streams.loss_share is not None:
                 key.append((f"UDP lost{when}", f"{streams.loss_share:.2%}"))
             if streams.delay_ms is not None:
-                key.append((f"UDP delay, mean{when}", format_ms(streams.delay_ms.mean)))
+                key.append((f"UDP delay, mean{when}", words.format_ms(streams.delay_ms.mean)))
             continue
         times = workload.times.get("all")
         if times is not None and times.p50_ms is not None:
-            key.append((f"{workload.kind}, median time{when}", format_ms(times.p50_ms)))
+            key.append((f"{workload.kind}, median time{when}", words.format_ms(times.p50_ms)))
         key.append((f"{workload.kind}, goodput{when}", format_bps(workload.goodput_bps)))
     for probe in [*(summary.probes or {}).values()][:_MOST_PROBES]:
         if probe.rtt_ms is not None:
-            both = f"{format_ms(probe.rtt_ms.p50)}, {format_ms(probe.rtt_ms.p99)}"
+            both = f"{words.format_ms(probe.rtt_ms.p50)}, {words.format_ms(probe.rtt_ms.p99)}"
             key.append((f"latency {probe.src} to {probe.dst}, median and 99 %", both))
     key.append(("drops", f"{sum(part.dropped for part in summary.drops.values()):,}"))
     if summary.losses is None and run.captured is None:
@@ -87,26 +74,25 @@ COVERED = {
 
 def _result(run: Run) -> str:
     summary = run.summary
-    covered = COVERED[summary.interval]
-    if run.captured is not None:
-        covered = "all of the captures"
+    covered = COVERED[summary.interval] if run.captured is None else "all of the captures"
     texts = []
     if run.manifest.flows:
         texts.append(
             f"Over {covered} ({summary.start_s:g} to {summary.end_s:g} s), "
-            f"{flows_words(len(run.manifest.flows))} got {format_bps(summary.total_goodput_bps)}"
+            f"{counted(len(run.manifest.flows), 'flow')} got "
+            f"{format_bps(summary.total_goodput_bps)}"
             f"{' together' if len(run.manifest.flows) > 1 else ''}."
         )
         if run.captured is None and summary.classes:
-            sentence = stationarity_sentence(run)
-            texts.append(f"{sentence[0].upper()}{sentence[1:]}.")
+            texts.append(f"{words.begun(words.stationarity_sentence(run))}.")
     for workload in (summary.completions or {}).values():
         if workload.streams is not None:
-            texts.append(f"{workload_result(workload, summary.whole_run)}.")
+            texts.append(f"{words.workload_result(workload, summary.whole_run)}.")
             continue
         unfinished = f", {workload.unfinished} did not finish" if workload.unfinished else ""
+        flows = counted(workload.flows, "generated flow")
         texts.append(
-            f"{flows_words(workload.flows, 'generated ')} ({workload.kind}) ran{unfinished}, at "
+            f"{flows} ({workload.kind}) ran{unfinished}, at "
             f"{format_bps(workload.goodput_bps)} together{summary.whole_run}."
         )
     return " ".join(texts) + _comparison(summary) + _doubt(run)
@@ -115,7 +101,7 @@ def _result(run: Run) -> str:
 def _doubt(run: Run) -> str:
     """How sure the result is: what the noise meter says, and losses that the tables lack."""
     text = ""
-    if run.captured is None and run.manifest.flows and (lines := noise_lines(run)):
+    if run.captured is None and run.manifest.flows and (lines := words.noise_lines(run)):
         text += f" How sure that is: {lines[0].rstrip('.')}."
     losses = run.summary.losses
     if losses is not None and losses.elsewhere > losses.bottleneck:
@@ -144,45 +130,37 @@ def _comparison(summary: Summary) -> str:
 
 
 def _a_flow(kind: str, label: str, article: str) -> str:
-    match kind:
-        case "hops":
-            return f"{article} flow over {label.removesuffix('-hop')} links"
-        case "port":
-            return f"{article} flow by {label}"
-        case _:
-            return f"{article} flow of {label}"
+    if kind == "hops":
+        return f"{article} flow over {label.removesuffix('-hop')} links"
+    return f"{article} flow {'by' if kind == 'port' else 'of'} {label}"
 
 
 def _trust(run: Run) -> Element:
     capture = run.summary.capture
-    good = capture.trusted
     came = run.scan("packets").select("t_in").collect()["t_in"]
     early = (came < run.manifest.traffic.t_start_ns).sum()
+    counted = f"the queue itself counted {capture.qdisc_drops:,}"
+    if capture.blackout_drops:
+        counted += f", the blackout's switch {capture.blackout_drops:,}"
+    if capture.link_down_drops:
+        counted += f", {capture.link_down_drops:,} packets were lost while the link was down"
+    before = f", {early:,} of them before time 0" if early else ""
     lines = [
         f"Captures: tcpdump lost {capture.tcpdump_kernel_drops:,} packets.",
         f"Counters: {capture.inferred_drops:,} drops were inferred from the whole captures, "
-        f"the queue itself counted {capture.qdisc_drops:,}"
-        + (f", the blackout's switch {capture.blackout_drops:,}" if capture.blackout_drops else "")
-        + (
-            f", {capture.link_down_drops:,} packets were lost while the link was down"
-            if capture.link_down_drops
-            else ""
-        )
-        + ".",
-        f"Conservation: {len(came):,} packets came in, in the whole captures"
-        + (f", {early:,} of them before time 0" if early else "")
-        + ". The fate of "
+        f"{counted}.",
+        f"Conservation: {len(came):,} packets came in, in the whole captures{before}. The fate of "
         f"{capture.in_flight:,} was undecided at their end. {capture.unmatched:,} left and no "
         "capture saw them come in.",
     ]
     lines += [f"Not to be trusted: {reason}" for reason in capture.reasons]
     lines += [f"Warning: {text}" for text in run.summary.warnings]
     number = len(run.summary.warnings)
-    if not good:
+    if not capture.trusted:
         return trust("✗ Captures and counters do not agree", "bad", bullets(lines))
     if not number:
         return trust("✓ Captures and counters agree", "good", bullets(lines))
-    warned = f"{number} warning{'' if number == 1 else 's'}"
+    warned = counted(number, "warning")
     return trust(f"✓ Captures and counters agree, with {warned}", "doubtful", bullets(lines))
 
 
@@ -197,21 +175,15 @@ def settings(run: Run) -> Element:
     of_ports = {name: value for name, value in manifest.effective.items() if name[:6] == "ports."}
     general = {name: value for name, value in manifest.effective.items() if name not in of_ports}
     kernel = {f"kernel {name}": value for name, value in manifest.kernel.items()}
+    both = (
+        listed("Requested", _requested(run, manifest)),
+        listed("Effective, as read back", general),
+    )
+    alike = listed("Ports with the same settings are listed together", of_ports)
     return section(
-        "settings",
-        "Settings",
-        element(
-            "div",
-            listed("Requested", _requested(run, manifest)),
-            listed("Effective, as read back", general),
-            class_="side-by-side",
-        ),
-        details(
-            "Every port's queue, as read back",
-            listed("Ports with the same settings are listed together", of_ports),
-        )
-        if of_ports
-        else None,
+        *("settings", "Settings"),
+        element("div", *both, class_="side-by-side"),
+        details("Every port's queue, as read back", alike) if of_ports else None,
         details("Versions", listed("Programs and kernel", {**manifest.versions, **kernel})),
     )
 
@@ -245,14 +217,12 @@ def again(run: Run) -> Element:
         "Save the configuration below as a file and run it. The run's folder has it as "
         "config.yaml, with every default filled in."
     )
-    also: Part = None
-    if properties(run.directory.read_manifest().engine).virtual_clock:
-        also = element(
-            "p",
-            "The virtual engine replays a run from its seed. Add ",
-            element("code", "--replay-of DIR"),
-            " with this run's folder to compare the captures byte by byte.",
-        )
+    also = (
+        "The virtual engine replays a run from its seed. Add ",
+        element("code", "--replay-of DIR"),
+        " with this run's folder to compare the captures byte by byte.",
+    )
+    is_virtual = properties(run.directory.read_manifest().engine).virtual_clock
     try:
         config = run.directory.config.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -265,8 +235,40 @@ def again(run: Run) -> Element:
         "Run it again",
         element("p", text),
         code(f"outcast run {place}.yaml -o results/{place}-again"),
-        also,
+        element("p", *also) if is_virtual else None,
         details(f"{name}.yaml", code(config), opened=True),
         element("p", f"It took, by the wall clock: {seconds}." if seconds else None),
         captured.made_by(run.manifest.outcast),
     )
+
+
+OF_FLOWS = {
+    "2-hop, 6-hop": "a class of flows: so many links are between sender and receiver",
+    "group": "flows summed up together: by name, hop count, congestion control, input port or "
+    "sender",
+    "goodput": "application data, each byte counted once, when it leaves the bottleneck towards "
+    "the receiver",
+    "outcast ratio": "the mean goodput of the class with the most hops over that of the class with "
+    "the fewest; above 1 the near flows are worse off",
+    "Jain's index": "1 where all n flows get the same, 1/n where one gets all",
+}
+OF_ALL = {
+    "bottleneck": "the output port of a switch where each flow's share of the rate is least",
+    "chain": "consecutive packets of one input port that were all dropped",
+    "blackout": "a chain during which packets of other input ports got through",
+    "timeout": "the sender waited for an acknowledgement in vain, and began anew with one packet",
+}
+_OF_RUNS = ("2-hop, 6-hop", "outcast ratio", "bottleneck", "timeout")
+
+
+def glossary(with_flows: bool, of_captures: bool = False) -> Element:
+    """Returns the words with their meaning, as in docs/concepts.md.
+
+    Without flows of the configuration, words on classes are left out. Generated flows have none.
+    Words for what joined captures do not tell are left out of their report.
+    """
+    parts: list[Element] = []
+    for word, meaning in {**(OF_FLOWS if with_flows else {}), **OF_ALL}.items():
+        if not (of_captures and word in _OF_RUNS):
+            parts += [element("dt", word), element("dd", meaning)]
+    return section("words", "Words", element("dl", *parts, class_="words"))

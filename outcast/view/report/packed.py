@@ -6,8 +6,6 @@ because deflate (RFC 1951) shortens that order best. A browser inflates the text
 DecompressionStream.
 """
 
-from __future__ import annotations
-
 import base64
 import zlib
 from collections.abc import Mapping
@@ -35,18 +33,16 @@ def pack(tables: Mapping[str, Mapping[str, tuple[Encoding, Array]]]) -> tuple[di
     """
     described: dict[str, Any] = {}
     squeeze = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-    parts: list[bytes] = []
+    packed = b""
     for table, columns in tables.items():
-        rows = 0
         listed = []
         for name, (encoding, values) in columns.items():
-            rows = int(values.size)
             planes, width = _planes(_encode(values.astype(np.int64), encoding), name)
-            parts += [squeeze.compress(plane) for plane in planes]
+            packed += b"".join(map(squeeze.compress, planes))
             listed.append({"name": name, "encoding": encoding, "width": width})
+        rows = max((int(values.size) for _, values in columns.values()), default=0)
         described[table] = {"rows": rows, "columns": listed}
-    parts.append(squeeze.flush())
-    return described, base64.b64encode(b"".join(parts)).decode("ascii")
+    return described, base64.b64encode(packed + squeeze.flush()).decode("ascii")
 
 
 def _encode(values: Array, encoding: Encoding) -> Array:

@@ -1,7 +1,5 @@
 """The skeleton of a page that loads nothing, because it holds its style and scripts itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -39,14 +37,7 @@ def main_numbers(numbers: Iterable[tuple[Part, str]]) -> Element:
 
 def trust(verdict: str, how: str, *parts: Part) -> Element:
     """Returns the section that says whether results can be trusted: good, doubtful or bad."""
-    return element(
-        "section",
-        element("h2", verdict, id="trust-title"),
-        *parts,
-        id="trust",
-        class_=f"trust {how}",
-        aria_labelledby="trust-title",
-    )
+    return section("trust", verdict, *parts, class_=f"trust {how}")
 
 
 def write(path: Path, text: str) -> Path:
@@ -63,15 +54,11 @@ def asset(name: str) -> str:
     return (files("outcast.view.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-def section(identity: str, title: str, *parts: Element | str | None) -> Element:
+def section(identity: str, title: str, *parts: Part, class_: str | None = None) -> Element:
     """Returns a section of the page with its heading. The page's contents link to it."""
-    return element(
-        "section",
-        element("h2", title, id=f"{identity}-title"),
-        *parts,
-        id=identity,
-        aria_labelledby=f"{identity}-title",
-    )
+    named = f"{identity}-title"
+    labels = {"id": identity, "class_": class_, "aria_labelledby": named}
+    return element("section", element("h2", title, id=named), *parts, **labels)
 
 
 def document(
@@ -85,15 +72,9 @@ def document(
 ) -> str:
     """Returns a whole HTML document.
 
-    Args:
-        title: the window's title.
-        header: elements above the contents, with the page's heading among them.
-        sections: what `section` returned.
-        data: script elements that hold data.
-        scripts: names of scripts of this package. They run in this order, after the page is built.
-        contents: the ids that the page's contents link to, each with its text; None lists every
-            section by its heading.
-        more: further sections, which open below the others. A link to one opens them.
+    `scripts` names scripts of this package, which run in this order after the page is built.
+    `contents` has the ids that the page's contents link to, each with its text; None lists every
+    section by its heading. `more` are further sections, which open below the others.
     """
     if contents is None:
         contents = [(part.get("id") or "", part[0].text or "") for part in (*sections, *more)]

@@ -1,7 +1,5 @@
 """Figures whose bytes are inside the page."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 from typing import Literal
 
@@ -14,21 +12,11 @@ MediaType = Literal["image/svg+xml", "image/png"]
 def picture(
     title: str, description: str, data: bytes, media_type: MediaType, width: int | None = None
 ) -> Element:
-    """Returns a figure with its title.
-
-    The description is for readers who cannot see the figure. Without a title, the figure has
-    its own; without a width in CSS pixels, it fills the page.
-    """
-    return element(
-        "figure",
-        element("figcaption", title) if title else None,
-        element(
-            "img",
-            src=f"data:{media_type};base64,{b64encode(data).decode('ascii')}",
-            alt=description,
-            style=None if width is None else f"max-width:min(100%,{width}px)",
-        ),
-    )
+    """Returns a figure; without a title it has its own, without CSS pixels it fills the page."""
+    style = None if width is None else f"max-width:min(100%,{width}px)"
+    source = f"data:{media_type};base64,{b64encode(data).decode('ascii')}"
+    image = element("img", src=source, alt=description, style=style)
+    return element("figure", element("figcaption", title) if title else None, image)
 
 
 def drawn(run: Run, name: str) -> Element | None:

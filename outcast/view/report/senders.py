@@ -3,8 +3,6 @@
 They come from the kernel's events of the run (`outcast trace`). A run without them has no lanes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,23 +53,17 @@ def of_run(run: Run, packets: pl.DataFrame) -> Senders | None:
     if not series.height:
         return None
     start_ns = run.manifest.traffic.t_start_ns
+    # A call that failed sent nothing.
+    sent = retransmissions.filter(pl.col("error") == 0).sort("t_ns", maintain_order=True)
     return Senders(
         series.sort("flow", "t_ns", maintain_order=True),
-        _located(
-            # A call that failed sent nothing.
-            retransmissions.filter(pl.col("error") == 0).sort("t_ns", maintain_order=True),
-            packets,
-            start_ns,
-        ),
+        _located(sent, packets, start_ns),
         _at_the_queue(drops, packets, start_ns).sort("t_ns", maintain_order=True),
     )
 
 
 def _located(sent: pl.DataFrame, packets: pl.DataFrame, start_ns: int) -> pl.DataFrame:
-    """Adds `packet`: the first packet with a retransmission's first byte after it was sent.
-
-    A packet belongs to the last retransmission before it.
-    """
+    """Adds `packet`: the first with a retransmission's first byte before the next was sent."""
     arrived = packets.select(
         "flow",
         pl.col("seq").cast(pl.Int64),
@@ -86,12 +78,8 @@ def _located(sent: pl.DataFrame, packets: pl.DataFrame, start_ns: int) -> pl.Dat
         .group_by("sent")
         .agg(pl.col("packet").min())
     )
-    return (
-        sent.with_row_index("sent")
-        .join(first, on="sent", how="left", maintain_order="left")
-        .drop("sent")
-        .with_columns(pl.col("packet").fill_null(-1))
-    )
+    found = sent.with_row_index("sent").join(first, on="sent", how="left", maintain_order="left")
+    return found.drop("sent").with_columns(pl.col("packet").fill_null(-1))
 
 
 def _at_the_queue(drops: pl.DataFrame, packets: pl.DataFrame, start_ns: int) -> pl.DataFrame:
@@ -108,18 +96,15 @@ def _at_the_queue(drops: pl.DataFrame, packets: pl.DataFrame, start_ns: int) -> 
 def pairs(senders: Senders) -> tuple[Array, Array]:
     """Returns rows of packets.parquet: of packets dropped, and of those that brought them again."""
     known = senders.retransmissions.filter(
-        pl.col("drop_packet").is_not_null() & (pl.col("packet") >= 0)
+        pl.col("drop_packet").is_not_null(), pl.col("packet") >= 0
     )
-    return (known["drop_packet"].to_numpy().astype(np.int64), known["packet"].to_numpy())
+    return known["drop_packet"].to_numpy().astype(np.int64), known["packet"].to_numpy()
 
 
 def packed(
     senders: Senders | None, flows: Sequence[int], place: Array, most: int
 ) -> tuple[dict[str, Any] | None, dict[str, Columns]]:
-    """Returns what the page's header says of the senders, and their columns; without events none.
-
-    `place` has for each row of packets.parquet its row in the page, or -1.
-    """
+    """Returns a part of the header, and columns; `place` has each packet's row there, or -1."""
     if senders is None:
         return None, {}
     keep, every = thin(senders.series, most)
@@ -135,6 +120,7 @@ def packed(
         return np.where(values >= 0, place[values], -1) + 1
 
     sent, lost = senders.retransmissions, senders.drops
+    fired = sent.select(pl.when(pl.col("timer").is_not_null()).then("rto_ns"))
     columns: dict[str, Columns] = {
         "series": {
             "flow": ("delta", of_flow(series)),
@@ -156,7 +142,7 @@ def packed(
             "before": ("plain", texts.codes(sent["state_before"])),
             "after": ("plain", texts.codes(sent["state_after"])),
             "detected_by": ("plain", texts.codes(sent["detected_by"])),
-            "rto_ns": ("plain", _fired_rto_ns(sent) + 1),
+            "rto_ns": ("plain", numbers(fired["rto_ns"]) + 1),
             "undone": ("plain", sent["undone"].fill_null(False).cast(pl.Int64).to_numpy()),
         },
         "lost": {
@@ -176,11 +162,6 @@ def packed(
 def _before(sent: pl.DataFrame, column: str) -> Array:
     """Returns how long before each retransmission a time was, plus 1; 0 stands for unknown."""
     return (sent["t_ns"] - sent[column] + 1).fill_null(0).clip(0).to_numpy()
-
-
-def _fired_rto_ns(sent: pl.DataFrame) -> Array:
-    """Returns the timeout of each retransmission that a timer caused."""
-    return numbers(sent.select(pl.when(pl.col("timer").is_not_null()).then("rto_ns"))["rto_ns"])
 
 
 class _Texts:

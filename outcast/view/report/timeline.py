@@ -1,7 +1,5 @@
 """Prepares what the blackout viewer shows: the bottleneck's packets and its chains of drops."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +23,7 @@ from outcast.view.report.senders import Columns, Senders
 
 MOST_PACKETS = 2_000_000
 """The most packets in a page, besides dropped ones. A packet takes 3 to 7 bytes."""
+_OF_QUEUE = ("limit_bytes", "rate_bps")
 NEAR_PACKETS = 64
 """How many packets are kept before and after each dropped one."""
 
@@ -100,14 +99,9 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
     place = np.where(keep, np.cumsum(keep) - 1, -1)
     numbers = [flow["flow"] for flow in flows]
     points, told_columns = senders.packed(told, numbers, place, most_points)
-    tables, text = pack(
-        {
-            "packets": columns,
-            "chains": _chains(run, inputs, first_ns),
-            "again": _pairs(following, known, place),
-            **told_columns,
-        }
-    )
+    chains, again = _chains(run, inputs, first_ns), _pairs(following, known, place)
+    tables, text = pack({"packets": columns, "chains": chains, "again": again, **told_columns})
+    queues = {record.egress: record.queue for record in run.manifest.bottlenecks}
     header: dict[str, Any] = {
         "name": run.manifest.name,
         "first_ns": first_ns - start_ns,
@@ -118,7 +112,10 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
         "every": every,
         "events": _events(run),
         "inputs": [{"port": port, "label": run.port_label(port)} for port in inputs],
-        "outputs": [_output(run, port) for port in outputs],
+        "outputs": [
+            {"port": port, **{name: getattr(queues.get(port), name, None) for name in _OF_QUEUE}}
+            for port in outputs
+        ],
         "flows": flows,
         "palette": list(PALETTE),
         "verdicts": list(VERDICTS),
@@ -139,22 +136,17 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
 
 
 def _ports(run: Run, packets: pl.DataFrame) -> tuple[list[str], list[str]]:
-    """Returns the input and output ports: those of bottlenecks first, then others by name.
-
-    A port that feeds several outputs is listed once, so it has one lane.
-    """
+    """Returns the input and output ports, each once: those of bottlenecks first, others by name."""
     records = run.manifest.bottlenecks
     ports = (
         dict.fromkeys(port for record in records for port in record.ingress),
         dict.fromkeys(record.egress for record in records),
     )
-    seen = (
-        set(packets[side].drop_nulls().cast(pl.String).unique()) for side in ("ingress", "egress")
-    )
-    inputs, outputs = (
-        [*known, *sorted(names - known.keys())] for known, names in zip(ports, seen, strict=True)
-    )
-    return inputs, outputs
+    every = []
+    for known, side in zip(ports, ("ingress", "egress"), strict=True):
+        seen = set(packets[side].drop_nulls().cast(pl.String).unique())
+        every.append([*known, *sorted(seen - known.keys())])
+    return every[0], every[1]
 
 
 def _columns(
@@ -167,14 +159,15 @@ def _columns(
 ) -> Columns:
     """Returns the columns of packets, of which the other arrays have an element each."""
     t_in = packets["t_in"].to_numpy()
-    t_out = packets["t_out"].fill_null(-1).to_numpy()
+    t_out, last = packets["t_out"].fill_null(-1).to_numpy(), np.iinfo(np.int64).max
     seq = packets["seq"].to_numpy().astype(np.int64)
     payload = packets["payload"].to_numpy().astype(np.int64)
     return {
         "t_in": ("delta", t_in - first_ns),
         "enters": ("signed", entered - t_in),
         "stays": ("plain", np.maximum(np.where(t_out >= 0, t_out - t_in + 1, 0), 0)),
-        "order": ("delta", _order_of_leaving(t_out)),
+        # Those that never left come last.
+        "order": ("delta", np.argsort(np.where(t_out < 0, last, t_out), kind="stable")),
         "flow": ("plain", flow),
         "lane": ("plain", lane),
         "output": ("plain", _codes(packets["egress"], outputs) + 1),
@@ -202,30 +195,17 @@ def _chains(run: Run, inputs: list[str], first_ns: int) -> Columns:
 
 
 def _events(run: Run) -> list[dict[str, Any]]:
-    return [
-        {
-            "t_ns": round(moment.t_s * 1e9),
-            "until_ns": moment.down_until_s and round(moment.down_until_s * 1e9),
-            "text": moment.text,
-        }
-        for moment in moments(run)
-    ]
-
-
-def _output(run: Run, port: str) -> dict[str, Any]:
-    for record in run.manifest.bottlenecks:
-        if record.egress == port:
-            queue = record.queue
-            return {"port": port, "limit_bytes": queue.limit_bytes, "rate_bps": queue.rate_bps}
-    return {"port": port, "limit_bytes": None, "rate_bps": None}
+    told = []
+    for moment in moments(run):
+        until_ns = moment.down_until_s and round(moment.down_until_s * 1e9)
+        told.append({"t_ns": round(moment.t_s * 1e9), "until_ns": until_ns, "text": moment.text})
+    return told
 
 
 def _codes(column: pl.Series, names: list[str] | tuple[str, ...]) -> Array:
     """Returns the place of each text in `names`, and -1 for null."""
-    texts = column.cast(pl.String)
-    codes = texts.replace_strict(
-        {name: place for place, name in enumerate(names)}, default=-1, return_dtype=pl.Int64
-    )
+    places = {name: place for place, name in enumerate(names)}
+    codes = column.cast(pl.String).replace_strict(places, default=-1, return_dtype=pl.Int64)
     return codes.fill_null(-1).to_numpy()
 
 
@@ -260,11 +240,7 @@ def _pairs(following: Array, known: Bool, place: Array) -> Columns:
 
 
 def _weights(keep: Array, dropped: Array, lane: Array) -> Array:
-    """Returns how many packets of its lane each kept packet stands for.
-
-    These are itself and the ones left out before it. A dropped packet stands for itself alone,
-    because no dropped packet is left out.
-    """
+    """Returns for how many packets of its lane each kept one stands, with those left out before."""
     weight = dropped.astype(np.int64)
     for number in np.unique(lane):
         rows = np.flatnonzero((lane == number) & ~dropped)
@@ -276,19 +252,10 @@ def _weights(keep: Array, dropped: Array, lane: Array) -> Array:
 def _entered(run: Run, packets: pl.DataFrame) -> Array:
     """Returns when each packet was queued or dropped, or when it came in if that is unknown."""
     entered = packets["t_in"].to_numpy().copy()
-    events = (
-        run.scan("queue")
-        .filter((pl.col("event") != "dequeue") & pl.col("packet").is_not_null())
-        .select("packet", "t")
-        .collect()
-    )
+    arrived = run.scan("queue").filter(pl.col("event") != "dequeue", pl.col("packet").is_not_null())
+    events = arrived.select("packet", "t").collect()
     entered[events["packet"].to_numpy()] = events["t"].to_numpy()
     return entered
-
-
-def _order_of_leaving(t_out: Array) -> Array:
-    """Returns the rows in the order in which packets left. Those that never left come last."""
-    return np.argsort(np.where(t_out < 0, np.iinfo(np.int64).max, t_out), kind="stable")
 
 
 def _unforeseen(seq: Array, payload: Array, flow: Array) -> Array:
@@ -305,23 +272,17 @@ def _flows(run: Run, packets: pl.DataFrame) -> tuple[list[dict[str, Any]], Array
     """Returns a description of every flow that has packets, and each packet's index into these."""
     known = {flow.flow: flow for flow in run.manifest.flows}
     colours = flow_colours(run.group_of, run_colours(run))
-    seen = (
-        packets.lazy()
-        .group_by("flow")
-        .agg(*(pl.col(name).first() for name in ("src", "sport", "dst", "dport")))
-        .sort("flow")
-        .collect()
-    )
+    ends_of = pl.col("src", "sport", "dst", "dport")
+    seen = packets.lazy().group_by("flow").agg(ends_of.first()).sort("flow").collect()
     described = []
-    for place, row in enumerate(seen.iter_rows(named=True)):
-        flow = known.get(row["flow"])
-        ends = with_port(row["src"], row["sport"]), with_port(row["dst"], row["dport"])
+    for place, (number, src, sport, dst, dport) in enumerate(seen.iter_rows()):
+        flow = known.get(number)
+        ends = with_port(src, sport), with_port(dst, dport)
         described.append(
             {
-                "flow": row["flow"],
-                "colour": PALETTE.index(colours.get(row["flow"], series_colour(place))),
-                "from": ends[0],
-                "to": ends[1],
+                "flow": number,
+                "colour": PALETTE.index(colours.get(number, series_colour(place))),
+                **{"from": ends[0], "to": ends[1]},
                 # A receiver answers many from one port.
                 "label": f"{flow.src} #{flow.flow}" if flow else " to ".join(ends),
                 "group": title(run.group_of[flow.flow], controls([flow])) if flow else None,

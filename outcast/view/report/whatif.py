@@ -1,13 +1,12 @@
 """The section on an intervention: what was changed, and what came of it."""
 
-from __future__ import annotations
-
 from outcast.records.interventions import ComparedFlows
 from outcast.records.run import Run
 from outcast.records.run_directory import Manifest
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import bullets, section
 from outcast.view.report.pictures import drawn
+from outcast.view.summary_words import begun
 from outcast.view.terminal import fate as decided
 from outcast.view.terminal import whatif as shown
 from outcast.view.terminal.tables import MOST_ROWS
@@ -19,11 +18,10 @@ def what_if(run: Run) -> Element | None:
     """Returns the section on a run's interventions; None if it had none."""
     if not isinstance(run.manifest, Manifest) or run.manifest.interventions is None:
         return None
+    changes = run.manifest.interventions
     parts: list[Element | None] = [
-        element(
-            "p", f"This is the run {run.manifest.interventions.of}, made again with these changes:"
-        ),
-        bullets([*shown.told(run.manifest.interventions)]),
+        element("p", f"This is the run {changes.of}, made again with these changes:"),
+        bullets([*shown.told(changes)]),
     ]
     record = run.directory.read_whatif()
     if record is not None:
@@ -33,9 +31,9 @@ def what_if(run: Run) -> Element | None:
             head = ["", *(f"{name} {when}" for name in names for when in ("before", "after"))]
             parts.append(table(title, head, [_row(flows, completes) for flows in compared]))
         words = filter(None, (shown.ratio_words(record), shown.blast_words(record)))
-        parts.append(element("p", f"{_begun('; '.join(words))}."))
+        parts.append(element("p", f"{begun('; '.join(words))}."))
         parts.append(drawn(run, "whatif"))
-        parts.append(element("p", f"{_begun('; '.join(record.parts))}."))
+        parts.append(element("p", f"{begun('; '.join(record.parts))}."))
         if record.first:
             parts.append(element("p", "The first packets with another fate:"))
             lines = (element("li", line) for line in shown.first_lines(record))
@@ -52,15 +50,11 @@ def fate(run: Run) -> Element | None:
     return section(
         "fate",
         "When it was decided",
-        *(element("p", f"{_begun(text)}.") for text in decided.sentences(decision)),
+        *(element("p", f"{begun(text)}.") for text in decided.sentences(decision)),
         drawn(run, "fate"),
         table(decision.outcome, [*decided.HEADS], rows, numbers_from=0),
         element("p", f"A future again: {decided.again(decision, 'DIR')}"),
     )
-
-
-def _begun(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}"
 
 
 def _row(flows: ComparedFlows, completes: bool) -> list[Part]:

@@ -1,7 +1,5 @@
 """Lists blackouts as text, each with the number by which other options and pages know it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,22 +14,14 @@ from outcast.view.terminal import forms
 from outcast.view.terminal.listing import milliseconds
 
 _HEADS = {
-    "blackout": "blackout",
-    "ingress": "ingress",
-    "egress": "egress",
-    "from_ms": "from (ms)",
-    "lasts_us": "lasts (us)",
-    "drops": "drops",
-    "flows": "flows",
+    **{name: name for name in ("blackout", "ingress", "egress")},
+    **{"from_ms": "from (ms)", "lasts_us": "lasts (us)", "drops": "drops", "flows": "flows"},
     "others_through": "others through",
 }
 
 
 def lines(source: Source, wanted: Selection, form: str) -> Iterator[str]:
-    """Gives the blackouts that have a dropped packet that is meant, by time, as lines of text.
-
-    Raises ConfigError: a filter names what the table lacks, or no blackout fits.
-    """
+    """Gives the blackouts with a dropped packet that is meant, by time. Raises ConfigError."""
     rows = [_told(source, row) for row in _chosen(source, wanted).iter_rows(named=True)]
     if form == "json":
         rows = [row | {"from_ms": float(row["from_ms"])} for row in rows]
@@ -71,8 +61,7 @@ def _chosen(source: Source, wanted: Selection) -> pl.DataFrame:
 
 
 def _told(source: Source, row: dict[str, Any]) -> dict[str, Any]:
-    times = {
-        "from_ms": milliseconds(row["t_start"] - source.start_ns),
-        "lasts_us": round((row["t_end"] - row["t_start"]) / 1e3, 3),
-    }
-    return {name: times[name] if name in times else row[name] for name in _HEADS}
+    begins_ms = milliseconds(row["t_start"] - source.start_ns)
+    lasts_us = round((row["t_end"] - row["t_start"]) / 1e3, 3)
+    told = {**row, "from_ms": begins_ms, "lasts_us": lasts_us}
+    return {name: told[name] for name in _HEADS}

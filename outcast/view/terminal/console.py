@@ -1,7 +1,5 @@
 """Consoles and moving lines for text from files that others wrote."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -11,10 +9,7 @@ from rich.segment import Segment
 
 
 class PlainConsole(Console):
-    """A console that passes every text through `printable`. Only styles can set colours.
-
-    Markup is off, because `[red]` in a name is a part of the name.
-    """
+    """A console without markup whose texts pass through `printable`. Only styles set colours."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, markup=False, highlight=False)
@@ -30,11 +25,7 @@ class PlainConsole(Console):
 
 
 class NotebookLine:
-    """One line of a notebook's output whose text changes.
-
-    Rich's own moving lines need ipywidgets in a notebook. This one needs only IPython, which every
-    notebook has, because its kernel is built on it.
-    """
+    """One line of a notebook's output whose text changes. Unlike rich's, it needs only IPython."""
 
     def __init__(self) -> None:
         self._handle: Any = None
@@ -58,11 +49,9 @@ def printable(text: str) -> str:
 
     These are control characters, direction marks, and the bytes of a name that is not UTF-8.
     """
-    return _NOT_ASCII.sub(
-        lambda match: (
-            match[0]
-            if match[0].isprintable()
-            else match[0].encode("unicode_escape").decode("ascii")
-        ),
-        text,
-    )
+
+    def escaped(match: re.Match[str]) -> str:
+        found = match[0]
+        return found if found.isprintable() else found.encode("unicode_escape").decode("ascii")
+
+    return _NOT_ASCII.sub(escaped, text)

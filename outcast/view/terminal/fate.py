@@ -1,7 +1,5 @@
 """Shows on the terminal from when on an outcome was decided."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 
@@ -39,10 +37,8 @@ def sentences(decision: Decision) -> Iterator[str]:
     for words in decision.causes:
         yield f"other programs made the futures, which can decide packets too: {words}"
     over = [instant.t_ns for instant in decision.instants if instant.same == len(instant.seeds)]
-    if over:
-        yield (
-            f"all futures from {over[0] / 1e6:g} ms on are the run itself: nothing is drawn later"
-        )
+    for t_ns in over[:1]:
+        yield f"all futures from {t_ns / 1e6:g} ms on are the run itself: nothing is drawn later"
     if decision.decided_ns is None:
         yield "not decided at any of these instants: the futures still differ at the last one"
         return

@@ -1,7 +1,5 @@
 """Rows as lines of text: in columns for people, as CSV or JSON for programs."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

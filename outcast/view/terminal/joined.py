@@ -1,7 +1,5 @@
 """Joined captures in tables: what ports let through, how long they held packets, who lost them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -64,8 +62,8 @@ def _queue_text(estimate: QueueEstimate) -> str:
     if estimate.limit_at_least is not None:
         below = estimate.limit_below
         high = "" if below is None else f" and below {below:,}"
-        parts.append(f"its queue's limit is at least {estimate.limit_at_least:,}{high} "
-                     f"{estimate.limit_unit}")  # fmt: skip
+        least = f"{estimate.limit_at_least:,}{high} {estimate.limit_unit}"
+        parts.append(f"its queue's limit is at least {least}")
     return f"{estimate.port}: {'; '.join(parts)}" if parts else ""
 
 
@@ -78,9 +76,8 @@ def _waits(joined: Joined) -> Table:
     for row, ingress in enumerate(joined.inputs):
         for output, egress in enumerate(joined.outputs):
             mine = waits_ns[left & (joined.arrivals.port == row) & (joined.egress == output)]
-            if not mine.size:
-                continue
-            table.add_row(f"{ingress} to {egress}", f"{mine.size:,}", *percentiles_ms(mine))
+            if mine.size:
+                table.add_row(f"{ingress} to {egress}", f"{mine.size:,}", *percentiles_ms(mine))
     return table
 
 
@@ -106,8 +103,7 @@ def _losses(joined: Joined) -> Table | None:
         flow = joined.flows[row]
         ends = f"{with_port(flow.src, flow.sport)} to {with_port(flow.dst, flow.dport)}"
         rows.append(([row], ends))
-    rest = losing[MOST_FLOWS:]
-    if rest:
+    if rest := losing[MOST_FLOWS:]:
         rows.append((rest, f"{len(rest):,} more flows"))
     for of_flows, text in rows:
         came, lost = int(packets[of_flows].sum()), int(drops[of_flows].sum())

@@ -1,12 +1,11 @@
 """A segment's way through the captured ports, as text, CSV or JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
-from outcast.analysis.follow import Journey, Sighting, Transmission
+from outcast.analysis.follow import Journey, Sighting
 from outcast.plan.addresses import with_port
+from outcast.units import counted
 from outcast.view.terminal import forms
 from outcast.view.terminal.listing import flag_names, milliseconds
 
@@ -31,9 +30,12 @@ def _text(journey: Journey, start_ns: int) -> Iterator[str]:
     what = f"bytes {journey.relative_seq} to {last}" if journey.payload_bytes else "no payload"
     ends = f"{with_port(key.src, key.sport)} to {with_port(key.dst, key.dport)}"
     yield f"flow {journey.flow}, {ends}, {what} (relative)"
-    times = len(journey.transmissions)
-    yield f"sent {times} time{'' if times == 1 else 's'}, as {journey.ports} captures show"
-    furthest = {part.sightings[-1].port for part in journey.transmissions if not _is_lost(part)}
+    times = counted(len(journey.transmissions), "time")
+    yield f"sent {times}, as {journey.ports} captures show"
+    furthest = {
+        part.sightings[-1].port for part in journey.transmissions if part.verdict != "dropped"
+    }
+    most = max(len(part.sightings) for part in journey.transmissions)
     before: int | None = None
     width = max(len(seen.port) for part in journey.transmissions for seen in part.sightings)
     for number, part in enumerate(journey.transmissions, 1):
@@ -52,10 +54,10 @@ def _text(journey: Journey, start_ns: int) -> Iterator[str]:
                 f"{milliseconds(seen.t_ns - start_ns).rjust(14)} ms  "
                 f"+{(seen.t_ns - first.t_ns) / 1e3:.3f} us  TTL {seen.ttl}"
             )
-        if _is_lost(part):
+        if part.verdict == "dropped":
             held = "" if part.queue_bytes is None else f", whose queue held {part.queue_bytes:,} B"
             yield f"   dropped at {part.egress or 'an unknown output'}{held}"
-        elif part.sightings[-1].port not in furthest or _ends_early(part, journey):
+        elif part.sightings[-1].port not in furthest or len(part.sightings) < most:
             yield f"   no capture saw it after {_place(part.sightings[-1])}"
     yield ""
     acknowledged = journey.acknowledged
@@ -64,15 +66,6 @@ def _text(journey: Journey, start_ns: int) -> Iterator[str]:
         yield f"all of it acknowledged at {at} ms, first seen at {_place(acknowledged)}"
     elif journey.payload_bytes:
         yield "no capture shows its acknowledgement"
-
-
-def _is_lost(part: Transmission) -> bool:
-    return part.verdict == "dropped"
-
-
-def _ends_early(part: Transmission, journey: Journey) -> bool:
-    """Whether another transmission was seen at more places."""
-    return len(part.sightings) < max(len(other.sightings) for other in journey.transmissions)
 
 
 def _place(seen: Sighting) -> str:

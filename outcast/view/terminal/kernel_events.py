@@ -1,7 +1,5 @@
 """Lists events of the kernel as text, in the order in which they happened."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +9,7 @@ from outcast.records.run import Run
 from outcast.view.terminal import forms
 
 _SHOWN = ("t_ns", "event", "host", "port", "flow", "packet")
-_WIDTHS = (14, 28, 9, 10, 4, 7)
+_FORMS = ("{:>14}", "{:28}", "{:9}", "{:10}", "{:>4}", "{:>7}")
 _LEFT_OUT = (
     *("dev", "ifindex", "txq_state", "saddr_v6", "daddr_v6", "family", "mark", "protocol"),
     *("saddr", "sport", "daddr", "dport"),
@@ -58,9 +56,6 @@ def _handle(number: int) -> str:
 
 
 def _line(cells: tuple[Any, ...], last: str) -> str:
-    padded = [
-        text.rjust(width) if place in (0, 4, 5) else text.ljust(width)
-        for place, (cell, width) in enumerate(zip(cells, _WIDTHS, strict=True))
-        if (text := "" if cell is None else str(cell)) is not None
-    ]
+    texts = ["" if cell is None else str(cell) for cell in cells]
+    padded = [form.format(text) for form, text in zip(_FORMS, texts, strict=True)]
     return "  ".join([*padded, last]).rstrip()

@@ -5,13 +5,10 @@ time, result (DROP or FOUND there, the verdict here), output, time. Memory does 
 table, because rows are read and printed in slices.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +19,7 @@ from outcast.analysis.export.captured import captures_of, find
 from outcast.analysis.selection import Selection, Source, open_source
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.plan.addresses import with_port
+from outcast.units import counted
 from outcast.view.terminal import forms
 
 SLICE_ROWS = 50_000
@@ -112,18 +110,15 @@ def _of_blackout(source: Source, number: int) -> str:
     chain = selection.blackout(source, number)
     lasts_us = (chain["t_end"] - chain["t_start"]) / 1e3
     what = "blackout" if chain["others_through"] else "chain"
+    from_ms = milliseconds(chain["t_start"] - source.start_ns)
     return (
-        f"{what} {number}: from "
-        f"{milliseconds(chain['t_start'] - source.start_ns)} ms on, {chain['ingress']} lost "
-        f"{chain['drops']} packets in a row, of {chain['flows']} flow"
-        f"{'' if chain['flows'] == 1 else 's'}, within {lasts_us:,.1f} us; "
+        f"{what} {number}: from {from_ms} ms on, {chain['ingress']} lost {chain['drops']} packets "
+        f"in a row, of {counted(chain['flows'], 'flow')}, within {lasts_us:,.1f} us; "
         f"{chain['others_through']} packets of other ports got through to {chain['egress']}"
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    packet: int
+class _Row(NamedTuple):
     values: dict[str, Any]
     t_in_ms: str
     t_out_ms: str
@@ -156,7 +151,8 @@ def _rows(
     if not with_queue:
         selected = selected.filter(pl.col("shown"))
     held: dict[str, deque[dict[str, Any]]] = {}
-    for values in _stream(selected):
+    batches = selected.collect_batches(chunk_size=SLICE_ROWS, maintain_order=True)
+    for values in (row for batch in batches for row in batch.iter_rows(named=True)):
         queue: tuple[dict[str, Any], ...] = ()
         if with_queue and values["egress"] is not None:
             content = held.setdefault(values["egress"], deque())
@@ -171,19 +167,9 @@ def _rows(
                 content.append(values)
         if values["shown"]:
             out_ns = values["t_out"]
-            yield _Row(
-                values["packet"],
-                values,
-                milliseconds(values["t_in"] - start_ns),
-                milliseconds(None if out_ns is None else out_ns - start_ns),
-                queue,
-            )
-
-
-def _stream(frame: pl.LazyFrame) -> Iterator[dict[str, Any]]:
-    """Gives the rows in order, and reads a slice of them at a time."""
-    for batch in frame.collect_batches(chunk_size=SLICE_ROWS, maintain_order=True):
-        yield from batch.iter_rows(named=True)
+            in_ms = milliseconds(values["t_in"] - start_ns)
+            left_ms = milliseconds(None if out_ns is None else out_ns - start_ns)
+            yield _Row(values, in_ms, left_ms, queue)
 
 
 def _content(queue: Sequence[dict[str, Any]]) -> str:
@@ -207,11 +193,8 @@ def _text(rows: Iterable[_Row], fields: Sequence[str], with_queue: bool) -> Iter
 
 
 def _sojourn_us(row: _Row) -> str | None:
-    out_ns = row.values["t_out"]
-    if out_ns is None:
-        return None
-    lasts_ns = int(out_ns - row.values["t_in"])
-    return f"{lasts_ns / 1e3:.3f}"
+    in_ns, out_ns = row.values["t_in"], row.values["t_out"]
+    return None if out_ns is None else f"{int(out_ns - in_ns) / 1e3:.3f}"
 
 
 def flag_names(flags: int) -> str:
@@ -238,16 +221,25 @@ class _Field(NamedTuple):
     optional: str = ""
 
 
-def _plain(name: str, width: int = 10, *, is_text: bool = False, optional: str = "") -> _Field:
-    return _Field(lambda row: row.values[name], "", width, is_text, optional=optional)
+def _plain(
+    name: str, width: int = 10, head: str = "", *, is_text: bool = False, optional: str = ""
+) -> _Field:
+    return _Field(lambda row: row.values[name], head, width, is_text, optional=optional)
 
 
 def _end(address: str, port: str) -> _Field:
     return _Field(lambda row: with_port(row.values[address], row.values[port]), "", 21, True)
 
 
+def _clock(name: str, head: str) -> _Field:
+    def read(row: _Row) -> str | None:
+        return None if row.values[name] is None else selection.on_the_clock(row.values[name])
+
+    return _Field(read, head, 29)
+
+
 _FIELD: dict[str, _Field] = {
-    "packet": _Field(lambda row: row.packet),
+    "packet": _plain("packet"),
     "flow": _plain("flow"),
     "source": _end("src", "sport"),
     "destination": _end("dst", "dport"),
@@ -261,14 +253,9 @@ _FIELD: dict[str, _Field] = {
     "ip_id": _plain("ip_id"),
     "seq": _plain("seq"),
     "payload": _plain("payload"),
-    "queue_bytes": _Field(lambda row: row.values["queue_bytes"], "queue (B)", 9),
-    "clock_in": _Field(lambda row: selection.on_the_clock(row.values["t_in"]), "came in", 29),
-    "clock_out": _Field(
-        lambda row: (
-            None if row.values["t_out"] is None else selection.on_the_clock(row.values["t_out"])
-        ),
-        *("left", 29),
-    ),
+    "queue_bytes": _plain("queue_bytes", 9, "queue (B)"),
+    "clock_in": _clock("t_in", "came in"),
+    "clock_out": _clock("t_out", "left"),
     "relative_seq": _Field(
         lambda row: (row.values["seq"] - row.values["base"]) % (1 << 32), "relative seq", 12
     ),
@@ -313,10 +300,10 @@ def _json(rows: Iterable[_Row], fields: Sequence[str], with_queue: bool) -> Iter
 
 
 def detail(path: Path, row: int) -> str:
-    """Returns all header fields of one packet of a run as scapy shows them, and its fate.
+    """Returns a packet's header fields as scapy shows them, and its fate. Raises InputError."""
+    from scapy.layers.inet import IP
+    from scapy.layers.l2 import CookedLinux, CookedLinuxV2, Ether
 
-    Raises InputError if there is no such packet or its capture does not hold it.
-    """
     source = open_source(path)
     if source.run is None:
         raise InputError(f"{path}: is a table alone; captured packets need a folder")
@@ -327,31 +314,23 @@ def detail(path: Path, row: int) -> str:
         raise InputError(f"{path}: no packet {row}")
     values = found.row(0, named=True)
     port = values["ingress"]
-    ways = ("in", "any")
-    files = [
-        files for files in captures_of(source.run) if files.port == port and files.direction in ways
-    ]
-    if not files:
+    of_port = (files for files in captures_of(source.run) if files.port == port)
+    files = next((files for files in of_port if files.direction in ("in", "any")), None)
+    if files is None:
         raise InputError(f"{path}: no capture of packets that came in by {port}")
     table = source.table.with_row_index("packet").collect()
-    capture = find(files[0], table, source.run.captured is None)
+    capture = find(files, table, source.run.captured is None)
     places = ((capture.row == row) & ~capture.left).nonzero()[0]
     if not places.size:
-        raise InputError(f"{files[0].files[0]}: packet {row} is not in it any more")
+        raise InputError(f"{files.files[0]}: packet {row} is not in it any more")
     place = int(places[0])
     data, _ = next(itertools.islice(capture.packets(), place, None))
     left = milliseconds(None if values["t_out"] is None else values["t_out"] - source.start_ns)
     fate = f"left by {values['egress']} at {left} ms" if left else values["verdict"]
     came = milliseconds(values["t_in"] - source.start_ns)
-    text: str = _dissect(int(capture.link[place]), data).show(dump=True)
+    layers = {1: Ether, 113: CookedLinux, 276: CookedLinuxV2}
+    text: str = layers.get(int(capture.link[place]), IP)(data).show(dump=True)
     return (
         f"packet {row}, flow {values['flow']}: in by {port} at {came} ms, {fate}\n"
         f"found {values['queue_bytes']} bytes queued\n{text}"
     )
-
-
-def _dissect(link: int, data: bytes) -> Any:
-    from scapy.layers.inet import IP
-    from scapy.layers.l2 import CookedLinux, CookedLinuxV2, Ether
-
-    return {1: Ether, 113: CookedLinux, 276: CookedLinuxV2}.get(link, IP)(data)

@@ -1,11 +1,10 @@
 """In words: one instant of a flow, and why packets were dropped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from outcast.analysis.trace.moment import Lost, Moment, Sent
 from outcast.analysis.trace.timers import Timer
+from outcast.units import counted
 
 _TIMER_NAMES = {
     "rto": ("retransmission timer", "tcp_retransmit_timer"),
@@ -45,6 +44,7 @@ _CAUSES = {
     "window_probe": "the oldest segment again, to probe a window of zero",
     "no_congestion": "a segment again, for another reason than congestion",
 }
+_ENDS = {"fired": "it went off", "armed again": "it was set anew", "cleared": "it was taken back"}
 _FULL = "OVERLIMIT"
 _REASONS = {
     _FULL: "the queue was full",
@@ -68,7 +68,7 @@ def lines(moment: Moment, name: str, limits: Mapping[str, str]) -> Iterator[str]
     yield f"  state     {_STATE_NAMES[moment.state]}{since}"
     threshold = "not set" if moment.ssthresh is None else f"{moment.ssthresh}"
     yield (
-        f"  window    {count(moment.cwnd, 'segment')}, ssthresh {threshold}; "
+        f"  window    {counted(moment.cwnd, 'segment')}, ssthresh {threshold}; "
         f"{moment.in_flight} in flight: {moment.packets_out} sent and not acknowledged "
         f"({moment.unacked_bytes:,} bytes), {moment.sacked} of them selectively acknowledged, "
         f"{moment.lost} held for lost, {moment.retransmitted} sent again"
@@ -82,7 +82,11 @@ def lines(moment: Moment, name: str, limits: Mapping[str, str]) -> Iterator[str]
     )
     heard = "nothing yet" if moment.heard_ns is None else _ago(moment.heard_ns, moment.t_ns)
     yield f"  heard     last acknowledgement: {heard}"
-    yield f"  sent      last: {_sending(moment.last, moment.t_ns)}"
+    sent = "nothing yet"
+    if (last := moment.last) is not None:
+        number = "" if last.seq is None else f", sequence number {last.seq}"
+        sent = f"{_what(last)}, {_ago(last.t_ns, moment.t_ns)}{number}"
+    yield f"  sent      last: {sent}"
     yield f"  next      {_next(moment)}"
     yield from _network(moment, limits)
 
@@ -115,19 +119,7 @@ def _timer(moment: Moment) -> str:
 def _end(timer: Timer) -> str:
     if timer.end is None or timer.end_ns is None:
         return "the run ended before"
-    what = {
-        "fired": "it went off",
-        "armed again": "it was set anew",
-        "cleared": "it was taken back",
-    }[timer.end]
-    return f"{what} at {ms(timer.end_ns)}"
-
-
-def _sending(sent: Sent | None, t_ns: int) -> str:
-    if sent is None:
-        return "nothing yet"
-    number = "" if sent.seq is None else f", sequence number {sent.seq}"
-    return f"{_what(sent)}, {_ago(sent.t_ns, t_ns)}{number}"
+    return f"{_ENDS[timer.end]} at {ms(timer.end_ns)}"
 
 
 def _next(moment: Moment) -> str:
@@ -144,7 +136,7 @@ def _what(sent: Sent) -> str:
 def _network(moment: Moment, limits: Mapping[str, str]) -> Iterator[str]:
     if moment.queued:
         yield (
-            f"  queue     {count(moment.queued, 'packet')} of it "
+            f"  queue     {counted(moment.queued, 'packet')} of it "
             f"{'is' if moment.queued == 1 else 'are'} in the queue of {moment.queued_at}"
         )
     if not moment.missing:
@@ -153,7 +145,7 @@ def _network(moment: Moment, limits: Mapping[str, str]) -> Iterator[str]:
     lost_last: Sequence[Lost] = moment.missing[-_MOST_LISTED:]
     left_out = len(moment.missing) - len(lost_last)
     earlier = f", the last {len(lost_last)}" if left_out else ""
-    missing = count(len(moment.missing), "segment")
+    missing = counted(len(moment.missing), "segment")
     yield f"  lost      {missing} dropped and not made good{earlier}:"
     for lost in lost_last:
         yield f"            {_lost(lost, limits)}"
@@ -177,11 +169,6 @@ def reason_words(reason: str | None, where: str | None, limit: str | None) -> st
         known = reason == _FULL and limit is not None
         return f"{_REASONS[reason]} (limit {limit})" if known else _REASONS[reason]
     return " in ".join(part for part in (reason, where) if part)
-
-
-def count(number: int, noun: str) -> str:
-    """Writes a number with its noun."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def ms(t_ns: int) -> str:

@@ -1,7 +1,5 @@
 """Lists the flows of one capture, for people and for programs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,21 +58,14 @@ def lines(flows: Sequence[SeenFlow], form: str) -> Iterator[str]:
     yield from forms.records(records, [*records[0]] if records else (), form)
 
 
-def _protocol(number: int) -> str:
-    return {TCP: "tcp", UDP: "udp"}.get(number, str(number))
-
-
 def _record(flow: SeenFlow) -> dict[str, Any]:
     def ms(times_ns: Sequence[int] | np.ndarray[Any, Any], share: int) -> float | None:
         return float(np.percentile(times_ns, share)) / 1e6 if len(times_ns) else None
 
     goodput = flow.goodput_bps
     return {
-        "src": flow.key.src,
-        "sport": flow.key.sport,
-        "dst": flow.key.dst,
-        "dport": flow.key.dport,
-        "protocol": _protocol(flow.key.protocol),
+        **{name: getattr(flow.key, name) for name in ("src", "sport", "dst", "dport")},
+        "protocol": {TCP: "tcp", UDP: "udp"}.get(flow.key.protocol, str(flow.key.protocol)),
         "packets": flow.packets,
         "payload": flow.payload_bytes,
         "t_first": flow.first_ns,

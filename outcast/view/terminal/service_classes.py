@@ -1,7 +1,5 @@
 """Classes of service in tables: what each sent, lost and waited."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from rich.table import Table

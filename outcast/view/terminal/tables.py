@@ -1,9 +1,8 @@
 """Shows a run's result on the terminal."""
 
-from __future__ import annotations
-
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from functools import partial
 
 import polars as pl
 from rich.console import Group, RenderableType
@@ -15,7 +14,6 @@ from outcast.plan.hints import beforehand
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import (
-    ClassSummary,
     CompletionSummary,
     LossSummary,
     ProbeSummary,
@@ -23,28 +21,9 @@ from outcast.records.summary import (
     Summary,
 )
 from outcast.units import format_bps
+from outcast.view import summary_words as words
 from outcast.view.events import behind_the_capture, moments, trace_sentences
-from outcast.view.summary_words import (
-    awaiting_rto,
-    counted_at,
-    format_ms,
-    format_ns,
-    format_ratio,
-    has_ratio,
-    loss_rate,
-    loss_sentence,
-    main_ratio,
-    marks_sentence,
-    noise_lines,
-    noun,
-    ratio_name,
-    sending,
-    shares_of,
-    stationarity_sentence,
-    utilisation_sentence,
-    workload_result,
-)
-from outcast.view.terminal import forms
+from outcast.view.terminal import forms, service_classes
 
 _MOST_LIMITED = 5
 """The most flows told of what limited them, if there are too many for a row each."""
@@ -52,29 +31,20 @@ MOST_ROWS = 40
 """The most flows with a row each. If there are more, only groups have rows; see flows.parquet."""
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:g}"
-
-
 def render(directory: RunDirectory, *, notes_shown: bool = False) -> RenderableType:
     """Renders flows, their groups, input ports, and whether the result can be trusted.
 
-    With `notes_shown` it only names the warnings that the run told before its traffic.
-
-    Raises InputError if the analysis has not been stored.
+    With `notes_shown` it only names the warnings told before the traffic. Raises InputError.
     """
-    # Imported here, because it writes numbers as this module does.
-    from outcast.view.terminal import service_classes
-
     run = Run(directory)
     summary, flows = run.summary, run.table("flows")
     parts: list[RenderableType] = [_heading(summary)]
     if run.captured is None:
         if summary.classes:
-            parts.append(Text(stationarity_sentence(run)))
+            parts.append(Text(words.stationarity_sentence(run)))
         parts.append(_losses(summary))
-        parts += [Text(marks)] if (marks := marks_sentence(summary)) else []
-        parts += [Text(used)] if (used := utilisation_sentence(summary)) else []
+        sentences = (words.marks_sentence(summary), words.utilisation_sentence(summary))
+        parts += [Text(text) for text in sentences if text]
     if 0 < flows.height <= MOST_ROWS:
         parts += ["", _flow_table(run, flows)]
     if summary.limited:
@@ -95,7 +65,7 @@ def render(directory: RunDirectory, *, notes_shown: bool = False) -> RenderableT
     parts += ["", _port_table(run)]
     if (of_classes := service_classes.table(summary)) is not None:
         parts += ["", of_classes]
-    if phases := [line for line in noise_lines(run) if line not in summary.warnings]:
+    if phases := [line for line in words.noise_lines(run) if line not in summary.warnings]:
         parts += ["", *map(Text, phases)]
     if summary.losses is not None and summary.losses.elsewhere:
         parts += ["", _titled("losses of every port", _loss_table(summary.losses), summary)]
@@ -134,15 +104,18 @@ def _heading(summary: Summary) -> Text:
     whys = {"whole": "", "all active": " (all flows active)", "asked": " (analysis.from and to)"}
     why = whys[summary.interval]
     results = [
-        workload_result(part, summary.whole_run) for part in (summary.completions or {}).values()
+        words.workload_result(part, summary.whole_run)
+        for part in (summary.completions or {}).values()
     ]
     among = " of the TCP flows" if results else " in all"
     total = f"{format_bps(summary.total_goodput_bps)}{among}"
     what = "joined captures" if summary.engine is None else f"{summary.engine} engine"
     if summary.classes or summary.engine is None:
-        parts = [total, f"Jain's index {format_ratio(summary.jain_index)}"]
-        if has_ratio(summary):
-            parts.append(f"{ratio_name(summary)} {format_ratio(main_ratio(summary))}")
+        parts = [total, f"Jain's index {words.format_ratio(summary.jain_index)}"]
+        if words.has_ratio(summary):
+            parts.append(
+                f"{words.ratio_name(summary)} {words.format_ratio(words.main_ratio(summary))}"
+            )
         results.insert(0, ", ".join(parts))
     elif summary.total_goodput_bps or not results:
         results.insert(0, total)
@@ -154,10 +127,8 @@ def _losses(summary: Summary) -> Text:
     losses = summary.losses
     if losses is None:
         return Text("losses of the other ports: not recorded")
-    return Text(
-        loss_sentence(summary, losses),
-        style="yellow" if losses.elsewhere > losses.bottleneck else "",
-    )
+    style = "yellow" if losses.elsewhere > losses.bottleneck else ""
+    return Text(words.loss_sentence(summary, losses), style=style)
 
 
 def _loss_table(losses: LossSummary) -> Table:
@@ -168,60 +139,57 @@ def _loss_table(losses: LossSummary) -> Table:
     ordered = sorted(losses.ports.items(), key=lambda item: -sum(item[1].lost.values()))
     lossy = [(port, part) for port, part in ordered if part.lost]
     for port, part in lossy[:MOST_ROWS]:
-        lost = sum(part.lost.values())
+        several = len(part.lost) > 1
+        causes = (f"{cause} {n:,}" if several else cause for cause, n in part.lost.items())
         table.add_row(
-            *(port, part.node, part.neighbour, str(part.packets), str(lost)),
-            loss_rate(part),
-            ", ".join(f"{cause} {n:,}" for cause, n in part.lost.items())
-            if len(part.lost) > 1
-            else "".join(part.lost),
+            *(port, part.node, part.neighbour, str(part.packets), str(sum(part.lost.values()))),
+            *(words.loss_rate(part), ", ".join(causes)),
         )
     return table
 
 
-def _table(*columns: str, left: Iterable[str], wrapped: Iterable[str] = ()) -> Table:
-    """Returns a table with these headings. Some have two lines, because 80 columns are narrow."""
-    return forms.table(*columns, left=left, wrapped=wrapped, style="bold")
+_table = partial(forms.table, style="bold")
+"""A table with headings, of which some have two lines, because 80 columns are narrow."""
 
 
 def _flow_table(run: Run, flows: pl.DataFrame) -> Table:
     by_sender = run.summary.group_by == "sender"
     ended = "completion_ns" in flows.columns and flows["completion_ns"].count() > 0
     table = _table(
-        *("flow", "from", "control" if by_sender else noun(run), "goodput", "share", "drops"),
+        *("flow", "from", "control" if by_sender else words.noun(run), "goodput", "share", "drops"),
         *("long-\nest\nchain" if ended else "longest\nchain", "re-\ntrans-\nmits"),
         *(("time-\nouts",) if run.captured is None else ()),
         "median\nqueue-\ning\n(ms)",
         *(("took\n(ms)",) if ended else ()),
-        left=("from", "control", noun(run)),
-        wrapped=(noun(run),),
+        left=("from", "control", words.noun(run)),
+        wrapped=(words.noun(run),),
     )
-    table.caption = counted_at(run) or None
+    table.caption = words.counted_at(run) or None
     known = {flow.flow: flow for flow in run.manifest.flows}
     for row in flows.iter_rows(named=True):
         share, label = row["share"], run.group_of.get(row["flow"], "-")
         used = controls([known[row["flow"]]]) if row["flow"] in known else ("-",)
-        counts = [_number(row["retransmits"]), _number(row["timeouts"])]
+        counts = [words.number(row["retransmits"]), words.number(row["timeouts"])]
         if run.captured is not None:
-            counts = [_number(row["retransmissions_seen"])]
+            counts = [words.number(row["retransmissions_seen"])]
         table.add_row(
             str(row["flow"]),
             str(row["src"]),
             ", ".join(used) if by_sender else title(label, used),
             format_bps(row["goodput_bps"]),
-            "-" if share is None else f"{share:.1%}",
+            words.number(share, ".1%"),
             str(row["dropped"]),
             str(row["longest_chain"]),
             *counts,
-            _digits(None if (waited := row.get("queueing_p50_ns")) is None else waited / 1e6),
-            *(
-                (_digits(None if (ns := row["completion_ns"]) is None else ns / 1e6),)
-                if ended
-                else ()
-            ),
+            _digits(_ms(row.get("queueing_p50_ns"))),
+            *((_digits(_ms(row["completion_ns"])),) if ended else ()),
             style="yellow" if label == run.marked else None,
         )
     return table
+
+
+def _ms(time_ns: float | None) -> float | None:
+    return None if time_ns is None else time_ns / 1e6
 
 
 def _digits(time_ms: float | None) -> str:
@@ -244,56 +212,44 @@ def _limit_table(run: Run) -> Table:
         table.caption = f"of {len(limited)} flows those that the network limited least"
         limited = sorted(limited, key=lambda item: item[1].network)[:_MOST_LIMITED]
     for flow, part in limited:
-        table.add_row(f"flow {flow}", senders.get(int(flow), "-"), *shares_of(part).values())
+        table.add_row(f"flow {flow}", senders.get(int(flow), "-"), *words.shares_of(part).values())
     return table
 
 
 def _group_table(run: Run, flows: pl.DataFrame) -> Table:
     summary = run.summary
     table = _table(
-        *(noun(run), "flows", "mean\ngoodput", "least", "share", "re-\ntrans-\nmits"),
+        *(words.noun(run), "flows", "mean\ngoodput", "least", "share", "re-\ntrans-\nmits"),
         *(("time-\nouts", "RTO\nwait", "RTT\n(ms)") if run.captured is None else ()),
         "median\nqueue-\ning\n(ms)",
-        left=(noun(run),),
-        wrapped=(noun(run),),
+        left=(words.noun(run),),
+        wrapped=(words.noun(run),),
     )
     if any(group.summary.srtt_ms for group in run.groups):
         table.caption = "RTT is a median too: of smoothed round trips over time"
-        if counted_at(run):
+        if words.counted_at(run):
             table.caption += "; queueing is that at the first studied port that each flow crosses"
     for group in run.groups[:MOST_ROWS]:
         part = group.summary
-        waits = part.queueing_ms
-        share = _share_of(flows, group.flows)
-        told = [_number(part.retransmits), _number(part.timeouts)]
-        told += [awaiting_rto(summary, part), _round_trip(part)]
+        shares = flows.filter(pl.col("flow").is_in(list(group.flows)))["share"].drop_nulls()
+        told = [words.number(part.retransmits), words.number(part.timeouts)]
+        rtt_ms = part.srtt_ms or part.rtt_ms
+        told += [words.awaiting_rto(summary, part), _digits(rtt_ms.p50 if rtt_ms else None)]
         if run.captured is not None:
-            told = [_number(part.retransmissions_seen)]
+            told = [words.number(part.retransmissions_seen)]
         table.add_row(
             group.title,
             str(part.flows),
             format_bps(part.mean_goodput_bps),
             format_bps(part.min_goodput_bps),
-            share,
+            f"{shares.sum():.1%}" if len(shares) else "-",
             *told,
-            _digits(None if waits is None else waits.p50),
+            _digits(part.queueing_ms.p50 if part.queueing_ms else None),
             style="yellow" if group.label == run.marked and len(run.groups) > 1 else None,
         )
     if len(run.groups) > MOST_ROWS:
         table.add_row(f"and {len(run.groups) - MOST_ROWS} more in summary.json")
     return table
-
-
-def _share_of(table: pl.DataFrame, flows: Sequence[int]) -> str:
-    """The share of all goodput that these flows got."""
-    share = table.filter(pl.col("flow").is_in(list(flows)))["share"].drop_nulls()
-    return f"{share.sum():.1%}" if len(share) else "-"
-
-
-def _round_trip(part: ClassSummary) -> str:
-    """Returns the median of senders' smoothed round trips, or of captured ones without samples."""
-    round_trip_ms = part.srtt_ms or part.rtt_ms
-    return _digits(None if round_trip_ms is None else round_trip_ms.p50)
 
 
 def _port_table(run: Run) -> Table:
@@ -309,14 +265,10 @@ def _port_table(run: Run) -> Table:
     for key, way in run.ways.items():
         part = run.summary.drops[key]
         table.add_row(
-            way.ingress,
-            *((way.egress,) if is_told else ()),
+            *(way.ingress, *((way.egress,) if is_told else ())),
             *((run.port_flows(key) or "-",) if of_flows else ()),
-            str(part.packets),
-            str(part.dropped),
-            f"{part.dropped / part.packets:.2%}" if part.packets else "-",
-            str(part.longest_chain),
-            str(part.blackouts),
+            *(str(part.packets), str(part.dropped), words.share(part.dropped, part.packets)),
+            *(str(part.longest_chain), str(part.blackouts)),
         )
     if len(run.ways) < len(run.summary.drops):
         table.caption = "rows without a drop are left out; summary.json has them"
@@ -339,12 +291,11 @@ def _stream_table(run: Run, streams: pl.DataFrame) -> Table:
         streams = streams.sort("loss_share", descending=True, nulls_last=True).head(MOST_ROWS)
         table.caption += "; those that lost the largest share, streams.parquet has them all"
     for row in streams.iter_rows(named=True):
-        lost = row["loss_share"]
         table.add_row(
-            *(str(row["flow"]), row["src"], row["dst"], sending(row)),
+            *(str(row["flow"]), row["src"], row["dst"], words.sending(row)),
             *(format_bps(row["sent_bps"]), format_bps(row["received_bps"])),
-            "-" if lost is None else f"{lost:.2%}",
-            *(format_ns(row[name]) for name in ("delay_mean", "delay_p99", "jitter")),
+            words.number(row["loss_share"], ".2%"),
+            *(words.format_ns(row[name]) for name in ("delay_mean", "delay_p99", "jitter")),
         )
     return table
 
@@ -362,10 +313,9 @@ def _completion_table(completions: Mapping[str, CompletionSummary]) -> Table:
             note = f"{lost} of {part.datagrams_sent} datagrams lost"
             table.add_row(name, note, str(part.flows), *("-",) * 5, goodput)
         for size, times in part.times.items():
-            spread = (times.mean_ms, times.p50_ms, times.p95_ms, times.p99_ms)
             table.add_row(
                 *(name, size, str(times.flows), str(times.flows - times.finished)),
-                *("-" if value is None else format_ms(value) for value in spread),
+                *words.spread(times, ("mean_ms", "p50_ms", "p95_ms", "p99_ms")),
                 goodput,
             )
             name = goodput = ""
@@ -379,14 +329,11 @@ def _program_table(programs: Mapping[str, ProgramSummary]) -> Table:
         left=("program", "host"),
     )
     for name, part in programs.items():
-        times = part.time_ms
-        spread = () if times is None else (times.mean, times.p50, times.p90, times.max)
         table.add_row(
             *(name, part.host),
             "server" if part.server else f"{part.executions} of {part.asked}",
             "-" if part.server else str(part.failures),
-            *(format_ms(value) for value in spread),
-            *("-",) * (4 - len(spread)),
+            *words.spread(part.time_ms, ("mean", "p50", "p90", "max")),
         )
     return table
 
@@ -398,12 +345,9 @@ def _probe_table(probes: Mapping[str, ProbeSummary]) -> Table:
         left=("probe",),
     )
     for part in [*probes.values()][:MOST_ROWS]:
-        rtt = part.rtt_ms
-        spread = () if rtt is None else (rtt.p50, rtt.p90, rtt.p99, rtt.max)
         table.add_row(
-            *(part.title, f"{part.sent:,}", f"{part.lost:,}", format_ms(part.base_rtt_ms)),
-            *(format_ms(value) for value in spread),
-            *("-",) * (4 - len(spread)),
+            *(part.title, f"{part.sent:,}", f"{part.lost:,}", words.format_ms(part.base_rtt_ms)),
+            *words.spread(part.rtt_ms, ("p50", "p90", "p99", "max")),
         )
     if len(probes) > MOST_ROWS:
         table.add_row(f"and {len(probes) - MOST_ROWS} more in summary.json")

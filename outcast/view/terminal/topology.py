@@ -1,10 +1,8 @@
 """A plan in lines of text: nodes, links, the path of every flow, the bottleneck."""
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from outcast.experiment import Experiment
@@ -12,16 +10,17 @@ from outcast.experiment.engine import candidates, properties
 from outcast.experiment.measure import cut_windows
 from outcast.plan import grouping, link_words, ports, probes
 from outcast.plan.addresses import with_port
-from outcast.plan.flows import Flow
 from outcast.plan.hints import beforehand
 from outcast.plan.model import Plan
 from outcast.plan.round_trips import base_rtt_ns, product_bytes
-from outcast.units import format_time
+from outcast.units import counted, format_time
 
 
 def describe(experiment: Experiment, plan: Plan) -> list[str]:
     """The lines that `outcast topo` prints without --dot and --png."""
     timed = _with_delays(experiment, plan)
+    # A user's own topology file can ask for what outcast leaves out.
+    network = getattr(experiment.topology, "network", None)
     labels = _labels(experiment, plan)
     notes = beforehand(experiment, timed, experiment.engine)
     notes += cut_windows(experiment.analysis.windows_ns, experiment.duration_ns)
@@ -37,7 +36,7 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
         *_programs(plan),
         *_queues(experiment, plan, timed),
         *("", f"noise: {_noise(experiment)}"),
-        *_not_used(experiment),
+        *_titled("not used", getattr(network, "notes", ())),
     ]
 
 
@@ -52,20 +51,28 @@ def _labels(experiment: Experiment, plan: Plan) -> dict[str, str]:
     return labels
 
 
+def _titled(title: str, lines: Iterable[str]) -> list[str]:
+    """Lines below a title, which is left out where there are none."""
+    return ["", title, *(f"  {line}" for line in listed)] if (listed := [*lines]) else []
+
+
 def _nodes(experiment: Experiment, plan: Plan, labels: Mapping[str, str]) -> list[str]:
     graph = plan.graph
-    plural = "" if len(plan.routers) == 1 else "s"
-    routers = f", {len(plan.routers)} router{plural}" if plan.routers else ""
+    routers = f", {counted(len(plan.routers), 'router')}" if plan.routers else ""
     switches = f"{len(plan.switches)} switch{'' if len(plan.switches) == 1 else 'es'}"
-    lines = [f"{experiment.name}: {len(plan.hosts)} hosts, {switches}{routers}", "", "hosts"]
-    lines += [
-        f"  {host}  {', '.join(plan.addresses(host))}{labels.get(host, '')}" for host in plan.hosts
-    ]
-    lines += ["", "switches"]
-    return lines + [
-        f"  {switch}  {graph.nodes[switch]['layer']}  {graph.degree(switch)} ports"
-        f"{labels.get(switch, '')}"
-        for switch in plan.switches
+    return [
+        f"{experiment.name}: {len(plan.hosts)} hosts, {switches}{routers}",
+        *("", "hosts"),
+        *(
+            f"  {host}  {', '.join(plan.addresses(host))}{labels.get(host, '')}"
+            for host in plan.hosts
+        ),
+        *("", "switches"),
+        *(
+            f"  {switch}  {graph.nodes[switch]['layer']}  {graph.degree(switch)} ports"
+            f"{labels.get(switch, '')}"
+            for switch in plan.switches
+        ),
     ]
 
 
@@ -87,27 +94,29 @@ def _flows(plan: Plan, timed: Plan) -> list[str]:
         link.delay_ns is None and timed.links[way].delay_ns for way, link in plan.links.items()
     )
     with_delay = ", with the virtual engine's delay of 25us" if is_default else ""
-    return [
-        *("", f"flows (base RTTs without queues and noise{with_delay})"),
-        *(
+    lines = ["", f"flows (base RTTs without queues and noise{with_delay})"]
+    for flow in plan.flows:
+        control = flow.transport.congestion_control
+        who = control if flow.name is None else grouping.title(flow.name, [control])
+        # The round trip of a full frame without queues.
+        rtt_ms = base_rtt_ns(timed, flow.path, flow.return_path) / 1e6
+        lines.append(
             f"  {flow.flow}: {flow.hops}-hop  {' '.join(flow.path)}  "
             f"({with_port(flow.src_ip, flow.sport)} to {with_port(flow.dst_ip, flow.dport)})  "
-            f"{_base_rtt(timed, flow)}{_who(flow)}"
-            for flow in plan.flows
-        ),
-    ]
+            f"base RTT {rtt_ms:.4g} ms, BDP {product_bytes(timed, flow):,} B on the wire  {who}"
+        )
+    return lines
 
 
 def _programs(plan: Plan) -> list[str]:
-    lines = ["", "programs"] if plan.programs else []
+    lines = []
     for program in plan.programs:
         what = "server" if program.is_server else "client"
-        lines.append(f"  {program.name}: {what} at {program.host}  {shlex.join(program.argv)}")
-        lines += [
-            f"    {program.host} to {peer}  {' '.join(plan.path(program.host, peer))}"
-            for peer in program.peers
-        ]
-    return lines
+        lines.append(f"{program.name}: {what} at {program.host}  {shlex.join(program.argv)}")
+        for peer in program.peers:
+            way = " ".join(plan.path(program.host, peer))
+            lines.append(f"  {program.host} to {peer}  {way}")
+    return _titled("programs", lines)
 
 
 def _queues(experiment: Experiment, plan: Plan, timed: Plan) -> list[str]:
@@ -118,29 +127,20 @@ def _queues(experiment: Experiment, plan: Plan, timed: Plan) -> list[str]:
         settings = ports.switch_queue(experiment, timed, port.egress)
         lines += ["", f"{name}: {port.egress}, fed by {', '.join(port.ingress)}"]
         lines.append(f"  queue: {link_words.queue(settings)}")
-    limits = link_words.limits(experiment, timed, plan.switch_ports())
-    return lines + (["", "queues", *(f"  {text}" for text in limits)] if limits else [])
-
-
-def _not_used(experiment: Experiment) -> list[str]:
-    """What a user's own topology file asks for and outcast leaves out."""
-    notes = getattr(getattr(experiment.topology, "network", None), "notes", ())
-    return ["", "not used", *(f"  {note}" for note in notes)] if notes else []
+    return lines + _titled("queues", link_words.limits(experiment, timed, plan.switch_ports()))
 
 
 def _routers(plan: Plan, labels: Mapping[str, str]) -> list[str]:
     """Every router's ports with their addresses and subnets, and its routes by gateways."""
-    lines = ["", "routers"] if plan.routers else []
+    lines = []
     for router in plan.routers:
-        lines.append(f"  {router}{labels.get(router, '')}")
+        lines.append(f"{router}{labels.get(router, '')}")
         for node in plan.graph.adj[router]:
             ip = plan.subnets.ip(router, node)
-            lines.append(f"    {plan.port(router, node)}  {ip}/{plan.subnets.prefix_length}")
-        lines += [
-            f"    to {route.network}/{route.prefix_length} by {route.gateway}"
-            for route in plan.subnets.routes(router)
-        ]
-    return lines
+            lines.append(f"  {plan.port(router, node)}  {ip}/{plan.subnets.prefix_length}")
+        for route in plan.subnets.routes(router):
+            lines.append(f"  to {route.network}/{route.prefix_length} by {route.gateway}")
+    return _titled("routers", lines)
 
 
 def _noise(experiment: Experiment) -> str:
@@ -169,16 +169,10 @@ def _with_delays(experiment: Experiment, plan: Plan) -> Plan:
     return replace(plan, links=links)
 
 
-def _base_rtt(plan: Plan, flow: Flow) -> str:
-    """The round trip of a full frame without queues, and the bandwidth-delay product."""
-    rtt_ms = base_rtt_ns(plan, flow.path, flow.return_path) / 1e6
-    return f"base RTT {rtt_ms:.4g} ms, BDP {product_bytes(plan, flow):,} B on the wire  "
-
-
 def _workloads(experiment: Experiment, plan: Plan) -> list[str]:
     """Every workload with the settings that it was given, and how many flows came of it."""
     flows = Counter(flow.workload for flow in plan.generated)
-    lines = ["", "workloads"] if experiment.workloads else []
+    lines = []
     for number, workload in enumerate(experiment.workloads):
         given = workload.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         kind = given.pop("kind")
@@ -186,46 +180,35 @@ def _workloads(experiment: Experiment, plan: Plan) -> list[str]:
             f"{key} {' '.join(map(str, value)) if isinstance(value, list) else value}"
             for key, value in given.items()
         )
-        lines.append(
-            f"  {number}: {kind}  {', '.join(told)}  "
-            f"({flows[number]} flow{'' if flows[number] == 1 else 's'})"
-        )
-    return lines
+        lines.append(f"{number}: {kind}  {', '.join(told)}  ({counted(flows[number], 'flow')})")
+    return _titled("workloads", lines)
 
 
 def _probes(plan: Plan) -> list[str]:
     """Every probe's path, size and code point, and its round trip without queues."""
-    lines = ["", "probes"] if plan.probes else []
+    lines = []
     for probe in plan.probes:
         there = plan.path(probe.src, probe.dst, probe.headers)
         back = plan.path(probe.dst, probe.src, probe.headers.reversed())
         marked = f", DSCP {probe.dscp}" if probe.dscp else ""
         lines.append(
-            f"  {probe.probe}: {probe.kind}  {' '.join(there)}  {probe.payload_bytes} B every "
+            f"{probe.probe}: {probe.kind}  {' '.join(there)}  {probe.payload_bytes} B every "
             f"{format_time(probe.every_ns)}{marked}  "
             f"base RTT {probes.base_rtt_ns(plan.links, probe, there, back) / 1e6:.4g} ms"
         )
-    return lines
-
-
-def _who(flow: Flow) -> str:
-    control = flow.transport.congestion_control
-    return control if flow.name is None else grouping.title(flow.name, [control])
+    return _titled("probes", lines)
 
 
 def _groups(experiment: Experiment, plan: Plan) -> list[str]:
     """The groups that tables and figures will show, and the two that the headline compares."""
     analysis = experiment.analysis
     kind = grouping.chosen(analysis.group_by, plan.groups)
-    groups = plan.groups.get(kind, {})
-    lines = ["", f"groups by {kind}"] if groups else []
-    lines += [
-        f"  {grouping.title(label, grouping.controls(flows))}: "
-        f"{len(flows)} flow{'' if len(flows) == 1 else 's'}"
-        for label, flows in groups.items()
+    lines = [
+        f"{grouping.title(label, grouping.controls(flows))}: {counted(len(flows), 'flow')}"
+        for label, flows in plan.groups.get(kind, {}).items()
     ]
     named = [program.name for program in plan.programs]
     compared = grouping.comparison(analysis.group_by, analysis.compare, plan.groups, named)
     if compared is not None:
-        lines.append(f"  compared: {' over '.join(compared.groups)}")
-    return lines
+        lines.append(f"compared: {' over '.join(compared.groups)}")
+    return _titled(f"groups by {kind}", lines)

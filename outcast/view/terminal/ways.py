@@ -1,13 +1,12 @@
 """Where flows lose packets, as text, CSV or JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
 
 from outcast.records.summary import LossSummary
+from outcast.view.summary_words import share
 from outcast.view.terminal import forms
 
 _HEADS = ("in the whole captures", "flows", "packets", "lost", "share", "most of")
@@ -15,10 +14,7 @@ _OF_FLOW = ("step", "in the whole captures", "packets", "lost", "share", "median
 
 
 def lines(table: pl.DataFrame, is_of_flow: bool, form: str) -> Iterator[str]:
-    """Gives the steps of one flow, or the sums over all flows of each place, as lines of text.
-
-    As `csv` and `json` it has each flow's steps in any case.
-    """
+    """Gives the steps of one flow, or sums of each place; csv and json have all flows' steps."""
     if form != "table":
         yield from forms.records(table.to_dicts(), table.columns, form)
     elif is_of_flow:
@@ -55,7 +51,7 @@ def _step(row: dict[str, int | str | None]) -> list[str]:
     waits = (row["wait_p50_ns"], row["wait_p99_ns"])
     return [
         *(str(row["step"]), str(row["where"]), f"{packets:,}", f"{lost:,}"),
-        f"{lost / packets:.2%}" if packets else "-",
+        share(lost, packets),
         *("-" if value is None else f"{int(value) / 1e6:.4f}" for value in waits),
     ]
 
@@ -90,5 +86,5 @@ def _sums(table: pl.DataFrame, by: str) -> list[dict[str, Any]]:
 
 def _cells(row: dict[str, Any]) -> Iterator[str]:
     yield from (f"{count:,}" for count in (row["len"], row["packets"], row["lost"]))
-    yield f"{row['lost'] / row['packets']:.2%}" if row["packets"] else "-"
+    yield share(row["lost"], row["packets"])
     yield f"flow {row['worst']} ({row['most']:,})" if row["most"] > 0 else "-"

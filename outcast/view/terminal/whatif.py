@@ -1,7 +1,5 @@
 """Shows on the terminal what came of an intervention."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from rich.table import Table
@@ -61,14 +59,8 @@ def table(compared: list[ComparedFlows], what: str) -> Table:
     heads = (head for name in names for head in (name, ""))
     made = forms.table(what, *heads, left=(what,), wrapped=None)
     for flows in rows:
-        made.add_row(
-            flows.name,
-            *(
-                cell
-                for values, form in quantities(flows, completes)
-                for cell in _cells(values, form)
-            ),
-        )
+        both = (_cells(values, form) for values, form in quantities(flows, completes))
+        made.add_row(flows.name, *(cell for cells in both for cell in cells))
     return made
 
 

@@ -1,7 +1,5 @@
 """In words and tables: why flows waited, sent again and lost packets, by the kernel's events."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -9,8 +7,7 @@ from dataclasses import asdict
 import polars as pl
 
 from outcast.analysis.trace import sums
-from outcast.analysis.trace.causes import CAUSES
-from outcast.analysis.trace.chain import chain_table
+from outcast.analysis.trace.causes import CAUSES, chain_table
 from outcast.analysis.trace.drops import reason_table
 from outcast.analysis.trace.events import TcpEvents
 from outcast.analysis.trace.moment import moments
@@ -19,8 +16,9 @@ from outcast.analysis.trace.waits import wait_table, within
 from outcast.errors import ConfigError
 from outcast.records.run import Run
 from outcast.records.run_directory import FlowRecord
+from outcast.units import counted
 from outcast.view.terminal import forms
-from outcast.view.terminal.moment import count, lines, ms, reason_words
+from outcast.view.terminal.moment import lines, ms, reason_words
 
 
 def overview(run: Run, form: str) -> Iterator[str]:
@@ -63,17 +61,13 @@ def _causes(run: Run, again: pl.DataFrame) -> list[list[str]]:
         .agg(pl.col("segments").sum())
     )
     number = {(group, cause): segments for group, cause, segments in counts.iter_rows()}
-    causes = {cause for _, cause in number}
     groups = dict.fromkeys([*run.group_of.values(), "other"])
     seen = [group for group in groups if any(key[0] == group for key in number)]
-    return [
-        ["cause", *seen],
-        *(
-            [cause or "unknown", *(f"{number.get((group, cause), 0):,}" for group in seen)]
-            for cause in (*CAUSES, None)
-            if cause in causes
-        ),
-    ]
+    rows = [["cause", *seen]]
+    found = set(counts["cause"])
+    for cause in [each for each in (*CAUSES, None) if each in found]:
+        rows.append([cause or "unknown", *(f"{number.get((of, cause), 0):,}" for of in seen)])
+    return rows
 
 
 def _counters(run: Run, events: TcpEvents) -> list[list[str]]:
@@ -85,9 +79,9 @@ def _counters(run: Run, events: TcpEvents) -> list[list[str]]:
         .group_by("counter", maintain_order=True)
         .agg(pl.col("kernel").sum(), pl.col("events").sum(), hosts=differ.sum())
     )
-    for name, kernel, counted, hosts in totals.iter_rows():
-        equal = f"differ at {count(hosts, 'host')}" if hosts else "equal at every host"
-        rows.append([name, f"{kernel:,}", f"{counted:,}", equal])
+    for name, kernel, summed, hosts in totals.iter_rows():
+        equal = f"differ at {counted(hosts, 'host')}" if hosts else "equal at every host"
+        rows.append([name, f"{kernel:,}", f"{summed:,}", equal])
     return rows
 
 
@@ -97,21 +91,20 @@ def _drops(run: Run, drops: pl.DataFrame) -> list[list[str]]:
     limits = _limits(run)
     for row in reason_table(drops, run.counters).iter_rows(named=True):
         reason = reason_words(row["reason"], row["where"], limits.get(row["place"]))
-        counted = "" if row["counter"] is None else f"{row['counter']:,}"
+        kernel = "" if row["counter"] is None else f"{row['counter']:,}"
         place, queue = row["place"] or "?", row["qdisc"] or ""
-        rows.append([place, queue, reason, f"{row['events']:,}", counted, row["note"]])
+        rows.append([place, queue, reason, f"{row['events']:,}", kernel, row["note"]])
     return rows
 
 
 def _limits(run: Run) -> dict[str, str]:
     """The limits of the measured queues in words, by their ports."""
     queues = {port.egress: port.queue for port in run.manifest.bottlenecks}
-    return {
-        port: f"{queue.limit_bytes:,} bytes"
-        if queue.limit_bytes
-        else f"{queue.limit_packets:,} packets"
-        for port, queue in queues.items()
-        if queue.limit_bytes or queue.limit_packets
+    limits = {
+        port: f"{of.limit_packets:,} packets" for port, of in queues.items() if of.limit_packets
+    }
+    return limits | {
+        port: f"{of.limit_bytes:,} bytes" for port, of in queues.items() if of.limit_bytes
     }
 
 
@@ -142,9 +135,7 @@ def _waits(run: Run, waits: pl.DataFrame) -> list[list[str]]:
 def chains(run: Run, flow: int, form: str) -> Iterator[str]:
     """From each drop of a flow's data to its repair, a line each.
 
-    Raises:
-        ConfigError: the run has no such flow.
-        InputError: the run recorded no events of TCP.
+    Raises ConfigError without such a flow, and InputError without events of TCP.
     """
     record = _record(run, flow)
     traced = read_traced(run.directory)
@@ -152,21 +143,16 @@ def chains(run: Run, flow: int, form: str) -> Iterator[str]:
     if form != "table":
         yield from forms.frame(table, form)
         return
-    yield f"{_named(record)}: {count(table.height, 'data segment')} dropped (times in ms)"
+    yield f"{_named(record)}: {counted(table.height, 'data segment')} dropped (times in ms)"
     rows = [["dropped", "sequence", "at", "detected", "by", "state", "again", "cause", "waited"]]
     for row in table.iter_rows(named=True):
         changed = f"{row['state_before']} > {row['state_after']}"
         rows.append(
             [
-                _short(row["t_drop_ns"]),
-                str(row["seq"]),
-                row["port"] or row["host"] or "?",
-                _short(row["t_detect_ns"]),
-                row["detected_by"] or "-",
+                *(_short(row["t_drop_ns"]), str(row["seq"]), row["port"] or row["host"] or "?"),
+                *(_short(row["t_detect_ns"]), row["detected_by"] or "-"),
                 "-" if row["state_after"] is None else changed,
-                _short(row["t_again_ns"]),
-                row["cause"] or "-",
-                _short(row["waited_ns"]),
+                *(_short(row["t_again_ns"]), row["cause"] or "-", _short(row["waited_ns"])),
             ]
         )
     yield from _aligned(rows)
@@ -175,9 +161,7 @@ def chains(run: Run, flow: int, form: str) -> Iterator[str]:
 def at(run: Run, flow: int, t_ns: int, form: str) -> Iterator[str]:
     """What a flow waited for at a time: in words, or as json.
 
-    Raises:
-        ConfigError: the run has no such flow, or the time is not within the run.
-        InputError: the run recorded no events of TCP.
+    Raises ConfigError without such a flow or time, and InputError without events of TCP.
     """
     record = _record(run, flow)
     traced = read_traced(run.directory)
@@ -215,12 +199,12 @@ def _named(record: FlowRecord) -> str:
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Rows of text in columns; the first is the head. Numbers stand on the right."""
-    left = [
-        at
-        for at in range(len(rows[0]))
-        if len(rows) == 1
-        or not all(row[at][:1].isdigit() or row[at] in ("-", "") for row in rows[1:])
-    ]
+
+    def is_number(text: str) -> bool:
+        return text[:1].isdigit() or text in ("-", "")
+
+    columns = enumerate(zip(*rows, strict=True))
+    left = [at for at, (_, *texts) in columns if not texts or not all(map(is_number, texts))]
     yield from (f"  {line}" for line in forms.aligned(rows, left))
 
 
