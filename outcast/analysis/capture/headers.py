@@ -98,3 +98,8 @@ class FlowKey:
     dst: str
     dport: int
     protocol: int
+
+    @property
+    def back(self) -> FlowKey:
+        """The other direction."""
+        return FlowKey(self.dst, self.dport, self.src, self.sport, self.protocol)

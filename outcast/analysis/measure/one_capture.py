@@ -28,18 +28,16 @@ from outcast.analysis.capture.headers import HAS_TIMESTAMP, SYN, TCP, Columns, F
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I64, Array
 from outcast.analysis.join.clock import MOST_STEPS, steps_back, without_steps_back
-from outcast.analysis.measure.tcp import Acks, round_trips, rows_by_flow
-from outcast.analysis.measure.throughput import paint, unwrap
+from outcast.analysis.measure.tcp import Acks, round_trips
+from outcast.analysis.measure.throughput import paint, rows_by_flow, unwrap
 
 
 @dataclass(frozen=True, slots=True)
 class SeenFlow:
     """A flow at the point of a capture. Numbers of TCP are None for other protocols.
 
-    Attributes:
-        new_bytes: of data that passed for the first time.
-        sent_again, late: segments, as the module defines them.
-        beyond_ns, before_ns: round trips to the receiver and to the sender, in the order of time.
+    `new_bytes` are of data that passed for the first time; the module defines the segments
+    `sent_again` and `late`, and the round trips `beyond_ns` and `before_ns`, in the order of time.
     """
 
     key: FlowKey
@@ -109,11 +107,7 @@ def _flows(columns: Columns, capture: PortCapture) -> list[SeenFlow]:
     rows_of = {
         capture.flows[number]: rows for number, rows in rows_by_flow(columns, len(capture.flows))
     }
-    return [_seen(columns, key, rows, rows_of.get(_opposite(key))) for key, rows in rows_of.items()]
-
-
-def _opposite(key: FlowKey) -> FlowKey:
-    return FlowKey(key.dst, key.dport, key.src, key.sport, key.protocol)
+    return [_seen(columns, key, rows, rows_of.get(key.back)) for key, rows in rows_of.items()]
 
 
 def _seen(columns: Columns, key: FlowKey, rows: Array, back: Array | None) -> SeenFlow:

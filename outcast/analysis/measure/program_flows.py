@@ -15,7 +15,7 @@ from pathlib import Path
 
 from outcast.analysis.capture.headers import TCP, UDP, FlowKey
 from outcast.analysis.join.join import Joined
-from outcast.analysis.measure.tcp import rows_by_flow
+from outcast.analysis.measure.throughput import rows_by_flow
 from outcast.plan import schedule
 from outcast.plan.addresses import ipv4_of
 from outcast.records.probes import ProbeRecord
@@ -49,10 +49,7 @@ class _Seen:
 def program_flows(
     manifest: Manifest, joins: Sequence[tuple[BottleneckRecord, Joined]]
 ) -> list[FlowRecord]:
-    """A record for each flow of a program, in the order of their first packets.
-
-    Their numbers and groups follow those of the planned flows.
-    """
+    """A record for each flow of a program, by its first packet, numbered after planned flows."""
     if not manifest.programs:
         return []
     planned = manifest.planned_flows
@@ -101,14 +98,10 @@ def program_flows(
                 protocol="tcp" if key.protocol == TCP else "udp",
                 of_program=True,
                 carries_data=seen.payload_bytes > 0
-                and seen.payload_bytes >= LEAST_DATA_SHARE * payload.get(_back(key), 0),
+                and seen.payload_bytes >= LEAST_DATA_SHARE * payload.get(key.back, 0),
             )
         )
     return records
-
-
-def _back(key: FlowKey) -> FlowKey:
-    return FlowKey(key.dst, key.dport, key.src, key.sport, key.protocol)
 
 
 def _flows(joined: Joined) -> list[_Seen]:
@@ -127,9 +120,7 @@ def _flows(joined: Joined) -> list[_Seen]:
     ]
 
 
-def _planned_keys(
-    records: Sequence[FlowRecord | ProbeRecord],
-) -> set[tuple[str, int, str, int]]:
+def _planned_keys(records: Sequence[FlowRecord | ProbeRecord]) -> set[tuple[str, int, str, int]]:
     """Addresses and ports of planned flows and probes, and of what they are answered with."""
     keys = set()
     for record in records:
