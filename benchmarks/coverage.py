@@ -175,9 +175,9 @@ def two_samples(size: int, count: int) -> dict[str, dict[str, float]]:
     draw = np.random.default_rng(SEED)
     first, second = draw.normal(10, 3, (count, size)), draw.normal(20, 1, (count, size))
     pairs = [(list(one), list(other)) for one, other in zip(first, second, strict=True)]
-    kinds: dict[str, tuple[Callable[..., statistics.Interval], float]] = {
-        "difference of means, sigma 3 and 1": (statistics.difference, -10),
-        "quotient of means, sigma 3 and 1": (statistics.quotient, 0.5),
+    kinds: dict[str, tuple[Callable[..., statistics.Estimate], float]] = {
+        "difference of means, sigma 3 and 1": (statistics.estimate_difference, -10),
+        "quotient of means, sigma 3 and 1": (statistics.estimate_quotient, 0.5),
     }
     return {
         name: {
@@ -187,7 +187,7 @@ def two_samples(size: int, count: int) -> dict[str, dict[str, float]]:
                         found.low is not None
                         and found.high is not None
                         and found.low <= value <= found.high
-                        for found in (method(*pair) for pair in pairs)
+                        for found in (method(*pair).interval for pair in pairs)
                     ]
                 )
             )

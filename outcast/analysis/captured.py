@@ -7,6 +7,7 @@ counts as one depends on the senders' least RTO.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from outcast import __version__
 from outcast.analysis import store
-from outcast.analysis.capture.headers import TCP, UDP, FlowKey
+from outcast.analysis.capture.headers import TCP, UDP
 from outcast.analysis.compiled import I64, Array
 from outcast.analysis.join.findings import ClockEstimate, QueueEstimate
 from outcast.analysis.join.join import Joined, count
@@ -25,15 +26,8 @@ from outcast.analysis.measure.program_flows import LEAST_DATA_SHARE
 from outcast.analysis.measure.queue import Queue, replay
 from outcast.analysis.measure.tcp import resent, round_trips
 from outcast.analysis.measure.throughput import fresh_bytes
-from outcast.analysis.run_analysis import (
-    DEFAULT_MIN_RTO_NS,
-    Analysis,
-    Interval,
-    PortAnalysis,
-    Whole,
-    rows_by_number,
-    spans,
-)
+from outcast.analysis.port_analysis import DEFAULT_MIN_RTO_NS, PortAnalysis, rows_by_number, spans
+from outcast.analysis.run_analysis import Analysis, Interval, Whole
 from outcast.analysis.run_summary import summarize
 from outcast.analysis.run_tables import write_tables
 from outcast.errors import InputError
@@ -110,16 +104,11 @@ def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Fou
         windows_ns=(),
         bin_ns=manifest.bin_ns,
         group_by=grouping.chosen(None, manifest.groups),
-        comparison=None,
         ports=[
             _analyze(part, record, numbers, found if is_whole else None)
             for part, record in zip(outputs, manifest.bottlenecks, strict=True)
         ],
         interval=Interval(0, traffic.duration_ns),
-        all_active=False,
-        windows_from_ns=None,
-        sockets=None,
-        port_samples=None,
         rates=Rates(),
         whole=Whole(joined, found.queue, found.chains, numbers),
     )
@@ -156,12 +145,9 @@ def _traffic(joined: Joined) -> TrafficRecord:
 
 def _bin_ns(duration_ns: int) -> int:
     """A width of 1, 2 or 5 times a power of ten, so that some _BINS fit into the duration."""
-    width = 1
-    while True:
-        for factor in (1, 2, 5):
-            if factor * width * _BINS >= duration_ns:
-                return factor * width
-        width *= 10
+    widths = (factor * 10**power for power in itertools.count() for factor in (1, 2, 5))
+    width: int = next(width for width in widths if width * _BINS >= duration_ns)
+    return width
 
 
 def _flows(joined: Joined, numbers: Sequence[int], start_ns: int) -> list[FlowRecord]:
@@ -173,10 +159,7 @@ def _flows(joined: Joined, numbers: Sequence[int], start_ns: int) -> list[FlowRe
     count, ports = len(joined.flows), len(joined.inputs)
     payload = np.bincount(arrivals.flow, arrivals.payload_bytes, count)
     rows = {key: row for row, key in enumerate(joined.flows)}
-    opposite = [
-        rows.get(FlowKey(key.dst, key.dport, key.src, key.sport, key.protocol))
-        for key in joined.flows
-    ]
+    opposite = [rows.get(key.reversed) for key in joined.flows]
     is_data = [
         payload[row] > 0 and (other is None or payload[row] >= LEAST_DATA_SHARE * payload[other])
         for row, other in enumerate(opposite)

@@ -22,12 +22,7 @@ _SAME_PACKET_NS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A packet at a captured port.
-
-    Attributes:
-        way: `in`, `out`, or `?` if the capture holds both and nothing tells.
-        t_ns: when, on the clock of the table of packets.
-    """
+    """A packet at a port, on the table's clock; `way` is `in`, `out`, or `?` if nothing tells."""
 
     port: str
     way: str
@@ -39,9 +34,8 @@ class Sighting:
 class Transmission:
     """A packet that carried the segment, or a part of it.
 
-    Attributes:
-        packet: its row in the table of packets; None if it did not come to a measured output.
-        verdict, egress, queue_bytes: of its row; None without one.
+    `packet` is its row in the table of packets. It, the verdict, the egress and `queue_bytes` are
+    None if it did not come to a measured output.
     """
 
     packet: int | None
@@ -57,12 +51,10 @@ class Transmission:
 
 @dataclass(frozen=True, slots=True)
 class Journey:
-    """A segment's way.
+    """A segment's way, past all the captured `ports`.
 
-    Attributes:
-        relative_seq, payload_bytes: the segment, counted as `selection.first_numbers` does.
-        acknowledged: the first packet that acknowledges all of it; None if none was captured.
-        ports: every captured port and way.
+    `relative_seq` is as `selection.first_numbers` counts. `acknowledged` is the first packet that
+    acknowledges all of it; None if none was captured.
     """
 
     flow: int
@@ -157,10 +149,9 @@ class _Seen:
 
 def _sightings(capture: Captured, row: dict[str, Any]) -> Iterator[_Seen]:
     columns, frames = capture.columns, capture.frames
+    ends = (row["src"], row["sport"], row["dst"], row["dport"])
     for number, key in enumerate(capture.flows):
-        if (key.src, key.sport, key.dst, key.dport) != (
-            *(row["src"], row["sport"], row["dst"], row["dport"]),
-        ):
+        if (key.src, key.sport, key.dst, key.dport) != ends:
             continue
         mine: Bool = columns.flow == number
         if key.protocol == TCP and row["payload"]:
@@ -175,11 +166,10 @@ def _sightings(capture: Captured, row: dict[str, Any]) -> Iterator[_Seen]:
             frame = int(frames[at])
             stamped = bool(columns.marks[at] & HAS_TIMESTAMP)
             place = int(capture.row[frame])
-            way = capture.source.direction
+            way: str = capture.source.direction
             if way == "any":
-                told = "?" if place < 0 else "out" if capture.left[frame] else "in"
-            else:
-                told = way
+                way = "?" if place < 0 else "out" if capture.left[frame] else "in"
+            stamp_ns, ttl = int(capture.stamp_ns[frame]), int(columns.ttl[at])
             yield _Seen(
                 key,
                 int(columns.identity[at]),
@@ -189,9 +179,7 @@ def _sightings(capture: Captured, row: dict[str, Any]) -> Iterator[_Seen]:
                 int(columns.ip_id[at]),
                 int(columns.flags[at]),
                 place,
-                Sighting(
-                    capture.source.port, told, int(capture.stamp_ns[frame]), int(columns.ttl[at])
-                ),
+                Sighting(capture.source.port, way, stamp_ns, ttl),
             )
 
 
@@ -251,14 +239,13 @@ def _acknowledged(
     found: Sequence[Captured], key: FlowKey, end: int, sent_ns: int
 ) -> Sighting | None:
     """The first captured packet of the other direction that acknowledges all up to `end`."""
-    back = key.reversed
     earliest: Sighting | None = None
     for capture in found:
-        if back not in capture.flows:
+        if key.reversed not in capture.flows:
             continue
         columns = capture.columns
         stamps = capture.stamp_ns[capture.frames]
-        mine = (columns.flow == capture.flows.index(back)) & ((columns.flags & ACK) != 0)
+        mine = (columns.flow == capture.flows.index(key.reversed)) & ((columns.flags & ACK) != 0)
         mine &= (_after(columns.ack, end % (1 << 32)) >= 0) & (stamps >= sent_ns)
         if not mine.any():
             continue

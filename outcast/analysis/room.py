@@ -53,15 +53,16 @@ def empty(size: int, dtype: Any) -> Array:
 
 def resized(array: Array, size: int) -> Array:
     """The array with another length. What is new is undefined, and the old array is given up."""
-    if array.flags.owndata and size * array.itemsize < max(array.nbytes, _LEAST_BYTES):
+    needed = size * array.itemsize
+    is_small = needed < max(array.nbytes, _LEAST_BYTES)
+    if array.flags.owndata and (
+        is_small or (size > array.size and needed * SHARE <= available_bytes())
+    ):
+        # Remapped, not copied, if it is large.
         array.resize(size, refcheck=False)
         return array
     if size <= array.size:
         return array[:size]
-    if array.flags.owndata and size * array.itemsize * SHARE <= available_bytes():
-        # Remapped, not copied, if it is large.
-        array.resize(size, refcheck=False)
-        return array
     longer = empty(size, array.dtype)
     longer[: array.size] = array
     return longer

@@ -6,29 +6,26 @@ the kind. To add one, write it in a file of its own and add it to TABLES.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from outcast.analysis import store
-from outcast.analysis.compiled import Array
-from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.bins import throughput_table, utilisation_table
 from outcast.analysis.measure.completions import completion_table
 from outcast.analysis.measure.fairness_windows import fairness_table
+from outcast.analysis.measure.flows import FlowMeasures, flow_measures, packet_span_ns
 from outcast.analysis.measure.kernel_counts import KernelCounts
 from outcast.analysis.measure.links import link_table
 from outcast.analysis.measure.probes import probe_table
 from outcast.analysis.measure.program_runs import execution_table
-from outcast.analysis.measure.queue import queueing_ns, spread_of
 from outcast.analysis.measure.run_goodput import active_seconds, flow_bytes
-from outcast.analysis.measure.sized_flows import completions_ns, packet_span_ns
+from outcast.analysis.measure.spreads import Spread, spread_of
 from outcast.analysis.measure.streams import stream_table, workload_table
-from outcast.analysis.run_analysis import Analysis, chains_by_flow
-from outcast.analysis.run_summary import median_rtt_ns, rows_of_flow, tcp_of_flow
-from outcast.records.captures import CapturesManifest
-from outcast.records.run_directory import RunDirectory
+from outcast.analysis.run_analysis import Analysis
+from outcast.records.run_directory import FlowRecord, RunDirectory
 from outcast.records.tables import write_table
 
 
@@ -95,87 +92,89 @@ def round_trip_table(analysis: Analysis) -> pl.DataFrame | None:
     )
 
 
-def flow_table(analysis: Analysis) -> pl.DataFrame:
-    """One row per flow of the run. Rates and counts are over the main interval.
+@dataclass(frozen=True, slots=True)
+class _FlowRow:
+    """A flow, and what is known of it in the main interval.
 
-    When its first and its last packet came in is of the whole duration.
+    `span_ns` is when its first and its last packet came in, in the whole duration.
     """
+
+    record: FlowRecord
+    did: FlowMeasures
+    waited: Spread | None
+    counts: Mapping[str, int | None]
+    is_captured: bool
+    span_ns: tuple[int | None, int | None]
+    goodput_bytes: int
+    frame_bytes: int
+    share: float | None
+    seconds: float
+
+
+_FLOW_COLUMNS: store.Columns[_FlowRow] = {
+    "flow": (pl.Int64, "record.flow"),
+    "src": (pl.String, "record.src"),
+    "src_ip": (pl.String, "record.src_ip"),
+    "sport": (pl.Int64, "record.sport"),
+    "dst": (pl.String, "record.dst"),
+    "dst_ip": (pl.String, "record.dst_ip"),
+    "dport": (pl.Int64, "record.dport"),
+    "hops": (pl.Int64, "record.hops"),
+    "path_links": (pl.Int64, lambda row: len(row.record.path) - 1 if row.record.path else None),
+    "ingress": (pl.String, "record.ingress"),
+    "start_ns": (pl.Int64, "record.start_ns"),
+    "congestion_control": (pl.String, "record.congestion_control"),
+    "goodput_bytes": (pl.Int64, "goodput_bytes"),
+    "goodput_bps": (pl.Float64, lambda row: 8 * row.goodput_bytes / row.seconds),
+    "throughput_bps": (pl.Float64, lambda row: 8 * row.frame_bytes / row.seconds),
+    "share": (pl.Float64, "share"),
+    "packets": (pl.Int64, "did.packets"),
+    "dropped": (pl.Int64, "did.dropped"),
+    "longest_chain": (pl.Int64, lambda row: max(row.did.chains, default=0)),
+    "retransmits": (pl.Int64, lambda row: row.counts["retransmits"]),
+    "timeouts": (pl.Int64, lambda row: row.counts["timeouts"]),
+    "retransmissions_seen": (pl.Int64, "did.tcp.retransmissions"),
+    "spurious_seen": (pl.Int64, "did.tcp.spurious"),
+    # Nobody tells the least RTO of captures' senders.
+    "timeouts_seen": (pl.Int64, lambda row: None if row.is_captured else row.did.tcp.timeouts),
+    "halted_s": (pl.Float64, lambda row: None if row.is_captured else row.did.tcp.halted_s),
+    "rtt_p50_ns": (pl.Int64, "did.rtt_p50_ns"),
+    "queueing_mean_ns": (pl.Float64, lambda row: row.waited and row.waited.mean),
+    "queueing_p50_ns": (pl.Int64, lambda row: row.waited and int(row.waited.p50)),
+    "queueing_p99_ns": (pl.Int64, lambda row: row.waited and int(row.waited.p99)),
+    "name": (pl.String, "record.name"),
+    "protocol": (pl.String, "record.protocol"),
+    "of_program": (pl.Boolean, "record.of_program"),
+    "t_first": (pl.Int64, lambda row: row.span_ns[0]),
+    "t_last": (pl.Int64, lambda row: row.span_ns[1]),
+    "completion_ns": (pl.Int64, "did.completion_ns"),
+}
+
+
+def flow_table(analysis: Analysis) -> pl.DataFrame:
+    """One row per flow of the run. Rates and counts are over the main interval."""
     interval = analysis.interval
     goodput = flow_bytes(analysis, interval)
     frames = flow_bytes(analysis, interval, of="frames")
     total = sum(goodput.values())
-    lengths = chains_by_flow(analysis)
-    times_ns = completions_ns(analysis)
-    is_captured = isinstance(analysis.manifest, CapturesManifest)
-    kernel = KernelCounts(analysis)
-    rows = []
-    for record in analysis.manifest.flows:
-        packets = dropped = 0
-        waits_ns: list[Array] = []
-        for port in analysis.ports:
-            mine = rows_of_flow(port, record.flow)
-            packets += mine.size
-            dropped += int((port.joined.verdict[mine] == Verdict.DROPPED).sum())
-            waits_ns.append(queueing_ns(port.joined, port.sent_ns, mine, port.reached_ns))
-        tcp = tcp_of_flow(analysis, record.flow)
-        first_ns, last_ns = packet_span_ns(analysis, record.flow) or (None, None)
-        waited = spread_of(np.concatenate(waits_ns))
-        counts = kernel.of([record])
-        seconds = active_seconds(analysis, record, interval)
-        rows.append(
-            {
-                **{name: getattr(record, name) for name in _OF_RECORD},
-                "path_links": len(record.path) - 1 if record.path else None,
-                "goodput_bytes": goodput[record.flow],
-                "goodput_bps": 8 * goodput[record.flow] / seconds,
-                "throughput_bps": 8 * frames[record.flow] / seconds,
-                "share": goodput[record.flow] / total if total else None,
-                "packets": packets,
-                "dropped": dropped,
-                "longest_chain": max(lengths.get(record.flow, ()), default=0),
-                "retransmits": counts["retransmits"],
-                "timeouts": counts["timeouts"],
-                "retransmissions_seen": tcp.retransmissions,
-                "spurious_seen": tcp.spurious,
-                "timeouts_seen": None if is_captured else tcp.timeouts,
-                "halted_s": None if is_captured else tcp.halted_s,
-                "rtt_p50_ns": median_rtt_ns(analysis, record.flow),
-                "queueing_mean_ns": None if waited is None else waited.mean,
-                "queueing_p50_ns": None if waited is None else int(waited.p50),
-                "queueing_p99_ns": None if waited is None else int(waited.p99),
-                "t_first": first_ns,
-                "t_last": last_ns,
-                "completion_ns": times_ns.get(record.flow),
-            }
+    did, kernel = flow_measures(analysis), KernelCounts(analysis)
+    rows = [
+        _FlowRow(
+            record,
+            did[record.flow],
+            spread_of(did[record.flow].queueing_ns),
+            kernel.of([record]),
+            analysis.is_captured,
+            packet_span_ns(analysis, record.flow) or (None, None),
+            goodput[record.flow],
+            frames[record.flow],
+            goodput[record.flow] / total if total else None,
+            active_seconds(analysis, record, interval),
         )
-    return pl.DataFrame(rows, schema=_FLOW_COLUMNS)
+        for record in analysis.manifest.flows
+    ]
+    return store.table_of(_FLOW_COLUMNS, rows)
 
-
-_OF_RECORD = (
-    *("flow", "src", "src_ip", "sport", "dst", "dst_ip", "dport", "hops", "ingress", "start_ns"),
-    *("congestion_control", "name", "protocol", "of_program"),
-)
-_FLOW_COLUMNS: dict[str, type[pl.DataType]] = {
-    "flow": pl.Int64,
-    **dict.fromkeys(("src", "src_ip"), pl.String),
-    "sport": pl.Int64,
-    **dict.fromkeys(("dst", "dst_ip"), pl.String),
-    **dict.fromkeys(("dport", "hops", "path_links"), pl.Int64),
-    "ingress": pl.String,
-    "start_ns": pl.Int64,
-    "congestion_control": pl.String,
-    "goodput_bytes": pl.Int64,
-    **dict.fromkeys(("goodput_bps", "throughput_bps", "share"), pl.Float64),
-    **dict.fromkeys(("packets", "dropped", "longest_chain", "retransmits", "timeouts"), pl.Int64),
-    **dict.fromkeys(("retransmissions_seen", "spurious_seen", "timeouts_seen"), pl.Int64),
-    "halted_s": pl.Float64,
-    "rtt_p50_ns": pl.Int64,
-    "queueing_mean_ns": pl.Float64,
-    **dict.fromkeys(("queueing_p50_ns", "queueing_p99_ns"), pl.Int64),
-    **dict.fromkeys(("name", "protocol"), pl.String),
-    "of_program": pl.Boolean,
-    **dict.fromkeys(("t_first", "t_last", "completion_ns"), pl.Int64),
-}
 
 TABLES: tuple[tuple[str, Callable[[Analysis], pl.DataFrame | None]], ...] = (
     ("packets", packet_table),

@@ -40,10 +40,9 @@ class Span:
     """A span of time, both ends included.
 
     Attributes:
-        from_ns, to_ns: its ends; after the traffic's start (negative before it), or on the clock.
         asked: the option that named it, for messages, as `--around 12ms`.
-        clock: what the ends count from: the traffic's start; midnight of the day on which the
-            packets came in, in this machine's time zone; or 1970.
+        clock: what the ends count from: the traffic's start (negative before it); midnight of the
+            day on which the packets came in, in this machine's time zone; or 1970.
     """
 
     from_ns: int
@@ -78,13 +77,10 @@ _FILTERS = ("port", "flow", "dst", "verdict", "span", "blackout")
 
 @dataclass(frozen=True)
 class Source:
-    """An opened table of packets.
+    """An opened table of packets, in the order of arrival within each output; it has COLUMNS.
 
-    Attributes:
-        table: the packets, in the order of arrival within each output; it has COLUMNS.
-        start_ns: the time from which times are counted: a run's start of traffic, or the first
-            packet of a table.
-        run: the run or the joined captures; None for a table alone.
+    Times are counted from `start_ns`: a run's start of traffic, or the first packet of a table.
+    `run` is also joined captures; None for a table alone.
     """
 
     path: Path
@@ -104,10 +100,7 @@ class Source:
 
 
 def blackouts(run: Run) -> pl.DataFrame:
-    """Returns the chains of drops during which packets of other ports got through, by time.
-
-    The column `blackout` is the number of each: its row in blackouts.parquet, from 0.
-    """
+    """Returns the blackouts by time; `blackout` is the row of each in blackouts.parquet, from 0."""
     return (
         run.table("blackouts")
         .with_row_index("blackout")
@@ -146,8 +139,7 @@ def refusing_table(path: Path) -> AbstractContextManager[None]:
 def condition(source: Source, wanted: Selection) -> pl.Expr:
     """Returns the condition for the rows that are meant.
 
-    Raises ConfigError if a filter names a port, flow, destination, time or blackout that the table
-    lacks. The message has those that exist.
+    Raises ConfigError, with those that exist, if a filter names what the table lacks.
     """
     table = source.table
     chosen = pl.lit(True)
@@ -222,42 +214,28 @@ def blackout(source: Source, number: int) -> dict[str, Any]:
 
 
 def require_some(source: Source, wanted: Selection) -> None:
-    """Raises ConfigError if no packet fits all filters together.
-
-    The message names, for every filter, the values that fit all others.
-    """
-    if _any(source, condition(source, wanted)):
-        return
+    """Raises ConfigError if no packet fits all filters; it names values that fit all others."""
+    chosen = condition(source, wanted)
+    with refusing_table(source.path):
+        if source.table.filter(chosen).head(1).collect().height:
+            return
     given = [name for name in _FILTERS if getattr(wanted, name) is not None]
     if not given:
         raise ConfigError(f"{source.path}: holds no packets")
-    texts = {name: _described(wanted, name) for name in given}
-    there = [
-        f"without {texts[name]} there are {values}"
+    texts = {
+        name: wanted.span.asked
+        if name == "span" and wanted.span is not None
+        else f"--{name} {getattr(wanted, name)}"
         for name in given
-        if (values := _others(source, _without(wanted, name), name)) is not None
-    ]
-    raise ConfigError(
-        f"no packet fits {' and '.join(texts.values())}"
-        + (f"; {'; '.join(there)}" if there and len(given) > 1 else _existing(source, given[0]))
-    )
-
-
-def _without(wanted: Selection, name: str) -> Selection:
-    nothing: dict[str, Any] = {name: None}
-    return replace(wanted, **nothing)
-
-
-def _existing(source: Source, name: str) -> str:
-    """What there is of a filter that stands alone; filters that need a value have it refused."""
-    values = _others(source, Selection(), name)
-    return f"; there are {values}" if values else ""
-
-
-def _described(wanted: Selection, name: str) -> str:
-    if name == "span" and wanted.span is not None:
-        return wanted.span.asked
-    return f"--{name} {getattr(wanted, name)}"
+    }
+    there = []
+    for name in given if len(given) > 1 else ():
+        nothing: dict[str, Any] = {name: None}
+        if values := _others(source, replace(wanted, **nothing), name):
+            there.append(f"without {texts[name]} there are {values}")
+    if not there and (values := _others(source, Selection(), given[0])):
+        there = [f"there are {values}"]
+    raise ConfigError("; ".join([f"no packet fits {' and '.join(texts.values())}", *there]))
 
 
 def _others(source: Source, wanted: Selection, name: str) -> str | None:
@@ -268,21 +246,14 @@ def _others(source: Source, wanted: Selection, name: str) -> str | None:
             values: Sequence[Any] = _ports(chosen)
         case "flow":
             values = [f"flow {number}" for number in _values(chosen, pl.col("flow"))]
-        case "dst":
-            values = _values(chosen, _text("dst"))
-        case "verdict":
-            values = _values(chosen, _text("verdict"))
+        case "dst" | "verdict":
+            values = _values(chosen, _text(name))
         case _:
             first, last = _first_and_last(chosen)
             if first is None or last is None:
                 return None
             return f"some from {_at(first - source.start_ns)} to {_at(last - source.start_ns)}"
     return _listed(values) if values else None
-
-
-def _any(source: Source, chosen: pl.Expr) -> bool:
-    with refusing_table(source.path):
-        return source.table.filter(chosen).head(1).collect().height > 0
 
 
 def _text(name: str) -> pl.Expr:
@@ -379,18 +350,15 @@ def require_time(source: Source, span: Span) -> None:
     if first is None or last is None:
         raise ConfigError(f"{span.asked}: there are no packets")
     from_ns, to_ns = first - source.start_ns, last - source.start_ns
-    on_clock = span.clock != "traffic"
-    span = located(source, span)
-    if on_clock and (span.to_ns < from_ns or span.from_ns > to_ns):
-        raise ConfigError(
-            f"{span.asked}: nothing came in then; packets came in from {on_the_clock(first)} to "
-            f"{on_the_clock(last)}, in this machine's time zone"
-        )
-    if span.to_ns < from_ns or span.from_ns > to_ns:
-        raise ConfigError(
-            f"{span.asked}: nothing came in from {_at(span.from_ns)} to {_at(span.to_ns)}; "
-            f"packets came in from {_at(from_ns)} to {_at(to_ns)}"
-        )
+    own = located(source, span)
+    if own.from_ns <= to_ns and from_ns <= own.to_ns:
+        return
+    when, zone = f"from {_at(own.from_ns)} to {_at(own.to_ns)}", ""
+    there = f"from {_at(from_ns)} to {_at(to_ns)}"
+    if span.clock != "traffic":
+        when, zone = "then", ", in this machine's time zone"
+        there = f"from {on_the_clock(first)} to {on_the_clock(last)}"
+    raise ConfigError(f"{span.asked}: nothing came in {when}; packets came in {there}{zone}")
 
 
 def first_numbers(source: Source) -> pl.LazyFrame:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,11 +33,9 @@ _SEED = 1
 
 @dataclass(frozen=True)
 class Interval:
-    """A central value of several runs, with its confidence interval.
+    """The mean, geometric mean or median of several runs, with its 95 % confidence interval.
 
-    Attributes:
-        value: their mean, geometric mean or median; None without runs.
-        low, high: bounds of the 95 % interval; None for fewer than two runs, or without a bound.
+    The value is None without runs; bounds are for fewer than two runs, or where there is none.
     """
 
     n: int
@@ -48,12 +46,10 @@ class Interval:
 
 @dataclass(frozen=True)
 class Estimate:
-    """An interval, and the test that belongs to it.
+    """An interval, and the test that belongs to it: by a value, the two-sided p that it is true.
 
-    Attributes:
-        p_value: by a value, the two-sided p of the hypothesis that the true one is this value. It
-            is below 0.05 where the interval, as long as no limit cuts it, leaves the value out. 1
-            if there is no interval.
+    p is below 0.05 where the interval, as long as no limit cuts it, leaves the value out; 1 if
+    there is no interval.
     """
 
     interval: Interval
@@ -78,18 +74,12 @@ class _Mean:
 
 
 def central(values: Sequence[float], kind: Kind = "mean", limits: Limits = UNLIMITED) -> Interval:
-    """The central value of a sample and its interval, which does not go beyond the limits.
-
-    Raises ValueError if a geometric mean is asked for and not all values are above zero.
-    """
+    """The interval of `estimate`."""
     return estimate(values, kind, limits).interval
 
 
 def difference(ours: Sequence[float], theirs: Sequence[float], kind: Kind = "mean") -> Interval:
-    """`ours` minus `theirs`; for geometric means, `ours` over `theirs`.
-
-    The two samples are independent. `n` is that of the smaller sample.
-    """
+    """The interval of `estimate_difference`."""
     return estimate_difference(ours, theirs, kind).interval
 
 
@@ -103,10 +93,8 @@ def as_ratio_of_means(values: Sequence[float], rivals: float | None) -> list[flo
     (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 11): these are its
     pseudo-values.
 
-    Args:
-        values: ratios of a side's mean goodput over another's; or over the mean of all, if `rivals`
-            is None. Values that are not finite stay.
-        rivals: flows of the first side for each flow of the other.
+    The values are ratios of a side's mean goodput over another's, with `rivals` flows of the first
+    side for each of the other; or over the mean of all, if it is None. What is not finite stays.
     """
     known = [value for value in values if math.isfinite(value)]
     if len(known) < 2:
@@ -122,37 +110,30 @@ def as_ratio_of_means(values: Sequence[float], rivals: float | None) -> list[flo
     return [next(spread) if math.isfinite(value) else value for value in values]
 
 
-def quotient(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
-    """The mean of `ours` over the mean of `theirs`. Samples and `n` are as in `difference`.
-
-    The value is None if `theirs` are all 0. The bounds are None if the mean of `theirs` cannot be
-    told from 0, because then the quotient has no bound.
-    """
-    return estimate_quotient(ours, theirs).interval
-
-
 def estimate(values: Sequence[float], kind: Kind = "mean", limits: Limits = UNLIMITED) -> Estimate:
-    """As `central`, with the test."""
+    """The central value of a sample. Its interval does not go beyond the limits.
+
+    Raises ValueError if a geometric mean is asked for and not all values are above zero.
+    """
     sample = _transformed(values, kind)
     if not sample.size:
         return _nothing(0, None)
-    back = _back(kind)
     if kind == "median":
-        return _by_bootstrap(
-            int(sample.size),
-            float(np.median(sample)),
-            lambda: _resampled_medians(sample, _SEED),
-        )
+        median = float(np.median(sample))
+        return _by_bootstrap(sample.size, median, lambda: _resampled_medians(sample, _SEED))
     mean = _Mean.of(sample)
     if mean.n < 2:
-        return _nothing(mean.n, back(mean.value))
+        return _nothing(mean.n, _back(mean.value, kind))
     return _by_student(mean, mean.n, mean.n - 1, kind, limits)
 
 
 def estimate_difference(
     ours: Sequence[float], theirs: Sequence[float], kind: Kind = "mean"
 ) -> Estimate:
-    """As `difference`, with the test."""
+    """`ours` minus `theirs`; for geometric means, `ours` over `theirs`.
+
+    The two samples are independent. `n` is that of the smaller sample.
+    """
     minuend, subtrahend = _transformed(ours, kind), _transformed(theirs, kind)
     n = int(min(minuend.size, subtrahend.size))
     if n == 0:
@@ -166,12 +147,16 @@ def estimate_difference(
     first, second = _Mean.of(minuend), _Mean.of(subtrahend)
     apart = _Mean(first.value - second.value, first.variance + second.variance, n)
     if n < 2:
-        return _nothing(n, _back(kind)(apart.value))
+        return _nothing(n, _back(apart.value, kind))
     return _by_student(apart, n, _welch(first, second, 1.0), kind, UNLIMITED)
 
 
 def estimate_quotient(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
-    """As `quotient`, with the test."""
+    """The mean of `ours` over the mean of `theirs`. Samples and `n` are as of a difference.
+
+    The value is None if `theirs` are all 0. The bounds are None if the mean of `theirs` cannot be
+    told from 0, because then the quotient has no bound.
+    """
     numerator, denominator = _transformed(ours, "mean"), _transformed(theirs, "mean")
     n = int(min(numerator.size, denominator.size))
     if n == 0 or not denominator.mean():
@@ -201,12 +186,12 @@ def _nothing(n: int, value: float | None) -> Estimate:
 
 
 def _by_student(mean: _Mean, n: int, freedom: float, kind: Kind, limits: Limits) -> Estimate:
-    error, back = math.sqrt(mean.variance), _back(kind)
+    error, value = math.sqrt(mean.variance), _back(mean.value, kind)
     reach = _t_quantile(freedom) * error
-    low = max(back(mean.value - reach), limits[0])
-    high = min(back(mean.value + reach), limits[1])
+    low = max(_back(mean.value - reach, kind), limits[0])
+    high = min(_back(mean.value + reach, kind), limits[1])
     if math.isinf(high):
-        return _nothing(n, back(mean.value))
+        return _nothing(n, value)
 
     def p_value(at: float) -> float:
         if kind == "geometric" and at <= 0:
@@ -214,7 +199,7 @@ def _by_student(mean: _Mean, n: int, freedom: float, kind: Kind, limits: Limits)
         there = math.log(at) if kind == "geometric" else at
         return _two_sided(mean.value - there, error, freedom)
 
-    return Estimate(Interval(n, back(mean.value), low, high), p_value)
+    return Estimate(Interval(n, value, low, high), p_value)
 
 
 def _welch(first: _Mean, second: _Mean, factor: float) -> float:
@@ -251,14 +236,10 @@ def _transformed(values: Sequence[float], kind: Kind) -> Floats:
     return np.log(sample)
 
 
-def _back(kind: Kind) -> Callable[[float], float]:
-    return _exp if kind == "geometric" else float
-
-
-def _exp(value: float) -> float:
-    """As math.exp, but infinite where that overflows: two runs far apart have such a bound."""
+def _back(value: float, kind: Kind) -> float:
+    """From a logarithm, which is infinite where it overflows: two runs far apart have such one."""
     try:
-        return math.exp(value)
+        return math.exp(value) if kind == "geometric" else value
     except OverflowError:
         return math.inf
 
@@ -268,17 +249,14 @@ def _by_bootstrap(n: int, value: float, resampled: Callable[[], Floats]) -> Esti
     if n < 2:
         return _nothing(n, value)
     outside = (1 - LEVEL) / 2
-    low, high = np.quantile(resampled(), [outside, 1 - outside])
-    return Estimate(Interval(n, value, float(low), float(high)), lambda _at: 1.0)
+    low, high = np.quantile(resampled(), [outside, 1 - outside]).tolist()
+    return Estimate(Interval(n, value, low, high), lambda _at: 1.0)
 
 
 def _resampled_medians(sample: Floats, seed: int) -> Floats:
     """The median of every resample. It is computed in parts to save memory."""
     draw = np.random.default_rng(seed)
     at_once = max(1, 10**6 // sample.size)
-    parts: list[Any] = []
-    for begin in range(0, RESAMPLES, at_once):
-        count = min(at_once, RESAMPLES - begin)
-        chosen = draw.integers(sample.size, size=(count, sample.size))
-        parts.append(np.median(sample[chosen], axis=1))
-    return np.concatenate(parts)
+    counts = (min(at_once, RESAMPLES - begin) for begin in range(0, RESAMPLES, at_once))
+    sizes = ((count, sample.size) for count in counts)
+    return np.concatenate([np.median(sample[draw.integers(sample.size, size=s)], 1) for s in sizes])

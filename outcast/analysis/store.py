@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -15,6 +17,20 @@ from outcast.analysis.measure.queue import Queue
 VERDICTS = ("forwarded", "dropped", "unknown")
 NOTES = ("", "reordered", "in flight", "before output")
 EVENTS = ("enqueue", "drop", "dequeue")
+
+
+Row = TypeVar("Row")
+Columns = Mapping[str, tuple[type[pl.DataType], str | Callable[[Row], Any]]]
+"""For each column of a table its type, and its value in a row: an attribute, or a function."""
+
+
+def table_of(columns: Columns[Row], rows: Sequence[Row]) -> pl.DataFrame:
+    """The table of these rows, with its columns and types also where it has no row."""
+    values = {}
+    for name, (_, of_row) in columns.items():
+        take = attrgetter(of_row) if isinstance(of_row, str) else of_row
+        values[name] = [take(row) for row in rows]
+    return pl.DataFrame(values, schema={name: kind for name, (kind, _) in columns.items()})
 
 
 def names(codes: Array, texts: Sequence[str]) -> pl.Series:
@@ -49,10 +65,7 @@ ALL = slice(None)
 def packet_table(
     joined: Joined, queue: Queue, flow_numbers: Sequence[int], rows: slice = ALL
 ) -> pl.DataFrame:
-    """One row per packet that came in, in the order of arrival; times in nanoseconds.
-
-    `rows` are those to give, of all.
-    """
+    """One row per packet that came in, in the order of arrival; of all, those in `rows`; in ns."""
     arrivals = joined.arrivals
     flow = arrivals.flow[rows]
     numbers = np.array(flow_numbers, np.int32)

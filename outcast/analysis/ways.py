@@ -33,10 +33,9 @@ SCHEMA: dict[str, type[pl.DataType]] = {
 def loss_table(run: Run, flow: int | None = None) -> pl.DataFrame:
     """One row per flow and step of its path, in the order of both.
 
-    Returns:
-        `flow`, `step` (from 0), `begins` and `ends` (a port and a direction), `where` in words,
-        `packets` at its begin, `lost` of them at its end, and the quantiles of the time between in
-        nanoseconds; null where no packet came through. Retransmissions are packets too.
+    `begins` and `ends` are a port and a direction, `where` is in words. Of the `packets` at its
+    begin some were `lost` at its end; waits are the time between, null where no packet came
+    through. Retransmissions are packets too.
 
     Raises:
         ConfigError: there is no such flow, or no two captured points on a path.
@@ -76,10 +75,7 @@ def _points(record: FlowRecord, ports: dict[tuple[str, str], str], files: _Files
 
 
 def _seen(
-    run: Run,
-    records: Sequence[FlowRecord],
-    points: dict[int, _Points],
-    files: _Files,
+    run: Run, records: Sequence[FlowRecord], points: dict[int, _Points], files: _Files
 ) -> dict[tuple[int, str, str], pl.DataFrame]:
     """The packets of each flow at each of its points. Every capture is read once."""
     flows: dict[tuple[str, str], list[FlowRecord]] = defaultdict(list)

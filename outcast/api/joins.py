@@ -34,6 +34,7 @@ from outcast.analysis.measure.estimates import (
 from outcast.analysis.measure.latency import latency
 from outcast.analysis.measure.random_loss import Relation, random_losses, relations
 from outcast.analysis.measure.repairs import repairs, unrepaired
+from outcast.analysis.measure.spreads import sojourn_spread
 from outcast.api import joining
 from outcast.api.joining import Asked, parse_addresses, parse_max_sojourn_ns, parse_queue
 from outcast.errors import ConfigError, InputError, UntrustedError, did_you_mean
@@ -289,7 +290,7 @@ def _measured(
         for output, loss in random_losses(joined, repaired, replayed, related).items()
         # Otherwise nothing tells what a packet found.
         if unit_ns <= FINE_NS
-        or ((waits := queue.sojourn_spread(joined, output)) and waits.p50 > 2 * unit_ns)
+        or ((waits := sojourn_spread(joined, output)) and waits.p50 > 2 * unit_ns)
     }
     lossy = {joined.outputs[output] for output in at_random}
     estimates = tuple(

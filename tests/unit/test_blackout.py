@@ -63,7 +63,7 @@ def test_the_printed_trace(tmp_path):
     assert chains.t_end_ns.tolist() == [83_174_000, 84_100_000]
     assert chains.flows.tolist() == [1, 1]
     assert chains.others_through.tolist() == [3, 0]
-    assert length_counts(chains.drops) == {1: 1, 4: 1}
+    assert length_counts(chains.drops) == {"1": 1, "4": 1}
 
 
 def test_a_packet_of_unknown_fate_did_not_get_through(tmp_path):

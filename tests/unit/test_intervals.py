@@ -76,15 +76,25 @@ def test_p_is_a_twentieth_at_the_bounds(ours, theirs, kind):
             assert estimate.p_value(bound) == pytest.approx(0.05, rel=1e-3)
 
 
-def test_intervals_of_odd_samples():
-    assert statistics.quotient([1.0, 1.0], [0.0, 8.0]) == Interval(2, 0.25, None, None)
+def test_a_quotient_by_what_may_be_nothing_has_no_bounds():
+    assert statistics.estimate_quotient([1.0, 1.0], [0.0, 8.0]).interval == Interval(
+        2, 0.25, None, None
+    )
     assert statistics.estimate_quotient([1.0, 1.0], [0.0, 8.0]).p_value(1.0) == 1.0
-    assert statistics.quotient([1.0, 1.0], [0.0, 0.0]) == Interval(2, None, None, None)
+    assert statistics.estimate_quotient([1.0, 1.0], [0.0, 0.0]).interval == Interval(
+        2, None, None, None
+    )
+
+
+def test_an_interval_stays_within_the_measures_limits():
     near = statistics.central([0.99, 0.9, 0.999], limits=(0, 1))
     assert near.high == 1
     assert near.low is not None
     assert near.low < 0.9
-    assert statistics.quotient([0.0, 2.0, 1.0], [8.0, 9.0, 7.0]).low == 0
+    assert statistics.estimate_quotient([0.0, 2.0, 1.0], [8.0, 9.0, 7.0]).interval.low == 0
+
+
+def test_equal_runs_have_an_interval_without_width_and_a_certain_test():
     estimate = statistics.estimate([0.1] * 5)
     assert estimate.interval == Interval(5, 0.1, 0.1, 0.1)
     assert (estimate.p_value(0.1), estimate.p_value(0.2)) == (1.0, 0.0)

@@ -14,7 +14,7 @@ import pytest
 from pyroute2 import iproute
 
 from outcast import netlink, workflow
-from outcast.analysis.run_analysis import elsewhere
+from outcast.analysis.port_analysis import elsewhere
 from outcast.cli import invoke as outcast
 from outcast.emulation import link_counters, netem, queues, rtnetlink, wires
 from outcast.emulation.commands import SystemCommands

@@ -11,8 +11,7 @@ import pytest
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from outcast.analysis.measure.kernel_counts import grown, synchronisation
-from outcast.analysis.measure.port_samples import port_table
-from outcast.analysis.measure.socket_samples import socket_table
+from outcast.analysis.measure.samples import port_table, socket_table
 from outcast.analysis.run_analysis import Interval
 from outcast.errors import InputError
 from outcast.experiment.queues import KINDS

@@ -12,7 +12,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from outcast.analysis import analyze, compute, require_trusted, run_summary, write
+from outcast.analysis import analyze, compute, require_trusted, write
+from outcast.analysis.measure.flows import tcp_of_flow
 from outcast.analysis.run_analysis import Interval
 from outcast.cli import invoke as outcast
 from outcast.errors import InputError, UntrustedError
@@ -411,13 +412,16 @@ def test_a_flow_is_halted_within_the_interval_only():
     """Idle times of 100, 400 and 50 ns. The second reaches 200 ns back beyond the beginning."""
     port: Any = SimpleNamespace(
         rows={7: np.arange(2, 4)},
-        resent=SimpleNamespace(halted_ns=np.array([100, 0, 400, 50])),
+        resent=SimpleNamespace(
+            halted_ns=np.array([100, 0, 400, 50]),
+            **dict.fromkeys(("retransmission", "spurious", "timeout"), np.zeros(4, np.bool_)),
+        ),
         reached_ns=np.array([1_200, 1_300, 1_700, 1_900]),
     )
     manifest = SimpleNamespace(traffic=SimpleNamespace(t_start_ns=1_000))
-    analysis: Any = SimpleNamespace(manifest=manifest, interval=Interval(500, 1_000))
-    assert run_summary._halted_ns(analysis, port, 7) == 200 + 50
-    assert run_summary._halted_ns(analysis, port, 8) == 0
+    analysis: Any = SimpleNamespace(manifest=manifest, interval=Interval(500, 1_000), ports=[port])
+    assert tcp_of_flow(analysis, 7).halted_s == (200 + 50) / 1e9
+    assert tcp_of_flow(analysis, 8).halted_s == 0
 
 
 def test_groups_by_hops_say_what_the_classes_say(run):

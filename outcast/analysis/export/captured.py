@@ -110,13 +110,9 @@ class Captured:
 def find(source: PortFiles, rows: pl.DataFrame, one_clock: bool) -> Captured:
     """Reads a capture and finds its packets among the table's rows.
 
-    A packet is a row's if it has its addresses, ports and numbers, at its time.
-
-    Args:
-        source: the capture.
-        rows: the table, with its row numbers as `packet`.
-        one_clock: whether the capture's clock is the table's. Else its times are corrected so that
-            the packets that occur once have the table's times.
+    A packet is a row's if it has its addresses, ports and numbers, at its time. `rows` have their
+    numbers as `packet`. Without `one_clock` the capture's times are corrected so that the packets
+    that occur once have the table's times.
 
     Raises InputError if the capture cannot be read, or lacks packets that the table has.
     """
@@ -146,10 +142,7 @@ def find(source: PortFiles, rows: pl.DataFrame, one_clock: bool) -> Captured:
 def _read(
     source: PortFiles, unwraps: bool
 ) -> tuple[tuple[CaptureFile, ...], Columns, tuple[FlowKey, ...], I64, I32]:
-    """Reads a capture: its files, the packets of IP, their flows, all stamps and link types.
-
-    The stamps of the packets of IP are their places among all.
-    """
+    """Reads files, packets of IP with their places as stamps, flows, all stamps and link types."""
     files = sequence.in_order(source.files[0].parent, source.files)
     decoder = Decoder(None, unwraps)
     stamps, links = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
@@ -168,19 +161,21 @@ def _read(
 
 def _table(columns: Columns, flows: Sequence[FlowKey], stamp_ns: I64) -> pl.DataFrame:
     """The packets of IP: their places in the capture, their times, and what they are known by."""
-    return pl.DataFrame(
-        {
-            "frame": columns.stamp_ns,
-            "t": stamp_ns[columns.stamp_ns],
-            "src": _texts([key.src for key in flows], columns.flow),
-            "sport": _numbers([key.sport for key in flows], columns.flow),
-            "dst": _texts([key.dst for key in flows], columns.flow),
-            "dport": _numbers([key.dport for key in flows], columns.flow),
-            "ip_id": columns.ip_id,
-            "seq": columns.seq,
-            "payload": columns.payload_bytes,
-        }
-    ).select("frame", "t", _key())
+    ends = {"src": pl.String, "sport": pl.Int64, "dst": pl.String, "dport": pl.Int64}
+    of_flows = pl.DataFrame(
+        {name: [getattr(key, name) for key in flows] for name in ends}, schema=ends
+    )
+    return (
+        of_flows[columns.flow]
+        .with_columns(
+            frame=pl.Series(columns.stamp_ns),
+            t=pl.Series(stamp_ns[columns.stamp_ns]),
+            ip_id=pl.Series(columns.ip_id),
+            seq=pl.Series(columns.seq),
+            payload=pl.Series(columns.payload_bytes),
+        )
+        .select("frame", "t", _key())
+    )
 
 
 def _expected(source: PortFiles, rows: pl.DataFrame) -> Iterator[tuple[bool, pl.DataFrame]]:
@@ -204,14 +199,6 @@ def _key() -> pl.Expr:
         .hash()
         .alias("key")
     )
-
-
-def _texts(values: Sequence[str], codes: I32) -> pl.Series:
-    return pl.Series(values, dtype=pl.String).gather(pl.Series(codes.astype(np.uint32)))
-
-
-def _numbers(values: Sequence[int], codes: I32) -> Array:
-    return np.array(values, np.int64)[codes]
 
 
 def _shift(seen: pl.DataFrame, expected: pl.DataFrame, stamp_ns: I64) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import polars as pl
@@ -17,12 +16,10 @@ _OF_CHAIN = ("ingress", "egress", "t_start", "others_through")
 
 
 def with_drops(source: Source, rows: pl.DataFrame) -> pl.DataFrame:
-    """Adds to each dropped packet its chain of drops; null for all others.
+    """Adds to each dropped packet its chain of drops; null for all others, and in a table alone.
 
     Columns: `chain_drops`, how many drops the chain has; `drop`, which of them this is, from 1;
     `blackout`, the chain's number if it is a blackout. The rows keep their order.
-
-    A table alone has no chains, and nulls.
     """
     empty = [pl.lit(None, pl.Int64).alias(name) for name in ("chain_drops", "drop", "blackout")]
     if source.run is None:
@@ -107,20 +104,15 @@ def left(row: Row, number_there: int | None) -> str:
     return f"left {sojourn} after it came in at {row['ingress']}{there}"
 
 
-def not_joined(
-    direction: str, dst: str | None, joined: Callable[[str], bool], is_output: bool
-) -> str:
-    """The comment of a packet that the table does not have.
+def not_joined(direction: str, dst: str | None, is_joined: bool, is_output: bool) -> str:
+    """The comment of a packet that the table does not have, by its capture's direction.
 
-    Args:
-        direction: `in`, `out` or `any`, of its capture.
-        dst: its destination; None if it is no IP packet or its headers were not captured.
-        joined: whether an address is a destination of the packets of the table.
-        is_output: whether the port is an output whose queue was studied.
+    `dst` is None if it is no IP packet or its headers were not captured. `is_joined` says whether
+    packets of the table go there too, and `is_output` whether the port's queue was studied.
     """
     if dst is None:
         return "not joined: no IP packet with all its headers"
-    if not joined(dst):
+    if not is_joined:
         return f"not joined: to {dst}, away from the queue"
     if is_output and direction != "in":
         return "not joined: nobody saw it come in"

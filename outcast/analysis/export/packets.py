@@ -17,13 +17,7 @@ from outcast.analysis.compiled import I32, Bool
 from outcast.analysis.export import comments
 from outcast.analysis.export.captured import Captured, PortFiles, find
 from outcast.analysis.export.pcapng import INBOUND, OUTBOUND, UNTOLD, Interface, Writer
-from outcast.analysis.selection import (
-    Selection,
-    Source,
-    condition,
-    require_some,
-    span_of,
-)
+from outcast.analysis.selection import Selection, Source, condition, require_some, span_of
 from outcast.errors import ConfigError, InputError
 from outcast.records.run import Run
 from outcast.records.tables import write_table
@@ -48,19 +42,23 @@ class Exported:
 def rows(source: Source, wanted: Selection) -> pl.DataFrame:
     """The selected packets of the table, a row each, with what follows from their neighbours.
 
-    Before the table's columns stands `packet`, the row number in the table. After them stand
-    `t_in_run` (ns after the traffic's start), `sojourn_ns`, and the columns of
-    `comments.with_drops`.
+    Besides the table's columns: `packet` (the row number there), `t_in_run` (ns after the traffic's
+    start), `sojourn_ns`, and the columns of `comments.with_drops`.
 
     Raises ConfigError if the selection is refused or takes nothing.
     """
-    require_some(source, wanted)
-    chosen = condition(source, wanted)
-    table = source.table.with_row_index("packet").with_columns(_selected=chosen).collect()
-    table = comments.with_drops(source, table).filter("_selected").drop("_selected")
+    table = comments.with_drops(source, _selected(source, wanted)).filter("_selected")
+    table = table.drop("_selected")
     return table.with_columns(
         t_in_run=pl.col("t_in") - source.start_ns, sojourn_ns=pl.col("t_out") - pl.col("t_in")
     )
+
+
+def _selected(source: Source, wanted: Selection) -> pl.DataFrame:
+    """The whole table with row numbers, and whether each row is selected. Raises ConfigError."""
+    require_some(source, wanted)
+    chosen = condition(source, wanted)
+    return source.table.with_row_index("packet").with_columns(_selected=chosen).collect()
 
 
 def write_rows(source: Source, wanted: Selection, file: Path) -> Exported:
@@ -78,9 +76,7 @@ def write_pcapng(
 
     Packets of a port keep the order of their capture. A packet that was forwarded is there twice:
     as it came in and as it left. Packets without a row, as acknowledgements, are there too if only
-    times are selected; a flow's are there with the flow.
-
-    zstd compresses a file whose name ends in .zst.
+    times are selected; a flow's are there with the flow. A name in .zst is compressed by zstd.
 
     Raises:
         ConfigError: the selection is refused or takes nothing.
@@ -89,10 +85,7 @@ def write_pcapng(
     """
     if source.run is None:
         raise ConfigError(f"{source.path}: is a table alone; captured packets need a run's folder")
-    require_some(source, wanted)
-    chosen = condition(source, wanted)
-    table = source.table.with_row_index("packet").with_columns(_selected=chosen).collect()
-    table = _with_texts(table)
+    table = _with_texts(_selected(source, wanted))
     # One clock stamped all captures of a run of ours.
     found = [find(capture, table, source.run.captured is None) for capture in captures]
     table = comments.with_drops(source, table).join(
@@ -156,7 +149,7 @@ def _kept(
     """Which packets of a capture are written."""
     has_row = capture.row >= 0
     keep = has_row & selected[np.where(has_row, capture.row, 0)] if selected.size else has_row
-    if wanted.port is not None or wanted.dst is not None or wanted.verdict is not None:
+    if (wanted.port, wanted.dst, wanted.verdict) != (None, None, None):
         return keep
     others = ~has_row
     span = span_of(source, wanted)
@@ -243,16 +236,14 @@ class _Told:
             way = {"in": INBOUND, "out": OUTBOUND}.get(source.direction, UNTOLD)
             flow = int(capture.flow[frame])
             dst = capture.flows[flow].dst if flow >= 0 else None
+            is_output = source.port in self._outputs
             return way, comments.not_joined(
-                source.direction,
-                dst,
-                self._destinations.__contains__,
-                source.port in self._outputs,
+                source.direction, dst, dst in self._destinations, is_output
             )
         values = self._table.row(row, named=True)
         if capture.left[frame]:
-            return OUTBOUND, comments.left(values, _positive(self._came_as, row))
-        return INBOUND, comments.came(values, _positive(self._left_as, row))
+            return OUTBOUND, comments.left(values, int(self._came_as[row]) or None)
+        return INBOUND, comments.came(values, int(self._left_as[row]) or None)
 
 
 def _numbers_there(found: Sequence[Captured], is_left: bool, height: int) -> I32:
@@ -262,10 +253,6 @@ def _numbers_there(found: Sequence[Captured], is_left: bool, height: int) -> I32
         seen = (capture.row >= 0) & (capture.left == is_left)
         numbers[capture.row[seen]] = np.flatnonzero(seen) + 1
     return numbers
-
-
-def _positive(numbers: I32, row: int) -> int | None:
-    return int(numbers[row]) or None
 
 
 @contextlib.contextmanager

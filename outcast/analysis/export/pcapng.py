@@ -34,12 +34,7 @@ _SIZE = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """Where packets were captured.
-
-    Attributes:
-        description: which packets of the port were captured.
-        link: their link type (tcpdump.org/linktypes.html).
-    """
+    """Where packets were captured, which, and their link type (tcpdump.org/linktypes.html)."""
 
     name: str
     description: str

@@ -18,7 +18,8 @@ from outcast.analysis.compiled import I64, Array
 from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.queue import Event, Queue, on_wire
 from outcast.analysis.measure.throughput import Series, series
-from outcast.analysis.run_analysis import Analysis, PortAnalysis
+from outcast.analysis.port_analysis import PortAnalysis
+from outcast.analysis.run_analysis import Analysis
 from outcast.records.run_directory import FlowRecord
 
 
@@ -101,11 +102,9 @@ def _repeated(texts: Sequence[str | None], times: int) -> pl.Series:
 def utilisation_table(analysis: Analysis) -> pl.DataFrame:
     """One row per bottleneck port and bin.
 
-    Returns:
-        `t` and `port`; `utilisation`, the bytes that left, with what goes with a frame on the link
-        where the link counts it, over what the link could carry, null where it was down;
-        `queue_mean_bytes` (over time) and `queue_max_bytes`; and the packets that
-        reached the queue and were `forwarded` or `dropped`.
+    `utilisation` is the bytes that left, with what goes with a frame on the link, over what the
+    link could carry; null where it was down. `queue_mean_bytes` is over time. `forwarded` and
+    `dropped` are packets, by when they reached the queue.
     """
     edges = edges_ns(analysis)
     return pl.concat(_port_bins(analysis, port, edges) for port in analysis.ports)
@@ -180,18 +179,12 @@ def queue_in_bins(queue: Queue, edges_ns: I64) -> tuple[Array, I64]:
     at = np.searchsorted(time, edges_ns, side="right") - 1
     until = area[at] + held[at] * (edges_ns - time[at])
     mean = np.diff(until) / np.diff(edges_ns)
-    most = np.array(
-        [held[here : there + 1].max() for here, there in pairwise(at)],
-        np.int64,
-    )
+    most = np.array([held[here : there + 1].max() for here, there in pairwise(at)], np.int64)
     return mean, most
 
 
 def utilisation(analysis: Analysis, port: PortAnalysis) -> float | None:
-    """The share that frames took of what the link could carry in the main interval.
-
-    None where the port has no rate, or the link was down all the time.
-    """
+    """The share of the link used in the main interval; None without a rate, or if always down."""
     first_bps = port.record.queue.rate_bps
     if not first_bps:
         return None

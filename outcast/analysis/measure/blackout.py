@@ -73,12 +73,9 @@ def _find(
     outputs: int,
     flows: int,
 ) -> tuple[I32, I32, I32, I32, I32]:
-    """Finds the chains within each group of packets.
+    """The first and last packet of each chain of a group, its drops and flows, and who got through.
 
-    Returns the first and last packet of each, its drops and flows, and who got through besides.
-
-    During a chain no packet of its own group gets through. So every packet that gets through
-    belongs to another group.
+    During a chain no packet of its own group gets through, so those who do belong to others.
     """
     dropped = (verdict == 1).sum()
     first, last = np.empty(dropped, np.int32), np.empty(dropped, np.int32)
@@ -155,11 +152,8 @@ def flow_chains(joined: Joined) -> Chains:
 def within(chains: Chains, joined: Joined, group: Array, counts: Bool) -> Chains:
     """The chains with only those drops that count; those without any are left out.
 
-    Args:
-        chains: all chains of the join.
-        joined: the join, of one output.
-        group: for each arrival, its input or its flow, whichever the chains are of.
-        counts: which arrivals count.
+    The join has one output. `group` has the input or the flow of each arrival, whichever the
+    chains are of; `counts` says which arrivals count.
     """
     dropped = np.flatnonzero((joined.verdict == Verdict.DROPPED) & (joined.egress >= 0))
     # Within a group, chains follow one another, and so do their drops.
@@ -170,7 +164,7 @@ def within(chains: Chains, joined: Joined, group: Array, counts: Bool) -> Chains
     return replace(chains, drops=drops.astype(np.int32)).only(drops > 0)
 
 
-def length_counts(drops: Array) -> dict[int, int]:
-    """How many chains there are of each length; only lengths that occur are keys."""
+def length_counts(drops: Array) -> dict[str, int]:
+    """How many chains there are of each length; only lengths that occur are keys, as text."""
     lengths, counts = np.unique(drops, return_counts=True)
-    return {int(a): int(b) for a, b in zip(lengths, counts, strict=True)}
+    return {str(a): int(b) for a, b in zip(lengths, counts, strict=True)}

@@ -18,12 +18,8 @@ def chains_by_lot(lost: npt.NDArray[np.bool_], blocks: npt.NDArray[np.int64], se
     """How many chains there are on average if a lot says which packets of a block are dropped.
 
     Each block keeps its number of drops, so neither a high loss rate nor congestion that comes and
-    goes makes the number differ from `chains(lost)`.
-
-    Args:
-        lost: for each packet of one input port, in the order of arrival, whether it was dropped.
-        blocks: the block of each packet, in ascending order.
-        seed: decides the lots.
+    goes makes the number differ from `chains(lost)`. Packets are of one input port, in the order of
+    arrival; their blocks ascend. `seed` decides the lots.
     """
     generator = np.random.default_rng(seed)
     counts = [chains(lost[np.lexsort((generator.random(lost.size), blocks))]) for _ in range(LOTS)]

@@ -5,6 +5,7 @@ They do not come from captures: the receivers' programs wrote when the last byte
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,30 +13,31 @@ import polars as pl
 
 from outcast.analysis.measure.streams import stream_summary, streams
 from outcast.analysis.run_analysis import Analysis
+from outcast.analysis.store import Columns, table_of
 from outcast.records import generated as results
 from outcast.records.generated import Completed
 from outcast.records.summary import LONG_BYTES, SHORT_BYTES, CompletionSummary, TimesSummary
 
-_SCHEMA = {
-    "flow": pl.Int32,
-    "workload": pl.Int32,
-    "kind": pl.String,
-    "src": pl.String,
-    "sport": pl.UInt16,
-    "dst": pl.String,
-    "round": pl.Int32,
-    "size_bytes": pl.Int64,
-    "t_start": pl.Int64,
-    "t_end": pl.Int64,
-    "fct": pl.Int64,
-    "late": pl.Int64,
-    "received_bytes": pl.Int64,
-    "datagrams_sent": pl.Int64,
-    "datagrams_received": pl.Int64,
-    "retransmits": pl.Int64,
-    "timeouts": pl.Int64,
-    "congestion_control": pl.String,
-    "error": pl.String,
+_COLUMNS: Columns[Completed] = {
+    "flow": (pl.Int32, "planned.flow"),
+    "workload": (pl.Int32, "planned.workload"),
+    "kind": (pl.String, "planned.kind"),
+    "src": (pl.String, "planned.src"),
+    "sport": (pl.UInt16, "planned.sport"),
+    "dst": (pl.String, "planned.dst"),
+    "round": (pl.Int32, "planned.round"),
+    "size_bytes": (pl.Int64, "planned.size_bytes"),
+    "t_start": (pl.Int64, "start_ns"),
+    "t_end": (pl.Int64, "end_ns"),
+    "fct": (pl.Int64, "completion_ns"),
+    "late": (pl.Int64, "late_ns"),
+    "received_bytes": (pl.Int64, "received_bytes"),
+    "datagrams_sent": (pl.Int64, "sent"),
+    "datagrams_received": (pl.Int64, "received"),
+    "retransmits": (pl.Int64, "retransmits"),
+    "timeouts": (pl.Int64, "timeouts"),
+    "congestion_control": (pl.String, "congestion_control"),
+    "error": (pl.String, "error"),
 }
 
 
@@ -51,22 +53,7 @@ def completion_table(analysis: Analysis) -> pl.DataFrame | None:
     arrival of the last byte.
     """
     flows = completed(analysis)
-    if not flows:
-        return None
-    return pl.DataFrame(
-        [
-            (
-                *(flow.planned.flow, flow.planned.workload, flow.planned.kind),
-                *(flow.planned.src, flow.planned.sport, flow.planned.dst, flow.planned.round),
-                *(flow.planned.size_bytes, flow.start_ns, flow.end_ns, flow.completion_ns),
-                *(flow.late_ns, flow.received_bytes, flow.sent, flow.received),
-                *(flow.retransmits, flow.timeouts, flow.congestion_control, flow.error),
-            )
-            for flow in flows
-        ],
-        schema=_SCHEMA,
-        orient="row",
-    )
+    return table_of(_COLUMNS, flows) if flows else None
 
 
 def completion_summary(analysis: Analysis) -> dict[str, CompletionSummary] | None:
@@ -118,10 +105,10 @@ def _summary(flows: Sequence[Completed], duration_ns: int) -> CompletionSummary:
         times={
             name: spread
             for name, low, high in (
-                ("all", 0, None),
+                ("all", 0, math.inf),
                 ("short", 0, SHORT_BYTES),
                 ("medium", SHORT_BYTES, LONG_BYTES + 1),
-                ("long", LONG_BYTES + 1, None),
+                ("long", LONG_BYTES + 1, math.inf),
             )
             if (spread := _times(transfers, low, high)) is not None
         },
@@ -133,14 +120,9 @@ def _total(flows: Sequence[Completed], name: str) -> int | None:
     return sum(values) if values else None
 
 
-def _times(flows: Sequence[Completed], low: int, high: int | None) -> TimesSummary | None:
+def _times(flows: Sequence[Completed], low: int, high: float) -> TimesSummary | None:
     """Completion times of the flows with low <= size < high bytes; None if there is none."""
-    mine = [
-        flow
-        for flow in flows
-        if low <= (flow.planned.size_bytes or 0)
-        and (high is None or (flow.planned.size_bytes or 0) < high)
-    ]
+    mine = [flow for flow in flows if low <= (flow.planned.size_bytes or 0) < high]
     if not mine:
         return None
     times_ns = [flow.completion_ns for flow in mine if flow.completion_ns is not None]

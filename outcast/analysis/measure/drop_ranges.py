@@ -6,11 +6,13 @@ having come in, and what seems dropped without a reason, tells how much.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from outcast.analysis.capture.headers import TCP
 from outcast.analysis.compiled import I8, I32, I64, U16, Bool, compiled
-from outcast.analysis.join.directions import ELSEWHERE
+from outcast.analysis.join.directions import ELSEWHERE, Directions
 from outcast.analysis.join.doubts import MOST_SHARE
 from outcast.analysis.join.findings import DropRange
 from outcast.analysis.join.join import Joined, Note, Stray, Verdict
@@ -30,23 +32,17 @@ def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRan
     """The drops of each input and output whose captures lack packets; empty if none does.
 
     - Packets that left without having come in are missing in their input's capture. It lacks a like
-      share of those that were dropped.
-    - So are packets that gaps of the senders' IP ids show, if they were not lost on the way to the
-      switch. Where a capture begins late, the ids of what left before show them.
-    - Packets that were never sent again, or that came in before the output's capture began, show
-      that the output's capture lacks packets. Then only those drops count as proven whose data were
-      sent again.
+      share of those that were dropped. So are packets that gaps of the senders' IP ids show, if
+      they were not lost on the way; where a capture begins late, the ids of what left before do.
+    - Packets that were never sent again, or that came in before the output's capture began, are
+      missing in that. Then only those drops count as proven whose data were sent again.
     """
-    told = joined.sources.directions
-    if told is None:
+    if joined.sources.directions is None:
         return []
     arrivals, departures = joined.arrivals, joined.departures
     dropped = joined.verdict == Verdict.DROPPED
     number = {name: index for index, name in enumerate(joined.inputs)}
-    input_of_place = [number.get(port, ELSEWHERE) for port in joined.sources.ports]
-    place_of_flow = np.array([told.place.get(flow.src, ELSEWHERE) for flow in joined.flows])
-    input_of_flow = np.array([*input_of_place, ELSEWHERE])[place_of_flow]
-    came_by = input_of_flow[departures.flow]
+    came_by = _came_by(joined, joined.sources.directions, number)
     lacking = (joined.stray == Stray.UNEXPLAINED) | _after_others(joined, came_by)
     unseen = missing_ids(joined)
     lacks_of_input = [
@@ -61,8 +57,8 @@ def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRan
         empty = dropped & here & (queue.found_packets == 0) & ~repaired.is_proven
         before = int((here & (joined.note == Note.BEFORE_OUTPUT)).sum())
         own = number.get(name)
-        own_lacks = 0 if own is None else lacks_of_input[own]
-        is_doubtful = bool(alone or empty.any() or before or own_lacks)
+        shown = max(alone, before, 0 if own is None else lacks_of_input[own])
+        is_doubtful = bool(shown or empty.any())
         for row, ingress in enumerate(joined.inputs):
             mine: Bool = here & (arrivals.port == row)
             counted = int((dropped & mine).sum())
@@ -77,37 +73,37 @@ def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRan
             most = max(most, counted + int(unseen[row, output]))
             if least == most:
                 continue
+            text = f"{ingress}: {counted:,} packets to {name} seem dropped, truly between {least:,}"
+            lacks_in = lacks_of_input[row] if most > counted else 0
             at_empty = int((empty & mine).sum())
-            if most == counted and at_empty and not (alone or before or own_lacks):
-                ranges.append(
-                    DropRange(
-                        *(ingress, name, counted, least, most),
-                        f"{ingress}: {counted:,} packets to {name} seem dropped, truly between "
-                        f"{least:,} and {most:,}: {at_empty:,} of them found an empty queue, and "
-                        "nobody sent their data again, as of UDP. So a policer, a filter or a bad "
-                        f"cable dropped them, or {name}'s capture lacks them",
-                    )
+            if at_empty and not lacks_in and not shown:
+                text += (
+                    f" and {most:,}: {at_empty:,} of them found an empty queue, and nobody sent "
+                    "their data again, as of UDP. So a policer, a filter or a bad cable dropped "
+                    f"them, or {name}'s capture lacks them"
                 )
-                continue
-            reasons = []
-            if most > counted:
-                reasons.append(f"{ingress}'s lacks at least {lacks_of_input[row]:,} that came in")
-            if is_doubtful:
-                shown = max(alone, int(empty.sum()), before, own_lacks)
-                reasons.append(f"{name}'s at least {shown:,} of its port")
-            ranges.append(
-                DropRange(
-                    ingress,
-                    name,
-                    counted,
-                    least,
-                    most,
-                    f"{ingress}: {counted:,} packets to {name} seem dropped, truly between "
-                    f"{least:,} and {most:,}, because captures lack packets"
-                    f"{_OR_ELSE if empty.any() else ''}: {' and '.join(reasons)}",
-                )
-            )
+            else:
+                or_else = _OR_ELSE if empty.any() else ""
+                lacks_out = max(shown, int(empty.sum()))
+                text += f" and {most:,}, because captures lack packets{or_else}: "
+                text += _lacks(ingress, lacks_in, name, lacks_out)
+            ranges.append(DropRange(ingress, name, counted, least, most, text))
     return ranges
+
+
+def _lacks(ingress: str, lacks_in: int, name: str, lacks_out: int) -> str:
+    """How many packets the captures of an input and an output lack, in words."""
+    of_input = [f"{ingress}'s lacks at least {lacks_in:,} that came in"] if lacks_in else []
+    of_output = [f"{name}'s at least {lacks_out:,} of its port"] if lacks_out else []
+    return " and ".join(of_input + of_output)
+
+
+def _came_by(joined: Joined, told: Directions, number: Mapping[str, int]) -> I64:
+    """For each departure the input that its flow comes by, or ELSEWHERE."""
+    inputs = np.array([*(number.get(port, ELSEWHERE) for port in joined.sources.ports), ELSEWHERE])
+    places = np.array([told.place.get(flow.src, ELSEWHERE) for flow in joined.flows])
+    came_by: I64 = inputs[places][joined.departures.flow]
+    return came_by
 
 
 def missing_ids(joined: Joined) -> I64:

@@ -6,7 +6,7 @@ Each estimate that is left out is told in a line, with the reason.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,16 +14,14 @@ from outcast.analysis.join.clocks import Clocks
 from outcast.analysis.join.doubts import MOST_SHARE
 from outcast.analysis.join.findings import QueueEstimate
 from outcast.analysis.join.join import Joined, Verdict
-from outcast.analysis.measure import queue
-from outcast.analysis.measure.latency import Latency
+from outcast.analysis.measure.latency import LEAST_BUSY, Latency, Rate
 from outcast.analysis.measure.queue import Queue
+from outcast.analysis.measure.queue_levels import Capacity, level_within
 from outcast.analysis.measure.random_loss import Relation
 from outcast.errors import UntrustedError
 
 SLACK_NS = 1_000_000
 """A switch in software holds packets for so long without a queue."""
-
-
 LEAST_EXPLAINED = 0.75
 """A level that explains fewer packets is no limit. Half is what chance explains."""
 
@@ -40,9 +38,8 @@ class KnownQueue:
 class Doubtful:
     """By how much stamps can be wrong, because of their unit or their clocks; None: unknown.
 
-    `hidden` has the outputs whose packets are closer together than that. If a clock may be off by
-    a constant, it has those that were not seen to run empty, because only then it is taken away
-    with the least wait.
+    `hidden` has the outputs whose packets are closer together than that. A constant error of a
+    clock is taken away with the least wait only of outputs that were seen to run empty.
     """
 
     unit_ns: int
@@ -59,7 +56,7 @@ class Doubtful:
         hidden = frozenset(
             output
             for output, sent in enumerate(least.busy)
-            if sent.packets >= queue.LEAST_BUSY
+            if sent.packets >= LEAST_BUSY
             and (
                 clocks_ns is None
                 or 2 * error_ns > sent.usual_gap_ns
@@ -143,16 +140,11 @@ def estimate(
     relation: Relation,
 ) -> QueueEstimate:
     """The rate and limit of an output, as known or as its packets show them."""
-    estimate = QueueEstimate(joined.outputs[output])
     hidden = output in doubtful.hidden
     rate = None if hidden or relation is Relation.EMPTY else least.rates[output]
     if known.rate_bps is not None:
         exact = float(known.rate_bps)
-        rate = queue.Rate(exact, exact, exact)
-    if rate is not None:
-        estimate = replace(
-            estimate, rate_bps=rate.bps, rate_low_bps=rate.low_bps, rate_high_bps=rate.high_bps
-        )
+        rate = Rate(exact, exact, exact)
     hidden = hidden or relation is not Relation.FULL or not least.is_known[output]
     # A queue holds and drops fragments, not what they were put together to.
     hidden = hidden or joined.sources.is_assembled
@@ -161,21 +153,22 @@ def estimate(
         # It refused packets at every content, as what drops at random does.
         level = None
     if known.limit_bytes is not None:
-        level = queue.Capacity("bytes", known.limit_bytes, known.limit_bytes + 1, 1.0)
-    if level is not None:
-        estimate = replace(
-            estimate,
-            limit_unit=level.unit,
-            limit_at_least=level.at_least,
-            limit_below=level.below,
-            limit_explains=level.confidence,
-        )
-    return estimate
+        level = Capacity("bytes", known.limit_bytes, known.limit_bytes + 1, 1.0)
+    return QueueEstimate(
+        joined.outputs[output],
+        rate_bps=None if rate is None else rate.bps,
+        rate_low_bps=None if rate is None else rate.low_bps,
+        rate_high_bps=None if rate is None else rate.high_bps,
+        limit_unit=None if level is None else level.unit,
+        limit_at_least=None if level is None else level.at_least,
+        limit_below=None if level is None else level.below,
+        limit_explains=None if level is None else level.confidence,
+    )
 
 
 def _level(
     joined: Joined, replayed: Queue, output: int, doubtful: Doubtful, least: Latency
-) -> queue.Capacity | None:
+) -> Capacity | None:
     """The limit that packets show, however much of the least wait is a latency.
 
     The least wait may hold the time that a packet itself takes, where that was taken away. Stamps
@@ -188,7 +181,7 @@ def _level(
         taken = least.delays_ns[:, output]
         early += int(np.minimum(taken, least.busy[output].usual_gap_ns).max())
         late += int(np.where(taken > 0, 0, least.least_ns[:, output]).max())
-    return queue.level_within(joined, replayed, output, least.delay_ns(joined), early, late)
+    return level_within(joined, replayed, output, least.delay_ns(joined), early, late)
 
 
 def require_possible(

@@ -11,29 +11,73 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outcast.analysis.compiled import I8, I32, I64, compiled
+from outcast.analysis.compiled import I64, Array
 from outcast.analysis.join.join import Joined
-from outcast.analysis.measure.queue import Busy, Rate, busy
 
 LEAST_EMPTY = 3
 """So many packets have to show that an output had run empty, because one can come in a pause."""
+RATE_PARTS = 20
+"""The rate's error is estimated from so many parts of the packets."""
+GAPS_SAMPLED = 100_000
+LEAST_BUSY = 5 * RATE_PARTS
+"""From fewer packets no rate is estimated."""
 _NONE = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
-    """What joined packets take at least.
+class Rate:
+    """The rate at which an output sends while packets wait, and two standard errors beside it."""
+
+    bps: float
+    low_bps: float
+    high_bps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """What an output sent while `count` packets waited, of all `packets` that left.
 
     Attributes:
-        least_ns: for each input and output, the least time from one to the other; 0 if no packet
-            went there.
-        busy: for each output, what it sent while packets waited.
-        rates: for each output, at what rate it did; None if too few waited.
-        delays_ns: for each input and output, what of it is known to be no wait in a queue; 0 if it
-            is less than a packet takes there.
-        is_empty: for each output, whether it was seen to run empty by packets of all its inputs, so
-            that what clocks differ by is in the least times.
-        is_known: for each output, whether no more than a packet's time is unknown.
+        bits, time_ns: bits of frames and the time that they took, by parts of the departures.
+        runs: how many times it began to send without a pause.
+        usual_gap_ns: how far apart packets leave: the median of all, or the mean of those that
+            waited, if these are closer; 0 if there are no two.
+    """
+
+    bits: I64
+    time_ns: I64
+    count: int
+    runs: int
+    packets: int
+    usual_gap_ns: int
+
+    def rate(self, unit_ns: int = 0) -> Rate | None:
+        """The rate at which the output sends; None if too few packets waited to tell.
+
+        Stamps are multiples of `unit_ns`, so the time of each run can be wrong by as much.
+        """
+        time_ns = self.time_ns
+        if self.count < LEAST_BUSY or not time_ns.sum():
+            return None
+        parts = self.bits[time_ns > 0] / time_ns[time_ns > 0] * 1e9
+        bps = float(self.bits.sum() / time_ns.sum() * 1e9)
+        error = 2 * float(np.std(parts)) / len(parts) ** 0.5
+        error += bps * min(unit_ns * self.runs / int(time_ns.sum()), 1.0)
+        return Rate(bps, bps - error, bps + error)
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """What joined packets take at least: for each input and output, or for each output.
+
+    Attributes:
+        least_ns: the least time from an input to an output; 0 if no packet went there.
+        busy, rates: what an output sent while packets waited; at what rate, None if too few waited.
+        delays_ns: what of `least_ns` is known to be no wait in a queue; 0 if it is less than a
+            packet takes there.
+        is_empty: whether an output was seen to run empty by packets of all its inputs, so that what
+            clocks differ by is in the least times.
+        is_known: whether no more than a packet's time is unknown of an output.
     """
 
     least_ns: I64
@@ -52,61 +96,60 @@ class Latency:
         return np.asarray(delays[joined.arrivals.port, joined.egress], np.int64)
 
 
-@compiled
-def _least(
-    in_stamp: I64, in_port: I8, left_as: I32, out_stamp: I64, out_port: I8, least: I64
-) -> None:
-    for row in range(in_stamp.size):
-        if left_as[row] >= 0:
-            output = out_port[left_as[row]]
-            wait = out_stamp[left_as[row]] - in_stamp[row]
-            least[in_port[row], output] = min(least[in_port[row], output], wait)
+def busy(joined: Joined, egress: int, delay_ns: I64) -> Busy:
+    """What an output sent while packets waited, by the least delays from inputs to outputs."""
+    departures, arrivals = joined.departures, joined.arrivals
+    rows = np.flatnonzero(departures.port == egress)
+    stamps, came_as = departures.stamp_ns[rows], joined.came_as[rows]
+    gaps = np.diff(stamps)
+    # The packet was there before the one ahead of it left, so the output was busy in between.
+    waited = np.zeros(rows.size, np.bool_)
+    known = 1 + np.flatnonzero(came_as[1:] >= 0)
+    came = came_as[known]
+    there_ns = arrivals.stamp_ns[came] + delay_ns[arrivals.port[came], egress]
+    waited[known] = there_ns <= stamps[known - 1]
+    part = rows[waited] * RATE_PARTS // max(len(departures), 1)
+    bits, time_ns = np.zeros(RATE_PARTS, np.int64), np.zeros(RATE_PARTS, np.int64)
+    np.add.at(bits, part, 8 * departures.frame_bytes[rows[waited]])
+    np.add.at(time_ns, part, gaps[waited[1:]])
+    count, runs = int(waited.sum()), int((waited[1:] & ~waited[:-1]).sum())
+    usual = int(np.median(gaps[:: 1 + gaps.size // GAPS_SAMPLED])) if gaps.size else 0
+    if count >= LEAST_BUSY:
+        usual = min(usual, int(time_ns.sum()) // count)
+    return Busy(bits, time_ns, count, runs, rows.size, usual)
 
 
-@compiled
-def _count_empty(
-    in_stamp: I64,
-    in_port: I8,
-    came_as: I32,
-    out_stamp: I64,
-    out_port: I8,
-    out_frame: I32,
-    ns_per_byte: float,
-    output: int,
-    least: I64,
-    empty: I64,
-) -> None:
-    """For each input, counts packets that took the least time when the output had run empty.
+def _count_empty(joined: Joined, output: int, ns_per_byte: float, least: I64) -> Array:
+    """For each input, how many packets took the least time when the output had run empty.
 
     Had they waited, the output would have sent until then. Half a packet's time is allowed.
     """
-    before = -1
-    for departure in range(out_stamp.size):
-        if out_port[departure] != output:
-            continue
-        arrival = came_as[departure]
-        if before >= 0 and arrival >= 0:
-            sending = ns_per_byte * out_frame[before]
-            wait = out_stamp[departure] - in_stamp[arrival] - least[in_port[arrival], output]
-            if out_stamp[departure] - out_stamp[before] > 1.5 * sending and 2 * wait <= sending:
-                empty[in_port[arrival], output] += 1
-        before = departure
+    departures, arrivals = joined.departures, joined.arrivals
+    rows = np.flatnonzero(departures.port == output)
+    stamps, came = departures.stamp_ns[rows], joined.came_as[rows][1:]
+    sending_ns = ns_per_byte * departures.frame_bytes[rows][:-1]
+    gaps_ns, left_ns = np.diff(stamps)[came >= 0], stamps[1:][came >= 0]
+    sending_ns, came = sending_ns[came >= 0], came[came >= 0]
+    port = arrivals.port[came]
+    waits_ns = left_ns - arrivals.stamp_ns[came] - least[port, output]
+    is_empty = (gaps_ns > 1.5 * sending_ns) & (2 * waits_ns <= sending_ns)
+    return np.bincount(port[is_empty], minlength=len(joined.inputs))
 
 
 def latency(joined: Joined, unit_ns: int = 0) -> Latency:
     """Finds what the packets of a join take at least, and whether it is no wait.
 
-    Stamps are multiples of `unit_ns`, which makes rates less certain.
-
-    A packet counts as waiting if it came in by so much before the one ahead of it left. So where
-    the least time is longer than the latency, fewer packets count, but all of them did wait.
+    Stamps are multiples of `unit_ns`, which makes rates less certain. A packet counts as waiting if
+    it came in by so much before the one ahead of it left. So where the least time is longer than
+    the latency, fewer packets count, but all of them did wait.
     """
     arrivals, departures = joined.arrivals, joined.departures
     outputs = len(joined.outputs)
     least = np.full((len(joined.inputs), outputs), _NONE, np.int64)
-    came = (arrivals.stamp_ns, arrivals.port)
-    left = (departures.stamp_ns, departures.port)
-    _least(*came, joined.left_as, *left, least)
+    came = np.flatnonzero(joined.left_as >= 0)
+    left = joined.left_as[came]
+    ways = arrivals.port[came], departures.port[left]
+    np.minimum.at(least, ways, departures.stamp_ns[left] - arrivals.stamp_ns[came])
     unused = least == _NONE
     least[unused] = 0
     sent = tuple(busy(joined, output, least) for output in range(outputs))
@@ -114,10 +157,7 @@ def latency(joined: Joined, unit_ns: int = 0) -> Latency:
     empty = np.zeros_like(least)
     for output, rate in enumerate(rates):
         if rate is not None:
-            _count_empty(
-                *came, joined.came_as, *left, departures.frame_bytes, 8e9 / rate.bps, output,
-                least, empty,
-            )  # fmt: skip
+            empty[:, output] = _count_empty(joined, output, 8e9 / rate.bps, least)
     is_empty = (empty >= LEAST_EMPTY) | unused
     is_short = least <= np.array([part.usual_gap_ns for part in sent])
     delays = np.where(is_empty & ~is_short, least, 0)

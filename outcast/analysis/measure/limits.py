@@ -52,10 +52,7 @@ class FlowSpan:
 
 
 def limits(sockets: pl.DataFrame, spans: list[FlowSpan]) -> dict[str, LimitSummary]:
-    """How the time of each flow divides, by its number as text.
-
-    Flows with fewer than two samples in their time are left out, as are kernels that do not count.
-    """
+    """How each flow's time divides, by its number; none with less than two samples or no clocks."""
     result = {}
     sockets = sockets.with_columns(
         highest_pace_bps=pl.col("pacing_rate_bps").max().over("flow", "sport")
@@ -183,8 +180,8 @@ def idle_warnings(
 ) -> list[str]:
     """A line if a bottleneck sent little although its flows had data to send.
 
-    By the warnings that were `told` before the run, another bottleneck may be known. `answers` has
-    the utilisation of each port that the flows' acknowledgements leave by.
+    Warnings `told` before the run may name another bottleneck. `answers` has the utilisation of
+    each port that acknowledgements leave by.
     """
     if utilisation is None or not limited or 1 - utilisation <= MOST_IDLE:
         return []

@@ -18,13 +18,12 @@ from outcast.records.summary import LossSummary
 
 
 def link_table(analysis: Analysis) -> pl.DataFrame | None:
-    """One row per direction of a link; None if the run is so old that links were not counted.
+    """One row per direction of a link; None if links were not counted.
 
-    `port` is the interface that sends from `node` to `neighbour`. `flows` and `acknowledged` are
-    the numbers of flows whose data and whose acknowledgements are planned to cross it. `packets`
-    and `bytes` (with Ethernet headers) are what it sent within the duration; `utilisation` is the
-    share of what it could carry then. `lost` and `lost_CAUSE` are packets, if the run recorded
-    losses. In older runs all is until the last flow's end.
+    `port` sends from `node` to `neighbour`. `flows` and `acknowledged` say of how many flows data
+    and acknowledgements are planned to cross it. `packets` and `bytes` (with Ethernet headers) are
+    what it sent within the duration, `utilisation` the share of what it could carry then. `lost`
+    and `lost_CAUSE` are packets, if losses were recorded.
     """
     if not analysis.counters.links:
         return None

@@ -16,7 +16,8 @@ from outcast.records.summary import LossSummary, PortLosses
 
 if TYPE_CHECKING:
     # A process that draws needs only the names of causes, and no reader of captures.
-    from outcast.analysis.run_analysis import Analysis, PortAnalysis
+    from outcast.analysis.port_analysis import PortAnalysis
+    from outcast.analysis.run_analysis import Analysis
 
 _OF_SOCKETS = ("UdpRcvbufErrors", "TcpExtTCPBacklogDrop", "TcpExtTCPRcvQDrop")
 """nstat(8)'s counters of packets that reached a host whose sockets had no room for them."""
@@ -234,15 +235,15 @@ def _down_ns(manifest: AnyManifest, links: list[LinkRecord]) -> dict[str, int]:
         for change in manifest.changes
         if change.what == "up" and change.shown == 0
     }
-    ends = {frozenset((link.node, link.neighbour)): 0 for link in links if link.port in of_ports}
+    longest: Counter[frozenset[str]] = Counter()
     for link in links:
-        both = frozenset((link.node, link.neighbour))
-        if both in ends:
-            ends[both] = max(ends[both], of_ports.get(link.port, 0))
+        if link.port in of_ports:
+            both = frozenset((link.node, link.neighbour))
+            longest[both] = max(longest[both], of_ports[link.port])
     return {
-        link.port: ends[both]
+        link.port: longest[both]
         for link in links
-        if (both := frozenset((link.node, link.neighbour))) in ends
+        if (both := frozenset((link.node, link.neighbour))) in longest
     }
 
 

@@ -41,13 +41,12 @@ Bound = Literal["is", "at least", "at most"]
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """How the full frames of one input came in while the output was busy.
+    """How the full frames of one input came in while the output was busy; None for too few.
 
     Attributes:
-        spread: 0 if all came at the same phase, 1 if their phases were even; None for too few.
-        kept: by how much two arrivals that are `LAGS` apart have the same phase: 1 for always the
-            same, 0 for none of it. None for too few.
-        lasts: after how many packet times less than 1/e of the phase is kept; None for too few.
+        spread: 0 if all came at the same phase, 1 if their phases were even.
+        kept: by how much arrivals `LAGS` apart have the same phase: 1 for always, 0 for none of it.
+        lasts: after how many packet times less than 1/e of the phase is kept.
     """
 
     arrivals: int
@@ -59,11 +58,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """The gaps between full frames that left one after the other, while the next one waited.
-
-    Attributes:
-        spread: from the 5th to the 95th percentile, as a share of the median.
-    """
+    """The gaps between full frames back to back; `spread` is their p5 to p95 over the median."""
 
     count: int
     packet_ns: float
@@ -74,9 +69,8 @@ class Gaps:
 class Latency:
     """How the time from an input's capture to the queue varies.
 
-    Attributes:
-        kept: the share of a phase that two packets keep on that way.
-        told_by: a setting that was read back, or packets that found the output idle.
+    `kept` is the share of a phase that two packets keep on that way. A setting that was read back
+    tells it, or packets that found the output idle.
     """
 
     kept: float
@@ -87,8 +81,7 @@ class Latency:
 class _Departures:
     """The packets that left an output.
 
-    `back_to_back` says whether the packet and the one before it are full frames, and this one was
-    waiting when the other left.
+    `back_to_back`: it and the one before are full frames, and it was waiting when the other left.
     """
 
     stamp_ns: I64
@@ -150,8 +143,8 @@ def phase_of(arrived_ns: I64, phase: Array, packet_ns: float) -> Phase:
 def _by_lag(arrived_ns: I64, angle: Array, packet_ns: float) -> tuple[Array, Array, I64]:
     """The autocorrelation of the phase in bins of lags, each from a power of 2 to the next.
 
-    Returns the lower edge of each bin in packet times, the mean of the cosine of the difference of
-    two phases, and the number of pairs.
+    Returns each bin's lower edge in packet times, its mean cosine of the difference of two phases,
+    and its number of pairs.
     """
     edges = 2.0 ** np.arange(np.log2(LONGEST_LAG) + 1)
     sums, pairs = np.zeros(edges.size - 1), np.zeros(edges.size - 1, np.int64)
@@ -187,8 +180,7 @@ def _lasts(lag: Array, same: Array) -> tuple[float | None, Bound]:
 
 def latency_by_setting(jitter_ns: int, packet_ns: float) -> Latency:
     """The latency of a switch whose delay varies uniformly by up to `jitter_ns`, up and down."""
-    share = float(np.sinc(2 * jitter_ns / packet_ns))
-    return Latency(share**2, "setting")
+    return Latency(float(np.sinc(2 * jitter_ns / packet_ns)) ** 2, "setting")
 
 
 def latency_of_idle(joined: Joined, queue: Queue, egress: int, packet_ns: float) -> Latency | None:
@@ -230,13 +222,10 @@ class Noise:
         """The share of the phases that two inputs keep over `LAGS`, up to the queue.
 
         It takes two inputs for one to lose to the other all the time, so it is that of the second
-        most regular one. None where it is not known of two inputs, and where the latency is not
-        known.
+        most regular one. None where that or the latency is not known.
         """
         arrivals = self.kept_by_arrivals
-        if arrivals is None or self.latency is None:
-            return None
-        return arrivals * self.latency.kept
+        return None if arrivals is None or self.latency is None else arrivals * self.latency.kept
 
     @property
     def kept_by_arrivals(self) -> float | None:
@@ -248,18 +237,14 @@ class Noise:
     def kept_by_filler(self) -> float | None:
         """The share of its phase that an input keeps up to the queue which nearly fills the output.
 
-        It takes the free place at the same phase each time. Others get in only between a departure
-        and that phase, however random their own are. As the captures see it where the latency is
-        not known. None without such an input.
+        Others get in only between a departure and that phase, however random their own are. As the
+        captures see it where the latency is not known. None without such an input.
         """
         if self.gaps is None:
             return None
         least = FILLS * self.gaps.count
-        known = [
-            phase.kept
-            for phase in self.phases.values()
-            if phase.kept is not None and phase.arrivals >= least
-        ]
+        phases = [phase for phase in self.phases.values() if phase.arrivals >= least]
+        known = [phase.kept for phase in phases if phase.kept is not None]
         latency = 1.0 if self.latency is None else self.latency.kept
         return max(known) * latency if known else None
 
@@ -267,11 +252,7 @@ class Noise:
 def noise(
     joined: Joined, queue: Queue, egress: int, *, delay_ns: int, jitter_ns: int | None
 ) -> Noise:
-    """Measures an output's noise.
-
-    `jitter_ns` is by how much the delay varies, where that is known to be all; None where it is
-    measured.
-    """
+    """Measures an output's noise. `jitter_ns` is all that delays vary by; None to measure it."""
     left = _departures(joined, egress, delay_ns + (jitter_ns or 0))
     between = gaps(left)
     if between is None:
@@ -282,12 +263,9 @@ def noise(
     for port in np.unique(arrivals.port[mine]).tolist():
         came_ns = arrivals.stamp_ns[mine & (arrivals.port == port)]
         seen[int(port)] = phase_of(*phases_of(left, came_ns), between.packet_ns)
-    latency = (
-        latency_of_idle(joined, queue, egress, between.packet_ns)
-        if jitter_ns is None
-        else latency_by_setting(jitter_ns, between.packet_ns)
-    )
-    return Noise(between, seen, latency)
+    if jitter_ns is not None:
+        return Noise(between, seen, latency_by_setting(jitter_ns, between.packet_ns))
+    return Noise(between, seen, latency_of_idle(joined, queue, egress, between.packet_ns))
 
 
 Regime = Literal["phase-locked", "partly locked", "mixed", "unknown"]
@@ -301,33 +279,39 @@ def regime_of(
 ) -> tuple[Regime, str]:
     """The regime of an output, and a sentence about it that begins with it.
 
-    Args:
-        noise: what was measured.
-        drop_tail: whether the queue drops exactly those arrivals that find it full; None if that is
-            not known.
-        dropped: whether it dropped any.
-        has_classes: whether each class of service has a queue of its own.
+    `drop_tail` says whether the queue drops exactly those arrivals that find it full; None if that
+    is not known. With `has_classes` each class of service has a queue of its own.
     """
-    if not dropped:
-        return _unknown("nothing was dropped, so phases decided nothing")
-    if has_classes:
-        return _unknown(
+    known = (
+        (dropped, "nothing was dropped, so phases decided nothing"),
+        (
+            not has_classes,
             "each class of service has a drop-tail queue of its own, and phases are measured only "
-            "where all packets share one"
-        )
-    if drop_tail is None:
-        return _unknown("phases decide at drop-tail queues, and whether this is one does not show")
-    if not drop_tail:
-        return _unknown("phases decide at drop-tail queues, and this one drops otherwise")
-    if noise.gaps is None:
-        return _unknown(f"fewer than {LEAST_GAPS} full frames left back to back")
-    if len(noise.phases) < 2:
-        return _unknown(
-            "only one input sent full frames, so that none could lose to another by its phase"
-        )
+            "where all packets share one",
+        ),
+        (
+            drop_tail is not None,
+            "phases decide at drop-tail queues, and whether this is one does not show",
+        ),
+        (drop_tail, "phases decide at drop-tail queues, and this one drops otherwise"),
+        (noise.gaps is not None, f"fewer than {LEAST_GAPS} full frames left back to back"),
+        (
+            len(noise.phases) > 1,
+            "only one input sent full frames, so that none could lose to another by its phase",
+        ),
+    )
+    for is_so, otherwise in known:
+        if not is_so:
+            return "unknown", f"unknown: {otherwise}"
+    return _by_phases(noise)
+
+
+def _by_phases(noise: Noise) -> tuple[Regime, str]:
+    """The regime of a drop-tail output that dropped packets of two inputs or more."""
     arrivals, kept, filler = noise.kept_by_arrivals, noise.kept, noise.kept_by_filler
     lags = f"over {LAGS[0]:g} to {LAGS[1]:g} packet times"
-    is_mixed = arrivals is None or min(arrivals, arrivals if kept is None else kept) < MIXED_BELOW
+    share = kept if kept is not None else arrivals
+    is_mixed = arrivals is None or share is None or min(arrivals, share) < MIXED_BELOW
     if is_mixed and filler is not None and filler >= LOCKED_FROM:
         return "unknown", (
             f"unknown, perhaps phase-locked: one input nearly fills the output, and keeps "
@@ -335,30 +319,29 @@ def regime_of(
             "on how the run began, although they keep none of theirs; conclude from many"
         )
     if arrivals is None:
-        return _unknown(
-            f"fewer than two inputs sent {LEAST_ARRIVALS} full frames while the output was busy"
+        return "unknown", (
+            f"unknown: fewer than two inputs sent {LEAST_ARRIVALS} full frames while the output "
+            "was busy"
         )
+    keeping = f"inputs keep {share:.0%} of their phase {lags}"
     if is_mixed:
-        share = arrivals if kept is None else kept
         return "mixed", (
-            f"mixed: inputs keep {share:.0%} of their phase {lags}, so shares do not hang "
-            "on how the run began; by how much runs differ, only repetitions tell"
+            f"mixed: {keeping}, so shares do not hang on how the run began; by how much runs "
+            "differ, only repetitions tell"
         )
     if kept is None:
         perhaps = ", perhaps phase-locked" if may_be_locked(noise) else ""
         return "unknown", (
-            f"unknown{perhaps}: inputs keep {arrivals:.0%} of their phase {lags}, but fewer "
-            f"than {LEAST_IDLE} packets found the output idle, so it is not known how the switch's "
-            "own latency varies"
+            f"unknown{perhaps}: {keeping}, but fewer than {LEAST_IDLE} packets found the output "
+            "idle, so it is not known how the switch's own latency varies"
         )
     if kept < LOCKED_FROM:
         return "partly locked", (
-            f"partly locked: inputs keep {kept:.0%} of their phase {lags}, so repetitions can "
-            "differ widely; conclude from many"
+            f"partly locked: {keeping}, so repetitions can differ widely; conclude from many"
         )
     return "phase-locked", (
-        f"phase-locked: inputs keep {kept:.0%} of their phase {lags}, so this run's shares are one "
-        "draw, and another run can show the opposite; not a result (docs/noise.md)"
+        f"phase-locked: {keeping}, so this run's shares are one draw, and another run can show the "
+        "opposite; not a result (docs/noise.md)"
     )
 
 
@@ -366,7 +349,3 @@ def may_be_locked(noise: Noise) -> bool:
     """Whether the inputs are as regular as in a phase-locked run, whatever the switch adds."""
     arrivals, kept = noise.kept_by_arrivals, noise.kept
     return arrivals is not None and (arrivals if kept is None else kept) >= LOCKED_FROM
-
-
-def _unknown(why: str) -> tuple[Regime, str]:
-    return "unknown", f"unknown: {why}"

@@ -37,10 +37,8 @@ from outcast.analysis.measure.throughput import paint, unwrap
 class SeenFlow:
     """A flow at the point of a capture. Numbers of TCP are None for other protocols.
 
-    Attributes:
-        new_bytes: of data that passed for the first time.
-        sent_again, late: segments, as the module defines them.
-        beyond_ns, before_ns: round trips to the receiver and to the sender, in the order of time.
+    `new_bytes` are of data that passed for the first time; the module defines the segments
+    `sent_again` and `late`, and the round trips `beyond_ns` and `before_ns`, in the order of time.
     """
 
     key: FlowKey

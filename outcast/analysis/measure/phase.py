@@ -27,12 +27,10 @@ BINS = 10
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """Arrivals during blackouts of at least LEAST_DROPS drops, and during as long a time before.
+    """Arrivals `during` blackouts of at least LEAST_DROPS drops, and as long a time before.
 
-    Attributes:
-        lost: whether it belongs to the port that is blacked out.
-        during: whether it came in during the blackout, and not before it.
-        phase: fractional part of the time since the last departure in packet times, 0 to 1.
+    `lost` are those of the port that is blacked out. `phase` is the fractional part of the time
+    since the last departure in packet times, 0 to 1.
     """
 
     chain: I32
@@ -49,10 +47,7 @@ class Phases:
 
 
 def packet_time_ns(joined: Joined, egress: int, rate_bps: float | None, framing: Framing) -> int:
-    """How long a frame of the most frequent length takes at the output's rate.
-
-    Without a rate it is the median gap between departures.
-    """
+    """How long a usual frame takes at the output's rate; without one, the median gap."""
     mine = joined.departures.port == egress
     frames = joined.departures.frame_bytes[mine]
     if rate_bps and frames.size:
@@ -67,13 +62,9 @@ def phases(
 ) -> Phases:
     """The phases of arrivals during and before the blackouts of one output.
 
-    Args:
-        joined: the packets.
-        chains: the chains of drops of each input.
-        egress: the output's index.
-        packet_ns: the packet time, or that of each arrival where the link's rate changed. Arrivals
-            with a packet time of 0 are left out, because the link was down.
-        reached_ns: when each arrival reached the queue, by the link's mean delay.
+    `packet_ns` is the packet time, or that of each arrival where the link's rate changed: 0 where
+    it was down, and such arrivals are left out. `reached_ns` is when each arrival reached the
+    queue, by the link's mean delay.
     """
     arrivals = joined.arrivals
     blackouts = np.flatnonzero(
@@ -110,11 +101,10 @@ def phases(
 
 @dataclass(frozen=True, slots=True)
 class Contests:
-    """Packets of one port that reached a nearly full queue, each with its place in a packet time.
+    """Packets of one port that reached a nearly full queue.
 
-    Attributes:
-        phase: the time since the last departure in packet times, 0 to 1.
-        second: whether a packet of another port had been taken since the last departure.
+    `phase` is the time since the last departure in packet times, 0 to 1; `second` says whether a
+    packet of another port had been taken since then.
     """
 
     queued_ns: I64
@@ -131,14 +121,9 @@ class Contests:
 def contests(queued_ns: I64, lost: Bool, others_ns: I64, left_ns: I64, packet_ns: int) -> Contests:
     """Where in a packet time packets of a port came, and whether another port came before them.
 
-    A departure from a full queue frees one place, which the next packet takes.
-
-    Args:
-        queued_ns: when the port's packets reached the queue.
-        lost: whether each was dropped.
-        others_ns: when the packets of other ports that were taken reached the queue, ascending.
-        left_ns: the departures, ascending. Packets before the first one are left out.
-        packet_ns: the packet time.
+    A departure from a full queue frees one place, which the next packet takes. `queued_ns` is when
+    the port's packets reached the queue, `others_ns` when those of other ports that were taken did,
+    and `left_ns` the departures, both ascending. Packets before the first departure are left out.
     """
     before = np.searchsorted(left_ns, queued_ns, side="right") - 1
     queued_ns, lost, before = queued_ns[before >= 0], lost[before >= 0], before[before >= 0]

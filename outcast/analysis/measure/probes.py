@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from outcast.analysis.measure.streams import in_ms
+from outcast.analysis.measure.spreads import in_ms
 from outcast.analysis.run_analysis import Analysis
 from outcast.records.probes import read_times
 from outcast.records.summary import ProbeSummary
@@ -14,9 +14,7 @@ from outcast.records.summary import ProbeSummary
 def probe_table(analysis: Analysis) -> pl.DataFrame | None:
     """One row per packet of a probe, in the order of sending; None without probes.
 
-    `t` is when it was sent, after the traffic's start. `rtt_ns` is null where no answer came.
-
-    Raises InputError if a probe's file cannot be read.
+    `t` is when it was sent. `rtt_ns` is null where no answer came. Raises InputError.
     """
     manifest = analysis.manifest
     if not manifest.probes:

@@ -49,10 +49,7 @@ class _Seen:
 def program_flows(
     manifest: Manifest, joins: Sequence[tuple[BottleneckRecord, Joined]]
 ) -> list[FlowRecord]:
-    """A record for each flow of a program, in the order of their first packets.
-
-    Their numbers and groups follow those of the planned flows.
-    """
+    """A record for each flow of a program, by its first packet, numbered after planned flows."""
     if not manifest.programs:
         return []
     planned = manifest.planned_flows
@@ -123,9 +120,7 @@ def _flows(joined: Joined) -> list[_Seen]:
     ]
 
 
-def _planned_keys(
-    records: Sequence[FlowRecord | ProbeRecord],
-) -> set[tuple[str, int, str, int]]:
+def _planned_keys(records: Sequence[FlowRecord | ProbeRecord]) -> set[tuple[str, int, str, int]]:
     """Addresses and ports of planned flows and probes, and of what they are answered with."""
     keys = set()
     for record in records:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from outcast.analysis.measure.queue import spread
+from outcast.analysis.measure.spreads import in_ms
 from outcast.analysis.run_analysis import Analysis
 from outcast.records.run_directory import ProgramRecord
-from outcast.records.summary import ProgramSummary, SpreadSummary
+from outcast.records.summary import ProgramSummary
 
 _SCHEMA = {
     "program": pl.String,
@@ -27,9 +27,8 @@ _SCHEMA = {
 def execution_table(analysis: Analysis) -> pl.DataFrame | None:
     """One row per execution of a program; None if the run had no programs.
 
-    `t_start` and `t_end` are in nanoseconds after the traffic's start; a server's start is before
-    it. `status` is negative for the signal that ended it. `ended_by` is `itself`,
-    `run` or `limit`.
+    A server's `t_start` is before the traffic's start. `status` is negative for the signal that
+    ended it. `ended_by` is `itself`, `run` or `limit`.
     """
     programs = analysis.manifest.programs
     if not programs:
@@ -66,21 +65,11 @@ def _summary(program: ProgramRecord) -> ProgramSummary:
         ],
         np.int64,
     )
-    times = None
-    if taken_ns.size and not program.server:
-        found = spread(taken_ns, np.ones(taken_ns.size, np.int64))
-        times = SpreadSummary(
-            mean=round(found.mean / 1e6, 6),
-            p50=found.p50 / 1e6,
-            p90=found.p90 / 1e6,
-            p99=found.p99 / 1e6,
-            max=found.max / 1e6,
-        )
     return ProgramSummary(
         host=program.host,
         server=program.server,
         asked=program.repeat,
         executions=len(program.executions),
         failures=program.failures,
-        time_ms=times,
+        time_ms=None if program.server else in_ms(taken_ns),
     )

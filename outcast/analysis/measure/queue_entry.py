@@ -80,9 +80,7 @@ def replay_behind(
 
 
 def _behind(joined: Joined, record: QueueRecord, until_ns: int) -> Bool:
-    """For each arrival, whether it is behind the last one that left in time; of its flow if a queue
-    serves flows or classes apart.
-    """
+    """Which arrivals are behind the last that left in time; of a flow if these are served apart."""
     rows = np.flatnonzero(joined.left_as >= 0)
     rows = rows[joined.departures.stamp_ns[joined.left_as[rows]] <= until_ns]
     arrivals = joined.arrivals
@@ -96,9 +94,7 @@ def _behind(joined: Joined, record: QueueRecord, until_ns: int) -> Bool:
 def _taken(
     joined: Joined, queue: Queue, record: QueueRecord, limit: Sequence[int], lost: Array
 ) -> Array:
-    """Those of the lost rows for which the queue had room; the others it refused. `limit` has the
-    one in force, if it is not the record's.
-    """
+    """The lost rows for which the queue had room. `limit` is that in force, if not the record's."""
     most_bytes, most_packets = record.limit_bytes, record.limit_packets
     if limit:
         most_bytes, most_packets = (

@@ -43,10 +43,7 @@ class Relation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RandomLoss:
-    """Drops of an output that have no relation to its queue.
-
-    `is_idle` says whether most found the queue empty, so that no rate shows either.
-    """
+    """Drops unrelated to an output's queue; `is_idle` if most found it empty, so no rate shows."""
 
     sentence: str
     is_idle: bool
@@ -68,29 +65,28 @@ def random_losses(
         again = int((of_data & repaired.is_proven).sum())
         if again < max(LEAST, LEAST_SHARE * int(of_data.sum())):
             continue
+        of_inputs = (
+            np.bincount(joined.arrivals.port[rows], minlength=len(joined.inputs)).tolist()
+            for rows in (mine, joined.egress == output)
+        )
         inputs = [
-            f"{ingress} {int((mine & (joined.arrivals.port == row)).sum()):,} of "
-            f"{int(((joined.egress == output) & (joined.arrivals.port == row)).sum()):,}"
-            for row, ingress in enumerate(joined.inputs)
-            if bool((mine & (joined.arrivals.port == row)).any())
+            f"{ingress} {lost:,} of {came:,}"
+            for ingress, lost, came in zip(joined.inputs, *of_inputs, strict=True)
+            if lost
         ]
-        shares = ", ".join(inputs)
+        seen = f"the {count:,} packets that were dropped found the queue no fuller than all others"
+        seen += " did"
+        cause = ", a bad cable or a queue that drops by a steady chance"
+        unknown = "No limit is"
         if is_idle:
-            told[output] = RandomLoss(
-                f"{name}: {at_empty:,} of the {count:,} packets that were dropped found an empty "
-                f"queue, and the data of {again:,} of them were sent again. So no full queue "
-                f"dropped them, but a policer, a filter or a bad cable, at random ({shares}). No "
-                "rate and no limit are estimated",
-                is_idle,
-            )
-        else:
-            told[output] = RandomLoss(
-                f"{name}: the {count:,} packets that were dropped found the queue no fuller than "
-                f"all others did, and the data of {again:,} of them were sent again. So no full "
-                "queue dropped them, but a policer, a filter, a bad cable or a queue that drops by "
-                f"a steady chance, at random ({shares}). No limit is estimated",
-                is_idle,
-            )
+            seen = f"{at_empty:,} of the {count:,} packets that were dropped found an empty queue"
+            cause, unknown = " or a bad cable", "No rate and no limit are"
+        told[output] = RandomLoss(
+            f"{name}: {seen}, and the data of {again:,} of them were sent again. So no full queue "
+            f"dropped them, but a policer, a filter{cause}, at random ({', '.join(inputs)}). "
+            f"{unknown} estimated",
+            is_idle,
+        )
     return told
 
 

@@ -29,10 +29,8 @@ waits for twice as long, and again; but then it sends nothing new before all dro
 class Repairs:
     """What senders did about the packets that seem dropped; for each arrival of a join.
 
-    Attributes:
-        is_due: it has data that nobody had forwarded, and its flow went on to new data long enough
-            after it.
-        is_alone: it is due, and nobody sent the data again.
+    `is_due`: it has data that nobody had forwarded, and its flow went on to new data long enough
+    after it. `is_alone`: it is due, and nobody sent the data again.
     """
 
     is_due: Bool
@@ -67,10 +65,7 @@ def repairs(joined: Joined) -> Repairs:
 
 
 def unrepaired(joined: Joined, repaired: Repairs, captures: Sequence[PortCapture]) -> list[Refusal]:
-    """Why a join cannot be believed whose dropped data nobody sent again; empty if it can.
-
-    `captures` are those of the join.
-    """
+    """Why a join cannot be believed whose dropped data nobody sent again; empty if it can."""
     files = {capture.port: capture.path for capture in captures}
     refusals = []
     for output, name in enumerate(joined.outputs):

@@ -1,26 +1,53 @@
-"""A run's goodput per flow and class, over any interval of it."""
+"""A run's goodput per flow and class, over any interval of it, and how even it is."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from outcast.analysis.measure.fairness import jain_index, outcast_ratio
 from outcast.analysis.measure.throughput import bytes_between
 from outcast.analysis.run_analysis import Analysis, Interval, active
 from outcast.plan.grouping import Comparison, controls
 from outcast.records.captures import AnyManifest, CapturesManifest
 from outcast.records.run_directory import FlowRecord
-from outcast.records.summary import (
-    ClassSummary,
-    CompareSummary,
-    Groups,
-    GroupSummary,
-    Window,
-)
+from outcast.records.summary import ClassSummary, CompareSummary, GroupSummary, Window
 
+HELD_SHARE = 0.9
+"""A flow with more of all goodput held the link. Measured: over 0.99 when held, else under 0.3."""
 MOUSE_SHARE = 0.01
 """Of the mean flow's goodput. An unplanned flow with less carries no bulk of data."""
+
+
+def jain_index(shares: Sequence[float]) -> float | None:
+    """Jain's fairness index (DEC-TR-301): 1/n if one of n has everything; None if all are 0."""
+    square = sum(shares) ** 2
+    squares = sum(share * share for share in shares)
+    return square / (len(shares) * squares) if squares else None
+
+
+def outcast_ratio(mean_by_hops: Mapping[int, float]) -> float | None:
+    """The mean of the class with the most hops over that of the class with the fewest.
+
+    Returns None if there is only one class, or if the class with the fewest hops got nothing.
+    """
+    if len(mean_by_hops) < 2:
+        return None
+    nearest = mean_by_hops[min(mean_by_hops)]
+    return mean_by_hops[max(mean_by_hops)] / nearest if nearest else None
+
+
+def holder(goodput_bps: Mapping[int, float]) -> int | None:
+    """The flow that had more than HELD_SHARE of all goodput, if there are three flows or more.
+
+    If one of two flows has nearly everything, the queue may simply be unfair. If one of more flows
+    has, its packets come in at each departure just before all others' (Floyd and Jacobson, "On
+    Traffic Phase Effects in Packet-Switched Gateways", 1992).
+    """
+    if len(goodput_bps) < 3:
+        return None
+    flow = max(goodput_bps, key=lambda number: goodput_bps[number])
+    return flow if goodput_bps[flow] > HELD_SHARE * sum(goodput_bps.values()) else None
 
 
 def flow_bytes(analysis: Analysis, interval: Interval, of: str = "fresh") -> dict[int, int]:
@@ -112,33 +139,16 @@ def mice_warnings(analysis: Analysis) -> list[str]:
     ]
 
 
-def _group_summaries(
-    manifest: AnyManifest, goodput_bps: Mapping[int, float], left_out: frozenset[int]
-) -> Groups:
-    """The goodput of every group of every kind. `goodput_bps` is by flow."""
-    return {
-        kind: {
-            # A group of mice alone still has a mean.
-            label: _goodput_of(
-                [record for record in records if record.flow not in left_out] or records,
-                goodput_bps,
-            )
-            for label, records in groups.items()
-        }
-        for kind, groups in manifest.groups.items()
-    }
-
-
-def _goodput_of(records: Sequence[FlowRecord], goodput_bps: Mapping[int, float]) -> GroupSummary:
+def _goodput_of(records: Sequence[FlowRecord], goodput_bps: Mapping[int, float]) -> dict[str, Any]:
+    """What a class and a group say of their flows' goodput."""
     shares = [goodput_bps[record.flow] for record in records]
-    return GroupSummary(
-        flows=len(shares),
-        mean_goodput_bps=sum(shares) / len(shares),
-        min_goodput_bps=min(shares),
-        timeouts=None,
-        retransmits=None,
-        congestion_controls=list(controls(records)),
-    )
+    return {
+        "flows": len(shares),
+        "mean_goodput_bps": sum(shares) / len(shares),
+        "min_goodput_bps": min(shares),
+        "timeouts": None,
+        "retransmits": None,
+    }
 
 
 def _compared(
@@ -149,7 +159,7 @@ def _compared(
         return None
     groups = manifest.groups.get(comparison.kind, {})
     first, second = (
-        _goodput_of(groups[label], goodput_bps).mean_goodput_bps if label in groups else None
+        _goodput_of(groups[label], goodput_bps)["mean_goodput_bps"] if label in groups else None
         for label in comparison.groups
     )
     return CompareSummary(
@@ -179,35 +189,29 @@ def summed_up(
     comparison: Comparison | None,
     left_out: frozenset[int] = frozenset(),
 ) -> Window:
-    """The classes' and groups' goodput over an interval, from that of every flow.
+    """Goodput of classes and groups by that of flows; groups and Jain's index drop `left_out`."""
+    classes = {
+        hops: ClassSummary(**_goodput_of(records, goodput_bps))
+        for hops, records in by_class(manifest).items()
+    }
 
-    `left_out` are flows that groups and Jain's index leave out.
-    """
-    classes = {}
-    means = {}
-    for hops, records in by_class(manifest).items():
-        shares = [goodput_bps[record.flow] for record in records]
-        means[hops] = sum(shares) / len(shares)
-        classes[str(hops)] = ClassSummary(
-            flows=len(shares),
-            mean_goodput_bps=means[hops],
-            min_goodput_bps=min(shares),
-            timeouts=None,
-            retransmits=None,
-        )
+    def group(records: Sequence[FlowRecord]) -> GroupSummary:
+        # A group of mice alone still has a mean.
+        counting = [record for record in records if record.flow not in left_out] or records
+        named = list(controls(counting))
+        return GroupSummary(**_goodput_of(counting, goodput_bps), congestion_controls=named)
+
+    compared = [flow.flow for flow in manifest.compared_flows if flow.flow not in left_out]
     return Window(
         start_s=interval.start_ns / 1e9,
         end_s=interval.end_ns / 1e9,
-        jain_index=jain_index(
-            [
-                goodput_bps[record.flow]
-                for record in manifest.compared_flows
-                if record.flow not in left_out
-            ]
-        ),
+        jain_index=jain_index([goodput_bps[flow] for flow in compared]),
         total_goodput_bps=sum(goodput_bps.values()),
-        classes=classes,
-        outcast_ratio=outcast_ratio(means),
-        groups=_group_summaries(manifest, goodput_bps, left_out),
+        classes={str(hops): part for hops, part in classes.items()},
+        outcast_ratio=outcast_ratio({h: part.mean_goodput_bps for h, part in classes.items()}),
+        groups={
+            kind: {label: group(records) for label, records in labels.items()}
+            for kind, labels in manifest.groups.items()
+        },
         compare=_compared(manifest, comparison, goodput_bps),
     )

@@ -24,11 +24,9 @@ _THREADS = 2
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """What each packet is to the others of its flow; arrays of one length.
+    """For each packet, the row of the next one that has its first byte, or -1.
 
-    Attributes:
-        following: the row of the next packet that has its first byte, or -1.
-        is_new: whether it begins beyond all data that came before.
+    `is_new` says whether it begins beyond all data that came before.
     """
 
     following: I64
@@ -49,14 +47,8 @@ def segments(path: Array, seq: U32, payload: Array, flags: U8, dropped: Bool) ->
     Arrays have one length, in the order of arrival. A packet without data, and one that is not TCP,
     has no successor and is not new. A TCP segment with data always has a flag.
 
-    Args:
-        path: a number for each pair of a flow and an output, because a packet that passes two
-            outputs was not sent twice.
-        seq: the packets' sequence numbers.
-        payload: bytes of data.
-        flags: TCP flags.
-        dropped: which packets were dropped. Only for these is a retransmission sought that was cut
-            otherwise.
+    `path` numbers each pair of a flow and an output, because a packet that passes two outputs was
+    not sent twice. Only for `dropped` packets is a retransmission sought that was cut otherwise.
     """
     following = np.full(path.size, _NONE, np.int64)
     is_new = np.zeros(path.size, np.bool_)
@@ -84,10 +76,7 @@ def segments(path: Array, seq: U32, payload: Array, flags: U8, dropped: Bool) ->
 
 
 def _in_flow(low: I64, high: I64, dropped: Bool) -> tuple[I64, Bool]:
-    """The successors within one flow, as places in its arrays, and which packets are not new.
-
-    A packet without a successor has -1.
-    """
+    """For each packet its successor's place in its flow, or -1; and whether it is not new."""
     successor = np.full(low.size, _NONE, np.int64)
     order = np.argsort(low, kind="stable")
     same = low[order][1:] == low[order][:-1]

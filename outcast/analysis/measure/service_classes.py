@@ -7,8 +7,9 @@ import numpy as np
 from outcast.analysis.compiled import U8
 from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.queue import queueing_ns
-from outcast.analysis.measure.streams import in_ms
-from outcast.analysis.run_analysis import Analysis, PortAnalysis
+from outcast.analysis.measure.spreads import in_ms
+from outcast.analysis.port_analysis import PortAnalysis
+from outcast.analysis.run_analysis import Analysis
 from outcast.records.effective import service_classes_of
 from outcast.records.summary import CountedOfClass, ServiceClassSummary
 

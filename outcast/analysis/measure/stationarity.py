@@ -29,11 +29,7 @@ _MOST_EXACT = 33
 
 @dataclass(frozen=True, slots=True)
 class FlowRates:
-    """What each flow of a run got in every bin of a part of it.
-
-    Attributes:
-        goodput_bytes: array of [flow, bin], in the order of `flows`.
-    """
+    """What each flow got in every bin of a span; `goodput_bytes` is an array of [flow, bin]."""
 
     flows: tuple[int, ...]
     goodput_bytes: npt.NDArray[np.float64]
@@ -62,11 +58,10 @@ def rates_in(throughput: pl.DataFrame, duration_ns: int, span: Interval) -> Flow
 
 
 def is_stationary(rates: FlowRates | None, records: Sequence[FlowRecord]) -> bool | None:
-    """Whether the division of the link shows no trend over an interval.
+    """Whether the division of the link shows no trend over an interval, cut into ten parts.
 
-    The interval is cut into ten parts. In each, we take the share of all goodput that the flows
-    with the fewest hops have, and each flow's own. Where all flows have as many hops, we take the
-    goodput of all together for the first. The run is stationary if every flow gets
+    In each, we take the share of all goodput that the flows with the fewest hops have (of equal
+    hops, the goodput of all), and each flow's own share. The run is stationary if every flow gets
     something, and no series of ten values has a trend (`has_trend`). The first series has half of
     the level of 5 %, and the flows share the other half.
 
@@ -113,7 +108,7 @@ def change(rates: FlowRates | None, records: Sequence[FlowRecord]) -> str | None
 
 
 def fairness_change(rates: FlowRates | None) -> str:
-    """How Jain's index of the ten parts rises or falls, in words; empty if it has no trend.
+    """How Jain's index of the ten parts moves, in words; empty if it has no trend.
 
     Of many flows it tells what the test of each one's share is too weak for.
     """

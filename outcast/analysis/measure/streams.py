@@ -15,17 +15,18 @@ import numpy as np
 import polars as pl
 
 from outcast.analysis.capture.headers import FlowKey
-from outcast.analysis.compiled import I64, Array
+from outcast.analysis.compiled import I64
 from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.bins import edges_ns, port_series
-from outcast.analysis.measure.fairness import jain_index
-from outcast.analysis.measure.queue import spread_of
-from outcast.analysis.run_analysis import Analysis, PortAnalysis
+from outcast.analysis.measure.run_goodput import jain_index
+from outcast.analysis.measure.spreads import in_ms
+from outcast.analysis.port_analysis import PortAnalysis
+from outcast.analysis.run_analysis import Analysis
 from outcast.plan.model import Plan
 from outcast.plan.paths import generated_packet, generated_ways
 from outcast.plan.schedule import Generated
 from outcast.records.generated import Completed, read_generated_flows
-from outcast.records.summary import SpreadSummary, StreamSummary
+from outcast.records.summary import StreamSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,7 @@ class Stream:
 
     Attributes:
         ended: what its two programs counted.
-        delays_ns: sojourn times of its packets at the first captured queue that it crossed, in the
-            order in which they left.
+        delays_ns: sojourn times at the first captured queue, in the order of departure.
         departures_ns: the time from the first of its departures there to the last.
     """
 
@@ -55,12 +55,10 @@ class Stream:
 
     @property
     def sent(self) -> int:
-        """Datagrams sent."""
         return self.ended.sent or 0
 
     @property
     def received(self) -> int:
-        """Datagrams received."""
         return self.ended.received or 0
 
     @property
@@ -79,10 +77,9 @@ class Stream:
 
     @property
     def received_bps(self) -> float:
-        """The rate of the payload that was received.
+        """The rate of the payload that was received, over the same time.
 
-        It is over the same time, or over that in which it left the queue if that is longer: a full
-        queue still sends when the stream is over.
+        If it left the queue over a longer time, that counts: a full queue still sends afterwards.
         """
         return self._rate_bps(self.received, max(self.seconds, self.departures_ns / 1e9))
 
@@ -138,10 +135,7 @@ def _copied(analysis: Analysis) -> Callable[[Generated], bool]:
 
 
 def copied_warnings(analysis: Analysis) -> list[str]:
-    """A line on the streams of which copies may have come; none without any.
-
-    Datagrams have no numbers by which a receiver could tell a copy.
-    """
+    """A line on the streams of which copies may have come, which no receiver can tell."""
     copied = [
         part.ended.planned.flow
         for part in streams(analysis)
@@ -201,10 +195,8 @@ def _by_header(plan: Plan, flows: Sequence[Generated]) -> dict[FlowKey, Generate
 def stream_table(analysis: Analysis) -> pl.DataFrame | None:
     """One row per stream of datagrams; None if the run had none.
 
-    `sent` and `received` are datagrams; rates are of their payload, over the time that the stream
-    was to send. What was received counts over the time in which it left the queue if that is
-    longer. `packets`, `dropped`, the delays and `jitter` (ns) are those at the first captured
-    queue that the stream crossed.
+    `sent` and `received` are datagrams; rates are those of `Stream`. `packets`, `dropped`, the
+    delays and `jitter` (ns) are those at the first captured queue that the stream crossed.
     """
     rows = []
     for stream in streams(analysis):
@@ -256,90 +248,49 @@ def stream_summary(of_workload: Sequence[Stream]) -> StreamSummary | None:
     )
 
 
-def in_ms(values_ns: Array) -> SpreadSummary | None:
-    """The distribution of times as the summary has it; None without any."""
-    of_all = spread_of(values_ns)
-    if of_all is None:
-        return None
-    return SpreadSummary(
-        mean=round(of_all.mean / 1e6, 6),
-        p50=of_all.p50 / 1e6,
-        p90=of_all.p90 / 1e6,
-        p99=of_all.p99 / 1e6,
-        max=of_all.max / 1e6,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Summed:
-    """What generated flows together sent through a queue and lost there, per bin."""
-
-    kind: str
-    goodput_bytes: I64
-    dropped: I64
-
-    def plus(self, other: _Summed) -> _Summed:
-        return _Summed(
-            self.kind, self.goodput_bytes + other.goodput_bytes, self.dropped + other.dropped
-        )
-
-
-def _summed(
-    analysis: Analysis, port: PortAnalysis, key_of: Array, kinds: Sequence[str], edges: I64
-) -> list[_Summed]:
-    """The sums of a port's flows by key; `key_of` has each flow's key, or -1."""
+def _dropped(analysis: Analysis, port: PortAnalysis, edges: I64) -> I64:
+    """How many packets of each flow a port dropped per bin; an array of [flow, bin]."""
     joined, bins = port.joined, edges.size - 1
-    goodput = np.zeros((len(kinds), bins), np.int64)
-    known = np.flatnonzero(key_of >= 0)
-    np.add.at(goodput, key_of[known], port_series(analysis, port).goodput_bytes[known])
     since_ns = port.reached_ns - analysis.manifest.traffic.t_start_ns
-    keys = key_of[joined.arrivals.flow]
-    lost = (joined.verdict == Verdict.DROPPED) & (keys >= 0)
-    lost &= (since_ns >= 0) & (since_ns < edges[-1])
-    cells = keys[lost] * bins + np.searchsorted(edges, since_ns[lost], side="right") - 1
-    dropped = np.bincount(cells, minlength=len(kinds) * bins).reshape(len(kinds), bins)
-    return [_Summed(*row) for row in zip(kinds, goodput, dropped.astype(np.int64), strict=True)]
+    lost = (joined.verdict == Verdict.DROPPED) & (since_ns >= 0) & (since_ns < edges[-1])
+    bin_of = np.searchsorted(edges, since_ns[lost], side="right") - 1
+    flows = len(joined.flows)
+    cells = joined.arrivals.flow[lost].astype(np.int64) * bins + bin_of
+    counts = np.bincount(cells, minlength=flows * bins)
+    return counts.astype(np.int64).reshape(flows, bins)
 
 
 def workload_table(analysis: Analysis) -> pl.DataFrame | None:
     """Rate and drops of generated traffic per bin; None if none crossed a captured queue.
 
     A stream of datagrams has rows of its own, with its `flow`. All transfers of a workload are
-    added up, and `flow` is null. `t` is the bin's start after the traffic's start, in ns;
-    `goodput_bps` is new payload that left the queue, `dropped` packets that the queue dropped.
+    added up, and `flow` is null. `t` is as in `throughput_table`, `goodput_bps` of new payload that
+    left the queue.
     """
-    sums: dict[tuple[int, int], _Summed] = {}
     edges = edges_ns(analysis)
+    sums: dict[tuple[int, int], I64] = {}
+    kinds = {}
     for port, flows in itertools.groupby(_captured(analysis), key=lambda found: found[0]):
-        keys: list[tuple[int, int]] = []
-        kinds = []
-        key_of = np.full(len(port.joined.flows), -1)
+        goodput, dropped = (
+            port_series(analysis, port).goodput_bytes,
+            _dropped(analysis, port, edges),
+        )
         for _, number, flow in flows:
             key = (flow.workload, -1 if flow.datagram_bytes is None else flow.flow)
-            if key not in keys[-1:]:
-                keys.append(key)
-                kinds.append(flow.kind)
-            key_of[number] = len(keys) - 1
-        for key, summed in zip(keys, _summed(analysis, port, key_of, kinds, edges), strict=True):
-            sums[key] = summed if key not in sums else sums[key].plus(summed)
+            kinds[key] = flow.kind
+            of_flow = np.stack([goodput[number], dropped[number]])
+            sums[key] = sums[key] + of_flow if key in sums else of_flow
     if not sums:
         return None
     seconds = np.diff(edges) / 1e9
-    frames = [
-        pl.DataFrame(
-            {
-                "t": edges[:-1],
-                "goodput_bps": 8 * summed.goodput_bytes / seconds,
-                "dropped": summed.dropped,
-            }
-        ).select(
+    return pl.concat(
+        pl.DataFrame({"t": edges[:-1]}).select(
             "t",
-            pl.lit(workload, pl.Int32).alias("workload"),
-            pl.lit(summed.kind).alias("kind"),
-            pl.lit(None if flow < 0 else flow, pl.Int32).alias("flow"),
-            "goodput_bps",
-            "dropped",
+            pl.lit(key[0], pl.Int32).alias("workload"),
+            pl.lit(kinds[key]).alias("kind"),
+            pl.lit(None if key[1] < 0 else key[1], pl.Int32).alias("flow"),
+            goodput_bps=pl.Series(8 * summed[0] / seconds),
+            dropped=pl.Series(summed[1]),
         )
-        for (workload, flow), summed in sorted(sums.items())
-    ]
-    return pl.concat(frames)
+        for key, summed in sorted(sums.items(), key=lambda item: item[0])
+    )

@@ -27,11 +27,9 @@ _NEEDED = "allowed is a number, or a file with what `tc -s qdisc` or `tc -s -j q
 
 @dataclass(frozen=True, slots=True)
 class RootQdisc:
-    """The root queueing discipline of a device.
+    """The root queueing discipline of a device: what it and its children dropped since it was made.
 
-    Attributes:
-        device: the device's name; empty if the output of tc has none, as of `tc -s qdisc show dev`.
-        dropped: packets that it and its children dropped since it was made.
+    `device` is empty if the output of tc has none, as of `tc -s qdisc show dev`.
     """
 
     device: str

@@ -57,9 +57,7 @@ SHORT_RTO_NS = 10_000_000
 class Resent:
     """For each arrival of a join, whether and why TCP sent it again. Arrays of one length.
 
-    Attributes:
-        halted_ns: for a timeout, or what RACK's reordering timer sent, the time waiting for it; 0
-            for all other arrivals.
+    `halted_ns` is how long a timeout, or RACK's reordering timer, was waited for; 0 for all others.
     """
 
     retransmission: Bool
@@ -72,8 +70,7 @@ class Resent:
 def _waits_for_reordering(low: I64, stamp: I64, forwarded: Bool, row: int, most_ns: int) -> bool:
     """Whether one or two segments got through after the copy that was sent before, and lately.
 
-    If no such copy came in here, it may itself have been sent again, and nothing tells the timers
-    apart.
+    If no such copy came in here, nothing tells the timers apart.
     """
     through = 0
     for i in range(row - 1, -1, -1):
@@ -180,11 +177,10 @@ NEAR = 17
 
 
 def _unheard(stamps: I64, tsecr: U32) -> I64:
-    """Returns by how much longer than usual each packet's sender had heard nothing, in ns.
+    """By how much longer than usual each packet's sender had heard nothing, in ns.
 
-    A packet echoes the receiver's clock, read when the receiver sent what the sender heard last.
-    The echo is always somewhat old, because the packets take time. The packets around it tell how
-    old it usually is.
+    A packet echoes the receiver's clock, read when the receiver sent what the sender heard last. It
+    is somewhat old, because packets take time; the packets around it tell how old it usually is.
     """
     silence = np.diff(stamps, prepend=stamps[:1])
     echoes = np.flatnonzero(tsecr)
@@ -224,11 +220,7 @@ class RoundTrips:
 
 
 class Acks(NamedTuple):
-    """The acknowledgements that a flow's sender got, in the order of time.
-
-    Attributes:
-        ack, sacked: as in Columns.
-    """
+    """The acknowledgements that a flow's sender got, in the order of time; see Columns."""
 
     ack: U32
     sacked: U32
@@ -273,10 +265,7 @@ def _trips(
 
 
 def round_trips(data: Packets | Columns, flows: Sequence[tuple[int, Array, Acks]]) -> RoundTrips:
-    """Measures round-trip times from data and the acknowledgements that passed the other way.
-
-    `flows` has each flow's index, its rows in `data`, and its acknowledgements.
-    """
+    """Measures round trips from each flow's index, its rows in `data` and its acknowledgements."""
     parts = []
     for number, rows, acks in flows:
         low = unwrap(data.seq[rows], data.flags[rows])

@@ -14,6 +14,7 @@ import numpy as np
 from outcast.analysis.capture.headers import SYN, TCP, FlowKey
 from outcast.analysis.compiled import I32, I64, U8, U32, Array, Bool, compiled, first_at_least
 from outcast.analysis.join.packets import Packets
+from outcast.analysis.join.pairs import grouped
 
 
 @compiled
@@ -33,10 +34,7 @@ def _unwrap(seq: U32, flags: U8, start: I64) -> None:
 
 @compiled
 def _paint(low: I64, high: I64, covers: Bool, edges: I64, fresh: I32) -> None:
-    """See `paint`. Union-find over the elementary segments between `edges`.
-
-    Each covered segment is visited only once.
-    """
+    """See `paint`. Union-find over the segments between `edges`; a covered one is visited once."""
     following = np.arange(edges.size)
     for i in range(low.size):
         if high[i] <= low[i]:
@@ -70,10 +68,7 @@ def unwrap(seq: U32, flags: U8) -> I64:
 
 
 def paint(low: I64, high: I64, covers: Bool) -> I32:
-    """For each interval, how many of its numbers low..high-1 no earlier interval covered.
-
-    Only intervals marked in `covers` cover anything.
-    """
+    """For each interval [low, high), how many numbers no earlier one in `covers` covered."""
     fresh = np.empty(low.size, np.int32)
     # Segments come nearly in order, so a stable sort is quicker than the hashing of np.unique.
     edges = np.sort(np.concatenate([low, high]), kind="stable")
@@ -84,11 +79,8 @@ def paint(low: I64, high: I64, covers: Bool) -> I32:
 def fresh_bytes(packets: Packets, flows: tuple[FlowKey, ...]) -> I32:
     """For each packet, how many payload bytes it has that no earlier packet of its flow had."""
     fresh = packets.payload_bytes.copy()
-    order = np.argsort(packets.flow, kind="stable")
-    bounds = np.searchsorted(packets.flow[order], np.arange(len(flows) + 1))
-    for number, flow in enumerate(flows):
-        rows = order[bounds[number] : bounds[number + 1]]
-        if flow.protocol != TCP or not rows.size:
+    for number, rows in grouped(packets.flow).items():
+        if flows[number].protocol != TCP:
             continue
         low = unwrap(packets.seq[rows], packets.flags[rows])
         high = low + packets.payload_bytes[rows]
@@ -98,13 +90,8 @@ def fresh_bytes(packets: Packets, flows: tuple[FlowKey, ...]) -> I32:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What each flow sent through the output per bin; arrays of [flow, bin].
+    """What each flow sent through the output per bin; arrays of [flow, bin]."""
 
-    Bin j covers [start_ns + j * bin_ns, start_ns + (j + 1) * bin_ns). The last bin ends at the end.
-    """
-
-    start_ns: int
-    bin_ns: int
     goodput_bytes: I64
     frame_bytes: I64
     packets: I64
@@ -123,13 +110,7 @@ def series(
         counted = np.bincount(cell, weights, flows * bins)
         return np.rint(counted).astype(np.int64).reshape(flows, bins)
 
-    return Series(
-        start_ns,
-        bin_ns,
-        total(fresh[inside]),
-        total(packets.frame_bytes[inside]),
-        total(None),
-    )
+    return Series(total(fresh[inside]), total(packets.frame_bytes[inside]), total(None))
 
 
 def bytes_between(packets: Packets, values: I32, flows: int, start_ns: int, end_ns: int) -> I64:

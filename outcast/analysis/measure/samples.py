@@ -1,20 +1,23 @@
-"""The senders' sockets over time: the samples of `outcast.emulation.sampling` as a table.
+"""The samples of `outcast.emulation.sampling` as tables: senders' sockets and queues over time.
 
-A message is struct inet_diag_msg with attributes (linux/inet_diag.h), one of which is struct
-tcp_info (linux/tcp.h). Newer kernels only append to that struct. So a field that a kernel does not
-have is missing at its end, and null in the table.
+A socket's message is struct inet_diag_msg with attributes (linux/inet_diag.h), one of which is
+struct tcp_info (linux/tcp.h). Newer kernels only append to that struct. So a field that a kernel
+does not have is missing at its end, and null in the table.
 """
 
 from __future__ import annotations
 
+import struct
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from outcast.errors import InputError
+from outcast.errors import InputError, ReadBackError
 from outcast.netlink import attributes
+from outcast.records.queue_statistics import read_message, statistics
 from outcast.records.run_directory import FlowRecord
 from outcast.records.samples import read_samples
 
@@ -71,18 +74,19 @@ _INFO = np.dtype(
 )
 
 
+_OF_QUEUES = (
+    *("backlog_bytes", "backlog_packets", "drops", "marks", "sent_packets", "sent_bytes"),
+    "overlimits",
+)
+
+
 def socket_table(path: Path, flows: Sequence[FlowRecord], t_start_ns: int) -> pl.DataFrame:
     """One row per sample of a flow's sending socket, in the order of time.
 
-    `t` is in nanoseconds after the traffic's start.
-
     Returns:
-        `t`, `flow`, `host`, `sport`, and the kernel's numbers: `cwnd`, `ssthresh` and `unacked`
-        in segments; round trips and `rto_us` in microseconds; `retransmits` in segments;
-        `timeouts`, `recoveries` and `recovering_ms` (Linux 6.7 and later: RTOs, how many recoveries
-        they began, and the time spent in these); bytes; segments `delivered`, and `delivered_ce`
-        of these, whose mark was echoed; rates; and how long the sender was limited, by what.
-        `ssthresh` is null until it is set.
+        `t` (ns after the traffic's start), `flow`, `host`, `sport`, and the kernel's numbers, with
+        `cwnd`, `ssthresh`, `unacked`, `retransmits` and `delivered` in segments. `ssthresh` is null
+        until it is set, a rate where it has no limit. docs/analysis.md has every column.
 
     Raises InputError if the file cannot be read, has flows that are not in `flows`, a message
     that is cut off, or a rate that no table holds.
@@ -93,7 +97,7 @@ def socket_table(path: Path, flows: Sequence[FlowRecord], t_start_ns: int) -> pl
         records = [known[int(source)] for source in file.sources]
     except (KeyError, ValueError):
         raise InputError(f"{path}: tells of flows that the manifest does not have") from None
-    rows, infos, sizes, alphas = [], bytearray(), [], []
+    times_ns, senders, infos, alphas = [], [], [], []
     for sample in file.samples:
         if int.from_bytes(sample.message[:4], "little") > len(sample.message):
             raise InputError(f"{path}: a message of the kernel is cut off")
@@ -101,33 +105,17 @@ def socket_table(path: Path, flows: Sequence[FlowRecord], t_start_ns: int) -> pl
         info = by_kind.get(_INET_DIAG_INFO)
         if info is None:  # A socket in TIME_WAIT keeps only its addresses.
             continue
-        rows.append((sample.t_ns - t_start_ns, sample.source))
-        sizes.append(len(info))
-        infos += info[:_INFO_BYTES].ljust(_INFO_BYTES, b"\0")
+        times_ns.append(sample.t_ns - t_start_ns)
+        senders.append(records[sample.source])
+        infos.append(info)
         alphas.append(_dctcp_alpha(by_kind.get(_INET_DIAG_DCTCPINFO)))
-    info_table = np.frombuffer(bytes(infos), _INFO)
-    for name in _RATES:
-        rates = info_table[name][info_table[name] != _UNLIMITED_RATE]
-        if rates.size and int(rates.max()) > _MOST_RATE:
-            raise InputError(
-                f"{path}: {name.removesuffix('_bps')}: {rates.max()} bytes/s; allowed is less than "
-                "2^60, or no limit"
-            )
-    size = min(sizes, default=_INFO_BYTES)
-    columns = {
-        name: pl.Series(info_table[name])
-        if at + np.dtype(kind).itemsize <= size
-        else pl.Series([None] * len(rows), dtype=pl.Int64)
-        for name, (kind, at) in _FIELDS.items()
-    }
-    source = np.array([index for _, index in rows], np.int64)
     return pl.DataFrame(
         {
-            "t": pl.Series([t for t, _ in rows], dtype=pl.Int64),
-            "flow": pl.Series([records[index].flow for index in source], dtype=pl.Int32),
-            "host": pl.Series([records[index].src for index in source], dtype=pl.String),
-            "sport": pl.Series([records[index].sport for index in source], dtype=pl.UInt16),
-            **columns,
+            "t": pl.Series(times_ns, dtype=pl.Int64),
+            "flow": pl.Series([record.flow for record in senders], dtype=pl.Int32),
+            "host": pl.Series([record.src for record in senders], dtype=pl.String),
+            "sport": pl.Series([record.sport for record in senders], dtype=pl.UInt16),
+            **_fields(path, infos),
             "dctcp_alpha": pl.Series(alphas, dtype=pl.Float64),
         }
     ).with_columns(
@@ -142,8 +130,56 @@ def socket_table(path: Path, flows: Sequence[FlowRecord], t_start_ns: int) -> pl
     )
 
 
+def _fields(path: Path, infos: Sequence[bytes]) -> dict[str, pl.Series]:
+    """The fields of these structs; null if one of them is too short. Raises InputError."""
+    table = np.frombuffer(b"".join(i[:_INFO_BYTES].ljust(_INFO_BYTES, b"\0") for i in infos), _INFO)
+    for name in _RATES:
+        rates = table[name][table[name] != _UNLIMITED_RATE]
+        if rates.size and int(rates.max()) > _MOST_RATE:
+            raise InputError(
+                f"{path}: {name.removesuffix('_bps')}: {rates.max()} bytes/s; allowed is less than "
+                "2^60, or no limit"
+            )
+    size = min(map(len, infos), default=_INFO_BYTES)
+    return {
+        name: pl.Series(table[name])
+        if at + np.dtype(kind).itemsize <= size
+        else pl.Series([None] * len(infos), dtype=pl.Int64)
+        for name, (kind, at) in _FIELDS.items()
+    }
+
+
 def _dctcp_alpha(raw: bytes | None) -> float | None:
     """DCTCP's estimate of the share of marked packets, 0 to 1, from struct tcp_dctcp_info."""
     if raw is None or len(raw) < 8 or not int.from_bytes(raw[:2], "little"):
         return None
     return int.from_bytes(raw[4:8], "little") / _DCTCP_ALPHA_ONE
+
+
+def port_table(path: Path, t_start_ns: int) -> pl.DataFrame:
+    """One row per sample of a port's queue, in the order of time.
+
+    Returns:
+        `t` (ns after the traffic's start), `port`, and the columns of
+        `outcast.records.queue_statistics`: what is queued at that time, and how many packets were
+        dropped, marked and sent since the queue was made.
+
+    Raises InputError if the file cannot be read, or if a sample is cut off, lacks a counter or
+    is of another kind of queue.
+    """
+    file = read_samples(path)
+    samples: dict[tuple[int, int], list[bytes]] = defaultdict(list)
+    for sample in file.samples:
+        samples[sample.t_ns - t_start_ns, sample.source].append(sample.message)
+    rows: list[dict[str, int | str]] = []
+    for (t_ns, number), messages in samples.items():
+        source = file.sources[number]
+        try:
+            numbers = statistics([read_message(message) for message in messages])
+        except struct.error:
+            raise InputError(f"{path}: {source}: a message of the kernel is cut off") from None
+        except (ReadBackError, ValueError) as error:
+            raise InputError(f"{path}: {source}: {error}") from None
+        rows.append({"t": t_ns, "port": source, **numbers})
+    schema = {"t": pl.Int64, "port": pl.String, **dict.fromkeys(_OF_QUEUES, pl.Int64)}
+    return pl.DataFrame(rows, schema=schema)

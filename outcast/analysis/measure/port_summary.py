@@ -1,0 +1,188 @@
+"""What a studied port's queue did: length, capacity, phases and noise, for the summary."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from outcast.analysis.compiled import I64
+from outcast.analysis.join.join import Verdict
+from outcast.analysis.measure.bins import utilisation
+from outcast.analysis.measure.losses import lost_to_the_link
+from outcast.analysis.measure.noise import noise, regime_of
+from outcast.analysis.measure.phase import packet_time_ns, phases
+from outcast.analysis.measure.queue import replay, switch_latency_ns
+from outcast.analysis.measure.queue_levels import capacity
+from outcast.analysis.measure.service_classes import service_classes
+from outcast.analysis.measure.spreads import in_unit, length_spread, sojourn_spread
+from outcast.analysis.port_analysis import PortAnalysis
+from outcast.analysis.run_analysis import Analysis
+from outcast.experiment.engine import properties
+from outcast.experiment.queues import WITH_CLASSES
+from outcast.plan import grouping
+from outcast.records.link_rate import steps_of
+from outcast.records.summary import (
+    CapacitySummary,
+    NoiseInput,
+    NoiseSummary,
+    PhaseSummary,
+    QueueSummary,
+)
+
+LEAST_EXPLAINED = 0.95
+"""Share of packets that a drop-tail model must explain before an unknown queue counts as one."""
+
+
+def queue_summary(analysis: Analysis, port: PortAnalysis) -> QueueSummary:
+    """What the queue held in the main interval, and the limit that its drops show."""
+    # With a delay that changed there is no usual one.
+    is_steady = not steps_of(analysis.manifest, port.record.egress, "delay_ns")
+    latency = switch_latency_ns(port.joined, port.queue, 0) if is_steady else 0
+    begin_ns, interval = analysis.manifest.traffic.t_start_ns, analysis.interval
+    lengths = length_spread(port.queue, 0, begin_ns + interval.start_ns, begin_ns + interval.end_ns)
+    counts = analysis.counts(port.reached_ns)
+    return QueueSummary(
+        counted="forwarded" if port.record.queue.drops == "later" else "all",
+        length_bytes=in_unit(lengths, 1),
+        sojourn_ms=in_unit(sojourn_spread(port.joined, 0, counts), 1e6),
+        switch_latency_us=latency / 1e3,
+        capacity=_capacity(analysis, port, latency),
+        utilisation=utilisation(analysis, port),
+        marks=_marks(analysis, port),
+        classes=service_classes(analysis, port),
+    )
+
+
+def _capacity(analysis: Analysis, port: PortAnalysis, latency: int) -> CapacitySummary | None:
+    egress = port.record.egress
+    of_port = [change.what for change in analysis.manifest.changes if change.port == egress]
+    # With a limit that changed, no one level explains what was dropped.
+    if port.record.queue.drops != "at_limit" or any(what.startswith("limit") for what in of_port):
+        return None
+    lost = lost_to_the_link(analysis, port)
+    # The time that the switch takes to queue a packet blurs the level, so the capacity is also
+    # estimated with that delay, and the better estimate counts.
+    estimates = [capacity(port.joined, port.queue, 0, lost)]
+    if latency and estimates[0] is not None:
+        estimates.append(capacity(port.joined, replay(port.joined, latency), 0, lost))
+    best = max((item for item in estimates if item), key=lambda item: item.confidence, default=None)
+    if best is None:
+        return None
+    queue = port.record.queue
+    configured = queue.limit_bytes if best.unit == "bytes" else queue.limit_packets
+    return CapacitySummary(
+        unit=best.unit,
+        at_least=best.at_least,
+        below=best.below,
+        confidence=round(best.confidence, 4),
+        configured=configured,
+        agrees=None if configured is None else best.holds(configured),
+    )
+
+
+def _marks(analysis: Analysis, port: PortAnalysis) -> int | None:
+    samples = analysis.port_samples
+    if samples is None or (samples := samples.filter(port=port.record.egress)).is_empty():
+        return None
+    t_ns, interval = samples["t"].to_numpy(), analysis.interval
+    first, last = (np.abs(t_ns - at).argmin() for at in (interval.start_ns, interval.end_ns))
+    return int(samples["marks"][int(last)] - samples["marks"][int(first)])
+
+
+def noise_summary(analysis: Analysis, port: PortAnalysis) -> NoiseSummary:
+    """How regular the output and its inputs are, and whether the run's shares are one draw."""
+    queue = port.record.queue
+    # Nodes of the virtual engine take no time, so what was set is all that varies.
+    is_virtual = properties(analysis.engine).virtual_clock
+    measured = noise(
+        port.joined,
+        port.queue,
+        0,
+        delay_ns=_greatest_delay_ns(port),
+        jitter_ns=queue.jitter_ns if is_virtual else None,
+    )
+    gaps, latency = measured.gaps, measured.latency
+    dropped = bool((port.joined.verdict == Verdict.DROPPED).any())
+    regime, sentence = regime_of(measured, _is_drop_tail(port), dropped, queue.kind in WITH_CLASSES)
+    return NoiseSummary(
+        regime=regime,
+        sentence=sentence,
+        kept=_rounded(measured.kept),
+        kept_by_arrivals=_rounded(measured.kept_by_arrivals),
+        back_to_back=0 if gaps is None else gaps.count,
+        packet_time_us=None if gaps is None else round(gaps.packet_ns / 1e3, 4),
+        of_nominal=None if gaps is None else _of_nominal(analysis, port, gaps.packet_ns),
+        gap_spread=None if gaps is None else round(gaps.spread, 4),
+        latency_kept=None if latency is None else round(latency.kept, 4),
+        latency_told_by=None if latency is None else latency.told_by,
+        inputs={
+            port.joined.inputs[index]: NoiseInput(
+                arrivals=phase.arrivals,
+                spread=_rounded(phase.spread),
+                kept=_rounded(phase.kept),
+                lasts=None if phase.lasts is None else round(phase.lasts, 1),
+                lasts_bound=phase.bound,
+            )
+            for index, phase in measured.phases.items()
+        },
+    )
+
+
+def _of_nominal(analysis: Analysis, port: PortAnalysis, packet_ns: float) -> float | None:
+    """The packet time over that of the port's rate; None where the rate is unknown or changes."""
+    queue = port.record.queue
+    # Captures do not tell what a frame takes on their link besides its bytes.
+    if not queue.rate_bps or analysis.engine is None:
+        return None
+    if not analysis.link_rate(port.record.egress, queue.rate_bps).is_constant:
+        return None
+    nominal_ns = packet_time_ns(port.joined, 0, queue.rate_bps, queue.framing)
+    return round(packet_ns / nominal_ns, 4)
+
+
+def _greatest_delay_ns(port: PortAnalysis) -> int:
+    """The greatest delay of the link of packets that left."""
+    left = port.joined.left_as >= 0
+    delays = port.reached_ns[left] - port.joined.arrivals.stamp_ns[left]
+    return int(delays.max(initial=0))
+
+
+def _is_drop_tail(port: PortAnalysis) -> bool | None:
+    """Whether a queue drops exactly what finds it full. Of captures, their drops tell."""
+    if port.record.queue.kind != grouping.UNKNOWN:
+        return port.record.queue.drops == "at_limit"
+    latency_ns = switch_latency_ns(port.joined, port.queue, 0)
+    levels = (
+        capacity(port.joined, queue, 0) for queue in (port.queue, replay(port.joined, latency_ns))
+    )
+    explained = any(level.confidence >= LEAST_EXPLAINED for level in levels if level is not None)
+    return True if explained else None
+
+
+def _rounded(share: float | None) -> float | None:
+    return None if share is None else round(share, 4)
+
+
+def phase_summary(analysis: Analysis, port: PortAnalysis) -> PhaseSummary:
+    """Where in a packet time packets came during blackouts and before them."""
+    first_bps, framing = port.record.queue.rate_bps, port.record.queue.framing
+    packet_ns = packet_time_ns(port.joined, 0, first_bps, framing)
+    packet_times: int | I64 = packet_ns
+    rate = analysis.link_rate(port.record.egress, first_bps) if first_bps else None
+    if rate is not None and first_bps and not rate.is_constant:
+        traffic = analysis.manifest.traffic
+        in_force_bps = rate.at(port.reached_ns - traffic.t_start_ns)
+        with np.errstate(divide="ignore"):
+            times = np.where(in_force_bps > 0, packet_ns * (first_bps / in_force_bps), 0.0)
+        packet_times = times.astype(np.int64)
+        whole = np.array([0, traffic.duration_ns], np.int64)
+        packet_ns = packet_time_ns(port.joined, 0, float(rate.mean_bps(whole)[0]) or None, framing)
+    chains = port.chains.only(analysis.counts(port.reached_ns[port.chains.first]))
+    arrivals = phases(port.joined, chains, 0, packet_times, port.reached_ns)
+    return PhaseSummary(
+        packet_time_us=packet_ns / 1e3,
+        blackouts=int(np.unique(arrivals.chain).size),
+        during_lost=arrivals.share(lost=True, during=True),
+        during_others=arrivals.share(lost=False, during=True),
+        before_lost=arrivals.share(lost=True, during=False),
+        before_others=arrivals.share(lost=False, during=False),
+    )

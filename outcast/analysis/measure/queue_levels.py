@@ -1,0 +1,141 @@
+"""The limit of a drop-tail queue: the level from which on packets find it full."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from outcast.analysis.compiled import I32, I64, Array, Bool
+from outcast.analysis.join.join import Joined, Stray, Verdict
+from outcast.analysis.measure.queue import Event, Queue, entry_times_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The level from which on a queue refuses packets: at_least <= level < below.
+
+    `below` is None if no upper bound was seen. `confidence` is the mean of the shares of what was
+    accepted and of what was refused that the level explains: 1 is all, 0.5 nothing.
+    """
+
+    unit: Literal["bytes", "packets"]
+    at_least: int
+    below: int | None
+    confidence: float
+
+    def holds(self, limit: int) -> bool:
+        """Whether a configured limit is within the bounds."""
+        return self.at_least <= limit and (self.below is None or limit < self.below)
+
+
+def capacity(
+    joined: Joined, queue: Queue, egress: int, lost: Bool | None = None
+) -> Capacity | None:
+    """Estimates a drop-tail queue's capacity from the content that packets found.
+
+    Arrivals in `lost` are left out, because it was not the queue that dropped them.
+
+    Returns None if nothing was dropped or nothing was forwarded, because then no level shows.
+    """
+    mine = (joined.egress == egress) & (queue.found_bytes >= 0)
+    if lost is not None:
+        mine &= ~lost
+    taken = mine & (joined.verdict == Verdict.FORWARDED)
+    refused = mine & (joined.verdict == Verdict.DROPPED)
+    if not refused.any() or not taken.any():
+        return None
+    in_bytes = queue.found_bytes + joined.arrivals.frame_bytes
+    in_packets = queue.found_packets + 1
+    return max(
+        _threshold("bytes", in_bytes[taken], in_bytes[refused]),
+        _threshold("packets", in_packets[taken], in_packets[refused]),
+        key=lambda estimate: estimate.confidence,
+    )
+
+
+def _explained(taken: I32 | I64, refused: I32 | I64) -> tuple[Array, Array]:
+    """Each level, and the sum of the shares of what was taken and refused that it explains."""
+    levels = np.unique(np.concatenate([taken, refused]))
+    explained = np.searchsorted(np.sort(taken), levels, side="right") / taken.size
+    explained += 1 - np.searchsorted(np.sort(refused), levels, side="right") / refused.size
+    return levels, explained
+
+
+def _threshold(unit: Literal["bytes", "packets"], taken: I32, refused: I32) -> Capacity:
+    levels, explained = _explained(taken, refused)
+    best = int(explained.argmax())
+    below = int(levels[best + 1]) if best + 1 < levels.size else None
+    return Capacity(unit, int(levels[best]), below, float(explained[best]) / 2)
+
+
+MOST_LEVELS = 50_000
+"""From so many arrivals of each kind a level is told. Fewer only make its bounds wider."""
+MOST_WRONG = 0.05
+
+
+def level_within(
+    joined: Joined, queue: Queue, egress: int, delay_ns: int | I64, early_ns: int, late_ns: int
+) -> Capacity | None:
+    """Bounds of a drop-tail queue's capacity, from what packets can have found at most and least.
+
+    A departure within `early_ns` before an arrival may have been behind it, and one within
+    `late_ns` after it may have been before. `delay_ns` is as in `replay`. If no capacity explains
+    all packets, the bounds are those of all that are against hardly more packets than the best one.
+
+    Returns None if nothing was dropped or nothing was forwarded, because then no level shows.
+    """
+    mine = (joined.egress == egress) & (queue.found_bytes >= 0)
+    taken, refused = (
+        rows[:: 1 + rows.size // MOST_LEVELS]
+        for verdict in (Verdict.FORWARDED, Verdict.DROPPED)
+        for rows in [np.flatnonzero(mine & (joined.verdict == verdict))]
+    )
+    if not taken.size or not refused.size:
+        return None
+    departures, arrivals = joined.departures, joined.arrivals
+    gone = departures.port == egress
+    gone &= (joined.came_as >= 0) | (joined.stray == Stray.EARLY)
+    entered = (queue.egress == egress) & (queue.event == Event.ENQUEUE)
+    at_ns = entry_times_ns(joined, delay_ns)
+    # When packets came and left, and how many bytes. What was there at first counts from then on.
+    early = departures.frame_bytes[gone & (joined.stray == Stray.EARLY)]
+    there = early.size, int(early.sum())
+    came = queue.time_ns[entered], _sums(arrivals.frame_bytes[queue.packet[entered]])
+    left = departures.stamp_ns[gone], _sums(departures.frame_bytes[gone])
+    estimates = []
+    for is_bytes in (True, False):
+        bounds = []
+        for rows, sides in ((taken, (-early_ns, late_ns)), (refused, (early_ns, -early_ns))):
+            own = arrivals.frame_bytes[rows].astype(np.int64) if is_bytes else 1
+            at = at_ns[rows]
+            held = _sum_until(*came, at + sides[0], is_bytes, "left" if rows is taken else "right")
+            held -= _sum_until(*left, at + sides[1], is_bytes, "right" if rows is taken else "left")
+            bounds.append(np.asarray(np.maximum(held + there[is_bytes], 0) + own, np.int64))
+        estimates.append(_bracket("bytes" if is_bytes else "packets", *bounds))
+    return max(estimates, key=lambda estimate: estimate.confidence)
+
+
+def _sums(sizes: I32) -> I64:
+    sums = np.zeros(sizes.size + 1, np.int64)
+    np.cumsum(sizes, out=sums[1:])
+    return sums
+
+
+def _sum_until(
+    times_ns: I64, sums: I64, at_ns: I64, is_bytes: bool, side: Literal["left", "right"]
+) -> I64:
+    """How many bytes or packets passed until each time; with those at that time, or without."""
+    places = np.searchsorted(times_ns, at_ns, side)
+    return sums[places] if is_bytes else places.astype(np.int64)
+
+
+def _bracket(unit: Literal["bytes", "packets"], taken: I64, refused: I64) -> Capacity:
+    """The levels that explain most packets, of the least that was taken and the most refused."""
+    levels, explained = _explained(taken, refused)
+    most = float(explained.max())
+    # As many packets may be wrong on the one side as on the other.
+    good = np.flatnonzero(explained >= most - min(2 - most, MOST_WRONG) - 1e-9)
+    below = int(levels[good[-1] + 1]) if good[-1] + 1 < levels.size else None
+    return Capacity(unit, int(levels[good[0]]), below, most / 2)

@@ -1,0 +1,164 @@
+"""The lines of a summary that say what its reader should know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from outcast.analysis.measure.flows import tcp_of_flow, unfinished_warnings
+from outcast.analysis.measure.limits import (
+    MOST_IDLE,
+    idle_warnings,
+    limit_warnings,
+    memory_warnings,
+)
+from outcast.analysis.measure.links import utilisation
+from outcast.analysis.measure.losses import loss_warnings
+from outcast.analysis.measure.run_goodput import HELD_SHARE, flow_bytes, holder, mice_warnings
+from outcast.analysis.measure.streams import copied_warnings
+from outcast.analysis.run_analysis import Analysis, Interval
+from outcast.experiment.measure import cut_windows
+from outcast.plan.round_trips import base_rtt_ns
+from outcast.records.summary import LimitSummary, LossSummary, NoiseSummary, QueueSummary
+from outcast.units import format_time, round_time
+
+_FEW_ROUND_TRIPS = 10
+
+
+def warnings(
+    analysis: Analysis,
+    losses: LossSummary | None,
+    limited: Mapping[str, LimitSummary],
+    queues: Mapping[str, QueueSummary],
+    noises: Mapping[str, NoiseSummary],
+) -> list[str]:
+    """Every warning of a run; losses are of the whole duration, all else of the main interval."""
+    measured = ", ".join(port.record.egress for port in analysis.ports)
+    duration_s = analysis.manifest.traffic.duration_ns / 1e9
+    is_whole = not (analysis.is_asked or analysis.all_active)
+    return [
+        *loss_warnings(losses, measured, "" if is_whole else f" from 0 to {duration_s:g} s"),
+        *limit_warnings(limited),
+        *memory_warnings(analysis.counters.hosts),
+        *_idle(analysis, queues, limited, losses),
+        *unfinished_warnings(analysis),
+        *mice_warnings(analysis),
+        *copied_warnings(analysis),
+        *_apart(analysis),
+        *_of_windows(analysis),
+        *analysis.remarks,
+        *analysis.manifest.warnings,
+        *([] if analysis.is_captured else _held(analysis)),
+        *(
+            f"phases at {egress}: {noise.sentence}"
+            for egress, noise in noises.items()
+            if noise.sentence.startswith(("phase-locked", "unknown, perhaps"))
+        ),
+    ]
+
+
+def _idle(
+    analysis: Analysis,
+    queues: Mapping[str, QueueSummary],
+    limited: Mapping[str, LimitSummary],
+    losses: LossSummary | None,
+) -> list[str]:
+    """A line on each port that was idle though flows had data, and crossed no busy port."""
+    links = {link.port: link.within for link in analysis.counters.links}
+    used = {port: part.utilisation or 0.0 for port, part in queues.items() if port in links}
+    busy = {
+        flow for port, share in used.items() if share > 1 - MOST_IDLE for flow in links[port].flows
+    }
+    lines: list[str] = []
+    for egress in used:
+        mine = {*links[egress].flows} - busy
+        wanting = {flow: part for flow, part in limited.items() if int(flow) in mine}
+        answers = {
+            port: used.get(port, utilisation(analysis, link))
+            for port, link in links.items()
+            if not mine.isdisjoint(link.acknowledged)
+        }
+        told, share = analysis.manifest.warnings, queues[egress].utilisation
+        lines += idle_warnings(egress, share, wanting, losses, told, answers)
+    return lines
+
+
+def windows(analysis: Analysis) -> list[Interval]:
+    """The configured windows that end within the duration; one that is longer is cut to its end.
+
+    They count from when all flows are active; from the traffic's start if there is no such time.
+    """
+    begin, end = analysis.windows_from_ns or 0, analysis.manifest.traffic.duration_ns
+    ends = [end if width > end else begin + width for width in analysis.windows_ns]
+    return [Interval(begin, until) for until in dict.fromkeys(ends) if begin < until <= end]
+
+
+def _apart(analysis: Analysis) -> list[str]:
+    """A warning if all flows of a plan were active for a moment or never: shares say little."""
+    if len(analysis.manifest.planned_flows) < 2:
+        return []
+    if analysis.windows_from_ns is None:
+        return [
+            "shares, ratios and Jain's index compare flows that sent at different times, because "
+            "at no time all were active"
+        ]
+    if not analysis.all_active or not analysis.directory.plan.exists():
+        return []
+    plan = analysis.directory.read_plan()
+    rtt_ns = max(base_rtt_ns(plan, flow.path, flow.return_path) for flow in plan.flows)
+    lasts_ns = analysis.interval.end_ns - analysis.interval.start_ns
+    if lasts_ns >= _FEW_ROUND_TRIPS * rtt_ns:
+        return []
+    return [
+        f"all flows were active for {round_time(lasts_ns)} only, less than {_FEW_ROUND_TRIPS} base "
+        f"round trips of {round_time(rtt_ns)}, so shares, ratios and Jain's index say little; "
+        "analysis.from and to choose another interval"
+    ]
+
+
+def _of_windows(analysis: Analysis) -> list[str]:
+    """What keeps windows from being what their names say."""
+    if not analysis.windows_ns:
+        return []
+    warnings = []
+    parts = windows(analysis)
+    if analysis.windows_from_ns is None and analysis.manifest.planned_flows:
+        warnings.append(
+            "windows count from the traffic's start, because at no time all flows were active"
+        )
+    elif not analysis.is_asked and any(part.end_ns > analysis.interval.end_ns for part in parts):
+        warnings.append(
+            f"windows that end after {format_time(analysis.interval.end_ns)} are not of all flows, "
+            "because the first one ended then"
+        )
+    duration_ns = analysis.manifest.traffic.duration_ns
+    warnings += cut_windows(analysis.windows_ns, duration_ns)
+    kept = {part.end_ns - part.start_ns for part in parts}
+    missing = [width for width in analysis.windows_ns if width <= duration_ns and width not in kept]
+    if missing:
+        begin = format_time(analysis.windows_from_ns or 0)
+        names = ", ".join(map(format_time, missing))
+        warnings.append(
+            f"windows {names} are left out, because all flows are active only from {begin} on, and "
+            "they would end after the duration"
+        )
+    return warnings
+
+
+def _held(analysis: Analysis) -> list[str]:
+    """A warning if one flow held the link while all others ran into timeouts."""
+    goodput = flow_bytes(analysis, analysis.interval)
+    goodput_bps = {
+        record.flow: 8 * goodput[record.flow] / analysis.interval.seconds
+        for record in analysis.manifest.compared_flows
+    }
+    held_by = holder(goodput_bps)
+    others = goodput_bps.keys() - {held_by}
+    if held_by is None or not all(tcp_of_flow(analysis, flow).timeouts for flow in others):
+        return []
+    record = next(flow for flow in analysis.manifest.flows if flow.flow == held_by)
+    return [
+        f"flow {held_by} from {record.src} ({record.hops} hops) held the link: more than "
+        f"{HELD_SHARE:.0%} of the goodput, while each of the {len(others)} others ran into "
+        "timeouts. This is a phase that the flows locked into; another run can show the "
+        "opposite, so conclude from several (docs/limits.md)"
+    ]
