@@ -34,14 +34,20 @@ def flow(number: int, src_ip: str, sport: int, **more: Any) -> FlowRecord:
 def link(port: str, node: str, neighbour: str, **more: Any) -> LinkRecord:
     """A direction of a link that no flow crosses and that sent nothing."""
     nothing = LinkTotals(packets=0, bytes=0)
-    usual = {"rate_bps": 10**9, "flows": [], "acknowledged": [], "other": False}
-    totals = {"before": nothing, "after": nothing}
-    return LinkRecord(port=port, node=node, neighbour=neighbour, **usual | totals | more)
+    usual: dict[str, Any] = {"rate_bps": 10**9, "flows": [], "acknowledged": [], "other": False}
+    usual |= {"before": nothing, "after": nothing}
+    return LinkRecord(port=port, node=node, neighbour=neighbour, **usual | more)
 
 
 def manifest(**more: Any) -> Manifest:
     """A run of the virtual engine without flows and captures."""
-    usual = {"outcast": "0.1.0", "name": "x", "engine": "virtual", "datapath": "system", "seed": 1}
+    usual: dict[str, Any] = {
+        "outcast": "0.1.0",
+        "name": "x",
+        "engine": "virtual",
+        "datapath": "system",
+        "seed": 1,
+    }
     usual |= {key: {} for key in ("kernel", "versions", "requested", "effective")}
     usual |= {key: [] for key in ("flows", "bottlenecks", "captures")}
     traffic = TrafficRecord(t_start_ns=0, t_end_ns=1, duration_ns=1)

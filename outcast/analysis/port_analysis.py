@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
+from pathlib import Path
 
 import numpy as np
 
@@ -84,7 +85,9 @@ def join_port(
     directory: RunDirectory, manifest: Manifest, counters: Counters, record: BottleneckRecord
 ) -> tuple[list[PortCapture], Joined]:
     """Reads the captures of a bottleneck and joins them. Raises InputError if one is not whole."""
-    kept = {(each.port, each.direction): directory.path / each.file for each in manifest.captures}
+    kept: dict[tuple[str, str], Path] = {
+        (each.port, each.direction): directory.path / each.file for each in manifest.captures
+    }
     needed = [*((name, "in") for name in record.ingress), (record.egress, "out")]
     for port, direction in needed:
         if (port, direction) not in kept:

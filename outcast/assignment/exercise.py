@@ -258,11 +258,11 @@ def _contradictions(exercise: Exercise) -> Iterator[tuple[tuple[str | int, ...],
             named += [("before", run) for run in question.before]
         if isinstance(question, Effect):
             named.append(("against", question.against))
-        for key, run in named:
-            if run and run not in exercise.runs:
-                near = did_you_mean(run, exercise.runs)
+        for key, name in named:
+            if name and name not in exercise.runs:
+                near = did_you_mean(name, exercise.runs)
                 known = ", ".join(exercise.runs)
-                yield (*at, key), f"{run}: no such run; allowed are {known}{near}"
+                yield (*at, key), f"{name}: no such run; allowed are {known}{near}"
         try:
             if isinstance(question.answer, Expression):
                 question.answer.require_sound()

@@ -139,16 +139,16 @@ def _trust(run: Run) -> Element:
     capture = run.summary.capture
     came = run.scan("packets").select("t_in").collect()["t_in"]
     early = (came < run.manifest.traffic.t_start_ns).sum()
-    counted = f"the queue itself counted {capture.qdisc_drops:,}"
+    counts = f"the queue itself counted {capture.qdisc_drops:,}"
     if capture.blackout_drops:
-        counted += f", the blackout's switch {capture.blackout_drops:,}"
+        counts += f", the blackout's switch {capture.blackout_drops:,}"
     if capture.link_down_drops:
-        counted += f", {capture.link_down_drops:,} packets were lost while the link was down"
+        counts += f", {capture.link_down_drops:,} packets were lost while the link was down"
     before = f", {early:,} of them before time 0" if early else ""
     lines = [
         f"Captures: tcpdump lost {capture.tcpdump_kernel_drops:,} packets.",
         f"Counters: {capture.inferred_drops:,} drops were inferred from the whole captures, "
-        f"{counted}.",
+        f"{counts}.",
         f"Conservation: {len(came):,} packets came in, in the whole captures{before}. The fate of "
         f"{capture.in_flight:,} was undecided at their end. {capture.unmatched:,} left and no "
         "capture saw them come in.",
