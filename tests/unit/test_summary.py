@@ -347,7 +347,7 @@ OUT = "captures/s1-eth1.out.pcap"
         (lambda run: (run.path / OUT).write_text("no capture at all\n" * 3), "not a capture"),
         (lambda run: (run.path / OUT).unlink(), "No such file"),
         (of("manifest", lambda tree: tree["captures"].pop()), "none of port s1-eth1 (out)"),
-        (lambda run: shutil.rmtree(run.path), "run: no such folder"),
+        (lambda run: shutil.rmtree(run.path), "run: no manifest.json"),
     ],
 )
 def test_broken_captures(run, change, said, capsys):
