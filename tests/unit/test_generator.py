@@ -291,7 +291,7 @@ class Kernel:
 
 def test_a_full_socket_and_a_lost_connection_are_as_a_sockets_own():
     kernel = Kernel([900, -errno.EAGAIN, -errno.ECONNRESET])
-    payloads = loop.RandomPayloads(kernel, 5, 700, None)  # type: ignore[arg-type]
+    payloads = loop.RandomPayloads(kernel, 5, 700, None)
     assert payloads.send(3, 10_000) == 900
     with pytest.raises(BlockingIOError):
         payloads.send(3, 9_100)
@@ -307,7 +307,7 @@ def test_the_seed_is_that_of_the_connections_port():
     wanted = {"library": "", "least": 700, "adaptive": None, "seeds": seeds}
     program = generator.Program({**{key: [] for key in lists}, "tcprand": wanted})
     kernel = Kernel([])
-    program._library = kernel  # type: ignore[assignment]
+    program._library = kernel
     program.random_payloads(40002)
     ((_, (seed, least, _)),) = kernel.calls
     assert (seed.value, least) == (88, 700)

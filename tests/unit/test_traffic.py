@@ -244,7 +244,7 @@ def test_a_start_that_was_told_too_late_is_warned_of(monkeypatch):
     sending = traffic.Flows(
         *([FLOW], own_namespace, Path(), SystemCommands()),
         start_afterwards=True,
-        clients={0: Slow()},  # type: ignore[dict-item]
+        clients={0: Slow()},
     )
     (warning,) = sending.set_start()[2]
     assert "told of its start" in warning
