@@ -263,11 +263,11 @@ class Kernel(socket.socket):
 
 
 def test_an_option_that_does_not_take_is_an_error(monkeypatch):
-    with Kernel() as ours:
-        monkeypatch.setattr(receivers, "_connections", lambda _pid: iter([ours]))
-        with pytest.raises(ReadBackError, match="TCP_SINK"):
-            receivers.read_at_once([1])
     gone = subprocess.Popen(["true"])
     gone.wait()
     with pytest.raises(OSError, match="No such process"):
         receivers.read_at_once([gone.pid])
+    with Kernel() as ours:
+        monkeypatch.setattr(receivers, "_connections", lambda _pid: iter([ours]))
+        with pytest.raises(ReadBackError, match="TCP_SINK"):
+            receivers.read_at_once([1])
