@@ -270,7 +270,6 @@ def test_the_details_of_a_dropped_packet(run, page):
     port = page.locator(VIEWER).get_attribute("data-chain-port")
     lanes = page.locator("canvas.lanes")
     box = lanes.bounding_box()
-    assert box is not None
     low, high = data(page, "from"), data(page, "to")
     x = (start - low) / (high - low) * box["width"]
     # The drops' row of the first lane, and of the one below it.

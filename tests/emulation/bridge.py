@@ -142,7 +142,6 @@ def _start_captures(folder: Path, names: list[str]) -> list[subprocess.Popen[str
         command = ["tcpdump", "-i", f"p{name}", "-s", "96", "-w", str(folder / f"{name}.pcap")]
         process = subprocess.Popen([*command, "-Z", "root"], stderr=subprocess.PIPE, text=True)
         captures.append(process)
-        assert process.stderr is not None
         while "listening on" not in process.stderr.readline():
             if process.poll() is not None:
                 raise SystemExit(f"tcpdump ended with status {process.returncode}")

@@ -186,7 +186,6 @@ def captured(commands: list[list[str]]) -> Iterator[None]:
     for words in commands:
         process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
         running.append(process)
-        assert process.stderr is not None
         begun = "File:" if words[0] == "dumpcap" else "listening on"
         while begun not in process.stderr.readline():
             if process.poll() is not None:

@@ -58,7 +58,6 @@ class Controller:
     def wait_for(self, event: str, count: int = 1, within_s: float = HANG_S) -> Record:
         """The `count`-th record of that event, counted from the start."""
         deadline = time.monotonic() + within_s
-        assert self.process.stdout is not None
         while True:
             found = [record for record in self.records if record["event"] == event]
             if len(found) >= count:

@@ -94,7 +94,7 @@ def test_a_run_is_complete_and_agrees_with_the_counters(config, overrides, tmp_p
         assert pl.read_parquet(target / f"{name}.parquet").height > 0
     sockets = pl.read_parquet(target / "sockets.parquet")
     assert sockets["flow"].n_unique() == sum(part["flows"] for part in summary["classes"].values())
-    assert pl.read_parquet(target / "ports.parquet")["sent_packets"].max() > 0  # type: ignore[operator]
+    assert pl.read_parquet(target / "ports.parquet")["sent_packets"].max() > 0
     packets = pl.read_parquet(target / "packets.parquet")
     verdicts = dict(packets["verdict"].value_counts().iter_rows())
     assert verdicts["forwarded"] > 0

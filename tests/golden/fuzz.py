@@ -151,16 +151,16 @@ def read(path: Path, fill: int) -> PortCapture | str:
     begin = records._Source.__init__
 
     def filled(self: records._Source, *arguments: object) -> None:
-        begin(self, *arguments)  # type: ignore[arg-type]
+        begin(self, *arguments)
         self.data[:] = fill
 
-    records._Source.__init__ = filled  # type: ignore[method-assign,assignment]
+    records._Source.__init__ = filled
     try:
         return read_capture("port", path)
     except InputError as error:
         return str(error)
     finally:
-        records._Source.__init__ = begin  # type: ignore[method-assign]
+        records._Source.__init__ = begin
 
 
 def check(content: bytes, folder: Path) -> None:

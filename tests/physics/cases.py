@@ -149,14 +149,14 @@ def sojourn_ms(run: Run, after_s: float = 2.0) -> float:
     )
     delay_ns = run.manifest.bottlenecks[0].queue.delay_ns
     spent = table["t_out"] - table["t_in"]
-    return (float(spent.mean()) - delay_ns) / 1e6  # type: ignore[arg-type]
+    return (float(spent.mean()) - delay_ns) / 1e6
 
 
 def queue_packets(run: Run, after_s: float = 1.0) -> float:
     """The mean length of the queue that packets found, in full frames."""
     start = run.manifest.traffic.t_start_ns + int(after_s * 1e9)
     table = run.table("packets").filter(pl.col("t_in") >= start)
-    return float(table["queue_bytes"].mean()) / FRAME  # type: ignore[arg-type]
+    return float(table["queue_bytes"].mean()) / FRAME
 
 
 def between_drops_s(run: Run) -> float:
@@ -170,7 +170,7 @@ def between_drops_s(run: Run) -> float:
 def own_queue_packets(run: Run) -> float:
     """What waits at a sender of 10 Mbps, from its mean round trip beyond 10.4 ms."""
     table = run.table("sockets").filter(pl.col("t") > 2e9)
-    waited_ms = float(table["srtt_us"].mean()) / 1e3 - 10.4  # type: ignore[arg-type]
+    waited_ms = float(table["srtt_us"].mean()) / 1e3 - 10.4
     return waited_ms / ((FRAME + ON_THE_WIRE) * 8 / 10e3)
 
 
@@ -190,7 +190,6 @@ def goodput_of_model(loss: float, rtt_s: float) -> Callable[[Run], float]:
     """Goodput over that of the square root law, for the share of packets that really got lost."""
 
     def of(run: Run) -> float:
-        assert run.summary.losses is not None
         sent = lost = 0
         for port in run.summary.losses.ports.values():
             if (port.node, port.neighbour) == ("s2", "r1"):
@@ -233,7 +232,7 @@ def rtt_exponent(run: Run) -> float:
     table = run.table("sockets").filter(pl.col("t") > 10e9)
     rtt, sent = [], []
     for flows in ((0, 1), (2, 3)):
-        rtt.append(float(table.filter(pl.col("flow").is_in(flows))["srtt_us"].mean()))  # type: ignore[arg-type]
+        rtt.append(float(table.filter(pl.col("flow").is_in(flows))["srtt_us"].mean()))
         sent.append(sum(goodput(flow, 10)(run) for flow in flows))
     return math.log(sent[0] / sent[1]) / math.log(rtt[1] / rtt[0])
 
@@ -386,8 +385,8 @@ def _delays() -> Iterator[Case]:
 def _windows() -> Iterator[Case]:
     def of_window(run: Run) -> float:
         table = run.table("sockets").filter(pl.col("t") > 3e9)
-        window = float(table["snd_wnd"].max())  # type: ignore[arg-type]
-        rtt_s = float(table["srtt_us"].mean()) / 1e6  # type: ignore[arg-type]
+        window = float(table["snd_wnd"].max())
+        rtt_s = float(table["srtt_us"].mean()) / 1e6
         return goodput(after_s=3)(run) / (window * 8 / rtt_s / 1e6)
 
     yield Case(

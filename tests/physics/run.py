@@ -161,7 +161,7 @@ def programs_read() -> Iterator[None]:
         assert option in contents[place]
         return {**contents, place: contents[place].replace(option, b"TCP_SINK = 32000")}
 
-    code.sources = without  # type: ignore[assignment]
+    code.sources = without
     try:
         yield
     finally:

@@ -210,7 +210,7 @@ def test_nothing_is_printed_where_there_is_no_terminal(golden, capfd):
 def test_a_path_is_no_experiment(tmp_path):
     for function in (outcast.run, outcast.run_sweep):
         with pytest.raises(outcast.ConfigError, match=r"experiment: str; .*outcast\.load"):
-            function("configs/fig3c.yaml")  # type: ignore[arg-type]
+            function("configs/fig3c.yaml")
 
 
 def test_a_run_that_is_none_is_refused_at_once(tmp_path):
@@ -240,7 +240,7 @@ def test_tables_and_figures_that_are_not_there_name_those_that_are(finished):
 def test_a_figure_displays_itself(finished):
     figure = outcast.open_run(finished).figure("goodput")
     assert isinstance(figure, Figure)
-    assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+    assert figure._repr_png_().startswith(b"\x89PNG")
 
 
 @pytest.fixture
@@ -376,7 +376,7 @@ def test_a_line_in_a_notebook_changes_its_text(monkeypatch):
         return Handle()
 
     module = types.ModuleType("IPython.display")
-    module.display = display  # type: ignore[attr-defined]
+    module.display = display
     monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
     monkeypatch.setitem(sys.modules, "IPython.display", module)
     line = NotebookLine()

@@ -323,7 +323,7 @@ def another_of_his_runs(inbox: Inbox) -> None:
         (real_time, "runs/unfair: engine is realtime, and the task sheet asks for virtual"),
         (
             lambda inbox: set_config(inbox.ben, "unfair", duration_ns=30_000_000),
-            "runs/unfair: its config.yaml is not what the task sheet asks for",
+            "runs/unfair: duration is not what the task sheet asks for",
         ),
         (lambda inbox: golden.change_answers(inbox.ben, expectation="lone"), "runs/unfair: "),
         (

@@ -63,8 +63,8 @@ def test_bins_add_up_to_the_run(run):
     inside = packets.filter(pl.col("t_in") <= begin + 80_000_000)
     for verdict in ("forwarded", "dropped"):
         assert bins[verdict].sum() == inside.filter(pl.col("verdict") == verdict).height
-    assert bins["utilisation"].max() <= 1  # type: ignore[operator]
-    assert bins["queue_max_bytes"].max() <= 16_384  # type: ignore[operator]
+    assert bins["utilisation"].max() <= 1
+    assert bins["queue_max_bytes"].max() <= 16_384
     assert (bins["queue_mean_bytes"] <= bins["queue_max_bytes"]).all()
     throughput = pl.read_parquet(run.path / "throughput.parquet")
     sent = throughput.group_by("t").agg(pl.sum("throughput_bps")).sort("t")

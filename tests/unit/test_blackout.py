@@ -36,7 +36,7 @@ def trace(tmp_path: Path) -> Joined:
         (84_100, lone, None),
     ]
     packets = [
-        (P(t_in, seq=1448 * n, ip_id=n, **who), t_out, who)  # type: ignore[arg-type]
+        (P(t_in, seq=1448 * n, ip_id=n, **who), t_out, who)
         for n, (t_in, who, t_out) in enumerate(times)
     ]
     ports = {

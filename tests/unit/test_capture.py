@@ -34,7 +34,7 @@ def test_a_file_that_is_too_short_for_its_packets_is_a_full_disk(tmp_path):
             stdout=file,
             stderr=tmp_path / "err",
         )
-        wait_until(lambda ready=process: "ready" in ready.errors(), "the trap", 10.0)  # type: ignore[misc]
+        wait_until(lambda ready=process: "ready" in ready.errors(), "the trap", 10.0)
         file.write_bytes(bytes(room))
         one = capture.Capture("s1-eth1", "in", file, process)
         if fits:
@@ -50,7 +50,7 @@ def test_captures_are_read_where_their_block_ends_well(tmp_path, monkeypatch):
     monkeypatch.setattr(capture.Captures, "prepare", lambda part: calls.append("start"))
     monkeypatch.setattr(capture, "stop", lambda *given: calls.append("stop") or [record])
     run = SimpleNamespace(directory=RunDirectory(tmp_path))
-    captures = capture.Captures(run, None)  # type: ignore[arg-type]
+    captures = capture.Captures(run, None)
     with captures:
         assert captures.records == []
     assert captures.records == [record]

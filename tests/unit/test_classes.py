@@ -104,7 +104,7 @@ def test_each_class_has_a_queue_of_its_own(monkeypatch):
 
 def test_kinds_with_classes_are_known_by_their_class():
     named = {
-        each.model_fields["kind"].annotation.__args__[0]  # type: ignore[union-attr]
+        each.model_fields["kind"].annotation.__args__[0]
         for each in KINDS
         if issubclass(each, HasClasses)
     }

@@ -235,7 +235,6 @@ class FakeGdb(ModuleType):
 def in_gdb(monkeypatch) -> Any:
     monkeypatch.setitem(sys.modules, "gdb", FakeGdb("gdb"))
     spec = importlib.util.spec_from_file_location("in_gdb", debugger.IN_GDB)
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -113,7 +113,6 @@ def test_known_values():
 @given(st.lists(st.floats(0.001, 1e9), min_size=1), st.floats(0.01, 100))
 def test_jain_is_bounded_and_free_of_scale(shares, factor):
     index = jain_index(shares)
-    assert index is not None
     assert 1 / len(shares) - 1e-9 <= index <= 1 + 1e-9
     assert jain_index([share * factor for share in shares]) == pytest.approx(index)
 

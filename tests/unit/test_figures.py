@@ -181,7 +181,6 @@ def test_bars_of_the_chains(drawn):
 
 def test_who_takes_the_free_place(drawn):
     figure = phase.arrivals_in_a_packet_time(drawn)
-    assert figure is not None
     packets = drawn.table("packets").sort("t_in")
     left = packets["t_out"].drop_nulls().sort().to_numpy()
     for axes, port in zip(figure.axes, ("s1-eth2", "s1-eth3"), strict=True):
@@ -324,7 +323,7 @@ def test_a_run_without_drops(tmp_path):
     first = next(iter(drawn.ways.values()))
     again = with_records(drawn, ways=drawn.ways | {"more": replace(first, egress="s1-eth9")})
     assert f", to {first.egress}, s1-eth9" in texts(drops.drops_over_time(again))
-    (axes,) = goodput.goodput_over_time(drawn).axes  # type: ignore[union-attr]
+    (axes,) = goodput.goodput_over_time(drawn).axes
     assert axes.get_xlabel() == "time (s)\nbold: what others are compared with"
 
 

@@ -193,7 +193,7 @@ def test_a_rate_that_changes_is_drawn_beside_what_was_used(run):
     figure = figures.figure(run, "link")
     right = next(axes for axes in figure.axes if axes.get_ylabel() == "link's rate (Mbps)")
     (drawn,) = right.patches
-    assert drawn.get_data().values.tolist() == [1000, 800, 400]  # type: ignore[attr-defined]
+    assert drawn.get_data().values.tolist() == [1000, 800, 400]
     assert trace_sentences(run) == [
         f"{egress} followed c.csv: 2 rates from 400 Mbps to 800 Mbps, 1 left out because they came "
         "too late"

@@ -116,7 +116,6 @@ def test_windows_of_each_flow_or_of_many_each_class(run):
     two = with_flows(run, 2)
     two = with_records(two, summary=run.summary.model_copy(update={"synchronisation": found}))
     figure = senders.windows_over_time(two)
-    assert figure is not None
     assert legend(figure) == ["h2 #0, 2-hop (cubic)", "h3 #1, 3-hop (cubic)"]
     assert figure.get_suptitle().endswith("correlation 0.25")
 
@@ -215,7 +214,6 @@ def test_flows_that_join_and_leave(run):
 
 def test_bars_of_the_flows(run):
     figure = goodput.goodput_by_flow(run)
-    assert figure is not None
     flows = pl.read_parquet(run.directory.path / "flows.parquet").sort("hops", "flow")
     heights = [bar.get_height() * 1e6 for bar in figure.axes[0].patches]
     assert heights == pytest.approx(flows["goodput_bps"].to_list())
@@ -226,16 +224,15 @@ def test_the_link_over_time_with_its_marks(run):
     config.write_text(config.read_text().replace("bin: 1ms", "bin: 2ms"))
     analyze(run.directory)
     figure = link.link_over_time(run)
-    assert figure is not None
     bins = pl.read_parquet(run.directory.path / "bins.parquet")
-    busy = figure.axes[0].patches[0].get_data().values  # type: ignore[attr-defined]
+    busy = figure.axes[0].patches[0].get_data().values
     assert busy.tolist() == pytest.approx((100 * bins["utilisation"]).to_list())
-    queue = [patch.get_data().values for patch in figure.axes[1].patches]  # type: ignore[attr-defined]
+    queue = [patch.get_data().values for patch in figure.axes[1].patches]
     for drawn, name in zip(queue, ("queue_max_bytes", "queue_mean_bytes"), strict=True):
         assert drawn.tolist() == pytest.approx((bins[name] / 1024).to_list())
     (losses,) = figure.axes[2].patches
     # Bins are of 2 ms.
-    drops = losses.get_data().values.tolist()  # type: ignore[attr-defined]
+    drops = losses.get_data().values.tolist()
     assert drops == pytest.approx((bins["dropped"] / 2).to_list())
     assert sum(drops) > 0
     # All of the picture is at the queue's times, a link's delay after the bins' arrivals.
@@ -243,10 +240,10 @@ def test_the_link_over_time_with_its_marks(run):
     events = pl.read_parquet(queue_file)
     events.with_columns(pl.col("t") + 4_000_000).write_parquet(queue_file)
     figure = link.link_over_time(Run(run.directory))
-    later = figure.axes[2].patches[0].get_data().values.tolist()  # type: ignore[attr-defined]
+    later = figure.axes[2].patches[0].get_data().values.tolist()
     assert later == pytest.approx([0, 0, *drops[:-2]])
     pl.DataFrame({"t": [0, 40_000_000], "port": ["s1-eth1"] * 2, "marks": [3, 43]}).write_parquet(
         run.directory.path / "ports.parquet"
     )
     figure = link.link_over_time(run)
-    assert figure.axes[2].patches[1].get_data().values.tolist() == [1]  # type: ignore[attr-defined]
+    assert figure.axes[2].patches[1].get_data().values.tolist() == [1]

@@ -165,18 +165,19 @@ def test_datagrams_are_sent_in_their_time_and_counted_by_their_port(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("end_ns", "sent", "planned", "error"),
+    ("end_ns", "sent", "planned", "ended", "error"),
     [
-        (60 * 10**9, 200, 100, "more bytes than planned"),
+        (60 * 10**9, 200, 100, True, "more bytes than planned"),
         # A sender that gives up resets.
-        (50_000_000, 10**12, 10**12, os.strerror(errno.ECONNRESET)),
+        (50_000_000, 10**12, 10**12, False, os.strerror(errno.ECONNRESET)),
     ],
 )
-def test_a_receiver_says_what_went_wrong(tmp_path, end_ns, sent, planned, error):
+def test_a_receiver_says_what_went_wrong(tmp_path, end_ns, sent, planned, ended, error):
     (sport,) = free_ports(1)
     one = {"send": [[0, 0, OTHER, sport, sent]], "end_ns": end_ns}
     _, rows = run(tmp_path, 60_000, one=one, other={"receive": [[0, ONE, sport, planned]]})
-    assert of(rows, "receive")[0]["error"] == error
+    received = of(rows, "receive")[0]
+    assert (received["error"], received["t_end"] is not None) == (error, ended)
 
 
 def test_a_connection_of_no_flow_ends_the_program(tmp_path):
@@ -290,7 +291,7 @@ class Kernel:
 
 def test_a_full_socket_and_a_lost_connection_are_as_a_sockets_own():
     kernel = Kernel([900, -errno.EAGAIN, -errno.ECONNRESET])
-    payloads = loop.RandomPayloads(kernel, 5, 700, None)  # type: ignore[arg-type]
+    payloads = loop.RandomPayloads(kernel, 5, 700, None)
     assert payloads.send(3, 10_000) == 900
     with pytest.raises(BlockingIOError):
         payloads.send(3, 9_100)
@@ -306,7 +307,7 @@ def test_the_seed_is_that_of_the_connections_port():
     wanted = {"library": "", "least": 700, "adaptive": None, "seeds": seeds}
     program = generator.Program({**{key: [] for key in lists}, "tcprand": wanted})
     kernel = Kernel([])
-    program._library = kernel  # type: ignore[assignment]
+    program._library = kernel
     program.random_payloads(40002)
     ((_, (seed, least, _)),) = kernel.calls
     assert (seed.value, least) == (88, 700)

@@ -28,7 +28,7 @@ def flow(number: int, **changes: object) -> PlannedMember:
         "ingress": "s1-eth2",
         "src": f"h{number + 2}",
     }
-    return PlannedMember(**{**values, **changes})  # type: ignore[arg-type]
+    return PlannedMember(**{**values, **changes})
 
 
 TWO = [

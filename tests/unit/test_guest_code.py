@@ -177,8 +177,8 @@ def test_ready_programs_are_taken_and_others_compiled(tmp_path, monkeypatch):
             return ""
 
     commands = Compiles()
-    assert in_c.provide(in_c.STREAM, tmp_path, commands) == tmp_path / "stream"  # type: ignore[arg-type]
+    assert in_c.provide(in_c.STREAM, tmp_path, commands) == tmp_path / "stream"
     assert list(commands.argv[:4]) == ["cc", "-O2", "-o", str(tmp_path / "stream")]
     assert commands.argv[-1] == "-lm"
     monkeypatch.setenv(in_c.READY, "/opt/ready")
-    assert in_c.provide(in_c.TCPRAND, tmp_path, None) == Path("/opt/ready/tcprand.so")  # type: ignore[arg-type]
+    assert in_c.provide(in_c.TCPRAND, tmp_path, None) == Path("/opt/ready/tcprand.so")

@@ -17,9 +17,7 @@ from tests.flows import FLOW, RECEIVER, SAMPLE
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 
 
-def test_a_flow_that_is_over_by_the_middle_is_read_back_when_it_has_connected(
-    monkeypatch,
-):
+def test_a_flow_that_is_over_by_the_middle_is_read_back_when_it_has_connected(monkeypatch):
     early = replace(FLOW, duration_ns=None, size_bytes=1000)
     for control, fits in (("cubic", True), ("reno", False)):
         shown = [replace(end, congestion_control=control) for end in (SAMPLE, RECEIVER)]

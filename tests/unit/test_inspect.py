@@ -41,9 +41,9 @@ def table(tmp_path) -> Path:
         address, sport = source.split(":")
         fields = {"seq": 1448 * number, "ip_id": number, "src": address, "sport": int(sport)}
         at_us = 82_843 + float(came) * 1000
-        (lone if port == "s0-eth2" else rival).append(P(at_us, **fields))  # type: ignore[arg-type]
+        (lone if port == "s0-eth2" else rival).append(P(at_us, **fields))
         if rest:
-            left.append(P(82_843 + float(rest[1]) * 1000, **fields))  # type: ignore[arg-type]
+            left.append(P(82_843 + float(rest[1]) * 1000, **fields))
     capture(tmp_path / "lone", lone)
     capture(tmp_path / "rival", rival)
     capture(tmp_path / "left", left)

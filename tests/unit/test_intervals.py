@@ -89,7 +89,6 @@ def test_a_quotient_by_what_may_be_nothing_has_no_bounds():
 def test_an_interval_stays_within_the_measures_limits():
     near = statistics.central([0.99, 0.9, 0.999], limits=(0, 1))
     assert near.high == 1
-    assert near.low is not None
     assert near.low < 0.9
     assert statistics.estimate_quotient([0.0, 2.0, 1.0], [8.0, 9.0, 7.0]).interval.low == 0
 
@@ -100,5 +99,4 @@ def test_equal_runs_have_an_interval_without_width_and_a_certain_test():
     assert (estimate.p_value(0.1), estimate.p_value(0.2)) == (1.0, 0.0)
     found = statistics.central([1e-3, 1e300], "geometric")
     assert (found.low, found.high) == (None, None)
-    assert found.value is not None
     assert math.isfinite(found.value)

@@ -29,7 +29,7 @@ def joined(
 
 def data(at_us: float, number: int, **fields: object) -> P:
     """The n-th segment of a flow, with its own sequence number and IP id."""
-    return P(at_us, seq=1000 + 1448 * number, ip_id=100 + number, **fields)  # type: ignore[arg-type]
+    return P(at_us, seq=1000 + 1448 * number, ip_id=100 + number, **fields)
 
 
 def test_forwarded_and_dropped(tmp_path):
@@ -68,8 +68,8 @@ def test_equal_packets_leave_in_the_order_they_came(tmp_path):
     same = {"seq": 5000, "ip_id": 0}
     got = joined(
         tmp_path,
-        {"a": [P(10, **same), P(20, **same), P(30, **same), data(40, 9)]},  # type: ignore[arg-type]
-        [P(50, **same), P(60, **same), data(70, 9)],  # type: ignore[arg-type]
+        {"a": [P(10, **same), P(20, **same), P(30, **same), data(40, 9)]},
+        [P(50, **same), P(60, **same), data(70, 9)],
     )
     assert got.left_as.tolist() == [0, 1, -1, 2]
     assert got.verdict.tolist() == [F, F, D, F]
@@ -79,17 +79,15 @@ def test_an_equal_packet_that_was_overtaken_was_dropped(tmp_path):
     """What left between them came in between them, so the first of two equals was dropped."""
     same = {"seq": 5000, "ip_id": 0}
     got = joined(
-        tmp_path,
-        {"a": [P(10, **same), data(20, 1), P(30, **same)]},  # type: ignore[arg-type]
-        [data(45, 1), P(60, **same)],  # type: ignore[arg-type]
+        tmp_path, {"a": [P(10, **same), data(20, 1), P(30, **same)]}, [data(45, 1), P(60, **same)]
     )
     assert got.verdict.tolist() == [D, F, F]
     # The same holds over two flows of one port, as long as that port is a FIFO.
     other = {"src": "10.0.0.3", "sport": 9}
     got = joined(
         tmp_path,
-        {"a": [P(10, **same), data(20, 1, **other), P(30, **same)]},  # type: ignore[arg-type]
-        [data(45, 1, **other), P(60, **same)],  # type: ignore[arg-type]
+        {"a": [P(10, **same), data(20, 1, **other), P(30, **same)]},
+        [data(45, 1, **other), P(60, **same)],
     )
     assert got.verdict.tolist() == [D, F, F]
 
@@ -99,8 +97,8 @@ def test_equal_packets_and_what_another_port_let_through(tmp_path):
     unless the switch is seen to reorder that much."""
     same = {"seq": 5000, "ip_id": 0}
     other = {"src": "10.0.0.3", "sport": 9}
-    inputs = {"a": [P(50, **same), P(70, **same)], "b": [data(60, 1, **other)]}  # type: ignore[arg-type]
-    leaving = [data(85, 1, **other), P(100, **same)]  # type: ignore[arg-type]
+    inputs = {"a": [P(50, **same), P(70, **same)], "b": [data(60, 1, **other)]}
+    leaving = [data(85, 1, **other), P(100, **same)]
     assert joined(tmp_path, inputs, leaving).left_as.tolist() == [-1, 0, 1]
     inputs["a"].insert(0, data(10, 7))
     inputs["b"].insert(0, data(25, 7, **other))
@@ -121,8 +119,8 @@ def test_a_packet_leaves_after_it_came(tmp_path):
 
 def test_nothing_stays_longer_than_the_longest_sojourn(tmp_path):
     same = {"seq": 5000, "ip_id": 0}
-    packets = [P(10, **same), P(2_000_000, **same)]  # type: ignore[arg-type]
-    leaving = [P(2_000_010, **same)]  # type: ignore[arg-type]
+    packets = [P(10, **same), P(2_000_000, **same)]
+    leaving = [P(2_000_010, **same)]
     assert joined(tmp_path, {"a": packets}, leaving).left_as.tolist() == [-1, 0]
     long = JoinOptions(max_sojourn_ns=3 * 10**9)
     assert joined(tmp_path, {"a": packets}, leaving, long).left_as.tolist() == [0, -1]
@@ -297,10 +295,10 @@ def test_a_ttl_that_differs_for_one_packet_only_tells_it_apart(tmp_path):
 @pytest.mark.parametrize("field", ["checksum", "tsval"])
 def test_checksum_and_time_stamp_tell_equal_packets_apart(tmp_path, field):
     same = {"seq": 5000, "ip_id": 0, "checksum": 9, "tsval": 9}
-    first, second = (P(at, **{**same, field: at}) for at in (10, 12))  # type: ignore[arg-type]
+    first, second = (P(at, **{**same, field: at}) for at in (10, 12))
     rest = [data(100 + n, n) for n in range(200)]
     left = [data(100.5 + n, n) for n in range(200)]
-    leaving = P(50, **{**same, field: 12})  # type: ignore[arg-type]
+    leaving = P(50, **{**same, field: 12})
     got = joined(tmp_path, {"a": [first, second, *rest]}, [leaving, *left])
     assert got.verdict[:2].tolist() == [D, F]
 
@@ -419,8 +417,8 @@ def test_within_a_port_order_is_kept_all_the_same(tmp_path):
     # since.
     got = joined(
         tmp_path,
-        {"a": [late, P(1000, **same), data(1010, 1, **third), P(1020, **same)], "b": [early]},  # type: ignore[arg-type]
-        [*left, data(1030, 1, **third), P(1040, **same)],  # type: ignore[arg-type]
+        {"a": [late, P(1000, **same), data(1010, 1, **third), P(1020, **same)], "b": [early]},
+        [*left, data(1030, 1, **third), P(1040, **same)],
     )
     assert got.fifo == (True, True)
     assert got.verdict.tolist() == [F, F, D, F, F]
@@ -442,11 +440,8 @@ def test_within_a_flow_order_is_kept_even_without_a_fifo(tmp_path):
     first_left = [data(950, 2), data(960, 1, **third)]
     got = joined(
         tmp_path,
-        {
-            "a": [late, *first, P(1000, **same), data(1010, 3), P(1020, **same)],  # type: ignore[arg-type]
-            "b": [early],
-        },
-        [*left, *first_left, data(1030, 3), P(1040, **same)],  # type: ignore[arg-type]
+        {"a": [late, *first, P(1000, **same), data(1010, 3), P(1020, **same)], "b": [early]},
+        [*left, *first_left, data(1030, 3), P(1040, **same)],
     )
     assert got.fifo == (False, True)
     assert got.verdict.tolist() == [F, F, F, F, D, F, F]

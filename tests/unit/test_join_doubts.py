@@ -25,7 +25,7 @@ def write(folder: Path, files: dict[str, File]) -> dict[str, Path]:
 
 
 def data(at_us: float, number: int, **fields: object) -> P:
-    return P(at_us, seq=1000 + 1448 * number, ip_id=100 + number, **fields)  # type: ignore[arg-type]
+    return P(at_us, seq=1000 + 1448 * number, ip_id=100 + number, **fields)
 
 
 def ack(at_us: float, number: int) -> P:
@@ -49,12 +49,8 @@ def test_the_estimates_hold_what_was_set(tmp_path):
     """tc was told 50 Mbps and 16,384 bytes."""
     result = join_captures(ports=write(tmp_path, SCENE.files))
     (at_r,) = (one for one in result.estimates if one.port == "R")
-    assert at_r.rate_bps is not None
-    assert at_r.rate_low_bps is not None
     assert abs(at_r.rate_bps - 50e6) <= 3 * (at_r.rate_bps - at_r.rate_low_bps)
     assert at_r.limit_unit == "bytes"
-    assert at_r.limit_at_least is not None
-    assert at_r.limit_below is not None
     assert at_r.limit_at_least <= 16_384 < at_r.limit_below
     assert [role.hosts for role in result.roles] == [
         (f"192.168.7.{number}",) for number in (1, 2, 3)
@@ -83,12 +79,8 @@ def test_clocks_are_stated_with_their_bounds(tmp_path):
     files = {**SCENE.files, "A": scenes.shifted(SCENE.files["A"], 2 * SECOND, 50)}
     result = join_captures(ports=write(tmp_path, files))
     (clock,) = (one for one in result.clocks if one.port == "A")
-    assert clock.low_ns is not None
-    assert clock.high_ns is not None
     assert clock.low_ns <= clock.offset_ns <= clock.high_ns < clock.low_ns + 100_000
     assert clock.offset_ns == pytest.approx(-2 * SECOND, abs=100_000)
-    assert clock.drift_low_ppm is not None
-    assert clock.drift_high_ppm is not None
     assert clock.drift_low_ppm <= -50 <= clock.drift_high_ppm
     assert [one.offset_ns for one in result.clocks if one.port != "A"] == [0, 0]
 
@@ -283,7 +275,7 @@ def test_only_packets_to_an_address_of_captures_with_both_directions(tmp_path):
 )
 def test_bad_arguments(tmp_path, arguments, message):
     with pytest.raises((ConfigError, InputError), match=message):
-        join_captures(ports=write(tmp_path, SCENE.files), **arguments)  # type: ignore[arg-type]
+        join_captures(ports=write(tmp_path, SCENE.files), **arguments)
 
 
 def test_a_port_on_two_sides(tmp_path):

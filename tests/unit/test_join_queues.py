@@ -99,9 +99,9 @@ def test_one_step_while_a_queue_stands_is_one_and_within_its_bounds(port, by_ms,
         port + r": its clock stepped (?:back )?by about ([\d.]+) ms at IP packet "
         r"((\d+))(?: or at another of \d+ to (\d+))?.*; corrected",
         line,
-    ).groups()  # type: ignore[union-attr]
+    ).groups()
     if last_row:
-        first = re.search(r"another of (\d+)", line)[1]  # type: ignore[index]
+        first = re.search(r"another of (\d+)", line)[1]
     seen = sorted(
         at for one, gone in scene.left_ns.items() for at in
         ([one.at_ns] if one.src == port else [gone] if one.dst == port and gone else [])

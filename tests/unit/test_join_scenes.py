@@ -39,7 +39,7 @@ def joined(tmp_path: Path, files: dict[str, scenes.File], **known: str) -> Join:
     paths = {name: tmp_path / f"{name}.pcap" for name in files}
     for name, file in files.items():
         file.write(paths[name])
-    return join_captures(ports=paths, **known)  # type: ignore[arg-type]
+    return join_captures(ports=paths, **known)
 
 
 def sojourns_ns(result: Join) -> I64:

@@ -224,7 +224,7 @@ def test_a_probe_may_send_nothing_in_the_main_interval(directory):
     run = Run(directory)
     part = run.summary.probes["0"]
     assert (part.sent, part.lost, part.rtt_ms) == (0, 0, None)
-    assert figures.figure(run, "probes").axes[0].lines[0].get_xdata().size == 3  # type: ignore[union-attr]
+    assert figures.figure(run, "probes").axes[0].lines[0].get_xdata().size == 3
     assert re.search(r"h3 to h1 \(icmp\) +0 +0 +2 ms +- +- +- +-", text_of(directory))
 
 
@@ -252,8 +252,8 @@ def test_probes_follow_the_main_interval(directory):
     over_time, shares = figures.figure(run, "probes").axes
     assert "grey: left out of the summary" in over_time.get_xlabel()
     assert "grey" not in shares.get_xlabel()
-    assert over_time.lines[0].get_xdata().size == 3  # type: ignore[union-attr]
-    assert list(shares.lines[0].get_xdata()) == [3.0, 3.0]  # type: ignore[arg-type]
+    assert over_time.lines[0].get_xdata().size == 3
+    assert list(shares.lines[0].get_xdata()) == [3.0, 3.0]
     assert "0 to 0.08 s" not in text_of(directory)
 
 

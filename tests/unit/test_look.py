@@ -74,7 +74,7 @@ def test_every_figure_takes_every_change_or_says_why_not(run):
             {"log_y": True},
         ):
             with contextlib.suppress(ConfigError, InputError):
-                run.figure(name, **changes).draw_without_rendering()  # type: ignore[arg-type]
+                run.figure(name, **changes).draw_without_rendering()
                 drawn += 1
     assert drawn > 20
 
@@ -83,7 +83,7 @@ def test_title_legend_labels_and_letters(run):
     plain = run.figure("classes")
     changed = run.figure(
         *("classes",),
-        **{"size": (3.5, 2.5), "title": "mine", "legend": "", "xlabel": "when", "ylabel": "Mbps"},  # type: ignore[arg-type]
+        **{"size": (3.5, 2.5), "title": "mine", "legend": "", "xlabel": "when", "ylabel": "Mbps"},
         font_size=4.5,
     )
     assert tuple(changed.get_size_inches()) == (3.5, 2.5)
@@ -108,7 +108,7 @@ def test_a_logarithmic_axis_shows_all_that_is_above_zero(run):
     (axes,) = run.figure("flows", log_y=True).axes
     assert axes.get_yscale() == "log"
     low, high = axes.get_ylim()
-    heights = [bar.get_height() for bar in axes.patches if bar.get_height() > 0]  # type: ignore[attr-defined]
+    heights = [bar.get_height() for bar in axes.patches if bar.get_height() > 0]
     assert 0 < low <= min(heights) <= max(heights) <= high
     with pytest.raises(ConfigError, match="figure goodput: log-y: its y axis has names"):
         run.figure("goodput", log_y=True)
@@ -240,7 +240,7 @@ def test_mistakes_with_a_sweep(sweep):
         ("line", {"value": "ratio"}, "--value ratio: there is no such column"),
     ):
         with pytest.raises(ConfigError, match=problem):
-            sweep.figure(name, **options)  # type: ignore[arg-type]
+            sweep.figure(name, **options)
 
 
 def test_a_sweeps_figure_has_words_for_keys_and_values(sweep):

@@ -19,7 +19,6 @@ _TEST = re.compile(r"`((?:unit|emulation|virtual|physics|browser)/test_\w+\.py)(
 
 def _section(title: str) -> str:
     match = re.search(rf"^## {title}$(.*?)(?=^## |\Z)", TEXT, flags=re.MULTILINE | re.DOTALL)
-    assert match is not None, f"docs/matrix.md has no section {title}"
     return match[1]
 
 

@@ -24,7 +24,6 @@ def query(name: str, kind: int, flags: int = 0x100) -> bytes:
 def answered(name: str, kind: int) -> tuple[int, list[tuple[int, bytes]]]:
     """The reply's code, and types and data of its records."""
     reply = answer(query(name, kind), ZONE)
-    assert reply is not None
     number, flags, questions, answers, authorities, further = struct.unpack_from("!6H", reply)
     assert (number, flags & 0xFFF0, questions, authorities, further) == (7, 0x8580, 1, 0, 0)
     rest = reply[12:].removeprefix(question(name, kind))

@@ -19,7 +19,7 @@ E, X, Q = Event.ENQUEUE, Event.DROP, Event.DEQUEUE
 
 def data(at_us: float, number: int, **more: str) -> P:
     """A frame of 1000 bytes."""
-    return P(at_us, seq=number * 1000, ip_id=number, payload=934, **more)  # type: ignore[arg-type]
+    return P(at_us, seq=number * 1000, ip_id=number, payload=934, **more)
 
 
 def joined(path: Path, came: list[P], left: list[P]) -> Joined:

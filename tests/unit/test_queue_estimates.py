@@ -31,7 +31,6 @@ def test_the_capacity_of_a_drop_tail_queue(tmp_path, limit):
     assert found.unit == "bytes"
     assert found.confidence > 0.99
     assert found.holds(limit)
-    assert found.below is not None
     assert found.below - found.at_least < 1514
     assert not found.holds(limit + 3000)
 
@@ -53,8 +52,6 @@ def test_a_latency_before_the_queue_blurs_the_level(tmp_path):
     blurred = capacity(got, replay(got), 0)
     latency = switch_latency_ns(got, replay(got), 0)
     sharp = capacity(got, replay(got, latency), 0)
-    assert blurred is not None
-    assert sharp is not None
     assert latency == pytest.approx(30_300, abs=1000)
     assert sharp.confidence > max(blurred.confidence + 0.05, 0.95)
     assert sharp.holds(16_384)

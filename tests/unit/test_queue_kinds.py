@@ -124,12 +124,12 @@ def test_a_custom_qdisc_gets_the_numbers_and_shows_them():
     words = custom(options=[11, 7])
     (qdisc,) = words.tc()
     assert qdisc == Qdisc("mine", bytes([11, 0, 0, 0, 7, 0, 0, 0]))
-    assert [setting.shown for setting in words.check(qdisc.options + bytes(4))] == [11, 7]  # type: ignore[operator]
+    assert [setting.shown for setting in words.check(qdisc.options + bytes(4))] == [11, 7]
     assert [setting.shown for setting in words.check(b"\x0b\0\0\0\x09")] == [11, None]
     attributes = custom(options={"2": 1000, "1": 5000})
     (qdisc,) = attributes.tc()
     assert qdisc.options == netlink.encode(1, b"\x88\x13\0\0") + netlink.encode(2, b"\xe8\x03\0\0")
-    assert [(s.requested, s.shown) for s in attributes.check(qdisc.options[:8])] == [  # type: ignore[arg-type]
+    assert [(s.requested, s.shown) for s in attributes.check(qdisc.options[:8])] == [
         (5000, 5000),
         (1000, None),
     ]

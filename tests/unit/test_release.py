@@ -152,7 +152,6 @@ def script() -> ModuleType:
     spec = importlib.util.spec_from_file_location(
         "guest_wheel", ROOT / "scripts" / "guest_wheel.py"
     )
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

@@ -292,6 +292,5 @@ def test_the_time_of_a_reproduction_is_told_before_it_starts(tmp_path, made, cap
         each_s = cli._expected(needed, 2)
         told = capsys.readouterr().err
         assert f"0 runs are finished, {len(planned)} are left\nestimate: about " in told
-        assert each_s is not None
         assert each_s > 1
         assert cli._expected(replace(needed, missing={}, sizes={}), 2) is None

@@ -236,7 +236,7 @@ def test_a_busy_mirror_is_asked_again(mirror, whole_lock, tmp_path, monkeypatch)
         if address not in tried:
             tried.add(address)
             raise fetch._Unreachable("busy")
-        real(address, *rest)  # type: ignore[arg-type]
+        real(address, *rest)
 
     monkeypatch.setattr(fetch, "_download", busy_once)
     built(whole_lock, tmp_path, mirror)
@@ -398,7 +398,7 @@ def test_hostile_wheels_are_refused(tmp_path):
 
 def test_pip_is_asked_for_what_no_folder_has(tmp_path):
     class FailingPip(FakeApt):
-        def run(self, argv: Sequence[str], **options: object) -> str:  # type: ignore[override]
+        def run(self, argv: Sequence[str], **options: object) -> str:
             assert "--require-hashes" in argv
             assert "--platform=manylinux2014_x86_64" in argv
             raise CommandError(argv, 1, "WARNING: Retrying | ERROR: No matching distribution")
@@ -451,7 +451,7 @@ def test_our_lock_names_files_of_one_archive_and_no_host():
     text = lock.PATH.read_text(encoding="utf-8")
     assert "://" not in text
     for kind in ("runtime", "build"):
-        packages = ours.packages(kind)  # type: ignore[arg-type]
+        packages = ours.packages(kind)
         assert list(packages) == sorted(packages, key=lambda package: package.name)
         assert all(package.path.startswith("pool/main/") for package in packages)
         assert kind in ours.content

@@ -219,7 +219,7 @@ def test_bridges_know_one_port_for_a_router(tmp_path):
     plan = graph_plan(tmp_path, nodes, edges)
     tables = entries.planned(plan.graph, plan.routes)
     with pytest.raises(FeatureMissingError, match="s1 sends to one router by"):
-        forwarding.install(plan, tables, None)  # type: ignore[arg-type]
+        forwarding.install(plan, tables, None)
 
 
 def test_mininet_files_name_routers_by_kind(tmp_path):
@@ -247,4 +247,4 @@ def test_a_gateway_that_the_kernel_does_not_show_is_told():
 
     route = subnets.Route("10.2.0.0", 16, "10.1.255.1")
     with pytest.raises(ReadBackError, match=r"r1: gateway to 10\.2\.0\.0/16"):
-        routers.check_gateways(Forgetful(), "r1", [route])  # type: ignore[arg-type]
+        routers.check_gateways(Forgetful(), "r1", [route])

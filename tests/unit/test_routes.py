@@ -194,7 +194,7 @@ def test_routes_do_not_depend_on_the_order_of_nodes_and_links(graph, random):
         (list(graph.nodes(data=True)), shuffled.add_nodes_from),
         (list(graph.edges(data=True)), shuffled.add_edges_from),
     ):
-        random.shuffle(items)  # type: ignore[attr-defined]
+        random.shuffle(items)
         add(items)
     for kind in ANY_NETWORK:
         assert routes.compute(shuffled, kind) == routes.compute(graph, kind)
@@ -263,7 +263,7 @@ def experiments() -> Iterator[Experiment]:
 
 
 def named(value: object) -> str:
-    return "-".join(map(str, value.routing.model_dump().values()))  # type: ignore[attr-defined]
+    return "-".join(map(str, value.routing.model_dump().values()))
 
 
 @pytest.mark.parametrize("experiment", list(experiments()), ids=named)

@@ -134,7 +134,7 @@ def test_a_socket_that_is_gone_has_no_sample_and_other_errors_are_told(tmp_path)
 def test_more_is_asked_than_a_sockets_buffer_holds():
     plan = make_plan(validate(yaml.safe_load(EXPERIMENT), "test"))
     flows = [replace(plan.flows[0], sport=1, dport=port) for port in range(1, 2001)]
-    questions = sampling.socket_questions(flows, lambda host: None)  # type: ignore[arg-type,return-value]
+    questions = sampling.socket_questions(flows, lambda host: None)
     assert [source for question in questions for source in question.sources] == list(range(2000))
     assert max(len(question.sources) for question in questions) == sampling.ANSWERS_AT_ONCE
     # There is none of these sockets, and the kernel says so 2,000 times.
@@ -175,7 +175,7 @@ def test_the_queues_of_all_captured_outputs_are_sampled_and_no_others(monkeypatc
     monkeypatch.setattr(socket, "if_nametoindex", lambda name: int(name[-1]))
     plan = make_plan(validate(yaml.safe_load(EXPERIMENT), "config.yaml"))
     run = SimpleNamespace(plan=plan, netns=lambda host: 0, place=lambda node: None)
-    flows, ports = series_of(run)  # type: ignore[arg-type]
+    flows, ports = series_of(run)
     assert flows.sources == ("0", "1", "2")
     assert [question.sources for question in flows.questions] == [(0,), (1,), (2,)]
     assert ports.sources == ("s1-eth1",)

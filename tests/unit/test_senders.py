@@ -244,7 +244,6 @@ def server() -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_program_reads_by_itself_where_the_kernel_cannot(server):
-    assert server.stdout is not None
     with socket.create_connection(("127.0.0.1", int(server.stdout.readline()))) as client:
         assert server.stdout.readline() == "connected\n"
         client.sendall(bytes(20_000))
@@ -259,16 +258,16 @@ class Kernel(socket.socket):
     def setsockopt(self, *_given: object) -> None:
         pass
 
-    def getsockopt(self, *asked: object) -> int | bytes:  # type: ignore[override]
+    def getsockopt(self, *asked: object) -> int | bytes:
         return b"\1" * 248 if socket.TCP_INFO in asked else 0
 
 
 def test_an_option_that_does_not_take_is_an_error(monkeypatch):
-    with Kernel() as ours:
-        monkeypatch.setattr(receivers, "_connections", lambda _pid: iter([ours]))
-        with pytest.raises(ReadBackError, match="TCP_SINK"):
-            receivers.read_at_once([1])
     gone = subprocess.Popen(["true"])
     gone.wait()
     with pytest.raises(OSError, match="No such process"):
         receivers.read_at_once([gone.pid])
+    with Kernel() as ours:
+        monkeypatch.setattr(receivers, "_connections", lambda _pid: iter([ours]))
+        with pytest.raises(ReadBackError, match="TCP_SINK"):
+            receivers.read_at_once([1])

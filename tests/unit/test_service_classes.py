@@ -118,7 +118,7 @@ def test_the_figure_has_bars_of_what_the_table_says(directory):
     run = Run(directory)
     figure = figures.figure(run, "service")
     classes = (run.summary.queue["s1-eth1"].classes or {}).values()
-    heights = [[bar.get_height() for bar in axes.patches] for axes in figure.axes]  # type: ignore[attr-defined]
+    heights = [[bar.get_height() for bar in axes.patches] for axes in figure.axes]
     assert heights[0] == [part.rate_bps / 1e6 for part in classes]
     assert heights[1] == [100 * part.dropped / part.packets for part in classes]
     waits = [part.queueing_ms for part in classes]

@@ -79,7 +79,7 @@ def test_of_several_at_a_time_one_unpacks(package, tmp_path, monkeypatch):
 
     def counting(stream: object, folder: Path) -> None:
         unpacked.append(folder)
-        unpack(stream, folder)  # type: ignore[arg-type]
+        unpack(stream, folder)
 
     monkeypatch.setattr(packed, "unpack", counting)
     target = tmp_path / "kernels" / "abc"

@@ -62,9 +62,7 @@ FIELDS = {
 def test_the_fields_of_tcp_info(tmp_path):
     gone = struct.pack("=IHHII", 16 + 72, 20, 0, 0, 0) + bytes(72)
     path = stored(
-        tmp_path / "a.zst",
-        [Sample(107, 0, answer(**FIELDS)), Sample(107, 1, gone)],  # type: ignore[arg-type]
-        ["3", "8"],
+        tmp_path / "a.zst", [Sample(107, 0, answer(**FIELDS)), Sample(107, 1, gone)], ["3", "8"]
     )
     (row,) = socket_table(path, [flow(3), flow(8)], 100).rows(named=True)
     assert (row["t"], row["flow"], row["host"], row["sport"]) == (7, 3, "h3", 20_003)
@@ -76,7 +74,7 @@ def test_the_fields_of_tcp_info(tmp_path):
 
 
 def test_an_older_kernel_counts_no_timeouts(tmp_path):
-    message = answer(240, **FIELDS)  # type: ignore[arg-type]
+    message = answer(240, **FIELDS)
     table = socket_table(stored(tmp_path / "a.zst", [Sample(0, 0, message)], ["3"]), [flow(3)], 0)
     assert table["timeouts"].to_list() == [None]
     assert table["cwnd"].to_list() == [17]
@@ -162,7 +160,7 @@ def test_a_sample_that_is_cut_off_is_refused(tmp_path):
         samples = [Sample(1, 0, qdisc("tbf", 2, (1, 1), (1, 1, 1, 1, 1))[:length])]
         with pytest.raises(InputError, match="s1-eth1: a message of the kernel is cut off"):
             port_table(stored(tmp_path / "p.zst", samples, ["s1-eth1"]), 0)
-    samples = [Sample(1, 0, answer(**FIELDS)[:-4])]  # type: ignore[arg-type]
+    samples = [Sample(1, 0, answer(**FIELDS)[:-4])]
     with pytest.raises(InputError, match=r"s\.zst: a message of the kernel is cut off"):
         socket_table(stored(tmp_path / "s.zst", samples, ["3"]), [flow(3)], 0)
 

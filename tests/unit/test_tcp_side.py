@@ -145,8 +145,8 @@ def join_with(folder: Path, came: list[P], echoes: list[int]) -> tcp.Resent:
 
 def test_a_syn_sent_again_is_a_timeout(tmp_path):
     syn = {"seq": 999, "payload": 0, "flags": 0x02}
-    came = [P(0, ip_id=1, **syn), P(1_000_000, ip_id=2, **syn)]  # type: ignore[arg-type]
-    got = tcp.resent(joined(tmp_path, came, [P(1_000_100, ip_id=2, **syn)]), MIN_RTO_NS)  # type: ignore[arg-type]
+    came = [P(0, ip_id=1, **syn), P(1_000_000, ip_id=2, **syn)]
+    got = tcp.resent(joined(tmp_path, came, [P(1_000_100, ip_id=2, **syn)]), MIN_RTO_NS)
     assert got.retransmission.tolist() == [False, True]
     assert got.halted_ns.tolist() == [0, 10**9]
 

@@ -29,7 +29,7 @@ def parsed(text: str, *, repeat: bool = False) -> trace_files.Trace:
 def refusal(text: str, *, repeat: bool = False) -> tuple[int, str]:
     with pytest.raises(ValueError, match=r"allowed|is not") as refused:
         parsed(text, repeat=repeat)
-    return refused.value.line, str(refused.value)  # type: ignore[attr-defined]
+    return refused.value.line, str(refused.value)
 
 
 def test_a_csv_has_its_units_in_the_header_or_in_its_rows():
@@ -172,7 +172,7 @@ def test_any_text_is_a_trace_or_refused_with_a_line(text):
     try:
         first_ns, line = parsed(text).t_ns[0], 1
     except ValueError as error:
-        first_ns, line = 0, error.line  # type: ignore[attr-defined]
+        first_ns, line = 0, error.line
     assert (first_ns, line >= 1) == (0, True)
 
 

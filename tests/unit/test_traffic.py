@@ -31,10 +31,10 @@ class Asleep(SystemCommands):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.folder, self.started = folder, list[list[str]]()
+        self.folder, self.asked_for = folder, list[list[str]]()
 
     def spawn(self, name: str, argv: Sequence[str], hears: bool = False, **_: Any) -> Process:
-        self.started.append(list(argv))
+        self.asked_for.append(list(argv))
         outputs = {"stdout": self.folder / "out", "stderr": self.folder / "err"}
         return super().spawn(name, ["sleep", "9"], hears=hears, **outputs)
 
@@ -61,8 +61,8 @@ def test_a_receiver_for_each_congestion_control(tmp_path, monkeypatch):
         traffic.Flows([FLOW, other], lambda host: 0, tmp_path, commands).__enter__()
     finally:
         commands.end_all()
-    assert [argv[argv.index("-Z") + 1] for argv in commands.started] == ["cubic", "bic"]
-    assert [argv[argv.index("-p") + 1] for argv in commands.started] == ["5001", "5002"]
+    assert [argv[argv.index("-Z") + 1] for argv in commands.asked_for] == ["cubic", "bic"]
+    assert [argv[argv.index("-p") + 1] for argv in commands.asked_for] == ["5001", "5002"]
     argv = traffic.client_arguments(other, 0)
     assert argv[argv.index("-Z") + 1] == "bic"
 
@@ -84,12 +84,12 @@ def test_a_flow_of_no_whole_hundredths_of_a_second_is_sent_by_our_own(tmp_path, 
     finally:
         commands.end_all()
     # iperf's server would let the flow of our own sender, which is silent until its start, wait.
-    assert [argv[:2] for argv in commands.started[:3]] == [
+    assert [argv[:2] for argv in commands.asked_for[:3]] == [
         ["/stream", "receive"],
         ["iperf", "-c"],
         ["/stream", "send"],
     ]
-    assert commands.started[2][commands.started[2].index("--duration") + 1] == "125000000"
+    assert commands.asked_for[2][commands.asked_for[2].index("--duration") + 1] == "125000000"
     # Far senders have the time to connect.
     assert far.set_start()[0] >= began_ns + 10_000_000_000
 
@@ -106,7 +106,7 @@ def test_where_queues_drop_what_connects_the_receiver_is_ours(
         ).__enter__()
     finally:
         commands.end_all()
-    assert [argv[0] for argv in commands.started] == [server]
+    assert [argv[0] for argv in commands.asked_for] == [server]
 
 
 def over_loopback(count: int, duration_ns: int) -> list[Flow]:
@@ -244,7 +244,7 @@ def test_a_start_that_was_told_too_late_is_warned_of(monkeypatch):
     sending = traffic.Flows(
         *([FLOW], own_namespace, Path(), SystemCommands()),
         start_afterwards=True,
-        clients={0: Slow()},  # type: ignore[dict-item]
+        clients={0: Slow()},
     )
     (warning,) = sending.set_start()[2]
     assert "told of its start" in warning

@@ -92,7 +92,7 @@ def test_a_congestion_control_that_no_module_brought(tmp_path, monkeypatch):
     available.write_text("reno cubic mine\n")
     monkeypatch.setattr(transport, "AVAILABLE_CONGESTION_CONTROLS", available)
 
-    class Kernel(type(tmp_path)):  # type: ignore[misc]
+    class Kernel(type(tmp_path)):
         """The kernel answers with ENOENT to a name that it does not know."""
 
         def write_text(self, data: str, *_args: object, **_options: object) -> int:

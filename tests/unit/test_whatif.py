@@ -78,9 +78,9 @@ def test_a_datagram_that_others_overtake_cannot_be_told():
     held: dict[str, Any] = {"flow": 0, "ip_id": 0, "flags": 0, "verdict": "forwarded"}
     wanted = fates.asked(3, "delay=5us")
     with pytest.raises(ConfigError, match="without an IP identification"):
-        fates._require_possible(None, wanted, held)  # type: ignore[arg-type]
+        fates._require_possible(None, wanted, held)
     for other in ({"ip_id": 7}, {"flags": 16}):
-        fates._require_possible(None, wanted, held | other)  # type: ignore[arg-type]
+        fates._require_possible(None, wanted, held | other)
 
 
 @pytest.mark.parametrize(
@@ -413,7 +413,7 @@ def test_the_guest_loses_a_packet(dropped):
     lost = losses.find(run, losses.asked("flow 0, segment 1, link s1-h2"))
     plan: Any = run.directory.read_plan()
     plan.hosts = ["h-1", "h2"]
-    packets = LostPackets([lost], plan, tc)  # type: ignore[arg-type]
+    packets = LostPackets([lost], plan, tc)
     assert not packets.by_sender()["s1-eth1"]
     packets.start(lambda host: 7)
     assert packets.by_sender() == {"s1-eth1": dropped}
@@ -449,4 +449,4 @@ def test_streams_of_workloads_have_rows():
     assert [row.name for row in found] == ["UDP of workload 0 (h3)", "UDP of workload 0 (h4)"]
     assert found[0].goodput_bps == Compared(factual=5e6, counterfactual=4e6)
     assert found[1].drops == Compared(factual=2, counterfactual=None)
-    assert not [*side_by_side.streams(one, SimpleNamespace(tables=[]))]  # type: ignore[arg-type]
+    assert not [*side_by_side.streams(one, SimpleNamespace(tables=[]))]

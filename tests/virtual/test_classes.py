@@ -59,7 +59,7 @@ def goodput_mbps(run: Run, flow: int, since_s: float, until_s: float) -> float:
     bins = run.table("throughput").filter(
         pl.col("flow") == flow, pl.col("t").is_between(since_s * 1e9, until_s * 1e9, closed="left")
     )
-    return float(bins["goodput_bps"].mean() or 0) / 1e6  # type: ignore[arg-type]
+    return float(bins["goodput_bps"].mean() or 0) / 1e6
 
 
 def code_points(capture: Path) -> dict[tuple[str, int], set[int]]:
@@ -86,7 +86,6 @@ def test_an_urgent_class_has_the_link_and_the_rest_what_it_leaves(tmp_path, addr
     own = found.counters.ports["s1-eth4"].after["own"]
     assert own["class_1_drops"] == 0 < own["class_2_drops"] + own["class_3_drops"]
     classes = found.summary.queue["s1-eth4"].classes
-    assert classes is not None
     assert [*classes] == ["first", "second", "rest"]
     assert all(part.counted == part.captured for part in classes.values())
     assert classes["rest"].captured.dropped == own["class_3_drops"]
@@ -126,12 +125,12 @@ workloads:
 def test_an_urgent_packet_waits_for_the_frame_that_is_on_the_link(tmp_path):
     found = run(tmp_path, VOICE, "1s")
     frame_ms, link_ms = 1538 * 8 / (RATE_MBPS * 1e3), 0.1
-    (workload,) = found.summary.completions.values()  # type: ignore[union-attr]
-    waits = workload.streams.delay_ms  # type: ignore[union-attr]
+    (workload,) = found.summary.completions.values()
+    waits = workload.streams.delay_ms
     assert waits.max - link_ms == pytest.approx(frame_ms, rel=0.1)
     # The rest of a frame in whose midst a packet comes is half of it on average.
     assert waits.mean - link_ms == pytest.approx(frame_ms / 2, rel=0.2)
-    assert found.table("bins")["utilisation"].max() <= 1.001  # type: ignore[operator]
+    assert found.table("bins")["utilisation"].max() <= 1.001
 
 
 PROBED = """{kind: prio, limit: 60 packets, classes: [{name: voice, dscp: ef}, {name: rest}]}
@@ -148,8 +147,8 @@ probes:
 def test_probes_measure_the_class_of_their_code_point(tmp_path, addressing):
     found = run(tmp_path, PROBED, "1s", addressing)
     frame_ms = 1538 * 8 / (RATE_MBPS * 1e3)
-    rtts = [part.rtt_ms for part in found.summary.probes.values()]  # type: ignore[union-attr]
-    bases = [part.base_rtt_ms for part in found.summary.probes.values()]  # type: ignore[union-attr]
+    rtts = [part.rtt_ms for part in found.summary.probes.values()]
+    bases = [part.base_rtt_ms for part in found.summary.probes.values()]
     # Each way an urgent packet waits for the frame on the link, and for another probe.
     assert all(
         rtt is not None and rtt.max - base < 2.5 * frame_ms

@@ -57,7 +57,7 @@ def test_goodput_follows_the_rate_and_a_second_run_is_the_same(tmp_path):
     assert 40e6 < goodput_bps(tmp_path / "one", 120, 200) < 50e6
     assert 0.9 < summary["queue"]["s1-eth1"]["utilisation"] <= 1.01
     bins = pl.read_parquet(tmp_path / "one" / "bins.parquet")
-    assert bins.filter(pl.col("t") >= 120 * MS)["utilisation"].max() <= 1.02  # type: ignore[operator]
+    assert bins.filter(pl.col("t") >= 120 * MS)["utilisation"].max() <= 1.02
     changes = RunDirectory(tmp_path / "one").read_manifest().changes
     assert [(c.what, c.requested, c.shown) for c in changes] == [
         ("rate_bps", 50_000_000, 50_000_000),
@@ -142,7 +142,7 @@ def test_a_link_follows_its_trace_and_a_second_run_is_the_same(tmp_path):
     # The queue is never empty, so every bin is full, but for the frame that its ends cut.
     assert 0.97 < summary["queue"]["s1-eth1"]["utilisation"] < 1.03
     assert used.len() == 14
-    assert 0.9 < float(used.mean()) < 1.1  # type: ignore[arg-type]
+    assert 0.9 < float(used.mean()) < 1.1
     run(tmp_path / "two", *settings)
     assert captures(tmp_path / "one") == captures(tmp_path / "two")
 
@@ -193,7 +193,7 @@ def require_levels_of_the_kernel(target: Path, port: str) -> None:
     last = at_ns.searchsorted(samples["t"].to_numpy(), side="right")
     levels = [0, *changes["queue_bytes"]]
     assert [levels[place] for place in last] == samples["backlog_bytes"].to_list()
-    assert samples["backlog_bytes"].max() > 15_000  # type: ignore[operator]
+    assert samples["backlog_bytes"].max() > 15_000
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ def test_bbr_against_cubic_by_port(tmp_path, capsys):
     compare = run.summary.compare
     assert (compare.by, compare.groups) == ("name", ("bbr", "cubic"))
     # Who starves at this buffer is no draw with this noise: seeds 3 to 6 gave ratios from 39 to 61.
-    assert compare.ratio is not None
     assert compare.ratio > 3
     assert run.summary.outcast_ratio is None
     assert "bbr over cubic" in text

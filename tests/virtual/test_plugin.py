@@ -279,7 +279,6 @@ def test_a_command_meets_the_losses_of_links(tmp_path):
         check=False,
     )
     received = re.search(r"(\d+) received", done.stdout)
-    assert received is not None, done.stdout + done.stderr
     # Each way has links that lose a fifth: some 0.8 ** 4 or less of the answers come back.
     assert 20 < int(received[1]) < 150
 

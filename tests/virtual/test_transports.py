@@ -82,7 +82,7 @@ def back_to_back(target: Path) -> float:
         (pl.col("payload") > 0) & (pl.col("flow") > 0)
     )
     gaps = packets.sort("t_in").select(pl.col("t_in").diff().over("flow").alias("gap")).drop_nulls()
-    return float((gaps["gap"] < 13_400).mean())  # type: ignore[arg-type]
+    return float((gaps["gap"] < 13_400).mean())
 
 
 def test_pacing_spaces_a_flows_packets(tmp_path):

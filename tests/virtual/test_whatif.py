@@ -127,7 +127,6 @@ def test_a_planted_drop_is_undone(run, tmp_path):
     forced = run.whatif(packet, "drop", tmp_path / "forced")
     start_ns = run.manifest.traffic.t_start_ns
     at_ns = run.table("packets")["t_in"][packet] - start_ns
-    assert forced.record.parts_ns is not None
     assert forced.record.parts_ns >= at_ns
     assert forced.run.table("packets")["verdict"][packet] == "dropped"
     undone = forced.run.whatif(packet, "forward", tmp_path / "undone")
@@ -144,7 +143,6 @@ def test_a_packet_is_held(run, tmp_path):
     held = run.whatif(packet, "delay=2ms", tmp_path / "held")
     interventions = held.run.directory.read_manifest().interventions
     (fate,) = interventions.fates
-    assert fate.queued_ns is not None
     # The link's delay and its jitter come before the queue, and then the packet is held.
     assert fate.queued_ns - fate.t_in_ns >= 2_000_000
     # Held, it is not in the queue.
@@ -174,7 +172,6 @@ def test_a_link_loses_a_segment(run, link, tmp_path):
     other = run.whatif(lose=words, directory=tmp_path / "lost")
     changes = other.run.directory.read_manifest().interventions
     (lost,) = changes.lost
-    assert other.record.parts_ns is not None
     assert other.record.parts_ns >= lost.t_ns
     assert other.record.changes[0].startswith(f"lost: {words} (")
     assert other.run.trusted
@@ -254,7 +251,6 @@ def test_futures_of_a_run(run, capfd):
     )
     assert kept_captures.digests(RunDirectory(again)) in digests
     record = RunDirectory(again).read_whatif()
-    assert record.parts_ns is not None
     assert record.parts_ns >= 30_000_000
     # What is there is not made again, and another outcome can be asked of it.
     asked[-1] = "timeouts(0) > 1000"
@@ -273,7 +269,7 @@ def test_many_packets(run):
     packets = rows(run, verdict="forwarded")[100:103]
     table = outcast.whatif_each(run, packets, "drop", jobs=2)
     assert table["packet"].to_list() == packets
-    assert table["changed"].min() >= 1  # type: ignore[operator]
+    assert table["changed"].min() >= 1
     alone = run.whatif(packets[0], "drop", run.path.with_name("alone"))
     assert table["changed"][0] == alone.record.changed
 

@@ -81,7 +81,7 @@ def test_the_series_is_the_windows_that_the_samples_saw(run):
     known = both.drop_nulls("exact")
     assert known.height
     # Samples of one time are taken one after another, so a state may be newer than its time.
-    assert (known["cwnd"] == known["exact"]).mean() > 0.8  # type: ignore[operator]
+    assert (known["cwnd"] == known["exact"]).mean() > 0.8
 
 
 def test_a_wait_in_words(run, traced):

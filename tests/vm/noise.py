@@ -243,7 +243,6 @@ def ends_when_interrupted(folder: Path) -> None:
         argv += ["--set", setting]
     folder.mkdir()
     run = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
-    assert run.stderr is not None
     said = []
     for line in run.stderr:
         said.append(line)
