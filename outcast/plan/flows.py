@@ -197,7 +197,10 @@ def _pairs(
         dst = group.to or receiver(graph, f"{where}.to")
         _require_host(graph, dst, f"{where}.to")
         busy = [src for src, other in used if other == dst]
-        return [(src, dst) for src in senders_of(group, dst, graph, where, busy)]
+        return [
+            (src, dst)
+            for src in senders_of(group.source, dst, graph, where, most=group.hosts, busy=busy)
+        ]
     for dst in group.to:
         _require_host(graph, dst, f"{where}.to")
     for src in group.source:
@@ -238,18 +241,24 @@ def _require_room(flow: Flow, experiment: Experiment, rate_bps: int) -> None:
 
 
 def senders_of(
-    group: FlowGroup, dst: str, graph: Graph, where: str, busy: Collection[str] = ()
+    source: str | list[str],
+    dst: str,
+    graph: Graph,
+    where: str,
+    *,
+    most: int | None = None,
+    busy: Collection[str] = (),
 ) -> list[str]:
-    """The hosts that a group sends from: those it names, or the first of a class, but `busy` ones.
+    """The hosts that `source` names, or `most` hosts of the class that it names, but `busy` ones.
 
     Raises ConfigError: they are not there, or too few; its text begins with `where`.
     """
-    if isinstance(group.source, list):
-        _require_some(group.source, where)
-        names = group.source
+    if isinstance(source, list):
+        _require_some(source, where)
+        names = source
         for name in names:
             _require_host(graph, name, f"{where}.from")
-    elif match := _CLASS.fullmatch(group.source):
+    elif match := _CLASS.fullmatch(source):
         distance = distances(dst, graph.adj.__getitem__)
         classes: dict[int, list[str]] = {}
         for name, data in graph.nodes(data=True):
@@ -264,21 +273,21 @@ def senders_of(
         names = [name for name in names if name not in busy]
         if not names:
             raise ConfigError(
-                f"{where}.from: every {group.source} host sends to {dst} already; use per_host for "
+                f"{where}.from: every {source} host sends to {dst} already; use per_host for "
                 "several flows of one host"
             )
     else:
-        names = [group.source]
-        _require_host(graph, group.source, f"{where}.from")
+        names = [source]
+        _require_host(graph, source, f"{where}.from")
     if dst in names:
         raise ConfigError(f"{where}.from: {dst} cannot send to itself")
-    if group.hosts is not None:
-        if group.hosts > len(names):
+    if most is not None:
+        if most > len(names):
             raise ConfigError(
-                f"{where}.hosts: {group.hosts} senders asked for; {group.source} has {len(names)}"
+                f"{where}.hosts: {most} senders asked for; {source} has {len(names)}"
                 + (f", besides those that send to {dst} already" if busy else "")
             )
-        names = names[: group.hosts]
+        names = names[:most]
     return list(names)
 
 

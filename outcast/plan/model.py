@@ -21,11 +21,11 @@ from outcast.plan.flows import Flow
 from outcast.plan.grouping import Groups
 from outcast.plan.links import Direction, Wire, wires
 from outcast.plan.noise import HostNoise
-from outcast.plan.paths import generated_packet, ingress_port, port_name
+from outcast.plan.paths import ingress_port, port_name
 from outcast.plan.probes import Probe
 from outcast.plan.programs import Command, Program, probe
 from outcast.plan.programs import pairs as program_pairs
-from outcast.plan.schedule import Generated
+from outcast.plan.schedule import Generated, generated_packet
 from outcast.plan.subnets import Subnets
 from outcast.plan.traces import LinkTrace
 

@@ -7,8 +7,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from outcast.experiment.engine import VIRTUAL
-from outcast.plan.paths import generated_ways, subflow_ways, there_and_back
+from outcast.plan.paths import subflow_ways, there_and_back
 from outcast.plan.programs import probe, program_ways
+from outcast.plan.schedule import generated_ways
 
 if TYPE_CHECKING:
     from outcast.experiment import Link

@@ -22,8 +22,7 @@ from outcast.analysis.measure.fairness import jain_index
 from outcast.analysis.measure.queue import spread_of
 from outcast.analysis.run_analysis import Analysis, PortAnalysis
 from outcast.plan.model import Plan
-from outcast.plan.paths import generated_packet, generated_ways
-from outcast.plan.schedule import Generated
+from outcast.plan.schedule import Generated, generated_packet, generated_ways
 from outcast.records.generated import Completed, read_generated_flows
 from outcast.records.summary import SpreadSummary, StreamSummary
 
