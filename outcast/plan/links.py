@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from controllers.graph import Graph
 from outcast import handed_in, units
-from outcast.errors import ConfigError, did_you_mean
+from outcast.errors import ConfigError, did_you_mean, refusals_at
 from outcast.experiment import Experiment, Link, OwnKeys
 from outcast.plan.traces import Steps
 
@@ -67,10 +67,8 @@ def resolve(
             settings[direction] = link = replace(link, jitter_ns=min(variation_ns, delay_ns))
         if any(event.changes_faults and event.concerns(*direction) for event in experiment.events):
             settings[direction] = link = replace(link, loss_changes=True)
-            try:
+            with refusals_at(f"link {direction[0]} to {direction[1]}"):
                 link.check()
-            except ValueError as error:
-                raise ConfigError(f"link {direction[0]} to {direction[1]}: {error}") from None
     return settings
 
 
@@ -100,7 +98,7 @@ def _override(
                     "allowed is one override for a direction"
                 )
             by[direction] = where
-            try:
+            with refusals_at(where):
                 trace = traces.get(number)
                 if trace is None:
                     settings[direction] = merged(settings[direction], override)
@@ -108,8 +106,6 @@ def _override(
                 highest = override.model_copy(update={"rate_bps": max(trace.rate_bps)})
                 merged_link = merged(settings[direction], highest)
                 settings[direction] = replace(merged_link, rate_bps=trace.mean_bps)
-            except ValueError as error:
-                raise ConfigError(f"{where}: {error}") from None
 
 
 def no_link(direction: Direction, links: Collection[Direction]) -> str:

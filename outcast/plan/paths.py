@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from controllers import routes
 from controllers.graph import Graph
 from controllers.hashing import FiveTuple
-from outcast.errors import ConfigError
+from outcast.errors import ConfigError, refusals_at
 from outcast.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -27,10 +27,8 @@ def compute_routes(experiment: Experiment, graph: Graph) -> routes.Routes:
     Raises ConfigError where the topology has none of that kind.
     """
     routing = experiment.routing
-    try:
+    with refusals_at("routing"):
         return routes.compute(graph, routing.routes_kind, routing.hash_seed_of(experiment.seed))
-    except routes.RouteError as error:
-        raise ConfigError(f"routing: {error}") from None
 
 
 def there_and_back(
