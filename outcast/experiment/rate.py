@@ -15,12 +15,7 @@ from pydantic import (
 )
 
 from outcast import units
-from outcast.experiment.parts import (
-    UNIT_SCHEMA,
-    KernelRateBps,
-    Part,
-    UserFile,
-)
+from outcast.experiment.parts import UNIT_SCHEMA, KernelRateBps, Part, UserFile
 from outcast.handed_in import first_problem
 
 
@@ -37,18 +32,16 @@ class RateTrace(Part):
     )
 
 
-def _rate_or_trace(value: object, info: ValidationInfo) -> object:
+def _rate_or_trace(value: object, _handler: object, info: ValidationInfo) -> object:
     """`{trace: FILE}` is a trace, anything else a rate."""
-    if not isinstance(value, dict):
+    if isinstance(value, RateTrace):
         return value
+    if not isinstance(value, dict):
+        return _RATE.validate_python(value)
     try:
         return RateTrace.model_validate(value, context=info.context)
     except ValidationError as error:
         raise ValueError(f"{first_problem(error)}; allowed are trace and repeat") from None
-
-
-def _checked_rate(value: object) -> object:
-    return value if isinstance(value, RateTrace) else _RATE.validate_python(value)
 
 
 def _written_rate(value: object) -> object:
@@ -74,7 +67,7 @@ _RATE_SCHEMA = {
 
 RateOrTrace = Annotated[
     int | RateTrace | None,
-    WrapValidator(lambda value, _, info: _checked_rate(_rate_or_trace(value, info))),
+    WrapValidator(_rate_or_trace),
     PlainSerializer(_written_rate),
     WithJsonSchema(_RATE_SCHEMA),
 ]
