@@ -17,7 +17,7 @@ FAULTS = ("loss", "burst_loss", "late", "duplicate")
 class Event(Part):
     """A change at one time of the run, of a link or of the queue that sends into it."""
 
-    at_ns: TimeNs = Field(alias="at", description="when, after the traffic's start")
+    at_ns: TimeNs = Field(description="when, after the traffic's start")
     between: list[str] | None = Field(
         default=None, description="the two nodes of a link, as [s1, s2]: both directions"
     )
@@ -25,12 +25,8 @@ class Event(Part):
         default=None, alias="from", description="one direction only: the node that sends, with `to`"
     )
     to: str | None = Field(default=None, description="the node that receives, with `from`")
-    rate_bps: KernelRateBps | None = Field(
-        default=None, alias="rate", description="the link's rate from now on"
-    )
-    delay_ns: TimeNs | None = Field(
-        default=None, alias="delay", description="the link's delay from now on"
-    )
+    rate_bps: KernelRateBps | None = Field(default=None, description="the link's rate from now on")
+    delay_ns: TimeNs | None = Field(default=None, description="the link's delay from now on")
     loss: Loss | None = Field(
         default=None, description="the share of packets that the link loses from now on"
     )

@@ -67,24 +67,22 @@ class BurstLoss(Part):
 class Policer(Part):
     """A bucket of tokens that drops what finds it empty, and holds no packet."""
 
-    rate_bps: KernelRateBps = Field(
-        alias="rate", description="of IP packets, without headers below"
-    )
-    burst_bytes: SizeBytes = Field(alias="burst", gt=0, description="what the bucket holds")
+    rate_bps: KernelRateBps = Field(description="of IP packets, without headers below")
+    burst_bytes: SizeBytes = Field(gt=0, description="what the bucket holds")
 
 
 class Late(Part):
     """Packets that come late, so that those behind them overtake."""
 
     share: Share = Field(description="of the packets, at random and independently")
-    by_ns: TimeNs = Field(alias="by", gt=0, le=MOST_DELAY_NS, description="how much later")
+    by_ns: TimeNs = Field(gt=0, le=MOST_DELAY_NS, description="how much later")
 
 
 class RandomDelay(Part):
     """A delay that is drawn for each packet, as tc-netem(8) draws it: never below 0."""
 
-    mean_ns: TimeNs = Field(alias="mean", gt=0, le=MOST_DELAY_NS)
-    spread_ns: TimeNs = Field(alias="spread", gt=0, description="what the distribution scales")
+    mean_ns: TimeNs = Field(gt=0, le=MOST_DELAY_NS)
+    spread_ns: TimeNs = Field(gt=0, description="what the distribution scales")
     distribution: Literal["uniform", "normal", "pareto", "paretonormal"] = "normal"
     in_order: bool = Field(
         default=True, description="whether a packet that would overtake another waits for it"

@@ -39,12 +39,8 @@ class FlowGroup(Part):
         "names, or an earlier class has, do not count",
     )
     per_host: int = Field(default=1, ge=1, le=1000, description="flows from each host")
-    start_ns: TimeNs = Field(
-        default=0, alias="start", description="time after the start of the first flows"
-    )
-    stagger_ns: TimeNs = Field(
-        default=0, alias="stagger", description="time between the starts of two flows"
-    )
+    start_ns: TimeNs = Field(default=0, description="time after the start of the first flows")
+    stagger_ns: TimeNs = Field(default=0, description="time between the starts of two flows")
     duration_ns: Duration = None
     size_bytes: SizeBytes | None = Field(
         default=None, alias="bytes", gt=0, description="bytes to send, instead of a duration"

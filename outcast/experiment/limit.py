@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
 
 from outcast import units
 from outcast.experiment.parts import MTU_FRAME_BYTES, Part
@@ -60,6 +60,9 @@ class Limit(Part):
         time_ns: what the port sends in so long a time, in full frames.
         bdp: bandwidth-delay products: what it sends in so many base RTTs.
     """
+
+    # It is written as a text.
+    model_config = ConfigDict(alias_generator=None)
 
     size_bytes: int | None = None
     packets: int | None = None

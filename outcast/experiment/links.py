@@ -26,6 +26,7 @@ from outcast.experiment.parts import (
     KernelRateBps,
     Part,
     TimeNs,
+    key_of,
 )
 from outcast.experiment.queues import Queue
 from outcast.experiment.rate import RateOrTrace
@@ -149,12 +150,10 @@ class Link:
 class LinkKeys(Part):
     """The keys of some links. A key that is left out has the value of the links around them."""
 
-    rate_bps: KernelRateBps | None = Field(
-        default=None, alias="rate", description="in each direction"
-    )
-    delay_ns: TimeNs | None = Field(default=None, alias="delay", description="in each direction")
+    rate_bps: KernelRateBps | None = Field(default=None, description="in each direction")
+    delay_ns: TimeNs | None = Field(default=None, description="in each direction")
     jitter_ns: TimeNs | None = Field(
-        default=None, alias="jitter", description="the delay varies by up to this, up and down"
+        default=None, description="the delay varies by up to this, up and down"
     )
     loss: Loss | None = Field(default=None, description=_LOSS)
     burst_loss: BurstLoss | None = Field(default=None, description=_BURST_LOSS)
@@ -162,7 +161,7 @@ class LinkKeys(Part):
     duplicate: Share | None = Field(default=None, description=_DUPLICATE)
     policer: Policer | None = Field(default=None, description=_POLICER)
     random_delay: RandomDelay | None = Field(default=None, description=_RANDOM_DELAY)
-    mtu_bytes: Mtu | None = Field(default=None, alias="mtu", description=_MTU)
+    mtu_bytes: Mtu | None = Field(default=None, description=_MTU)
 
 
 class LayerLinks(LinkKeys):
@@ -190,7 +189,6 @@ class LinkOverride(OwnKeys):
 
     rate_bps: RateOrTrace = Field(  # type: ignore[assignment]
         default=None,
-        alias="rate",
         description="in each direction; or `{trace: FILE}`, a rate that changes during the run",
     )
     between: tuple[str, str] | None = Field(
@@ -221,7 +219,7 @@ class LinkOverride(OwnKeys):
         if self.mtu_bytes is not None and self.between is None:
             raise ValueError("mtu: both ends of a link have the same; allowed is between: [A, B]")
         if not any(getattr(self, name) is not None for name in OwnKeys.model_fields):
-            keys = ", ".join(field.alias or name for name, field in OwnKeys.model_fields.items())
+            keys = ", ".join(map(key_of, OwnKeys.model_fields))
             raise ValueError(f"it changes nothing; allowed are {keys}")
         return self
 
@@ -257,16 +255,14 @@ class Layers(Part):
 class Links(Part):
     """The settings of all links."""
 
-    rate_bps: KernelRateBps = Field(alias="rate", description="both directions of every link")
+    rate_bps: KernelRateBps = Field(description="both directions of every link")
     delay_ns: TimeNs | None = Field(
         default=None,
-        alias="delay",
         description="of every link in each direction; it includes the processing of the sending "
         "node. Default: 25us in the virtual engine, where nodes take no time of their own, else 0",
     )
     jitter_ns: TimeNs | None = Field(
         default=None,
-        alias="jitter",
         description="the delay varies by up to this, up and down. Default: as `noise` says",
     )
     overhead: Overhead = Field(
@@ -288,7 +284,7 @@ class Links(Part):
     duplicate: Share = Field(default=0.0, description=_DUPLICATE)
     policer: Policer | None = Field(default=None, description=_POLICER)
     random_delay: RandomDelay | None = Field(default=None, description=_RANDOM_DELAY)
-    mtu_bytes: Mtu = Field(default=STANDARD_MTU_BYTES, alias="mtu", description=_MTU)
+    mtu_bytes: Mtu = Field(default=STANDARD_MTU_BYTES, description=_MTU)
     layers: Layers = Field(default=Layers(), description="other settings by layer")
     overrides: tuple[LinkOverride, ...] = Field(
         default=(), description="other settings link by link; see docs/links.md"

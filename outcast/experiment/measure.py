@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import (
     BeforeValidator,
+    ConfigDict,
     Field,
     PlainSerializer,
     WithJsonSchema,
@@ -37,7 +38,6 @@ class Samples(Part):
 
     every_ns: TimeNs | None = Field(
         default=None,
-        alias="every",
         description="time between samples; 0ms: none. Default: 10ms in the virtual engine, 100ms "
         "in the realtime one",
     )
@@ -77,6 +77,9 @@ class Trace(Part):
 
 class Instant(Part):
     """An instant of a run: after the traffic's start, or after all flows are active."""
+
+    # It is written as a text.
+    model_config = ConfigDict(alias_generator=None)
 
     after_all_active: bool
     offset_ns: int
@@ -135,7 +138,6 @@ class Analysis(Part):
 
     windows_ns: tuple[Annotated[TimeNs, Field(gt=0)], ...] = Field(
         default=(),
-        alias="windows",
         description="times from when all flows are active, for each of which goodput is summed up",
     )
     since: RunInstant | None = Field(
@@ -153,7 +155,6 @@ class Analysis(Part):
     )
     bin_ns: TimeNs = Field(
         default=100_000_000,
-        alias="bin",
         gt=0,
         description="width of a point of the curves over time; if left out, at most the duration",
     )

@@ -36,9 +36,9 @@ MOST_VARIATION_NS = 10**6
 class Interval(Part):
     """A time that is drawn anew each time, uniformly from `least` to `most`."""
 
-    least_ns: TimeNs = Field(default=0, ge=0, alias="least", description="the shortest time")
+    least_ns: TimeNs = Field(default=0, ge=0, description="the shortest time")
     most_ns: TimeNs = Field(
-        ge=0, le=MOST_INTERVAL_NS, alias="most", description="the longest time; 0us turns it off"
+        ge=0, le=MOST_INTERVAL_NS, description="the longest time; 0us turns it off"
     )
 
     @model_validator(mode="after")
@@ -229,7 +229,6 @@ class Noise(Part):
         default=None,
         ge=0,
         le=MOST_VARIATION_NS,
-        alias="switch_latency",
         description="a packet takes up to twice this longer at a switch's port than its delay. "
         "Allowed is up to the shortest delay of a link; a profile's number is cut to that of each "
         "link. `links.jitter` wins",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
@@ -39,10 +40,21 @@ UNIT_SCHEMA = {
 }
 
 
+def key_of(attribute: str) -> str:
+    """The key in YAML of an attribute whose name ends with a unit: `rate` of `rate_bps`."""
+    return re.sub("_(ns|bps|bytes)$", "", attribute)
+
+
 class Part(BaseModel):
     """The base class of an experiment's parts: unknown keys are refused, values never change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        defer_build=True,
+        alias_generator=key_of,
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -99,7 +111,7 @@ OwnFamily = Annotated[
         "else ipv4"
     ),
 ]
-Start = Annotated[TimeNs, Field(alias="start", description="time after the start of the traffic")]
+Start = Annotated[TimeNs, Field(description="time after the start of the traffic")]
 Senders = Annotated[
     str | list[str],
     Field(alias="from", description="a class as '2-hop', a host's name, or a list of names"),
@@ -109,7 +121,7 @@ Receiver = Annotated[
 ]
 Duration = Annotated[
     TimeNs | None,
-    Field(alias="duration", gt=0, description="if left out, to the end of the experiment"),
+    Field(gt=0, description="if left out, to the end of the experiment"),
 ]
 
 

@@ -20,10 +20,7 @@ class Probe(Part):
     source: str = Field(alias="from", description="the host that asks")
     to: str = Field(description="the host that answers")
     every_ns: TimeNs = Field(
-        default=10_000_000,
-        alias="every",
-        ge=LEAST_EVERY_NS,
-        description="time from one packet to the next",
+        default=10_000_000, ge=LEAST_EVERY_NS, description="time from one packet to the next"
     )
     kind: Literal["icmp", "udp"] = Field(
         default="icmp",
@@ -32,7 +29,6 @@ class Probe(Part):
     )
     size_bytes: SizeBytes = Field(
         default=56,
-        alias="size",
         ge=4,
         le=MOST_MTU_BYTES - DATAGRAM_HEADERS_BYTES,
         description="payload bytes of a packet, as of ping -s; headers of IPv4 and of ICMP or UDP "

@@ -44,7 +44,7 @@ class Ready(Part):
         default=None, min_length=1, description="it writes a line that contains this text"
     )
     within_ns: TimeNs = Field(
-        default=30_000_000_000, alias="within", gt=0, description="the run fails if it takes longer"
+        default=30_000_000_000, gt=0, description="the run fails if it takes longer"
     )
 
     @model_validator(mode="after")
@@ -58,13 +58,13 @@ class Limits(Part):
     """Limits of an execution; see getrlimit(2)."""
 
     memory_bytes: SizeBytes | None = Field(
-        default=None, alias="memory", gt=0, description="data of each process (RLIMIT_DATA)"
+        default=None, gt=0, description="data of each process (RLIMIT_DATA)"
     )
     open_files: int | None = Field(
         default=None, ge=3, le=1 << 20, description="open files of each process (RLIMIT_NOFILE)"
     )
     time_ns: TimeNs | None = Field(
-        default=None, alias="time", gt=0, description="a client's execution is ended after it"
+        default=None, gt=0, description="a client's execution is ended after it"
     )
 
 
@@ -81,15 +81,12 @@ class Program(Part):
         default=None,
         description="makes it a server: started before the traffic, ended after it",
     )
-    start_ns: TimeNs = Field(
-        default=0, alias="start", description="a client's start after the traffic's start"
-    )
+    start_ns: TimeNs = Field(default=0, description="a client's start after the traffic's start")
     repeat: int = Field(
         default=1, ge=1, le=MOST_EXECUTIONS, description="how often a client runs, in turn"
     )
     every_ns: TimeNs | None = Field(
         default=None,
-        alias="every",
         gt=0,
         description="time between the starts of two executions; if left out, or if one takes "
         "longer, the next starts at once",

@@ -88,9 +88,9 @@ class Buffer(Part):
     A size alone is the largest; the others are Linux's own, or the same if it is smaller.
     """
 
-    min_bytes: SizeBytes = Field(default=_LEAST_BUFFER_BYTES, alias="min", gt=0, lt=2**31)
-    default_bytes: SizeBytes = Field(alias="default", gt=0, lt=2**31)
-    max_bytes: SizeBytes = Field(alias="max", gt=0, lt=2**31)
+    min_bytes: SizeBytes = Field(default=_LEAST_BUFFER_BYTES, gt=0, lt=2**31)
+    default_bytes: SizeBytes = Field(gt=0, lt=2**31)
+    max_bytes: SizeBytes = Field(gt=0, lt=2**31)
 
     @model_validator(mode="before")
     @classmethod
@@ -127,7 +127,6 @@ class Transport(Part):
     )
     min_rto_ns: TimeNs = Field(
         default=200_000_000,
-        alias="min_rto",
         description="smallest RTO, in whole milliseconds; the kernel rounds it up to its tick",
     )
     sack: bool = Field(default=True, description="selective acknowledgements (RFC 2018)")
@@ -148,7 +147,6 @@ class Transport(Part):
     )
     pacing_rate_bps: KernelRateBps | None = Field(
         default=None,
-        alias="pacing_rate",
         description="upper limit; if left out, only the rate that TCP computes from cwnd and RTT",
     )
     mptcp: Mptcp | None = Field(
@@ -186,7 +184,6 @@ class Transport(Part):
     )
     small_queue_bytes: SizeBytes | None = Field(
         default=None,
-        alias="small_queue",
         gt=0,
         lt=2**31,
         description="most bytes of a flow that wait in the sender's own queues (TCP small queues, "
@@ -267,7 +264,7 @@ def _optional(field: FieldInfo) -> tuple[Any, Any]:
         own = annotated[own, *field.metadata]
     if field.default is not None:
         own |= None
-    return own, Field(default=None, alias=field.alias, description=field.description)
+    return own, Field(default=None, description=field.description)
 
 
 _OWN_KEYS: dict[str, Any] = {

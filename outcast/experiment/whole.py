@@ -66,9 +66,7 @@ class Blackout(Part):
         description="time: an ON period lasts as long as this many full frames take on the link "
         "(the paper's way); packets: it lasts until this many have been dropped",
     )
-    off_mean_ns: TimeNs = Field(
-        default=5_000_000, alias="off_mean", gt=0, description="mean time between ON periods"
-    )
+    off_mean_ns: TimeNs = Field(default=5_000_000, gt=0, description="mean time between ON periods")
 
 
 class Experiment(Part):
@@ -110,7 +108,7 @@ class Experiment(Part):
         default=(), description="what changes during the run; see docs/events.md"
     )
     duration_ns: TimeNs = Field(
-        alias="duration", gt=0, description="time from the start of the first flows to the end"
+        gt=0, description="time from the start of the first flows to the end"
     )
     bottleneck: BottleneckPort | None = Field(
         default=None,

@@ -81,7 +81,7 @@ class _Sized(_Lasting):
         description="web-search, data-mining, a file with lines bytes,cumulative, or such points"
     )
     largest_bytes: SizeBytes | None = Field(
-        default=None, alias="largest", gt=0, description="larger flows are not drawn"
+        default=None, gt=0, description="larger flows are not drawn"
     )
 
     @model_validator(mode="after")
@@ -148,9 +148,7 @@ class Incast(_Workload):
     senders: int | None = Field(
         default=None, ge=1, description="number of hosts, from the first on; if left out, all"
     )
-    block_bytes: SizeBytes = Field(
-        alias="block", gt=0, description="bytes of each sender in a round"
-    )
+    block_bytes: SizeBytes = Field(gt=0, description="bytes of each sender in a round")
     rounds: int = Field(ge=1, le=100_000, description="how often all senders are asked")
 
 
@@ -160,10 +158,9 @@ class ConstantRate(_Lasting):
     kind: Literal["constant_rate"]
     source: Senders
     to: Receiver = None
-    rate_bps: RateBps = Field(alias="rate", gt=0, description="rate of each sender's payload")
+    rate_bps: RateBps = Field(gt=0, description="rate of each sender's payload")
     datagram_bytes: SizeBytes = Field(
         default=1470,
-        alias="datagram",
         ge=1,
         le=MOST_MTU_BYTES - DATAGRAM_HEADERS_BYTES,
         description="payload bytes of a packet, up to 28 below the links' mtu, or 48 with IPv6",

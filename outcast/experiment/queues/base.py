@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from outcast import netlink, units
 from outcast.experiment.limit import Drain, Limit, QueueLimit, Unit
-from outcast.experiment.parts import MTU_FRAME_BYTES, Part, SizeBytes
+from outcast.experiment.parts import MTU_FRAME_BYTES, Part, SizeBytes, key_of
 from outcast.handed_in import own_words
 
 Drops = Literal["at_limit", "on_arrival", "later"]
@@ -98,9 +98,7 @@ class QueueKind(Part):
     where: Literal["every_port", "bottleneck"] = Field(
         default="every_port", description="which switch ports get this queue"
     )
-    burst_bytes: SizeBytes = Field(
-        default=1600, alias="burst", description="of the shaper; a full frame or more"
-    )
+    burst_bytes: SizeBytes = Field(default=1600, description="of the shaper; a full frame or more")
 
     @property
     @abstractmethod
@@ -260,10 +258,12 @@ class ControlsDelay(Shaped):
 
     @model_validator(mode="after")
     def _whole_microseconds(self) -> ControlsDelay:
-        for name, field in type(self).model_fields.items():
+        for name in type(self).model_fields:
             value = getattr(self, name)
             if name.endswith("_ns") and (not 1000 <= value <= LONGEST_NS or value % 1000):
-                raise ValueError(f"{field.alias}: allowed are whole microseconds from 1us to 1000s")
+                raise ValueError(
+                    f"{key_of(name)}: allowed are whole microseconds from 1us to 1000s"
+                )
         return self
 
 

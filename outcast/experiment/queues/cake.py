@@ -46,9 +46,7 @@ class Cake(base.ControlsDelay, base.CountsBytes):
     kind: Literal["cake"]
     limit: QueueLimit = Field(description="the kernel's memory for packets, with its own headers")
     rtt_ns: TimeNs = Field(
-        default=100_000_000,
-        alias="rtt",
-        description="round-trip time of the path; the target is a 20th",
+        default=100_000_000, description="round-trip time of the path; the target is a 20th"
     )
     isolation: Literal["flowblind", "flows", "hosts", "srchost", "dsthost", "triple-isolate"] = (
         Field(default="flows", description="what gets a queue of its own, as tc-cake(8) names it")

@@ -61,21 +61,20 @@ class DrrClass(TrafficClass):
     """A class of DRR."""
 
     quantum_bytes: _Quantum = Field(
-        default=MTU_FRAME_BYTES, alias="quantum", description="what it may send in its turn"
+        default=MTU_FRAME_BYTES, description="what it may send in its turn"
     )
 
 
 class HtbClass(TrafficClass):
     """A class of HTB."""
 
-    rate_bps: KernelRateBps = Field(alias="rate", description="what it always gets")
+    rate_bps: KernelRateBps = Field(description="what it always gets")
     ceil_bps: KernelRateBps | None = Field(
-        default=None, alias="ceil", description="the most that it gets; if left out, the link's"
+        default=None, description="the most that it gets; if left out, the link's"
     )
     priority: int = Field(default=0, ge=0, le=7, description="who borrows first: 0")
     quantum_bytes: _Quantum = Field(
         default=MTU_FRAME_BYTES,
-        alias="quantum",
         description="what it borrows in its turn, among those of one priority",
     )
 

@@ -16,11 +16,9 @@ _UNIT_NS = 1024
 class RunsCodel(base.ControlsDelay, base.CountsPackets):
     """A queue with the settings of CoDel (RFC 8289)."""
 
-    target_ns: TimeNs = Field(default=5_000_000, alias="target", description="target sojourn time")
+    target_ns: TimeNs = Field(default=5_000_000, description="target sojourn time")
     interval_ns: TimeNs = Field(
-        default=100_000_000,
-        alias="interval",
-        description="how long above the target before a drop; an RTT",
+        default=100_000_000, description="how long above the target before a drop; an RTT"
     )
     ecn: bool = Field(default=False, description="mark instead of dropping")
 

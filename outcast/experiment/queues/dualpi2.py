@@ -51,11 +51,9 @@ class DualPi2(base.ControlsDelay, base.CountsPackets):
 
     kind: Literal["dualpi2"]
     target_ns: TimeNs = Field(
-        default=15_000_000, alias="target", description="target sojourn time of classic packets"
+        default=15_000_000, description="target sojourn time of classic packets"
     )
-    update_ns: TimeNs = Field(
-        default=16_000_000, alias="update", description="between changes of the probability"
-    )
+    update_ns: TimeNs = Field(default=16_000_000, description="between changes of the probability")
     alpha_hz: float = Field(
         default=0.16,
         alias="alpha",
@@ -77,9 +75,7 @@ class DualPi2(base.ControlsDelay, base.CountsPackets):
         description="L4S packets are marked with this times the probability",
     )
     step_ns: TimeNs = Field(
-        default=1_000_000,
-        alias="step",
-        description="L4S packets that waited longer than this are marked",
+        default=1_000_000, description="L4S packets that waited longer than this are marked"
     )
     l4s: Literal["l4s_ect", "any_ect"] = Field(
         default="l4s_ect",

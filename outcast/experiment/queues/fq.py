@@ -30,7 +30,7 @@ class Fq(base.CountsPackets):
         default=100, ge=1, le=MOST_QUEUED, description="packets that one flow can have queued"
     )
     quantum_bytes: SizeBytes = Field(
-        default=2 * MTU_FRAME_BYTES, alias="quantum", description="what a flow sends in its turn"
+        default=2 * MTU_FRAME_BYTES, description="what a flow sends in its turn"
     )
 
     @model_validator(mode="after")

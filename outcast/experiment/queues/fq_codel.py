@@ -32,7 +32,7 @@ class FqCodel(RunsCodel):
     kind: Literal["fq_codel"]
     flows: int = Field(default=1024, ge=1, le=65536, description="queues that flows are hashed to")
     quantum_bytes: SizeBytes = Field(
-        default=MTU_FRAME_BYTES, alias="quantum", description="what a queue sends in its turn"
+        default=MTU_FRAME_BYTES, description="what a queue sends in its turn"
     )
 
     @model_validator(mode="after")

@@ -20,10 +20,8 @@ class Pie(base.ControlsDelay, base.CountsPackets):
     counters = {"pie": base.fields(dropped=("=I", 24), at_limit=("=I", 28), marked=("=I", 36))}
 
     kind: Literal["pie"]
-    target_ns: TimeNs = Field(default=15_000_000, alias="target", description="target sojourn time")
-    update_ns: TimeNs = Field(
-        default=15_000_000, alias="update", description="between changes of the probability"
-    )
+    target_ns: TimeNs = Field(default=15_000_000, description="target sojourn time")
+    update_ns: TimeNs = Field(default=15_000_000, description="between changes of the probability")
     alpha: int = Field(
         default=2, ge=0, le=32, description="weight of the delay's distance from the target"
     )

@@ -28,7 +28,7 @@ class Sfq(base.CountsPackets):
 
     kind: Literal["sfq"]
     buckets: int = Field(default=4, ge=1, le=65536, description="the hash table's divisor; 2^n")
-    perturb_ns: TimeNs = Field(default=0, alias="perturb", description="0: never rehash")
+    perturb_ns: TimeNs = Field(default=0, description="0: never rehash")
 
     @model_validator(mode="after")
     def _fits_sfq(self) -> Sfq:
