@@ -26,7 +26,9 @@ from outcast.experiment.parts import (
     KernelRateBps,
     Part,
     TimeNs,
+    described,
     key_of,
+    optional,
 )
 from outcast.experiment.queues import Queue
 from outcast.experiment.rate import RateOrTrace
@@ -150,18 +152,16 @@ class Link:
 class LinkKeys(Part):
     """The keys of some links. A key that is left out has the value of the links around them."""
 
-    rate_bps: KernelRateBps | None = Field(default=None, description="in each direction")
-    delay_ns: TimeNs | None = Field(default=None, description="in each direction")
-    jitter_ns: TimeNs | None = Field(
-        default=None, description="the delay varies by up to this, up and down"
-    )
-    loss: Loss | None = Field(default=None, description=_LOSS)
-    burst_loss: BurstLoss | None = Field(default=None, description=_BURST_LOSS)
-    late: Late | None = Field(default=None, description=_LATE)
-    duplicate: Share | None = Field(default=None, description=_DUPLICATE)
-    policer: Policer | None = Field(default=None, description=_POLICER)
-    random_delay: RandomDelay | None = Field(default=None, description=_RANDOM_DELAY)
-    mtu_bytes: Mtu | None = Field(default=None, description=_MTU)
+    rate_bps: KernelRateBps | None = optional("in each direction")
+    delay_ns: TimeNs | None = optional("in each direction")
+    jitter_ns: TimeNs | None = optional("the delay varies by up to this, up and down")
+    loss: Loss | None = optional(_LOSS)
+    burst_loss: BurstLoss | None = optional(_BURST_LOSS)
+    late: Late | None = optional(_LATE)
+    duplicate: Share | None = optional(_DUPLICATE)
+    policer: Policer | None = optional(_POLICER)
+    random_delay: RandomDelay | None = optional(_RANDOM_DELAY)
+    mtu_bytes: Mtu | None = optional(_MTU)
 
 
 class LayerLinks(LinkKeys):
@@ -171,10 +171,8 @@ class LayerLinks(LinkKeys):
 class OwnKeys(LinkKeys):
     """The keys of one link, or of one of its directions."""
 
-    queue: Queue | None = Field(
-        default=None,
-        description="of the sending ports, as the key `queue` above; it wins over `queue` and "
-        "`queues`",
+    queue: Queue | None = optional(
+        "of the sending ports, as the key `queue` above; it wins over `queue` and `queues`"
     )
 
     @model_validator(mode="after")
@@ -187,17 +185,14 @@ class OwnKeys(LinkKeys):
 class LinkOverride(OwnKeys):
     """One link's own settings, for both directions (`between`) or for one (`from` and `to`)."""
 
-    rate_bps: RateOrTrace = Field(  # type: ignore[assignment]
-        default=None,
-        description="in each direction; or `{trace: FILE}`, a rate that changes during the run",
+    rate_bps: RateOrTrace = optional(  # type: ignore[assignment]
+        "in each direction; or `{trace: FILE}`, a rate that changes during the run"
     )
-    between: tuple[str, str] | None = Field(
-        default=None, description="the two ends; the settings are those of both directions"
+    between: tuple[str, str] | None = optional(
+        "the two ends; the settings are those of both directions"
     )
-    source: str | None = Field(
-        default=None, alias="from", description="the sending end of the only direction meant"
-    )
-    to: str | None = Field(default=None, description="the receiving end of that direction")
+    source: str | None = optional("the sending end of the only direction meant", alias="from")
+    to: str | None = optional("the receiving end of that direction")
 
     @property
     def directions(self) -> tuple[tuple[str, str], ...]:
@@ -229,19 +224,15 @@ class Layers(Part):
 
     # A key names both layers, the lower one first (LAYERS of controllers/graph.py).
 
-    host_edge: LayerLinks | None = Field(
-        default=None, alias="host-edge", description="hosts and their switches"
+    host_edge: LayerLinks | None = optional("hosts and their switches", alias="host-edge")
+    edge_edge: LayerLinks | None = optional(
+        "between the switches of `linear`, or of your own topology", alias="edge-edge"
     )
-    edge_edge: LayerLinks | None = Field(
-        default=None,
-        alias="edge-edge",
-        description="between the switches of `linear`, or of your own topology",
+    edge_aggregation: LayerLinks | None = optional(
+        "below 1 to 1: over-subscribed", alias="edge-aggregation"
     )
-    edge_aggregation: LayerLinks | None = Field(
-        default=None, alias="edge-aggregation", description="below 1 to 1: over-subscribed"
-    )
-    aggregation_core: LayerLinks | None = Field(
-        default=None, alias="aggregation-core", description="below 1 to 1: over-subscribed"
+    aggregation_core: LayerLinks | None = optional(
+        "below 1 to 1: over-subscribed", alias="aggregation-core"
     )
 
     def given(self) -> Iterator[tuple[str, LayerLinks]]:
@@ -255,39 +246,36 @@ class Layers(Part):
 class Links(Part):
     """The settings of all links."""
 
-    rate_bps: KernelRateBps = Field(description="both directions of every link")
-    delay_ns: TimeNs | None = Field(
-        default=None,
-        description="of every link in each direction; it includes the processing of the sending "
-        "node. Default: 25us in the virtual engine, where nodes take no time of their own, else 0",
+    rate_bps: KernelRateBps = described("both directions of every link")
+    delay_ns: TimeNs | None = optional(
+        "of every link in each direction; it includes the processing of the sending node. Default: "
+        "25us in the virtual engine, where nodes take no time of their own, else 0"
     )
-    jitter_ns: TimeNs | None = Field(
-        default=None,
-        description="the delay varies by up to this, up and down. Default: as `noise` says",
+    jitter_ns: TimeNs | None = optional(
+        "the delay varies by up to this, up and down. Default: as `noise` says"
     )
-    overhead: Overhead = Field(
+    overhead: Overhead = described(
+        "what takes time on a link besides the frame. ethernet: preamble, check sequence and gap, "
+        "so that a full frame takes that of 1538 bytes; none: nothing, so that it takes that of "
+        "1514. Queues' limits are in bytes of frames either way",
         default="ethernet",
-        description="what takes time on a link besides the frame. ethernet: preamble, check "
-        "sequence and gap, so that a full frame takes that of 1538 bytes; none: nothing, so that "
-        "it takes that of 1514. Queues' limits are in bytes of frames either way",
     )
-    clock_offset_ppm: float | None = Field(
-        default=None,
+    clock_offset_ppm: float | None = optional(
+        "every port's rate is off by up to this, as an oscillator; drawn from the seed. Default: "
+        "as `noise` says",
         ge=0,
         le=MOST_PPM,
-        description="every port's rate is off by up to this, as an oscillator; drawn from the "
-        "seed. Default: as `noise` says",
     )
-    loss: Loss = Field(default=0.0, description=_LOSS)
-    burst_loss: BurstLoss | None = Field(default=None, description=_BURST_LOSS)
-    late: Late | None = Field(default=None, description=_LATE)
-    duplicate: Share = Field(default=0.0, description=_DUPLICATE)
-    policer: Policer | None = Field(default=None, description=_POLICER)
-    random_delay: RandomDelay | None = Field(default=None, description=_RANDOM_DELAY)
-    mtu_bytes: Mtu = Field(default=STANDARD_MTU_BYTES, description=_MTU)
-    layers: Layers = Field(default=Layers(), description="other settings by layer")
-    overrides: tuple[LinkOverride, ...] = Field(
-        default=(), description="other settings link by link; see docs/links.md"
+    loss: Loss = described(_LOSS, default=0.0)
+    burst_loss: BurstLoss | None = optional(_BURST_LOSS)
+    late: Late | None = optional(_LATE)
+    duplicate: Share = described(_DUPLICATE, default=0.0)
+    policer: Policer | None = optional(_POLICER)
+    random_delay: RandomDelay | None = optional(_RANDOM_DELAY)
+    mtu_bytes: Mtu = described(_MTU, default=STANDARD_MTU_BYTES)
+    layers: Layers = described("other settings by layer", default=Layers())
+    overrides: tuple[LinkOverride, ...] = described(
+        "other settings link by link; see docs/links.md", default=()
     )
 
     @model_validator(mode="after")

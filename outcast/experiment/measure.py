@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from outcast import units
-from outcast.experiment.parts import Part, TimeNs
+from outcast.experiment.parts import Part, TimeNs, described, optional
 
 GroupKind = Literal["name", "hops", "congestion_control", "port", "sender"]
 """The kinds of grouping that outcast/plan/grouping.py knows."""
@@ -26,20 +26,19 @@ SHORTEST_SAMPLES_NS = 10**6
 class Capture(Part):
     """The ports at which tcpdump listens."""
 
-    ports: Literal["bottleneck", "all"] | list[str] = Field(
+    ports: Literal["bottleneck", "all"] | list[str] = described(
+        "bottleneck: its output and all its inputs; all: every switch port in both directions; or "
+        "a list of names as s1-eth2, in both directions, besides the bottleneck",
         default="bottleneck",
-        description="bottleneck: its output and all its inputs; all: every switch port in both "
-        "directions; or a list of names as s1-eth2, in both directions, besides the bottleneck",
     )
 
 
 class Samples(Part):
     """How often sockets and queues are read while flows run."""
 
-    every_ns: TimeNs | None = Field(
-        default=None,
-        description="time between samples; 0ms: none. Default: 10ms in the virtual engine, 100ms "
-        "in the realtime one",
+    every_ns: TimeNs | None = optional(
+        "time between samples; 0ms: none. Default: 10ms in the virtual engine, 100ms in the "
+        "realtime one"
     )
 
     @model_validator(mode="after")
@@ -60,10 +59,10 @@ EventName = Annotated[str, Field(pattern=EVENT_PATTERN)]
 class Trace(Part):
     """Tracepoints of the guest's kernel, whose events the run records."""
 
-    events: tuple[EventName, ...] = Field(
+    events: tuple[EventName, ...] = described(
+        "tracepoints, as tcp:tcp_probe; the captures stay the same to the byte",
         min_length=1,
         max_length=MOST_EVENTS,
-        description="tracepoints, as tcp:tcp_probe; the captures stay the same to the byte",
     )
 
     @field_validator("events")
@@ -136,38 +135,32 @@ def cut_windows(windows_ns: tuple[int, ...], duration_ns: int) -> list[str]:
 class Analysis(Part):
     """How the captures are summed up."""
 
-    windows_ns: tuple[Annotated[TimeNs, Field(gt=0)], ...] = Field(
-        default=(),
-        description="times from when all flows are active, for each of which goodput is summed up",
+    windows_ns: tuple[Annotated[TimeNs, Field(gt=0)], ...] = described(
+        "times from when all flows are active, for each of which goodput is summed up", default=()
     )
-    since: RunInstant | None = Field(
-        default=None,
+    since: RunInstant | None = optional(
+        "what comes before counts neither in the summary nor in the tables of flows and groups; "
+        "see docs/analysis.md. If left out, they are of the time when all flows are active",
         alias="from",
-        description="what comes before counts neither in the summary nor in the tables of flows "
-        "and groups; see docs/analysis.md. If left out, they are of the time when all flows are "
-        "active",
     )
-    until: RunInstant | None = Field(
-        default=None,
+    until: RunInstant | None = optional(
+        "what comes from then on does not count either; if only `from` is given, the end of the "
+        "duration",
         alias="to",
-        description="what comes from then on does not count either; if only `from` is given, the "
-        "end of the duration",
     )
-    bin_ns: TimeNs = Field(
+    bin_ns: TimeNs = described(
+        "width of a point of the curves over time; if left out, at most the duration",
         default=100_000_000,
         gt=0,
-        description="width of a point of the curves over time; if left out, at most the duration",
     )
 
-    group_by: GroupKind | None = Field(
-        default=None,
-        description="by what tables and figures group flows; if left out, by name where any flow "
-        "has one, else by hops. See docs/groups.md",
+    group_by: GroupKind | None = optional(
+        "by what tables and figures group flows; if left out, by name where any flow has one, else "
+        "by hops. See docs/groups.md"
     )
-    compare: tuple[str, str] | None = Field(
-        default=None,
-        description="two groups; the headline is the first one's mean goodput over the second's. "
-        "If left out, the classes with the most and the fewest hops",
+    compare: tuple[str, str] | None = optional(
+        "two groups; the headline is the first one's mean goodput over the second's. If left out, "
+        "the classes with the most and the fewest hops"
     )
 
     @model_validator(mode="after")

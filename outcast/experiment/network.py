@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from controllers.graph import distances
-from outcast.experiment.parts import Part
+from outcast.experiment.parts import Part, described
 
 MOST_NODES = 1000
 MOST_LINKS = 1500
@@ -109,11 +109,11 @@ class NetworkLink(Part):
 class Network(Part):
     """A whole network. The order of its nodes is that in which Mininet lists them."""
 
-    of: dict[str, JsonValue] = Field(description="the keys of the topology that it was made from")
+    of: dict[str, JsonValue] = described("the keys of the topology that it was made from")
     hosts: tuple[NetworkHost, ...] = Field(max_length=MOST_NODES)
     switches: tuple[NetworkSwitch, ...] = Field(max_length=MOST_NODES)
     links: tuple[NetworkLink, ...] = Field(max_length=MOST_LINKS)
-    notes: tuple[str, ...] = Field(default=(), max_length=20, description="what was left out")
+    notes: tuple[str, ...] = described("what was left out", default=(), max_length=20)
     routers: tuple[NetworkRouter, ...] = Field(default=(), max_length=MOST_NODES)
 
     @model_validator(mode="after")

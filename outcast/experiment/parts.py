@@ -45,6 +45,16 @@ def key_of(attribute: str) -> str:
     return re.sub("_(ns|bps|bytes)$", "", attribute)
 
 
+def described(meaning: str, **more: Any) -> Any:
+    """A key with its meaning in the reference; `more` is what pydantic's `Field` takes besides."""
+    return Field(description=meaning, **more)
+
+
+def optional(meaning: str, **more: Any) -> Any:
+    """A key that can be left out, which then has no value; see `described`."""
+    return Field(default=None, description=meaning, **more)
+
+
 class Part(BaseModel):
     """The base class of an experiment's parts: unknown keys are refused, values never change."""
 

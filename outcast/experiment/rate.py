@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from pydantic import (
-    Field,
     PlainSerializer,
     TypeAdapter,
     ValidationError,
@@ -15,20 +14,18 @@ from pydantic import (
 )
 
 from outcast import units
-from outcast.experiment.parts import UNIT_SCHEMA, KernelRateBps, Part, UserFile
+from outcast.experiment.parts import UNIT_SCHEMA, KernelRateBps, Part, UserFile, described
 from outcast.handed_in import first_problem
 
 
 class RateTrace(Part):
     """A rate that changes during the run, as a file says."""
 
-    trace: UserFile = Field(
-        description="a CSV of times and rates, or a mahimahi trace; see docs/events.md"
-    )
-    repeat: bool = Field(
+    trace: UserFile = described("a CSV of times and rates, or a mahimahi trace; see docs/events.md")
+    repeat: bool = described(
+        "whether a CSV begins again at its last row's time; else its last rate goes on. A mahimahi "
+        "trace always begins again",
         default=False,
-        description="whether a CSV begins again at its last row's time; else its last rate goes "
-        "on. A mahimahi trace always begins again",
     )
 
 

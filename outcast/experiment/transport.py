@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, ValidationInfo, create_model, model_validator
 from pydantic.fields import FieldInfo
 
-from outcast.experiment.parts import KernelRateBps, Part, SizeBytes, TimeNs
+from outcast.experiment.parts import KernelRateBps, Part, SizeBytes, TimeNs, described, optional
 from outcast.handed_in import own_words
 from outcast.units import parse_size_bytes
 
@@ -25,18 +25,16 @@ MOST_PAYLOAD_BYTES = 1448
 class Adaptive(Part):
     """TCPRand's Algorithm 1, by which the smallest payload follows CUBIC's window."""
 
-    sigma2: float = Field(default=1.0, gt=0, description="variance of the normal distribution")
-    mu: float = Field(default=1.0, description="its mean")
-    nu_tau: float | Literal["infinite"] = Field(
-        default=1.0, description="scales the window from which on sizes are random; 1 or more"
+    sigma2: float = described("variance of the normal distribution", default=1.0, gt=0)
+    mu: float = described("its mean", default=1.0)
+    nu_tau: float | Literal["infinite"] = described(
+        "scales the window from which on sizes are random; 1 or more", default=1.0
     )
-    nu_omega: float = Field(
-        default=1.0,
-        ge=0,
-        description="scales the window up to which sizes are random; 0: no upper end",
+    nu_omega: float = described(
+        "scales the window up to which sizes are random; 0: no upper end", default=1.0, ge=0
     )
-    theta: int = Field(
-        default=200, ge=1, le=MOST_PAYLOAD_BYTES, description="smallest payload of all, in bytes"
+    theta: int = described(
+        "smallest payload of all, in bytes", default=200, ge=1, le=MOST_PAYLOAD_BYTES
     )
 
     @model_validator(mode="after")
@@ -49,10 +47,8 @@ class Adaptive(Part):
 class TcpRand(Part):
     """Payload sizes uniform between a smallest one and a full segment. Exactly one key is set."""
 
-    min_payload: int | None = Field(
-        default=None, ge=1, le=MOST_PAYLOAD_BYTES, description="rMin, a fixed number of bytes"
-    )
-    adaptive: Adaptive | None = Field(default=None, description="rMin from Algorithm 1")
+    min_payload: int | None = optional("rMin, a fixed number of bytes", ge=1, le=MOST_PAYLOAD_BYTES)
+    adaptive: Adaptive | None = optional("rMin from Algorithm 1")
 
     @model_validator(mode="after")
     def _one_way(self) -> TcpRand:
@@ -64,19 +60,19 @@ class TcpRand(Part):
 class Mptcp(Part):
     """Multipath TCP."""
 
-    subflows: int = Field(default=2, ge=2, le=8, description="TCP connections of each flow")
-    over: Literal["ports", "interfaces"] = Field(
+    subflows: int = described("TCP connections of each flow", default=2, ge=2, le=8)
+    over: Literal["ports", "interfaces"] = described(
+        "what they differ in: ports of one address; or one of each interface of the sender, see "
+        "docs/own-topologies.md",
         default="ports",
-        description="what they differ in: ports of one address; or one of each interface of the "
-        "sender, see docs/own-topologies.md",
     )
 
 
 class PacingRatio(Part):
     """The pacing rate in percent of window over RTT (ip-sysctl, tcp_pacing_ss_ratio)."""
 
-    slow_start: int = Field(default=200, ge=1, le=1000, description="below half of ssthresh")
-    avoidance: int = Field(default=120, ge=1, le=1000, description="above that")
+    slow_start: int = described("below half of ssthresh", default=200, ge=1, le=1000)
+    avoidance: int = described("above that", default=120, ge=1, le=1000)
 
 
 _LEAST_BUFFER_BYTES = 4096
@@ -120,86 +116,68 @@ class Buffer(Part):
 class Transport(Part):
     """TCP's settings at every host."""
 
-    congestion_control: str = Field(
+    congestion_control: str = described(
+        "the kernel's name: cubic, reno, bic, dctcp, bbr",
         default="cubic",
         pattern=CONGESTION_CONTROL_PATTERN,
-        description="the kernel's name: cubic, reno, bic, dctcp, bbr",
     )
-    min_rto_ns: TimeNs = Field(
+    min_rto_ns: TimeNs = described(
+        "smallest RTO, in whole milliseconds; the kernel rounds it up to its tick",
         default=200_000_000,
-        description="smallest RTO, in whole milliseconds; the kernel rounds it up to its tick",
     )
-    sack: bool = Field(default=True, description="selective acknowledgements (RFC 2018)")
-    ecn: Ecn = Field(
+    sack: bool = described("selective acknowledgements (RFC 2018)", default=True)
+    ecn: Ecn = described(
+        "explicit congestion notification: true is RFC 3168; accurate is AccECN (RFC 9768), which "
+        "tells the sender how many packets were marked, and needs Linux 7",
         default=False,
-        description="explicit congestion notification: true is RFC 3168; accurate is AccECN (RFC "
-        "9768), which tells the sender how many packets were marked, and needs Linux 7",
     )
-    offloads: bool | None = Field(
-        default=None,
-        description="TSO, GSO, GRO and checksum offloads. Default: as the profile of `noise` says, "
-        "and false where tcprand or blackout need it, or links have an MTU of their own",
+    offloads: bool | None = optional(
+        "TSO, GSO, GRO and checksum offloads. Default: as the profile of `noise` says, and false "
+        "where tcprand or blackout need it, or links have an MTU of their own"
     )
-    pacing: Literal["none", "fq", "internal"] = Field(
+    pacing: Literal["none", "fq", "internal"] = described(
+        "what spaces a flow's packets over its RTT: TCP itself, or fq at the sender's port",
         default="none",
-        description="what spaces a flow's packets over its RTT: TCP itself, or fq at the sender's "
-        "port",
     )
-    pacing_rate_bps: KernelRateBps | None = Field(
-        default=None,
-        description="upper limit; if left out, only the rate that TCP computes from cwnd and RTT",
+    pacing_rate_bps: KernelRateBps | None = optional(
+        "upper limit; if left out, only the rate that TCP computes from cwnd and RTT"
     )
-    mptcp: Mptcp | None = Field(
-        default=None, description="several TCP connections for one flow (RFC 8684)"
-    )
-    tcprand: TcpRand | None = Field(
-        default=None, description="payloads of random sizes (TCPRand, section 4)"
-    )
-    initial_window: int | None = Field(
-        default=None,
+    mptcp: Mptcp | None = optional("several TCP connections for one flow (RFC 8684)")
+    tcprand: TcpRand | None = optional("payloads of random sizes (TCPRand, section 4)")
+    initial_window: int | None = optional(
+        "segments that a flow sends before the first acknowledgement. If left out, the kernel's "
+        "own: 10 (RFC 6928), and 3 before Linux 2.6.39 (RFC 3390)",
         ge=1,
         le=65535,
-        description="segments that a flow sends before the first acknowledgement. If left out, the "
-        "kernel's own: 10 (RFC 6928), and 3 before Linux 2.6.39 (RFC 3390)",
     )
-    tail_loss_probe: bool | None = Field(
-        default=None,
-        description="whether a sender probes for a lost tail before its RTO (RFC 8985, section 7), "
-        "as Linux does from 3.10 on with SACK; if left out, the kernel's own",
+    tail_loss_probe: bool | None = optional(
+        "whether a sender probes for a lost tail before its RTO (RFC 8985, section 7), as Linux "
+        "does from 3.10 on with SACK; if left out, the kernel's own"
     )
-    rack: bool | None = Field(
-        default=None,
-        description="whether losses are told by time (RFC 8985), as Linux does from 4.4 on; false "
-        "only before Linux 6.17, which always does; if left out, the kernel's own",
+    rack: bool | None = optional(
+        "whether losses are told by time (RFC 8985), as Linux does from 4.4 on; false only before "
+        "Linux 6.17, which always does; if left out, the kernel's own"
     )
-    pacing_ratio: PacingRatio | None = Field(
-        default=None,
-        description="by how much pacing is faster than window over RTT; if left out, the kernel's "
-        "own",
+    pacing_ratio: PacingRatio | None = optional(
+        "by how much pacing is faster than window over RTT; if left out, the kernel's own"
     )
-    delayed_acks: bool | None = Field(
-        default=None,
-        description="whether receivers delay acknowledgements (RFC 1122, section 4.2.3.2); false "
-        "acknowledges every segment, as ns-2's usual receiver does; if left out, the kernel's own",
+    delayed_acks: bool | None = optional(
+        "whether receivers delay acknowledgements (RFC 1122, section 4.2.3.2); false acknowledges "
+        "every segment, as ns-2's usual receiver does; if left out, the kernel's own"
     )
-    small_queue_bytes: SizeBytes | None = Field(
-        default=None,
+    small_queue_bytes: SizeBytes | None = optional(
+        "most bytes of a flow that wait in the sender's own queues (TCP small queues, Linux 3.6 "
+        "on); if left out, the kernel's own",
         gt=0,
         lt=2**31,
-        description="most bytes of a flow that wait in the sender's own queues (TCP small queues, "
-        "Linux 3.6 on); if left out, the kernel's own",
     )
-    send_buffer: Buffer | None = Field(
-        default=None,
-        description="most that a socket holds of what was sent and not yet acknowledged, and of "
-        "what is to be sent; a size, or {min, default, max} as tcp_wmem has them; if left out, the "
-        "kernel's own",
+    send_buffer: Buffer | None = optional(
+        "most that a socket holds of what was sent and not yet acknowledged, and of what is to be "
+        "sent; a size, or {min, default, max} as tcp_wmem has them; if left out, the kernel's own"
     )
-    receive_buffer: Buffer | None = Field(
-        default=None,
-        description="most that a socket holds of what was received, which bounds the window that "
-        "it offers; a size, or {min, default, max} as tcp_rmem has them; if left out, the kernel's "
-        "own",
+    receive_buffer: Buffer | None = optional(
+        "most that a socket holds of what was received, which bounds the window that it offers; a "
+        "size, or {min, default, max} as tcp_rmem has them; if left out, the kernel's own"
     )
 
     @model_validator(mode="after")

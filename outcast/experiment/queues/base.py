@@ -13,11 +13,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, Self, get_origin
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ValidationError, model_validator
 
 from outcast import netlink, units
 from outcast.experiment.limit import Drain, Limit, QueueLimit, Unit
-from outcast.experiment.parts import MTU_FRAME_BYTES, Part, SizeBytes, key_of
+from outcast.experiment.parts import MTU_FRAME_BYTES, Part, SizeBytes, described, key_of
 from outcast.handed_in import own_words
 
 Drops = Literal["at_limit", "on_arrival", "later"]
@@ -95,10 +95,10 @@ class QueueKind(Part):
     since: ClassVar[str] = "6.1"
     always_marks: ClassVar[bool] = False
 
-    where: Literal["every_port", "bottleneck"] = Field(
-        default="every_port", description="which switch ports get this queue"
+    where: Literal["every_port", "bottleneck"] = described(
+        "which switch ports get this queue", default="every_port"
     )
-    burst_bytes: SizeBytes = Field(default=1600, description="of the shaper; a full frame or more")
+    burst_bytes: SizeBytes = described("of the shaper; a full frame or more", default=1600)
 
     @property
     @abstractmethod
@@ -221,8 +221,8 @@ class QueueKind(Part):
 class Shaped(QueueKind):
     """A queue that can have a shaper of either kind above it."""
 
-    shaper: Literal["tbf", "htb"] = Field(
-        default="tbf", description="what limits the rate; the queue is its child"
+    shaper: Literal["tbf", "htb"] = described(
+        "what limits the rate; the queue is its child", default="tbf"
     )
 
     @property

@@ -21,6 +21,8 @@ from outcast.experiment.parts import (
     KernelRateBps,
     Part,
     SizeBytes,
+    described,
+    optional,
 )
 from outcast.experiment.queues import base
 from outcast.experiment.queues.drop_tail import check_limit, fifo, fifo_options
@@ -48,34 +50,29 @@ def _listed(value: object) -> object:
 class TrafficClass(Part):
     """A class of service."""
 
-    name: GroupName = Field(
-        description="what tables and summary.json call it; in counters.json classes are numbered "
-        "in the order of the list, as class_1"
+    name: GroupName = described(
+        "what tables and summary.json call it; in counters.json classes are numbered in the order "
+        "of the list, as class_1"
     )
-    dscp: Annotated[tuple[Dscp, ...] | None, BeforeValidator(_listed)] = Field(
-        default=None, description="its code points, as `ef` or 46; if left out, all other packets"
+    dscp: Annotated[tuple[Dscp, ...] | None, BeforeValidator(_listed)] = optional(
+        "its code points, as `ef` or 46; if left out, all other packets"
     )
 
 
 class DrrClass(TrafficClass):
     """A class of DRR."""
 
-    quantum_bytes: _Quantum = Field(
-        default=MTU_FRAME_BYTES, description="what it may send in its turn"
-    )
+    quantum_bytes: _Quantum = described("what it may send in its turn", default=MTU_FRAME_BYTES)
 
 
 class HtbClass(TrafficClass):
     """A class of HTB."""
 
-    rate_bps: KernelRateBps = Field(description="what it always gets")
-    ceil_bps: KernelRateBps | None = Field(
-        default=None, description="the most that it gets; if left out, the link's"
-    )
-    priority: int = Field(default=0, ge=0, le=7, description="who borrows first: 0")
-    quantum_bytes: _Quantum = Field(
-        default=MTU_FRAME_BYTES,
-        description="what it borrows in its turn, among those of one priority",
+    rate_bps: KernelRateBps = described("what it always gets")
+    ceil_bps: KernelRateBps | None = optional("the most that it gets; if left out, the link's")
+    priority: int = described("who borrows first: 0", default=0, ge=0, le=7)
+    quantum_bytes: _Quantum = described(
+        "what it borrows in its turn, among those of one priority", default=MTU_FRAME_BYTES
     )
 
     @model_validator(mode="after")
@@ -153,7 +150,7 @@ class Prio(HasClasses):
     probe = {"prio": ""}
 
     kind: Literal["prio"]
-    classes: tuple[TrafficClass, ...] = Field(description="the most urgent one first")
+    classes: tuple[TrafficClass, ...] = described("the most urgent one first")
 
     def tc(self) -> tuple[base.Qdisc, ...]:
         words = f"bands {len(self.classes)} priomap" + f" {self.rest - 1}" * 16
@@ -171,7 +168,7 @@ class Drr(HasClasses):
     probe = {"drr": ""}
 
     kind: Literal["drr"]
-    classes: tuple[DrrClass, ...] = Field(description="they share the link as their quanta do")
+    classes: tuple[DrrClass, ...] = described("they share the link as their quanta do")
 
     def tc(self) -> tuple[base.Qdisc, ...]:
         return (base.Qdisc("drr", ""), *self._leaves())
@@ -195,7 +192,7 @@ class HtbClasses(HasClasses):
     probe = {"htb": "default 1"}
 
     kind: Literal["htb_classes"]
-    classes: tuple[HtbClass, ...] = Field(description="their rates add up to the link's at most")
+    classes: tuple[HtbClass, ...] = described("their rates add up to the link's at most")
 
     def tc(self) -> tuple[base.Qdisc, ...]:
         return (base.Qdisc("htb", f"default {self.rest}"), *self._leaves())

@@ -16,11 +16,11 @@ import struct
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from outcast import netlink
 from outcast.experiment.limit import Limit, QueueLimit
-from outcast.experiment.parts import MTU_FRAME_BYTES
+from outcast.experiment.parts import MTU_FRAME_BYTES, described
 from outcast.experiment.queues import base, red
 from outcast.experiment.queues.drop_tail import check_limit, fifo, fifo_options
 
@@ -46,8 +46,8 @@ class EcnThreshold(base.Shaped):
 
     kind: Literal["ecn_threshold"]
     limit: QueueLimit
-    threshold: QueueLimit = Field(
-        description="an arrival that finds this much queued is marked; packets count as full frames"
+    threshold: QueueLimit = described(
+        "an arrival that finds this much queued is marked; packets count as full frames"
     )
 
     @model_validator(mode="after")

@@ -6,9 +6,9 @@ import struct
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from outcast.experiment.parts import TimeNs
+from outcast.experiment.parts import TimeNs, described
 from outcast.experiment.queues import base
 
 _MOST_DEPTH = 127
@@ -27,8 +27,8 @@ class Sfq(base.CountsPackets):
     counters = {}
 
     kind: Literal["sfq"]
-    buckets: int = Field(default=4, ge=1, le=65536, description="the hash table's divisor; 2^n")
-    perturb_ns: TimeNs = Field(default=0, description="0: never rehash")
+    buckets: int = described("the hash table's divisor; 2^n", default=4, ge=1, le=65536)
+    perturb_ns: TimeNs = described("0: never rehash", default=0)
 
     @model_validator(mode="after")
     def _fits_sfq(self) -> Sfq:
