@@ -190,14 +190,12 @@ class Transport(Part):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Transport:
-        if self.pacing_rate_bps is not None and self.pacing == "none":
-            raise ValueError(
-                "pacing_rate: nothing is paced; it is allowed with pacing fq or internal"
-            )
-        if self.pacing_ratio is not None and self.pacing == "none":
-            raise ValueError(
-                "pacing_ratio: nothing is paced; it is allowed with pacing fq or internal"
-            )
+        paced = {"pacing_rate": self.pacing_rate_bps, "pacing_ratio": self.pacing_ratio}
+        for key, value in paced.items():
+            if value is not None and self.pacing == "none":
+                raise ValueError(
+                    f"{key}: nothing is paced; it is allowed with pacing fq or internal"
+                )
         if self.tail_loss_probe and not self.sack:
             raise ValueError("tail_loss_probe: the kernel probes only with sack: true")
         if self.mptcp is not None and (self.pacing == "internal" or self.pacing_rate_bps):
