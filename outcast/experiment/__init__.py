@@ -8,14 +8,7 @@ from outcast.experiment.events import Event
 from outcast.experiment.flows import FlowGroup
 from outcast.experiment.kernel import Kernel, Module
 from outcast.experiment.limit import Drain, Limit
-from outcast.experiment.links import (
-    LayerLinks,
-    Layers,
-    Link,
-    LinkOverride,
-    Links,
-    OwnKeys,
-)
+from outcast.experiment.links import LayerLinks, Layers, Link, LinkOverride, Links, OwnKeys
 from outcast.experiment.measure import Analysis, Capture, GroupKind, Instant, Samples, Trace
 from outcast.experiment.network import (
     Network,

@@ -5,18 +5,10 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import (
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from outcast import units
-from outcast.experiment.parts import Part, TimeNs, described, optional
+from outcast.experiment.parts import Part, TimeNs, as_text, described, optional
 
 GroupKind = Literal["name", "hops", "congestion_control", "port", "sender"]
 """The kinds of grouping that outcast/plan/grouping.py knows."""
@@ -119,9 +111,7 @@ def _instant(value: object) -> Instant:
 
 RunInstant = Annotated[
     Instant,
-    BeforeValidator(_instant),
-    PlainSerializer(str, return_type=str),
-    WithJsonSchema({"type": "string", "examples": ["1s", "all_active", "all_active + 500ms"]}),
+    *as_text(_instant, examples=["1s", "all_active", "all_active + 500ms"]),
 ]
 
 

@@ -80,12 +80,15 @@ class Part(BaseModel):
         return tree
 
 
-def _unit(kind: str, parse: Any, format_: Any) -> Any:
-    schema = {"type": "string", "pattern": UNIT_SCHEMA[kind]}
+def as_text(parse: Any, write: Any = str, **schema: Any) -> Any:
+    """What `Annotated` takes for a value that people write as a text.
+
+    `parse` reads the text, and `write` gives it back. `schema` says more of it to editors.
+    """
     return (
         BeforeValidator(parse),
-        PlainSerializer(format_, return_type=str),
-        WithJsonSchema(schema),
+        PlainSerializer(write, return_type=str),
+        WithJsonSchema({"type": "string", **schema}),
     )
 
 
@@ -110,10 +113,16 @@ GroupName = Annotated[str, Field(pattern=NAME_PATTERN), AfterValidator(_no_label
 """The name of flows that are summed up together. Several entries may share it."""
 Family = Literal["ipv4", "ipv6"]
 Addressing = Literal["ipv4", "ipv6", "both"]
-RateBps = Annotated[int, *_unit("rate", units.parse_rate_bps, units.format_rate)]
+RateBps = Annotated[
+    int, *as_text(units.parse_rate_bps, units.format_rate, pattern=UNIT_SCHEMA["rate"])
+]
 KernelRateBps = Annotated[RateBps, AfterValidator(_whole_bytes)]
-SizeBytes = Annotated[int, *_unit("size", units.parse_size_bytes, units.format_size)]
-TimeNs = Annotated[int, *_unit("time", units.parse_time_ns, units.format_time)]
+SizeBytes = Annotated[
+    int, *as_text(units.parse_size_bytes, units.format_size, pattern=UNIT_SCHEMA["size"])
+]
+TimeNs = Annotated[
+    int, *as_text(units.parse_time_ns, units.format_time, pattern=UNIT_SCHEMA["time"])
+]
 OwnFamily = Annotated[
     Family | None,
     Field(
@@ -200,12 +209,7 @@ def readable_file(value: object, info: ValidationInfo) -> Path:
     return path
 
 
-UserFile = Annotated[
-    Path,
-    BeforeValidator(_absolute),
-    PlainSerializer(str, return_type=str),
-    WithJsonSchema({"type": "string"}),
-]
+UserFile = Annotated[Path, *as_text(_absolute)]
 """A file of the user's. In YAML it may be relative to the file that names it."""
 
 

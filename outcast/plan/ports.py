@@ -8,15 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from outcast import units
-from outcast.experiment import (
-    MTU_FRAME_BYTES,
-    Drain,
-    Experiment,
-    Limit,
-    PacingFq,
-    Pfifo,
-    Queue,
-)
+from outcast.experiment import MTU_FRAME_BYTES, Drain, Experiment, Limit, PacingFq, Pfifo, Queue
 from outcast.experiment.queues.base import BURST_ROUNDING_NS
 from outcast.experiment.queues.drop_tail import Htb
 from outcast.experiment.wire import FRAMINGS, Framing
