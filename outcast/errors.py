@@ -32,6 +32,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {spelled[near[0]]!r}?" if near else ""
 
 
+def some_of(names: Iterable[str], most: int = 6) -> str:
+    """The first of these names for a message, and dots where there are more."""
+    names = list(names)
+    return ", ".join(names[:most]) + ", ..." * (len(names) > most)
+
+
 KEPT_IN = " (what was written up to then: "
 """Begins the end of a failed run's error, which names the folder with what the run has left."""
 

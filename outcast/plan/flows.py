@@ -12,7 +12,7 @@ from controllers import routes
 from controllers.graph import Graph, distances
 from controllers.hashing import TCP, FiveTuple
 from outcast import units
-from outcast.errors import ConfigError, did_you_mean
+from outcast.errors import ConfigError, did_you_mean, some_of
 from outcast.experiment import Experiment, FlowGroup, Transport
 from outcast.plan import addresses, transport
 from outcast.plan.paths import receiver, there_and_back
@@ -299,8 +299,7 @@ def _require_some(names: str | list[str], where: str) -> None:
 def _require_host(graph: Graph, name: str, where: str) -> None:
     if name not in graph or graph.nodes[name]["kind"] != "host":
         hosts = [node for node, data in graph.nodes(data=True) if data["kind"] == "host"]
-        some = ", ".join(hosts[:6]) + (", ..." if len(hosts) > 6 else "")
         raise ConfigError(
-            f"{where}: no host or class {name!r}; allowed are a class as '2-hop' or hosts: {some}"
-            f"{did_you_mean(name, hosts)}"
+            f"{where}: no host or class {name!r}; allowed are a class as '2-hop' or hosts: "
+            f"{some_of(hosts)}{did_you_mean(name, hosts)}"
         )

@@ -18,14 +18,12 @@ from pydantic import ValidationError
 
 from controllers.graph import Graph
 from outcast import handed_in, units
-from outcast.errors import ConfigError, did_you_mean, refusals_at
+from outcast.errors import ConfigError, did_you_mean, refusals_at, some_of
 from outcast.experiment import Experiment, Link, OwnKeys
 from outcast.plan.traces import Steps
 
 Direction = tuple[str, str]
 """A direction of a link: the sending node, and its neighbour."""
-_SOME = 12
-"""How many names an error lists of what is there."""
 
 
 def resolve(
@@ -113,8 +111,7 @@ def no_link(direction: Direction, links: Collection[Direction]) -> str:
     nodes = list(dict.fromkeys(node for node, _ in links))
     for name in direction:
         if name not in nodes:
-            some = ", ".join(nodes[:_SOME]) + (", ..." if len(nodes) > _SOME else "")
-            return f"no node {name!r}; there are {some}{did_you_mean(name, nodes)}"
+            return f"no node {name!r}; there are {some_of(nodes, 12)}{did_you_mean(name, nodes)}"
     near, far = direction
     neighbours = [neighbour for node, neighbour in links if node == near]
     return f"{near} has no link to {far}; it has links to {', '.join(neighbours)}"

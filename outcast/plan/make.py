@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from controllers import routes
 from controllers.graph import Graph
-from outcast.errors import ConfigError, did_you_mean
+from outcast.errors import ConfigError, did_you_mean, some_of
 from outcast.experiment import Experiment, Link
 from outcast.experiment.routing import Shortest
 from outcast.plan import (
@@ -270,20 +270,23 @@ def _bottleneck(
         for switch, neighbour in links
         if graph.nodes[switch]["kind"] != "host"
     }
-    if port not in hops:
-        some = ", ".join(list(hops)[:6])
-        raise ConfigError(
-            f"bottleneck.port: no switch port {port!r}; there are {some}, ..."
-            f"{did_you_mean(port, hops)}"
-        )
+    _require_port("bottleneck.port", port, list(hops))
     bottleneck = find(graph, paths, links, set(links) - {hops[port]})
     if bottleneck is None:
         crossed = sorted({port_name(graph, *hop) for path in paths for hop in pairwise(path[1:])})
         raise ConfigError(
-            f"bottleneck.port: no flow leaves by {port}; flows leave by {', '.join(crossed[:12])}"
-            + (", ..." if len(crossed) > 12 else "")
+            f"bottleneck.port: no flow leaves by {port}; flows leave by {some_of(crossed, 12)}"
         )
     return bottleneck
+
+
+def _require_port(key: str, port: str, ports: Sequence[str]) -> None:
+    """Raises ConfigError where there is no such port; its text begins with `key`."""
+    if port not in ports:
+        raise ConfigError(
+            f"{key}: no switch port {port!r}; there are {', '.join(ports[:6])}, ..."
+            f"{did_you_mean(port, ports)}"
+        )
 
 
 def _capture_ports(experiment: Experiment, plan: Plan) -> tuple[tuple[str, str], ...]:
@@ -297,11 +300,6 @@ def _capture_ports(experiment: Experiment, plan: Plan) -> tuple[tuple[str, str],
     existing = plan.switch_ports()
     named = existing if requested == "all" else list(requested)
     for port in named:
-        if port not in existing:
-            some = ", ".join(existing[:6])
-            near = did_you_mean(port, existing)
-            raise ConfigError(
-                f"capture.ports: no switch port {port!r}; there are {some}, ...{near}"
-            )
+        _require_port("capture.ports", port, existing)
         chosen += [(port, way) for way in ("in", "out") if (port, way) not in chosen]
     return tuple(chosen)
