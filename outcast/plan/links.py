@@ -31,11 +31,8 @@ def resolve(
 ) -> Mapping[Direction, Link]:
     """The settings of both directions of every link, in the order of the graph's links.
 
-    Args:
-        experiment: what is asked for.
-        graph: the network.
-        traces: by the number of its override, the rates of each rate trace. A link with a trace
-            has its mean rate here, and a jitter that fits the highest one.
+    `traces` has the rates of each rate trace by the number of its override. A link with a trace has
+    its mean rate here, and a jitter that fits the highest one.
 
     Raises ConfigError: own settings are no settings of a link, or do not fit one another; a
     switch's latency varies by more than a link's delay; an override names no link of the graph,
@@ -173,10 +170,8 @@ def require_mtu(
     A switch neither cuts a packet nor tells the sender that it is too large. TCP agrees on the
     smaller of both hosts' MTUs (RFC 9293, section 3.7.1), so the whole path has to take that.
 
-    Args:
-        links: the settings by direction.
-        ways: the key of the configuration that an error names, the path, and the size of the
-            packets, or None for TCP.
+    `ways` has the key of the configuration that an error names, the path, and the size of the
+    packets, or None for TCP.
     """
     for where, path, packet_bytes in ways:
         hops = list(pairwise(path))

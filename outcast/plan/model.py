@@ -61,7 +61,6 @@ class Plan:
         blackout_at: the port in front of which a synthetic blackout stands.
         others: the ports that measure the flows that do not cross the bottleneck.
         links: the settings of each direction of each link, by the sending node and its neighbour.
-            A plan that was stored before the plan had them has none.
         events: the tracepoints of the guest's kernel whose events are recorded.
         host_noise: what hosts do to arrivals and departures.
         families: of the hosts' addresses; the first one is meant where nothing says which.

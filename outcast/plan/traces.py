@@ -110,12 +110,9 @@ def of_links(
     by_override: Mapping[int, Steps],
     wire_bytes: Mapping[tuple[str, str], int],
 ) -> tuple[LinkTrace, ...]:
-    """What the traces do to the links of the experiment.
+    """What the traces that `read_all` has read do to the links of the experiment.
 
-    Args:
-        experiment: it has the overrides and the duration.
-        by_override: what `read_all` has read.
-        wire_bytes: how much the full frames that are sent take, by direction of a link.
+    `wire_bytes` is how much the full frames that are sent take, by direction of a link.
 
     Raises ConfigError: a trace has too many steps for these frames.
     """
