@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import model_validator
-
 from outcast.experiment.faults import BurstLoss, Late, Loss, Policer, Share
 from outcast.experiment.limit import QueueLimit
 from outcast.experiment.parts import KernelRateBps, Part, TimeNs, described, optional
@@ -51,8 +49,7 @@ class Event(Part):
         """Whether it changes what happens to packets on the wire."""
         return any(getattr(self, name) is not None for name in FAULTS)
 
-    @model_validator(mode="after")
-    def _says_where_and_what(self) -> Event:
+    def _require(self) -> None:
         if self.between is not None:
             if self.source is not None or self.to is not None:
                 raise ValueError("allowed is either `between`, or `from` and `to`")
@@ -75,4 +72,3 @@ class Event(Part):
             raise ValueError(
                 "up: allowed is an event of its own with `between`, because a link fails as a whole"
             )
-        return self

@@ -9,7 +9,6 @@ from pydantic import (
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
-    model_validator,
 )
 
 from outcast import units
@@ -47,14 +46,12 @@ class BurstLoss(Part):
         """The share of the packets that are lost."""
         return self.p / (self.p + self.r)
 
-    @model_validator(mode="after")
-    def _loses_few(self) -> BurstLoss:
+    def _require(self) -> None:
         if self.share > MOST_LOSS:
             raise ValueError(
                 f"p / (p + r) = {self.share:.3g} of the packets would be lost; allowed is up to "
                 f"{MOST_LOSS}"
             )
-        return self
 
 
 class Policer(Part):
@@ -81,11 +78,9 @@ class RandomDelay(Part):
         "whether a packet that would overtake another waits for it", default=True
     )
 
-    @model_validator(mode="after")
-    def _is_a_delay(self) -> RandomDelay:
+    def _require(self) -> None:
         if self.spread_ns > self.mean_ns:
             raise ValueError(
                 f"spread: {units.format_time(self.spread_ns)}: allowed is up to the mean, which "
                 f"is {units.format_time(self.mean_ns)}"
             )
-        return self

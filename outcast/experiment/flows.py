@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pydantic import model_validator
-
 from outcast.experiment.parts import (
     SENT_DSCP,
     Dscp,
@@ -50,16 +48,10 @@ class FlowGroup(Part):
         "this group's settings that differ from `transport`"
     )
 
-    @model_validator(mode="after")
-    def _one_end(self) -> FlowGroup:
+    def _require(self) -> None:
         if self.duration_ns is not None and self.size_bytes is not None:
             raise ValueError("duration and bytes: allowed is one of the two")
-        return self
-
-    @model_validator(mode="after")
-    def _pairs(self) -> FlowGroup:
         if isinstance(self.to, list) and (
             not isinstance(self.source, list) or len(self.source) != len(self.to)
         ):
             raise ValueError("to: a list is allowed where `from` is a list of the same length")
-        return self

@@ -31,14 +31,12 @@ class Module(Part):
         """`tcp_mine.c` is short for `{path: tcp_mine.c}`."""
         return {"path": value} if isinstance(value, str) else value
 
-    @model_validator(mode="after")
-    def _is_a_source(self) -> Module:
+    def _require(self) -> None:
         if not _SOURCE.fullmatch(self.path.name):
             raise ValueError(
                 f"{self.path.name!r}: allowed is a C file whose name has up to 40 letters, digits, "
                 "_ and -, begins with a letter and ends with .c"
             )
-        return self
 
     @property
     def name(self) -> str:

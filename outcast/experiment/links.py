@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, ClassVar
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
 from outcast import units
 from outcast.experiment.faults import (
@@ -175,11 +175,9 @@ class OwnKeys(LinkKeys):
         "of the sending ports, as the key `queue` above; it wins over `queue` and `queues`"
     )
 
-    @model_validator(mode="after")
-    def _link_says_where(self) -> OwnKeys:
+    def _require(self) -> None:
         if self.queue is not None and self.queue.where != "every_port":
             raise ValueError("queue.where: not allowed here, because the link says where")
-        return self
 
 
 class LinkOverride(OwnKeys):
@@ -203,8 +201,8 @@ class LinkOverride(OwnKeys):
         assert self.to is not None
         return ((self.source, self.to),)
 
-    @model_validator(mode="after")
-    def _says_which_link(self) -> LinkOverride:
+    def _require(self) -> None:
+        super()._require()
         one_way = (self.source is not None, self.to is not None)
         if (self.between is None) != all(one_way) or (self.between is not None and any(one_way)):
             raise ValueError("allowed is either between: [A, B], or from: A with to: B")
@@ -216,7 +214,6 @@ class LinkOverride(OwnKeys):
         if not any(getattr(self, name) is not None for name in OwnKeys.model_fields):
             keys = ", ".join(map(key_of, OwnKeys.model_fields))
             raise ValueError(f"it changes nothing; allowed are {keys}")
-        return self
 
 
 class Layers(Part):
@@ -278,15 +275,13 @@ class Links(Part):
         "other settings link by link; see docs/links.md", default=()
     )
 
-    @model_validator(mode="after")
-    def _jitter_keeps_order(self) -> Links:
+    def _require(self) -> None:
         self.everywhere.check()
         for name, _ in self.layers.given():
             try:
                 self.between(name).check()
             except ValueError as error:
                 raise ValueError(f"layers.{name}: {error}") from None
-        return self
 
     @property
     def everywhere(self) -> Link:

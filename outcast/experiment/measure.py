@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from outcast import units
 from outcast.experiment.parts import Part, TimeNs, as_text, described, optional
@@ -33,11 +33,9 @@ class Samples(Part):
         "realtime one"
     )
 
-    @model_validator(mode="after")
-    def _not_too_often(self) -> Samples:
+    def _require(self) -> None:
         if self.every_ns is not None and 0 < self.every_ns < SHORTEST_SAMPLES_NS:
             raise ValueError("every: allowed is 1ms or more, or 0ms for no samples")
-        return self
 
 
 MOST_EVENTS = 2000
@@ -153,15 +151,13 @@ class Analysis(Part):
         "the classes with the most and the fewest hops"
     )
 
-    @model_validator(mode="after")
-    def _leaves_something(self) -> Analysis:
+    def _require(self) -> None:
         since, until = self.since, self.until
         if until is None:
-            return self
+            return
         alike = since is None or since.after_all_active == until.after_all_active
         if alike and until.offset_ns <= (0 if since is None else since.offset_ns):
             raise ValueError(f"to: {until} is not after from: {since or '0s'}; allowed is later")
-        return self
 
     @field_validator("compare")
     @classmethod

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from ipaddress import IPv4Address
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator
 
 from controllers.graph import distances
 from outcast.experiment.parts import Part, described
@@ -116,8 +116,7 @@ class Network(Part):
     notes: tuple[str, ...] = described("what was left out", default=(), max_length=20)
     routers: tuple[NetworkRouter, ...] = Field(default=(), max_length=MOST_NODES)
 
-    @model_validator(mode="after")
-    def _can_be_built(self) -> Network:
+    def _require(self) -> None:
         nodes = len(self.hosts) + len(self.switches) + len(self.routers)
         if nodes > MOST_NODES or len(self.links) > MOST_LINKS:
             raise NetworkError(
@@ -138,7 +137,6 @@ class Network(Part):
         _require_connected(self)
         if self.routers:
             _require_subnets(self)
-        return self
 
     @property
     def nodes(self) -> tuple[NetworkHost | NetworkSwitch | NetworkRouter, ...]:

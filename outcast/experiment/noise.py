@@ -39,13 +39,11 @@ class Interval(Part):
     least_ns: TimeNs = described("the shortest time", default=0, ge=0)
     most_ns: TimeNs = described("the longest time; 0us turns it off", ge=0, le=MOST_INTERVAL_NS)
 
-    @model_validator(mode="after")
-    def _in_order(self) -> Interval:
+    def _require(self) -> None:
         if self.least_ns > self.most_ns:
             raise ValueError(
                 f"least: allowed is up to most, which is {units.format_time(self.most_ns)}"
             )
-        return self
 
     def __bool__(self) -> bool:
         """Whether there is any such time."""

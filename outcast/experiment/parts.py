@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -65,6 +65,14 @@ class Part(BaseModel):
         defer_build=True,
         alias_generator=key_of,
     )
+
+    def _require(self) -> None:
+        """Raises ValueError where its keys do not fit together; called when all are read."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        self._require()
+        return self
 
     @model_validator(mode="before")
     @classmethod

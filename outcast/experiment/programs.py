@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from outcast.experiment.parts import (
     GroupName,
@@ -49,11 +49,9 @@ class Ready(Part):
     line: str | None = optional("it writes a line that contains this text", min_length=1)
     within_ns: TimeNs = described("the run fails if it takes longer", default=30_000_000_000, gt=0)
 
-    @model_validator(mode="after")
-    def _says_what_once(self) -> Ready:
+    def _require(self) -> None:
         if (self.port is None) == (self.line is None):
             raise ValueError("allowed is one of port and line, as {port: 80}")
-        return self
 
 
 class Limits(Part):
@@ -96,8 +94,7 @@ class Program(Part):
     limits: Limits = described("what an execution may take", default=Limits())
     allow_failure: bool = described("whether the run goes on if an execution fails", default=False)
 
-    @model_validator(mode="after")
-    def _is_server_or_client(self) -> Program:
+    def _require(self) -> None:
         if not self.command[0]:
             raise ValueError("command: begins with an empty word; allowed is a program's name")
         if self.ready is not None:
@@ -120,4 +117,3 @@ class Program(Part):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"files: two are called {name!r}; allowed are different names")
-        return self

@@ -71,8 +71,7 @@ class Sweep(Part):
                 flat[dotted] = inner
         return flat
 
-    @model_validator(mode="after")
-    def _keys_fit(self) -> Sweep:
+    def _require(self) -> None:
         if both := [key for key in self.keys if self.keys.count(key) > 1]:
             raise ValueError(
                 f"{min(both)} is in points and also has a list of values; allowed is one of the two"
@@ -88,7 +87,6 @@ class Sweep(Part):
                 raise ValueError(f"labels: {key}: allowed are printable characters")
         if any(not point for point in self.points):
             raise ValueError("points: one is empty; allowed is a mapping of keys to values")
-        return self
 
 
 def _flattened(key: str, value: object) -> Iterator[tuple[str, object]]:

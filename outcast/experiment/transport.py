@@ -37,11 +37,9 @@ class Adaptive(Part):
         "smallest payload of all, in bytes", default=200, ge=1, le=MOST_PAYLOAD_BYTES
     )
 
-    @model_validator(mode="after")
-    def _trigger_point(self) -> Adaptive:
+    def _require(self) -> None:
         if isinstance(self.nu_tau, float) and self.nu_tau <= 0:
             raise ValueError("nu_tau: allowed is a number above 0, or infinite")
-        return self
 
 
 class TcpRand(Part):
@@ -50,11 +48,9 @@ class TcpRand(Part):
     min_payload: int | None = optional("rMin, a fixed number of bytes", ge=1, le=MOST_PAYLOAD_BYTES)
     adaptive: Adaptive | None = optional("rMin from Algorithm 1")
 
-    @model_validator(mode="after")
-    def _one_way(self) -> TcpRand:
+    def _require(self) -> None:
         if (self.min_payload is None) == (self.adaptive is None):
             raise ValueError("allowed is one of min_payload: 200 and adaptive: {}")
-        return self
 
 
 class Mptcp(Part):
@@ -101,13 +97,11 @@ class Buffer(Part):
             "max": f"{size}B",
         }
 
-    @model_validator(mode="after")
-    def _in_order(self) -> Buffer:
+    def _require(self) -> None:
         if not self.min_bytes <= self.default_bytes <= self.max_bytes:
             raise ValueError("allowed is min up to default, and default up to max")
         if self.min_bytes < _LEAST_BUFFER_BYTES:
             raise ValueError("allowed is 4KB or more, a page, which is the least that Linux takes")
-        return self
 
     def __str__(self) -> str:
         return f"{self.min_bytes} {self.default_bytes} {self.max_bytes}"
@@ -180,16 +174,11 @@ class Transport(Part):
         "size, or {min, default, max} as tcp_rmem has them; if left out, the kernel's own"
     )
 
-    @model_validator(mode="after")
-    def _whole_milliseconds(self) -> Transport:
+    def _require(self) -> None:
         if not 10**6 <= self.min_rto_ns <= MOST_RTO_NS or self.min_rto_ns % 10**6:
             raise ValueError(
                 "min_rto: the kernel takes whole milliseconds from 1ms to 120s, as 2ms"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Transport:
         paced = {"pacing_rate": self.pacing_rate_bps, "pacing_ratio": self.pacing_ratio}
         for key, value in paced.items():
             if value is not None and self.pacing == "none":
@@ -204,7 +193,7 @@ class Transport(Part):
                 "or fq without pacing_rate"
             )
         if self.tcprand is None:
-            return self
+            return
         if self.offloads:
             raise ValueError(
                 "tcprand: segmentation offloads would merge its packets; allowed is offloads: false"
@@ -218,7 +207,6 @@ class Transport(Part):
                 "tcprand.adaptive: Algorithm 1 follows CUBIC's window; allowed is "
                 "congestion_control: cubic, or a fixed min_payload"
             )
-        return self
 
     @property
     def negotiates_ecn(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import ValidationInfo, field_validator, model_validator
+from pydantic import ValidationInfo, field_validator
 
 from outcast.experiment.engine import EngineChoice, candidates, properties
 from outcast.experiment.events import Event
@@ -51,13 +51,11 @@ class QueueException(Part):
     )
     queue: Queue = described("as the key `queue` above")
 
-    @model_validator(mode="after")
-    def _says_where_once(self) -> QueueException:
+    def _require(self) -> None:
         if not self.at:
             raise ValueError("at: the list is empty; allowed is one port or more")
         if self.queue.where != "every_port":
             raise ValueError("queue.where: not allowed here, because `at` says where")
-        return self
 
 
 class Blackout(Part):
@@ -161,17 +159,22 @@ class Experiment(Part):
         duration_ns: int | None = before.data.get("duration_ns")
         return analysis if duration_ns is None else analysis.within(duration_ns)
 
-    @model_validator(mode="after")
-    def _transports_fit(self) -> Experiment:
+    def _require(self) -> None:
+        self._transports_fit()
+        self._addresses_are_there()
+        self._traces_in_virtual_time()
+        self._workloads_do_as_transport_says()
+        self._times_fit()
+        self._bursts_hold_a_frame()
+
+    def _transports_fit(self) -> None:
         for index in range(len(self.flows)):
             try:
                 self.group_transport(index)
             except ValueError as error:
                 raise ValueError(f"flows.{index}.transport: {error}") from None
-        return self
 
-    @model_validator(mode="after")
-    def _addresses_are_there(self) -> Experiment:
+    def _addresses_are_there(self) -> None:
         sent = {"flows": self.flows, "workloads": self.workloads, "probes": self.probes}
         for key, parts in sent.items():
             for index, part in enumerate(parts):
@@ -181,20 +184,16 @@ class Experiment(Part):
                         f"{key}.{index}.addressing: {family}, but hosts have addressing: "
                         f"{self.addressing}; allowed is addressing: both"
                     )
-        return self
 
-    @model_validator(mode="after")
-    def _traces_in_virtual_time(self) -> Experiment:
+    def _traces_in_virtual_time(self) -> None:
         traceable = any(properties(engine).own_kernel for engine in candidates(self.engine))
         if self.trace is not None and not traceable:
             raise ValueError(
                 "trace: in real time recording events takes time from what is measured; allowed "
                 "is engine: virtual"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _workloads_do_as_transport_says(self) -> Experiment:
+    def _workloads_do_as_transport_says(self) -> None:
         for index, workload in enumerate(self.workloads):
             unknown = self.transport.beyond_the_generator()
             if workload.kind != "constant_rate" and unknown is not None:
@@ -203,10 +202,8 @@ class Experiment(Part):
                     f"transport.{unknown}; allowed are kind: constant_rate, "
                     f"or {unknown} within flows.N.transport alone"
                 )
-        return self
 
-    @model_validator(mode="after")
-    def _times_fit(self) -> Experiment:
+    def _times_fit(self) -> None:
         if not (self.flows or self.workloads or self.programs or self.probes):
             raise ValueError(
                 "flows: there are none; allowed are flows, workloads, programs or probes"
@@ -248,10 +245,8 @@ class Experiment(Part):
             raise ValueError(
                 f"analysis.bin: the duration has more than {MOST_BINS} bins; allowed are fewer"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _bursts_hold_a_frame(self) -> Experiment:
+    def _bursts_hold_a_frame(self) -> None:
         rates = {self.links.rate_bps}
         rates |= {self.links.between(name).rate_bps for name, _ in self.links.layers.given()}
         queues = {"queue": self.queue}
@@ -262,4 +257,3 @@ class Experiment(Part):
                     queue.check_burst(rate_bps)
                 except ValueError as error:
                     raise ValueError(f"{where}.burst: {error}") from None
-        return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema
 
 from outcast.errors import did_you_mean
 from outcast.experiment import sizes as distributions
@@ -84,10 +84,8 @@ class _Sized(_Lasting):
     )
     largest_bytes: SizeBytes | None = optional("larger flows are not drawn", gt=0)
 
-    @model_validator(mode="after")
-    def _some_size_is_left(self) -> _Sized:
+    def _require(self) -> None:
         self.distribution()
-        return self
 
     def distribution(self) -> distributions.Sizes:
         """The distribution from which sizes are drawn. Raises ValueError where no size is left."""

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, Self, get_origin
 
-from pydantic import ValidationError, model_validator
+from pydantic import ValidationError
 
 from outcast import netlink, units
 from outcast.experiment.limit import Drain, Limit, QueueLimit, Unit
@@ -189,14 +189,12 @@ class QueueKind(Part):
         if lacking:
             raise TypeError(f"queue kind {cls.__name__}: no {', '.join(sorted(lacking))}")
 
-    @model_validator(mode="after")
-    def _burst_holds_a_frame(self) -> QueueKind:
+    def _require(self) -> None:
         if self.burst_bytes < MTU_FRAME_BYTES:
             raise ValueError(
                 f"burst {self.burst_bytes} B is below the frame size and would drop every full "
                 f"frame; allowed is {MTU_FRAME_BYTES} B and more"
             )
-        return self
 
     def check_burst(self, rate_bps: int, frame_bytes: int = MTU_FRAME_BYTES) -> None:
         """Raises ValueError where at this rate the burst that the kernel keeps holds no full frame.
@@ -256,15 +254,14 @@ class CountsBytes(Counted):
 class ControlsDelay(Shaped):
     """A queue that drops by sojourn time. The kernel takes its times in whole microseconds."""
 
-    @model_validator(mode="after")
-    def _whole_microseconds(self) -> ControlsDelay:
+    def _require(self) -> None:
+        super()._require()
         for name in type(self).model_fields:
             value = getattr(self, name)
             if name.endswith("_ns") and (not 1000 <= value <= LONGEST_NS or value % 1000):
                 raise ValueError(
                     f"{key_of(name)}: allowed are whole microseconds from 1us to 1000s"
                 )
-        return self
 
 
 def fields(**places: tuple[str, int]) -> Callable[[bytes], dict[str, int]]:

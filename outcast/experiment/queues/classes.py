@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from outcast import netlink, units
 from outcast.experiment.parts import (
@@ -75,14 +75,12 @@ class HtbClass(TrafficClass):
         "what it borrows in its turn, among those of one priority", default=MTU_FRAME_BYTES
     )
 
-    @model_validator(mode="after")
-    def _ceil_holds_rate(self) -> Self:
+    def _require(self) -> None:
         if self.ceil_bps is not None and self.ceil_bps < self.rate_bps:
             raise ValueError(
                 f"ceil: {units.format_rate(self.ceil_bps)} is below the rate; allowed is "
                 f"{units.format_rate(self.rate_bps)} and more"
             )
-        return self
 
 
 class HasClasses(base.Counted):
@@ -94,8 +92,8 @@ class HasClasses(base.Counted):
 
     classes: tuple[TrafficClass, ...]
 
-    @model_validator(mode="after")
-    def _each_packet_has_one_class(self) -> Self:
+    def _require(self) -> None:
+        super()._require()
         points = [str(point) for each in self.classes for point in each.dscp or ()]
         names = [each.name for each in self.classes]
         rest = [each.name for each in self.classes if each.dscp is None]
@@ -107,7 +105,6 @@ class HasClasses(base.Counted):
                 f"classes: {len(names)} are given, and {len(rest)} of them have no dscp; allowed "
                 f"are 2 to {MOST_CLASSES}, and one without dscp, which takes all other packets"
             )
-        return self
 
     @property
     def told_by(self) -> Mapping[int, int]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import model_validator
-
 from outcast import netlink
 from outcast.experiment.parts import TimeNs, described
 from outcast.experiment.queues import base
@@ -73,11 +71,10 @@ class DualPi2(base.ControlsDelay, base.CountsPackets):
         default="l4s_ect",
     )
 
-    @model_validator(mode="after")
-    def _times_fit(self) -> DualPi2:
+    def _require(self) -> None:
+        super()._require()
         if max(self.update_ns, self.step_ns) > _LONGEST_NS:
             raise ValueError("update and step: allowed is 4s or less")
-        return self
 
     def tc(self) -> tuple[base.Qdisc, ...]:
         numbers = {

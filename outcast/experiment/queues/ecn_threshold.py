@@ -16,8 +16,6 @@ import struct
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import model_validator
-
 from outcast import netlink
 from outcast.experiment.limit import Limit, QueueLimit
 from outcast.experiment.parts import MTU_FRAME_BYTES, described
@@ -50,15 +48,14 @@ class EcnThreshold(base.Shaped):
         "an arrival that finds this much queued is marked; packets count as full frames"
     )
 
-    @model_validator(mode="after")
-    def _marks_below_the_limit(self) -> EcnThreshold:
+    def _require(self) -> None:
+        super()._require()
         if not self.is_counted:
-            return self
+            return
         if self.threshold_bytes >= (self.limit.packets or 0) * MTU_FRAME_BYTES + (
             self.limit.size_bytes or 0
         ):
             raise ValueError("threshold: allowed is less than the limit, or nothing is ever marked")
-        return self
 
     @property
     def threshold_bytes(self) -> int:

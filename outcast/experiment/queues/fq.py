@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from pydantic import model_validator
-
 from outcast.experiment.limit import MOST_QUEUED
 from outcast.experiment.parts import MTU_FRAME_BYTES, SizeBytes, described
 from outcast.experiment.queues import base
@@ -33,11 +31,10 @@ class Fq(base.CountsPackets):
         "what a flow sends in its turn", default=2 * MTU_FRAME_BYTES
     )
 
-    @model_validator(mode="after")
-    def _quantum_fits(self) -> Fq:
+    def _require(self) -> None:
+        super()._require()
         if not 1 <= self.quantum_bytes <= 1 << 20:
             raise ValueError("quantum: allowed is 1B to 1MB")
-        return self
 
     def tc(self) -> tuple[base.Qdisc, ...]:
         words = (

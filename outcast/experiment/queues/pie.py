@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import model_validator
-
 from outcast.experiment.parts import TimeNs, described
 from outcast.experiment.queues import base
 
@@ -26,13 +24,12 @@ class Pie(base.ControlsDelay, base.CountsPackets):
     beta: int = described("weight of the delay's change", default=20, ge=0, le=32)
     ecn: bool = described("mark instead of dropping", default=False)
 
-    @model_validator(mode="after")
-    def _whole_milliseconds(self) -> Pie:
+    def _require(self) -> None:
+        super()._require()
         if self.update_ns % 1_000_000:
             raise ValueError(
                 "update: allowed are whole milliseconds, because the kernel counts jiffies"
             )
-        return self
 
     def tc(self) -> tuple[base.Qdisc, ...]:
         words = (

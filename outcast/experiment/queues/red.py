@@ -7,8 +7,6 @@ import struct
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from pydantic import model_validator
-
 from outcast import netlink
 from outcast.experiment.parts import MTU_FRAME_BYTES, described, optional
 from outcast.experiment.queues import base
@@ -47,10 +45,10 @@ class Red(base.CountsBytes):
         default="seen",
     )
 
-    @model_validator(mode="after")
-    def _thresholds_fit(self) -> Red:
+    def _require(self) -> None:
+        super()._require()
         if not self.is_counted:
-            return self
+            return
         least, most = self.thresholds_packets
         if not least < most:
             raise ValueError(f"min_packets: allowed is less than max_packets, which is {most}")
@@ -69,7 +67,6 @@ class Red(base.CountsBytes):
             raise ValueError(
                 f"probability {self.probability:g}: tc-red(8) rounds it to 0; allowed is more"
             )
-        return self
 
     @property
     def thresholds_packets(self) -> tuple[int, int]:
