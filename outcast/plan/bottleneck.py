@@ -7,15 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from controllers.graph import Graph
+from outcast.experiment import Link
 from outcast.plan import addresses
+from outcast.plan.links import Direction
 from outcast.plan.paths import ingress_port, port_name
-
-if TYPE_CHECKING:
-    from outcast.experiment import Link
-    from outcast.plan.links import Direction
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,21 +6,17 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from controllers import routes
 from controllers.graph import Graph, distances
 from controllers.hashing import TCP, FiveTuple
 from outcast import units
 from outcast.errors import ConfigError, did_you_mean, some_of
-from outcast.experiment import Experiment, FlowGroup, Transport
+from outcast.experiment import Experiment, FlowGroup, Link, Transport
+from outcast.experiment.parts import Family
 from outcast.plan import addresses, transport
+from outcast.plan.links import Direction
 from outcast.plan.paths import receiver, there_and_back
-
-if TYPE_CHECKING:
-    from outcast.experiment import Link
-    from outcast.experiment.parts import Family
-    from outcast.plan.links import Direction
 
 FIRST_SOURCE_PORT = 20001
 """Flows are told apart by their source port, which the run chooses."""

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from controllers import routes
 from controllers.graph import Graph
 from controllers.hashing import FiveTuple
+from outcast.experiment import Link
+from outcast.experiment.parts import Family
 from outcast.plan import addresses, grouping, round_trips
 from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import Flow
@@ -28,10 +29,6 @@ from outcast.plan.programs import pairs as program_pairs
 from outcast.plan.schedule import Generated, generated_packet
 from outcast.plan.subnets import Subnets
 from outcast.plan.traces import LinkTrace
-
-if TYPE_CHECKING:
-    from outcast.experiment import Link
-    from outcast.experiment.parts import Family
 
 BLACKOUT_ENDS = ("blackout-link", "blackout-port")
 """The veth pair between a synthetic blackout's switch and the switch that it stands in front of."""

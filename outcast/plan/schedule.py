@@ -6,7 +6,6 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from controllers import routes
 from controllers.graph import Graph
@@ -17,6 +16,7 @@ from outcast.experiment import (
     ConstantRate,
     Experiment,
     Incast,
+    Link,
     Poisson,
     Shuffle,
     Workload,
@@ -24,11 +24,8 @@ from outcast.experiment import (
 from outcast.experiment.parts import Family
 from outcast.plan import addresses
 from outcast.plan.flows import senders_of
+from outcast.plan.links import Direction
 from outcast.plan.paths import Way, Ways, receiver, there_and_back
-
-if TYPE_CHECKING:
-    from outcast.experiment import Link
-    from outcast.plan.links import Direction
 
 TCP_PORT = 5002
 """Where receivers of generated TCP flows listen."""
