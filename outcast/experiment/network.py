@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, JsonValue, field_validator
 
-from controllers.graph import distances
+from controllers.distances import distances
 from outcast.experiment.parts import Part, described
 
 MOST_NODES = 1000

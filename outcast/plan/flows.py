@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from controllers import routes
-from controllers.graph import Graph, distances
+from controllers.distances import distances
+from controllers.graph import Graph
 from controllers.hashing import TCP, FiveTuple
 from outcast import units
 from outcast.errors import ConfigError, did_you_mean, some_of
