@@ -26,7 +26,6 @@ The file is networkx's node-link form in JSON:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -89,20 +88,6 @@ def loads(text: str) -> Graph:
         raise GraphError(f"not a node-link graph with `nodes` and `edges`: {error!r}") from error
     check(graph)
     return graph
-
-
-def distances(start: str, neighbours: Callable[[str], Iterable[str]]) -> dict[str, int]:
-    """The fewest links from a node to each that it reaches, the nearest first.
-
-    By hand, because networkx has to import all of its algorithms for it.
-    """
-    found = {start: 0}
-    for node in (reached := [start]):
-        for neighbour in neighbours(node):
-            if neighbour not in found:
-                found[neighbour] = found[node] + 1
-                reached.append(neighbour)
-    return found
 
 
 def check(graph: Graph) -> None:

@@ -12,14 +12,7 @@ from dataclasses import dataclass, field
 from controllers import equal_length, hashing
 from controllers.graph import LAYERS, Graph
 from controllers.hashing import FiveTuple
-from controllers.shortest import (
-    Ports,
-    RouteError,
-    equally_near,
-    port_to,
-    shortest,
-    spanning_tree,
-)
+from controllers.shortest import Ports, RouteError, equally_near, port_to, shortest, spanning_tree
 
 __all__ = ["KINDS", "LAYERS", "RouteError", "Routes", "compute", "hash_parameter", "path"]
 

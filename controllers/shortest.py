@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Address
 
-from controllers.graph import LAYERS, Graph, distances
+from controllers.distances import distances
+from controllers.graph import LAYERS, Graph
 
 Ports = Mapping[str, Mapping[str, int]]
 """`ports[switch][host]` is the number of the port by which `switch` forwards to `host`."""

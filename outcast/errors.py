@@ -10,7 +10,8 @@ from __future__ import annotations
 import difflib
 import shlex
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 _LONGEST_WORD = 100
 """In characters. Longer words get no suggestion, because comparing them takes long."""
@@ -29,6 +30,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     }
     near = difflib.get_close_matches(word.lower(), spelled, n=1)
     return f"; did you mean {spelled[near[0]]!r}?" if near else ""
+
+
+def some_of(names: Iterable[str], most: int = 6) -> str:
+    """The first of these names for a message, and dots where there are more."""
+    names = list(names)
+    return ", ".join(names[:most]) + ", ..." * (len(names) > most)
 
 
 KEPT_IN = " (what was written up to then: "
@@ -60,6 +67,15 @@ class ConfigError(OutcastError):
     """A configuration is refused. The text says where, what is wrong and what is allowed."""
 
     exit_status = 2
+
+
+@contextmanager
+def refusals_at(where: str) -> Iterator[None]:
+    """Raises ConfigError for a ValueError within; its text begins with `where`."""
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 class InputError(OutcastError):

@@ -188,9 +188,6 @@ def _value(part: Schema, schema: Schema) -> str:
         case "array" if "items" not in part:
             return "list"
         case "array":
-            if "prefixItems" in part:
-                values = ", ".join(_value(item, schema) for item in part["prefixItems"])
-                return f"list of {len(part['prefixItems'])}: {values}"
             return f"list of {_value(part['items'], schema)}".replace(
                 "list of see below", "list, see below"
             )

@@ -12,6 +12,7 @@ from outcast.assignment.exercise import ALWAYS_FREE, RunTask
 from outcast.assignment.questions import GAP
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment, reader
+from outcast.experiment.parts import key_of
 
 
 def departures(task: RunTask, config: Experiment, expected: Experiment) -> list[str]:
@@ -23,10 +24,10 @@ def departures(task: RunTask, config: Experiment, expected: Experiment) -> list[
         return [f"engine is {config.engine}, and the task sheet asks for virtual"]
     theirs, ours = (workflow.resolve(made, "virtual") for made in (config, expected))
     wrong = [
-        f"{field.alias or name} is not what the task sheet asks for"
-        for name, field in Experiment.model_fields.items()
+        f"{key_of(name)} is not what the task sheet asks for"
+        for name in Experiment.model_fields
         if name != "seed"
-        and (field.alias or name) not in {*ALWAYS_FREE, *task.free}
+        and key_of(name) not in {*ALWAYS_FREE, *task.free}
         and getattr(theirs, name) != getattr(ours, name)
     ]
     if theirs.seed != ours.seed:
@@ -39,8 +40,8 @@ def is_unchanged(task: RunTask, config: Experiment, other: Experiment) -> bool:
     theirs, ours = (workflow.resolve(made, "virtual") for made in (config, other))
     return all(
         getattr(theirs, name) == getattr(ours, name)
-        for name, field in Experiment.model_fields.items()
-        if (field.alias or name) in task.free
+        for name in Experiment.model_fields
+        if key_of(name) in task.free
     )
 
 

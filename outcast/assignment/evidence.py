@@ -19,7 +19,7 @@ from outcast.assignment.exercise import ALWAYS_FREE, RunTask
 from outcast.assignment.graded import COUNTING, Evidence, RunState
 from outcast.errors import InputError, OutcastError
 from outcast.experiment import Experiment
-from outcast.experiment.parts import files_of
+from outcast.experiment.parts import files_of, key_of
 from outcast.files import sha256
 from outcast.records.run import Run
 from outcast.records.run_directory import Manifest, RunDirectory
@@ -65,9 +65,7 @@ def as_asked(asked: Asked, actual: Experiment, always: frozenset[str]) -> Experi
     """
     keys = {*asked.task.free, *always}
     chosen = {
-        name: getattr(actual, name)
-        for name, field in Experiment.model_fields.items()
-        if (field.alias or name) in keys
+        name: getattr(actual, name) for name in Experiment.model_fields if key_of(name) in keys
     }
     for name, part in chosen.items():
         if files_of(part):

@@ -18,7 +18,7 @@ from outcast.assignment.parts import Line, Name, Part
 from outcast.assignment.questions import GAP, Effect, Prediction, Question
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, OwnTopology, Source, reader
-from outcast.experiment.parts import files_of, leaves
+from outcast.experiment.parts import files_of, key_of, leaves
 from outcast.handed_in import FileName
 
 __all__ = ["Exercise", "Question", "RunTask", "Solution", "load_exercise", "shipped"]
@@ -241,7 +241,7 @@ def _parameters(document: Document) -> dict[str, tuple[Scalar, ...]]:
 
 def _contradictions(exercise: Exercise) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Says what is wrong in exercise.yaml although each key is valid: the place, and what."""
-    experiment_keys = {field.alias or key for key, field in Experiment.model_fields.items()}
+    experiment_keys = set(map(key_of, Experiment.model_fields))
     allowed_free = sorted(experiment_keys - set(_NEVER_FREE) - ALWAYS_FREE)
     for run, task in exercise.runs.items():
         for key in task.free:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from outcast.plan.model import Plan
-from outcast.plan.paths import generated_ways, subflow_ways
+from outcast.plan.paths import subflow_ways
 from outcast.plan.probes import probe_ways
 from outcast.plan.programs import program_ways
 from outcast.plan.round_trips import base_rtt_ns
+from outcast.plan.schedule import generated_ways
 from outcast.records.run_directory import Cause, LinkRecord, LinkTotals
 
 Interfaces = Mapping[str, Mapping[str, int]]

@@ -8,15 +8,8 @@ from outcast.experiment.events import Event
 from outcast.experiment.flows import FlowGroup
 from outcast.experiment.kernel import Kernel, Module
 from outcast.experiment.limit import Drain, Limit
-from outcast.experiment.links import (
-    LayerLinks,
-    Layers,
-    Link,
-    LinkOverride,
-    Links,
-    OwnKeys,
-)
-from outcast.experiment.measure import Analysis, Capture, GroupKind, Instant, Samples, Trace
+from outcast.experiment.links import Layers, Link, OwnKeys
+from outcast.experiment.measure import GroupKind, Instant, Trace
 from outcast.experiment.network import (
     Network,
     NetworkError,
@@ -26,15 +19,13 @@ from outcast.experiment.network import (
 )
 from outcast.experiment.noise import Noise
 from outcast.experiment.parts import MTU_FRAME_BYTES, UNIT_SCHEMA
-from outcast.experiment.probes import Probe
-from outcast.experiment.programs import Program, Ready
+from outcast.experiment.programs import Program
 from outcast.experiment.queues import PacingFq, Pfifo, Queue
 from outcast.experiment.reader import Source, json_schema, load, load_resolved, read, validate
-from outcast.experiment.routing import Routing
 from outcast.experiment.sweep import Sweep
 from outcast.experiment.topology import FromFile, FromGraph, Origin, OwnTopology, Topology
-from outcast.experiment.transport import Adaptive, GroupTransport, Mptcp, TcpRand, Transport
-from outcast.experiment.whole import Blackout, Experiment, QueueException
+from outcast.experiment.transport import TcpRand, Transport
+from outcast.experiment.whole import Experiment
 from outcast.experiment.workloads import (
     Background,
     ConstantRate,

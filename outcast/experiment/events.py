@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
-
 from outcast.experiment.faults import BurstLoss, Late, Loss, Policer, Share
 from outcast.experiment.limit import QueueLimit
-from outcast.experiment.parts import KernelRateBps, Part, TimeNs
+from outcast.experiment.parts import KernelRateBps, Part, TimeNs, described, optional
 
 FAULTS = ("loss", "burst_loss", "late", "duplicate")
 """What an event changes on the wire."""
@@ -17,39 +15,23 @@ FAULTS = ("loss", "burst_loss", "late", "duplicate")
 class Event(Part):
     """A change at one time of the run, of a link or of the queue that sends into it."""
 
-    at_ns: TimeNs = Field(alias="at", description="when, after the traffic's start")
-    between: list[str] | None = Field(
-        default=None, description="the two nodes of a link, as [s1, s2]: both directions"
+    at_ns: TimeNs = described("when, after the traffic's start")
+    between: list[str] | None = optional("the two nodes of a link, as [s1, s2]: both directions")
+    source: str | None = optional(
+        "one direction only: the node that sends, with `to`", alias="from"
     )
-    source: str | None = Field(
-        default=None, alias="from", description="one direction only: the node that sends, with `to`"
+    to: str | None = optional("the node that receives, with `from`")
+    rate_bps: KernelRateBps | None = optional("the link's rate from now on")
+    delay_ns: TimeNs | None = optional("the link's delay from now on")
+    loss: Loss | None = optional("the share of packets that the link loses from now on")
+    burst_loss: BurstLoss | Literal["none"] | None = optional(
+        "losses in a row from now on, in place of `loss`"
     )
-    to: str | None = Field(default=None, description="the node that receives, with `from`")
-    rate_bps: KernelRateBps | None = Field(
-        default=None, alias="rate", description="the link's rate from now on"
-    )
-    delay_ns: TimeNs | None = Field(
-        default=None, alias="delay", description="the link's delay from now on"
-    )
-    loss: Loss | None = Field(
-        default=None, description="the share of packets that the link loses from now on"
-    )
-    burst_loss: BurstLoss | Literal["none"] | None = Field(
-        default=None, description="losses in a row from now on, in place of `loss`"
-    )
-    late: Late | Literal["none"] | None = Field(
-        default=None, description="packets that come late from now on"
-    )
-    duplicate: Share | None = Field(
-        default=None, description="the share of packets that come twice from now on"
-    )
-    policer: Policer | None = Field(
-        default=None, description="what the link's policer lets through from now on"
-    )
-    limit: QueueLimit | None = Field(
-        default=None, description="the limit of the queue that sends into the link"
-    )
-    up: bool | None = Field(default=None, description="false: the link fails; true: it is back")
+    late: Late | Literal["none"] | None = optional("packets that come late from now on")
+    duplicate: Share | None = optional("the share of packets that come twice from now on")
+    policer: Policer | None = optional("what the link's policer lets through from now on")
+    limit: QueueLimit | None = optional("the limit of the queue that sends into the link")
+    up: bool | None = optional("false: the link fails; true: it is back")
 
     @property
     def place(self) -> str:
@@ -67,8 +49,7 @@ class Event(Part):
         """Whether it changes what happens to packets on the wire."""
         return any(getattr(self, name) is not None for name in FAULTS)
 
-    @model_validator(mode="after")
-    def _says_where_and_what(self) -> Event:
+    def _require(self) -> None:
         if self.between is not None:
             if self.source is not None or self.to is not None:
                 raise ValueError("allowed is either `between`, or `from` and `to`")
@@ -91,4 +72,3 @@ class Event(Part):
             raise ValueError(
                 "up: allowed is an event of its own with `between`, because a link fails as a whole"
             )
-        return self

@@ -9,16 +9,10 @@ from pydantic import (
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
-    model_validator,
 )
 
 from outcast import units
-from outcast.experiment.parts import (
-    KernelRateBps,
-    Part,
-    SizeBytes,
-    TimeNs,
-)
+from outcast.experiment.parts import KernelRateBps, Part, SizeBytes, TimeNs, described
 
 MOST_DELAY_NS = 10**9
 MOST_LOSS = 0.5
@@ -42,11 +36,9 @@ Share = Annotated[float, Field(ge=0, le=MOST_LOSS)]
 class BurstLoss(Part):
     """Losses in a row: a chain of two states, of which one loses every packet (Gilbert 1960)."""
 
-    p: float = Field(
-        gt=0, lt=1, description="the chance, at each packet, that a burst begins; at most r"
-    )
-    r: float = Field(
-        gt=0, le=1, description="the chance, at each packet, that a burst ends: its mean is 1/r"
+    p: float = described("the chance, at each packet, that a burst begins; at most r", gt=0, lt=1)
+    r: float = described(
+        "the chance, at each packet, that a burst ends: its mean is 1/r", gt=0, le=1
     )
 
     @property
@@ -54,47 +46,41 @@ class BurstLoss(Part):
         """The share of the packets that are lost."""
         return self.p / (self.p + self.r)
 
-    @model_validator(mode="after")
-    def _loses_few(self) -> BurstLoss:
+    def _require(self) -> None:
         if self.share > MOST_LOSS:
             raise ValueError(
                 f"p / (p + r) = {self.share:.3g} of the packets would be lost; allowed is up to "
                 f"{MOST_LOSS}"
             )
-        return self
 
 
 class Policer(Part):
     """A bucket of tokens that drops what finds it empty, and holds no packet."""
 
-    rate_bps: KernelRateBps = Field(
-        alias="rate", description="of IP packets, without headers below"
-    )
-    burst_bytes: SizeBytes = Field(alias="burst", gt=0, description="what the bucket holds")
+    rate_bps: KernelRateBps = described("of IP packets, without headers below")
+    burst_bytes: SizeBytes = described("what the bucket holds", gt=0)
 
 
 class Late(Part):
     """Packets that come late, so that those behind them overtake."""
 
-    share: Share = Field(description="of the packets, at random and independently")
-    by_ns: TimeNs = Field(alias="by", gt=0, le=MOST_DELAY_NS, description="how much later")
+    share: Share = described("of the packets, at random and independently")
+    by_ns: TimeNs = described("how much later", gt=0, le=MOST_DELAY_NS)
 
 
 class RandomDelay(Part):
     """A delay that is drawn for each packet, as tc-netem(8) draws it: never below 0."""
 
-    mean_ns: TimeNs = Field(alias="mean", gt=0, le=MOST_DELAY_NS)
-    spread_ns: TimeNs = Field(alias="spread", gt=0, description="what the distribution scales")
+    mean_ns: TimeNs = Field(gt=0, le=MOST_DELAY_NS)
+    spread_ns: TimeNs = described("what the distribution scales", gt=0)
     distribution: Literal["uniform", "normal", "pareto", "paretonormal"] = "normal"
-    in_order: bool = Field(
-        default=True, description="whether a packet that would overtake another waits for it"
+    in_order: bool = described(
+        "whether a packet that would overtake another waits for it", default=True
     )
 
-    @model_validator(mode="after")
-    def _is_a_delay(self) -> RandomDelay:
+    def _require(self) -> None:
         if self.spread_ns > self.mean_ns:
             raise ValueError(
                 f"spread: {units.format_time(self.spread_ns)}: allowed is up to the mean, which "
                 f"is {units.format_time(self.mean_ns)}"
             )
-        return self

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
-
 from outcast.experiment.parts import (
     SENT_DSCP,
     Dscp,
@@ -14,6 +12,8 @@ from outcast.experiment.parts import (
     Senders,
     SizeBytes,
     TimeNs,
+    described,
+    optional,
 )
 from outcast.experiment.transport import GroupTransport
 
@@ -21,50 +21,37 @@ from outcast.experiment.transport import GroupTransport
 class FlowGroup(Part):
     """Flows with the same settings, from hosts that are named or of a class."""
 
-    name: GroupName | None = Field(
-        default=None,
-        description="what tables and figures call these flows; entries with the same name form one "
-        "group. See docs/groups.md",
+    name: GroupName | None = optional(
+        "what tables and figures call these flows; entries with the same name form one group. See "
+        "docs/groups.md"
     )
     source: Senders
-    to: str | list[str] | None = Field(
-        default=None,
-        description="a host's name; if left out, the topology's receiver; or a list with as many "
-        "names as `from`: the first sends to the first, and so on",
+    to: str | list[str] | None = optional(
+        "a host's name; if left out, the topology's receiver; or a list with as many names as "
+        "`from`: the first sends to the first, and so on"
     )
-    hosts: int | None = Field(
-        default=None,
+    hosts: int | None = optional(
+        "how many hosts of the class; if left out, all. Those that another entry names, or an "
+        "earlier class has, do not count",
         ge=1,
-        description="how many hosts of the class; if left out, all. Those that another entry "
-        "names, or an earlier class has, do not count",
     )
-    per_host: int = Field(default=1, ge=1, le=1000, description="flows from each host")
-    start_ns: TimeNs = Field(
-        default=0, alias="start", description="time after the start of the first flows"
-    )
-    stagger_ns: TimeNs = Field(
-        default=0, alias="stagger", description="time between the starts of two flows"
-    )
+    per_host: int = described("flows from each host", default=1, ge=1, le=1000)
+    start_ns: TimeNs = described("time after the start of the first flows", default=0)
+    stagger_ns: TimeNs = described("time between the starts of two flows", default=0)
     duration_ns: Duration = None
-    size_bytes: SizeBytes | None = Field(
-        default=None, alias="bytes", gt=0, description="bytes to send, instead of a duration"
+    size_bytes: SizeBytes | None = optional(
+        "bytes to send, instead of a duration", alias="bytes", gt=0
     )
     addressing: OwnFamily = None
-    dscp: Dscp = Field(default=0, description=SENT_DSCP)
-    transport: GroupTransport | None = Field(
-        default=None, description="this group's settings that differ from `transport`"
+    dscp: Dscp = described(SENT_DSCP, default=0)
+    transport: GroupTransport | None = optional(
+        "this group's settings that differ from `transport`"
     )
 
-    @model_validator(mode="after")
-    def _one_end(self) -> FlowGroup:
+    def _require(self) -> None:
         if self.duration_ns is not None and self.size_bytes is not None:
             raise ValueError("duration and bytes: allowed is one of the two")
-        return self
-
-    @model_validator(mode="after")
-    def _pairs(self) -> FlowGroup:
         if isinstance(self.to, list) and (
             not isinstance(self.source, list) or len(self.source) != len(self.to)
         ):
             raise ValueError("to: a list is allowed where `from` is a list of the same length")
-        return self

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import StringConstraints, field_validator, model_validator
 
-from outcast.experiment.parts import Part, UserFile
+from outcast.experiment.parts import Part, UserFile, described, optional
 
 _SOURCE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}\.c")
 """The kernel has room for a module's name of 55 bytes (MODULE_NAME_LEN in linux/moduleparam.h)."""
@@ -20,9 +20,9 @@ ParameterText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.,:/+-]{1
 class Module(Part):
     """A module of the kernel, compiled from a C file before the run and loaded for it."""
 
-    path: UserFile = Field(description="the C file; its name without `.c` is the module's name")
-    parameters: dict[ParameterName, bool | int | ParameterText] = Field(
-        default={}, description="the module's parameters (module_param in the C file)"
+    path: UserFile = described("the C file; its name without `.c` is the module's name")
+    parameters: dict[ParameterName, bool | int | ParameterText] = described(
+        "the module's parameters (module_param in the C file)", default={}
     )
 
     @model_validator(mode="before")
@@ -31,14 +31,12 @@ class Module(Part):
         """`tcp_mine.c` is short for `{path: tcp_mine.c}`."""
         return {"path": value} if isinstance(value, str) else value
 
-    @model_validator(mode="after")
-    def _is_a_source(self) -> Module:
+    def _require(self) -> None:
         if not _SOURCE.fullmatch(self.path.name):
             raise ValueError(
                 f"{self.path.name!r}: allowed is a C file whose name has up to 40 letters, digits, "
                 "_ and -, begins with a letter and ends with .c"
             )
-        return self
 
     @property
     def name(self) -> str:
@@ -59,13 +57,12 @@ def argument(value: bool | int | str) -> str:
 class Kernel(Part):
     """The run's kernel, with more than it always has."""
 
-    modules: tuple[Module, ...] = Field(
-        default=(), description="C files that are compiled and loaded, in this order"
+    modules: tuple[Module, ...] = described(
+        "C files that are compiled and loaded, in this order", default=()
     )
-    build: str | None = Field(
-        default=None,
+    build: str | None = optional(
+        "the guest's kernel, by its key in `outcast kernel info`; the default is ours",
         pattern=r"^[0-9a-f]{6,20}$",
-        description="the guest's kernel, by its key in `outcast kernel info`; the default is ours",
     )
 
     @field_validator("modules")
@@ -83,8 +80,8 @@ class Kernel(Part):
 class Guest(Part):
     """The guest's file system."""
 
-    root: Literal["locked", "host"] = Field(
+    root: Literal["locked", "host"] = described(
+        "locked: programs of pinned versions, the same on every machine; host: this machine's own "
+        "programs, with which a run repeats only here",
         default="locked",
-        description="locked: programs of pinned versions, the same on every machine; host: this "
-        "machine's own programs, with which a run repeats only here",
     )

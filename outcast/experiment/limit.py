@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import ConfigDict
 
 from outcast import units
-from outcast.experiment.parts import MTU_FRAME_BYTES, Part
+from outcast.experiment.parts import MTU_FRAME_BYTES, Part, as_text
 
 MOST_QUEUED = 1 << 30
 """The largest limit in bytes or packets, because the kernel and tc(8) count in 32 bits."""
@@ -60,6 +60,9 @@ class Limit(Part):
         time_ns: what the port sends in so long a time, in full frames.
         bdp: bandwidth-delay products: what it sends in so many base RTTs.
     """
+
+    # It is written as a text.
+    model_config = ConfigDict(alias_generator=None)
 
     size_bytes: int | None = None
     packets: int | None = None
@@ -150,14 +153,10 @@ def _read(text: str) -> Limit | None:
 
 QueueLimit = Annotated[
     Limit,
-    BeforeValidator(_parse),
-    PlainSerializer(str, return_type=str),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "pattern": rf"^\s*{_NUMBER}\s*({_UNITS})\s*$",
-            "examples": ["16KB", "11 packets", "5ms", "0.5 bdp"],
-            "description": "what it holds; see docs/queues.md",
-        }
+    *as_text(
+        _parse,
+        pattern=rf"^\s*{_NUMBER}\s*({_UNITS})\s*$",
+        examples=["16KB", "11 packets", "5ms", "0.5 bdp"],
+        description="what it holds; see docs/queues.md",
     ),
 ]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, ClassVar
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
 from outcast import units
 from outcast.experiment.faults import (
@@ -26,6 +26,9 @@ from outcast.experiment.parts import (
     KernelRateBps,
     Part,
     TimeNs,
+    described,
+    key_of,
+    optional,
 )
 from outcast.experiment.queues import Queue
 from outcast.experiment.rate import RateOrTrace
@@ -149,20 +152,16 @@ class Link:
 class LinkKeys(Part):
     """The keys of some links. A key that is left out has the value of the links around them."""
 
-    rate_bps: KernelRateBps | None = Field(
-        default=None, alias="rate", description="in each direction"
-    )
-    delay_ns: TimeNs | None = Field(default=None, alias="delay", description="in each direction")
-    jitter_ns: TimeNs | None = Field(
-        default=None, alias="jitter", description="the delay varies by up to this, up and down"
-    )
-    loss: Loss | None = Field(default=None, description=_LOSS)
-    burst_loss: BurstLoss | None = Field(default=None, description=_BURST_LOSS)
-    late: Late | None = Field(default=None, description=_LATE)
-    duplicate: Share | None = Field(default=None, description=_DUPLICATE)
-    policer: Policer | None = Field(default=None, description=_POLICER)
-    random_delay: RandomDelay | None = Field(default=None, description=_RANDOM_DELAY)
-    mtu_bytes: Mtu | None = Field(default=None, alias="mtu", description=_MTU)
+    rate_bps: KernelRateBps | None = optional("in each direction")
+    delay_ns: TimeNs | None = optional("in each direction")
+    jitter_ns: TimeNs | None = optional("the delay varies by up to this, up and down")
+    loss: Loss | None = optional(_LOSS)
+    burst_loss: BurstLoss | None = optional(_BURST_LOSS)
+    late: Late | None = optional(_LATE)
+    duplicate: Share | None = optional(_DUPLICATE)
+    policer: Policer | None = optional(_POLICER)
+    random_delay: RandomDelay | None = optional(_RANDOM_DELAY)
+    mtu_bytes: Mtu | None = optional(_MTU)
 
 
 class LayerLinks(LinkKeys):
@@ -172,34 +171,26 @@ class LayerLinks(LinkKeys):
 class OwnKeys(LinkKeys):
     """The keys of one link, or of one of its directions."""
 
-    queue: Queue | None = Field(
-        default=None,
-        description="of the sending ports, as the key `queue` above; it wins over `queue` and "
-        "`queues`",
+    queue: Queue | None = optional(
+        "of the sending ports, as the key `queue` above; it wins over `queue` and `queues`"
     )
 
-    @model_validator(mode="after")
-    def _link_says_where(self) -> OwnKeys:
+    def _require(self) -> None:
         if self.queue is not None and self.queue.where != "every_port":
             raise ValueError("queue.where: not allowed here, because the link says where")
-        return self
 
 
 class LinkOverride(OwnKeys):
     """One link's own settings, for both directions (`between`) or for one (`from` and `to`)."""
 
-    rate_bps: RateOrTrace = Field(  # type: ignore[assignment]
-        default=None,
-        alias="rate",
-        description="in each direction; or `{trace: FILE}`, a rate that changes during the run",
+    rate_bps: RateOrTrace = optional(  # type: ignore[assignment]
+        "in each direction; or `{trace: FILE}`, a rate that changes during the run"
     )
-    between: tuple[str, str] | None = Field(
-        default=None, description="the two ends; the settings are those of both directions"
+    between: tuple[str, str] | None = optional(
+        "the two ends; the settings are those of both directions"
     )
-    source: str | None = Field(
-        default=None, alias="from", description="the sending end of the only direction meant"
-    )
-    to: str | None = Field(default=None, description="the receiving end of that direction")
+    source: str | None = optional("the sending end of the only direction meant", alias="from")
+    to: str | None = optional("the receiving end of that direction")
 
     @property
     def directions(self) -> tuple[tuple[str, str], ...]:
@@ -210,8 +201,8 @@ class LinkOverride(OwnKeys):
         assert self.to is not None
         return ((self.source, self.to),)
 
-    @model_validator(mode="after")
-    def _says_which_link(self) -> LinkOverride:
+    def _require(self) -> None:
+        super()._require()
         one_way = (self.source is not None, self.to is not None)
         if (self.between is None) != all(one_way) or (self.between is not None and any(one_way)):
             raise ValueError("allowed is either between: [A, B], or from: A with to: B")
@@ -221,9 +212,8 @@ class LinkOverride(OwnKeys):
         if self.mtu_bytes is not None and self.between is None:
             raise ValueError("mtu: both ends of a link have the same; allowed is between: [A, B]")
         if not any(getattr(self, name) is not None for name in OwnKeys.model_fields):
-            keys = ", ".join(field.alias or name for name, field in OwnKeys.model_fields.items())
+            keys = ", ".join(map(key_of, OwnKeys.model_fields))
             raise ValueError(f"it changes nothing; allowed are {keys}")
-        return self
 
 
 class Layers(Part):
@@ -231,19 +221,15 @@ class Layers(Part):
 
     # A key names both layers, the lower one first (LAYERS of controllers/graph.py).
 
-    host_edge: LayerLinks | None = Field(
-        default=None, alias="host-edge", description="hosts and their switches"
+    host_edge: LayerLinks | None = optional("hosts and their switches", alias="host-edge")
+    edge_edge: LayerLinks | None = optional(
+        "between the switches of `linear`, or of your own topology", alias="edge-edge"
     )
-    edge_edge: LayerLinks | None = Field(
-        default=None,
-        alias="edge-edge",
-        description="between the switches of `linear`, or of your own topology",
+    edge_aggregation: LayerLinks | None = optional(
+        "below 1 to 1: over-subscribed", alias="edge-aggregation"
     )
-    edge_aggregation: LayerLinks | None = Field(
-        default=None, alias="edge-aggregation", description="below 1 to 1: over-subscribed"
-    )
-    aggregation_core: LayerLinks | None = Field(
-        default=None, alias="aggregation-core", description="below 1 to 1: over-subscribed"
+    aggregation_core: LayerLinks | None = optional(
+        "below 1 to 1: over-subscribed", alias="aggregation-core"
     )
 
     def given(self) -> Iterator[tuple[str, LayerLinks]]:
@@ -257,52 +243,45 @@ class Layers(Part):
 class Links(Part):
     """The settings of all links."""
 
-    rate_bps: KernelRateBps = Field(alias="rate", description="both directions of every link")
-    delay_ns: TimeNs | None = Field(
-        default=None,
-        alias="delay",
-        description="of every link in each direction; it includes the processing of the sending "
-        "node. Default: 25us in the virtual engine, where nodes take no time of their own, else 0",
+    rate_bps: KernelRateBps = described("both directions of every link")
+    delay_ns: TimeNs | None = optional(
+        "of every link in each direction; it includes the processing of the sending node. Default: "
+        "25us in the virtual engine, where nodes take no time of their own, else 0"
     )
-    jitter_ns: TimeNs | None = Field(
-        default=None,
-        alias="jitter",
-        description="the delay varies by up to this, up and down. Default: as `noise` says",
+    jitter_ns: TimeNs | None = optional(
+        "the delay varies by up to this, up and down. Default: as `noise` says"
     )
-    overhead: Overhead = Field(
+    overhead: Overhead = described(
+        "what takes time on a link besides the frame. ethernet: preamble, check sequence and gap, "
+        "so that a full frame takes that of 1538 bytes; none: nothing, so that it takes that of "
+        "1514. Queues' limits are in bytes of frames either way",
         default="ethernet",
-        description="what takes time on a link besides the frame. ethernet: preamble, check "
-        "sequence and gap, so that a full frame takes that of 1538 bytes; none: nothing, so that "
-        "it takes that of 1514. Queues' limits are in bytes of frames either way",
     )
-    clock_offset_ppm: float | None = Field(
-        default=None,
+    clock_offset_ppm: float | None = optional(
+        "every port's rate is off by up to this, as an oscillator; drawn from the seed. Default: "
+        "as `noise` says",
         ge=0,
         le=MOST_PPM,
-        description="every port's rate is off by up to this, as an oscillator; drawn from the "
-        "seed. Default: as `noise` says",
     )
-    loss: Loss = Field(default=0.0, description=_LOSS)
-    burst_loss: BurstLoss | None = Field(default=None, description=_BURST_LOSS)
-    late: Late | None = Field(default=None, description=_LATE)
-    duplicate: Share = Field(default=0.0, description=_DUPLICATE)
-    policer: Policer | None = Field(default=None, description=_POLICER)
-    random_delay: RandomDelay | None = Field(default=None, description=_RANDOM_DELAY)
-    mtu_bytes: Mtu = Field(default=STANDARD_MTU_BYTES, alias="mtu", description=_MTU)
-    layers: Layers = Field(default=Layers(), description="other settings by layer")
-    overrides: tuple[LinkOverride, ...] = Field(
-        default=(), description="other settings link by link; see docs/links.md"
+    loss: Loss = described(_LOSS, default=0.0)
+    burst_loss: BurstLoss | None = optional(_BURST_LOSS)
+    late: Late | None = optional(_LATE)
+    duplicate: Share = described(_DUPLICATE, default=0.0)
+    policer: Policer | None = optional(_POLICER)
+    random_delay: RandomDelay | None = optional(_RANDOM_DELAY)
+    mtu_bytes: Mtu = described(_MTU, default=STANDARD_MTU_BYTES)
+    layers: Layers = described("other settings by layer", default=Layers())
+    overrides: tuple[LinkOverride, ...] = described(
+        "other settings link by link; see docs/links.md", default=()
     )
 
-    @model_validator(mode="after")
-    def _jitter_keeps_order(self) -> Links:
+    def _require(self) -> None:
         self.everywhere.check()
         for name, _ in self.layers.given():
             try:
                 self.between(name).check()
             except ValueError as error:
                 raise ValueError(f"layers.{name}: {error}") from None
-        return self
 
     @property
     def everywhere(self) -> Link:

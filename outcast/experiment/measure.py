@@ -5,17 +5,10 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PlainSerializer,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, field_validator
 
 from outcast import units
-from outcast.experiment.parts import Part, TimeNs
+from outcast.experiment.parts import Part, TimeNs, as_text, described, optional
 
 GroupKind = Literal["name", "hops", "congestion_control", "port", "sender"]
 """The kinds of grouping that outcast/plan/grouping.py knows."""
@@ -25,28 +18,24 @@ SHORTEST_SAMPLES_NS = 10**6
 class Capture(Part):
     """The ports at which tcpdump listens."""
 
-    ports: Literal["bottleneck", "all"] | list[str] = Field(
+    ports: Literal["bottleneck", "all"] | list[str] = described(
+        "bottleneck: its output and all its inputs; all: every switch port in both directions; or "
+        "a list of names as s1-eth2, in both directions, besides the bottleneck",
         default="bottleneck",
-        description="bottleneck: its output and all its inputs; all: every switch port in both "
-        "directions; or a list of names as s1-eth2, in both directions, besides the bottleneck",
     )
 
 
 class Samples(Part):
     """How often sockets and queues are read while flows run."""
 
-    every_ns: TimeNs | None = Field(
-        default=None,
-        alias="every",
-        description="time between samples; 0ms: none. Default: 10ms in the virtual engine, 100ms "
-        "in the realtime one",
+    every_ns: TimeNs | None = optional(
+        "time between samples; 0ms: none. Default: 10ms in the virtual engine, 100ms in the "
+        "realtime one"
     )
 
-    @model_validator(mode="after")
-    def _not_too_often(self) -> Samples:
+    def _require(self) -> None:
         if self.every_ns is not None and 0 < self.every_ns < SHORTEST_SAMPLES_NS:
             raise ValueError("every: allowed is 1ms or more, or 0ms for no samples")
-        return self
 
 
 MOST_EVENTS = 2000
@@ -60,10 +49,10 @@ EventName = Annotated[str, Field(pattern=EVENT_PATTERN)]
 class Trace(Part):
     """Tracepoints of the guest's kernel, whose events the run records."""
 
-    events: tuple[EventName, ...] = Field(
+    events: tuple[EventName, ...] = described(
+        "tracepoints, as tcp:tcp_probe; the captures stay the same to the byte",
         min_length=1,
         max_length=MOST_EVENTS,
-        description="tracepoints, as tcp:tcp_probe; the captures stay the same to the byte",
     )
 
     @field_validator("events")
@@ -77,6 +66,9 @@ class Trace(Part):
 
 class Instant(Part):
     """An instant of a run: after the traffic's start, or after all flows are active."""
+
+    # It is written as a text.
+    model_config = ConfigDict(alias_generator=None)
 
     after_all_active: bool
     offset_ns: int
@@ -117,9 +109,7 @@ def _instant(value: object) -> Instant:
 
 RunInstant = Annotated[
     Instant,
-    BeforeValidator(_instant),
-    PlainSerializer(str, return_type=str),
-    WithJsonSchema({"type": "string", "examples": ["1s", "all_active", "all_active + 500ms"]}),
+    *as_text(_instant, examples=["1s", "all_active", "all_active + 500ms"]),
 ]
 
 
@@ -133,51 +123,41 @@ def cut_windows(windows_ns: tuple[int, ...], duration_ns: int) -> list[str]:
 class Analysis(Part):
     """How the captures are summed up."""
 
-    windows_ns: tuple[Annotated[TimeNs, Field(gt=0)], ...] = Field(
-        default=(),
-        alias="windows",
-        description="times from when all flows are active, for each of which goodput is summed up",
+    windows_ns: tuple[Annotated[TimeNs, Field(gt=0)], ...] = described(
+        "times from when all flows are active, for each of which goodput is summed up", default=()
     )
-    since: RunInstant | None = Field(
-        default=None,
+    since: RunInstant | None = optional(
+        "what comes before counts neither in the summary nor in the tables of flows and groups; "
+        "see docs/analysis.md. If left out, they are of the time when all flows are active",
         alias="from",
-        description="what comes before counts neither in the summary nor in the tables of flows "
-        "and groups; see docs/analysis.md. If left out, they are of the time when all flows are "
-        "active",
     )
-    until: RunInstant | None = Field(
-        default=None,
+    until: RunInstant | None = optional(
+        "what comes from then on does not count either; if only `from` is given, the end of the "
+        "duration",
         alias="to",
-        description="what comes from then on does not count either; if only `from` is given, the "
-        "end of the duration",
     )
-    bin_ns: TimeNs = Field(
+    bin_ns: TimeNs = described(
+        "width of a point of the curves over time; if left out, at most the duration",
         default=100_000_000,
-        alias="bin",
         gt=0,
-        description="width of a point of the curves over time; if left out, at most the duration",
     )
 
-    group_by: GroupKind | None = Field(
-        default=None,
-        description="by what tables and figures group flows; if left out, by name where any flow "
-        "has one, else by hops. See docs/groups.md",
+    group_by: GroupKind | None = optional(
+        "by what tables and figures group flows; if left out, by name where any flow has one, else "
+        "by hops. See docs/groups.md"
     )
-    compare: tuple[str, str] | None = Field(
-        default=None,
-        description="two groups; the headline is the first one's mean goodput over the second's. "
-        "If left out, the classes with the most and the fewest hops",
+    compare: tuple[str, str] | None = optional(
+        "two groups; the headline is the first one's mean goodput over the second's. If left out, "
+        "the classes with the most and the fewest hops"
     )
 
-    @model_validator(mode="after")
-    def _leaves_something(self) -> Analysis:
+    def _require(self) -> None:
         since, until = self.since, self.until
         if until is None:
-            return self
+            return
         alike = since is None or since.after_all_active == until.after_all_active
         if alike and until.offset_ns <= (0 if since is None else since.offset_ns):
             raise ValueError(f"to: {until} is not after from: {since or '0s'}; allowed is later")
-        return self
 
     @field_validator("compare")
     @classmethod

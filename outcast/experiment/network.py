@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable
 from ipaddress import IPv4Address
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator
 
-from controllers.graph import distances
-from outcast.experiment.parts import Part
+from controllers.distances import distances
+from outcast.experiment.parts import Part, described
 
 MOST_NODES = 1000
 MOST_LINKS = 1500
@@ -109,15 +109,14 @@ class NetworkLink(Part):
 class Network(Part):
     """A whole network. The order of its nodes is that in which Mininet lists them."""
 
-    of: dict[str, JsonValue] = Field(description="the keys of the topology that it was made from")
+    of: dict[str, JsonValue] = described("the keys of the topology that it was made from")
     hosts: tuple[NetworkHost, ...] = Field(max_length=MOST_NODES)
     switches: tuple[NetworkSwitch, ...] = Field(max_length=MOST_NODES)
     links: tuple[NetworkLink, ...] = Field(max_length=MOST_LINKS)
-    notes: tuple[str, ...] = Field(default=(), max_length=20, description="what was left out")
+    notes: tuple[str, ...] = described("what was left out", default=(), max_length=20)
     routers: tuple[NetworkRouter, ...] = Field(default=(), max_length=MOST_NODES)
 
-    @model_validator(mode="after")
-    def _can_be_built(self) -> Network:
+    def _require(self) -> None:
         nodes = len(self.hosts) + len(self.switches) + len(self.routers)
         if nodes > MOST_NODES or len(self.links) > MOST_LINKS:
             raise NetworkError(
@@ -138,7 +137,6 @@ class Network(Part):
         _require_connected(self)
         if self.routers:
             _require_subnets(self)
-        return self
 
     @property
     def nodes(self) -> tuple[NetworkHost | NetworkSwitch | NetworkRouter, ...]:

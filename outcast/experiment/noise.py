@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Discriminator, Tag, field_validator, model_validator
 
 from outcast import units
 from outcast.experiment.engine import EngineName, properties
-from outcast.experiment.parts import Part, TimeNs
+from outcast.experiment.parts import Part, TimeNs, described, optional
 
 ProfileName = Literal["exact", "oscillators", "hosts-2011", "hosts-modern", "jitter"]
 
@@ -36,18 +36,14 @@ MOST_VARIATION_NS = 10**6
 class Interval(Part):
     """A time that is drawn anew each time, uniformly from `least` to `most`."""
 
-    least_ns: TimeNs = Field(default=0, ge=0, alias="least", description="the shortest time")
-    most_ns: TimeNs = Field(
-        ge=0, le=MOST_INTERVAL_NS, alias="most", description="the longest time; 0us turns it off"
-    )
+    least_ns: TimeNs = described("the shortest time", default=0, ge=0)
+    most_ns: TimeNs = described("the longest time; 0us turns it off", ge=0, le=MOST_INTERVAL_NS)
 
-    @model_validator(mode="after")
-    def _in_order(self) -> Interval:
+    def _require(self) -> None:
         if self.least_ns > self.most_ns:
             raise ValueError(
                 f"least: allowed is up to most, which is {units.format_time(self.most_ns)}"
             )
-        return self
 
     def __bool__(self) -> bool:
         """Whether there is any such time."""
@@ -71,16 +67,11 @@ class Throttled(Part):
     A packet that comes later than an interval after the last interrupt interrupts at once.
     """
 
-    per_second: int = Field(
-        ge=LEAST_PER_SECOND,
-        le=MOST_PER_SECOND,
-        description="where a host's link has 1 Gbps or more",
+    per_second: int = described(
+        "where a host's link has 1 Gbps or more", ge=LEAST_PER_SECOND, le=MOST_PER_SECOND
     )
-    below_gigabit: int | None = Field(
-        default=None,
-        ge=LEAST_PER_SECOND,
-        le=MOST_PER_SECOND,
-        description="where it has less; default: `per_second`",
+    below_gigabit: int | None = optional(
+        "where it has less; default: `per_second`", ge=LEAST_PER_SECOND, le=MOST_PER_SECOND
     )
 
     def __str__(self) -> str:
@@ -202,37 +193,31 @@ DEFAULTS: Mapping[EngineName, ProfileName] = MappingProxyType(
 class Noise(Part):
     """The noise of hosts and switches. A part that is left out is as in the profile."""
 
-    profile: ProfileName | None = Field(
-        default=None,
-        description="whose noise; docs/noise.md has each number with its source. Default: "
-        f"{DEFAULTS['virtual']}. In real time the machine's own noise is all",
+    profile: ProfileName | None = optional(
+        "whose noise; docs/noise.md has each number with its source. Default: "
+        f"{DEFAULTS['virtual']}. In real time the machine's own noise is all"
     )
-    oscillators_ppm: float | None = Field(
-        default=None,
+    oscillators_ppm: float | None = optional(
+        "every port's rate is off by up to this, in ppm; drawn from the seed. The kernel counts "
+        "whole nanoseconds of a frame, so at 1 Gbps the steps are 81 ppm. `links.clock_offset_ppm` "
+        "wins",
         ge=0,
         le=MOST_PPM,
         alias="oscillators",
-        description="every port's rate is off by up to this, in ppm; drawn from the seed. "
-        "The kernel counts whole nanoseconds of a frame, so at 1 Gbps the steps are 81 ppm. "
-        "`links.clock_offset_ppm` wins",
     )
-    interrupts: Interrupts | None = Field(
-        default=None,
-        description="a host gets its arrivals in batches: by `per_second` at most so many, and the "
-        "first packet after a quiet time at once; by `most` so long after the first packet",
+    interrupts: Interrupts | None = optional(
+        "a host gets its arrivals in batches: by `per_second` at most so many, and the first "
+        "packet after a quiet time at once; by `most` so long after the first packet"
     )
-    sender: Interval | None = Field(
-        default=None,
-        description="what a host sends leaves this long after its first packet, all of it at once",
+    sender: Interval | None = optional(
+        "what a host sends leaves this long after its first packet, all of it at once"
     )
-    switch_latency_ns: TimeNs | None = Field(
-        default=None,
+    switch_latency_ns: TimeNs | None = optional(
+        "a packet takes up to twice this longer at a switch's port than its delay. Allowed is up "
+        "to the shortest delay of a link; a profile's number is cut to that of each link. "
+        "`links.jitter` wins",
         ge=0,
         le=MOST_VARIATION_NS,
-        alias="switch_latency",
-        description="a packet takes up to twice this longer at a switch's port than its delay. "
-        "Allowed is up to the shortest delay of a link; a profile's number is cut to that of each "
-        "link. `links.jitter` wins",
     )
 
     @model_validator(mode="before")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -39,10 +40,39 @@ UNIT_SCHEMA = {
 }
 
 
+def key_of(attribute: str) -> str:
+    """The key in YAML of an attribute whose name ends with a unit: `rate` of `rate_bps`."""
+    return re.sub("_(ns|bps|bytes)$", "", attribute)
+
+
+def described(meaning: str, **more: Any) -> Any:
+    """A key with its meaning in the reference; `more` is what pydantic's `Field` takes besides."""
+    return Field(description=meaning, **more)
+
+
+def optional(meaning: str, **more: Any) -> Any:
+    """A key that can be left out, which then has no value; see `described`."""
+    return Field(default=None, description=meaning, **more)
+
+
 class Part(BaseModel):
     """The base class of an experiment's parts: unknown keys are refused, values never change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        defer_build=True,
+        alias_generator=key_of,
+    )
+
+    def _require(self) -> None:
+        """Raises ValueError where its keys do not fit together; called when all are read."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        self._require()
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -58,12 +88,15 @@ class Part(BaseModel):
         return tree
 
 
-def _unit(kind: str, parse: Any, format_: Any) -> Any:
-    schema = {"type": "string", "pattern": UNIT_SCHEMA[kind]}
+def as_text(parse: Any, write: Any = str, **schema: Any) -> Any:
+    """What `Annotated` takes for a value that people write as a text.
+
+    `parse` reads the text, and `write` gives it back. `schema` says more of it to editors.
+    """
     return (
         BeforeValidator(parse),
-        PlainSerializer(format_, return_type=str),
-        WithJsonSchema(schema),
+        PlainSerializer(write, return_type=str),
+        WithJsonSchema({"type": "string", **schema}),
     )
 
 
@@ -88,10 +121,16 @@ GroupName = Annotated[str, Field(pattern=NAME_PATTERN), AfterValidator(_no_label
 """The name of flows that are summed up together. Several entries may share it."""
 Family = Literal["ipv4", "ipv6"]
 Addressing = Literal["ipv4", "ipv6", "both"]
-RateBps = Annotated[int, *_unit("rate", units.parse_rate_bps, units.format_rate)]
+RateBps = Annotated[
+    int, *as_text(units.parse_rate_bps, units.format_rate, pattern=UNIT_SCHEMA["rate"])
+]
 KernelRateBps = Annotated[RateBps, AfterValidator(_whole_bytes)]
-SizeBytes = Annotated[int, *_unit("size", units.parse_size_bytes, units.format_size)]
-TimeNs = Annotated[int, *_unit("time", units.parse_time_ns, units.format_time)]
+SizeBytes = Annotated[
+    int, *as_text(units.parse_size_bytes, units.format_size, pattern=UNIT_SCHEMA["size"])
+]
+TimeNs = Annotated[
+    int, *as_text(units.parse_time_ns, units.format_time, pattern=UNIT_SCHEMA["time"])
+]
 OwnFamily = Annotated[
     Family | None,
     Field(
@@ -99,7 +138,7 @@ OwnFamily = Annotated[
         "else ipv4"
     ),
 ]
-Start = Annotated[TimeNs, Field(alias="start", description="time after the start of the traffic")]
+Start = Annotated[TimeNs, Field(description="time after the start of the traffic")]
 Senders = Annotated[
     str | list[str],
     Field(alias="from", description="a class as '2-hop', a host's name, or a list of names"),
@@ -109,7 +148,7 @@ Receiver = Annotated[
 ]
 Duration = Annotated[
     TimeNs | None,
-    Field(alias="duration", gt=0, description="if left out, to the end of the experiment"),
+    Field(gt=0, description="if left out, to the end of the experiment"),
 ]
 
 
@@ -178,12 +217,7 @@ def readable_file(value: object, info: ValidationInfo) -> Path:
     return path
 
 
-UserFile = Annotated[
-    Path,
-    BeforeValidator(_absolute),
-    PlainSerializer(str, return_type=str),
-    WithJsonSchema({"type": "string"}),
-]
+UserFile = Annotated[Path, *as_text(_absolute)]
 """A file of the user's. In YAML it may be relative to the file that names it."""
 
 

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from outcast.experiment.parts import GroupName, Part, SizeBytes, TimeNs, UserFile
+from outcast.experiment.parts import (
+    GroupName,
+    Part,
+    SizeBytes,
+    TimeNs,
+    UserFile,
+    described,
+    optional,
+)
 
 MOST_EXECUTIONS = 10_000
 
@@ -37,81 +45,56 @@ Word = Annotated[
 class Ready(Part):
     """How it shows that a server is ready for clients; exactly one of `port` and `line`."""
 
-    port: int | None = Field(
-        default=None, ge=1, le=65535, description="it listens at this TCP port, or has this UDP one"
-    )
-    line: str | None = Field(
-        default=None, min_length=1, description="it writes a line that contains this text"
-    )
-    within_ns: TimeNs = Field(
-        default=30_000_000_000, alias="within", gt=0, description="the run fails if it takes longer"
-    )
+    port: int | None = optional("it listens at this TCP port, or has this UDP one", ge=1, le=65535)
+    line: str | None = optional("it writes a line that contains this text", min_length=1)
+    within_ns: TimeNs = described("the run fails if it takes longer", default=30_000_000_000, gt=0)
 
-    @model_validator(mode="after")
-    def _says_what_once(self) -> Ready:
+    def _require(self) -> None:
         if (self.port is None) == (self.line is None):
             raise ValueError("allowed is one of port and line, as {port: 80}")
-        return self
 
 
 class Limits(Part):
     """Limits of an execution; see getrlimit(2)."""
 
-    memory_bytes: SizeBytes | None = Field(
-        default=None, alias="memory", gt=0, description="data of each process (RLIMIT_DATA)"
+    memory_bytes: SizeBytes | None = optional("data of each process (RLIMIT_DATA)", gt=0)
+    open_files: int | None = optional(
+        "open files of each process (RLIMIT_NOFILE)", ge=3, le=1 << 20
     )
-    open_files: int | None = Field(
-        default=None, ge=3, le=1 << 20, description="open files of each process (RLIMIT_NOFILE)"
-    )
-    time_ns: TimeNs | None = Field(
-        default=None, alias="time", gt=0, description="a client's execution is ended after it"
-    )
+    time_ns: TimeNs | None = optional("a client's execution is ended after it", gt=0)
 
 
 class Program(Part):
     """A command that runs in a host. With `ready` it is a server, otherwise a client."""
 
-    name: GroupName = Field(description="its name in tables; used once")
-    host: str = Field(description="the host's name")
-    command: Annotated[tuple[Word, ...], BeforeValidator(_words)] = Field(
-        min_length=1,
-        description="the program and its arguments; {h9} is the address of host h9, {{ is a brace",
+    name: GroupName = described("its name in tables; used once")
+    host: str = described("the host's name")
+    command: Annotated[tuple[Word, ...], BeforeValidator(_words)] = described(
+        "the program and its arguments; {h9} is the address of host h9, {{ is a brace", min_length=1
     )
-    ready: Ready | None = Field(
-        default=None,
-        description="makes it a server: started before the traffic, ended after it",
-    )
-    start_ns: TimeNs = Field(
-        default=0, alias="start", description="a client's start after the traffic's start"
-    )
-    repeat: int = Field(
-        default=1, ge=1, le=MOST_EXECUTIONS, description="how often a client runs, in turn"
-    )
-    every_ns: TimeNs | None = Field(
-        default=None,
-        alias="every",
+    ready: Ready | None = optional("makes it a server: started before the traffic, ended after it")
+    start_ns: TimeNs = described("a client's start after the traffic's start", default=0)
+    repeat: int = described("how often a client runs, in turn", default=1, ge=1, le=MOST_EXECUTIONS)
+    every_ns: TimeNs | None = optional(
+        "time between the starts of two executions; if left out, or if one takes longer, the next "
+        "starts at once",
         gt=0,
-        description="time between the starts of two executions; if left out, or if one takes "
-        "longer, the next starts at once",
     )
-    to: tuple[str, ...] = Field(
-        default=(), description="hosts that it talks to and that its command does not name"
+    to: tuple[str, ...] = described(
+        "hosts that it talks to and that its command does not name", default=()
     )
-    files: tuple[UserFile, ...] = Field(
-        default=(), description="files and folders copied into its working folder"
+    files: tuple[UserFile, ...] = described(
+        "files and folders copied into its working folder", default=()
     )
-    libraries: bool = Field(
+    libraries: bool = described(
+        "whether the shared libraries that `files` need are copied beside them, but for glibc's, "
+        "which is the guest's",
         default=False,
-        description="whether the shared libraries that `files` need are copied beside them, but "
-        "for glibc's, which is the guest's",
     )
-    limits: Limits = Field(default=Limits(), description="what an execution may take")
-    allow_failure: bool = Field(
-        default=False, description="whether the run goes on if an execution fails"
-    )
+    limits: Limits = described("what an execution may take", default=Limits())
+    allow_failure: bool = described("whether the run goes on if an execution fails", default=False)
 
-    @model_validator(mode="after")
-    def _is_server_or_client(self) -> Program:
+    def _require(self) -> None:
         if not self.command[0]:
             raise ValueError("command: begins with an empty word; allowed is a program's name")
         if self.ready is not None:
@@ -134,4 +117,3 @@ class Program(Part):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"files: two are called {name!r}; allowed are different names")
-        return self

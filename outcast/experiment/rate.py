@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from pydantic import (
-    Field,
     PlainSerializer,
     TypeAdapter,
     ValidationError,
@@ -15,40 +14,31 @@ from pydantic import (
 )
 
 from outcast import units
-from outcast.experiment.parts import (
-    UNIT_SCHEMA,
-    KernelRateBps,
-    Part,
-    UserFile,
-)
+from outcast.experiment.parts import UNIT_SCHEMA, KernelRateBps, Part, UserFile, described
 from outcast.handed_in import first_problem
 
 
 class RateTrace(Part):
     """A rate that changes during the run, as a file says."""
 
-    trace: UserFile = Field(
-        description="a CSV of times and rates, or a mahimahi trace; see docs/events.md"
-    )
-    repeat: bool = Field(
+    trace: UserFile = described("a CSV of times and rates, or a mahimahi trace; see docs/events.md")
+    repeat: bool = described(
+        "whether a CSV begins again at its last row's time; else its last rate goes on. A mahimahi "
+        "trace always begins again",
         default=False,
-        description="whether a CSV begins again at its last row's time; else its last rate goes "
-        "on. A mahimahi trace always begins again",
     )
 
 
-def _rate_or_trace(value: object, info: ValidationInfo) -> object:
+def _rate_or_trace(value: object, _handler: object, info: ValidationInfo) -> object:
     """`{trace: FILE}` is a trace, anything else a rate."""
-    if not isinstance(value, dict):
+    if isinstance(value, RateTrace):
         return value
+    if not isinstance(value, dict):
+        return _RATE.validate_python(value)
     try:
         return RateTrace.model_validate(value, context=info.context)
     except ValidationError as error:
         raise ValueError(f"{first_problem(error)}; allowed are trace and repeat") from None
-
-
-def _checked_rate(value: object) -> object:
-    return value if isinstance(value, RateTrace) else _RATE.validate_python(value)
 
 
 def _written_rate(value: object) -> object:
@@ -74,7 +64,7 @@ _RATE_SCHEMA = {
 
 RateOrTrace = Annotated[
     int | RateTrace | None,
-    WrapValidator(lambda value, _, info: _checked_rate(_rate_or_trace(value, info))),
+    WrapValidator(_rate_or_trace),
     PlainSerializer(_written_rate),
     WithJsonSchema(_RATE_SCHEMA),
 ]

@@ -295,7 +295,7 @@ def validate(tree: Mapping[str, Any], where: str) -> Experiment:
 
 def _refusal(error: ValidationError, source: Source) -> str:
     """One line that names the source, the key, what is wrong and what is allowed."""
-    at, message = refusals.first_wrong(error, source.tree, _schema())
+    at, message = refusals.first_wrong(error, source.tree, json_schema())
     if not at:
         return source.located(message)
     key, _, rest = message.partition(": ")
@@ -306,12 +306,7 @@ def _refusal(error: ValidationError, source: Source) -> str:
 
 
 @functools.cache
-def _schema() -> dict[str, Any]:
-    """The JSON schema, computed once. Callers only read it."""
-    return json_schema()
-
-
-def json_schema() -> dict[str, Any]:
+def json_schema() -> Mapping[str, Any]:
     """The JSON schema of a configuration file, for editors."""
     return Experiment.model_json_schema(by_alias=True)
 

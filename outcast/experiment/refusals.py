@@ -54,15 +54,10 @@ Location = tuple[str | int, ...]
 
 
 def first_wrong(error: ValidationError, tree: object, schema: Schema) -> tuple[Location, str]:
-    """The error to tell: where, and what is wrong and allowed.
+    """The error to tell: where in the tree that was validated, and what is wrong and allowed.
 
     An unknown key comes first: it often explains a key that is missing. Where one of several forms
-    is allowed, all of them are told.
-
-    Args:
-        error: pydantic's errors.
-        tree: what was validated.
-        schema: the JSON schema of its model.
+    is allowed, all of them are told. `schema` is the JSON schema of the model.
     """
     wrong = min(error.errors(), key=_rank)
     at = _place(wrong, tree)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
 from pydantic import Field
 
-from outcast.experiment.parts import Part
+from outcast.experiment.parts import Part, described
 
 MOST_WAYS = 1000
 
@@ -51,11 +51,11 @@ class Shortest(RoutingKind):
     by_address_alone: ClassVar[bool] = True
 
     kind: Literal["shortest"] = "shortest"
-    ways: tuple[tuple[str, ...], ...] = Field(
+    ways: tuple[tuple[str, ...], ...] = described(
+        "paths that packets take instead, each from host to host by way of the nodes between, as "
+        "[h2, s3, s1, h1]; each of these nodes sends all packets for the last one so",
         default=(),
         max_length=MOST_WAYS,
-        description="paths that packets take instead, each from host to host by way of the nodes "
-        "between, as [h2, s3, s1, h1]; each of these nodes sends all packets for the last one so",
     )
 
 
@@ -73,7 +73,7 @@ class Hashed(RoutingKind):
     by_address_alone: ClassVar[bool] = False
 
     kind: Literal["hashed"]
-    hash_seed: int = Field(default=0, ge=0, lt=2**32, description="another seed gives other paths")
+    hash_seed: int = described("another seed gives other paths", default=0, ge=0, lt=2**32)
 
     def hash_seed_of(self, experiment_seed: int) -> int:
         return self.hash_seed
@@ -85,10 +85,10 @@ class EqualLength(RoutingKind):
     by_address_alone: ClassVar[bool] = False
 
     kind: Literal["equal_length"]
-    core: Literal["destination", "random"] = Field(
+    core: Literal["destination", "random"] = described(
+        "how the core switch is chosen; destination: by the trailing bits of the destination's "
+        "address; random: drawn for each flow from the experiment's seed",
         default="destination",
-        description="how the core switch is chosen; destination: by the trailing bits of the "
-        "destination's address; random: drawn for each flow from the experiment's seed",
     )
 
     @property

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
-from outcast.experiment.parts import Part
+from outcast.experiment.parts import Part, described
 
 _OWN_KEYS = ("points", "order", "captures", "labels")
 _FIXED = ("sweep", "repetitions")
@@ -27,22 +27,22 @@ class Sweep(Part):
     )
     __pydantic_extra__: dict[str, list[JsonValue]] = Field(init=False)
 
-    points: tuple[dict[str, JsonValue], ...] = Field(
+    points: tuple[dict[str, JsonValue], ...] = described(
+        "instead of all combinations: a list of points, each a mapping of key to value. If there "
+        "are also lists of values, each point is combined with all of them",
         default=(),
-        description="instead of all combinations: a list of points, each a mapping of key to "
-        "value. If there are also lists of values, each point is combined with all of them",
     )
-    order: Literal["given", "random"] = Field(
-        default="given", description="the order in which runs start; random is drawn from the seed"
+    order: Literal["given", "random"] = described(
+        "the order in which runs start; random is drawn from the seed", default="given"
     )
-    captures: Literal["keep", "compress", "drop"] = Field(
-        default="keep", description="what happens to a run's captures after its analysis"
+    captures: Literal["keep", "compress", "drop"] = described(
+        "what happens to a run's captures after its analysis", default="keep"
     )
 
-    labels: dict[str, Annotated[str, Field(min_length=1, max_length=80)]] = Field(
+    labels: dict[str, Annotated[str, Field(min_length=1, max_length=80)]] = described(
+        "what tables, axes and legends call a swept key, as `{flows.1.hosts: rivals}`; if left "
+        "out, words made of the key",
         default={},
-        description="what tables, axes and legends call a swept key, as "
-        "`{flows.1.hosts: rivals}`; if left out, words made of the key",
     )
 
     @property
@@ -71,8 +71,7 @@ class Sweep(Part):
                 flat[dotted] = inner
         return flat
 
-    @model_validator(mode="after")
-    def _keys_fit(self) -> Sweep:
+    def _require(self) -> None:
         if both := [key for key in self.keys if self.keys.count(key) > 1]:
             raise ValueError(
                 f"{min(both)} is in points and also has a list of values; allowed is one of the two"
@@ -88,7 +87,6 @@ class Sweep(Part):
                 raise ValueError(f"labels: {key}: allowed are printable characters")
         if any(not point for point in self.points):
             raise ValueError("points: one is empty; allowed is a mapping of keys to values")
-        return self
 
 
 def _flattened(key: str, value: object) -> Iterator[tuple[str, object]]:

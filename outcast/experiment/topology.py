@@ -13,43 +13,35 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field, JsonValue, PrivateAttr
 
 from outcast.experiment.network import Network
-from outcast.experiment.parts import Part
+from outcast.experiment.parts import Part, described
 
 
 class Linear(Part):
     """Two switches: a lone sender at the receiver's switch, its rivals at the other."""
 
     kind: Literal["linear"]
-    rivals: int = Field(ge=1, le=250, description="senders at the second switch")
+    rivals: int = described("senders at the second switch", ge=1, le=250)
 
 
 class FatTree(Part):
     """The k-ary fat-tree."""
 
     kind: Literal["fattree"]
-    k: int = Field(ge=2, le=32, multiple_of=2, description="ports of each switch; even")
+    k: int = described("ports of each switch; even", ge=2, le=32, multiple_of=2)
 
 
 class Vl2(Part):
     """The Clos network of VL2 (Greenberg et al., SIGCOMM 2009, section 4.1)."""
 
     kind: Literal["vl2"]
-    aggregation_ports: int = Field(
-        default=4,
-        ge=2,
-        le=64,
-        multiple_of=2,
-        description="D_A, ports of an aggregation switch; even",
+    aggregation_ports: int = described(
+        "D_A, ports of an aggregation switch; even", default=4, ge=2, le=64, multiple_of=2
     )
-    intermediate_ports: int = Field(
-        default=4,
-        ge=2,
-        le=64,
-        multiple_of=2,
-        description="D_I, ports of an intermediate switch; even",
+    intermediate_ports: int = described(
+        "D_I, ports of an intermediate switch; even", default=4, ge=2, le=64, multiple_of=2
     )
-    hosts_per_rack: int = Field(
-        default=4, ge=1, le=64, description="hosts in each rack; 20 in the VL2 paper"
+    hosts_per_rack: int = described(
+        "hosts in each rack; 20 in the VL2 paper", default=4, ge=1, le=64
     )
 
 
@@ -63,7 +55,7 @@ class Star(Part):
     """One switch, for incast; the first host is the receiver."""
 
     kind: Literal["star"]
-    hosts: int = Field(ge=2, le=250, description="hosts, the receiver among them")
+    hosts: int = described("hosts, the receiver among them", ge=2, le=250)
 
 
 @dataclass(frozen=True)
@@ -147,9 +139,9 @@ class FromFile(OwnTopology):
 
     kind: Literal["file"]
     path: _Path
-    topo: str = Field(min_length=1, max_length=200, description="a key of the file's `topos`")
-    args: dict[str, JsonValue] = Field(
-        default={}, max_length=50, description="arguments of its `build`, by name"
+    topo: str = described("a key of the file's `topos`", min_length=1, max_length=200)
+    args: dict[str, JsonValue] = described(
+        "arguments of its `build`, by name", default={}, max_length=50
     )
     network: _Network = None
 
@@ -159,8 +151,8 @@ class FromGraph(OwnTopology):
 
     kind: Literal["graph"]
     path: _Path
-    hosts_per_switch: int = Field(
-        default=0, ge=0, le=250, description="hosts that are added to every switch: h1, h2, ..."
+    hosts_per_switch: int = described(
+        "hosts that are added to every switch: h1, h2, ...", default=0, ge=0, le=250
     )
     network: _Network = None
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, ValidationInfo, create_model, model_validator
 from pydantic.fields import FieldInfo
 
-from outcast.experiment.parts import KernelRateBps, Part, SizeBytes, TimeNs
+from outcast.experiment.parts import KernelRateBps, Part, SizeBytes, TimeNs, described, optional
 from outcast.handed_in import own_words
 from outcast.units import parse_size_bytes
 
@@ -25,58 +25,50 @@ MOST_PAYLOAD_BYTES = 1448
 class Adaptive(Part):
     """TCPRand's Algorithm 1, by which the smallest payload follows CUBIC's window."""
 
-    sigma2: float = Field(default=1.0, gt=0, description="variance of the normal distribution")
-    mu: float = Field(default=1.0, description="its mean")
-    nu_tau: float | Literal["infinite"] = Field(
-        default=1.0, description="scales the window from which on sizes are random; 1 or more"
+    sigma2: float = described("variance of the normal distribution", default=1.0, gt=0)
+    mu: float = described("its mean", default=1.0)
+    nu_tau: float | Literal["infinite"] = described(
+        "scales the window from which on sizes are random; 1 or more", default=1.0
     )
-    nu_omega: float = Field(
-        default=1.0,
-        ge=0,
-        description="scales the window up to which sizes are random; 0: no upper end",
+    nu_omega: float = described(
+        "scales the window up to which sizes are random; 0: no upper end", default=1.0, ge=0
     )
-    theta: int = Field(
-        default=200, ge=1, le=MOST_PAYLOAD_BYTES, description="smallest payload of all, in bytes"
+    theta: int = described(
+        "smallest payload of all, in bytes", default=200, ge=1, le=MOST_PAYLOAD_BYTES
     )
 
-    @model_validator(mode="after")
-    def _trigger_point(self) -> Adaptive:
+    def _require(self) -> None:
         if isinstance(self.nu_tau, float) and self.nu_tau <= 0:
             raise ValueError("nu_tau: allowed is a number above 0, or infinite")
-        return self
 
 
 class TcpRand(Part):
     """Payload sizes uniform between a smallest one and a full segment. Exactly one key is set."""
 
-    min_payload: int | None = Field(
-        default=None, ge=1, le=MOST_PAYLOAD_BYTES, description="rMin, a fixed number of bytes"
-    )
-    adaptive: Adaptive | None = Field(default=None, description="rMin from Algorithm 1")
+    min_payload: int | None = optional("rMin, a fixed number of bytes", ge=1, le=MOST_PAYLOAD_BYTES)
+    adaptive: Adaptive | None = optional("rMin from Algorithm 1")
 
-    @model_validator(mode="after")
-    def _one_way(self) -> TcpRand:
+    def _require(self) -> None:
         if (self.min_payload is None) == (self.adaptive is None):
             raise ValueError("allowed is one of min_payload: 200 and adaptive: {}")
-        return self
 
 
 class Mptcp(Part):
     """Multipath TCP."""
 
-    subflows: int = Field(default=2, ge=2, le=8, description="TCP connections of each flow")
-    over: Literal["ports", "interfaces"] = Field(
+    subflows: int = described("TCP connections of each flow", default=2, ge=2, le=8)
+    over: Literal["ports", "interfaces"] = described(
+        "what they differ in: ports of one address; or one of each interface of the sender, see "
+        "docs/own-topologies.md",
         default="ports",
-        description="what they differ in: ports of one address; or one of each interface of the "
-        "sender, see docs/own-topologies.md",
     )
 
 
 class PacingRatio(Part):
     """The pacing rate in percent of window over RTT (ip-sysctl, tcp_pacing_ss_ratio)."""
 
-    slow_start: int = Field(default=200, ge=1, le=1000, description="below half of ssthresh")
-    avoidance: int = Field(default=120, ge=1, le=1000, description="above that")
+    slow_start: int = described("below half of ssthresh", default=200, ge=1, le=1000)
+    avoidance: int = described("above that", default=120, ge=1, le=1000)
 
 
 _LEAST_BUFFER_BYTES = 4096
@@ -88,9 +80,9 @@ class Buffer(Part):
     A size alone is the largest; the others are Linux's own, or the same if it is smaller.
     """
 
-    min_bytes: SizeBytes = Field(default=_LEAST_BUFFER_BYTES, alias="min", gt=0, lt=2**31)
-    default_bytes: SizeBytes = Field(alias="default", gt=0, lt=2**31)
-    max_bytes: SizeBytes = Field(alias="max", gt=0, lt=2**31)
+    min_bytes: SizeBytes = Field(default=_LEAST_BUFFER_BYTES, gt=0, lt=2**31)
+    default_bytes: SizeBytes = Field(gt=0, lt=2**31)
+    max_bytes: SizeBytes = Field(gt=0, lt=2**31)
 
     @model_validator(mode="before")
     @classmethod
@@ -105,13 +97,11 @@ class Buffer(Part):
             "max": f"{size}B",
         }
 
-    @model_validator(mode="after")
-    def _in_order(self) -> Buffer:
+    def _require(self) -> None:
         if not self.min_bytes <= self.default_bytes <= self.max_bytes:
             raise ValueError("allowed is min up to default, and default up to max")
         if self.min_bytes < _LEAST_BUFFER_BYTES:
             raise ValueError("allowed is 4KB or more, a page, which is the least that Linux takes")
-        return self
 
     def __str__(self) -> str:
         return f"{self.min_bytes} {self.default_bytes} {self.max_bytes}"
@@ -120,109 +110,81 @@ class Buffer(Part):
 class Transport(Part):
     """TCP's settings at every host."""
 
-    congestion_control: str = Field(
+    congestion_control: str = described(
+        "the kernel's name: cubic, reno, bic, dctcp, bbr",
         default="cubic",
         pattern=CONGESTION_CONTROL_PATTERN,
-        description="the kernel's name: cubic, reno, bic, dctcp, bbr",
     )
-    min_rto_ns: TimeNs = Field(
+    min_rto_ns: TimeNs = described(
+        "smallest RTO, in whole milliseconds; the kernel rounds it up to its tick",
         default=200_000_000,
-        alias="min_rto",
-        description="smallest RTO, in whole milliseconds; the kernel rounds it up to its tick",
     )
-    sack: bool = Field(default=True, description="selective acknowledgements (RFC 2018)")
-    ecn: Ecn = Field(
+    sack: bool = described("selective acknowledgements (RFC 2018)", default=True)
+    ecn: Ecn = described(
+        "explicit congestion notification: true is RFC 3168; accurate is AccECN (RFC 9768), which "
+        "tells the sender how many packets were marked, and needs Linux 7",
         default=False,
-        description="explicit congestion notification: true is RFC 3168; accurate is AccECN (RFC "
-        "9768), which tells the sender how many packets were marked, and needs Linux 7",
     )
-    offloads: bool | None = Field(
-        default=None,
-        description="TSO, GSO, GRO and checksum offloads. Default: as the profile of `noise` says, "
-        "and false where tcprand or blackout need it, or links have an MTU of their own",
+    offloads: bool | None = optional(
+        "TSO, GSO, GRO and checksum offloads. Default: as the profile of `noise` says, and false "
+        "where tcprand or blackout need it, or links have an MTU of their own"
     )
-    pacing: Literal["none", "fq", "internal"] = Field(
+    pacing: Literal["none", "fq", "internal"] = described(
+        "what spaces a flow's packets over its RTT: TCP itself, or fq at the sender's port",
         default="none",
-        description="what spaces a flow's packets over its RTT: TCP itself, or fq at the sender's "
-        "port",
     )
-    pacing_rate_bps: KernelRateBps | None = Field(
-        default=None,
-        alias="pacing_rate",
-        description="upper limit; if left out, only the rate that TCP computes from cwnd and RTT",
+    pacing_rate_bps: KernelRateBps | None = optional(
+        "upper limit; if left out, only the rate that TCP computes from cwnd and RTT"
     )
-    mptcp: Mptcp | None = Field(
-        default=None, description="several TCP connections for one flow (RFC 8684)"
-    )
-    tcprand: TcpRand | None = Field(
-        default=None, description="payloads of random sizes (TCPRand, section 4)"
-    )
-    initial_window: int | None = Field(
-        default=None,
+    mptcp: Mptcp | None = optional("several TCP connections for one flow (RFC 8684)")
+    tcprand: TcpRand | None = optional("payloads of random sizes (TCPRand, section 4)")
+    initial_window: int | None = optional(
+        "segments that a flow sends before the first acknowledgement. If left out, the kernel's "
+        "own: 10 (RFC 6928), and 3 before Linux 2.6.39 (RFC 3390)",
         ge=1,
         le=65535,
-        description="segments that a flow sends before the first acknowledgement. If left out, the "
-        "kernel's own: 10 (RFC 6928), and 3 before Linux 2.6.39 (RFC 3390)",
     )
-    tail_loss_probe: bool | None = Field(
-        default=None,
-        description="whether a sender probes for a lost tail before its RTO (RFC 8985, section 7), "
-        "as Linux does from 3.10 on with SACK; if left out, the kernel's own",
+    tail_loss_probe: bool | None = optional(
+        "whether a sender probes for a lost tail before its RTO (RFC 8985, section 7), as Linux "
+        "does from 3.10 on with SACK; if left out, the kernel's own"
     )
-    rack: bool | None = Field(
-        default=None,
-        description="whether losses are told by time (RFC 8985), as Linux does from 4.4 on; false "
-        "only before Linux 6.17, which always does; if left out, the kernel's own",
+    rack: bool | None = optional(
+        "whether losses are told by time (RFC 8985), as Linux does from 4.4 on; false only before "
+        "Linux 6.17, which always does; if left out, the kernel's own"
     )
-    pacing_ratio: PacingRatio | None = Field(
-        default=None,
-        description="by how much pacing is faster than window over RTT; if left out, the kernel's "
-        "own",
+    pacing_ratio: PacingRatio | None = optional(
+        "by how much pacing is faster than window over RTT; if left out, the kernel's own"
     )
-    delayed_acks: bool | None = Field(
-        default=None,
-        description="whether receivers delay acknowledgements (RFC 1122, section 4.2.3.2); false "
-        "acknowledges every segment, as ns-2's usual receiver does; if left out, the kernel's own",
+    delayed_acks: bool | None = optional(
+        "whether receivers delay acknowledgements (RFC 1122, section 4.2.3.2); false acknowledges "
+        "every segment, as ns-2's usual receiver does; if left out, the kernel's own"
     )
-    small_queue_bytes: SizeBytes | None = Field(
-        default=None,
-        alias="small_queue",
+    small_queue_bytes: SizeBytes | None = optional(
+        "most bytes of a flow that wait in the sender's own queues (TCP small queues, Linux 3.6 "
+        "on); if left out, the kernel's own",
         gt=0,
         lt=2**31,
-        description="most bytes of a flow that wait in the sender's own queues (TCP small queues, "
-        "Linux 3.6 on); if left out, the kernel's own",
     )
-    send_buffer: Buffer | None = Field(
-        default=None,
-        description="most that a socket holds of what was sent and not yet acknowledged, and of "
-        "what is to be sent; a size, or {min, default, max} as tcp_wmem has them; if left out, the "
-        "kernel's own",
+    send_buffer: Buffer | None = optional(
+        "most that a socket holds of what was sent and not yet acknowledged, and of what is to be "
+        "sent; a size, or {min, default, max} as tcp_wmem has them; if left out, the kernel's own"
     )
-    receive_buffer: Buffer | None = Field(
-        default=None,
-        description="most that a socket holds of what was received, which bounds the window that "
-        "it offers; a size, or {min, default, max} as tcp_rmem has them; if left out, the kernel's "
-        "own",
+    receive_buffer: Buffer | None = optional(
+        "most that a socket holds of what was received, which bounds the window that it offers; a "
+        "size, or {min, default, max} as tcp_rmem has them; if left out, the kernel's own"
     )
 
-    @model_validator(mode="after")
-    def _whole_milliseconds(self) -> Transport:
+    def _require(self) -> None:
         if not 10**6 <= self.min_rto_ns <= MOST_RTO_NS or self.min_rto_ns % 10**6:
             raise ValueError(
                 "min_rto: the kernel takes whole milliseconds from 1ms to 120s, as 2ms"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Transport:
-        if self.pacing_rate_bps is not None and self.pacing == "none":
-            raise ValueError(
-                "pacing_rate: nothing is paced; it is allowed with pacing fq or internal"
-            )
-        if self.pacing_ratio is not None and self.pacing == "none":
-            raise ValueError(
-                "pacing_ratio: nothing is paced; it is allowed with pacing fq or internal"
-            )
+        paced = {"pacing_rate": self.pacing_rate_bps, "pacing_ratio": self.pacing_ratio}
+        for key, value in paced.items():
+            if value is not None and self.pacing == "none":
+                raise ValueError(
+                    f"{key}: nothing is paced; it is allowed with pacing fq or internal"
+                )
         if self.tail_loss_probe and not self.sack:
             raise ValueError("tail_loss_probe: the kernel probes only with sack: true")
         if self.mptcp is not None and (self.pacing == "internal" or self.pacing_rate_bps):
@@ -231,7 +193,7 @@ class Transport(Part):
                 "or fq without pacing_rate"
             )
         if self.tcprand is None:
-            return self
+            return
         if self.offloads:
             raise ValueError(
                 "tcprand: segmentation offloads would merge its packets; allowed is offloads: false"
@@ -245,7 +207,6 @@ class Transport(Part):
                 "tcprand.adaptive: Algorithm 1 follows CUBIC's window; allowed is "
                 "congestion_control: cubic, or a fixed min_payload"
             )
-        return self
 
     @property
     def negotiates_ecn(self) -> bool:
@@ -267,7 +228,7 @@ def _optional(field: FieldInfo) -> tuple[Any, Any]:
         own = annotated[own, *field.metadata]
     if field.default is not None:
         own |= None
-    return own, Field(default=None, alias=field.alias, description=field.description)
+    return own, Field(default=None, description=field.description)
 
 
 _OWN_KEYS: dict[str, Any] = {

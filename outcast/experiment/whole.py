@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import ValidationInfo, field_validator
 
 from outcast.experiment.engine import EngineChoice, candidates, properties
 from outcast.experiment.events import Event
@@ -13,7 +13,15 @@ from outcast.experiment.kernel import Guest, Kernel
 from outcast.experiment.links import Links
 from outcast.experiment.measure import Analysis, Capture, Samples, Trace
 from outcast.experiment.noise import Noise
-from outcast.experiment.parts import NAME_PATTERN, Addressing, Family, Part, TimeNs
+from outcast.experiment.parts import (
+    NAME_PATTERN,
+    Addressing,
+    Family,
+    Part,
+    TimeNs,
+    described,
+    optional,
+)
 from outcast.experiment.probes import MOST_PROBES, Probe
 from outcast.experiment.programs import Program
 from outcast.experiment.queues import Queue
@@ -31,25 +39,23 @@ MOST_BINS = 1_000_000
 class BottleneckPort(Part):
     """The port whose queue is studied, in place of the one that is found."""
 
-    port: str = Field(description="a switch's output port that flows leave by, as `s2-eth1`")
+    port: str = described("a switch's output port that flows leave by, as `s2-eth1`")
 
 
 class QueueException(Part):
     """Another queue at some switch ports. If several exceptions name a port, the last counts."""
 
-    at: str | list[str] = Field(
-        description="a layer as `edge`, which means all ports of its switches; `bottleneck`; a "
-        "port as `e0_0-eth1`; or a list of ports"
+    at: str | list[str] = described(
+        "a layer as `edge`, which means all ports of its switches; `bottleneck`; a port as "
+        "`e0_0-eth1`; or a list of ports"
     )
-    queue: Queue = Field(description="as the key `queue` above")
+    queue: Queue = described("as the key `queue` above")
 
-    @model_validator(mode="after")
-    def _says_where_once(self) -> QueueException:
+    def _require(self) -> None:
         if not self.at:
             raise ValueError("at: the list is empty; allowed is one port or more")
         if self.queue.where != "every_port":
             raise ValueError("queue.where: not allowed here, because `at` says where")
-        return self
 
 
 class Blackout(Part):
@@ -59,98 +65,84 @@ class Blackout(Part):
     paper, section 4.3).
     """
 
-    at: str = Field(description="a port, as s1-eth2, that is an input of the bottleneck")
-    drops: int = Field(ge=1, le=10_000, description="consecutive packets dropped in an ON period")
-    by: Literal["time", "packets"] = Field(
+    at: str = described("a port, as s1-eth2, that is an input of the bottleneck")
+    drops: int = described("consecutive packets dropped in an ON period", ge=1, le=10_000)
+    by: Literal["time", "packets"] = described(
+        "time: an ON period lasts as long as this many full frames take on the link (the paper's "
+        "way); packets: it lasts until this many have been dropped",
         default="time",
-        description="time: an ON period lasts as long as this many full frames take on the link "
-        "(the paper's way); packets: it lasts until this many have been dropped",
     )
-    off_mean_ns: TimeNs = Field(
-        default=5_000_000, alias="off_mean", gt=0, description="mean time between ON periods"
-    )
+    off_mean_ns: TimeNs = described("mean time between ON periods", default=5_000_000, gt=0)
 
 
 class Experiment(Part):
     """The whole experiment."""
 
-    name: str = Field(pattern=NAME_PATTERN, description="name of the results")
-    topology: Topology = Field(description="the hosts and switches, and which of them are linked")
-    links: Links = Field(description="the links' rates and delays")
-    noise: Noise = Field(
-        default=Noise(), description="what keeps machines from marching in step; see docs/noise.md"
+    name: str = described("name of the results", pattern=NAME_PATTERN)
+    topology: Topology = described("the hosts and switches, and which of them are linked")
+    links: Links = described("the links' rates and delays")
+    noise: Noise = described(
+        "what keeps machines from marching in step; see docs/noise.md", default=Noise()
     )
-    queue: Queue = Field(description="the queue of every switch port")
-    queues: tuple[QueueException, ...] = Field(
-        default=(), description="exceptions to `queue`; the last one that names a port counts"
+    queue: Queue = described("the queue of every switch port")
+    queues: tuple[QueueException, ...] = described(
+        "exceptions to `queue`; the last one that names a port counts", default=()
     )
     routing: Routing = Shortest()
-    transport: Transport = Field(default=Transport(), description="TCP at every host")
-    addressing: Addressing = Field(
+    transport: Transport = described("TCP at every host", default=Transport())
+    addressing: Addressing = described(
+        "the addresses that hosts have. With both, flows and `{h2}` in a program's command are of "
+        "IPv4 unless they say ipv6. See docs/ipv6.md",
         default="ipv4",
-        description="the addresses that hosts have. With both, flows and `{h2}` in a program's "
-        "command are of IPv4 unless they say ipv6. See docs/ipv6.md",
     )
-    flows: tuple[FlowGroup, ...] = Field(default=(), description="who sends to whom, and when")
-    workloads: tuple[Workload, ...] = Field(
-        default=(), description="traffic generated by a model; see docs/traffic.md"
+    flows: tuple[FlowGroup, ...] = described("who sends to whom, and when", default=())
+    workloads: tuple[Workload, ...] = described(
+        "traffic generated by a model; see docs/traffic.md", default=()
     )
-    programs: tuple[Program, ...] = Field(
-        default=(), description="commands that run in hosts; see docs/programs.md"
+    programs: tuple[Program, ...] = described(
+        "commands that run in hosts; see docs/programs.md", default=()
     )
-    probes: tuple[Probe, ...] = Field(
+    probes: tuple[Probe, ...] = described(
+        "small packets whose round trips are measured; see docs/probes.md",
         default=(),
         max_length=MOST_PROBES,
-        description="small packets whose round trips are measured; see docs/probes.md",
     )
-    blackout: Blackout | None = Field(
-        default=None, description="a switch that drops packets in a row; see docs/traffic.md"
+    blackout: Blackout | None = optional(
+        "a switch that drops packets in a row; see docs/traffic.md"
     )
-    events: tuple[Event, ...] = Field(
-        default=(), description="what changes during the run; see docs/events.md"
+    events: tuple[Event, ...] = described(
+        "what changes during the run; see docs/events.md", default=()
     )
-    duration_ns: TimeNs = Field(
-        alias="duration", gt=0, description="time from the start of the first flows to the end"
+    duration_ns: TimeNs = described("time from the start of the first flows to the end", gt=0)
+    bottleneck: BottleneckPort | None = optional(
+        "the port that is studied; if left out, the one where each flow's share of the rate is "
+        "smallest"
     )
-    bottleneck: BottleneckPort | None = Field(
-        default=None,
-        description="the port that is studied; if left out, the one where each flow's share of "
-        "the rate is smallest",
+    capture: Capture = described("which ports tcpdump listens at", default=Capture())
+    samples: Samples = described("how often sockets and queues are read", default=Samples())
+    analysis: Analysis = described(
+        "how captures are summed up", default=Analysis(), validate_default=True
     )
-    capture: Capture = Field(default=Capture(), description="which ports tcpdump listens at")
-    samples: Samples = Field(default=Samples(), description="how often sockets and queues are read")
-    analysis: Analysis = Field(
-        default=Analysis(), validate_default=True, description="how captures are summed up"
+    kernel: Kernel | None = optional("modules of your own; see docs/own-kernel-code.md")
+    guest: Guest = described(
+        "what runs in the virtual engine's guest; see docs/engines.md", default=Guest()
     )
-    kernel: Kernel | None = Field(
-        default=None, description="modules of your own; see docs/own-kernel-code.md"
+    trace: Trace | None = optional(
+        "events of the guest's kernel that the run records; see docs/trace.md"
     )
-    guest: Guest = Field(
-        default=Guest(), description="what runs in the virtual engine's guest; see docs/engines.md"
+    engine: EngineChoice = described(
+        "auto: the virtual engine where it can run, else the realtime one", default="auto"
     )
-    trace: Trace | None = Field(
-        default=None,
-        description="events of the guest's kernel that the run records; see docs/trace.md",
-    )
-    engine: EngineChoice = Field(
-        default="auto",
-        description="auto: the virtual engine where it can run, else the realtime one",
-    )
-    seed: int = Field(
+    seed: int = described(
+        "seed of all random draws; in the virtual engine it gives the same packets",
         default=1,
         ge=0,
         lt=2**63,
-        description="seed of all random draws; in the virtual engine it gives the same packets",
     )
-    repetitions: int = Field(
-        default=1,
-        ge=1,
-        le=10_000,
-        description="runs of each point of a sweep; `outcast run` runs once",
+    repetitions: int = described(
+        "runs of each point of a sweep; `outcast run` runs once", default=1, ge=1, le=10_000
     )
-    sweep: Sweep | None = Field(
-        default=None, description="what `outcast sweep` varies; ignored by `outcast run`"
-    )
+    sweep: Sweep | None = optional("what `outcast sweep` varies; ignored by `outcast run`")
 
     def group_transport(self, group: int) -> Transport:
         """TCP's settings of a group's flows: `transport`, with the group's own keys."""
@@ -167,17 +159,22 @@ class Experiment(Part):
         duration_ns: int | None = before.data.get("duration_ns")
         return analysis if duration_ns is None else analysis.within(duration_ns)
 
-    @model_validator(mode="after")
-    def _transports_fit(self) -> Experiment:
+    def _require(self) -> None:
+        self._transports_fit()
+        self._addresses_are_there()
+        self._traces_in_virtual_time()
+        self._workloads_do_as_transport_says()
+        self._times_fit()
+        self._bursts_hold_a_frame()
+
+    def _transports_fit(self) -> None:
         for index in range(len(self.flows)):
             try:
                 self.group_transport(index)
             except ValueError as error:
                 raise ValueError(f"flows.{index}.transport: {error}") from None
-        return self
 
-    @model_validator(mode="after")
-    def _addresses_are_there(self) -> Experiment:
+    def _addresses_are_there(self) -> None:
         sent = {"flows": self.flows, "workloads": self.workloads, "probes": self.probes}
         for key, parts in sent.items():
             for index, part in enumerate(parts):
@@ -187,20 +184,16 @@ class Experiment(Part):
                         f"{key}.{index}.addressing: {family}, but hosts have addressing: "
                         f"{self.addressing}; allowed is addressing: both"
                     )
-        return self
 
-    @model_validator(mode="after")
-    def _traces_in_virtual_time(self) -> Experiment:
+    def _traces_in_virtual_time(self) -> None:
         traceable = any(properties(engine).own_kernel for engine in candidates(self.engine))
         if self.trace is not None and not traceable:
             raise ValueError(
                 "trace: in real time recording events takes time from what is measured; allowed "
                 "is engine: virtual"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _workloads_do_as_transport_says(self) -> Experiment:
+    def _workloads_do_as_transport_says(self) -> None:
         for index, workload in enumerate(self.workloads):
             unknown = self.transport.beyond_the_generator()
             if workload.kind != "constant_rate" and unknown is not None:
@@ -209,10 +202,8 @@ class Experiment(Part):
                     f"transport.{unknown}; allowed are kind: constant_rate, "
                     f"or {unknown} within flows.N.transport alone"
                 )
-        return self
 
-    @model_validator(mode="after")
-    def _times_fit(self) -> Experiment:
+    def _times_fit(self) -> None:
         if not (self.flows or self.workloads or self.programs or self.probes):
             raise ValueError(
                 "flows: there are none; allowed are flows, workloads, programs or probes"
@@ -254,10 +245,8 @@ class Experiment(Part):
             raise ValueError(
                 f"analysis.bin: the duration has more than {MOST_BINS} bins; allowed are fewer"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _bursts_hold_a_frame(self) -> Experiment:
+    def _bursts_hold_a_frame(self) -> None:
         rates = {self.links.rate_bps}
         rates |= {self.links.between(name).rate_bps for name, _ in self.links.layers.given()}
         queues = {"queue": self.queue}
@@ -268,4 +257,3 @@ class Experiment(Part):
                     queue.check_burst(rate_bps)
                 except ValueError as error:
                     raise ValueError(f"{where}.burst: {error}") from None
-        return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema
 
 from outcast.errors import did_you_mean
 from outcast.experiment import sizes as distributions
@@ -20,6 +20,8 @@ from outcast.experiment.parts import (
     Senders,
     SizeBytes,
     Start,
+    described,
+    optional,
     readable_file,
 )
 
@@ -66,7 +68,7 @@ SizesOf = Annotated[
 class _Workload(Part):
     start_ns: Start = 0
     addressing: OwnFamily = None
-    dscp: Dscp = Field(default=0, description=SENT_DSCP)
+    dscp: Dscp = described(SENT_DSCP, default=0)
 
 
 class _Lasting(_Workload):
@@ -74,20 +76,16 @@ class _Lasting(_Workload):
 
 
 class _Sized(_Lasting):
-    load: float = Field(
-        ge=1e-6, le=1, description="offered load of each receiver, as a share of its link's rate"
+    load: float = described(
+        "offered load of each receiver, as a share of its link's rate", ge=1e-6, le=1
     )
-    sizes: SizesOf = Field(
-        description="web-search, data-mining, a file with lines bytes,cumulative, or such points"
+    sizes: SizesOf = described(
+        "web-search, data-mining, a file with lines bytes,cumulative, or such points"
     )
-    largest_bytes: SizeBytes | None = Field(
-        default=None, alias="largest", gt=0, description="larger flows are not drawn"
-    )
+    largest_bytes: SizeBytes | None = optional("larger flows are not drawn", gt=0)
 
-    @model_validator(mode="after")
-    def _some_size_is_left(self) -> _Sized:
+    def _require(self) -> None:
         self.distribution()
-        return self
 
     def distribution(self) -> distributions.Sizes:
         """The distribution from which sizes are drawn. Raises ValueError where no size is left."""
@@ -115,25 +113,19 @@ class Poisson(_Sized):
     """Flows start as one Poisson process: to one host, or between random pairs of hosts."""
 
     kind: Literal["poisson"]
-    source: str | list[str] | None = Field(
-        default=None,
-        alias="from",
-        description="a class as '2-hop', a host's name, or a list; if left out, all hosts",
+    source: str | list[str] | None = optional(
+        "a class as '2-hop', a host's name, or a list; if left out, all hosts", alias="from"
     )
-    to: str | None = Field(default=None, description="a host's name; if left out, any other host")
+    to: str | None = optional("a host's name; if left out, any other host")
 
 
 class Shuffle(_Workload):
     """All to all: every host sends to every other in a random order, several at a time."""
 
     kind: Literal["shuffle"]
-    hosts: int | None = Field(
-        default=None, ge=2, description="number of hosts, from the first on; if left out, all"
-    )
-    size_bytes: SizeBytes = Field(alias="bytes", gt=0, description="bytes of each pair")
-    concurrent: int = Field(
-        default=1, ge=1, le=1000, description="flows that a host sends at a time"
-    )
+    hosts: int | None = optional("number of hosts, from the first on; if left out, all", ge=2)
+    size_bytes: SizeBytes = described("bytes of each pair", alias="bytes", gt=0)
+    concurrent: int = described("flows that a host sends at a time", default=1, ge=1, le=1000)
 
 
 class Incast(_Workload):
@@ -145,13 +137,9 @@ class Incast(_Workload):
 
     kind: Literal["incast"]
     to: Receiver = None
-    senders: int | None = Field(
-        default=None, ge=1, description="number of hosts, from the first on; if left out, all"
-    )
-    block_bytes: SizeBytes = Field(
-        alias="block", gt=0, description="bytes of each sender in a round"
-    )
-    rounds: int = Field(ge=1, le=100_000, description="how often all senders are asked")
+    senders: int | None = optional("number of hosts, from the first on; if left out, all", ge=1)
+    block_bytes: SizeBytes = described("bytes of each sender in a round", gt=0)
+    rounds: int = described("how often all senders are asked", ge=1, le=100_000)
 
 
 class ConstantRate(_Lasting):
@@ -160,13 +148,12 @@ class ConstantRate(_Lasting):
     kind: Literal["constant_rate"]
     source: Senders
     to: Receiver = None
-    rate_bps: RateBps = Field(alias="rate", gt=0, description="rate of each sender's payload")
-    datagram_bytes: SizeBytes = Field(
+    rate_bps: RateBps = described("rate of each sender's payload", gt=0)
+    datagram_bytes: SizeBytes = described(
+        "payload bytes of a packet, up to 28 below the links' mtu, or 48 with IPv6",
         default=1470,
-        alias="datagram",
         ge=1,
         le=MOST_MTU_BYTES - DATAGRAM_HEADERS_BYTES,
-        description="payload bytes of a packet, up to 28 below the links' mtu, or 48 with IPv6",
     )
 
 

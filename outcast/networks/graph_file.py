@@ -19,7 +19,7 @@ import networkx as nx
 import yaml
 
 from outcast import handed_in
-from outcast.errors import did_you_mean
+from outcast.errors import did_you_mean, some_of
 from outcast.experiment import NetworkError
 from outcast.experiment.network import LONGEST_INTERFACE, MOST_LINKS, MOST_NODES, TAKEN
 from outcast.networks.assemble import natural
@@ -313,7 +313,7 @@ def _notes(graph: Any) -> list[str]:
         unknown = _unknown(attributes, known)
         if unknown:
             near = "".join(did_you_mean(name, known) for name in unknown)
-            some = ", ".join(map(_short, unknown[:8])) + (", ..." if len(unknown) > 8 else "")
+            some = some_of(map(_short, unknown), 8)
             notes.append(f"the attributes {some} of {what}; read are {', '.join(known)}{near}")
     return notes
 

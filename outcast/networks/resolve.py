@@ -61,12 +61,9 @@ def experiment_of(source: Source) -> Experiment:
 def with_network(experiment: Experiment, source: Source) -> Experiment:
     """The experiment with its network, if it names a file and has no network of that yet.
 
-    Args:
-        experiment: what is asked for.
-        source: where it comes from; relative paths are relative to its folder.
+    Relative paths are relative to the folder of the source.
 
-    Raises:
-        ConfigError: in one line, the file, and what is wrong with it.
+    Raises ConfigError: in one line, the file, and what is wrong with it.
     """
     topology = experiment.topology
     if not isinstance(topology, OwnTopology):

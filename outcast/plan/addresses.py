@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address
-from typing import TYPE_CHECKING
 
 from controllers.graph import Graph
 from outcast.errors import ConfigError
+from outcast.experiment import Experiment, Link
+from outcast.experiment.parts import Family
 from outcast.experiment.workloads import DATAGRAM_HEADERS_BYTES
-
-if TYPE_CHECKING:
-    from outcast.experiment import Experiment, Link
-    from outcast.experiment.parts import Family
 
 PREFIX = int(IPv6Address("fd00::"))
 PREFIX_BITS = 96

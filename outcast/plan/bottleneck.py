@@ -7,16 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from controllers.graph import Graph
+from outcast.experiment import Link
 from outcast.plan import addresses
+from outcast.plan.links import Direction
 from outcast.plan.paths import ingress_port, port_name
-
-if TYPE_CHECKING:
-    from outcast.experiment import Link
-    from outcast.plan.flows import Flow
-    from outcast.plan.links import Direction
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +32,12 @@ class Bottleneck:
 
 def find(
     graph: Graph,
-    flows: Sequence[Flow],
+    paths: Iterable[Sequence[str]],
     links: Mapping[Direction, Link],
     without: Set[tuple[str, str]] = frozenset(),
     beside: Iterable[Sequence[str]] = (),
 ) -> Bottleneck | None:
-    """The output port at which each flow's share of the rate is smallest.
+    """The output port at which each flow's share of the rate is smallest; `paths` are the flows'.
 
     Of several such ports it is the one with most inputs in use, then one whose inputs together are
     faster than it, because no queue builds up elsewhere. Then it is the one that most inputs feed
@@ -53,17 +49,17 @@ def find(
     inputs: dict[tuple[str, str], dict[str, int]] = {}
     destinations: dict[tuple[str, str], list[str]] = {}
     nearness: dict[tuple[str, str], int] = {}
-    for flow in flows:
-        for index, (switch, following) in enumerate(pairwise(flow.path)):
+    for path in paths:
+        for index, (switch, following) in enumerate(pairwise(path)):
             hop = (switch, following)
             if index == 0 or hop in without:
                 continue
             crossing[hop] += 1
-            before = flow.path[index - 1]
+            before = path[index - 1]
             ingress = port_name(graph, switch, before)
             inputs.setdefault(hop, {})[ingress] = links[before, switch].rate_bps
             mine = destinations.setdefault(hop, [])
-            mine += [ip for ip in addresses.of_host(graph, flow.dst) if ip not in mine]
+            mine += [ip for ip in addresses.of_host(graph, path[-1]) if ip not in mine]
             nearness[hop] = index
     if not crossing:
         return None
@@ -91,13 +87,13 @@ def find(
 
 def find_others(
     graph: Graph,
-    flows: Sequence[Flow],
+    paths: Sequence[Sequence[str]],
     links: Mapping[Direction, Link],
     first: Bottleneck,
     *,
     may_share: bool = True,
 ) -> tuple[Bottleneck, ...]:
-    """The ports that measure the flows that do not cross the first bottleneck.
+    """The ports that measure the flows whose paths do not cross the first bottleneck.
 
     As long as possible, no flow crosses two of them, and no receiver is behind two. Where that
     leaves a flow unmeasured, a port follows that other flows cross too. These count at the first
@@ -105,23 +101,28 @@ def find_others(
     such port, and the flow stays unmeasured.
     """
     bottlenecks = [first]
-    remaining = list(flows)
+    remaining = list(paths)
     while True:
         last = bottlenecks[-1]
-        remaining = [f for f in remaining if ingress_port(graph, f.path, last.egress) is None]
-        unmeasured = {f.flow for f in remaining}
+        remaining = [path for path in remaining if ingress_port(graph, path, last.egress) is None]
+        unmeasured = {*map(tuple, remaining)}
         reached = {address for port in bottlenecks for address in port.destinations}
-        known = [f for f in flows if f.flow not in unmeasured or f.dst_ip in reached]
-        taken = {hop for f in known for hop in pairwise(f.path)}
+        taken = {
+            hop
+            for path in paths
+            if tuple(path) not in unmeasured
+            or not reached.isdisjoint(addresses.of_host(graph, path[-1]))
+            for hop in pairwise(path)
+        }
         another = find(graph, remaining, links, taken)
         if another is None:
             break
         bottlenecks.append(another)
     while may_share and (shared := find(graph, remaining, links)):
-        remaining = [f for f in remaining if ingress_port(graph, f.path, shared.egress) is None]
+        remaining = [path for path in remaining if ingress_port(graph, path, shared.egress) is None]
         # All that leaves by its output has to be captured.
         empty = replace(shared, ingress=(), destinations=())
-        bottlenecks.append(with_all_packets(empty, graph, [f.path for f in flows]))
+        bottlenecks.append(with_all_packets(empty, graph, paths))
     return tuple(bottlenecks[1:])
 
 

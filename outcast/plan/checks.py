@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from controllers.graph import Graph
-from outcast.errors import ConfigError, did_you_mean
+from outcast.errors import ConfigError, did_you_mean, refusals_at
 from outcast.experiment import Experiment, Transport
 from outcast.experiment.links import STANDARD_MTU_BYTES
 from outcast.experiment.queues import WITH_CLASSES
@@ -144,21 +144,15 @@ def require_room(experiment: Experiment, plan: Plan) -> None:
                 f"links: {port} has a queue of its own, and its flows have transport.pacing: fq, "
                 "which is a queue of that port too; allowed is one of the two"
             )
-        try:
+        with refusals_at(f"{key}{'' if key == 'links' else '.limit'}: {port}"):
             settings = ports.queue_of(experiment, plan, port)
-        except ValueError as error:
-            raise ConfigError(
-                f"{key}{'' if key == 'links' else '.limit'}: {port}: {error}"
-            ) from None
         alike = (settings.queue, settings.rate_bps, settings.frame_bytes)
         if alike in tried:
             continue
         tried.add(alike)
-        try:
+        with refusals_at(f"links: the queue of {port}"):
             ports.require_fits(settings)
             settings.queue.check_rate(link.rate_bps)
-        except ValueError as error:
-            raise ConfigError(f"links: the queue of {port}: {error}") from None
 
 
 def require_blackout(experiment: Experiment, plan: Plan) -> None:
@@ -177,15 +171,9 @@ def require_blackout(experiment: Experiment, plan: Plan) -> None:
 def require_groups(experiment: Experiment, plan: Plan) -> None:
     """Raises ConfigError where `analysis.compare` names groups that the flows do not form."""
     analysis = experiment.analysis
-    try:
-        grouping.comparison(
-            analysis.group_by,
-            analysis.compare,
-            plan.groups,
-            [program.name for program in plan.programs],
-        )
-    except ValueError as error:
-        raise ConfigError(f"analysis.compare: {error}") from None
+    names = [program.name for program in plan.programs]
+    with refusals_at("analysis.compare"):
+        grouping.comparison(analysis.group_by, analysis.compare, plan.groups, names)
 
 
 def require_interval(experiment: Experiment, plan: Plan) -> None:

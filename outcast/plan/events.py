@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from outcast import handed_in, units
-from outcast.errors import ConfigError
+from outcast.errors import ConfigError, refusals_at
 from outcast.experiment import Drain, Event, Experiment, Queue
 from outcast.experiment.faults import MOST_DELAY_NS
 from outcast.experiment.links import Link
@@ -88,12 +88,8 @@ def port_traces(experiment: Experiment, plan: Plan) -> tuple[PortTrace, ...]:
                 rate_bps: ports.port_rate_bps(experiment, port.port, rate_bps)
                 for rate_bps in trace.rate_bps
             }
-            try:
+            with refusals_at(f"links.overrides: {trace.file}: burst of {port.port}"):
                 port.queue.check_burst(max(rates.values()), port.frame_bytes)
-            except ValueError as error:
-                raise ConfigError(
-                    f"links.overrides: {trace.file}: burst of {port.port}: {error}"
-                ) from None
             rate_bps = tuple(rates[rate_bps] for rate_bps in trace.rate_bps)
             traces.append(PortTrace(port, node, trace.file, trace.t_ns, rate_bps))
     return tuple(traces)
@@ -228,10 +224,8 @@ def _wanted(
                 f"{where}.rate: the rate of {port.port} comes from a trace (links.overrides); "
                 "allowed is one of the two"
             )
-        try:
+        with refusals_at(f"{where}.rate: burst of {port.port}"):
             port.queue.check_burst(event.rate_bps, port.frame_bytes)
-        except ValueError as error:
-            raise ConfigError(f"{where}.rate: burst of {port.port}: {error}") from None
         rate_bps = ports.port_rate_bps(experiment, port.port, event.rate_bps)
         port = replace(port, rate_bps=rate_bps)
         yield "rate_bps", rate_bps, port

@@ -6,21 +6,18 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from controllers import routes
-from controllers.graph import Graph, distances
+from controllers.distances import distances
+from controllers.graph import Graph
 from controllers.hashing import TCP, FiveTuple
 from outcast import units
-from outcast.errors import ConfigError, did_you_mean
-from outcast.experiment import Experiment, FlowGroup, Transport
+from outcast.errors import ConfigError, did_you_mean, some_of
+from outcast.experiment import Experiment, FlowGroup, Link, Transport
+from outcast.experiment.parts import Family
 from outcast.plan import addresses, transport
+from outcast.plan.links import Direction
 from outcast.plan.paths import receiver, there_and_back
-
-if TYPE_CHECKING:
-    from outcast.experiment import Link
-    from outcast.experiment.parts import Family
-    from outcast.plan.links import Direction
 
 FIRST_SOURCE_PORT = 20001
 """Flows are told apart by their source port, which the run chooses."""
@@ -197,7 +194,10 @@ def _pairs(
         dst = group.to or receiver(graph, f"{where}.to")
         _require_host(graph, dst, f"{where}.to")
         busy = [src for src, other in used if other == dst]
-        return [(src, dst) for src in senders_of(group, dst, graph, where, busy)]
+        return [
+            (src, dst)
+            for src in senders_of(group.source, dst, graph, where, most=group.hosts, busy=busy)
+        ]
     for dst in group.to:
         _require_host(graph, dst, f"{where}.to")
     for src in group.source:
@@ -238,18 +238,24 @@ def _require_room(flow: Flow, experiment: Experiment, rate_bps: int) -> None:
 
 
 def senders_of(
-    group: FlowGroup, dst: str, graph: Graph, where: str, busy: Collection[str] = ()
+    source: str | list[str],
+    dst: str,
+    graph: Graph,
+    where: str,
+    *,
+    most: int | None = None,
+    busy: Collection[str] = (),
 ) -> list[str]:
-    """The hosts that a group sends from: those it names, or the first of a class, but `busy` ones.
+    """The hosts that `source` names, or `most` hosts of the class that it names, but `busy` ones.
 
     Raises ConfigError: they are not there, or too few; its text begins with `where`.
     """
-    if isinstance(group.source, list):
-        _require_some(group.source, where)
-        names = group.source
+    if isinstance(source, list):
+        _require_some(source, where)
+        names = source
         for name in names:
             _require_host(graph, name, f"{where}.from")
-    elif match := _CLASS.fullmatch(group.source):
+    elif match := _CLASS.fullmatch(source):
         distance = distances(dst, graph.adj.__getitem__)
         classes: dict[int, list[str]] = {}
         for name, data in graph.nodes(data=True):
@@ -264,21 +270,21 @@ def senders_of(
         names = [name for name in names if name not in busy]
         if not names:
             raise ConfigError(
-                f"{where}.from: every {group.source} host sends to {dst} already; use per_host for "
+                f"{where}.from: every {source} host sends to {dst} already; use per_host for "
                 "several flows of one host"
             )
     else:
-        names = [group.source]
-        _require_host(graph, group.source, f"{where}.from")
+        names = [source]
+        _require_host(graph, source, f"{where}.from")
     if dst in names:
         raise ConfigError(f"{where}.from: {dst} cannot send to itself")
-    if group.hosts is not None:
-        if group.hosts > len(names):
+    if most is not None:
+        if most > len(names):
             raise ConfigError(
-                f"{where}.hosts: {group.hosts} senders asked for; {group.source} has {len(names)}"
+                f"{where}.hosts: {most} senders asked for; {source} has {len(names)}"
                 + (f", besides those that send to {dst} already" if busy else "")
             )
-        names = names[: group.hosts]
+        names = names[:most]
     return list(names)
 
 
@@ -290,8 +296,7 @@ def _require_some(names: str | list[str], where: str) -> None:
 def _require_host(graph: Graph, name: str, where: str) -> None:
     if name not in graph or graph.nodes[name]["kind"] != "host":
         hosts = [node for node, data in graph.nodes(data=True) if data["kind"] == "host"]
-        some = ", ".join(hosts[:6]) + (", ..." if len(hosts) > 6 else "")
         raise ConfigError(
-            f"{where}: no host or class {name!r}; allowed are a class as '2-hop' or hosts: {some}"
-            f"{did_you_mean(name, hosts)}"
+            f"{where}: no host or class {name!r}; allowed are a class as '2-hop' or hosts: "
+            f"{some_of(hosts)}{did_you_mean(name, hosts)}"
         )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from outcast.errors import did_you_mean
+from outcast.errors import did_you_mean, some_of
 from outcast.experiment.measure import GroupKind
 from outcast.experiment.parts import UNNAMED
 
@@ -25,8 +25,6 @@ NO_PORT = "no port"
 """The label of flows that come in by no port of a bottleneck."""
 NO_CLASS = "no class"
 """The label, among the hop classes, of flows that are compared with no other."""
-_SHOWN = 6
-"""The most labels of one grouping that a refusal lists."""
 
 
 class Member(Protocol):
@@ -215,7 +213,7 @@ def _unfit(compare: tuple[str, str], groups: Mapping[str, Mapping[str, object]])
     every = {label for kind in groups.values() for label in kind}
     unknown = next((label for label in compare if label not in every), None)
     there = ", or ".join(
-        f"by {kind}: {_some(list(labels))}" for kind, labels in groups.items() if len(labels) > 1
+        f"by {kind}: {some_of(labels)}" for kind, labels in groups.items() if len(labels) > 1
     )
     what = (
         f"{unknown!r} is no group of flows"
@@ -224,8 +222,3 @@ def _unfit(compare: tuple[str, str], groups: Mapping[str, Mapping[str, object]])
     )
     near = "" if unknown is None else did_you_mean(unknown, every)
     return f"{what}; allowed are two {there}{near}" if there else f"{what}; there are no two groups"
-
-
-def _some(labels: Sequence[str]) -> str:
-    more = ", ..." if len(labels) > _SHOWN else ""
-    return f"{', '.join(labels[:_SHOWN])}{more}"

@@ -18,14 +18,12 @@ from pydantic import ValidationError
 
 from controllers.graph import Graph
 from outcast import handed_in, units
-from outcast.errors import ConfigError, did_you_mean
+from outcast.errors import ConfigError, did_you_mean, refusals_at, some_of
 from outcast.experiment import Experiment, Link, OwnKeys
 from outcast.plan.traces import Steps
 
 Direction = tuple[str, str]
 """A direction of a link: the sending node, and its neighbour."""
-_SOME = 12
-"""How many names an error lists of what is there."""
 
 
 def resolve(
@@ -33,11 +31,8 @@ def resolve(
 ) -> Mapping[Direction, Link]:
     """The settings of both directions of every link, in the order of the graph's links.
 
-    Args:
-        experiment: what is asked for.
-        graph: the network.
-        traces: by the number of its override, the rates of each rate trace. A link with a trace
-            has its mean rate here, and a jitter that fits the highest one.
+    `traces` has the rates of each rate trace by the number of its override. A link with a trace has
+    its mean rate here, and a jitter that fits the highest one.
 
     Raises ConfigError: own settings are no settings of a link, or do not fit one another; a
     switch's latency varies by more than a link's delay; an override names no link of the graph,
@@ -67,10 +62,8 @@ def resolve(
             settings[direction] = link = replace(link, jitter_ns=min(variation_ns, delay_ns))
         if any(event.changes_faults and event.concerns(*direction) for event in experiment.events):
             settings[direction] = link = replace(link, loss_changes=True)
-            try:
+            with refusals_at(f"link {direction[0]} to {direction[1]}"):
                 link.check()
-            except ValueError as error:
-                raise ConfigError(f"link {direction[0]} to {direction[1]}: {error}") from None
     return settings
 
 
@@ -100,7 +93,7 @@ def _override(
                     "allowed is one override for a direction"
                 )
             by[direction] = where
-            try:
+            with refusals_at(where):
                 trace = traces.get(number)
                 if trace is None:
                     settings[direction] = merged(settings[direction], override)
@@ -108,8 +101,6 @@ def _override(
                 highest = override.model_copy(update={"rate_bps": max(trace.rate_bps)})
                 merged_link = merged(settings[direction], highest)
                 settings[direction] = replace(merged_link, rate_bps=trace.mean_bps)
-            except ValueError as error:
-                raise ConfigError(f"{where}: {error}") from None
 
 
 def no_link(direction: Direction, links: Collection[Direction]) -> str:
@@ -117,8 +108,7 @@ def no_link(direction: Direction, links: Collection[Direction]) -> str:
     nodes = list(dict.fromkeys(node for node, _ in links))
     for name in direction:
         if name not in nodes:
-            some = ", ".join(nodes[:_SOME]) + (", ..." if len(nodes) > _SOME else "")
-            return f"no node {name!r}; there are {some}{did_you_mean(name, nodes)}"
+            return f"no node {name!r}; there are {some_of(nodes, 12)}{did_you_mean(name, nodes)}"
     near, far = direction
     neighbours = [neighbour for node, neighbour in links if node == near]
     return f"{near} has no link to {far}; it has links to {', '.join(neighbours)}"
@@ -180,10 +170,8 @@ def require_mtu(
     A switch neither cuts a packet nor tells the sender that it is too large. TCP agrees on the
     smaller of both hosts' MTUs (RFC 9293, section 3.7.1), so the whole path has to take that.
 
-    Args:
-        links: the settings by direction.
-        ways: the key of the configuration that an error names, the path, and the size of the
-            packets, or None for TCP.
+    `ways` has the key of the configuration that an error names, the path, and the size of the
+    packets, or None for TCP.
     """
     for where, path, packet_bytes in ways:
         hops = list(pairwise(path))

@@ -11,8 +11,8 @@ from itertools import pairwise
 
 from controllers import routes
 from controllers.graph import Graph
-from outcast.errors import ConfigError, did_you_mean
-from outcast.experiment import Experiment, FlowGroup, Link
+from outcast.errors import ConfigError, did_you_mean, some_of
+from outcast.experiment import Experiment, Link
 from outcast.experiment.routing import Shortest
 from outcast.plan import (
     addresses,
@@ -28,27 +28,19 @@ from outcast.plan import (
     transport,
 )
 from outcast.plan import links as plan_links
-from outcast.plan.bottleneck import (
-    Bottleneck,
-    find,
-    find_others,
-    with_all_packets,
-)
-from outcast.plan.flows import Flow, resolve_flows, senders_of
+from outcast.plan.bottleneck import Bottleneck, find, find_others, with_all_packets
+from outcast.plan.flows import Flow, resolve_flows
 from outcast.plan.links import Direction
 from outcast.plan.model import Plan
 from outcast.plan.paths import (
     Ways,
     compute_routes,
-    generated_packet,
-    generated_ways,
     hashed_paths,
     port_name,
-    receiver,
     subflow_ways,
     there_and_back,
 )
-from outcast.plan.schedule import Generated
+from outcast.plan.schedule import Generated, generated_packet, generated_ways
 from outcast.plan.topology import make_graph, make_topo
 
 
@@ -142,7 +134,7 @@ def _traffic(
     of_hosts = transport.of_hosts(
         experiment.transport, flows, lambda host: addresses.machine_of(graph, host)
     )
-    generated = schedule.make_schedule(experiment, _hosts(graph, links))
+    generated = schedule.make_schedule(experiment, graph, links)
     checks.require_transport(experiment.transport, of_hosts, generated)
     planned_programs = programs.resolve_programs(experiment, graph, table)
     program_ways = programs.program_ways(graph, table, planned_programs)
@@ -176,15 +168,18 @@ def _bottlenecks(
     """
     flows, ways = traffic.flows, traffic.loading_ways
     # Probes load nothing, so they are looked at only where there is nothing else.
-    crossing = flows or _way_flows(graph, ways or traffic.probe_ways)
+    of_flows = [flow.path for flow in flows]
+    crossing: Sequence[Sequence[str]] = of_flows or [
+        there for there, _ in ways or traffic.probe_ways
+    ]
     first = _bottleneck(experiment, graph, crossing, links, [there for there, _ in ways])
     all_ways = [*ways, *traffic.probe_ways, *traffic.subflow_ways]
-    there_and_back = sorted(path for way in all_ways for path in way)
-    paths = [*there_and_back, *(flow.return_path for flow in flows)]
+    paths: list[Sequence[str]] = [*sorted(path for way in all_ways for path in way)]
+    paths += [flow.return_path for flow in flows]
     paths += hashed_paths(graph, table, flows)
-    checks.require_hops(graph, [*(flow.path for flow in flows), *paths])
+    checks.require_hops(graph, [*of_flows, *paths])
     of_programs = traffic.program_ways
-    measured = (*flows, *_way_flows(graph, of_programs, len(flows)))
+    measured = [*of_flows, *(tuple(there) for there, _ in of_programs)]
     # A program's flows are found in the captures, and would be found at both ports.
     others = find_others(graph, measured, links, first, may_share=not of_programs)
     return (with_all_packets(port, graph, paths) for port in (first, *others))
@@ -216,24 +211,6 @@ def plan_of_command(
     )
 
 
-def _hosts(graph: Graph, links: Mapping[Direction, Link]) -> schedule.Hosts:
-    def senders(source: str | list[str], dst: str, where: str) -> list[str]:
-        group = FlowGroup.model_construct(source=source)
-        return senders_of(group, dst, graph, where)
-
-    return schedule.Hosts(
-        names=[
-            name
-            for name, data in graph.nodes(data=True)
-            if data["kind"] == "host" and "of" not in data
-        ],
-        receiver=lambda where: receiver(graph, where),
-        senders=senders,
-        sends_bps=lambda host: links[host, next(graph.neighbors(host))].rate_bps,
-        receives_bps=lambda host: links[next(graph.neighbors(host)), host].rate_bps,
-    )
-
-
 def _no_flows(experiment: Experiment) -> str:
     """What an error says where nothing is sent."""
     if experiment.workloads:
@@ -241,31 +218,6 @@ def _no_flows(experiment: Experiment) -> str:
     return (
         "programs: none names another host, so nothing would be sent; allowed is a host's address "
         "in a command, as {h1}, or its name in `to`"
-    )
-
-
-def _way_flows(
-    graph: Graph, ways: Sequence[tuple[list[str], list[str]]], first: int = 0
-) -> tuple[Flow, ...]:
-    """A flow for each path, because a bottleneck is found by flows; they count from `first`."""
-    return tuple(
-        Flow(
-            flow=number,
-            group=0,
-            src=there[0],
-            src_ip=graph.nodes[there[0]]["ip"],
-            sport=0,
-            dst=there[-1],
-            dst_ip=graph.nodes[there[-1]]["ip"],
-            dport=0,
-            path=tuple(there),
-            return_path=tuple(back),
-            hops=len(there) - 1,
-            start_ns=0,
-            duration_ns=None,
-            size_bytes=None,
-        )
-        for number, (there, back) in enumerate(ways, first)
     )
 
 
@@ -302,13 +254,13 @@ def _generated_packets(
 def _bottleneck(
     experiment: Experiment,
     graph: Graph,
-    flows: Sequence[Flow],
+    paths: Sequence[Sequence[str]],
     links: Mapping[Direction, Link],
     beside: Iterable[Sequence[str]],
 ) -> Bottleneck:
     """The port that the configuration names, or the one where each flow's share is smallest."""
     if experiment.bottleneck is None:
-        bottleneck = find(graph, flows, links, beside=beside)
+        bottleneck = find(graph, paths, links, beside=beside)
         # A path between two hosts has a switch on it, and so an output port.
         assert bottleneck is not None
         return bottleneck
@@ -318,20 +270,23 @@ def _bottleneck(
         for switch, neighbour in links
         if graph.nodes[switch]["kind"] != "host"
     }
-    if port not in hops:
-        some = ", ".join(list(hops)[:6])
-        raise ConfigError(
-            f"bottleneck.port: no switch port {port!r}; there are {some}, ..."
-            f"{did_you_mean(port, hops)}"
-        )
-    bottleneck = find(graph, flows, links, set(links) - {hops[port]})
+    _require_port("bottleneck.port", port, list(hops))
+    bottleneck = find(graph, paths, links, set(links) - {hops[port]})
     if bottleneck is None:
-        crossed = sorted({port_name(graph, *hop) for f in flows for hop in pairwise(f.path[1:])})
+        crossed = sorted({port_name(graph, *hop) for path in paths for hop in pairwise(path[1:])})
         raise ConfigError(
-            f"bottleneck.port: no flow leaves by {port}; flows leave by {', '.join(crossed[:12])}"
-            + (", ..." if len(crossed) > 12 else "")
+            f"bottleneck.port: no flow leaves by {port}; flows leave by {some_of(crossed, 12)}"
         )
     return bottleneck
+
+
+def _require_port(key: str, port: str, ports: Sequence[str]) -> None:
+    """Raises ConfigError where there is no such port; its text begins with `key`."""
+    if port not in ports:
+        raise ConfigError(
+            f"{key}: no switch port {port!r}; there are {', '.join(ports[:6])}, ..."
+            f"{did_you_mean(port, ports)}"
+        )
 
 
 def _capture_ports(experiment: Experiment, plan: Plan) -> tuple[tuple[str, str], ...]:
@@ -345,11 +300,6 @@ def _capture_ports(experiment: Experiment, plan: Plan) -> tuple[tuple[str, str],
     existing = plan.switch_ports()
     named = existing if requested == "all" else list(requested)
     for port in named:
-        if port not in existing:
-            some = ", ".join(existing[:6])
-            near = did_you_mean(port, existing)
-            raise ConfigError(
-                f"capture.ports: no switch port {port!r}; there are {some}, ...{near}"
-            )
+        _require_port("capture.ports", port, existing)
         chosen += [(port, way) for way in ("in", "out") if (port, way) not in chosen]
     return tuple(chosen)

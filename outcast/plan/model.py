@@ -10,28 +10,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from controllers import routes
 from controllers.graph import Graph
 from controllers.hashing import FiveTuple
+from outcast.experiment import Link
+from outcast.experiment.parts import Family
 from outcast.plan import addresses, grouping, round_trips
 from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import Flow
 from outcast.plan.grouping import Groups
 from outcast.plan.links import Direction, Wire, wires
 from outcast.plan.noise import HostNoise
-from outcast.plan.paths import generated_packet, ingress_port, port_name
+from outcast.plan.paths import ingress_port, port_name
 from outcast.plan.probes import Probe
 from outcast.plan.programs import Command, Program, probe
 from outcast.plan.programs import pairs as program_pairs
-from outcast.plan.schedule import Generated
+from outcast.plan.schedule import Generated, generated_packet
 from outcast.plan.subnets import Subnets
 from outcast.plan.traces import LinkTrace
-
-if TYPE_CHECKING:
-    from outcast.experiment import Link
-    from outcast.experiment.parts import Family
 
 BLACKOUT_ENDS = ("blackout-link", "blackout-port")
 """The veth pair between a synthetic blackout's switch and the switch that it stands in front of."""
@@ -61,7 +58,6 @@ class Plan:
         blackout_at: the port in front of which a synthetic blackout stands.
         others: the ports that measure the flows that do not cross the bottleneck.
         links: the settings of each direction of each link, by the sending node and its neighbour.
-            A plan that was stored before the plan had them has none.
         events: the tracepoints of the guest's kernel whose events are recorded.
         host_noise: what hosts do to arrivals and departures.
         families: of the hosts' addresses; the first one is meant where nothing says which.

@@ -17,9 +17,9 @@ from outcast.experiment.queues.classes import HtbClasses
 from outcast.plan import events, ports
 from outcast.plan.links import Direction
 from outcast.plan.model import Plan
-from outcast.plan.paths import generated_packet, generated_ways
 from outcast.plan.programs import program_ways
 from outcast.plan.round_trips import ACKNOWLEDGEMENT_BYTES
+from outcast.plan.schedule import generated_packet, generated_ways
 
 Hop = tuple[str, str, str]
 """A direction of a link, and what limits there: its `port`, its `policer` or a `class NAME`."""

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 
 from controllers import routes
 from controllers.graph import Graph
-from controllers.hashing import TCP, UDP, FiveTuple
-from outcast.errors import ConfigError
+from controllers.hashing import FiveTuple
+from outcast.errors import ConfigError, refusals_at
 from outcast.experiment import Experiment
-from outcast.plan import addresses, schedule
-from outcast.plan.schedule import Generated
 
 if TYPE_CHECKING:
     from outcast.plan.flows import Flow
@@ -29,22 +27,8 @@ def compute_routes(experiment: Experiment, graph: Graph) -> routes.Routes:
     Raises ConfigError where the topology has none of that kind.
     """
     routing = experiment.routing
-    try:
+    with refusals_at("routing"):
         return routes.compute(graph, routing.routes_kind, routing.hash_seed_of(experiment.seed))
-    except routes.RouteError as error:
-        raise ConfigError(f"routing: {error}") from None
-
-
-def generated_packet(graph: Graph, flow: Generated) -> FiveTuple:
-    """The addresses and ports in the headers of a generated flow's data packets."""
-    udp = flow.datagram_bytes is not None
-    return FiveTuple(
-        addresses.of(graph, flow.src, flow.family),
-        flow.sport,
-        addresses.of(graph, flow.dst, flow.family),
-        schedule.UDP_PORT if udp else schedule.TCP_PORT,
-        UDP if udp else TCP,
-    )
 
 
 def there_and_back(
@@ -53,20 +37,6 @@ def there_and_back(
     """The path between two hosts of a packet with these headers, and the path of its answers."""
     there = routes.path(table, graph, src, dst, packet)
     return there, routes.path(table, graph, dst, src, packet and packet.reversed())
-
-
-def generated_ways(graph: Graph, table: routes.Routes, generated: Sequence[Generated]) -> Ways:
-    """The different paths of generated flows, each with the path of its acknowledgements."""
-    ways: dict[tuple[str, ...], Way] = {}
-    seen: set[object] = set()
-    for flow in sorted(generated, key=lambda flow: (flow.src, flow.dst)):
-        packet = generated_packet(graph, flow)
-        key = packet if table.choices else (flow.src, flow.dst)
-        if key not in seen:
-            seen.add(key)
-            there, back = there_and_back(graph, table, flow.src, flow.dst, packet)
-            ways[(*there, *back)] = (there, back)
-    return list(ways.values())
 
 
 def subflow_ways(graph: Graph, table: routes.Routes, flows: Sequence[Flow]) -> Ways:

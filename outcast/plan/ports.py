@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from outcast import units
 from outcast.experiment import (
@@ -13,6 +13,7 @@ from outcast.experiment import (
     Drain,
     Experiment,
     Limit,
+    Link,
     PacingFq,
     Pfifo,
     Queue,
@@ -20,12 +21,9 @@ from outcast.experiment import (
 from outcast.experiment.queues.base import BURST_ROUNDING_NS
 from outcast.experiment.queues.drop_tail import Htb
 from outcast.experiment.wire import FRAMINGS, Framing
+from outcast.plan.links import Direction
+from outcast.plan.model import Plan
 from outcast.plan.noise import Span
-
-if TYPE_CHECKING:
-    from outcast.experiment import Link
-    from outcast.plan.links import Direction
-    from outcast.plan.model import Plan
 
 HOST_QUEUE = Limit(packets=1000)
 """A host's transmit queue: Linux's default of 1000 packets (ip-link(8), txqueuelen)."""

@@ -6,22 +6,19 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from controllers import routes
 from controllers.graph import Graph
 from controllers.hashing import UDP, FiveTuple
 from outcast.errors import ConfigError
-from outcast.experiment import Experiment
+from outcast.experiment import Experiment, Link
 from outcast.experiment.parts import ETHERNET_HEADER_BYTES, Family
 from outcast.plan import addresses
+from outcast.plan.links import Direction
 from outcast.plan.paths import Ways, there_and_back
 from outcast.plan.programs import require_host
 from outcast.plan.round_trips import crossing_ns
-
-if TYPE_CHECKING:
-    from outcast.experiment import Link
-    from outcast.plan.links import Direction
 
 ICMP, ICMPV6 = 1, 58
 ECHO_PORT = 7

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from controllers import routes
 from controllers.graph import Graph
 from controllers.hashing import TCP, FiveTuple
-from outcast.errors import ConfigError, did_you_mean
+from outcast.errors import ConfigError, did_you_mean, some_of
 from outcast.experiment import Experiment
 from outcast.plan import addresses
 from outcast.plan.paths import Ways, there_and_back
@@ -187,9 +187,8 @@ def _in_form(own: Sequence[str], form: str, where: str) -> str:
 def require_host(hosts: Mapping[str, object], name: str, where: str) -> None:
     """Raises ConfigError, which begins with `where`, unless there is a host of this name."""
     if name not in hosts:
-        some = ", ".join([*hosts][:6]) + (", ..." if len(hosts) > 6 else "")
         raise ConfigError(
-            f"{where}: no host {name!r}; allowed are {some}{did_you_mean(name, hosts)}"
+            f"{where}: no host {name!r}; allowed are {some_of(hosts)}{did_you_mean(name, hosts)}"
         )
 
 

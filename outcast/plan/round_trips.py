@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from outcast.experiment import Link
 from outcast.experiment.engine import VIRTUAL
-from outcast.plan.paths import generated_ways, subflow_ways, there_and_back
+from outcast.plan.flows import Flow
+from outcast.plan.links import Direction
+from outcast.plan.paths import subflow_ways, there_and_back
 from outcast.plan.programs import probe, program_ways
+from outcast.plan.schedule import generated_ways
 
 if TYPE_CHECKING:
-    from outcast.experiment import Link
-    from outcast.plan.flows import Flow
-    from outcast.plan.links import Direction
     from outcast.plan.model import Plan
 
 ACKNOWLEDGEMENT_BYTES = 66

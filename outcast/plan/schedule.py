@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from controllers import routes
+from controllers.graph import Graph
+from controllers.hashing import TCP, UDP, FiveTuple
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import (
     Background,
     ConstantRate,
     Experiment,
     Incast,
+    Link,
     Poisson,
     Shuffle,
     Workload,
 )
 from outcast.experiment.parts import Family
+from outcast.plan import addresses
+from outcast.plan.flows import senders_of
+from outcast.plan.links import Direction
+from outcast.plan.paths import Way, Ways, receiver, there_and_back
 
 TCP_PORT = 5002
 """Where receivers of generated TCP flows listen."""
@@ -67,31 +75,61 @@ class Generated:
         return max(0, -(-(self.end_ns - self.start_ns) // self.gap_ns))
 
 
-@dataclass(frozen=True)
-class Hosts:
+class _Hosts:
     """The part of the network that a schedule depends on.
 
     Attributes:
         names: all hosts, in the topology's order.
-        receiver: takes the key that could name one; returns the host that many-to-one traffic goes
-            to. It raises ConfigError where the topology has none.
-        senders: takes a `from`, a receiver, and the key that an error names; returns the hosts
-            that send. It raises ConfigError.
-        sends_bps, receives_bps: the rate of a host's link in each direction, by the host's name.
     """
 
-    names: Sequence[str]
-    receiver: Callable[[str], str]
-    senders: Callable[[str | list[str], str, str], list[str]]
-    sends_bps: Callable[[str], int]
-    receives_bps: Callable[[str], int]
+    def __init__(self, graph: Graph, links: Mapping[Direction, Link]) -> None:
+        self.graph, self._links = graph, links
+        nodes = graph.nodes(data=True)
+        self.names = [n for n, data in nodes if data["kind"] == "host" and "of" not in data]
+
+    def sends_bps(self, host: str) -> int:
+        """The rate of a host's link away from it."""
+        return self._links[host, next(self.graph.neighbors(host))].rate_bps
+
+    def receives_bps(self, host: str) -> int:
+        """The rate of a host's link towards it."""
+        return self._links[next(self.graph.neighbors(host)), host].rate_bps
 
 
-def make_schedule(experiment: Experiment, hosts: Hosts) -> tuple[Generated, ...]:
+def generated_packet(graph: Graph, flow: Generated) -> FiveTuple:
+    """The addresses and ports in the headers of a generated flow's data packets."""
+    udp = flow.datagram_bytes is not None
+    return FiveTuple(
+        addresses.of(graph, flow.src, flow.family),
+        flow.sport,
+        addresses.of(graph, flow.dst, flow.family),
+        UDP_PORT if udp else TCP_PORT,
+        UDP if udp else TCP,
+    )
+
+
+def generated_ways(graph: Graph, table: routes.Routes, generated: Sequence[Generated]) -> Ways:
+    """The different paths of generated flows, each with the path of its acknowledgements."""
+    ways: dict[tuple[str, ...], Way] = {}
+    seen: set[object] = set()
+    for flow in sorted(generated, key=lambda flow: (flow.src, flow.dst)):
+        packet = generated_packet(graph, flow)
+        key = packet if table.choices else (flow.src, flow.dst)
+        if key not in seen:
+            seen.add(key)
+            there, back = there_and_back(graph, table, flow.src, flow.dst, packet)
+            ways[(*there, *back)] = (there, back)
+    return list(ways.values())
+
+
+def make_schedule(
+    experiment: Experiment, graph: Graph, links: Mapping[Direction, Link]
+) -> tuple[Generated, ...]:
     """All generated flows of an experiment, each workload's in the order of their start.
 
     Raises ConfigError: a host does not exist, or there would be too many flows.
     """
+    hosts = _Hosts(graph, links)
     flows: list[Generated] = []
     next_port: dict[str, int] = defaultdict(lambda: FIRST_SOURCE_PORT)
     for index, workload in enumerate(experiment.workloads):
@@ -116,7 +154,7 @@ def _too_many(index: int) -> ConfigError:
 
 
 def _of_workload(
-    experiment: Experiment, index: int, workload: Workload, hosts: Hosts
+    experiment: Experiment, index: int, workload: Workload, hosts: _Hosts
 ) -> Iterator[Generated]:
     draw = random.Random(f"{experiment.seed} workload {index}")
     where = f"workloads.{index}"
@@ -147,7 +185,7 @@ def _transfer(index: int, kind: str, src: str, dst: str, size: int, start: int |
 
 
 def _background(
-    experiment: Experiment, index: int, workload: Background, hosts: Hosts
+    experiment: Experiment, index: int, workload: Background, hosts: _Hosts
 ) -> Iterator[Generated]:
     """Each host sends on its own to any other, with a mean gap of F/B (section 3.2.5)."""
     sizes = workload.distribution()
@@ -166,7 +204,7 @@ def _background(
 
 
 def _poisson(
-    experiment: Experiment, index: int, workload: Poisson, hosts: Hosts, draw: random.Random
+    experiment: Experiment, index: int, workload: Poisson, hosts: _Hosts, draw: random.Random
 ) -> Iterator[Generated]:
     sizes = workload.distribution()
     receivers = list(hosts.names) if workload.to is None else [workload.to]
@@ -183,13 +221,14 @@ def _poisson(
         yield _transfer(index, "poisson", src, dst, sizes.sample(draw), at_ns)
 
 
-def _sources(workload: Poisson, hosts: Hosts, where: str) -> Sequence[str]:
+def _sources(workload: Poisson, hosts: _Hosts, where: str) -> Sequence[str]:
     if workload.source is None:
         return hosts.names
     named = [workload.source] if isinstance(workload.source, str) else workload.source
     if workload.to is None and named and set(named) <= set(hosts.names):
         return named  # here the topology's receiver may send too
-    return hosts.senders(workload.source, workload.to or hosts.receiver(f"{where}.to"), where)
+    dst = workload.to or receiver(hosts.graph, f"{where}.to")
+    return senders_of(workload.source, dst, hosts.graph, where)
 
 
 def _arrivals(draw: random.Random, mean_gap_ns: float, start: int, end: int) -> Iterator[int]:
@@ -201,7 +240,7 @@ def _arrivals(draw: random.Random, mean_gap_ns: float, start: int, end: int) -> 
 
 
 def _shuffle(
-    index: int, workload: Shuffle, hosts: Hosts, draw: random.Random
+    index: int, workload: Shuffle, hosts: _Hosts, draw: random.Random
 ) -> Iterator[Generated]:
     names = _first(hosts.names, workload.hosts, f"workloads.{index}.hosts")
     for src in names:
@@ -212,8 +251,8 @@ def _shuffle(
             yield _transfer(index, "shuffle", src, dst, workload.size_bytes, start_ns)
 
 
-def _incast(index: int, workload: Incast, hosts: Hosts) -> Iterator[Generated]:
-    dst = workload.to or hosts.receiver(f"workloads.{index}.to")
+def _incast(index: int, workload: Incast, hosts: _Hosts) -> Iterator[Generated]:
+    dst = workload.to or receiver(hosts.graph, f"workloads.{index}.to")
     others = [name for name in hosts.names if name != dst]
     for number in range(workload.rounds):
         for src in _first(others, workload.senders, f"workloads.{index}.senders"):
@@ -223,16 +262,16 @@ def _incast(index: int, workload: Incast, hosts: Hosts) -> Iterator[Generated]:
 
 
 def _constant_rate(
-    experiment: Experiment, index: int, workload: ConstantRate, hosts: Hosts, draw: random.Random
+    experiment: Experiment, index: int, workload: ConstantRate, hosts: _Hosts, draw: random.Random
 ) -> Iterator[Generated]:
-    dst = workload.to or hosts.receiver(f"workloads.{index}.to")
+    dst = workload.to or receiver(hosts.graph, f"workloads.{index}.to")
     gap_ns = workload.datagram_bytes * 8 * 10**9 // workload.rate_bps
     if gap_ns < LEAST_GAP_NS:
         raise ConfigError(
             f"workloads.{index}.rate: more than a datagram of {workload.datagram_bytes} B per "
             "microsecond; allowed is a lower rate, or a larger datagram"
         )
-    for src in hosts.senders(workload.source, dst, f"workloads.{index}"):
+    for src in senders_of(workload.source, dst, hosts.graph, f"workloads.{index}"):
         yield Generated(
             flow=0,
             workload=index,
@@ -255,7 +294,7 @@ def _first(names: Sequence[str], count: int | None, where: str) -> Sequence[str]
     return names[:count]
 
 
-def _require_host(hosts: Hosts, name: str, where: str) -> None:
+def _require_host(hosts: _Hosts, name: str, where: str) -> None:
     if name not in hosts.names:
         some = ", ".join(hosts.names[:6])
         near = did_you_mean(name, hosts.names)

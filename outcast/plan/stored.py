@@ -15,7 +15,7 @@ from dataclasses import fields
 from ipaddress import IPv4Address, IPv6Address
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import networkx as nx
 from pydantic import AfterValidator, Field
@@ -32,6 +32,7 @@ from outcast.experiment.probes import MOST_PROBES
 from outcast.plan import addresses
 from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import MOST_FLOWS, Flow
+from outcast.plan.links import Direction
 from outcast.plan.model import Plan
 from outcast.plan.noise import HostNoise
 from outcast.plan.probes import Probe
@@ -39,9 +40,6 @@ from outcast.plan.programs import Command, Program
 from outcast.plan.schedule import MOST_FLOWS as MOST_GENERATED
 from outcast.plan.schedule import Generated
 from outcast.plan.traces import LinkTrace
-
-if TYPE_CHECKING:
-    from outcast.plan.links import Direction
 
 MOST_NODES = 32_768
 """More than the largest topology that an experiment can ask for."""

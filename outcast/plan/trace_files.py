@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from outcast import handed_in, units
-from outcast.errors import ConfigError, InputError
+from outcast.errors import InputError
 from outcast.experiment.parts import LEAST_RATE_BPS, MOST_RATE_BPS
 
 MOST_BYTES = 32 << 20
@@ -47,18 +47,18 @@ def read(path: Path, frame_bits: int, *, repeat: bool) -> Trace:
         frame_bits: what a delivery of a mahimahi trace takes on the link.
         repeat: whether a CSV begins again at its last row's time, whose rate then does not count.
 
-    Raises ConfigError: the file cannot be read, or is no trace.
+    Raises ValueError: the file cannot be read, or is no trace.
     """
     try:
         text = handed_in.read_text(path, MOST_BYTES)
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file") from None
+        raise ValueError(f"{path}: there is no such file") from None
     except InputError as error:
-        raise ConfigError(str(error)) from None
+        raise ValueError(str(error)) from None
     try:
         return parse(text, frame_bits, repeat=repeat)
     except _LineError as error:
-        raise ConfigError(f"{path}:{error.line}: {error}") from None
+        raise ValueError(f"{path}:{error.line}: {error}") from None
 
 
 class _LineError(ValueError):

@@ -15,8 +15,8 @@ from outcast.experiment.rate import RateTrace
 from outcast.plan import addresses
 from outcast.plan.links import Direction
 from outcast.plan.model import Plan
-from outcast.plan.paths import generated_packet
 from outcast.plan.programs import program_ways
+from outcast.plan.schedule import generated_packet
 
 
 def wire_bytes(experiment: Experiment, plan: Plan) -> dict[Direction, int]:

@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from outcast import units
-from outcast.errors import ConfigError
+from outcast.errors import refusals_at
 from outcast.experiment import MTU_FRAME_BYTES, Experiment
 from outcast.experiment.parts import LEAST_RATE_BPS, MOST_RATE_BPS
 from outcast.experiment.rate import RateTrace
@@ -91,22 +91,18 @@ def read_all(experiment: Experiment) -> dict[int, Steps]:
         if not isinstance(override.rate_bps, RateTrace):
             continue
         path = override.rate_bps.trace
-        try:
+        with refusals_at(f"links.overrides.{number}.rate.trace"):
             trace = read(path, frame_bits, repeat=override.rate_bps.repeat)
-        except ConfigError as error:
-            raise ConfigError(f"links.overrides.{number}.rate.trace: {error}") from None
-        by_override[number] = _steps_of(experiment, number, path, trace, frame_bits)
+            by_override[number] = _steps_of(path, trace, experiment.duration_ns, frame_bits)
     return by_override
 
 
-def _steps_of(
-    experiment: Experiment, number: int, path: Path, trace: Trace, frame_bits: int
-) -> Steps:
+def _steps_of(path: Path, trace: Trace, duration_ns: int, frame_bits: int) -> Steps:
+    """As `steps`, but the text of its ValueError begins with the file."""
     try:
-        return steps(trace, experiment.duration_ns, frame_bits)
+        return steps(trace, duration_ns, frame_bits)
     except ValueError as error:
-        where = f"links.overrides.{number}.rate.trace"
-        raise ConfigError(f"{where}: {path} {error}") from None
+        raise ValueError(f"{path} {error}") from None
 
 
 def of_links(
@@ -114,12 +110,9 @@ def of_links(
     by_override: Mapping[int, Steps],
     wire_bytes: Mapping[tuple[str, str], int],
 ) -> tuple[LinkTrace, ...]:
-    """What the traces do to the links of the experiment.
+    """What the traces that `read_all` has read do to the links of the experiment.
 
-    Args:
-        experiment: it has the overrides and the duration.
-        by_override: what `read_all` has read.
-        wire_bytes: how much the full frames that are sent take, by direction of a link.
+    `wire_bytes` is how much the full frames that are sent take, by direction of a link.
 
     Raises ConfigError: a trace has too many steps for these frames.
     """
@@ -134,7 +127,8 @@ def of_links(
         for end in override.directions:
             alike.setdefault(8 * wire_bytes[end], []).append(end)
         for frame_bits, ends in alike.items():
-            made = _steps_of(experiment, number, file, trace, frame_bits)
+            with refusals_at(f"links.overrides.{number}.rate.trace"):
+                made = _steps_of(file, trace, duration_ns, frame_bits)
             t_ns, rate_bps = (*made.t_ns, duration_ns), (*made.rate_bps, mean_bps)
             found.append(LinkTrace(file.name, tuple(ends), t_ns, rate_bps))
     return tuple(found)

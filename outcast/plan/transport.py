@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment, Transport
 from outcast.experiment.transport import Ecn
+
+if TYPE_CHECKING:
+    from outcast.plan.flows import Flow
 
 ReceiverKind = tuple[str, Literal["iperf", "tcp", "mptcp"]]
 """What the connections of one listening socket share: congestion control, and the program."""
@@ -19,17 +22,6 @@ _OF_A_SENDER = (
     *("small_queue_bytes", "send_buffer", "mptcp"),
 )
 """What the senders of one host share."""
-
-
-class Sent(Protocol):
-    """The part of a flow that this module reads."""
-
-    @property
-    def src(self) -> str: ...
-    @property
-    def dst(self) -> str: ...
-    @property
-    def transport(self) -> Transport: ...
 
 
 def all_of(experiment: Experiment) -> list[Transport]:
@@ -50,7 +42,7 @@ def receiver_kind(transport: Transport) -> ReceiverKind:
 
 
 def of_hosts(
-    base: Transport, flows: Iterable[Sent], machine: Callable[[str], str] = str
+    base: Transport, flows: Iterable[Flow], machine: Callable[[str], str] = str
 ) -> Mapping[str, Transport]:
     """The settings of each host that takes part in a flow; other hosts have `base`.
 

@@ -23,8 +23,7 @@ from outcast.analysis.measure.spreads import in_ms
 from outcast.analysis.port_analysis import PortAnalysis
 from outcast.analysis.run_analysis import Analysis
 from outcast.plan.model import Plan
-from outcast.plan.paths import generated_packet, generated_ways
-from outcast.plan.schedule import Generated
+from outcast.plan.schedule import Generated, generated_packet, generated_ways
 from outcast.records.generated import Completed, read_generated_flows
 from outcast.records.summary import StreamSummary
 

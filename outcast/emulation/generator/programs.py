@@ -20,8 +20,7 @@ from outcast.files import write_text
 from outcast.plan import addresses
 from outcast.plan.model import Plan
 from outcast.plan.needs import longest_way_ns
-from outcast.plan.paths import generated_packet
-from outcast.plan.schedule import TCP_PORT, UDP_PORT, Generated
+from outcast.plan.schedule import TCP_PORT, UDP_PORT, Generated, generated_packet
 from outcast.records import generated as results
 from outcast.records.generated import Completed
 

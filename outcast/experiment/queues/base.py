@@ -13,11 +13,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, Self, get_origin
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ValidationError
 
 from outcast import netlink, units
 from outcast.experiment.limit import Drain, Limit, QueueLimit, Unit
-from outcast.experiment.parts import MTU_FRAME_BYTES, Part, SizeBytes
+from outcast.experiment.parts import MTU_FRAME_BYTES, Part, SizeBytes, described, key_of
 from outcast.handed_in import own_words
 
 Drops = Literal["at_limit", "on_arrival", "later"]
@@ -95,12 +95,10 @@ class QueueKind(Part):
     since: ClassVar[str] = "6.1"
     always_marks: ClassVar[bool] = False
 
-    where: Literal["every_port", "bottleneck"] = Field(
-        default="every_port", description="which switch ports get this queue"
+    where: Literal["every_port", "bottleneck"] = described(
+        "which switch ports get this queue", default="every_port"
     )
-    burst_bytes: SizeBytes = Field(
-        default=1600, alias="burst", description="of the shaper; a full frame or more"
-    )
+    burst_bytes: SizeBytes = described("of the shaper; a full frame or more", default=1600)
 
     @property
     @abstractmethod
@@ -191,14 +189,12 @@ class QueueKind(Part):
         if lacking:
             raise TypeError(f"queue kind {cls.__name__}: no {', '.join(sorted(lacking))}")
 
-    @model_validator(mode="after")
-    def _burst_holds_a_frame(self) -> QueueKind:
+    def _require(self) -> None:
         if self.burst_bytes < MTU_FRAME_BYTES:
             raise ValueError(
                 f"burst {self.burst_bytes} B is below the frame size and would drop every full "
                 f"frame; allowed is {MTU_FRAME_BYTES} B and more"
             )
-        return self
 
     def check_burst(self, rate_bps: int, frame_bytes: int = MTU_FRAME_BYTES) -> None:
         """Raises ValueError where at this rate the burst that the kernel keeps holds no full frame.
@@ -223,8 +219,8 @@ class QueueKind(Part):
 class Shaped(QueueKind):
     """A queue that can have a shaper of either kind above it."""
 
-    shaper: Literal["tbf", "htb"] = Field(
-        default="tbf", description="what limits the rate; the queue is its child"
+    shaper: Literal["tbf", "htb"] = described(
+        "what limits the rate; the queue is its child", default="tbf"
     )
 
     @property
@@ -258,13 +254,14 @@ class CountsBytes(Counted):
 class ControlsDelay(Shaped):
     """A queue that drops by sojourn time. The kernel takes its times in whole microseconds."""
 
-    @model_validator(mode="after")
-    def _whole_microseconds(self) -> ControlsDelay:
-        for name, field in type(self).model_fields.items():
+    def _require(self) -> None:
+        super()._require()
+        for name in type(self).model_fields:
             value = getattr(self, name)
             if name.endswith("_ns") and (not 1000 <= value <= LONGEST_NS or value % 1000):
-                raise ValueError(f"{field.alias}: allowed are whole microseconds from 1us to 1000s")
-        return self
+                raise ValueError(
+                    f"{key_of(name)}: allowed are whole microseconds from 1us to 1000s"
+                )
 
 
 def fields(**places: tuple[str, int]) -> Callable[[bytes], dict[str, int]]:

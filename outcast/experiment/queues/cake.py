@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from pydantic import Field
-
 from outcast import netlink
 from outcast.experiment.limit import Limit, QueueLimit
-from outcast.experiment.parts import TimeNs
+from outcast.experiment.parts import TimeNs, described
 from outcast.experiment.queues import base
 
 _TCA_CAKE_FLOW_MODE = 5
@@ -44,14 +42,12 @@ class Cake(base.ControlsDelay, base.CountsBytes):
     always_marks = True
 
     kind: Literal["cake"]
-    limit: QueueLimit = Field(description="the kernel's memory for packets, with its own headers")
-    rtt_ns: TimeNs = Field(
-        default=100_000_000,
-        alias="rtt",
-        description="round-trip time of the path; the target is a 20th",
+    limit: QueueLimit = described("the kernel's memory for packets, with its own headers")
+    rtt_ns: TimeNs = described(
+        "round-trip time of the path; the target is a 20th", default=100_000_000
     )
     isolation: Literal["flowblind", "flows", "hosts", "srchost", "dsthost", "triple-isolate"] = (
-        Field(default="flows", description="what gets a queue of its own, as tc-cake(8) names it")
+        described("what gets a queue of its own, as tc-cake(8) names it", default="flows")
     )
 
     @property

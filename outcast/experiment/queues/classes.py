@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from outcast import netlink, units
 from outcast.experiment.parts import (
@@ -21,6 +21,8 @@ from outcast.experiment.parts import (
     KernelRateBps,
     Part,
     SizeBytes,
+    described,
+    optional,
 )
 from outcast.experiment.queues import base
 from outcast.experiment.queues.drop_tail import check_limit, fifo, fifo_options
@@ -48,45 +50,37 @@ def _listed(value: object) -> object:
 class TrafficClass(Part):
     """A class of service."""
 
-    name: GroupName = Field(
-        description="what tables and summary.json call it; in counters.json classes are numbered "
-        "in the order of the list, as class_1"
+    name: GroupName = described(
+        "what tables and summary.json call it; in counters.json classes are numbered in the order "
+        "of the list, as class_1"
     )
-    dscp: Annotated[tuple[Dscp, ...] | None, BeforeValidator(_listed)] = Field(
-        default=None, description="its code points, as `ef` or 46; if left out, all other packets"
+    dscp: Annotated[tuple[Dscp, ...] | None, BeforeValidator(_listed)] = optional(
+        "its code points, as `ef` or 46; if left out, all other packets"
     )
 
 
 class DrrClass(TrafficClass):
     """A class of DRR."""
 
-    quantum_bytes: _Quantum = Field(
-        default=MTU_FRAME_BYTES, alias="quantum", description="what it may send in its turn"
-    )
+    quantum_bytes: _Quantum = described("what it may send in its turn", default=MTU_FRAME_BYTES)
 
 
 class HtbClass(TrafficClass):
     """A class of HTB."""
 
-    rate_bps: KernelRateBps = Field(alias="rate", description="what it always gets")
-    ceil_bps: KernelRateBps | None = Field(
-        default=None, alias="ceil", description="the most that it gets; if left out, the link's"
-    )
-    priority: int = Field(default=0, ge=0, le=7, description="who borrows first: 0")
-    quantum_bytes: _Quantum = Field(
-        default=MTU_FRAME_BYTES,
-        alias="quantum",
-        description="what it borrows in its turn, among those of one priority",
+    rate_bps: KernelRateBps = described("what it always gets")
+    ceil_bps: KernelRateBps | None = optional("the most that it gets; if left out, the link's")
+    priority: int = described("who borrows first: 0", default=0, ge=0, le=7)
+    quantum_bytes: _Quantum = described(
+        "what it borrows in its turn, among those of one priority", default=MTU_FRAME_BYTES
     )
 
-    @model_validator(mode="after")
-    def _ceil_holds_rate(self) -> Self:
+    def _require(self) -> None:
         if self.ceil_bps is not None and self.ceil_bps < self.rate_bps:
             raise ValueError(
                 f"ceil: {units.format_rate(self.ceil_bps)} is below the rate; allowed is "
                 f"{units.format_rate(self.rate_bps)} and more"
             )
-        return self
 
 
 class HasClasses(base.Counted):
@@ -98,8 +92,8 @@ class HasClasses(base.Counted):
 
     classes: tuple[TrafficClass, ...]
 
-    @model_validator(mode="after")
-    def _each_packet_has_one_class(self) -> Self:
+    def _require(self) -> None:
+        super()._require()
         points = [str(point) for each in self.classes for point in each.dscp or ()]
         names = [each.name for each in self.classes]
         rest = [each.name for each in self.classes if each.dscp is None]
@@ -111,7 +105,6 @@ class HasClasses(base.Counted):
                 f"classes: {len(names)} are given, and {len(rest)} of them have no dscp; allowed "
                 f"are 2 to {MOST_CLASSES}, and one without dscp, which takes all other packets"
             )
-        return self
 
     @property
     def told_by(self) -> Mapping[int, int]:
@@ -154,7 +147,7 @@ class Prio(HasClasses):
     probe = {"prio": ""}
 
     kind: Literal["prio"]
-    classes: tuple[TrafficClass, ...] = Field(description="the most urgent one first")
+    classes: tuple[TrafficClass, ...] = described("the most urgent one first")
 
     def tc(self) -> tuple[base.Qdisc, ...]:
         words = f"bands {len(self.classes)} priomap" + f" {self.rest - 1}" * 16
@@ -172,7 +165,7 @@ class Drr(HasClasses):
     probe = {"drr": ""}
 
     kind: Literal["drr"]
-    classes: tuple[DrrClass, ...] = Field(description="they share the link as their quanta do")
+    classes: tuple[DrrClass, ...] = described("they share the link as their quanta do")
 
     def tc(self) -> tuple[base.Qdisc, ...]:
         return (base.Qdisc("drr", ""), *self._leaves())
@@ -196,7 +189,7 @@ class HtbClasses(HasClasses):
     probe = {"htb": "default 1"}
 
     kind: Literal["htb_classes"]
-    classes: tuple[HtbClass, ...] = Field(description="their rates add up to the link's at most")
+    classes: tuple[HtbClass, ...] = described("their rates add up to the link's at most")
 
     def tc(self) -> tuple[base.Qdisc, ...]:
         return (base.Qdisc("htb", f"default {self.rest}"), *self._leaves())

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field
-
-from outcast.experiment.parts import TimeNs
+from outcast.experiment.parts import TimeNs, described
 from outcast.experiment.queues import base
 
 _UNIT_NS = 1024
@@ -16,13 +14,11 @@ _UNIT_NS = 1024
 class RunsCodel(base.ControlsDelay, base.CountsPackets):
     """A queue with the settings of CoDel (RFC 8289)."""
 
-    target_ns: TimeNs = Field(default=5_000_000, alias="target", description="target sojourn time")
-    interval_ns: TimeNs = Field(
-        default=100_000_000,
-        alias="interval",
-        description="how long above the target before a drop; an RTT",
+    target_ns: TimeNs = described("target sojourn time", default=5_000_000)
+    interval_ns: TimeNs = described(
+        "how long above the target before a drop; an RTT", default=100_000_000
     )
-    ecn: bool = Field(default=False, description="mark instead of dropping")
+    ecn: bool = described("mark instead of dropping", default=False)
 
     @property
     def codel_words(self) -> str:

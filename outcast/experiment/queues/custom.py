@@ -10,6 +10,7 @@ from pydantic import Field
 
 from outcast import netlink
 from outcast.experiment.limit import Limit
+from outcast.experiment.parts import described
 from outcast.experiment.queues import base
 
 _Word = Annotated[int, Field(ge=0, lt=1 << 32)]
@@ -32,11 +33,11 @@ class Custom(base.Shaped):
     always_marks = True
 
     kind: Literal["custom"]
-    qdisc: str = Field(pattern=r"^[A-Za-z0-9_]{1,15}$", description="its `id` in struct Qdisc_ops")
-    options: tuple[_Word, ...] | dict[_Type, _Word] = Field(
+    qdisc: str = described("its `id` in struct Qdisc_ops", pattern=r"^[A-Za-z0-9_]{1,15}$")
+    options: tuple[_Word, ...] | dict[_Type, _Word] = described(
+        "TCA_OPTIONS: a list is a struct of 32-bit numbers, a mapping has the number of each "
+        "attribute; what the qdisc shows has to agree",
         default=(),
-        description="TCA_OPTIONS: a list is a struct of 32-bit numbers, a mapping has the number "
-        "of each attribute; what the qdisc shows has to agree",
     )
 
     @property

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field, model_validator
-
 from outcast import netlink
-from outcast.experiment.parts import TimeNs
+from outcast.experiment.parts import TimeNs, described
 from outcast.experiment.queues import base
 
 _LIMIT, _MEMORY_LIMIT, _TARGET, _UPDATE, _ALPHA, _BETA = 1, 2, 3, 4, 5, 6
@@ -50,47 +48,33 @@ class DualPi2(base.ControlsDelay, base.CountsPackets):
     since = "6.17"
 
     kind: Literal["dualpi2"]
-    target_ns: TimeNs = Field(
-        default=15_000_000, alias="target", description="target sojourn time of classic packets"
-    )
-    update_ns: TimeNs = Field(
-        default=16_000_000, alias="update", description="between changes of the probability"
-    )
-    alpha_hz: float = Field(
+    target_ns: TimeNs = described("target sojourn time of classic packets", default=15_000_000)
+    update_ns: TimeNs = described("between changes of the probability", default=16_000_000)
+    alpha_hz: float = described(
+        "gain of the delay's distance from the target, in Hz",
         default=0.16,
         alias="alpha",
         ge=1 / _PER_HZ,
         le=1000,
-        description="gain of the delay's distance from the target, in Hz",
     )
-    beta_hz: float = Field(
-        default=3.2,
-        alias="beta",
-        ge=1 / _PER_HZ,
-        le=1000,
-        description="gain of the delay's change, in Hz",
+    beta_hz: float = described(
+        "gain of the delay's change, in Hz", default=3.2, alias="beta", ge=1 / _PER_HZ, le=1000
     )
-    coupling: int = Field(
-        default=2,
-        ge=1,
-        le=255,
-        description="L4S packets are marked with this times the probability",
+    coupling: int = described(
+        "L4S packets are marked with this times the probability", default=2, ge=1, le=255
     )
-    step_ns: TimeNs = Field(
-        default=1_000_000,
-        alias="step",
-        description="L4S packets that waited longer than this are marked",
+    step_ns: TimeNs = described(
+        "L4S packets that waited longer than this are marked", default=1_000_000
     )
-    l4s: Literal["l4s_ect", "any_ect"] = Field(
+    l4s: Literal["l4s_ect", "any_ect"] = described(
+        "what is L4S: `l4s_ect`: ECT(1) and CE; `any_ect`: ECT(0) too, as DCTCP sends",
         default="l4s_ect",
-        description="what is L4S: `l4s_ect`: ECT(1) and CE; `any_ect`: ECT(0) too, as DCTCP sends",
     )
 
-    @model_validator(mode="after")
-    def _times_fit(self) -> DualPi2:
+    def _require(self) -> None:
+        super()._require()
         if max(self.update_ns, self.step_ns) > _LONGEST_NS:
             raise ValueError("update and step: allowed is 4s or less")
-        return self
 
     def tc(self) -> tuple[base.Qdisc, ...]:
         numbers = {

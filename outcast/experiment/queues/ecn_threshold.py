@@ -16,11 +16,9 @@ import struct
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field, model_validator
-
 from outcast import netlink
 from outcast.experiment.limit import Limit, QueueLimit
-from outcast.experiment.parts import MTU_FRAME_BYTES
+from outcast.experiment.parts import MTU_FRAME_BYTES, described
 from outcast.experiment.queues import base, red
 from outcast.experiment.queues.drop_tail import check_limit, fifo, fifo_options
 
@@ -46,19 +44,18 @@ class EcnThreshold(base.Shaped):
 
     kind: Literal["ecn_threshold"]
     limit: QueueLimit
-    threshold: QueueLimit = Field(
-        description="an arrival that finds this much queued is marked; packets count as full frames"
+    threshold: QueueLimit = described(
+        "an arrival that finds this much queued is marked; packets count as full frames"
     )
 
-    @model_validator(mode="after")
-    def _marks_below_the_limit(self) -> EcnThreshold:
+    def _require(self) -> None:
+        super()._require()
         if not self.is_counted:
-            return self
+            return
         if self.threshold_bytes >= (self.limit.packets or 0) * MTU_FRAME_BYTES + (
             self.limit.size_bytes or 0
         ):
             raise ValueError("threshold: allowed is less than the limit, or nothing is ever marked")
-        return self
 
     @property
     def threshold_bytes(self) -> int:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
-
 from outcast.experiment.limit import MOST_QUEUED
-from outcast.experiment.parts import MTU_FRAME_BYTES, SizeBytes
+from outcast.experiment.parts import MTU_FRAME_BYTES, SizeBytes, described
 from outcast.experiment.queues import base
 
 
@@ -26,18 +24,17 @@ class Fq(base.CountsPackets):
     paces: ClassVar[bool] = False
 
     kind: Literal["fq"]
-    flow_limit: int = Field(
-        default=100, ge=1, le=MOST_QUEUED, description="packets that one flow can have queued"
+    flow_limit: int = described(
+        "packets that one flow can have queued", default=100, ge=1, le=MOST_QUEUED
     )
-    quantum_bytes: SizeBytes = Field(
-        default=2 * MTU_FRAME_BYTES, alias="quantum", description="what a flow sends in its turn"
+    quantum_bytes: SizeBytes = described(
+        "what a flow sends in its turn", default=2 * MTU_FRAME_BYTES
     )
 
-    @model_validator(mode="after")
-    def _quantum_fits(self) -> Fq:
+    def _require(self) -> None:
+        super()._require()
         if not 1 <= self.quantum_bytes <= 1 << 20:
             raise ValueError("quantum: allowed is 1B to 1MB")
-        return self
 
     def tc(self) -> tuple[base.Qdisc, ...]:
         words = (

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field, model_validator
-
-from outcast.experiment.parts import MTU_FRAME_BYTES, SizeBytes
+from outcast.experiment.parts import MTU_FRAME_BYTES, SizeBytes, described
 from outcast.experiment.queues import base
 from outcast.experiment.queues.codel import RunsCodel
 
@@ -30,16 +28,13 @@ class FqCodel(RunsCodel):
     }
 
     kind: Literal["fq_codel"]
-    flows: int = Field(default=1024, ge=1, le=65536, description="queues that flows are hashed to")
-    quantum_bytes: SizeBytes = Field(
-        default=MTU_FRAME_BYTES, alias="quantum", description="what a queue sends in its turn"
-    )
+    flows: int = described("queues that flows are hashed to", default=1024, ge=1, le=65536)
+    quantum_bytes: SizeBytes = described("what a queue sends in its turn", default=MTU_FRAME_BYTES)
 
-    @model_validator(mode="after")
-    def _quantum_fits(self) -> FqCodel:
+    def _require(self) -> None:
+        super()._require()
         if not 256 <= self.quantum_bytes <= 1 << 20:
             raise ValueError("quantum: allowed is 256B to 1MB")
-        return self
 
     def tc(self) -> tuple[base.Qdisc, ...]:
         words = (

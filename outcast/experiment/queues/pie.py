@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field, model_validator
-
-from outcast.experiment.parts import TimeNs
+from outcast.experiment.parts import TimeNs, described
 from outcast.experiment.queues import base
 
 
@@ -20,23 +18,18 @@ class Pie(base.ControlsDelay, base.CountsPackets):
     counters = {"pie": base.fields(dropped=("=I", 24), at_limit=("=I", 28), marked=("=I", 36))}
 
     kind: Literal["pie"]
-    target_ns: TimeNs = Field(default=15_000_000, alias="target", description="target sojourn time")
-    update_ns: TimeNs = Field(
-        default=15_000_000, alias="update", description="between changes of the probability"
-    )
-    alpha: int = Field(
-        default=2, ge=0, le=32, description="weight of the delay's distance from the target"
-    )
-    beta: int = Field(default=20, ge=0, le=32, description="weight of the delay's change")
-    ecn: bool = Field(default=False, description="mark instead of dropping")
+    target_ns: TimeNs = described("target sojourn time", default=15_000_000)
+    update_ns: TimeNs = described("between changes of the probability", default=15_000_000)
+    alpha: int = described("weight of the delay's distance from the target", default=2, ge=0, le=32)
+    beta: int = described("weight of the delay's change", default=20, ge=0, le=32)
+    ecn: bool = described("mark instead of dropping", default=False)
 
-    @model_validator(mode="after")
-    def _whole_milliseconds(self) -> Pie:
+    def _require(self) -> None:
+        super()._require()
         if self.update_ns % 1_000_000:
             raise ValueError(
                 "update: allowed are whole milliseconds, because the kernel counts jiffies"
             )
-        return self
 
     def tc(self) -> tuple[base.Qdisc, ...]:
         words = (

@@ -7,10 +7,8 @@ import struct
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from pydantic import Field, model_validator
-
 from outcast import netlink
-from outcast.experiment.parts import MTU_FRAME_BYTES
+from outcast.experiment.parts import MTU_FRAME_BYTES, described, optional
 from outcast.experiment.queues import base
 
 TCA_RED_PARMS, TCA_RED_MAX_P = 1, 3
@@ -30,30 +28,27 @@ class Red(base.CountsBytes):
     counters = {"red": base.fields(early=("=I", 0), at_limit=("=I", 4), marked=("=I", 12))}
 
     kind: Literal["red"]
-    min_packets: int | None = Field(
-        default=None,
-        ge=1,
-        description="nothing is dropped below this average; if left out, a third of the maximum",
+    min_packets: int | None = optional(
+        "nothing is dropped below this average; if left out, a third of the maximum", ge=1
     )
-    max_packets: int | None = Field(
-        default=None,
+    max_packets: int | None = optional(
+        "everything is dropped above this average; if left out, a third of the limit, so that 64KB "
+        "have 15 packets, and a minimum of 5",
         ge=2,
-        description="everything is dropped above this average; if left out, a third of the limit, "
-        "so that 64KB have 15 packets, and a minimum of 5",
     )
-    probability: float = Field(default=0.1, gt=0, lt=1, description="of a drop at the maximum")
-    weight: float = Field(default=0.002, gt=0, lt=1, description="of the moving average")
-    ecn: bool = Field(default=False, description="mark instead of dropping")
-    idle: Literal["seen", "stock"] = Field(
+    probability: float = described("of a drop at the maximum", default=0.1, gt=0, lt=1)
+    weight: float = described("of the moving average", default=0.002, gt=0, lt=1)
+    ecn: bool = described("mark instead of dropping", default=False)
+    idle: Literal["seen", "stock"] = described(
+        "`seen`: the average falls while the queue is empty (RFC 2309); `stock`: as in Linux, "
+        "which does not notice that behind a shaper. In real time it is always `stock`",
         default="seen",
-        description="`seen`: the average falls while the queue is empty (RFC 2309); `stock`: as in "
-        "Linux, which does not notice that behind a shaper. In real time it is always `stock`",
     )
 
-    @model_validator(mode="after")
-    def _thresholds_fit(self) -> Red:
+    def _require(self) -> None:
+        super()._require()
         if not self.is_counted:
-            return self
+            return
         least, most = self.thresholds_packets
         if not least < most:
             raise ValueError(f"min_packets: allowed is less than max_packets, which is {most}")
@@ -72,7 +67,6 @@ class Red(base.CountsBytes):
             raise ValueError(
                 f"probability {self.probability:g}: tc-red(8) rounds it to 0; allowed is more"
             )
-        return self
 
     @property
     def thresholds_packets(self) -> tuple[int, int]:

@@ -6,9 +6,7 @@ import struct
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field, model_validator
-
-from outcast.experiment.parts import TimeNs
+from outcast.experiment.parts import TimeNs, described
 from outcast.experiment.queues import base
 
 _MOST_DEPTH = 127
@@ -27,11 +25,11 @@ class Sfq(base.CountsPackets):
     counters = {}
 
     kind: Literal["sfq"]
-    buckets: int = Field(default=4, ge=1, le=65536, description="the hash table's divisor; 2^n")
-    perturb_ns: TimeNs = Field(default=0, alias="perturb", description="0: never rehash")
+    buckets: int = described("the hash table's divisor; 2^n", default=4, ge=1, le=65536)
+    perturb_ns: TimeNs = described("0: never rehash", default=0)
 
-    @model_validator(mode="after")
-    def _fits_sfq(self) -> Sfq:
+    def _require(self) -> None:
+        super()._require()
         if self.buckets & (self.buckets - 1):
             raise ValueError("buckets: allowed is a power of two")
         if self.perturb_ns % 10**9 or self.perturb_ns > base.LONGEST_NS:
@@ -43,7 +41,6 @@ class Sfq(base.CountsPackets):
                 f"sfq with {self.buckets} buckets holds at most {most} packets, {_MOST_DEPTH} of "
                 f"each of {flows} flows; allowed is a limit of 2 to {most} packets"
             )
-        return self
 
     def tc(self) -> tuple[base.Qdisc, ...]:
         perturb_s = self.perturb_ns // 10**9
