@@ -12,7 +12,7 @@ import pytest
 
 from outcast.emulation import in_c
 from outcast.engines.guest import code, helpers, world
-from outcast.engines.kernel.programs import Programs, SystemPrograms
+from outcast.engines.kernel.programs import Programs
 from outcast.engines.root.cache import Root
 from outcast.errors import CommandError, RootError
 
@@ -35,7 +35,7 @@ class ThisPython:
     ) -> str:
         self.calls += 1
         assert argv[0].endswith("ld-linux-x86-64.so.2")
-        return SystemPrograms().run([sys.executable, *argv[4:]], cwd=cwd, environment=environment)
+        return Programs().run([sys.executable, *argv[4:]], cwd=cwd, environment=environment)
 
 
 def root(folder: Path, key: str = "of-the-root") -> Root:
