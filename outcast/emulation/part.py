@@ -41,7 +41,7 @@ class Context:
 
     Attributes:
         directory: the run directory; `scratch` is a folder for what is not kept.
-        emit: reports an event, see `outcast.emulation.inside`.
+        emit: reports an event, see `outcast.emulation.__main__`.
         netns: the descriptor of a host's network namespace.
         place: the same of any node; None of a switch, which has none of its own.
     """
