@@ -21,7 +21,7 @@ import outcast
 from outcast.engines.guest import helpers
 from outcast.engines.kernel import cache as kernels
 from outcast.engines.kernel.cache import Kernel
-from outcast.engines.kernel.programs import SystemPrograms
+from outcast.engines.kernel.programs import Programs
 from outcast.engines.kernel.recipe import OURS
 from outcast.engines.root import cache as roots
 from outcast.engines.root import contents, fetch, lock, packed, places
@@ -149,7 +149,7 @@ def _write_licenses(package: Path, root: Root, kernel: Kernel, packages: Path | 
     pinned = lock.ours()
     rows = []
     shared: dict[str, str] = {}
-    run = SystemPrograms()
+    run = Programs()
     with tempfile.TemporaryDirectory(prefix="outcast-guest-wheel-") as name:
         work = Path(name)
         where = places.find(run, work, pinned.snapshot, places.Named(packages=packages))

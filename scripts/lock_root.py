@@ -20,7 +20,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 from outcast import files
-from outcast.engines.kernel.programs import SystemPrograms
+from outcast.engines.kernel.programs import Programs
 from outcast.engines.root import build, cache, files_list, lock, places
 from outcast.engines.root.lock import Kind, Lock, Package, Wheel
 from scripts.bill_of_materials import canonical, pins
@@ -94,7 +94,7 @@ class Apt:
 
     def __init__(self, folder: Path, mirror: str, suite: str) -> None:
         self._folder = folder
-        self._run = SystemPrograms()
+        self._run = Programs()
         for name in ("state/lists/partial", "cache/archives/partial"):
             (folder / name).mkdir(parents=True)
         (folder / "suite.sources").write_text(
@@ -196,7 +196,7 @@ def content(kind: Kind, pinned: Lock, mirror: str) -> str:
     """The hash of a root's list of files, after making it."""
     where = places.Places(mirrors=(mirror,))
     with tempfile.TemporaryDirectory() as name:
-        _, listed = build.unpack(kind, pinned, where, Path(name), SystemPrograms())
+        _, listed = build.unpack(kind, pinned, where, Path(name), Programs())
     return files_list.digest(listed)
 
 
@@ -207,7 +207,7 @@ def main() -> None:
     mirror = parser.parse_args().mirror
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        mirror = mirror or places.of_apt(SystemPrograms(), work)[0]
+        mirror = mirror or places.of_apt(Programs(), work)[0]
         (work / "wheels").mkdir()
         apt = Apt(work / "apt", mirror, SUITE)
         of_kernel = Apt(work / "kernel", mirror, KERNEL_SUITE)

@@ -21,7 +21,7 @@ from outcast.archive import Packed, Unpacked
 from outcast.archive.contents import Captures, require_unchanged
 from outcast.engines import ledger
 from outcast.engines.guest import packed
-from outcast.engines.guest.debugger import Debugger
+from outcast.engines.guest.debugger import Gdb
 from outcast.engines.guest.packed import Guest
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
@@ -163,7 +163,7 @@ class Again:
     _: KW_ONLY
     draw: bool
     events: Sequence[str] | None = None
-    debugger: Callable[[Kernel], AbstractContextManager[Debugger]] | None = None
+    debugger: Callable[[Kernel], AbstractContextManager[Gdb]] | None = None
     interventions: Interventions | None = None
     on_analysed: Callable[[RunDirectory], None] | None = None
 

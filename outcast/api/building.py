@@ -22,6 +22,7 @@ from outcast.engines.kernel.cache import Kernel
 from outcast.engines.root import build as roots
 from outcast.engines.root.cache import Root
 from outcast.engines.root.lock import Kind
+from outcast.engines.workshop import Progress
 from outcast.view.terminal.console import NotebookLine, PlainConsole
 
 _KERNEL_STAGES = {
@@ -49,7 +50,7 @@ def build_kernel(**options: Any) -> Kernel:
     with _shown() as show:
         began: dict[str, float] = {}
 
-        def on_progress(progress: kernels.Progress) -> None:
+        def on_progress(progress: Progress) -> None:
             text = _KERNEL_STAGES[progress.stage]
             since = began.setdefault(progress.stage, time.monotonic())
             if progress.stage != "compile":
@@ -67,7 +68,7 @@ def build_root(kind: Kind = "runtime", **options: Any) -> Root:
     """Makes a root, and shows the progress on standard error."""
     with _shown() as show:
 
-        def on_progress(progress: roots.Progress) -> None:
+        def on_progress(progress: Progress) -> None:
             show(f"{_ROOT_STAGES[progress.stage]} {_ROOTS[kind]}", progress.done, progress.total)
 
         return roots.build(kind, on_progress=on_progress, **options)

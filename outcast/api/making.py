@@ -16,7 +16,7 @@ from outcast.experiment import Experiment
 from outcast.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from outcast.engines.guest.debugger import Debugger
+    from outcast.engines.guest.debugger import Gdb
     from outcast.engines.guest.packed import Guest
     from outcast.records.interventions import Interventions
 
@@ -57,7 +57,7 @@ def execute(
     *,
     draw: bool = True,
     guest: Guest | None = None,
-    debugger: Debugger | None = None,
+    debugger: Gdb | None = None,
     interventions: Interventions | None = None,
     on_analysed: Callable[[RunDirectory], None] | None = None,
 ) -> RunDirectory:

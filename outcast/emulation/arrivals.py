@@ -1,37 +1,155 @@
 """Interrupt moderation: a host gets its arrivals in batches, as a network card's interrupts do.
 
-Linux has nothing of the kind for a veth pair. So what arrives at a host is redirected to an ifb
-device in the host's namespace (tc-mirred(8), drivers/net/ifb.c). Its root qdisc is netem with slots
-(tc-netem(8)). netem draws a slot's length when the first packet after the last slot arrives, and at
-the slot's end lets all go that have arrived (get_slot_next in net/sched/sch_netem.c). This is how
-`rx-usecs` of ethtool(8) is defined. The ifb device then hands the packets to the host's IP at one
-instant.
+Linux has nothing of the kind for a veth pair. So what arrives at a host is redirected to a device
+whose root qdisc is netem with slots (tc-mirred(8), tc-netem(8)). netem draws a slot's length when
+the first packet after the last slot arrives, and at the slot's end lets all go that have arrived
+(get_slot_next in net/sched/sch_netem.c). This is how `rx-usecs` of ethtool(8) is defined. For
+`hold_back` the device is an ifb, which hands the packets to the host's IP at one instant.
 
 Captures inside the host, and its counters, see a packet when it arrives, as before. Nothing outside
-the host changes but by the time at which it answers. The ifb device goes with the namespace.
+the host changes but by the time at which it answers. The devices go with the host's namespace.
+
+Cards as Intel's e1000, e1000e and igb count from their last interrupt (`install_card`).
+Such a card interrupts at once when a packet comes and its last interrupt is an interval ago. Else
+it interrupts when the interval is over, and the host gets all that has come by then. Linux has no
+device of that kind. NAPI's own pacing (`gro_flush_timeout` with `napi_defer_hard_irqs`) needs GRO
+at a veth. It keeps segments back until the next tick of 1 ms then, and neither can be turned off
+without BPF (napi_complete_done in net/core/dev.c, veth_xmit in drivers/net/veth.c). But actions of
+tc(8) and a slot of netem can be put together so that they do it exactly:
+
+* A police action that lets one packet pass in an interval (act_police.c, packets per second) is the
+  card's memory of its last interrupt. What it lets pass at the host's interface reaches the host at
+  once, and what it does not waits in a netem.
+* netem's slot has to begin at the interrupt, but begins at the first packet that waits. So each
+  packet that the police action lets pass is also mirrored into the netem, where it begins the slot.
+  The slot takes as long as the interval. At its end all that wait leave, the copy first.
+* Behind the netem a police action of its own drops the copy, because it lets one packet pass in
+  half an interval, and what passes is dropped. Then comes the card's police action once more. The
+  first packet that waited passes it, and begins the next interval and slot. If none waited, the
+  card is quiet.
+
+The netem is at one end of a veth pair in the host's namespace, and the host gets what waited from
+the other end.
 """
 
 from __future__ import annotations
 
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyroute2.netlink.exceptions import NetlinkError
 
 from outcast import netlink
-from outcast.emulation import netem, rtnetlink
+from outcast.emulation import netem, rtnetlink, transport
 from outcast.errors import FeatureMissingError, ReadBackError
-from outcast.plan.noise import IFB_OF_HOST, Span
+from outcast.plan.noise import BURST_UNIT_NS, CARD_ENDS, IFB_OF_HOST, Span, interval_ns
 
 if TYPE_CHECKING:
     from pyroute2.iproute import IPRoute
 
-SLOT_HANDLE = 1
-LIMIT_PACKETS = 100_000
-_INGRESS = 0xFFFF0000
-"""The handle of an ingress qdisc; filters of it have it as their parent."""
-_ETH_P_ALL = 3
-_EGRESS_REDIRECT = 1
-"""TCA_EGRESS_REDIR (linux/tc_act/tc_mirred.h)."""
+_SLOT_HANDLE = 1
+_AFTER_NS = 1
+"""netem begins a slot only for a packet that came after the last one's end (get_slot_next). A
+packet that comes at that very instant has to, so all wait for a nanosecond."""
+_CARD, _COPIES = 1, 2
+"""The numbers of the two police actions in the host's namespace."""
+_OK, _DROP, _NEXT, _STOLEN, _JUMP = 0, 2, 3, 4, 1 << 28
+"""TC_ACT_OK, TC_ACT_SHOT, TC_ACT_PIPE, TC_ACT_STOLEN, TC_ACT_JUMP (linux/pkt_cls.h). A jump goes to
+an action by its place in the list."""
+_REDIRECT, _MIRROR = 1, 2
+"""TCA_EGRESS_REDIR and TCA_EGRESS_MIRROR (linux/tc_act/tc_mirred.h)."""
+_LAST = 3
+"""The place of the last action in both lists. The card's police action jumps there with what comes
+within an interval, and it is one and the same in both."""
+
+_MATCHALL_ACTIONS = 2
+_KIND, _OPTIONS = 1, 2
+_POLICE_TBF, _POLICE_RESULT, _POLICE_RATE, _POLICE_BURST = 1, 5, 10, 11
+_MIRRED_PARAMETERS = 2
+_GACT_PARAMETERS = 2
+# struct tc_police: index, action, limit, burst, mtu, two rates, refcnt, bindcnt, capab
+_POLICE = struct.Struct("=Ii3I24x2iI")
+# tc_gen: index, capab, action, refcnt, bindcnt; then for mirred: eaction, ifindex
+_GENERAL = struct.Struct("=IIiii")
+_MIRRED = struct.Struct("=IIiiiiI")
+
+
+@dataclass(frozen=True, slots=True)
+class Police:
+    """One packet passes in an interval.
+
+    Attributes:
+        index: the action's number. Two filters with the same number share the action.
+        burst: what it saves up at most, in the kernel's units of time.
+    """
+
+    index: int
+    per_second: int
+    passes: int
+    exceeds: int
+    burst: int
+
+    def encoded(self) -> bytes:
+        """The action as the kernel is told it."""
+        return _action(
+            "police",
+            netlink.encode(_POLICE_TBF, _POLICE.pack(self.index, self.exceeds, 0, 0, 0, 0, 0, 0))
+            + netlink.encode(_POLICE_RESULT, struct.pack("=I", self.passes))
+            + netlink.encode(_POLICE_RATE, struct.pack("=Q", self.per_second))
+            + netlink.encode(_POLICE_BURST, struct.pack("=Q", self.burst)),
+        )
+
+
+def _police(index: int, per_second: int, *, passes: int, exceeds: int) -> Police:
+    """An action that saves up no more than the one packet."""
+    return Police(index, per_second, passes, exceeds, interval_ns(per_second) // BURST_UNIT_NS)
+
+
+@dataclass(frozen=True, slots=True)
+class Mirred:
+    """A packet, or a copy of it, goes to another interface."""
+
+    how: int
+    to: int
+    then: int
+
+    def encoded(self) -> bytes:
+        """The action as the kernel is told it."""
+        parameters = _MIRRED.pack(0, 0, self.then, 0, 0, self.how, self.to)
+        return _action("mirred", netlink.encode(_MIRRED_PARAMETERS, parameters))
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    """The same becomes of each packet."""
+
+    then: int
+
+    def encoded(self) -> bytes:
+        """The action as the kernel is told it."""
+        return _action(
+            "gact", netlink.encode(_GACT_PARAMETERS, _GENERAL.pack(0, 0, self.then, 0, 0))
+        )
+
+
+Action = Police | Mirred | Always
+
+
+def _action(kind: str, options: bytes) -> bytes:
+    return netlink.encode(_KIND, kind.encode() + b"\0") + netlink.encode(
+        _OPTIONS | netlink.NESTED, options
+    )
+
+
+ONLY_VIRTUAL = (
+    "noise.interrupts.per_second: no real machine's timers are exact enough for it, so packets "
+    "would overtake one another; use --engine virtual, or noise.interrupts={most: 0us}, because a "
+    "real machine has interrupts of its own"
+)
+"""Why real time has no such cards: timers are late there."""
 
 
 def missing(what: str) -> FeatureMissingError:
@@ -50,71 +168,114 @@ def hold_back(kernel: IPRoute, interface: str, interrupts: Span, name: str = IFB
         ReadBackError: the kernel shows something else than was asked for.
         RunError: the kernel refused.
     """
-    (index,) = kernel.link_lookup(ifname=interface)
     try:
         kernel.link("add", ifname=name, kind="ifb")
-        (ifb,) = kernel.link_lookup(ifname=name)
-        kernel.link("set", index=ifb, state="up")
-        kernel.tc("add", "ingress", index=index)
-        kernel.tc(
-            *("add-filter", "matchall"),
-            index=index,
-            parent=_INGRESS,
-            protocol=_ETH_P_ALL,
-            action={"kind": "mirred", "direction": "egress", "action": "redirect", "ifindex": ifb},
-        )
     except NetlinkError as error:
-        parts = "ifb, sch_ingress, cls_matchall, act_mirred or sch_netem"
+        raise missing(f"ifb ({error})") from None
+    (ifb,) = kernel.link_lookup(ifname=name)
+    kernel.link("set", index=ifb, state="up")
+    _set_slots(kernel, name, interrupts, delay_ns=0)
+    _act_on_arrivals(kernel, interface, [Mirred(_REDIRECT, ifb, then=_STOLEN)])
+
+
+def install_card(
+    kernel: IPRoute, interface: str, per_second: int, *, address: str, mtu_bytes: int
+) -> None:
+    """Makes what arrives come as from a card that counts from its last interrupt.
+
+    Raises as `hold_back`.
+    """
+    waiting, behind = CARD_ENDS
+    # IP takes only what is addressed to the interface that it came from.
+    peer = {"ifname": behind, "address": address, "mtu": mtu_bytes}
+    kernel.link("add", ifname=waiting, kind="veth", mtu=mtu_bytes, peer=peer)
+    for name in ("all", behind):
+        # Else a host can refuse what comes from an interface to which none of its routes leads.
+        transport.write_sysctl(f"ipv4/conf/{name}/rp_filter", "0", interface)
+    for end in CARD_ENDS:
+        kernel.link("set", index=kernel.link_lookup(ifname=end)[0], state="up")
+    slot_ns = interval_ns(per_second)
+    _set_slots(kernel, waiting, Span(slot_ns, slot_ns), _AFTER_NS)
+    (to,) = kernel.link_lookup(ifname=waiting)
+    card = _police(_CARD, per_second, passes=_NEXT, exceeds=_JUMP | _LAST)
+    begin = Mirred(_MIRROR, to, then=_OK)
+    redirect = Mirred(_REDIRECT, to, then=_STOLEN)
+    _act_on_arrivals(kernel, interface, [Always(_NEXT), card, begin, redirect])
+    copies = _police(_COPIES, 2 * per_second, passes=_DROP, exceeds=_NEXT)
+    _act_on_arrivals(kernel, behind, [copies, card, begin, Always(_OK)])
+
+
+def wait_until_ready(per_second: int) -> None:
+    """Waits until all cards would interrupt at once.
+
+    A police action begins without anything saved up. So it would take the first packet for one that
+    came within an interval, although the interval's slot has not begun.
+    """
+    time.sleep(2 * interval_ns(per_second) / 10**9)
+
+
+def _set_slots(kernel: IPRoute, name: str, slot: Span, delay_ns: int) -> None:
+    """Makes a netem with slots a device's root qdisc. Raises ReadBackError or RunError."""
+    options = netem.options(delay_ns=delay_ns, slot=slot)
+    rtnetlink.replace_qdisc(name, "netem", major=_SLOT_HANDLE, options=options)
+    (index,) = kernel.link_lookup(ifname=name)
+    slots = [
+        netem.shown_slot(netlink.raw_bytes(message.get_attr("TCA_OPTIONS")))
+        for message in kernel.get_qdiscs()
+        if message["index"] == index and message.get_attr("TCA_KIND") == "netem"
+    ]
+    if slots != [slot]:
+        raise ReadBackError(name, "interrupts", slot, slots)
+
+
+def _act_on_arrivals(kernel: IPRoute, name: str, actions: Sequence[Action]) -> None:
+    """Does the same with each packet that arrives at an interface.
+
+    Raises:
+        FeatureMissingError: the kernel lacks a part of it.
+        ReadBackError: the kernel shows other actions.
+    """
+    (index,) = kernel.link_lookup(ifname=name)
+    try:
+        kernel.tc("add", "ingress", index=index)
+        netlink.add_matchall(name, [action.encoded() for action in actions])
+    except (NetlinkError, OSError) as error:
+        parts = "sch_ingress, cls_matchall, act_mirred, act_police or act_gact"
         raise missing(f"{parts} ({error})") from None
-    rtnetlink.replace_qdisc(
-        *(name, "netem"),
-        parent=netlink.ROOT,
-        major=SLOT_HANDLE,
-        options=netem.options(
-            delay_ns=0, jitter_ns=0, limit_packets=LIMIT_PACKETS, in_order=False, slot=interrupts
-        ),
-    )
-    _read_back(kernel, interface, index, ifb, interrupts)
+    filters = kernel.get_filters(index=index, parent=netlink.INGRESS)
+    shown = [decoded for message in filters if (decoded := _shown(message))]
+    if shown != [list(actions)]:
+        raise ReadBackError(name, "actions on arrivals", list(actions), shown)
 
 
-def _read_back(kernel: IPRoute, interface: str, index: int, ifb: int, interrupts: Span) -> None:
-    """Raises ReadBackError where the ingress qdisc, its filter or the slots are others."""
-    qdiscs = list(kernel.get_qdiscs())
-    at_ingress = [
-        message.get_attr("TCA_KIND")
-        for message in qdiscs
-        if message["index"] == index and message["parent"] == 0xFFFFFFF1
-    ]
-    if at_ingress != ["ingress"]:
-        raise ReadBackError(interface, "qdisc of arrivals", "ingress", at_ingress)
-    targets = [
-        target
-        for message in kernel.get_filters(index=index, parent=_INGRESS)
-        for target in _redirected_to(message)
-    ]
-    if targets != [(_EGRESS_REDIRECT, ifb)]:
-        raise ReadBackError(interface, "redirection", [(_EGRESS_REDIRECT, ifb)], targets)
-    read_back = [
-        message.get_attr("TCA_OPTIONS")
-        for message in qdiscs
-        if message["index"] == ifb and message.get_attr("TCA_KIND") == "netem"
-    ]
-    slots = [netem.shown_slot(netlink.raw_bytes(options)) for options in read_back]
-    if slots != [interrupts]:
-        raise ReadBackError(interface, "interrupts", interrupts, slots)
-
-
-def _redirected_to(message: Any) -> list[tuple[int, int]]:
-    """Reads what a filter's actions do, and the interfaces that they send to.
+def _shown(message: Any) -> list[Action | str]:
+    """A filter's actions as the kernel shows them; of another kind, its name.
 
     The kernel dumps a filter's head without options too.
     """
     options = message.get_attr("TCA_OPTIONS")
-    actions = options.get_attr("TCA_MATCHALL_ACT") if options is not None else None
-    if actions is None:
-        return []
-    targets = []
-    for _, action in actions["attrs"]:
-        parameters = action.get_attr("TCA_ACT_OPTIONS").get_attr("TCA_MIRRED_PARMS")
-        targets.append((parameters["eaction"], parameters["ifindex"]))
-    return targets
+    listed = netlink.attribute(netlink.raw_bytes(options), _MATCHALL_ACTIONS) if options else None
+    return [_decoded(raw) for _, raw in netlink.attributes(listed or b"")]
+
+
+def _decoded(raw: bytes) -> Action | str:
+    parts = dict(netlink.attributes(raw))
+    kind = parts[_KIND].rstrip(b"\0").decode()
+    options = dict(netlink.attributes(parts[_OPTIONS]))
+    if kind == "police":
+        index, exceeds, *_ = _POLICE.unpack(options[_POLICE_TBF])
+        numbers = netlink.numbers(parts[_OPTIONS])
+        # The kernel does not show a result of 0, nor rates that it does not know.
+        return Police(
+            index,
+            numbers.get(_POLICE_RATE, 0),
+            numbers.get(_POLICE_RESULT, _OK),
+            exceeds,
+            numbers.get(_POLICE_BURST, 0),
+        )
+    if kind == "mirred":
+        _, _, then, _, _, how, to = _MIRRED.unpack(options[_MIRRED_PARAMETERS])
+        return Mirred(how, to, then)
+    if kind == "gact":
+        return Always(_GENERAL.unpack(options[_GACT_PARAMETERS])[2])
+    return kind

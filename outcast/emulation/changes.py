@@ -7,24 +7,21 @@ microseconds in the virtual engine, and is late in real time only where the mach
 from __future__ import annotations
 
 import ctypes
-import os
 import socket
-import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from outcast import netlink
 from outcast.emulation import netem, queues, wires
 from outcast.emulation.commands import entered
 from outcast.emulation.part import Context, Record, ThreadPart
 from outcast.emulation.queues import change as qdiscs
+from outcast.emulation.rtnetlink import LINK_MESSAGE
 from outcast.emulation.sampling import NetlinkSocket
 from outcast.errors import ReadBackError, RunError
 from outcast.experiment.faults import Policer
 from outcast.experiment.links import Link
-from outcast.experiment.queues.base import TICK_NS
 from outcast.plan import events
 from outcast.plan.events import Change, PortTrace
 from outcast.plan.ports import PortQueue
@@ -36,34 +33,9 @@ LATE_NS = 5 * 10**6
 MOST_LATE_NS = 250 * 10**6
 """A change that came later than this ends the run, because it measured another experiment."""
 _IFF_UP = 1
-_INTERFACE = struct.Struct("=BxHiII")
-"""struct ifinfomsg (rtnetlink(7)): family, type, index, flags, and which flags are meant."""
 _HEADER_BYTES = 16
 _PR_SET_TIMERSLACK = 29
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-class Kernel(Protocol):
-    """The seam to the kernel."""
-
-    def apply(self, change: Change) -> int:
-        """Makes a change; returns the value that the kernel then shows.
-
-        Raises:
-            ReadBackError: the kernel shows something else than was requested.
-            RunError: the kernel refused.
-        """
-
-    def set_rate(self, port: PortQueue) -> int:
-        """Gives a port with an htb class its rate; returns the one that the kernel then shows.
-
-        Raises:
-            ReadBackError: it is another one.
-            RunError: the kernel refused.
-        """
-
-    def close(self) -> None:
-        """Closes the connections to the kernel."""
 
 
 class NetlinkKernel:
@@ -82,7 +54,12 @@ class NetlinkKernel:
             self._places[port] = (self._sockets[namespace], index)
 
     def apply(self, change: Change) -> int:
-        """See Kernel.apply."""
+        """Makes a change; returns the value that the kernel then shows.
+
+        Raises:
+            ReadBackError: the kernel shows something else than was requested.
+            RunError: the kernel refused.
+        """
         netlink_socket, index = self._places[change.port]
         try:
             if change.what == "up":
@@ -92,9 +69,9 @@ class NetlinkKernel:
             if change.link is not None:
                 return self._set_faults(change, change.link)
             for request in qdiscs.requests(index, change.before, change.after):
-                _require_agreed(netlink_socket.ask(request, 1)[0])
+                netlink_socket.do(request)
             questions = qdiscs.questions(index, change.after)
-            answers = [netlink_socket.ask(question, 1)[0] for question in questions]
+            answers = [netlink_socket.do(question) for question in questions]
         except OSError as error:
             raise RunError(f"{change.port}: {change.what}: {error.strerror}") from None
         effective = queues.read_back(change.after, qdiscs.decoded(answers))
@@ -102,15 +79,16 @@ class NetlinkKernel:
         return int(effective[change.what]) - added_ns
 
     def set_rate(self, port: PortQueue) -> int:
-        """See Kernel.set_rate."""
+        """Gives a port with an htb class its rate; returns the one that the kernel then shows.
+
+        Raises as `apply`.
+        """
         netlink_socket, index = self._places[port.port]
         request = qdiscs.rate_request(index, port, echo=True)
         try:
-            (answer,) = netlink_socket.ask(request, 1)
-            _require_agreed(answer)
+            shown_bps = qdiscs.shown_rate_bps(netlink_socket.do(request))
         except OSError as error:
             raise RunError(f"{port.port}: rate_bps: {error.strerror}") from None
-        shown_bps = qdiscs.shown_rate_bps(answer)
         if shown_bps != port.rate_bps:
             raise ReadBackError(port.port, "rate_bps", port.rate_bps, shown_bps)
         return shown_bps
@@ -119,47 +97,31 @@ class NetlinkKernel:
         netlink_socket, index = self._places[str(change.wire)]
         loss = netem.Loss.of(link, change.seed)
         request, question = qdiscs.loss_requests(index, loss)
-        _require_agreed(netlink_socket.ask(request, 1)[0])
-        shown = qdiscs.shown_options(netlink_socket.ask(question, 1)[0])
-        asked = qdiscs.asked_options(loss)
-        if netem.shown_loss(shown)[0] != loss.in_kernel:
-            share = netem.shown_loss(shown)[0] / (2**32 - 1)
-            raise ReadBackError(change.port, "loss", loss.share, share)
-        faults = netem.shown_faults(asked), netem.shown_faults(shown)
-        if faults[0] != faults[1]:
-            raise ReadBackError(change.port, "burst_loss, late and duplicate", *faults)
+        netlink_socket.do(request)
+        netem.check_loss(change.port, loss, qdiscs.shown_options(netlink_socket.do(question)))
         return change.value
 
     def _set_policer(self, wire: str, policer: Policer) -> int:
         netlink_socket, _ = self._places[wire]
         request, question = qdiscs.policer_requests(wires.policer_index(wire), policer)
-        _require_agreed(netlink_socket.ask(request, 1)[0])
-        rate_bps, burst_bytes = qdiscs.shown_policer(netlink_socket.ask(question, 1)[0])
-        # The kernel keeps a burst as ticks of 64 ns at the rate.
-        lost_bytes = TICK_NS * policer.rate_bps / 8e9 + 1
-        if rate_bps != policer.rate_bps or abs(burst_bytes - policer.burst_bytes) > lost_bytes:
-            wanted = (policer.rate_bps, policer.burst_bytes)
-            raise ReadBackError(wire, "policer", wanted, (rate_bps, burst_bytes))
-        return rate_bps
+        netlink_socket.do(request)
+        return qdiscs.checked_policer(wire, policer, netlink_socket.do(question))[0]
 
     def _set_up(self, netlink_socket: NetlinkSocket, index: int, change: Change) -> int:
         flags = _IFF_UP if change.value else 0
-        body = _INTERFACE.pack(socket.AF_UNSPEC, 0, index, flags, _IFF_UP)
+        body = LINK_MESSAGE.pack(socket.AF_UNSPEC, 0, index, flags, _IFF_UP)
         asking = netlink.REQUEST | netlink.ACK
-        _require_agreed(
-            netlink_socket.ask(netlink.message(netlink.RTM_NEWLINK, asking, 1, body), 1)[0]
-        )
-        body = _INTERFACE.pack(socket.AF_UNSPEC, 0, index, 0, 0)
+        netlink_socket.do(netlink.message(netlink.RTM_NEWLINK, asking, 1, body))
+        body = LINK_MESSAGE.pack(socket.AF_UNSPEC, 0, index, 0, 0)
         question = netlink.message(netlink.RTM_GETLINK, netlink.REQUEST, 1, body)
-        (answer,) = netlink_socket.ask(question, 1)
-        read_back = _INTERFACE.unpack_from(answer, _HEADER_BYTES)[3]
+        read_back = LINK_MESSAGE.unpack_from(netlink_socket.do(question), _HEADER_BYTES)[3]
         is_up = int(bool(read_back & _IFF_UP))
         if is_up != change.value:
             raise ReadBackError(change.port, "interface up", change.value, is_up)
         return is_up
 
     def close(self) -> None:
-        """See Kernel.close."""
+        """Closes the connections to the kernel."""
         for netlink_socket in self._sockets.values():
             netlink_socket.close()
 
@@ -179,12 +141,6 @@ def changer(run: Context) -> Changer:
     return Changer(planned, traces, NetlinkKernel(nodes, namespace), run.directory.write_rates)
 
 
-def _require_agreed(answer: bytes) -> None:
-    number = netlink.refusal(answer)
-    if number:
-        raise OSError(number, os.strerror(number))
-
-
 class _Player:
     """Gives one port the rates of a trace."""
 
@@ -202,7 +158,7 @@ class _Player:
         steps_ns = self._planned.t_ns
         return steps_ns[self._next] if self._next < len(steps_ns) else None
 
-    def play(self, kernel: Kernel, now_ns: Callable[[], int]) -> None:
+    def play(self, kernel: NetlinkKernel, now_ns: Callable[[], int]) -> None:
         """Sets the rate that is due. Rates that are over already are left out."""
         times, began_ns = self._planned.t_ns, now_ns()
         while self._next + 1 < len(times) and times[self._next + 1] <= began_ns:
@@ -238,7 +194,7 @@ class Changer(ThreadPart):
         self,
         changes: Sequence[Change],
         traces: Sequence[PortTrace],
-        kernel: Kernel,
+        kernel: NetlinkKernel,
         keep_rates: Callable[[Rates], None] = lambda rates: None,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:

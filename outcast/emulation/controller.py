@@ -100,13 +100,8 @@ def verify_tables(
 ) -> dict[str, frozenset[entries.Entry]]:
     """Checks that every switch holds the planned entries and groups, and no others.
 
-    Args:
-        plan: what is planned.
-        dump_flows: each switch's entries, as `ovs-appctl bridge/dump-flows` prints them.
-        commands: starts ovs-ofctl(8), which prints the groups.
-
-    Returns:
-        By switch, the entries that it holds.
+    `dump_flows` gives each switch's entries, as `ovs-appctl bridge/dump-flows` prints them. Returns
+    the entries of each switch.
 
     Raises ReadBackError: a switch holds others; the error names the first one.
     """

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from outcast.emulation import rtnetlink, transport
+from outcast.emulation import link_requests, rtnetlink, transport
 from outcast.emulation.commands import entered
 from outcast.errors import ReadBackError
 from outcast.experiment import Transport
@@ -33,11 +33,8 @@ def configure(
 ) -> HostSettings:
     """Sets up all hosts, and the offloads of switches' interfaces. Returns what is in effect.
 
-    Args:
-        base: TCP's settings of hosts for which no group of flows has others.
-        plan: the plan.
-        netns: the descriptor of a host's namespace.
-        interfaces: those of the switches' namespace that packets cross.
+    `base` has TCP's settings of hosts for which no group of flows has others. `interfaces` are
+    those of the switches' namespace that packets cross.
 
     Raises:
         FeatureMissingError: IPv6 is asked for, and the kernel has none.
@@ -66,7 +63,7 @@ def configure(
             own = host if transport.route_metrics(base) != metrics else ""
             if metrics or own:
                 route_metrics[own] = metrics
-            configure_offloads(f"{host}-eth0", on=bool(base.offloads))
+            transport.configure_offloads(f"{host}-eth0", on=bool(base.offloads))
     first = next(iter(talks))
     with entered(netns(first)):
         # What a group of flows sets at this host says nothing of the others.
@@ -77,7 +74,7 @@ def configure(
             if name not in set_here
         }
     for port in interfaces:
-        configure_offloads(port, on=bool(base.offloads))
+        transport.configure_offloads(port, on=bool(base.offloads))
     return HostSettings(
         route_min_rto_ms=route_min_rto_ms,
         route_metrics=route_metrics,
@@ -161,20 +158,20 @@ class _Interface:
         # ip-route(8) locks it silently.
         metrics = {**self.metrics, "lock": _RTO_MIN_LOCK}
         index, table = self._index, self._table
-        yield rtnetlink.set_up(LOOPBACK)
+        yield link_requests.set_up(LOOPBACK)
         for own, _, prefix_length, _ in self._subnets:
-            yield rtnetlink.add_address(index, own, 32 if self._place else prefix_length)
+            yield link_requests.add_address(index, own, 32 if self._place else prefix_length)
             if self._place:
-                yield rtnetlink.add_rule(own, table)
-        yield rtnetlink.set_up(index)
+                yield link_requests.add_rule(own, table)
+        yield link_requests.set_up(index)
         for own, network, prefix_length, neighbours in self._subnets:
-            yield rtnetlink.replace_route(index, network, prefix_length, own, metrics, table)
+            yield link_requests.replace_route(index, network, prefix_length, own, metrics, table)
             for address, mac in neighbours.items():
-                yield rtnetlink.replace_neighbour(index, address, mac)
+                yield link_requests.replace_neighbour(index, address, mac)
         for route in self._routes:
             own = next(a for a, *_ in self._subnets if _are_alike(a, route.network))
             to = (route.network, route.prefix_length)
-            yield rtnetlink.replace_route(index, *to, own, metrics, table, route.gateway)
+            yield link_requests.replace_route(index, *to, own, metrics, table, route.gateway)
 
     def check(self, kernel: rtnetlink.Kernel) -> None:
         """Raises ReadBackError where the kernel shows something else than was asked for."""
@@ -222,12 +219,6 @@ def _network_of(plan: Plan, address: str) -> tuple[str, int]:
 def _neighbours(plan: Plan, family: Family, hosts: Collection[str]) -> dict[str, str]:
     """The MAC address of each host by its address."""
     return {addresses.of(plan.graph, host, family): plan.mac(host) for host in hosts}
-
-
-def configure_offloads(interface: str, *, on: bool) -> None:
-    """Switches an interface's offloads on or off. Raises ReadBackError."""
-    transport.set_offloads(interface, on=on)
-    transport.check_offloads(interface, transport.read_offloads(interface), on=on)
 
 
 def _with_dots(sysctls: Mapping[str, str]) -> dict[str, str]:

@@ -42,18 +42,16 @@ from outcast.emulation.load import LoadMeter, read_load
 from outcast.emulation.lost import LostPackets
 from outcast.emulation.network import Network
 from outcast.emulation.openvswitch import OpenVSwitch, create_switches
-from outcast.emulation.part import Context, Part, Record
-from outcast.emulation.phases import DURING
+from outcast.emulation.part import DURING, Context, Part, Record
 from outcast.emulation.queues.port import frame_time_warnings
 from outcast.errors import CommandError
-from outcast.experiment import Experiment, load_resolved
+from outcast.experiment import load_resolved
 from outcast.experiment.engine import EngineName
 from outcast.files import write_json
 from outcast.plan import link_words
 from outcast.plan import transport as plan_transport
 from outcast.plan.flows import Flow
 from outcast.plan.hints import beforehand
-from outcast.plan.model import Plan
 from outcast.records.run_directory import RunDirectory, TrafficRecord
 
 if TYPE_CHECKING:
@@ -73,15 +71,13 @@ def run(
 
     Raises OutcastError: the run failed. Everything that was started here has then been ended.
     """
-    experiment = load_resolved(directory.config)
-    plan = directory.read_plan()
     directory.captures.mkdir(exist_ok=True)
     directory.flows.mkdir(exist_ok=True)
     with (
         tempfile.TemporaryDirectory(prefix="outcast-", ignore_cleanup_errors=True) as scratch,
         SystemCommands() as commands,
     ):
-        whole = _Run(directory, experiment, plan, engine, emit, commands, Path(scratch))
+        whole = _Run(directory, engine, emit, commands, Path(scratch))
         try:
             whole.go()
         except CommandError as error:
@@ -105,13 +101,12 @@ class _Run:
     def __init__(
         self,
         directory: RunDirectory,
-        experiment: Experiment,
-        plan: Plan,
         engine: EngineName,
         emit: Callable[[Mapping[str, Any]], None],
         commands: SystemCommands,
         scratch: Path,
     ) -> None:
+        experiment, plan = load_resolved(directory.config), directory.read_plan()
         self.context = Context(
             *(experiment, plan, engine, directory, scratch, commands, emit),
             netns=lambda host: self.network.netns(host),
@@ -250,7 +245,7 @@ class _Run:
             self._add_programs(stack)
             self._add_changes(stack)
             self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
-            wires.start_losing(self.experiment, self.plan, self.commands)
+            wires.start_losing(self.experiment, self.plan)
             t_start_ns = time.time_ns()
             for part in self.parts:
                 part.start(t_start_ns)
@@ -286,7 +281,7 @@ class _Run:
             self.events.record(instants.CONNECT_STEP_NS)
         self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
         sending.connect(links.longest_round_trip_ns(self.plan))
-        losses = wires.start_losing(self.experiment, self.plan, self.commands)
+        losses = wires.start_losing(self.experiment, self.plan)
         self.lost.start(self.network.place)
         samples: list[sockets.SocketSample] = []
         if sending.start_afterwards:

@@ -80,11 +80,9 @@ class Recorder(ThreadPart):
     """Records events from `record` until the block ends well; see the module.
 
     Args:
-        events: the tracepoints; none is recorded if it is empty.
-        directory: gets the files of `outcast.records.trace` if there are events.
-        tracefs: where tracefs is mounted.
+        events: the tracepoints; without any, nothing is stored.
+        directory: gets the files of `outcast.records.trace`.
         symbols: the kernel's functions and their addresses, as /proc/kallsyms.
-        sleep_until: sleeps until a time of CLOCK_MONOTONIC in nanoseconds.
     """
 
     def __init__(

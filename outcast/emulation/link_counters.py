@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from outcast.plan.model import Plan
 from outcast.plan.paths import subflow_ways
@@ -90,6 +91,7 @@ def records(
     packets, at the end of the link that is next to the host. What it lost is read at its own port.
     """
     links = []
+    read = {"before": before, "at_start": at_start, "at_end": at_end, "after": after}
     for (node, neighbour), crossing in planned(plan).items():
         at_host = plan.graph.nodes[node]["kind"] == "host"
         counted = plan.port(neighbour, node) if at_host else plan.port(node, neighbour)
@@ -98,6 +100,9 @@ def records(
         wire = plan.wires.get(frozenset((node, neighbour)))
         if wire is not None and at_host:
             counted = wire.facing(node)
+        times: dict[str, Any] = {
+            time: each and _totals(each, counted, way, port) for time, each in read.items()
+        }
         links.append(
             LinkRecord(
                 port=port,
@@ -108,10 +113,7 @@ def records(
                 flows=crossing.flows,
                 acknowledged=crossing.acknowledged,
                 other=crossing.other,
-                before=_totals(before, counted, way, port),
-                at_start=None if at_start is None else _totals(at_start, counted, way, port),
-                at_end=None if at_end is None else _totals(at_end, counted, way, port),
-                after=_totals(after, counted, way, port),
+                **times,
             )
         )
     return links

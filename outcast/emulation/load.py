@@ -16,9 +16,13 @@ from typing import Any
 WINDOW_S = 1.0
 SHORTEST_WINDOW_S = 0.2
 """The rest at the end counts if it is at least this long, because times come in steps of 10 ms."""
-SWITCH_LIMIT = 0.90
-CORE_LIMIT = 0.90
-MACHINE_LIMIT = 0.95
+_NAMES = {"machine": "machine", "arrivals_core": "core", "openvswitch": "switch"}
+"""The members of Window by their names in the manifest."""
+_LIMITS = {
+    "switch": ("ovs-vswitchd was", 0.90),
+    "core": ("the core that forwards was", 0.90),
+    "machine": ("the machine's cores were", 0.95),
+}
 _REMEDY = "end other programs, lower links.rate, run fewer flows, or use --engine virtual"
 
 
@@ -85,50 +89,40 @@ class LoadMeter:
 
     def __init__(self, read_now: Callable[[], Reading]) -> None:
         self._read = read_now
-        self._first: Reading | None = None
-        self._last: Reading | None = None
+        self._readings: list[Reading] = []
         self.windows: list[Window] = []
 
-    def tick(self) -> None:
+    def tick(self, least_s: float = WINDOW_S) -> None:
         """Takes a reading, and closes the window if it is long enough."""
         now = self._read()
-        if self._first is None or self._last is None:
-            self._first = self._last = now
-        elif now.t_s - self._last.t_s >= WINDOW_S:
-            self.windows.append(_window(self._last, now))
-            self._last = now
+        if not self._readings:
+            self._readings.append(now)
+        elif now.t_s - self._readings[-1].t_s >= least_s:
+            self.windows.append(_window(self._readings[-1], now))
+            self._readings.append(now)
 
     def finish(self) -> None:
         """Closes the last window. Without a call of `tick` nothing is measured."""
-        if self._last is None:
-            return
-        now = self._read()
-        if now.t_s - self._last.t_s >= SHORTEST_WINDOW_S:
-            self.windows.append(_window(self._last, now))
-        self._last = now
+        if self._readings:
+            self.tick(SHORTEST_WINDOW_S)
 
     def effective(self) -> dict[str, Any]:
         """Mean and worst shares for the manifest; empty if nothing was measured."""
-        if self._first is None or self._last is None or not self.windows:
+        if not self.windows:
             return {}
-        whole = _window(self._first, self._last)
-        return {
-            "cpu.machine_share": round(whole.machine, 3),
-            "cpu.machine_share_worst_second": round(max(w.machine for w in self.windows), 3),
-            "cpu.arrivals_core_share": round(whole.core, 3),
-            "cpu.arrivals_core_share_worst_second": round(max(w.core for w in self.windows), 3),
-            "cpu.openvswitch_share": round(whole.switch, 3),
-            "cpu.openvswitch_share_worst_second": round(max(w.switch for w in self.windows), 3),
-        }
+        whole = _window(self._readings[0], self._readings[-1])
+        shares = {}
+        for name, member in _NAMES.items():
+            worst = max(getattr(window, member) for window in self.windows)
+            shares[f"cpu.{name}_share"] = round(getattr(whole, member), 3)
+            shares[f"cpu.{name}_share_worst_second"] = round(worst, 3)
+        return shares
 
     def warnings(self) -> list[str]:
         """A line for each limit that was passed."""
         warnings = []
-        for who, shares, limit in (
-            ("ovs-vswitchd was", [w.switch for w in self.windows], SWITCH_LIMIT),
-            ("the core that forwards was", [w.core for w in self.windows], CORE_LIMIT),
-            ("the machine's cores were", [w.machine for w in self.windows], MACHINE_LIMIT),
-        ):
+        for member, (who, limit) in _LIMITS.items():
+            shares = [getattr(window, member) for window in self.windows]
             over = sum(share > limit for share in shares)
             if over:
                 warnings.append(

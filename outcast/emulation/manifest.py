@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import mininet.net
@@ -15,21 +15,27 @@ from outcast.emulation import link_counters as links
 from outcast.emulation import queues, transport
 from outcast.emulation.commands import SystemCommands
 from outcast.emulation.multipath import Subflows
-from outcast.emulation.part import Context, Record
+from outcast.emulation.part import Context, Record, as_record
+from outcast.errors import ReadBackError
 from outcast.experiment import Experiment
+from outcast.experiment.kernel import Kernel, argument
 from outcast.plan import ports
 from outcast.plan.model import Plan
 from outcast.records.effective import Effective, Routing
 from outcast.records.run_directory import BottleneckRecord, FlowRecord, Manifest, SubflowRecord
 
+_LOADED = Path("/sys/module")
+_BOOLS = {"1": "Y", "0": "N"}
+"""How the kernel shows a parameter of the type bool (param_get_bool in kernel/params.c)."""
+
 
 def manifest(run: Context, record: Record) -> Manifest:
-    """The manifest of a run whose parts told this record. Raises ReadBackError as `_modules`."""
+    """The manifest of a run whose parts told this record. Raises as `read_modules`."""
     experiment, plan, hz = run.experiment, run.plan, transport.kernel_hz()
     effective = Effective(
         **record.effective,
         min_rto_ns=transport.effective_min_rto_ns(experiment.transport.min_rto_ns, hz),
-        modules=_modules(experiment),
+        modules=read_modules(experiment.kernel),
     )
     return Manifest(
         **record.manifest,
@@ -60,17 +66,42 @@ def routing(plan: Plan) -> Routing:
     return Routing(plan.routing, plan.openflow, hashed, plan.hash_seed, links.split(plan))
 
 
-def _modules(experiment: Experiment) -> Mapping[str, Mapping[str, str]]:
-    """The user's modules with their parameters as the kernel shows them. Raises ReadBackError.
+def read_modules(kernel: Kernel | None, folder: Path = _LOADED) -> dict[str, dict[str, str]]:
+    """By module of the user's, its parameters as the kernel shows them.
 
     The kernel is asked at the end, because to ask takes time, even if only nanoseconds, and a run
     with a module has to go on as one without it.
-    """
-    if experiment.kernel is None or not experiment.kernel.modules:
-        return {}
-    from outcast.emulation import own_modules
 
-    return own_modules.read_back(experiment.kernel)
+    Raises ReadBackError: a module is not loaded, or a parameter has another value or is not
+    shown.
+    """
+    read: dict[str, dict[str, str]] = {}
+    for module in kernel.modules if kernel is not None else ():
+        where = f"module {module.name}"
+        if not (folder / module.name / "initstate").exists():
+            raise ReadBackError(where, "state", "loaded", "no such module")
+        read[module.name] = {}
+        for name, value in module.parameters.items():
+            try:
+                actual = (folder / module.name / "parameters" / name).read_text().strip()
+            except OSError:
+                raise ReadBackError(
+                    *(where, f"parameter {name}", argument(value)),
+                    f"none; {module.path.name} needs module_param({name}, ..., 0444)",
+                ) from None
+            if not _equal(argument(value), actual):
+                raise ReadBackError(where, f"parameter {name}", argument(value), actual)
+            read[module.name][name] = actual
+    return read
+
+
+def _equal(requested: str, read_back: str) -> bool:
+    if read_back in (requested, _BOOLS.get(requested)):
+        return True
+    try:
+        return int(requested, 0) == int(read_back, 0)
+    except ValueError:
+        return False
 
 
 def requested(experiment: Experiment) -> dict[str, Any]:
@@ -90,28 +121,16 @@ def requested(experiment: Experiment) -> dict[str, Any]:
 def flows(plan: Plan, subflows: Subflows) -> list[FlowRecord]:
     """The plan's flows for the manifest."""
     return [
-        FlowRecord(
-            flow=flow.flow,
-            group=flow.group,
-            src=flow.src,
-            src_ip=flow.src_ip,
-            sport=flow.sport,
-            dst=flow.dst,
-            dst_ip=flow.dst_ip,
-            dport=flow.dport,
-            hops=flow.hops,
+        as_record(
+            *(FlowRecord, flow),
             path=list(flow.path),
             return_path=list(flow.return_path),
             ingress=plan.ingress(flow),
-            start_ns=flow.start_ns,
-            duration_ns=flow.duration_ns,
-            size_bytes=flow.size_bytes,
             congestion_control=flow.transport.congestion_control,
             subflows=[
                 SubflowRecord(sport=sport, dport=dport, src_ip=None if ip == flow.src_ip else ip)
                 for sport, dport, ip in subflows.get(flow.flow, ())
             ],
-            name=flow.name,
         )
         for flow in plan.flows
     ]

@@ -73,25 +73,29 @@ def configure(
         if read_back != limits:
             raise ReadBackError(host, "mptcp limits", limits, read_back)
     for host, (address, count) in receivers.items():
-        inside = netns(host)
         ports = range(FIRST_JOIN_PORT, FIRST_JOIN_PORT + count)
-        for port in ports:
-            words = ["ip", "mptcp", "endpoint", "add", address, "port", str(port), "signal"]
-            commands.run(words, netns=inside)
-        text = commands.run(["ip", "mptcp", "endpoint"], netns=inside)
+        text = _add_endpoints(
+            *(commands, netns(host)), [[address, "port", str(port), "signal"] for port in ports]
+        )
         shown_ports = [int(port) for port in re.findall(r" port ([0-9]+) .*signal", text)]
         if shown_ports != list(ports):
             raise ReadBackError(host, "mptcp endpoints", list(ports), shown_ports)
     for host, asked in senders.items():
-        inside = netns(host)
-        for interface, address in asked.items():
-            words = ["ip", "mptcp", "endpoint", "add", address, "dev", interface, "subflow"]
-            commands.run(words, netns=inside)
-        text = commands.run(["ip", "mptcp", "endpoint"], netns=inside)
+        text = _add_endpoints(
+            *(commands, netns(host)),
+            [[address, "dev", interface, "subflow"] for interface, address in asked.items()],
+        )
         found = {name: ip for ip, name in re.findall(r"^(\S+) .*subflow.* dev (\S+)", text, re.M)}
         if found != asked:
             raise ReadBackError(host, "mptcp endpoints", asked, found)
     return {host: count + 1 for host, count in further.items()}
+
+
+def _add_endpoints(commands: SystemCommands, netns: int, added: Iterable[Sequence[str]]) -> str:
+    """Adds endpoints of the path manager; what it then shows."""
+    for words in added:
+        commands.run(["ip", "mptcp", "endpoint", "add", *words], netns=netns)
+    return commands.run(["ip", "mptcp", "endpoint"], netns=netns)
 
 
 def await_subflows(

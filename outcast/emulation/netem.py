@@ -15,7 +15,7 @@ import struct
 from dataclasses import dataclass
 
 from outcast import netlink
-from outcast.emulation import rtnetlink
+from outcast.errors import ReadBackError
 from outcast.experiment.faults import BurstLoss, Late, RandomDelay
 from outcast.experiment.links import Link
 from outcast.plan.noise import Span
@@ -24,6 +24,8 @@ LATENCY64, JITTER64, RATE64, SLOT, PRNG_SEED = 10, 11, 8, 12, 14
 _RATE, _LOSS, _REORDER, _DISTRIBUTION, _GILBERT_ELLIOTT = 6, 5, 3, 2, 2
 _TABLE_VALUES, _SCALE = 4096, 8192
 """A table's values, of at most 16384, and 1 in them (NETEM_DIST_SCALE in linux/pkt_sched.h)."""
+LIMIT_PACKETS = 100_000
+"""So many packets can wait, which is more than come."""
 IN_ORDER_RATE = 1 << 62
 """In bytes per second. At this rate a packet of any size takes less than a nanosecond."""
 # struct tc_netem_rate: rate, packet_overhead, cell_size, cell_overhead
@@ -120,6 +122,21 @@ def shown_loss(raw: bytes) -> tuple[int, int | None]:
     return loss, None if seed is None else int.from_bytes(seed, "little")
 
 
+def check_loss(where: str, loss: Loss, raw: bytes) -> tuple[float, int | None]:
+    """The share and the seed of the loss in TCA_OPTIONS.
+
+    Raises ReadBackError: these show another loss, or other faults.
+    """
+    in_kernel, seed = shown_loss(raw)
+    share = in_kernel / (2**32 - 1)
+    faults = (shown_faults(options(loss=loss)), shown_faults(raw))
+    if faults[0] != faults[1]:
+        raise ReadBackError(where, "burst_loss, late, duplicate and random_delay", *faults)
+    if in_kernel != loss.in_kernel:
+        raise ReadBackError(where, "loss", loss.share, share)
+    return share, seed
+
+
 def shown_slot(raw: bytes) -> Span | None:
     """Reads TCA_OPTIONS: the length of slots, if they have no other limit; else None."""
     slot = netlink.attribute(raw[_PARAMETERS.size :], SLOT)
@@ -129,55 +146,20 @@ def shown_slot(raw: bytes) -> Span | None:
     return None if any(others) else Span(least_ns, most_ns)
 
 
-def replace(
-    interface: str,
-    handle: int,
-    *,
-    parent: int = netlink.ROOT,
-    delay_ns: int,
-    jitter_ns: int,
-    limit_packets: int,
-    jitter_seed: int | None = None,
-) -> None:
-    """Makes netem a qdisc of an interface in the calling thread's network namespace.
-
-    Args:
-        interface: its name.
-        handle: the qdisc's major number.
-        parent: the class that it serves; by default it is the root.
-        delay_ns: how long each packet waits.
-        jitter_ns: the most by which the delay varies, up or down, uniformly. Packets keep their
-            order.
-        limit_packets: how many packets can wait.
-        jitter_seed: of netem's own generator.
-
-    Raises RunError: the kernel refused; the error has its reason.
-    """
-    rtnetlink.replace_qdisc(
-        *(interface, "netem"),
-        parent=parent,
-        major=handle,
-        options=options(
-            delay_ns=delay_ns,
-            jitter_ns=jitter_ns,
-            limit_packets=limit_packets,
-            in_order=jitter_ns > 0,
-            seed=jitter_seed,
-        ),
-    )
-
-
 def options(
     *,
-    delay_ns: int,
-    jitter_ns: int,
-    limit_packets: int,
-    in_order: bool,
+    delay_ns: int = 0,
+    jitter_ns: int = 0,
+    limit_packets: int = LIMIT_PACKETS,
+    in_order: bool = False,
     loss: Loss | None = None,
     seed: int | None = None,
     slot: Span | None = None,
 ) -> bytes:
-    """TCA_OPTIONS of a netem; see `replace`. With `in_order` no packet overtakes another.
+    """TCA_OPTIONS of a netem. With `in_order` no packet overtakes another.
+
+    Each packet waits for `delay_ns`, which varies by up to `jitter_ns`, up or down, uniformly.
+    `seed` is of netem's own generator.
 
     With `slot`, packets leave in batches: the first one that finds no slot begins one, and all that
     have come leave at its end. The kernel's own generator draws a slot's length.

@@ -4,7 +4,7 @@ Mininet's own classes start a shell for every node and several programs for ever
 virtual time each takes tens of milliseconds, which is most of a run. The subclasses here keep
 Mininet's topology, nodes, links and names, and leave the kernel's part to a few netlink messages:
 
-* a host is a network namespace that a descriptor holds open; `host.popen` runs programs in it;
+* a host is a network namespace that a descriptor holds open;
 * links are veth pairs, made directly between the namespaces;
 * all switches come up in one ovs-vsctl(8) transaction.
 """
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from mininet.net import Mininet
 
-from outcast.emulation import hosts, queues, rtnetlink, wires
+from outcast.emulation import hosts, link_requests, queues, rtnetlink, transport, wires
 from outcast.emulation.commands import SystemCommands, entered, sysfs, wait_until
 from outcast.emulation.nodes import NamespaceHost, PlainIntf, PlainLink, PortSwitch
 from outcast.errors import ReadBackError, RunError
@@ -71,7 +71,6 @@ class Network:
         )
         self._root = rtnetlink.Kernel()
         self.places = [_Place(None, self._root, {})]
-        self._shown_mtus: dict[str, int] | None = None
         self.warnings: list[str] = []
 
     def __enter__(self) -> Network:
@@ -119,10 +118,12 @@ class Network:
         with entered(netns):
             hosts.set_families(router, ports, self.plan.families)
             for port in ports:
-                hosts.configure_offloads(port, on=bool(self.experiment.transport.offloads))
+                transport.configure_offloads(port, on=bool(self.experiment.transport.offloads))
             index = {port: socket.if_nametoindex(port) for port in ports}
             kernel = rtnetlink.Kernel()
-            kernel.do([rtnetlink.set_up(number) for number in (hosts.LOOPBACK, *index.values())])
+            kernel.do(
+                [link_requests.set_up(number) for number in (hosts.LOOPBACK, *index.values())]
+            )
             self.places.append(_Place(netns, kernel, index))
 
     def netns(self, host: str) -> int:
@@ -142,7 +143,7 @@ class Network:
 
     def create_links(self) -> None:
         """Makes a veth pair for every link, with its ends in their nodes' namespaces, and up."""
-        self._root.do([rtnetlink.set_up(hosts.LOOPBACK)])
+        self._root.do([link_requests.set_up(hosts.LOOPBACK)])
         hosts.disable_ipv6("the switches' namespace")
         pairs = []
         for link in self.net.links:
@@ -154,16 +155,16 @@ class Network:
                 pairs.append((self._end(near, mtu_bytes), self._end(far, mtu_bytes)))
                 continue
             for intf in (near, far):
-                inner = rtnetlink.End(wire.facing(intf.node.name), mtu_bytes)
+                inner = link_requests.End(wire.facing(intf.node.name), mtu_bytes)
                 pairs.append((inner, self._end(intf, mtu_bytes)))
         if self._blackout_ends():
             mtu_bytes = self._mtu_bytes(self.plan.ends[str(self.plan.blackout_at)])
-            link_end, port_end = (rtnetlink.End(name, mtu_bytes) for name in BLACKOUT_ENDS)
+            link_end, port_end = (link_requests.End(name, mtu_bytes) for name in BLACKOUT_ENDS)
             pairs.append((link_end, port_end))
-        self._root.do([rtnetlink.add_veth_pair(near, far) for near, far in pairs])
+        self._root.do([link_requests.add_veth_pair(near, far) for near, far in pairs])
         root = self.places[0].ports
         root |= {name: index for index, name in socket.if_nameindex()}
-        self._root.do([rtnetlink.set_up(root[port]) for port in self._interfaces()])
+        self._root.do([link_requests.set_up(root[port]) for port in self._interfaces()])
         wires.connect(self.plan, self.commands)
 
     def _mtu_bytes(self, direction: tuple[str, str]) -> int | None:
@@ -207,14 +208,14 @@ class Network:
                     if int(read_back.replace(",", ""), 16) != 1 << core:
                         raise ReadBackError(interface, "rps_cpus", mask, read_back)
 
-    def _end(self, intf: Any, mtu_bytes: int | None) -> rtnetlink.End:
+    def _end(self, intf: Any, mtu_bytes: int | None) -> link_requests.End:
         if intf.node in self.net.hosts:
             if intf.node.name in self.plan.routers:
                 address = self.plan.subnets.mac(*self.plan.ends[intf.name])
             else:
                 address = self.plan.mac(intf.node.name)
-            return rtnetlink.End(intf.name, mtu_bytes, address, intf.node.netns)
-        return rtnetlink.End(intf.name, mtu_bytes)
+            return link_requests.End(intf.name, mtu_bytes, address, intf.node.netns)
+        return link_requests.End(intf.name, mtu_bytes)
 
     def shown_queues(self) -> dict[str, list[Any]]:
         """The netlink messages of the qdiscs and classes of every switch port."""
@@ -269,7 +270,7 @@ class Network:
         for host in self.plan.hosts:
             with entered(self.netns(host)), rtnetlink.Kernel() as kernel:
                 index = socket.if_nametoindex(f"{host}-eth0")
-                counted = kernel.counters(index)[index]
+                counted = kernel.counters()[index]
                 lost[f"{host}-eth0"] = _lost(kernel.statistics({index}).get(index, []), counted)
         for (node, neighbour), count in wires.lost(self.plan, messages).items():
             lost[self.plan.port(node, neighbour)]["link"] = count
@@ -283,25 +284,19 @@ class Network:
         if all(link.mtu_bytes == STANDARD_MTU_BYTES for link in self.plan.links.values()):
             return {}
         mtus: dict[int, list[str]] = {}
+        of_switches = self._root.mtus()
         for (node, neighbour), link in self.plan.links.items():
-            port = self.plan.port(node, neighbour)
+            here = of_switches
             if node not in self.plan.switches:
                 with entered(self.netns(node)), rtnetlink.Kernel() as kernel:
-                    mtus_read = kernel.mtus()
-            else:
-                mtus_read = self._root_mtus()
+                    here = kernel.mtus()
             wire = self.plan.wires.get(frozenset((node, neighbour)))
-            inner = [(wire.facing(node), self._root_mtus())] if wire else []
-            for interface, table in ((port, mtus_read), *inner):
+            inner = [(wire.facing(node), of_switches)] if wire else []
+            for interface, table in ((self.plan.port(node, neighbour), here), *inner):
                 if table.get(interface) != link.mtu_bytes:
                     raise ReadBackError(interface, "mtu", link.mtu_bytes, table.get(interface))
                 mtus.setdefault(link.mtu_bytes, []).append(interface)
         return mtus
-
-    def _root_mtus(self) -> dict[str, int]:
-        if self._shown_mtus is None:
-            self._shown_mtus = self._root.mtus()
-        return self._shown_mtus
 
 
 def _lost(messages: Sequence[Any], counted: Mapping[str, int]) -> dict[Cause, int]:

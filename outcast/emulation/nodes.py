@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from typing import Any
 
 from mininet.link import Intf, Link
 from mininet.node import Host, OVSSwitch
 
-from outcast.emulation.commands import entered, new_namespace
+from outcast.emulation.commands import new_namespace
 
 
 class NamespaceHost(Host):
-    """A Mininet host without a shell of its own: a namespace and programs started in it."""
+    """A Mininet host without a shell of its own: a namespace."""
 
     netns: int
 
     def startShell(self, mnopts: str | None = None) -> None:  # Mininet's name
         """Makes the namespace, and no shell."""
         self.netns = new_namespace()
-
-    def cmd(self, *args: Any, **kwargs: Any) -> str:
-        """Runs a command line in the host and returns its output, like Mininet's `cmd`."""
-        line = " ".join(str(arg) for arg in args)
-        with entered(self.netns):
-            done = subprocess.run(
-                ["sh", "-c", line], capture_output=True, text=True, check=False, timeout=60
-            )
-        return done.stdout + done.stderr
-
-    def popen(self, *args: Any, **kwargs: Any) -> subprocess.Popen[Any]:
-        """Starts a program in the host."""
-        with entered(self.netns):
-            return subprocess.Popen(*args, **kwargs)
 
     def addIntf(self, intf: Intf, port: int | None = None, moveIntfFn: Any = None) -> None:
         """Notes the interface, and moves none, because veth pairs are made where they belong."""

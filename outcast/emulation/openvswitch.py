@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from outcast import netlink
 from outcast.emulation import in_c
 from outcast.emulation.commands import SystemCommands, wait_until
 from outcast.emulation.part import Part
@@ -232,11 +233,8 @@ def has_kernel_module() -> bool:
     It asks for the generic netlink family by which ovs-vswitchd talks to it. That also makes the
     kernel load the module (CTRL_CMD_GETFAMILY, include/uapi/linux/genetlink.h).
     """
-    generic, control, get_family, family_name, request, error = 16, 16, 3, 2, 1, 2
-    name = b"ovs_datapath\0"
-    attribute = struct.pack("HH", 4 + len(name), family_name) + name + bytes(-len(name) % 4)
-    header = struct.pack("IHHII", 20 + len(attribute), control, request, 1, 0)
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, generic) as netlink:
-        netlink.send(header + struct.pack("BBH", get_family, 1, 0) + attribute)
-        (kind,) = struct.unpack_from("H", netlink.recv(65536), 4)
-    return bool(kind != error)
+    generic, control, get_family, family_name = 16, 16, 3, 2
+    body = struct.pack("BBH", get_family, 1, 0) + netlink.encode(family_name, b"ovs_datapath\0")
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, generic) as connection:
+        connection.send(netlink.message(control, netlink.REQUEST, 1, body))
+        return netlink.refusal(connection.recv(65536)) is None

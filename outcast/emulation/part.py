@@ -6,7 +6,9 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from pydantic import BaseModel
 
 from outcast.emulation.commands import Process, SystemCommands, still_running
 from outcast.errors import DeadlineError, RunError
@@ -17,7 +19,20 @@ if TYPE_CHECKING:
     from outcast.plan.model import Plan
     from outcast.records.run_directory import RunDirectory
 
+Told = TypeVar("Told", bound=BaseModel)
+
 THREAD_DEADLINE_S = 10.0
+DURING = {
+    "boot": "the guest's boot",
+    "setup": "the set-up",
+    "verify": "the verification",
+    "capture_start": "the start of the captures",
+    "connect": "the start of the programs",
+    "traffic": "the traffic",
+    "command": "the command",
+    "capture_end": "the end of the captures",
+}
+"""Words for each phase, used in messages on what went wrong during it."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +41,7 @@ class Context:
 
     Attributes:
         directory: the run directory; `scratch` is a folder for what is not kept.
-        emit: reports an event, see `outcast.emulation.inside`.
+        emit: reports an event, see `outcast.emulation.__main__`.
         netns: the descriptor of a host's network namespace.
         place: the same of any node; None of a switch, which has none of its own.
     """
@@ -65,6 +80,16 @@ class Record:
         self.manifest |= other.manifest
         self.effective |= other.effective
         self.warnings += other.warnings
+
+
+def as_record(kind: type[Told], planned: object, **others: Any) -> Told:
+    """A record with `others`, and what is planned in the fields of the same names."""
+    same = {
+        name: getattr(planned, name)
+        for name in kind.model_fields
+        if name not in others and hasattr(planned, name)
+    }
+    return kind(**same, **others)
 
 
 class Part:
@@ -116,10 +141,7 @@ class Part:
 class ThreadPart(Part):
     """A part that works in a thread until it is stopped.
 
-    Args:
-        name: the thread's name.
-        what: its work, as the begin of an error.
-        last: what is waited for when it is stopped, in an error's words.
+    Errors begin with `what` it does, or say that they waited for the `last` of it.
     """
 
     def __init__(

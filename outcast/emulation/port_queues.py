@@ -5,16 +5,25 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from outcast.emulation import arrivals, cards, queues, red, rtnetlink
+from outcast.emulation import arrivals, queues, rtnetlink
 from outcast.emulation.commands import SystemCommands, entered
 from outcast.emulation.network import Network
-from outcast.errors import FeatureMissingError
+from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
+from outcast.experiment import Queue
+from outcast.experiment.queues.ecn_threshold import EcnThreshold
+from outcast.experiment.queues.red import Red
 from outcast.plan import ports
 from outcast.plan.noise import IFB_OF_HOST
 from outcast.records.effective import QueueSettings
 
+RED_IDLE = Path("/sys/module/sch_red/parameters/stock_idle")
+UNSEEN = (
+    "red does not notice behind a shaper that its queue ran empty, as in every Linux, so it may "
+    "drop nearly all on an idle link (docs/queues.md); the virtual engine's kernel notices it"
+)
 UNBOUNDED = (
     "the delays of hosts' links come before the hosts' own queues, because this kernel cannot put "
     "them behind; so TCP small queues hold no sender back, and a host's queue may lose packets "
@@ -31,7 +40,7 @@ def configure(network: Network) -> QueueSettings:
     """
     experiment, plan = network.experiment, network.plan
     requested = [ports.switch_queue(experiment, plan, port) for port in plan.switch_ports()]
-    network.warnings += red.set_idle([request.queue for request in requested])
+    network.warnings += set_red_idle([request.queue for request in requested])
     for place in network.places:
         with entered(place.netns):
             here = [request for request in requested if request.port in place.ports]
@@ -53,7 +62,7 @@ def configure(network: Network) -> QueueSettings:
                 shown = kernel.queues({index}).get(index, [])
             effective[request.port] = _read_back(request, shown)
     if per_second:
-        cards.wait_until_ready(min(per_second))
+        arrivals.wait_until_ready(min(per_second))
     alike: dict[tuple[tuple[str, Any], ...], list[str]] = {}
     for port, settings in effective.items():
         alike.setdefault(tuple(settings.items()), []).append(port)
@@ -120,5 +129,41 @@ def _hold_back_arrivals(network: Network, host: str, port: str) -> int | None:
         (switch,) = plan.graph.adj[host]
         link = plan.links[host, switch]
         rate = throttle.at(link.rate_bps)
-        cards.install(netlink, port, rate, address=plan.mac(host), mtu_bytes=link.mtu_bytes)
+        arrivals.install_card(netlink, port, rate, address=plan.mac(host), mtu_bytes=link.mtu_bytes)
         return rate
+
+
+def set_red_idle(asked: Sequence[Queue], parameter: Path = RED_IDLE) -> list[str]:
+    """Sets whether RED notices behind a shaper that its queue ran empty.
+
+    RED's average falls while the queue is empty (RFC 2309; Floyd and Jacobson 1993, section 4).
+    Linux's red notes the time only when it is asked for a packet and has none. A shaper above it
+    never asks so. Behind tbf and htb the average then falls by arrivals alone, and RED may drop
+    nearly all on an idle link. The guest's kernel notes the time when the last packet leaves (patch
+    0016), unless it is told to do as Linux does.
+
+    Returns warnings where it cannot be set.
+
+    Raises:
+        ConfigError: two queues ask for different behaviours, but a kernel has one.
+        ReadBackError: the kernel shows another value than was set.
+    """
+    wanted = {queue.idle for queue in asked if isinstance(queue, Red)}
+    if any(isinstance(queue, EcnThreshold) for queue in asked):
+        # It is red without an average (a weight of 1), and after a pause red would halve the last.
+        wanted.add("stock")
+    if not wanted:
+        return []
+    if len(wanted) > 1:
+        raise ConfigError(
+            "queue.idle: a kernel has one value for all red queues; allowed is idle: stock for "
+            "every one, as ecn_threshold needs it, or idle: seen for every one"
+        )
+    is_stock = "Y" if wanted == {"stock"} else "N"
+    if not parameter.exists():
+        return [] if is_stock == "Y" else [UNSEEN]
+    parameter.write_text(is_stock, encoding="ascii")
+    read_back = parameter.read_text(encoding="ascii").strip()
+    if read_back != is_stock:
+        raise ReadBackError("red", "stock_idle", is_stock, read_back)
+    return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from outcast.emulation import in_c
-from outcast.emulation.part import Context, Part, Record
+from outcast.emulation.part import Context, Part, Record, as_record
 from outcast.experiment import Experiment
 from outcast.plan.model import Plan
 from outcast.plan.needs import longest_way_ns
@@ -104,21 +104,8 @@ def drain_ns(experiment: Experiment, plan: Plan, probe: Probe) -> int:
 def records(plan: Plan) -> list[ProbeRecord]:
     """Every probe for the manifest."""
     return [
-        ProbeRecord(
-            probe=probe.probe,
-            kind=probe.kind,
-            src=probe.src,
-            src_ip=probe.src_ip,
-            dst=probe.dst,
-            dst_ip=probe.dst_ip,
-            sport=probe.sport,
-            dport=probe.dport,
-            dscp=probe.dscp,
-            payload_bytes=probe.payload_bytes,
-            start_ns=probe.start_ns,
-            every_ns=probe.every_ns,
-            packets=probe.packets,
-            base_rtt_ns=base_rtt_ns(plan.links, probe, *_ways(plan, probe)),
+        as_record(
+            ProbeRecord, probe, base_rtt_ns=base_rtt_ns(plan.links, probe, *_ways(plan, probe))
         )
         for probe in plan.probes
     ]

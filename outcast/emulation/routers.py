@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address, ip_interface
 
-from outcast.emulation import rtnetlink, transport
+from outcast.emulation import link_requests, rtnetlink, transport
 from outcast.emulation.commands import entered
 from outcast.errors import ReadBackError
 from outcast.plan import addresses, subnets
@@ -55,11 +55,11 @@ def configure(plan: Plan, router: str, netns: int | None) -> None:
                 address = addresses.ipv6_of(ip) if family == "ipv6" else ip
                 bits = plan.subnets.prefix_length
                 bits += addresses.PREFIX_BITS if family == "ipv6" else 0
-                requests.append(rtnetlink.add_address(index, address, bits))
+                requests.append(link_requests.add_address(index, address, bits))
                 own[address] = (index, bits)
         index_of = {address: _index(address, own) for address in known}
         requests += [
-            rtnetlink.replace_neighbour(index_of[address], address, mac)
+            link_requests.replace_neighbour(index_of[address], address, mac)
             for address, mac in known.items()
         ]
         routes = list(routes_of(plan, router))
@@ -67,7 +67,7 @@ def configure(plan: Plan, router: str, netns: int | None) -> None:
             index = _index(route.gateway, own)
             source = next(a for a, (i, _) in own.items() if i == index and _alike(a, route.gateway))
             requests.append(
-                rtnetlink.replace_route(
+                link_requests.replace_route(
                     *(index, route.network, route.prefix_length, source, {}),
                     gateway=route.gateway,
                 )

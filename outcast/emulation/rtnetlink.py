@@ -11,7 +11,7 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,9 @@ from outcast.errors import DeadlineError, FeatureMissingError, RunError
 from outcast.records.queue_statistics import Shown, read_message
 
 
-def replace_qdisc(interface: str, kind: str, *, parent: int, major: int, options: bytes) -> None:
+def replace_qdisc(
+    interface: str, kind: str, *, parent: int = netlink.ROOT, major: int, options: bytes
+) -> None:
     """Calls `outcast.netlink.replace_qdisc`, which describes the arguments.
 
     Raises:
@@ -52,44 +54,28 @@ _REQUESTS_AT_ONCE = 64
 ANSWER_DEADLINE_S = 10.0
 _MOST_DUMPS = 5
 
-_LINK_MESSAGE = struct.Struct("=BxHiII")
+LINK_MESSAGE = struct.Struct("=BxHiII")
 """struct ifinfomsg: family, type, interface, flags, and which flags to change."""
-_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINKINFO, _IFLA_NET_NS_FD = 1, 3, 4, 18, 28
-_IFLA_INFO_KIND, _IFLA_INFO_DATA, _VETH_INFO_PEER = 1, 2, 1
-_IFF_UP = 1
+IFLA_IFNAME, IFLA_MTU = 3, 4
 _IFLA_OPERSTATE, _UNKNOWN, _OPERATIONAL = 16, b"\0", b"\6"
 """What lo is, and what another interface that is ready is (linux/if.h)."""
 
-_ADDRESS_MESSAGE = struct.Struct("=BBBBI")
-"""struct ifaddrmsg: family, length of the prefix, flags, scope, interface."""
-_IFA_ADDRESS, _IFA_LOCAL = 1, 2
-_NO_DUPLICATES = 0x02
-"""IFA_F_NODAD: nobody else is asked whether he has the address (linux/if_addr.h)."""
-
-_ROUTE_MESSAGE = struct.Struct("=8BI")
+ROUTE_MESSAGE = struct.Struct("=8BI")
 """struct rtmsg: family, lengths of the prefixes (to, from), TOS, table, protocol, scope, type and
 flags."""
-_RTM_NEWRULE, _RTM_GETRULE = 32, 34
-_RULE = struct.Struct("=3B4xBI")
+_RTM_GETRULE = 34
+RULE = struct.Struct("=3B4xBI")
 """struct fib_rule_hdr: family, lengths of the prefixes (to, from), action, flags."""
-_TO_TABLE, _FRA_SRC, _FRA_PRIORITY, _FRA_TABLE = 1, 2, 6, 15
-"""FR_ACT_TO_TBL, and attributes of a rule (linux/fib_rules.h)."""
-_RULE_PRIORITY = 100
-_RTA_GATEWAY = 5
-_RTA_DST, _RTA_OIF, _RTA_PRIORITY, _RTA_PREFSRC, _RTA_METRICS = 1, 4, 6, 7, 8
-_IP6_RT_PRIO_ADDRCONF = 256
-"""The metric of the route that the kernel makes for an IPv6 address's network (net/ip6_route.h)."""
-TABLE_MAIN, _PROTOCOL_KERNEL, _PROTOCOL_STATIC, _SCOPE_LINK, _UNICAST = 254, 2, 4, 253, 1
+FRA_SRC, FRA_TABLE = 2, 15
+"""Attributes of a rule (linux/fib_rules.h)."""
+RTA_DST, RTA_GATEWAY, RTA_METRICS = 1, 5, 8
+TABLE_MAIN = 254
 METRICS = {"lock": 1, "initcwnd": 11, "rto_min": 13, "quickack": 15}
 """The numbers of a route's metrics by ip-route(8)'s names (RTAX_ in linux/rtnetlink.h)."""
 
-_NEIGHBOUR_MESSAGE = struct.Struct("=BxxxiHBB")
+NEIGHBOUR_MESSAGE = struct.Struct("=BxxxiHBB")
 """struct ndmsg: family, interface, state, flags, type."""
-_NDA_DST, _NDA_LLADDR = 1, 2
-_PERMANENT = 0x80
-"""NUD_PERMANENT: an ARP entry that is never asked for (ip-neighbour(8))."""
-_NEW = netlink.CREATE | netlink.EXCLUSIVE
-_REPLACE = netlink.CREATE | netlink.REPLACE
+NDA_DST, NDA_LLADDR = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,114 +92,14 @@ class Request:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """An end of a veth pair; what is None is left to the kernel.
-
-    `netns` is the descriptor of the network namespace that it is in.
-    """
-
-    name: str
-    mtu_bytes: int | None = None
-    address: str | None = None
-    netns: int | None = None
-
-
-def add_veth_pair(near: End, far: End) -> Request:
-    """A pair of interfaces; what is sent by one is received by the other (veth(4))."""
-    peer = netlink.encode(_VETH_INFO_PEER | netlink.NESTED, _end(far))
-    kind = netlink.encode(_IFLA_INFO_KIND, b"veth\0")
-    data = netlink.encode(_IFLA_INFO_DATA | netlink.NESTED, peer)
-    body = _end(near) + netlink.encode(_IFLA_LINKINFO | netlink.NESTED, kind + data)
-    return Request(f"{near.name}: veth pair with {far.name}", netlink.RTM_NEWLINK, _NEW, body)
-
-
-def _end(end: End) -> bytes:
-    body = _LINK_MESSAGE.pack(0, 0, 0, 0, 0)
-    body += netlink.encode(_IFLA_IFNAME, end.name.encode() + b"\0")
-    if end.mtu_bytes is not None:
-        body += netlink.encode(_IFLA_MTU, struct.pack("=I", end.mtu_bytes))
-    if end.address is not None:
-        body += netlink.encode(_IFLA_ADDRESS, _mac(end.address))
-    if end.netns is not None:
-        body += netlink.encode(_IFLA_NET_NS_FD, struct.pack("=I", end.netns))
-    return body
-
-
-def set_up(interface: int) -> Request:
-    """An interface, by its index, that is to be up."""
-    body = _LINK_MESSAGE.pack(0, 0, interface, _IFF_UP, _IFF_UP)
-    return Request(f"interface {interface}: up", netlink.RTM_NEWLINK, 0, body)
-
-
 def family_of(address: str) -> socket.AddressFamily:
     """The family of an address."""
     return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
-def _packed(address: str) -> bytes:
+def packed(address: str) -> bytes:
+    """The bytes of an address."""
     return socket.inet_pton(family_of(address), address)
-
-
-def add_address(interface: int, address: str, prefix_length: int) -> Request:
-    """An address that an interface gets. An IPv6 address can be used at once (RFC 4862, 5.4)."""
-    packed, family = _packed(address), family_of(address)
-    flags = _NO_DUPLICATES if family == socket.AF_INET6 else 0
-    body = _ADDRESS_MESSAGE.pack(family, prefix_length, flags, 0, interface)
-    body += netlink.encode(_IFA_LOCAL, packed) + netlink.encode(_IFA_ADDRESS, packed)
-    return Request(f"address {address}/{prefix_length}", netlink.RTM_NEWADDR, _NEW, body)
-
-
-def replace_route(
-    interface: int,
-    network: str,
-    prefix_length: int,
-    source: str,
-    metrics: Mapping[str, int],
-    table: int = TABLE_MAIN,
-    gateway: str | None = None,
-) -> Request:
-    """The route to the network of an interface, in place of the one that the kernel made.
-
-    `gateway` is the router that packets go to, if the network is another one than the interface's.
-    """
-    made_by = (_PROTOCOL_KERNEL, _SCOPE_LINK) if gateway is None else (_PROTOCOL_STATIC, 0)
-    body = _ROUTE_MESSAGE.pack(
-        *(family_of(network), prefix_length, 0, 0), *(table, *made_by, _UNICAST, 0)
-    )
-    if gateway is not None:
-        body += netlink.encode(_RTA_GATEWAY, _packed(gateway))
-    body += netlink.encode(_RTA_DST, _packed(network))
-    body += netlink.encode(_RTA_OIF, struct.pack("=I", interface))
-    body += netlink.encode(_RTA_PREFSRC, _packed(source))
-    if family_of(network) == socket.AF_INET6:
-        body += netlink.encode(_RTA_PRIORITY, struct.pack("=I", _IP6_RT_PRIO_ADDRCONF))
-    listed = [
-        netlink.encode(METRICS[name], struct.pack("=I", value)) for name, value in metrics.items()
-    ]
-    body += netlink.encode(_RTA_METRICS | netlink.NESTED, b"".join(listed))
-    return Request(f"route to {network}/{prefix_length}", netlink.RTM_NEWROUTE, _REPLACE, body)
-
-
-def add_rule(address: str, table: int) -> Request:
-    """What an IPv4 address sends goes by a table of routes of its own (ip-rule(8))."""
-    body = _RULE.pack(socket.AF_INET, 0, 32, _TO_TABLE, 0)
-    body += netlink.encode(_FRA_SRC, _packed(address))
-    body += netlink.encode(_FRA_PRIORITY, struct.pack("=I", _RULE_PRIORITY))
-    body += netlink.encode(_FRA_TABLE, struct.pack("=I", table))
-    return Request(f"rule from {address}", _RTM_NEWRULE, _NEW, body)
-
-
-def replace_neighbour(interface: int, address: str, mac: str) -> Request:
-    """A permanent neighbour, as an ARP entry: the MAC address of an address."""
-    body = _NEIGHBOUR_MESSAGE.pack(family_of(address), interface, _PERMANENT, 0, 0)
-    body += netlink.encode(_NDA_DST, _packed(address))
-    body += netlink.encode(_NDA_LLADDR, _mac(mac))
-    return Request(f"ARP entry of {address}", netlink.RTM_NEWNEIGH, _REPLACE, body)
-
-
-def _mac(address: str) -> bytes:
-    return bytes.fromhex(address.replace(":", ""))
 
 
 class Kernel:
@@ -293,17 +179,6 @@ class Kernel:
                 return told
         raise RunError(f"{what}: they changed each time while the kernel told them")
 
-    def _ask(self, what: str, kind: int, body: bytes) -> list[netlink.Answer]:
-        """The one message by which the kernel answers. Raises DeadlineError or RunError."""
-        numbers = self._numbers(1)
-        self._send(what, netlink.message(kind, netlink.REQUEST, numbers.start, body))
-        while not (answers := self._receive(what, numbers)):
-            pass
-        for answer in answers:
-            if answer.kind == netlink.ERROR:
-                raise RunError(f"{what}: {os.strerror(_error_number(answer))}")
-        return answers
-
     def _told(self, what: str, numbers: range) -> tuple[list[netlink.Answer], bool]:
         """Reads what one dump tells, and whether something may be missing."""
         told: list[netlink.Answer] = []
@@ -338,60 +213,62 @@ class Kernel:
             raise RunError(f"{what}: {error.strerror}") from None
         return [answer for answer in netlink.messages(received) if answer.sequence in numbers]
 
+    def _listed(
+        self, what: str, kind: int, header: struct.Struct, *values: int
+    ) -> Iterator[tuple[tuple[int, ...], dict[int, bytes]]]:
+        """The header and the attributes of all that the kernel has of a kind. Raises RunError."""
+        for answer in self._dump(what, kind, header.pack(*values)):
+            parts = dict(netlink.attributes(answer.body[header.size :]))
+            yield header.unpack_from(answer.body), parts
+
     def mtus(self) -> dict[str, int]:
         """The MTU of each interface by its name. Raises RunError."""
-        body = _LINK_MESSAGE.pack(0, 0, 0, 0, 0)
         shown = {}
-        for answer in self._dump("interfaces", netlink.RTM_GETLINK, body):
-            parts = dict(netlink.attributes(answer.body[_LINK_MESSAGE.size :]))
-            name = parts[_IFLA_IFNAME].rstrip(b"\0").decode()
-            (shown[name],) = struct.unpack("=I", parts[_IFLA_MTU])
+        for _, parts in self._listed("interfaces", netlink.RTM_GETLINK, LINK_MESSAGE, *[0] * 5):
+            name = parts[IFLA_IFNAME].rstrip(b"\0").decode()
+            (shown[name],) = struct.unpack("=I", parts[IFLA_MTU])
         return shown
 
     def are_up(self) -> bool:
         """Whether every interface is up and ready (RFC 2863), lo aside. Raises RunError."""
-        body = _LINK_MESSAGE.pack(0, 0, 0, 0, 0)
-        told = self._dump("interfaces", netlink.RTM_GETLINK, body)
-        states = [
-            netlink.attribute(answer.body[_LINK_MESSAGE.size :], _IFLA_OPERSTATE) for answer in told
-        ]
-        return all(state in (_OPERATIONAL, _UNKNOWN) for state in states)
+        told = self._listed("interfaces", netlink.RTM_GETLINK, LINK_MESSAGE, *[0] * 5)
+        return all(parts.get(_IFLA_OPERSTATE) in (_OPERATIONAL, _UNKNOWN) for _, parts in told)
 
     def rules(self) -> dict[str, int]:
         """The table of routes by each IPv4 address that a rule is about. Raises RunError."""
         shown = {}
-        for answer in self._dump("rules", _RTM_GETRULE, _RULE.pack(socket.AF_INET, 0, 0, 0, 0)):
-            parts = dict(netlink.attributes(answer.body[_RULE.size :]))
-            if _FRA_SRC in parts:
-                address = socket.inet_ntop(socket.AF_INET, parts[_FRA_SRC])
-                shown[address] = int.from_bytes(parts[_FRA_TABLE], "little")
+        for _, parts in self._listed("rules", _RTM_GETRULE, RULE, socket.AF_INET, 0, 0, 0, 0):
+            if FRA_SRC in parts:
+                address = socket.inet_ntop(socket.AF_INET, parts[FRA_SRC])
+                shown[address] = int.from_bytes(parts[FRA_TABLE], "little")
         return shown
+
+    def _routes(
+        self, family: socket.AddressFamily, table: int = 0
+    ) -> Iterator[tuple[int, int, dict[int, bytes]]]:
+        """The bits of the network, the table and the attributes of each route."""
+        asked = (family, 0, 0, 0, table, 0, 0, 0, 0)
+        for header, parts in self._listed("routes", netlink.RTM_GETROUTE, ROUTE_MESSAGE, *asked):
+            yield header[1], header[4], parts
 
     def gateways(self, family: socket.AddressFamily) -> dict[tuple[str, int, int], str]:
         """The gateway of each route that has one, by network, bits and table. Raises RunError."""
-        body = _ROUTE_MESSAGE.pack(family, *[0] * 8)
         shown = {}
-        for answer in self._dump("routes", netlink.RTM_GETROUTE, body):
-            _, length, _, _, table, *_ = _ROUTE_MESSAGE.unpack_from(answer.body)
-            parts = dict(netlink.attributes(answer.body[_ROUTE_MESSAGE.size :]))
-            if _RTA_GATEWAY in parts and _RTA_DST in parts:
-                network = socket.inet_ntop(family, parts[_RTA_DST])
-                shown[network, length, table] = socket.inet_ntop(family, parts[_RTA_GATEWAY])
+        for length, table, parts in self._routes(family):
+            if RTA_GATEWAY in parts and RTA_DST in parts:
+                network = socket.inet_ntop(family, parts[RTA_DST])
+                shown[network, length, table] = socket.inet_ntop(family, parts[RTA_GATEWAY])
         return shown
 
     def route_metrics(
         self, network: str, prefix_length: int, table: int = TABLE_MAIN
     ) -> list[dict[str, int]]:
         """The METRICS of each route to a network in a table. Raises RunError."""
-        body = _ROUTE_MESSAGE.pack(family_of(network), 0, 0, 0, table, 0, 0, 0, 0)
         shown = []
-        for answer in self._dump("routes", netlink.RTM_GETROUTE, body):
-            _, length, _, _, shown_in, *_ = _ROUTE_MESSAGE.unpack_from(answer.body)
-            parts = dict(netlink.attributes(answer.body[_ROUTE_MESSAGE.size :]))
-            if (length, shown_in) != (prefix_length, table):
-                continue
-            if parts.get(_RTA_DST) == _packed(network):
-                values = netlink.numbers(parts.get(_RTA_METRICS, b""))
+        for length, shown_in, parts in self._routes(family_of(network), table):
+            there = (length, shown_in, parts.get(RTA_DST))
+            if there == (prefix_length, table, packed(network)):
+                values = netlink.numbers(parts.get(RTA_METRICS, b""))
                 shown.append({n: values[kind] for n, kind in METRICS.items() if kind in values})
         return shown
 
@@ -399,37 +276,30 @@ class Kernel:
         self, interface: int, family: socket.AddressFamily = socket.AF_INET
     ) -> dict[str, str]:
         """The MAC address of each address that an interface knows. Raises RunError."""
-        body = _NEIGHBOUR_MESSAGE.pack(family, interface, 0, 0, 0)
+        asked = (netlink.RTM_GETNEIGH, NEIGHBOUR_MESSAGE, family, interface, 0, 0, 0)
         shown = {}
-        for answer in self._dump("ARP entries", netlink.RTM_GETNEIGH, body):
-            _, index, *_ = _NEIGHBOUR_MESSAGE.unpack_from(answer.body)
-            parts = dict(netlink.attributes(answer.body[_NEIGHBOUR_MESSAGE.size :]))
-            if index == interface and _NDA_LLADDR in parts:
-                shown[socket.inet_ntop(family, parts[_NDA_DST])] = parts[_NDA_LLADDR].hex(":")
+        for (_, index, *_), parts in self._listed("ARP entries", *asked):
+            if index == interface and NDA_LLADDR in parts:
+                shown[socket.inet_ntop(family, parts[NDA_DST])] = parts[NDA_LLADDR].hex(":")
         return shown
 
-    def counters(self, interface: int | None = None) -> dict[int, dict[str, int]]:
+    def counters(self) -> dict[int, dict[str, int]]:
         """COUNTERS of interfaces by their index, as ip-link(8) shows them.
 
         Raises RunError: the kernel refused.
         """
         what, mask = "counters of interfaces", 1 << (_IFLA_STATS_LINK_64 - 1)
-        body = _STATS_MESSAGE.pack(0, interface or 0, mask)
-        if interface is None:
-            answers = self._dump(what, netlink.RTM_GETSTATS, body)
-        else:
-            answers = self._ask(what, netlink.RTM_GETSTATS, body)
         counted = {}
-        for answer in answers:
-            _, index, _ = _STATS_MESSAGE.unpack_from(answer.body)
-            stats = netlink.attribute(answer.body[_STATS_MESSAGE.size :], _IFLA_STATS_LINK_64)
+        told = self._listed(what, netlink.RTM_GETSTATS, _STATS_MESSAGE, 0, 0, mask)
+        for (_, index, _), parts in told:
+            stats = parts.get(_IFLA_STATS_LINK_64)
             if stats is None:
                 raise RunError(f"{what}: the kernel counts nothing for interface {index}")
             values = struct.unpack_from(f"={len(COUNTERS)}Q", stats)
             counted[index] = dict(zip(COUNTERS, values, strict=True))
         return counted
 
-    def queues(self, interfaces: Collection[int] | None = None) -> dict[int, list[Any]]:
+    def queues(self, interfaces: Collection[int]) -> dict[int, list[Any]]:
         """pyroute2's messages of the qdiscs, and of the classes of htb, by interface.
 
         The kernel always tells all qdiscs, but to decode a message takes longer.
@@ -446,7 +316,7 @@ class Kernel:
                 messages += _decoded(classes, "RTM_NEWTCLASS")
         return shown
 
-    def statistics(self, interfaces: Collection[int] | None = None) -> dict[int, list[Shown]]:
+    def statistics(self, interfaces: Collection[int]) -> dict[int, list[Shown]]:
         """Reads what the qdiscs of these interfaces have counted, by the interface's index.
 
         It takes a tenth of the time of `queues`.
@@ -462,10 +332,8 @@ class Kernel:
             shown.setdefault(_interface(answer), []).append(message)
         return shown
 
-    def _qdiscs(self, interfaces: Collection[int] | None) -> list[netlink.Answer]:
+    def _qdiscs(self, interfaces: Collection[int]) -> list[netlink.Answer]:
         qdiscs = self._dump("qdiscs", netlink.RTM_GETQDISC, netlink.traffic_control(0, 0))
-        if interfaces is None:
-            return qdiscs
         return [answer for answer in qdiscs if _interface(answer) in interfaces]
 
 

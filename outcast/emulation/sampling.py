@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from outcast import netlink
 from outcast.emulation import rtnetlink
@@ -69,16 +68,6 @@ def queue_request(sequence: int, interface: int, handle: int) -> bytes:
     return netlink.message(netlink.RTM_GETQDISC, netlink.REQUEST | netlink.ECHO, sequence, body)
 
 
-class Netlink(Protocol):
-    """The seam to the kernel, which gives an answer to each request."""
-
-    def ask(self, requests: bytes, count: int) -> list[bytes]:
-        """Sends requests and returns the answer to each, in their order."""
-
-    def close(self) -> None:
-        """Closes the connection to the kernel."""
-
-
 class NetlinkSocket:
     """A netlink socket in a network namespace; None is the present one."""
 
@@ -88,12 +77,21 @@ class NetlinkSocket:
         self._socket.bind((0, 0))
 
     def ask(self, requests: bytes, count: int) -> list[bytes]:
-        """See Netlink.ask. It never waits, because the kernel has answered when `send` returns.
+        """Sends requests and returns the answer to each, in their order.
+
+        It never waits, because the kernel has answered when `send` returns.
 
         Raises OSError: an answer is missing.
         """
         self._socket.send(requests)
         return [self._socket.recv(_ANSWER_BYTES, socket.MSG_DONTWAIT) for _ in range(count)]
+
+    def do(self, request: bytes) -> bytes:
+        """The answer to a request. Raises OSError where the kernel refuses, or does not answer."""
+        (answer,) = self.ask(request, 1)
+        if number := netlink.refusal(answer):
+            raise OSError(number, os.strerror(number))
+        return answer
 
     def close(self) -> None:
         """Closes the socket."""
@@ -107,12 +105,12 @@ class Question:
     There are no more than ANSWERS_AT_ONCE of them, see `_questions`.
     """
 
-    netlink: Netlink
+    netlink: NetlinkSocket
     requests: bytes
     sources: tuple[int, ...]
 
 
-def _questions(connection: Netlink, requests: Sequence[tuple[int, bytes]]) -> list[Question]:
+def _questions(connection: NetlinkSocket, requests: Sequence[tuple[int, bytes]]) -> list[Question]:
     """Questions with these requests, each beside its source, over one connection.
 
     The kernel gives all answers before any is read, and a socket's buffer holds some hundred. What

@@ -43,5 +43,5 @@ def await_start(file: str, poll_s: float, meanwhile: Callable[[], None] = lambda
 
 if __name__ == "__main__":
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    sys.path.insert(0, root)
+    sys.path.append(root)
     sys.exit(importlib.import_module(sys.argv[1]).main(sys.argv[2:]))

@@ -219,17 +219,20 @@ def allow_congestion_control(name: str, path: Path = ALLOWED_CONGESTION_CONTROLS
         raise ReadBackError("this machine", path.name, name, path.read_text().strip())
 
 
-def set_offloads(interface: str, *, on: bool) -> None:
-    """Switches all offloads of an interface on or off, as ethtool(8) does.
+def configure_offloads(interface: str, *, on: bool) -> None:
+    """Switches all offloads of an interface on or off, as ethtool(8) does, and reads them back.
 
     It starts no program, because each of two hundred interfaces would need two. See SIOCETHTOOL in
-    linux/ethtool.h. The caller reads the settings back.
+    linux/ethtool.h.
 
-    Raises ReadBackError: the kernel refused.
+    Raises ReadBackError: the kernel refused, or shows something else.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         for name, (_, command) in _ETHTOOL_COMMANDS.items():
             _ethtool(control, interface, name, command, int(on))
+    for name, is_on in read_offloads(interface).items():
+        if is_on is not on:
+            raise ReadBackError(interface, name, on, is_on)
 
 
 def read_offloads(interface: str) -> dict[str, bool]:
@@ -249,14 +252,6 @@ def _ethtool(control: socket.socket, interface: str, name: str, command: int, va
     except OSError as error:
         raise ReadBackError(interface, name, value, error.strerror) from None
     return int(struct.unpack("=II", data.raw)[1])
-
-
-def check_offloads(interface: str, read_back: dict[str, bool], *, on: bool) -> dict[str, bool]:
-    """The offloads in effect. Raises ReadBackError where one differs from the request."""
-    for feature in _ETHTOOL_COMMANDS:
-        if read_back.get(feature) is not on:
-            raise ReadBackError(interface, feature, on, read_back.get(feature))
-    return {feature: read_back[feature] for feature in _ETHTOOL_COMMANDS}
 
 
 def kernel_hz(release: str | None = None) -> int | None:

@@ -17,8 +17,9 @@ own generator decides, which is seeded in the virtual engine too, but not in rea
 
 from __future__ import annotations
 
+import contextlib
 import random
-import re
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,6 +27,7 @@ from typing import Any
 from outcast import netlink
 from outcast.emulation import netem, rtnetlink
 from outcast.emulation.commands import SystemCommands
+from outcast.emulation.sampling import NetlinkSocket
 from outcast.errors import CommandError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment
 from outcast.experiment.faults import Policer
@@ -34,8 +36,6 @@ from outcast.plan.model import Plan
 from outcast.records.effective import LossSettings
 
 LOSS_HANDLE = 1
-LIMIT_PACKETS = 100_000
-"""netem holds a packet only while the interface is busy, which a veth pair never is."""
 
 
 def names(plan: Plan) -> list[str]:
@@ -78,37 +78,20 @@ def connect(plan: Plan, commands: SystemCommands) -> None:
         ) from None
 
 
-_SHOWN = re.compile(r"police 0x[0-9a-f]+ rate (\S+) burst (\S+)")
-_UNITS = {"bit": 1, "Kbit": 10**3, "Mbit": 10**6, "Gbit": 10**9, "b": 1, "Kb": 2**10, "Mb": 2**20}
-"""tc(8) prints sizes in units of 1024, and rates in units of 1000."""
-_ROUNDED = 0.01
-"""By so much what tc prints may differ, because it cuts digits and the kernel keeps ticks."""
-
-
-def _read_policer(
-    plan: Plan, direction: Direction, policer: Policer, commands: SystemCommands
-) -> dict[str, int]:
+def _read_policer(plan: Plan, direction: Direction, policer: Policer) -> dict[str, int]:
     """Reads what the kernel shows: rate in bit/s, burst in bytes. Raises ReadBackError."""
+    # Imported here, because runs without policers do not need it.
+    from outcast.emulation.queues import change
+
     name = plan.wires[frozenset(direction)].facing(direction[0])
-    match = _SHOWN.search(commands.run(["tc", "filter", "show", "dev", name, "ingress"]))
-    words = match.groups() if match else ("", "")
-    found = dict(zip(("rate", "burst"), map(_number, words), strict=True))
-    for key, requested in {"rate": policer.rate_bps, "burst": policer.burst_bytes}.items():
-        if abs(found[key] - requested) > _ROUNDED * requested:
-            where = f"{direction[0]} to {direction[1]}"
-            raise ReadBackError(where, f"policer.{key}", requested, found[key])
-    return found
+    _, question = change.policer_requests(policer_index(name), policer)
+    with contextlib.closing(NetlinkSocket(socket.NETLINK_ROUTE, None)) as kernel:
+        (answer,) = kernel.ask(question, 1)
+    rate_bps, burst_bytes = change.checked_policer(" to ".join(direction), policer, answer)
+    return {"rate": rate_bps, "burst": burst_bytes}
 
 
-def _number(text: str) -> int:
-    """A rate or a size as tc prints it, in bit/s or bytes."""
-    digits = text.rstrip("GKMbit")
-    return round(float(digits or 0) * _UNITS.get(text[len(digits) :], 0))
-
-
-def start_losing(
-    experiment: Experiment, plan: Plan, commands: SystemCommands
-) -> tuple[LossSettings, ...]:
+def start_losing(experiment: Experiment, plan: Plan) -> tuple[LossSettings, ...]:
     """Makes every link lose its share of packets from now on; returns what is in effect.
 
     Raises:
@@ -118,21 +101,17 @@ def start_losing(
     settings = []
     for direction, loss in losses(experiment, plan).items():
         name = plan.wires[frozenset(direction)].facing(direction[1])
-        requested = netem.options(
-            delay_ns=0, jitter_ns=0, limit_packets=LIMIT_PACKETS, in_order=False, loss=loss
-        )
-        rtnetlink.replace_qdisc(
-            *(name, "netem"), parent=netlink.ROOT, major=LOSS_HANDLE, options=requested
-        )
+        options = netem.options(loss=loss)
+        rtnetlink.replace_qdisc(name, "netem", major=LOSS_HANDLE, options=options)
         # Imported here, because runs without losses do not need it.
         from pyroute2.iproute import IPRoute
 
         with IPRoute() as kernel:
             (index,) = kernel.link_lookup(ifname=name)
             messages = [m for m in kernel.get_qdiscs(index=index) if m["index"] == index]
-        told = _read_back(direction, loss, requested, messages)
+        told = _read_back(direction, loss, messages)
         if policer := plan.links[direction].policer:
-            told = replace(told, policer=_read_policer(plan, direction, policer, commands))
+            told = replace(told, policer=_read_policer(plan, direction, policer))
         settings.append(told)
     return tuple(settings)
 
@@ -148,25 +127,18 @@ def losses(experiment: Experiment, plan: Plan) -> dict[Direction, netem.Loss]:
     }
 
 
-def _read_back(
-    direction: Direction, loss: netem.Loss, requested: bytes, messages: Sequence[Any]
-) -> LossSettings:
+def _read_back(direction: Direction, loss: netem.Loss, messages: Sequence[Any]) -> LossSettings:
     where = f"{direction[0]} to {direction[1]}"
     message = _netem(messages)
     if message is None:
         raise ReadBackError(where, "loss", loss.share, "no netem")
     raw = netlink.raw_bytes(message.get_attr("TCA_OPTIONS"))
-    in_kernel, seed = netem.shown_loss(raw)
-    faults = (netem.shown_faults(requested), netem.shown_faults(raw))
-    if faults[0] != faults[1]:
-        raise ReadBackError(where, "burst_loss, late, duplicate and random_delay", *faults)
-    if in_kernel != loss.in_kernel:
-        raise ReadBackError(where, "loss", loss.share, in_kernel / (2**32 - 1))
+    share, seed = netem.check_loss(where, loss, raw)
     if seed not in (None, loss.seed):
         raise ReadBackError(where, "seed of the loss", loss.seed, seed)
     return LossSettings(
         *direction,
-        round(in_kernel / (2**32 - 1), 9),
+        round(share, 9),
         seed,
         None if loss.bursts is None else loss.bursts.model_dump(),
         None if loss.late is None else loss.late.model_dump(mode="json", by_alias=True),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from outcast import errors
 from outcast.emulation import senders
-from outcast.emulation.phases import DURING
+from outcast.emulation.part import DURING
 from outcast.experiment import Experiment
 from outcast.experiment.engine import EngineName
 from outcast.plan import transport as plan_transport
@@ -47,10 +47,8 @@ class Engine(Protocol):
 def require_compiler(experiment: Experiment, *, start_afterwards: bool = False) -> None:
     """Raises FeatureMissingError where a program of ours is needed and there is no C compiler.
 
-    Args:
-        experiment: what is asked for.
-        start_afterwards: whether flows are told their start once they have connected, as in real
-            time.
+    `start_afterwards` says that flows are told their start once they have connected, as in real
+    time.
     """
     if shutil.which("cc") is not None:
         return
@@ -74,6 +72,30 @@ def require_compiler(experiment: Experiment, *, start_afterwards: bool = False) 
             f"a C compiler, cc, is missing: {' and '.join(needed_for)} needs one; install the "
             "package gcc (scripts/install.sh does)"
         )
+
+
+class Lacking:
+    """Gathers what a machine lacks for an experiment, so that one refusal names all of it."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, None] = {}
+
+    def note(self, require: Callable[..., object], *arguments: object, **options: object) -> None:
+        """Calls what raises FeatureMissingError, and notes that instead. Each is named once."""
+        try:
+            require(*arguments, **options)
+        except errors.FeatureMissingError as error:
+            self._found[str(error)] = None
+
+    def note_if(self, is_lacking: bool, text: str) -> None:
+        """Notes a text where something is lacking."""
+        if is_lacking:
+            self._found[text] = None
+
+    def refuse(self) -> None:
+        """Raises FeatureMissingError, which names everything that was noted; not if nothing was."""
+        if self._found:
+            raise errors.FeatureMissingError("; ".join(self._found))
 
 
 class EventReader:

@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from outcast.engines.kernel import bench, cache
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.kernel.enclosed import enclose, link_or_copy
 from outcast.engines.kernel.headers import make_arguments
-from outcast.engines.kernel.programs import Programs, SystemPrograms
+from outcast.engines.kernel.programs import Programs
 from outcast.engines.root import cache as roots
 from outcast.engines.workshop import temporary
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, InputError
@@ -173,6 +173,15 @@ def _copied(module: Module, directory: Path) -> Path:
     return folder / module.path.name
 
 
+def compile_of(
+    experiment: Experiment, headers: Callable[[], Headers] = of_this_machine
+) -> list[Compiled]:
+    """The experiment's own modules, compiled against these headers. Raises as `compile_all`."""
+    if experiment.kernel is None or not experiment.kernel.modules:
+        return []
+    return compile_all(experiment.kernel.modules, headers())
+
+
 def compile_all(
     modules: Sequence[Module],
     headers: Headers,
@@ -185,7 +194,7 @@ def compile_all(
         ConfigError: a file cannot be read, or is no module; with the compiler's words.
         FeatureMissingError: a program is missing.
     """
-    run, folder = run or SystemPrograms(), folder or default_folder()
+    run, folder = run or Programs(), folder or default_folder()
     return [_compile(module, headers, run, folder) for module in modules]
 
 

@@ -1,14 +1,19 @@
-"""The configuration's programs before the run: whether they are there, and their files."""
+"""The configuration's programs before the run: whether they are there, files and libraries.
+
+The guest's own C library serves every program, because it fits the guest's loader. Other libraries
+are copied beside a program, if it asks for that.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from outcast import handed_in
-from outcast.engines import libraries
 from outcast.engines.guest import init, world
 from outcast.engines.guest.world import World
 from outcast.errors import ConfigError, FeatureMissingError, InputError
@@ -17,6 +22,15 @@ from outcast.plan.programs import LIBRARIES, SEARCH_PATH, Command
 from outcast.records.run_directory import RunDirectory
 
 MOST_FILES_BYTES = 1 << 30
+
+_ELF = b"\x7fELF"
+_OF_GLIBC = re.compile(
+    r"(?:ld-linux.*|linux-vdso|lib(?:c|m|mvec|pthread|dl|rt|util|resolv|anl|nss_.*|BrokenLocale))\.so.*"
+)
+"""Libraries of glibc itself (libc6 of Debian), which have to be those of its loader."""
+_LISTED = re.compile(r"^\s*(\S+) => (not found|\S+)", re.MULTILINE)
+_VERSION = re.compile(rb"GLIBC_([0-9]+)\.([0-9]+)")
+_LIBC = "/lib/x86_64-linux-gnu/libc.so.6"
 
 
 _INSTEAD = (
@@ -37,14 +51,14 @@ def require(experiment: Experiment, sees: World | None) -> None:
         for path in program.files:
             _require_copyable(path, f"{where}.files")
         _require_program(program, f"{where}.command", sees)
-        of_files = list(libraries.elf_files(program.files))
+        of_files = list(elf_files(program.files))
         needed = [
             path
             for file in (of_files if program.libraries else ())
-            for path in libraries.needed_by(file, f"{where}.libraries").values()
+            for path in needed_by(file, f"{where}.libraries").values()
         ]
         if sees is not None and not sees.is_host:
-            libraries.require_glibc([*of_files, *needed], f"{where}.files", sees)
+            require_glibc([*of_files, *needed], f"{where}.files", sees)
 
 
 def require_command(command: Command, sees: World | None) -> None:
@@ -102,17 +116,19 @@ def _require_in_root(name: str, where: str, sees: World, more: str = "") -> None
     """Checks that an absolute path is a program of the guest's own root."""
     path = sees.on_host(name)
     if not path.is_file() or not os.access(path, os.X_OK):
-        raise FeatureMissingError(
-            f"{where}: {name}: no such program in the guest's own root; {more}{_INSTEAD}"
-        )
+        raise _none_in_root(name, where, more)
+
+
+def _none_in_root(name: str, where: str, more: str = "") -> FeatureMissingError:
+    return FeatureMissingError(
+        f"{where}: {name}: no such program in the guest's own root; {more}{_INSTEAD}"
+    )
 
 
 def _require_named(name: str, where: str, sees: World | None) -> None:
     if sees is not None and not sees.is_host:
         if sees.which(name, SEARCH_PATH) is None:
-            raise FeatureMissingError(
-                f"{where}: {name}: no such program in the guest's own root; {_INSTEAD}"
-            )
+            raise _none_in_root(name, where)
     elif shutil.which(name, path=SEARCH_PATH) is None:
         raise FeatureMissingError(
             f"{where}: {name}: no such program in {SEARCH_PATH}; install it, or name its path"
@@ -182,8 +198,65 @@ def take_files(experiment: Experiment, directory: RunDirectory) -> Experiment:
 def _take_libraries(program: Program, folder: Path, index: int) -> Path | None:
     """Copies the libraries that a program's files need; the folder, or None if they need none."""
     where, copies = f"programs.{index}.libraries", folder / LIBRARIES
-    for file in libraries.elf_files(program.files):
-        for name, path in libraries.needed_by(file, where).items():
+    for file in elf_files(program.files):
+        for name, path in needed_by(file, where).items():
             copies.mkdir(exist_ok=True)
             shutil.copyfile(path, copies / name)
     return copies if copies.is_dir() else None
+
+
+def elf_files(paths: Sequence[Path]) -> Iterator[Path]:
+    """The programs and libraries among these files, and in these folders."""
+    for path in paths:
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file():
+                with file.open("rb") as stream:
+                    if stream.read(len(_ELF)) == _ELF:
+                        yield file
+
+
+def needed_by(file: Path, where: str) -> dict[str, Path]:
+    """The libraries that a file needs besides glibc's, by their names, as ldd(1) finds them.
+
+    Raises:
+        ConfigError: a library is not there.
+        FeatureMissingError: ldd is not there.
+    """
+    try:
+        argv = ["ldd", str(file.absolute())]
+        listed = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+    except FileNotFoundError:
+        raise FeatureMissingError(f"{where}: ldd is missing (package libc-bin)") from None
+    found = {}
+    for name, path in _LISTED.findall(listed):
+        if _OF_GLIBC.fullmatch(name):
+            continue
+        if path == "not found":
+            raise ConfigError(
+                f"{where}: {file.name} needs {name}, which this machine does not have; allowed is "
+                "to install it, or a program that is linked statically"
+            )
+        found[name] = Path(path)
+    return found
+
+
+def require_glibc(paths: Sequence[Path], where: str, sees: World) -> None:
+    """Raises FeatureMissingError where a file needs a newer glibc than the guest has."""
+    has = _newest(sees.on_host(_LIBC))
+    for file in elf_files(paths):
+        needs = _newest(file)
+        if needs > has:
+            wanted, there = (".".join(map(str, version)) for version in (needs, has))
+            raise FeatureMissingError(
+                f"{where}: {file.name} needs glibc {wanted}, the guest has {there}; allowed is a "
+                "program that is linked statically or made on an older system, or guest.root: host"
+            )
+
+
+def _newest(file: Path) -> tuple[int, int]:
+    """The newest version of glibc's symbols that a file names; (0, 0) if it names none."""
+    try:
+        found = _VERSION.findall(file.read_bytes())
+    except OSError:
+        return 0, 0
+    return max(((int(major), int(minor)) for major, minor in found), default=(0, 0))

@@ -22,12 +22,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from outcast.emulation import arrivals, cards, forwarding, multipath, queues, transport
+from outcast.emulation import arrivals, forwarding, multipath, queues, transport
 from outcast.emulation.commands import leave_working_folder, python_module
 from outcast.emulation.openvswitch import has_kernel_module
 from outcast.engines import (
     INSIDE,
     EventReader,
+    Lacking,
     OnEvent,
     doctor,
     limits,
@@ -39,7 +40,6 @@ from outcast.engines import (
     trials,
 )
 from outcast.engines.kernel import cache
-from outcast.engines.lacking import Lacking
 from outcast.engines.ledger import Entry, all_folders, default_folder, restore_settings
 from outcast.engines.modules import Loading, Modules
 from outcast.engines.own_modules import Compiled
@@ -78,40 +78,29 @@ class RealtimeEngine:
         is loaded. They stay loaded.
         """
         lacking = Lacking()
-        with lacking.noting():
-            if os.geteuid() != 0:
-                raise FeatureMissingError(
-                    "root is missing: the realtime engine makes network namespaces; run it as root"
-                )
-        with lacking.noting():
-            if experiment.kernel is not None and experiment.kernel.build is not None:
-                raise FeatureMissingError(
-                    "kernel.build selects a kernel of the virtual engine; use --engine virtual"
-                )
-        with lacking.noting():
-            if experiment.trace is not None:
-                raise FeatureMissingError(
-                    "trace: records events of the guest's kernel, in virtual time; use "
-                    "--engine virtual"
-                )
-        with lacking.noting():
-            doctor.require_programs(("unshare", "setpriv"))
-        with lacking.noting():
-            require_compiler(experiment, start_afterwards=True)
-        with lacking.noting():
-            programs.require(experiment, None)
+        lacking.note_if(
+            os.geteuid() != 0,
+            "root is missing: the realtime engine makes network namespaces; run it as root",
+        )
+        lacking.note_if(
+            experiment.kernel is not None and experiment.kernel.build is not None,
+            "kernel.build selects a kernel of the virtual engine; use --engine virtual",
+        )
+        lacking.note_if(
+            experiment.trace is not None,
+            "trace: records events of the guest's kernel, in virtual time; use --engine virtual",
+        )
+        lacking.note(doctor.require_programs, ("unshare", "setpriv"))
+        lacking.note(require_compiler, experiment, start_afterwards=True)
+        lacking.note(programs.require, experiment, None)
         # A profile's parts need as much of the kernel as those that the configuration names.
         noise = experiment.noise.resolved(self.name)
         experiment = experiment.model_copy(update={"noise": noise})
         plan = make_plan(experiment)
-        with lacking.noting():
-            if plan.host_noise.throttle is not None:
-                raise cards.only_virtual()
-        with lacking.noting():
-            if "ipv6" in plan.families:
-                transport.require_ipv6()
-        with lacking.noting():
-            limits.require(_limits(plan), _WHO)
+        lacking.note_if(plan.host_noise.throttle is not None, arrivals.ONLY_VIRTUAL)
+        if "ipv6" in plan.families:
+            lacking.note(transport.require_ipv6)
+        lacking.note(limits.require, _limits(plan), _WHO)
         if os.geteuid() == 0:
             self._require_of_kernel(experiment, plan, lacking)
         lacking.refuse()
@@ -126,37 +115,31 @@ class RealtimeEngine:
         self._load([*map(modules.qdisc, sorted(kinds)), *sorted(controls - listed)])
         if plan.host_noise.interrupts is not None:
             self._load(modules.HELD_ARRIVALS)
-            with lacking.noting():
-                if held := trials.lacking_for_held_arrivals():
-                    raise arrivals.missing(", ".join(held))
+            if held := trials.lacking_for_held_arrivals():
+                lacking.note_if(True, str(arrivals.missing(", ".join(held))))
         why = self._loading.why
         if not has_kernel_module():
             self._load([modules.BRIDGE])
-            with lacking.noting():
-                forwarding.require(experiment.routing, why(modules.OPEN_VSWITCH))
+            lacking.note(forwarding.require, experiment.routing, why(modules.OPEN_VSWITCH))
         self._needed += controls & listed
         compiled: list[Compiled] = []
-        with lacking.noting():
-            compiled = _compiled(experiment)
+        lacking.note(lambda: compiled.extend(own_modules.compile_of(experiment)))
         guest = cache.find()
         in_guest = guest.congestion_controls if guest is not None else None
         for tcp in transports:
-            with lacking.noting():
-                transport.require_rack(tcp, os.uname().release)
+            lacking.note(transport.require_rack, tcp, os.uname().release)
             name = tcp.congestion_control
             refused = why(modules.congestion_control(name))
-            with lacking.noting():
-                # What a module registers, only the kernel knows once it is loaded.
-                if not compiled:
-                    transport.require_congestion_control(name, in_guest, refused)
-            with lacking.noting():
-                if tcp.mptcp is not None:
-                    multipath.require()
+            # What a module registers, only the kernel knows once it is loaded.
+            if not compiled:
+                lacking.note(transport.require_congestion_control, name, in_guest, refused)
+            if tcp.mptcp is not None:
+                lacking.note(multipath.require)
         known = kinds & set(trials.QDISCS)
-        with lacking.noting():
-            queues.require_kinds(
-                known, trials.probe_qdiscs(known), lambda kind: why(modules.qdisc(kind))
-            )
+        lacking.note(
+            queues.require_kinds,
+            *(known, trials.probe_qdiscs(known), lambda kind: why(modules.qdisc(kind))),
+        )
 
     def _load(self, features: Sequence[str]) -> None:
         loading = self._modules.load(features)
@@ -171,7 +154,7 @@ class RealtimeEngine:
         if plan.command is not None:
             programs.require_command(plan.command, None)
         settings = [transport.ALLOWED_CONGESTION_CONTROLS, _STAMPED_EARLY]
-        compiled = _compiled(experiment)
+        compiled = own_modules.compile_of(experiment)
         with _alone(), _loaded(compiled, entry), _put_back(entry, settings):
             for tcp in plan_transport.all_of(experiment):
                 transport.allow_congestion_control(tcp.congestion_control)
@@ -200,13 +183,6 @@ def _qdiscs(experiment: Experiment, plan: Plan) -> set[str]:
     for host in plan.hosts:
         needed |= queues.kinds(ports.host_queue(experiment, plan, host))
     return needed
-
-
-def _compiled(experiment: Experiment) -> list[Compiled]:
-    """The experiment's own modules, compiled. Raises as own_modules.compile_all."""
-    if experiment.kernel is None or not experiment.kernel.modules:
-        return []
-    return own_modules.compile_all(experiment.kernel.modules, own_modules.of_this_machine())
 
 
 @contextmanager

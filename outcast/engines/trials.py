@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -41,12 +40,8 @@ def set_up(
 ) -> list[str]:
     """The command that makes a qdisc an interface's root. It fails if the kernel refuses.
 
-    Args:
-        kind: the qdisc's name in the kernel.
-        options: the qdisc's options.
-        interface: the interface's name.
-        python: the interpreter for options in bytes, which tc(8) cannot pass.
-        program: the file of `outcast.netlink`, which that interpreter runs.
+    Options in bytes, which tc(8) cannot pass, go by this `python`. It runs `program`, the file of
+    `outcast.netlink`.
     """
     if isinstance(options, str):
         return ["tc", "qdisc", "replace", "dev", interface, "root", kind, *options.split()]
@@ -66,44 +61,36 @@ _HELD_ARRIVALS = {
 
 def lacking_for_held_arrivals() -> list[str]:
     """Tries in a new namespace what the kernel lacks to hold a host's arrivals back."""
-    script = "\n".join(
-        f"({command}) >/dev/null 2>&1 && echo '{part}'" for part, command in _HELD_ARRIVALS.items()
-    )
-    try:
-        done = _in_new_namespace(f"{script}\ntrue\n")
-    except (FileNotFoundError, subprocess.TimeoutExpired):
-        return list(_HELD_ARRIVALS)
-    return [part for part in _HELD_ARRIVALS if part not in done.stdout.splitlines()]
-
-
-def _in_new_namespace(script: str) -> subprocess.CompletedProcess[str]:
-    """Runs a shell script in a network namespace; an ordinary user's is in a user namespace."""
-    argv = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--net", "--map-root-user"]
-    return subprocess.run(
-        [*argv, "sh", "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=20,
-        env={**os.environ, "PATH": search_path()},
-    )
+    works = _working(_HELD_ARRIVALS) or ()
+    return [part for part in _HELD_ARRIVALS if part not in works]
 
 
 def probe_qdiscs(kinds: Collection[str]) -> dict[str, bool]:
     """Whether the kernel accepts each of these qdiscs, tried on a new namespace's loopback.
 
-    An ordinary user tries in a user namespace. The result is empty if no namespace can be made.
+    The result is empty if no namespace can be made.
     """
-    lines = [
-        f"{shlex.join(set_up(kind, QDISCS[kind], 'lo'))} 2>/dev/null && echo {kind}"
-        for kind in sorted(kinds)
-    ]
-    script = "echo namespace\n" + "\n".join(lines) + "\ntrue\n"
+    works = _working({kind: shlex.join(set_up(kind, QDISCS[kind], "lo")) for kind in sorted(kinds)})
+    return {} if works is None else {kind: kind in works for kind in kinds}
+
+
+def _working(commands: Mapping[str, str]) -> list[str] | None:
+    """The names of those commands of a shell that work in a new network namespace.
+
+    An ordinary user's is in a user namespace. None if none can be made.
+    """
+    tried = [f"({run}) >/dev/null 2>&1 && echo '{name}'" for name, run in commands.items()]
+    argv = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--net", "--map-root-user"]
     try:
-        done = _in_new_namespace(script)
+        done = subprocess.run(
+            [*argv, "sh", "-c", "\n".join(["echo namespace", *tried, "true"])],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=20,
+            env={**os.environ, "PATH": search_path()},
+        )
     except (FileNotFoundError, subprocess.TimeoutExpired):
-        return {}
-    accepted = re.findall(r"^\S+$", done.stdout, re.MULTILINE)
-    if "namespace" not in accepted:
-        return {}
-    return {kind: kind in accepted for kind in kinds}
+        return None
+    said = done.stdout.splitlines()
+    return said[1:] if said else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from outcast import files
@@ -15,6 +16,7 @@ from outcast.emulation import transport
 from outcast.engines import (
     INSIDE,
     EventReader,
+    Lacking,
     OnEvent,
     doctor,
     limits,
@@ -24,14 +26,13 @@ from outcast.engines import (
     require_compiler,
 )
 from outcast.engines.guest import boot, code, helpers, init, world
-from outcast.engines.guest.debugger import Debugger
+from outcast.engines.guest.console import GuestResult
+from outcast.engines.guest.debugger import Gdb
 from outcast.engines.guest.packed import Guest
 from outcast.engines.guest.world import World
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
-from outcast.engines.lacking import Lacking
 from outcast.engines.ledger import Entry
-from outcast.engines.own_modules import Compiled
 from outcast.engines.root import cache as roots
 from outcast.engines.root.cache import Root
 from outcast.errors import FeatureMissingError, GuestError, StallError, did_you_mean
@@ -62,7 +63,7 @@ class VirtualEngine:
     def __init__(
         self,
         guest: Guest | None = None,
-        debugger: Debugger | None = None,
+        debugger: Gdb | None = None,
         interventions: Interventions | None = None,
     ) -> None:
         """An engine.
@@ -79,31 +80,23 @@ class VirtualEngine:
         kernel = self._kernel(experiment)
         sees = self._world() or root_of(experiment)
         lacking = Lacking()
-        with lacking.noting():
-            if sees.is_host:
-                doctor.require_programs()
-                require_compiler(experiment)
+        if sees.is_host:
+            lacking.note(doctor.require_programs)
+            lacking.note(require_compiler, experiment)
         for queue in (experiment.queue, *(exception.queue for exception in experiment.queues)):
             for qdisc in queue.tc():
                 remedy = doctor.guest_is_too_old(qdisc.kind, kernel)
-                with lacking.noting():
-                    if remedy:
-                        raise FeatureMissingError(
-                            f"the virtual engine's kernel has no qdisc {qdisc.kind}; {remedy}"
-                        )
-        compiled = _compiled(experiment, kernel)
+                what = f"the virtual engine's kernel has no qdisc {qdisc.kind}; {remedy}"
+                lacking.note_if(bool(remedy), what)
+        compiled = own_modules.compile_of(experiment, partial(own_modules.of_guest, kernel))
         for tcp in plan_transport.all_of(experiment):
-            with lacking.noting():
-                # What a module registers, only the kernel knows once it is loaded.
-                if not compiled:
-                    require_congestion_control(tcp.congestion_control, kernel)
-            with lacking.noting():
-                transport.require_rack(tcp, kernel.release)
-        with lacking.noting():
-            programs.require(experiment, sees)
+            # What a module registers, only the kernel knows once it is loaded.
+            if not compiled:
+                lacking.note(require_congestion_control, tcp.congestion_control, kernel)
+            lacking.note(transport.require_rack, tcp, kernel.release)
+        lacking.note(programs.require, experiment, sees)
         plan = make_plan(experiment)
-        with lacking.noting():
-            boot.require(limits.processes(plan), limits.memory_mib(plan))
+        lacking.note(boot.require, limits.processes(plan), limits.memory_mib(plan))
         lacking.refuse()
 
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
@@ -112,7 +105,7 @@ class VirtualEngine:
         kernel = self._kernel(experiment)
         # The manifest says its hash, so what boots has to have it.
         cache.verify(kernel)
-        modules = _compiled(experiment, kernel)
+        modules = own_modules.compile_of(experiment, partial(own_modules.of_guest, kernel))
         changes = self._interventions
         reader = EventReader(on_event)
         sees = self._prepare(directory, experiment, kernel)
@@ -171,7 +164,7 @@ class VirtualEngine:
 
 def _boot(
     asked: boot.Boot, directory: RunDirectory, entry: Entry, reader: EventReader
-) -> boot.GuestResult:
+) -> GuestResult:
     """Boots a run's guest; its log goes to the run directory, and the ledger knows of it.
 
     Raises GuestError, StallError: as boot.boot, with the phase that the run was in.
@@ -203,7 +196,7 @@ def _boot(
     return result
 
 
-def _require_done(directory: RunDirectory, reader: EventReader, result: boot.GuestResult) -> None:
+def _require_done(directory: RunDirectory, reader: EventReader, result: GuestResult) -> None:
     """Raises OutcastError where the inner program failed, or has not finished."""
     why = reader.error
     if why is None and (result.status != 0 or not reader.done):
@@ -261,13 +254,6 @@ def _record_guest(
             }
         )
     )
-
-
-def _compiled(experiment: Experiment, kernel: Kernel) -> list[Compiled]:
-    """The experiment's own modules, compiled. Raises as own_modules.compile_all."""
-    if experiment.kernel is None or not experiment.kernel.modules:
-        return []
-    return own_modules.compile_all(experiment.kernel.modules, own_modules.of_guest(kernel))
 
 
 def root_of(experiment: Experiment) -> World:

@@ -19,7 +19,7 @@ PROBE_PORT = 9
 discard (RFC 863)."""
 
 LIBRARIES = "libraries"
-"""The folder among a program's files that has shared libraries (outcast/engines/libraries.py)."""
+"""The folder among a program's files that has shared libraries (outcast/engines/programs.py)."""
 
 LET_FAIL = "executions, which allow_failure lets pass"
 """How a warning tells of failures that were asked for."""

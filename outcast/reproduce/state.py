@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import Field
 
 from outcast import __version__, handed_in
-from outcast.engines.kernel.programs import Programs, SystemPrograms
+from outcast.engines.kernel.programs import Programs
 from outcast.errors import CommandError, ConfigError
 from outcast.files import write_text
 from outcast.records.run_directory import Manifest
@@ -88,7 +88,7 @@ def present(folder: Path = _OURS, run: Programs | None = None) -> MadeBy:
         _add(digest, path, folder)
     return MadeBy(
         outcast=__version__,
-        commit=_commit(folder, run or SystemPrograms()),
+        commit=_commit(folder, run or Programs()),
         code=digest.hexdigest()[:_SHOWN],
     )
 

@@ -215,7 +215,7 @@ JUDGING = [
          "pass"),
         ("read-back: routes", "transport", "if effective != value:", "if False:"),
         ("read-back: sysctls", "transport", "if read_back != value:", "if False:"),
-        ("read-back: offloads", "transport", "if read_back.get(feature) is not on:", "if False:"),
+        ("read-back: offloads", "transport", "if is_on is not on:", "if False:"),
         ("read-back: allowed congestion controls", "transport",
          "if name not in path.read_text().split():", "if False:"),
         ("read-back: frames' time", "queues/port",

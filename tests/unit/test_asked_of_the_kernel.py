@@ -63,20 +63,15 @@ def test_counters_of_interfaces_are_read_from_several_messages(monkeypatch):
     assert struct.unpack_from("=IHH", kernel.sent)[1:] == (94, 0x301)
 
 
-def test_one_interface_is_asked_for_alone_and_a_refusal_is_an_error(monkeypatch):
-    fake = FakeKernel(stats(7, 1), netlink.message(netlink.ERROR, 0, 2, struct.pack("=i", -19)))
-    monkeypatch.setattr(socket, "socket", lambda *_: fake)
-    kernel = rtnetlink.Kernel()
-    assert list(kernel.counters(7)) == [7]
-    with pytest.raises(RunError, match="counters of interfaces: No such device"):
-        kernel.counters(8)
-
-
 def test_an_interface_that_the_kernel_does_not_count_is_an_error(monkeypatch):
     without = netlink.message(92, 0x2, 1, struct.pack("=BxxxII", 0, 7, 0))
-    monkeypatch.setattr(socket, "socket", lambda *_: FakeKernel(without))
+    monkeypatch.setattr(
+        socket,
+        "socket",
+        lambda *_: FakeKernel(without + netlink.message(netlink.DONE, 0x2, 1, bytes(4))),
+    )
     with pytest.raises(RunError, match="the kernel counts nothing for interface 7"):
-        rtnetlink.Kernel().counters(7)
+        rtnetlink.Kernel().counters()
 
 
 def answering(folder: Path, *pieces: bytes | None) -> list[bytes]:

@@ -263,12 +263,12 @@ def tcp_frame(payload: int) -> bytes:
 def test_packets_are_put_in_words(in_gdb):
     said = "10.0.0.3:20001 > 10.0.0.2:5001 id 77 seq 1000 ack 5 payload 1460"
     frame = tcp_frame(1460)
-    assert in_gdb.packet_text(frame) == said
-    assert in_gdb.packet_text(bytes(12) + b"\x08\x06" + bytes(28)) == "ethertype 0x0806"
+    assert in_gdb.structures.packet_text(frame) == said
+    assert in_gdb.structures.packet_text(bytes(12) + b"\x08\x06" + bytes(28)) == "ethertype 0x0806"
     for size in (0, 13, 14, 20, 33):
-        assert in_gdb.packet_text(frame[:size]) == "cut off"
+        assert in_gdb.structures.packet_text(frame[:size]) == "cut off"
     # As much of a TCP header as there is not is not guessed.
-    assert in_gdb.packet_text(frame[:40]) == "10.0.0.3 > 10.0.0.2 id 77 protocol 6"
+    assert in_gdb.structures.packet_text(frame[:40]) == "10.0.0.3 > 10.0.0.2 id 77 protocol 6"
 
 
 @pytest.mark.parametrize(
@@ -284,21 +284,21 @@ def test_a_breakpoint_prints_and_goes_on(in_gdb, count, hits, monkeypatch):
     assert session.flow_text(2, 1) == "3"
     values = {"segs": SimpleNamespace(format_string=lambda: "7"), "x > 1": True}
     names = {100: "h0", 200: "h1"}
-    monkeypatch.setattr(in_gdb, "now_ns", lambda: 1_000_005)
-    monkeypatch.setattr(in_gdb, "ports", lambda sock: (1, 2))
+    monkeypatch.setattr(in_gdb.structures, "now_ns", lambda: 1_000_005)
+    monkeypatch.setattr(in_gdb.structures, "ports", lambda sock: (1, 2))
     monkeypatch.setattr(session, "name", lambda net: names[net])
     gdb = in_gdb.gdb
     gdb.newest_frame = lambda: None
     gdb.set_convenience_variable = lambda name, value: None
-    monkeypatch.setattr(in_gdb, "tcp_of", lambda sock: SimpleNamespace(address=1))
+    monkeypatch.setattr(in_gdb.structures, "tcp_of", lambda sock: SimpleNamespace(address=1))
     gdb.parse_and_eval = lambda asked: values[asked]
     gdb.execute = lambda command, to_string: f"#0 {command}\n"
     printed: list[str] = []
     printing = in_gdb.Printing(session, settings, printed.append)
     assert printing.place == "f"
-    monkeypatch.setattr(in_gdb, "owner", lambda frame: (200, object()))
+    monkeypatch.setattr(in_gdb.structures, "owner", lambda frame: (200, object()))
     assert not printing.stop()  # another host
-    monkeypatch.setattr(in_gdb, "owner", lambda frame: (100, object()))
+    monkeypatch.setattr(in_gdb.structures, "owner", lambda frame: (100, object()))
     values["x > 1"] = False
     assert not printing.stop()
     assert printed == []
@@ -323,8 +323,8 @@ def test_an_expression_that_the_function_does_not_know_is_said_with_those_it_doe
     block = [SimpleNamespace(name=name, is_argument=True) for name in ("sk",)]
     gdb.newest_frame = lambda: SimpleNamespace(block=lambda: block, name=lambda: "f")
     gdb.parse_and_eval = refuse
-    monkeypatch.setattr(in_gdb, "owner", lambda frame: (0, None))
-    monkeypatch.setattr(in_gdb, "now_ns", lambda: 0)
+    monkeypatch.setattr(in_gdb.structures, "owner", lambda frame: (0, None))
+    monkeypatch.setattr(in_gdb.structures, "now_ns", lambda: 0)
     printing = in_gdb.Printing(in_gdb.Session(settings), settings, print)
     assert printing.stop()
     assert printing.failure == (

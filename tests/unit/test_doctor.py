@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from outcast import __version__, experiment, files
-from outcast.engines import choice, doctor, realtime, virtual
+from outcast.engines import Lacking, choice, doctor, realtime, virtual
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
-from outcast.engines.lacking import Lacking
 from outcast.engines.root import cache as roots
 from outcast.engines.root import files_list, mininet_package
 from outcast.engines.root.cache import Root
@@ -171,11 +170,15 @@ def test_why_auto_is_real_time_is_said(monkeypatch):
 def test_a_refusal_names_everything_that_is_missing():
     lacking = Lacking()
     lacking.refuse()
+
+    def lacks(error: Exception):
+        raise error
+
     for text in ("no red", "no dctcp", "no red"):
-        with lacking.noting():
-            raise FeatureMissingError(text)
-    with pytest.raises(ConfigError), lacking.noting():
-        raise ConfigError("is none of its business")
+        lacking.note(lacks, FeatureMissingError(text))
+    lacking.note_if(False, "there is one")
+    with pytest.raises(ConfigError):
+        lacking.note(lacks, ConfigError("is none of its business"))
     with pytest.raises(FeatureMissingError, match=r"^no red; no dctcp$"):
         lacking.refuse()
 

@@ -184,9 +184,9 @@ def test_tbf_is_told_the_limit_of_the_fifo_below_it():
     assert struct.unpack_from("=iII", request, 20) == (7, 2 << 16, 0)
     parameters = netlink.attribute(attributes_of(request)[2], 1)
     assert parameters is not None
-    rate, limit, burst = (struct.unpack_from("=I", parameters, at)[0] for at in (8, 24, 28))
+    rate, limit = (struct.unpack_from("=I", parameters, at)[0] for at in (8, 24))
     assert (rate, limit) == (50_000_000 // 8, 16384)
-    assert burst == 1600 * 8 * 1000 // 50 // 64
+    assert netlink.numbers(attributes_of(request)[2])[6] == 1600
 
 
 def test_an_htb_class_is_changed_and_not_its_qdisc():

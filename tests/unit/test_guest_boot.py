@@ -17,7 +17,7 @@ import pytest
 
 from outcast.engines import ledger
 from outcast.engines.guest import boot as guest
-from outcast.engines.guest import init, world
+from outcast.engines.guest import console, init, world
 from outcast.engines.guest.world import World
 from outcast.engines.own_modules import Compiled
 from outcast.errors import FeatureMissingError, GuestError
@@ -269,7 +269,7 @@ def test_a_silent_guest_is_ended(tmp_path):
 
 
 def test_the_time_that_a_guest_waits_for_a_processor_does_not_count(tmp_path, monkeypatch):
-    monkeypatch.setattr(guest, "_waited_s", lambda pid: time.monotonic())
+    monkeypatch.setattr(console, "_waited_s", lambda pid: time.monotonic())
     assert boot(tmp_path, f"sleep 1; {ENDS}", stall_s=0.2)[0].status == 0
 
 
@@ -279,9 +279,9 @@ def test_the_kernel_tells_how_long_a_guest_waited_for_a_processor():
     with subprocess.Popen(["taskset", "-c", str(core), "sh", "-c", pair], process_group=0) as both:
         try:
             end = time.monotonic() + 60
-            while guest._waited_s(both.pid) < 0.2 and time.monotonic() < end:
+            while console._waited_s(both.pid) < 0.2 and time.monotonic() < end:
                 time.sleep(0.05)
-            assert 0.2 <= guest._waited_s(both.pid) < 60
+            assert 0.2 <= console._waited_s(both.pid) < 60
         finally:
             os.killpg(both.pid, signal.SIGKILL)
 

@@ -12,7 +12,7 @@ import pytest
 
 from outcast.emulation import in_c
 from outcast.engines.guest import code, helpers, world
-from outcast.engines.kernel.programs import Programs, SystemPrograms
+from outcast.engines.kernel.programs import Programs
 from outcast.engines.root.cache import Root
 from outcast.errors import CommandError, RootError
 
@@ -35,7 +35,7 @@ class ThisPython:
     ) -> str:
         self.calls += 1
         assert argv[0].endswith("ld-linux-x86-64.so.2")
-        return SystemPrograms().run([sys.executable, *argv[4:]], cwd=cwd, environment=environment)
+        return Programs().run([sys.executable, *argv[4:]], cwd=cwd, environment=environment)
 
 
 def root(folder: Path, key: str = "of-the-root") -> Root:
@@ -74,7 +74,7 @@ def test_the_code_is_the_same_under_any_umask_and_at_any_time(tmp_path):
         os.umask(before)
     for path in (made.layer, *made.layer.rglob("*")):
         status = path.lstat()
-        is_program = path.parent.name == "programs"
+        is_program = path.parent == made.layer / "opt/outcast/programs"
         mode = 0o755 if path.is_dir() or is_program else 0o644
         assert (stat.S_IMODE(status.st_mode), status.st_mtime) == (mode, 1_000_000_000)
     compiled = list(made.layer.rglob("*.pyc"))

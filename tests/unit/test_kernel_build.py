@@ -151,7 +151,7 @@ def locked(monkeypatch) -> None:
 
     monkeypatch.setattr(bench, "set_up", set_up)
     monkeypatch.setattr(bench, "locked_compiler", lambda: "gcc-12 12.2, packages abc")
-    monkeypatch.setattr(build, "LockSupply", lambda *places: FakeSupply())
+    monkeypatch.setattr(build, "Supply", lambda *places: FakeSupply())
 
 
 def test_a_build_ends_in_the_cache(tmp_path, make):
@@ -287,7 +287,7 @@ def test_missing_programs_are_named_with_their_packages(monkeypatch):
 
 
 def test_a_program_that_fails_says_its_last_lines(tmp_path):
-    run = programs.SystemPrograms()
+    run = programs.Programs()
     script = "for i in $(seq 100); do echo line $i; done; exit 3"
     with pytest.raises(CommandError, match=r"exit status 3: .*line 99 \| line 100"):
         run.run(["sh", "-c", script], cwd=tmp_path)
@@ -296,7 +296,7 @@ def test_a_program_that_fails_says_its_last_lines(tmp_path):
 def test_programs_get_a_clean_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("MAKEFLAGS", "--jobs=1")
     monkeypatch.setenv("http_proxy", "http://proxy.example")
-    told = programs.SystemPrograms().run(["env"], cwd=tmp_path, environment={"A": "1"})
+    told = programs.Programs().run(["env"], cwd=tmp_path, environment={"A": "1"})
     assert "MAKEFLAGS" not in told
     assert "A=1\n" in told
     assert "http_proxy=" in told

@@ -11,7 +11,7 @@ import pytest
 
 from outcast.engines.kernel import enclosed
 from outcast.engines.kernel.enclosed import EnclosedPrograms, enclose
-from outcast.engines.kernel.programs import SystemPrograms
+from outcast.engines.kernel.programs import Programs
 from outcast.errors import CommandError, FeatureMissingError, KernelError
 
 PROGRAMS = ("sh", "env", "cat", "ls")
@@ -127,7 +127,7 @@ def machines_own(tmp_path) -> Path:
 def test_programs_see_the_root_alone(machines_own, tmp_path, monkeypatch):
     monkeypatch.setenv("SECRET", "1")
     root = tmp_path / "root"
-    programs = enclose(machines_own, root, SystemPrograms())
+    programs = enclose(machines_own, root, Programs())
     assert set(programs.run(["ls", "/"], cwd=root).split()) <= {
         *("bin", "dev", "lib", "lib64", "tmp", "usr")
     }

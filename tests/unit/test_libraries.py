@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from outcast import experiment
-from outcast.engines import libraries, programs
+from outcast.engines import programs
 from outcast.engines.guest import world
 from outcast.errors import ConfigError, FeatureMissingError
 from outcast.records.run_directory import RunDirectory
@@ -45,7 +45,7 @@ def program(folder: Path) -> Path:
 @NEEDS_CC
 def test_libraries_are_copied_beside_the_program(tmp_path):
     made = program(tmp_path)
-    assert libraries.needed_by(made, "x") == {"libgreeting.so.1": tmp_path / "libgreeting.so.1"}
+    assert programs.needed_by(made, "x") == {"libgreeting.so.1": tmp_path / "libgreeting.so.1"}
     (tmp_path / "net.yaml").write_text(CONFIG)
     loaded = experiment.load(tmp_path / "net.yaml")
     directory = RunDirectory(tmp_path / "run")
@@ -64,13 +64,13 @@ def test_a_library_that_is_not_there_is_named(tmp_path):
     made = program(tmp_path)
     (tmp_path / "libgreeting.so.1").unlink()
     with pytest.raises(ConfigError, match=r"^x: greet needs libgreeting\.so\.1, which this"):
-        libraries.needed_by(made, "x")
+        programs.needed_by(made, "x")
 
 
 def test_a_script_needs_none(tmp_path):
     script = tmp_path / "script"
     script.write_text("#!/bin/sh\n")
-    assert list(libraries.elf_files([script, tmp_path])) == []
+    assert list(programs.elf_files([script, tmp_path])) == []
 
 
 def test_a_newer_glibc_than_the_guests_is_named(tmp_path):
@@ -80,13 +80,13 @@ def test_a_newer_glibc_than_the_guests_is_named(tmp_path):
     sees = replace(world.of_host(), root=tmp_path / "root", python="/usr/bin/python3")
     app = tmp_path / "app"
     app.write_bytes(b"\x7fELF GLIBC_2.36 GLIBC_2.9")
-    libraries.require_glibc([app], "programs.0.files", sees)
+    programs.require_glibc([app], "programs.0.files", sees)
     app.write_bytes(b"\x7fELF GLIBC_2.38")
     with pytest.raises(
         FeatureMissingError,
         match=r"^programs\.0\.files: app needs glibc 2\.38, the guest has 2\.36",
     ):
-        libraries.require_glibc([app], "programs.0.files", sees)
+        programs.require_glibc([app], "programs.0.files", sees)
 
 
 def test_libraries_of_no_files_are_refused(tmp_path):

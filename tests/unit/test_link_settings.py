@@ -266,12 +266,8 @@ def test_each_direction_loses_by_a_generator_of_its_own():
     assert wires.losses(whole.model_copy(update={"seed": 2}), plan) != losses
 
 
-def test_netem_is_told_the_loss_and_its_seed_and_shows_them(monkeypatch):
-    told: list[bytes] = []
-    monkeypatch.setattr(rtnetlink, "replace_qdisc", lambda *_, options, **__: told.append(options))
-    loss = netem.Loss(0.01, 12_345)
-    told.append(netem.options(delay_ns=0, jitter_ns=0, limit_packets=9, in_order=False, loss=loss))
-    netem.replace("wire1-0", 1, delay_ns=0, jitter_ns=0, limit_packets=9)
+def test_netem_is_told_the_loss_and_its_seed_and_shows_them():
+    told = [netem.options(loss=netem.Loss(0.01, 12_345)), netem.options()]
     assert netem.shown_loss(told[0]) == (42_949_673, 12_345)
     # A kernel before Linux 6.6 shows no seed.
     assert netem.shown_loss(told[1]) == (0, None)
@@ -304,21 +300,38 @@ def test_a_policer_stands_before_the_wire_and_is_read_back(monkeypatch):
     kernel = FakeKernel(lambda options: options)
     monkeypatch.setattr(rtnetlink, "replace_qdisc", kernel.replace_qdisc)
     monkeypatch.setattr(iproute, "IPRoute", lambda: kernel)
-    tc = FakeTc(" police 0x1 rate 10500Kbit burst 32.2Kb mtu 64Kb action drop/pipe overhead 0b")
+    tc = FakeTc("")
     wires.connect(plan, tc)
     assert tc.given.count("police index 10 rate 10500000bit burst 33000b") == 1
-    (settings,) = wires.start_losing(whole, plan, tc)
-    assert settings.policer == {"rate": 10_500_000, "burst": 32_973}
-    for shown in ("", tc.shown.replace("10500K", "1050K"), tc.shown.replace("32.2K", "3.2K")):
-        with pytest.raises(ReadBackError, match=r"policer\.(rate|burst)"):
-            wires.start_losing(whole, plan, FakeTc(shown))
+    asked = plan.links["s1", "h1"].policer
+    assert asked is not None
+
+    class Shows:
+        """The kernel's answer to the question for a policer."""
+
+        def __init__(self, **others: Any) -> None:
+            self.answer = change.policer_requests(10, asked.model_copy(update=others))[0]
+
+        def ask(self, _question: bytes, _count: int) -> list[bytes]:
+            return [self.answer]
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(wires, "NetlinkSocket", lambda *_: Shows())
+    (settings,) = wires.start_losing(whole, plan)
+    assert settings.policer == {"rate": 10_500_000, "burst": 33_000}
+    for others in ({"rate_bps": 1_050_000}, {"burst_bytes": 3_300}):
+        monkeypatch.setattr(wires, "NetlinkSocket", lambda *_, others=others: Shows(**others))
+        with pytest.raises(ReadBackError, match="policer"):
+            wires.start_losing(whole, plan)
     assert link_words.settings(plan.links["s1", "h1"]).endswith("policer 10500kbit, mtu 1500")
 
 
 def test_netem_is_told_the_other_faults():
     whole, plan = resolved(overrides({"from": "s1", "to": "h1", **FAULTS}))
     (loss,) = wires.losses(whole, plan).values()
-    told = netem.options(delay_ns=0, jitter_ns=0, limit_packets=9, in_order=False, loss=loss)
+    told = netem.options(limit_packets=9, loss=loss)
     # struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter
     assert struct.unpack_from("=6I", told) == (0, 9, 0, 1, 2**29, 0)
     attributes = dict(netlink.attributes(told[24:]))
@@ -380,7 +393,7 @@ def losing(monkeypatch: pytest.MonkeyPatch, worsen: Callable[[bytes], bytes | No
     kernel = FakeKernel(worsen)
     monkeypatch.setattr(rtnetlink, "replace_qdisc", kernel.replace_qdisc)
     monkeypatch.setattr(iproute, "IPRoute", lambda: kernel)
-    settings = wires.start_losing(whole, plan, FakeTc(None))
+    settings = wires.start_losing(whole, plan)
     seeds = {direction: loss.seed for direction, loss in wires.losses(whole, plan).items()}
     return settings, seeds
 
@@ -603,7 +616,7 @@ def test_a_random_delay_is_told_with_its_table_and_order():
     keys = "mean: 400us, spread: 100us, distribution: pareto"
     whole, plan = resolved(f"links.overrides=[{{from: s1, to: h1, random_delay: {{{keys}}}}}]")
     (loss,) = wires.losses(whole, plan).values()
-    asked = netem.options(delay_ns=0, jitter_ns=0, limit_packets=9, in_order=False, loss=loss)
+    asked = netem.options(limit_packets=9, loss=loss)
     told = dict(netlink.attributes(asked[24:]))
     assert told[2] == netem.table("pareto")
     assert [int.from_bytes(told[kind], "little") for kind in (10, 11)] == [400_000, 100_000]

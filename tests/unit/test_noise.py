@@ -9,7 +9,7 @@ import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
 from outcast import netlink, workflow
-from outcast.emulation import arrivals, cards, link_counters, netem, queues, rtnetlink
+from outcast.emulation import arrivals, link_counters, netem, queues, rtnetlink
 from outcast.emulation.manifest import requested
 from outcast.errors import ConfigError, FeatureMissingError, InputError, ReadBackError
 from outcast.experiment import Experiment, load
@@ -255,13 +255,15 @@ def test_a_card_is_read_back_part_by_part(monkeypatch):
     monkeypatch.setattr(
         netlink, "add_matchall", lambda name, listed: told.update({index[name]: listed})
     )
-    monkeypatch.setattr(cards.rtnetlink, "replace_qdisc", lambda *_, **__: None)
-    monkeypatch.setattr(cards.transport, "write_sysctl", lambda *_: None)
+    monkeypatch.setattr(arrivals.rtnetlink, "replace_qdisc", lambda *_, **__: None)
+    monkeypatch.setattr(arrivals.transport, "write_sysctl", lambda *_: None)
     whole = Span(49_920, 49_920)
 
     def install(**settings: Any) -> None:
         kernel: Any = FakeCard(**{"filters": told, "slot": whole, **settings})
-        cards.install(kernel, "h1-eth0", 20_032, address="02:00:00:00:00:01", mtu_bytes=9000)
+        arrivals.install_card(
+            kernel, "h1-eth0", 20_032, address="02:00:00:00:00:01", mtu_bytes=9000
+        )
 
     install()
     assert {number: len(listed) for number, listed in told.items()} == {2: 4, 3: 4}
@@ -279,38 +281,22 @@ def test_a_card_is_read_back_part_by_part(monkeypatch):
             install(filters={2: other, 3: list(told[3])})
 
 
-class FakeIfb:
+class FakeIfb(FakeCard):
     """A kernel's answers to what `arrivals.hold_back` asks, as pyroute2 gives them."""
 
-    def __init__(self, *, redirects_to: int = 7, slot: Span = SLOT) -> None:
+    def __init__(self, *, redirects_to: int = 4, slot: Span = SLOT) -> None:
+        redirect = arrivals.Mirred(how=1, to=redirects_to, then=4)
+        super().__init__({2: [redirect.encoded()]}, slot)
         self.asked: list[tuple[str, ...]] = []
-        self.redirects_to = redirects_to
-        self.slot = slot
 
     def link_lookup(self, ifname: str) -> tuple[int]:
-        return (7,) if ifname == "arrivals" else (2,)
+        return (4,) if ifname == "arrivals" else (2,)
 
     def link(self, *words: str, **_settings: Any) -> None:
         self.asked.append(("link", *words))
 
     def tc(self, *words: str, **_settings: Any) -> None:
         self.asked.append(("tc", *words))
-
-    def get_qdiscs(self) -> list[Any]:
-        raw = netem.options(
-            delay_ns=0, jitter_ns=0, limit_packets=9, in_order=False, slot=self.slot
-        )
-        return [
-            Message({"TCA_KIND": "ingress"}, index=2, parent=0xFFFFFFF1),
-            Message({"TCA_KIND": "netem", "TCA_OPTIONS": raw.hex(":")}, index=7, parent=0xFFFFFFFF),
-        ]
-
-    def get_filters(self, index: int, parent: int) -> list[Any]:
-        assert (index, parent) == (2, 0xFFFF0000)
-        parameters = {"eaction": 1, "ifindex": self.redirects_to}
-        action = Message({"TCA_ACT_OPTIONS": Message({"TCA_MIRRED_PARMS": parameters})})
-        actions = {"attrs": [("TCA_ACT_PRIO_1", action)]}
-        return [Message({}), Message({"TCA_OPTIONS": Message({"TCA_MATCHALL_ACT": actions})})]
 
 
 class Message(dict[str, Any]):
@@ -325,18 +311,16 @@ class Message(dict[str, Any]):
 @pytest.fixture
 def no_netlink(monkeypatch) -> None:
     monkeypatch.setattr(arrivals.rtnetlink, "replace_qdisc", lambda *_, **__: None)
+    monkeypatch.setattr(netlink, "add_matchall", lambda *_: None)
 
 
 @pytest.mark.usefixtures("no_netlink")
 def test_held_arrivals_are_read_back_part_by_part():
     kernel: Any = FakeIfb()
     arrivals.hold_back(kernel, "h1-eth0", SLOT)
-    assert kernel.asked == [
-        *(("link", "add"), ("link", "set"), ("tc", "add", "ingress")),
-        ("tc", "add-filter", "matchall"),
-    ]
+    assert kernel.asked == [("link", "add"), ("link", "set"), ("tc", "add", "ingress")]
     others: list[tuple[Any, str]] = [
-        (FakeIfb(redirects_to=3), "redirection"),
+        (FakeIfb(redirects_to=3), "actions on arrivals"),
         (FakeIfb(slot=Span(50_000, 249_999)), "interrupts"),
     ]
     for other, setting in others:

@@ -8,7 +8,7 @@ import pytest
 
 import configs
 from outcast import experiment
-from outcast.emulation import own_modules as inside
+from outcast.emulation import manifest
 from outcast.engines import own_modules
 from outcast.engines.own_modules import Headers
 from outcast.engines.root import cache as roots
@@ -260,7 +260,7 @@ def kernel_with(parameters: Mapping[str, object], name: str = "tcp_mine.c") -> K
 
 def test_parameters_are_read_back(shown):
     requested = {"beta": 717, "fast": True, "mask": "0x10", "kind": "new"}
-    assert inside.read_back(kernel_with(requested), shown) == {
+    assert manifest.read_modules(kernel_with(requested), shown) == {
         "tcp_mine": {"beta": "717", "fast": "Y", "mask": "16", "kind": "new"}
     }
 
@@ -277,4 +277,4 @@ def test_parameters_are_read_back(shown):
 )
 def test_a_module_that_is_not_as_requested(shown, parameters, name, why):
     with pytest.raises(ReadBackError, match=why):
-        inside.read_back(kernel_with(parameters, name), shown)
+        manifest.read_modules(kernel_with(parameters, name), shown)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from outcast import experiment, netlink
-from outcast.emulation import netem, queues, red, rtnetlink
+from outcast.emulation import netem, port_queues, queues, rtnetlink
 from outcast.emulation.queues import port
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment.queues.base import TICK_NS, Qdisc
@@ -462,15 +462,15 @@ def test_reds_idle_time_is_one_setting_of_the_kernel(tmp_path):
     )
     marking = port_queue("{kind: ecn_threshold, limit: 64KB, threshold: 20KB}").queue
     parameter = tmp_path / "stock_idle"
-    assert red.set_idle([seen], parameter) == [red.UNSEEN]
-    assert red.set_idle([stock], parameter) == []
-    assert red.set_idle([], parameter) == []
+    assert port_queues.set_red_idle([seen], parameter) == [port_queues.UNSEEN]
+    assert port_queues.set_red_idle([stock], parameter) == []
+    assert port_queues.set_red_idle([], parameter) == []
     for queues_of_run, wanted in (([seen], "N"), ([stock, stock], "Y"), ([marking], "Y")):
         parameter.write_text("?")
-        assert red.set_idle(queues_of_run, parameter) == []
+        assert port_queues.set_red_idle(queues_of_run, parameter) == []
         assert parameter.read_text() == wanted
     for mixed in ([seen, stock], [seen, marking]):
         with pytest.raises(ConfigError, match="one value for all red queues"):
-            red.set_idle(mixed, parameter)
+            port_queues.set_red_idle(mixed, parameter)
     with pytest.raises(ReadBackError, match="stock_idle"):
-        red.set_idle([seen], Path("/dev/null"))
+        port_queues.set_red_idle([seen], Path("/dev/null"))

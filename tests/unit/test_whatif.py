@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from outcast.emulation.lost import LostPackets
-from outcast.engines.guest import boot
+from outcast.engines.guest import boot, console
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, InputError, RunError
 from outcast.experiment import load
 from outcast.plan.make import make_plan
@@ -186,9 +186,9 @@ def test_a_datagram_is_told_by_its_instant():
 
 
 def test_lines_of_the_kernel_are_no_messages():
-    assert boot._FATE_LINE.match("outcast fate: 1 2 0 0")
-    assert boot._FATE_LINE.match("outcast noise: 5")
-    assert not boot._FATE_LINE.match("outcast guest: start")
+    assert console._FATE_LINE.match("outcast fate: 1 2 0 0")
+    assert console._FATE_LINE.match("outcast noise: 5")
+    assert not console._FATE_LINE.match("outcast guest: start")
 
 
 def made(*rows: tuple[int, int, int, int, int, str]) -> Any:

@@ -396,9 +396,9 @@ def delays(a_ns: int, b_ns: int) -> str:
     lines = [LINK]
     for where, port, delay_ns in (("a", "va", a_ns), ("b", "vb", b_ns)):
         lines.append(
-            f"ip netns exec {where} python3 -c 'import outcast.emulation.netem;"
-            f' outcast.emulation.netem.replace("{port}", 1, delay_ns={delay_ns}, jitter_ns=0,'
-            " limit_packets=1000)'"
+            f"ip netns exec {where} python3 -c 'from outcast.emulation import netem, rtnetlink;"
+            f' rtnetlink.replace_qdisc("{port}", "netem", major=1, options='
+            f"netem.options(delay_ns={delay_ns}, limit_packets=1000))'"
         )
     return "\n".join(lines)
 

@@ -28,7 +28,7 @@ def drop_table(events: TcpEvents, host_of: Mapping[str, str]) -> pl.DataFrame:
     if freed is None or not freed.height:
         return pl.DataFrame(schema={**DROPS, **_ALSO})
     # A host's card of noise begins its pause by a copy of a packet, and drops the copy behind it
-    # (outcast/emulation/cards.py).
+    # (outcast/emulation/arrivals.py).
     reason = pl.col("reason_name").cast(pl.String)
     is_copy = (pl.col("port") == CARD_ENDS[1]) & (reason == "TC_INGRESS")
     freed = freed.filter(pl.col("saddr").is_not_null() & is_copy.not_().fill_null(True))

@@ -20,7 +20,14 @@ from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from outcast import netlink
 from outcast.emulation import netem
-from outcast.emulation.queues.port import DELAY_LIMIT_PACKETS, below_the_shaper
+from outcast.emulation.queues.port import (
+    LINKLAYER_ETHERNET,
+    RATESPEC,
+    UNLIMITED,
+    below_the_shaper,
+    tbf_options,
+)
+from outcast.errors import ReadBackError
 from outcast.experiment import MTU_FRAME_BYTES
 from outcast.experiment.faults import Policer
 from outcast.experiment.queues.base import TICK_NS
@@ -30,7 +37,6 @@ from outcast.records.qdisc_handles import DELAY_HANDLE, QUEUE_HANDLE, SHAPER_HAN
 _TCA_KIND, _TCA_OPTIONS, _NESTED = 1, 2, 0x8000
 _CHANGE = netlink.REQUEST | netlink.ACK
 _ASK = netlink.REQUEST | netlink.ECHO
-_TCA_TBF_PARMS, _TCA_TBF_BURST = 1, 6
 _TCA_HTB_PARMS = 1
 _TCA_ACT_TAB, _TCA_ACT_INDEX = 1, 3
 _TCA_POLICE_TBF, _TCA_POLICE_RATE, _TCA_POLICE_RESULT = 1, 2, 5
@@ -39,12 +45,7 @@ _SHOT, _PIPE = 2, 3
 _LARGEST_BYTES = 65_535
 _ACTION_BYTES = 20
 """struct nlmsghdr and struct tcamsg."""
-# struct tc_ratespec: cell_log, linklayer, overhead, cell_align, mpu, rate in bytes per second.
-_RATE = struct.Struct("=BBHhHI")
-_ETHERNET = 1
-"""TC_LINKLAYER_ETHERNET: the kernel computes with the rate itself and needs no table of times."""
-_NO_RATE = bytes(_RATE.size)
-_UNLIMITED = 1 << 30
+_NO_RATE = bytes(RATESPEC.size)
 _MESSAGE_BYTES = 36
 """struct nlmsghdr and struct tcmsg."""
 
@@ -58,12 +59,7 @@ def requests(interface: int, before: PortQueue, after: PortQueue) -> list[bytes]
     if before.rate_bps != after.rate_bps:
         messages.append(rate_request(interface, after))
     if (before.delay_ns, before.jitter_ns) != (after.delay_ns, after.jitter_ns):
-        options = netem.options(
-            delay_ns=after.delay_ns,
-            jitter_ns=after.jitter_ns,
-            limit_packets=DELAY_LIMIT_PACKETS,
-            in_order=True,
-        )
+        options = netem.options(delay_ns=after.delay_ns, jitter_ns=after.jitter_ns, in_order=True)
         messages.append(_qdisc(interface, "netem", DELAY_HANDLE, options))
     if before.queue != after.queue:
         *_, last = after.queue.tc()
@@ -79,18 +75,16 @@ def rate_request(interface: int, port: PortQueue, *, echo: bool = False) -> byte
     With `echo`, which htb alone has here, the kernel answers with the class as it then is.
     """
     framing = port.framing
-    rate = _RATE.pack(0, _ETHERNET, framing.added_bytes, 0, framing.least_bytes, port.rate_bps // 8)
-    burst_ticks = port.queue.burst_bytes * 8 * 10**9 // port.rate_bps // TICK_NS
     if port.queue.shaper_kind == "tbf":
-        first = port.queue.tc()[0]
-        limit = port.queue.wire_limit
-        limit_below = limit.packets or limit.size_bytes or _UNLIMITED
-        if first.kind not in ("pfifo", "bfifo"):
-            limit_below = _UNLIMITED
-        parameters = rate + _NO_RATE + struct.pack("=III", limit_below, burst_ticks, 0)
-        options = netlink.encode(_TCA_TBF_PARMS, parameters)
-        options += netlink.encode(_TCA_TBF_BURST, struct.pack("=I", port.queue.burst_bytes))
+        limit, limit_below = port.queue.wire_limit, UNLIMITED
+        if port.queue.tc()[0].kind in ("pfifo", "bfifo"):
+            limit_below = limit.packets or limit.size_bytes or UNLIMITED
+        options = tbf_options(port.rate_bps, port.queue.burst_bytes, framing, limit_below)
         return _qdisc(interface, "tbf", SHAPER_HANDLE, options)
+    rate = RATESPEC.pack(
+        0, LINKLAYER_ETHERNET, framing.added_bytes, 0, framing.least_bytes, port.rate_bps // 8
+    )
+    burst_ticks = port.queue.burst_bytes * 8 * 10**9 // port.rate_bps // TICK_NS
     parameters = rate + rate + struct.pack("=5I", burst_ticks, burst_ticks, MTU_FRAME_BYTES, 0, 0)
     body = netlink.traffic_control(
         interface, SHAPER_HANDLE, 1, parent=netlink.handle(SHAPER_HANDLE)
@@ -104,7 +98,7 @@ def shown_rate_bps(answer: bytes) -> int:
     """The rate of an htb class in the kernel's answer to `rate_request` with `echo`."""
     options = netlink.attribute(answer[_MESSAGE_BYTES:], _TCA_OPTIONS) or b""
     parameters = netlink.attribute(options, _TCA_HTB_PARMS) or _NO_RATE
-    return int(_RATE.unpack_from(parameters)[-1]) * 8
+    return int(RATESPEC.unpack_from(parameters)[-1]) * 8
 
 
 def loss_requests(interface: int, loss: netem.Loss) -> tuple[bytes, bytes]:
@@ -114,14 +108,7 @@ def loss_requests(interface: int, loss: netem.Loss) -> tuple[bytes, bytes]:
     """
     body = netlink.traffic_control(interface, DELAY_HANDLE)
     question = netlink.message(netlink.RTM_GETQDISC, _ASK, 1, body)
-    return _qdisc(interface, "netem", DELAY_HANDLE, asked_options(loss)), question
-
-
-def asked_options(loss: netem.Loss) -> bytes:
-    """The TCA_OPTIONS of a link that loses packets."""
-    return netem.options(
-        delay_ns=0, jitter_ns=0, limit_packets=DELAY_LIMIT_PACKETS, in_order=False, loss=loss
-    )
+    return _qdisc(interface, "netem", DELAY_HANDLE, netem.options(loss=loss)), question
 
 
 def shown_options(answer: bytes) -> bytes:
@@ -135,7 +122,7 @@ def policer_requests(index: int, policer: Policer) -> tuple[bytes, bytes]:
     The new bucket is full (tcf_police_init in net/sched/act_police.c).
     """
     burst_ticks = policer.burst_bytes * 8 * 10**9 // policer.rate_bps // TICK_NS
-    rate = _RATE.pack(1, _ETHERNET, 0, 0, 0, policer.rate_bps // 8)
+    rate = RATESPEC.pack(1, LINKLAYER_ETHERNET, 0, 0, 0, policer.rate_bps // 8)
     numbers = struct.pack("=IiIII", index, _SHOT, 0, burst_ticks, _LARGEST_BYTES)
     bucket = numbers + rate + _NO_RATE + bytes(12)
     options = netlink.encode(_TCA_POLICE_TBF, bucket)
@@ -158,8 +145,18 @@ def shown_policer(answer: bytes) -> tuple[int, int]:
     options = netlink.attribute(netlink.attribute(table, 1) or b"", _TCA_OPTIONS) or b""
     bucket = netlink.attribute(options, _TCA_POLICE_TBF) or bytes(60)
     burst_ticks = struct.unpack_from("=3I", bucket, 4)[2]
-    rate_bps = _RATE.unpack_from(bucket, 20)[-1] * 8
+    rate_bps = RATESPEC.unpack_from(bucket, 20)[-1] * 8
     return rate_bps, round(burst_ticks * TICK_NS * rate_bps / 8e9)
+
+
+def checked_policer(where: str, policer: Policer, answer: bytes) -> tuple[int, int]:
+    """As `shown_policer`. Raises ReadBackError where it is not the policer that was asked for."""
+    rate_bps, burst_bytes = shown = shown_policer(answer)
+    # The kernel keeps a burst as ticks of 64 ns at the rate.
+    lost_bytes = TICK_NS * policer.rate_bps / 8e9 + 1
+    if rate_bps != policer.rate_bps or abs(burst_bytes - policer.burst_bytes) > lost_bytes:
+        raise ReadBackError(where, "policer", (policer.rate_bps, policer.burst_bytes), shown)
+    return shown
 
 
 def _action(kind: int, flags: int, more: bytes) -> bytes:

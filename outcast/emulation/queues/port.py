@@ -39,14 +39,15 @@ from outcast.records.qdisc_handles import (
 )
 from outcast.records.run_directory import QueueRecord
 
-DELAY_LIMIT_PACKETS = 100_000
 _NETEM_STRUCT_BYTES = 24
-_RATE = struct.Struct("=BBHhHI")
+RATESPEC = struct.Struct("=BBHhHI")
 """struct tc_ratespec: cell_log, linklayer, overhead, cell_align, mpu, rate in bytes a second."""
 _TBF_REST = struct.Struct("=III")
 """The rest of struct tc_tbf_qopt: limit, buffer, mtu. TCA_TBF_BURST has the buffer in bytes."""
 _TBF_PARMS, _TBF_RATE64, _TBF_BURST = 1, 4, 6
-_LINKLAYER_ETHERNET = 1
+LINKLAYER_ETHERNET = 1
+"""The kernel computes with the rate itself and needs no table of times (linux/pkt_sched.h)."""
+UNLIMITED = 1 << 30
 _MOST = 0xFFFFFFFF
 
 
@@ -73,19 +74,17 @@ def set_delay(port_queue: PortQueue) -> None:
     """
     place = netlink.ROOT
     if port_queue.has_cable:
-        rtnetlink.replace_qdisc(
-            *(port_queue.port, "cable"), parent=netlink.ROOT, major=CABLE_HANDLE, options=b""
-        )
+        rtnetlink.replace_qdisc(port_queue.port, "cable", major=CABLE_HANDLE, options=b"")
         place = netlink.handle(CABLE_HANDLE, 2)
     if port_queue.has_netem:
-        netem.replace(
-            port_queue.port,
-            DELAY_HANDLE,
-            parent=place,
+        options = netem.options(
             delay_ns=port_queue.delay_ns,
             jitter_ns=port_queue.jitter_ns,
-            limit_packets=DELAY_LIMIT_PACKETS,
-            jitter_seed=port_queue.jitter_seed,
+            in_order=port_queue.jitter_ns > 0,
+            seed=port_queue.jitter_seed,
+        )
+        rtnetlink.replace_qdisc(
+            *(port_queue.port, "netem"), parent=place, major=DELAY_HANDLE, options=options
         )
     if port_queue.sender is not None:
         # With a rate, netem also takes a packet from the sender's account where there is no cable.
@@ -94,13 +93,7 @@ def set_delay(port_queue: PortQueue) -> None:
             *(port_queue.port, "netem"),
             parent=netlink.handle(DELAY_HANDLE, 1) if port_queue.has_netem else place,
             major=SENDER_HANDLE,
-            options=netem.options(
-                delay_ns=0,
-                jitter_ns=0,
-                limit_packets=DELAY_LIMIT_PACKETS,
-                in_order=True,
-                slot=port_queue.sender,
-            ),
+            options=netem.options(in_order=True, slot=port_queue.sender),
         )
 
 
@@ -130,19 +123,22 @@ def _above_the_shaper(port_queue: PortQueue) -> int | None:
     return DELAY_HANDLE if port_queue.has_netem else None
 
 
-def tbf_options(rate_bps: int, burst_bytes: int, framing: Framing) -> bytes:
+def rate_spec(rate_bps: int, framing: Framing) -> bytes:
+    """Struct tc_ratespec of a shaper's rate."""
+    added_bytes, least_bytes = framing.added_bytes, framing.least_bytes
+    rate_bytes = min(rate_bps // 8, _MOST)
+    return RATESPEC.pack(0, LINKLAYER_ETHERNET, added_bytes, -1, least_bytes, rate_bytes)
+
+
+def tbf_options(rate_bps: int, burst_bytes: int, framing: Framing, limit: int = UNLIMITED) -> bytes:
     """A tbf's TCA_OPTIONS (struct tc_tbf_qopt in linux/pkt_sched.h, tbf_change in sch_tbf.c).
 
-    The rate is one of Ethernet's link layer, as tc(8) says. Otherwise the kernel would ask for a
-    table of times by size. The limit is that of the queue that tbf makes, which is replaced.
+    The limit is that of the fifo below it; where that is the one that tbf makes, it is replaced.
     """
-    rate_bytes = rate_bps // 8
-    rate = _RATE.pack(
-        0, _LINKLAYER_ETHERNET, framing.added_bytes, -1, framing.least_bytes, min(rate_bytes, _MOST)
-    )
-    options = netlink.encode(_TBF_PARMS, rate + bytes(_RATE.size) + _TBF_REST.pack(1 << 30, 0, 0))
-    if rate_bytes > _MOST:
-        options += netlink.encode(_TBF_RATE64, struct.pack("=Q", rate_bytes))
+    rate = rate_spec(rate_bps, framing)
+    options = netlink.encode(_TBF_PARMS, rate + bytes(RATESPEC.size) + _TBF_REST.pack(limit, 0, 0))
+    if rate_bps // 8 > _MOST:
+        options += netlink.encode(_TBF_RATE64, struct.pack("=Q", rate_bps // 8))
     return options + netlink.encode(_TBF_BURST, struct.pack("=I", burst_bytes))
 
 

@@ -63,12 +63,8 @@ def sender_arguments(
 ) -> list[str]:
     """The command line that sends one flow.
 
-    Args:
-        program: our own program.
-        flow: the flow.
-        seed: the experiment's seed, from which each flow draws its own numbers.
-        t_start_ns: the epoch time to which the flow's start adds; without it the program is told
-            its start once it has connected.
+    Each flow draws its own numbers from the experiment's `seed`. Its start adds to `t_start_ns`, an
+    epoch time; without that the program is told its start once it has connected.
     """
     transport = flow.transport
     argv = [str(program), "send", "--from", with_port(flow.src_ip, flow.sport)]

@@ -8,19 +8,18 @@ when it is whole. One that has changed since is made anew.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from outcast import files, handed_in
-from outcast.engines.kernel.programs import Programs, SystemPrograms
+from outcast.engines.kernel.programs import Programs
 from outcast.engines.root import files_list
 from outcast.engines.root.cache import Root
-from outcast.engines.workshop import temporary
+from outcast.engines.root.unpack import settle
+from outcast.engines.workshop import kept
 from outcast.errors import CommandError, InputError, RootError
 
 _OURS = Path(__file__).resolve().parents[3]
@@ -79,10 +78,10 @@ def sources(folder: Path = _OURS) -> dict[str, bytes]:
 
 def find(key: str, folder: Path | None = None) -> Path | None:
     """The layer of this name, or None where it is not here or not as it was kept."""
-    kept = (folder or default_folder()) / key
-    layer = kept / _LAYER
+    place = (folder or default_folder()) / key
+    layer = place / _LAYER
     try:
-        items = files_list.loads(handed_in.read_text(kept / _LIST, handed_in.MOST_BYTES))
+        items = files_list.loads(handed_in.read_text(place / _LIST, handed_in.MOST_BYTES))
         is_whole = files_list.first_change(layer, items) is None and (
             set(files_list.scan(layer)) == set(items)
         )
@@ -113,20 +112,14 @@ def provide(
     for name in sorted(contents):
         digest.update(f"{hashlib.sha256(contents[name]).hexdigest()} {name}\n".encode())
     key = digest.hexdigest()[:20]
-    layer = find(key, folder)
+
+    def make(whole: Path) -> None:
+        _fill(whole / _LAYER, contents, root, run or Programs())
+        files.write_text(whole / _LIST, settle(whole / _LAYER))
+
+    layer = kept(folder, key, lambda: find(key, folder), make)
     if layer is None:
-        folder.mkdir(parents=True, exist_ok=True)
-        with files.about(folder), temporary(folder) as workshop:
-            whole = workshop / "whole"
-            _fill(whole / _LAYER, contents, root, run or SystemPrograms())
-            files.write_text(whole / _LIST, files_list.dumps(files_list.scan(whole / _LAYER)))
-            with contextlib.suppress(OSError):  # another run has just kept the same
-                if (folder / key).exists() and find(key, folder) is None:
-                    (folder / key).rename(workshop / "damaged")
-                whole.rename(folder / key)
-        layer = find(key, folder)
-        if layer is None:
-            raise RootError(f"{folder / key}: our code for the guest cannot be kept there")
+        raise RootError(f"{folder / key}: our code for the guest cannot be kept there")
     return Code(key, layer)
 
 
@@ -144,10 +137,8 @@ def _fill(layer: Path, contents: Mapping[str, bytes], root: Root, run: Programs)
         )
     except CommandError as error:
         raise RootError(f"the guest's root cannot compile our code: {error}") from None
-    for path in sorted([layer, *layer.rglob("*")], reverse=True):
-        is_program = path.parent.name == Code.PROGRAMS
-        path.chmod(0o755 if path.is_dir() or is_program else 0o644)
-        os.utime(path, (files_list.TIME_S, files_list.TIME_S))
+    for path in (place / Code.PROGRAMS).glob("*"):
+        path.chmod(0o755)
 
 
 def python_of(root: Root) -> list[str]:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from outcast.emulation.commands import end_with_parent
 from outcast.engines.kernel import headers
@@ -39,24 +39,6 @@ _PR_SET_PTRACER = 0x59616D61
 _ANY = ctypes.c_ulong(-1)
 _SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 _REMEDY = "install the package gdb (apt install gdb)"
-
-
-class Debugger(Protocol):
-    """A debugger, as a boot needs it.
-
-    Attributes:
-        stop_ns: when the guest stops for it, in nanoseconds of its clock since its boot.
-        is_interactive: whether somebody types into it, so that nothing has to happen in time.
-    """
-
-    stop_ns: int
-    is_interactive: bool
-
-    def start(self, pid: int) -> subprocess.Popen[bytes]:
-        """Starts the debugger on the guest's kernel, which stands."""
-
-    def require_done(self) -> None:
-        """Raises OutcastError where the debugger ended before it did what it was asked for."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +67,7 @@ class Request:
 
 
 class Gdb:
-    """gdb with our commands; see Debugger.
-
-    Args:
-        kernel: the guest's kernel.
-        stop_ns: when the guest stops, in nanoseconds of its clock since its boot.
-        request: what gdb does then.
+    """gdb with our commands, for which the guest stops at `stop_ns` of its clock since its boot.
 
     Raises FeatureMissingError: there is no gdb, the kernel has no symbols, or this machine
     forbids it.
@@ -129,12 +106,12 @@ class Gdb:
             raise InputError(f"--break {self._request.breakpoint}: {failure}")
 
     def start(self, pid: int) -> subprocess.Popen[bytes]:
-        """See Debugger.start."""
+        """Starts gdb on the guest's kernel, which stands."""
         self._was_started = True
         return self._gdb(pid, stdin=None if self.is_interactive else subprocess.DEVNULL)
 
     def require_done(self) -> None:
-        """See Debugger.require_done.
+        """Raises where gdb ended before it did what it was asked for.
 
         Raises:
             InputError: gdb could not do what it was asked for; with what it said.
@@ -240,18 +217,15 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 class Attached:
-    """A debugger through the life of one guest.
+    """A debugger through the life of one guest, whose kernel `pid` is a child of ours.
 
-    Args:
-        debugger: the debugger.
-        pid: the guest's kernel, a child of ours.
-        on_start: is given the debugger's process number.
+    `on_start` is given the debugger's process number.
     """
 
     POLL_S = 0.05
 
     def __init__(
-        self, debugger: Debugger, pid: int, on_start: Callable[[int], None] = lambda pid: None
+        self, debugger: Gdb, pid: int, on_start: Callable[[int], None] = lambda pid: None
     ) -> None:
         self._debugger = debugger
         self._guest = pid
@@ -296,7 +270,7 @@ class Attached:
     def finish(self) -> None:
         """Waits for the debugger, once the guest has closed its console.
 
-        Raises DeadlineError where it does not end, and as `Debugger.require_done`.
+        Raises DeadlineError where it does not end, and as `Gdb.require_done`.
         """
         deadline = time.monotonic() + END_DEADLINE_S
         process = self._process

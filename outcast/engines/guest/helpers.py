@@ -7,7 +7,6 @@ rights on the host there. Programs that have changed since are removed and made 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import shlex
@@ -23,7 +22,7 @@ from outcast.engines.guest import boot
 from outcast.engines.guest.world import World
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.root.cache import Root
-from outcast.engines.workshop import temporary
+from outcast.engines.workshop import kept, temporary
 from outcast.errors import GuestError
 
 COMPILER = "gcc-12"
@@ -60,19 +59,19 @@ def find(compiler: str, folder: Path | None = None) -> dict[str, bytes] | None:
 
     An installed outcast-guest is unpacked first. Raises as `shipped.provide`.
     """
-    kept = (folder or default_folder()) / key(compiler)
-    ready = _read(kept)
+    place = (folder or default_folder()) / key(compiler)
+    ready = _read(place)
     if ready is None:
         # Whoever uses the programs has read them, so nobody needs what is damaged.
-        shutil.rmtree(kept, ignore_errors=True)
-        ready = _read(kept) if shipped.provide(kept) else None
+        shutil.rmtree(place, ignore_errors=True)
+        ready = _read(place) if shipped.provide(place) else None
     return ready
 
 
-def _read(kept: Path) -> dict[str, bytes] | None:
+def _read(place: Path) -> dict[str, bytes] | None:
     try:
-        ready = {program.name: (kept / program.name).read_bytes() for program in in_c.IN_GUEST}
-        hashes = json.loads((kept / _HASHES).read_text(encoding="utf-8"))
+        ready = {program.name: (place / program.name).read_bytes() for program in in_c.IN_GUEST}
+        hashes = json.loads((place / _HASHES).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return ready if hashes == _hashes(ready) else None
@@ -97,22 +96,16 @@ def provide(
         GuestError: the compiler failed, or its guest did.
         OSError: the cache cannot be written to; it names the cache.
     """
-    ready = find(compiler.key, folder)
-    if ready is not None:
-        return ready
     folder = folder or default_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    with files.about(folder), temporary(folder) as workshop:
-        place, whole = workshop / "place", workshop / "whole"
-        place.mkdir()
-        whole.mkdir()
-        _compile(kernel, World(root.folder, compiler.folder), place)
-        for program in in_c.IN_GUEST:
-            shutil.move(place / program.name, whole / program.name)
+
+    def make(whole: Path) -> None:
+        with temporary(folder) as place:
+            _compile(kernel, World(root.folder, compiler.folder), place)
+            for program in in_c.IN_GUEST:
+                shutil.move(place / program.name, whole / program.name)
         keep(whole)
-        with contextlib.suppress(OSError):  # another run has just compiled the same
-            whole.rename(folder / key(compiler.key))
-    made = find(compiler.key, folder)
+
+    made = kept(folder, key(compiler.key), lambda: find(compiler.key, folder), make)
     if made is None:
         raise GuestError(f"{folder}: our programs for the guest cannot be kept there")
     return made

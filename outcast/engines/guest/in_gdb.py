@@ -1,25 +1,24 @@
 """Runs in gdb on the guest's kernel: it attaches, does what was asked for, and has our commands.
 
-gdb's own Python runs it, so it imports nothing of outcast. The descriptor whose number is in the
-environment has a JSON object, see `outcast.engines.guest.debugger`. What came of it replaces it.
-
-It is written against Linux 7.3: network namespaces (include/net/net_namespace.h), the table of
-TCP's sockets (include/net/inet_hashtables.h), qdiscs and what they hold (include/net/sch_generic.h,
-net/sched/sch_netem.c), virtual time (arch/um/kernel/time.c).
+gdb's own Python runs it, so it imports nothing of outcast but the file beside it. The environment
+names a descriptor with a JSON object, see `outcast.engines.guest.debugger`. What came of it
+replaces it.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
-import socket
-import struct
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import gdb
+
+# At the end, because other modules there have names of Python's own.
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+import structures
 
 SETTINGS = "OUTCAST_DEBUG"
 """The environment variable with the descriptor's number."""
@@ -27,21 +26,9 @@ SETTINGS = "OUTCAST_DEBUG"
 SOCKET = "tcp"
 """gdb's variable with the `struct tcp_sock *` that a breakpoint was hit for."""
 
-SWITCHES = "switches"
-"""The name of the namespace in which all switches are."""
-
 _SIGNALS = "SIGSEGV SIGUSR1 SIGUSR2 SIGALRM SIGVTALRM SIGIO SIGWINCH SIGCHLD SIGSYS"
 """Signals that the guest's kernel uses for interrupts and processes (arch/um/os-Linux/signal.c)."""
 
-_MOST = 1_000_000
-"""A longer list is damaged, or the kernel is another one than ours."""
-
-_STATES = {
-    **{1: "ESTABLISHED", 2: "SYN_SENT", 3: "SYN_RECV", 4: "FIN_WAIT1", 5: "FIN_WAIT2"},
-    **{6: "TIME_WAIT", 7: "CLOSE", 8: "CLOSE_WAIT", 9: "LAST_ACK", 10: "LISTEN", 11: "CLOSING"},
-    12: "NEW_SYN_RECV",
-}
-"""A TCP socket's states (include/net/tcp_states.h)."""
 _SMALLER_THAN_A_SOCKET = ("TIME_WAIT", "NEW_SYN_RECV")
 _CONGESTION_STATES = ("Open", "Disorder", "CWR", "Recovery", "Loss")
 _TIMERS = {
@@ -49,11 +36,7 @@ _TIMERS = {
     6: "reordering",
 }
 """The timers of `icsk_pending` (include/net/inet_connection_sock.h)."""
-_STOPS = re.compile("(__)?kill$|os_stop_self|(__)?time_travel_(stopped|set_time|update_time)")
-"""The functions by which the guest stops itself (patch 0008)."""
 _HEADERS_BYTES = 100
-_ARRAY_SHIFT, _PLACES_OF_A_LEVEL = 22, 64
-"""Sizes of the timer wheel (TIMER_ARRAYSHIFT, LVL_SIZE; linux/timer.h, kernel/time/timer.c)."""
 
 
 def millisecond_text(time_ns: int) -> str:
@@ -74,98 +57,6 @@ def time_of(text: str) -> int:
     return int(whole or "0") * scale + int(rest.ljust(digits, "0") or "0")
 
 
-def packet_text(frame: bytes) -> str:
-    """An Ethernet frame's headers in words: addresses, ports, sequence number, payload."""
-    if len(frame) < 14:
-        return "cut off"
-    if frame[12:14] != b"\x08\x00":
-        return f"ethertype 0x{frame[12:14].hex()}"
-    packet = frame[14:]
-    header = (packet[0] & 15) * 4 if packet else 0
-    if len(packet) < 20 or header < 20:
-        return "cut off"
-    total, ident = struct.unpack_from("!HH", packet, 2)
-    source, target = (socket.inet_ntoa(packet[at : at + 4]) for at in (12, 16))
-    if packet[9] != socket.IPPROTO_TCP or len(packet) < header + 20:
-        return f"{source} > {target} id {ident} protocol {packet[9]}"
-    sport, dport, seq, ack, length = struct.unpack_from("!HHIIB", packet, header)
-    payload = total - header - (length >> 4) * 4
-    return f"{source}:{sport} > {target}:{dport} id {ident} seq {seq} ack {ack} payload {payload}"
-
-
-def _offset(kind: str, member: str) -> int:
-    return int(gdb.parse_and_eval(f"(long)&(({kind} *)0)->{member}"))
-
-
-def _at(address: int, kind: str) -> Any:
-    return gdb.Value(address).cast(gdb.lookup_type(kind).pointer()).dereference()
-
-
-def _memory(address: int, size: int) -> bytes:
-    return bytes(gdb.selected_inferior().read_memory(address, size))
-
-
-def entries(head: Any, kind: str, member: str) -> Iterator[Any]:
-    """The structures of a kernel list (include/linux/list.h), given its head."""
-    offset, end = _offset(kind, member), int(head.address)
-    node = head["next"]
-    for _ in range(_MOST):
-        if int(node) == end:
-            return
-        yield _at(int(node) - offset, kind)
-        node = node["next"]
-    raise gdb.GdbError(f"the list of {kind} does not end")
-
-
-def tree(node: Any) -> Iterator[int]:
-    """The addresses of a red-black tree's nodes in order (include/linux/rbtree.h)."""
-    above: list[Any] = []
-    while int(node) or above:
-        while int(node):
-            above.append(node)
-            node = node["rb_left"]
-        node = above.pop()
-        yield int(node)
-        node = node["rb_right"]
-
-
-def packets_from(first: Any) -> Iterator[Any]:
-    """The packets of a list that a null pointer ends, each a `struct sk_buff`."""
-    for _ in range(_MOST):
-        if not int(first):
-            return
-        yield first.dereference()
-        first = first["next"]
-
-
-def address_text(address: Any) -> str:
-    """An IPv4 address in the network's byte order."""
-    return socket.inet_ntoa(struct.pack("=I", int(address)))
-
-
-def now_ns() -> int:
-    """The guest's clock: nanoseconds since its boot."""
-    return int(gdb.parse_and_eval("time_travel_time"))
-
-
-def namespaces() -> Iterator[Any]:
-    """Every network namespace, a `struct net`."""
-    return entries(gdb.parse_and_eval("net_namespace_list"), "struct net", "list")
-
-
-def devices(net: Any) -> Iterator[Any]:
-    """The devices of a network namespace, each a `struct net_device`."""
-    return entries(net["dev_base_head"], "struct net_device", "dev_list")
-
-
-def host_of(net: Any) -> str:
-    """The host that a namespace is: what stands before `-eth` in the names of its devices."""
-    if int(net.address) == int(gdb.parse_and_eval("&init_net")):
-        return SWITCHES
-    names = (device["name"].string() for device in devices(net))
-    return next((name.rpartition("-eth")[0] for name in names if "-eth" in name), "?")
-
-
 class Session:
     """The request, and what the commands share."""
 
@@ -177,7 +68,9 @@ class Session:
 
     def time_text(self, time_ns: int | None = None) -> str:
         """A time of the guest's clock since the traffic's start; the present one if left out."""
-        return millisecond_text((now_ns() if time_ns is None else time_ns) - self._begin_ns)
+        return millisecond_text(
+            (structures.now_ns() if time_ns is None else time_ns) - self._begin_ns
+        )
 
     def guest_ns(self, text: str) -> int:
         """The time of the guest's clock that people write as `0.7ms`. Raises gdb.GdbError."""
@@ -193,13 +86,15 @@ class Session:
     def name(self, net: int) -> str:
         """The host whose namespace is at this address. It does not change while flows run."""
         if net not in self._names:
-            self._names = {int(space.address): host_of(space) for space in namespaces()}
+            self._names = {
+                int(space.address): structures.host_of(space) for space in structures.namespaces()
+            }
         return self._names.get(net, "?")
 
     def take_namespace(self, words: list[str]) -> tuple[str, Any]:
         """The host that the first word names, or else that of --host, and its namespace."""
         host = words.pop(0) if words else self.host
-        spaces = {host_of(net): net for net in namespaces()}
+        spaces: dict[str, Any] = {structures.host_of(n): n for n in structures.namespaces()}
         if host not in spaces:
             there = ", ".join(sorted(spaces))
             raise gdb.GdbError(f"{host or 'which host'}? there are {there}")
@@ -207,85 +102,16 @@ class Session:
 
     def device(self, name: str) -> Any:
         """The interface of this name. Raises gdb.GdbError."""
-        for net in namespaces():
-            for device in devices(net):
+        for net in structures.namespaces():
+            for device in structures.devices(net):
                 if device["name"].string() == name:
                     return device
         raise gdb.GdbError(f"there is no interface {name}")
 
 
-def sockets(net: Any) -> Iterator[Any]:
-    """The connected TCP sockets of a namespace, each a `struct sock`.
-
-    What is in the state TIME_WAIT or NEW_SYN_RECV is smaller, and has only `__sk_common`.
-    """
-    table = net["ipv4"]["tcp_death_row"]["hashinfo"].dereference()
-    offset = _offset("struct sock", "__sk_common.skc_nulls_node")
-    kind = "struct inet_ehash_bucket"
-    size = int(gdb.lookup_type(kind).sizeof)
-    content = _memory(int(table["ehash"]), (int(table["ehash_mask"]) + 1) * size)
-    for at in range(_offset(kind, "chain"), len(content), size):
-        (node,) = struct.unpack_from("=Q", content, at)
-        for _ in range(_MOST):
-            if node & 1:  # so a list of `nulls` ends (include/linux/list_nulls.h)
-                break
-            sock = _at(node - offset, "struct sock")
-            if int(sock["__sk_common"]["skc_net"]["net"]) == int(net.address):
-                yield sock
-            node = int(sock["__sk_common"]["skc_nulls_node"]["next"])
-
-
-def ports(sock: Any) -> tuple[int, int]:
-    """The local and the remote port of a socket."""
-    common = sock["__sk_common"]
-    return int(common["skc_num"]), socket.ntohs(int(common["skc_dport"]))
-
-
-def state_text(sock: Any) -> str:
-    """The state of a TCP socket."""
-    return _STATES.get(int(sock["__sk_common"]["skc_state"]), "?")
-
-
-def ends_text(sock: Any) -> str:
-    """Both ends of a socket."""
-    common, (near, far) = sock["__sk_common"], ports(sock)
-    return (
-        f"{address_text(common['skc_rcv_saddr'])}:{near} > "
-        f"{address_text(common['skc_daddr'])}:{far}"
-    )
-
-
-def tcp_of(sock: Any) -> Any:
-    """The `struct tcp_sock` that a socket is the beginning of."""
-    return _at(int(sock.address), "struct tcp_sock")
-
-
-def in_flight(tcp: Any) -> int:
-    """Segments in the network, as the kernel counts them (tcp_packets_in_flight)."""
-    gone = int(tcp["sacked_out"]) + int(tcp["lost_out"])
-    return int(tcp["packets_out"]) - gone + int(tcp["retrans_out"])
-
-
-def fires_at_tick(expires: int, flags: int) -> int:
-    """The tick at which a timer fires: never before `expires`, at its place in the timer wheel.
-
-    The flags tell the place, and so the level; each level is eight times as coarse as the one
-    below it (kernel/time/timer.c, calc_index).
-    """
-    coarse = 3 * ((flags >> _ARRAY_SHIFT) // _PLACES_OF_A_LEVEL)
-    return (expires + (1 << coarse)) >> coarse << coarse
-
-
-def fires_ns(timer: Any) -> int:
-    """When a `struct timer_list` fires, by the guest's clock; a tick takes a millisecond."""
-    ticks = int(gdb.parse_and_eval("jiffies_64"))
-    updated_ns = int(gdb.parse_and_eval("'tick-sched.c'::last_jiffies_update"))
-    return updated_ns + (fires_at_tick(int(timer["expires"]), int(timer["flags"])) - ticks) * 10**6
-
-
 def socket_lines(session: Session, host: str, sock: Any) -> list[str]:
     """Reads what TCP knows of a connection."""
-    tcp = tcp_of(sock)
+    tcp = structures.tcp_of(sock)
     connection = tcp["inet_conn"]
 
     def fields(*names: str) -> str:
@@ -294,14 +120,17 @@ def socket_lines(session: Session, host: str, sock: Any) -> list[str]:
     pending = int(connection["icsk_pending"])
     timer = _TIMERS.get(pending, str(pending))
     if pending:
-        timer += f", fires at {session.time_text(fires_ns(sock['tcp_retransmit_timer']))}"
+        timer += (
+            f", fires at {session.time_text(structures.fires_ns(sock['tcp_retransmit_timer']))}"
+        )
     state = _CONGESTION_STATES[int(connection["icsk_ca_state"])]
     unsent = (int(tcp["write_seq"]) - int(tcp["snd_nxt"])) % (1 << 32)
     return [
-        f"{host}  {ends_text(sock)}  flow {session.flow_text(*ports(sock))}  {state_text(sock)}",
+        f"{host}  {structures.ends_text(sock)}  "
+        f"flow {session.flow_text(*structures.ports(sock))}  {structures.state_text(sock)}",
         f"  congestion  {connection['icsk_ca_ops']['name'].string()}  state {state}  "
         + fields("snd_cwnd", "snd_ssthresh", "prior_cwnd", "snd_cwnd_cnt", "reordering"),
-        f"  in flight   {in_flight(tcp)} segments  "
+        f"  in flight   {structures.in_flight(tcp)} segments  "
         + fields("packets_out", "sacked_out", "lost_out", "retrans_out"),
         "  sequence    "
         + fields("snd_una", "snd_nxt", "write_seq", "rcv_nxt", "high_seq", "undo_marker")
@@ -317,66 +146,25 @@ def socket_lines(session: Session, host: str, sock: Any) -> list[str]:
     ]
 
 
-def handle_text(handle: Any) -> str:
-    """A qdisc's handle as tc(8) writes it."""
-    return (
-        f"{int(handle) >> 16:x}:{int(handle) & 0xFFFF or '':{'x' if int(handle) & 0xFFFF else ''}}"
-    )
-
-
-def qdiscs(device: Any) -> list[Any]:
-    """The qdiscs of an interface, each a `struct Qdisc`; the root first."""
-    root = device["qdisc"]
-    found = [root.dereference()] if int(root) else []
-    table, offset = device["qdisc_hash"], _offset("struct Qdisc", "hash")
-    first, last = table.type.range()
-    for number in range(first, last + 1):
-        node = table[number]["first"]
-        for _ in range(_MOST):
-            if not int(node):
-                break
-            found.append(_at(int(node) - offset, "struct Qdisc"))
-            node = node["next"]
-    return found[:1] + sorted(found[1:], key=lambda qdisc: int(qdisc["handle"]))
-
-
-def queued(qdisc: Any) -> Iterator[tuple[Any, int | None]]:
-    """The packets that a qdisc itself holds, and for netem when each may leave."""
-    if qdisc["ops"]["id"].string() == "netem":
-        private = _at(int(qdisc["privdata"].address), "struct netem_sched_data")
-        at = _offset("struct sk_buff", "cb") + _offset("struct qdisc_skb_cb", "data")
-        for packet in packets_from(private["t_head"]):
-            yield packet, _leaves_ns(packet, at)
-        for node in tree(private["t_root"]["rb_node"]):
-            packet = _at(node, "struct sk_buff")
-            yield packet, _leaves_ns(packet, at)
-    for packet in packets_from(qdisc["q"]["head"]):
-        yield packet, None
-
-
-def _leaves_ns(packet: Any, at: int) -> int:
-    return int(_at(int(packet.address) + at, "struct netem_skb_cb")["time_to_send"])
-
-
 def queue_lines(session: Session, device: Any) -> list[str]:
     """The qdiscs of an interface, with every packet in them."""
     lines = []
-    found = qdiscs(device)
+    found = structures.qdiscs(device)
     parents = {int(qdisc["parent"]) >> 16 for qdisc in found}
     for qdisc in found:
         kind, length = qdisc["ops"]["id"].string(), int(qdisc["q"]["qlen"])
         lines.append(
-            f"{device['name'].string()}  {kind} {handle_text(qdisc['handle'])}  qlen {length}  "
-            f"backlog {int(qdisc['qstats']['backlog'])} bytes  limit {int(qdisc['limit'])}  "
-            f"drops {int(qdisc['qstats']['drops'])}"
+            f"{device['name'].string()}  {kind} {structures.handle_text(qdisc['handle'])}  "
+            f"qlen {length}  backlog {int(qdisc['qstats']['backlog'])} bytes  "
+            f"limit {int(qdisc['limit'])}  drops {int(qdisc['qstats']['drops'])}"
         )
-        held = list(queued(qdisc))
+        held = list(structures.queued(qdisc))
         for packet, leaves_ns in held:
             size = int(packet["len"])
             linear = size - int(packet["data_len"])
-            headers = _memory(int(packet["data"]), min(linear, _HEADERS_BYTES))
+            headers = structures.memory(int(packet["data"]), min(linear, _HEADERS_BYTES))
             leaves = "" if leaves_ns is None else f"  leaves at {session.time_text(leaves_ns)}"
-            lines.append(f"  {size} bytes  {packet_text(headers)}{leaves}")
+            lines.append(f"  {size} bytes  {structures.packet_text(headers)}{leaves}")
         if len(held) < length and int(qdisc["handle"]) >> 16 not in parents:
             lines.append(f"  {length - len(held)} more, which {kind} keeps in a way of its own")
     return lines
@@ -406,16 +194,17 @@ class Now(_Command):
 
     def text(self, words: list[str]) -> str:
         event = next(
-            entries(gdb.parse_and_eval("time_travel_events"), "struct time_travel_event", "list"),
+            structures.entries(
+                gdb.parse_and_eval("time_travel_events"), "struct time_travel_event", "list"
+            ),
             None,
         )
         due = "nothing is due"
         if event is not None and int(event["fn"]):
             function = str(event["fn"]).partition("<")[2].rstrip(">")
             due = f"next: {function} at {self.session.time_text(int(event['time']))}"
-        return (
-            f"{self.session.time_text()} after the traffic's start, {now_ns()} ns after boot; {due}"
-        )
+        since_boot = f"{structures.now_ns()} ns after boot"
+        return f"{self.session.time_text()} after the traffic's start, {since_boot}; {due}"
 
 
 class TcpSock(_Command):
@@ -431,8 +220,11 @@ class TcpSock(_Command):
         port = int(words.pop())
         host, net = self.session.take_namespace(words)
         lines: list[str] = []
-        for sock in sockets(net):
-            if port in ports(sock) and state_text(sock) not in _SMALLER_THAN_A_SOCKET:
+        for sock in structures.sockets(net):
+            if (
+                port in structures.ports(sock)
+                and structures.state_text(sock) not in _SMALLER_THAN_A_SOCKET
+            ):
                 lines += socket_lines(self.session, host, sock)
         if not lines:
             raise gdb.GdbError(f"{host} has no connection with port {port}")
@@ -461,7 +253,7 @@ class RunTo(_Command):
         if len(words) != 1:
             raise gdb.GdbError("allowed is: run-to TIME, as run-to 0.7ms")
         stop_ns = self.session.guest_ns(words[0])
-        if stop_ns < now_ns():
+        if stop_ns < structures.now_ns():
             raise gdb.GdbError(f"{words[0]} is past: it is {self.session.time_text()}")
         gdb.execute(f"set variable time_travel_stop = {stop_ns}")
         reached = gdb.Breakpoint("time_travel_stopped", internal=True)
@@ -477,41 +269,6 @@ class RunTo(_Command):
 
 
 COMMANDS = (Now, TcpSock, Queue, RunTo)
-
-
-def variable(frame: Any, name: str) -> Any:
-    """A pointer among a function's variables; None if it has none of this name, or it is null."""
-    try:
-        value = frame.read_var(name)
-        return value if not value.is_optimized_out and int(value) else None
-    except (ValueError, gdb.error):
-        return None
-
-
-def owner(frame: Any) -> tuple[int, Any]:
-    """The namespace that a function works for, and its socket, by its variables' usual names.
-
-    Returns the address of a `struct net`, 0 where nothing says it; and a `struct sock`, or None.
-    """
-    sk = variable(frame, "sk") or variable(frame, "tp") or variable(frame, "ssk")
-    skb, device = variable(frame, "skb"), variable(frame, "dev")
-    if sk is None and skb is not None and int(skb["sk"]):
-        sk = skb["sk"]
-    if sk is not None:
-        sock = _at(int(sk), "struct sock")
-        return int(sock["__sk_common"]["skc_net"]["net"]), sock
-    qdisc = variable(frame, "sch")
-    if device is None and qdisc is not None:
-        device = qdisc["dev_queue"]["dev"]
-    if device is None and skb is not None and int(skb["dev"]):
-        device = skb["dev"]
-    return (int(device["nd_net"]["net"]) if device is not None else 0), None
-
-
-def known(frame: Any) -> str:
-    """Says what an expression can name at the beginning of a function."""
-    names = [symbol.name for symbol in frame.block() if symbol.is_argument]
-    return f"{frame.name()} has {', '.join(names) or 'no arguments'}; ${SOCKET} is its tcp_sock"
 
 
 class Printing(gdb.Breakpoint):
@@ -535,16 +292,16 @@ class Printing(gdb.Breakpoint):
         """Whether the guest stops here, which it does only at the last hit."""
         expression = ""
         try:
-            net, sock = owner(gdb.newest_frame())
+            net, sock = structures.owner(gdb.newest_frame())
             host = self._session.name(net) if net else "-"
             if self._session.host not in (None, host):
                 return False
             expression = self._condition
             if expression and not gdb.parse_and_eval(expression):
                 return False
-            flow = self._session.flow_text(*ports(sock)) if sock is not None else "-"
+            flow = self._session.flow_text(*structures.ports(sock)) if sock is not None else "-"
             if sock is not None:
-                gdb.set_convenience_variable(SOCKET, tcp_of(sock).address)
+                gdb.set_convenience_variable(SOCKET, structures.tcp_of(sock).address)
             words = [f"{self._session.time_text()}  {host}  flow {flow}"]
             for expression in self._expressions:
                 words.append(f"{expression} = {gdb.parse_and_eval(expression).format_string()}")
@@ -552,7 +309,8 @@ class Printing(gdb.Breakpoint):
             for expression in self._commands:
                 lines.append(gdb.execute(expression, to_string=True).rstrip("\n"))
         except (gdb.error, gdb.GdbError) as error:
-            self.failure = f"{expression}: {error}; {known(gdb.newest_frame())}"
+            known = structures.known(gdb.newest_frame(), f"${SOCKET} is its tcp_sock")
+            self.failure = f"{expression}: {error}; {known}"
             return True
         self._out("\n".join(lines) + "\n")
         self.hits += 1
@@ -574,21 +332,12 @@ def prepare(settings: dict[str, Any]) -> None:
         gdb.execute(command, to_string=True)
 
 
-def show_frame() -> None:
-    """Selects the frame that let the clock move; what is above it only stops the guest."""
-    frame = gdb.newest_frame()
-    while frame is not None and (frame.name() is None or _STOPS.match(frame.name())):
-        frame = frame.older()
-    if frame is not None:
-        frame.select()
-
-
 def attach(settings: dict[str, Any]) -> Session:
     """Attaches to the guest's kernel, which has stopped itself."""
     # The symbols know no frames, which are in the program itself.
     gdb.execute(f"add-symbol-file {shlex.quote(settings['program'])} -o 0", to_string=True)
     gdb.execute(f"attach {settings['pid']}", to_string=True)
-    show_frame()
+    structures.show_frame()
     session = Session(settings)
     for command in COMMANDS:
         command(session)

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from outcast import files, netlink
 from outcast.engines import doctor, processor, shipped, trials
@@ -25,15 +25,17 @@ from outcast.engines.kernel import bench, cache, headers
 from outcast.engines.kernel.bench import Bench
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.kernel.headers import VARIABLES
-from outcast.engines.kernel.programs import Programs, SystemPrograms
+from outcast.engines.kernel.programs import Programs
 from outcast.engines.kernel.recipe import OURS, Recipe
-from outcast.engines.kernel.supply import LockSupply, Supply
-from outcast.engines.root import contents
+from outcast.engines.root import build as roots
+from outcast.engines.root import contents, fetch, lock, places
+from outcast.engines.root.cache import Root
+from outcast.engines.root.lock import Kind, Package
 from outcast.engines.root.places import NOTHING, Named
+from outcast.engines.workshop import Progress
 from outcast.errors import CommandError, FeatureMissingError, InputError, KernelError, RootError
 from outcast.experiment.queues.base import QueueKind
 
-Stage = Literal["wait", "fetch", "unpack", "configure", "compile", "check"]
 Made = TypeVar("Made")
 
 COMPILE_STEPS = 780
@@ -83,18 +85,30 @@ def from_tarball(path: Path) -> Source:
         ) from None
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a build has come.
+class Supply:
+    """Gives what our lock pins."""
 
-    Attributes:
-        done, total: steps of that stage; total is 0 where they are not counted.
-    """
+    def __init__(self, run: Programs, named: Named) -> None:
+        self._run, self._named = run, named
+        self._lock = lock.ours()
 
-    stage: Stage
-    done: int = 0
-    total: int = 0
-    detail: str = ""
+    @property
+    def source(self) -> Package:
+        """The package with the kernel's source."""
+        return self._lock.kernel_source
+
+    def fetch_source(self, into: Path) -> Path:
+        """Fetches that package into a folder; its file. Raises RootError."""
+        where = places.find(self._run, into, self._lock.snapshot, self._named)
+        try:
+            with fetch.packages([self.source], where, into) as paths:
+                return next(paths)
+        except RootError as error:
+            raise RootError(f"{error}, or build another kernel with --tarball") from None
+
+    def provide_root(self, kind: Kind) -> Root:
+        """A root of the lock, which is made if it is not there. Raises as `build.build`."""
+        return roots.build(kind, named=self._named, run=self._run)
 
 
 def build(
@@ -124,8 +138,8 @@ def build(
         GuestError: the built kernel does not boot; it is not kept.
     """
     processor.require()
-    run = run or SystemPrograms()
-    supply = supply or LockSupply(run, named)
+    run = run or Programs()
+    supply = supply or Supply(run, named)
     folder = folder or cache.default_folder()
     began, pinned = time.monotonic(), supply.source
     source = from_tarball(tarball) if tarball else Source(pinned.name, pinned.version)

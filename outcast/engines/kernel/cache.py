@@ -23,7 +23,7 @@ from outcast.engines.kernel.bench import locked_compiler
 from outcast.engines.kernel.recipe import OURS, Recipe
 from outcast.engines.root import lock
 from outcast.engines.root.lock import Package
-from outcast.errors import FeatureMissingError, KernelError
+from outcast.errors import KernelError
 
 _PROGRAM = "linux"
 _RECORD = "kernel.json"
@@ -117,21 +117,10 @@ def _of(source: Package, recipe: Recipe, folder: Path | None) -> list[Kernel]:
 
 
 def find_key(beginning: str, folder: Path | None = None) -> Kernel:
-    """The kernel whose key begins so.
-
-    Raises FeatureMissingError: there is none, or more than one; the error names all that there
-    are.
-    """
-    kernels = find_all(folder)
-    matching = [kernel for kernel in kernels if kernel.key.startswith(beginning)]
-    if len(matching) != 1:
-        which = "several kernels have" if matching else "there is no kernel with"
-        there = ", ".join(kernel.key for kernel in kernels) or "none"
-        raise FeatureMissingError(
-            f"kernel.build: {which} a key that begins with {beginning} (here: {there}); "
-            "outcast kernel build makes one and says its key"
-        )
-    return matching[0]
+    """The kernel whose key begins so. Raises as `workshops.key_beginning`."""
+    kernels = {kernel.key: kernel for kernel in find_all(folder)}
+    remedy = "; outcast kernel build makes one and says its key"
+    return kernels[workshops.key_beginning(kernels, beginning, "kernel", "kernel.build: ", remedy)]
 
 
 def find_all(folder: Path | None = None) -> list[Kernel]:

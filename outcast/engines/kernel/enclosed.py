@@ -38,8 +38,8 @@ _PROBE = "test -c /dev/null && : >/dev/null"
 """Without a mount, /dev/null is a device of the root's own, which not every file system allows."""
 
 
-class EnclosedPrograms:
-    """Starts programs inside a root; see Programs.
+class EnclosedPrograms(Programs):
+    """Starts programs inside a root.
 
     Arguments and folders are named as they are outside. The root's own path is cut off from them.
     So a program sees the same paths wherever the root stands.

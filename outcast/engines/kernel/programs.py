@@ -10,7 +10,6 @@ import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from outcast.emulation.commands import end_with_parent
 from outcast.errors import CommandError, FeatureMissingError
@@ -31,8 +30,8 @@ NEEDED = {
 _ERROR_LINES = 12
 
 
-class Programs(Protocol):
-    """Starts the programs that fetch and build."""
+class Programs:
+    """Starts the programs that fetch and build. An interrupt ends one and all that it started."""
 
     def run(
         self,
@@ -42,21 +41,10 @@ class Programs(Protocol):
         environment: Mapping[str, str] | None = None,
         on_line: Callable[[str], None] | None = None,
     ) -> str:
-        """Runs a program to its end. Returns its standard output. Raises CommandError."""
+        """Runs a program to its end. Returns its standard output. Raises CommandError.
 
-
-class SystemPrograms:
-    """Starts real programs. An interrupt ends the program and all that it started."""
-
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path,
-        environment: Mapping[str, str] | None = None,
-        on_line: Callable[[str], None] | None = None,
-    ) -> str:
-        """See Programs.run. Of our environment, the program gets PATH, HOME and proxies alone."""
+        Of our environment, the program gets PATH, HOME and proxies alone.
+        """
         kept = {
             name: value
             for name, value in os.environ.items()

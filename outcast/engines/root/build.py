@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from outcast import files
 from outcast.engines import processor
 from outcast.engines import workshop as workshops
-from outcast.engines.kernel.programs import Programs, SystemPrograms
+from outcast.engines.kernel.programs import Programs
 from outcast.engines.root import cache, contents, fetch, files_list, lock, places
 from outcast.engines.root.cache import Root
 from outcast.engines.root.lock import Kind, Lock, Package
 from outcast.engines.root.places import NOTHING, Named
 from outcast.engines.root.unpack import Tree, settle
+from outcast.engines.workshop import Progress
 from outcast.errors import CommandError, RootError
 
 ROOM_MB = 600
 """Both roots take this, with the packages that wait to be unpacked."""
-
-Stage = Literal["wait", "fetch", "wheels", "compile", "check"]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far the making of a root has come.
-
-    Attributes:
-        done, total: packages of the stage `fetch`; total is 0 in the others.
-    """
-
-    stage: Stage
-    done: int = 0
-    total: int = 0
 
 
 def build(
@@ -60,7 +44,7 @@ def build(
     processor.require()
     pinned = pinned or lock.ours()
     folder = folder or cache.default_folder()
-    run = run or SystemPrograms()
+    run = run or Programs()
     if not again and (root := cache.find(kind, folder, pinned)) is not None:
         return root
     if kind not in pinned.content:

@@ -17,7 +17,8 @@ from outcast.engines import shipped
 from outcast.engines.root import files_list, lock
 from outcast.engines.root.files_list import Item
 from outcast.engines.root.lock import Kind, Lock
-from outcast.errors import FeatureMissingError, InputError, RootError
+from outcast.engines.workshop import key_beginning
+from outcast.errors import InputError, RootError
 from outcast.handed_in import Versioned
 
 _ROOT = "root"
@@ -90,18 +91,9 @@ def find(
 
 
 def find_key(beginning: str, folder: Path | None = None) -> Root:
-    """The root whose key begins so.
-
-    Raises FeatureMissingError: there is none, or more than one; the error names all that there
-    are.
-    """
-    roots = find_all(folder)
-    matching = [root for root in roots if root.key.startswith(beginning)]
-    if len(matching) != 1:
-        which = "several roots have" if matching else "there is no root with"
-        there = ", ".join(root.key for root in roots) or "none"
-        raise FeatureMissingError(f"{which} a key that begins with {beginning} (here: {there})")
-    return matching[0]
+    """The root whose key begins so. Raises as `key_beginning`."""
+    roots = {root.key: root for root in find_all(folder)}
+    return roots[key_beginning(roots, beginning, "root")]
 
 
 def find_all(folder: Path | None = None) -> list[Root]:
@@ -138,10 +130,8 @@ def keep(
 def verify(root: Root, *, every_byte: bool = False) -> None:
     """Checks that a root is as it was kept.
 
-    Args:
-        root: the root.
-        every_byte: whether to hash all its files too. Without it, kinds, sizes, times and modes
-            are compared, which takes some hundredths of a second.
+    Kinds, sizes, times and modes are compared, which takes some hundredths of a second. With
+    `every_byte` all its files are hashed too.
 
     Raises RootError: it names the first path that differs.
     """
