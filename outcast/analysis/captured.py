@@ -33,6 +33,7 @@ from outcast.analysis.run_tables import write_tables
 from outcast.errors import InputError
 from outcast.files import write_text
 from outcast.plan import grouping
+from outcast.records.bounds import MOST_TIME_NS
 from outcast.records.captures import (
     CapturesManifest,
     ClockRecord,
@@ -40,16 +41,9 @@ from outcast.records.captures import (
     RateRecord,
     write_manifest,
 )
-from outcast.records.run_directory import (
-    MOST_TIME_NS,
-    BottleneckRecord,
-    Counters,
-    FlowRecord,
-    QueueRecord,
-    Rates,
-    RunDirectory,
-    TrafficRecord,
-)
+from outcast.records.counters import Counters, Rates
+from outcast.records.flows import BottleneckRecord, FlowRecord, QueueRecord, TrafficRecord
+from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import Summary
 
 _BINS = 200

@@ -54,7 +54,8 @@ from outcast.plan import transport as plan_transport
 from outcast.plan.flows import Flow
 from outcast.plan.hints import beforehand
 from outcast.plan.model import Plan
-from outcast.records.run_directory import RunDirectory, TrafficRecord
+from outcast.records.flows import TrafficRecord
+from outcast.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from outcast.plan.programs import Command

@@ -20,7 +20,8 @@ from outcast.experiment import Experiment
 from outcast.plan import ports
 from outcast.plan.model import Plan
 from outcast.records.effective import Effective, Routing
-from outcast.records.run_directory import BottleneckRecord, FlowRecord, Manifest, SubflowRecord
+from outcast.records.flows import BottleneckRecord, FlowRecord, SubflowRecord
+from outcast.records.run_directory import Manifest
 
 
 def manifest(run: Context, record: Record) -> Manifest:

@@ -21,21 +21,20 @@ from pydantic import Field, model_validator
 
 from outcast import handed_in
 from outcast.errors import InputError
+from outcast.experiment.engine import EngineName
 from outcast.files import sha256, write_text
 from outcast.plan import grouping
 from outcast.plan.grouping import Groups
+from outcast.records.bounds import MOST_COUNT
 from outcast.records.effective import AppliedChange
+from outcast.records.flows import BottleneckRecord, FlowRecord, ProgramRecord, TrafficRecord
+from outcast.records.interventions import Interventions
 from outcast.records.probes import ProbeRecord
 from outcast.records.run_directory import (
     CAPTURES,
-    MOST_COUNT,
     BlackoutRecord,
-    BottleneckRecord,
-    FlowRecord,
     Manifest,
-    ProgramRecord,
     RunDirectory,
-    TrafficRecord,
     require_once,
 )
 from outcast.units import MOST_SPAN_NS
@@ -134,6 +133,9 @@ class CapturesManifest(handed_in.Versioned):
     )
 
     # What only runs have. The analysis and the views ask for it without knowing which they read.
+    tells_senders: ClassVar[bool] = False
+    engine: ClassVar[EngineName | None] = None
+    interventions: ClassVar[Interventions | None] = None
     programs: ClassVar[list[ProgramRecord]] = []
     probes: ClassVar[list[ProbeRecord]] = []
     changes: ClassVar[list[AppliedChange]] = []
@@ -147,6 +149,11 @@ class CapturesManifest(handed_in.Versioned):
     def planned_flows(self) -> list[FlowRecord]:
         """All flows."""
         return self.flows
+
+    @property
+    def unplanned_flows(self) -> list[FlowRecord]:
+        """The flows of which some may be control connections: all that are compared."""
+        return self.compared_flows
 
     @property
     def compared_flows(self) -> list[FlowRecord]:

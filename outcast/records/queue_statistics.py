@@ -15,6 +15,7 @@ from outcast import netlink
 from outcast.errors import ReadBackError
 from outcast.experiment.queues import KINDS
 from outcast.experiment.queues.classes import MOST_CLASSES
+from outcast.records.counters import Cause
 from outcast.records.qdisc_handles import (
     CABLE_HANDLE,
     CLASS_HANDLE,
@@ -22,7 +23,6 @@ from outcast.records.qdisc_handles import (
     QUEUE_HANDLE,
     SHAPER_HANDLE,
 )
-from outcast.records.run_directory import Cause
 
 _OWN_COUNTERS = {qdisc: read for kind in KINDS for qdisc, read in kind.counters.items()}
 _MARKS = ("marked", "marked_at_threshold")

@@ -23,15 +23,10 @@ from outcast.plan.model import Plan
 from outcast.plan.paths import ingress_port
 from outcast.records import captures
 from outcast.records.captures import AnyManifest, CapturesManifest
+from outcast.records.counters import Counters, Rates
+from outcast.records.flows import BottleneckRecord, FlowRecord
 from outcast.records.link_rate import LinkRate, link_rate
-from outcast.records.run_directory import (
-    BottleneckRecord,
-    Counters,
-    FlowRecord,
-    Rates,
-    RunDirectory,
-    read_record,
-)
+from outcast.records.run_directory import RunDirectory, read_record
 from outcast.records.summary import GroupSummary, Summary
 from outcast.records.tables import read_table, refusing, scan_table
 

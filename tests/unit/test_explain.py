@@ -11,15 +11,9 @@ from outcast.errors import InputError
 from outcast.experiment import load
 from outcast.plan.make import make_plan
 from outcast.records import packet_words, replay
-from outcast.records.run_directory import (
-    Counters,
-    ExecutionRecord,
-    GuestRecord,
-    ProgramRecord,
-    RunDirectory,
-    SubflowRecord,
-    TrafficRecord,
-)
+from outcast.records.counters import Counters
+from outcast.records.flows import ExecutionRecord, ProgramRecord, SubflowRecord, TrafficRecord
+from outcast.records.run_directory import GuestRecord, RunDirectory
 from outcast.sweep.captures import reduce
 from tests import records
 

@@ -8,7 +8,8 @@ from outcast.cli.run import command
 from outcast.errors import InputError, ReplayError
 from outcast.experiment import dump, load
 from outcast.records import replay
-from outcast.records.run_directory import Counters, RunDirectory
+from outcast.records.counters import Counters
+from outcast.records.run_directory import RunDirectory
 from outcast.sweep.captures import reduce
 from tests import records
 from tests.unit.test_explain import pcap
