@@ -39,7 +39,6 @@ from outcast.records.captures import (
     ClockRecord,
     JoinRequest,
     RateRecord,
-    write_manifest,
 )
 from outcast.records.counters import Counters, Rates
 from outcast.records.flows import BottleneckRecord, FlowRecord, QueueRecord, TrafficRecord
@@ -59,7 +58,6 @@ class Found:
     chains: Chains
     clocks: Sequence[ClockEstimate] = ()
     estimates: Sequence[QueueEstimate] = ()
-    refusals: Sequence[str] = ()
     remarks: Sequence[str] = ()
 
 
@@ -86,7 +84,6 @@ def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Fou
         bottlenecks=[_bottleneck(part, request) for part in outputs],
         clocks=[ClockRecord(**asdict(clock)) for clock in found.clocks],
         estimates=[RateRecord(**asdict(estimate)) for estimate in found.estimates],
-        refusals=list(found.refusals),
         warnings=list(found.remarks),
         bin_ns=_bin_ns(traffic.duration_ns),
     )
@@ -111,7 +108,7 @@ def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Fou
 def write(directory: RunDirectory, analysis: Analysis) -> Summary:
     """Stores the manifest, the tables and summary.json of joined captures."""
     assert isinstance(analysis.manifest, CapturesManifest)
-    write_manifest(directory, analysis.manifest)
+    directory.write_manifest(analysis.manifest)
     write_tables(directory, analysis)
     summary = summarize(analysis, {})
     write_text(directory.summary, summary.model_dump_json(indent=1) + "\n")

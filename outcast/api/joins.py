@@ -217,11 +217,9 @@ def join_captures(
 def join_files(asked: Asked, shared: Collection[Path], *, common: bool = False) -> Join:
     """Joins captures as `join_captures`, whose arguments have been checked.
 
-    Args:
-        asked: what is joined, and how.
-        shared: files of several interfaces, of which each port is one.
-        common: whether only flows take part that every capture has. What the captures themselves
-            say of directions does not count then, because it is about another machine's ports.
+    `shared` are files of several interfaces, of which each port is one. With `common` only flows
+    take part that every capture has. What the captures themselves say of directions does not count
+    then, because it is about another machine's ports.
     """
     files = asked.files
     captures = dict(zip(files, read_captures(files, shared=shared), strict=True))

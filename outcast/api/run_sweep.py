@@ -28,13 +28,7 @@ from outcast.sweep.store import SweepDirectory, finished_runs
 
 @dataclass(frozen=True)
 class Prepared:
-    """A sweep before its runs are made.
-
-    Attributes:
-        jobs: how many virtual runs go on at a time; None where Dask's workers make them.
-        scheduler: the address of a Dask scheduler; None makes the runs here.
-        store: the URL of the object store by which its workers' results come; None for none.
-    """
+    """A sweep before its runs are made. `jobs` is None where Dask's workers make them."""
 
     plan: Plan
     left: Sequence[PlannedRun]

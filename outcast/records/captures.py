@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 from outcast import handed_in
 from outcast.errors import InputError
 from outcast.experiment.engine import EngineName
-from outcast.files import sha256, write_text
+from outcast.files import sha256
 from outcast.plan import grouping
 from outcast.plan.grouping import Groups
 from outcast.records.bounds import MOST_COUNT
@@ -199,18 +199,10 @@ def read_manifest(directory: RunDirectory) -> AnyManifest:
     return handed_in.as_model(directory.manifest, tree, Manifest)
 
 
-def write_manifest(directory: RunDirectory, manifest: CapturesManifest) -> None:
-    """Writes the manifest of joined captures."""
-    write_text(directory.manifest, manifest.model_dump_json(indent=1) + "\n")
-
-
 def find(directory: RunDirectory, file: CapturedFile, *, hashed: bool = True) -> Path:
     """Returns where a capture is: in the folder's `captures/`, or where it was when joined.
 
-    Args:
-        directory: the folder of joined captures.
-        file: the capture.
-        hashed: whether to compare the whole content; otherwise only the size is.
+    With `hashed` its whole content is compared, otherwise only the size.
 
     Raises InputError if it is in neither place, or has another content than it had.
     """

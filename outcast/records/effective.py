@@ -131,14 +131,9 @@ class LossSettings:
 class Routing:
     """How paths were chosen.
 
-    `hash`, `hash_seed` and `split` are None unless switches choose paths by a hash.
-
-    Attributes:
-        kind: one of controllers.routes.KINDS.
-        openflow: the version that the switches speak.
-        hash: the fields that are hashed.
-        hash_seed: the hash's seed.
-        split: how many flows each port got, for ports that share the traffic.
+    `hash` (the fields that are hashed), its seed, and `split` (how many flows each port got, for
+    ports that share the traffic) are None unless switches choose paths by a hash. `kind` is one of
+    controllers.routes.KINDS, `openflow` the version that the switches speak.
     """
 
     kind: str

@@ -193,10 +193,7 @@ class Interventions(handed_in.Record):
             yield self.noise.argument()
 
     def done(self, said: Sequence[Sequence[str]]) -> Interventions:
-        """The record with what the kernel did.
-
-        Args:
-            said: the words of each line that the kernel wrote when it ended.
+        """The record with what the kernel did, by the words of each line that it wrote at its end.
 
         Raises:
             FeatureMissingError: the kernel knows no fates.

@@ -98,16 +98,9 @@ def counters(messages: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     Raises ReadBackError: the port has no shaper of ours.
     """
     stats = _qdisc(messages, SHAPER_HANDLE).get_attr("TCA_STATS2")
-    basic = stats.get_attr("TCA_STATS_BASIC")
-    queue = stats.get_attr("TCA_STATS_QUEUE")
-    return {
-        "bytes": basic["bytes"],
-        "packets": basic["packets"],
-        "drops": queue["drops"],
-        "overlimits": queue["overlimits"],
-        "backlog": queue["backlog"],
-        "qlen": queue["qlen"],
-    }
+    counted = {**stats.get_attr("TCA_STATS_BASIC"), **stats.get_attr("TCA_STATS_QUEUE")}
+    names = ("bytes", "packets", "drops", "overlimits", "backlog", "qlen")
+    return {name: counted[name] for name in names}
 
 
 def lost(messages: Sequence[Mapping[str, Any]]) -> dict[Cause, int]:

@@ -334,7 +334,7 @@ class RunDirectory:
     def write_rates(self, rates: Rates) -> None:
         write_text(self.rates, rates.model_dump_json() + "\n")
 
-    def write_manifest(self, manifest: Manifest) -> None:
+    def write_manifest(self, manifest: handed_in.Versioned) -> None:
         write_text(self.manifest, manifest.model_dump_json(indent=1) + "\n")
 
     def write_counters(self, counters: Counters) -> None:

@@ -207,12 +207,8 @@ def of(
 ) -> WhatIf:
     """The record of two runs for whatif.json.
 
-    Args:
-        factual: the run in which somebody intervened.
-        counterfactual: the run with the intervention.
-        explanation: where they part; None if that is not told.
-        changes: what `blast` gave.
-        numbers: what `flow_numbers` gave.
+    `explanation` says where they part; None if that is not told. `changes` and `numbers` are what
+    `blast` and `flow_numbers` gave.
     """
     first = None if explanation is None else explanation.first
     other = changes.filter("other")
@@ -297,11 +293,7 @@ def require_prefix(explanation: Explanation, since_ns: int, named: str) -> None:
 
 
 def require_fates(run: Run, fates: Sequence[PacketFate]) -> None:
-    """Compares the packets' fates in the captures with what was asked for, and the counters.
-
-    Raises:
-        RunError: a packet has another fate.
-    """
+    """Raises RunError if a packet has another fate in the captures than was asked for."""
     with run.reading():
         packets = run.table("packets")
     measured = {record.egress for record in run.manifest.bottlenecks}
