@@ -128,8 +128,7 @@ def replay(
         directory: a new or empty folder in which the new run is kept; None keeps nothing.
         allow_programs: whether what the run brings may start here, with your rights: programs,
             kernel modules, and the archive's guest where that is not here yet.
-        progress: whether to show it on standard error; None shows it on a terminal and in a
-            notebook.
+        progress: as in `outcast.run`.
 
     Raises:
         InputError: the archive is broken or cannot be replayed.

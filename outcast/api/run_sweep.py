@@ -180,8 +180,7 @@ def run_sweep(
         store: with `scheduler`, the URL of a folder by which the results come, as fsspec takes it:
             `s3://bucket/folder`.
         resume: go on with the sweep in the folder; what is finished there is not repeated.
-        progress: whether to show it on standard error; None shows it on a terminal and in a
-            notebook.
+        progress: as in `outcast.run`.
 
     Raises:
         ConfigError: a point of the sweep is no experiment, or the folder cannot be used.

@@ -105,9 +105,9 @@ def pack_sweep(
         file: the zip file to write. A file of this name is replaced.
         runs: how many runs go in whole; all others lack captures and the tables of packets. None
             stands for all.
-        captures: `keep`, or `hashes`, by which a replay can still tell whether it is equal.
+        captures: as in `pack`.
         claims: what is said of the sweep; the table of its means is there in any case.
-        license_url: where the license stands under which you give the archive away.
+        license_url: as in `pack`.
 
     Raises:
         InputError: a run is missing or was changed, or a file that the sweep names is elsewhere.
@@ -259,8 +259,7 @@ def replay_sweep(
         runs: how many runs, drawn at random; None makes all.
         jobs: how many go on at a time; None is as many as there are cores.
         allow_programs: whether what the sweep brings may start here, with your rights.
-        progress: whether to show it on standard error; None shows it on a terminal and in a
-            notebook.
+        progress: as in `outcast.run`.
 
     Raises:
         InputError: the archive is broken or cannot be replayed.

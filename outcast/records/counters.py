@@ -86,30 +86,28 @@ class LinkTotals(handed_in.Record):
 
     packets: Count
     bytes: Count
-    lost: dict[Cause, Count] | None = Field(
-        default=None,
-        description="packets lost up to then by cause, of the causes that the port itself counts; "
-        "null in runs made before outcast recorded them",
-    )
+    lost: dict[Cause, Count] | None = None
+    """Packets lost up to then by cause, of the causes that the port itself counts; null in runs
+    made before outcast recorded them."""
 
 
 class LinkRecord(handed_in.Record):
     """One direction of a link: the flows planned to cross it, and the kernel's counters."""
 
-    port: str = Field(description="the interface that sends")
+    port: str
+    """The interface that sends."""
     node: Name
-    neighbour: Name = Field(description="the node that it sends to")
+    neighbour: Name
+    """The node that it sends to."""
     rate_bps: int = Field(gt=0, le=MOST_COUNT)
-    overhead_bytes: int = Field(
-        default=0, ge=0, le=1 << 8, description="what takes time with every frame besides its bytes"
-    )
-    flows: list[FlowNumber] = Field(
-        description="numbers of the flows whose data crosses it by plan"
-    )
-    acknowledged: list[FlowNumber] = Field(
-        description="numbers of the flows whose acknowledgements cross it by plan"
-    )
-    other: bool = Field(description="whether other traffic may cross it")
+    overhead_bytes: int = Field(default=0, ge=0, le=1 << 8)
+    """What takes time with every frame besides its bytes."""
+    flows: list[FlowNumber]
+    """Numbers of the flows whose data crosses it by plan."""
+    acknowledged: list[FlowNumber]
+    """Numbers of the flows whose acknowledgements cross it by plan."""
+    other: bool
+    """Whether other traffic may cross it."""
     before: LinkTotals
     at_start: LinkTotals | None = None
     at_end: LinkTotals | None = None
@@ -160,14 +158,15 @@ class PortRates(handed_in.Record):
     """The rates that a trace gave a port, as they were set and read back."""
 
     port: Name
-    trace: handed_in.FileName = Field(description="the run's copy of the trace's file")
-    t_ns: list[Annotated[int, Field(ge=0, le=MOST_SPAN_NS)]] = Field(
-        max_length=MOST_STEPS,
-        description="from when each rate was in force, after the traffic's start",
-    )
+    trace: handed_in.FileName
+    """The run's copy of the trace's file."""
+    t_ns: list[Annotated[int, Field(ge=0, le=MOST_SPAN_NS)]] = Field(max_length=MOST_STEPS)
+    """From when each rate was in force, after the traffic's start."""
     rate_bps: list[Annotated[int, Field(gt=0, le=MOST_COUNT)]] = Field(max_length=MOST_STEPS)
-    latest_ns: SpanNs = Field(description="the longest time by which a rate was set late")
-    skipped: Count = Field(description="rates that were over before they could be set")
+    latest_ns: SpanNs
+    """The longest time by which a rate was set late."""
+    skipped: Count
+    """Rates that were over before they could be set."""
 
     @model_validator(mode="after")
     def _has_a_rate_for_each_time(self) -> PortRates:

@@ -31,9 +31,8 @@ class SubflowRecord(handed_in.Record):
 
     sport: Port
     dport: Port
-    src_ip: Address | None = Field(
-        default=None, description="of a further interface of the sender; null for the flow's own"
-    )
+    src_ip: Address | None = None
+    """Of a further interface of the sender; null for the flow's own."""
 
 
 class FlowRecord(handed_in.Record):
@@ -47,45 +46,31 @@ class FlowRecord(handed_in.Record):
     dst: Name
     dst_ip: Address
     dport: Port
-    hops: int | None = Field(
-        ge=1,
-        le=MOST_HOPS,
-        description="its class, the number of links on a shortest path; its own path may be "
-        "longer. Null in joined captures, which do not tell",
-    )
-    path: list[Name] = Field(
-        max_length=MOST_HOPS, description="names of the nodes on its path, the sender first"
-    )
-    return_path: list[Name] = Field(
-        default_factory=list,
-        max_length=MOST_HOPS,
-        description="the path of its acknowledgements, the receiver first",
-    )
-    ingress: Name | None = Field(description="the bottleneck's port that the flow enters by")
-    start_ns: SpanNs = Field(description="planned start after the traffic's start")
+    hops: int | None = Field(ge=1, le=MOST_HOPS)
+    """Its class, the number of links on a shortest path; its own path may be longer. Null in joined
+    captures, which do not tell."""
+    path: list[Name] = Field(max_length=MOST_HOPS)
+    """Names of the nodes on its path, the sender first."""
+    return_path: list[Name] = Field(default_factory=list, max_length=MOST_HOPS)
+    """The path of its acknowledgements, the receiver first."""
+    ingress: Name | None
+    """The bottleneck's port that the flow enters by."""
+    start_ns: SpanNs
+    """Planned start after the traffic's start."""
     duration_ns: SpanNs | None
     size_bytes: Count | None
-    congestion_control: str | None = Field(
-        description="null if the flow is not TCP; `unknown` in joined captures"
-    )
-    subflows: list[SubflowRecord] = Field(
-        default_factory=list,
-        description="further connections of Multipath TCP, besides the flow's own",
-    )
-    name: Name | None = Field(
-        default=None,
-        description="what the configuration calls its group, or its program; null without a name",
-    )
+    congestion_control: str | None
+    """Null if the flow is not TCP; `unknown` in joined captures."""
+    subflows: list[SubflowRecord] = Field(default_factory=list)
+    """Further connections of Multipath TCP, besides the flow's own."""
+    name: Name | None = None
+    """What the configuration calls its group, or its program; null without a name."""
     protocol: Literal["tcp", "udp"] = "tcp"
-    of_program: bool = Field(
-        default=False,
-        description="whether a program sent it, so that only the captures tell of it",
-    )
-    carries_data: bool = Field(
-        default=True,
-        description="false for a direction of a program's connection with less than a tenth of "
-        "the other one's payload, as acknowledgements and requests",
-    )
+    of_program: bool = False
+    """Whether a program sent it, so that only the captures tell of it."""
+    carries_data: bool = True
+    """False for a direction of a program's connection with less than a tenth of the other one's
+    payload, as acknowledgements and requests."""
 
     @property
     def connections(self) -> list[tuple[str, int, str, int]]:
@@ -101,8 +86,10 @@ class PeerRecord(handed_in.Record):
 
     host: Name
     ip: Address
-    hops: int = Field(ge=1, le=MOST_HOPS, description="links on a shortest path")
-    path: list[Name] = Field(max_length=MOST_HOPS, description="nodes from the program's host")
+    hops: int = Field(ge=1, le=MOST_HOPS)
+    """Links on a shortest path."""
+    path: list[Name] = Field(max_length=MOST_HOPS)
+    """Nodes from the program's host."""
     return_path: list[Name] = Field(max_length=MOST_HOPS)
 
 
@@ -110,21 +97,22 @@ class ExecutionRecord(handed_in.Record):
     """One execution of a program."""
 
     number: int = Field(ge=0, le=MOST_EXECUTIONS)
-    t_start_ns: TimeNs = Field(description="epoch time just before it was started")
-    t_end_ns: TimeNs = Field(description="epoch time at which it had ended")
-    status: int = Field(
-        description="its exit status; negative for the signal that ended it, or by which the run "
-        "ended a client that was late"
-    )
-    ended_by: Literal["itself", "run", "limit"] = Field(
-        description="`run`: a server at the end of the run, or a client that took too long; "
-        "`limit`: its own limit of time"
-    )
-    output_bytes: Count = Field(description="written to standard output and standard error")
-    kept_bytes: Count = Field(description="of these, so many are in the run directory")
-    fault: str | None = Field(
-        default=None, max_length=300, description="where it crashed, in the kernel's words"
-    )
+    t_start_ns: TimeNs
+    """Epoch time just before it was started."""
+    t_end_ns: TimeNs
+    """Epoch time at which it had ended."""
+    status: int
+    """Its exit status; negative for the signal that ended it, or by which the run ended a client
+    that was late."""
+    ended_by: Literal["itself", "run", "limit"]
+    """`run`: a server at the end of the run, or a client that took too long; `limit`: its own limit
+    of time."""
+    output_bytes: Count
+    """Written to standard output and standard error."""
+    kept_bytes: Count
+    """Of these, so many are in the run directory."""
+    fault: str | None = Field(default=None, max_length=300)
+    """Where it crashed, in the kernel's words."""
 
     @property
     def crash(self) -> str | None:
@@ -151,8 +139,10 @@ class ProgramRecord(handed_in.Record):
     ip: Address
     command: list[str]
     server: bool
-    port: Port | None = Field(description="where a server listens, if `ready` names it")
-    repeat: int = Field(ge=1, le=MOST_EXECUTIONS, description="executions asked for")
+    port: Port | None
+    """Where a server listens, if `ready` names it."""
+    repeat: int = Field(ge=1, le=MOST_EXECUTIONS)
+    """Executions asked for."""
     peers: list[PeerRecord]
     executions: list[ExecutionRecord] = Field(max_length=MOST_EXECUTIONS)
 
@@ -173,31 +163,19 @@ class QueueRecord(handed_in.Record):
     rate_bps: int | None = Field(gt=0, le=MOST_COUNT)
     limit_bytes: Count | None
     limit_packets: Count | None
-    delay_ns: SpanNs = Field(default=0, description="between a packet's arrival and its queueing")
-    jitter_ns: SpanNs | None = Field(
-        default=None,
-        description="by how much that delay varies, up and down; null where it was not recorded",
-    )
-    drops: Drops = Field(
-        default="at_limit",
-        description="which packets it drops: arrivals that find it full, other arrivals too, or "
-        "also packets that it had queued",
-    )
-    frame_bytes: int = Field(
-        default=1514,
-        gt=0,
-        le=1 << 16,
-        description="the largest frame of its link, without the checksum",
-    )
-    overhead_bytes: int = Field(
-        default=0,
-        ge=0,
-        le=1 << 8,
-        description="what takes time on the link with every frame besides its bytes",
-    )
-    least_bytes: int = Field(
-        default=0, ge=0, le=1 << 8, description="the least that a frame takes, overhead included"
-    )
+    delay_ns: SpanNs = 0
+    """Between a packet's arrival and its queueing."""
+    jitter_ns: SpanNs | None = None
+    """By how much that delay varies, up and down; null where it was not recorded."""
+    drops: Drops = "at_limit"
+    """Which packets it drops: arrivals that find it full, other arrivals too, or also packets that
+    it had queued."""
+    frame_bytes: int = Field(default=1514, gt=0, le=1 << 16)
+    """The largest frame of its link, without the checksum."""
+    overhead_bytes: int = Field(default=0, ge=0, le=1 << 8)
+    """What takes time on the link with every frame besides its bytes."""
+    least_bytes: int = Field(default=0, ge=0, le=1 << 8)
+    """The least that a frame takes, overhead included."""
 
     @property
     def framing(self) -> Framing:
@@ -208,20 +186,26 @@ class QueueRecord(handed_in.Record):
 class BottleneckRecord(handed_in.Record):
     """One output port whose queue is studied, and the ports that feed it."""
 
-    switch: Name | None = Field(description="null in joined captures, which do not tell")
+    switch: Name | None
+    """Null in joined captures, which do not tell."""
     egress: Name
     ingress: list[Name]
-    destinations: list[Address] = Field(description="addresses reached through the egress port")
+    destinations: list[Address]
+    """Addresses reached through the egress port."""
     queue: QueueRecord
-    routed: bool = Field(default=False, description="a router, which lowers the TTL")
+    routed: bool = False
+    """A router, which lowers the TTL."""
 
 
 class TrafficRecord(handed_in.Record):
     """When flows ran, on the captures' clock."""
 
-    t_start_ns: TimeNs = Field(description="epoch time of the planned start of flows with start 0")
-    t_end_ns: TimeNs = Field(description="epoch time at which the last flow had ended")
-    duration_ns: int = Field(gt=0, le=MOST_SPAN_NS, description="the experiment's duration")
+    t_start_ns: TimeNs
+    """Epoch time of the planned start of flows with start 0."""
+    t_end_ns: TimeNs
+    """Epoch time at which the last flow had ended."""
+    duration_ns: int = Field(gt=0, le=MOST_SPAN_NS)
+    """The experiment's duration."""
 
     @model_validator(mode="after")
     def _ends_after_its_start(self) -> TrafficRecord:

@@ -71,7 +71,8 @@ class BlackoutRecord(handed_in.Record):
     """The work of the synthetic blackout's switch; blackout.json has every ON period."""
 
     port: Name
-    packets: Count = Field(description="packets that came in from the link")
+    packets: Count
+    """Packets that came in from the link."""
     dropped: Count
     periods: Count
 
@@ -79,9 +80,12 @@ class BlackoutRecord(handed_in.Record):
 class GuestRecord(handed_in.Record):
     """The root and the code that the virtual engine's guest ran from."""
 
-    root: str = Field(description="the key of its root; `host` for the machine's own programs")
-    lock: str | None = Field(default=None, description="SHA-256 of what is pinned for that root")
-    code: str | None = Field(default=None, description="the key of our code in the guest")
+    root: str
+    """The key of its root; `host` for the machine's own programs."""
+    lock: str | None = None
+    """SHA-256 of what is pinned for that root."""
+    code: str | None = None
+    """The key of our code in the guest."""
 
 
 CAPTURES = "captures"
@@ -116,49 +120,36 @@ class Manifest(handed_in.Versioned):
     datapath: Literal["netdev", "system"]
     seed: int
     kernel: dict[str, Any]
-    guest: GuestRecord | None = Field(default=None, description="null in real time")
+    guest: GuestRecord | None = None
+    """Null in real time."""
     versions: dict[str, str]
     requested: dict[str, Any]
     effective: dict[str, Any]
     traffic: TrafficRecord
     flows: list[FlowRecord]
-    generated_hosts: list[str] = Field(
-        default_factory=list,
-        description="hosts that send generated flows, which their counters include",
-    )
+    generated_hosts: list[str] = Field(default_factory=list)
+    """Hosts that send generated flows, which their counters include."""
     programs: list[ProgramRecord] = Field(default_factory=list)
-    program_controls: list[ControlRecord] = Field(
-        default_factory=list,
-        description="congestion controls that programs chose, as far as samples of their sockets "
-        "saw them",
-    )
+    program_controls: list[ControlRecord] = Field(default_factory=list)
+    """Congestion controls that programs chose, as far as samples of their sockets saw them."""
     probes: list[ProbeRecord] = Field(default_factory=list)
     blackout: BlackoutRecord | None = None
     bottlenecks: list[BottleneckRecord]
     captures: list[CaptureRecord]
-    interventions: Interventions | None = Field(
-        default=None, description="what was changed in a run that was made again"
-    )
-    changes: list[AppliedChange] = Field(
-        default_factory=list, description="what `events` changed, and when"
-    )
-    warnings: list[str] = Field(
-        default_factory=list,
-        description="why the run's timing is doubtful, one line for each reason with its remedy",
-    )
-    distrust: list[str] = Field(
-        default_factory=list,
-        description="checks after the traffic that failed: the run is kept, and not trusted",
-    )
-    wall_s: dict[str, Annotated[float, Field(ge=0)]] = Field(
-        default_factory=dict, description="seconds that each phase took by the host's clock"
-    )
-    files: dict[handed_in.FileName, str] = Field(
-        default_factory=dict, description="SHA-256 of every file"
-    )
-    dropped: dict[handed_in.FileName, str] = Field(
-        default_factory=dict, description="SHA-256 of captures removed after the analysis"
-    )
+    interventions: Interventions | None = None
+    """What was changed in a run that was made again."""
+    changes: list[AppliedChange] = Field(default_factory=list)
+    """What `events` changed, and when."""
+    warnings: list[str] = Field(default_factory=list)
+    """Why the run's timing is doubtful, one line for each reason with its remedy."""
+    distrust: list[str] = Field(default_factory=list)
+    """Checks after the traffic that failed: the run is kept, and not trusted."""
+    wall_s: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    """Seconds that each phase took by the host's clock."""
+    files: dict[handed_in.FileName, str] = Field(default_factory=dict)
+    """SHA-256 of every file."""
+    dropped: dict[handed_in.FileName, str] = Field(default_factory=dict)
+    """SHA-256 of captures removed after the analysis."""
 
     @property
     def planned_flows(self) -> list[FlowRecord]:

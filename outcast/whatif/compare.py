@@ -220,6 +220,7 @@ def of(
     flows |= _names(counterfactual, numbers)
     for label, own in _groups(counterfactual, numbers).items():
         groups[label] = sorted({*groups.get(label, []), *own})
+    named = other.head(NAMED).rename({"t": "t_in_ns"}).select(OtherFate.model_fields)
     return WhatIf(
         of=changed.of,
         changes=[*told(changed)],
@@ -237,18 +238,7 @@ def of(
         only_counterfactual=only[1],
         packets=changes.height,
         by_flow=dict(other.group_by("flow").len().sort("flow").iter_rows()),
-        first=[
-            OtherFate(
-                flow=row["flow"],
-                seq=row["seq"],
-                payload=row["payload"],
-                transmission=row["transmission"],
-                t_in_ns=row["t"],
-                factual=row["factual"],
-                counterfactual=row["counterfactual"],
-            )
-            for row in other.head(NAMED).iter_rows(named=True)
-        ],
+        first=[OtherFate(**row) for row in named.iter_rows(named=True)],
     )
 
 
