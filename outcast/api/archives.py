@@ -32,7 +32,6 @@ from outcast.experiment import Experiment, Module, Trace
 from outcast.experiment.parts import files_of
 from outcast.networks import resolve
 from outcast.records import replay as comparing
-from outcast.records import verify
 from outcast.records.interventions import Interventions
 from outcast.records.replay import Explanation
 from outcast.records.run_directory import Manifest, RunDirectory
@@ -222,8 +221,7 @@ def opened(source: Path) -> Iterator[Unpacked]:
     """
     if source.is_dir():
         directory = RunDirectory(source)
-        differences = verify.differences(directory, directory.read_manifest())
-        require_unchanged(directory, differences)
+        require_unchanged(directory)
         yield Unpacked(directory, None)
         return
     with scratch_folder() as folder, named_as(f"{source}: ", folder):

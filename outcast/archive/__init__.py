@@ -31,7 +31,7 @@ from outcast.archive import contents, zips
 from outcast.archive.contents import About, Captures, Described, Kind
 from outcast.errors import InputError
 from outcast.experiment.engine import properties
-from outcast.records import kept_captures, verify
+from outcast.records import kept_captures
 from outcast.records.run import Run
 from outcast.records.run_directory import Manifest, RunDirectory
 
@@ -282,8 +282,7 @@ def unpack_sweep(path: Path, folder: Path) -> Path:
 
 def require_whole(directory: RunDirectory) -> None:
     """Raises InputError if a run is not finished, or what it wrote was changed since."""
-    differences = verify.differences(directory, directory.read_manifest())
-    contents.require_unchanged(directory, differences)
+    contents.require_unchanged(directory)
     kept_captures.digests(directory)
 
 

@@ -158,8 +158,7 @@ def collect(directory: RunDirectory, captures: Captures) -> Contents:
     Raises InputError if it is no finished run, or a file of the run was changed or removed.
     """
     manifest = directory.read_manifest()
-    differences = verify.differences(directory, manifest)
-    require_unchanged(directory, differences)
+    differences = require_unchanged(directory)
     hashes = {
         name: digest for name, digest in manifest.files.items() if name not in differences.missing
     }
@@ -176,11 +175,12 @@ def collect(directory: RunDirectory, captures: Captures) -> Contents:
     )
 
 
-def require_unchanged(directory: RunDirectory, differences: verify.Differences) -> None:
-    """Raises InputError if what a run wrote has changed since, or is missing.
+def require_unchanged(directory: RunDirectory) -> verify.Differences:
+    """What differs from a run's manifest. Raises InputError if what it wrote changed or is missing.
 
-    Tables, figures and pages are not looked at, because other verbs make them anew.
+    Tables, figures and pages may have changed, because other verbs make them anew.
     """
+    differences = verify.differences(directory, directory.read_manifest())
     for names, what in (
         (differences.changed, "changed after the run"),
         (differences.missing, "missing"),
@@ -190,6 +190,7 @@ def require_unchanged(directory: RunDirectory, differences: verify.Differences) 
             raise InputError(
                 f"{directory.path}/{listed(wrong)}: {what}; allowed is a run as it was written"
             )
+    return differences
 
 
 def broken(folder: Path, record: str, hashes: Mapping[str, str]) -> str:
