@@ -3,14 +3,9 @@
 from typing import Any
 
 from outcast.engines.root.lock import Package
-from outcast.records.run_directory import (
-    CaptureRecord,
-    FlowRecord,
-    LinkRecord,
-    LinkTotals,
-    Manifest,
-    TrafficRecord,
-)
+from outcast.records.counters import CaptureRecord, LinkRecord, LinkTotals
+from outcast.records.flows import FlowRecord, TrafficRecord
+from outcast.records.run_directory import Manifest
 
 
 def capture(file: str, packets: int = 1) -> CaptureRecord:

@@ -33,23 +33,16 @@ from outcast.analysis.run_tables import write_tables
 from outcast.errors import InputError
 from outcast.files import write_text
 from outcast.plan import grouping
+from outcast.records.bounds import MOST_TIME_NS
 from outcast.records.captures import (
     CapturesManifest,
     ClockRecord,
     JoinRequest,
     RateRecord,
-    write_manifest,
 )
-from outcast.records.run_directory import (
-    MOST_TIME_NS,
-    BottleneckRecord,
-    Counters,
-    FlowRecord,
-    QueueRecord,
-    Rates,
-    RunDirectory,
-    TrafficRecord,
-)
+from outcast.records.counters import Counters, Rates
+from outcast.records.flows import BottleneckRecord, FlowRecord, QueueRecord, TrafficRecord
+from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import Summary
 
 _BINS = 200
@@ -65,7 +58,6 @@ class Found:
     chains: Chains
     clocks: Sequence[ClockEstimate] = ()
     estimates: Sequence[QueueEstimate] = ()
-    refusals: Sequence[str] = ()
     remarks: Sequence[str] = ()
 
 
@@ -92,7 +84,6 @@ def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Fou
         bottlenecks=[_bottleneck(part, request) for part in outputs],
         clocks=[ClockRecord(**asdict(clock)) for clock in found.clocks],
         estimates=[RateRecord(**asdict(estimate)) for estimate in found.estimates],
-        refusals=list(found.refusals),
         warnings=list(found.remarks),
         bin_ns=_bin_ns(traffic.duration_ns),
     )
@@ -117,7 +108,7 @@ def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Fou
 def write(directory: RunDirectory, analysis: Analysis) -> Summary:
     """Stores the manifest, the tables and summary.json of joined captures."""
     assert isinstance(analysis.manifest, CapturesManifest)
-    write_manifest(directory, analysis.manifest)
+    directory.write_manifest(analysis.manifest)
     write_tables(directory, analysis)
     summary = summarize(analysis, {})
     write_text(directory.summary, summary.model_dump_json(indent=1) + "\n")

@@ -79,8 +79,7 @@ def follow(source: Source, wanted: str) -> Journey:
     row = _row(source, base, wanted)
     first = base.filter(pl.col("flow") == row["flow"]).collect().item(0, "base")
     table = source.table.with_row_index("packet").collect()
-    one_clock = source.run.captured is None
-    found = [find(capture, table, one_clock) for capture in captures_of(source.run)]
+    found = [find(capture, table) for capture in captures_of(source.run)]
     seen = [part for capture in found for part in _sightings(capture, row)]
     # A link without delay carries a packet in no time, from the output to the next input.
     seen.sort(key=lambda part: (part.sighting.t_ns, part.sighting.way == "in"))

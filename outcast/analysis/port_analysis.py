@@ -30,16 +30,12 @@ from outcast.experiment.queues import WITH_CLASSES
 from outcast.plan.model import Plan
 from outcast.plan.paths import port_name
 from outcast.records.captures import AnyManifest
+from outcast.records.counters import Counters
 from outcast.records.effective import min_rto_ns_of, port_setting
+from outcast.records.flows import BottleneckRecord, FlowRecord
 from outcast.records.interventions import PacketFate
 from outcast.records.link_rate import down_spans_ns, link_rate, steps_of
-from outcast.records.run_directory import (
-    BottleneckRecord,
-    Counters,
-    FlowRecord,
-    Manifest,
-    RunDirectory,
-)
+from outcast.records.run_directory import Manifest, RunDirectory
 
 DEFAULT_MIN_RTO_NS = 200_000_000
 """Linux's default, used if the manifest does not name the effective one."""

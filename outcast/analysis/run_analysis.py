@@ -17,12 +17,13 @@ from outcast.analysis.measure.samples import port_table, socket_table
 from outcast.analysis.port_analysis import Joins, PortAnalysis, analyze_port, elsewhere, join_port
 from outcast.errors import InputError, NothingSentError
 from outcast.experiment import GroupKind, Instant
-from outcast.experiment.engine import EngineName
 from outcast.plan import grouping
 from outcast.plan.grouping import Comparison
-from outcast.records.captures import AnyManifest, CapturesManifest
+from outcast.records.captures import AnyManifest
+from outcast.records.counters import Counters, Rates
+from outcast.records.flows import FlowRecord
 from outcast.records.link_rate import LinkRate, link_rate
-from outcast.records.run_directory import Counters, FlowRecord, Manifest, Rates, RunDirectory
+from outcast.records.run_directory import Manifest, RunDirectory
 from outcast.records.samples import PORTS_FILE, SOCKETS_FILE
 from outcast.units import format_time
 
@@ -94,16 +95,6 @@ class Analysis:
     whole: Whole | None = None
     is_asked: bool = False
     remarks: tuple[str, ...] = ()
-
-    @property
-    def is_captured(self) -> bool:
-        """Whether it is of joined captures, of which no counter and no setting is known."""
-        return isinstance(self.manifest, CapturesManifest)
-
-    @property
-    def engine(self) -> EngineName | None:
-        """The engine of the run; None of joined captures."""
-        return None if isinstance(self.manifest, CapturesManifest) else self.manifest.engine
 
     @property
     def is_whole(self) -> bool:

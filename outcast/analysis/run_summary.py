@@ -30,17 +30,16 @@ from outcast.analysis.run_analysis import Analysis, active
 from outcast.analysis.summary_warnings import warnings, windows
 from outcast.analysis.trust import capture_summary
 from outcast.records import effective
+from outcast.records.port_summaries import PortDrops, TcpSummary
 from outcast.records.summary import (
     ChangeSummary,
     ClassSummary,
     FairnessSummary,
     Groups,
     LimitSummary,
-    PortDrops,
     SamplesSummary,
     Summary,
     SynchronisationSummary,
-    TcpSummary,
 )
 from outcast.units import format_time
 
@@ -56,7 +55,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
     queues = {egress: queue_summary(analysis, port) for egress, port in ports.items()}
     return Summary(
         name=analysis.manifest.name,
-        engine=analysis.engine,
+        engine=analysis.manifest.engine,
         duration_s=analysis.manifest.traffic.duration_ns / 1e9,
         interval=_covered(analysis),
         start_s=main.start_s,
@@ -104,7 +103,8 @@ def _groups(analysis: Analysis, goodput: Groups) -> tuple[Groups, dict[str, dict
     """Every group with what it did besides goodput; and what each class did, by its hops."""
     more = more_of(analysis)
     # Nobody tells the least RTO of captures' senders.
-    unknown = dict.fromkeys(("timeouts_seen", "halted_s")) if analysis.is_captured else {}
+    told = analysis.manifest.tells_senders
+    unknown = {} if told else dict.fromkeys(("timeouts_seen", "halted_s"))
     groups: Groups = {
         kind: {
             label: goodput[kind][label].model_copy(update=more(records) | unknown)
@@ -125,7 +125,7 @@ def _covered(analysis: Analysis) -> Literal["whole", "all active", "asked"]:
 
 def _convergence(analysis: Analysis, fairness: pl.DataFrame | None) -> list[ChangeSummary]:
     # A flow of joined captures joins with its first packet, which is no event of its own.
-    found = [] if analysis.is_captured else changes(analysis, fairness)
+    found = changes(analysis, fairness) if analysis.manifest.tells_senders else []
     start_ns, end_ns = analysis.interval.start_ns, analysis.interval.end_ns
     return [
         ChangeSummary(
@@ -140,7 +140,7 @@ def _convergence(analysis: Analysis, fairness: pl.DataFrame | None) -> list[Chan
 
 def _stationary(analysis: Analysis) -> bool | None:
     records = analysis.manifest.compared_flows
-    if not records or analysis.is_captured:
+    if not records or not analysis.manifest.tells_senders:
         return None
     duration_ns = analysis.manifest.traffic.duration_ns
     rates = rates_in(throughput_table(analysis), duration_ns, analysis.interval)

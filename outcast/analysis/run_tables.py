@@ -25,7 +25,8 @@ from outcast.analysis.measure.run_goodput import active_seconds, flow_bytes
 from outcast.analysis.measure.spreads import Spread, spread_of
 from outcast.analysis.measure.streams import stream_table, workload_table
 from outcast.analysis.run_analysis import Analysis
-from outcast.records.run_directory import FlowRecord, RunDirectory
+from outcast.records.flows import FlowRecord
+from outcast.records.run_directory import RunDirectory
 from outcast.records.tables import write_table
 
 
@@ -103,7 +104,7 @@ class _FlowRow:
     did: FlowMeasures
     waited: Spread | None
     counts: Mapping[str, int | None]
-    is_captured: bool
+    tells_senders: bool
     span_ns: tuple[int | None, int | None]
     goodput_bytes: int
     frame_bytes: int
@@ -136,8 +137,8 @@ _FLOW_COLUMNS: store.Columns[_FlowRow] = {
     "retransmissions_seen": (pl.Int64, "did.tcp.retransmissions"),
     "spurious_seen": (pl.Int64, "did.tcp.spurious"),
     # Nobody tells the least RTO of captures' senders.
-    "timeouts_seen": (pl.Int64, lambda row: None if row.is_captured else row.did.tcp.timeouts),
-    "halted_s": (pl.Float64, lambda row: None if row.is_captured else row.did.tcp.halted_s),
+    "timeouts_seen": (pl.Int64, lambda row: row.did.tcp.timeouts if row.tells_senders else None),
+    "halted_s": (pl.Float64, lambda row: row.did.tcp.halted_s if row.tells_senders else None),
     "rtt_p50_ns": (pl.Int64, "did.rtt_p50_ns"),
     "queueing_mean_ns": (pl.Float64, lambda row: row.waited and row.waited.mean),
     "queueing_p50_ns": (pl.Int64, lambda row: row.waited and int(row.waited.p50)),
@@ -164,7 +165,7 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
             did[record.flow],
             spread_of(did[record.flow].queueing_ns),
             kernel.of([record]),
-            analysis.is_captured,
+            analysis.manifest.tells_senders,
             packet_span_ns(analysis, record.flow) or (None, None),
             goodput[record.flow],
             frames[record.flow],

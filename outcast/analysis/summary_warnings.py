@@ -18,7 +18,8 @@ from outcast.analysis.measure.streams import copied_warnings
 from outcast.analysis.run_analysis import Analysis, Interval
 from outcast.experiment.measure import cut_windows
 from outcast.plan.round_trips import base_rtt_ns
-from outcast.records.summary import LimitSummary, LossSummary, NoiseSummary, QueueSummary
+from outcast.records.port_summaries import LossSummary, NoiseSummary, QueueSummary
+from outcast.records.summary import LimitSummary
 from outcast.units import format_time, round_time
 
 _FEW_ROUND_TRIPS = 10
@@ -47,7 +48,7 @@ def warnings(
         *_of_windows(analysis),
         *analysis.remarks,
         *analysis.manifest.warnings,
-        *([] if analysis.is_captured else _held(analysis)),
+        *(_held(analysis) if analysis.manifest.tells_senders else []),
         *(
             f"phases at {egress}: {noise.sentence}"
             for egress, noise in noises.items()

@@ -11,8 +11,9 @@ from outcast.analysis.measure.losses import cut_off, lost_at_senders, lost_to_th
 from outcast.analysis.port_analysis import PortAnalysis, elsewhere
 from outcast.analysis.run_analysis import Analysis
 from outcast.records.captures import CapturesManifest
-from outcast.records.run_directory import CaptureRecord, Manifest
-from outcast.records.summary import CaptureSummary
+from outcast.records.counters import CaptureRecord
+from outcast.records.port_summaries import CaptureSummary
+from outcast.records.run_directory import Manifest
 
 
 def capture_summary(analysis: Analysis) -> CaptureSummary:

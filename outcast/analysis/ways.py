@@ -16,8 +16,8 @@ from outcast.analysis.capture.headers import FlowKey
 from outcast.analysis.capture.pcap import PortCapture, read_capture
 from outcast.errors import ConfigError, InputError
 from outcast.records.captures import CapturesManifest
+from outcast.records.flows import FlowRecord
 from outcast.records.run import Run
-from outcast.records.run_directory import FlowRecord
 
 _Points = list[tuple[str, str]]
 """Captured ports on a path, each with the direction of its capture."""

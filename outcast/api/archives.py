@@ -32,7 +32,6 @@ from outcast.experiment import Experiment, Module, Trace
 from outcast.experiment.parts import files_of
 from outcast.networks import resolve
 from outcast.records import replay as comparing
-from outcast.records import verify
 from outcast.records.interventions import Interventions
 from outcast.records.replay import Explanation
 from outcast.records.run_directory import Manifest, RunDirectory
@@ -43,19 +42,22 @@ class Replay:
     """A run that was made again.
 
     Attributes:
-        difference: what differs first, in one line; empty if all captures are equal to the byte.
         explanation: where the runs part, and what could have caused it.
         directory: the new run's directory; None if it was not kept.
     """
 
-    difference: str
     explanation: Explanation
     directory: Path | None
 
     @property
+    def difference(self) -> str:
+        """What differs first, in one line; empty if all captures are equal to the byte."""
+        return self.explanation.difference
+
+    @property
     def equal(self) -> bool:
         """Whether all captures are equal to the byte."""
-        return not self.difference
+        return self.explanation.equal
 
     @property
     def captures(self) -> int:
@@ -125,8 +127,7 @@ def replay(
         directory: a new or empty folder in which the new run is kept; None keeps nothing.
         allow_programs: whether what the run brings may start here, with your rights: programs,
             kernel modules, and the archive's guest where that is not here yet.
-        progress: whether to show it on standard error; None shows it on a terminal and in a
-            notebook.
+        progress: as in `outcast.run`.
 
     Raises:
         InputError: the archive is broken or cannot be replayed.
@@ -137,18 +138,15 @@ def replay(
         draw = directory is not None
         again = Again(scratch, target, allow_programs, progress, draw=draw)
         explanation = make_again(unpacked, str(source), again)
-    return Replay(difference(explanation), explanation, None if directory is None else target)
+    return Replay(explanation, None if directory is None else target)
 
 
 @dataclass(frozen=True)
 class Again:
-    """How a run is made again.
+    """How a run is made again, in a new or empty folder.
 
     Attributes:
         scratch: a folder for the guest that an archive brings.
-        target: a new or empty folder for the run.
-        allow_programs: whether what the run brings may start here.
-        progress: whether to show it.
         draw: whether figures and the report are drawn.
         events: the kernel's events to record; None records those that the run recorded.
         debugger: makes what looks into the guest's kernel, given the kernel.
@@ -208,22 +206,9 @@ def require_same(source: str, explanation: Explanation, consequence: str = "") -
     """Raises UntrustedError if a run made again is another one than `source`."""
     if not explanation.equal:
         raise UntrustedError(
-            f"{source}: the run made again is another one{consequence}: {difference(explanation)}; "
+            f"{source}: the run made again is another one{consequence}: {explanation.difference}; "
             "outcast replay --explain says more"
         )
-
-
-def difference(explanation: Explanation) -> str:
-    """Says what differs first, in one line; empty if nothing does."""
-    if explanation.equal:
-        return ""
-    if explanation.first is None and not explanation.different:
-        # One run lacks captures that the other has; what both have is equal.
-        return explanation.lines()[1]
-    if explanation.first is None:
-        return f"{explanation.lines()[0]}, and which packet is unknown: a capture was not kept"
-    when, where, *_ = explanation.first.lines()
-    return f"{when}, {where}"
 
 
 @contextmanager
@@ -236,18 +221,21 @@ def opened(source: Path) -> Iterator[Unpacked]:
     """
     if source.is_dir():
         directory = RunDirectory(source)
-        differences = verify.differences(directory, directory.read_manifest())
-        require_unchanged(directory, differences)
+        require_unchanged(directory)
         yield Unpacked(directory, None)
         return
-    with scratch_folder() as folder:
-        try:
-            yield archive.unpack(source, folder)
-        except OutcastError as error:
-            # The folder is gone when somebody reads this.
-            text = str(error).replace(f"{folder}{os.sep}", f"{source}: ")
-            error.args = (text, *error.args[1:])
-            raise
+    with scratch_folder() as folder, named_as(f"{source}: ", folder):
+        yield archive.unpack(source, folder)
+
+
+@contextmanager
+def named_as(name: str, folder: Path) -> Iterator[None]:
+    """Errors have this name for a folder, which is gone when somebody reads them."""
+    try:
+        yield
+    except OutcastError as error:
+        error.args = (str(error).replace(f"{folder}{os.sep}", name), *error.args[1:])
+        raise
 
 
 @contextmanager
@@ -306,9 +294,8 @@ def _guest(unpacked: Unpacked, scratch: Path) -> Guest | None:
 def replayable(unpacked: Unpacked, where: str, allow_programs: bool) -> Experiment:
     """The experiment of a run that somebody handed in, if it can be made again here.
 
-    Raises:
-        InputError: it cannot be, it names files that are not its own, or it would start programs
-            or compile modules and that is not allowed. The error begins with `where`.
+    Raises InputError, which begins with `where`: it cannot be, it names files that are not its own,
+    or it would start programs or compile modules and that is not allowed.
     """
     directory = unpacked.run
     manifest = directory.read_manifest()

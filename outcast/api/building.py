@@ -17,6 +17,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
+from outcast.api.progress import is_shown
 from outcast.engines.kernel import build as kernels
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.root import build as roots
@@ -45,8 +46,10 @@ _ROOT_STAGES = {
 }
 
 
-def build_kernel(**options: Any) -> Kernel:
+def build_kernel(progress: bool | None = True, **options: Any) -> Kernel:
     """Builds, and shows the progress on standard error; `options` are those of `build.build`."""
+    if not is_shown(progress):
+        return kernels.build(**options)
     with _shown() as show:
         began: dict[str, float] = {}
 
@@ -64,8 +67,10 @@ def build_kernel(**options: Any) -> Kernel:
         return kernels.build(on_progress=on_progress, **options)
 
 
-def build_root(kind: Kind = "runtime", **options: Any) -> Root:
+def build_root(kind: Kind = "runtime", progress: bool | None = True, **options: Any) -> Root:
     """Makes a root, and shows the progress on standard error."""
+    if not is_shown(progress):
+        return roots.build(kind, **options)
     with _shown() as show:
 
         def on_progress(progress: Progress) -> None:

@@ -45,7 +45,9 @@ def save(join: Join, directory: str | os.PathLike[str], *, copy: bool = False) -
     with workflow.unfinished(target) as partial:
         paths = RunDirectory(partial.path)
         request = _request(join.asked, paths if copy else None)
-        analysis = captured.compute(paths, _name(target), request, _found(join))
+        analysis = captured.compute(
+            paths, Path(os.path.abspath(target)).name, request, _found(join)
+        )
         _write(paths, analysis)
     return Run(target)
 
@@ -99,25 +101,13 @@ def _write(directory: RunDirectory, analysis: Analysis) -> None:
     captured.write(directory, analysis)
     figures.draw(directory)
     report.write(directory)
-    manifest = records.read_manifest(directory)
-    assert isinstance(manifest, CapturesManifest)
-    sealed = manifest.model_copy(update={"files": directory.hashes()})
-    records.write_manifest(directory, sealed)
-
-
-def _name(target: Path) -> str:
-    return Path(os.path.abspath(target)).name
+    sealed = analysis.manifest.model_copy(update={"files": directory.hashes()})
+    directory.write_manifest(sealed)
 
 
 def _found(join: Join) -> Found:
-    return Found(
-        joined=join.joined,
-        queue=join.queue,
-        chains=join.chains,
-        clocks=join.clocks,
-        estimates=join.estimates,
-        remarks=join.remarks,
-    )
+    parts = ("joined", "queue", "chains", "clocks", "estimates", "remarks")
+    return Found(**{name: getattr(join, name) for name in parts})
 
 
 def _request(asked: Asked, copy_to: RunDirectory | None) -> JoinRequest:

@@ -47,22 +47,8 @@ def debug(
 
     With neither a breakpoint nor commands, gdb reads commands from standard input. It writes to
     standard output. Virtual time stands still while it works, so the run stays the same run.
-
-    Args:
-        source: a run directory, or an archive.
-        at_ns: when the kernel stops, in nanoseconds since the traffic's start. What is due then has
-            not begun.
-        host: the host that commands mean where they name none. With a breakpoint, hits of others
-            do not count.
-        breakpoint: a place in the kernel, as gdb writes it, and ` if CONDITION`. From `at_ns` on
-            gdb prints at each hit, and the run goes on.
-        expressions: what is printed at each hit.
-        count: the number of hits after which the run goes on without gdb; None means all.
-        commands: gdb's commands, or ours, that are run at each hit, or once if there is no
-            breakpoint.
-        allow_programs: as in `replay`.
-        progress: whether to say on standard error what goes on; None says it on a terminal and in
-            a notebook.
+    docs/verbs/debug.md says what the arguments mean, which are the verb's options; `at_ns` counts
+    from the traffic's start.
 
     Raises:
         ConfigError: the run has no such instant or host, or arguments do not fit together.

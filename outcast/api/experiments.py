@@ -34,9 +34,7 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = Non
 
 
 def checked(source: Source) -> Experiment:
-    """Returns the experiment of a source.
-
-    Makes the guest's root first if there is no Mininet to plan with.
+    """Returns the experiment of a source. Makes a root first if no Mininet is there to plan with.
 
     Raises:
         ConfigError: no network can be planned.

@@ -56,8 +56,7 @@ def fate(
         shard: a number from 1 on and a count, as `(3, 10)`: only this part of the futures is made.
         merge: the folders of all shards, whose futures are put together; those that lack are made.
         allow_programs: as in `replay`.
-        progress: whether to show it on standard error; None shows it on a terminal and in a
-            notebook.
+        progress: as in `outcast.run`.
 
     Returns:
         What was found; None for a shard, which does not have all futures.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outcast.api.progress import is_shown, note
+from outcast.api.progress import note
 from outcast.engines import processor, shipped
 from outcast.engines.guest import helpers
 from outcast.engines.kernel import cache as kernels
@@ -19,10 +19,6 @@ def provide(experiment: Experiment, progress: bool | None = None) -> None:
 
     Before that, the experiment is planned, because a wrong one should not be refused after
     minutes. A root that the run uses is compared with the list of its files.
-
-    Args:
-        experiment: its engine says whether they are needed, or `auto` could use them.
-        progress: whether to show it; None shows it on a terminal and in a notebook.
 
     Raises:
         ConfigError: the experiment cannot be planned.
@@ -54,21 +50,18 @@ def provide(experiment: Experiment, progress: bool | None = None) -> None:
         make_plan(experiment)
     # Few runs need these, and all would wait for their imports.
     from outcast.api.building import build_kernel, build_root
-    from outcast.engines.kernel import build as kernel_build
-    from outcast.engines.root import build
 
-    show = is_shown(progress)
     if unfit := shipped.misfit("kernels", kernels.pinned_key()):
         note(progress, unfit)
     try:
         if lacks_kernel:
             # It makes both roots too, one of them while the compiler works.
             note(progress, "building the virtual engine's kernel first; this takes minutes, once")
-            build_kernel() if show else kernel_build.build()
+            build_kernel(progress)
         elif lacking:
             note(progress, "making the guest's root first; this takes a minute, once")
         for kind in _lacking_roots(experiment):
-            build_root(kind) if show else build.build(kind)
+            build_root(kind, progress)
     except (FeatureMissingError, KernelError, RootError) as error:
         if all(in_guest):
             raise
@@ -78,33 +71,25 @@ def provide(experiment: Experiment, progress: bool | None = None) -> None:
 def provide_symbols(kernel: Kernel, progress: bool | None = None) -> None:
     """Makes what a debugger knows of the lock's kernel, if it lacks. Raises as `build.build`.
 
-    Args:
-        kernel: the kernel. Of another than the lock's only its user knows the recipe.
-        progress: as for `provide`.
+    Of another kernel than the lock's only its user knows the recipe.
     """
     if kernel.symbols.is_file() or kernel != kernels.find():
         return
     from outcast.api.building import build_kernel
-    from outcast.engines.kernel import build
 
     note(progress, "making the kernel's symbols first; this takes longer than the kernel did, once")
-    build_kernel(symbols=True) if is_shown(progress) else build.build(symbols=True)
+    build_kernel(progress, symbols=True)
 
 
 def provide_mininet(progress: bool | None = None) -> None:
     """Makes the guest's root, from which Mininet comes where this Python has none of its own.
 
-    Raises:
-        FeatureMissingError, RootError: as `build.build` of the root.
+    Raises FeatureMissingError or RootError, as `build.build` of the root.
     """
     from outcast.api.building import build_root
-    from outcast.engines.root import build
 
     note(progress, "planning needs Mininet, which the guest's root has: making that first, once")
-    if is_shown(progress):
-        build_root()
-    else:
-        build.build()
+    build_root("runtime", progress)
 
 
 def _verify_roots(experiment: Experiment) -> None:

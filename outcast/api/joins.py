@@ -113,45 +113,41 @@ class Join:
         `packets` has a row for each packet that came in, `queue` one for each change of the queue,
         `blackouts` one for each chain of drops. Raises InputError for another name.
         """
-        if name not in self._makers:
-            near = did_you_mean(name, self.tables)
-            raise InputError(f"table {name}: allowed are {', '.join(self.tables)}{near}")
-        return self._makers[name]()
+        return self._rows_of(name)[1](slice(None))
 
     def write(self, name: str, path: Path) -> None:
         """Writes a table, in blocks if it is large: CSV if the name ends in .csv, else Parquet.
 
         Raises InputError for another name, or if the file cannot be written.
         """
-        # They import polars, which a join whose tables nobody wants does without.
-        from outcast.analysis import store
+        # It imports polars, which a join whose tables nobody wants does without.
         from outcast.records.tables import BLOCK_ROWS, write_blocks, write_table
 
-        if name == "packets" and len(self.joined.arrivals) > BLOCK_ROWS:
-            numbers = store.flow_numbers(self.joined)
-            write_blocks(
-                path,
-                len(self.joined.arrivals),
-                lambda rows: store.packet_table(self.joined, self.queue, numbers, rows),
-            )
-        elif name == "queue" and self.queue.time_ns.size > BLOCK_ROWS:
-            write_blocks(
-                path,
-                self.queue.time_ns.size,
-                lambda rows: store.queue_table(self.joined, self.queue, rows),
-            )
+        height, rows_of = self._rows_of(name)
+        if height > BLOCK_ROWS:
+            write_blocks(path, height, rows_of)
         else:
-            write_table(self.table(name), path)
+            write_table(rows_of(slice(None)), path)
+
+    def _rows_of(self, name: str) -> tuple[int, Callable[[slice], pl.DataFrame]]:
+        if name not in self._makers:
+            near = did_you_mean(name, self.tables)
+            raise InputError(f"table {name}: allowed are {', '.join(self.tables)}{near}")
+        return self._makers[name]
 
     @property
-    def _makers(self) -> Mapping[str, Callable[[], pl.DataFrame]]:
+    def _makers(self) -> Mapping[str, tuple[int, Callable[[slice], pl.DataFrame]]]:
+        """For each table its rows, or 0 if they are always few, and what gives some of them."""
         from outcast.analysis import store
 
-        joined = self.joined
+        joined, queue, numbers = self.joined, self.queue, store.flow_numbers(self.joined)
         return {
-            "packets": lambda: store.packet_table(joined, self.queue, store.flow_numbers(joined)),
-            "queue": lambda: store.queue_table(joined, self.queue),
-            "blackouts": lambda: store.chain_table(joined, self.chains),
+            "packets": (
+                len(joined.arrivals),
+                lambda rows: store.packet_table(joined, queue, numbers, rows),
+            ),
+            "queue": (queue.time_ns.size, lambda rows: store.queue_table(joined, queue, rows)),
+            "blackouts": (0, lambda rows: store.chain_table(joined, self.chains)),
         }
 
 
@@ -217,11 +213,9 @@ def join_captures(
 def join_files(asked: Asked, shared: Collection[Path], *, common: bool = False) -> Join:
     """Joins captures as `join_captures`, whose arguments have been checked.
 
-    Args:
-        asked: what is joined, and how.
-        shared: files of several interfaces, of which each port is one.
-        common: whether only flows take part that every capture has. What the captures themselves
-            say of directions does not count then, because it is about another machine's ports.
+    `shared` are files of several interfaces, of which each port is one. With `common` only flows
+    take part that every capture has. What the captures themselves say of directions does not count
+    then, because it is about another machine's ports.
     """
     files = asked.files
     captures = dict(zip(files, read_captures(files, shared=shared), strict=True))

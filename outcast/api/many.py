@@ -28,18 +28,7 @@ from outcast.whatif import compare
 
 @dataclass(frozen=True)
 class Place:
-    """The place where many runs are made, and how many of them.
-
-    Attributes:
-        folder: the folder of all.
-        jobs: how many go on at a time here; None is as many as there are cores.
-        resume: go on with what is in the folder.
-        scheduler: the address of a Dask scheduler, whose workers make the runs instead.
-        shard: a number from 1 on and a count: only this part of the runs is made.
-        merge: folders of shards, whose runs are put into this folder first.
-        allow_programs: whether what the run brings may start here.
-        progress: whether to show it.
-    """
+    """The folder where many runs are made, and how many of them; see `outcast.fate`."""
 
     folder: Path
     jobs: int | None = None
@@ -100,15 +89,10 @@ def make_each(
 ) -> list[str]:
     """Makes runs with interventions, as a sweep does, and compares each with the run before it.
 
-    Args:
-        factual: the run in which they intervene.
-        experiment: what that was made from.
-        changes: what is changed in each, by the name of its folder.
-        from_ns: up to when each has to be equal, after the traffic's start.
-        place: where they are made.
+    `changes` and `from_ns` say by the name of a run's folder what is changed in it, and up to when
+    it has to be equal, after the traffic's start.
 
-    Returns:
-        The names of those that the place has now: all, or its shard.
+    Returns the names of those that the place has now: all, or its shard.
 
     Raises:
         ConfigError: the folder cannot be used.

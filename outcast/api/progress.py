@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from outcast.view.terminal.console import NotebookLine, PlainConsole
@@ -43,32 +44,19 @@ def of_sweep(progress: bool | None, expected_s: float | None = None) -> Iterator
         yield shown
 
 
-class Counter:
-    """Shows how many of some pieces of work are done, as one line that changes."""
-
-    def __init__(self, what: str, total: int, show: Callable[[str], None]) -> None:
-        self._what = what
-        self._total = total
-        self._show = show
-        self._done = 0
-
-    def advance(self) -> None:
-        """One more is done."""
-        self._done += 1
-        self._show(f"{self._what}: {self._done} of {self._total}")
-
-
 @contextmanager
-def of_count(progress: bool | None, what: str, total: int) -> Iterator[Counter]:
-    """Gives a counter of so many pieces of work, which `what` names."""
+def of_count(progress: bool | None, what: str, total: int) -> Iterator[Callable[[], None]]:
+    """Gives what to call after each of so many pieces of work, which `what` names."""
     console = PlainConsole(stderr=True)
+    done = count(1)
     if is_shown(progress) and console.is_jupyter:
-        yield Counter(what, total, NotebookLine().update)
+        line = NotebookLine()
+        yield lambda: line.update(f"{what}: {next(done)} of {total}")
     elif is_shown(progress) and console.is_terminal:
         with console.status(f"{what}: 0 of {total}") as status:
-            yield Counter(what, total, status.update)
+            yield lambda: status.update(f"{what}: {next(done)} of {total}")
     else:
-        yield Counter(what, total, lambda text: None)
+        yield lambda: None
 
 
 def note(progress: bool | None, text: str) -> None:

@@ -28,13 +28,7 @@ from outcast.sweep.store import SweepDirectory, finished_runs
 
 @dataclass(frozen=True)
 class Prepared:
-    """A sweep before its runs are made.
-
-    Attributes:
-        jobs: how many virtual runs go on at a time; None where Dask's workers make them.
-        scheduler: the address of a Dask scheduler; None makes the runs here.
-        store: the URL of the object store by which its workers' results come; None for none.
-    """
+    """A sweep before its runs are made. `jobs` is None where Dask's workers make them."""
 
     plan: Plan
     left: Sequence[PlannedRun]
@@ -186,8 +180,7 @@ def run_sweep(
         store: with `scheduler`, the URL of a folder by which the results come, as fsspec takes it:
             `s3://bucket/folder`.
         resume: go on with the sweep in the folder; what is finished there is not repeated.
-        progress: whether to show it on standard error; None shows it on a terminal and in a
-            notebook.
+        progress: as in `outcast.run`.
 
     Raises:
         ConfigError: a point of the sweep is no experiment, or the folder cannot be used.

@@ -12,7 +12,6 @@ from outcast.api import making
 from outcast.errors import InputError
 from outcast.experiment import Experiment
 from outcast.records import run as records
-from outcast.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -268,17 +267,16 @@ def analyze(directory: str | os.PathLike[str]) -> Run:
     Raises InputError where the folder is no run's, or its captures are missing or broken.
     """
     from outcast import analysis
-    from outcast.records.captures import CapturesManifest, read_manifest
     from outcast.view import figures, report
 
-    paths = RunDirectory(Path(directory))
-    manifest = read_manifest(paths)
-    if isinstance(manifest, CapturesManifest):
+    opened = Run(directory)
+    paths = opened.directory
+    if opened.captured is not None:
         from outcast.api import captures
 
-        return captures.again(paths, manifest)
+        return captures.again(paths, opened.captured)
     # The report needs the plan. One that cannot be read is refused before any table is written.
-    _ = Run(directory).plan
+    _ = opened.plan
     analysis.analyze(paths)
     figures.draw(paths)
     report.write(paths)

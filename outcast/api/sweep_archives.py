@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import shlex
@@ -19,9 +18,9 @@ from outcast import __version__, archive, handed_in
 from outcast import experiment as reading
 from outcast.api import archives, guest, run_sweep
 from outcast.api.progress import note
-from outcast.archive import About, Packed, Parts, Record, zips
-from outcast.archive.contents import Captures
-from outcast.errors import ConfigError, InputError, OutcastError, RunError, without_folder
+from outcast.archive import Packed, Parts, Record, zips
+from outcast.archive.contents import About, Captures
+from outcast.errors import ConfigError, InputError, RunError, without_folder
 from outcast.experiment import Source
 from outcast.experiment.parts import files_of
 from outcast.records.run_directory import Manifest
@@ -61,11 +60,7 @@ def is_sweep(source: str | os.PathLike[str]) -> bool:
 
 
 def read_claims(file: Path) -> list[Claim]:
-    """The claims in a YAML file: a list of `claim` and `command`.
-
-    Raises:
-        InputError: it cannot be read, or something else is in it.
-    """
+    """The claims in a YAML file. Raises InputError if something else is in it."""
     allowed = "allowed is a list of `claim: TEXT` with `command: outcast ...`"
     try:
         rows = handed_in.read_yaml(file)
@@ -110,9 +105,9 @@ def pack_sweep(
         file: the zip file to write. A file of this name is replaced.
         runs: how many runs go in whole; all others lack captures and the tables of packets. None
             stands for all.
-        captures: `keep`, or `hashes`, by which a replay can still tell whether it is equal.
+        captures: as in `pack`.
         claims: what is said of the sweep; the table of its means is there in any case.
-        license_url: where the license stands under which you give the archive away.
+        license_url: as in `pack`.
 
     Raises:
         InputError: a run is missing or was changed, or a file that the sweep names is elsewhere.
@@ -264,8 +259,7 @@ def replay_sweep(
         runs: how many runs, drawn at random; None makes all.
         jobs: how many go on at a time; None is as many as there are cores.
         allow_programs: whether what the sweep brings may start here, with your rights.
-        progress: whether to show it on standard error; None shows it on a terminal and in a
-            notebook.
+        progress: as in `outcast.run`.
 
     Raises:
         InputError: the archive is broken or cannot be replayed.
@@ -301,30 +295,18 @@ def replay_sweep(
 @contextmanager
 def _opened(source: Path) -> Iterator[SweepDirectory]:
     """A sweep's folder, or the one in an archive for as long as the block takes."""
-    with contextlib.ExitStack() as stack:
-        if source.is_dir():
-            directory = SweepDirectory(source)
-            handed_in.require_plain(source)
-        else:
-            folder = stack.enter_context(archives.scratch_folder())
-            directory = SweepDirectory(archive.unpack_sweep(source, folder))
-        try:
-            packing.require_bounded(directory)
-            yield directory
-        except OutcastError as error:
-            if not source.is_dir():
-                # The folder is gone when somebody reads this.
-                error.args = (str(error).replace(f"{folder}{os.sep}", ""), *error.args[1:])
-            raise
+    if source.is_dir():
+        handed_in.require_plain(source)
+        packing.require_bounded(directory := SweepDirectory(source))
+        yield directory
+        return
+    with archives.scratch_folder() as folder, archives.named_as("", folder):
+        packing.require_bounded(directory := SweepDirectory(archive.unpack_sweep(source, folder)))
+        yield directory
 
 
 def _replayable(there: SweepDirectory, where: str, allow_programs: bool) -> Source:
-    """The configuration of a sweep that somebody handed in, if it can be run again here.
-
-    Raises:
-        InputError: it cannot be, it names files that are not its own, or it would start programs
-            or compile modules and that is not allowed.
-    """
+    """The configuration of a sweep that was handed in. Raises as `archives.replayable`."""
     source = reading.read(there.config, own_folder=there.path)
     whole = source.experiment()
     for run in there.runs.iterdir():

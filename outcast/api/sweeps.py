@@ -141,8 +141,8 @@ class Sweep:
             InputError: a result cannot be read, or the page cannot be written.
         """
         names = index.without_report(self._directory)
-        with shown.of_count(progress, "reports", len(names)) as counter:
-            refused = index.write_reports(self._directory, names, lambda name: counter.advance())
+        with shown.of_count(progress, "reports", len(names)) as advance:
+            refused = index.write_reports(self._directory, names, lambda name: advance())
         for name, reason in refused.items():
             shown.note(progress, f"no report of {name}: {reason}")
         return index.write_index(self._directory, refused)

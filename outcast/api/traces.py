@@ -87,8 +87,7 @@ def trace(
         directory: a new or empty folder for the run made again, which an archive needs; None adds
             the tables to the run directory.
         allow_programs: as in `replay`.
-        progress: whether to show it on standard error; None shows it on a terminal and in a
-            notebook.
+        progress: as in `outcast.run`.
 
     Raises:
         ConfigError: there is no such event, or an archive has no folder to go to.

@@ -85,18 +85,9 @@ def what_if(
 ) -> Counterfactual:
     """Makes a run again in which packets have other fates, and compares the two runs.
 
-    Everything before the first of these packets has to be equal to the nanosecond.
-
-    Args:
-        source: a run directory, or an archive.
-        wanted: the fates, each for a row of packets.parquet.
-        directory: a new or empty folder for the run with the intervention; None names it by the
-            first fate, beside the run.
-        allow_programs: as in `replay`.
-        progress: whether to show it on standard error; None shows it on a terminal and in a
-            notebook.
-        noise: from when on the run's noise is drawn from another seed, as `25ms:12345`; see `fate`.
-        lose: data segments that a link loses, as `flow 0, segment 17, link a-b`.
+    Everything before the first of these packets has to be equal to the nanosecond. Arguments are
+    as for `Run.whatif`, but `source` can be an archive too, and with `noise` the run's noise is
+    drawn from another seed from then on, as `25ms:12345`; see `fate`.
 
     Raises:
         ConfigError: the run has no such packet, or the packet cannot have this fate.

@@ -28,10 +28,10 @@ from typing import Literal
 
 from outcast import __version__, files, handed_in
 from outcast.archive import contents, zips
-from outcast.archive.contents import Captures, Described, Kind
+from outcast.archive.contents import About, Captures, Described, Kind
 from outcast.errors import InputError
 from outcast.experiment.engine import properties
-from outcast.records import replay, verify
+from outcast.records import kept_captures
 from outcast.records.run import Run
 from outcast.records.run_directory import Manifest, RunDirectory
 
@@ -78,9 +78,7 @@ class Packed:
 class Unpacked:
     """An archive that was unpacked, with every hash compared.
 
-    Attributes:
-        run: the run's directory.
-        guest: the folder of what the guest was made of; None if the archive has none.
+    `guest` is the folder of what the guest was made of; None if the archive has none.
     """
 
     run: RunDirectory
@@ -96,14 +94,8 @@ def write(
 ) -> Packed:
     """Writes the archive of a finished run, whole or not at all.
 
-    The same run gives the same bytes with the same version of outcast and of zlib.
-
-    Args:
-        path: the zip file.
-        directory: the run's directory.
-        captures: whether the captures go in, or only their hashes.
-        guest: the files of the guest by their names in its folder; empty for none.
-        license_url: where the license stands under which the archive is given away.
+    The same run gives the same bytes with the same version of outcast and of zlib. `guest` has the
+    files of the guest by their names in its folder.
 
     Raises:
         InputError: it is no finished run, or one of its files was changed or removed.
@@ -130,35 +122,11 @@ def write(
 
 
 @dataclass(frozen=True)
-class About:
-    """An archive's description of itself.
-
-    Attributes:
-        title: its name for people.
-        description: what it is, in sentences.
-        usage: the end of README.txt.
-        action: what made it, for RO-Crate.
-        manifest: of its run, or of one of its runs.
-        date_s: when it was made, in seconds of Unix time.
-        license_url: where the license stands under which it is given away.
-    """
-
-    title: str
-    description: str
-    usage: str
-    action: str
-    manifest: Manifest
-    date_s: float
-    license_url: str | None
-
-
-@dataclass(frozen=True)
 class Parts:
     """The content of an archive.
 
-    Attributes:
-        members: from names in the archive to contents, or to the files that have them.
-        known: the SHA-256 of members where it is known.
+    `members` maps names in the archive to contents, or to the files that have them; `known` has the
+    SHA-256 of members where it is known.
     """
 
     members: dict[str, Path | bytes]
@@ -193,16 +161,7 @@ def put(path: Path, parts: Parts, about: About, record: Record) -> int:
     described[README] = _described(README, readme, None)
     made_from = tuple(name for name in described if _within(name)[1].startswith(_MADE_FROM))
     date = time.gmtime(max(about.date_s, _EARLIEST))
-    metadata = crate.metadata(
-        described,
-        about.manifest,
-        title=about.title,
-        description=about.description,
-        action=about.action,
-        date=time.strftime("%Y-%m-%d", date),
-        license_url=about.license_url,
-        made_from=made_from,
-    )
+    metadata = crate.metadata(described, about, time.strftime("%Y-%m-%d", date), made_from)
     hashes = {name: file.sha256 for name, file in described.items()}
     hashes[crate.FILE] = hashlib.sha256(metadata).hexdigest()
     whole = record.model_copy(update={"files": dict(sorted(hashes.items()))})
@@ -296,11 +255,7 @@ byte. After unpacking, `outcast inspect run` and `outcast report run` read it.
 
 
 def unpack(path: Path, folder: Path) -> Unpacked:
-    """Unpacks an archive that somebody handed in, and compares the hash of every file.
-
-    Args:
-        path: the zip file.
-        folder: an empty folder.
+    """Unpacks an archive that somebody handed in into an empty folder, and compares every hash.
 
     Raises:
         InputError: it is no archive of ours, is broken, is too large, or a file is missing, is
@@ -327,9 +282,8 @@ def unpack_sweep(path: Path, folder: Path) -> Path:
 
 def require_whole(directory: RunDirectory) -> None:
     """Raises InputError if a run is not finished, or what it wrote was changed since."""
-    differences = verify.differences(directory, directory.read_manifest())
-    contents.require_unchanged(directory, differences)
-    replay.require_finished(directory)
+    contents.require_unchanged(directory)
+    kept_captures.digests(directory)
 
 
 def _refusal(path: Path, what: str) -> InputError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
 from outcast import handed_in
@@ -22,12 +22,9 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class Kind:
-    """The meaning of files of one kind.
+    """The meaning of files of one kind, whose names in the run's directory match a shell's pattern.
 
-    Attributes:
-        pattern: their names in the run's directory, as a shell writes patterns.
-        is_what: what they are, in words.
-        media_type: how they are encoded (IANA's media types); None where that differs.
+    `media_type` is one of IANA's; None where that differs.
     """
 
     pattern: str
@@ -35,47 +32,55 @@ class Kind:
     media_type: str | None = None
 
 
-KINDS = (
-    Kind("config.yaml", "the experiment, with every default filled in", "application/yaml"),
-    Kind("sweep.yaml", "the sweep: its experiment and its values", "application/yaml"),
-    Kind("networks.json", "networks that came of files of the author's", "application/json"),
-    Kind("plan.json", "the planned network, its captures and flows", "application/json"),
-    Kind(
-        "manifest.json",
-        "what ran, on what, with which settings in effect, and the SHA-256 of every file",
-        "application/json",
-    ),
-    Kind("counters.json", "the kernel's counters before and after the flows", "application/json"),
-    Kind("summary.json", "what the analysis found", "application/json"),
-    Kind("blackout.json", "the periods of a synthetic blackout", "application/json"),
-    Kind("rates.json", "rates of links over time, as they were set", "application/json"),
-    Kind("log.txt", "the run's progress", "text/plain"),
-    Kind("report.html", "the report, which opens offline in a browser", "text/html"),
-    Kind(
-        "captures/*.pcap",
-        "packets at a switch's port, with time stamps in nanoseconds",
-        "application/vnd.tcpdump.pcap",
-    ),
-    Kind("captures/*.pcap.zst", "a capture, compressed by zstd", "application/zstd"),
-    Kind("flows/*", "logs of senders and receivers, and what the kernel said of their sockets"),
-    Kind(
-        "trace/*.parquet",
-        "a table of events of the guest's kernel",
-        "application/vnd.apache.parquet",
-    ),
-    Kind("trace/*.json", "which events of the kernel were recorded, and how", "application/json"),
-    Kind("samples/*", "sockets and queues over time, as the kernel's messages"),
-    Kind("programs/*", "a program's files, or what it wrote"),
-    Kind("modules/*", "the source of a kernel module that the run loaded"),
-    Kind("sources/*", "a copy of a file that the run was made from"),
-    Kind("claim-*", "what the command of a claim printed or drew"),
-    Kind("runs.parquet", "a row for each run of the sweep", "application/vnd.apache.parquet"),
-    Kind("run_flows.parquet", "a row for each flow", "application/vnd.apache.parquet"),
-    Kind("*.parquet", "a table of the analysis", "application/vnd.apache.parquet"),
-    Kind("*.png", "a figure", "image/png"),
-    Kind("*.svg", "a figure", "image/svg+xml"),
-    Kind("*.pdf", "a figure", "application/pdf"),
-    Kind("*.html", "a page", "text/html"),
+_MEDIA_TYPES = {
+    ".html": "text/html",
+    ".json": "application/json",
+    ".parquet": "application/vnd.apache.parquet",
+    ".pcap": "application/vnd.tcpdump.pcap",
+    ".pdf": "application/pdf",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain",
+    ".yaml": "application/yaml",
+    ".zst": "application/zstd",
+}
+"""IANA's media types of files, by the ending of their kind's pattern."""
+
+KINDS = tuple(
+    Kind(pattern, is_what, _MEDIA_TYPES.get(PurePath(pattern).suffix))
+    for pattern, is_what in (
+        ("config.yaml", "the experiment, with every default filled in"),
+        ("sweep.yaml", "the sweep: its experiment and its values"),
+        ("networks.json", "networks that came of files of the author's"),
+        ("plan.json", "the planned network, its captures and flows"),
+        (
+            "manifest.json",
+            "what ran, on what, with which settings in effect, and the SHA-256 of every file",
+        ),
+        ("counters.json", "the kernel's counters before and after the flows"),
+        ("summary.json", "what the analysis found"),
+        ("blackout.json", "the periods of a synthetic blackout"),
+        ("rates.json", "rates of links over time, as they were set"),
+        ("log.txt", "the run's progress"),
+        ("report.html", "the report, which opens offline in a browser"),
+        ("captures/*.pcap", "packets at a switch's port, with time stamps in nanoseconds"),
+        ("captures/*.pcap.zst", "a capture, compressed by zstd"),
+        ("flows/*", "logs of senders and receivers, and what the kernel said of their sockets"),
+        ("trace/*.parquet", "a table of events of the guest's kernel"),
+        ("trace/*.json", "which events of the kernel were recorded, and how"),
+        ("samples/*", "sockets and queues over time, as the kernel's messages"),
+        ("programs/*", "a program's files, or what it wrote"),
+        ("modules/*", "the source of a kernel module that the run loaded"),
+        ("sources/*", "a copy of a file that the run was made from"),
+        ("claim-*", "what the command of a claim printed or drew"),
+        ("runs.parquet", "a row for each run of the sweep"),
+        ("run_flows.parquet", "a row for each flow"),
+        ("*.parquet", "a table of the analysis"),
+        ("*.png", "a figure"),
+        ("*.svg", "a figure"),
+        ("*.pdf", "a figure"),
+        ("*.html", "a page"),
+    )
 )
 """The first kind whose pattern fits is a file's."""
 
@@ -87,14 +92,28 @@ def kind_of(name: str) -> Kind:
 
 
 @dataclass(frozen=True)
-class Described:
-    """A file of the archive.
+class About:
+    """An archive's description of itself.
 
     Attributes:
-        kind: what it is.
-        bytes: its size.
-        sha256: its hash.
+        usage: the end of README.txt.
+        action: what made it, for RO-Crate.
+        manifest: of its run, or of one of its runs.
+        date_s: when it was made, in seconds of Unix time.
     """
+
+    title: str
+    description: str
+    usage: str
+    action: str
+    manifest: Manifest
+    date_s: float
+    license_url: str | None
+
+
+@dataclass(frozen=True)
+class Described:
+    """A file of the archive."""
 
     kind: Kind
     bytes: int
@@ -103,12 +122,9 @@ class Described:
 
 @dataclass(frozen=True)
 class Contents:
-    """Lists what of a run goes into an archive.
+    """Lists what of a run goes into an archive; the manifest has the hashes of these files.
 
-    Attributes:
-        files: from names in the run's directory to the files.
-        manifest: the manifest, with the hashes of these files.
-        left_out: names of files in the folder that the run did not write.
+    `left_out` names files in the folder that the run did not write.
     """
 
     files: Mapping[str, Path]
@@ -139,16 +155,10 @@ def collect(directory: RunDirectory, captures: Captures) -> Contents:
     Tables, figures and pages may be newer than the run, because other verbs make them anew. Any
     other file has to be as the run left it.
 
-    Args:
-        directory: the run's directory.
-        captures: whether the captures go in, or only their hashes.
-
-    Raises:
-        InputError: it is no finished run, or a file of the run was changed or removed.
+    Raises InputError if it is no finished run, or a file of the run was changed or removed.
     """
     manifest = directory.read_manifest()
-    differences = verify.differences(directory, manifest)
-    require_unchanged(directory, differences)
+    differences = require_unchanged(directory)
     hashes = {
         name: digest for name, digest in manifest.files.items() if name not in differences.missing
     }
@@ -165,11 +175,12 @@ def collect(directory: RunDirectory, captures: Captures) -> Contents:
     )
 
 
-def require_unchanged(directory: RunDirectory, differences: verify.Differences) -> None:
-    """Raises InputError if what a run wrote has changed since, or is missing.
+def require_unchanged(directory: RunDirectory) -> verify.Differences:
+    """What differs from a run's manifest. Raises InputError if what it wrote changed or is missing.
 
-    Tables, figures and pages are not looked at, because other verbs make them anew.
+    Tables, figures and pages may have changed, because other verbs make them anew.
     """
+    differences = verify.differences(directory, directory.read_manifest())
     for names, what in (
         (differences.changed, "changed after the run"),
         (differences.missing, "missing"),
@@ -179,15 +190,13 @@ def require_unchanged(directory: RunDirectory, differences: verify.Differences) 
             raise InputError(
                 f"{directory.path}/{listed(wrong)}: {what}; allowed is a run as it was written"
             )
+    return differences
 
 
 def broken(folder: Path, record: str, hashes: Mapping[str, str]) -> str:
     """How the files of an unpacked archive differ from its record of them; empty if they do not.
 
-    Args:
-        folder: the unpacked archive.
-        record: the name of the file in it that has the hashes.
-        hashes: the SHA-256 of every other file, by name.
+    `record` is the name of the file with the `hashes` of all others.
 
     Raises:
         InputError: it holds something that is neither a file nor a folder.

@@ -13,7 +13,7 @@ from rocrate.model.contextentity import ContextEntity
 from rocrate.model.file import File
 from rocrate.rocrate import ROCrate
 
-from outcast.archive.contents import Described
+from outcast.archive.contents import About, Described
 from outcast.records.run_directory import Manifest
 
 FILE = "ro-crate-metadata.json"
@@ -23,38 +23,27 @@ NO_LICENSE = "No license was stated. Ask who made this archive before you use it
 
 def metadata(
     described: Mapping[str, Described],
-    manifest: Manifest,
-    *,
-    title: str,
-    description: str,
-    action: str,
+    about: About,
     date: str,
-    license_url: str | None,
     made_from: tuple[str, ...],
 ) -> bytes:
     """The file `ro-crate-metadata.json` of an archive. The same arguments give the same bytes.
 
-    Args:
-        described: the archive's files, by their names in it.
-        manifest: the manifest of the run, or of one of the runs.
-        title: the archive's name for people.
-        description: what it is, in sentences.
-        action: what made it.
-        date: the day of the result, as 2026-11-22.
-        license_url: where the license stands; None if nobody stated one.
-        made_from: names of the files that the run was made from; all others are its results.
+    `date` is the day of the result, as 2026-11-22. `made_from` names the files that the run was
+    made from; all others are its results.
     """
     crate = ROCrate(version=VERSION)
     # Older versions of the context do not have this name of schema.org.
     crate.metadata.extra_terms["sha256"] = "http://schema.org/sha256"
     root = crate.root_dataset
-    root["name"], root["description"], root["datePublished"] = title, description, date
-    if license_url is None:
-        root["license"] = NO_LICENSE
-    else:
-        terms = {"@type": "CreativeWork", "name": license_url, "url": license_url}
-        root["license"] = crate.add(ContextEntity(crate, license_url, properties=terms))
+    root["name"], root["description"] = about.title, about.description
+    root["datePublished"] = date
+    root["license"] = NO_LICENSE
+    if (url := about.license_url) is not None:
+        terms = {"@type": "CreativeWork", "name": url, "url": url}
+        root["license"] = crate.add(ContextEntity(crate, url, properties=terms))
     entities = {name: _file(crate, name, file) for name, file in sorted(described.items())}
+    manifest = about.manifest
     program = _software(crate, "outcast", manifest.outcast)
     program["softwareRequirements"] = [
         _software(crate, name, version)
@@ -62,7 +51,7 @@ def metadata(
     ]
     made = {
         "@type": "CreateAction",
-        "name": action,
+        "name": about.action,
         "instrument": program,
         "object": [entities[name] for name in made_from if name in entities],
         "result": [entity for name, entity in entities.items() if name not in made_from],

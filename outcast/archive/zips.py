@@ -45,15 +45,10 @@ Date = tuple[int, int, int]
 def write(path: Path, members: Mapping[str, Path | bytes], date: Date) -> None:
     """Writes a zip file, whole or not at all. A member is a program if its file is one.
 
-    The same members and the same date give the same bytes with the same zlib.
+    The same members and the same date give the same bytes with the same zlib. The time of every
+    member is noon, so that the day is right in most zones.
 
-    Args:
-        path: the zip file.
-        members: from names in the zip file to their contents, or to the files that have them.
-        date: the date of every member. Its time is noon, so that the day is right in most zones.
-
-    Raises:
-        OSError: a file cannot be read, or the zip file cannot be written; the error names it.
+    Raises OSError, which names the file, if a file cannot be read or the zip file not be written.
     """
     with (
         files.writing(path) as stream,
@@ -100,12 +95,7 @@ def unpack(path: Path, folder: Path, most_bytes: int = MOST_BYTES) -> None:
     """Unpacks a zip file that somebody handed in into a new folder.
 
     Only regular files are made, and programs stay programs. Their sizes are bounded before the
-    first one is made.
-
-    Args:
-        path: the zip file.
-        folder: the folder.
-        most_bytes: the limit for all its files together.
+    first one is made, and by `most_bytes` together.
 
     Raises:
         InputError: the file cannot be read, is no zip file, is broken, or holds anything else than

@@ -79,10 +79,10 @@ def command(
 def _earlier(path: Path, chosen: Experiment, stack: ExitStack) -> RunDirectory:
     """The run to compare with, opened for as long as the stack is; refused if it cannot be."""
     from outcast.api import archives, making
-    from outcast.records import replay
+    from outcast.records import kept_captures, replay
 
     earlier = stack.enter_context(archives.opened(path)).run
-    replay.require_finished(earlier)
+    kept_captures.digests(earlier)
     replay.require_comparable(earlier, making.resolve(chosen, progress=True))
     return earlier
 

@@ -14,7 +14,7 @@ from outcast.emulation.commands import Process, wait_until
 from outcast.emulation.part import Context, Part
 from outcast.errors import RunError
 from outcast.experiment.engine import EngineName, properties
-from outcast.records.run_directory import CaptureRecord
+from outcast.records.counters import CaptureRecord
 
 if TYPE_CHECKING:
     from outcast.emulation.lost import LostPackets

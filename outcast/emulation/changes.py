@@ -25,8 +25,8 @@ from outcast.experiment.links import Link
 from outcast.plan import events
 from outcast.plan.events import Change, PortTrace
 from outcast.plan.ports import PortQueue
+from outcast.records.counters import PortRates, Rates
 from outcast.records.effective import AppliedChange
-from outcast.records.run_directory import PortRates, Rates
 
 LATE_NS = 5 * 10**6
 """A change that came later than this is named in the run's warnings."""

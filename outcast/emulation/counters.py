@@ -14,7 +14,7 @@ from outcast.emulation.commands import entered
 from outcast.emulation.lost import LostPackets
 from outcast.emulation.network import Network
 from outcast.plan.model import Plan
-from outcast.records.run_directory import CaptureRecord, Counters, HostCounters, PortCounters
+from outcast.records.counters import CaptureRecord, Counters, HostCounters, PortCounters
 
 EMPTY_DEADLINE_S = 10.0
 _SNMP_FILES = (Path("/proc/thread-self/net/snmp"), Path("/proc/thread-self/net/netstat"))

@@ -52,7 +52,8 @@ from outcast.plan import link_words
 from outcast.plan import transport as plan_transport
 from outcast.plan.flows import Flow
 from outcast.plan.hints import beforehand
-from outcast.records.run_directory import RunDirectory, TrafficRecord
+from outcast.records.flows import TrafficRecord
+from outcast.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from outcast.plan.programs import Command

@@ -14,7 +14,7 @@ from outcast.plan.probes import probe_ways
 from outcast.plan.programs import program_ways
 from outcast.plan.round_trips import base_rtt_ns
 from outcast.plan.schedule import generated_ways
-from outcast.records.run_directory import Cause, LinkRecord, LinkTotals
+from outcast.records.counters import Cause, LinkRecord, LinkTotals
 
 Interfaces = Mapping[str, Mapping[str, int]]
 """The kernel's counters (ip-link(8)) of every switch port, and of the inner ends of links that lose

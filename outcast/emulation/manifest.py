@@ -22,7 +22,8 @@ from outcast.experiment.kernel import Kernel, argument
 from outcast.plan import ports
 from outcast.plan.model import Plan
 from outcast.records.effective import Effective, Routing
-from outcast.records.run_directory import BottleneckRecord, FlowRecord, Manifest, SubflowRecord
+from outcast.records.flows import BottleneckRecord, FlowRecord, SubflowRecord
+from outcast.records.run_directory import Manifest
 
 _LOADED = Path("/sys/module")
 _BOOLS = {"1": "Y", "0": "N"}

@@ -27,9 +27,9 @@ from outcast.experiment import Experiment
 from outcast.experiment.links import STANDARD_MTU_BYTES
 from outcast.plan.model import BLACKOUT_ENDS, Plan
 from outcast.plan.topology import make_topo
+from outcast.records.counters import Cause
 from outcast.records.effective import HostSettings
 from outcast.records.queue_statistics import Shown
-from outcast.records.run_directory import Cause
 
 UP_DEADLINE_S = 10.0
 

@@ -21,21 +21,20 @@ from pydantic import Field, model_validator
 
 from outcast import handed_in
 from outcast.errors import InputError
-from outcast.files import sha256, write_text
+from outcast.experiment.engine import EngineName
+from outcast.files import sha256
 from outcast.plan import grouping
 from outcast.plan.grouping import Groups
+from outcast.records.bounds import MOST_COUNT
 from outcast.records.effective import AppliedChange
+from outcast.records.flows import BottleneckRecord, FlowRecord, ProgramRecord, TrafficRecord
+from outcast.records.interventions import Interventions
 from outcast.records.probes import ProbeRecord
 from outcast.records.run_directory import (
     CAPTURES,
-    MOST_COUNT,
     BlackoutRecord,
-    BottleneckRecord,
-    FlowRecord,
     Manifest,
-    ProgramRecord,
     RunDirectory,
-    TrafficRecord,
     require_once,
 )
 from outcast.units import MOST_SPAN_NS
@@ -44,26 +43,22 @@ from outcast.units import MOST_SPAN_NS
 class CapturedFile(handed_in.Record):
     """A file that was joined."""
 
-    path: str = Field(
-        min_length=1, max_length=4096, description="where it was, as an absolute path"
-    )
+    path: str = Field(min_length=1, max_length=4096)
+    """Where it was, as an absolute path."""
     bytes: int = Field(ge=0, le=MOST_COUNT)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
-    copied_to: handed_in.FileName | None = Field(
-        default=None, description="its copy in the folder; null if it was not copied"
-    )
+    copied_to: handed_in.FileName | None = None
+    """Its copy in the folder; null if it was not copied."""
 
 
 class CapturedPort(handed_in.Record):
     """The capture of a port: a file, or several that follow one another in time."""
 
     port: str = Field(min_length=1, max_length=255)
-    direction: Literal["in", "out", "any"] = Field(
-        description="what the user said that it holds; `any` leaves it to the join"
-    )
-    named: str = Field(
-        min_length=1, max_length=4096, description="the file's name, or the pattern that names all"
-    )
+    direction: Literal["in", "out", "any"]
+    """What the user said that it holds; `any` leaves it to the join."""
+    named: str = Field(min_length=1, max_length=4096)
+    """The file's name, or the pattern that names all."""
     files: list[CapturedFile] = Field(min_length=1, max_length=100_000)
 
 
@@ -83,12 +78,13 @@ class ClockRecord(handed_in.Record):
     """How far a capture's clock was from that of the reference."""
 
     port: str
-    offset_ns: int = Field(
-        ge=-MOST_SPAN_NS, le=MOST_SPAN_NS, description="added to its stamps, at its first packet"
-    )
-    low_ns: int | None = Field(description="the bounds that the packets leave")
+    offset_ns: int = Field(ge=-MOST_SPAN_NS, le=MOST_SPAN_NS)
+    """Added to its stamps, at its first packet."""
+    low_ns: int | None
+    """The bounds that the packets leave."""
     high_ns: int | None
-    drift_ppm: float = Field(description="by how much it runs slow")
+    drift_ppm: float
+    """By how much it runs slow."""
     drift_low_ppm: float | None
     drift_high_ppm: float | None
 
@@ -114,26 +110,28 @@ class CapturesManifest(handed_in.Versioned):
     outcast: str
     name: str
     request: JoinRequest
-    traffic: TrafficRecord = Field(description="from the first packet with payload to the last one")
-    flows: list[FlowRecord] = Field(
-        description="every flow of TCP or UDP that carries data; the direction of its "
-        "acknowledgements, or of its requests, is none"
-    )
-    bottlenecks: list[BottleneckRecord] = Field(
-        description="every output, the one with the most drops first"
-    )
+    traffic: TrafficRecord
+    """From the first packet with payload to the last one."""
+    flows: list[FlowRecord]
+    """Every flow of TCP or UDP that carries data; the direction of its acknowledgements, or of its
+    requests, is none."""
+    bottlenecks: list[BottleneckRecord]
+    """Every output, the one with the most drops first."""
     clocks: list[ClockRecord] = Field(default_factory=list)
     estimates: list[RateRecord] = Field(default_factory=list)
-    refusals: list[str] = Field(
-        default_factory=list, description="why the join cannot be believed; empty if it can"
-    )
-    warnings: list[str] = Field(default_factory=list, description="what the join remarked")
-    bin_ns: int = Field(gt=0, le=MOST_SPAN_NS, description="the width of the bins over time")
-    files: dict[handed_in.FileName, str] = Field(
-        default_factory=dict, description="SHA-256 of every file in the folder"
-    )
+    refusals: list[str] = Field(default_factory=list)
+    """Why the join cannot be believed; empty if it can."""
+    warnings: list[str] = Field(default_factory=list)
+    """What the join remarked."""
+    bin_ns: int = Field(gt=0, le=MOST_SPAN_NS)
+    """The width of the bins over time."""
+    files: dict[handed_in.FileName, str] = Field(default_factory=dict)
+    """SHA-256 of every file in the folder."""
 
     # What only runs have. The analysis and the views ask for it without knowing which they read.
+    tells_senders: ClassVar[bool] = False
+    engine: ClassVar[EngineName | None] = None
+    interventions: ClassVar[Interventions | None] = None
     programs: ClassVar[list[ProgramRecord]] = []
     probes: ClassVar[list[ProbeRecord]] = []
     changes: ClassVar[list[AppliedChange]] = []
@@ -147,6 +145,11 @@ class CapturesManifest(handed_in.Versioned):
     def planned_flows(self) -> list[FlowRecord]:
         """All flows."""
         return self.flows
+
+    @property
+    def unplanned_flows(self) -> list[FlowRecord]:
+        """The flows of which some may be control connections: all that are compared."""
+        return self.compared_flows
 
     @property
     def compared_flows(self) -> list[FlowRecord]:
@@ -192,18 +195,10 @@ def read_manifest(directory: RunDirectory) -> AnyManifest:
     return handed_in.as_model(directory.manifest, tree, Manifest)
 
 
-def write_manifest(directory: RunDirectory, manifest: CapturesManifest) -> None:
-    """Writes the manifest of joined captures."""
-    write_text(directory.manifest, manifest.model_dump_json(indent=1) + "\n")
-
-
 def find(directory: RunDirectory, file: CapturedFile, *, hashed: bool = True) -> Path:
     """Returns where a capture is: in the folder's `captures/`, or where it was when joined.
 
-    Args:
-        directory: the folder of joined captures.
-        file: the capture.
-        hashed: whether to compare the whole content; otherwise only the size is.
+    With `hashed` its whole content is compared, otherwise only the size.
 
     Raises InputError if it is in neither place, or has another content than it had.
     """

@@ -17,6 +17,15 @@ OTHER_CODE_POINTS = "all others"
 """The code points of the class of service that takes what no other class does."""
 
 
+def _named(settings: Mapping[str, Mapping[str, Any]], end: str = "") -> dict[str, Any]:
+    """Settings by names that begin with their host's, and with nothing where they are of all."""
+    return {
+        f"{host}.{name}{end}" if host else f"{name}{end}": value
+        for host, values in settings.items()
+        for name, value in values.items()
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class HostSettings:
     """TCP's settings at the hosts.
@@ -40,21 +49,12 @@ class HostSettings:
     def flat(self) -> dict[str, Any]:
         """Returns them as a map from setting to value."""
         return {
-            **{
-                f"{host}.rto_min_route_ms" if host else "rto_min_route_ms": value_ms
-                for host, value_ms in self.route_min_rto_ms.items()
-            },
-            **{
-                f"{host}.{name}_route" if host else f"{name}_route": value
-                for host, metrics in self.route_metrics.items()
-                for name, value in metrics.items()
-            },
+            **_named(
+                {host: {"rto_min": ms} for host, ms in self.route_min_rto_ms.items()}, "_route_ms"
+            ),
+            **_named(self.route_metrics, "_route"),
             **self.sysctls,
-            **{
-                f"{host}.{name}": value
-                for host, values in self.own_sysctls.items()
-                for name, value in values.items()
-            },
+            **_named(self.own_sysctls),
             **self.recorded_sysctls,
             "offloads": self.offloads,
         }
@@ -131,14 +131,9 @@ class LossSettings:
 class Routing:
     """How paths were chosen.
 
-    `hash`, `hash_seed` and `split` are None unless switches choose paths by a hash.
-
-    Attributes:
-        kind: one of controllers.routes.KINDS.
-        openflow: the version that the switches speak.
-        hash: the fields that are hashed.
-        hash_seed: the hash's seed.
-        split: how many flows each port got, for ports that share the traffic.
+    `hash` (the fields that are hashed), its seed, and `split` (how many flows each port got, for
+    ports that share the traffic) are None unless switches choose paths by a hash. `kind` is one of
+    controllers.routes.KINDS, `openflow` the version that the switches speak.
     """
 
     kind: str
@@ -256,11 +251,7 @@ class Effective:
             **self.load,
             _MIN_RTO: self.min_rto_ns,
             "controller_framework": self.controller_framework,
-            **{
-                f"module.{module}.{name}": value
-                for module, parameters in self.modules.items()
-                for name, value in parameters.items()
-            },
+            **{f"module.{name}": value for name, value in _named(self.modules).items()},
         }
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from outcast import handed_in
 from outcast.errors import InputError
 from outcast.plan.schedule import Generated
-from outcast.records.run_directory import MOST_COUNT, MOST_TIME_NS, RunDirectory
+from outcast.records.bounds import Count, TimeNs
+from outcast.records.run_directory import RunDirectory
 
 _Kind = TypeVar("_Kind")
-_Time = Annotated[int, Field(ge=0, le=MOST_TIME_NS)] | None
-_Count = Annotated[int, Field(ge=0, le=MOST_COUNT)] | None
+_Time = TimeNs | None
+_Count = Count | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from outcast import handed_in
 from outcast.errors import FeatureMissingError, RunError
 from outcast.plan.addresses import with_port
+from outcast.records.bounds import Port
 from outcast.units import MOST_SPAN_NS, format_time
 
 Fate = Literal["keep", "forward", "drop", "mark", "delay"]
@@ -25,7 +26,6 @@ FATE_LINE, NOISE_LINE = "fate", "noise"
 """How lines of the kernel begin: what it did to a packet, and from which seed it drew."""
 
 _Number = Annotated[int, Field(ge=0, lt=1 << 32)]
-_Port = Annotated[int, Field(ge=0, le=65535)]
 _TimeNs = Annotated[int, Field(ge=-MOST_SPAN_NS, le=MOST_SPAN_NS)]
 _Name = Annotated[str, Field(pattern=r"^[^\s,/]{1,64}$")]
 _Word = Annotated[int, Field(ge=0, lt=1 << 64)]
@@ -46,10 +46,10 @@ class PacketFate(handed_in.Record):
     )
     flow: _Number
     src: IPv4Address | IPv6Address
-    sport: _Port
+    sport: Port
     dst: IPv4Address | IPv6Address
-    dport: _Port
-    ip_id: _Port
+    dport: Port
+    ip_id: Port
     seq: _Number
     queued_ns: _TimeNs | None = Field(
         default=None, description="when its queue got it, or dropped it, after the traffic's start"
@@ -123,10 +123,10 @@ class LostPacket(handed_in.Record):
         "the traffic's start"
     )
     src: IPv4Address
-    sport: _Port
+    sport: Port
     dst: IPv4Address
-    dport: _Port
-    ip_id: _Port
+    dport: Port
+    ip_id: Port
     seq: _Number
 
     @property
@@ -193,10 +193,7 @@ class Interventions(handed_in.Record):
             yield self.noise.argument()
 
     def done(self, said: Sequence[Sequence[str]]) -> Interventions:
-        """The record with what the kernel did.
-
-        Args:
-            said: the words of each line that the kernel wrote when it ended.
+        """The record with what the kernel did, by the words of each line that it wrote at its end.
 
         Raises:
             FeatureMissingError: the kernel knows no fates.

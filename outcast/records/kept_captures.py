@@ -19,24 +19,12 @@ from outcast.records.run_directory import Manifest, RunDirectory
 
 COMPRESSED = ".zst"
 
-
 _PCAP_HEADER_BYTES = 24
-
-
 _MAGIC = bytes.fromhex("4d3cb2a1")
 """The magic number of a little-endian pcap file with nanosecond stamps."""
-
-
 _RECORD = struct.Struct("<IIII")
-
-
 _LONGEST_RECORD = 1 << 18
 """The largest snaplen that tcpdump allows (MAXIMUM_SNAPLEN of libpcap)."""
-
-
-def digests(directory: RunDirectory) -> dict[str, str]:
-    """The SHA-256 of every capture as it was written. Raises InputError for no finished run."""
-    return digests_by(directory, directory.read_manifest())
 
 
 def not_kept(directory: RunDirectory, manifest: Manifest) -> list[str]:
@@ -45,18 +33,22 @@ def not_kept(directory: RunDirectory, manifest: Manifest) -> list[str]:
     return [name for name in names if not is_kept(directory.path / name)]
 
 
-def digests_by(directory: RunDirectory, manifest: Manifest) -> dict[str, str]:
-    """Returns the SHA-256 of every capture as it was written, compressed and removed ones too."""
+def digests(directory: RunDirectory, manifest: Manifest | None = None) -> dict[str, str]:
+    """Returns the SHA-256 of every capture as it was written, compressed and removed ones too.
+
+    Raises InputError if this is not the directory of a finished run.
+    """
+    manifest = manifest or directory.read_manifest()
     known = {**manifest.dropped, **manifest.files}
-    digests = {}
+    found = {}
     for record in manifest.captures:
         name = record.file.removesuffix(COMPRESSED)
         if record.file not in known:
             raise InputError(
                 f"{directory.manifest}: has no hash of {record.file}; allowed is a finished run"
             )
-        digests[name] = known[record.file] if name == record.file else digest(directory.path / name)
-    return digests
+        found[name] = known[record.file] if name == record.file else digest(directory.path / name)
+    return found
 
 
 def digest(path: Path) -> str:
@@ -111,17 +103,6 @@ class Parting:
         if self.one is None or self.other is None:
             return False
         return self.one._replace(at_ns=self.other.at_ns) == self.other
-
-
-def first_difference_ns(one: Path, other: Path) -> int | None:
-    """Returns when two captures differ, in ns after the first packet; None if one is gone."""
-    if not (is_kept(one) and is_kept(other)):
-        return None
-    part = parting(one, other)
-    if part is None:
-        return 0
-    stamps = [stamp_ns for path in (one, other) if (stamp_ns := first_stamp_ns(path)) is not None]
-    return part.at_ns - min(stamps)
 
 
 def parting(one: Path, other: Path) -> Parting | None:

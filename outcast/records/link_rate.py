@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from outcast.records.captures import AnyManifest
-from outcast.records.run_directory import Rates
+from outcast.records.counters import Rates
 
 FIRST_NS = -(1 << 60)
 """The time from which on the first rate holds: before everything else in a run."""

@@ -13,7 +13,8 @@ from ipaddress import IPv4Address, IPv6Address
 
 from outcast.plan.addresses import ipv4_of
 from outcast.plan.model import Plan
-from outcast.records.run_directory import Manifest
+from outcast.records.kept_captures import Packet
+from outcast.records.run_directory import Manifest, RunDirectory
 
 _ETHERNET_BYTES = 14
 _VLAN, _IPV4, _IPV6 = 0x8100, 0x0800, 0x86DD
@@ -26,14 +27,40 @@ _FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR")
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
-    """A packet's addresses, and what it is.
+class SeenPacket:
+    """A packet as one of two captures shows it.
 
     Attributes:
-        src, dst: its addresses; None if it is not IP or was captured too short.
-        sport, dport: its ports; None if it has none.
-        what: what it is, as `TCP ACK, sequence number 7, 1448 bytes`.
+        at_ns: epoch time on the run's clock.
+        frame_bytes: its length on the link, without the checksum.
+        source, destination: addresses with ports, as `10.0.0.1:20001`; empty if it is not IPv4.
+        what: what it is, as `TCP, ACK, sequence number 7, 1448 bytes of payload`.
+        flow: the number of its flow; None if it belongs to none of the manifest.
+        host: the host that sent it; None if unknown.
+        process: the process that sent it, as `sender of flow 3`; None if unknown.
     """
+
+    at_ns: int
+    frame_bytes: int
+    source: str
+    destination: str
+    what: str
+    flow: int | None
+    host: str | None
+    process: str | None
+
+    def in_words(self) -> str:
+        """The packet in one line."""
+        way = f" from {self.source} to {self.destination}" if self.source else ""
+        by = f", sent by {self.process or 'an unknown process'}"
+        at = f" at {self.host}" if self.host else ""
+        stamp = f"{self.at_ns // 10**9}.{self.at_ns % 10**9:09d}"
+        return f"{stamp}: {self.what}{way}{by}{at}"
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A packet's addresses and ports, which can be absent or not captured, and what it is."""
 
     src: str | None
     dst: str | None
@@ -84,31 +111,33 @@ def read_header(data: bytes) -> Header:
     return Header(src, dst, None, None, f"{name}, {payload_bytes} bytes{numbered}")
 
 
-@dataclass(frozen=True, slots=True)
-class Sender:
-    """Who sent a packet.
+def seen(record: Packet, directory: RunDirectory, manifest: Manifest) -> SeenPacket:
+    """Puts a packet of a run into words, with who sent it."""
+    header = read_header(record.data)
+    plan = directory.read_plan() if directory.plan.exists() else None
+    source, destination = (
+        "" if address is None else address if port is None else f"{address}:{port}"
+        for address, port in ((header.src, header.sport), (header.dst, header.dport))
+    )
+    sender = sender_of(header, manifest, plan)
+    return SeenPacket(record.at_ns, record.frame_bytes, source, destination, header.what, *sender)
 
-    Attributes:
-        flow: the number of its flow in the manifest; None if it belongs to none.
-        host: the sending host; None if unknown.
-        process: what sent it there; None if unknown.
+
+def sender_of(
+    header: Header, manifest: Manifest, plan: Plan | None
+) -> tuple[int | None, str | None, str | None]:
+    """Finds the number of a packet's flow, and the host and process that sent it.
+
+    Each is None where it is not known, or where there is none.
     """
-
-    flow: int | None
-    host: str | None
-    process: str | None
-
-
-def sender_of(header: Header, manifest: Manifest, plan: Plan | None) -> Sender:
-    """Finds the flow of a packet, and the host and process that sent it."""
     there = (header.src, header.sport, header.dst, header.dport)
     back = (header.dst, header.dport, header.src, header.sport)
     for flow in manifest.flows:
         named = f"flow {flow.flow}" + (f" ({flow.name})" if flow.name else "")
         if there in flow.connections:
-            return Sender(flow.flow, flow.src, f"the sender of {named}")
+            return flow.flow, flow.src, f"the sender of {named}"
         if back in flow.connections:
-            return Sender(flow.flow, flow.dst, f"the receiver of {named}")
+            return flow.flow, flow.dst, f"the receiver of {named}"
     for probe in manifest.probes:
         end_at = {probe.src_ip: probe.src, probe.dst_ip: probe.dst}
         # Of ICMP the header here has no identifier, so the first probe between them is named.
@@ -118,7 +147,7 @@ def sender_of(header: Header, manifest: Manifest, plan: Plan | None) -> Sender:
             and header.dst in end_at
             and (header.sport, header.dport) in (ports, ports[::-1])
         ):
-            return Sender(None, end_at[header.src], f"probe {probe.probe} ({probe.kind})")
+            return None, end_at[header.src], f"probe {probe.probe} ({probe.kind})"
     hosts = dict(_addresses(manifest, plan))
     host, peer = hosts.get(header.src or ""), hosts.get(header.dst or "")
     if plan is not None:
@@ -129,12 +158,12 @@ def sender_of(header: Header, manifest: Manifest, plan: Plan | None) -> Sender:
             ):
                 if (me, other, port) == (generated.src, generated.dst, generated.sport):
                     process = f"the {role} of generated flow {generated.flow}"
-                    return Sender(None, host, process)
+                    return None, host, process
     own = ipv4_of(header.src or "")
     programs = [program.name for program in manifest.programs if ipv4_of(program.ip) == own]
     if programs:
-        return Sender(None, host, f"program {' or '.join(programs)}")
-    return Sender(None, host, None)
+        return None, host, f"program {' or '.join(programs)}"
+    return None, host, None
 
 
 def _addresses(manifest: Manifest, plan: Plan | None) -> Iterator[tuple[str, str]]:

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from outcast import handed_in
 from outcast.errors import InputError
-
-_Name = Annotated[str, Field(min_length=1, max_length=255)]
-_Count = Annotated[int, Field(ge=0, le=2**53)]
+from outcast.records.bounds import Count, Name
 
 
 class ProbeRecord(handed_in.Record):
     """A series of small packets, each of which is answered."""
 
-    probe: _Count
+    probe: Count
     kind: Literal["icmp", "udp"]
-    src: _Name
+    src: Name
     src_ip: str
-    dst: _Name
+    dst: Name
     dst_ip: str
     sport: int = Field(ge=0, le=65535, description="of ICMP the identifier of its echo requests")
     dport: int = Field(ge=0, le=65535, description="0 for ICMP")
     dscp: int = Field(default=0, ge=0, le=63, description="of its packets, and of their answers")
-    payload_bytes: _Count
-    start_ns: _Count = Field(description="when the first packet was due, after the traffic's start")
+    payload_bytes: Count
+    start_ns: Count = Field(description="when the first packet was due, after the traffic's start")
     every_ns: int = Field(ge=1, le=2**53)
-    packets: _Count = Field(description="how many packets were due")
+    packets: Count = Field(description="how many packets were due")
     base_rtt_ns: int = Field(
         ge=1, le=2**53, description="what a packet and its answer take without any queue"
     )

@@ -15,6 +15,7 @@ from outcast import netlink
 from outcast.errors import ReadBackError
 from outcast.experiment.queues import KINDS
 from outcast.experiment.queues.classes import MOST_CLASSES
+from outcast.records.counters import Cause
 from outcast.records.qdisc_handles import (
     CABLE_HANDLE,
     CLASS_HANDLE,
@@ -22,7 +23,6 @@ from outcast.records.qdisc_handles import (
     QUEUE_HANDLE,
     SHAPER_HANDLE,
 )
-from outcast.records.run_directory import Cause
 
 _OWN_COUNTERS = {qdisc: read for kind in KINDS for qdisc, read in kind.counters.items()}
 _MARKS = ("marked", "marked_at_threshold")
@@ -98,16 +98,9 @@ def counters(messages: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     Raises ReadBackError: the port has no shaper of ours.
     """
     stats = _qdisc(messages, SHAPER_HANDLE).get_attr("TCA_STATS2")
-    basic = stats.get_attr("TCA_STATS_BASIC")
-    queue = stats.get_attr("TCA_STATS_QUEUE")
-    return {
-        "bytes": basic["bytes"],
-        "packets": basic["packets"],
-        "drops": queue["drops"],
-        "overlimits": queue["overlimits"],
-        "backlog": queue["backlog"],
-        "qlen": queue["qlen"],
-    }
+    counted = {**stats.get_attr("TCA_STATS_BASIC"), **stats.get_attr("TCA_STATS_QUEUE")}
+    names = ("bytes", "packets", "drops", "overlimits", "backlog", "qlen")
+    return {name: counted[name] for name in names}
 
 
 def lost(messages: Sequence[Mapping[str, Any]]) -> dict[Cause, int]:

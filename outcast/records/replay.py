@@ -11,83 +11,19 @@ from outcast.experiment import Experiment, load_resolved
 from outcast.records import packet_words
 from outcast.records.kept_captures import (
     COMPRESSED,
-    Packet,
     digest,
-    digests_by,
-    first_difference_ns,
+    digests,
     first_stamp_ns,
     is_kept,
     parting,
 )
+from outcast.records.packet_words import SeenPacket
 from outcast.records.run_directory import Manifest, RunDirectory
 
 _LONGEST_VALUE = 120
 _PROGRAMS = ("outcast", "datapath", "kernel", "guest", "versions")
 _MEASURED = ("traffic.", "samples.", "cpu.", "workloads.", "routing.split")
 """Settings in effect that only follow from the packets begin so."""
-
-
-def require_equal(one: RunDirectory, other: RunDirectory) -> int:
-    """Requires that all captures are equal byte by byte. Returns their number.
-
-    Raises:
-        ReplayError: something differs. Its text names causes before effects: the configuration,
-            the kernel, the programs, then the packets of the captures.
-        InputError: one of the two is not the directory of a finished run.
-    """
-    first, second = one.read_manifest(), other.read_manifest()
-    cause = _cause(first, second)
-    here, there = digests_by(one, first), digests_by(other, second)
-    different = [name for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
-    if different:
-        because = f"; before that, {cause}" if cause else ""
-        known = [
-            (at_ns, name)
-            for name in different
-            if (at_ns := first_difference_ns(one.path / name, other.path / name)) is not None
-        ]
-        if not known:
-            raise ReplayError(
-                f"{different[0]} differs; the packet is unknown, because a capture was not kept"
-                f"{because}"
-            )
-        at_ns, name = min(known)
-        raise ReplayError(
-            f"{name} differs first, {at_ns / 1e9:.9f} s after its first packet{because}"
-        )
-    return len(here)
-
-
-@dataclass(frozen=True, slots=True)
-class SeenPacket:
-    """A packet as one of two captures shows it.
-
-    Attributes:
-        at_ns: epoch time on the run's clock.
-        frame_bytes: its length on the link, without the checksum.
-        source, destination: addresses with ports, as `10.0.0.1:20001`; empty if it is not IPv4.
-        what: what it is, as `TCP, ACK, sequence number 7, 1448 bytes of payload`.
-        flow: the number of its flow; None if it belongs to none of the manifest.
-        host: the host that sent it; None if unknown.
-        process: the process that sent it, as `sender of flow 3`; None if unknown.
-    """
-
-    at_ns: int
-    frame_bytes: int
-    source: str
-    destination: str
-    what: str
-    flow: int | None
-    host: str | None
-    process: str | None
-
-    def in_words(self) -> str:
-        """The packet in one line."""
-        way = f" from {self.source} to {self.destination}" if self.source else ""
-        by = f", sent by {self.process or 'an unknown process'}"
-        at = f" at {self.host}" if self.host else ""
-        stamp = f"{self.at_ns // 10**9}.{self.at_ns % 10**9:09d}"
-        return f"{stamp}: {self.what}{way}{by}{at}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +132,19 @@ class Explanation:
     first: FirstDifference | None
     manifests: tuple[ManifestDifference, ...]
 
+    @property
+    def difference(self) -> str:
+        """What differs first, in one line; empty if nothing does."""
+        if self.equal:
+            return ""
+        if self.first is None and not self.different:
+            # One run lacks captures that the other has; what both have is equal.
+            return self.lines()[1]
+        if self.first is None:
+            return f"{self.lines()[0]}, and which packet is unknown: a capture was not kept"
+        when, where, *_ = self.first.lines()
+        return f"{when}, {where}"
+
     def lines(self) -> list[str]:
         """The explanation in words: what differs, where first, and what can have caused it."""
         if self.equal and not self.manifests:
@@ -222,6 +171,20 @@ class Explanation:
         return said
 
 
+def require_equal(one: RunDirectory, other: RunDirectory) -> int:
+    """Requires that all captures are equal byte by byte. Returns their number.
+
+    Raises:
+        ReplayError: something differs. Its text names where the runs part, and the first cause.
+        InputError: as `explain`.
+    """
+    explanation = explain(one, other)
+    if explanation.equal:
+        return explanation.captures
+    causes = [differ.in_words() for differ in explanation.manifests if differ.decides]
+    raise ReplayError("; before that, ".join([explanation.difference, *causes[:1]]))
+
+
 def explain(one: RunDirectory, other: RunDirectory) -> Explanation:
     """Finds where two runs part, by virtual time, and what can have caused it.
 
@@ -232,7 +195,7 @@ def explain(one: RunDirectory, other: RunDirectory) -> Explanation:
     """
     runs = [(directory, directory.read_manifest()) for directory in (one, other)]
     here, there = (
-        {**digests_by(directory, manifest), **_digests_again(directory, manifest)}
+        {**digests(directory, manifest), **_digests_again(directory, manifest)}
         for directory, manifest in runs
     )
     both = sorted(set(here) & set(there))
@@ -274,52 +237,32 @@ def _first_of_all(
     runs: Sequence[tuple[RunDirectory, Manifest]], different: Sequence[str], kept: Sequence[Path]
 ) -> FirstDifference | None:
     """The earliest of the captures' first differences."""
-    (one, manifest), (other, _) = runs
+    (one, first), (other, _) = runs
     parts = {name: parting(one.path / name, other.path / name) for name in different}
     parted = [(part.at_ns, name, part) for name, part in parts.items() if part is not None]
     if not parted:
         return None
     at_ns, name, part = min(parted, key=lambda entry: entry[:2])
     record = next(
-        record for record in manifest.captures if record.file.removesuffix(COMPRESSED) == name
+        record for record in first.captures if record.file.removesuffix(COMPRESSED) == name
     )
     stamps = (first_stamp_ns(path) for path in kept)
     began_ns = min((stamp_ns for stamp_ns in stamps if stamp_ns is not None), default=at_ns)
-    seen = [_seen(found, *run) for found, run in zip((part.one, part.other), runs, strict=True)]
+    seen = [
+        None if record is None else packet_words.seen(record, run, manifest)
+        for record, (run, manifest) in zip((part.one, part.other), runs, strict=True)
+    ]
     return FirstDifference(
         capture=name,
         port=record.port,
         direction=record.direction,
         number=part.number,
         at_ns=at_ns,
-        since_start_ns=at_ns - manifest.traffic.t_start_ns,
+        since_start_ns=at_ns - first.traffic.t_start_ns,
         since_first_packet_ns=at_ns - began_ns,
         one=seen[0],
         other=seen[1],
         only_time=part.only_time,
-    )
-
-
-def _seen(record: Packet | None, directory: RunDirectory, manifest: Manifest) -> SeenPacket | None:
-    """Puts a packet into words, with who sent it."""
-    if record is None:
-        return None
-    header = packet_words.read_header(record.data)
-    plan = directory.read_plan() if directory.plan.exists() else None
-    sender = packet_words.sender_of(header, manifest, plan)
-    source, destination = (
-        "" if address is None else address if port is None else f"{address}:{port}"
-        for address, port in ((header.src, header.sport), (header.dst, header.dport))
-    )
-    return SeenPacket(
-        at_ns=record.at_ns,
-        frame_bytes=record.frame_bytes,
-        source=source,
-        destination=destination,
-        what=header.what,
-        flow=sender.flow,
-        host=sender.host,
-        process=sender.process,
     )
 
 
@@ -366,11 +309,6 @@ def _decides(part: str, name: str) -> bool:
     return part != "traffic" and not (part == "effective" and name.startswith(_MEASURED))
 
 
-def require_finished(directory: RunDirectory) -> None:
-    """Raises InputError if this is not the directory of a finished run with hashes of captures."""
-    digests_by(directory, directory.read_manifest())
-
-
 def require_comparable(directory: RunDirectory, experiment: Experiment) -> None:
     """Raises InputError if a run of this experiment could not replay the run in the directory."""
     there, here = (
@@ -383,25 +321,3 @@ def require_comparable(directory: RunDirectory, experiment: Experiment) -> None:
                 f"{directory.config}: {key} is {shortened(str(value), 200)}, and here it is "
                 f"{shortened(str(here.get(key)), 200)}; allowed is a run of the same configuration"
             )
-
-
-def _cause(first: Manifest, second: Manifest) -> str:
-    """Names the first difference between two manifests that could make the runs differ."""
-    if first.files.get("config.yaml") != second.files.get("config.yaml"):
-        for key, value in first.requested.items():
-            if second.requested.get(key) != value:
-                return f"{key} was {value} and is {second.requested.get(key)}"
-        return "the configurations differ"
-    for what, here, there in (
-        ("the engine", first.engine, second.engine),
-        ("the seed", first.seed, second.seed),
-        ("outcast", first.outcast, second.outcast),
-        *(
-            (f"the kernel's {key}", value, second.kernel.get(key))
-            for key, value in first.kernel.items()
-        ),
-        *((name, version, second.versions.get(name)) for name, version in first.versions.items()),
-    ):
-        if here != there:
-            return f"{what} was {here} and is {there}"
-    return ""

@@ -23,15 +23,10 @@ from outcast.plan.model import Plan
 from outcast.plan.paths import ingress_port
 from outcast.records import captures
 from outcast.records.captures import AnyManifest, CapturesManifest
+from outcast.records.counters import Counters, Rates
+from outcast.records.flows import BottleneckRecord, FlowRecord
 from outcast.records.link_rate import LinkRate, link_rate
-from outcast.records.run_directory import (
-    BottleneckRecord,
-    Counters,
-    FlowRecord,
-    Rates,
-    RunDirectory,
-    read_record,
-)
+from outcast.records.run_directory import RunDirectory, read_record
 from outcast.records.summary import GroupSummary, Summary
 from outcast.records.tables import read_table, refusing, scan_table
 
@@ -41,13 +36,9 @@ _MOST_IN_LABEL = 2
 
 @dataclass(frozen=True, slots=True)
 class FlowsOfGroup:
-    """A group of flows as tables and figures show it.
+    """A group of flows, by their numbers, as tables and figures show it.
 
-    Attributes:
-        label: its label, which is a key of the summary's groups.
-        controls: the congestion controls that the flows use.
-        flows: their numbers.
-        summary: what they did.
+    Its label is a key of the summary's groups; `controls` are the flows' congestion controls.
     """
 
     label: str
@@ -84,8 +75,6 @@ class Run:
 
     A record is read at its first use and then kept. A table is read at every call and not kept,
     because a sweep or a reproduction holds hundreds of runs.
-
-    `directory` is the paths of the run's files.
 
     Every reader raises InputError if its file is missing or cannot be read.
     """
@@ -202,10 +191,7 @@ class Run:
         """Turns errors from tables into InputError, within a `with` block.
 
         A table may be broken. It may also be whole and lack a column, because another program or
-        version wrote it.
-
-        Args:
-            remedy: what writes these tables anew; None stands for the analysis.
+        version wrote it. `remedy` says what writes it anew, if the analysis does not.
         """
         path = self.directory.path
         if remedy is None:

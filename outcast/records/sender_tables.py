@@ -1,7 +1,8 @@
-"""Tables of the folder trace/ that are worked out from the kernel's events: of senders and drops.
+"""Tables of the folder trace/: of the kernel's events, and of senders and drops worked out of them.
 
-`outcast.analysis.trace` makes them. Times count from the traffic's start, as in the tables of
-events (`outcast.records.trace_tables`).
+`outcast.analysis.trace` makes them. Times count from the traffic's start. A table of events is
+`trace/<event>.parquet`. It has COLUMNS first, then the event's own fields under the kernel's names.
+A field whose name is one of COLUMNS gets a `_` at its end.
 """
 
 from __future__ import annotations
@@ -14,7 +15,26 @@ import polars as pl
 from outcast.records.tables import write_table
 
 VERSION = 1
-"""Rises when a column gets another meaning."""
+"""Rises when a column gets another meaning; an event's file has it as `outcast.trace`."""
+
+COLUMNS = {
+    "t_ns": pl.Int64,
+    "order": pl.Int64,
+    "host": pl.String,
+    "port": pl.String,
+    "flow": pl.Int64,
+    "packet": pl.UInt32,
+}
+"""The first columns of every table of events:
+
+- `t_ns`: when it happened, after the traffic's start; negative before it.
+- `order`: its place among all events that the run recorded, of any kind. Virtual time stands still
+  while the kernel computes, so this tells which of two events at one time came first.
+- `host`: the node that it happened at, a host or a switch; null if the event does not say.
+- `port`: the interface; null if it does not say.
+- `flow`: the flow of flows.parquet; null if it concerns none.
+- `packet`: the row of packets.parquet, counted from 0; null if it concerns none of them.
+"""
 
 STATES = ("open", "disorder", "cwr", "recovery", "loss")
 """enum tcp_ca_state (linux/tcp.h), by its number."""
@@ -114,3 +134,8 @@ def write_sender_table(folder: Path, name: str, frame: pl.DataFrame) -> None:
     schema = TABLES[name]
     typed = frame.select(pl.col(column).cast(kind) for column, kind in schema.items())
     write_table(typed, folder / f"{name}.parquet")
+
+
+def column_name(field: str) -> str:
+    """The column of a field of an event."""
+    return f"{field}_" if field in COLUMNS else field

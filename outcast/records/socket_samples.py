@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from outcast.records.run_directory import FlowRecord
+from outcast.records.flows import FlowRecord
 
 
 def while_active(samples: pl.DataFrame, flows: Sequence[FlowRecord]) -> pl.DataFrame:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from outcast import handed_in
 from outcast.experiment import GroupKind
 from outcast.experiment.engine import EngineName
-from outcast.records.run_directory import Cause
+from outcast.records.port_summaries import (
+    CaptureSummary,
+    LossSummary,
+    NoiseSummary,
+    PhaseSummary,
+    PortDrops,
+    QueueSummary,
+    SpreadSummary,
+    TcpSummary,
+)
 
 SHORT_BYTES = 100_000
 LONG_BYTES = 10_000_000
 """Flows below SHORT_BYTES are short, flows above LONG_BYTES long (the TCPRand paper, figure 11)."""
-
-
-class SpreadSummary(handed_in.Record):
-    """A distribution."""
-
-    mean: float
-    p50: float
-    p90: float
-    p99: float
-    max: float
 
 
 class ClassSummary(handed_in.Record):
@@ -40,43 +39,30 @@ class ClassSummary(handed_in.Record):
     min_goodput_bps: float
     timeouts: int | None
     retransmits: int | None
-    halted_s: float | None = Field(
-        default=None,
-        description="time waiting for timeouts, summed over the flows; see `tcp`",
-    )
-    active_s: float | None = Field(
-        default=None,
-        description="how long the flows were active in the interval, summed over them",
-    )
-    recovering_s: float | None = Field(
-        default=None,
-        description="time in recovery after timeouts, summed over the flows, as the kernel "
-        "counts it; null before Linux 6.7",
-    )
-    rtt_ms: SpreadSummary | None = Field(
-        default=None,
-        description="round trips from the input port to the receiver and back; needs "
-        "`capture: {ports: all}`",
-    )
-    rtt_untimed: float | None = Field(
-        default=None,
-        description="share of the flows' time in which no segment of `rtt_ms` was under way, so "
-        "that it is not known; null without `rtt_ms`",
-    )
-    srtt_ms: SpreadSummary | None = Field(
-        default=None,
-        description="smoothed round trips of the senders' sockets, from samples of active flows",
-    )
-    cwnd: SpreadSummary | None = Field(
-        default=None, description="congestion windows in segments, from the same samples"
-    )
+    halted_s: float | None = None
+    """Time waiting for timeouts, summed over the flows; see `tcp`."""
+    active_s: float | None = None
+    """How long the flows were active in the interval, summed over them."""
+    recovering_s: float | None = None
+    """Time in recovery after timeouts, summed over the flows, as the kernel counts it; null before
+    Linux 6.7."""
+    rtt_ms: SpreadSummary | None = None
+    """Round trips from the input port to the receiver and back; needs `capture: {ports: all}`."""
+    rtt_untimed: float | None = None
+    """Share of the flows' time in which no segment of `rtt_ms` was under way, so that it is not
+    known; null without `rtt_ms`."""
+    srtt_ms: SpreadSummary | None = None
+    """Smoothed round trips of the senders' sockets, from samples of active flows."""
+    cwnd: SpreadSummary | None = None
+    """Congestion windows in segments, from the same samples."""
 
 
 class TimesSummary(handed_in.Record):
     """Flow completion times: from the planned start to the last byte."""
 
     flows: int
-    finished: int = Field(description="flows that finished; the times cover these only")
+    finished: int
+    """Flows that finished; the times cover these only."""
     mean_ms: float | None
     p50_ms: float | None
     p95_ms: float | None
@@ -87,47 +73,37 @@ class TimesSummary(handed_in.Record):
 class GroupSummary(ClassSummary):
     """The flows of one group."""
 
-    congestion_controls: list[str] = Field(
-        description="of its flows, each once; `UDP` for flows without one"
-    )
-    packets: int | None = Field(
-        default=None, description="that came to the bottleneck; null in the windows"
-    )
-    dropped: int | None = Field(default=None, description="of these packets")
-    queueing_ms: SpreadSummary | None = Field(
-        default=None,
-        description="how long packets waited at the bottleneck: from its input to its output, "
-        "without the link's delay",
-    )
-    retransmissions_seen: int | None = Field(
-        default=None, description="retransmissions that came to the bottleneck"
-    )
-    timeouts_seen: int | None = Field(
-        default=None, description="timeouts as the bottleneck shows them; see `tcp`"
-    )
-    chains: dict[str, int] = Field(
-        default_factory=dict,
-        description="chains of consecutive drops of one flow, by length; empty in the windows",
-    )
-    times: TimesSummary | None = Field(
-        default=None,
-        description="completion times of its flows that have a size, from the planned start to the "
-        "last new byte at the bottleneck; of programs' flows, from their first packet there to the "
-        "last. Null in the windows, and if it has no such flows",
-    )
+    congestion_controls: list[str]
+    """Of its flows, each once; `UDP` for flows without one."""
+    packets: int | None = None
+    """That came to the bottleneck; null in the windows."""
+    dropped: int | None = None
+    """Of these packets."""
+    queueing_ms: SpreadSummary | None = None
+    """How long packets waited at the bottleneck: from its input to its output, without the link's
+    delay."""
+    retransmissions_seen: int | None = None
+    """Retransmissions that came to the bottleneck."""
+    timeouts_seen: int | None = None
+    """Timeouts as the bottleneck shows them; see `tcp`."""
+    chains: dict[str, int] = Field(default_factory=dict)
+    """Chains of consecutive drops of one flow, by length; empty in the windows."""
+    times: TimesSummary | None = None
+    """Completion times of its flows that have a size, from the planned start to the last new byte
+    at the bottleneck; of programs' flows, from their first packet there to the last. Null in the
+    windows, and if it has no such flows."""
 
 
 class CompareSummary(handed_in.Record):
     """Two groups' mean goodput, compared."""
 
-    by: GroupKind = Field(description="the grouping that they are of")
+    by: GroupKind
+    """The grouping that they are of."""
     groups: tuple[str, str]
-    mean_goodput_bps: tuple[float | None, float | None] = Field(
-        description="of a flow; null for a program without flows at the bottleneck"
-    )
-    ratio: float | None = Field(
-        description="the first one's mean over the second one's; null if the second got nothing"
-    )
+    mean_goodput_bps: tuple[float | None, float | None]
+    """Of a flow; null for a program without flows at the bottleneck."""
+    ratio: float | None
+    """The first one's mean over the second one's; null if the second got nothing."""
 
 
 Groups = dict[str, dict[str, GroupSummary]]
@@ -137,15 +113,15 @@ Groups = dict[str, dict[str, GroupSummary]]
 class Window(handed_in.Record):
     """Goodput over one interval of the run."""
 
-    start_s: float = Field(description="time after the traffic's start")
+    start_s: float
+    """Time after the traffic's start."""
     end_s: float
     jain_index: float | None
     total_goodput_bps: float
     classes: dict[str, ClassSummary]
-    outcast_ratio: float | None = Field(
-        description="mean goodput of the class with the most hops, divided by that of the class "
-        "with the fewest; null if there is only one class or the divisor is 0"
-    )
+    outcast_ratio: float | None
+    """Mean goodput of the class with the most hops, divided by that of the class with the fewest;
+    null if there is only one class or the divisor is 0."""
     groups: Groups = Field(default_factory=dict)
     compare: CompareSummary | None = None
 
@@ -154,210 +130,27 @@ class Window(handed_in.Record):
         return self.groups.get(kind, {})
 
 
-class PortDrops(handed_in.Record):
-    """The losses of one input port of the bottleneck."""
-
-    packets: int
-    dropped: int
-    longest_chain: int
-    chains: dict[str, int] = Field(description="chains of consecutive drops, by length")
-    blackouts: int = Field(description="chains during which packets of other ports got through")
-    hops: list[int] = Field(description="hop counts of the flows that enter by this port")
-
-
-class PortLosses(handed_in.Record):
-    """The losses of the packets that a port sends: at its queue, on its link, or at the far end."""
-
-    node: str
-    neighbour: str = Field(description="the node that the port leads to")
-    packets: int = Field(description="packets that it sent")
-    lost: dict[Cause, int] = Field(description="packets lost by cause; a cause without any is out")
-    elsewhere: int = Field(
-        description="those of them that no captured queue dropped, so that `drops` lacks them"
-    )
-
-
-class LossSummary(handed_in.Record):
-    """Packets lost in the whole network, of data and acknowledgements, by the kernel's counters."""
-
-    total: int
-    bottleneck: int = Field(
-        description="lost at the measured queues, or in front of them by a synthetic blackout"
-    )
-    elsewhere: int
-    causes: dict[Cause, int] = Field(description="all losses by cause")
-    ports: dict[str, PortLosses] = Field(
-        description="by the sending port, also of hosts; every port that sent or lost a packet"
-    )
-
-
-class CapacitySummary(handed_in.Record):
-    """The queue length at which arrivals began to be dropped, estimated from the captures."""
-
-    unit: Literal["bytes", "packets"]
-    at_least: int
-    below: int | None
-    confidence: float = Field(
-        description="1 if the bounds explain every packet queued or dropped, 0.5 if they explain "
-        "none"
-    )
-    configured: int | None = Field(description="the configured limit in this unit, if it has one")
-    agrees: bool | None = Field(description="whether the configured limit is within the bounds")
-
-
-class CountedOfClass(handed_in.Record):
-    """Packets of a class of service in the whole run."""
-
-    sent: int
-    dropped: int
-
-
-class ServiceClassSummary(handed_in.Record):
-    """One class of service of a port, in the interval unless a key says otherwise."""
-
-    dscp: list[int] | None = Field(description="its code points; null for all others")
-    packets: int = Field(description="packets that came in")
-    dropped: int = Field(description="of these")
-    rate_bps: float = Field(description="of the frames that left, without preamble and gap")
-    queueing_ms: SpreadSummary | None = Field(
-        description="from the input to the first bit on the link, without its delay"
-    )
-    captured: CountedOfClass = Field(description="in the whole captures")
-    counted: CountedOfClass | None = Field(
-        description="by the kernel's qdisc of the class; null where it was not recorded"
-    )
-
-
-class QueueSummary(handed_in.Record):
-    """One bottleneck's queue over the interval; its estimated capacity is of the whole captures."""
-
-    counted: Literal["all", "forwarded"] = Field(
-        default="all",
-        description="which packets the length counts; `forwarded` for a queue that also drops "
-        "packets after queueing them, so that it held more",
-    )
-    length_bytes: SpreadSummary | None
-    sojourn_ms: SpreadSummary | None = Field(description="from port to port, with the link's delay")
-    switch_latency_us: float = Field(
-        description="usual sojourn time in µs of a packet that finds the queue empty; 0 if none "
-        "does, or an event changed the link's delay"
-    )
-    capacity: CapacitySummary | None
-    utilisation: float | None = Field(
-        description="rate of the frames that left, divided by the link's rate, in the main "
-        "interval; known to about one frame, so that it can be that much above 1"
-    )
-    marks: int | None = Field(
-        description="packets marked from the sample nearest to the interval's start to its end's"
-    )
-    classes: dict[str, ServiceClassSummary] | None = Field(
-        default=None, description="classes of service by name; null where the queue has none"
-    )
-
-
-class PhaseSummary(handed_in.Record):
-    """How long after the last departure packets came in, during blackouts and before them.
-
-    Each list has ten shares, one for each tenth of a packet time.
-    """
-
-    packet_time_us: float
-    blackouts: int
-    during_lost: list[float]
-    during_others: list[float]
-    before_lost: list[float]
-    before_others: list[float]
-
-
-Regime = Literal["phase-locked", "partly locked", "mixed", "unknown"]
-
-
-_Count = Annotated[int, Field(ge=0, le=2**53)]
-_Share = Annotated[float, Field(ge=0, le=1)]
-_Cosine = Annotated[float, Field(ge=-1, le=1)]
-_Positive = Annotated[float, Field(ge=0, le=1e12)]
-"""Bounds of what is measured, because a summary may come from somebody else."""
-
-
-class NoiseInput(handed_in.Record):
-    """How full frames of one input came in while the output was busy."""
-
-    arrivals: _Count
-    spread: _Share | None = Field(
-        description="0 if all came at the same phase between two departures, 1 if phases were "
-        "even; null for too few arrivals"
-    )
-    kept: _Cosine | None = Field(
-        description="the share of its phase that an input keeps over 64 to 256 packet times; null "
-        "for too few arrivals"
-    )
-    lasts: _Positive | None = Field(
-        description="packet times after which less than 1/e of the phase is kept; null for too few"
-    )
-    lasts_bound: Literal["is", "at least", "at most"]
-
-
-class NoiseSummary(handed_in.Record):
-    """How much noise an output saw. A packet time is that of a full frame."""
-
-    regime: Regime
-    sentence: str = Field(max_length=1000, description="the regime in words, with its reason")
-    kept: _Cosine | None = Field(
-        description="the share of their phases that two inputs keep over 64 to 256 packet times, "
-        "up to the queue; null if it is not known"
-    )
-    kept_by_arrivals: _Cosine | None = Field(
-        default=None, description="as `kept`, but up to the captures of the inputs"
-    )
-    back_to_back: _Count = Field(
-        description="gaps between full frames of which the next one waited"
-    )
-    packet_time_us: _Positive | None = Field(description="the median of these gaps")
-    of_nominal: _Positive | None = Field(
-        description="that median over what the link's rate says; null where the rate changed or "
-        "is not known"
-    )
-    gap_spread: _Positive | None = Field(
-        description="from the 5th to the 95th percentile of these gaps, over their median"
-    )
-    latency_kept: _Cosine | None = Field(
-        description="the share of a phase that is kept from an input's capture to the queue"
-    )
-    latency_told_by: Literal["setting", "idle packets"] | None
-    inputs: dict[str, NoiseInput]
-
-
-class TcpSummary(handed_in.Record):
-    """The behaviour of TCP for the flows of one hop count, seen from the bottleneck."""
-
-    retransmissions: int
-    spurious: int
-    timeouts: int
-    halted_s: float = Field(
-        description="time waiting for these timeouts, summed over the flows, within the interval"
-    )
-
-
 class StreamSummary(handed_in.Record):
     """The streams of datagrams of one workload together.
 
     Rates are of payload, each over the time in which its stream was to send.
     """
 
-    sent_bps: float = Field(description="sum of the rates at which the streams sent")
-    received_bps: float = Field(description="sum of the rates that arrived")
-    min_received_bps: float = Field(description="the stream that got least")
-    jain_index: float | None = Field(description="Jain's index over the streams' received rates")
-    loss_share: float | None = Field(
-        description="datagrams lost, of those sent; null if links deliver packets twice, too"
-    )
-    delay_ms: SpreadSummary | None = Field(
-        description="sojourn times at the captured queue; null if no capture saw the streams"
-    )
-    jitter_ms: float | None = Field(
-        description="mean difference between the delays of packets in a row (RFC 3550, 6.4.1), on "
-        "average over the streams"
-    )
+    sent_bps: float
+    """Sum of the rates at which the streams sent."""
+    received_bps: float
+    """Sum of the rates that arrived."""
+    min_received_bps: float
+    """The stream that got least."""
+    jain_index: float | None
+    """Jain's index over the streams' received rates."""
+    loss_share: float | None
+    """Datagrams lost, of those sent; null if links deliver packets twice, too."""
+    delay_ms: SpreadSummary | None
+    """Sojourn times at the captured queue; null if no capture saw the streams."""
+    jitter_ms: float | None
+    """Mean difference between the delays of packets in a row (RFC 3550, 6.4.1), on average over the
+    streams."""
 
 
 class CompletionSummary(handed_in.Record):
@@ -365,28 +158,26 @@ class CompletionSummary(handed_in.Record):
 
     kind: str
     flows: int
-    unfinished: int = Field(description="TCP flows that had not ended at the end of the experiment")
+    unfinished: int
+    """TCP flows that had not ended at the end of the experiment."""
     not_started: int
-    failed: int = Field(description="flows with an error, which completions.parquet names")
-    goodput_bps: float = Field(
-        description="rate of the bytes that arrived, from the first start to the end of the last "
-        "flow, or to the end of the experiment if a flow did not end; of streams alone, the sum of "
-        "what they received"
-    )
+    failed: int
+    """Flows with an error, which completions.parquet names."""
+    goodput_bps: float
+    """Rate of the bytes that arrived, from the first start to the end of the last flow, or to the
+    end of the experiment if a flow did not end; of streams alone, the sum of what they received."""
     datagrams_sent: int | None
     datagrams_lost: int | None
-    streams: StreamSummary | None = Field(
-        default=None, description="the streams of datagrams; null if the workload sends TCP"
-    )
+    streams: StreamSummary | None = None
+    """The streams of datagrams; null if the workload sends TCP."""
     retransmits: int | None
-    timeouts: int | None = Field(description="null before Linux 6.7, which does not count them")
-    latest_start_ms: float = Field(
-        description="the longest time from a planned start to the actual one"
-    )
-    times: dict[str, TimesSummary] = Field(
-        description="by size: `all`, `short` (below 100 KB), `medium`, `long` (above 10 MB); "
-        "1 KB is 1000 bytes"
-    )
+    timeouts: int | None
+    """Null before Linux 6.7, which does not count them."""
+    latest_start_ms: float
+    """The longest time from a planned start to the actual one."""
+    times: dict[str, TimesSummary]
+    """By size: `all`, `short` (below 100 KB), `medium`, `long` (above 10 MB); 1 KB is 1000
+    bytes."""
 
 
 class ProgramSummary(handed_in.Record):
@@ -394,12 +185,14 @@ class ProgramSummary(handed_in.Record):
 
     host: str
     server: bool
-    asked: int = Field(description="how many executions the configuration asks for")
-    executions: int = Field(description="how many began within the duration")
-    failures: int = Field(description="executions with another exit status than 0, or ended late")
-    time_ms: SpreadSummary | None = Field(
-        description="how long executions took that ended well; null for a server"
-    )
+    asked: int
+    """How many executions the configuration asks for."""
+    executions: int
+    """How many began within the duration."""
+    failures: int
+    """Executions with another exit status than 0, or ended late."""
+    time_ms: SpreadSummary | None
+    """How long executions took that ended well; null for a server."""
 
 
 class ProbeSummary(handed_in.Record):
@@ -412,39 +205,18 @@ class ProbeSummary(handed_in.Record):
     payload_bytes: int
     every_ms: float
     sent: int
-    lost: int = Field(description="packets without an answer")
-    base_rtt_ms: float = Field(
-        description="what links take: delays and the times of the frames, there and back, without "
-        "any queue"
-    )
-    rtt_ms: SpreadSummary | None = Field(description="of the answered ones; null without any")
+    lost: int
+    """Packets without an answer."""
+    base_rtt_ms: float
+    """What links take: delays and the times of the frames, there and back, without any queue."""
+    rtt_ms: SpreadSummary | None
+    """Of the answered ones; null without any."""
 
     @property
     def title(self) -> str:
         """Its name in tables and figures."""
         marked = f", DSCP {self.dscp}" if self.dscp else ""
         return f"{self.src} to {self.dst} ({self.kind}{marked})"
-
-
-class CaptureSummary(handed_in.Record):
-    """Whether the captures and the counters agree."""
-
-    tcpdump_kernel_drops: int | None = Field(description="null for joined captures")
-    inferred_drops: int
-    qdisc_drops: int | None = Field(
-        description="null for joined captures, to which no counter belongs"
-    )
-    blackout_drops: int = Field(
-        default=0, description="drops that the switch of a synthetic blackout counted"
-    )
-    link_down_drops: int = Field(
-        default=0,
-        description="packets lost because the output's link was down, which no queue counts",
-    )
-    unmatched: int = Field(description="packets that left and that no capture saw come in")
-    in_flight: int = Field(description="packets whose fate was undecided at the end of the capture")
-    trusted: bool
-    reasons: list[str] = Field(description="why the run cannot be trusted")
 
 
 class FairnessSummary(handed_in.Record):
@@ -459,11 +231,11 @@ class ChangeSummary(handed_in.Record):
     """Flows that joined or left."""
 
     t_s: float
-    flows: int = Field(description="number of active flows from then on")
-    fair_after_s: float | None = Field(
-        description="time until Jain's index reaches 0.9 in one of the shortest sliding windows, "
-        "counted to that window's end; null if the next change came first"
-    )
+    flows: int
+    """Number of active flows from then on."""
+    fair_after_s: float | None
+    """Time until Jain's index reaches 0.9 in one of the shortest sliding windows, counted to that
+    window's end; null if the next change came first."""
 
 
 class SynchronisationSummary(handed_in.Record):
@@ -479,17 +251,20 @@ class SynchronisationSummary(handed_in.Record):
 class LimitSummary(handed_in.Record):
     """How a flow's time divides: the share of it in which something kept it from sending more."""
 
-    network: float = Field(description="the congestion window, so the network")
-    receiver: float | None = Field(description="the receiver's window; null of Multipath TCP")
-    send_buffer: float | None = Field(
-        description="the sender's own buffer; null of Multipath TCP, whose kernel does not tell"
-    )
-    application: float = Field(description="the application, which had nothing to send")
-    timeout: float = Field(description="waiting for a timeout, as the bottleneck's packets tell")
-    pacing: float = Field(default=0.0, description="a rate that was set for pacing")
-    at_least: bool = Field(
-        default=False, description="`send_buffer` is a lower bound, because samples are few"
-    )
+    network: float
+    """The congestion window, so the network."""
+    receiver: float | None
+    """The receiver's window; null of Multipath TCP."""
+    send_buffer: float | None
+    """The sender's own buffer; null of Multipath TCP, whose kernel does not tell."""
+    application: float
+    """The application, which had nothing to send."""
+    timeout: float
+    """Waiting for a timeout, as the bottleneck's packets tell."""
+    pacing: float = 0.0
+    """A rate that was set for pacing."""
+    at_least: bool = False
+    """`send_buffer` is a lower bound, because samples are few."""
 
     @property
     def untold(self) -> float:
@@ -505,9 +280,8 @@ class SamplesSummary(handed_in.Record):
     every_s: float
     taken: int
     missed: int
-    longest_ms: float = Field(
-        description="the longest time that one sample took on the run's clock"
-    )
+    longest_ms: float
+    """The longest time that one sample took on the run's clock."""
 
 
 class Summary(handed_in.Versioned):
@@ -515,88 +289,70 @@ class Summary(handed_in.Versioned):
 
     format: int = 1
     name: str
-    engine: EngineName | None = Field(
-        description="null for joined captures, which no engine of ours made"
-    )
+    engine: EngineName | None
+    """Null for joined captures, which no engine of ours made."""
     duration_s: float
-    interval: Literal["whole", "all active", "asked"] = Field(
-        description="what numbers cover: the whole duration, the time in which all flows were "
-        "active, or `analysis.from` and `to`. `losses`, `completions`, `programs`, "
-        "`times`, `convergence`, `noise` and `capture` are of the whole run"
-    )
+    interval: Literal["whole", "all active", "asked"]
+    """What numbers cover: the whole duration, the time in which all flows were active, or
+    `analysis.from` and `to`. `losses`, `completions`, `programs`, `times`, `convergence`, `noise`
+    and `capture` are of the whole run."""
     start_s: float
     end_s: float
-    jain_index: float | None = Field(
-        description="of the flows of `flows`; null without any, as with generated traffic only"
-    )
-    stationary: bool | None = Field(
-        default=None,
-        description="whether no flow's share of the goodput has a trend over the interval; null "
-        "with fewer than ten bins, or if nothing arrived in a tenth of it",
-    )
-    total_goodput_bps: float = Field(
-        description="of the flows of `flows`; generated traffic and UDP are in `completions`"
-    )
+    jain_index: float | None
+    """Of the flows of `flows`; null without any, as with generated traffic only."""
+    stationary: bool | None = None
+    """Whether no flow's share of the goodput has a trend over the interval; null with fewer than
+    ten bins, or if nothing arrived in a tenth of it."""
+    total_goodput_bps: float
+    """Of the flows of `flows`; generated traffic and UDP are in `completions`."""
     classes: dict[str, ClassSummary]
     outcast_ratio: float | None
-    windows_from: Literal["start", "all active"] = Field(
-        description="from when windows count: the instant from which all flows are active, or the "
-        "traffic's start where they never are"
-    )
-    windows: dict[str, Window] = Field(
-        description="by length, for example `100ms`; `start_s` and `end_s` say where each lies"
-    )
-    drops: dict[str, PortDrops] = Field(description="by input port")
-    losses: LossSummary | None = Field(
-        default=None,
-        description="losses of every port of the network; null if the run did not record them",
-    )
-    flow_chains: dict[str, dict[str, int]] = Field(
-        description="chains of consecutive drops of one flow, by hop count and then by length"
-    )
-    tcp: dict[str, TcpSummary] = Field(description="by hop count")
-    queue: dict[str, QueueSummary] = Field(description="by output port")
-    phase: dict[str, PhaseSummary] = Field(description="by output port")
-    noise: dict[str, NoiseSummary] = Field(default_factory=dict, description="by output port")
-    fairness: dict[str, FairnessSummary] = Field(
-        description="by length of the sliding windows; empty if no two flows were ever active"
-    )
-    convergence: list[ChangeSummary] = Field(description="every time that flows joined or left")
+    windows_from: Literal["start", "all active"]
+    """From when windows count: the instant from which all flows are active, or the traffic's start
+    where they never are."""
+    windows: dict[str, Window]
+    """By length, for example `100ms`; `start_s` and `end_s` say where each lies."""
+    drops: dict[str, PortDrops]
+    """By input port."""
+    losses: LossSummary | None = None
+    """Losses of every port of the network; null if the run did not record them."""
+    flow_chains: dict[str, dict[str, int]]
+    """Chains of consecutive drops of one flow, by hop count and then by length."""
+    tcp: dict[str, TcpSummary]
+    """By hop count."""
+    queue: dict[str, QueueSummary]
+    """By output port."""
+    phase: dict[str, PhaseSummary]
+    """By output port."""
+    noise: dict[str, NoiseSummary] = Field(default_factory=dict)
+    """By output port."""
+    fairness: dict[str, FairnessSummary]
+    """By length of the sliding windows; empty if no two flows were ever active."""
+    convergence: list[ChangeSummary]
+    """Every time that flows joined or left."""
     synchronisation: SynchronisationSummary | None
-    limited: dict[str, LimitSummary] = Field(
-        default_factory=dict,
-        description="what limited each planned flow while it was active, by its number; from "
-        "samples of the senders' sockets. Empty without them",
-    )
+    limited: dict[str, LimitSummary] = Field(default_factory=dict)
+    """What limited each planned flow while it was active, by its number; from samples of the
+    senders' sockets. Empty without them."""
     samples: SamplesSummary | None
-    completions: dict[str, CompletionSummary] | None = Field(
-        default=None, description="generated flows, by the index of their workload"
-    )
-    programs: dict[str, ProgramSummary] | None = Field(
-        default=None, description="programs, by name; null if the run had none"
-    )
-    probes: dict[str, ProbeSummary] | None = Field(
-        default=None, description="probes, by number; null if the run had none"
-    )
-    warnings: list[str] = Field(
-        description="the manifest's warnings, and one if a single flow held the link against all "
-        "others"
-    )
+    completions: dict[str, CompletionSummary] | None = None
+    """Generated flows, by the index of their workload."""
+    programs: dict[str, ProgramSummary] | None = None
+    """Programs, by name; null if the run had none."""
+    probes: dict[str, ProbeSummary] | None = None
+    """Probes, by number; null if the run had none."""
+    warnings: list[str]
+    """The manifest's warnings, and one if a single flow held the link against all others."""
     capture: CaptureSummary
     wall_s: dict[str, float]
-    group_by: GroupKind = Field(
-        default="hops", description="the grouping that tables and figures show"
-    )
-    groups: Groups = Field(
-        default_factory=dict,
-        description="by `hops`, `congestion_control`, `port`, `sender`, and `name` if any flow has "
-        "one; then by label. Empty without flows",
-    )
-    compare: CompareSummary | None = Field(
-        default=None,
-        description="the groups of `analysis.compare`, or the classes with the most and the fewest "
-        "hops; null if there is only one class",
-    )
+    group_by: GroupKind = "hops"
+    """The grouping that tables and figures show."""
+    groups: Groups = Field(default_factory=dict)
+    """By `hops`, `congestion_control`, `port`, `sender`, and `name` if any flow has one; then by
+    label. Empty without flows."""
+    compare: CompareSummary | None = None
+    """The groups of `analysis.compare`, or the classes with the most and the fewest hops; null if
+    there is only one class."""
 
     @property
     def whole_run(self) -> str:

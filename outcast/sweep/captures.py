@@ -7,7 +7,8 @@ from pathlib import Path
 import zstandard
 
 from outcast.files import sha256
-from outcast.records.run_directory import CaptureRecord, RunDirectory
+from outcast.records.counters import CaptureRecord
+from outcast.records.run_directory import RunDirectory
 from outcast.sweep.task import Captures
 
 _LEVEL = 3

@@ -27,11 +27,7 @@ def keep(networks: Networks, home: Path, test: str) -> list[str]:
 
     A debugger and fixtures still find them where they were. Each copy gets figures, the report, all
     packets with verdicts, an archive, and what `outcast why` says, for which it is made once more.
-
-    Args:
-        networks: what the test ran.
-        home: holds the folders of all tests.
-        test: the test's name in pytest.
+    `home` holds the folders of all tests, whose names are those in pytest.
 
     Returns what to print: three lines for each run, or two where it failed.
     """

@@ -19,14 +19,13 @@ _Key = tuple[int, int, int, int]
 class Telling:
     """A packet whose fate differs between runs that pass and runs that fail.
 
+    `dropped_of_passing` and `dropped_of_failing` count the runs in which it was dropped.
+
     Attributes:
-        flow: its flow's number.
         seq: its first sequence number, counted from the flow's first.
         payload: bytes of payload.
         nth: which packet of this flow, sequence number and length it is at its port, from 0; a
             later one is sent again.
-        dropped_of_passing: in how many runs that pass it was dropped.
-        dropped_of_failing: in how many runs that fail it was dropped.
         p: Fisher's exact test of both, two-sided, times the number of packets that were dropped in
             any run (Bonferroni).
     """
@@ -42,12 +41,7 @@ class Telling:
 
 @dataclass(repr=False)
 class Flaky:
-    """A network under several seeds.
-
-    Attributes:
-        passing: seeds of runs that pass.
-        failing: seeds of runs that fail.
-    """
+    """A network under several seeds: those of runs that pass, and those of runs that fail."""
 
     passing: list[int] = field(default_factory=list)
     failing: list[int] = field(default_factory=list)

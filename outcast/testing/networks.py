@@ -31,13 +31,9 @@ class ProgramWarning(UserWarning):
 class Networks:
     """Runs networks for one test.
 
-    Args:
-        folder: an empty folder, where runs go.
+    Attributes:
         beside: the test's file; relative paths of a configuration are relative to its folder.
         seed: the seed of all runs; None leaves it to the configuration.
-
-    Attributes:
-        beside, seed: as given.
         kept: folders of the runs so far, finished or failed, in order.
     """
 

@@ -118,7 +118,7 @@ def trace_sentences(run: Run) -> list[str]:
 
 def behind_the_capture(run: Run) -> str:
     """What no delay at a captured queue has in it, for the end of a sentence; empty if nothing."""
-    plan = None if run.captured is not None else run.plan
+    plan = run.plan
     if plan is None:
         return ""
     studied = {port.egress for port in (plan.bottleneck, *plan.others)}

@@ -7,16 +7,9 @@ from outcast.analysis.measure.losses import BEFORE_SENDING, where
 from outcast.analysis.measure.stationarity import change, fairness_change, rates_in
 from outcast.analysis.run_analysis import Interval
 from outcast.plan.grouping import GROUPINGS
+from outcast.records.port_summaries import LossSummary, PortLosses
 from outcast.records.run import Run
-from outcast.records.summary import (
-    ClassSummary,
-    CompletionSummary,
-    LimitSummary,
-    LossSummary,
-    PortLosses,
-    Summary,
-    Window,
-)
+from outcast.records.summary import ClassSummary, CompletionSummary, LimitSummary, Summary, Window
 from outcast.units import counted, format_bps
 from outcast.view.events import rates_within
 

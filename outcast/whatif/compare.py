@@ -207,12 +207,8 @@ def of(
 ) -> WhatIf:
     """The record of two runs for whatif.json.
 
-    Args:
-        factual: the run in which somebody intervened.
-        counterfactual: the run with the intervention.
-        explanation: where they part; None if that is not told.
-        changes: what `blast` gave.
-        numbers: what `flow_numbers` gave.
+    `explanation` says where they part; None if that is not told. `changes` and `numbers` are what
+    `blast` and `flow_numbers` gave.
     """
     first = None if explanation is None else explanation.first
     other = changes.filter("other")
@@ -224,6 +220,7 @@ def of(
     flows |= _names(counterfactual, numbers)
     for label, own in _groups(counterfactual, numbers).items():
         groups[label] = sorted({*groups.get(label, []), *own})
+    named = other.head(NAMED).rename({"t": "t_in_ns"}).select(OtherFate.model_fields)
     return WhatIf(
         of=changed.of,
         changes=[*told(changed)],
@@ -241,18 +238,7 @@ def of(
         only_counterfactual=only[1],
         packets=changes.height,
         by_flow=dict(other.group_by("flow").len().sort("flow").iter_rows()),
-        first=[
-            OtherFate(
-                flow=row["flow"],
-                seq=row["seq"],
-                payload=row["payload"],
-                transmission=row["transmission"],
-                t_in_ns=row["t"],
-                factual=row["factual"],
-                counterfactual=row["counterfactual"],
-            )
-            for row in other.head(NAMED).iter_rows(named=True)
-        ],
+        first=[OtherFate(**row) for row in named.iter_rows(named=True)],
     )
 
 
@@ -297,11 +283,7 @@ def require_prefix(explanation: Explanation, since_ns: int, named: str) -> None:
 
 
 def require_fates(run: Run, fates: Sequence[PacketFate]) -> None:
-    """Compares the packets' fates in the captures with what was asked for, and the counters.
-
-    Raises:
-        RunError: a packet has another fate.
-    """
+    """Raises RunError if a packet has another fate in the captures than was asked for."""
     with run.reading():
         packets = run.table("packets")
     measured = {record.egress for record in run.manifest.bottlenecks}

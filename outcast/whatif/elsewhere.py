@@ -17,13 +17,9 @@ from outcast.records.run import Run
 
 
 def came_in_ns(run: Run, packet: Mapping[str, Any], port: str, where: str) -> int:
-    """When a packet came to the switch of a port by which it left.
+    """When a packet, given by its row, came to the switch of a captured port by which it left.
 
-    Args:
-        run: the run, with its captures.
-        packet: its row.
-        port: a captured port of a switch.
-        where: how errors begin.
+    Errors begin with `where`.
 
     Raises:
         ConfigError: it did not leave by the port, or no capture shows when it came.

@@ -38,14 +38,10 @@ _PACKET = re.compile(r"[0-9]{1,19}")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A fate that somebody asks for.
+    """A fate that somebody asks for, of the packet in a row of packets.parquet.
 
-    Attributes:
-        packet: the row of packets.parquet, from 0.
-        fate: what happens to the packet.
-        delay_ns: how long it is held.
-        port: the captured port at whose queue it happens; None is that of the packet's row.
-        where: how errors begin.
+    `port` is the captured port at whose queue it happens; None is that of the packet's row. Errors
+    begin with `where`.
     """
 
     packet: int
@@ -143,19 +139,11 @@ def interventions(
     """The changes of a run: its own interventions, and those that are wanted now.
 
     A packet that had a fate of its own before gets the new one; `keep` gives it back its own.
+    `boot_ns` is the traffic's start by the guest's clock, since its boot.
 
-    Args:
-        run: a run of the virtual engine, analysed.
-        named: how the run was named.
-        wanted: the fates.
-        boot_ns: the traffic's start by the guest's clock, since its boot.
-        wanted_losses: what links are to lose.
+    Returns all that is changed, and of it the fates that are wanted now.
 
-    Returns:
-        All that is changed, and of it the fates that are wanted now.
-
-    Raises:
-        ConfigError: the run has no such packet or port, or the packet cannot have this fate.
+    Raises ConfigError if the run has no such packet or port, or the packet cannot have this fate.
     """
     if not wanted and not wanted_losses:
         raise ConfigError(

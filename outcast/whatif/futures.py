@@ -24,12 +24,7 @@ _MOST_DIGITS = len(str(1 << 63))
 
 @dataclass(frozen=True, slots=True)
 class Future:
-    """A future of a run.
-
-    Attributes:
-        name: the name of its folder.
-        noise: from when its noise is another one, and the seed of that.
-    """
+    """A future of a run, by the name of its folder, and its noise."""
 
     name: str
     noise: NoiseFrom
@@ -61,10 +56,7 @@ def instants(text: str) -> range:
 def noise(text: str, boot_ns: int, end_ns: int) -> NoiseFrom:
     """Reads a future as `25ms:12345`. Raises ConfigError.
 
-    Args:
-        text: the future.
-        boot_ns: the traffic's start by the guest's clock, since its boot.
-        end_ns: the run's duration.
+    `boot_ns` is the traffic's start by the guest's clock, `end_ns` the run's duration.
     """
     at, _, seed = text.partition(":")
     try:

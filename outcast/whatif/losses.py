@@ -21,14 +21,12 @@ _WORDS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class AskedLoss:
-    """A loss that somebody asks for.
+    """A loss that somebody asks for. Errors begin with `where`.
 
     Attributes:
         packet: its row of packets.parquet; None where `flow` and `segment` tell it.
-        flow: the flow's number.
         segment: of the flow's data segments that cross the link in this direction, from 0.
         link: two neighbours, as `a-b`; the segment leaves a and does not reach b.
-        where: how errors begin.
     """
 
     packet: int | None
@@ -54,8 +52,7 @@ def find(run: Run, wanted: AskedLoss) -> LostPacket:
     Captures have to show which segments cross the link: of the port that they leave by, or of the
     one that they come in by.
 
-    Raises:
-        ConfigError: the run has no such flow, link or segment, or no capture shows it.
+    Raises ConfigError if the run has no such flow, link or segment, or no capture shows it.
     """
     plan = run.directory.read_plan()
     node, neighbour = _ends(plan, wanted)

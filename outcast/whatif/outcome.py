@@ -83,11 +83,7 @@ STARVED = "starved"
 
 @dataclass(frozen=True)
 class Outcome:
-    """A question about a run that can be answered with yes or no.
-
-    Attributes:
-        words: the outcome as it was written.
-    """
+    """A question about a run that can be answered with yes or no, as `words` was written."""
 
     words: str
     _tree: ast.expr

@@ -12,15 +12,10 @@ from outcast.errors import GuestError, ReadBackError
 from outcast.experiment import Experiment, dump
 from outcast.experiment.rate import RateTrace
 from outcast.files import write_text
-from outcast.records.run_directory import Counters, RunDirectory
-from outcast.records.summary import (
-    CaptureSummary,
-    ClassSummary,
-    CompareSummary,
-    GroupSummary,
-    PortDrops,
-    Summary,
-)
+from outcast.records.counters import Counters
+from outcast.records.port_summaries import CaptureSummary, PortDrops
+from outcast.records.run_directory import RunDirectory
+from outcast.records.summary import ClassSummary, CompareSummary, GroupSummary, Summary
 from tests import records
 
 NAME = "tests.golden.fake_run:execute"

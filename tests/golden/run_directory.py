@@ -8,16 +8,10 @@ import numpy as np
 from outcast.analysis import analyze
 from outcast.experiment import load_resolved
 from outcast.plan.make import make_plan
+from outcast.records.counters import Counters, HostCounters, PortCounters
+from outcast.records.flows import BottleneckRecord, QueueRecord, TrafficRecord
 from outcast.records.run import Run
-from outcast.records.run_directory import (
-    BottleneckRecord,
-    Counters,
-    HostCounters,
-    PortCounters,
-    QueueRecord,
-    RunDirectory,
-    TrafficRecord,
-)
+from outcast.records.run_directory import RunDirectory
 from tests import records
 from tests.golden.model import Traffic, captures, drop_tail, make_traffic, write_pcap
 

@@ -17,8 +17,8 @@ from outcast.analysis.measure.stationarity import chance_of_trend
 from outcast.errors import ConfigError
 from outcast.experiment import Instant
 from outcast.plan.make import make_plan
+from outcast.records.port_summaries import LossSummary
 from outcast.records.run import Run
-from outcast.records.summary import LossSummary
 from outcast.reproduce import intervals
 from outcast.sweep.groups import remarks_on_intervals
 from outcast.view import report, summary_words

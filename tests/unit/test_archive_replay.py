@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 import outcast
-from outcast.api import archives
 from outcast.cli import invoke
 from outcast.engines import ledger
 from outcast.engines.guest.packed import Guest
@@ -443,5 +442,5 @@ def test_what_is_refused_leaves_nothing(packed, place):
 def test_a_capture_that_only_one_run_has_is_said():
     parts = ("captures/b.in.pcap",)
     explanation = comparing.Explanation(False, 2, (), (), parts, (), None, ())
-    said = archives.difference(explanation)
+    said = explanation.difference
     assert said == "only the second run captured captures/b.in.pcap"

@@ -6,7 +6,8 @@ from outcast.emulation import capture
 from outcast.emulation.commands import SystemCommands, wait_until
 from outcast.emulation.counters import parse_snmp
 from outcast.errors import RunError
-from outcast.records.run_directory import HostCounters, PortCounters, RunDirectory
+from outcast.records.counters import HostCounters, PortCounters
+from outcast.records.run_directory import RunDirectory
 from tests import records
 
 CLOSING = """tcpdump: listening on s1-eth1, link-type EN10MB (Ethernet), snapshot length 128 bytes

@@ -11,15 +11,9 @@ from outcast.errors import InputError
 from outcast.experiment import load
 from outcast.plan.make import make_plan
 from outcast.records import packet_words, replay
-from outcast.records.run_directory import (
-    Counters,
-    ExecutionRecord,
-    GuestRecord,
-    ProgramRecord,
-    RunDirectory,
-    SubflowRecord,
-    TrafficRecord,
-)
+from outcast.records.counters import Counters
+from outcast.records.flows import ExecutionRecord, ProgramRecord, SubflowRecord, TrafficRecord
+from outcast.records.run_directory import GuestRecord, RunDirectory
 from outcast.sweep.captures import reduce
 from tests import records
 
@@ -119,7 +113,7 @@ def test_the_earliest_difference_of_all_captures_is_found(tmp_path):
     assert (first.number, first.at_ns) == (1, START_NS + 50)
     assert (first.since_start_ns, first.since_first_packet_ns) == (50, 59)
     assert not first.only_time
-    assert first.one == replay.SeenPacket(
+    assert first.one == packet_words.SeenPacket(
         at_ns=START_NS + 50,
         frame_bytes=len(tcp()) + 1400,
         source="10.0.0.1:20001",
@@ -286,7 +280,7 @@ def test_who_sent_a_packet(ends, flow, host, process, tmp_path):
     )  # fmt: skip
     manifest = run_directory(tmp_path / "one", [OUT], programs=[web]).read_manifest()
     sender = packet_words.sender_of(packet_words.read_header(tcp(ends)), manifest, None)
-    assert sender == packet_words.Sender(flow, host, process)
+    assert sender == (flow, host, process)
 
 
 def test_a_generated_flow_has_its_sender(tmp_path):
@@ -300,8 +294,7 @@ def test_a_generated_flow_has_its_sender(tmp_path):
         (tcp((*ends[2:], *ends[:2])), generated.dst, "receiver"),
     ):
         sender = packet_words.sender_of(packet_words.read_header(frame), manifest, plan)
-        assert sender.host == host
-        assert sender.process == f"the {role} of generated flow {generated.flow}"
+        assert sender == (None, host, f"the {role} of generated flow {generated.flow}")
 
 
 @pytest.mark.parametrize(

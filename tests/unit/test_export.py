@@ -400,18 +400,18 @@ def test_packets_are_found_though_the_clock_was_off_and_drifted(run, tmp_path):
     """The table has corrected times, as after a join of foreign captures."""
     table = rows_of(run)
     path = run / "captures/s1-eth3.in.pcap"
-    exact = captured.find(PortFiles("s1-eth3", "in", (path,)), table, one_clock=True)
+    exact = captured.find(PortFiles("s1-eth3", "in", (path,)), table)
     first_ns = int(table["t_in"][0])
     moved = table.with_columns(
         t_in=pl.col("t_in") - 800_000_000 + (pl.col("t_in") - first_ns) * 50 // 1_000_000
     )
-    found = captured.find(PortFiles("s1-eth3", "in", (path,)), moved, one_clock=False)
+    found = captured.find(PortFiles("s1-eth3", "in", (path,), one_clock=False), moved)
     assert (found.row == exact.row).all()
     assert (found.row >= 0).all()
     there = moved["t_in"].to_numpy()[found.row]
     assert np.abs(found.stamp_ns - there).max() <= 1
     with pytest.raises(InputError, match="lacks"):
-        captured.find(PortFiles("s1-eth3", "in", (path,)), moved, one_clock=True)
+        captured.find(PortFiles("s1-eth3", "in", (path,)), moved)
 
 
 def test_both_directions_and_several_files_of_one_port(run, tmp_path):
@@ -423,7 +423,7 @@ def test_both_directions_and_several_files_of_one_port(run, tmp_path):
     for number, content in enumerate((whole[:middle], whole[:24] + whole[middle:])):
         parts.append(tmp_path / f"e.pcap{number}")
         parts[-1].write_bytes(content)
-    found = captured.find(PortFiles("s1-eth2", "in", tuple(parts)), table, one_clock=True)
+    found = captured.find(PortFiles("s1-eth2", "in", tuple(parts)), table)
     assert found.row.size == (len(whole) - 24) // 82
     assert (found.row >= 0).all()
     assert len(list(found.packets())) == found.row.size
@@ -432,7 +432,7 @@ def test_both_directions_and_several_files_of_one_port(run, tmp_path):
     mixed = tmp_path / "mixed.pcap"
     mixed.write_bytes(whole + (folder / f"{OUT}.out.pcap").read_bytes()[24:])
     mine = both.filter(pl.col("src") == "10.0.0.2")
-    found = captured.find(PortFiles("x", "any", (mixed,)), mine, one_clock=True)
+    found = captured.find(PortFiles("x", "any", (mixed,)), mine)
     assert int((found.row >= 0).sum()) == mine.height + int(mine["t_out"].is_not_null().sum())
     assert int((found.left & (found.row >= 0)).sum()) == int(mine["t_out"].is_not_null().sum())
 

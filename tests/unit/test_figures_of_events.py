@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from outcast.experiment.faults import Policer
+from outcast.records.counters import PortRates, Rates
 from outcast.records.effective import AppliedChange
 from outcast.records.run import Run
-from outcast.records.run_directory import PortRates, Rates
 from outcast.view import figures, summary_words
 from outcast.view.events import Moment, behind_the_capture, moments, trace_sentences
 from outcast.view.figures.parts import MOST_NAMED_EVENTS

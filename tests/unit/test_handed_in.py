@@ -19,7 +19,8 @@ from outcast.analysis.capture.pcap import read_capture
 from outcast.errors import ConfigError, InputError
 from outcast.experiment import sizes
 from outcast.records import generated as results
-from outcast.records.run_directory import HostCounters, Manifest, PortCounters, RunDirectory
+from outcast.records.counters import HostCounters, PortCounters
+from outcast.records.run_directory import Manifest, RunDirectory
 from outcast.records.samples import read_samples
 from outcast.sweep.points import combinations
 from tests.golden import class_folder, model

@@ -11,7 +11,7 @@ from PIL import Image
 
 from outcast import cli
 from outcast.errors import ConfigError
-from outcast.records.summary import NoiseSummary
+from outcast.records.port_summaries import NoiseSummary
 from outcast.reproduce import recipe, reproduce
 from outcast.reproduce.result import (
     BurstRecord,

@@ -14,8 +14,9 @@ from outcast.analysis.measure.limits import (
     limits,
     memory_warnings,
 )
-from outcast.records.run_directory import HostCounters
-from outcast.records.summary import LimitSummary, LossSummary, PortLosses
+from outcast.records.counters import HostCounters
+from outcast.records.port_summaries import LossSummary, PortLosses
+from outcast.records.summary import LimitSummary
 from outcast.view import summary_words as words
 
 SECOND = 10**9

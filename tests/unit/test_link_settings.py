@@ -26,14 +26,9 @@ from outcast.plan import link_words, ports, stored
 from outcast.plan.events import changes
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
-from outcast.records.run_directory import (
-    BottleneckRecord,
-    Cause,
-    Counters,
-    FlowRecord,
-    LinkRecord,
-    Manifest,
-)
+from outcast.records.counters import Cause, Counters, LinkRecord
+from outcast.records.flows import BottleneckRecord, FlowRecord
+from outcast.records.run_directory import Manifest
 from outcast.view.figures import topology
 from tests.fakes import Shown
 

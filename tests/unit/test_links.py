@@ -24,17 +24,11 @@ from outcast.experiment import Experiment, load
 from outcast.plan import ports
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
+from outcast.records.counters import LinkRecord, LinkTotals, PortRates, Rates
 from outcast.records.effective import AppliedChange
+from outcast.records.flows import TrafficRecord
 from outcast.records.link_rate import FIRST_NS, LinkRate, down_spans_ns, link_rate, steps_of
-from outcast.records.run_directory import (
-    LinkRecord,
-    LinkTotals,
-    Manifest,
-    PortRates,
-    Rates,
-    RunDirectory,
-    TrafficRecord,
-)
+from outcast.records.run_directory import Manifest, RunDirectory
 from tests import records
 from tests.golden.run_directory import make_run
 

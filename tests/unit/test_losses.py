@@ -13,16 +13,11 @@ from outcast.analysis.measure.random_loss import _is_even
 from outcast.cli import invoke as outcast
 from outcast.errors import InputError
 from outcast.records import queue_statistics
+from outcast.records.counters import HostCounters, LinkRecord, LinkTotals
 from outcast.records.effective import AppliedChange
+from outcast.records.port_summaries import LossSummary
 from outcast.records.run import Run
-from outcast.records.run_directory import (
-    BlackoutRecord,
-    HostCounters,
-    LinkRecord,
-    LinkTotals,
-    RunDirectory,
-)
-from outcast.records.summary import LossSummary
+from outcast.records.run_directory import BlackoutRecord, RunDirectory
 from outcast.sweep import groups
 from outcast.view import report
 from tests import records

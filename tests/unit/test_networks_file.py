@@ -16,7 +16,7 @@ from outcast.errors import ConfigError, InputError, OutcastError
 from outcast.experiment import Network, Source
 from outcast.networks import mininet_options, resolve
 from outcast.plan.make import make_plan
-from outcast.records import replay
+from outcast.records import kept_captures, replay
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import store
 from outcast.sweep.plan import plan_sweep
@@ -377,7 +377,7 @@ def test_nothing_that_reads_a_result_runs_its_code(foreign, tmp_path, monkeypatc
         refused = arguments[0] in ("topo", "exec", "sweep") or "-o" in arguments
         assert (status != 0) is refused, (arguments, said)
     # What `run --replay-of` reads of the other run.
-    replay.require_finished(directory)
+    kept_captures.digests(directory)
     with pytest.raises(InputError, match="allowed is a run of the same configuration"):
         replay.require_comparable(directory, outcast.load(DUMBBELL))
     replay.require_equal(directory, directory)

@@ -21,7 +21,7 @@ from outcast.analysis.measure.noise import (
     regime_of,
 )
 from outcast.analysis.measure.queue import replay
-from outcast.records.summary import NoiseSummary
+from outcast.records.port_summaries import NoiseSummary
 from tests.golden.packets import P, capture
 
 PACKET_NS = 12_000

@@ -8,16 +8,15 @@ from outcast import analysis
 from outcast.analysis.capture.headers import FlowKey
 from outcast.analysis.measure import program_flows
 from outcast.plan import schedule
-from outcast.records.run import Run
-from outcast.records.run_directory import (
+from outcast.records.flows import (
     ControlRecord,
     ExecutionRecord,
     FlowRecord,
-    Manifest,
     PeerRecord,
     ProgramRecord,
-    RunDirectory,
 )
+from outcast.records.run import Run
+from outcast.records.run_directory import Manifest, RunDirectory
 from tests.golden.run_directory import make_run
 
 

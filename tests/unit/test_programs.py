@@ -30,7 +30,8 @@ from outcast.errors import ConfigError, DeadlineError, FeatureMissingError
 from outcast.plan import stored
 from outcast.plan.make import make_plan, plan_of_command
 from outcast.plan.programs import Command, fill
-from outcast.records.run_directory import ExecutionRecord, RunDirectory
+from outcast.records.flows import ExecutionRecord
+from outcast.records.run_directory import RunDirectory
 
 BASE = """
 name: web

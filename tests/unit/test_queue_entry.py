@@ -10,8 +10,8 @@ from outcast.analysis.join.join import Joined, JoinOptions, join
 from outcast.analysis.measure.blackout import flow_chains, port_chains, within
 from outcast.analysis.measure.queue import Event
 from outcast.analysis.measure.queue_entry import replay_behind
+from outcast.records.flows import QueueRecord
 from outcast.records.interventions import PacketFate
-from outcast.records.run_directory import QueueRecord
 from tests.golden.packets import P, capture
 
 E, X, Q = Event.ENQUEUE, Event.DROP, Event.DEQUEUE

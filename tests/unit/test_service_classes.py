@@ -8,9 +8,10 @@ from rich.console import Console
 
 from outcast.analysis import analyze
 from outcast.errors import InputError
+from outcast.records.counters import Counters, PortCounters
 from outcast.records.effective import service_classes_of
 from outcast.records.run import Run
-from outcast.records.run_directory import Counters, PortCounters, RunDirectory
+from outcast.records.run_directory import RunDirectory
 from outcast.view import figures, report
 from outcast.view.figures.look import asked
 from outcast.view.terminal import service_classes, tables

@@ -15,8 +15,8 @@ from outcast.analysis.measure.samples import port_table, socket_table
 from outcast.analysis.run_analysis import Interval
 from outcast.errors import InputError
 from outcast.experiment.queues import KINDS
+from outcast.records.flows import FlowRecord
 from outcast.records.queue_statistics import read_message, statistics
-from outcast.records.run_directory import FlowRecord
 from outcast.records.samples import Sample, SamplesWriter
 from outcast.records.socket_samples import while_active
 from tests import records

@@ -13,8 +13,8 @@ import pytest
 
 from outcast.cli import invoke as main
 from outcast.engines import ledger
-from outcast.records.run_directory import Cause
-from outcast.records.summary import LossSummary
+from outcast.records.counters import Cause
+from outcast.records.port_summaries import LossSummary
 from outcast.sweep import dataset, packing
 from outcast.sweep.store import SweepDirectory
 from tests import quick_sweeps, zips

@@ -6,8 +6,9 @@ import polars as pl
 import pytest
 from rich.console import Console
 
+from outcast.records.port_summaries import LossSummary, SpreadSummary
 from outcast.records.run import Run
-from outcast.records.summary import LimitSummary, LossSummary, SpreadSummary, Summary
+from outcast.records.summary import LimitSummary, Summary
 from outcast.view import summary_words as words
 from outcast.view.report.goodput import goodput
 from outcast.view.report.markup import render

@@ -16,7 +16,7 @@ from outcast.analysis.trace.causes import (
 from outcast.analysis.trace.drops import drop_table, drops_of_packets, reason_table
 from outcast.analysis.trace.events import TcpEvents
 from outcast.analysis.trace.senders import of_flows, series_table
-from outcast.records.run_directory import Counters, HostCounters, LinkRecord, LinkTotals
+from outcast.records.counters import Counters, HostCounters, LinkRecord, LinkTotals
 from tests import records
 from tests.unit.tcp_events import Event, tables
 

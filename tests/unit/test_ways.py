@@ -8,9 +8,9 @@ import pytest
 from outcast.analysis import analyze, ways
 from outcast.cli import invoke as outcast
 from outcast.errors import ConfigError, InputError
+from outcast.records.port_summaries import LossSummary, PortLosses
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.records.summary import LossSummary, PortLosses
 from outcast.view.terminal import ways as words
 from tests import records
 from tests.golden.run_directory import make_run

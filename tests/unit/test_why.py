@@ -5,8 +5,9 @@ import pytest
 from outcast import __version__
 from outcast.analysis.trace import events as of
 from outcast.errors import InputError
+from outcast.records.counters import Counters, HostCounters, LinkTotals
 from outcast.records.run import Run
-from outcast.records.run_directory import Counters, HostCounters, LinkTotals, RunDirectory
+from outcast.records.run_directory import RunDirectory
 from outcast.records.tables import write_table
 from outcast.records.trace import Traced, table_name
 from outcast.view.terminal import why

@@ -33,13 +33,15 @@ _IDENTITY = ("src", "sport", "dst", "dport", "ip_id", "seq", "payload")
 class PortFiles:
     """A capture: its port, which packets of the port it holds, and its files in a row.
 
-    `interface` is that of the files whose packets they are; None takes all.
+    `interface` is that of the files whose packets they are; None takes all. `one_clock` says
+    whether its clock is that of the table, as in runs of ours.
     """
 
     port: str
     direction: Direction
     files: tuple[Path, ...]
     interface: str | None = None
+    one_clock: bool = True
 
 
 def captures_of(run: Run) -> list[PortFiles]:
@@ -56,6 +58,7 @@ def captures_of(run: Run) -> list[PortFiles]:
                 capture.direction,
                 tuple(captures.find(run.directory, file, hashed=False) for file in capture.files),
                 capture.port if Path(capture.files[0].path) in shared else None,
+                one_clock=False,
             )
             for capture in requested
         ]
@@ -107,16 +110,16 @@ class Captured:
                     yield data[offset : offset + length].tobytes(), max(original, length)
 
 
-def find(source: PortFiles, rows: pl.DataFrame, one_clock: bool) -> Captured:
+def find(source: PortFiles, rows: pl.DataFrame) -> Captured:
     """Reads a capture and finds its packets among the table's rows.
 
     A packet is a row's if it has its addresses, ports and numbers, at its time. `rows` have their
-    numbers as `packet`. Without `one_clock` the capture's times are corrected so that the packets
+    numbers as `packet`. Without one clock the capture's times are corrected so that the packets
     that occur once have the table's times.
 
     Raises InputError if the capture cannot be read, or lacks packets that the table has.
     """
-    files, columns, flows, stamp_ns, link = _read(source, unwraps=not one_clock)
+    files, columns, flows, stamp_ns, link = _read(source, unwraps=not source.one_clock)
     frame = columns.stamp_ns
     flow = np.full(stamp_ns.size, -1, np.int32)
     flow[frame] = columns.flow
@@ -125,9 +128,9 @@ def find(source: PortFiles, rows: pl.DataFrame, one_clock: bool) -> Captured:
     left = np.zeros(stamp_ns.size, np.bool_)
     shift: Array = np.zeros(stamp_ns.size, np.int64)
     for is_left, expected in _expected(source, rows):
-        if not one_clock:
+        if not source.one_clock:
             shift = _shift(seen, expected, stamp_ns)
-        found = _matches(seen, expected, shift, one_clock)
+        found = _matches(seen, expected, shift, source.one_clock)
         if found.height < 0.99 * expected.height:
             raise InputError(
                 f"{source.files[0]}: lacks {expected.height - found.height} of the "

@@ -86,8 +86,7 @@ def write_pcapng(
     if source.run is None:
         raise ConfigError(f"{source.path}: is a table alone; captured packets need a run's folder")
     table = _with_texts(_selected(source, wanted))
-    # One clock stamped all captures of a run of ours.
-    found = [find(capture, table, source.run.captured is None) for capture in captures]
+    found = [find(capture, table) for capture in captures]
     table = comments.with_drops(source, table).join(
         _limits(source.run), on="egress", how="left", maintain_order="left"
     )

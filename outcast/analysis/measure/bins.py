@@ -20,7 +20,7 @@ from outcast.analysis.measure.queue import Event, Queue, on_wire
 from outcast.analysis.measure.throughput import Series, series
 from outcast.analysis.port_analysis import PortAnalysis
 from outcast.analysis.run_analysis import Analysis
-from outcast.records.run_directory import FlowRecord
+from outcast.records.flows import FlowRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from outcast.analysis.measure.queue import queueing_ns
 from outcast.analysis.measure.run_goodput import flow_bytes
 from outcast.analysis.measure.tcp import untimed_ns
 from outcast.analysis.run_analysis import Analysis, Interval, active
-from outcast.records.run_directory import FlowRecord
-from outcast.records.summary import TcpSummary
+from outcast.records.flows import FlowRecord
+from outcast.records.port_summaries import TcpSummary
 
 _MOST_NAMED = 3
 

@@ -13,8 +13,9 @@ from outcast.analysis.measure.flows import FlowMeasures, flow_measures
 from outcast.analysis.measure.kernel_counts import KernelCounts
 from outcast.analysis.measure.spreads import in_unit, spread_of
 from outcast.analysis.run_analysis import Analysis
-from outcast.records.run_directory import FlowRecord
-from outcast.records.summary import SpreadSummary, TimesSummary
+from outcast.records.flows import FlowRecord
+from outcast.records.port_summaries import SpreadSummary
+from outcast.records.summary import TimesSummary
 
 
 def more_of(analysis: Analysis) -> Callable[[Sequence[FlowRecord]], dict[str, Any]]:

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from outcast.analysis.run_analysis import Analysis, Interval
-from outcast.records.run_directory import FlowRecord
+from outcast.records.flows import FlowRecord
 from outcast.records.socket_samples import while_active
 from outcast.records.summary import SynchronisationSummary
 

@@ -16,8 +16,10 @@ import polars as pl
 
 from outcast.analysis.measure.losses import where
 from outcast.plan import moved
-from outcast.records.run_directory import FlowRecord, HostCounters
-from outcast.records.summary import LimitSummary, LossSummary
+from outcast.records.counters import HostCounters
+from outcast.records.flows import FlowRecord
+from outcast.records.port_summaries import LossSummary
+from outcast.records.summary import LimitSummary
 
 MOST_ELSEWHERE = 0.1
 """If something besides the network limits a bulk flow for more of its time, the run says so."""

@@ -13,8 +13,8 @@ from outcast.analysis.measure.losses import loss_summary
 from outcast.analysis.measure.run_goodput import flow_bytes
 from outcast.analysis.run_analysis import Analysis, Interval
 from outcast.records.captures import AnyManifest
-from outcast.records.run_directory import Cause, LinkRecord
-from outcast.records.summary import LossSummary
+from outcast.records.counters import Cause, LinkRecord
+from outcast.records.port_summaries import LossSummary
 
 
 def link_table(analysis: Analysis) -> pl.DataFrame | None:

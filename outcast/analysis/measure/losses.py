@@ -10,9 +10,9 @@ import numpy as np
 from outcast.analysis.compiled import Bool
 from outcast.analysis.join.join import Verdict
 from outcast.records.captures import AnyManifest
+from outcast.records.counters import Cause, LinkRecord
 from outcast.records.link_rate import down_spans_ns
-from outcast.records.run_directory import Cause, LinkRecord
-from outcast.records.summary import LossSummary, PortLosses
+from outcast.records.port_summaries import LossSummary, PortLosses
 
 if TYPE_CHECKING:
     # A process that draws needs only the names of causes, and no reader of captures.

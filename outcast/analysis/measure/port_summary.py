@@ -20,7 +20,7 @@ from outcast.experiment.engine import properties
 from outcast.experiment.queues import WITH_CLASSES
 from outcast.plan import grouping
 from outcast.records.link_rate import steps_of
-from outcast.records.summary import (
+from outcast.records.port_summaries import (
     CapacitySummary,
     NoiseInput,
     NoiseSummary,
@@ -92,7 +92,7 @@ def noise_summary(analysis: Analysis, port: PortAnalysis) -> NoiseSummary:
     """How regular the output and its inputs are, and whether the run's shares are one draw."""
     queue = port.record.queue
     # Nodes of the virtual engine take no time, so what was set is all that varies.
-    is_virtual = properties(analysis.engine).virtual_clock
+    is_virtual = properties(analysis.manifest.engine).virtual_clock
     measured = noise(
         port.joined,
         port.queue,
@@ -131,7 +131,7 @@ def _of_nominal(analysis: Analysis, port: PortAnalysis, packet_ns: float) -> flo
     """The packet time over that of the port's rate; None where the rate is unknown or changes."""
     queue = port.record.queue
     # Captures do not tell what a frame takes on their link besides its bytes.
-    if not queue.rate_bps or analysis.engine is None:
+    if not queue.rate_bps or analysis.manifest.engine is None:
         return None
     if not analysis.link_rate(port.record.egress, queue.rate_bps).is_constant:
         return None

@@ -18,14 +18,9 @@ from outcast.analysis.join.join import Joined
 from outcast.analysis.join.pairs import grouped
 from outcast.plan import schedule
 from outcast.plan.addresses import ipv4_of
+from outcast.records.flows import BottleneckRecord, FlowRecord, PeerRecord, ProgramRecord
 from outcast.records.probes import ProbeRecord
-from outcast.records.run_directory import (
-    BottleneckRecord,
-    FlowRecord,
-    Manifest,
-    PeerRecord,
-    ProgramRecord,
-)
+from outcast.records.run_directory import Manifest
 
 _WITHOUT_FLOWS = frozenset({"ping", "ping6", "fping", "arping"})
 """Programs that send neither TCP nor UDP (ping(8): ICMP; arping(8): ARP)."""

@@ -7,7 +7,7 @@ import polars as pl
 
 from outcast.analysis.measure.spreads import in_ms
 from outcast.analysis.run_analysis import Analysis
-from outcast.records.run_directory import ProgramRecord
+from outcast.records.flows import ProgramRecord
 from outcast.records.summary import ProgramSummary
 
 _SCHEMA = {

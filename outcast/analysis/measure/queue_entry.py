@@ -15,8 +15,8 @@ from outcast.analysis.compiled import I64, Array, Bool
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.measure.queue import NOTHING_CLEARED, Cleared, Queue, in_order, replay
 from outcast.experiment.queues import WITH_CLASSES
+from outcast.records.flows import QueueRecord
 from outcast.records.interventions import PacketFate
-from outcast.records.run_directory import QueueRecord
 
 
 def replay_behind(

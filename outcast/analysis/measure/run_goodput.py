@@ -9,8 +9,8 @@ from typing import Any
 from outcast.analysis.measure.throughput import bytes_between
 from outcast.analysis.run_analysis import Analysis, Interval, active
 from outcast.plan.grouping import Comparison, controls
-from outcast.records.captures import AnyManifest, CapturesManifest
-from outcast.records.run_directory import FlowRecord
+from outcast.records.captures import AnyManifest
+from outcast.records.flows import FlowRecord
 from outcast.records.summary import ClassSummary, CompareSummary, GroupSummary, Window
 
 HELD_SHARE = 0.9
@@ -88,14 +88,9 @@ def mice(analysis: Analysis) -> frozenset[int]:
     Such are control connections, as iperf3's. A program's flows are its group. Planned flows always
     count, because one that gets nothing is what a run looks for.
     """
-    manifest = analysis.manifest
-    if isinstance(manifest, CapturesManifest):
-        unplanned = manifest.compared_flows
-    else:
-        unplanned = [flow for flow in manifest.flows if flow.of_program and flow.carries_data]
     total = flow_bytes(analysis, analysis.interval)
     groups: dict[str | None, list[int]] = defaultdict(list)
-    for record in unplanned:
+    for record in analysis.manifest.unplanned_flows:
         groups[record.name].append(record.flow)
     return frozenset(
         flow

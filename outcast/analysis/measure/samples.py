@@ -17,8 +17,8 @@ import polars as pl
 
 from outcast.errors import InputError, ReadBackError
 from outcast.netlink import attributes
+from outcast.records.flows import FlowRecord
 from outcast.records.queue_statistics import read_message, statistics
-from outcast.records.run_directory import FlowRecord
 from outcast.records.samples import read_samples
 
 _ATTRIBUTES_AT = 16 + 72

@@ -11,7 +11,7 @@ from outcast.analysis.measure.spreads import in_ms
 from outcast.analysis.port_analysis import PortAnalysis
 from outcast.analysis.run_analysis import Analysis
 from outcast.records.effective import service_classes_of
-from outcast.records.summary import CountedOfClass, ServiceClassSummary
+from outcast.records.port_summaries import CountedOfClass, ServiceClassSummary
 
 
 def service_classes(

@@ -12,7 +12,7 @@ from outcast.analysis.join.join import Joined
 from outcast.analysis.measure.queue import Event, Queue
 
 if TYPE_CHECKING:
-    from outcast.records.summary import SpreadSummary
+    from outcast.records.port_summaries import SpreadSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def sojourn_spread(joined: Joined, egress: int, counts: Bool | None = None) -> S
 def in_unit(found: Spread | None, unit: float) -> SpreadSummary | None:
     """A distribution as the summary has it: over a unit, with a rounded mean."""
     # A join measures spreads too, and has no summary.
-    from outcast.records.summary import SpreadSummary
+    from outcast.records.port_summaries import SpreadSummary
 
     if found is None:
         return None

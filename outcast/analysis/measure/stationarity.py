@@ -15,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from outcast.analysis.run_analysis import Interval
-from outcast.records.run_directory import FlowRecord
+from outcast.records.flows import FlowRecord
 
 PARTS = 10
 """Into so many equal parts `is_stationary` cuts an interval."""

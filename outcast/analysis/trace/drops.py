@@ -12,7 +12,7 @@ import polars as pl
 
 from outcast.analysis.trace.events import TcpEvents, named
 from outcast.plan.noise import CARD_ENDS
-from outcast.records.run_directory import Counters
+from outcast.records.counters import Counters
 from outcast.records.sender_tables import DROPS
 
 _ALSO: dict[str, type[pl.DataType]] = {"sport": pl.UInt16, "payload": pl.UInt32, "order": pl.Int64}

@@ -10,8 +10,8 @@ import polars as pl
 from outcast.analysis.selection import Span
 from outcast.errors import ConfigError, InputError
 from outcast.records.run import Run
+from outcast.records.sender_tables import COLUMNS
 from outcast.records.trace import table_name
-from outcast.records.trace_tables import COLUMNS
 
 SLICE_ROWS = 20_000
 

@@ -8,7 +8,7 @@ import polars as pl
 
 from outcast.analysis.trace import events as of
 from outcast.analysis.trace.events import TcpEvents
-from outcast.records.run_directory import Counters
+from outcast.records.counters import Counters
 
 
 class _Part(NamedTuple):

@@ -23,9 +23,9 @@ from outcast.analysis.trace.places import (
 from outcast.errors import InputError, UntrustedError
 from outcast.plan import addresses
 from outcast.records.run_directory import RunDirectory
+from outcast.records.sender_tables import COLUMNS, VERSION, column_name
 from outcast.records.tables import PartsWriter, refusing
 from outcast.records.trace import Formats, Traced, table_name
-from outcast.records.trace_tables import COLUMNS, VERSION, column_name
 
 _PARTS_FOLDER = ".parts"
 _ADDRESSES = ("saddr", "daddr", "saddr_v6", "daddr_v6")
@@ -126,7 +126,7 @@ def none_of(layout: Layout) -> Events:
 
 
 def table(events: Events, places: Places, to_captures_ns: int, t_start_ns: int) -> pl.DataFrame:
-    """Events of one kind as rows; see `outcast.records.trace_tables`."""
+    """Events of one kind as rows; see `outcast.records.sender_tables`."""
     known = {
         field.name: _addresses(column)
         for field in events.layout.fields

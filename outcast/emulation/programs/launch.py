@@ -27,12 +27,7 @@ from outcast.errors import CommandError, DeadlineError, RunError, gist, shortene
 from outcast.files import write_text
 from outcast.plan.model import Plan
 from outcast.plan.programs import LET_FAIL, Program, pairs
-from outcast.records.run_directory import (
-    ControlRecord,
-    ExecutionRecord,
-    PeerRecord,
-    ProgramRecord,
-)
+from outcast.records.flows import ControlRecord, ExecutionRecord, PeerRecord, ProgramRecord
 
 RUNNER_DEADLINE_S = 60.0
 GRACE_S = 10.0

@@ -29,6 +29,7 @@ from outcast.experiment.queues import WITH_CLASSES
 from outcast.experiment.queues.base import BURST_ROUNDING_NS, OVERHEAD, PORT, RATE, TICK_NS, Qdisc
 from outcast.experiment.wire import FRAMINGS, Framing
 from outcast.plan.ports import PortQueue
+from outcast.records.flows import QueueRecord
 from outcast.records.qdisc_handles import (
     CABLE_HANDLE,
     CLASS_HANDLE,
@@ -37,7 +38,6 @@ from outcast.records.qdisc_handles import (
     SENDER_HANDLE,
     SHAPER_HANDLE,
 )
-from outcast.records.run_directory import QueueRecord
 
 _NETEM_STRUCT_BYTES = 24
 RATESPEC = struct.Struct("=BBHhHI")

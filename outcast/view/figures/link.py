@@ -7,8 +7,8 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from outcast.records.flows import BottleneckRecord
 from outcast.records.run import Run
-from outcast.records.run_directory import BottleneckRecord
 from outcast.view.figures.parts import Bars, draw_bars, of_each_output
 from outcast.view.figures.style import OWN, Canvas, heading
 from outcast.view.palette import BLUE, BROWN, DROPPED, GREEN, GREY, VERMILION

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 
 from outcast.analysis.compiled import Array
 from outcast.analysis.statistics import Interval
+from outcast.records.flows import BottleneckRecord
 from outcast.records.run import FlowsOfGroup, Run
-from outcast.records.run_directory import BottleneckRecord
 from outcast.records.summary import Summary
 from outcast.view.events import Moment
 from outcast.view.figures.style import Canvas

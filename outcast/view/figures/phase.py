@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 
 from outcast.analysis.compiled import Array
 from outcast.analysis.measure.phase import Contests, contests
+from outcast.records.flows import BottleneckRecord, QueueRecord
 from outcast.records.link_rate import steps_of
 from outcast.records.run import Run
-from outcast.records.run_directory import BottleneckRecord, QueueRecord
 from outcast.units import round_time
 from outcast.view.figures.parts import of_each_output
 from outcast.view.figures.style import OWN, Canvas, heading

@@ -9,9 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from outcast.errors import InputError
+from outcast.records.flows import BottleneckRecord
 from outcast.records.link_rate import steps_of
 from outcast.records.run import Run
-from outcast.records.run_directory import BottleneckRecord, RunDirectory
+from outcast.records.run_directory import RunDirectory
 from outcast.view.figures.drops import ZOOM_PACKETS, around, worst_blackout
 from outcast.view.figures.parts import (
     MOST_LANES,

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from outcast.analysis.compiled import Array
 from outcast.plan.grouping import controls, title
+from outcast.records.flows import FlowRecord
 from outcast.records.run import Run
-from outcast.records.run_directory import FlowRecord
 from outcast.records.socket_samples import while_active
 from outcast.view import sender_series
 from outcast.view.figures.parts import DASHES, Line, draw_lines, legend_inches, shown_groups
@@ -190,7 +190,7 @@ def windows_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
 
 def timeouts_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws TCPRand's figure 9: a flow's timeouts, and its time waiting for timeouts."""
-    if not run.groups or run.captured is not None:
+    if not run.groups or not run.manifest.tells_senders:
         return None
     groups = shown_groups(run)
     colours = run_colours(run)

@@ -13,7 +13,7 @@ from outcast.view.palette import GREY, run_colours, series_colour
 
 def what_if(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws both runs over each other where one had an intervention, and how far that spread."""
-    record = run.directory.read_whatif() if run.captured is None else None
+    record = run.directory.read_whatif()
     if record is None:
         return None
     figure = on.new((8, 5))
@@ -75,7 +75,7 @@ _SURE = (0.05, 0.95)
 
 def probability_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws the probability of an outcome over the instant from which the noise is drawn anew."""
-    decision = run.directory.read_decision() if run.captured is None else None
+    decision = run.directory.read_decision()
     if decision is None:
         return None
     figure = on.new((8, 3))

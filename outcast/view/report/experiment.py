@@ -10,8 +10,9 @@ from outcast.experiment import Limit
 from outcast.experiment.queues import WITH_CLASSES
 from outcast.plan import link_words, ports
 from outcast.plan.grouping import UDP, control_of, title
+from outcast.records.flows import BottleneckRecord, FlowRecord, ProgramRecord
 from outcast.records.run import Run
-from outcast.records.run_directory import BottleneckRecord, FlowRecord, Manifest, ProgramRecord
+from outcast.records.run_directory import Manifest
 from outcast.units import counted, format_size, format_time, round_rate
 from outcast.view.events import moments, trace_sentences
 from outcast.view.report.markup import Element, Part, element

@@ -40,30 +40,30 @@ def detail(run: Run) -> Element:
 
 def _groups(run: Run) -> Element:
     """Returns a table of the groups: goodput, losses, and of a run controls and timeouts."""
-    is_run = run.captured is None
+    told = run.manifest.tells_senders
     sized = any(group.summary.times for group in run.groups)
     rows: list[list[Part]] = []
     for group in run.groups[:MOST_FLOWS]:
         part = group.summary
         counts = [part.packets, part.dropped]
-        counts += [part.retransmits, part.timeouts] if is_run else [part.retransmissions_seen]
+        counts += [part.retransmits, part.timeouts] if told else [part.retransmissions_seen]
         rows.append(
             [
-                *(group.label, *([", ".join(group.controls)] if is_run else []), str(part.flows)),
+                *(group.label, *([", ".join(group.controls)] if told else []), str(part.flows)),
                 *(format_bps(part.mean_goodput_bps), format_bps(part.min_goodput_bps)),
                 *(words.number(count, ",d") for count in counts),
-                *([words.awaiting_rto(run.summary, part)] if is_run else []),
+                *([words.awaiting_rto(run.summary, part)] if told else []),
                 *([_completions(part)] if sized else []),
             ]
         )
-    head = [words.noun(run), *(["congestion control"] if is_run else []), "flows", "mean goodput"]
+    head = [words.noun(run), *(["congestion control"] if told else []), "flows", "mean goodput"]
     head += ["least", "packets", "drops"]
-    head += ["retransmits", "timeouts", "waiting for timeouts"] if is_run else ["retransmissions"]
+    head += ["retransmits", "timeouts", "waiting for timeouts"] if told else ["retransmissions"]
     if sized:
         head.append("completion, median")
-    where = "at the bottleneck" if is_run else "and retransmissions that came in"
-    caption = f"By {words.noun(run)}; packets{' and' if is_run else ','} drops {where}"
-    return table(caption, head, rows, numbers_from=1 + is_run)
+    where = "at the bottleneck" if told else "and retransmissions that came in"
+    caption = f"By {words.noun(run)}; packets{' and' if told else ','} drops {where}"
+    return table(caption, head, rows, numbers_from=1 + told)
 
 
 def _completions(part: GroupSummary) -> str:
@@ -98,16 +98,17 @@ def _flows(run: Run) -> Element:
     named = run.summary.group_by not in ("hops", "sender")
     order = {flow: place for place, flow in enumerate(f for g in run.groups for f in g.flows)}
     known = {flow.flow: flow for flow in run.manifest.flows}
+    told = run.manifest.tells_senders
     rows: list[list[Part]] = []
     frame = run.table("flows").sort(pl.col("flow").replace_strict(order, default=len(order)))
     for row in frame.head(MOST_FLOWS).iter_rows(named=True):
         flow = known.get(row["flow"])
         of_run: list[Part] = ["-" if flow is None else control_of(flow), str(row["hops"])]
         counts: list[Part] = [words.number(row[name], "d") for name in ("retransmits", "timeouts")]
-        if run.captured is not None:
+        if not told:
             of_run = [with_port(row["dst"], row["dport"])]
             counts = [str(row["retransmissions_seen"])]
-        source = row["src"] if run.captured is None else with_port(row["src"], row["sport"])
+        source = row["src"] if told else with_port(row["src"], row["sport"])
         rows.append(
             [
                 f"{row['flow']}: {source}",
@@ -121,10 +122,9 @@ def _flows(run: Run) -> Element:
             ]
         )
     head = ["flow", *([words.noun(run)] if named else [])]
-    is_run = run.captured is None
-    head += ["congestion control", "hops"] if is_run else ["to"]
+    head += ["congestion control", "hops"] if told else ["to"]
     head += ["goodput", "share", "drops", "longest chain"]
-    head += ["retransmits", "timeouts"] if is_run else ["retransmissions"]
+    head += ["retransmits", "timeouts"] if told else ["retransmissions"]
     listed = table("Every flow", head, rows, 2 + named)
     if frame.height > MOST_FLOWS:
         text = f"The first {MOST_FLOWS} of {frame.height} flows; flows.parquet has them all."

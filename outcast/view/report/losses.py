@@ -1,7 +1,7 @@
 """The report's parts on queues: drops, who is lost, noise at the inputs, classes of service."""
 
+from outcast.records.port_summaries import NoiseInput, NoiseSummary
 from outcast.records.run import Run
-from outcast.records.summary import NoiseInput, NoiseSummary
 from outcast.view import summary_words as words
 from outcast.view.figures.drops import chain_counts
 from outcast.view.figures.phase import contests_by_port, ports_shown

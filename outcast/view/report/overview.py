@@ -83,7 +83,7 @@ def _result(run: Run) -> str:
             f"{format_bps(summary.total_goodput_bps)}"
             f"{' together' if len(run.manifest.flows) > 1 else ''}."
         )
-        if run.captured is None and summary.classes:
+        if summary.classes:
             texts.append(f"{words.begun(words.stationarity_sentence(run))}.")
     for workload in (summary.completions or {}).values():
         if workload.streams is not None:

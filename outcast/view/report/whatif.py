@@ -2,7 +2,6 @@
 
 from outcast.records.interventions import ComparedFlows
 from outcast.records.run import Run
-from outcast.records.run_directory import Manifest
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import bullets, section
 from outcast.view.report.pictures import drawn
@@ -16,7 +15,7 @@ _COMPARED = ("goodput", "drops", "timeouts")
 
 def what_if(run: Run) -> Element | None:
     """Returns the section on a run's interventions; None if it had none."""
-    if not isinstance(run.manifest, Manifest) or run.manifest.interventions is None:
+    if run.manifest.interventions is None:
         return None
     changes = run.manifest.interventions
     parts: list[Element | None] = [
@@ -43,7 +42,7 @@ def what_if(run: Run) -> Element | None:
 
 def fate(run: Run) -> Element | None:
     """Returns the section on when an outcome was decided; None if nobody asked."""
-    decision = run.directory.read_decision() if run.captured is None else None
+    decision = run.directory.read_decision()
     if decision is None:
         return None
     rows: list[list[Part]] = [[*row] for row in decided.rows(decision)]

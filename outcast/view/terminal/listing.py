@@ -319,7 +319,7 @@ def detail(path: Path, row: int) -> str:
     if files is None:
         raise InputError(f"{path}: no capture of packets that came in by {port}")
     table = source.table.with_row_index("packet").collect()
-    capture = find(files, table, source.run.captured is None)
+    capture = find(files, table)
     places = ((capture.row == row) & ~capture.left).nonzero()[0]
     if not places.size:
         raise InputError(f"{files.files[0]}: packet {row} is not in it any more")

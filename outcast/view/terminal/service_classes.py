@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
-from outcast.records.summary import ServiceClassSummary, Summary
+from outcast.records.port_summaries import ServiceClassSummary
+from outcast.records.summary import Summary
 from outcast.units import format_bps
 from outcast.view.summary_words import format_ms
 from outcast.view.terminal import forms

@@ -11,15 +11,10 @@ from rich.text import Text
 
 from outcast.plan.grouping import controls, title
 from outcast.plan.hints import beforehand
+from outcast.records.port_summaries import LossSummary
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.records.summary import (
-    CompletionSummary,
-    LossSummary,
-    ProbeSummary,
-    ProgramSummary,
-    Summary,
-)
+from outcast.records.summary import CompletionSummary, ProbeSummary, ProgramSummary, Summary
 from outcast.units import format_bps
 from outcast.view import summary_words as words
 from outcast.view.events import behind_the_capture, moments, trace_sentences
@@ -158,7 +153,7 @@ def _flow_table(run: Run, flows: pl.DataFrame) -> Table:
     table = _table(
         *("flow", "from", "control" if by_sender else words.noun(run), "goodput", "share", "drops"),
         *("long-\nest\nchain" if ended else "longest\nchain", "re-\ntrans-\nmits"),
-        *(("time-\nouts",) if run.captured is None else ()),
+        *(("time-\nouts",) if run.manifest.tells_senders else ()),
         "median\nqueue-\ning\n(ms)",
         *(("took\n(ms)",) if ended else ()),
         left=("from", "control", words.noun(run)),
@@ -170,7 +165,7 @@ def _flow_table(run: Run, flows: pl.DataFrame) -> Table:
         share, label = row["share"], run.group_of.get(row["flow"], "-")
         used = controls([known[row["flow"]]]) if row["flow"] in known else ("-",)
         counts = [words.number(row["retransmits"]), words.number(row["timeouts"])]
-        if run.captured is not None:
+        if not run.manifest.tells_senders:
             counts = [words.number(row["retransmissions_seen"])]
         table.add_row(
             str(row["flow"]),
@@ -220,7 +215,7 @@ def _group_table(run: Run, flows: pl.DataFrame) -> Table:
     summary = run.summary
     table = _table(
         *(words.noun(run), "flows", "mean\ngoodput", "least", "share", "re-\ntrans-\nmits"),
-        *(("time-\nouts", "RTO\nwait", "RTT\n(ms)") if run.captured is None else ()),
+        *(("time-\nouts", "RTO\nwait", "RTT\n(ms)") if run.manifest.tells_senders else ()),
         "median\nqueue-\ning\n(ms)",
         left=(words.noun(run),),
         wrapped=(words.noun(run),),
@@ -235,7 +230,7 @@ def _group_table(run: Run, flows: pl.DataFrame) -> Table:
         told = [words.number(part.retransmits), words.number(part.timeouts)]
         rtt_ms = part.srtt_ms or part.rtt_ms
         told += [words.awaiting_rto(summary, part), _digits(rtt_ms.p50 if rtt_ms else None)]
-        if run.captured is not None:
+        if not run.manifest.tells_senders:
             told = [words.number(part.retransmissions_seen)]
         table.add_row(
             group.title,
@@ -255,7 +250,7 @@ def _group_table(run: Run, flows: pl.DataFrame) -> Table:
 def _port_table(run: Run) -> Table:
     # A port can feed several outputs, and has a row for each.
     is_told = len(run.manifest.bottlenecks) > 1
-    of_flows = () if run.captured is not None else ("flows of",)
+    of_flows = ("flows of",) if run.manifest.tells_senders else ()
     table = _table(
         *("input port", *(("output",) if is_told else ()), *of_flows),
         *("packets", "dropped", "rate", "longest\nchain", "blackouts"),

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from outcast.records.summary import LossSummary
+from outcast.records.port_summaries import LossSummary
 from outcast.view.summary_words import share
 from outcast.view.terminal import forms
 

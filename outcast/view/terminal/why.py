@@ -14,8 +14,8 @@ from outcast.analysis.trace.moment import moments
 from outcast.analysis.trace.senders import read_traced
 from outcast.analysis.trace.waits import wait_table, within
 from outcast.errors import ConfigError
+from outcast.records.flows import FlowRecord
 from outcast.records.run import Run
-from outcast.records.run_directory import FlowRecord
 from outcast.units import counted
 from outcast.view.terminal import forms
 from outcast.view.terminal.moment import lines, ms, reason_words

@@ -1,0 +1,183 @@
+"""What was read back of a run: counters.json, and rates.json with the rates of traces."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from outcast import handed_in
+from outcast.errors import InputError
+from outcast.records.bounds import MOST_COUNT, Count, FlowNumber, Name, SpanNs
+from outcast.units import MOST_SPAN_NS
+
+
+class CaptureRecord(handed_in.Record):
+    """One tcpdump and its three closing counters (tcpdump(1), "packets captured")."""
+
+    port: Name
+    direction: Literal["in", "out"]
+    file: handed_in.FileName
+    captured: Count
+    received_by_filter: Count
+    dropped_by_kernel: Count
+
+
+def _growth(counter: str, before: object, after: object) -> int:
+    """Returns a counter's growth. Raises InputError if it is no counter or went back."""
+    if isinstance(before, int) and isinstance(after, int) and 0 <= before <= after <= MOST_COUNT:
+        return after - before
+    raise InputError(f"counters.json: {counter}: {before!r} before the flows, {after!r} after")
+
+
+class PortCounters(handed_in.Record):
+    """`tc -s qdisc show` of a port's shaper before the flows, at the duration's end and after them.
+
+    Flows that have not sent all go on after the duration, until their buffers are empty.
+    """
+
+    before: dict[str, Any]
+    at_end: dict[str, Any] | None = None
+    after: dict[str, Any]
+
+    def delta(self, counter: str) -> int:
+        """Returns the growth of a counter of the root qdisc (`drops`, `packets`, `bytes`)."""
+        return _growth(counter, self.before.get(counter), self.after.get(counter))
+
+    def own_delta(self, counter: str) -> int:
+        """Returns the growth of a counter of the queue below the root, as `class_1_drops`."""
+        before, after = (counted.get("own", {}) for counted in (self.before, self.after))
+        return _growth(f"own: {counter}", before.get(counter), after.get(counter))
+
+
+class HostCounters(handed_in.Record):
+    """nstat(8)'s absolute counters of a host's network namespace; see `PortCounters`."""
+
+    before: dict[str, int]
+    at_end: dict[str, int] | None = None
+    after: dict[str, int]
+
+    def delta(self, counter: str) -> int:
+        """Returns the growth of a counter, as `TcpRetransSegs`. An absent counter is 0."""
+        return _growth(counter, self.before.get(counter, 0), self.after.get(counter, 0))
+
+    def within(self, counter: str) -> int:
+        """The growth of a counter within the duration; until the flows' end if that was before."""
+        last = self.after if self.at_end is None else self.at_end
+        return _growth(counter, self.before.get(counter, 0), last.get(counter, 0))
+
+
+Cause = Literal["queue", "delay", "link", "failure", "interface", "blackout", "host"]
+"""The causes by which packets of one direction of a link are lost:
+
+- `queue`: the sending port's queue dropped them.
+- `delay`: they were more than the link's delay holds at a time.
+- `link`: the link lost them by its own setting, after the port had sent them.
+- `failure`: the link was down.
+- `interface`: the sending interface dropped them (ip-link(8), `tx_dropped` and `tx_errors`).
+- `blackout`: a synthetic blackout's switch dropped them at the far end.
+- `host`: they reached the receiving host, and its sockets had no room for them.
+"""
+
+
+class LinkTotals(handed_in.Record):
+    """The packets that an interface had sent up to some time. Bytes include Ethernet headers."""
+
+    packets: Count
+    bytes: Count
+    lost: dict[Cause, Count] | None = None
+    """Packets lost up to then by cause, of the causes that the port itself counts; null in runs
+    made before outcast recorded them."""
+
+
+class LinkRecord(handed_in.Record):
+    """One direction of a link: the flows planned to cross it, and the kernel's counters."""
+
+    port: str
+    """The interface that sends."""
+    node: Name
+    neighbour: Name
+    """The node that it sends to."""
+    rate_bps: int = Field(gt=0, le=MOST_COUNT)
+    overhead_bytes: int = Field(default=0, ge=0, le=1 << 8)
+    """What takes time with every frame besides its bytes."""
+    flows: list[FlowNumber]
+    """Numbers of the flows whose data crosses it by plan."""
+    acknowledged: list[FlowNumber]
+    """Numbers of the flows whose acknowledgements cross it by plan."""
+    other: bool
+    """Whether other traffic may cross it."""
+    before: LinkTotals
+    at_start: LinkTotals | None = None
+    at_end: LinkTotals | None = None
+    after: LinkTotals
+
+    @property
+    def within(self) -> LinkRecord:
+        """The record within the duration; until the flows' end if that was before."""
+        ends = {"before": self.at_start or self.before, "after": self.at_end or self.after}
+        return self.model_copy(update=ends)
+
+    @property
+    def packets(self) -> int:
+        """Packets sent while flows ran."""
+        return _growth(self.port, self.before.packets, self.after.packets)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes sent while flows ran."""
+        return _growth(self.port, self.before.bytes, self.after.bytes)
+
+    @property
+    def lost(self) -> dict[Cause, int] | None:
+        """Packets lost while flows ran, by the causes that the port counts; None if unrecorded."""
+        before, after = self.before.lost, self.after.lost
+        if before is None or after is None:
+            return None
+        return {
+            cause: _growth(f"{self.port}: lost, {cause}", before.get(cause, 0), count)
+            for cause, count in after.items()
+        }
+
+
+class Counters(handed_in.Record):
+    """counters.json: switch ports by name, hosts by name, the captures' counters, and links."""
+
+    ports: dict[str, PortCounters]
+    hosts: dict[str, HostCounters]
+    captures: list[CaptureRecord]
+    links: list[LinkRecord] = Field(default_factory=list)
+
+
+MOST_STEPS = 1_000_000
+"""The most steps of all rates of a link over time in a run."""
+
+
+class PortRates(handed_in.Record):
+    """The rates that a trace gave a port, as they were set and read back."""
+
+    port: Name
+    trace: handed_in.FileName
+    """The run's copy of the trace's file."""
+    t_ns: list[Annotated[int, Field(ge=0, le=MOST_SPAN_NS)]] = Field(max_length=MOST_STEPS)
+    """From when each rate was in force, after the traffic's start."""
+    rate_bps: list[Annotated[int, Field(gt=0, le=MOST_COUNT)]] = Field(max_length=MOST_STEPS)
+    latest_ns: SpanNs
+    """The longest time by which a rate was set late."""
+    skipped: Count
+    """Rates that were over before they could be set."""
+
+    @model_validator(mode="after")
+    def _has_a_rate_for_each_time(self) -> PortRates:
+        if len(self.t_ns) != len(self.rate_bps):
+            raise ValueError("rate_bps: has another length than t_ns")
+        if any(later <= earlier for earlier, later in pairwise(self.t_ns)):
+            raise ValueError("t_ns: does not ascend")
+        return self
+
+
+class Rates(handed_in.Versioned):
+    """rates.json: what the traces of links set."""
+
+    ports: list[PortRates] = Field(default_factory=list)

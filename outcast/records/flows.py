@@ -1,0 +1,214 @@
+"""Flows, the programs that sent some of them, and the queues that they crossed, as records."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from outcast import handed_in
+from outcast.errors import how_ended
+from outcast.experiment.programs import MOST_EXECUTIONS
+from outcast.experiment.queues.base import Drops
+from outcast.experiment.wire import Framing
+from outcast.records.bounds import (
+    MOST_COUNT,
+    Address,
+    Count,
+    FlowNumber,
+    Name,
+    Port,
+    SpanNs,
+    TimeNs,
+)
+from outcast.units import MOST_SPAN_NS
+
+MOST_HOPS = 10_000
+
+
+class SubflowRecord(handed_in.Record):
+    """One more TCP connection of a flow with Multipath TCP, between the same hosts."""
+
+    sport: Port
+    dport: Port
+    src_ip: Address | None = None
+    """Of a further interface of the sender; null for the flow's own."""
+
+
+class FlowRecord(handed_in.Record):
+    """One flow that was started: its sender and receiver, and its ports at the bottleneck."""
+
+    flow: FlowNumber
+    group: FlowNumber
+    src: Name
+    src_ip: Address
+    sport: Port
+    dst: Name
+    dst_ip: Address
+    dport: Port
+    hops: int | None = Field(ge=1, le=MOST_HOPS)
+    """Its class, the number of links on a shortest path; its own path may be longer. Null in joined
+    captures, which do not tell."""
+    path: list[Name] = Field(max_length=MOST_HOPS)
+    """Names of the nodes on its path, the sender first."""
+    return_path: list[Name] = Field(default_factory=list, max_length=MOST_HOPS)
+    """The path of its acknowledgements, the receiver first."""
+    ingress: Name | None
+    """The bottleneck's port that the flow enters by."""
+    start_ns: SpanNs
+    """Planned start after the traffic's start."""
+    duration_ns: SpanNs | None
+    size_bytes: Count | None
+    congestion_control: str | None
+    """Null if the flow is not TCP; `unknown` in joined captures."""
+    subflows: list[SubflowRecord] = Field(default_factory=list)
+    """Further connections of Multipath TCP, besides the flow's own."""
+    name: Name | None = None
+    """What the configuration calls its group, or its program; null without a name."""
+    protocol: Literal["tcp", "udp"] = "tcp"
+    of_program: bool = False
+    """Whether a program sent it, so that only the captures tell of it."""
+    carries_data: bool = True
+    """False for a direction of a program's connection with less than a tenth of the other one's
+    payload, as acknowledgements and requests."""
+
+    @property
+    def connections(self) -> list[tuple[str, int, str, int]]:
+        """Addresses and ports of each of its connections, its own first."""
+        own = [(self.src_ip, self.sport, self.dst_ip, self.dport)]
+        return own + [
+            (sub.src_ip or self.src_ip, sub.sport, self.dst_ip, sub.dport) for sub in self.subflows
+        ]
+
+
+class PeerRecord(handed_in.Record):
+    """A host that a program talks to, and the paths between the two hosts."""
+
+    host: Name
+    ip: Address
+    hops: int = Field(ge=1, le=MOST_HOPS)
+    """Links on a shortest path."""
+    path: list[Name] = Field(max_length=MOST_HOPS)
+    """Nodes from the program's host."""
+    return_path: list[Name] = Field(max_length=MOST_HOPS)
+
+
+class ExecutionRecord(handed_in.Record):
+    """One execution of a program."""
+
+    number: int = Field(ge=0, le=MOST_EXECUTIONS)
+    t_start_ns: TimeNs
+    """Epoch time just before it was started."""
+    t_end_ns: TimeNs
+    """Epoch time at which it had ended."""
+    status: int
+    """Its exit status; negative for the signal that ended it, or by which the run ended a client
+    that was late."""
+    ended_by: Literal["itself", "run", "limit"]
+    """`run`: a server at the end of the run, or a client that took too long; `limit`: its own limit
+    of time."""
+    output_bytes: Count
+    """Written to standard output and standard error."""
+    kept_bytes: Count
+    """Of these, so many are in the run directory."""
+    fault: str | None = Field(default=None, max_length=300)
+    """Where it crashed, in the kernel's words."""
+
+    @property
+    def crash(self) -> str | None:
+        """How a signal that was not ours ended it, in one line; None if none did."""
+        if self.status >= 0 or self.ended_by != "itself":
+            return None
+        return how_ended(self.status).strip() + (f": {self.fault}" if self.fault else "")
+
+
+class ControlRecord(handed_in.Record):
+    """A program's TCP socket that had another congestion control than its host's."""
+
+    host: Name
+    port: Port
+    peer_port: Port
+    congestion_control: str
+
+
+class ProgramRecord(handed_in.Record):
+    """One program of the configuration, and every execution of it."""
+
+    name: Name
+    host: Name
+    ip: Address
+    command: list[str]
+    server: bool
+    port: Port | None
+    """Where a server listens, if `ready` names it."""
+    repeat: int = Field(ge=1, le=MOST_EXECUTIONS)
+    """Executions asked for."""
+    peers: list[PeerRecord]
+    executions: list[ExecutionRecord] = Field(max_length=MOST_EXECUTIONS)
+
+    @property
+    def failures(self) -> int:
+        """Executions that ended by themselves with another status than 0, or took too long."""
+        if self.server:
+            return 0
+        return sum(
+            execution.status != 0 or execution.ended_by != "itself" for execution in self.executions
+        )
+
+
+class QueueRecord(handed_in.Record):
+    """The bottleneck's queue, read back from the kernel."""
+
+    kind: str
+    rate_bps: int | None = Field(gt=0, le=MOST_COUNT)
+    limit_bytes: Count | None
+    limit_packets: Count | None
+    delay_ns: SpanNs = 0
+    """Between a packet's arrival and its queueing."""
+    jitter_ns: SpanNs | None = None
+    """By how much that delay varies, up and down; null where it was not recorded."""
+    drops: Drops = "at_limit"
+    """Which packets it drops: arrivals that find it full, other arrivals too, or also packets that
+    it had queued."""
+    frame_bytes: int = Field(default=1514, gt=0, le=1 << 16)
+    """The largest frame of its link, without the checksum."""
+    overhead_bytes: int = Field(default=0, ge=0, le=1 << 8)
+    """What takes time on the link with every frame besides its bytes."""
+    least_bytes: int = Field(default=0, ge=0, le=1 << 8)
+    """The least that a frame takes, overhead included."""
+
+    @property
+    def framing(self) -> Framing:
+        """How many bytes' time a frame takes on the link."""
+        return Framing(self.overhead_bytes, self.least_bytes)
+
+
+class BottleneckRecord(handed_in.Record):
+    """One output port whose queue is studied, and the ports that feed it."""
+
+    switch: Name | None
+    """Null in joined captures, which do not tell."""
+    egress: Name
+    ingress: list[Name]
+    destinations: list[Address]
+    """Addresses reached through the egress port."""
+    queue: QueueRecord
+    routed: bool = False
+    """A router, which lowers the TTL."""
+
+
+class TrafficRecord(handed_in.Record):
+    """When flows ran, on the captures' clock."""
+
+    t_start_ns: TimeNs
+    """Epoch time of the planned start of flows with start 0."""
+    t_end_ns: TimeNs
+    """Epoch time at which the last flow had ended."""
+    duration_ns: int = Field(gt=0, le=MOST_SPAN_NS)
+    """The experiment's duration."""
+
+    @model_validator(mode="after")
+    def _ends_after_its_start(self) -> TrafficRecord:
+        if self.t_end_ns <= self.t_start_ns:
+            raise ValueError("t_end_ns: is not after t_start_ns")
+        return self

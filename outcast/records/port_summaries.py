@@ -1,0 +1,218 @@
+"""What summary.json says of ports: losses, queues, noise, and whether captures can be trusted."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from outcast import handed_in
+from outcast.records.bounds import Count
+from outcast.records.counters import Cause
+
+
+class SpreadSummary(handed_in.Record):
+    """A distribution."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+
+class PortDrops(handed_in.Record):
+    """The losses of one input port of the bottleneck."""
+
+    packets: int
+    dropped: int
+    longest_chain: int
+    chains: dict[str, int]
+    """Chains of consecutive drops, by length."""
+    blackouts: int
+    """Chains during which packets of other ports got through."""
+    hops: list[int]
+    """Hop counts of the flows that enter by this port."""
+
+
+class PortLosses(handed_in.Record):
+    """The losses of the packets that a port sends: at its queue, on its link, or at the far end."""
+
+    node: str
+    neighbour: str
+    """The node that the port leads to."""
+    packets: int
+    """Packets that it sent."""
+    lost: dict[Cause, int]
+    """Packets lost by cause; a cause without any is out."""
+    elsewhere: int
+    """Those of them that no captured queue dropped, so that `drops` lacks them."""
+
+
+class LossSummary(handed_in.Record):
+    """Packets lost in the whole network, of data and acknowledgements, by the kernel's counters."""
+
+    total: int
+    bottleneck: int
+    """Lost at the measured queues, or in front of them by a synthetic blackout."""
+    elsewhere: int
+    causes: dict[Cause, int]
+    """All losses by cause."""
+    ports: dict[str, PortLosses]
+    """By the sending port, also of hosts; every port that sent or lost a packet."""
+
+
+class CapacitySummary(handed_in.Record):
+    """The queue length at which arrivals began to be dropped, estimated from the captures."""
+
+    unit: Literal["bytes", "packets"]
+    at_least: int
+    below: int | None
+    confidence: float
+    """1 if the bounds explain every packet queued or dropped, 0.5 if they explain none."""
+    configured: int | None
+    """The configured limit in this unit, if it has one."""
+    agrees: bool | None
+    """Whether the configured limit is within the bounds."""
+
+
+class CountedOfClass(handed_in.Record):
+    """Packets of a class of service in the whole run."""
+
+    sent: int
+    dropped: int
+
+
+class ServiceClassSummary(handed_in.Record):
+    """One class of service of a port, in the interval unless a key says otherwise."""
+
+    dscp: list[int] | None
+    """Its code points; null for all others."""
+    packets: int
+    """Packets that came in."""
+    dropped: int
+    """Of these."""
+    rate_bps: float
+    """Of the frames that left, without preamble and gap."""
+    queueing_ms: SpreadSummary | None
+    """From the input to the first bit on the link, without its delay."""
+    captured: CountedOfClass
+    """In the whole captures."""
+    counted: CountedOfClass | None
+    """By the kernel's qdisc of the class; null where it was not recorded."""
+
+
+class QueueSummary(handed_in.Record):
+    """One bottleneck's queue over the interval; its estimated capacity is of the whole captures."""
+
+    counted: Literal["all", "forwarded"] = "all"
+    """Which packets the length counts; `forwarded` for a queue that also drops packets after
+    queueing them, so that it held more."""
+    length_bytes: SpreadSummary | None
+    sojourn_ms: SpreadSummary | None
+    """From port to port, with the link's delay."""
+    switch_latency_us: float
+    """Usual sojourn time in µs of a packet that finds the queue empty; 0 if none does, or an event
+    changed the link's delay."""
+    capacity: CapacitySummary | None
+    utilisation: float | None
+    """Rate of the frames that left, divided by the link's rate, in the main interval; known to
+    about one frame, so that it can be that much above 1."""
+    marks: int | None
+    """Packets marked from the sample nearest to the interval's start to its end's."""
+    classes: dict[str, ServiceClassSummary] | None = None
+    """Classes of service by name; null where the queue has none."""
+
+
+class PhaseSummary(handed_in.Record):
+    """How long after the last departure packets came in, during blackouts and before them.
+
+    Each list has ten shares, one for each tenth of a packet time.
+    """
+
+    packet_time_us: float
+    blackouts: int
+    during_lost: list[float]
+    during_others: list[float]
+    before_lost: list[float]
+    before_others: list[float]
+
+
+Regime = Literal["phase-locked", "partly locked", "mixed", "unknown"]
+
+
+_Share = Annotated[float, Field(ge=0, le=1)]
+_Cosine = Annotated[float, Field(ge=-1, le=1)]
+_Positive = Annotated[float, Field(ge=0, le=1e12)]
+"""Bounds of what is measured, because a summary may come from somebody else."""
+
+
+class NoiseInput(handed_in.Record):
+    """How full frames of one input came in while the output was busy."""
+
+    arrivals: Count
+    spread: _Share | None
+    """0 if all came at the same phase between two departures, 1 if phases were even; null for too
+    few arrivals."""
+    kept: _Cosine | None
+    """The share of its phase that an input keeps over 64 to 256 packet times; null for too few
+    arrivals."""
+    lasts: _Positive | None
+    """Packet times after which less than 1/e of the phase is kept; null for too few."""
+    lasts_bound: Literal["is", "at least", "at most"]
+
+
+class NoiseSummary(handed_in.Record):
+    """How much noise an output saw. A packet time is that of a full frame."""
+
+    regime: Regime
+    sentence: str = Field(max_length=1000)
+    """The regime in words, with its reason."""
+    kept: _Cosine | None
+    """The share of their phases that two inputs keep over 64 to 256 packet times, up to the queue;
+    null if it is not known."""
+    kept_by_arrivals: _Cosine | None = None
+    """As `kept`, but up to the captures of the inputs."""
+    back_to_back: Count
+    """Gaps between full frames of which the next one waited."""
+    packet_time_us: _Positive | None
+    """The median of these gaps."""
+    of_nominal: _Positive | None
+    """That median over what the link's rate says; null where the rate changed or is not known."""
+    gap_spread: _Positive | None
+    """From the 5th to the 95th percentile of these gaps, over their median."""
+    latency_kept: _Cosine | None
+    """The share of a phase that is kept from an input's capture to the queue."""
+    latency_told_by: Literal["setting", "idle packets"] | None
+    inputs: dict[str, NoiseInput]
+
+
+class TcpSummary(handed_in.Record):
+    """The behaviour of TCP for the flows of one hop count, seen from the bottleneck."""
+
+    retransmissions: int
+    spurious: int
+    timeouts: int
+    halted_s: float
+    """Time waiting for these timeouts, summed over the flows, within the interval."""
+
+
+class CaptureSummary(handed_in.Record):
+    """Whether the captures and the counters agree."""
+
+    tcpdump_kernel_drops: int | None
+    """Null for joined captures."""
+    inferred_drops: int
+    qdisc_drops: int | None
+    """Null for joined captures, to which no counter belongs."""
+    blackout_drops: int = 0
+    """Drops that the switch of a synthetic blackout counted."""
+    link_down_drops: int = 0
+    """Packets lost because the output's link was down, which no queue counts."""
+    unmatched: int
+    """Packets that left and that no capture saw come in."""
+    in_flight: int
+    """Packets whose fate was undecided at the end of the capture."""
+    trusted: bool
+    reasons: list[str]
+    """Why the run cannot be trusted."""
