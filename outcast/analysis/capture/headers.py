@@ -9,15 +9,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from outcast.analysis import room
-from outcast.analysis.compiled import (
-    I32,
-    I64,
-    U8,
-    U16,
-    U32,
-    U64,
-    Array,
-)
+from outcast.analysis.compiled import I32, I64, U8, U16, U32, U64, Array
 
 TCP = 6
 UDP = 17

@@ -197,11 +197,6 @@ class CaptureFile:
                 f"{self.path}: link type {link}{name} is not supported; allowed are {allowed}"
             )
 
-    def _broken(self, position: int, detail: str) -> InputError:
-        return InputError(
-            f"{self.path}: broken after {self.records} packets, at byte {position}: {detail}"
-        )
-
     def blocks(self) -> Iterator[Records]:
         """Yields the packets in the file's order.
 
@@ -320,7 +315,10 @@ class CaptureFile:
                 self.records += count
             source.consume(used)
             if error:
-                raise self._broken(source.position, FAULTS[error])
+                raise InputError(
+                    f"{self.path}: broken after {self.records} packets, at byte "
+                    f"{source.position}: {FAULTS[error]}"
+                )
             if not used and source.finished:
                 self.cut_short = source.cut_short or source.end > 0
                 return

@@ -180,9 +180,7 @@ def _conversations(captures: Sequence[PortCapture], counts: Sequence[I64]) -> _C
 
 
 def _hear_captures(
-    captures: Sequence[PortCapture],
-    known: Sequence[int | None],
-    votes: dict[str, dict[int, float]],
+    captures: Sequence[PortCapture], known: Sequence[int | None], votes: dict[str, dict[int, float]]
 ) -> None:
     """Counts what captures say themselves about the direction of their packets.
 

@@ -127,10 +127,7 @@ def _whole(columns: Columns, flows: I64, is_cut: Array) -> tuple[I64, I64]:
 
 
 def _assemble(
-    capture: PortCapture,
-    flows: I64,
-    rows: Array,
-    others: Sequence[tuple[PortCapture, I64, I64]],
+    capture: PortCapture, flows: I64, rows: Array, others: Sequence[tuple[PortCapture, I64, I64]]
 ) -> list[str]:
     """Makes one packet of the fragments of each datagram; see `assemble`."""
     columns = capture.columns

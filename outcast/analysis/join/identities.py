@@ -186,10 +186,7 @@ def _split_echoes(capture: PortCapture, wanted: Bool) -> Bool:
     return np.append(wanted, np.ones(len(flows) - wanted.size, np.bool_))
 
 
-def _differences(
-    captures: Sequence[PortCapture],
-    wanted: Sequence[Bool],
-) -> list[str]:
+def _differences(captures: Sequence[PortCapture], wanted: Sequence[Bool]) -> list[str]:
     """A line for each two captures that have flows in common whose packets nothing joins."""
     lines = []
     for one, other in combinations(range(len(captures)), 2):

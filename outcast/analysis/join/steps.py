@@ -171,17 +171,14 @@ def _jumps(delay: I64, pairs: Pairs) -> list[_Jump]:
         for place in np.flatnonzero(sizes > STEP_NS + 2 * usual).tolist():
             before, after = own[max(0, place + 1 - NEAR) : place + 1], own[place + 1 :][:NEAR]
             if abs(int(np.median(after)) - int(np.median(before))) > STEP_NS:
-                first, last = mine[place], mine[place + 1]
-                came_rows = int(pairs.came_row[first]), int(pairs.came_row[last])
-                left_rows = int(pairs.left_row[first]), int(pairs.left_row[last])
+                came_rows, left_rows = (
+                    (int(rows[mine[place]]), int(rows[mine[place + 1]]))
+                    for rows in (pairs.came_row, pairs.left_row)
+                )
                 # The queue changes little from one packet to the next.
                 by_ns = int(own[place + 1] - own[place])
-                jumps.append(
-                    (
-                        _Break(came, left, came_rows, by_ns, by_ns),
-                        _Break(left, came, left_rows, -by_ns, -by_ns),
-                    )
-                )
+                of_input = _Break(came, left, came_rows, by_ns, by_ns)
+                jumps.append((of_input, _Break(left, came, left_rows, -by_ns, -by_ns)))
     return jumps
 
 
