@@ -80,6 +80,10 @@ def tell(
     with ThreadPoolExecutor(max_workers=2) as pool:
         counted = list(pool.map(_count_flows, captures))
     conversations = _conversations(captures, [packets for packets, _ in counted])
+    neighbours: _Neighbours = defaultdict(list)
+    for (first, second), seen in conversations.items():
+        neighbours[first].append((second, seen))
+        neighbours[second].append((first, seen))
     votes: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     known = [_one_way(capture, way) for capture, way in zip(captures, said, strict=True)]
     _hear_captures(captures, known, votes)
@@ -88,19 +92,19 @@ def tell(
         address: max(sorted(ballot), key=lambda index: ballot[index])
         for address, ballot in votes.items()
     }
-    _spread(conversations, place)
-    _see_all(conversations, place)
-    _spread(conversations, place)
+    _spread(neighbours, place)
+    _see_all(neighbours, place)
+    _spread(neighbours, place)
     # Who loses all packets is seen at an input alone, so the receiver could look to be elsewhere.
     for ends, seen in conversations.items():
         if place.keys().isdisjoint(ends):
-            _settle(_by_the_word(seen, said), conversations, place)
-    _see_none(conversations, place)
-    _spread(conversations, place)
+            _settle(_by_the_word(seen, said), neighbours, place)
+    _see_none(neighbours, place)
+    _spread(neighbours, place)
     for ends, seen in conversations.items():
         if place.keys().isdisjoint(ends) and len(seen) == 2:
             source = _by_the_stamps(seen, lone, longest_ns, *ends)
-            _settle(source, conversations, place)
+            _settle(source, neighbours, place)
     told = Directions(place)
     for index, (capture, (packets, frame_bytes)) in enumerate(zip(captures, counted, strict=True)):
         ways = [_way(flow, index, known[index], place) for flow in capture.flows]
@@ -155,6 +159,8 @@ _Seen = Counter[str]
 """What one capture saw of a conversation: how many packets of each source."""
 _Conversations = dict[tuple[str, str], dict[int, _Seen]]
 """For each two hosts that talk, in alphabetical order, the captures that saw them."""
+_Neighbours = dict[str, list[tuple[str, dict[int, _Seen]]]]
+"""For each host, those that it talks with, and the captures that saw them."""
 
 
 def is_group(address: str) -> bool:
@@ -259,18 +265,8 @@ def _balance(at: I32, later: I64, back_at: I32, back_later: I64) -> float:
     return balance
 
 
-def _neighbours(conversations: _Conversations) -> dict[str, list[tuple[str, dict[int, _Seen]]]]:
-    """For each host, those that it talks with, and what captures saw of it."""
-    neighbours: dict[str, list[tuple[str, dict[int, _Seen]]]] = defaultdict(list)
-    for (first, second), seen in conversations.items():
-        neighbours[first].append((second, seen))
-        neighbours[second].append((first, seen))
-    return neighbours
-
-
-def _spread(conversations: _Conversations, place: dict[str, int]) -> None:
+def _spread(neighbours: _Neighbours, place: dict[str, int]) -> None:
     """Finds the places of hosts that talk with hosts whose place is known."""
-    neighbours = _neighbours(conversations)
     known = [address for address in place if address in neighbours]
     while known:
         address = known.pop()
@@ -286,49 +282,47 @@ def _spread(conversations: _Conversations, place: dict[str, int]) -> None:
                 known.append(other)
 
 
-def _settle(
-    source: tuple[str, int] | None, conversations: _Conversations, place: dict[str, int]
-) -> None:
+def _settle(source: tuple[str, int] | None, neighbours: _Neighbours, place: dict[str, int]) -> None:
     """Puts a host into its place, if it was told, and finds what follows from that."""
     if source is not None:
         place[source[0]] = source[1]
-        _spread(conversations, place)
+        _spread(neighbours, place)
 
 
-def _see_all(conversations: _Conversations, place: dict[str, int]) -> None:
+def _see_all(neighbours: _Neighbours, place: dict[str, int]) -> None:
     """Finds hosts of several conversations: all of these pass the host's own port."""
-    for address, total, passing in _several(conversations, place):
+    for address, total, passing in _several(neighbours, place):
         whole = [index for index, weight in passing.items() if weight >= NEARLY_ALL * total]
         if len(whole) == 1:
             place[address] = whole[0]
 
 
-def _see_none(conversations: _Conversations, place: dict[str, int]) -> None:
+def _see_none(neighbours: _Neighbours, place: dict[str, int]) -> None:
     """Finds hosts of several conversations that share no port: they are elsewhere.
 
     One conversation may have nearly all packets. If no two captures saw any of them, the port of
     the host was not captured all the same, and no stamps can tell more.
     """
-    for address, total, passing in _several(conversations, place):
+    for address, total, passing in _several(neighbours, place):
         is_shared = sum(passing.values()) > total
         if max(passing.values()) <= (MOST_ELSEWHERE if is_shared else NEARLY_ALL) * total:
             place[address] = ELSEWHERE
 
 
 def _several(
-    conversations: _Conversations, place: dict[str, int]
+    neighbours: _Neighbours, place: dict[str, int]
 ) -> list[tuple[str, int, dict[int, int]]]:
     """Hosts of several conversations whose place is not known, in order.
 
     Each has the packets of all its conversations, and those that each capture saw.
     """
     hosts = []
-    for address, neighbours in sorted(_neighbours(conversations).items()):
-        if address in place or len(neighbours) < 2:
+    for address, talks in sorted(neighbours.items()):
+        if address in place or len(talks) < 2:
             continue
         total = 0
         passing: dict[int, int] = defaultdict(int)
-        for _, seen in neighbours:
+        for _, seen in talks:
             weight = max(at.total() for at in seen.values())
             total += weight
             for index in seen:
