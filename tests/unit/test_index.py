@@ -461,12 +461,6 @@ def test_a_stored_result_has_the_present_remarks_and_verdicts_of_its_recipe(tmp_
             "{0}/captures/a.pcap: no space (what was written up to then: {0})",
             "captures/a.pcap: no space",
         ),
-        # As before iperf's banner was left out of errors.
-        (
-            "flow 1 had not connected: ------------ Client connecting to h1 ------------"
-            " (what was written up to then: {0})",
-            "flow 1 had not connected",
-        ),
     ],
 )
 def test_a_stored_failure_names_no_folder_of_the_machine(said, kept):
