@@ -52,7 +52,7 @@ class Display:
         done = progress.finished_before + progress.finished
         text = describe(progress, progress.eta_s(places, self._expected_s))
         self._bar.update(self._task, completed=done, total=progress.total, description=text)
-        counts = (progress.finished, progress.failed)
+        counts = (progress.finished, len(progress.failures))
         line = f"{done}/{progress.total}  {text}"
         if self._notebook is not None:
             if line != self._in_notebook:
@@ -78,8 +78,8 @@ def describe(progress: Progress, eta_s: float | None) -> str:
     parts = []
     if eta_s is not None and progress.left:
         parts.append(f"about {format_duration(eta_s)} left")
-    if progress.failed:
-        parts.append(f"{progress.failed} failed")
+    if progress.failures:
+        parts.append(f"{len(progress.failures)} failed")
     text = ", ".join(parts)
     names = list(progress.running)
     if names:
