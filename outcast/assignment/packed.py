@@ -134,13 +134,7 @@ def unpack(path: Path, folder: Path, most: int = MOST_BYTES) -> None:
             there without a hash or has another one.
         OSError: a file cannot be written; the error names it.
     """
-    try:
-        with handed_in.opened(path) as stream:
-            size = stream.seek(0, 2)
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {handed_in.reason(error)}") from None
+    size = path.stat().st_size if path.is_file() else 0
     if size > most:
         raise InputError(f"{path}: has {size} bytes; a packed submission has at most {most}")
     zips.unpack(path, folder, MOST_UNPACKED_BYTES)
