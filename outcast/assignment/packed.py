@@ -70,11 +70,8 @@ def write(folder: Folder, path: Path) -> Packed:
     """
     handout = folder.handout()
     given = read_answers(folder.path, handout.questions).given
-    pictures = [
-        given[each.key]
-        for each in handout.questions
-        if isinstance(each, Picture) and each.key in given
-    ]
+    pictured = [each.key for each in handout.questions if isinstance(each, Picture)]
+    pictures = [given[key] for key in pictured if key in given]
     names = ("assignment.yaml", "answers.yaml", *(run.config for run in handout.runs.values()))
     members: dict[str, Path | bytes] = {
         name: folder.path / name for name in (*names, *pictures) if (folder.path / name).is_file()
@@ -91,15 +88,8 @@ def write(folder: Folder, path: Path) -> Packed:
         members[f"{RUNS}/{name}/manifest.json"] = collected.manifest_text(directory)
     for name in members:
         zips.require_name(name)
-    record = Record(
-        outcast=__version__,
-        files={
-            name: hashlib.sha256(content).hexdigest()
-            if isinstance(content, bytes)
-            else files.sha256(content)
-            for name, content in sorted(members.items())
-        },
-    )
+    hashes = {name: _sha256(content) for name, content in sorted(members.items())}
+    record = Record(outcast=__version__, files=hashes)
     members[RECORD] = f"{record.model_dump_json(indent=1)}\n".encode()
     day = time.gmtime(max(folder.answers.stat().st_mtime, _EARLIEST))
     # Written beside its place first, because only then its size is known.
@@ -117,6 +107,12 @@ def write(folder: Folder, path: Path) -> Packed:
     finally:
         trial.unlink(missing_ok=True)
     return Packed(path, size, len(members), tuple(runs))
+
+
+def _sha256(content: Path | bytes) -> str:
+    if isinstance(content, Path):
+        return files.sha256(content)
+    return hashlib.sha256(content).hexdigest()
 
 
 def _size(content: Path | bytes) -> int:

@@ -10,6 +10,7 @@ from rich.progress import Progress as Bar
 
 from outcast.sweep.measured import TIMES_LEAST, TIMES_MOST, Forecast
 from outcast.sweep.scheduler import Progress
+from outcast.units import counted
 from outcast.view.terminal.console import NotebookLine
 
 _MOST_NAMED = 2
@@ -96,8 +97,7 @@ def format_forecast(expected: Forecast, where: str) -> str:
         f"{format_bytes(expected.disk_bytes)} of disk, "
     )
     if expected.known:
-        runs = "1 run" if expected.known == 1 else f"{expected.known} runs"
-        return f"{text}from {runs} measured on this machine"
+        return f"{text}from {counted(expected.known, 'run')} measured on this machine"
     least, most = TIMES_LEAST * expected.wall_s, TIMES_MOST * expected.wall_s
     return (
         f"{text}by a model of networks, rates and durations, because this machine has measured no "
