@@ -68,8 +68,6 @@ PAGES = {
 MAIN = "reproduction.md"
 IMAGES = "images/reproduction"
 RESULTS = "results/reproduction"
-NOTE = "note.txt"
-"""What the page says of results whose state was not recorded, in place of their state."""
 
 
 def markdown(results: Sequence[Result]) -> str:
@@ -180,8 +178,7 @@ def pages(docs: Path = DOCS) -> dict[str, str]:
     shown = judged(docs)
     with_sections = together.with_sections(shown)
     most, *others = reproduction_summary.by_state(shown) or [[]]
-    note = docs / RESULTS / NOTE
-    about = note.read_text(encoding="utf-8") if note.exists() else _state_text(most, others)
+    about = _state_text(most, others)
     older = {row.result.id for row in shown if _older_settings(row.result)}
     first = "".join(
         f"- {line}.\n" for line in [*reproduction_summary.glance(shown, older), *_headline(shown)]
@@ -360,8 +357,6 @@ def write(folders: Sequence[Path], docs: Path = DOCS) -> Path:
             figure = reproduce.folder_of(folder, result.id, result.profile) / result.figure
             shutil.copyfile(figure, images / f"{name}.png")
     _draw_bands(docs)
-    if new:
-        (docs / RESULTS / NOTE).unlink(missing_ok=True)
     for name, text in pages(docs).items():
         write_text(docs / name, text)
     return docs / MAIN

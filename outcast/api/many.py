@@ -20,7 +20,7 @@ from outcast.records.run import Run as Record
 from outcast.records.run_directory import Manifest, RunDirectory
 from outcast.sweep import captures, scheduler, store
 from outcast.sweep.pool import LocalPool, Pool
-from outcast.sweep.scheduler import Limits, Report
+from outcast.sweep.scheduler import Limits, Progress
 from outcast.sweep.store import SweepDirectory
 from outcast.sweep.task import Task
 from outcast.whatif import compare
@@ -126,13 +126,13 @@ def make_each(
             ]
             pool = place.pool()
             try:
-                report = scheduler.run(
+                ended = scheduler.run(
                     *(tasks, len(finished), directory, pool, Limits(), observer),
                     on_result=lambda name, wall_s, disk_bytes: check(directory, name),
                 )
             finally:
                 pool.stop()
-    _require_all(report)
+    _require_all(ended)
     return names
 
 
@@ -141,13 +141,13 @@ def _task(name: str, experiment: Experiment, change: Interventions) -> Task:
     return Task(name, dump(experiment), "keep", exclusive=False, interventions=intervened)
 
 
-def _require_all(report: Report) -> None:
+def _require_all(ended: Progress) -> None:
     """Raises RunError unless every run was made."""
-    if report.failures:
-        name, failure = next(iter(report.failures.items()))
-        raise RunError(f"{len(report.failures)} runs failed; {name}: {failure.message}")
-    if report.left:
-        raise RunError(f"{len(report.left)} runs are left: {report.stopped}; --resume goes on")
+    if ended.failures:
+        name, failure = next(iter(ended.failures.items()))
+        raise RunError(f"{len(ended.failures)} runs failed; {name}: {failure.message}")
+    if ended.waiting:
+        raise RunError(f"{len(ended.waiting)} runs are left: {ended.stopped}; --resume goes on")
 
 
 def causes(factual: Record, made: Iterable[RunDirectory]) -> list[str]:

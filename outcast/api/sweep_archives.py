@@ -285,7 +285,7 @@ def replay_sweep(
             replace(prepared, plan=replace(prepared.plan, runs=chosen_runs), left=chosen_runs),
             progress=progress,
         )
-        for name, failure in result.report.failures.items():
+        for name, failure in result.progress.failures.items():
             raise RunError(f"{source}: {name}: {failure.kind}: {failure.message}")
         made = tuple(run.point.name for run in chosen_runs)
         compared = packing.compare(there, SweepDirectory(target), made, stored)

@@ -21,12 +21,10 @@ from typing import Any
 
 from outcast import handed_in
 from outcast.emulation.commands import python_module
-from outcast.engines import ledger
 from outcast.errors import InputError
-from outcast.sweep.process import ask_to_end, started
+from outcast.sweep.process import ask_to_end, end, started
 
 RESULT = "result.json"
-_STDERR = "stderr"
 _PAUSE_S = 0.05
 _END_DEADLINE_S = 10.0
 """How long a process may take to remove what it made, once it was asked to end."""
@@ -82,7 +80,7 @@ def each(
         for process in running:
             ask_to_end(process.popen)
         for process in running:
-            process.end()
+            end(process.popen, _END_DEADLINE_S)
             shutil.rmtree(process.folder, ignore_errors=True)
 
 
@@ -123,7 +121,7 @@ class _Process:
             return None
         if status is None:
             ask_to_end(self.popen)
-            self.end()
+            end(self.popen, _END_DEADLINE_S)
             problem = f"took longer than {self.bounds.wall_s:.0f} s, the limit for a submission"
             return Done(self.number, None, problem, wall_s)
         try:
@@ -133,7 +131,7 @@ class _Process:
         return Done(self.number, result, "", wall_s)
 
     def _why(self, status: int) -> str:
-        lines = (self.folder / _STDERR).read_text(errors="replace").split("\n")
+        lines = (self.folder / "stderr").read_text(errors="replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         if status == -signal.SIGKILL or "MemoryError" in last or "memory allocation" in last:
             return (
@@ -142,12 +140,3 @@ class _Process:
             )
         how = f"by signal {-status}" if status < 0 else f"with status {status}"
         return f"its grading ended {how}{last and f': {ascii(last)[1:-1][:200]}'}"
-
-    def end(self) -> None:
-        try:
-            self.popen.wait(_END_DEADLINE_S)
-        except subprocess.TimeoutExpired:
-            self.popen.kill()
-            self.popen.wait()
-            # It had no time to remove what its run had made.
-            ledger.undo_dead()

@@ -96,16 +96,10 @@ def write(path: Path, graded: Sequence[Graded], given: Given) -> int:
                 continue
             known = given.get((submission.student, marked.key))
             waiting += known is None
-            rows.append(
-                (
-                    *(submission.student, marked.key),
-                    "" if known is None else sheets.number(known.points),
-                    sheets.number(marked.most_points),
-                    "" if known is None else known.comment,
-                    submission.texts.get(marked.key, marked.comment),
-                    submission.place,
-                )
-            )
+            got = ("", "") if known is None else (sheets.number(known.points), known.comment)
+            answer = submission.texts.get(marked.key, marked.comment)
+            most, place = sheets.number(marked.most_points), submission.place
+            rows.append((submission.student, marked.key, got[0], most, got[1], answer, place))
     files.write_text(path, csv_text(rows))
     return waiting
 

@@ -54,25 +54,18 @@ def _again(graded: Sequence[Graded], dates_s: Sequence[float]) -> Iterator[tuple
     for number, each in enumerate(graded):
         if each.student is not None:
             by_student[each.student].append(number)
+
+    def merit(number: int) -> tuple[int, float, str]:
+        each = graded[number]
+        return _ORDER.index(each.verdict), dates_s[number], each.place
+
     for student, numbers in by_student.items():
-        first, *others = sorted(
-            numbers,
-            key=lambda number: (
-                _ORDER.index(graded[number].verdict),
-                dates_s[number],
-                graded[number].place,
-            ),
-        )
+        first, *others = sorted(numbers, key=merit)
+        best = graded[first]
         for number in others:
-            why = (
-                "came first"
-                if graded[number].verdict == graded[first].verdict
-                else f"is {graded[first].verdict}"
-            )
-            yield (
-                number,
-                f"does not count: {graded[first].place}, also handed in for {student}, {why}",
-            )
+            is_as_good = graded[number].verdict == best.verdict
+            why = "came first" if is_as_good else f"is {best.verdict}"
+            yield number, f"does not count: {best.place}, also handed in for {student}, {why}"
 
 
 def _runs(graded: Sequence[Graded]) -> Iterator[tuple[int, str]]:
@@ -92,11 +85,8 @@ def _runs(graded: Sequence[Graded]) -> Iterator[tuple[int, str]]:
                     continue
                 if (number, other, name) not in said:
                     said.add((number, other, name))
-                    yield (
-                        number,
-                        f"runs/{name}: its captures are those of {graded[other].place}, "
-                        f"runs/{its_name}",
-                    )
+                    theirs = f"{graded[other].place}, runs/{its_name}"
+                    yield number, f"runs/{name}: its captures are those of {theirs}"
 
 
 def _texts(graded: Sequence[Graded]) -> Iterator[tuple[int, str]]:

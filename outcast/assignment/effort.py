@@ -52,11 +52,8 @@ def _sizes(class_: Class) -> tuple[list[Size], list[Size]]:
 
 
 def _of_runs(class_: Class) -> Iterator[tuple[str, Size]]:
-    exercise = class_.exercise
-    values = exercise.example()
-    for run in exercise.runs:
-        changes = exercise.with_values(values).solution.runs.get(run, {})
-        source = exercise.source(run, values, 1, changes)
+    for run in class_.exercise.runs:
+        source = class_.exercise.source(run, 1)
         experiment = networks.with_network(source.experiment(), source)
         yield run, measured.size_of(experiment, "virtual", run_plan.make_plan(experiment))
 

@@ -175,12 +175,5 @@ def _captures(directory: RunDirectory, manifest: Manifest) -> tuple[str, ...]:
     stated: Mapping[str, str] = {**manifest.files, **manifest.dropped}
     named = {record.file: record for record in manifest.captures}
     most = max((record.captured for record in named.values()), default=0)
-    return tuple(
-        sorted(
-            {
-                stated[name]
-                for name, record in named.items()
-                if name in stated and record.captured >= most / 10
-            }
-        )
-    )
+    large = {name for name, record in named.items() if record.captured >= most / 10}
+    return tuple(sorted({stated[name] for name in large if name in stated}))

@@ -91,8 +91,8 @@ class Exercise:
         name: what class.yaml and the students' folders call it.
         parameters: by name, what a student's value is chosen from.
         runs: by name, the experiments in the order in which students make them.
-        questions: in the order of the task sheet. As loaded they have the first value of every
-            parameter in their texts; see `with_values`.
+        values: of every placeholder; as loaded, the first of every parameter (see `with_values`).
+        questions: in the order of the task sheet, with these values in their texts.
         solution: what fills the gaps, with the same values.
     """
 
@@ -100,6 +100,7 @@ class Exercise:
     name: str
     title: str
     parameters: Mapping[str, tuple[Scalar, ...]]
+    values: Mapping[str, Scalar]
     runs: Mapping[str, RunTask]
     questions: tuple[Question, ...]
     solution: Solution
@@ -131,42 +132,27 @@ class Exercise:
         """
         return replace(
             self,
+            values=values,
             questions=self._asked.filled(values).as_model(_ExerciseFile).questions,
             solution=self._solved.filled(values).as_model(Solution),
         )
 
-    def text(self, name: str, values: Mapping[str, Scalar]) -> str:
-        """A file of the exercise with these values. Raises ConfigError."""
+    def text(self, name: str, **others: Scalar) -> str:
+        """A file of the exercise with its values, and others in their place. Raises ConfigError."""
         path = self.folder / name
-        return documents.filled(documents.read_text(path), values, path)
+        return documents.filled(documents.read_text(path), {**self.values, **others}, path)
 
-    def expected(self, run: str, values: Mapping[str, Scalar], seed: int) -> Experiment:
+    def expected(self, run: str, seed: int) -> Experiment:
         """A run's experiment with its gaps filled as in the solution. Raises ConfigError."""
-        return self.changed(run, values, seed, self.with_values(values).solution.runs.get(run, {}))
+        return self.source(run, seed).experiment()
 
-    def changed(
-        self, run: str, values: Mapping[str, Scalar], seed: int, changes: Mapping[str, Any]
-    ) -> Experiment:
-        """A run's experiment with other values at these keys. Raises ConfigError."""
-        return self.source(run, values, seed, changes).experiment()
-
-    def source(
-        self, run: str, values: Mapping[str, Scalar], seed: int, changes: Mapping[str, Any]
-    ) -> Source:
-        """As `changed`, before it is validated. Raises ConfigError."""
+    def source(self, run: str, seed: int, changes: Mapping[str, Any] | None = None) -> Source:
+        """As `expected`, with other values at some keys, before it is validated."""
         name = self.runs[run].config
-        text = self.text(name, {**values, "seed": seed})
+        text = self.text(name, seed=seed)
         source = reader.of_text(text, self.folder / name, own_folder=self.folder)
-        return source.changed({**changes, "seed": seed})
-
-    def example(self) -> dict[str, Scalar]:
-        """A value for each placeholder: the first of every parameter."""
-        return _example(self.parameters)
-
-
-def _example(parameters: Mapping[str, tuple[Scalar, ...]]) -> dict[str, Scalar]:
-    first = {name: choices[0] for name, choices in parameters.items()}
-    return {"class": "class", "student": "student", "seed": 1, **first}
+        filled = self.solution.runs.get(run, {})
+        return source.changed({**filled, **(changes or {}), "seed": seed})
 
 
 def shipped() -> list[str]:
@@ -196,7 +182,8 @@ def load_exercise(name_or_path: str | Path, name: str | None = None) -> Exercise
 def _checked(folder: Path, name: str) -> Exercise:
     asked = Document.read(folder / "exercise.yaml")
     parameters = _parameters(asked)
-    values = _example(parameters)
+    values: dict[str, Scalar] = {"class": "class", "student": "student", "seed": 1}
+    values |= {key: choices[0] for key, choices in parameters.items()}
     document = asked.filled(values)
     spec = document.as_model(_ExerciseFile)
     solved = Document.read(folder / "solution.yaml")
@@ -205,6 +192,7 @@ def _checked(folder: Path, name: str) -> Exercise:
         name=name,
         title=spec.title,
         parameters=parameters,
+        values=values,
         runs=spec.runs,
         questions=spec.questions,
         solution=solved.filled(values).as_model(Solution),
@@ -215,7 +203,7 @@ def _checked(folder: Path, name: str) -> Exercise:
         raise document.refusal(at, message)
     for at, message in _unsolved(exercise):
         raise solved.refusal(at, message)
-    documents.filled(documents.read_text(folder / "task.md"), values, folder / "task.md")
+    exercise.text("task.md")
     for run in exercise.runs:
         _require_config(exercise, run)
     return exercise
@@ -253,9 +241,9 @@ def _contradictions(exercise: Exercise) -> Iterator[tuple[tuple[str | int, ...],
         if question.key in seen:
             yield (*at, "key"), f"{question.key}: two questions have this key"
         seen.add(question.key)
-        named = [("run", question.run)]
+        named: list[tuple[str, str | None]] = [("run", question.run)]
         if isinstance(question, Prediction):
-            named += [("before", run) for run in question.before]
+            named += [("before", name) for name in question.before]
         if isinstance(question, Effect):
             named.append(("against", question.against))
         for key, name in named:
@@ -304,8 +292,7 @@ def _require_config(exercise: Exercise, run: str) -> None:
         raise ConfigError(
             f"{path}: a line `seed: {{{{seed}}}}` is needed, once and at the top level"
         )
-    changes = exercise.with_values(exercise.example()).solution.runs.get(run, {})
-    source = exercise.source(run, exercise.example(), 1, changes)
+    source = exercise.source(run, 1)
     config = source.experiment()
     if gap_lines(experiment.dump(config)):
         raise ConfigError(f"{path}: solution.yaml leaves a gap ({GAP}) in runs: {run}")

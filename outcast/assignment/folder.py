@@ -176,12 +176,12 @@ def _texts(identity: Identity, exercise: Exercise) -> dict[str, str]:
     of_student = exercise.with_values(identity.values)
     configs = {}
     for run, task in exercise.runs.items():
-        text = exercise.text(task.config, identity.values)
+        text = of_student.text(task.config)
         if exercise.predictions(run):
             text = SEED_LINE.sub(UNSEALED, text, count=1)
         configs[task.config] = text
     texts = {
-        "task.md": exercise.text("task.md", identity.values),
+        "task.md": of_student.text("task.md"),
         FILE: _assignment_text(identity, of_student, configs),
         answers.FILE: answers.blank(of_student.questions),
         **configs,

@@ -86,19 +86,15 @@ def _tasks(
     class_: Class, places: Sequence[Path], runner: str, kept: Path | None, scratch: Path
 ) -> list[dict[str, object]]:
     basis = _basis(class_, runner)
-    return [
-        asdict(
-            worker.Task(
-                class_folder=str(class_.path.absolute()),
-                place=str(place.absolute()),
-                runner=runner,
-                kept="" if kept is None else str(kept.absolute()),
-                basis=basis,
-                shared=str((kept or scratch).absolute() / f"measured-{basis}"),
-            )
-        )
-        for place in places
-    ]
+    task = worker.Task(
+        class_folder=str(class_.path.absolute()),
+        place="",
+        runner=runner,
+        kept="" if kept is None else str(kept.absolute()),
+        basis=basis,
+        shared=str((kept or scratch).absolute() / f"measured-{basis}"),
+    )
+    return [{**asdict(task), "place": str(place.absolute())} for place in places]
 
 
 def _graded(done: Done, place: str) -> Graded:

@@ -33,15 +33,10 @@ def moodle(name: str, graded: Sequence[Graded]) -> str:
             f"--format moodle: {sheets.number(most)} points in all; allowed are "
             f"{MOODLE_MOST_POINTS}, because Moodle refuses more; give the questions fewer points"
         )
-    return csv_text(
-        [
-            ("ID number", name, f"{name} feedback"),
-            *(
-                (each.student, sheets.number(each.points), sheets.in_short(each))
-                for each in with_points(graded)
-            ),
-        ]
-    )
+    rows: list[Sequence[object]] = [("ID number", name, f"{name} feedback")]
+    for each in with_points(graded):
+        rows.append((each.student, sheets.number(each.points), sheets.in_short(each)))
+    return csv_text(rows)
 
 
 def canvas(name: str, graded: Sequence[Graded]) -> str:
@@ -52,16 +47,14 @@ def canvas(name: str, graded: Sequence[Graded]) -> str:
     gets the points. If the course has none, Canvas asks. It imports no comments.
     """
     most = max((submission.most_points for submission in graded), default=0)
-    return csv_text(
-        [
-            ("Student", "ID", "SIS User ID", "SIS Login ID", "Section", name),
-            ("    Points Possible", "", "", "", "", sheets.number(most)),
-            *(
-                (*(each.student, "", each.student, each.student, ""), sheets.number(each.points))
-                for each in with_points(graded)
-            ),
-        ]
-    )
+    rows: list[Sequence[object]] = [
+        ("Student", "ID", "SIS User ID", "SIS Login ID", "Section", name),
+        ("    Points Possible", "", "", "", "", sheets.number(most)),
+    ]
+    for each in with_points(graded):
+        student = each.student
+        rows.append((student, "", student, student, "", sheets.number(each.points)))
+    return csv_text(rows)
 
 
 def with_points(graded: Sequence[Graded]) -> list[Graded]:

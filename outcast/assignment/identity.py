@@ -87,16 +87,6 @@ class Key:
         """A seed from 1 to 10^9."""
         return _as_seed(self._digest(f"seed {purpose}", class_name, student))
 
-    def parameters(self, class_name: str, student: str, exercise: Exercise) -> dict[str, Scalar]:
-        """A student's values of the exercise's parameters."""
-        return {
-            name: choices[
-                int.from_bytes(self._digest(f"parameter {name}", class_name, student)[:8], "big")
-                % len(choices)
-            ]
-            for name, choices in exercise.parameters.items()
-        }
-
     def issued(
         self,
         class_name: str,
@@ -110,12 +100,16 @@ class Key:
 
         With `shared` the parameters are those of the whole class; seeds never are.
         """
+        parameters = {}
+        for name, choices in exercise.parameters.items():
+            drawn = self._digest(f"parameter {name}", class_name, "" if shared else student)
+            parameters[name] = choices[int.from_bytes(drawn[:8], "big") % len(choices)]
         identity = Identity.model_construct(
             format="outcast-assignment-1",
             class_name=class_name,
             student=student,
             exercise=exercise.name,
-            parameters=self.parameters(class_name, "" if shared else student, exercise),
+            parameters=parameters,
             seed=self.seed(class_name, student, "runs"),
             feedback=feedback,
         )

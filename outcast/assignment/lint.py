@@ -226,17 +226,12 @@ def _of_effect(
 
     def intervals(effect: Effect, variant: int | None) -> list[Interval]:
         def measured(name: str, which: int | None, group: Sequence[str]) -> list[float]:
-            return [
-                outcomes[student, name, which].measured.get(effect.key, math.nan)
-                for student in group
-            ]
+            places = [(student, name, which) for student in group]
+            return [outcomes[place].measured.get(effect.key, math.nan) for place in places]
 
-        return [
-            effect.interval(
-                measured(effect.run or "", variant, group), measured(effect.against, None, group)
-            )
-            for group in groups
-        ]
+        ours = [measured(effect.run or "", variant, group) for group in groups]
+        theirs = [measured(effect.against, None, group) for group in groups]
+        return [effect.interval(*pair) for pair in zip(ours, theirs, strict=True)]
 
     problems = []
     of_solution = intervals(question, None)
@@ -245,9 +240,7 @@ def _of_effect(
     # A change may pass one question of several: a tiny buffer is short, and costs goodput.
     others = [other for other in exercise.effects(run) if other.seeds == question.seeds]
     for variant, changes in enumerate(exercise.solution.non_remedies.get(run, ())):
-        tried = [
-            [_passes(other, interval) for interval in intervals(other, variant)] for other in others
-        ]
+        tried = [[_passes(other, each) for each in intervals(other, variant)] for other in others]
         if any(all(of_group) for of_group in zip(*tried, strict=True)):
             told = _told(intervals(question, variant))
             problems.append(f"passes with non_remedies.{variant} ({changes}): {told}")

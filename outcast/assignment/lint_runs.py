@@ -77,17 +77,14 @@ def jobs_of(exercise: Exercise, key: Key, student: str, scratch: Path) -> Iterat
             for question in own.questions
             if question.run == run and isinstance(question.answer, Expression)
         )
-        solution = own.solution.runs.get(run, {})
         variants = list(enumerate(own.solution.non_remedies.get(run, ())))
-        for variant, changes in [(None, solution), *variants]:
+        for variant, changes in [(None, None), *variants]:
             yield Job(
                 student=student,
                 run=run,
                 variant=variant,
                 # One seed for all runs of a student, because effects are of pairs with equal seeds.
-                config=exercise.changed(
-                    run, identity.values, identity.seed, {**solution, **changes}
-                ),
+                config=own.source(run, identity.seed, changes).experiment(),
                 questions=questions if variant is None else (),
                 effects=effects,
                 target=scratch / f"{student}-{run}-{'solution' if variant is None else variant}",

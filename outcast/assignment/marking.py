@@ -152,7 +152,7 @@ class _Submission:
             if question.key in self.answers.given
         }
         seed = self.identity.run_seed(predicted)
-        asked = Asked(name, task, self.exercise.expected(name, self.identity.values, seed))
+        asked = Asked(name, task, self.exercise.expected(name, seed))
         scratch = self.scratch / name
         scratch.mkdir()
         handed = Handed(self.folder.path / task.config, self.folder.run(name), self.is_packed)
@@ -176,7 +176,7 @@ class _Submission:
         ours = examined[question.run].experiment
         if ours is None:
             return None
-        theirs = self.exercise.expected(question.against, self.identity.values, 1)
+        theirs = self.exercise.expected(question.against, 1)
         seeds = [self.class_.seed("", f"repeat {number}") for number in range(question.seeds)]
         values = [
             [self._measured(question, name, experiment, seed) for seed in seeds]

@@ -70,11 +70,8 @@ def write(folder: Folder, path: Path) -> Packed:
     """
     handout = folder.handout()
     given = read_answers(folder.path, handout.questions).given
-    pictures = [
-        given[each.key]
-        for each in handout.questions
-        if isinstance(each, Picture) and each.key in given
-    ]
+    pictured = [each.key for each in handout.questions if isinstance(each, Picture)]
+    pictures = [given[key] for key in pictured if key in given]
     names = ("assignment.yaml", "answers.yaml", *(run.config for run in handout.runs.values()))
     members: dict[str, Path | bytes] = {
         name: folder.path / name for name in (*names, *pictures) if (folder.path / name).is_file()
@@ -91,15 +88,8 @@ def write(folder: Folder, path: Path) -> Packed:
         members[f"{RUNS}/{name}/manifest.json"] = collected.manifest_text(directory)
     for name in members:
         zips.require_name(name)
-    record = Record(
-        outcast=__version__,
-        files={
-            name: hashlib.sha256(content).hexdigest()
-            if isinstance(content, bytes)
-            else files.sha256(content)
-            for name, content in sorted(members.items())
-        },
-    )
+    hashes = {name: _sha256(content) for name, content in sorted(members.items())}
+    record = Record(outcast=__version__, files=hashes)
     members[RECORD] = f"{record.model_dump_json(indent=1)}\n".encode()
     day = time.gmtime(max(folder.answers.stat().st_mtime, _EARLIEST))
     # Written beside its place first, because only then its size is known.
@@ -119,6 +109,12 @@ def write(folder: Folder, path: Path) -> Packed:
     return Packed(path, size, len(members), tuple(runs))
 
 
+def _sha256(content: Path | bytes) -> str:
+    if isinstance(content, Path):
+        return files.sha256(content)
+    return hashlib.sha256(content).hexdigest()
+
+
 def _size(content: Path | bytes) -> int:
     return len(content) if isinstance(content, bytes) else content.stat().st_size
 
@@ -134,13 +130,7 @@ def unpack(path: Path, folder: Path, most: int = MOST_BYTES) -> None:
             there without a hash or has another one.
         OSError: a file cannot be written; the error names it.
     """
-    try:
-        with handed_in.opened(path) as stream:
-            size = stream.seek(0, 2)
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {handed_in.reason(error)}") from None
+    size = path.stat().st_size if path.is_file() else 0
     if size > most:
         raise InputError(f"{path}: has {size} bytes; a packed submission has at most {most}")
     zips.unpack(path, folder, MOST_UNPACKED_BYTES)

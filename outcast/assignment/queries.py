@@ -97,42 +97,31 @@ def _without_literals(text: str) -> str:
     return re.sub(r"\"[^\"]*\"", "", text)
 
 
+def _columns(*parts: tuple[type[pl.DataType], str]) -> dict[str, type[pl.DataType]]:
+    return {name: kind for kind, names in parts for name in names.split()}
+
+
 TABLES_OF_SUMMARY: Mapping[str, Mapping[str, type[pl.DataType]]] = {
-    "run": {
-        "t_start": pl.Int64,
-        "duration_s": pl.Float64,
-        "frame_us": pl.Float64,
-        "outcast_ratio": pl.Float64,
-        "jain_index": pl.Float64,
-        "total_goodput_bps": pl.Float64,
-    },
-    "classes": {
-        "hops": pl.Int64,
-        "flows": pl.Int64,
-        "mean_goodput_bps": pl.Float64,
-        "min_goodput_bps": pl.Float64,
-        "timeouts": pl.Int64,
-        "retransmits": pl.Int64,
-        "srtt_ms": pl.Float64,
-    },
-    "inputs": {
-        "port": pl.String,
-        "hops": pl.Int64,
-        "packets": pl.Int64,
-        "dropped": pl.Int64,
-        "longest_chain": pl.Int64,
-        "blackouts": pl.Int64,
-    },
-    "phase": {
-        "port": pl.String,
-        "tenth": pl.Int64,
-        "packet_time_us": pl.Float64,
-        "blackouts": pl.Int64,
-        "during_lost": pl.Float64,
-        "during_others": pl.Float64,
-        "before_lost": pl.Float64,
-        "before_others": pl.Float64,
-    },
+    "run": _columns(
+        (pl.Int64, "t_start"),
+        (pl.Float64, "duration_s frame_us outcast_ratio jain_index total_goodput_bps"),
+    ),
+    "classes": _columns(
+        (pl.Int64, "hops flows"),
+        (pl.Float64, "mean_goodput_bps min_goodput_bps"),
+        (pl.Int64, "timeouts retransmits"),
+        (pl.Float64, "srtt_ms"),
+    ),
+    "inputs": _columns(
+        (pl.String, "port"), (pl.Int64, "hops packets dropped longest_chain blackouts")
+    ),
+    "phase": _columns(
+        (pl.String, "port"),
+        (pl.Int64, "tenth"),
+        (pl.Float64, "packet_time_us"),
+        (pl.Int64, "blackouts"),
+        (pl.Float64, "during_lost during_others before_lost before_others"),
+    ),
 }
 """Small tables with numbers of summary.json, and their columns; docs/exercises.md explains them."""
 

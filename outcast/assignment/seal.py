@@ -27,16 +27,12 @@ class Seal:
     @property
     def broken(self) -> str:
         """Says what is wrong, in one line; empty if nothing is."""
-        parts = [
-            f"{_listed(names)} {what}"
-            for names, what in (
-                (self.changed, "changed after the run"),
-                (self.missing, "missing"),
-                (self.added, "added after the run"),
-            )
-            if names
-        ]
-        return "; ".join(parts)
+        kinds = (
+            (self.changed, "changed after the run"),
+            (self.missing, "missing"),
+            (self.added, "added after the run"),
+        )
+        return "; ".join(f"{_listed(names)} {what}" for names, what in kinds if names)
 
 
 def verify(directory: RunDirectory, manifest: Manifest) -> Seal:

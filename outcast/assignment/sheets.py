@@ -62,24 +62,16 @@ def remarks(graded: Sequence[Graded]) -> list[str]:
 
 def as_csv(graded: Sequence[Graded], runs: Sequence[str], questions: Sequence[str]) -> str:
     """A line for each submission, with the points of every question."""
-    rows: list[Sequence[object]] = [
-        (
-            *("student", "submission", "verdict", "points", "most_points", "by_hand_points"),
-            *runs,
-            *(f"{key}{ending}" for key in questions for ending in ("", ".state")),
-            "notes",
-        )
-    ]
+    head = ("student", "submission", "verdict", "points", "most_points", "by_hand_points")
+    marks = [f"{key}{ending}" for key in questions for ending in ("", ".state")]
+    rows: list[Sequence[object]] = [(*head, *runs, *marks, "notes")]
     for each in graded:
         states = {run.name: run.state for run in each.runs}
         marked = {mark.key: mark for mark in each.marked}
-        cells = [
-            cell
-            for key in questions
-            for cell in (
-                (number(marked[key].points), marked[key].state) if key in marked else ("", "")
-            )
-        ]
+        cells: list[object] = []
+        for key in questions:
+            mark = marked.get(key)
+            cells += (number(mark.points), mark.state) if mark else ("", "")
         rows.append(
             (
                 *(each.student or "", each.place, each.verdict),
@@ -95,30 +87,19 @@ def as_csv(graded: Sequence[Graded], runs: Sequence[str], questions: Sequence[st
 
 def as_json(graded: Sequence[Graded]) -> str:
     """Everything that is known of each submission."""
-    trees = [
-        {
-            **asdict(each),
-            "points": each.points,
-            "most_points": each.most_points,
-            "by_hand_points": each.by_hand_points,
-        }
-        for each in graded
-    ]
+    computed = ("points", "most_points", "by_hand_points")
+    trees = [{**asdict(each), **{key: getattr(each, key) for key in computed}} for each in graded]
     return json.dumps(trees, indent=1, ensure_ascii=False)
 
 
 def feedback(title: str, graded: Graded) -> str:
     """The sheet that a student gets back, in Markdown. It has no right answers."""
+    by_hand = f", and {number(graded.by_hand_points)} more to be marked by your teacher"
+    points = f"{number(graded.points)} of {number(graded.most_points)} points"
     lines = [
         f"# {title}",
         "",
-        f"{graded.student}: **{number(graded.points)} of {number(graded.most_points)} points**"
-        + (
-            f", and {number(graded.by_hand_points)} more to be marked by your teacher"
-            if graded.by_hand_points
-            else ""
-        )
-        + ".",
+        f"{graded.student}: **{points}**{by_hand if graded.by_hand_points else ''}.",
         "",
         "| question | points | |",
         "|---|---|---|",

@@ -54,7 +54,7 @@ def solve(
         for run, task in exercise.runs.items():
             on_progress(f"making {run}")
             seed = identity.run_seed(predictions(exercise, run))
-            config = exercise.expected(run, identity.values, seed)
+            config = exercise.expected(run, seed)
             write_text(folder.config(task), experiment.dump(config))
             # As a student's run is made: from the file.
             made = runner.run(experiment.load(folder.config(task)), folder.run(run).path)

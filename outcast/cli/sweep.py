@@ -168,21 +168,20 @@ def _conclude(result: Result, part: str) -> None:
     """Says how it ended. Raises what the exit status comes from."""
     from outcast.sweep import index
 
-    report, path = result.report, result.directory.path
-    done = report.progress.finished_before + report.progress.finished
+    progress, path = result.progress, result.directory.path
+    done = progress.finished_before + progress.finished
     terminal.echo(
-        f"{done} of {report.progress.total} runs finished; outcast results {path}\n"
-        f"{path / index.NAME}"
+        f"{done} of {progress.total} runs finished; outcast results {path}\n{path / index.NAME}"
     )
-    for name, failure in report.failures.items():
+    for name, failure in progress.failures.items():
         terminal.echo(f"failed: {name}: {failure.kind}: {failure.message}")
-    if report.stopped is not None:
+    if progress.stopped is not None:
         raise RunError(
-            f"stopped with {len(report.left)} runs left: {report.stopped}; "
+            f"stopped with {len(progress.waiting)} runs left: {progress.stopped}; "
             f"{_how_to_go_on(path, part)}"
         )
-    if report.failures:
-        raise RunError(f"{len(report.failures)} runs failed; {_how_to_go_on(path, part)}")
+    if progress.failures:
+        raise RunError(f"{len(progress.failures)} runs failed; {_how_to_go_on(path, part)}")
     if result.untrusted:
         raise UntrustedError(
             f"{len(result.untrusted)} runs cannot be trusted: {', '.join(result.untrusted)}"

@@ -36,7 +36,7 @@ class Part(BaseModel):
 
 
 class Measure(Part):
-    """A number taken from one run; `kind` names a function in outcast/reproduce/measures.py."""
+    """A number taken from one run; `kind` is a name of `measures.MEASURES`."""
 
     kind: str
     hops: int | None = Field(default=None, description="the class, by its hop count")

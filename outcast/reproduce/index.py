@@ -90,33 +90,26 @@ def write_index(folder: Path, all_rows: Sequence[Row]) -> Path:
     """Writes index.html beside the recipes' folders. The page has all figures inside it."""
     own = together.with_sections(all_rows)
     results = [row.result for row in own]
-    rows: list[list[Part]] = [
-        [
-            element("a", full_name(row.result), href=f"#{anchor(row.result)}"),
-            _badge(row.verdict, row.verdict_text),
-            row.tally,
-            row.result.title,
-            _long(row.result.reported),
-            element(
-                "data",
-                element("span", f"{main.text}: ", class_="soft"),
-                measured_text(main),
-                value="-" if main.mean is None else repr(main.mean),
-            ),
-        ]
-        for row in own
-        for main in row.result.claims[:1]
-    ]
+    rows: list[list[Part]] = []
+    for row in own:
+        main = row.result.claims[0]
+        name = element("a", full_name(row.result), href=f"#{anchor(row.result)}")
+        badge = _badge(row.verdict, row.verdict_text)
+        value = "-" if main.mean is None else repr(main.mean)
+        claim = element("span", f"{main.text}: ", class_="soft")
+        measured = element("data", claim, measured_text(main), value=value)
+        reported = _long(row.result.reported)
+        rows.append([name, badge, row.tally, row.result.title, reported, measured])
     head = ["id", "verdict", "claims", "experiment", "reported", "main claim, measured"]
+    about = (
+        "Each row has the source's statement, the measured value of its main claim (mean and "
+        "95 % interval over the seeds), and the verdicts on all its claims. A click on a "
+        "heading sorts."
+    )
     verdicts = section(
         "verdicts",
         "Verdicts",
-        element(
-            "p",
-            "Each row has the source's statement, the measured value of its main claim (mean and "
-            "95 % interval over the seeds), and the verdicts on all its claims. A click on a "
-            "heading sorts.",
-        ),
+        element("p", about),
         element("p", together.control_text(all_rows)),
         _sortable("All rows", head, rows),
     )
@@ -178,28 +171,15 @@ def _over_noise(all_rows: Sequence[Row], folder: Path) -> list[Element]:
         return []
     drawn = folder / band_picture.FILE
     band_picture.draw_band(bands, load_all(), drawn)
-    rows: list[list[Part]] = [
-        [
-            row.result.id,
-            row.result.noise,
-            measured_text(row.result.claims[0]),
-            burst_text(row.result),
-            _badge(row.verdict),
-            row.tally,
-        ]
-        for band in bands.values()
-        for row in band
-    ]
-    return [
-        section(
-            "noise",
-            "Over noise",
-            element("p", ABOUT_BAND),
-            picture("By figure and profile", ABOUT_PICTURE, style.lighter(drawn), "image/png", 900),
-            bullets([f"{name}: {together.band_text(band)}" for name, band in bands.items()]),
-            _sortable("Rows by noise", BAND, rows),
-        )
-    ]
+    rows: list[list[Part]] = []
+    for result, row in ((row.result, row) for band in bands.values() for row in band):
+        measured, burst = measured_text(result.claims[0]), burst_text(result)
+        rows.append([result.id, result.noise, measured, burst, _badge(row.verdict), row.tally])
+    figure = picture("By figure and profile", ABOUT_PICTURE, style.lighter(drawn), "image/png", 900)
+    told = bullets([f"{name}: {together.band_text(band)}" for name, band in bands.items()])
+    table_of_rows = _sortable("Rows by noise", BAND, rows)
+    about = element("p", ABOUT_BAND)
+    return [section("noise", "Over noise", about, figure, told, table_of_rows)]
 
 
 def _header(all_rows: Sequence[Row]) -> list[Element]:
@@ -207,14 +187,11 @@ def _header(all_rows: Sequence[Row]) -> list[Element]:
     count = Counter(row.verdict for row in all_rows)
     modes = sorted({result.mode for result in results})
     lines = [f"{result.id}: {line}" for result in results for line in _left_out(result)]
+    lead = f"{len(results)} of the sources' figures, tables and statements, in "
+    lead += f"{' and '.join(modes) or 'no'} mode."
     return [
         element("h1", "The sources' figures, run again"),
-        element(
-            "p",
-            f"{len(results)} of the sources' figures, tables and statements, in "
-            f"{' and '.join(modes) or 'no'} mode.",
-            class_="lead",
-        ),
+        element("p", lead, class_="lead"),
         page.main_numbers((_badge(verdict), str(count[verdict])) for verdict in _BADGES),
         page.trust(
             f"✗ {len(lines)} runs are left out: not run, failed, untrusted, equal to others, "
@@ -245,6 +222,7 @@ def _long(text: str) -> Element:
 
 def _row(row: Row, folder: Path) -> Element:
     result, made = row.result, f"; {made_text(row.result)}"
+    told = f"{seeds_text(result)}, {result.mode} mode"
     claims: list[list[Part]] = [
         [
             element("span", claim.record.text, class_="name"),
@@ -258,11 +236,7 @@ def _row(row: Row, folder: Path) -> Element:
     return section(
         anchor(result),
         f"{full_name(result)}: {result.title}",
-        element(
-            "p",
-            _badge(row.verdict, row.verdict_text),
-            f" {row.tally}; {seeds_text(result)}, {result.mode} mode.",
-        ),
+        element("p", _badge(row.verdict, row.verdict_text), f" {row.tally}; {told}."),
         element("p", f"{result.source}. Reported: {result.reported}."),
         _figure(result, folder),
         element(

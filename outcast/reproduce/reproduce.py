@@ -52,9 +52,8 @@ def conclude(
     folder.mkdir(parents=True, exist_ok=True)
     if any(good.values()):
         pictures.draw(recipe, good, folder / FIGURE)
-    emulated = [
-        run for of_point in good.values() for run in of_point if not isinstance(run, ModelRun)
-    ]
+    every = [run for of_point in good.values() for run in of_point]
+    emulated = [run for run in every if not isinstance(run, ModelRun)]
     regimes = _count_regimes(emulated)
     manifests = [run.directory.read_manifest() for run in emulated]
     conclusion = Result(

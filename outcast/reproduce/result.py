@@ -35,8 +35,6 @@ LOCKED = "phase-locked"
 """The noise meter's word for a run that is one draw and no result (docs/noise.md)."""
 MIXED = "mixed"
 """Its word for a run whose inputs keep no phase."""
-_BANNER = re.compile(r": -{10,}.*", re.DOTALL)
-"""iperf writes this first. Runs of earlier versions have it as what a client said."""
 
 
 class ClaimRecord(handed_in.Record):
@@ -98,7 +96,7 @@ class FailureRecord(handed_in.Record):
     @field_validator("reason")
     @classmethod
     def _for_any_machine(cls, reason: str) -> str:
-        return _BANNER.sub("", without_folder(reason))
+        return without_folder(reason)
 
 
 class BurstRecord(handed_in.Record):

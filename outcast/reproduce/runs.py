@@ -175,11 +175,11 @@ def make_missing(
         for name, run in runs.missing.items()
     ]
     record = measured.recorder(runs.sizes, CAPTURES, measurements)
-    report = scheduler.run(
+    ended = scheduler.run(
         tasks, runs.finished, store, LocalPool(jobs=jobs), scheduler.Limits(), observer, record
     )
-    not_run = {name: Failure("RunError", f"not run: {report.stopped}") for name in report.left}
-    return {**not_run, **report.failures}
+    not_run = {name: Failure("RunError", f"not run: {ended.stopped}") for name in ended.waiting}
+    return {**not_run, **ended.failures}
 
 
 def make_effects(

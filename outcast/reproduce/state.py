@@ -44,16 +44,9 @@ class MadeBy(handed_in.Record):
     code: str = Field(description="a digest of the modules that decide packets and numbers")
 
 
-class State(handed_in.Record):
-    """The software that made a result's runs.
+class State(MadeBy):
+    """The software that made a result's runs."""
 
-    Before November 22, 2026, results did not record it; then all but `outcast` and `kernel` are
-    null.
-    """
-
-    outcast: str
-    commit: str | None
-    code: str | None
     kernel: str | None = Field(description="release and hash; null for computations")
     root: str | None = Field(description="the root's key; `host` for this machine's programs")
 
@@ -65,8 +58,6 @@ class State(handed_in.Record):
         return all(None in pair or pair[0] == pair[1] for pair in pairs)
 
     def __str__(self) -> str:
-        if self.code is None:
-            return f"outcast {self.outcast}, kernel {self.kernel}, of a state that was not recorded"
         at = f"commit {self.commit[:_SHOWN]}" if self.commit else "no checkout"
         if self.commit and self.commit.endswith("+changes"):
             at += " with changes"

@@ -10,6 +10,7 @@ from rich.progress import Progress as Bar
 
 from outcast.sweep.measured import TIMES_LEAST, TIMES_MOST, Forecast
 from outcast.sweep.scheduler import Progress
+from outcast.units import counted
 from outcast.view.terminal.console import NotebookLine
 
 _MOST_NAMED = 2
@@ -52,7 +53,7 @@ class Display:
         done = progress.finished_before + progress.finished
         text = describe(progress, progress.eta_s(places, self._expected_s))
         self._bar.update(self._task, completed=done, total=progress.total, description=text)
-        counts = (progress.finished, progress.failed)
+        counts = (progress.finished, len(progress.failures))
         line = f"{done}/{progress.total}  {text}"
         if self._notebook is not None:
             if line != self._in_notebook:
@@ -78,8 +79,8 @@ def describe(progress: Progress, eta_s: float | None) -> str:
     parts = []
     if eta_s is not None and progress.left:
         parts.append(f"about {format_duration(eta_s)} left")
-    if progress.failed:
-        parts.append(f"{progress.failed} failed")
+    if progress.failures:
+        parts.append(f"{len(progress.failures)} failed")
     text = ", ".join(parts)
     names = list(progress.running)
     if names:
@@ -96,8 +97,7 @@ def format_forecast(expected: Forecast, where: str) -> str:
         f"{format_bytes(expected.disk_bytes)} of disk, "
     )
     if expected.known:
-        runs = "1 run" if expected.known == 1 else f"{expected.known} runs"
-        return f"{text}from {runs} measured on this machine"
+        return f"{text}from {counted(expected.known, 'run')} measured on this machine"
     least, most = TIMES_LEAST * expected.wall_s, TIMES_MOST * expected.wall_s
     return (
         f"{text}by a model of networks, rates and durations, because this machine has measured no "

@@ -83,9 +83,8 @@ def _summed(sweep: State) -> tuple[list[Group], list[str]]:
     rows = groups.trusted(sweep.results.runs)
     by = [key for key in sweep.results.keys if key != "seed"]
     summed = groups.summarize(rows, by, groups.default_values(rows), "mean")
-    known = {
-        cell.value for group in summed for cell in group.cells if cell.interval.value is not None
-    }
+    cells = [cell for group in summed for cell in group.cells]
+    known = {cell.value for cell in cells if cell.interval.value is not None}
     return summed, [name for name in groups.default_values(rows) if name in known]
 
 
@@ -96,11 +95,7 @@ def _results(
         text = "No trusted run has a result yet."
         return section("results", "Results", element("p", text))
     keys = list(summed[0].at)
-    head = [
-        *(map(labels.key, keys) if keys else ["point"]),
-        *(heading(value) for value in values),
-        "runs",
-    ]
+    head = [*(map(labels.key, keys) if keys else ["point"]), *map(heading, values), "runs"]
     rows: list[list[Part]] = []
     for group in summed:
         at: list[Part] = [_setting(labels, key, value) for key, value in group.at.items()]
@@ -117,10 +112,8 @@ def _results(
         text = (
             "Each point has one run, so chance is in every number, and no interval says how much."
         )
-    lacking = (
-        f"{counted(missing, 'point')} of {len(settings)} without a finished run that can "
-        "be trusted."
-    )
+    lacking = f"{counted(missing, 'point')} of {len(settings)} without a finished run that can be "
+    lacking += "trusted."
     return section(
         "results",
         "Results",
@@ -162,17 +155,10 @@ def _drawn(
     ]
     if not pictures:
         return []
-    note = "Bands and bars are the 95 % intervals of the table above."
-    return [
-        section(
-            "figures",
-            "Figures",
-            element("p", note)
-            if summed[0].at and max(group.runs for group in summed) > 1
-            else None,
-            element("div", *pictures, class_="figures"),
-        )
-    ]
+    has_bands = summed[0].at and max(group.runs for group in summed) > 1
+    note = element("p", "Bands and bars are the 95 % intervals of the table above.")
+    shown = element("div", *pictures, class_="figures")
+    return [section("figures", "Figures", note if has_bands else None, shown)]
 
 
 def _runs(sweep: State, values: Sequence[str], no_report: Mapping[str, str]) -> Element:
@@ -182,40 +168,26 @@ def _runs(sweep: State, values: Sequence[str], no_report: Mapping[str, str]) -> 
         name = row["run"]
         has_report = (sweep.directory.run(name).path / report.NAME).exists()
         link = quote(f"runs/{name}/{report.NAME}")
-        badge = ("trusted", "good") if row.get("trusted") else ("not to be trusted", "bad")
-        rows.append(
-            [
-                element(
-                    "a" if has_report else "span",
-                    name,
-                    class_="name",
-                    href=link if has_report else None,
-                ),
-                element("span", badge[0], class_=f"badge {badge[1]}"),
-                *(_number(value, row[value]) for value in values),
-                str(row["repetition"]),
-                str(row["seed"]),
-            ]
-        )
+        tag, href = ("a", link) if has_report else ("span", None)
+        text, how = ("trusted", "good") if row.get("trusted") else ("not to be trusted", "bad")
+        badge = element("span", text, class_=f"badge {how}")
+        numbers = [_number(value, row[value]) for value in values]
+        shown = element(tag, name, class_="name", href=href)
+        rows.append([shown, badge, *numbers, str(row["repetition"]), str(row["seed"])])
     if not rows:
         return section("runs", "Runs", element("p", "No run has finished yet."))
     listed = element("div", table("Finished runs", head, rows, 2), class_="sortable")
+    command = element("code", f"outcast report {overview.shown(sweep)}")
+    begin, end = "A name that is a link leads to the run's report; ", " writes the missing reports."
+    refused = f"{counted(len(no_report), 'report')} could not be written"
+    reasons = bullets([f"{name}: {why}" for name, why in sorted(no_report.items())])
+    count, opened = counted(len(rows), "finished run"), len(rows) <= _MOST_UNFOLDED
     return section(
         "runs",
         "Runs",
-        element(
-            "p",
-            "A name that is a link leads to the run's report; ",
-            element("code", f"outcast report {overview.shown(sweep)}"),
-            " writes the missing reports.",
-        ),
-        details(
-            f"{counted(len(no_report), 'report')} could not be written",
-            bullets([f"{name}: {why}" for name, why in sorted(no_report.items())]),
-        )
-        if no_report
-        else None,
-        details(counted(len(rows), "finished run"), listed, opened=len(rows) <= _MOST_UNFOLDED),
+        element("p", begin, command, end),
+        details(refused, reasons) if no_report else None,
+        details(count, listed, opened=opened),
     )
 
 

@@ -18,6 +18,10 @@ from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import bullets, code, details, main_numbers, note, section, trust
 
 _MOST_LISTED = 12
+_TABLES = (
+    "runs.parquet has a row for every run with every single value of its summary. "
+    "run_flows.parquet has a row for every flow."
+)
 
 
 def shown(sweep: State) -> str:
@@ -58,19 +62,16 @@ def _range(summed: Sequence[Group], labels: Labels) -> list[str]:
     """A sentence with the least and the greatest value of the main ratio."""
     names = [cell.value for group in summed[:1] for cell in group.cells]
     main = next((name for name in names if is_compared(name)), "outcast_ratio")
-    known = [
-        (cell.interval.value, group.at)
-        for group in summed
-        for cell in group.cells
-        if cell.value == main and cell.interval.value is not None
-    ]
+    cells = [(cell, group.at) for group in summed for cell in group.cells if cell.value == main]
+    known = [(cell.interval.value, at) for cell, at in cells if cell.interval.value is not None]
     if len(known) < 2:
         return []
     known.sort(key=lambda row: row[0])
     (least, here), (most, there) = known[0], known[-1]
+    ratio = main if is_compared(main) else "The outcast ratio"
     return [
-        f"{main if is_compared(main) else 'The outcast ratio'}, on average over a point's runs, "
-        f"goes from {least:.2f} ({_at(here, labels)}) to {most:.2f} ({_at(there, labels)})."
+        f"{ratio}, on average over a point's runs, goes from {least:.2f} ({_at(here, labels)}) to "
+        f"{most:.2f} ({_at(there, labels)})."
     ]
 
 
@@ -87,29 +88,23 @@ def _trust(sweep: State) -> Element:
     wrong = [f"{len(runs):,} {text}" for runs, text in kinds if runs]
     bad = bool(sweep.failures or sweep.untrusted)
     total = counted(len(sweep.planned), "run")
-    verdict = (
-        f"{'✗' if bad else '…'} Of {total}: {', '.join(wrong)}"
-        if wrong
-        else f"✓ {total} finished; captures and counters agree"
-    )
+    verdict = f"✓ {total} finished; captures and counters agree"
+    if wrong:
+        verdict = f"{'✗' if bad else '…'} Of {total}: {', '.join(wrong)}"
     warnings = [
         *(f"Warning: {line}" for line in remarks_on_noise(sweep.results.runs)),
         *(f"Warning in {_named(runs)}: {text}" for text, runs in sweep.warnings.items()),
     ]
     if warnings:
         verdict += f"; {counted(len(warnings), 'warning')}"
+    begin = "Cannot be trusted and is in none of the means"
     lines = [
         *(f"Failed: {name}: {why.kind}: {why.message}" for name, why in sweep.failures.items()),
-        *(
-            f"Cannot be trusted and is in none of the means: {name}: {reason}"
-            for name, reason in sweep.untrusted.items()
-        ),
+        *(f"{begin}: {name}: {reason}" for name, reason in sweep.untrusted.items()),
         *warnings,
     ]
-    if sweep.left:
-        lines.append(
-            f"Not run yet: {len(sweep.left):,}. The end of this page says how to continue."
-        )
+    if left := len(sweep.left):
+        lines.append(f"Not run yet: {left:,}. The end of this page says how to continue.")
     first, rest = lines[:_MOST_LISTED], lines[_MOST_LISTED:]
     how = "bad" if bad else "doubtful" if wrong or warnings else "good"
     more = details(f"{len(rest)} more", bullets(rest)) if rest else None
@@ -128,23 +123,18 @@ def swept(sweep: State, labels: Labels) -> Element:
         values = dict.fromkeys(labels.value(key, settings.get(key)) for settings in sweep.settings)
         row: list[Part] = [labels.key(key), element("code", key)]
         rows.append([*row, "; ".join(values), str(len(values))])
-    product = math.prod(int(str(row[3])) for row in rows)
-    which = (
-        "The sweep has every combination of these values"
-        if product == len(sweep.settings)
-        else f"The sweep has {len(sweep.settings)} of the {product} combinations of these values"
-    )
+    product, points = math.prod(int(str(row[3])) for row in rows), len(sweep.settings)
+    which = "every combination" if product == points else f"{points} of the {product} combinations"
+    text = f"The sweep has {which} of these values, "
+    text += f"{counted(sweep.experiment.repetitions, 'run')} of each."
+    if not rows:
+        text = "No key: all runs have the same settings and differ in their seeds."
+    keys = table("Swept keys", ["what", "key", "values", "number"], rows, 3)
     return section(
         "swept",
         "What was swept",
-        element("p", f"{which}, {counted(sweep.experiment.repetitions, 'run')} of each.")
-        if rows
-        else element("p", "No key: all runs have the same settings and differ in their seeds."),
-        element(
-            "div", table("Swept keys", ["what", "key", "values", "number"], rows, 3), class_="prose"
-        )
-        if rows
-        else None,
+        element("p", text),
+        element("div", keys, class_="prose") if rows else None,
         element("p", f"All runs have in common: {', '.join(_common(sweep))}."),
     )
 
@@ -192,25 +182,19 @@ def again(sweep: State) -> Element:
     """The section with commands that repeat, continue and explore the sweep, and its sweep.yaml."""
     folder = shown(sweep)
     again = shlex.quote(f"{sweep.directory.path.absolute().name}-again")
+    why = "Continue, if runs are missing or failed, or if values or repetitions were added"
     commands = [
         ("The same sweep in another folder", f"outcast sweep {folder}/sweep.yaml -o {again}"),
-        (
-            "Continue, if runs are missing or failed, or if values or repetitions were added",
-            f"outcast sweep {folder}/sweep.yaml --resume -o {folder}",
-        ),
+        (why, f"outcast sweep {folder}/sweep.yaml --resume -o {folder}"),
         ("Other groups, values and figures", f"outcast results {folder} --columns"),
     ]
     makers = "; ".join(f"{counted(n, 'run')} by {maker}" for maker, n in sweep.makers.items())
+    config = sweep.directory.config.read_text(encoding="utf-8")
     return section(
         "again",
         "Run it again",
         element("p", "In the folder above this sweep's folder:"),
         *(part for text, command in commands for part in (element("p", f"{text}:"), code(command))),
-        details(
-            "sweep.yaml", code(sweep.directory.config.read_text(encoding="utf-8"), tabindex="0")
-        ),
-        note(
-            f"{f'Made: {makers}. ' if makers else ''}runs.parquet has a row for every run with "
-            "every single value of its summary. run_flows.parquet has a row for every flow."
-        ),
+        details("sweep.yaml", code(config, tabindex="0")),
+        note(f"{f'Made: {makers}. ' if makers else ''}{_TABLES}"),
     )

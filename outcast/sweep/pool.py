@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from outcast.analysis.room import available_bytes
 from outcast.sweep.process import RunProcess
 from outcast.sweep.task import RUN_BYTES, Ended, Task
 
@@ -41,6 +40,14 @@ class Pool(Protocol):
         """Ends all tasks in progress, within seconds."""
 
 
+def available_memory_bytes() -> int:
+    """The memory that the kernel can give without swapping (MemAvailable in proc_meminfo(5))."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return RUN_BYTES
+
+
 @dataclass
 class LocalPool:
     """Runs in processes of this machine: at most `jobs`, and no more than memory allows.
@@ -52,7 +59,7 @@ class LocalPool:
 
     jobs: int
     threads: int = 1
-    memory: Callable[[], int] = available_bytes
+    memory: Callable[[], int] = available_memory_bytes
     _running: dict[str, RunProcess] = field(default_factory=dict)
     _idle: list[RunProcess] = field(default_factory=list)
 

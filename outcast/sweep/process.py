@@ -21,7 +21,7 @@ from outcast.engines import ledger
 from outcast.sweep.task import Ended, Failure, Task
 
 ENDED = "ended.json"
-"""The process writes this into a run's folder, last: an `outcast.sweep.worker.Reply`."""
+"""The process writes this into a run's folder, last: the `failure` or null, and if it `stays`."""
 
 _THREAD_SETTINGS = [
     f"{library}_THREADS" for library in ("POLARS_MAX", "NUMBA_NUM", "OMP_NUM", "OPENBLAS_NUM")
@@ -54,6 +54,17 @@ def ask_to_end(popen: subprocess.Popen[bytes]) -> None:
     """Sends SIGTERM, on which the process removes what it has made."""
     with contextlib.suppress(ProcessLookupError):
         popen.send_signal(signal.SIGTERM)
+
+
+def end(popen: subprocess.Popen[bytes], within_s: float) -> None:
+    """Kills a process that does not end by itself, and removes what a killed one has left."""
+    try:
+        popen.wait(within_s)
+    except subprocess.TimeoutExpired:
+        popen.kill()
+        popen.wait()
+    if popen.returncode < 0:
+        ledger.undo_dead()
 
 
 def interrupted_by_signals() -> None:
@@ -138,10 +149,4 @@ class RunProcess:
         assert self.popen.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.popen.stdin.close()
-        try:
-            self.popen.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self.popen.kill()
-            self.popen.wait()
-        if self.popen.returncode < 0:
-            ledger.undo_dead()
+        end(self.popen, max(0.0, deadline - time.monotonic()))

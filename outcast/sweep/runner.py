@@ -9,7 +9,7 @@ from pathlib import Path
 from outcast.sweep import dataset, measured, scheduler, store
 from outcast.sweep.plan import Plan
 from outcast.sweep.pool import Pool
-from outcast.sweep.scheduler import Limits, Observer, Report
+from outcast.sweep.scheduler import Limits, Observer, Progress
 from outcast.sweep.store import SweepDirectory
 from outcast.sweep.task import REAL
 
@@ -19,13 +19,13 @@ class Result:
     """A sweep that has ended; captures and counters of `untrusted` runs contradict each other."""
 
     directory: SweepDirectory
-    report: Report
+    progress: Progress
     untrusted: tuple[str, ...]
 
     @property
     def complete(self) -> bool:
         """Whether every run of the plan has a result."""
-        return self.report.progress.left == 0 and not self.report.failures
+        return self.progress.left == 0 and not self.progress.failures
 
 
 def run_sweep(
@@ -51,14 +51,14 @@ def run_sweep(
         tasks = plan.tasks(finished, executor)
         sizes = {run.point.name: run.size for run in plan.runs}
         record = measured.recorder(sizes, plan.sweep.captures, measurements)
-        report = scheduler.run(
+        progress = scheduler.run(
             tasks, len(finished), directory, pool, limits or Limits(), observer, record
         )
         if warning := mixture_warning(plan, directory):
             observer.note(warning)
         runs = dataset.write(directory).runs
         untrusted = tuple(runs.filter(~runs["trusted"])["run"]) if "trusted" in runs.columns else ()
-        return Result(directory, report, untrusted)
+        return Result(directory, progress, untrusted)
 
 
 def mixture_warning(plan: Plan, directory: SweepDirectory) -> str | None:

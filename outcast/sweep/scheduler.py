@@ -42,26 +42,31 @@ class Limits:
 
 @dataclass
 class Progress:
-    """How far a sweep is, for the display.
+    """How far a sweep is, and in the end how it ended.
 
     Attributes:
         finished_before: how many of these were finished when we started.
-        finished, failed: how many runs ended in this way since we started.
+        finished: how many have finished since.
+        failures: by run name, why a run failed since we started.
+        running, waiting: names of runs; `waiting` are those that no one started until the end.
+        stopped: why no further run started.
         wall_s: the seconds that each run took that finished since we started.
     """
 
     total: int
     finished_before: int
     finished: int = 0
-    failed: int = 0
+    failures: dict[str, Failure] = field(default_factory=dict)
     running: Sequence[str] = ()
+    waiting: tuple[str, ...] = ()
+    stopped: str | None = None
     wall_s: list[float] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
 
     @property
     def left(self) -> int:
         """The number of runs that have no result yet and have not failed for good."""
-        return self.total - self.finished_before - self.finished - self.failed
+        return self.total - self.finished_before - self.finished - len(self.failures)
 
     def eta_s(self, places: int, expected_s: float | None) -> float | None:
         """Estimates the seconds that are left, from the mean so far or else from `expected_s`."""
@@ -81,16 +86,6 @@ class Observer(Protocol):
         """Takes a line for the user."""
 
 
-@dataclass(frozen=True)
-class Report:
-    """How a sweep ended; `failures` are those of this time, by the runs' names."""
-
-    failures: dict[str, Failure]
-    left: tuple[str, ...]
-    stopped: str | None
-    progress: Progress
-
-
 def run(
     tasks: Sequence[Task],
     finished_before: int,
@@ -99,7 +94,7 @@ def run(
     limits: Limits,
     observer: Observer,
     on_result: OnResult = lambda name, wall_s, disk_bytes: None,
-) -> Report:
+) -> Progress:
     """Makes the tasks' runs, in their order. Those in progress end before an exception leaves."""
     progress = Progress(len(tasks) + finished_before, finished_before)
     return _Loop(directory, pool, limits, observer, on_result, progress).run(tasks)
@@ -113,11 +108,10 @@ class _Loop:
     observer: Observer
     on_result: OnResult
     progress: Progress
-    failures: dict[str, Failure] = field(default_factory=dict)
     attempts: Counter[str] = field(default_factory=Counter)
     bytes_so_far: list[int] = field(default_factory=list)
 
-    def run(self, tasks: Sequence[Task]) -> Report:
+    def run(self, tasks: Sequence[Task]) -> Progress:
         waiting = deque(tasks)
         by_name = {task.name: task for task in tasks}
         stopped: str | None = None
@@ -138,7 +132,9 @@ class _Loop:
                 time.sleep(PAUSE_S)
         finally:
             self.pool.stop()
-        return Report(self.failures, tuple(task.name for task in waiting), stopped, self.progress)
+        self.progress.waiting = tuple(task.name for task in waiting)
+        self.progress.stopped = stopped
+        return self.progress
 
     def _start(self, task: Task) -> None:
         self.attempts[task.name] += 1
@@ -177,8 +173,7 @@ class _Loop:
             return True
         self.observer.note(f"failed: {why}")
         self.directory.reject(ended.name, ended.failure, self.attempts[ended.name])
-        self.failures[ended.name] = ended.failure
-        self.progress.failed += 1
+        self.progress.failures[ended.name] = ended.failure
         return False
 
 

@@ -1,7 +1,7 @@
 """Makes runs one after another, as a process of its own: `python -m outcast.sweep.worker`.
 
 Each line of standard input is a JSON object with a `folder` and a `task`. The folder gets the run
-directory (`run`), what the run said (`stderr`) and, last, `ended.json`, which is a Reply. The
+directory (`run`), what the run said (`stderr`) and, last, `ended.json`. The
 process ends with its input, or if no line comes for IDLE_S. A process of its own can be ended at
 any time, and its crash does not end the sweep. It stays for the next run, because imports take
 longer than the analysis of a short run.
@@ -14,7 +14,7 @@ import os
 import select
 import sys
 import traceback
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from outcast import experiment, workflow
@@ -34,14 +34,6 @@ IDLE_S = 60.0
 """A worker of Dask outlives the sweep, and its processes are not to keep their memory."""
 MOST_BYTES = 512 << 20
 """A process with more memory than this after a run does not stay, so that it is given back."""
-
-
-@dataclass(frozen=True)
-class Reply:
-    """How a task ended."""
-
-    failure: Failure | None
-    stays: bool
 
 
 def execute(
@@ -101,7 +93,7 @@ def _serve() -> None:
         # What an error has left behind in this process must not reach the next run.
         stays = failure is None and _used_bytes() <= MOST_BYTES
         _write_to(Path(os.devnull))
-        write_json(folder / ENDED, asdict(Reply(failure, stays)))
+        write_json(folder / ENDED, {"failure": failure and asdict(failure), "stays": stays})
 
 
 def main() -> int:

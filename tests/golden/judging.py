@@ -161,8 +161,8 @@ JUDGING = [
     ),
     *_of(
         *("assignment", _COPIES),
-        ("grading: which one counts", "copies", "_ORDER.index(graded[number].verdict),", ""),
-        ("grading: the first counts", "copies", "dates_s[number],", ""),
+        ("grading: which one counts", "copies", "_ORDER.index(each.verdict), ", ""),
+        ("grading: the first counts", "copies", "dates_s[number], ", ""),
         ("grading: the owner of a run", "copies", ' or state == "genuine":', ":"),
     ),
     *_of(

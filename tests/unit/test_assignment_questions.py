@@ -120,7 +120,7 @@ def test_a_student_gets_no_key_that_is_not_public(kind):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Run:
     exercise = load_exercise(EXERCISE)
-    config = exercise.expected("unfair", exercise.example(), 5)
+    config = exercise.expected("unfair", 5)
     return Run(GoldenRunner().run(config, tmp_path_factory.mktemp("run") / "run"))
 
 

@@ -96,7 +96,7 @@ def test_every_run_and_one_dataset(tmp_path, monkeypatch):
     # Processes stay, and each run's words are with it.
     assert len({mark.name.partition("-")[2] for mark in marks.iterdir()}) <= 2
     assert result.complete
-    assert result.report.progress.finished == 8
+    assert result.progress.finished == 8
     found = dataset.load(tmp_path / "out")
     assert found.keys == ("queue.limit", "topology.rivals")
     assert found.runs.height == found.planned == 8
@@ -150,7 +150,7 @@ def test_resuming_does_what_is_missing_half_or_changed(tmp_path, monkeypatch):
     monkeypatch.setattr(ledger, "undo_dead", lambda: ["removed /x/.a.1.partial"])
     result, quiet = sweep(wanted, out, resume=True)
     assert quiet.notes[0] == "left by a killed run: removed /x/.a.1.partial"
-    assert (result.report.progress.finished_before, result.report.progress.finished) == (1, 3)
+    assert (result.progress.finished_before, result.progress.finished) == (1, 3)
     calls = [int(mark.name.partition("-")[0]) for mark in marks.iterdir()]
     assert sorted(calls) == sorted(
         [run.point.seed for run in wanted.runs] + [missing.seed, half.seed, changed.seed]
@@ -172,7 +172,7 @@ def test_resuming_does_not_trust_a_run_in_the_folder_of_another(tmp_path):
     first, second = (result.directory.run(run.point.name).path for run in wanted.runs[:2])
     swap(first, second, tmp_path / "aside")
     result, quiet = sweep(wanted, out, resume=True)
-    assert (result.report.progress.finished_before, result.report.progress.finished) == (2, 2)
+    assert (result.progress.finished_before, result.progress.finished) == (2, 2)
     assert [note for note in quiet.notes if "was made with another" in note] == [
         f"set aside and made again: {path}: was made with another topology"
         for path in (first, second)
@@ -196,7 +196,7 @@ def test_resuming_does_not_trust_a_manifest_that_was_changed(tmp_path):
     assert result.complete
     assert any("summary.json: manifest.json has no hash of it" in note for note in quiet.notes)
     assert any("was made with another seed" in note for note in quiet.notes)
-    assert result.report.progress.finished == 2
+    assert result.progress.finished == 2
 
 
 def test_a_killed_worker_leaves_nothing_in_the_ledger(tmp_path, monkeypatch):
@@ -233,8 +233,8 @@ def test_why_a_worker_ended(tmp_path, monkeypatch, script, is_full, said):
 def test_a_table_of_the_future_is_made_anew(tmp_path):
     """The clock was set back, and a run was analysed again since."""
     result, _ = sweep(planned(tmp_path), tmp_path / "out")
-    table, first = tmp_path / "out/runs.parquet", result.report
-    assert first.progress.finished == 4
+    table, first = tmp_path / "out/runs.parquet", result.progress
+    assert first.finished == 4
     before = dataset.load(tmp_path / "out").runs
     pl.DataFrame({"run": before["run"], "stale": 1}).write_parquet(table)
     assert "stale" in dataset.load(tmp_path / "out").runs.columns
@@ -249,7 +249,7 @@ def test_a_run_that_is_not_made_again_is_no_result(tmp_path):
     name = wanted.runs[0].point.name
     result.directory.run(name).summary.write_text("{}")
     stopped, _ = sweep(wanted, out, resume=True, limits=Limits(deadline_s=-1))
-    assert stopped.report.left == (name,)
+    assert stopped.progress.waiting == (name,)
     assert dataset.load(out).runs.height == 3
     failure = stopped.directory.failures()[name]
     assert "summary.json: not as it was when the run ended" in failure.message
@@ -271,7 +271,7 @@ def test_a_run_is_told_by_its_files_wherever_they_stand(tmp_path):
 def test_a_sweep_can_grow_but_not_become_another(tmp_path):
     sweep(planned(tmp_path), tmp_path / "out")
     result, _ = sweep(planned(tmp_path, repetitions=2), tmp_path / "out", resume=True)
-    assert (result.report.progress.finished_before, result.report.progress.finished) == (4, 4)
+    assert (result.progress.finished_before, result.progress.finished) == (4, 4)
     with pytest.raises(ConfigError, match="another duration"):
         sweep(planned(tmp_path, duration="200ms"), tmp_path / "out", resume=True)
     (tmp_path / "foreign").mkdir()
@@ -284,11 +284,11 @@ def test_a_failed_run_does_not_stop_the_rest(tmp_path):
     result, quiet = sweep(planned(tmp_path, "fail", 2), tmp_path / "out")
     odd = {run.point.name for run in planned(tmp_path, "fail", 2).runs if run.point.seed % 2}
     assert 0 < len(odd) < 8
-    assert set(result.report.failures) == odd
-    assert result.report.progress.finished == 8 - len(odd)
+    assert set(result.progress.failures) == odd
+    assert result.progress.finished == 8 - len(odd)
     assert not result.complete
-    assert {failure.kind for failure in result.report.failures.values()} == {"ReadBackError"}
-    assert SweepDirectory(tmp_path / "out").failures() == result.report.failures
+    assert {failure.kind for failure in result.progress.failures.values()} == {"ReadBackError"}
+    assert SweepDirectory(tmp_path / "out").failures() == result.progress.failures
     assert any("requested 1, the kernel shows 2" in note for note in quiet.notes)
     why = json.loads((tmp_path / "out/failed" / min(odd) / "why.json").read_text())
     assert why["attempts"] == 1
@@ -309,25 +309,25 @@ def test_what_can_pass_is_tried_again(tmp_path, monkeypatch):
 def test_a_process_that_dies_is_tried_once_more_and_then_listed(tmp_path):
     wanted = planned(tmp_path, "die", **{"sweep.topology.rivals": "[1]"})
     result, quiet = sweep(wanted, tmp_path / "out")
-    assert {each.kind for each in result.report.failures.values()} == {"ProcessLostError"}
+    assert {each.kind for each in result.progress.failures.values()} == {"ProcessLostError"}
     assert sum(note.startswith("tried again: ") for note in quiet.notes) == 2
-    assert all("signal 6" in each.message for each in result.report.failures.values())
+    assert all("signal 6" in each.message for each in result.progress.failures.values())
 
 
 def test_a_full_disk_stops_in_order_and_the_sweep_goes_on_later(tmp_path):
     free = iter([10**10, 10**10])
     limits = Limits(keep_free_bytes=10**9, free_bytes=lambda path: next(free, 10**8))
     result, _ = sweep(planned(tmp_path), tmp_path / "out", limits=limits)
-    assert "the disk is full: 95 MB are free" in result.report.stopped
-    assert (result.report.progress.finished, len(result.report.left)) == (2, 2)
+    assert "the disk is full: 95 MB are free" in result.progress.stopped
+    assert (result.progress.finished, len(result.progress.waiting)) == (2, 2)
     result, _ = sweep(planned(tmp_path), tmp_path / "out", resume=True)
     assert result.complete
 
 
 def test_the_deadline_stops_in_order(tmp_path):
     result, _ = sweep(planned(tmp_path), tmp_path / "out", limits=Limits(deadline_s=0.01), jobs=1)
-    assert "deadline" in result.report.stopped
-    assert len(result.report.left) >= 3
+    assert "deadline" in result.progress.stopped
+    assert len(result.progress.waiting) >= 3
 
 
 def test_runs_of_different_kernels_are_told_apart(tmp_path):

@@ -108,7 +108,7 @@ def test_a_killed_worker_changes_nothing_of_the_dataset(cluster, tmp_path):
     assert second.poll() is None
     assert quiet.done
     assert result.complete
-    assert result.report.progress.finished == 8
+    assert result.progress.finished == 8
     assert not list((tmp_path / "dask/unfinished").iterdir())
     assert any("tried again: " in note and "has gone" in note for note in quiet.notes)
     sweep(planned(tmp_path, repetitions=2), tmp_path / "local")
