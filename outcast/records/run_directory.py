@@ -5,7 +5,7 @@ config.yaml         the experiment, resolved
 plan.json           what was planned: the network, captures and flows (outcast.plan.stored)
 manifest.json       this module's Manifest: what ran, on what, with which settings in effect
 captures/           <port>.<in|out>.pcap, nanosecond stamps
-counters.json       this module's Counters: tc, nstat and tcpdump, before and after
+counters.json       tc, nstat and tcpdump, before and after (outcast.records.counters)
 flows/              iperf's own logs, and the sockets as the kernel showed them; the schedule of
                     generated flows and what became of each, a JSON line a flow
 programs/           each program's files, and what its executions wrote
