@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
-from pathlib import Path
 
 import numpy as np
 
@@ -81,17 +80,15 @@ def join_port(
     directory: RunDirectory, manifest: Manifest, counters: Counters, record: BottleneckRecord
 ) -> tuple[list[PortCapture], Joined]:
     """Reads the captures of a bottleneck and joins them. Raises InputError if one is not whole."""
-    kept: dict[tuple[str, str], Path] = {
-        (each.port, each.direction): directory.path / each.file for each in manifest.captures
-    }
+    files: dict[tuple[str, str], str] = {(c.port, c.direction): c.file for c in manifest.captures}
     needed = [*((name, "in") for name in record.ingress), (record.egress, "out")]
     for port, direction in needed:
-        if (port, direction) not in kept:
+        if (port, direction) not in files:
             raise InputError(
                 f"{directory.manifest}: captures: none of port {port} ({direction}); "
                 f"the bottleneck's output and all its inputs are needed"
             )
-    paths = [(side[0], kept[side]) for side in needed]
+    paths = [(port, directory.path / files[port, way]) for port, way in needed]
     captures = read_captures(paths, frozenset(record.destinations), foreign=False)
     for capture in captures:
         if capture.cut_short:

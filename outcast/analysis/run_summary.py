@@ -207,9 +207,7 @@ def _fairness(analysis: Analysis, table: pl.DataFrame | None) -> dict[str, Fairn
         pl.len().alias("windows"), pl.mean("jain").alias("mean"), pl.min("jain").alias("min")
     )
     return {
-        format_time(row["width"]): FairnessSummary(
-            windows=row["windows"], mean=row["mean"], min=row["min"]
-        )
+        format_time(row.pop("width")): FairnessSummary(**row)
         for row in widths.sort("width").iter_rows(named=True)
     }
 

@@ -74,9 +74,8 @@ def flow_bins(analysis: Analysis, records: Sequence[FlowRecord]) -> FlowBins:
 
 def throughput_table(analysis: Analysis) -> pl.DataFrame:
     """One row per flow of the run and bin. `t` is the bin's start after the traffic's start."""
-    bins = flow_bins(analysis, analysis.manifest.flows)
-    records = {record.flow: record for record in analysis.manifest.flows}
-    of_rows = [records[flow] for flow in bins.flows]
+    records = analysis.manifest.flows
+    bins = flow_bins(analysis, records)
     return pl.DataFrame(
         {
             "flow": np.repeat(np.array(bins.flows, np.int32), bins.start_ns.size),
@@ -84,9 +83,9 @@ def throughput_table(analysis: Analysis) -> pl.DataFrame:
             "goodput_bps": (bins.goodput_bytes * 8e9 / bins.width_ns).ravel(),
             "throughput_bps": (bins.frame_bytes * 8e9 / bins.width_ns).ravel(),
             "packets": bins.packets.ravel(),
-            "name": _repeated([record.name for record in of_rows], bins.start_ns.size),
+            "name": _repeated([record.name for record in records], bins.start_ns.size),
             "congestion_control": _repeated(
-                [record.congestion_control for record in of_rows], bins.start_ns.size
+                [record.congestion_control for record in records], bins.start_ns.size
             ),
         }
     )

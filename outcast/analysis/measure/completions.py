@@ -11,10 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from outcast.analysis.measure.streams import stream_summary, streams
+from outcast.analysis.measure.streams import completed, stream_summary, streams
 from outcast.analysis.run_analysis import Analysis
 from outcast.analysis.store import Columns, table_of
-from outcast.records import generated as results
 from outcast.records.generated import Completed
 from outcast.records.summary import LONG_BYTES, SHORT_BYTES, CompletionSummary, TimesSummary
 
@@ -39,11 +38,6 @@ _COLUMNS: Columns[Completed] = {
     "congestion_control": (pl.String, "congestion_control"),
     "error": (pl.String, "error"),
 }
-
-
-def completed(analysis: Analysis) -> list[Completed]:
-    """Reads every generated flow of a run. Raises InputError as `read_generated_flows` does."""
-    return results.read_generated_flows(analysis.directory, analysis.manifest.traffic.t_start_ns)
 
 
 def completion_table(analysis: Analysis) -> pl.DataFrame | None:

@@ -213,7 +213,9 @@ def _failures(analysis: Analysis) -> Counter[str]:
         came = _came(analysis, node) if failed else None
         if came is None:
             continue
-        rest = came - sum(link.packets + _lost_before_sending(link) for link in links)
+        rest = came - sum(link.packets for link in links)
+        lost = (item for link in links for item in (link.lost or {}).items())
+        rest -= sum(count for cause, count in lost if cause in BEFORE_SENDING)
         for name in failed:
             if name in captured:
                 failures[name] = cut_off(analysis, captured[name])
@@ -222,10 +224,6 @@ def _failures(analysis: Analysis) -> Counter[str]:
         if others and rest > 0:
             failures[max(others, key=lambda name: down_ns[name])] = rest
     return failures
-
-
-def _lost_before_sending(link: LinkRecord) -> int:
-    return sum(count for cause, count in (link.lost or {}).items() if cause in BEFORE_SENDING)
 
 
 def _down_ns(manifest: AnyManifest, links: list[LinkRecord]) -> dict[str, int]:

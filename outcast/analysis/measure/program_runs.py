@@ -7,20 +7,21 @@ import polars as pl
 
 from outcast.analysis.measure.spreads import in_ms
 from outcast.analysis.run_analysis import Analysis
-from outcast.records.flows import ProgramRecord
+from outcast.analysis.store import Columns, table_of
+from outcast.records.flows import ExecutionRecord, ProgramRecord
 from outcast.records.summary import ProgramSummary
 
-_SCHEMA = {
-    "program": pl.String,
-    "host": pl.String,
-    "number": pl.Int32,
-    "server": pl.Boolean,
-    "t_start": pl.Int64,
-    "t_end": pl.Int64,
-    "duration_ns": pl.Int64,
-    "status": pl.Int32,
-    "ended_by": pl.String,
-    "output_bytes": pl.Int64,
+_COLUMNS: Columns[tuple[ProgramRecord, ExecutionRecord]] = {
+    "program": (pl.String, lambda row: row[0].name),
+    "host": (pl.String, lambda row: row[0].host),
+    "number": (pl.Int32, lambda row: row[1].number),
+    "server": (pl.Boolean, lambda row: row[0].server),
+    "t_start": (pl.Int64, lambda row: row[1].t_start_ns),
+    "t_end": (pl.Int64, lambda row: row[1].t_end_ns),
+    "duration_ns": (pl.Int64, lambda row: row[1].t_end_ns - row[1].t_start_ns),
+    "status": (pl.Int32, lambda row: row[1].status),
+    "ended_by": (pl.String, lambda row: row[1].ended_by),
+    "output_bytes": (pl.Int64, lambda row: row[1].output_bytes),
 }
 
 
@@ -31,23 +32,9 @@ def execution_table(analysis: Analysis) -> pl.DataFrame | None:
     ended it. `ended_by` is `itself`, `run` or `limit`.
     """
     programs = analysis.manifest.programs
-    if not programs:
-        return None
-    t_start_ns = analysis.manifest.traffic.t_start_ns
-    return pl.DataFrame(
-        [
-            (
-                *(program.name, program.host, execution.number, program.server),
-                *(execution.t_start_ns - t_start_ns, execution.t_end_ns - t_start_ns),
-                execution.t_end_ns - execution.t_start_ns,
-                *(execution.status, execution.ended_by, execution.output_bytes),
-            )
-            for program in programs
-            for execution in program.executions
-        ],
-        schema=_SCHEMA,
-        orient="row",
-    )
+    rows = [(program, execution) for program in programs for execution in program.executions]
+    since_start = pl.col("t_start", "t_end") - analysis.manifest.traffic.t_start_ns
+    return table_of(_COLUMNS, rows).with_columns(since_start) if programs else None
 
 
 def program_summary(analysis: Analysis) -> dict[str, ProgramSummary] | None:

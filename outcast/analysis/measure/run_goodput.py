@@ -100,12 +100,6 @@ def mice(analysis: Analysis) -> frozenset[int]:
     )
 
 
-def left_out(analysis: Analysis) -> frozenset[int]:
-    """The flows that means leave out: mice, and directions that carry no data."""
-    others = (record.flow for record in analysis.manifest.flows if not record.carries_data)
-    return mice(analysis) | {*others}
-
-
 def active_seconds(analysis: Analysis, record: FlowRecord, interval: Interval) -> float:
     """The time over which a flow's goodput counts: the interval.
 
@@ -166,15 +160,16 @@ def _compared(
 
 
 def window(analysis: Analysis, interval: Interval) -> Window:
-    """Goodput over an interval."""
-    total = flow_bytes(analysis, interval)
+    """Goodput over an interval. Means leave out mice, and directions that carry no data."""
+    manifest, total = analysis.manifest, flow_bytes(analysis, interval)
     goodput_bps = {
         record.flow: 8 * total[record.flow] / active_seconds(analysis, record, interval)
-        for record in analysis.manifest.flows
+        for record in manifest.flows
     }
-    return summed_up(
-        analysis.manifest, goodput_bps, interval, analysis.comparison, left_out(analysis)
-    ).model_copy(update={"total_goodput_bps": 8 * sum(total.values()) / interval.seconds})
+    left_out = mice(analysis) | {flow.flow for flow in manifest.flows if not flow.carries_data}
+    whole = summed_up(manifest, goodput_bps, interval, analysis.comparison, left_out)
+    total_bps = 8 * sum(total.values()) / interval.seconds
+    return whole.model_copy(update={"total_goodput_bps": total_bps})
 
 
 def summed_up(

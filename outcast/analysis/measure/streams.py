@@ -97,10 +97,14 @@ class Stream:
         return float(np.abs(np.diff(self.delays_ns)).mean())
 
 
+def completed(analysis: Analysis) -> list[Completed]:
+    """Reads every generated flow of a run. Raises InputError as `read_generated_flows` does."""
+    return read_generated_flows(analysis.directory, analysis.manifest.traffic.t_start_ns)
+
+
 def streams(analysis: Analysis) -> list[Stream]:
     """Every stream of datagrams of the run, in the order of the schedule."""
-    ended = read_generated_flows(analysis.directory, analysis.manifest.traffic.t_start_ns)
-    of_run = [flow for flow in ended if flow.planned.datagram_bytes is not None]
+    of_run = [flow for flow in completed(analysis) if flow.planned.datagram_bytes is not None]
     if not of_run:
         return []
     seen = {flow.flow: (port, number) for port, number, flow in _captured(analysis)}
