@@ -185,12 +185,8 @@ def new_class(
         partial.chmod(0o700)
         _write_key(partial / "key", key or Key(secrets.token_bytes(_KEY_BYTES)))
         handed_in.require_plain(exercise.folder)
-        shutil.copytree(
-            exercise.folder,
-            partial / "exercise",
-            copy_function=shutil.copyfile,
-            ignore=shutil.ignore_patterns("__pycache__", ".*"),
-        )
+        copy, ignore = shutil.copyfile, shutil.ignore_patterns("__pycache__", ".*")
+        shutil.copytree(exercise.folder, partial / "exercise", ignore=ignore, copy_function=copy)
         (partial / "handout").mkdir()
         file = _ClassFile(format="outcast-class-1", name=name, exercise=exercise.name)
         _write(partial, file.model_copy(update={"parameters": "shared" if shared else "own"}))

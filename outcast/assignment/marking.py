@@ -119,16 +119,16 @@ class _Submission:
     def graded(self, place: str) -> Graded:
         examined = {name: self._examined(name) for name in self.exercise.runs}
         runs = tuple(each.evidence for each in examined.values())
-        marked, notes = [], []
+        given, marked, notes = self.answers.given, [], []
+        texts = [each.key for each in self.exercise.questions if isinstance(each, Text)]
         for question in self.exercise.questions:
             right: Right | None = None
             try:
                 right = self._right(question, examined)
             except OutcastError as error:
-                notes.append(
-                    f"{question.key}: not computed: {error}".replace(f"{self.scratch}/", "")
-                )
-            marked.append(question.mark(self.answers.given.get(question.key), right))
+                why = str(error).replace(f"{self.scratch}/", "")
+                notes.append(f"{question.key}: not computed: {why}")
+            marked.append(question.mark(given.get(question.key), right))
         return Graded(
             student=self.identity.student,
             place=place,
@@ -137,20 +137,14 @@ class _Submission:
             runs=runs,
             notes=(*(reason for run in runs for reason in run.reasons), *self.answers.missing),
             for_teacher=tuple(notes),
-            texts={
-                question.key: self.answers.given[question.key]
-                for question in self.exercise.questions
-                if isinstance(question, Text) and question.key in self.answers.given
-            },
+            texts={key: given[key] for key in texts if key in given},
         )
 
     def _examined(self, name: str) -> Examined:
         task = self.exercise.runs[name]
-        predicted = {
-            question.key: self.answers.given[question.key]
-            for question in self.exercise.predictions(name)
-            if question.key in self.answers.given
-        }
+        given = self.answers.given
+        before = [question.key for question in self.exercise.predictions(name)]
+        predicted = {key: given[key] for key in before if key in given}
         seed = self.identity.run_seed(predicted)
         asked = Asked(name, task, self.exercise.expected(name, seed))
         scratch = self.scratch / name

@@ -59,11 +59,10 @@ def are_copies(group: Group) -> bool:
     equal packet for packet.
     """
     intervals = [cell.interval for cell in group.cells if cell.interval.value is not None]
-    return bool(intervals) and all(
-        interval.low is not None
-        and interval.high is not None
-        and math.isclose(interval.low, interval.high, rel_tol=1e-12)
-        for interval in intervals
+    bounds = [(interval.low, interval.high) for interval in intervals]
+    return bool(bounds) and all(
+        low is not None and high is not None and math.isclose(low, high, rel_tol=1e-12)
+        for low, high in bounds
     )
 
 

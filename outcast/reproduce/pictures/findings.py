@@ -144,9 +144,8 @@ def spread(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
-    axes.set_yticks(
-        range(len(points_run)), [point.label for point in reversed(points_run)], fontsize=7
-    )
+    names = [point.label for point in reversed(points_run)]
+    axes.set_yticks(range(len(names)), names, fontsize=7)
     axes.set_xlabel(recipe.picture.x)
     return 7.0, 0.25 * len(points_run) + 0.8
 

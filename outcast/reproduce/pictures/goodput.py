@@ -94,11 +94,8 @@ def _kinds_of_flows(run: Run) -> tuple[dict[int, str], dict[str, str], set[str]]
     if len(run.hops) > 1:
         labels = {flow.flow: label_of(flow.hops or 0) for flow in flows}
         of_class = class_colours(run.hops)
-        return (
-            labels,
-            {label_of(hops): of_class[hops] for hops in run.hops},
-            {label_of(run.hops[0])},
-        )
+        colours = {label_of(hops): of_class[hops] for hops in run.hops}
+        return labels, colours, {label_of(run.hops[0])}
     if len(flows) <= MOST_FLOWS:
         labels = {flow.flow: f"flow {flow.flow + 1}" for flow in flows}
         of_flow = flow_colours(run.group_of, run_colours(run))
@@ -109,12 +106,9 @@ def _kinds_of_flows(run: Run) -> tuple[dict[int, str], dict[str, str], set[str]]
         for flow in flows
     }
     least = min(count.values())
-    names = list(dict.fromkeys(labels.values()))
-    return (
-        labels,
-        {name: series_colour(number) for number, name in enumerate(names)},
-        {labels[flow.flow] for flow in flows if count[flow.src] == least},
-    )
+    names = dict.fromkeys(labels.values())
+    colours = {name: series_colour(number) for number, name in enumerate(names)}
+    return labels, colours, {labels[flow.flow] for flow in flows if count[flow.src] == least}
 
 
 def flow_curves(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
