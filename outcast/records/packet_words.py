@@ -6,11 +6,13 @@ put into words, and a packet that cannot be decoded is no error.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
+from outcast.errors import InputError
 from outcast.plan.addresses import ipv4_of
 from outcast.plan.model import Plan
 from outcast.records.kept_captures import Packet
@@ -114,7 +116,10 @@ def read_header(data: bytes) -> Header:
 def seen(record: Packet, directory: RunDirectory, manifest: Manifest) -> SeenPacket:
     """Puts a packet of a run into words, with who sent it."""
     header = read_header(record.data)
-    plan = directory.read_plan() if directory.plan.exists() else None
+    plan = None
+    # Without a plan that this version reads, senders of generated flows are not told.
+    with contextlib.suppress(InputError):
+        plan = directory.read_plan()
     source, destination = (
         "" if address is None else address if port is None else f"{address}:{port}"
         for address, port in ((header.src, header.sport), (header.dst, header.dport))
