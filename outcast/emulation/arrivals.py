@@ -65,6 +65,7 @@ _LAST = 3
 """The place of the last action in both lists. The card's police action jumps there with what comes
 within an interval, and it is one and the same in both."""
 
+_ETH_P_ALL = 3
 _MATCHALL_ACTIONS = 2
 _KIND, _OPTIONS = 1, 2
 _POLICE_TBF, _POLICE_RESULT, _POLICE_RATE, _POLICE_BURST = 1, 5, 10, 11
@@ -171,15 +172,21 @@ def hold_back(kernel: IPRoute, interface: str, interrupts: Span, name: str = IFB
     (index,) = kernel.link_lookup(ifname=interface)
     try:
         kernel.link("add", ifname=name, kind="ifb")
+        (ifb,) = kernel.link_lookup(ifname=name)
+        kernel.link("set", index=ifb, state="up")
+        kernel.tc("add", "ingress", index=index)
+        kernel.tc(
+            *("add-filter", "matchall"),
+            index=index,
+            parent=netlink.INGRESS,
+            protocol=_ETH_P_ALL,
+            action={"kind": "mirred", "direction": "egress", "action": "redirect", "ifindex": ifb},
+        )
     except NetlinkError as error:
-        raise missing(f"ifb ({error})") from None
-    (ifb,) = kernel.link_lookup(ifname=name)
-    kernel.link("set", index=ifb, state="up")
-    actions = [Mirred(_REDIRECT, ifb, then=_STOLEN)]
-    _act_on_arrivals(kernel, interface, index, actions)
+        raise missing(f"ifb, sch_ingress, cls_matchall or act_mirred ({error})") from None
     _set_slots(name, interrupts, delay_ns=0)
     _check_slots(kernel, name, ifb, interrupts)
-    _check_actions(kernel, interface, index, actions)
+    _check_actions(kernel, interface, index, [Mirred(_REDIRECT, ifb, then=_STOLEN)])
 
 
 def install_card(
@@ -249,7 +256,7 @@ def _act_on_arrivals(kernel: IPRoute, name: str, index: int, actions: Sequence[A
         kernel.tc("add", "ingress", index=index)
         netlink.add_matchall(name, [action.encoded() for action in actions])
     except (NetlinkError, OSError) as error:
-        parts = "sch_ingress, cls_matchall, act_mirred, act_police or act_gact"
+        parts = "sch_ingress, cls_matchall, act_police, act_mirred or act_gact"
         raise missing(f"{parts} ({error})") from None
 
 
