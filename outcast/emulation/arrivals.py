@@ -65,6 +65,7 @@ _LAST = 3
 """The place of the last action in both lists. The card's police action jumps there with what comes
 within an interval, and it is one and the same in both."""
 
+_ETH_P_ALL = 3
 _MATCHALL_ACTIONS = 2
 _KIND, _OPTIONS = 1, 2
 _POLICE_TBF, _POLICE_RESULT, _POLICE_RATE, _POLICE_BURST = 1, 5, 10, 11
@@ -168,14 +169,24 @@ def hold_back(kernel: IPRoute, interface: str, interrupts: Span, name: str = IFB
         ReadBackError: the kernel shows something else than was asked for.
         RunError: the kernel refused.
     """
+    (index,) = kernel.link_lookup(ifname=interface)
     try:
         kernel.link("add", ifname=name, kind="ifb")
+        (ifb,) = kernel.link_lookup(ifname=name)
+        kernel.link("set", index=ifb, state="up")
+        kernel.tc("add", "ingress", index=index)
+        kernel.tc(
+            *("add-filter", "matchall"),
+            index=index,
+            parent=netlink.INGRESS,
+            protocol=_ETH_P_ALL,
+            action={"kind": "mirred", "direction": "egress", "action": "redirect", "ifindex": ifb},
+        )
     except NetlinkError as error:
-        raise missing(f"ifb ({error})") from None
-    (ifb,) = kernel.link_lookup(ifname=name)
-    kernel.link("set", index=ifb, state="up")
-    _set_slots(kernel, name, interrupts, delay_ns=0)
-    _act_on_arrivals(kernel, interface, [Mirred(_REDIRECT, ifb, then=_STOLEN)])
+        raise missing(f"ifb, sch_ingress, cls_matchall or act_mirred ({error})") from None
+    _set_slots(name, interrupts, delay_ns=0)
+    _check_slots(kernel, name, ifb, interrupts)
+    _check_actions(kernel, interface, index, [Mirred(_REDIRECT, ifb, then=_STOLEN)])
 
 
 def install_card(
@@ -192,17 +203,25 @@ def install_card(
     for name in ("all", behind):
         # Else a host can refuse what comes from an interface to which none of its routes leads.
         transport.write_sysctl(f"ipv4/conf/{name}/rp_filter", "0", interface)
+    index = {name: kernel.link_lookup(ifname=name)[0] for name in (interface, *CARD_ENDS)}
     for end in CARD_ENDS:
-        kernel.link("set", index=kernel.link_lookup(ifname=end)[0], state="up")
+        kernel.link("set", index=index[end], state="up")
     slot_ns = interval_ns(per_second)
-    _set_slots(kernel, waiting, Span(slot_ns, slot_ns), _AFTER_NS)
-    (to,) = kernel.link_lookup(ifname=waiting)
+    slot = Span(slot_ns, slot_ns)
+    _set_slots(waiting, slot, _AFTER_NS)
     card = _police(_CARD, per_second, passes=_NEXT, exceeds=_JUMP | _LAST)
-    begin = Mirred(_MIRROR, to, then=_OK)
-    redirect = Mirred(_REDIRECT, to, then=_STOLEN)
-    _act_on_arrivals(kernel, interface, [Always(_NEXT), card, begin, redirect])
+    begin = Mirred(_MIRROR, index[waiting], then=_OK)
+    redirect = Mirred(_REDIRECT, index[waiting], then=_STOLEN)
     copies = _police(_COPIES, 2 * per_second, passes=_DROP, exceeds=_NEXT)
-    _act_on_arrivals(kernel, behind, [copies, card, begin, Always(_OK)])
+    actions: dict[str, Sequence[Action]] = {
+        interface: [Always(_NEXT), card, begin, redirect],
+        behind: [copies, card, begin, Always(_OK)],
+    }
+    for name, listed in actions.items():
+        _act_on_arrivals(kernel, name, index[name], listed)
+    _check_slots(kernel, waiting, index[waiting], slot)
+    for name, listed in actions.items():
+        _check_actions(kernel, name, index[name], listed)
 
 
 def wait_until_ready(per_second: int) -> None:
@@ -214,11 +233,14 @@ def wait_until_ready(per_second: int) -> None:
     time.sleep(2 * interval_ns(per_second) / 10**9)
 
 
-def _set_slots(kernel: IPRoute, name: str, slot: Span, delay_ns: int) -> None:
-    """Makes a netem with slots a device's root qdisc. Raises ReadBackError or RunError."""
+def _set_slots(name: str, slot: Span, delay_ns: int) -> None:
+    """Makes a netem with slots a device's root qdisc. Raises RunError."""
     options = netem.options(delay_ns=delay_ns, slot=slot)
     rtnetlink.replace_qdisc(name, "netem", major=_SLOT_HANDLE, options=options)
-    (index,) = kernel.link_lookup(ifname=name)
+
+
+def _check_slots(kernel: IPRoute, name: str, index: int, slot: Span) -> None:
+    """Raises ReadBackError where the netem has other slots."""
     slots = [
         netem.shown_slot(netlink.raw_bytes(message.get_attr("TCA_OPTIONS")))
         for message in kernel.get_qdiscs()
@@ -228,20 +250,18 @@ def _set_slots(kernel: IPRoute, name: str, slot: Span, delay_ns: int) -> None:
         raise ReadBackError(name, "interrupts", slot, slots)
 
 
-def _act_on_arrivals(kernel: IPRoute, name: str, actions: Sequence[Action]) -> None:
-    """Does the same with each packet that arrives at an interface.
-
-    Raises:
-        FeatureMissingError: the kernel lacks a part of it.
-        ReadBackError: the kernel shows other actions.
-    """
-    (index,) = kernel.link_lookup(ifname=name)
+def _act_on_arrivals(kernel: IPRoute, name: str, index: int, actions: Sequence[Action]) -> None:
+    """Does the same with each packet that arrives. Raises FeatureMissingError."""
     try:
         kernel.tc("add", "ingress", index=index)
         netlink.add_matchall(name, [action.encoded() for action in actions])
     except (NetlinkError, OSError) as error:
-        parts = "sch_ingress, cls_matchall, act_mirred, act_police or act_gact"
+        parts = "sch_ingress, cls_matchall, act_police, act_mirred or act_gact"
         raise missing(f"{parts} ({error})") from None
+
+
+def _check_actions(kernel: IPRoute, name: str, index: int, actions: Sequence[Action]) -> None:
+    """Raises ReadBackError where something else becomes of what arrives."""
     filters = kernel.get_filters(index=index, parent=netlink.INGRESS)
     shown = [decoded for message in filters if (decoded := _shown(message))]
     if shown != [list(actions)]:

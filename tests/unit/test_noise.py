@@ -311,14 +311,16 @@ class Message(dict[str, Any]):
 @pytest.fixture
 def no_netlink(monkeypatch) -> None:
     monkeypatch.setattr(arrivals.rtnetlink, "replace_qdisc", lambda *_, **__: None)
-    monkeypatch.setattr(netlink, "add_matchall", lambda *_: None)
 
 
 @pytest.mark.usefixtures("no_netlink")
 def test_held_arrivals_are_read_back_part_by_part():
     kernel: Any = FakeIfb()
     arrivals.hold_back(kernel, "h1-eth0", SLOT)
-    assert kernel.asked == [("link", "add"), ("link", "set"), ("tc", "add", "ingress")]
+    assert kernel.asked == [
+        *(("link", "add"), ("link", "set"), ("tc", "add", "ingress")),
+        ("tc", "add-filter", "matchall"),
+    ]
     others: list[tuple[Any, str]] = [
         (FakeIfb(redirects_to=3), "actions on arrivals"),
         (FakeIfb(slot=Span(50_000, 249_999)), "interrupts"),

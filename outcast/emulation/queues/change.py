@@ -152,8 +152,8 @@ def shown_policer(answer: bytes) -> tuple[int, int]:
 def checked_policer(where: str, policer: Policer, answer: bytes) -> tuple[int, int]:
     """As `shown_policer`. Raises ReadBackError where it is not the policer that was asked for."""
     rate_bps, burst_bytes = shown = shown_policer(answer)
-    # The kernel keeps a burst as ticks of 64 ns at the rate.
-    lost_bytes = TICK_NS * policer.rate_bps / 8e9 + 1
+    # tc(8) keeps a burst as whole microseconds at the rate, and the kernel as ticks of 64 ns.
+    lost_bytes = policer.rate_bps / 8e6 + 1
     if rate_bps != policer.rate_bps or abs(burst_bytes - policer.burst_bytes) > lost_bytes:
         raise ReadBackError(where, "policer", (policer.rate_bps, policer.burst_bytes), shown)
     return shown
