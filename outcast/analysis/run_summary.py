@@ -30,8 +30,8 @@ from outcast.analysis.run_analysis import Analysis
 from outcast.analysis.summary_warnings import warnings, windows
 from outcast.analysis.trust import capture_summary
 from outcast.records import effective
+from outcast.records.flows import FlowRecord
 from outcast.records.port_summaries import PortDrops, TcpSummary
-from outcast.records.run_directory import FlowRecord
 from outcast.records.summary import (
     ChangeSummary,
     ClassSummary,
