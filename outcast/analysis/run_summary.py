@@ -6,7 +6,7 @@ To add a key, add a field to `Summary` and a line to `summarize`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import polars as pl
@@ -16,7 +16,7 @@ from outcast.analysis.measure.bins import throughput_table
 from outcast.analysis.measure.blackout import length_counts, within
 from outcast.analysis.measure.completions import completion_summary
 from outcast.analysis.measure.fairness_windows import changes, fairness_table
-from outcast.analysis.measure.flows import tcp_of_flow
+from outcast.analysis.measure.flows import FlowMeasures, flow_measures
 from outcast.analysis.measure.groups import more_of
 from outcast.analysis.measure.kernel_counts import counted, synchronisation
 from outcast.analysis.measure.limits import FlowSpan, limits
@@ -26,10 +26,11 @@ from outcast.analysis.measure.probes import probe_summary
 from outcast.analysis.measure.program_runs import program_summary
 from outcast.analysis.measure.run_goodput import by_class, window
 from outcast.analysis.measure.stationarity import is_stationary, rates_in
-from outcast.analysis.run_analysis import Analysis, active
+from outcast.analysis.run_analysis import Analysis
 from outcast.analysis.summary_warnings import warnings, windows
 from outcast.analysis.trust import capture_summary
 from outcast.records import effective
+from outcast.records.flows import FlowRecord
 from outcast.records.port_summaries import PortDrops, TcpSummary
 from outcast.records.summary import (
     ChangeSummary,
@@ -48,8 +49,9 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
     """Returns the summary of an analysis. `wall_s` comes from the manifest."""
     main = window(analysis, analysis.interval)
     fairness = fairness_table(analysis)
-    losses, limited = loss_summary(analysis), _limited(analysis)
-    groups, of_classes = _groups(analysis, main.groups)
+    flows = flow_measures(analysis)
+    losses, limited = loss_summary(analysis), _limited(analysis, flows)
+    groups, of_classes = _groups(analysis, main.groups, more_of(analysis, flows))
     ports = {port.record.egress: port for port in analysis.ports}
     noises = {egress: noise_summary(analysis, port) for egress, port in ports.items()}
     queues = {egress: queue_summary(analysis, port) for egress, port in ports.items()}
@@ -78,7 +80,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         drops=_port_drops(analysis),
         losses=losses,
         flow_chains={hops: part["chains"] for hops, part in of_classes.items()},
-        tcp=_tcp(analysis),
+        tcp=_tcp(analysis, flows),
         queue=queues,
         phase={egress: phase_summary(analysis, port) for egress, port in ports.items()},
         noise=noises,
@@ -99,9 +101,10 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
     )
 
 
-def _groups(analysis: Analysis, goodput: Groups) -> tuple[Groups, dict[str, dict[str, Any]]]:
+def _groups(
+    analysis: Analysis, goodput: Groups, more: Callable[[Sequence[FlowRecord]], dict[str, Any]]
+) -> tuple[Groups, dict[str, dict[str, Any]]]:
     """Every group with what it did besides goodput; and what each class did, by its hops."""
-    more = more_of(analysis)
     # Nobody tells the least RTO of captures' senders.
     told = analysis.manifest.tells_senders
     unknown = {} if told else dict.fromkeys(("timeouts_seen", "halted_s"))
@@ -147,15 +150,15 @@ def _stationary(analysis: Analysis) -> bool | None:
     return is_stationary(rates, records)
 
 
-def _limited(analysis: Analysis) -> dict[str, LimitSummary]:
+def _limited(analysis: Analysis, flows: Mapping[int, FlowMeasures]) -> dict[str, LimitSummary]:
     """What limited each planned flow while it was active within the interval."""
     if analysis.sockets is None:
         return {}
     spans = [
-        FlowSpan(record, span.start_ns, span.end_ns, tcp_of_flow(analysis, record.flow).halted_s)
+        FlowSpan(record, did.active.start_ns, did.active.end_ns, did.tcp.halted_s)
         for record in analysis.manifest.planned_flows
-        for span in [active(analysis, record).cut(analysis.interval)]
-        if span.start_ns < span.end_ns
+        for did in [flows[record.flow]]
+        if did.active.seconds
     ]
     return limits(analysis.sockets, spans)
 
@@ -187,10 +190,10 @@ def _port_drops(analysis: Analysis) -> dict[str, PortDrops]:
     return drops
 
 
-def _tcp(analysis: Analysis) -> dict[str, TcpSummary]:
+def _tcp(analysis: Analysis, flows: Mapping[int, FlowMeasures]) -> dict[str, TcpSummary]:
     classes = {}
     for hops, records in by_class(analysis.manifest).items():
-        parts = [tcp_of_flow(analysis, record.flow) for record in records]
+        parts = [flows[record.flow].tcp for record in records]
         sums = {
             name: sum(getattr(part, name) for part in parts) for name in TcpSummary.model_fields
         }

@@ -85,7 +85,7 @@ def write_pcapng(
     """
     if source.run is None:
         raise ConfigError(f"{source.path}: is a table alone; captured packets need a run's folder")
-    table = _with_texts(_selected(source, wanted))
+    table = _selected(source, wanted).with_columns(pl.col(pl.Enum).cast(pl.String))
     found = [find(capture, table) for capture in captures]
     table = comments.with_drops(source, table).join(
         _limits(source.run), on="egress", how="left", maintain_order="left"
@@ -119,14 +119,6 @@ def write_pcapng(
     except OSError as error:
         raise InputError(f"{file}: cannot be written: {error.strerror or error}") from None
     return Exported(count, dropped)
-
-
-def _with_texts(table: pl.DataFrame) -> pl.DataFrame:
-    """The table with text in place of categories."""
-    return table.with_columns(
-        pl.col(name).cast(pl.String)
-        for name in ("src", "dst", "ingress", "egress", "verdict", "note")
-    )
 
 
 def _limits(run: Run) -> pl.DataFrame:

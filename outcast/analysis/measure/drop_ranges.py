@@ -56,8 +56,7 @@ def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRan
         # What was sent again was lost, so the output's capture does not lack it.
         empty = dropped & here & (queue.found_packets == 0) & ~repaired.is_proven
         before = int((here & (joined.note == Note.BEFORE_OUTPUT)).sum())
-        own = number.get(name)
-        shown = max(alone, before, 0 if own is None else lacks_of_input[own])
+        shown = max(alone, before, lacks_of_input[number[name]] if name in number else 0)
         is_doubtful = bool(shown or empty.any())
         for row, ingress in enumerate(joined.inputs):
             mine: Bool = here & (arrivals.port == row)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from outcast.analysis.measure.blackout import length_counts
 from outcast.analysis.measure.completions import times_summary
-from outcast.analysis.measure.flows import FlowMeasures, flow_measures
+from outcast.analysis.measure.flows import FlowMeasures
 from outcast.analysis.measure.kernel_counts import KernelCounts
 from outcast.analysis.measure.spreads import in_unit, spread_of
 from outcast.analysis.run_analysis import Analysis
@@ -18,9 +18,11 @@ from outcast.records.port_summaries import SpreadSummary
 from outcast.records.summary import TimesSummary
 
 
-def more_of(analysis: Analysis) -> Callable[[Sequence[FlowRecord]], dict[str, Any]]:
+def more_of(
+    analysis: Analysis, every: Mapping[int, FlowMeasures]
+) -> Callable[[Sequence[FlowRecord]], dict[str, Any]]:
     """A function that says what flows together did besides goodput, as fields of GroupSummary."""
-    every, kernel = flow_measures(analysis), KernelCounts(analysis)
+    kernel = KernelCounts(analysis)
 
     def together(records: Sequence[FlowRecord]) -> dict[str, Any]:
         carrying = [record for record in records if record.carries_data] or records

@@ -82,11 +82,8 @@ def _at_far_end(analysis: Analysis, link: LinkRecord) -> dict[Cause, int]:
 
 def _facing(analysis: Analysis, link: LinkRecord) -> str | None:
     """The port at the link's far end."""
-    ends = (link.neighbour, link.node)
-    return next(
-        (other.port for other in analysis.counters.links if (other.node, other.neighbour) == ends),
-        None,
-    )
+    ports = {(other.neighbour, other.node): other.port for other in analysis.counters.links}
+    return ports.get((link.node, link.neighbour))
 
 
 def _measured(analysis: Analysis, link: LinkRecord, cause: Cause) -> bool:

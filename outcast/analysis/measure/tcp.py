@@ -144,12 +144,8 @@ def resent(joined: Joined, min_rto_ns: int, sack: bool = True) -> Resent:
         least_silence_ns = least_unheard_ns = 9 * min_rto_ns // 10
     # A longer RTO cannot be taken for RACK's timer, which takes some two ticks.
     reordering_ns = min_rto_ns if sack and min_rto_ns <= SHORT_RTO_NS else 0
-    result = Resent(
-        retransmission=np.zeros(size, np.bool_),
-        spurious=np.zeros(size, np.bool_),
-        timeout=np.zeros(size, np.bool_),
-        halted_ns=np.zeros(size, np.int64),
-    )
+    again, spurious, timeout = (np.zeros(size, np.bool_) for _ in range(3))
+    result = Resent(again, spurious, timeout, np.zeros(size, np.int64))
     for number, rows in grouped(arrivals.flow).items():
         if joined.flows[number].protocol != TCP:
             continue
