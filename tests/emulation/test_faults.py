@@ -20,9 +20,9 @@ from tests.deadlines import HANG_S
 CONFIG = Path(__file__).parents[2] / "configs" / "fattree-12.yaml"
 SETUP = """
 import sys
-from outcast.emulation import inside
+from outcast.emulation import __main__, inside
 {fault}
-sys.exit(inside.main(sys.argv[1:]))
+sys.exit(__main__.main(sys.argv[1:]))
 """
 
 
