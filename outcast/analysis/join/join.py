@@ -189,8 +189,7 @@ def join(
     """
     options = options or JoinOptions()
     _require_ports(inputs, outputs)
-    if not options.may_be_empty:
-        _require_packets(outputs)
+    _require_packets(outputs, options.may_be_empty)
     hop = _look(inputs, outputs, options)
     came, left = taking_part(hop, hop.inputs, hop.outputs)
     pairs = pair_up(hop.sightings, hop.captures, came, left)
@@ -320,8 +319,8 @@ def _match(
     return matched
 
 
-def _require_packets(outputs: Sequence[PortCapture]) -> None:
-    if not any(capture.columns.flow.size for capture in outputs):
+def _require_packets(outputs: Sequence[PortCapture], may_be_empty: bool) -> None:
+    if not may_be_empty and not any(capture.columns.flow.size for capture in outputs):
         names = ", ".join(str(capture.path) for capture in outputs)
         raise InputError(f"{names}: no IP packets; nothing left by the output")
 
