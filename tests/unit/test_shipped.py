@@ -226,7 +226,7 @@ def test_without_mininet_the_root_is_made_first(monkeypatch):
     class NoRoot(Exception):
         pass
 
-    def make() -> None:
+    def make(kind):
         raise NoRoot
 
     monkeypatch.setattr(cache, "find", lambda: None)
