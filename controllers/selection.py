@@ -48,8 +48,7 @@ class SelectionMethod:
         )
         length = _HEADER.size + len(fields)
         header = _HEADER.pack(
-            *(_EXPERIMENTER_PROPERTY, length, _NETRONOME, _SELECTION_METHOD),
-            *(b"hash", self._parameter),
+            _EXPERIMENTER_PROPERTY, length, _NETRONOME, _SELECTION_METHOD, b"hash", self._parameter
         )
         return header + fields + bytes(-length % 8)
 

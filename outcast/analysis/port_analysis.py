@@ -187,7 +187,8 @@ def analyze_port(
     """Computes what a bottleneck's packets did. Flows in `strangers` do not count there."""
     t_start_ns = manifest.traffic.t_start_ns
     queue, reached_ns = replay_behind(
-        *(joined, record.queue),
+        joined,
+        record.queue,
         [(t_start_ns + at, delay) for at, delay in _delays_ns(directory, manifest, record)],
         [(t_start_ns + a, t_start_ns + b) for a, b in down_spans_ns(manifest, record.egress)],
         [

@@ -187,7 +187,9 @@ def make_again(unpacked: Unpacked, source: str, how: Again) -> Explanation:
             looks = stack.enter_context(how.debugger(kernel))
         try:
             fresh = making.execute(
-                *(experiment, how.target, how.progress),
+                experiment,
+                how.target,
+                how.progress,
                 draw=how.draw,
                 guest=guest,
                 debugger=looks,

@@ -67,7 +67,12 @@ def debug(
             {"sport": one.sport, "dport": one.dport, "flow": one.flow} for one in manifest.flows
         ]
         request = Request(
-            *(guest_ns(manifest), host, breakpoint, tuple(expressions), count, tuple(commands)),
+            guest_ns(manifest),
+            host,
+            breakpoint,
+            tuple(expressions),
+            count,
+            tuple(commands),
             flows=tuple(flows),
         )
         return _debugged(unpacked, str(source), request, at_ns, allow_programs, progress)
@@ -95,7 +100,7 @@ def _debugged(
 
     with archives.scratch_folder() as scratch:
         again = archives.Again(
-            *(scratch, scratch / "again", allow_programs, progress), draw=False, debugger=gdb
+            scratch, scratch / "again", allow_programs, progress, draw=False, debugger=gdb
         )
         explanation = archives.make_again(unpacked, source, again)
     archives.require_same(source, explanation)

@@ -290,7 +290,12 @@ def _measured(
     estimates = tuple(
         # Where interfaces cannot be told apart, several queues count as one.
         estimate(
-            *(joined, replayed, output, known, doubtful, least),
+            joined,
+            replayed,
+            output,
+            known,
+            doubtful,
+            least,
             Relation.EMPTY if name in mixed else related[output],
         )
         for output, name in enumerate(joined.outputs)

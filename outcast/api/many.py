@@ -127,7 +127,12 @@ def make_each(
             pool = place.pool()
             try:
                 ended = scheduler.run(
-                    *(tasks, len(finished), directory, pool, Limits(), observer),
+                    tasks,
+                    len(finished),
+                    directory,
+                    pool,
+                    Limits(),
+                    observer,
                     on_result=lambda name, wall_s, disk_bytes: check(directory, name),
                 )
             finally:

@@ -205,7 +205,9 @@ class Run(records.Run):
         from outcast.whatif.fates import asked_each
 
         return whatif.what_if(
-            *(self.path, asked_each(packet, fate, port), directory),
+            self.path,
+            asked_each(packet, fate, port),
+            directory,
             lose=[lose] if isinstance(lose, str) else lose,
             allow_programs=allow_programs,
             progress=progress,

@@ -109,7 +109,7 @@ def trace(
     with archives.opened(path) as unpacked, archives.scratch_folder() as scratch:
         target = scratch / "again" if directory is None else Path(directory)
         again = archives.Again(
-            *(scratch, target, allow_programs, progress), draw=directory is not None, events=wanted
+            scratch, target, allow_programs, progress, draw=directory is not None, events=wanted
         )
         explanation = archives.make_again(unpacked, str(source), again)
         if not explanation.equal and directory is not None:

@@ -105,7 +105,10 @@ def what_if(
         if path.resolve() in target.resolve().parents:
             raise ConfigError(f"{target}: is inside the run; allowed is another folder")
         again = archives.Again(
-            *(scratch, target, allow_programs, progress),
+            scratch,
+            target,
+            allow_programs,
+            progress,
             draw=True,
             interventions=changes,
             on_analysed=lambda made: _compare(factual, made, changes, from_ns, str(source)),

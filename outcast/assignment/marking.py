@@ -47,7 +47,7 @@ def mark(
     answers = read_answers(folder.path, exercise.questions)
     repeated = Repeated(shared or scratch / "shared", runner, scratch)
     submission = _Submission(
-        *(class_, folder, is_packed, identity, exercise, answers, runner, scratch, repeated)
+        class_, folder, is_packed, identity, exercise, answers, runner, scratch, repeated
     )
     return submission.graded(str(place))
 

@@ -38,7 +38,8 @@ def table(graded: Sequence[Graded], runs: Sequence[str]) -> Table:
         states = {run.name: run.state for run in each.runs}
         rows.add_row(
             *(each.student or each.place, each.verdict, *(states.get(run, "") for run in runs)),
-            *("-" if each.verdict == "rejected" else number(each.points), number(each.most_points)),
+            "-" if each.verdict == "rejected" else number(each.points),
+            number(each.most_points),
             number(each.by_hand_points) if each.by_hand_points else "",
         )
     return rows

@@ -64,7 +64,10 @@ def new(
     from outcast.assignment.exercise import load_exercise
 
     klass = new_class(
-        *(output or Path(name), name, load_exercise(exercise), _named(students, file)),
+        output or Path(name),
+        name,
+        load_exercise(exercise),
+        _named(students, file),
         shared=same_parameters,
     )
     count = len(klass.students)

@@ -56,11 +56,7 @@ def command(
     if sweep_archives.is_sweep(source):
         count = shared.runs_of(runs, sweep_archives.SAMPLE)
         again = sweep_archives.replay_sweep(
-            *(source, output),
-            runs=count,
-            jobs=jobs,
-            allow_programs=allow_programs,
-            progress=True,
+            source, output, runs=count, jobs=jobs, allow_programs=allow_programs, progress=True
         )
         _tell(source, again, with_explanation, as_json)
         return

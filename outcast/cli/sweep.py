@@ -100,7 +100,8 @@ def command(
     if not dry_run:
         guest.provide(whole, progress=True)
     prepared = run_sweep.prepare(
-        *(source, output),
+        source,
+        output,
         **{name: getattr(work, name) for name in ("jobs", "scheduler", "resume", "shard")},
         store=store,
         hashes=dry_run,

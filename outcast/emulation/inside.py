@@ -109,7 +109,13 @@ class _Run:
     ) -> None:
         experiment, plan = load_resolved(directory.config), directory.read_plan()
         self.context = Context(
-            *(experiment, plan, engine, directory, scratch, commands, emit),
+            experiment,
+            plan,
+            engine,
+            directory,
+            scratch,
+            commands,
+            emit,
             netns=lambda host: self.network.netns(host),
             place=lambda node: self.network.place(node),
         )
@@ -310,8 +316,7 @@ class _Run:
             ),
             flows=records.flows(self.plan, sending.subflows),
             distrust=sockets.failed_checks(
-                *(flows, active, samples),
-                steady=not (self.experiment.events or self.plan.traces),
+                flows, active, samples, steady=not (self.experiment.events or self.plan.traces)
             ),
         )
         write_json(logs / "sockets.json", [asdict(sample) for sample in samples])

@@ -118,7 +118,7 @@ def replace_route(
     """
     made_by = (_PROTOCOL_KERNEL, _SCOPE_LINK) if gateway is None else (_PROTOCOL_STATIC, 0)
     body = ROUTE_MESSAGE.pack(
-        *(family_of(network), prefix_length, 0, 0), *(table, *made_by, _UNICAST, 0)
+        family_of(network), prefix_length, 0, 0, *(table, *made_by, _UNICAST, 0)
     )
     if gateway is not None:
         body += netlink.encode(RTA_GATEWAY, packed(gateway))

@@ -87,7 +87,9 @@ def read_modules(kernel: Kernel | None, folder: Path = _LOADED) -> dict[str, dic
                 actual = (folder / module.name / "parameters" / name).read_text().strip()
             except OSError:
                 raise ReadBackError(
-                    *(where, f"parameter {name}", argument(value)),
+                    where,
+                    f"parameter {name}",
+                    argument(value),
                     f"none; {module.path.name} needs module_param({name}, ..., 0444)",
                 ) from None
             if not _equal(argument(value), actual):
@@ -123,7 +125,8 @@ def flows(plan: Plan, subflows: Subflows) -> list[FlowRecord]:
     """The plan's flows for the manifest."""
     return [
         as_record(
-            *(FlowRecord, flow),
+            FlowRecord,
+            flow,
             path=list(flow.path),
             return_path=list(flow.return_path),
             ingress=plan.ingress(flow),

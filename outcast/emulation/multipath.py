@@ -75,14 +75,15 @@ def configure(
     for host, (address, count) in receivers.items():
         ports = range(FIRST_JOIN_PORT, FIRST_JOIN_PORT + count)
         text = _add_endpoints(
-            *(commands, netns(host)), [[address, "port", str(port), "signal"] for port in ports]
+            commands, netns(host), [[address, "port", str(port), "signal"] for port in ports]
         )
         shown_ports = [int(port) for port in re.findall(r" port ([0-9]+) .*signal", text)]
         if shown_ports != list(ports):
             raise ReadBackError(host, "mptcp endpoints", list(ports), shown_ports)
     for host, asked in senders.items():
         text = _add_endpoints(
-            *(commands, netns(host)),
+            commands,
+            netns(host),
             [[address, "dev", interface, "subflow"] for interface, address in asked.items()],
         )
         found = {name: ip for ip, name in re.findall(r"^(\S+) .*subflow.* dev (\S+)", text, re.M)}

@@ -68,8 +68,7 @@ def configure(plan: Plan, router: str, netns: int | None) -> None:
             source = next(a for a, (i, _) in own.items() if i == index and _alike(a, route.gateway))
             requests.append(
                 link_requests.replace_route(
-                    *(index, route.network, route.prefix_length, source, {}),
-                    gateway=route.gateway,
+                    index, route.network, route.prefix_length, source, {}, gateway=route.gateway
                 )
             )
         kernel.do(requests)

@@ -288,8 +288,15 @@ def flows_of(run: Context) -> Flows:
     if afterwards and not all(senders.sends(flow) for flow in flows):
         held_start = in_c.provide(in_c.HELD_START, run.scratch, run.commands)
     return Flows(
-        *(flows, run.netns, run.directory.flows, run.commands, stream, held_start),
-        *(run.experiment.seed, afterwards, syn_rounds),
+        flows,
+        run.netns,
+        run.directory.flows,
+        run.commands,
+        stream,
+        held_start,
+        run.experiment.seed,
+        afterwards,
+        syn_rounds,
     )
 
 

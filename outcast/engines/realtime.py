@@ -138,7 +138,9 @@ class RealtimeEngine:
         known = kinds & set(trials.QDISCS)
         lacking.note(
             queues.require_kinds,
-            *(known, trials.probe_qdiscs(known), lambda kind: why(modules.qdisc(kind))),
+            known,
+            trials.probe_qdiscs(known),
+            lambda kind: why(modules.qdisc(kind)),
         )
 
     def _load(self, features: Sequence[str]) -> None:

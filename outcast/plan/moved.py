@@ -239,7 +239,8 @@ def _arrivals(experiment: Experiment, plan: Plan) -> Iterator[Way]:
             f"what {way[0]} sends to {way[-1]}",
             _weights(experiment, plan, way, dscp=workload.dscp),
             size_bytes * 8 * 10**9 // lasts_ns,
-            *(workload.start_ns, workload.start_ns + lasts_ns),
+            workload.start_ns,
+            workload.start_ns + lasts_ns,
             is_mean=True,
         )
 

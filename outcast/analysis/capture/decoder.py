@@ -368,8 +368,7 @@ class Decoder:
         first = 0
         while first < records.count:
             first, self.filled = _decode(
-                *(records, first, self.columns, self.filled),
-                *(self.flows, self._skipped, self._tunnels),
+                records, first, self.columns, self.filled, self.flows, self._skipped, self._tunnels
             )
             if first < records.count:
                 self.flows = self.flows.grown()

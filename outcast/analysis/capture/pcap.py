@@ -109,7 +109,11 @@ def read_capture(
     columns, flows = decoder.finish()
     stamps = columns.stamp_ns
     return PortCapture(
-        *(port, path, columns, flows, reading.records),
+        port,
+        path,
+        columns,
+        flows,
+        reading.records,
         first_ns=min((first for _, first, _ in reading.spans), default=None),
         last_ns=max((last for _, _, last in reading.spans), default=None),
         not_ip=decoder.not_ip,

@@ -197,8 +197,13 @@ def join(
     clocks = None if options.one_clock else _clocks(hop, pairs, left, options.max_sojourn_ns)
     sources = Sources(
         tuple(capture.port for capture in hop.captures),
-        *(tuple(came), tuple(left), hop.told, clocks),
-        *(hop.notes, hop.united.refusals, hop.is_assembled),
+        tuple(came),
+        tuple(left),
+        hop.told,
+        clocks,
+        hop.notes,
+        hop.united.refusals,
+        hop.is_assembled,
     )
     if options.destinations:
         # Packets of the other direction have told the clocks and are not needed any more.
@@ -309,9 +314,11 @@ def _match(
     departures = merge([side(index, left, True) for index in hop.outputs], parts)
     is_corrected = clocks is not None and bool(clocks.notes)
     matched = match(
-        *(arrivals, departures),
+        arrivals,
+        departures,
         (len(hop.flows), len(hop.inputs), len(hop.outputs)),
-        *(options.max_sojourn_ns, options.apart),
+        options.max_sojourn_ns,
+        options.apart,
         max(CLOCK_TOLERANCE_NS if is_corrected else 0, clocks.slack_ns if clocks else 0),
     )
     if is_corrected:

@@ -215,6 +215,10 @@ def match(
     _match(
         _Came(arrivals.stamp_ns, arriving, arrivals.flow, arrivals.port),
         _Left(departures.stamp_ns, leaving, departures.port),
-        *(max_sojourn_ns, apart, tolerance_ns, buckets, order),
+        max_sojourn_ns,
+        apart,
+        tolerance_ns,
+        buckets,
+        order,
     )
     return Matched(arrivals, arriving, departures, leaving, order)

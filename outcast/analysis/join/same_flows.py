@@ -361,7 +361,9 @@ def _identify(columns: Columns, rows: I64, old: FlowKey, name: FlowKey, level: L
     before = _copies(columns, rows)
     seed = int.from_bytes(hashlib.blake2b(repr(name).encode(), digest_size=8).digest())
     columns.identity[rows] = _identities(
-        *(np.full(rows.size, seed, np.uint64), columns, rows),
+        np.full(rows.size, seed, np.uint64),
+        columns,
+        rows,
         np.full(rows.size, old.protocol),
         np.full(rows.size, _ends(old)),
         replace(level, numbers=True, stamps=False),

@@ -117,8 +117,15 @@ def _find(
 def _chains(joined: Joined, group: I32, groups: int) -> Chains:
     arrivals = joined.arrivals
     first, last, drops, distinct, through = _find(
-        *(joined.verdict, group, arrivals.port, joined.egress, arrivals.flow, groups),
-        *(len(joined.inputs), len(joined.outputs), len(joined.flows)),
+        joined.verdict,
+        group,
+        arrivals.port,
+        joined.egress,
+        arrivals.flow,
+        groups,
+        len(joined.inputs),
+        len(joined.outputs),
+        len(joined.flows),
     )
     stamps = arrivals.stamp_ns
     return Chains(

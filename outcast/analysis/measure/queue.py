@@ -200,12 +200,15 @@ def replay(joined: Joined, delay_ns: int | I64 = 0, cleared: Cleared = NOTHING_C
     arrays += [room.empty(events, kind) for kind in kinds]
     found = Queue(*arrays)
     left = _Left(
-        *(departures.stamp_ns, departures.frame_bytes, departures.port, joined.came_as, early)
+        departures.stamp_ns, departures.frame_bytes, departures.port, joined.came_as, early
     )
     left, left_as = _with_cleared(joined, left, cleared)
     count = _walk(
         _Came(entered_ns, arrivals.frame_bytes, joined.egress, kind, left_as),
-        *(left, held_bytes, held_packets, found),
+        left,
+        held_bytes,
+        held_packets,
+        found,
     )
     told: list[Any] = [part[:count] for part in found[2:]]
     found = Queue(*found[:2], *told)
@@ -222,7 +225,10 @@ def _with_cleared(joined: Joined, left: _Left, cleared: Cleared) -> tuple[_Left,
         return left, joined.left_as
     arrivals = joined.arrivals
     more = _Left(
-        *(cleared.at_ns, arrivals.frame_bytes[rows], joined.egress[rows], rows.astype(np.int32)),
+        cleared.at_ns,
+        arrivals.frame_bytes[rows],
+        joined.egress[rows],
+        rows.astype(np.int32),
         np.zeros(rows.size, np.bool_),
     )
     order = np.argsort(np.concatenate([left.stamp, more.stamp]), kind="stable")

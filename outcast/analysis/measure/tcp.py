@@ -157,8 +157,16 @@ def resent(joined: Joined, min_rto_ns: int, sack: bool = True) -> Resent:
         stamps = arrivals.stamp_ns[rows]
         unheard = _unheard(stamps, arrivals.tsecr[rows])
         classified = _classify(
-            *(low, high, flags, stamps, unseen, unheard, forwarded),
-            *(least_silence_ns, least_unheard_ns, reordering_ns),
+            low,
+            high,
+            flags,
+            stamps,
+            unseen,
+            unheard,
+            forwarded,
+            least_silence_ns,
+            least_unheard_ns,
+            reordering_ns,
         )
         for field, values in zip(fields(result), classified, strict=True):
             getattr(result, field.name)[rows] = values

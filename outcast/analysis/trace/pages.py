@@ -129,7 +129,7 @@ class EventFile:
         most_events = data.size // _LEAST_EVENT_BYTES
         number, time_ns, at, length = np.empty((4, most_events), np.int64)
         count, lost, uncounted, problem, page = _index(
-            *(data, self.page_bytes, self._data_at, number, time_ns, at, length)
+            data, self.page_bytes, self._data_at, number, time_ns, at, length
         )
         if problem != _OK:
             raise InputError(f"{self.path}: page {pages_before + page}: {_PROBLEMS[problem]}")

@@ -260,8 +260,15 @@ def _flow_and_packet(
     row = np.empty(number.size, np.int64)
     packets = places.packets
     nearest(
-        *(packets.number, packets.identity, packets.t_in_ns, packets.t_out_ns, packets.row),
-        *(number, identity_of(*(part for part in parts if part is not None)), seen_ns, row),
+        packets.number,
+        packets.identity,
+        packets.t_in_ns,
+        packets.t_out_ns,
+        packets.row,
+        number,
+        identity_of(*(part for part in parts if part is not None)),
+        seen_ns,
+        row,
     )
     return flow, row
 

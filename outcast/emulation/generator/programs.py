@@ -65,7 +65,9 @@ class Programs(Part):
                 run.commands.spawn(
                     f"the traffic generator at {host}",
                     standalone.command(
-                        *(generator.__name__, task_file, self._start_file),
+                        generator.__name__,
+                        task_file,
+                        self._start_file,
                         results.result_file(run.directory, host),
                     ),
                     netns=run.netns(host),

@@ -133,7 +133,8 @@ def policer_requests(index: int, policer: Policer) -> tuple[bytes, bytes]:
     return (
         _action(netlink.RTM_NEWACTION, change, netlink.encode(_TCA_OPTIONS | _NESTED, options)),
         _action(
-            *(netlink.RTM_GETACTION, netlink.REQUEST),
+            netlink.RTM_GETACTION,
+            netlink.REQUEST,
             netlink.encode(_TCA_ACT_INDEX, struct.pack("=I", index)),
         ),
     )

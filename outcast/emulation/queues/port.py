@@ -84,13 +84,14 @@ def set_delay(port_queue: PortQueue) -> None:
             seed=port_queue.jitter_seed,
         )
         rtnetlink.replace_qdisc(
-            *(port_queue.port, "netem"), parent=place, major=DELAY_HANDLE, options=options
+            port_queue.port, "netem", parent=place, major=DELAY_HANDLE, options=options
         )
     if port_queue.sender is not None:
         # With a rate, netem also takes a packet from the sender's account where there is no cable.
         # Otherwise TCP would keep back what it can send (TCP small queues).
         rtnetlink.replace_qdisc(
-            *(port_queue.port, "netem"),
+            port_queue.port,
+            "netem",
             parent=netlink.handle(DELAY_HANDLE, 1) if port_queue.has_netem else place,
             major=SENDER_HANDLE,
             options=netem.options(in_order=True, slot=port_queue.sender),
@@ -105,7 +106,8 @@ def set_shaper(port_queue: PortQueue) -> None:
     if port_queue.queue.shaper_kind == "tbf":
         above = _above_the_shaper(port_queue)
         rtnetlink.replace_qdisc(
-            *(port_queue.port, "tbf"),
+            port_queue.port,
+            "tbf",
             parent=netlink.ROOT if above is None else netlink.handle(above, 1),
             major=SHAPER_HANDLE,
             options=tbf_options(
@@ -181,7 +183,7 @@ def set_by_netlink(port_queue: PortQueue) -> None:
     for major, parent, qdisc in below_the_shaper(port_queue.queue):
         if isinstance(qdisc.options, bytes):
             rtnetlink.replace_qdisc(
-                *(port_queue.port, qdisc.kind), parent=parent, major=major, options=qdisc.options
+                port_queue.port, qdisc.kind, parent=parent, major=major, options=qdisc.options
             )
 
 

@@ -57,7 +57,7 @@ def _clocks(run: Run, record: BottleneckRecord, seen: Mapping[str, Contests], on
     figure = on.new((4.2 * columns, 2.1 * rows + 0.4 if narrow else 5.8))
     # Room for the clocks' labels, which stand outside of what the layout knows.
     heights = [0.1, 1, 0.1] if narrow else [0.04, 1, 0.12]
-    grid = figure.add_gridspec(*(3 * rows, columns), height_ratios=heights * rows, wspace=0.15)
+    grid = figure.add_gridspec(3 * rows, columns, height_ratios=heights * rows, wspace=0.15)
     panels = [
         figure.add_subplot(grid[3 * row + 1, column], projection="polar")
         for row in range(rows)

@@ -49,9 +49,9 @@ def _goodput(run: Run, axes: Axes) -> None:
         edges_s = np.append(means["t"].to_numpy() / 1e9, run.summary.duration_s)
         for column, when, style in (("factual", "before", "--"), ("counterfactual", "after", "-")):
             axes.stairs(
-                *(means[f"{column}_bps"].to_numpy() / 1e6, edges_s), baseline=None,
+                means[f"{column}_bps"].to_numpy() / 1e6, edges_s, baseline=None,
                 color=colours[group.label], lw=0.9 if when == "before" else 1.4, ls=style,
-                label=f"{group.title}, {when}",
+                label=f"{group.title}, {when}"
             )  # fmt: skip
     axes.set_yscale("symlog", linthresh=1)
     axes.set(ylim=(0, None), ylabel="mean goodput (Mbps)")

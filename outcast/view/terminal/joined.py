@@ -44,7 +44,8 @@ def _inputs(joined: Joined, chains: Chains) -> Table:
         verdict = joined.verdict[joined.arrivals.port == index]
         of_port = chains.ingress == index
         table.add_row(
-            *(name, str(verdict.size)),
+            name,
+            str(verdict.size),
             *(str(int((verdict == code).sum())) for code in Verdict),
             str(int(of_port.sum())),
             str(int(chains.drops[of_port].max(initial=0))),

@@ -137,8 +137,13 @@ def _loss_table(losses: LossSummary) -> Table:
         several = len(part.lost) > 1
         causes = (f"{cause} {n:,}" if several else cause for cause, n in part.lost.items())
         table.add_row(
-            *(port, part.node, part.neighbour, str(part.packets), str(sum(part.lost.values()))),
-            *(words.loss_rate(part), ", ".join(causes)),
+            port,
+            part.node,
+            part.neighbour,
+            str(part.packets),
+            str(sum(part.lost.values())),
+            words.loss_rate(part),
+            ", ".join(causes),
         )
     return table
 
@@ -151,8 +156,14 @@ def _flow_table(run: Run, flows: pl.DataFrame) -> Table:
     by_sender = run.summary.group_by == "sender"
     ended = "completion_ns" in flows.columns and flows["completion_ns"].count() > 0
     table = _table(
-        *("flow", "from", "control" if by_sender else words.noun(run), "goodput", "share", "drops"),
-        *("long-\nest\nchain" if ended else "longest\nchain", "re-\ntrans-\nmits"),
+        "flow",
+        "from",
+        "control" if by_sender else words.noun(run),
+        "goodput",
+        "share",
+        "drops",
+        "long-\nest\nchain" if ended else "longest\nchain",
+        "re-\ntrans-\nmits",
         *(("time-\nouts",) if run.manifest.tells_senders else ()),
         "median\nqueue-\ning\n(ms)",
         *(("took\n(ms)",) if ended else ()),
@@ -214,7 +225,12 @@ def _limit_table(run: Run) -> Table:
 def _group_table(run: Run, flows: pl.DataFrame) -> Table:
     summary = run.summary
     table = _table(
-        *(words.noun(run), "flows", "mean\ngoodput", "least", "share", "re-\ntrans-\nmits"),
+        words.noun(run),
+        "flows",
+        "mean\ngoodput",
+        "least",
+        "share",
+        "re-\ntrans-\nmits",
         *(("time-\nouts", "RTO\nwait", "RTT\n(ms)") if run.manifest.tells_senders else ()),
         "median\nqueue-\ning\n(ms)",
         left=(words.noun(run),),
@@ -262,8 +278,11 @@ def _port_table(run: Run) -> Table:
         table.add_row(
             *(way.ingress, *((way.egress,) if is_told else ())),
             *((run.port_flows(key) or "-",) if of_flows else ()),
-            *(str(part.packets), str(part.dropped), words.share(part.dropped, part.packets)),
-            *(str(part.longest_chain), str(part.blackouts)),
+            str(part.packets),
+            str(part.dropped),
+            words.share(part.dropped, part.packets),
+            str(part.longest_chain),
+            str(part.blackouts),
         )
     if len(run.ways) < len(run.summary.drops):
         table.caption = "rows without a drop are left out; summary.json has them"
@@ -287,8 +306,12 @@ def _stream_table(run: Run, streams: pl.DataFrame) -> Table:
         table.caption += "; those that lost the largest share, streams.parquet has them all"
     for row in streams.iter_rows(named=True):
         table.add_row(
-            *(str(row["flow"]), row["src"], row["dst"], words.sending(row)),
-            *(format_bps(row["sent_bps"]), format_bps(row["received_bps"])),
+            str(row["flow"]),
+            row["src"],
+            row["dst"],
+            words.sending(row),
+            format_bps(row["sent_bps"]),
+            format_bps(row["received_bps"]),
             words.number(row["loss_share"], ".2%"),
             *(words.format_ns(row[name]) for name in ("delay_mean", "delay_p99", "jitter")),
         )
@@ -309,7 +332,10 @@ def _completion_table(completions: Mapping[str, CompletionSummary]) -> Table:
             table.add_row(name, note, str(part.flows), *("-",) * 5, goodput)
         for size, times in part.times.items():
             table.add_row(
-                *(name, size, str(times.flows), str(times.flows - times.finished)),
+                name,
+                size,
+                str(times.flows),
+                str(times.flows - times.finished),
                 *words.spread(times, ("mean_ms", "p50_ms", "p95_ms", "p99_ms")),
                 goodput,
             )
@@ -325,7 +351,8 @@ def _program_table(programs: Mapping[str, ProgramSummary]) -> Table:
     )
     for name, part in programs.items():
         table.add_row(
-            *(name, part.host),
+            name,
+            part.host,
             "server" if part.server else f"{part.executions} of {part.asked}",
             "-" if part.server else str(part.failures),
             *words.spread(part.time_ms, ("mean", "p50", "p90", "max")),
@@ -341,7 +368,10 @@ def _probe_table(probes: Mapping[str, ProbeSummary]) -> Table:
     )
     for part in [*probes.values()][:MOST_ROWS]:
         table.add_row(
-            *(part.title, f"{part.sent:,}", f"{part.lost:,}", words.format_ms(part.base_rtt_ms)),
+            part.title,
+            f"{part.sent:,}",
+            f"{part.lost:,}",
+            words.format_ms(part.base_rtt_ms),
             *words.spread(part.rtt_ms, ("p50", "p90", "p99", "max")),
         )
     if len(probes) > MOST_ROWS:
