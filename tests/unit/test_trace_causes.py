@@ -7,12 +7,7 @@ import pytest
 
 from outcast.analysis.trace import events as of
 from outcast.analysis.trace import sums
-from outcast.analysis.trace.causes import (
-    CAUSES,
-    chain_table,
-    retransmission_table,
-    synack_rows,
-)
+from outcast.analysis.trace.causes import CAUSES, chain_table, retransmission_table, synack_rows
 from outcast.analysis.trace.drops import drop_table, drops_of_packets, reason_table
 from outcast.analysis.trace.events import TcpEvents
 from outcast.analysis.trace.senders import of_flows, series_table
