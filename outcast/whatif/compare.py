@@ -220,7 +220,7 @@ def of(
     flows |= _names(counterfactual, numbers)
     for label, own in _groups(counterfactual, numbers).items():
         groups[label] = sorted({*groups.get(label, []), *own})
-    named = other.head(NAMED).rename({"t": "t_in_ns"}).select(OtherFate.model_fields)
+    named = other.head(NAMED).rename({"t": "t_in_ns"}).select(*OtherFate.model_fields)
     return WhatIf(
         of=changed.of,
         changes=[*told(changed)],
