@@ -10,20 +10,23 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+import yaml
 
 from outcast.engines.guest import boot
 from outcast.engines.kernel import cache
+from outcast.experiment.queues import KINDS
 
 ROOT = Path(__file__).parents[2]
 FRAME_BYTES = 1514
 FRAME_NS = FRAME_BYTES * 8 * 10
 """At the bench's 100 Mbps."""
 ECT_1, ECT_0, CE = 1, 2, 3
+BY_KIND = {get_args(each.model_fields["kind"].annotation)[0]: each for each in KINDS}
 Ints = npt.NDArray[np.int64]
 
 
@@ -45,6 +48,8 @@ MARKING = "{kind: ecn_threshold, limit: 30 packets, threshold: 12 packets}"
 CASES: Mapping[str, tuple[str, list[list[int]]]] = {
     "tbf": ("{kind: tbf, limit: 16KB}", burst(50)),
     "htb": ("{kind: htb, limit: 11 packets}", burst(50)),
+    "pfifo": ("{kind: pfifo, limit: 11 packets}", burst(50)),
+    "bfifo": ("{kind: bfifo, limit: 16KB}", burst(50)),
     "marking": (MARKING, burst(50, ecn=ECT_0)),
     "marking in bytes": (
         "{kind: ecn_threshold, limit: 30 packets, threshold: 16KB, shaper: htb}",
@@ -87,6 +92,10 @@ CASES: Mapping[str, tuple[str, list[list[int]]]] = {
         "{kind: prio, limit: 50 packets, classes: [{name: first, dscp: ef}, {name: rest}]}",
         sorted(steady(0.6, 2400, 1, EF) + steady(1, 4000)),
     ),
+    "prio full": (
+        "{kind: prio, limit: 20 packets, classes: [{name: first, dscp: ef}, {name: rest}]}",
+        burst(30, 1, EF) + burst(30),
+    ),
     "prio starves": (
         "{kind: prio, limit: 50 packets, classes: [{name: first, dscp: ef}, {name: rest}]}",
         sorted(steady(1.01, 4000, 1, EF) + steady(0.5, 2000)),
@@ -111,11 +120,28 @@ CASES: Mapping[str, tuple[str, list[list[int]]]] = {
         "{name: rest, rate: 10Mbit, ceil: 70Mbit}]}",
         sorted(steady(0.2, 800, 1, EF) + steady(1, 4000)),
     ),
+    "red full": ("{kind: red, limit: 64KB}", burst(60)),
+    "codel full": ("{kind: codel, limit: 30 packets}", burst(50)),
+    "pie full": ("{kind: pie, limit: 30 packets}", burst(50)),
+    "pie with ECN": (
+        "{kind: pie, limit: 1000 packets, target: 1ms, update: 1ms, ecn: true}",
+        steady(1.03, 12000, ecn=ECT_0),
+    ),
+    "fq_codel full": ("{kind: fq_codel, limit: 30 packets}", burst(50)),
+    "fq_codel with ECN": (
+        "{kind: fq_codel, limit: 1000 packets, target: 1ms, interval: 10ms, ecn: true}",
+        steady(1.03, 2000, ecn=ECT_0),
+    ),
+    "cake with ECN": ("{kind: cake, limit: 16MB, rtt: 20ms}", steady(1.03, 2000, ecn=ECT_0)),
     "dualpi2 with all ECN as L4S": (
         "{kind: dualpi2, limit: 30 packets, l4s: any_ect, step: 500us}",
         burst(30, ecn=ECT_0),
     ),
 }
+
+
+def kind_of(text: str) -> str:
+    return str(yaml.safe_load(text)["kind"])
 
 
 @dataclass(frozen=True)
@@ -191,6 +217,52 @@ def test_drops_are_counted_once_and_all_else_comes_out(outcomes, case):
     assert statistics["sent_packets"] == int(found.forwarded.sum())
     assert statistics["drops"] == len(found.sent_ns) - statistics["sent_packets"]
     assert statistics["backlog_packets"] == statistics["backlog_bytes"] == 0
+
+
+KIND_OF = {case: kind_of(text) for case, (text, _) in CASES.items()}
+
+
+def test_every_kind_has_a_case():
+    """A module of the user's own is tried with its source; see test_modules.py."""
+    assert set(KIND_OF.values()) == {*BY_KIND} - {"custom"}
+
+
+@pytest.mark.parametrize("kind", sorted(set(KIND_OF.values())))
+def test_drops_is_at_limit_if_no_frame_is_lost_at_a_level_that_another_passes(outcomes, kind):
+    """That is drop-tail's definition. Frames are of one size here."""
+    tried = [outcomes[case] for case, of in KIND_OF.items() if of == kind]
+    levels = [
+        (found.found_bytes()[~found.forwarded].min(), found.found_bytes()[found.forwarded].max())
+        for found in tried
+        if not found.forwarded.all()
+    ]
+    assert levels
+    is_drop_tail = all(lost_at > passed_at for lost_at, passed_at in levels)
+    assert is_drop_tail == (BY_KIND[kind].drops == "at_limit")
+
+
+NOT_REACHED = {
+    # No key sets the threshold (ce_threshold of tc-codel(8) and tc-fq(8)).
+    "marked_at_threshold",
+    # fq_codel's memory limit is 32 MB, and no key sets it.
+    "at_memory_limit",
+    # A queue that marks by the level drops early only what cannot be marked, and ours never does.
+    ("ecn_threshold", "early"),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(set(KIND_OF.values())))
+def test_each_counter_of_a_kind_counts_under_a_load_that_it_is_for(outcomes, kind):
+    own = [outcomes[case].own for case, of in KIND_OF.items() if of == kind]
+    for name in {name for counters in own for name in counters}:
+        is_reached = not {name, (kind, name)} & NOT_REACHED
+        assert any(counters.get(name) for counters in own) == is_reached, name
+
+
+@pytest.mark.parametrize("case", ["red full", "codel full", "pie full", "fq_codel full"])
+def test_all_that_a_full_queue_drops_is_counted_as_such(outcomes, case):
+    found = outcomes[case]
+    assert found.own["at_limit"] == found.statistics["drops"] > 10
 
 
 def test_drop_tail_holds_its_limit_and_no_more(outcomes):
