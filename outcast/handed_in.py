@@ -53,8 +53,8 @@ class Record(BaseModel):
 class Versioned(Record):
     """A record whose file carries the version of its format, which `read_model` compares.
 
-    Unknown keys are refused. So a record raises the default of `format` when it gets a key, and
-    when a reader of the old format would misread the new one.
+    Unknown keys are refused. So after the first release a record raises the default of `format`
+    when it gets a key, and when a reader of the old format would misread the new one.
     """
 
     format: int = 1
