@@ -31,6 +31,12 @@ HOST_QUEUE_NS = 4_000_000
 """Above some 3 Gbps it holds what the link sends in so long a time. TCP small queues let a flow
 have what its pacing rate gives in a millisecond there, and twice that in slow start
 (tcp_small_queue_check). Linux counts units of up to 64 KB there, not frames."""
+UNIT_BYTES = 65_536
+"""The most that TCP hands over at once, as it does over short round trips, also with offloads off
+(tcp_tso_autosize, GSO_LEGACY_MAX_SIZE). The shaper cuts it to frames."""
+UNITS_OF_A_FLOW = 4
+"""In its host's queue: two at any rate, and twice as many while it retransmits
+(tcp_small_queue_check, tcp_xmit_retransmit_queue)."""
 
 SYN_FRAME_BYTES = 74
 """The size of Linux's SYN over IPv4 in a frame: 14 + 20 + 40 B, with all options that it has."""
@@ -144,13 +150,16 @@ def host_queue(experiment: Experiment, plan: Plan, host: str) -> PortQueue:
     (switch,) = plan.graph.adj[host]
     paced = any(flow.src == host and flow.transport.pacing == "fq" for flow in plan.flows)
     queue = _host_queue(experiment, paced=paced)
-    own = plan.links[host, switch].queue
     link = plan.links[host, switch]
-    packets = HOST_QUEUE_NS * link.rate_bps // (8 * 10**9 * link.frame_bytes)
+    units = UNITS_OF_A_FLOW * sum(flow.src == host for flow in plan.flows)
+    packets = max(
+        HOST_QUEUE_NS * link.rate_bps // (8 * 10**9 * link.frame_bytes),
+        min(units, HOST_QUEUE.packets or 0) * UNIT_BYTES // link.frame_bytes,
+    )
     if packets > (HOST_QUEUE.packets or 0):
         more = {"flow_limit": packets} if queue.kind == "fq" else {}
         queue = queue.model_copy(update={"limit": Limit(packets=packets), **more})
-    settings = _port_queue(experiment, plan, plan.port(host, switch), own or queue)
+    settings = _port_queue(experiment, plan, plan.port(host, switch), link.queue or queue)
     return replace(
         settings,
         delay_ns=settings.delay_ns - settings.noise_ns,

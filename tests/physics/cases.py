@@ -174,6 +174,11 @@ def own_queue_packets(run: Run) -> float:
     return waited_ms / ((FRAME + ON_THE_WIRE) * 8 / 10e3)
 
 
+def under_way(run: Run) -> float:
+    """The mean number of a flow's segments that are not acknowledged."""
+    return float(run.table("sockets").filter(pl.col("t") > 3e8)["unacked"].mean())
+
+
 def ping_ms(run: Run) -> float:
     """The least round trip that ping saw."""
     text = (run.path / "programs/ping/0.out").read_text()
@@ -1088,6 +1093,24 @@ def _others() -> Iterator[Case]:
         "the rate, of payload",
         "tcp_update_skb_after_send (net/ipv4/tcp_output.c) counts payload alone",
         "a second of start is left out",
+        quick=True,
+    )
+    yield Case(
+        "20 flows wait in their sender's own queue",
+        keys(
+            "1gbit",
+            "5us",
+            flows=[{"from": "l1", "to": "r1", "per_host": 20}],
+            access_delay="5us",
+            duration="1s",
+        ),
+        under_way,
+        90.0,
+        0.05,
+        "segments of a flow",
+        "two units of 64 KB, which are 45 segments each, and no loss among 1800",
+        "tcp_small_queue_check, tcp_tso_autosize below 0.5 ms (net/ipv4/tcp_output.c)",
+        "a flow whose units leave the queue has fewer, and some tens are on the links",
         quick=True,
     )
 

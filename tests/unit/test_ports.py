@@ -59,6 +59,10 @@ def test_a_hosts_port_has_its_own_links_rate_and_no_jitter():
     wanted = ports.host_queue(loaded, plan, "h0_0_3")
     assert (wanted.port, wanted.rate_bps, wanted.jitter_ns) == ("h0_0_3-eth0", 2 * 10**9, 0)
     assert wanted.queue.limit.packets == 1000
+    loaded, plan = resolved("flows.0.per_host=30")
+    of_thirty = ports.host_queue(loaded, plan, plan.flows[0].src)
+    # Four units of 64 KB for each flow.
+    assert of_thirty.queue.limit.packets == 30 * 4 * 65536 // 1514
 
 
 def test_a_paced_senders_port_has_fq_and_no_other():

@@ -29,7 +29,7 @@ _OF_THE_PORT: tuple[Cause, ...] = ("queue", "failure")
 """Causes that the join sees as drops, if the port is captured."""
 _MOST_NAMED = 3
 _FLOWS_IN_A_QUEUE = 100
-"""So many flows cannot fill a host's queue of 1000 packets, if each has two or a few there."""
+"""So many flows cannot fill a host's queue, which has room for all they may have there."""
 
 
 def loss_summary(analysis: Analysis) -> LossSummary | None:
@@ -114,8 +114,8 @@ def loss_warnings(losses: LossSummary | None, bottleneck: str, when: str = "") -
 def lost_at_senders(analysis: Analysis) -> list[str]:
     """A line for each host whose own queue lost packets of planned flows.
 
-    A real Linux host holds its TCP senders back before that (TCP small queues). With so many flows
-    that each has two packets there, its queue overflows too, and so may that of other programs.
+    A real Linux host holds its TCP senders back before that (TCP small queues). With hundreds of
+    flows its queue overflows too, and so may that of other programs.
     """
     manifest = analysis.manifest
     flows = Counter(record.src for record in manifest.planned_flows)
