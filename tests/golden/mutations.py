@@ -209,7 +209,7 @@ def passes(folder: Path, names: Iterable[str]) -> bool:
 
 def copied(folder: Path) -> None:
     """Copies the project into a folder, for the user who owns nothing else."""
-    for part in ("outcast", "tests", "configs", "controllers", "topologies"):
+    for part in ("outcast", "tests", "configs", "controllers", "topologies", "scripts"):
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(REPOSITORY / part, folder / part, ignore=ignore)
     shutil.copy(REPOSITORY / "pyproject.toml", folder)
