@@ -5,7 +5,6 @@ import io
 import json
 import os
 import shutil
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -96,8 +95,7 @@ def packed(run, place) -> Path:
 
 def edited(file: Path, change: Callable[[dict[str, Any], dict[str, Any]], object]) -> Path:
     """The archive with another configuration and manifest, and with all hashes made anew."""
-    with zipfile.ZipFile(file) as archive:
-        held = {info.filename: archive.read(info) for info in archive.infolist()}
+    held = zips.contents(file)
     config = yaml.safe_load(held["run/config.yaml"])
     manifest = json.loads(held["run/manifest.json"])
     change(config, manifest)
@@ -208,10 +206,7 @@ def test_realtime_runs_are_not_replayed(where, packed):
 PROGRAM = {"name": "evil", "host": "h1", "command": ["/bin/sh", "-c", "evil\x7f\u202e"]}
 BROUGHT: dict[str, tuple[dict[str, Any], str]] = {
     "a program": ({"programs": [{**PROGRAM, "command": ["sh", "-c", "x"]}]}, "'sh -c x'"),
-    "a guest that sees this machine": (
-        {"guest": {"root": "host"}},
-        "this machine's files (guest.root: host)",
-    ),
+    "host's files": ({"guest": {"root": "host"}}, "this machine's files (guest.root: host)"),
     "a module": ({"kernel": {"modules": ["tcp_evil.c"]}}, "the kernel module tcp_evil.c"),
 }
 
@@ -276,23 +271,15 @@ def test_a_run_directory_with_a_link_is_not_replayed(run, place):
 def test_a_topology_of_others_is_not_run(packed, place):
     (place / "evil.py").write_text(f"open({str(place / 'trace')!r}, 'w')\n")
     topology = {"kind": "file", "path": str(place / "evil.py"), "topo": "evil"}
+    file = edited(packed, lambda config, manifest: config.update(topology=topology))
     with pytest.raises(outcast.OutcastError, match="the network that it makes is not in this"):
-        outcast.replay(
-            edited(packed, lambda config, manifest: config.update(topology=topology)),
-            allow_programs=True,
-        )
+        outcast.replay(file, allow_programs=True)
     assert not (place / "trace").exists()
 
 
 def test_a_run_without_captures_is_not_called_equal(packed):
     with pytest.raises(InputError, match="names no captures"):
         outcast.replay(edited(packed, lambda config, manifest: manifest.update(captures=[])))
-    with pytest.raises(InputError, match="has no hash of captures/"):
-        outcast.replay(
-            edited(
-                packed, lambda config, manifest: manifest["captures"][0].update(file="captures/x")
-            )
-        )
 
 
 # The guest.
@@ -345,8 +332,7 @@ def guest(run, place, monkeypatch) -> list[Guest]:
 def test_a_run_is_packed_with_its_guest(guest, run, place, capsys):
     status, _, _ = answer(capsys, "pack", run, "-o", "run.zip", "--with-guest")
     assert status == 0
-    with zipfile.ZipFile("run.zip") as archive:
-        names = {name for name in archive.namelist() if name.startswith("guest/")}
+    names = {name for name in zips.contents(place / "run.zip") if name.startswith("guest/")}
     assert names == {f"guest/{part}.tar.zst" for part in ("kernel", "root", "code")}
     # The guest is here, so nothing of the archive starts.
     assert outcast.replay("run.zip").equal
@@ -409,8 +395,7 @@ def test_a_run_without_a_guest_of_its_own(run, place):
 )
 def test_a_guest_that_is_another(part, content, says, guest, run, place):
     file = outcast.pack(run, place / "run.zip", with_guest=True).path
-    with zipfile.ZipFile(file) as archive:
-        held = {info.filename: archive.read(info) for info in archive.infolist()}
+    held = zips.contents(file)
     name = f"guest/{part}.tar.zst"
     if content is None:
         del held[name]

@@ -6,7 +6,7 @@ import json
 import socket
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +49,11 @@ def stats(index: int, *values: int) -> bytes:
     return netlink.message(92, 0x2, 1, body)
 
 
+DONE = netlink.message(netlink.DONE, 0x2, 1, bytes(4))
+
+
 def test_counters_of_interfaces_are_read_from_several_messages(monkeypatch):
-    done = netlink.message(netlink.DONE, 0x2, 1, bytes(4))
-    kernel = FakeKernel(stats(1, *range(10, 18)) + stats(7, *range(20, 28)), stats(9, 5) + done)
+    kernel = FakeKernel(stats(1, *range(10, 18)) + stats(7, *range(20, 28)), stats(9, 5) + DONE)
     monkeypatch.setattr(socket, "socket", lambda *_: kernel)
     counted = rtnetlink.Kernel().counters()
     assert list(counted) == [1, 7, 9]
@@ -65,11 +67,7 @@ def test_counters_of_interfaces_are_read_from_several_messages(monkeypatch):
 
 def test_an_interface_that_the_kernel_does_not_count_is_an_error(monkeypatch):
     without = netlink.message(92, 0x2, 1, struct.pack("=BxxxII", 0, 7, 0))
-    monkeypatch.setattr(
-        socket,
-        "socket",
-        lambda *_: FakeKernel(without + netlink.message(netlink.DONE, 0x2, 1, bytes(4))),
-    )
+    monkeypatch.setattr(socket, "socket", lambda *_: FakeKernel(without + DONE))
     with pytest.raises(RunError, match="the kernel counts nothing for interface 7"):
         rtnetlink.Kernel().counters()
 
@@ -97,8 +95,18 @@ def answering(folder: Path, *pieces: bytes | None) -> list[bytes]:
     return asked
 
 
+def ask(folder: Path, *bridges: str) -> Iterator[str]:
+    return OpenVSwitch(SystemCommands(), folder).ask("bridge/dump-flows", bridges)
+
+
+def replies(*said: str) -> list[str]:
+    """Answers with these results, in the order of the requests."""
+    answers = [{"id": n, "result": text, "error": None} for n, text in enumerate(said)]
+    return [json.dumps(answer, ensure_ascii=False) for answer in answers]
+
+
 def test_open_vswitch_answers_in_pieces(tmp_path):
-    reply = json.dumps({"id": 0, "result": "actions={1}", "error": None}).encode()
+    reply = replies("actions={1}")[0].encode()
     cut = reply.index(b"1}") + 2
     # An address of a socket has 107 bytes.
     folder = tmp_path / ("long" * 30)
@@ -106,37 +114,32 @@ def test_open_vswitch_answers_in_pieces(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         asked = answering(Path(), reply[:cut], reply[cut:])
-    switches = OpenVSwitch(SystemCommands(), folder)
-    assert list(switches.ask("bridge/dump-flows", ["s1"])) == ["actions={1}"]
+    assert list(ask(folder, "s1")) == ["actions={1}"]
     assert json.loads(asked[0]) == {"id": 0, "method": "bridge/dump-flows", "params": ["s1"]}
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1000])
 def test_open_vswitch_is_asked_everything_by_one_connection(piece, tmp_path):
     said = ["", '"}{', "µ" * 9]
-    replies = [{"id": n, "result": text, "error": None} for n, text in enumerate(said)]
-    whole = "".join(json.dumps(reply, ensure_ascii=False) for reply in replies).encode()
+    whole = "".join(replies(*said)).encode()
     pieces = [whole[at : at + piece] for at in range(0, len(whole), piece)]
     asked = answering(tmp_path, *pieces)
-    switches = OpenVSwitch(SystemCommands(), tmp_path)
-    assert list(switches.ask("bridge/dump-flows", ["s1", "s2", "s3"])) == said
+    assert list(ask(tmp_path, "s1", "s2", "s3")) == said
     assert asked[0].count(b'"method": "bridge/dump-flows"') == 3
 
 
 def test_open_vswitch_is_asked_many_things_in_parts(tmp_path, monkeypatch):
     monkeypatch.setattr(openvswitch, "_REQUESTS_AT_ONCE", 2)
     bridges = [f"s{number}" for number in range(4)]
-    replies = [{"id": n, "result": name, "error": None} for n, name in enumerate(bridges)]
-    parts = ["".join(map(json.dumps, part)).encode() for part in (replies[:2], replies[2:])]
-    asked = answering(tmp_path, parts[0], None, parts[1])
-    switches = OpenVSwitch(SystemCommands(), tmp_path)
-    assert list(switches.ask("bridge/dump-flows", bridges)) == bridges
+    texts = replies(*bridges)
+    asked = answering(tmp_path, *("".join(texts[:2]).encode(), None, "".join(texts[2:]).encode()))
+    assert list(ask(tmp_path, *bridges)) == bridges
     assert [text.count(b"bridge/dump-flows") for text in asked] == [2, 2]
 
 
 def test_open_vswitch_that_does_not_answer_everything_is_an_error(tmp_path):
     answering(tmp_path, b'{"id":0,"result":"first","error":null}')
-    answers = OpenVSwitch(SystemCommands(), tmp_path).ask("bridge/dump-flows", ["s1", "s2"])
+    answers = ask(tmp_path, "s1", "s2")
     assert next(answers) == "first"
     with pytest.raises(RunError, match="it gave no answer"):
         next(answers)
@@ -158,7 +161,7 @@ def test_open_vswitch_that_does_not_answer_is_an_error(pieces, said, tmp_path, m
     monkeypatch.setattr(openvswitch, "ANSWER_DEADLINE_S", 5.0)
     answering(tmp_path, *pieces)
     with pytest.raises(RunError, match=said):
-        list(OpenVSwitch(SystemCommands(), tmp_path).ask("bridge/dump-flows", ["s1"]))
+        list(ask(tmp_path, "s1"))
 
 
 def test_an_interval_that_open_vswitch_does_not_have_stops_the_run(tmp_path):
@@ -178,4 +181,4 @@ def test_an_interval_that_open_vswitch_does_not_have_stops_the_run(tmp_path):
 
 def test_open_vswitch_whose_control_socket_is_gone_is_an_error(tmp_path):
     with pytest.raises(RunError, match="asked for bridge/dump-flows: its control socket is gone"):
-        list(OpenVSwitch(SystemCommands(), tmp_path).ask("bridge/dump-flows", ["s1"]))
+        list(ask(tmp_path, "s1"))

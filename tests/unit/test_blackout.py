@@ -97,15 +97,8 @@ def test_against_a_slow_count(tmp_path):
     end = int(traffic.t_in[-1]) + 10**9
     joined = join(captures[:-1], captures[-1:], JoinOptions(watched_ns=(0, end)))
     chains = port_chains(joined)
-    rows = list(
-        zip(
-            traffic.port.tolist(),
-            traffic.t_in.tolist(),
-            (traffic.t_out < 0).tolist(),
-            traffic.src.tolist(),
-            strict=True,
-        )
-    )
+    columns = (traffic.port, traffic.t_in, traffic.t_out < 0, traffic.src)
+    rows = list(zip(*(column.tolist() for column in columns), strict=True))
     expected = []
     for port in range(3):
         mine = [row for row in rows if row[0] == port]
@@ -115,14 +108,8 @@ def test_against_a_slow_count(tmp_path):
                 expected.append(
                     (port, chain[0][1], chain[-1][1], len(chain), len({row[3] for row in chain}))
                 )
-    got = zip(
-        chains.ingress.tolist(),
-        chains.t_start_ns.tolist(),
-        chains.t_end_ns.tolist(),
-        chains.drops.tolist(),
-        chains.flows.tolist(),
-        strict=True,
-    )
+    columns = (chains.ingress, chains.t_start_ns, chains.t_end_ns, chains.drops, chains.flows)
+    got = zip(*(column.tolist() for column in columns), strict=True)
     assert sorted(got) == sorted(expected)
     assert len(expected) > 1000
     for index in range(0, len(chains), 501):
@@ -176,9 +163,8 @@ def test_chains_are_counted(packets, count):
 def test_chains_are_longer_than_by_lot_where_drops_come_together():
     dropped = np.random.default_rng(3).random(20_000) < 0.2
     blocks = np.arange(20_000) // 64
-    assert chance.chains_by_lot(dropped, blocks, 0) / chance.chains(dropped) == pytest.approx(
-        1, abs=0.03
-    )
+    ratio = chance.chains_by_lot(dropped, blocks, 0) / chance.chains(dropped)
+    assert ratio == pytest.approx(1, abs=0.03)
     dropped = np.repeat(np.random.default_rng(3).random(7_000) < 0.1, 3)
     blocks = np.arange(21_000) // 64
     assert chance.chains_by_lot(dropped, blocks, 0) / chance.chains(dropped) > 2.5

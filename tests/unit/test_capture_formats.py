@@ -277,17 +277,17 @@ def test_damaged_mirrors_are_read_or_left_out(tmp_path_factory, carrier, cut, no
 
 
 @pytest.mark.parametrize(
-    "tags", [Dot1Q(vlan=5), Dot1AD(vlan=5) / Dot1Q(vlan=6), Dot1Q(vlan=5) / Dot1Q(vlan=6)]
+    "frame",
+    [
+        raw(ETHERNET / Dot1Q(vlan=5) / DATA),
+        raw(ETHERNET / Dot1AD(vlan=5) / Dot1Q(vlan=6) / DATA),
+        raw(ETHERNET / Dot1Q(vlan=5) / Dot1Q(vlan=6) / DATA),
+        # Old tags of vendors.
+        *(FRAME[:12] + kind + b"\0\5" + FRAME[12:] for kind in (b"\x91\0", b"\x92\0")),
+    ],
 )
-def test_vlan_and_double_tags_within_64_bytes(tmp_path, tags):
-    frame = raw(ETHERNET / tags / DATA)
+def test_vlan_and_double_tags_within_64_bytes(tmp_path, frame):
     check(read(tmp_path / "a.pcap", pcap([frame], snaplen=64)), frame=frame)
-
-
-def test_old_tags_of_vendors(tmp_path):
-    for kind in (b"\x91\0", b"\x92\0"):
-        frame = FRAME[:12] + kind + b"\0\5" + FRAME[12:]
-        check(read(tmp_path / "a.pcap", pcap([frame])), frame=frame)
 
 
 @pytest.mark.parametrize("link", [1, 113, 276, 101])
@@ -304,19 +304,15 @@ def authentication(icv_bytes: int, protocol: int = 6) -> bytes:
 
 def test_every_extension_header_of_ipv6(tmp_path):
     above = TCP(sport=20001, dport=5001, seq=7) / Raw(b"y" * 500)
-    base = IPv6(src="fd00::2", dst="fd00::1")
+    base, options = IPv6(src="fd00::2", dst="fd00::1"), IPv6ExtHdrDestOpt()
     packets = [
         base / IPv6ExtHdrHopByHop() / above,
         base / IPv6ExtHdrRouting(addresses=["fd00::9"]) / above,
-        base / IPv6ExtHdrHopByHop() / IPv6ExtHdrDestOpt() / above,
+        base / IPv6ExtHdrHopByHop() / options / above,
         IPv6(src="fd00::2", dst="fd00::1", nh=51) / Raw(authentication(12)) / above,
         IPv6(src="fd00::2", dst="fd00::1", nh=135) / Raw(b"\x06\0" + bytes(6)) / above,
         IPv6(src="fd00::2", dst="fd00::1", nh=140) / Raw(b"\x06\x01" + bytes(14)) / above,
-        base
-        / IPv6ExtHdrHopByHop(nh=51)
-        / Raw(authentication(24, 60))
-        / IPv6ExtHdrDestOpt()
-        / above,
+        base / IPv6ExtHdrHopByHop(nh=51) / Raw(authentication(24, 60)) / options / above,
     ]
     capture = read(tmp_path / "a.pcap", pcap([raw(ETHERNET / packet) for packet in packets]))
     assert capture.columns.payload_bytes.tolist() == [500] * len(packets)

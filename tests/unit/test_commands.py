@@ -161,10 +161,9 @@ def test_an_inner_program_that_was_lost_is_said_with_its_phase():
 
 
 def test_what_was_started_ends_with_the_block(tmp_path):
+    files = {"stdout": tmp_path / "out", "stderr": tmp_path / "err"}
     with SystemCommands() as commands:
-        process = commands.spawn(
-            "a sleeper", ["sleep", "99"], stdout=tmp_path / "out", stderr=tmp_path / "err"
-        )
+        process = commands.spawn("a sleeper", ["sleep", "99"], **files)
         assert process.popen.poll() is None
     assert process.popen.returncode == -signal.SIGKILL
 

@@ -29,11 +29,16 @@ from tests.deadlines import HANG_S
 from tests.unit.test_routes import fat_tree
 
 
-def test_each_destination_has_an_entry_for_ip_and_one_for_arp():
+def two_switches(**h1: str) -> Graph:
     graph: Graph = nx.Graph()
     graph.add_nodes_from(("s1", "s2"), kind="switch")
-    graph.add_node("h1", kind="host", ip="10.0.0.1")
+    graph.add_node("h1", kind="host", ip="10.0.0.1", **h1)
     graph.add_node("h2", kind="host", ip="10.0.0.2")
+    return graph
+
+
+def test_each_destination_has_an_entry_for_ip_and_one_for_arp():
+    graph = two_switches()
     assert planned(graph, Routes("shortest", {"s1": {"h1": 3, "h2": 1}, "s2": {"h1": 2}})) == {
         "s1": {
             TABLE_MISS,
@@ -47,10 +52,8 @@ def test_each_destination_has_an_entry_for_ip_and_one_for_arp():
 
 
 def test_a_destination_with_an_ipv6_address_has_an_entry_for_it():
-    graph: Graph = nx.Graph()
-    graph.add_nodes_from(("s1", "s2"), kind="switch")
-    graph.add_node("h1", kind="host", ip="10.0.0.1", ip6="fd00::a00:1")
     entry = Entry(100, "ipv6", "fd00::a00:1", 3)
+    graph = two_switches(ip6="fd00::a00:1")
     assert entry in planned(graph, Routes("shortest", {"s1": {"h1": 3}}))["s1"]
     # Open vSwitch 3.1: `ovs-appctl bridge/dump-flows`.
     line = "duration=1s, n_packets=2, priority=100,ipv6,ipv6_dst=fd00::a00:1,actions=output:3\n"
@@ -65,11 +68,12 @@ OFPST_FLOW reply (OF1.3) (xid=0x2):
  cookie=0x0, priority=100,ip,nw_dst=10.0.0.1 actions=output:3
  priority=0 actions=drop
 """
-    assert parse_dump(dump) == {
+    entries = {
         Entry(100, "arp", "10.0.0.1", 3),
         Entry(100, "ip", "10.0.0.1", 3),
         TABLE_MISS,
     }
+    assert parse_dump(dump) == entries
     # Open vSwitch 3.1: `ovs-appctl bridge/dump-flows`.
     dump = """\
 duration=1s, n_packets=0, n_bytes=0, priority=100,arp,arp_tpa=10.0.0.1,actions=output:3
@@ -77,11 +81,7 @@ duration=1s, n_packets=7, n_bytes=490, priority=100,ip,nw_dst=10.0.0.1,actions=o
 duration=1s, n_packets=0, n_bytes=0, priority=0,actions=drop
 table_id=254, duration=1s, n_packets=0, n_bytes=0, priority=2,recirc_id=0,actions=drop
 """
-    assert parse_dump(dump) == {
-        Entry(100, "arp", "10.0.0.1", 3),
-        Entry(100, "ip", "10.0.0.1", 3),
-        TABLE_MISS,
-    }
+    assert parse_dump(dump) == entries
 
 
 @pytest.mark.parametrize(

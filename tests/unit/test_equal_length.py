@@ -119,11 +119,8 @@ def test_random_flows_spread_over_all_core_switches():
     uses = dict.fromkeys(("c0_0", "c0_1", "c1_0", "c1_1"), 0)
     for number in range(count):
         source = random.choice(senders)
-        uses[
-            routes.path(
-                table, graph, source, "h0_0_0", packet(graph, source, "h0_0_0", 20001 + number)
-            )[3]
-        ] += 1
+        header = packet(graph, source, "h0_0_0", 20001 + number)
+        uses[routes.path(table, graph, source, "h0_0_0", header)[3]] += 1
     deviation = (count * 3 / 16) ** 0.5
     assert all(abs(each - count / 4) < 5 * deviation for each in uses.values())
 

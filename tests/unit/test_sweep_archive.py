@@ -80,14 +80,9 @@ def sweep(made, place) -> Path:
     return shutil.copytree(made / "sweep", place / "sweep")
 
 
-def contents(file: Path) -> dict[str, bytes]:
-    with zipfile.ZipFile(file) as archive:
-        return {info.filename: archive.read(info) for info in archive.infolist()}
-
-
 def edited(file: Path, change: Callable[[dict[str, bytes]], object]) -> Path:
     """The archive with other contents, and with the hashes of these."""
-    held = contents(file)
+    held = zips.contents(file)
     change(held)
     return zips.rewritten(file.with_name("edited.zip"), held)
 
@@ -100,7 +95,7 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[
 
 
 def test_an_archive_has_all_runs_and_some_captures(packed):
-    held = contents(packed)
+    held = zips.contents(packed)
     runs = {name.split("/")[2] for name in held if name.startswith("sweep/runs/")}
     captures = [name for name in held if "/captures/" in name]
     assert (len(runs), len(captures)) == (8, 1)
@@ -190,7 +185,7 @@ def test_claims_are_run(sweep, place, capsys):
     file = place / "sweep.zip"
     status, _, err = answer(capsys, "pack", sweep, "-o", file, "--claims", claims)
     assert status == 0, err
-    held = contents(file)
+    held = zips.contents(file)
     assert b"<svg" in held["claims/claim-2-ratio.svg"]
     assert f"2. Figure 1\n   {command}" in held["README.txt"].decode()
     claims.write_text("- {claim: Figure 1, command: outcast results sweep --value nothing}\n")
@@ -318,10 +313,7 @@ def test_verbs_of_runs_refuse_a_sweep(packed, capsys):
     assert answer(capsys, "replay", damaged)[0] == 2
     status, _, err = answer(capsys, "replay", "no-such.zip", "--runs", "1")
     assert (status, err) == (2, "outcast: no-such.zip: there is no such file")
-    held = contents(packed) | {"outcast.json": b"[]"}
-    with zipfile.ZipFile(damaged, "w") as archive:
-        for name, content in held.items():
-            archive.writestr(name, content)
+    zips.written(damaged, zips.contents(packed) | {"outcast.json": b"[]"})
     status, _, err = answer(capsys, "replay", damaged)
     assert (status, err.partition("outcast.json: ")[2]) == (
         2,
