@@ -6,6 +6,7 @@ from outcast.engines.root.lock import Package
 from outcast.records.counters import CaptureRecord, LinkRecord, LinkTotals
 from outcast.records.flows import FlowRecord, TrafficRecord
 from outcast.records.run_directory import Manifest
+from outcast.records.summary import CompletionSummary
 
 
 def capture(file: str, packets: int = 1) -> CaptureRecord:
@@ -15,6 +16,13 @@ def capture(file: str, packets: int = 1) -> CaptureRecord:
     return CaptureRecord.model_validate(
         {"port": port, "direction": direction, "file": file} | counts
     )
+
+
+def completed(**more: Any) -> CompletionSummary:
+    """A workload whose flows all finished at once."""
+    usual = dict.fromkeys(("unfinished", "not_started", "failed", "latest_start_ms"), 0)
+    unknown = dict.fromkeys(("datagrams_sent", "datagrams_lost", "retransmits", "timeouts"))
+    return CompletionSummary.model_validate({**usual, **unknown, "times": {}, **more})
 
 
 def flow(number: int, src_ip: str, sport: int, **more: Any) -> FlowRecord:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from outcast.analysis.capture.pcap import read_capture
+from outcast.analysis.join.join import Joined, JoinOptions, join
 from tests.golden.model import PCAP_HEADER, Traffic, records
 
 
@@ -51,3 +53,12 @@ def capture(path: Path, packets: list[P]) -> Path:
             made["checksum"][row] = packet.checksum
     path.write_bytes(PCAP_HEADER + made.tobytes())
     return path
+
+
+def joined(
+    folder: Path, came: list[P], left: list[P], options: JoinOptions | None = None
+) -> Joined:
+    """The join of one input, `a`, and one output, `out`."""
+    inputs = [read_capture("a", capture(folder / "a", came))]
+    outputs = [read_capture("out", capture(folder / "out", left))]
+    return join(inputs, outputs, options or JoinOptions())

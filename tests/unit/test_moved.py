@@ -9,7 +9,25 @@ from outcast.plan.make import make_plan
 from outcast.plan.moved import STARTS, Way, divide, moved
 
 LINEAR = Path(__file__).parents[2] / "configs/linear-12.yaml"
-SLOW = "events=[{at: 2s, from: s2, to: s1, rate: 50mbit}]"
+
+
+def events(*changes: str, way: str = "s2, s1") -> str:
+    """Changes of a link, each as `2s 50mbit`, `2s down` or `2s up`."""
+    told = []
+    for change in changes:
+        at, what = change.split()
+        if what in ("up", "down"):
+            told.append(f"{{at: {at}, between: [{way}], up: {str(what == 'up').lower()}}}")
+        else:
+            one, two = way.split(", ")
+            told.append(f"{{at: {at}, from: {one}, to: {two}, rate: {what}}}")
+    return f"events=[{', '.join(told)}]"
+
+
+SLOW = events("2s 50mbit")
+FAR = "flow 1 (and 11 more) is"
+CLASSES = "[{name: few, dscp: [ef], rate: 1mbit}, {name: rest, rate: 1mbit, ceil: 2mbit}]"
+POLICED = "links.overrides=[{from: s2, to: s1, policer: {rate: 10mbit, burst: 32KB}}]"
 
 
 def told(*overrides: str) -> list[str]:
@@ -20,84 +38,58 @@ def told(*overrides: str) -> list[str]:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        (SLOW, "flow 1 (and 11 more) is s2-eth1 (50 Mbps) from 2s on (events.0); "),
+        (SLOW, f"{FAR} s2-eth1 (50 Mbps) from 2s on (events.0)"),
         (
-            "events=[{at: 2s, from: s2, to: s1, rate: 50mbit}, "
-            "{at: 3s, from: s2, to: s1, rate: 30mbit}, {at: 4s, from: s2, to: s1, rate: 100mbit}]",
-            "flow 1 (and 11 more) is s2-eth1 (50 Mbps) from 2s to 3s (events.0), "
-            "(30 Mbps) from 3s to 4s (events.1); ",
+            events("2s 50mbit", "3s 30mbit", "4s 100mbit"),
+            f"{FAR} s2-eth1 (50 Mbps) from 2s to 3s (events.0), (30 Mbps) from 3s to 4s (events.1)",
         ),
         (
-            "events=[{at: 2s, from: h2, to: s1, rate: 2mbit}, "
-            "{at: 3s, from: h2, to: s1, rate: 1mbit}]",
-            "flow 0 is h2-eth0 (2 Mbps) from 2s to 3s (events.0), (1 Mbps) from 3s on (events.1); ",
+            events("2s 2mbit", "3s 1mbit", way="h2, s1"),
+            "flow 0 is h2-eth0 (2 Mbps) from 2s to 3s (events.0), (1 Mbps) from 3s on (events.1)",
         ),
-        (
-            "events=[{at: 2s, from: h3, to: s2, rate: 1mbit}]",
-            "flow 1 is h3-eth0 (1 Mbps) from 2s on (events.0); ",
-        ),
-        (
-            "links.overrides=[{from: s2, to: s1, policer: {rate: 10mbit, burst: 32KB}}]",
-            "flow 1 (and 11 more) is the policer from s2 to s1 (10 Mbps); ",
-        ),
+        (POLICED, f"{FAR} the policer from s2 to s1 (10 Mbps)"),
         (
             "links.overrides=[{from: s1, to: s2, rate: 500kbit}]",
-            "flow 1 (and 11 more) is s1-eth3 (500 kbps) for its acknowledgements; ",
+            f"{FAR} s1-eth3 (500 kbps) for its acknowledgements",
         ),
         (
             "workloads=[{kind: constant_rate, from: h4, to: h3, rate: 200mbit}]",
-            "UDP from h4 to h3 is h4-eth0 (100 Mbps); ",
+            "UDP from h4 to h3 is h4-eth0 (100 Mbps)",
         ),
         # Less than a tenth below the studied port's rate.
+        (events("2s 90mbit"), f"{FAR} s2-eth1 (90 Mbps) from 2s on (events.0)"),
+        (events("2s down", "3s up"), f"{FAR} s2-eth1 (down) from 2s to 3s (events.0)"),
         (
-            "events=[{at: 2s, from: s2, to: s1, rate: 90mbit}]",
-            "flow 1 (and 11 more) is s2-eth1 (90 Mbps) from 2s on (events.0); ",
-        ),
-        (
-            "events=[{at: 2s, between: [s2, s1], up: false}, "
-            "{at: 3s, between: [s2, s1], up: true}]",
-            "flow 1 (and 11 more) is s2-eth1 (down) from 2s to 3s (events.0); ",
-        ),
-        (
-            "events=[{at: 300ms, between: [s2, s1], up: false}, "
-            "{at: 1200ms, between: [s2, s1], up: true}, "
-            "{at: 1300ms, from: s2, to: s1, rate: 50mbit}, "
-            "{at: 2s, from: s2, to: s1, rate: 100mbit}]",
-            "flow 1 (and 11 more) is s2-eth1 (down) from 300ms to 1200ms (events.0), "
-            "(50 Mbps) from 1300ms to 2s (events.2); ",
+            events("300ms down", "1200ms up", "1300ms 50mbit", "2s 100mbit"),
+            f"{FAR} s2-eth1 (down) from 300ms to 1200ms (events.0), "
+            "(50 Mbps) from 1300ms to 2s (events.2)",
         ),
         # The link fails while it is the bottleneck anyway.
         (
-            "events=[{at: 1s, from: s2, to: s1, rate: 50mbit}, "
-            "{at: 2s, between: [s2, s1], up: false}, {at: 3s, between: [s2, s1], up: true}]",
-            "flow 1 (and 11 more) is s2-eth1 (50 Mbps) from 1s to 2s (events.0), "
-            "(down) from 2s to 3s (events.1), (50 Mbps) from 3s on (events.2); ",
+            events("1s 50mbit", "2s down", "3s up"),
+            f"{FAR} s2-eth1 (50 Mbps) from 1s to 2s (events.0), (down) from 2s to 3s (events.1), "
+            "(50 Mbps) from 3s on (events.2)",
         ),
         (
-            "events=[{at: 1s, from: s2, to: s1, rate: 9mbit}, "
-            "{at: 2s, from: s2, to: s1, rate: 100mbit}, {at: 3s, from: s2, to: s1, rate: 9mbit}, "
-            "{at: 4s, from: s2, to: s1, rate: 100mbit}, {at: 5s, from: s2, to: s1, rate: 9mbit}, "
-            "{at: 6s, from: s2, to: s1, rate: 100mbit}, {at: 7s, from: s2, to: s1, rate: 9mbit}]",
-            "flow 1 (and 11 more) is s2-eth1 (9 Mbps) from 1s to 2s (events.0), "
-            "(9 Mbps) from 3s to 4s (events.2), (9 Mbps) from 5s to 6s (events.4), "
-            "and later; ",
+            events(*(f"{at}s {9 if at % 2 else 100}mbit" for at in range(1, 8))),
+            f"{FAR} s2-eth1 (9 Mbps) from 1s to 2s (events.0), (9 Mbps) from 3s to 4s (events.2), "
+            "(9 Mbps) from 5s to 6s (events.4), and later",
         ),
         (
             "links.overrides=[{from: s2, to: s1, queue: {kind: htb_classes, limit: 50 packets, "
-            "classes: [{name: few, dscp: [ef], rate: 1mbit}, "
-            "{name: rest, rate: 1mbit, ceil: 2mbit}]}}]",
-            "flow 1 (and 11 more) is class rest of s2-eth1 (2 Mbps); ",
+            f"classes: {CLASSES}}}}}]",
+            f"{FAR} class rest of s2-eth1 (2 Mbps)",
         ),
         (
             "workloads=[{kind: constant_rate, from: h4, to: h14, rate: 95mbit, start: 2s, "
             "duration: 2s}]",
-            "UDP from h4 to h14 is h4-eth0 (100 Mbps) from 2s to 4s; ",
+            "UDP from h4 to h14 is h4-eth0 (100 Mbps) from 2s to 4s",
         ),
     ],
 )
 def test_a_bottleneck_elsewhere_is_named_with_its_time(override, words):
     (line,) = told(override)
-    assert line.startswith(f"{STARTS}{words}"), line
+    assert line.startswith(f"{STARTS}{words}; "), line
 
 
 @pytest.mark.parametrize(
@@ -106,7 +98,7 @@ def test_a_bottleneck_elsewhere_is_named_with_its_time(override, words):
         (),
         # As full as the studied port, so both are bottlenecks.
         ("flows=[{from: 3-hop, hosts: 12}]", SLOW.replace("50", "99.9")),
-        ("events=[{at: 2s, between: [s1, h1], up: false}]",),
+        (events("2s down", way="s1, h1"),),
         (SLOW, "transport.pacing=internal", "transport.pacing_rate=1mbit"),
         (SLOW, "flows=[{from: 3-hop, hosts: 12}]", "bottleneck.port=s2-eth1"),
         (SLOW, "flows=[{from: 2-hop, hosts: 1}]"),
@@ -119,15 +111,6 @@ def test_a_bottleneck_at_a_studied_port_is_not(overrides):
     assert told(*overrides) == []
 
 
-def test_a_policer_that_changes_is_told_with_its_time():
-    (line,) = told(
-        "events=[{at: 2s, from: s2, to: s1, policer: {rate: 10mbit, burst: 32KB}}]",
-        "links.overrides=[{from: s2, to: s1, policer: {rate: 200mbit, burst: 32KB}}]",
-    )
-    words = "flow 1 (and 11 more) is the policer from s2 to s1 (10 Mbps) from 2s on (events.0); "
-    assert line.startswith(f"{STARTS}{words}"), line
-
-
 def test_how_to_study_it_is_what_helps():
     (line,) = told(SLOW)
     assert "shown of s1-eth1 alone; `bottleneck: {port: s2-eth1}` studies that port" in line
@@ -136,7 +119,8 @@ def test_how_to_study_it_is_what_helps():
     )
     (line,) = told(SLOW, "capture.ports=all")
     assert "capture" not in line
-    (line,) = told("events=[{at: 2s, from: h3, to: s2, rate: 1mbit}]")
+    (line,) = told(events("2s 1mbit", way="h3, s2"))
+    assert line.startswith(f"{STARTS}flow 1 is h3-eth0 (1 Mbps) from 2s on (events.0); ")
     assert line.endswith("a host's own queue is not captured, and its wait is in rtt.png alone")
     (line,) = told("links.overrides=[{from: s1, to: h1, policer: {rate: 10mbit, burst: 32KB}}]")
     assert line.endswith("alone; a policer has no queue, and its drops count as lost by the link")
@@ -171,7 +155,7 @@ def test_of_many_places_three_are_named():
 
 def test_a_rate_counts_from_when_it_is_in_force():
     (line,) = told(
-        "links.overrides=[{from: s2, to: s1, policer: {rate: 10mbit, burst: 32KB}}]",
+        POLICED,
         "events=[{at: 2s, from: s2, to: s1, policer: {rate: 20mbit, burst: 16KB}}, "
         "{at: 3s, from: s2, to: s1, policer: {rate: 5mbit, burst: 64KB}}]",
     )
@@ -179,6 +163,10 @@ def test_a_rate_counts_from_when_it_is_in_force():
         "the policer from s2 to s1 (10 Mbps) from the start to 2s, "
         "(20 Mbps) from 2s to 3s (events.0), (5 Mbps) from 3s on (events.1); "
     ) in line
+    # One that lets all pass at first is no bottleneck until it changes.
+    change = "events=[{at: 2s, from: s2, to: s1, policer: {rate: 10mbit, burst: 32KB}}]"
+    (line,) = told(change, POLICED.replace("10mbit", "200mbit"))
+    assert line.startswith(f"{STARTS}{FAR} the policer from s2 to s1 (10 Mbps) from 2s on ")
 
 
 def test_a_trace_is_judged_by_its_mean_and_its_extremes(tmp_path):
@@ -191,7 +179,7 @@ def test_a_trace_is_judged_by_its_mean_and_its_extremes(tmp_path):
 def test_programs_count_where_a_rate_changes():
     programs = "programs=[{name: get, host: h3, command: [echo, '{h1}']}]"
     assert told("flows=[]", programs) == []
-    (line,) = told("flows=[]", programs, "events=[{at: 2s, from: s2, to: s1, rate: 1mbit}]")
+    (line,) = told("flows=[]", programs, events("2s 1mbit"))
     assert line.startswith(f"{STARTS}what h3 sends to h1 is s2-eth1 (1 Mbps) from 2s on")
 
 

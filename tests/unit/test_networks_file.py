@@ -61,22 +61,6 @@ def network_of(file: Path, **overrides: Any) -> Network:
     return topology.network
 
 
-def test_a_dumbbell_as_people_write_it():
-    plan = make_plan(outcast.load(DUMBBELL))
-    assert plan.hosts == [f"h{number}" for number in range(1, 7)]
-    assert [plan.ip(host) for host in plan.hosts] == [f"10.0.0.{n}" for n in range(1, 7)]
-    assert plan.bottleneck.egress == "s1-eth1"
-    link = plan.links["s1", "s2"]
-    assert (link.rate_bps, link.delay_ns) == (10**8, 10**6)
-    assert plan.links["h1", "s1"].rate_bps == 10**9
-
-
-def test_args_make_another_network():
-    plan = make_plan(outcast.load(DUMBBELL, {"topology.args": {"left": 4, "bw": 12.5}}))
-    assert len(plan.hosts) == 8
-    assert plan.links["s2", "s1"].rate_bps == 12_500_000
-
-
 def test_the_options_of_nodes_and_links_are_honoured(tmp_path):
     code = (
         HEAD

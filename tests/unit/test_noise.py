@@ -148,27 +148,32 @@ def test_an_interval_reads_as_people_write_it():
     assert str(between("50us", "250us")) == "50us to 250us"
 
 
-def test_what_hosts_do_is_in_the_plan_and_read_back_from_it(tmp_path):
+def test_what_hosts_do_is_in_the_plan():
     whole = resolved("noise={profile: exact, interrupts: {least: 50us, most: 250us}}")
     plan = make_plan(whole)
     assert plan.host_noise == HostNoise(interrupts=SLOT)
-    file = tmp_path / "plan.json"
-    file.write_text(dumps(plan))
-    assert read_plan(file).host_noise == plan.host_noise
     # Flows connect in time, because a round trip has both hosts' longest waits.
     frames_ns = 3 * (12_304 + 720)
     assert link_counters.longest_round_trip_ns(plan) == 6 * 5000 + frames_ns + 2 * 250_000
     assert make_plan(resolved("noise.profile=exact")).host_noise == HostNoise()
 
 
-@pytest.mark.parametrize(("least_ns", "most_ns"), [(9, 1), (-9, 1), (0, 10**18)])
-def test_a_stored_plan_with_impossible_noise_is_refused(tmp_path, least_ns, most_ns):
+@pytest.mark.parametrize(
+    ("part", "values", "allowed"),
+    [
+        ("interrupts", {"least_ns": 9, "most_ns": 1}, "0 <= least_ns"),
+        ("interrupts", {"least_ns": -9, "most_ns": 1}, "0 <= least_ns"),
+        ("interrupts", {"least_ns": 0, "most_ns": 10**18}, "0 <= least_ns"),
+        ("throttle", {"per_second": 0, "below_gigabit": 4000}, "from 3000 to 70000, not 0"),
+    ],
+)
+def test_a_stored_plan_with_impossible_noise_is_refused(tmp_path, part, values, allowed):
     """A run of it would wait for years, or give the kernel what the configuration refuses."""
     document = json.loads(dumps(make_plan(resolved("noise.profile=exact"))))
-    document["host_noise"]["interrupts"] = {"least_ns": least_ns, "most_ns": most_ns}
+    document["host_noise"][part] = values
     file = tmp_path / "plan.json"
     file.write_text(json.dumps(document))
-    with pytest.raises(InputError, match=r"host_noise.*interrupts: allowed is 0 <= least_ns"):
+    with pytest.raises(InputError, match=f"host_noise.*{part}: allowed is {allowed}"):
         read_plan(file)
 
 
@@ -201,7 +206,7 @@ def test_slots_are_told_to_netem_and_read_back():
     )
 
 
-def test_cards_that_count_from_their_last_interrupt_are_in_the_plan(tmp_path):
+def test_cards_that_count_from_their_last_interrupt_are_in_the_plan():
     plan = make_plan(resolved("noise.profile=hosts-2011"))
     cards_2011 = Throttle(per_second=20_000, below_gigabit=4_000)
     assert plan.host_noise == HostNoise(throttle=cards_2011)
@@ -210,14 +215,6 @@ def test_cards_that_count_from_their_last_interrupt_are_in_the_plan(tmp_path):
     assert (interval_ns(20_032), interval_ns(3_988)) == (49_920, 250_752)
     frames_ns = 3 * (12_304 + 720)
     assert link_counters.longest_round_trip_ns(plan) == 6 * 5000 + frames_ns + 2 * 250_752
-    file = tmp_path / "plan.json"
-    file.write_text(dumps(plan))
-    assert read_plan(file).host_noise == plan.host_noise
-    document = json.loads(file.read_text())
-    document["host_noise"]["throttle"]["per_second"] = 0
-    file.write_text(json.dumps(document))
-    with pytest.raises(InputError, match="throttle: allowed is from 3000 to 70000, not 0"):
-        read_plan(file)
 
 
 class FakeCard:

@@ -98,22 +98,17 @@ def of_dumpcap(seen: Seen) -> bytes:
     return b"".join(parts)
 
 
-def of_any(seen: Seen, names: dict[str, int]) -> bytes:
-    """`tcpdump -i any`: Linux cooked v2."""
+def of_any(seen: Seen, names: dict[str, int] | None = None) -> bytes:
+    """`tcpdump -i any` (Linux cooked v2), or without names `dumpcap -i any` (Linux cooked v1)."""
     packets = []
     for stamp, port, left, data in seen:
-        head = struct.pack(">HHIHBB8s", 0x0800, 0, names[port], 1, 4 if left else 0, 6, data[6:12])
+        kind, address = 4 if left else 0, data[6:12]
+        if names is None:
+            head = struct.pack(">HHH8sH", kind, 1, 6, address, 0x0800)
+        else:
+            head = struct.pack(">HHIHBB8s", 0x0800, 0, names[port], 1, kind, 6, address)
         packets.append((stamp, head + data[14:]))
-    return pcap(packets, 276)
-
-
-def of_old_any(seen: Seen) -> bytes:
-    """`dumpcap -i any`: Linux cooked v1."""
-    packets = []
-    for stamp, _, left, data in seen:
-        head = struct.pack(">HHH8sH", 4 if left else 0, 1, 6, data[6:12], 0x0800)
-        packets.append((stamp, head + data[14:]))
-    return pcap(packets, 113)
+    return pcap(packets, 113 if names is None else 276)
 
 
 # --- one file of several interfaces
@@ -144,7 +139,7 @@ def test_one_file_of_several_interfaces(tmp_path, written, roles, capsys):
 def test_old_captures_of_any_tell_only_in_and_out(tmp_path, capsys):
     """The router's own packets never came in, so they are told apart, and so is what follows."""
     file = tmp_path / "any.pcap"
-    file.write_bytes(of_old_any(machine(tmp_path, at_router(own=True))))
+    file.write_bytes(of_any(machine(tmp_path, at_router(own=True))))
     assert outcast(["join", str(file), "--routed", "--dropped", str(DROPS)]) == 0
     said = capsys.readouterr()
     assert "in 1830 = forwarded 1800 + dropped 30 " in said.out
@@ -249,11 +244,13 @@ def path_captures(folder: Path, *, nat: bool = False) -> dict[str, Path]:
     }
 
 
-def test_a_chain_of_hops(tmp_path, capsys):
-    files = path_captures(tmp_path)
+@pytest.mark.parametrize("nat", [False, True])
+def test_a_chain_of_hops(tmp_path, nat, capsys):
+    """With a NAT, what others send is seen at r1 and r2 as well."""
+    files = path_captures(tmp_path, nat=nat)
     assert outcast(["join", "--chain", *(f"{name}={path}" for name, path in files.items())]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [" ".join(line.split()) for line in lines[1:-1]] == [
+    said = capsys.readouterr()
+    assert [" ".join(line.split()) for line in said.out.splitlines()[1:-1]] == [
         "a to r1 630 0 0.000 0 0.010 0.010 0.010 0.010",
         "r1 to r2 1,230 30 2.439 0 2.515 5.000 5.000 5.000",
         "r2 to b 600 0 0.000 0 0.020 0.020 0.020 0.020",
@@ -263,6 +260,8 @@ def test_a_chain_of_hops(tmp_path, capsys):
         "r1 to a 600 0 0.000 0 0.010 0.010 0.010 0.010",
         "b to a 600 0 0.000 0 0.050 0.050 0.050 0.050",
     ]
+    told = "r1 to r2: r1 and r2: addresses are translated between them (NAT)"
+    assert (told in said.err) is nat
 
 
 def test_traffic_that_joins_on_the_way_is_told(tmp_path, capsys):
@@ -274,24 +273,12 @@ def test_traffic_that_joins_on_the_way_is_told(tmp_path, capsys):
     assert " ".join(said.out.splitlines()[2].split()).startswith("r1 to r2 630 30 4.762 0 5.000")
 
 
-def test_a_chain_over_a_nat(tmp_path, capsys):
-    """Between r1 and r2 host .2 becomes .9; what others send is seen at both points as well."""
-    files = path_captures(tmp_path, nat=True)
-    assert outcast(["join", "--chain", *(f"{name}={path}" for name, path in files.items())]) == 0
-    said = capsys.readouterr()
-    lines = [" ".join(line.split()) for line in said.out.splitlines()]
-    assert "r1 to r2 1,230 30 2.439 0 2.515 5.000 5.000 5.000" in lines
-    assert "a to b 630 30 4.762 0 5.030 5.030 5.030 5.030" in lines
-    assert "b to a 600 0 0.000 0 0.050 0.050 0.050 0.050" in lines
-    assert "r1 to r2: r1 and r2: addresses are translated between them (NAT)" in said.err
-
-
 def test_a_point_of_several_interfaces_hides_what_its_queue_lost(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     ports = at_router()
     seen = machine(tmp_path, ports)
     Path("any").write_bytes(of_any(seen, {"A": 2, "C": 3, "R": 4}))
-    Path("old").write_bytes(of_old_any(seen))
+    Path("old").write_bytes(of_any(seen))
     assert outcast(["join", "--chain", "any=any", "R=R.pcap"]) == 2
     error = capsys.readouterr().err
     assert "--chain any=any: has packets of 3 interfaces, so it is several points" in error

@@ -65,6 +65,14 @@ def test_a_device_is_not_packed(tree):
         packed_bytes(tree)
 
 
+def archive_of(*members: tarfile.TarInfo) -> io.BytesIO:
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as archive:
+        for info in members:
+            archive.addfile(info)
+    return io.BytesIO(zstandard.compress(plain.getvalue()))
+
+
 def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
     info.type, info.linkname, info.mode = kind, target, 0o4755
@@ -89,22 +97,15 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfil
     ],
 )
 def test_nothing_is_written_outside(members, tmp_path):
-    plain = io.BytesIO()
-    with tarfile.open(fileobj=plain, mode="w") as archive:
-        for info in members:
-            archive.addfile(info)
     inner = tmp_path / "inner"
     inner.mkdir()
     with pytest.raises(InputError):
-        packed.unpack(io.BytesIO(zstandard.compress(plain.getvalue())), inner)
+        packed.unpack(archive_of(*members), inner)
     assert [path.name for path in tmp_path.iterdir()] == ["inner"]
 
 
 def test_special_bits_are_left_out(tmp_path):
-    plain = io.BytesIO()
-    with tarfile.open(fileobj=plain, mode="w") as archive:
-        archive.addfile(member("tool"))
-    packed.unpack(io.BytesIO(zstandard.compress(plain.getvalue())), tmp_path)
+    packed.unpack(archive_of(member("tool")), tmp_path)
     assert (tmp_path / "tool").stat().st_mode & 0o7777 == 0o755
 
 

@@ -36,6 +36,7 @@ SETTINGS = (
     "probes=[{from: h3, to: h1}, {from: h2, to: h1, kind: udp}]",
     "programs=[{name: get, host: h2, command: [curl, h1], to: [h1]}]",
     "noise={profile: exact, interrupts: {least: 50us, most: 250us}}",
+    "noise={profile: exact, interrupts: {per_second: 20000, below_gigabit: 4000}}",
     "links.overrides=[{between: [s1, s2], loss: 0.25, queue: {kind: fq_codel, limit: 9 packets}}, "
     "{from: s1, to: h1, rate: 10mbit, queue: {kind: pie, limit: 1 bdp}}]",
 )

@@ -17,12 +17,10 @@ from outcast.plan.ports import PortQueue
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 
-CONFIGS = Path(__file__).parents[2] / "configs"
-
 
 def resolved(*overrides: str) -> tuple[experiment.Experiment, Plan]:
     settings = ["noise.profile=jitter", *overrides]
-    whole = execute.resolve(experiment.load(CONFIGS / "fig3c.yaml", settings), "virtual")
+    whole = execute.resolve(experiment.load(FIG3C, settings), "virtual")
     return whole, make_plan(whole)
 
 

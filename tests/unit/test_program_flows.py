@@ -19,6 +19,8 @@ from outcast.records.run import Run
 from outcast.records.run_directory import Manifest, RunDirectory
 from tests.golden.run_directory import make_run
 
+ENDS = ("src_ip", "sport", "dst_ip", "dport")
+
 
 @pytest.fixture
 def run(tmp_path) -> RunDirectory:
@@ -57,11 +59,14 @@ def program(
     )
 
 
-def parts(run: RunDirectory) -> tuple[Manifest, list[FlowRecord], FlowRecord, tuple[int, int]]:
-    """The manifest, its flows but the last, the last one, and the traffic's start and end."""
+def parts(
+    run: RunDirectory,
+) -> tuple[Manifest, list[FlowRecord], FlowRecord, tuple[int, int], ProgramRecord]:
+    """The manifest, its flows but the last, that one, the traffic's times, and who sends it."""
     manifest = run.read_manifest()
     *others, last = manifest.flows
-    return manifest, others, last, (manifest.traffic.t_start_ns, manifest.traffic.t_end_ns)
+    whole = (manifest.traffic.t_start_ns, manifest.traffic.t_end_ns)
+    return manifest, others, last, whole, program("get", last, server=False, times_ns=whole)
 
 
 def analysed(run: RunDirectory, manifest: Manifest, **changes: Any) -> list[FlowRecord]:
@@ -72,16 +77,10 @@ def analysed(run: RunDirectory, manifest: Manifest, **changes: Any) -> list[Flow
 
 
 def test_an_unplanned_flow_is_that_of_the_program_at_its_sender(run):
-    manifest, planned, taken, whole = parts(run)
-    get = program("get", taken, server=False, times_ns=whole)
+    manifest, planned, taken, _, get = parts(run)
     (flow,) = analysed(run, manifest, flows=planned, programs=[get], requested={})
     assert (flow.name, flow.src, flow.dst) == ("get", taken.src, "h1")
-    assert (flow.src_ip, flow.sport, flow.dst_ip, flow.dport) == (
-        taken.src_ip,
-        taken.sport,
-        taken.dst_ip,
-        taken.dport,
-    )
+    assert flow.model_copy(update=taken.model_dump(include={*ENDS})) == flow
     assert (flow.path, flow.return_path) == ([taken.src, "s1", "h1"], ["h1", "s1", taken.src])
     assert flow.ingress == taken.ingress
     assert flow.flow == max(record.flow for record in planned) + 1
@@ -91,7 +90,7 @@ def test_an_unplanned_flow_is_that_of_the_program_at_its_sender(run):
 
 
 def test_a_servers_flow_comes_from_its_peer_and_has_the_control_of_its_socket(run):
-    manifest, planned, taken, whole = parts(run)
+    manifest, planned, taken, whole, _ = parts(run)
     web = program("web", taken, server=True, times_ns=whole)
     usual = {"transport.congestion_control": "cubic"}
     changes = {"flows": planned, "programs": [web], "requested": usual}
@@ -107,7 +106,7 @@ def test_a_servers_flow_comes_from_its_peer_and_has_the_control_of_its_socket(ru
 
 
 def test_of_two_programs_the_one_that_was_running_sent_it(run):
-    manifest, planned, taken, (start, end) = parts(run)
+    manifest, planned, taken, (start, end), _ = parts(run)
     before = program("before", taken, server=False, times_ns=(start - 2, start - 1))
     during = program("during", taken, server=False, times_ns=(start, end))
     (flow,) = analysed(run, manifest, flows=planned, programs=[before, during])
@@ -122,8 +121,7 @@ def test_of_two_programs_the_one_that_was_running_sent_it(run):
 
 
 def test_ping_has_no_flows_and_a_server_those_of_its_port(run):
-    manifest, planned, taken, whole = parts(run)
-    get = program("get", taken, server=False, times_ns=whole)
+    manifest, planned, taken, whole, get = parts(run)
     ping = program("ping", taken, server=False, times_ns=whole)
     ping.command[:] = ["/usr/bin/ping", "10.0.0.1"]
     (flow,) = analysed(run, manifest, flows=planned, programs=[ping, get])
@@ -138,16 +136,14 @@ def test_ping_has_no_flows_and_a_server_those_of_its_port(run):
 
 
 def test_planned_flows_and_those_of_workloads_belong_to_no_program(run):
-    manifest, planned, taken, whole = parts(run)
-    get = program("get", taken, server=False, times_ns=whole)
+    manifest, planned, _, whole, get = parts(run)
     assert analysed(run, manifest, programs=[get]) == []
     elsewhere = program("get", planned[0], server=False, times_ns=whole)
     assert analysed(run, manifest, flows=planned, programs=[elsewhere]) == []
 
 
 def test_a_workloads_flow_is_told_by_both_its_ports(run, monkeypatch):
-    manifest, planned, taken, whole = parts(run)
-    get = program("get", taken, server=False, times_ns=whole)
+    manifest, planned, taken, _, get = parts(run)
     changes = {"flows": planned, "programs": [get], "generated_hosts": [taken.src]}
     assert [flow.name for flow in analysed(run, manifest, **changes)] == ["get"]
     monkeypatch.setattr(schedule, "TCP_PORT", taken.dport)
@@ -158,8 +154,7 @@ def test_a_workloads_flow_is_told_by_both_its_ports(run, monkeypatch):
 
 
 def test_acknowledgements_and_requests_carry_no_data(run, monkeypatch):
-    manifest, _, taken, whole = parts(run)
-    get = program("get", taken, server=False, times_ns=whole)
+    manifest, _, taken, whole, get = parts(run)
     there = FlowKey(taken.src_ip, 1000, taken.dst_ip, 80, 6)
     back = FlowKey(taken.dst_ip, 80, taken.src_ip, 1000, 6)
 
@@ -182,8 +177,7 @@ def test_acknowledgements_and_requests_carry_no_data(run, monkeypatch):
 
 
 def test_a_programs_goodput_is_over_its_active_time(run):
-    manifest, _, taken, whole = parts(run)
-    get = program("get", taken, server=False, times_ns=whole)
+    manifest, _, _, _, get = parts(run)
     (flow,) = analysed(run, manifest, flows=[], programs=[get], requested={})
     opened = Run(run)
     (row,) = opened.table("flows").to_dicts()

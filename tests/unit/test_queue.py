@@ -7,7 +7,7 @@ from outcast.analysis.capture.pcap import read_capture, read_captures
 from outcast.analysis.join.join import JoinOptions, join
 from outcast.analysis.measure.queue import Event, first_bits_ns, replay
 from tests.golden import model
-from tests.golden.packets import P, capture
+from tests.golden.packets import P, capture, joined
 
 E, X, Q = Event.ENQUEUE, Event.DROP, Event.DEQUEUE
 
@@ -20,12 +20,7 @@ def data(at_us: float, number: int, payload: int = 934) -> P:
 def test_by_hand(tmp_path):
     a = [data(10, 0), data(20, 1), data(30, 2), data(40, 3, payload=34)]
     out = [data(25, 0), data(35, 1), data(45, 3, payload=34)]
-    got = replay(
-        join(
-            [read_capture("a", capture(tmp_path / "a", a))],
-            [read_capture("out", capture(tmp_path / "out", out))],
-        )
-    )
+    got = replay(joined(tmp_path, a, out))
     assert got.found_bytes.tolist() == [0, 1000, 1000, 0]
     assert got.found_packets.tolist() == [0, 1, 1, 0]
     assert got.time_ns.tolist() == [10_000, 20_000, 25_000, 30_000, 35_000, 40_000, 45_000]
@@ -38,12 +33,7 @@ def test_by_hand(tmp_path):
 def test_what_was_queued_before_the_capture_counts(tmp_path):
     a = [data(10, 1)]
     out = [data(12, 0), data(24, 1)]
-    got = replay(
-        join(
-            [read_capture("a", capture(tmp_path / "a", a))],
-            [read_capture("out", capture(tmp_path / "out", out))],
-        )
-    )
+    got = replay(joined(tmp_path, a, out))
     assert got.found_bytes.tolist() == [1000]
     assert got.packet.tolist() == [0, -1, 0]
     assert got.bytes.tolist() == [2000, 1000, 0]
@@ -52,12 +42,7 @@ def test_what_was_queued_before_the_capture_counts(tmp_path):
 def test_at_equal_times_a_departure_comes_first_but_not_before_its_arrival(tmp_path):
     a = [data(10, 0), data(20, 1), data(30, 2)]
     out = [data(20, 0), data(20, 1), data(30, 2)]
-    got = replay(
-        join(
-            [read_capture("a", capture(tmp_path / "a", a))],
-            [read_capture("out", capture(tmp_path / "out", out))],
-        )
-    )
+    got = replay(joined(tmp_path, a, out))
     assert got.found_bytes.tolist() == [0, 0, 0]
     assert got.bytes.tolist() == [1000, 0, 1000, 0, 1000, 0]
 
@@ -92,27 +77,21 @@ def test_the_reference_switch(tmp_path, limit):
     paths = model.write_captures(tmp_path, model.captures(traffic))
     captures = read_captures(list(paths.items()))
     end = int(traffic.t_in[-1]) + 10**9
-    joined = join(captures[:-1], captures[-1:], JoinOptions(watched_ns=(0, end)))
-    got = replay(joined)
+    made = join(captures[:-1], captures[-1:], JoinOptions(watched_ns=(0, end)))
+    got = replay(made)
     assert got.found_bytes.tolist() == traffic.found.tolist()
     assert got.bytes.max() <= limit
     assert got.bytes.min() == 0
     assert got.bytes[-1] == 0
     assert (got.time_ns[1:] >= got.time_ns[:-1]).all()
-    assert got.time_ns.size == len(joined.arrivals) + len(joined.departures)
+    assert got.time_ns.size == len(made.arrivals) + len(made.departures)
 
 
 def test_a_known_delay_before_the_queue_is_not_time_in_it(tmp_path):
     a = [data(10, 0), data(20, 1), data(30, 2)]
     # The second packet was delayed by less, so it entered at the latest when it left.
     out = [data(18, 0), data(23, 1), data(40, 2)]
-    got = replay(
-        join(
-            [read_capture("a", capture(tmp_path / "a", a))],
-            [read_capture("out", capture(tmp_path / "out", out))],
-        ),
-        delay_ns=5000,
-    )
+    got = replay(joined(tmp_path, a, out), delay_ns=5000)
     assert got.time_ns.tolist() == [15_000, 18_000, 23_000, 23_000, 35_000, 40_000]
     assert got.event.tolist() == [E, Q, E, Q, E, Q]
     assert got.bytes.tolist() == [1000, 0, 1000, 0, 1000, 0]

@@ -1,18 +1,15 @@
 """When packets reach a queue behind a link's delay that changes, or behind a link that fails."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from outcast.analysis.capture.pcap import read_capture
-from outcast.analysis.join.join import Joined, JoinOptions, join
+from outcast.analysis.join.join import JoinOptions
 from outcast.analysis.measure.blackout import flow_chains, port_chains, within
 from outcast.analysis.measure.queue import Event
 from outcast.analysis.measure.queue_entry import replay_behind
 from outcast.records.flows import QueueRecord
 from outcast.records.interventions import PacketFate
-from tests.golden.packets import P, capture
+from tests.golden.packets import P, joined
 
 E, X, Q = Event.ENQUEUE, Event.DROP, Event.DEQUEUE
 
@@ -22,13 +19,7 @@ def data(at_us: float, number: int, **more: str) -> P:
     return P(at_us, seq=number * 1000, ip_id=number, payload=934, **more)
 
 
-def joined(path: Path, came: list[P], left: list[P]) -> Joined:
-    """The join of one input and one output that were watched for long."""
-    return join(
-        [read_capture("a", capture(path / "a", came))],
-        [read_capture("out", capture(path / "out", left))],
-        JoinOptions(watched_ns=(0, 10**10)),
-    )
+WATCHED = JoinOptions(watched_ns=(0, 10**10))
 
 
 def queue(**settings: object) -> QueueRecord:
@@ -45,6 +36,7 @@ def test_a_packet_has_the_delay_that_was_in_force_when_it_came_in(tmp_path):
         tmp_path,
         [data(10, 0), data(20, 1), data(22, 2), data(40, 3)],
         [data(16, 0), data(36, 1), data(44, 2), data(60, 3)],
+        WATCHED,
     )
     found, reached = replay_behind(made, queue(), [(20_000, 15_000)])
     assert us(reached) == [15, 35, 37, 55]
@@ -58,6 +50,7 @@ def test_a_packet_that_was_held_is_not_in_the_queue(tmp_path):
         tmp_path,
         [data(10, 0), data(11, 1), data(13, 2), data(30, 3)],
         [data(16, 0), data(24, 2), data(36, 3), data(48, 1)],
+        WATCHED,
     )
     start_ns = made.arrivals.stamp_ns[0]
     assert us(made.arrivals.stamp_ns - start_ns) == [0, 1, 3, 20]
@@ -75,6 +68,7 @@ def test_after_a_shorter_delay_packets_wait_for_those_ahead(tmp_path):
         tmp_path,
         [data(10, 0), data(11, 1), data(13, 2), data(40, 3)],
         [data(16, 0), data(24, 1), data(32, 2), data(48, 3)],
+        WATCHED,
     )
     found, reached = replay_behind(made, queue(), [(12_000, 1000)])
     assert us(reached) == [15, 16, 16, 41]
@@ -89,7 +83,7 @@ def test_a_failing_link_empties_its_queue(tmp_path, settings):
     # Three wait when the link fails at 30; one more was refused, one is on its way, one comes
     # while the link is down.
     came = [data(at, number) for number, at in enumerate([10, 11, 12, 13, 14, 27, 32, 50])]
-    made = joined(tmp_path, came, [data(17, 0), data(60, 7)])
+    made = joined(tmp_path, came, [data(17, 0), data(60, 7)], WATCHED)
     found, reached = replay_behind(made, queue(**settings), (), [(30_000, 40_000)])
     assert us(reached) == [15, 30, 30, 30, 19, 30, 32, 55]
     assert us(found.time_ns) == [15, 16, 17, 17, 18, 19, 30, 30, 30, 30, 32, 55, 60]
@@ -100,7 +94,7 @@ def test_a_failing_link_empties_its_queue(tmp_path, settings):
 
 def test_the_limit_in_force_says_which_packets_a_failing_link_threw_away(tmp_path):
     came = [data(10, 0), data(11, 1), data(12, 2), data(13, 3)]
-    made = joined(tmp_path, came, [data(16, 0)])
+    made = joined(tmp_path, came, [data(16, 0)], WATCHED)
     limits = [(1000, 2), (40_000, 9)]
     found, reached = replay_behind(made, queue(limit_packets=5), (), [(30_000, 90_000)], limits)
     assert us(reached) == [15, 30, 30, 18]
@@ -113,7 +107,7 @@ def test_only_the_drops_of_a_chain_that_count(tmp_path):
         *(data(10, 0), data(11, 1), data(12, 2, **other), data(13, 3), data(14, 4, **other)),
         *(data(15, 5), data(16, 6)),
     ]
-    made = joined(tmp_path, came, [data(20, 5)])
+    made = joined(tmp_path, came, [data(20, 5)], WATCHED)
     everything = np.ones(7, np.bool_)
     part = np.array([0, 1, 1, 0, 0, 0, 0], np.bool_)
     for chains, group in (

@@ -15,10 +15,10 @@ from outcast.analysis.measure.queue_levels import capacity
 from outcast.analysis.measure.spreads import length_spread, sojourn_spread
 from outcast.experiment.wire import FRAMINGS
 from tests.golden import model
-from tests.golden.packets import P, capture
+from tests.golden.packets import P, capture, joined
 
 
-def joined(folder: Path, traffic: model.Traffic) -> Joined:
+def joined_model(folder: Path, traffic: model.Traffic) -> Joined:
     captures = read_captures(list(model.write_captures(folder, model.captures(traffic)).items()))
     end = int(traffic.t_in[-1]) + 10**9
     return join(captures[:-1], captures[-1:], JoinOptions(watched_ns=(0, end)))
@@ -26,7 +26,7 @@ def joined(folder: Path, traffic: model.Traffic) -> Joined:
 
 @pytest.mark.parametrize("limit", [9000, 16_384, 40_000])
 def test_the_capacity_of_a_drop_tail_queue(tmp_path, limit):
-    got = joined(tmp_path, model.drop_tail(model.make_traffic(3, 20_000), limit, 10**9))
+    got = joined_model(tmp_path, model.drop_tail(model.make_traffic(3, 20_000), limit, 10**9))
     found = capacity(got, replay(got), 0)
     assert found.unit == "bytes"
     assert found.confidence > 0.99
@@ -39,7 +39,7 @@ def test_a_queue_that_counts_packets_is_told_from_one_of_bytes(tmp_path):
     traffic = model.make_traffic(4, 20_000)
     rng = np.random.default_rng(4)
     traffic = replace(traffic, payload=rng.integers(0, 1448, len(traffic)))
-    got = joined(tmp_path, model.drop_tail(traffic, 11, 10**9, count_packets=True))
+    got = joined_model(tmp_path, model.drop_tail(traffic, 11, 10**9, count_packets=True))
     found = capacity(got, replay(got), 0)
     assert (found.unit, found.at_least, found.below) == ("packets", 11, 12)
 
@@ -48,7 +48,7 @@ def test_a_latency_before_the_queue_blurs_the_level(tmp_path):
     """The captures see a packet before the queue does. Shifting by the latency corrects that."""
     traffic = model.drop_tail(model.make_traffic(5, 20_000), 16_384, 10**9)
     early = replace(traffic, t_in=traffic.t_in - 30_000)
-    got = joined(tmp_path, early)
+    got = joined_model(tmp_path, early)
     blurred = capacity(got, replay(got), 0)
     latency = switch_latency_ns(got, replay(got), 0)
     sharp = capacity(got, replay(got, latency), 0)
@@ -58,7 +58,9 @@ def test_a_latency_before_the_queue_blurs_the_level(tmp_path):
 
 
 def test_without_drops_there_is_no_level(tmp_path):
-    got = joined(tmp_path, model.drop_tail(model.make_traffic(6, 500, load=0.2), 10**6, 10**9))
+    got = joined_model(
+        tmp_path, model.drop_tail(model.make_traffic(6, 500, load=0.2), 10**6, 10**9)
+    )
     assert capacity(got, replay(got), 0) is None
 
 
@@ -66,10 +68,7 @@ def test_length_over_time_and_sojourn(tmp_path):
     """1000 bytes from 10 to 20, 2000 from 20 to 40, 1000 from 40 to 50 µs, of 100 µs."""
     packets = [P(10, seq=1, ip_id=1, payload=934), P(20, seq=2, ip_id=2, payload=934)]
     leaving = [P(40, seq=1, ip_id=1, payload=934), P(50, seq=2, ip_id=2, payload=934)]
-    got = join(
-        [read_capture("a", capture(tmp_path / "a", packets))],
-        [read_capture("out", capture(tmp_path / "out", leaving))],
-    )
+    got = joined(tmp_path, packets, leaving)
     spread = length_spread(replay(got), 0, 0, 100_000)
     assert (spread.mean, spread.p50, spread.p90, spread.max) == (600, 0, 2000, 2000)
     late = length_spread(replay(got), 0, 30_000, 40_000)

@@ -13,7 +13,6 @@ from outcast.emulation import netem, port_queues, queues, rtnetlink
 from outcast.emulation.queues import port
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment.queues.base import TICK_NS, Qdisc
-from outcast.experiment.queues.red import Red
 from outcast.netlink import encode as attribute
 from outcast.plan import ports
 from outcast.plan.make import make_plan
@@ -154,11 +153,9 @@ def test_a_queue_can_be_at_the_bottleneck_only():
 
 
 def test_what_the_kernel_shows_is_returned():
-    wanted = port_queue("{kind: tbf, limit: 16KB}")
-    effective = queues.read_back(wanted, [tbf(), bfifo(16384)])
-    assert effective["rate_bps"] == 10**8
-    assert effective["limit_bytes"] == 16384
-    assert effective["burst_bytes"] == 1600
+    effective = queues.read_back(port_queue("{kind: tbf, limit: 16KB}"), [tbf(), bfifo(16384)])
+    shown = {"rate_bps": 10**8, "limit_bytes": 16384, "burst_bytes": 1600}
+    assert shown.items() <= effective.items()
 
 
 @pytest.mark.parametrize(
@@ -296,28 +293,11 @@ def test_sfqs_flows_and_depth_are_recorded():
     assert (effective["flows"], effective["depth_packets"]) == (4, 127)
 
 
-def test_counters_are_the_shapers():
-    stats = Shown(
-        TCA_STATS_BASIC={"bytes": 1, "packets": 2},
-        TCA_STATS_QUEUE={"drops": 3, "overlimits": 4, "backlog": 5, "qlen": 6},
-    )
-    shown = [qdisc(3, "bfifo", ""), qdisc(2, "tbf", None, TCA_STATS2=stats)]
-    assert queues.counters(shown)["drops"] == 3
-    with pytest.raises(ReadBackError):
-        queues.counters(shown[:1])
-
-
 def test_kinds_that_the_kernel_lacks_are_named():
     needed = queues.kinds(port_queue("{kind: red, limit: 64KB}", delay="1us"))
     assert needed == {"netem", "tbf", "red"}
     with pytest.raises(FeatureMissingError, match="netem, red"):
         queues.require_kinds(needed, {"tbf": True, "red": False})
-
-
-def test_the_burst_that_gives_reds_weight():
-    red = port_queue("{kind: red, limit: 64KB}").queue
-    assert isinstance(red, Red)
-    assert red.burst_packets == 48
 
 
 @pytest.mark.parametrize(

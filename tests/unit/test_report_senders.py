@@ -16,7 +16,7 @@ from outcast.view import report, sender_series
 from outcast.view.report import timeline
 from tests.golden.run_directory import analysed_run
 from tests.golden.traced import write_trace
-from tests.unit.test_report import decoded, inflated
+from tests.unit.test_report import columns
 
 
 @pytest.fixture(scope="module")
@@ -24,21 +24,6 @@ def traced(tmp_path_factory) -> RunDirectory:
     directory = analysed_run(tmp_path_factory.mktemp("traced") / "run", 20_000_000, 9, 4_000)
     write_trace(directory)
     return directory
-
-
-def columns(made: timeline.Timeline) -> dict[str, dict[str, list[int]]]:
-    data = inflated(made.payload)
-    found: dict[str, dict[str, list[int]]] = {}
-    for name, described in json.loads(made.header)["tables"].items():
-        rows = described["rows"]
-        found[name] = {}
-        for column in described["columns"]:
-            size = rows * column["width"]
-            of_column, data = data[:size], data[size:]
-            found[name][column["name"]] = decoded(
-                of_column, rows, column["width"], column["encoding"]
-            )
-    return found
 
 
 @given(st.data())

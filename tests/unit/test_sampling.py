@@ -9,12 +9,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-import yaml
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from configs import find
 from outcast.emulation import sampling
+from outcast.emulation.commands import wait_until
 from outcast.emulation.sampling import (
     NetlinkSocket,
     Question,
@@ -26,19 +27,17 @@ from outcast.emulation.sampling import (
     socket_request,
 )
 from outcast.errors import InputError, RunError
-from outcast.experiment import validate
+from outcast.experiment import load
 from outcast.plan.make import make_plan
 from outcast.records.samples import Sample, SamplesWriter, read_samples
 from tests.deadlines import HANG_S
 
-EXPERIMENT = """
-name: samples
-topology: {kind: linear, rivals: 2}
-links: {rate: 100mbit}
-queue: {kind: tbf, limit: 16KB}
-flows: [{from: 2-hop}, {from: 3-hop}]
-duration: 1s
-"""
+PLAN = make_plan(
+    load(
+        find("linear-12"),
+        ["topology={kind: linear, rivals: 2}", "flows=[{from: 2-hop}, {from: 3-hop}]"],
+    )
+)
 
 
 class FakeNetlink:
@@ -68,10 +67,7 @@ def test_a_sample_at_each_due_time(tmp_path):
     start_ns = time.time_ns() + 30_000_000
     with Sampler(tmp_path / "samples", [series(netlink)], 10_000_000) as sampler:
         sampler.start(start_ns)
-        end = time.monotonic() + HANG_S
-        while sampler.taken + sampler.missed < 15:
-            assert time.monotonic() < end, "fifteen samples"
-            time.sleep(0.01)
+        wait_until(lambda: sampler.taken + sampler.missed >= 15, "fifteen samples", HANG_S)
         record = sampler.finish()
     found = read_samples(tmp_path / "samples/a.zst")
     assert found.sources == ("4", "7")
@@ -95,10 +91,7 @@ def test_what_comes_late_is_counted(tmp_path):
     start_ns = time.time_ns()
     with Sampler(tmp_path / "samples", [series(Slow())], 10_000_000) as sampler:
         sampler.start(start_ns)
-        end = time.monotonic() + HANG_S
-        while sampler.taken < 3:
-            assert time.monotonic() < end, "three samples"
-            time.sleep(0.01)
+        wait_until(lambda: sampler.taken >= 3, "three samples", HANG_S)
         sampler.finish()
     assert sampler.missed >= 2 * (sampler.taken - 1)
     assert sampler.longest_ns >= 25_000_000
@@ -132,8 +125,7 @@ def test_a_socket_that_is_gone_has_no_sample_and_other_errors_are_told(tmp_path)
 
 
 def test_more_is_asked_than_a_sockets_buffer_holds():
-    plan = make_plan(validate(yaml.safe_load(EXPERIMENT), "test"))
-    flows = [replace(plan.flows[0], sport=1, dport=port) for port in range(1, 2001)]
+    flows = [replace(PLAN.flows[0], sport=1, dport=port) for port in range(1, 2001)]
     questions = sampling.socket_questions(flows, lambda host: None)
     assert [source for question in questions for source in question.sources] == list(range(2000))
     assert max(len(question.sources) for question in questions) == sampling.ANSWERS_AT_ONCE
@@ -143,13 +135,12 @@ def test_more_is_asked_than_a_sockets_buffer_holds():
 
 
 def test_the_kernel_answers_for_a_real_socket_and_tells_of_none():
-    plan = make_plan(validate(yaml.safe_load(EXPERIMENT), "test"))
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.create_connection(server.getsockname()) as client,
     ):
         flow = replace(
-            plan.flows[0],
+            PLAN.flows[0],
             src_ip="127.0.0.1",
             dst_ip="127.0.0.1",
             sport=client.getsockname()[1],
@@ -173,8 +164,7 @@ def test_requests_are_laid_out_as_the_kernel_wants_them():
 def test_the_queues_of_all_captured_outputs_are_sampled_and_no_others(monkeypatch):
     monkeypatch.setattr(sampling, "NetlinkSocket", lambda protocol, netns: FakeNetlink())
     monkeypatch.setattr(socket, "if_nametoindex", lambda name: int(name[-1]))
-    plan = make_plan(validate(yaml.safe_load(EXPERIMENT), "config.yaml"))
-    run = SimpleNamespace(plan=plan, netns=lambda host: 0, place=lambda node: None)
+    run = SimpleNamespace(plan=PLAN, netns=lambda host: 0, place=lambda node: None)
     flows, ports = series_of(run)
     assert flows.sources == ("0", "1", "2")
     assert [question.sources for question in flows.questions] == [(0,), (1,), (2,)]

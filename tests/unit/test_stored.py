@@ -23,10 +23,6 @@ def test_an_entry_is_read_as_it_was_stored_and_others_stay(tmp_path):
     }
 
 
-def test_a_table_is_markdown():
-    assert ENTRY.markdown() == "| a | b |\n|---|---|\n| 1 | 2 |"
-
-
 def test_the_committed_entries_can_be_written_as_they_are(tmp_path):
     copy = tmp_path / "measured.json"
     copy.write_text(stored.PATH.read_text(encoding="utf-8"), encoding="utf-8")

@@ -10,11 +10,12 @@ from outcast.analysis.measure.streams import Stream, stream_summary
 from outcast.plan.schedule import Generated
 from outcast.records.generated import Completed
 from outcast.records.run import Run
-from outcast.records.summary import CompletionSummary, Summary
+from outcast.records.summary import Summary
 from outcast.sweep import groups
 from outcast.view import figures, report, summary_words
 from outcast.view.figures.generated import rate_curves
 from outcast.view.terminal import tables
+from tests import records
 from tests.golden.run_directory import analysed_run, with_records
 
 
@@ -74,23 +75,14 @@ def test_copies_on_the_way_hide_losses():
     assert together.loss_share is None
 
 
-def completed(**values: object) -> CompletionSummary:
-    known = {
-        "kind": "constant_rate",
-        "flows": 2,
-        "unfinished": 0,
-        "not_started": 0,
-        "failed": 0,
-        "goodput_bps": 8e6,
-        "datagrams_sent": 2000,
-        "datagrams_lost": 1000,
-        "retransmits": None,
-        "timeouts": None,
-        "latest_start_ms": 0.0,
-        "times": {},
-        "streams": stream_summary([stream(0, 1000, 750, [10**6]), stream(1, 1000, 250, [10**6])]),
-    }
-    return CompletionSummary.model_validate({**known, **values})
+TWO_STREAMS = records.completed(
+    kind="constant_rate",
+    flows=2,
+    goodput_bps=8e6,
+    datagrams_sent=2000,
+    datagrams_lost=1000,
+    streams=stream_summary([stream(0, 1000, 750, [10**6]), stream(1, 1000, 250, [10**6])]),
+)
 
 
 @pytest.fixture
@@ -131,7 +123,7 @@ def udp_only(tmp_path) -> Run:
     ).write_parquet(directory.path / "workloads.parquet")
     tree = run.summary.model_dump(mode="json")
     tree.update(
-        completions={"0": completed().model_dump(mode="json")},
+        completions={"0": TWO_STREAMS.model_dump(mode="json")},
         **{name: {} for name in ("classes", "flow_chains", "tcp", "fairness", "windows")},
         total_goodput_bps=0.0,
         jain_index=None,
@@ -214,7 +206,7 @@ def test_a_sweep_of_generated_traffic_shows_no_values_of_flows():
 
 
 def test_a_workload_in_a_phrase():
-    transfers = completed(kind="poisson", flows=1201, unfinished=3, streams=None, goodput_bps=5e8)
+    transfers = records.completed(kind="poisson", flows=1201, unfinished=3, goodput_bps=5e8)
     assert (
         summary_words.workload_result(transfers)
         == "1,201 flows (poisson) at 500 Mbps, 3 unfinished"
