@@ -40,7 +40,7 @@ from outcast.records.captures import (
     JoinRequest,
     RateRecord,
 )
-from outcast.records.counters import Counters, Rates
+from outcast.records.counters import NO_COUNTERS, Rates
 from outcast.records.flows import BottleneckRecord, FlowRecord, QueueRecord, TrafficRecord
 from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import Summary
@@ -91,7 +91,7 @@ def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Fou
     return Analysis(
         directory=directory,
         manifest=manifest,
-        counters=Counters(ports={}, hosts={}, captures=[]),
+        counters=NO_COUNTERS,
         windows_ns=(),
         bin_ns=manifest.bin_ns,
         group_by=grouping.chosen(None, manifest.groups),
@@ -107,7 +107,6 @@ def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Fou
 
 def write(directory: RunDirectory, analysis: Analysis) -> Summary:
     """Stores the manifest, the tables and summary.json of joined captures."""
-    assert isinstance(analysis.manifest, CapturesManifest)
     directory.write_manifest(analysis.manifest)
     write_tables(directory, analysis)
     summary = summarize(analysis, {})

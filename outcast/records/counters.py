@@ -150,6 +150,9 @@ class Counters(handed_in.Record):
     links: list[LinkRecord] = Field(default_factory=list)
 
 
+NO_COUNTERS = Counters(ports={}, hosts={}, captures=[])
+"""Those of joined captures, whose kernels nobody asked."""
+
 MOST_STEPS = 1_000_000
 """The most steps of all rates of a link over time in a run."""
 

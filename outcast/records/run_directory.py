@@ -104,6 +104,8 @@ class Manifest(handed_in.Versioned):
 
     tells_senders: ClassVar[bool] = True
     """Whether records tell of the senders: their congestion control, counters and least RTO."""
+    has_all_outputs: ClassVar[bool] = False
+    """Whether `bottlenecks` are all outputs of one hop, and not those that were chosen."""
 
     format: int = 1
 

@@ -7,6 +7,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from outcast.plan.grouping import UNKNOWN
 from outcast.records.flows import BottleneckRecord
 from outcast.records.run import Run
 from outcast.view.figures.parts import Bars, draw_bars, of_each_output
@@ -29,9 +30,9 @@ def _link(run: Run, record: BottleneckRecord, on: Canvas) -> Figure:
     start = frame["t"].to_numpy() / 1e9
     edges = np.append(start, run.summary.duration_s)
     what = "link and queue"
-    if run.captured is not None and record.queue.rate_bps is None:
+    if record.queue.kind == UNKNOWN and record.queue.rate_bps is None:
         what = "queue"
-        # Captures do not tell the link's rate, so its use is not known.
+        # Nobody told the link's rate, so its use is not known.
         figure = on.new((8, 3.8))
         middle, lower = figure.subplots(2, 1, sharex=True, height_ratios=[1.4, 1.2])
     else:
