@@ -62,9 +62,7 @@ def network(run: Run) -> Element:
     """Returns the section on what every port of the network lost."""
     losses = run.summary.losses
     if losses is None:
-        text = "The run did not record what ports other than the captured ones lost."
-        if run.captured is not None:
-            text = "Captures show the losses of the outputs below, and nothing of other places."
+        text = "Captures show the losses of the outputs below, and nothing of other places."
         return section("losses", "Losses of every port", element("p", text))
     ordered = sorted(losses.ports.items(), key=lambda item: -sum(item[1].lost.values()))
     rows: list[list[Part]] = [

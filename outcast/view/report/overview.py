@@ -51,9 +51,7 @@ def header(run: Run) -> list[Element]:
             both = f"{words.format_ms(probe.rtt_ms.p50)}, {words.format_ms(probe.rtt_ms.p99)}"
             key.append((f"latency {probe.src} to {probe.dst}, median and 99 %", both))
     key.append(("drops", f"{sum(part.dropped for part in summary.drops.values()):,}"))
-    if summary.losses is None and run.captured is None:
-        key.append(("lost elsewhere", "not recorded"))
-    elif summary.losses is not None and summary.losses.elsewhere:
+    if summary.losses is not None and summary.losses.elsewhere:
         key.append((f"lost elsewhere{when}", f"{summary.losses.elsewhere:,}"))
     key.append(("blackouts", f"{sum(part.blackouts for part in summary.drops.values()):,}"))
     return [

@@ -37,7 +37,8 @@ def render(directory: RunDirectory, *, notes_shown: bool = False) -> RenderableT
     if run.captured is None:
         if summary.classes:
             parts.append(Text(words.stationarity_sentence(run)))
-        parts.append(_losses(summary))
+        if summary.losses is not None:
+            parts.append(_losses(summary, summary.losses))
         sentences = (words.marks_sentence(summary), words.utilisation_sentence(summary))
         parts += [Text(text) for text in sentences if text]
     if 0 < flows.height <= MOST_ROWS:
@@ -117,11 +118,8 @@ def _heading(summary: Summary) -> Text:
     return Text(f"{summary.name}: {what}, {covered}{why}; {'; '.join(results)}", style="bold")
 
 
-def _losses(summary: Summary) -> Text:
+def _losses(summary: Summary, losses: LossSummary) -> Text:
     """Says where packets were lost, before any table, because the other tables show one port."""
-    losses = summary.losses
-    if losses is None:
-        return Text("losses of the other ports: not recorded")
     style = "yellow" if losses.elsewhere > losses.bottleneck else ""
     return Text(words.loss_sentence(summary, losses), style=style)
 
