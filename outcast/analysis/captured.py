@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 import numpy as np
 
@@ -17,17 +17,17 @@ from outcast import __version__
 from outcast.analysis import store
 from outcast.analysis.capture.headers import TCP, UDP
 from outcast.analysis.compiled import I64, Array
-from outcast.analysis.join.findings import ClockEstimate, QueueEstimate
+from outcast.analysis.join.findings import Found
 from outcast.analysis.join.join import Joined, count
 from outcast.analysis.join.packets import Packets
-from outcast.analysis.measure.blackout import Chains, flow_chains, port_chains
+from outcast.analysis.measure.blackout import flow_chains, port_chains
 from outcast.analysis.measure.latency import latency
 from outcast.analysis.measure.program_flows import LEAST_DATA_SHARE
-from outcast.analysis.measure.queue import Queue, replay
+from outcast.analysis.measure.queue import replay
 from outcast.analysis.measure.tcp import resent, round_trips
 from outcast.analysis.measure.throughput import fresh_bytes
 from outcast.analysis.port_analysis import DEFAULT_MIN_RTO_NS, PortAnalysis, rows_by_number, spans
-from outcast.analysis.run_analysis import Analysis, Interval, Whole
+from outcast.analysis.run_analysis import Analysis, Interval
 from outcast.analysis.run_summary import summarize
 from outcast.analysis.run_tables import write_tables
 from outcast.errors import InputError
@@ -47,18 +47,6 @@ from outcast.records.summary import Summary
 
 _BINS = 200
 """About so many bins show a capture over time, in round numbers of nanoseconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What the join of captures gave."""
-
-    joined: Joined
-    queue: Queue
-    chains: Chains
-    clocks: Sequence[ClockEstimate] = ()
-    estimates: Sequence[QueueEstimate] = ()
-    remarks: Sequence[str] = ()
 
 
 def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Found) -> Analysis:
@@ -101,7 +89,7 @@ def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Fou
         ],
         interval=Interval(0, traffic.duration_ns),
         rates=Rates(),
-        whole=Whole(joined, found.queue, found.chains, numbers),
+        whole=found,
     )
 
 

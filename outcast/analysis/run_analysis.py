@@ -9,10 +9,8 @@ import numpy as np
 import polars as pl
 
 from outcast.analysis.compiled import Array, Bool
-from outcast.analysis.join.join import Joined
-from outcast.analysis.measure.blackout import Chains
+from outcast.analysis.join.findings import Found
 from outcast.analysis.measure.program_flows import program_flows
-from outcast.analysis.measure.queue import Queue
 from outcast.analysis.measure.samples import port_table, socket_table
 from outcast.analysis.port_analysis import Joins, PortAnalysis, analyze_port, elsewhere, join_port
 from outcast.errors import InputError, NothingSentError
@@ -26,16 +24,6 @@ from outcast.records.link_rate import LinkRate, link_rate
 from outcast.records.run_directory import Manifest, RunDirectory
 from outcast.records.samples import PORTS_FILE, SOCKETS_FILE
 from outcast.units import format_time
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """Joined captures, whatever output packets left by; `numbers` has each flow's in the tables."""
-
-    joined: Joined
-    queue: Queue
-    chains: Chains
-    numbers: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +80,7 @@ class Analysis:
     windows_from_ns: int | None = None
     sockets: pl.DataFrame | None = None
     port_samples: pl.DataFrame | None = None
-    whole: Whole | None = None
+    whole: Found | None = None
     is_asked: bool = False
     remarks: tuple[str, ...] = ()
 

@@ -45,7 +45,7 @@ def packet_table(analysis: Analysis) -> pl.DataFrame:
     """One row per packet that entered a bottleneck; see `store.packet_table`."""
     whole = analysis.whole
     if whole is not None:
-        return store.packet_table(whole.joined, whole.queue, whole.numbers)
+        return store.packet_table(whole.joined, whole.queue, store.flow_numbers(whole.joined))
     return _stack(
         [store.packet_table(port.joined, port.queue, port.numbers) for port in analysis.ports]
     )
