@@ -28,10 +28,7 @@ from outcast.analysis.measure.tcp import resent, round_trips
 from outcast.analysis.measure.throughput import fresh_bytes
 from outcast.analysis.port_analysis import DEFAULT_MIN_RTO_NS, PortAnalysis, rows_by_number, spans
 from outcast.analysis.run_analysis import Analysis, Interval
-from outcast.analysis.run_summary import summarize
-from outcast.analysis.run_tables import write_tables
 from outcast.errors import InputError
-from outcast.files import write_text
 from outcast.plan import grouping
 from outcast.records.bounds import MOST_TIME_NS
 from outcast.records.captures import (
@@ -43,7 +40,6 @@ from outcast.records.captures import (
 from outcast.records.counters import NO_COUNTERS, Rates
 from outcast.records.flows import BottleneckRecord, FlowRecord, QueueRecord, TrafficRecord
 from outcast.records.run_directory import RunDirectory
-from outcast.records.summary import Summary
 
 _BINS = 200
 """About so many bins show a capture over time, in round numbers of nanoseconds."""
@@ -91,15 +87,6 @@ def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Fou
         rates=Rates(),
         whole=found,
     )
-
-
-def write(directory: RunDirectory, analysis: Analysis) -> Summary:
-    """Stores the manifest, the tables and summary.json of joined captures."""
-    directory.write_manifest(analysis.manifest)
-    write_tables(directory, analysis)
-    summary = summarize(analysis, {})
-    write_text(directory.summary, summary.model_dump_json(indent=1) + "\n")
-    return summary
 
 
 def _traffic(joined: Joined) -> TrafficRecord:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outcast import files, workflow
+from outcast import analysis, files, workflow
 from outcast.analysis import captured
 from outcast.analysis.capture import sequence
 from outcast.analysis.capture.pcap import shared_files
@@ -91,13 +91,14 @@ def _place(directory: RunDirectory, capture: CapturedPort) -> Path:
     return pattern
 
 
-def _write(directory: RunDirectory, analysis: Analysis) -> None:
+def _write(directory: RunDirectory, computed: Analysis) -> None:
     from outcast.view import figures, report
 
-    captured.write(directory, analysis)
+    directory.write_manifest(computed.manifest)
+    analysis.write(directory, computed)
     figures.draw(directory)
     report.write(directory)
-    sealed = analysis.manifest.model_copy(update={"files": directory.hashes()})
+    sealed = computed.manifest.model_copy(update={"files": directory.hashes()})
     directory.write_manifest(sealed)
 
 

@@ -381,7 +381,7 @@ def _trust(summary: Summary) -> Text:
     capture = summary.capture
     if not capture.trusted:
         return Text("not to be trusted: " + "; ".join(capture.reasons), style="red")
-    if summary.engine is None:
+    if capture.qdisc_drops is None:
         text = f"{capture.inferred_drops} drops inferred; no counter of the queue is known to "
         return Text(f"{text}compare with", style="green")
     text = f"trusted: {capture.inferred_drops} drops inferred in the whole captures, the queue "
