@@ -34,13 +34,12 @@ def render(directory: RunDirectory, *, notes_shown: bool = False) -> RenderableT
     run = Run(directory)
     summary, flows = run.summary, run.table("flows")
     parts: list[RenderableType] = [_heading(summary)]
-    if run.captured is None:
-        if summary.classes:
-            parts.append(Text(words.stationarity_sentence(run)))
-        if summary.losses is not None:
-            parts.append(_losses(summary, summary.losses))
-        sentences = (words.marks_sentence(summary), words.utilisation_sentence(summary))
-        parts += [Text(text) for text in sentences if text]
+    if summary.classes:
+        parts.append(Text(words.stationarity_sentence(run)))
+    if summary.losses is not None:
+        parts.append(_losses(summary, summary.losses))
+    sentences = (words.marks_sentence(summary), words.utilisation_sentence(summary))
+    parts += [Text(text) for text in sentences if text]
     if 0 < flows.height <= MOST_ROWS:
         parts += ["", _flow_table(run, flows)]
     if summary.limited:
