@@ -127,7 +127,7 @@ def _of_flows(analysis: Analysis, port: PortAnalysis) -> Iterator[str]:
             yield f"{port.record.egress}: no packet of flow {flow.flow} ({flow.src}) was seen"
 
 
-def _of_join(counts: Counts, reasons: list[str]) -> CaptureSummary:
+def _of_join(counts: Counts, refusals: list[str]) -> CaptureSummary:
     """Whether joined captures agree with one another. There are no counters to compare with."""
     return CaptureSummary(
         tcpdump_kernel_drops=None,
@@ -135,6 +135,6 @@ def _of_join(counts: Counts, reasons: list[str]) -> CaptureSummary:
         qdisc_drops=None,
         unmatched=counts.early + counts.duplicates + counts.unexplained,
         in_flight=counts.in_flight + counts.before_output,
-        trusted=not reasons,
-        reasons=list(reasons),
+        trusted=not refusals,
+        reasons=list(refusals),
     )
