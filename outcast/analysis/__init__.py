@@ -44,8 +44,8 @@ def write(directory: RunDirectory, analysis: Analysis) -> Summary:
     from outcast.analysis.run_tables import write_tables
     from outcast.analysis.trace import senders
     from outcast.analysis.trace.tables import write_events
-    from outcast.files import write_text
     from outcast.records.captures import read_manifest
+    from outcast.records.run_directory import write_record
     from outcast.records.tables import refusing
 
     with refusing(f"{directory.path}: its records do not fit its captures"):
@@ -59,7 +59,7 @@ def write(directory: RunDirectory, analysis: Analysis) -> Summary:
             directory.write_manifest(manifest.model_copy(update={"flows": flows}))
         write_events(directory)
         senders.write(directory)
-    write_text(directory.summary, summary.model_dump_json(indent=1) + "\n")
+    write_record(directory.summary, summary)
     return summary
 
 
