@@ -17,6 +17,7 @@ from outcast.errors import InputError, NothingSentError
 from outcast.experiment import GroupKind, Instant
 from outcast.plan import grouping
 from outcast.plan.grouping import Comparison
+from outcast.plan.model import Plan
 from outcast.records.captures import AnyManifest
 from outcast.records.counters import Counters, Rates
 from outcast.records.flows import FlowRecord
@@ -97,6 +98,11 @@ class Analysis:
         if self.whole is not None:
             return np.ones(stamps_ns.size, np.bool_)
         return self.interval.has(stamps_ns - self.manifest.traffic.t_start_ns)
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of the run; None for joined captures, which do not tell."""
+        return self.directory.read_plan() if self.directory.plan.exists() else None
 
     def link_rate(self, port: str, first_bps: int) -> LinkRate:
         """The rate at which a port sent over time; it was set up with `first_bps`."""
