@@ -36,7 +36,7 @@ def flow(number: int, src_ip: str, sport: int, **more: Any) -> FlowRecord:
 
 def link(port: str, node: str, neighbour: str, **more: Any) -> LinkRecord:
     """A direction of a link that no flow crosses and that sent nothing."""
-    nothing = LinkTotals(packets=0, bytes=0)
+    nothing = LinkTotals(packets=0, bytes=0, lost={})
     usual: dict[str, Any] = {"rate_bps": 10**9, "flows": [], "acknowledged": [], "other": False}
     usual |= {"before": nothing, "after": nothing}
     return LinkRecord(port=port, node=node, neighbour=neighbour, **usual | more)

@@ -39,17 +39,18 @@ def compute(directory: RunDirectory) -> Analysis:
 
 
 def write(directory: RunDirectory, analysis: Analysis) -> Summary:
-    """Stores the tables and summary.json. Its `wall_s` comes from the manifest."""
+    """Stores the tables and summary.json of a folder that has its manifest, with its `wall_s`."""
     from outcast.analysis.run_summary import summarize
     from outcast.analysis.run_tables import write_tables
     from outcast.analysis.trace import senders
     from outcast.analysis.trace.tables import write_events
-    from outcast.files import write_text
+    from outcast.records.captures import read_manifest
+    from outcast.records.run_directory import write_record
     from outcast.records.tables import refusing
 
     with refusing(f"{directory.path}: its records do not fit its captures"):
         # The manifest is read again because `wall_s` may have grown since `compute`.
-        manifest = directory.read_manifest()
+        manifest = read_manifest(directory)
         summary = summarize(analysis, manifest.wall_s)
         write_tables(directory, analysis)
         if manifest.programs:
@@ -58,7 +59,7 @@ def write(directory: RunDirectory, analysis: Analysis) -> Summary:
             directory.write_manifest(manifest.model_copy(update={"flows": flows}))
         write_events(directory)
         senders.write(directory)
-    write_text(directory.summary, summary.model_dump_json(indent=1) + "\n")
+    write_record(directory.summary, summary)
     return summary
 
 

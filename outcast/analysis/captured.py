@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 import numpy as np
 
@@ -17,21 +17,18 @@ from outcast import __version__
 from outcast.analysis import store
 from outcast.analysis.capture.headers import TCP, UDP
 from outcast.analysis.compiled import I64, Array
-from outcast.analysis.join.findings import ClockEstimate, QueueEstimate
+from outcast.analysis.join.findings import Found
 from outcast.analysis.join.join import Joined, count
 from outcast.analysis.join.packets import Packets
-from outcast.analysis.measure.blackout import Chains, flow_chains, port_chains
+from outcast.analysis.measure.blackout import flow_chains, port_chains
 from outcast.analysis.measure.latency import latency
 from outcast.analysis.measure.program_flows import LEAST_DATA_SHARE
-from outcast.analysis.measure.queue import Queue, replay
+from outcast.analysis.measure.queue import replay
 from outcast.analysis.measure.tcp import resent, round_trips
 from outcast.analysis.measure.throughput import fresh_bytes
 from outcast.analysis.port_analysis import DEFAULT_MIN_RTO_NS, PortAnalysis, rows_by_number, spans
-from outcast.analysis.run_analysis import Analysis, Interval, Whole
-from outcast.analysis.run_summary import summarize
-from outcast.analysis.run_tables import write_tables
+from outcast.analysis.run_analysis import Analysis, Interval
 from outcast.errors import InputError
-from outcast.files import write_text
 from outcast.plan import grouping
 from outcast.records.bounds import MOST_TIME_NS
 from outcast.records.captures import (
@@ -40,25 +37,12 @@ from outcast.records.captures import (
     JoinRequest,
     RateRecord,
 )
-from outcast.records.counters import Counters, Rates
+from outcast.records.counters import NO_COUNTERS, Rates
 from outcast.records.flows import BottleneckRecord, FlowRecord, QueueRecord, TrafficRecord
 from outcast.records.run_directory import RunDirectory
-from outcast.records.summary import Summary
 
 _BINS = 200
 """About so many bins show a capture over time, in round numbers of nanoseconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What the join of captures gave."""
-
-    joined: Joined
-    queue: Queue
-    chains: Chains
-    clocks: Sequence[ClockEstimate] = ()
-    estimates: Sequence[QueueEstimate] = ()
-    remarks: Sequence[str] = ()
 
 
 def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Found) -> Analysis:
@@ -91,7 +75,7 @@ def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Fou
     return Analysis(
         directory=directory,
         manifest=manifest,
-        counters=Counters(ports={}, hosts={}, captures=[]),
+        counters=NO_COUNTERS,
         windows_ns=(),
         bin_ns=manifest.bin_ns,
         group_by=grouping.chosen(None, manifest.groups),
@@ -101,18 +85,8 @@ def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Fou
         ],
         interval=Interval(0, traffic.duration_ns),
         rates=Rates(),
-        whole=Whole(joined, found.queue, found.chains, numbers),
+        whole=found,
     )
-
-
-def write(directory: RunDirectory, analysis: Analysis) -> Summary:
-    """Stores the manifest, the tables and summary.json of joined captures."""
-    assert isinstance(analysis.manifest, CapturesManifest)
-    directory.write_manifest(analysis.manifest)
-    write_tables(directory, analysis)
-    summary = summarize(analysis, {})
-    write_text(directory.summary, summary.model_dump_json(indent=1) + "\n")
-    return summary
 
 
 def _traffic(joined: Joined) -> TrafficRecord:

@@ -9,16 +9,15 @@ import numpy as np
 import polars as pl
 
 from outcast.analysis.compiled import Array, Bool
-from outcast.analysis.join.join import Joined
-from outcast.analysis.measure.blackout import Chains
+from outcast.analysis.join.findings import Found
 from outcast.analysis.measure.program_flows import program_flows
-from outcast.analysis.measure.queue import Queue
 from outcast.analysis.measure.samples import port_table, socket_table
 from outcast.analysis.port_analysis import Joins, PortAnalysis, analyze_port, elsewhere, join_port
 from outcast.errors import InputError, NothingSentError
 from outcast.experiment import GroupKind, Instant
 from outcast.plan import grouping
 from outcast.plan.grouping import Comparison
+from outcast.plan.model import Plan
 from outcast.records.captures import AnyManifest
 from outcast.records.counters import Counters, Rates
 from outcast.records.flows import FlowRecord
@@ -26,16 +25,6 @@ from outcast.records.link_rate import LinkRate, link_rate
 from outcast.records.run_directory import Manifest, RunDirectory
 from outcast.records.samples import PORTS_FILE, SOCKETS_FILE
 from outcast.units import format_time
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """Joined captures, whatever output packets left by; `numbers` has each flow's in the tables."""
-
-    joined: Joined
-    queue: Queue
-    chains: Chains
-    numbers: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +81,7 @@ class Analysis:
     windows_from_ns: int | None = None
     sockets: pl.DataFrame | None = None
     port_samples: pl.DataFrame | None = None
-    whole: Whole | None = None
+    whole: Found | None = None
     is_asked: bool = False
     remarks: tuple[str, ...] = ()
 
@@ -109,6 +98,11 @@ class Analysis:
         if self.whole is not None:
             return np.ones(stamps_ns.size, np.bool_)
         return self.interval.has(stamps_ns - self.manifest.traffic.t_start_ns)
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of the run; None for joined captures, which do not tell."""
+        return self.directory.read_plan() if self.directory.plan.exists() else None
 
     def link_rate(self, port: str, first_bps: int) -> LinkRate:
         """The rate at which a port sent over time; it was set up with `first_bps`."""

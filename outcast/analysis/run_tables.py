@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from outcast.analysis import store
+from outcast.analysis.join.findings import Found
 from outcast.analysis.measure.bins import throughput_table, utilisation_table
 from outcast.analysis.measure.completions import completion_table
 from outcast.analysis.measure.fairness_windows import fairness_table
@@ -24,6 +25,7 @@ from outcast.analysis.measure.program_runs import execution_table
 from outcast.analysis.measure.run_goodput import active_seconds, flow_bytes
 from outcast.analysis.measure.spreads import Spread, spread_of
 from outcast.analysis.measure.streams import stream_table, workload_table
+from outcast.analysis.port_analysis import PortAnalysis
 from outcast.analysis.run_analysis import Analysis
 from outcast.records.flows import FlowRecord
 from outcast.records.run_directory import RunDirectory
@@ -43,32 +45,30 @@ def write_tables(directory: RunDirectory, analysis: Analysis) -> None:
 
 def packet_table(analysis: Analysis) -> pl.DataFrame:
     """One row per packet that entered a bottleneck; see `store.packet_table`."""
-    whole = analysis.whole
-    if whole is not None:
-        return store.packet_table(whole.joined, whole.queue, whole.numbers)
-    return _stack(
-        [store.packet_table(port.joined, port.queue, port.numbers) for port in analysis.ports]
-    )
+    # All outputs of joined captures number the same flows.
+    parts = zip(_parts(analysis), analysis.ports, strict=False)
+    return _stack([store.packet_table(one.joined, one.queue, port.numbers) for one, port in parts])
 
 
 def queue_table(analysis: Analysis) -> pl.DataFrame:
     """One row per change of a bottleneck's queue. `packet` is the row in `packet_table`."""
-    if analysis.whole is not None:
-        return store.queue_table(analysis.whole.joined, analysis.whole.queue)
     frames = []
     offset = 0
-    for port in analysis.ports:
-        frame = store.queue_table(port.joined, port.queue)
+    for part in _parts(analysis):
+        frame = store.queue_table(part.joined, part.queue)
         frames.append(frame.with_columns(pl.col("packet") + offset))
-        offset += len(port.joined.arrivals)
+        offset += len(part.joined.arrivals)
     return _stack(frames)
 
 
 def chain_table(analysis: Analysis) -> pl.DataFrame:
     """One row per chain of drops of an input port."""
-    if analysis.whole is not None:
-        return store.chain_table(analysis.whole.joined, analysis.whole.chains)
-    return _stack([store.chain_table(port.joined, port.chains) for port in analysis.ports])
+    return _stack([store.chain_table(part.joined, part.chains) for part in _parts(analysis)])
+
+
+def _parts(analysis: Analysis) -> Sequence[Found | PortAnalysis]:
+    """The ports, whose rows follow one another; joined captures as a whole, in order of time."""
+    return analysis.ports if analysis.whole is None else [analysis.whole]
 
 
 def _stack(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:

@@ -102,9 +102,8 @@ def _apart(analysis: Analysis) -> list[str]:
             "shares, ratios and Jain's index compare flows that sent at different times, because "
             "at no time all were active"
         ]
-    if not analysis.all_active or not analysis.directory.plan.exists():
+    if not analysis.all_active or (plan := analysis.plan) is None:
         return []
-    plan = analysis.directory.read_plan()
     rtt_ns = max(base_rtt_ns(plan, flow.path, flow.return_path) for flow in plan.flows)
     lasts_ns = analysis.interval.end_ns - analysis.interval.start_ns
     if lasts_ns >= _FEW_ROUND_TRIPS * rtt_ns:

@@ -6,21 +6,21 @@ from collections import Counter
 from collections.abc import Iterator
 
 from outcast.analysis.capture.pcap import PortCapture
+from outcast.analysis.join.join import Counts
 from outcast.analysis.measure import links
 from outcast.analysis.measure.losses import cut_off, lost_at_senders, lost_to_the_link
 from outcast.analysis.port_analysis import PortAnalysis, elsewhere
 from outcast.analysis.run_analysis import Analysis
-from outcast.records.captures import CapturesManifest
+from outcast.records.captures import AnyManifest
 from outcast.records.counters import CaptureRecord
 from outcast.records.port_summaries import CaptureSummary
-from outcast.records.run_directory import Manifest
 
 
 def capture_summary(analysis: Analysis) -> CaptureSummary:
     """Checks the captures against each other, tcpdump's counters and the queue's counters."""
     manifest = analysis.manifest
-    if isinstance(manifest, CapturesManifest):
-        return _of_captures(analysis, manifest)
+    if analysis.whole is not None:
+        return _of_join(analysis.whole.joined.counts, manifest.distrust)
     reasons = list(manifest.distrust)
     sums: Counter[str] = Counter()
     for port in analysis.ports:
@@ -90,14 +90,16 @@ def _of_packets(port: PortAnalysis, sums: Counter[str]) -> Iterator[str]:
         yield f"{egress}: {counts.before_output} packets came in before its capture began"
 
 
-def _files(manifest: Manifest, port: PortAnalysis) -> Iterator[tuple[CaptureRecord, PortCapture]]:
+def _files(
+    manifest: AnyManifest, port: PortAnalysis
+) -> Iterator[tuple[CaptureRecord, PortCapture]]:
     """The record of each capture of a port; its output's is the last one."""
     records = {(record.port, record.direction): record for record in manifest.captures}
     for capture in port.captures:
         yield records[capture.port, "out" if capture is port.captures[-1] else "in"], capture
 
 
-def _of_files(manifest: Manifest, port: PortAnalysis) -> Iterator[str]:
+def _of_files(manifest: AnyManifest, port: PortAnalysis) -> Iterator[str]:
     """Why the files of a port's captures cannot be whole."""
     for record, capture in _files(manifest, port):
         if capture.records != record.captured:
@@ -125,16 +127,14 @@ def _of_flows(analysis: Analysis, port: PortAnalysis) -> Iterator[str]:
             yield f"{port.record.egress}: no packet of flow {flow.flow} ({flow.src}) was seen"
 
 
-def _of_captures(analysis: Analysis, manifest: CapturesManifest) -> CaptureSummary:
+def _of_join(counts: Counts, refusals: list[str]) -> CaptureSummary:
     """Whether joined captures agree with one another. There are no counters to compare with."""
-    assert analysis.whole is not None
-    counts = analysis.whole.joined.counts
     return CaptureSummary(
         tcpdump_kernel_drops=None,
         inferred_drops=counts.dropped,
         qdisc_drops=None,
         unmatched=counts.early + counts.duplicates + counts.unexplained,
         in_flight=counts.in_flight + counts.before_output,
-        trusted=not manifest.refusals,
-        reasons=list(manifest.refusals),
+        trusted=not refusals,
+        reasons=list(refusals),
     )

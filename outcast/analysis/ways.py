@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import polars as pl
 
 from outcast.analysis.capture.headers import FlowKey
 from outcast.analysis.capture.pcap import PortCapture, read_capture
+from outcast.analysis.export.captured import captures_of
 from outcast.errors import ConfigError, InputError
-from outcast.records.captures import CapturesManifest
 from outcast.records.flows import FlowRecord
 from outcast.records.run import Run
 
 _Points = list[tuple[str, str]]
 """Captured ports on a path, each with the direction of its capture."""
-_Files = dict[tuple[str, str], str]
+_Files = dict[tuple[str, str], Path]
 """The file of each captured port and direction."""
 SCHEMA: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("flow", "step"), pl.Int64),
@@ -42,7 +43,7 @@ def loss_table(run: Run, flow: int | None = None) -> pl.DataFrame:
         InputError: a capture is missing or broken, or the run tells no paths.
     """
     manifest = run.manifest
-    if isinstance(manifest, CapturesManifest):
+    if run.captured is not None:
         raise ConfigError("--losses: joined captures tell no paths; allowed are runs of outcast")
     records = [record for record in manifest.flows if flow in (None, record.flow)]
     if not records:
@@ -50,7 +51,7 @@ def loss_table(run: Run, flow: int | None = None) -> pl.DataFrame:
         there = "the run has none" if last is None else f"there are 0 to {last}"
         raise ConfigError(f"--flow {flow}: no such flow; {there}")
     ports = {(link.node, link.neighbour): link.port for link in run.counters.links}
-    files: _Files = {(each.port, each.direction): each.file for each in manifest.captures}
+    files: _Files = {(each.port, each.direction): each.files[0] for each in captures_of(run)}
     points = {record.flow: _points(record, ports, files) for record in records}
     if all(len(of_flow) < 2 for of_flow in points.values()):
         raise ConfigError(
@@ -84,7 +85,7 @@ def _seen(
             flows[point].append(record)
     found = {}
     for (port, way), of_point in flows.items():
-        path = run.directory.path / files[port, way]
+        path = files[port, way]
         if not path.exists():
             raise InputError(f"{path}: is missing; a sweep or an archive may have left it out")
         addresses = frozenset(record.dst_ip for record in of_point)

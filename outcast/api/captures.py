@@ -8,21 +8,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outcast import files, workflow
+from outcast import analysis, files, workflow
 from outcast.analysis import captured
 from outcast.analysis.capture import sequence
-from outcast.analysis.captured import Found
-from outcast.api import joins
+from outcast.analysis.capture.pcap import shared_files
+from outcast.api import joining, joins
+from outcast.api.joining import Asked
 from outcast.api.runs import Run
 from outcast.errors import ConfigError, InputError
 from outcast.records import captures as records
 from outcast.records.captures import CapturedFile, CapturedPort, CapturesManifest, JoinRequest
 from outcast.records.run_directory import RunDirectory
-from outcast.units import format_rate, format_size, format_time
 
 if TYPE_CHECKING:
     from outcast.analysis.run_analysis import Analysis
-    from outcast.api.joining import Asked
     from outcast.api.joins import Join
 
 
@@ -45,10 +44,8 @@ def save(join: Join, directory: str | os.PathLike[str], *, copy: bool = False) -
     with workflow.unfinished(target) as partial:
         paths = RunDirectory(partial.path)
         request = _request(join.asked, paths if copy else None)
-        analysis = captured.compute(
-            paths, Path(os.path.abspath(target)).name, request, _found(join)
-        )
-        _write(paths, analysis)
+        name = Path(os.path.abspath(target)).name
+        _write(paths, captured.compute(paths, name, request, join))
     return Run(target)
 
 
@@ -61,18 +58,17 @@ def again(directory: RunDirectory, manifest: CapturesManifest) -> Run:
     sides: dict[str, dict[str, Path]] = {"in": {}, "out": {}, "any": {}}
     for capture in request.captures:
         sides[capture.direction][capture.port] = _place(directory, capture)
-    join = joins.join_captures(
-        sides["in"],
-        sides["out"],
-        ports=sides["any"],
-        destinations=request.destinations,
-        routed=request.routed,
-        one_clock=request.one_clock,
-        max_sojourn=format_time(request.max_sojourn_ns),
-        rate=None if request.rate_bps is None else format_rate(request.rate_bps),
-        limit=None if request.limit_bytes is None else format_size(request.limit_bytes),
+    asked = Asked(
+        joining.captures(sides["in"], sides["out"], sides["any"], None),
+        joining.parse_addresses(request.destinations),
+        request.routed,
+        request.one_clock,
+        request.max_sojourn_ns,
+        request.rate_bps,
+        request.limit_bytes,
     )
-    _write(directory, captured.compute(directory, manifest.name, request, _found(join)))
+    join = joins.join_files(asked, shared_files(asked.files))
+    _write(directory, captured.compute(directory, manifest.name, request, join))
     return Run(directory.path)
 
 
@@ -95,19 +91,15 @@ def _place(directory: RunDirectory, capture: CapturedPort) -> Path:
     return pattern
 
 
-def _write(directory: RunDirectory, analysis: Analysis) -> None:
+def _write(directory: RunDirectory, computed: Analysis) -> None:
     from outcast.view import figures, report
 
-    captured.write(directory, analysis)
+    directory.write_manifest(computed.manifest)
+    analysis.write(directory, computed)
     figures.draw(directory)
     report.write(directory)
-    sealed = analysis.manifest.model_copy(update={"files": directory.hashes()})
+    sealed = computed.manifest.model_copy(update={"files": directory.hashes()})
     directory.write_manifest(sealed)
-
-
-def _found(join: Join) -> Found:
-    parts = ("joined", "queue", "chains", "clocks", "estimates", "remarks")
-    return Found(**{name: getattr(join, name) for name in parts})
 
 
 def _request(asked: Asked, copy_to: RunDirectory | None) -> JoinRequest:

@@ -16,6 +16,7 @@ from outcast.errors import ConfigError, InputError
 from outcast.records import kept_captures
 from outcast.records.interventions import Decision, Instant, Interventions, PacketFate
 from outcast.records.run import Run as Record
+from outcast.records.run_directory import write_record
 from outcast.sweep.store import SweepDirectory
 from outcast.view import figures, report
 from outcast.whatif import compare, fates, futures
@@ -109,7 +110,7 @@ def _decide(
         causes=many.causes(factual, (runs.run(future.name) for future in planned)),
         decided_ns=futures.decided_ns(instants),
     )
-    factual.directory.write_decision(decision)
+    write_record(factual.directory.decision, decision)
     figures.draw_one(Record(path), "fate")
     report.write(factual.directory)
     return decision

@@ -18,7 +18,7 @@ from outcast.analysis.capture.records import OUT_OF
 from outcast.analysis.join import fragments, identities
 from outcast.analysis.join.directions import CAME, LEFT, UNTOLD
 from outcast.analysis.join.doubts import MOST_SHARE, doubts, left_out
-from outcast.analysis.join.findings import ClockEstimate, DropRange, QueueEstimate, Role
+from outcast.analysis.join.findings import ClockEstimate, DropRange, Found, Role
 from outcast.analysis.join.join import JoinOptions, join
 from outcast.analysis.join.pairs import sample
 from outcast.analysis.measure import blackout, queue
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
     from outcast.analysis.capture.pcap import PortCapture
     from outcast.analysis.join.join import Joined
-    from outcast.analysis.measure.blackout import Chains
-    from outcast.analysis.measure.queue import Queue
     from outcast.analysis.measure.repairs import Repairs
     from outcast.api.runs import Run
 
@@ -55,7 +53,7 @@ FINE_NS = 10_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Join:
+class Join(Found):
     """Joined captures, as `join_captures` returns them.
 
     Attributes:
@@ -70,15 +68,9 @@ class Join:
         drop_ranges: where captures lack packets, between which numbers the drops are.
     """
 
-    joined: Joined
-    queue: Queue
-    chains: Chains
-    remarks: tuple[str, ...]
     asked: Asked
-    roles: tuple[Role, ...] = ()
-    clocks: tuple[ClockEstimate, ...] = ()
-    estimates: tuple[QueueEstimate, ...] = ()
-    drop_ranges: tuple[DropRange, ...] = ()
+    roles: tuple[Role, ...]
+    drop_ranges: tuple[DropRange, ...]
 
     def __repr__(self) -> str:
         counts = self.joined.counts
@@ -201,12 +193,6 @@ def join_captures(
         known.rate_bps,
         known.limit_bytes,
     )
-    if len(asked.files) == 1:
-        raise ConfigError(
-            f"{asked.files[0][1]}: is the only capture; allowed are those of two ports or more. "
-            "If it is of several interfaces, give the file alone, without a port's name. "
-            "`outcast inspect FILE` shows the flows of one capture"
-        )
     return join_files(asked, shared_files(asked.files))
 
 
@@ -218,6 +204,12 @@ def join_files(asked: Asked, shared: Collection[Path], *, common: bool = False) 
     then, because it is about another machine's ports.
     """
     files = asked.files
+    if len(files) == 1:
+        raise ConfigError(
+            f"{files[0][1]}: is the only capture; allowed are those of two ports or more. "
+            "If it is of several interfaces, give the file alone, without a port's name. "
+            "`outcast inspect FILE` shows the flows of one capture"
+        )
     captures = dict(zip(files, read_captures(files, shared=shared), strict=True))
     joining.require_interfaces(captures.values(), shared)
     aside = [line for capture in captures.values() for line in remove_few(capture, MOST_SHARE)]
@@ -318,10 +310,10 @@ def _measured(
             *last,
             *(part.sentence for part in ranges if part.egress not in lossy),
         ),
-        asked,
-        _roles(joined),
         _clocks(joined),
         estimates,
+        asked,
+        _roles(joined),
         tuple(ranges),
     )
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from outcast.engines.guest.debugger import Gdb
     from outcast.engines.guest.packed import Guest
     from outcast.records.interventions import Interventions
+    from outcast.sweep.pool import Pool
 
 
 def make(
@@ -100,6 +101,22 @@ def absolute_search_paths() -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def pool_of(jobs: int | None, scheduler: str | None, store: str | None = None) -> Pool:
+    """The pool of a Dask scheduler's workers, or of so many processes here; None is one a core.
+
+    Raises as `outcast.sweep.dask_pool.connect`.
+    """
+    if scheduler is not None:
+        from outcast.sweep.dask_pool import connect
+
+        return connect(scheduler, store)
+    from outcast.sweep.pool import LocalPool
+
+    cores = os.cpu_count() or 1
+    jobs = jobs or cores
+    return LocalPool(jobs, threads=max(1, cores // jobs))
 
 
 def resolve(experiment: Experiment, *, progress: bool | None = None) -> Experiment:

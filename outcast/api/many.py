@@ -11,7 +11,7 @@ from pathlib import Path
 from outcast.api import archives, comparable
 from outcast.api import guest as provision
 from outcast.api import progress as shown
-from outcast.api.making import absolute_search_paths
+from outcast.api.making import absolute_search_paths, pool_of
 from outcast.errors import ConfigError, InputError, RunError
 from outcast.experiment import Experiment, dump
 from outcast.records import replay as comparing
@@ -19,7 +19,6 @@ from outcast.records.interventions import Interventions
 from outcast.records.run import Run as Record
 from outcast.records.run_directory import Manifest, RunDirectory
 from outcast.sweep import captures, scheduler, store
-from outcast.sweep.pool import LocalPool, Pool
 from outcast.sweep.scheduler import Limits, Progress
 from outcast.sweep.store import SweepDirectory
 from outcast.sweep.task import Task
@@ -57,15 +56,6 @@ class Place:
         for shard in shards:
             shard.read_experiment()
         return shards
-
-    def pool(self) -> Pool:
-        """The pool for the runs. Raises FeatureMissingError or DeadlineError, as `run_sweep`."""
-        if self.scheduler is None:
-            jobs = self.jobs or os.cpu_count() or 1
-            return LocalPool(jobs, threads=max(1, (os.cpu_count() or 1) // jobs))
-        from outcast.sweep.dask_pool import connect
-
-        return connect(self.scheduler, None)
 
 
 def experiment_of(path: Path, allow_programs: bool) -> tuple[Experiment, Manifest]:
@@ -124,7 +114,7 @@ def make_each(
             tasks = [
                 _task(name, experiment, changes[name]) for name in names if name not in finished
             ]
-            pool = place.pool()
+            pool = pool_of(place.jobs, place.scheduler)
             try:
                 ended = scheduler.run(
                     tasks,

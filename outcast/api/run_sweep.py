@@ -11,7 +11,7 @@ from typing import Any
 from outcast.api import guest
 from outcast.api import progress as shown
 from outcast.api.experiments import require_experiment
-from outcast.api.making import absolute_search_paths
+from outcast.api.making import absolute_search_paths, pool_of
 from outcast.api.sweeps import Sweep
 from outcast.engines import choice
 from outcast.errors import ConfigError
@@ -20,7 +20,6 @@ from outcast.sweep import index, measured, merge, plan, runner
 from outcast.sweep.measured import Forecast
 from outcast.sweep.plan import Plan
 from outcast.sweep.plan import Run as PlannedRun
-from outcast.sweep.pool import LocalPool, Pool
 from outcast.sweep.runner import Result
 from outcast.sweep.scheduler import Limits
 from outcast.sweep.store import SweepDirectory, finished_runs
@@ -105,7 +104,7 @@ def carry_out(
         FeatureMissingError, DeadlineError: the Dask scheduler cannot be used.
     """
     expected = prepared.expected
-    pool = _pool(prepared)
+    pool = pool_of(prepared.jobs, prepared.scheduler, prepared.store)
     try:
         with shown.of_sweep(progress, expected.each_s if prepared.left else None) as observer:
             result = runner.run_sweep(
@@ -140,15 +139,6 @@ def merge_shards(
     whole = merge.merge(planned, shards, target)
     index.write_index(whole)
     return target, runner.mixture_warning(planned, whole)
-
-
-def _pool(prepared: Prepared) -> Pool:
-    if prepared.jobs is not None:
-        return LocalPool(prepared.jobs, threads=max(1, (os.cpu_count() or 1) // prepared.jobs))
-    from outcast.sweep.dask_pool import connect
-
-    assert prepared.scheduler is not None
-    return connect(prepared.scheduler, prepared.store)
 
 
 def run_sweep(

@@ -17,7 +17,7 @@ from outcast.experiment.engine import properties
 from outcast.records import replay as comparing
 from outcast.records.interventions import Interventions, PacketFate, WhatIf
 from outcast.records.run import Run as Record
-from outcast.records.run_directory import Manifest, RunDirectory
+from outcast.records.run_directory import Manifest, RunDirectory, write_record
 from outcast.records.tables import write_table
 from outcast.units import MOST_SPAN_NS
 from outcast.whatif import compare, fates, futures, losses
@@ -202,7 +202,7 @@ def write(factual: Record, run: Record, explanation: comparing.Explanation) -> N
                 "and other tables; outcast analyze makes those anew"
             )
         record = compare.of(factual, run, explanation, packets, numbers)
-        run.directory.write_whatif(record)
+        write_record(run.directory.whatif, record)
         write_table(packets, run.directory.path / f"{compare.TABLE}.parquet")
         both = compare.goodput(factual, run, numbers)
         write_table(both, run.directory.path / f"{compare.GOODPUT}.parquet")

@@ -53,7 +53,7 @@ from outcast.plan import transport as plan_transport
 from outcast.plan.flows import Flow
 from outcast.plan.hints import beforehand
 from outcast.records.flows import TrafficRecord
-from outcast.records.run_directory import RunDirectory
+from outcast.records.run_directory import RunDirectory, write_record
 
 if TYPE_CHECKING:
     from outcast.plan.programs import Command
@@ -188,7 +188,7 @@ class _Run:
                 time.sleep(capture.RING_TIMEOUT_S * 1.25)
                 self.watch()
                 if self.lost.packets:
-                    self.directory.write_lost(self.lost.record())
+                    write_record(self.directory.lost, self.lost.record())
             after = counters.read(self.network, self.lost)
         read = (before, self.at_start, self.at_end, after)
         self.directory.write_counters(counters.record(self.plan, *read, captures.records))

@@ -26,7 +26,7 @@ from outcast.errors import (
     did_you_mean,
 )
 from outcast.files import write_text
-from outcast.records.run_directory import RunDirectory
+from outcast.records.run_directory import RunDirectory, write_record
 from outcast.records.trace import Formats, Statistics
 
 TRACEFS = Path("/sys/kernel/tracing")
@@ -255,7 +255,7 @@ class Recorder(ThreadPart):
             events={event: self._text(self._format_file(event)) for event in self._events},
             statistics=counted,
         )
-        self._directory.write_trace_formats(formats)
+        write_record(self._directory.trace_formats, formats)
         write_text(self._directory.trace_symbols, _functions(self._symbols))
         if counted.lost or counted.entries:
             raise UntrustedError(

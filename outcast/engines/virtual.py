@@ -41,7 +41,7 @@ from outcast.experiment.engine import EngineName
 from outcast.plan import transport as plan_transport
 from outcast.plan.make import make_plan
 from outcast.records.interventions import Interventions, Lost
-from outcast.records.run_directory import GuestRecord, RunDirectory
+from outcast.records.run_directory import GuestRecord, RunDirectory, write_record
 
 
 def require_congestion_control(name: str, kernel: Kernel) -> None:
@@ -111,7 +111,7 @@ class VirtualEngine:
         sees = self._prepare(directory, experiment, kernel)
         plan = directory.read_plan()
         if changes is not None and changes.lost:
-            directory.write_lost(Lost(packets=changes.lost))
+            write_record(directory.lost, Lost(packets=changes.lost))
         has_programs = bool(plan.programs) or plan.command is not None
         asked = boot.Boot(
             kernel.program,

@@ -26,6 +26,7 @@ from outcast.files import sha256
 from outcast.plan import grouping
 from outcast.plan.grouping import Groups
 from outcast.records.bounds import MOST_COUNT
+from outcast.records.counters import CaptureRecord
 from outcast.records.effective import AppliedChange
 from outcast.records.flows import BottleneckRecord, FlowRecord, ProgramRecord, TrafficRecord
 from outcast.records.interventions import Interventions
@@ -128,8 +129,9 @@ class CapturesManifest(handed_in.Versioned):
     files: dict[handed_in.FileName, str] = Field(default_factory=dict)
     """SHA-256 of every file in the folder."""
 
-    # What only runs have. The analysis and the views ask for it without knowing which they read.
     tells_senders: ClassVar[bool] = False
+    has_all_outputs: ClassVar[bool] = True
+    # What only runs have. The analysis and the views ask for it without knowing which they read.
     engine: ClassVar[EngineName | None] = None
     interventions: ClassVar[Interventions | None] = None
     programs: ClassVar[list[ProgramRecord]] = []
@@ -140,6 +142,12 @@ class CapturesManifest(handed_in.Versioned):
     requested: ClassVar[dict[str, Any]] = {}
     effective: ClassVar[dict[str, Any]] = {}
     wall_s: ClassVar[dict[str, float]] = {}
+    captures: ClassVar[list[CaptureRecord]] = []
+
+    @property
+    def distrust(self) -> list[str]:
+        """What keeps the captures from being trusted: the refusals."""
+        return self.refusals
 
     @property
     def planned_flows(self) -> list[FlowRecord]:

@@ -86,9 +86,8 @@ class LinkTotals(handed_in.Record):
 
     packets: Count
     bytes: Count
-    lost: dict[Cause, Count] | None = None
-    """Packets lost up to then by cause, of the causes that the port itself counts; null in runs
-    made before outcast recorded them."""
+    lost: dict[Cause, Count]
+    """Packets lost up to then by cause, of the causes that the port itself counts."""
 
 
 class LinkRecord(handed_in.Record):
@@ -130,14 +129,11 @@ class LinkRecord(handed_in.Record):
         return _growth(self.port, self.before.bytes, self.after.bytes)
 
     @property
-    def lost(self) -> dict[Cause, int] | None:
-        """Packets lost while flows ran, by the causes that the port counts; None if unrecorded."""
-        before, after = self.before.lost, self.after.lost
-        if before is None or after is None:
-            return None
+    def lost(self) -> dict[Cause, int]:
+        """Packets lost while flows ran, by the causes that the port counts."""
         return {
-            cause: _growth(f"{self.port}: lost, {cause}", before.get(cause, 0), count)
-            for cause, count in after.items()
+            cause: _growth(f"{self.port}: lost, {cause}", self.before.lost.get(cause, 0), count)
+            for cause, count in self.after.lost.items()
         }
 
 
@@ -149,6 +145,9 @@ class Counters(handed_in.Record):
     captures: list[CaptureRecord]
     links: list[LinkRecord] = Field(default_factory=list)
 
+
+NO_COUNTERS = Counters(ports={}, hosts={}, captures=[])
+"""Those of joined captures, whose kernels nobody asked."""
 
 MOST_STEPS = 1_000_000
 """The most steps of all rates of a link over time in a run."""

@@ -23,7 +23,7 @@ from outcast.plan.model import Plan
 from outcast.plan.paths import ingress_port
 from outcast.records import captures
 from outcast.records.captures import AnyManifest, CapturesManifest
-from outcast.records.counters import Counters, Rates
+from outcast.records.counters import NO_COUNTERS, Counters, Rates
 from outcast.records.flows import BottleneckRecord, FlowRecord
 from outcast.records.link_rate import LinkRate, link_rate
 from outcast.records.run_directory import RunDirectory, read_record
@@ -89,8 +89,8 @@ class Run:
 
     @cached_property
     def counters(self) -> Counters:
-        """The kernel's counters before and after the traffic."""
-        return self.directory.read_counters()
+        """The kernel's counters before and after the traffic; empty for joined captures."""
+        return self.directory.read_counters() if self.captured is None else NO_COUNTERS
 
     @cached_property
     def plan(self) -> Plan | None:
@@ -129,7 +129,7 @@ class Run:
 
         Raises InputError for joined captures too, because nobody told us what was asked for.
         """
-        if isinstance(self.manifest, CapturesManifest):
+        if self.captured is not None:
             raise InputError(f"{self.directory.path}: holds joined captures; only runs have this")
         return experiment.load_resolved(self.directory.config)
 
@@ -142,7 +142,8 @@ class Run:
     def fair_bps(self) -> float | None:
         """An equal share of a flow; None if the flows do not share one output."""
         flows = [flow for flow in self.manifest.flows if flow.carries_data]
-        if not flows or (self.captured and len(self.captured.compared_flows) < len(flows)):
+        is_one_output = not self.manifest.has_all_outputs or flows == self.manifest.compared_flows
+        if not flows or not is_one_output:
             return None
         return self.summary.total_goodput_bps / len(flows)
 
@@ -318,11 +319,11 @@ class Run:
     def ways(self) -> dict[str, Way]:
         """The way of the packets that each entry of the summary's drops counts.
 
-        Of joined captures an entry is named with its output if there are several, and entries
-        without a drop are left out if others have some.
+        Where all outputs of a hop are known, an entry is named with its output if there are
+        several, and entries without a drop are left out if others have some.
         """
         every = [(port, r.egress) for r in self.manifest.bottlenecks for port in r.ingress]
-        is_told = self.captured is not None and len(self.captured.bottlenecks) > 1
+        is_told = self.manifest.has_all_outputs and len(self.manifest.bottlenecks) > 1
         entries = self.summary.drops
         lossy = {key for key, part in entries.items() if part.dropped}
         return {

@@ -104,6 +104,8 @@ class Manifest(handed_in.Versioned):
 
     tells_senders: ClassVar[bool] = True
     """Whether records tell of the senders: their congestion control, counters and least RTO."""
+    has_all_outputs: ClassVar[bool] = False
+    """Whether `bottlenecks` are all outputs of one hop, and not those that were chosen."""
 
     format: int = 1
 
@@ -287,36 +289,21 @@ class RunDirectory:
         """Reads how the recorded events are laid out. Raises InputError if it cannot be read."""
         return read_record(self.trace_formats, Formats, "the run recorded no events")
 
-    def write_trace_formats(self, formats: Formats) -> None:
-        write_text(self.trace_formats, formats.model_dump_json(indent=1) + "\n")
-
     def read_traced(self) -> Traced | None:
         """Reads which tables of events there are; None without any. Raises InputError."""
         return read_record(self.traced, Traced) if self.traced.exists() else None
-
-    def write_traced(self, traced: Traced) -> None:
-        write_text(self.traced, traced.model_dump_json(indent=1) + "\n")
 
     def read_whatif(self) -> WhatIf | None:
         """Reads what came of interventions; None without any. Raises InputError."""
         return read_record(self.whatif, WhatIf) if self.whatif.exists() else None
 
-    def write_whatif(self, record: WhatIf) -> None:
-        write_text(self.whatif, record.model_dump_json(indent=1) + "\n")
-
     def read_lost(self) -> Lost:
         """Reads what links are to lose; nothing where nobody asks. Raises InputError."""
         return read_record(self.lost, Lost) if self.lost.exists() else Lost()
 
-    def write_lost(self, record: Lost) -> None:
-        write_text(self.lost, record.model_dump_json(indent=1) + "\n")
-
     def read_decision(self) -> Decision | None:
         """Reads when an outcome was decided; None if nobody asked. Raises InputError."""
         return read_record(self.decision, Decision) if self.decision.exists() else None
-
-    def write_decision(self, record: Decision) -> None:
-        write_text(self.decision, record.model_dump_json(indent=1) + "\n")
 
     def read_rates(self) -> Rates:
         """Reads what traces set; nothing where there were none. Raises InputError."""
@@ -326,10 +313,10 @@ class RunDirectory:
         write_text(self.rates, rates.model_dump_json() + "\n")
 
     def write_manifest(self, manifest: handed_in.Versioned) -> None:
-        write_text(self.manifest, manifest.model_dump_json(indent=1) + "\n")
+        write_record(self.manifest, manifest)
 
     def write_counters(self, counters: Counters) -> None:
-        write_text(self.counters, counters.model_dump_json(indent=1) + "\n")
+        write_record(self.counters, counters)
 
     def hashes(self) -> dict[str, str]:
         """The SHA-256 of every file but the manifest, by its name in the folder."""
@@ -358,3 +345,8 @@ def read_record(
         return handed_in.read_model(path, model)
     except FileNotFoundError:
         raise InputError(f"{path.parent}: no {path.name}; {hint}") from None
+
+
+def write_record(path: Path, record: BaseModel) -> None:
+    """Writes a record of a run as `read_record` reads it."""
+    write_text(path, record.model_dump_json(indent=1) + "\n")

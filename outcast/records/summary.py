@@ -315,7 +315,7 @@ class Summary(handed_in.Versioned):
     drops: dict[str, PortDrops]
     """By input port."""
     losses: LossSummary | None = None
-    """Losses of every port of the network; null if the run did not record them."""
+    """Losses of every port of the network; null in joined captures."""
     flow_chains: dict[str, dict[str, int]]
     """Chains of consecutive drops of one flow, by hop count and then by length."""
     tcp: dict[str, TcpSummary]

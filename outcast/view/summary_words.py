@@ -51,16 +51,13 @@ def _outcast_classes(summary: Summary) -> tuple[str, str] | None:
 def noise_lines(run: Run) -> list[str]:
     """What the noise meter says of each output that several inputs feed.
 
-    Of joined captures, outputs without a drop are left out if others have some: most of their
-    queues were never full.
+    Outputs that `Run.ways` leaves out are left out here too: their queues were never full.
     """
-    drops = run.summary.drops
-    lossy = {way.egress for key, way in run.ways.items() if drops[key].dropped}
+    shown = {way.egress for way in run.ways.values()}
     return [
         f"phases at {egress}: {seen.sentence}"
         for egress, seen in run.summary.noise.items()
-        if (run.captured is None or egress in lossy or not lossy)
-        and sum(bool(way.arrivals) for way in seen.inputs.values()) > 1
+        if egress in shown and sum(bool(way.arrivals) for way in seen.inputs.values()) > 1
     ]
 
 
@@ -154,9 +151,9 @@ def utilisation_sentence(summary: Summary) -> str:
 
 
 def counted_at(run: Run) -> str:
-    """Which of several studied ports the numbers of a flow are of; empty with one."""
+    """Which of several studied ports the numbers of a flow are of; empty if it crosses one only."""
     ports = [record.egress for record in run.manifest.bottlenecks]
-    if run.captured is not None or len(ports) < 2:
+    if run.manifest.has_all_outputs or len(ports) < 2:
         return ""
     first = ", ".join(ports[:4]) + (" and so on" if len(ports) > 4 else "")
     return (

@@ -117,8 +117,8 @@ def test_what_a_host_sent_is_read_at_its_switch():
 
 def record(port: str, node: str, neighbour: str, **values: Any) -> LinkRecord:
     packets, size = values.pop("sent", (10**6, 10**10))
-    before = LinkTotals(packets=5, bytes=500)
-    after = LinkTotals(packets=5 + packets, bytes=500 + size)
+    before = LinkTotals(packets=5, bytes=500, lost={})
+    after = LinkTotals(packets=5 + packets, bytes=500 + size, lost={})
     return records.link(port, node, neighbour, before=before, after=after, **values)
 
 

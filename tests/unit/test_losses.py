@@ -75,20 +75,6 @@ def losses(run: Run) -> LossSummary:
     return run.summary.losses
 
 
-def test_a_run_that_recorded_none_says_so(run, capsys):
-    assert lossy(run).summary.losses is None
-    known = link("s1-eth1", "s1", "h1")
-    ends = (known.before, known.after)
-    before, after = (end.model_copy(update={"lost": None}) for end in ends)
-    old = known.model_copy(update={"before": before, "after": after})
-    assert lossy(run, old).summary.losses is None
-    assert "lost" not in pl.read_parquet(run.path / "links.parquet").columns
-    assert outcast(["analyze", str(run.path)]) == 0
-    assert "losses of the other ports: not recorded" in capsys.readouterr().out
-    page = report.make(Run(run))
-    assert "did not record what ports other than the captured ones lost" in page
-
-
 def test_losses_elsewhere_are_told_at_the_top(run, capsys):
     result = lossy(
         run,

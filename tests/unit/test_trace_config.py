@@ -12,7 +12,7 @@ from outcast.engines.realtime import RealtimeEngine
 from outcast.errors import ConfigError, FeatureMissingError, InputError
 from outcast.plan import stored
 from outcast.plan.make import make_plan
-from outcast.records.run_directory import RunDirectory
+from outcast.records.run_directory import RunDirectory, write_record
 from outcast.records.trace import Formats, Statistics, Traced, table_name
 from tests.golden.run_directory import make_run
 
@@ -71,8 +71,8 @@ def test_records_of_the_folder_are_read_as_they_were_written(tmp_path):
     directory.trace.mkdir()
     assert directory.read_traced() is None
     traced = Traced(outcast="1", events={"tcp:tcp_probe": 7})
-    directory.write_traced(traced)
-    directory.write_trace_formats(FORMATS)
+    write_record(directory.traced, traced)
+    write_record(directory.trace_formats, FORMATS)
     assert directory.read_traced() == traced
     assert directory.read_trace_formats() == FORMATS
     assert FORMATS.statistics.lost == 6
@@ -90,7 +90,7 @@ def test_records_of_the_folder_are_read_as_they_were_written(tmp_path):
 def test_formats_that_cannot_be_are_refused(change, tmp_path):
     directory = RunDirectory(tmp_path)
     directory.trace.mkdir()
-    directory.write_trace_formats(FORMATS.model_copy(update=change))
+    write_record(directory.trace_formats, FORMATS.model_copy(update=change))
     with pytest.raises(InputError):
         directory.read_trace_formats()
 
@@ -122,7 +122,7 @@ def test_a_run_without_events_says_how_to_record_them(run):
 
 def test_a_table_with_other_columns_is_refused(run):
     run.trace.mkdir()
-    run.write_traced(Traced(outcast="0", events=dict.fromkeys(OF_SENDERS, 1)))
+    write_record(run.traced, Traced(outcast="0", events=dict.fromkeys(OF_SENDERS, 1)))
     for event in OF_SENDERS:
         path = run.trace / f"{table_name(event)}.parquet"
         pl.DataFrame({"t_ns": [1]}).write_parquet(path)

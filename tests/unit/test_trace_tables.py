@@ -10,7 +10,7 @@ from outcast.analysis.trace import places, tables
 from outcast.errors import InputError, UntrustedError
 from outcast.records import sender_tables
 from outcast.records.run import Run
-from outcast.records.run_directory import RunDirectory
+from outcast.records.run_directory import RunDirectory, write_record
 from outcast.records.tables import read_table
 from outcast.records.trace import Formats
 from tests.golden import trace_pages
@@ -93,7 +93,7 @@ def record(directory: RunDirectory, events: list[Record], formats: Formats | Non
     directory.trace.mkdir(exist_ok=True)
     directory.trace_events.write_bytes(trace_pages.pages(events))
     chosen = formats or trace_pages.formats(EVENTS, count=len(events))
-    directory.write_trace_formats(chosen.model_copy(update={"to_captures_ns": OFFSET_NS}))
+    write_record(directory.trace_formats, chosen.model_copy(update={"to_captures_ns": OFFSET_NS}))
 
 
 def test_every_event_is_joined_to_its_packet(analysed):

@@ -18,7 +18,7 @@ import outcast
 from outcast.analysis.capture.pcap import read_capture
 from outcast.cli import invoke
 from outcast.errors import did_you_mean
-from outcast.records.run_directory import RunDirectory
+from outcast.records.run_directory import RunDirectory, write_record
 from tests.golden import trace_pages
 from tests.golden.trace_pages import Record
 from tests.unit import test_archive_replay as replays
@@ -82,8 +82,9 @@ class TracingEngine(replays.SeededEngine):
         directory.trace.mkdir()
         directory.trace_events.write_bytes(trace_pages.pages(records))
         formats = {event: FORMATS[event] for event in events}
-        directory.write_trace_formats(
-            trace_pages.formats(formats, lost=self.lost, count=len(records))
+        write_record(
+            directory.trace_formats,
+            trace_pages.formats(formats, lost=self.lost, count=len(records)),
         )
 
 

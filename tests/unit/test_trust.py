@@ -37,7 +37,8 @@ def sound() -> Any:
         **{"programs": [], "requested": {}},
     )
     ports = {"s1-eth1": Record(delta=lambda name: 5)}
-    return Record(ports=[port], manifest=told, counters=Record(ports=ports, links=[]))
+    counters = Record(ports=ports, links=[])
+    return Record(ports=[port], manifest=told, counters=counters, whole=None)
 
 
 def failed_link(analysis: Any) -> None:

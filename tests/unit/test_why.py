@@ -7,7 +7,7 @@ from outcast.analysis.trace import events as of
 from outcast.errors import InputError
 from outcast.records.counters import Counters, HostCounters, LinkTotals
 from outcast.records.run import Run
-from outcast.records.run_directory import RunDirectory
+from outcast.records.run_directory import RunDirectory, write_record
 from outcast.records.tables import write_table
 from outcast.records.trace import Traced, table_name
 from outcast.view.terminal import why
@@ -78,7 +78,7 @@ def run(tmp_path_factory) -> Run:
     for event in of.EVENTS:
         write_table(every[table_name(event)], directory.trace / f"{table_name(event)}.parquet")
     rows = {event: every[table_name(event)].height for event in of.EVENTS}
-    directory.write_traced(Traced(outcast=__version__, events=rows))
+    write_record(directory.traced, Traced(outcast=__version__, events=rows))
     directory.write_counters(counters(directory, flow.src))
     return Run(directory)
 

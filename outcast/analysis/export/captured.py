@@ -18,7 +18,6 @@ from outcast.analysis.capture.records import CaptureFile
 from outcast.analysis.compiled import I32, I64, Array, Bool
 from outcast.errors import InputError
 from outcast.records import captures
-from outcast.records.captures import CapturesManifest
 from outcast.records.run import Run
 
 Direction = Literal["in", "out", "any"]
@@ -46,9 +45,8 @@ class PortFiles:
 
 def captures_of(run: Run) -> list[PortFiles]:
     """The captures of a run, or those that were joined. Raises InputError if one is gone."""
-    folder, manifest = run.directory.path, run.manifest
-    if isinstance(manifest, CapturesManifest):
-        requested = manifest.request.captures
+    if run.captured is not None:
+        requested = run.captured.request.captures
         shared = shared_files(
             [(capture.port, Path(file.path)) for capture in requested for file in capture.files]
         )
@@ -63,8 +61,8 @@ def captures_of(run: Run) -> list[PortFiles]:
             for capture in requested
         ]
     return [
-        PortFiles(record.port, record.direction, (folder / record.file,))
-        for record in manifest.captures
+        PortFiles(record.port, record.direction, (run.directory.path / record.file,))
+        for record in run.manifest.captures
     ]
 
 

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from outcast.analysis.join.join import Joined
+    from outcast.analysis.measure.blackout import Chains
+    from outcast.analysis.measure.queue import Queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,18 @@ class DropRange:
     least: int
     most: int
     sentence: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Found:
+    """What captures that were joined show; `outcast.Join` says what each part is."""
+
+    joined: Joined
+    queue: Queue
+    chains: Chains
+    remarks: tuple[str, ...]
+    clocks: tuple[ClockEstimate, ...]
+    estimates: tuple[QueueEstimate, ...]
 
 
 class Reason(StrEnum):

@@ -23,11 +23,11 @@ def link_table(analysis: Analysis) -> pl.DataFrame | None:
     `port` sends from `node` to `neighbour`. `flows` and `acknowledged` say of how many flows data
     and acknowledgements are planned to cross it. `packets` and `bytes` (with Ethernet headers) are
     what it sent within the duration, `utilisation` the share of what it could carry then. `lost`
-    and `lost_CAUSE` are packets, if losses were recorded.
+    and `lost_CAUSE` are packets.
     """
-    if not analysis.counters.links:
-        return None
     losses = loss_summary(analysis)
+    if losses is None:
+        return None
     return pl.DataFrame(
         [
             {
@@ -40,7 +40,7 @@ def link_table(analysis: Analysis) -> pl.DataFrame | None:
                 "packets": link.packets,
                 "bytes": link.bytes,
                 "utilisation": utilisation(analysis, link),
-                **({} if losses is None else _lost(losses, link.port)),
+                **_lost(losses, link.port),
             }
             for link in (whole_run.within for whole_run in analysis.counters.links)
         ]

@@ -33,17 +33,16 @@ _FLOWS_IN_A_QUEUE = 100
 
 
 def loss_summary(analysis: Analysis) -> LossSummary | None:
-    """Every port's losses within the duration; None if the run did not record them."""
+    """Every port's losses within the duration; None if no kernel counted any."""
+    if not analysis.counters.links:
+        return None
     ports = {}
     causes: Counter[Cause] = Counter()
     at_bottleneck = 0
     failures = _failures(analysis)
     for whole in analysis.counters.links:
         link = whole.within
-        of_port = link.lost
-        if of_port is None:
-            return None
-        lost = {**of_port, **_at_far_end(analysis, link), "failure": failures[link.port]}
+        lost = {**link.lost, **_at_far_end(analysis, link), "failure": failures[link.port]}
         lost = {cause: count for cause, count in lost.items() if count}
         measured = sum(count for cause, count in lost.items() if _measured(analysis, link, cause))
         causes.update(lost)
@@ -56,8 +55,6 @@ def loss_summary(analysis: Analysis) -> LossSummary | None:
                 lost=lost,
                 elsewhere=sum(lost.values()) - measured,
             )
-    if not analysis.counters.links:
-        return None
     total = causes.total()
     return LossSummary(
         total=total,
@@ -124,7 +121,7 @@ def lost_at_senders(analysis: Analysis) -> list[str]:
     own = "queue" in str(manifest.requested.get("links.overrides", ""))
     lines = []
     for whole in analysis.counters.links:
-        lost = whole.within.lost or {}
+        lost = whole.within.lost
         count = lost.get("queue", 0) + lost.get("delay", 0)
         host = whole.node
         few = 0 < flows[host] <= _FLOWS_IN_A_QUEUE
@@ -211,7 +208,7 @@ def _failures(analysis: Analysis) -> Counter[str]:
         if came is None:
             continue
         rest = came - sum(link.packets for link in links)
-        lost = (item for link in links for item in (link.lost or {}).items())
+        lost = (item for link in links for item in link.lost.items())
         rest -= sum(count for cause, count in lost if cause in BEFORE_SENDING)
         for name in failed:
             if name in captured:
@@ -264,5 +261,5 @@ def _came(analysis: Analysis, node: str) -> int | None:
 
 def _lost_on_the_way(analysis: Analysis, link: LinkRecord) -> int:
     """Packets that the port at the near end sent and the one at the far end did not get."""
-    lost = {**(link.lost or {}), **_at_far_end(analysis, link)}
+    lost = {**link.lost, **_at_far_end(analysis, link)}
     return lost.get("link", 0) + lost.get("blackout", 0)

@@ -120,9 +120,9 @@ def streams(analysis: Analysis) -> list[Stream]:
 
 def _copied(analysis: Analysis) -> Callable[[Generated], bool]:
     """A function that says whether a link on a flow's path delivers packets twice."""
-    if not analysis.directory.plan.exists():
+    plan = analysis.plan
+    if plan is None:
         return lambda _flow: False
-    plan = analysis.directory.read_plan()
     copying = {ends for ends, link in plan.links.items() if link.duplicate}
     for change in analysis.manifest.changes:
         if change.what == "duplicate_ppm" and change.requested:
@@ -172,9 +172,9 @@ def _captured(analysis: Analysis) -> Iterator[tuple[PortAnalysis, int, Generated
     Flows that share a connection are one there; the first of them stands for all. The flows of a
     port come by workload and number.
     """
-    if not analysis.directory.plan.exists():
-        return  # Joined captures do not tell the hosts' addresses.
-    plan = analysis.directory.read_plan()
+    plan = analysis.plan
+    if plan is None:
+        return
     generated = _by_header(plan, plan.generated)
     for port in analysis.ports:
         known = [

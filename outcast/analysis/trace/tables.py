@@ -22,7 +22,7 @@ from outcast.analysis.trace.places import (
 )
 from outcast.errors import InputError, UntrustedError
 from outcast.plan import addresses
-from outcast.records.run_directory import RunDirectory
+from outcast.records.run_directory import RunDirectory, write_record
 from outcast.records.sender_tables import COLUMNS, VERSION, column_name
 from outcast.records.tables import PartsWriter, refusing
 from outcast.records.trace import Formats, Traced, table_name
@@ -76,7 +76,7 @@ def _write_events(directory: RunDirectory, formats: Formats) -> Traced | None:
     finally:
         shutil.rmtree(parts, ignore_errors=True)
     traced = Traced(outcast=__version__, events=rows)
-    directory.write_traced(traced)
+    write_record(directory.traced, traced)
     directory.trace_events.unlink()
     directory.trace_symbols.unlink(missing_ok=True)
     return traced

@@ -30,16 +30,17 @@ ZOOM_PACKETS = 40
 """How many packet times of a blackout to show. With more, marks would overlap."""
 ZOOM_INCHES = 2.2
 LONGEST_BAR = 10
-"""Chains that are longer than this share one bar."""
+"""Chains that are longer than this share one bar, and one column in the report."""
+CHAIN_LENGTHS = (*map(str, range(1, LONGEST_BAR + 1)), f"> {LONGEST_BAR}")
 MOST_PORTS = 6
 """If there are more input ports or groups than this, their chains are added up."""
 
 
-def chain_counts(chains: Mapping[str, int], longest: int) -> list[int]:
-    """Returns how many chains have each length from 1 to `longest`, then how many are longer."""
-    counts = [0] * (longest + 1)
+def chain_counts(chains: Mapping[str, int]) -> list[int]:
+    """Returns how many chains have each length up to LONGEST_BAR, then how many are longer."""
+    counts = [0] * (LONGEST_BAR + 1)
     for length, count in chains.items():
-        counts[min(int(length), longest + 1) - 1] += count
+        counts[min(int(length), LONGEST_BAR + 1) - 1] += count
     return counts
 
 
@@ -60,13 +61,13 @@ def _by_group(run: Run) -> list[Bars]:
     colours = run_colours(run)
     groups = []
     if len(run.groups) > MOST_PORTS:
-        every = [chain_counts(group.summary.chains, LONGEST_BAR) for group in run.groups]
+        every = [chain_counts(group.summary.chains) for group in run.groups]
         flows = sum(len(group.flows) for group in run.groups)
         return [Bars(f"all {flows} flows (mean)", GREY, np.sum(every, axis=0) / flows)]
     for group in run.groups:
         flows = group.summary.flows
         label = f"{group.counted} (mean)" if flows > 1 else group.counted
-        counts = np.array(chain_counts(group.summary.chains, LONGEST_BAR)) / flows
+        counts = np.array(chain_counts(group.summary.chains)) / flows
         groups.append(Bars(label, colours[group.label], counts))
     return groups
 
@@ -74,7 +75,7 @@ def _by_group(run: Run) -> list[Bars]:
 def _by_port(run: Run) -> list[Bars]:
     """Returns the chains of each input port, or of all together if there are many ports."""
     ports = {
-        way.label: np.array(chain_counts(run.summary.drops[port].chains, LONGEST_BAR))
+        way.label: np.array(chain_counts(run.summary.drops[port].chains))
         for port, way in run.ways.items()
     }
     if len(ports) > MOST_PORTS:
@@ -91,7 +92,7 @@ def _chain_bars(axes: Axes, groups: Sequence[Bars], what: str) -> None:
         nothing(axes, "no packet was dropped")
         return
     longest = int(used[-1]) + 1
-    ticks = [*map(str, range(1, LONGEST_BAR + 1)), f"> {LONGEST_BAR}"][:longest]
+    ticks = CHAIN_LENGTHS[:longest]
     draw_bars(axes, [replace(group, heights=group.heights[:longest]) for group in groups], ticks)
     axes.set_yscale("log")
     lowest = min(group.heights[group.heights > 0].min(initial=1.0) for group in groups)

@@ -195,11 +195,8 @@ def goodput_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
 
 def goodput_by_flow(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws the mean goodput of every flow as a bar. Flows of a group stand together."""
-    flows = run.table("flows")
-    order = [flow for group in run.groups for flow in group.flows]
-    flows = flows.sort(
-        pl.col("flow").replace_strict({f: n for n, f in enumerate(order)}, default=len(order))
-    )
+    order = {flow: place for place, flow in enumerate(run.group_of)}
+    flows = run.table("flows").sort(pl.col("flow").replace_strict(order, default=len(order)))
     if not 1 < flows.height <= MOST_CURVES:
         return None
     legend = 0.6 + legend_inches(len(run.groups))

@@ -7,7 +7,9 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from outcast.plan.grouping import UNKNOWN
 from outcast.records.flows import BottleneckRecord
+from outcast.records.link_rate import steps_of
 from outcast.records.run import Run
 from outcast.view.figures.parts import Bars, draw_bars, of_each_output
 from outcast.view.figures.style import OWN, Canvas, heading
@@ -29,9 +31,9 @@ def _link(run: Run, record: BottleneckRecord, on: Canvas) -> Figure:
     start = frame["t"].to_numpy() / 1e9
     edges = np.append(start, run.summary.duration_s)
     what = "link and queue"
-    if run.captured is not None and record.queue.rate_bps is None:
+    if record.queue.kind == UNKNOWN and record.queue.rate_bps is None:
         what = "queue"
-        # Captures do not tell the link's rate, so its use is not known.
+        # Nobody told the link's rate, so its use is not known.
         figure = on.new((8, 3.8))
         middle, lower = figure.subplots(2, 1, sharex=True, height_ratios=[1.4, 1.2])
     else:
@@ -83,14 +85,8 @@ def _queue(
     axes.stairs(mean, edges, baseline=None, color=BLUE, lw=1.2, label="mean over time")
     limit = record.queue.limit_bytes
     if limit is not None and limit / 1024 <= 3 * most.max():
-        changes = [
-            (change.applied_ns / 1e9, change.shown)
-            for change in run.manifest.changes
-            if (change.port, change.what) == (record.egress, "limit_bytes")
-            and change.applied_ns is not None
-            and change.shown is not None
-        ]
-        steps = [(0.0, limit), *changes]
+        changes = steps_of(run.manifest, record.egress, "limit_bytes")
+        steps = [(0.0, limit), *((at_ns / 1e9, shown) for at_ns, shown in changes)]
         at_s, bytes_ = zip(*steps, (edges[-1], steps[-1][1]), strict=True)
         look: Any = {"drawstyle": "steps-post", "color": VERMILION, "ls": "--", "lw": 1}
         axes.plot(at_s, np.array(bytes_) / 1024, label="limit", **look)

@@ -60,7 +60,7 @@ def make(
             if told is None
             else [captured.again(told)]
         ),
-        overview.glossary(bool(run.manifest.flows), run.captured is not None),
+        overview.glossary(bool(run.manifest.flows), run.manifest.tells_senders),
     ]
     as_json = {"type": "application/json", "id": "viewer-header"}
     data = [

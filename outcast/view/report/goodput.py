@@ -96,7 +96,7 @@ def _windows(run: Run) -> Element | None:
 
 def _flows(run: Run) -> Element:
     named = run.summary.group_by not in ("hops", "sender")
-    order = {flow: place for place, flow in enumerate(f for g in run.groups for f in g.flows)}
+    order = {flow: place for place, flow in enumerate(run.group_of)}
     known = {flow.flow: flow for flow in run.manifest.flows}
     told = run.manifest.tells_senders
     rows: list[list[Part]] = []

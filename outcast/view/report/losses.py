@@ -3,7 +3,7 @@
 from outcast.records.port_summaries import NoiseInput, NoiseSummary
 from outcast.records.run import Run
 from outcast.view import summary_words as words
-from outcast.view.figures.drops import chain_counts
+from outcast.view.figures.drops import CHAIN_LENGTHS, chain_counts
 from outcast.view.figures.phase import contests_by_port, ports_shown
 from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
@@ -12,8 +12,6 @@ from outcast.view.terminal import service_classes as shown
 
 MOST_PORTS = 40
 """The most ports that are listed; summary.json has all of them."""
-LONGEST = 10
-"""Chains that are longer than this share one column."""
 
 
 def queue(run: Run) -> Element:
@@ -62,9 +60,7 @@ def network(run: Run) -> Element:
     """Returns the section on what every port of the network lost."""
     losses = run.summary.losses
     if losses is None:
-        text = "The run did not record what ports other than the captured ones lost."
-        if run.captured is not None:
-            text = "Captures show the losses of the outputs below, and nothing of other places."
+        text = "Captures show the losses of the outputs below, and nothing of other places."
         return section("losses", "Losses of every port", element("p", text))
     ordered = sorted(losses.ports.items(), key=lambda item: -sum(item[1].lost.values()))
     rows: list[list[Part]] = [
@@ -111,15 +107,11 @@ def _chains(run: Run) -> Element | None:
     longest = max((part.longest_chain for part in run.summary.drops.values()), default=0)
     if not longest:
         return None
-    columns = min(longest, LONGEST)
-    head = ["drops in a row", *(str(length) for length in range(1, columns + 1))]
-    if longest > LONGEST:
-        head.append(f"> {LONGEST}")
+    head = ["drops in a row", *CHAIN_LENGTHS[:longest]]
     rows: list[list[Part]] = []
     for port, way in run.ways.items():
-        counts = chain_counts(run.summary.drops[port].chains, LONGEST)
-        lengths = [*counts[:columns], *counts[LONGEST:]] if longest > LONGEST else counts[:columns]
-        rows.append([way.label, *(f"{count:,}" for count in lengths)])
+        counts = chain_counts(run.summary.drops[port].chains)[:longest]
+        rows.append([way.label, *(f"{count:,}" for count in counts)])
     return table("Number of chains by length: packets of a port dropped in a row", head, rows)
 
 

@@ -180,11 +180,11 @@ def round_trips(run: Run, frame: pl.DataFrame) -> Element:
 def utilisation(run: Run, frame: pl.DataFrame) -> Element:
     """Returns the section on how much of the bottleneck's rate was used."""
     told: tuple[str | Element, ...] = ("The bottleneck has no rate of its own to compare with.",)
-    if run.captured is not None:
+    if used := words.utilisation_sentence(run.summary):
+        told = (f"{words.begun(used)}.",)
+    elif run.captured is not None:
         verb = element("code", "outcast join --rate")
         told = ("It is left out, because the link's rate was only estimated; ", verb, " takes it.")
-    elif used := words.utilisation_sentence(run.summary):
-        told = (f"{words.begun(used)}.",)
     return section("utilisation", "Utilisation", element("p", *told))
 
 

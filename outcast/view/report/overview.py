@@ -51,16 +51,14 @@ def header(run: Run) -> list[Element]:
             both = f"{words.format_ms(probe.rtt_ms.p50)}, {words.format_ms(probe.rtt_ms.p99)}"
             key.append((f"latency {probe.src} to {probe.dst}, median and 99 %", both))
     key.append(("drops", f"{sum(part.dropped for part in summary.drops.values()):,}"))
-    if summary.losses is None and run.captured is None:
-        key.append(("lost elsewhere", "not recorded"))
-    elif summary.losses is not None and summary.losses.elsewhere:
+    if summary.losses is not None and summary.losses.elsewhere:
         key.append((f"lost elsewhere{when}", f"{summary.losses.elsewhere:,}"))
     key.append(("blackouts", f"{sum(part.blackouts for part in summary.drops.values()):,}"))
     return [
         element("h1", summary.name),
         element("p", _result(run), class_="lead"),
         main_numbers(key),
-        _trust(run) if run.captured is None else captured.verdict(run),
+        captured.verdict(run) if summary.capture.qdisc_drops is None else _trust(run),
     ]
 
 
@@ -74,7 +72,8 @@ COVERED = {
 
 def _result(run: Run) -> str:
     summary = run.summary
-    covered = COVERED[summary.interval] if run.captured is None else "all of the captures"
+    is_joined = run.captured is not None
+    covered = "all of the captures" if is_joined else COVERED[summary.interval]
     texts = []
     if run.manifest.flows:
         texts.append(
@@ -95,13 +94,13 @@ def _result(run: Run) -> str:
             f"{flows} ({workload.kind}) ran{unfinished}, at "
             f"{format_bps(workload.goodput_bps)} together{summary.whole_run}."
         )
-    return " ".join(texts) + _comparison(summary) + _doubt(run)
+    return " ".join(texts) + _comparison(summary) + ("" if is_joined else _doubt(run))
 
 
 def _doubt(run: Run) -> str:
     """How sure the result is: what the noise meter says, and losses that the tables lack."""
     text = ""
-    if run.captured is None and run.manifest.flows and (lines := words.noise_lines(run)):
+    if run.manifest.flows and (lines := words.noise_lines(run)):
         text += f" How sure that is: {lines[0].rstrip('.')}."
     losses = run.summary.losses
     if losses is not None and losses.elsewhere > losses.bottleneck:
@@ -258,17 +257,17 @@ OF_ALL = {
     "blackout": "a chain during which packets of other input ports got through",
     "timeout": "the sender waited for an acknowledgement in vain, and began anew with one packet",
 }
-_OF_RUNS = ("2-hop, 6-hop", "outcast ratio", "bottleneck", "timeout")
+_OF_SENDERS = ("2-hop, 6-hop", "outcast ratio", "bottleneck", "timeout")
 
 
-def glossary(with_flows: bool, of_captures: bool = False) -> Element:
+def glossary(with_flows: bool, tells_senders: bool) -> Element:
     """Returns the words with their meaning, as in docs/concepts.md.
 
     Without flows of the configuration, words on classes are left out. Generated flows have none.
-    Words for what joined captures do not tell are left out of their report.
+    Words for what the manifest does not tell of senders are left out too.
     """
     parts: list[Element] = []
     for word, meaning in {**(OF_FLOWS if with_flows else {}), **OF_ALL}.items():
-        if not (of_captures and word in _OF_RUNS):
+        if tells_senders or word not in _OF_SENDERS:
             parts += [element("dt", word), element("dd", meaning)]
     return section("words", "Words", element("dl", *parts, class_="words"))

@@ -34,12 +34,12 @@ def render(directory: RunDirectory, *, notes_shown: bool = False) -> RenderableT
     run = Run(directory)
     summary, flows = run.summary, run.table("flows")
     parts: list[RenderableType] = [_heading(summary)]
-    if run.captured is None:
-        if summary.classes:
-            parts.append(Text(words.stationarity_sentence(run)))
-        parts.append(_losses(summary))
-        sentences = (words.marks_sentence(summary), words.utilisation_sentence(summary))
-        parts += [Text(text) for text in sentences if text]
+    if summary.classes:
+        parts.append(Text(words.stationarity_sentence(run)))
+    if summary.losses is not None:
+        parts.append(_losses(summary, summary.losses))
+    sentences = (words.marks_sentence(summary), words.utilisation_sentence(summary))
+    parts += [Text(text) for text in sentences if text]
     if 0 < flows.height <= MOST_ROWS:
         parts += ["", _flow_table(run, flows)]
     if summary.limited:
@@ -117,11 +117,8 @@ def _heading(summary: Summary) -> Text:
     return Text(f"{summary.name}: {what}, {covered}{why}; {'; '.join(results)}", style="bold")
 
 
-def _losses(summary: Summary) -> Text:
+def _losses(summary: Summary, losses: LossSummary) -> Text:
     """Says where packets were lost, before any table, because the other tables show one port."""
-    losses = summary.losses
-    if losses is None:
-        return Text("losses of the other ports: not recorded")
     style = "yellow" if losses.elsewhere > losses.bottleneck else ""
     return Text(words.loss_sentence(summary, losses), style=style)
 
@@ -383,7 +380,7 @@ def _trust(summary: Summary) -> Text:
     capture = summary.capture
     if not capture.trusted:
         return Text("not to be trusted: " + "; ".join(capture.reasons), style="red")
-    if summary.engine is None:
+    if capture.qdisc_drops is None:
         text = f"{capture.inferred_drops} drops inferred; no counter of the queue is known to "
         return Text(f"{text}compare with", style="green")
     text = f"trusted: {capture.inferred_drops} drops inferred in the whole captures, the queue "
