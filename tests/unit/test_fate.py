@@ -1,16 +1,24 @@
 """Outcomes and futures: the language, the instants, the intervals, and when it was decided."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
 import pytest
 
+import configs
+from outcast import workflow
 from outcast.api import many
 from outcast.errors import ConfigError, InputError
 from outcast.experiment import load
-from outcast.records.interventions import Decision, Instant, Interventions, LostPacket, NoiseFrom
+from outcast.records.interventions import (
+    Decision,
+    Instant,
+    Interventions,
+    LostPacket,
+    NoiseFrom,
+    PacketFate,
+)
 from outcast.sweep import store
 from outcast.view.terminal import fate as shown
 from outcast.whatif import futures, outcome
@@ -145,16 +153,18 @@ def test_every_future_has_a_seed_and_a_name():
     assert futures.noise(last.words, 16, 10**9) == last.noise
 
 
-def test_intervals_are_exact():
-    # Newcombe, Statistics in Medicine 17 (1998), table I, method 5: 81 of 263, 15 of 148, 0 of 20.
-    for happened, count, low, high in (
-        (81, 263, 0.2527, 0.3676),
-        (15, 148, 0.0578, 0.1617),
-        (0, 20, 0.0, 0.1684),
-        (20, 20, 0.8316, 1.0),
-    ):
-        found = futures.interval(happened, count)
-        assert found == pytest.approx((low, high), abs=5e-5)
+@pytest.mark.parametrize(
+    ("happened", "count", "bounds"),
+    [
+        # Newcombe, Statistics in Medicine 17 (1998), table I, method 5.
+        (81, 263, (0.2527, 0.3676)),
+        (15, 148, (0.0578, 0.1617)),
+        (0, 20, (0.0, 0.1684)),
+        (20, 20, (0.8316, 1.0)),
+    ],
+)
+def test_intervals_are_exact(happened, count, bounds):
+    assert futures.interval(happened, count) == pytest.approx(bounds, abs=5e-5)
 
 
 def at(t_ns: int, share: float) -> Instant:
@@ -180,18 +190,21 @@ def test_when_it_was_decided(shares, decided):
     assert futures.decided_ns(found) == decided
 
 
-def test_profiles_without_randomness_are_refused():
-    config = Path(__file__).parents[2] / "configs/fig3c.yaml"
-    for profile in ("exact", "oscillators"):
-        experiment = load(config, [f"noise={{profile: {profile}}}"])
-        with pytest.raises(InputError, match="draws nothing at random"):
-            futures.require_random(resolved(experiment), "run")
-    futures.require_random(resolved(load(config)), "run")
+def require_random(*settings: str) -> None:
+    experiment = load(configs.find("fig3c"), settings)
+    futures.require_random(workflow.resolve(experiment, "virtual"), "run")
+
+
+@pytest.mark.parametrize("profile", ["exact", "oscillators"])
+def test_profiles_without_randomness_are_refused(profile):
+    with pytest.raises(InputError, match="draws nothing at random"):
+        require_random(f"noise={{profile: {profile}}}")
 
 
 @pytest.mark.parametrize(
     "drawn",
     [
+        "noise={profile: jitter}",
         "links.loss=0.01",
         "links.duplicate=0.01",
         "links.burst_loss={p: 0.01, r: 0.5}",
@@ -203,15 +216,8 @@ def test_profiles_without_randomness_are_refused():
         "queues=[{at: bottleneck, queue: {kind: pie, limit: 100 packets}}]",
     ],
 )
-def test_links_and_queues_draw_too(drawn):
-    config = Path(__file__).parents[2] / "configs/fig3c.yaml"
-    futures.require_random(resolved(load(config, ["noise={profile: exact}", drawn])), "run")
-
-
-def resolved(experiment: Any) -> Any:
-    from outcast import workflow
-
-    return workflow.resolve(experiment, "virtual")
+def test_profiles_links_and_queues_draw(drawn):
+    require_random("noise={profile: exact}", drawn)
 
 
 def test_futures_of_a_run_with_other_fates_are_made_again():
@@ -232,39 +238,35 @@ def test_futures_of_a_run_with_other_fates_are_made_again():
     assert "not compared" in str(many._why_another(made, change, first))
 
 
-def test_futures_begin_after_the_last_fate_of_a_packet():
-    packet: Any = SimpleNamespace(t_in_ns=10)
-    earlier = Interventions(of="run").model_copy(update={"fates": (packet,)})
-    noise = NoiseFrom(t_ns=9, boot_ns=25, seed=7)
-    with pytest.raises(InputError, match="at 10ns; allowed are futures from then on"):
-        futures.interventions(earlier, "run", noise)
-    later = noise.model_copy(update={"t_ns": 10})
-    # Taken: only the record of the fake packet is refused then.
-    with pytest.raises(ValueError, match="fates"):
-        futures.interventions(earlier, "run", later)
+ENDS: Any = {"flow": 0, "src": "10.0.0.1", "sport": 20001, "dst": "10.0.0.2", "dport": 5001}
+ENDS |= {"ip_id": 7, "seq": 9}
+FATE = PacketFate(packet=1, fate="drop", port="s1-eth1", t_in_ns=10, boot_ns=30, **ENDS)
+LOST = LostPacket(segment=1, node="h1", neighbour="s1", t_ns=10, **ENDS)
 
 
-def test_futures_keep_what_links_lost():
-    lost = LostPacket(
-        flow=0, segment=1, node="h1", neighbour="s1", t_ns=10,
-        src="10.0.0.1", sport=20001, dst="10.0.0.2", dport=5001, ip_id=7, seq=9,
-    )  # fmt: skip
-    earlier = Interventions(of="run", lost=(lost,))
+@pytest.mark.parametrize("changed", [{"fates": (FATE,)}, {"lost": (LOST,)}])
+def test_futures_keep_the_fates_of_packets_and_begin_after_the_last(changed):
+    earlier = Interventions(of="run", **changed)
     noise = NoiseFrom(t_ns=9, boot_ns=25, seed=7)
-    with pytest.raises(InputError, match="one lost, at 10ns; allowed are futures from then on"):
+    with pytest.raises(InputError, match="lost, at 10ns; allowed are futures from then on"):
         futures.interventions(earlier, "run", noise)
     later = noise.model_copy(update={"t_ns": 10})
-    assert futures.interventions(earlier, "run", later).lost == (lost,)
+    expected = Interventions(of="run", noise=later, **changed)
+    assert futures.interventions(earlier, "run", later) == expected
+
+
+def decided(instants: list[Instant], *, decided_ns: int = 0, happened: bool = True) -> Decision:
+    return Decision(
+        outcome="starved",
+        happened=happened,
+        futures="run-futures",
+        instants=instants,
+        decided_ns=decided_ns,
+    )
 
 
 def test_it_is_told_in_words():
-    decision = Decision(
-        outcome="starved",
-        happened=True,
-        futures="run-futures",
-        instants=[at(0, 0.5), at(25_000_000, 1)],
-        decided_ns=25_000_000,
-    )
+    decision = decided([at(0, 0.5), at(25_000_000, 1)], decided_ns=25_000_000)
     first, second, _ = shown.sentences(decision)
     assert first == "starved: yes, in the run itself"
     assert second.startswith("decided from 25 ms on")
@@ -275,10 +277,7 @@ def test_it_is_told_in_words():
 def test_few_futures_say_how_little_they_say():
     def told(count: int, happened: bool) -> list[str]:
         instants = [futures.instant(t_ns, dict.fromkeys(range(count), happened)) for t_ns in (0, 5)]
-        decision = Decision(
-            outcome="starved", happened=happened, futures="f", instants=instants, decided_ns=0
-        )
-        return list(shown.sentences(decision))
+        return list(shown.sentences(decided(instants, happened=happened)))
 
     assert told(4, True)[2:] == [
         "so few futures only show that more than 39.7 % agree; for 95 %, 72 futures suffice where "
@@ -286,10 +285,7 @@ def test_few_futures_say_how_little_they_say():
     ]
     # 99 of 100 agree, which shows less than 95 %.
     instants = [futures.instant(0, {seed: seed > 0 for seed in range(100)}, same=100)]
-    decision = Decision(
-        outcome="starved", happened=True, futures="f", instants=instants, decided_ns=0
-    )
-    said = [*shown.sentences(decision)]
+    said = [*shown.sentences(decided(instants))]
     assert said[1].startswith("all futures from 0 ms on are the run itself")
     assert said[3].startswith("so few futures only show that more than 94.5 % agree")
     assert len(told(71, True)) == 3
@@ -310,7 +306,7 @@ def test_a_shard_has_its_part(tmp_path):
 
 
 def test_runs_of_shards_are_put_together(tmp_path):
-    experiment = load(Path("configs/linear-12.yaml"), {})
+    experiment = load(configs.find("linear-12"))
     for name, run in (("one", "a"), ("other", "b")):
         with store.opened(tmp_path / name, experiment, resume=False) as shard:
             shard.run(run).path.mkdir()

@@ -99,23 +99,23 @@ def test_a_closed_standard_output_is_no_error(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("user", "uid", "gid"),
-    [(1000, "1000", "1000"), (0, None, "1000"), (0, "x", "1000"), (0, "0", "0"), (0, "-5", "5")],
+    ("user", "uid", "gid", "caller"),
+    [
+        (0, "1000", "100", (1000, 100)),
+        (1000, "1000", "1000", None),
+        (0, None, "1000", None),
+        (0, "x", "1000", None),
+        (0, "0", "0", None),
+        (0, "-5", "5", None),
+    ],
 )
-def test_who_called_by_sudo_is_believed_of_root_alone(user, uid, gid, monkeypatch):
+def test_who_called_by_sudo_is_believed_of_root_alone(user, uid, gid, caller, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: user)
     monkeypatch.setenv("SUDO_GID", gid)
     monkeypatch.delenv("SUDO_UID", raising=False)
     if uid is not None:
         monkeypatch.setenv("SUDO_UID", uid)
-    assert files.caller() is None
-
-
-def test_who_called_by_sudo_is_known(monkeypatch):
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setenv("SUDO_UID", "1000")
-    monkeypatch.setenv("SUDO_GID", "100")
-    assert files.caller() == (1000, 100)
+    assert files.caller() == caller
 
 
 def test_only_files_and_folders_are_kept(tmp_path):
@@ -126,16 +126,14 @@ def test_only_files_and_folders_are_kept(tmp_path):
     (tmp_path / "shell").write_bytes(b"#!")
     (tmp_path / "shell").chmod(0o6755)
     (tmp_path / "counters.json").write_text("{}")
-    assert files.keep_plain(tmp_path) == [
+    others = [
         "linked: a symbolic link",
         "captures/a.pcap: a symbolic link",
         "captures/fifo: a FIFO",
     ]
-    assert sorted(path.name for path in tmp_path.rglob("*")) == [
-        "captures",
-        "counters.json",
-        "shell",
-    ]
+    assert files.keep_plain(tmp_path) == others
+    kept = {path.name for path in tmp_path.rglob("*")}
+    assert kept == {"captures", "counters.json", "shell"}
     assert (tmp_path / "shell").stat().st_mode & 0o7777 == 0o755
     assert files.keep_plain(tmp_path) == []
 

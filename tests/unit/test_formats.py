@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from outcast import cli, handed_in
+from outcast import handed_in
 from outcast.errors import InputError
 from outcast.records import verify
 from outcast.records.run_directory import Manifest, RunDirectory
@@ -40,33 +40,16 @@ def with_format(path: Path, number: object) -> None:
 
 
 @pytest.mark.parametrize("name", RECORDS)
-@pytest.mark.parametrize(
-    ("number", "said"),
-    [
-        (None, "format: allowed is a whole number above 0"),
-        (0, "format: allowed is a whole number above 0"),
-        (True, "format: allowed is a whole number above 0"),
-        ("1", "format: allowed is a whole number above 0"),
-        ([1], "format: allowed is a whole number above 0"),
-    ],
-)
-def test_a_file_of_another_format_is_refused(run, name, number, said):
+@pytest.mark.parametrize("number", [None, 0, True, "1", [1], 2])
+def test_a_file_of_another_format_is_refused(run, name, number):
     path = run.path / name
     with_format(path, number)
     with pytest.raises(InputError) as refused:
         handed_in.read_model(path, RECORDS[name])
-    assert str(refused.value) == f"{path}: {said}"
-
-
-@pytest.mark.parametrize("name", RECORDS)
-def test_a_file_of_a_newer_format_is_refused(run, name):
-    path, known = run.path / name, newest(RECORDS[name])
-    with_format(path, known + 1)
-    reads = f"1 to {known}" if known > 1 else "1"
-    with pytest.raises(
-        InputError, match=f"made by another version: format {known + 1}, this reads {reads}"
-    ):
-        handed_in.read_model(path, RECORDS[name])
+    said = "format: allowed is a whole number above 0"
+    if number == 2:
+        said = "made by another version: format 2, this reads 1"
+    assert str(refused.value).startswith(f"{path}: {said}")
 
 
 def test_formats_begin_at_1_and_older_ones_are_read():
@@ -81,19 +64,18 @@ def test_formats_begin_at_1_and_older_ones_are_read():
         Later.require_format({"format": 4})
 
 
-def test_a_verb_refuses_a_newer_run_in_one_line(run, capsys):
+def test_a_verb_refuses_a_newer_run_in_one_line(run, verb):
     with_format(run.manifest, 9)
-    assert cli.invoke(["analyze", str(run.path)]) == 2
-    assert "made by another version" in (said := capsys.readouterr().err)
-    assert said.count("\n") == 1
+    (line,) = verb("analyze", run.path, status=2).err.splitlines()
+    assert "made by another version" in line
 
 
-def test_a_newer_plan_is_refused_before_a_table_is_written(run, capsys):
+def test_a_newer_plan_is_refused_before_a_table_is_written(run, verb):
     run.plan.write_text('{"format": 99}')
     run.summary.unlink()
     before = sorted(run.path.iterdir())
-    assert cli.invoke(["analyze", str(run.path)]) == 2
-    assert "plan.json: made by another version" in capsys.readouterr().err
+    told = verb("analyze", run.path, status=2)
+    assert "plan.json: made by another version" in told.err
     assert sorted(run.path.iterdir()) == before
 
 

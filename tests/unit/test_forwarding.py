@@ -38,12 +38,8 @@ class FakeKernel:
             ]
             shown += [{"mac": "9e:00:00:00:00:01", "ifname": port} for port in self.masters]
             return json.dumps(shown)
-        return json.dumps(
-            [
-                {"ifname": port, "state": "forwarding", **settings}
-                for port, settings in self.settings.items()
-            ]
-        )
+        ports = self.settings.items()
+        return json.dumps([{"ifname": port, "state": "forwarding", **set_} for port, set_ in ports])
 
     def _apply(self, argv: Sequence[str], words: list[str]) -> None:
         match words:
@@ -87,16 +83,10 @@ def walk(plan: Plan, kernel: FakeKernel, src: str, dst: str) -> list[str]:
     (node,) = plan.graph.neighbors(src)
     while node != dst:
         way.append(node)
-        (port,) = (
-            port
-            for port, mac in kernel.addresses
-            if mac == plan.mac(dst) and kernel.masters[port] == forwarding.bridge_name(node)
-        )
-        (node,) = (
-            neighbour
-            for neighbour in plan.graph.neighbors(node)
-            if plan.port(node, neighbour) == port
-        )
+        here = forwarding.bridge_name(node)
+        ports = [port for port, mac in kernel.addresses if mac == plan.mac(dst)]
+        (port,) = (port for port in ports if kernel.masters[port] == here)
+        (node,) = (near for near in plan.graph.neighbors(node) if plan.port(node, near) == port)
     return [*way, dst]
 
 

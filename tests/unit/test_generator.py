@@ -29,6 +29,9 @@ from outcast.records.run_directory import RunDirectory
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 ONE, OTHER = "127.0.0.1", "127.0.0.2"
+EMPTY: dict[str, list[Any]] = {
+    key: [] for key in ("send", "turns", "receive", "answer", "ask", "streams", "datagrams_from")
+}
 
 
 def free_ports(count: int) -> list[int]:
@@ -51,13 +54,9 @@ def run(
     (port,) = free_ports(1)
     processes = []
     for host, (name, task) in zip((ONE, OTHER), by_host.items(), strict=True):
-        empty = {
-            key: []
-            for key in ("send", "turns", "receive", "answer", "ask", "streams", "datagrams_from")
-        }
         whole = {"ips": [host], "tcp_port": port, "udp_port": 0, "end_ns": end_ms * 10**6}
         whole["datagrams_until_ns"] = whole["end_ns"] + generator.DRAIN_NS // 2
-        (folder / f"{name}.json").write_text(json.dumps({**empty, **whole, **task}))
+        (folder / f"{name}.json").write_text(json.dumps({**EMPTY, **whole, **task}))
         processes.append(
             subprocess.Popen(
                 standalone.command(generator.__name__, f"{name}.json", "start", f"{name}.jsonl"),
@@ -85,6 +84,12 @@ def run(
     return t_start_ns, rows
 
 
+def asked(ports: list[int], *rounds: list[int]) -> dict[str, Any]:
+    """A task that asks each of these ports for a block, in several rounds."""
+    senders = [[ONE, port] for port in ports]
+    return {"start_ns": 0, "block": 100_000, "senders": senders, "rounds": rounds}
+
+
 def of(rows: list[dict[str, Any]], side: str) -> dict[int, dict[str, Any]]:
     return {row["flow"]: row for row in rows if row["side"] == side}
 
@@ -95,12 +100,7 @@ def test_flows_arrive_whole_and_the_programs_end_when_all_have(tmp_path):
     t_start_ns, rows = run(
         tmp_path,
         60_000,
-        one={
-            "send": [
-                [n, n * 10_000_000, OTHER, port, size]
-                for n, (port, size) in enumerate(zip(ports, sizes, strict=True))
-            ]
-        },
+        one={"send": [[n, n * 10**7, OTHER, port, sizes[n]] for n, port in enumerate(ports)]},
         other={"receive": [[n, ONE, port, sizes[n]] for n, port in enumerate(ports)]},
     )
     sent, received = of(rows, "send"), of(rows, "receive")
@@ -153,10 +153,7 @@ def test_datagrams_are_sent_in_their_time_and_counted_by_their_port(tmp_path):
     _, rows = run(
         tmp_path,
         150,
-        one={
-            "udp_port": udp_port,
-            "streams": [[0, 0, 100_000_000, OTHER, sport, 1000, 30_000_000]],
-        },
+        one={"udp_port": udp_port, "streams": [[0, 0, 10**8, OTHER, sport, 1000, 30_000_000]]},
         other={"udp_port": udp_port, "datagrams_from": [[0, ONE, sport]]},
     )
     # At 0, 30, 60 and 90 ms.
@@ -205,16 +202,7 @@ def test_a_round_begins_when_all_blocks_of_the_last_have_come(connects_first, tm
         60_000,
         connects_first=connects_first,
         one={"answer": [[OTHER, port, 100_000, 0] for port in ports]},
-        other={
-            "ask": [
-                {
-                    "start_ns": 0,
-                    "block": 100_000,
-                    "senders": [[ONE, port] for port in ports],
-                    "rounds": [[0, 1, 2], [3, 4, 5]],
-                }
-            ]
-        },
+        other={"ask": [asked(ports, [0, 1, 2], [3, 4, 5])]},
     )
     received = of(rows, "receive")
     assert len(received) == 6
@@ -250,14 +238,7 @@ def test_payloads_of_random_sizes_arrive_whole_pushed_in_turn_and_asked_for(
         },
         other={
             "receive": [[0, ONE, ports[0], 3_000_001], [1, ONE, ports[1], 50_000]],
-            "ask": [
-                {
-                    "start_ns": 0,
-                    "block": 100_000,
-                    "senders": [[ONE, port] for port in ports[2:]],
-                    "rounds": [[2, 3], [4, 5], [6, 7]],
-                }
-            ],
+            "ask": [asked(ports[2:], [2, 3], [4, 5], [6, 7])],
         },
     )
     received = of(rows, "receive")
@@ -302,10 +283,9 @@ def test_a_full_socket_and_a_lost_connection_are_as_a_sockets_own():
 
 
 def test_the_seed_is_that_of_the_connections_port():
-    lists = ("send", "turns", "receive", "answer", "ask", "streams", "datagrams_from")
     seeds = {"40001": 77, "40002": 88}
     wanted = {"library": "", "least": 700, "adaptive": None, "seeds": seeds}
-    program = generator.Program({**{key: [] for key in lists}, "tcprand": wanted})
+    program = generator.Program({**EMPTY, "tcprand": wanted})
     kernel = Kernel([])
     program._library = kernel
     program.random_payloads(40002)
@@ -360,16 +340,15 @@ def test_rows_become_completions(send, receive, start_ns, end_ns, late_ns, tmp_p
     assert found.completion_ns == (None if start_ns is None else 500 - start_ns)
 
 
+WORKLOADS = (
+    "{kind: incast, senders: 3, block: 1MB, rounds: 2}, {kind: shuffle, hosts: 3, bytes: 1MB}, "
+    "{kind: constant_rate, from: 2-hop, rate: 1mbit}"
+)
+
+
 def test_every_flow_is_in_its_two_hosts_tasks():
-    wanted = experiment.load(
-        FIG3C,
-        [
-            "workloads=[{kind: background, load: 0.05, sizes: web-search}, "
-            "{kind: incast, senders: 3, block: 1MB, rounds: 2}, "
-            "{kind: shuffle, hosts: 3, bytes: 1MB}, "
-            "{kind: constant_rate, from: 2-hop, rate: 1mbit}]"
-        ],
-    )
+    background = "{kind: background, load: 0.05, sizes: web-search}"
+    wanted = experiment.load(FIG3C, [f"workloads=[{background}, {WORKLOADS}]"])
     plan = make_plan(wanted)
     sent: list[int] = []
     received: list[int] = []
@@ -391,9 +370,7 @@ def test_every_connection_draws_sizes_of_its_own(seed):
         [
             f"seed={seed}",
             "transport={congestion_control: cubic, tcprand: {adaptive: {theta: 300}}}",
-            "workloads=[{kind: incast, senders: 3, block: 1MB, rounds: 2}, "
-            "{kind: shuffle, hosts: 3, bytes: 1MB}, "
-            "{kind: constant_rate, from: 2-hop, rate: 1mbit}]",
+            f"workloads=[{WORKLOADS}]",
         ],
     )
     plan = make_plan(wanted)
@@ -410,11 +387,8 @@ def test_every_connection_draws_sizes_of_its_own(seed):
             assert (mine["least"], mine["adaptive"]) == (0, "1.0,1.0,1.0,1.0,300")
     assert len(set(seeds)) == len(seeds) == 3 + 6
     other = tasks(wanted.model_copy(update={"seed": 3}), plan, Path("/x/tcprand.so"))
-    assert not {*seeds} & {
-        seed
-        for task in other.values()
-        for seed in task.get("tcprand", {"seeds": {}})["seeds"].values()
-    }
+    others = [task.get("tcprand", {"seeds": {}})["seeds"] for task in other.values()]
+    assert not {*seeds}.intersection(*(own.values() for own in others))
 
 
 STREAM = Generated(

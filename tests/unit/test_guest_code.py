@@ -5,8 +5,9 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,14 +26,7 @@ class ThisPython:
     def __init__(self) -> None:
         self.calls = 0
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path,
-        environment: Mapping[str, str] | None = None,
-        on_line: object = None,
-    ) -> str:
+    def run(self, argv: Sequence[str], *, cwd: Path, environment: Any = None, **_: Any) -> str:
         self.calls += 1
         assert argv[0].endswith("ld-linux-x86-64.so.2")
         return Programs().run([sys.executable, *argv[4:]], cwd=cwd, environment=environment)
@@ -43,12 +37,8 @@ def root(folder: Path, key: str = "of-the-root") -> Root:
 
 
 def provide(tmp_path: Path, run: Programs | None = None, **changes: str) -> code.Code:
-    return code.provide(
-        root(tmp_path / "root", **changes),
-        PROGRAMS,
-        folder=tmp_path / "cache",
-        run=run or ThisPython(),
-    )
+    made = root(tmp_path / "root", **changes)
+    return code.provide(made, PROGRAMS, folder=tmp_path / "cache", run=run or ThisPython())
 
 
 def test_the_code_alone_is_enough_for_the_inner_program(tmp_path):
@@ -56,9 +46,8 @@ def test_the_code_alone_is_enough_for_the_inner_program(tmp_path):
     argv = [sys.executable, "-P", "-c", "import outcast.emulation.inside, outcast as o; print(o)"]
     for module in ("outcast.emulation.programs.launch", "outcast.emulation.changes", "controllers"):
         argv[-1] = f"import {module}; {argv[-1]}"
-    done = subprocess.run(
-        argv, env={**os.environ, "PYTHONPATH": str(place)}, capture_output=True, text=True
-    )
+    environment = {**os.environ, "PYTHONPATH": str(place)}
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert str(place) in done.stdout
     # What people look at results with is not there.
@@ -140,15 +129,21 @@ def test_a_full_disk_is_named_by_its_folder_and_leaves_nothing(tmp_path, monkeyp
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_programs_are_named_by_their_sources_and_their_compiler(tmp_path, monkeypatch):
-    key = helpers.key("one")
-    assert key == helpers.key("one") != helpers.key("another")
-    assert helpers.find("one", tmp_path) is None
-    kept = tmp_path / key
-    kept.mkdir()
+@pytest.fixture
+def kept(tmp_path) -> Path:
+    """Our programs, as a compiler of the key `one` made them. Each has its name in it."""
+    folder = tmp_path / helpers.key("one")
+    folder.mkdir()
     for program in in_c.IN_GUEST:
-        (kept / program.name).write_bytes(program.name.encode())
-    helpers.keep(kept)
+        (folder / program.name).write_bytes(program.name.encode())
+    helpers.keep(folder)
+    return folder
+
+
+def test_programs_are_named_by_their_sources_and_their_compiler(kept, tmp_path, monkeypatch):
+    key = kept.name
+    assert key == helpers.key("one") != helpers.key("another")
+    assert helpers.find("another", tmp_path) is None
     assert helpers.find("one", tmp_path) == {p.name: p.name.encode() for p in in_c.IN_GUEST}
     source = tmp_path / "tcprand.c"
     source.write_text("int other;\n")
@@ -157,13 +152,8 @@ def test_programs_are_named_by_their_sources_and_their_compiler(tmp_path, monkey
     assert helpers.key("one") != key
 
 
-def test_programs_that_were_changed_are_removed(tmp_path):
-    kept = tmp_path / helpers.key("one")
-    kept.mkdir()
-    for program in in_c.IN_GUEST:
-        (kept / program.name).write_bytes(b"program")
-    helpers.keep(kept)
-    (kept / in_c.STREAM.name).write_bytes(b"progran")
+def test_programs_that_were_changed_are_removed(kept, tmp_path):
+    (kept / in_c.STREAM.name).write_bytes(b"strean")
     assert helpers.find("one", tmp_path) is None
     assert not kept.exists()
 

@@ -96,9 +96,8 @@ def test_symbols_are_made_for_the_kernel_of_the_lock(tmp_path, monkeypatch):
 def test_the_root_brings_mininet_where_this_python_has_none(machine, monkeypatch):
     made_before_planning: list[str] = []
     monkeypatch.setattr(guest.mininet_package, "is_there", lambda: bool(machine.made))
-    monkeypatch.setattr(
-        "outcast.plan.make.make_plan", lambda _: made_before_planning.extend(machine.made)
-    )
+    plan = "outcast.plan.make.make_plan"
+    monkeypatch.setattr(plan, lambda _: made_before_planning.extend(machine.made))
     guest.provide(fig3c(engine="virtual"), progress=False)
     assert made_before_planning == ["runtime"]
     assert machine.made == ["runtime", "kernel"]

@@ -1,21 +1,21 @@
 """What makes a run answer another question than asked, told before it runs."""
 
-from pathlib import Path
-
 import pytest
 
-from outcast import experiment, workflow
 from outcast.plan.hints import hints
-from outcast.plan.make import make_plan
 from outcast.view.terminal.topology import describe
+from tests.plans import planned
 
-LINEAR = Path(__file__).parents[2] / "configs/linear-12.yaml"
+SLOW = ("links.delay=50ms", "links.rate=10mbit")
 DCTCP = "transport.congestion_control=dctcp"
 
 
 def told(*overrides: str) -> list[str]:
-    whole = workflow.resolve(experiment.load(LINEAR, overrides), "virtual")
-    return hints(whole, make_plan(whole))
+    return hints(*planned("linear-12", *overrides))
+
+
+def topo(*overrides: str) -> list[str]:
+    return describe(*planned("linear-12", *overrides))
 
 
 def test_a_policers_burst_below_a_round_trip_is_told():
@@ -60,35 +60,29 @@ def test_a_queue_that_may_mark_is_fine(queue):
 
 
 def test_a_run_shorter_than_ten_round_trips():
-    (line,) = told("links.delay=50ms", "links.rate=10mbit", "duration=500ms")
+    (line,) = told(*SLOW, "duration=500ms")
     assert "lasts 500ms, which are 1.6 base round trips of 303.9ms" in line
     assert line.endswith("for 10 of them set duration to 3040ms or more")
-    assert told("links.delay=50ms", "links.rate=10mbit", "duration=4s") == []
+    assert told(*SLOW, "duration=4s") == []
     # A flow of a size ends when it is done.
-    assert told("links.delay=50ms", "links.rate=10mbit", "flows=[{from: 2-hop, bytes: 1KB}]") == []
+    assert told(*SLOW, "flows=[{from: 2-hop, bytes: 1KB}]") == []
 
 
 def test_a_buffer_that_holds_less_than_the_path():
-    slow = ("links.delay=50ms", "links.rate=10mbit", "duration=10s")
-    (line,) = told(*slow, "transport.receive_buffer=64KB")
-    assert "set transport.receive_buffer: " in line
+    slow = (*SLOW, "duration=10s")
+    for key in ("receive_buffer", "send_buffer"):
+        (line,) = told(*slow, f"transport.{key}=64KB")
+        assert f"set transport.{key}: " in line
     groups = "flows=[{from: 2-hop, transport: {send_buffer: 80KB}}, {from: 3-hop}]"
     (line,) = told(*slow, groups, "transport.send_buffer=64KB")
-    keys = "flows.0.transport.send_buffer and transport.send_buffer: "
-    assert f"set {keys}" in line
-
-
-def test_a_send_buffer_below_a_large_packet_limits_no_further():
-    slow = ("links.delay=50ms", "links.rate=10mbit", "duration=10s")
+    assert "set flows.0.transport.send_buffer and transport.send_buffer: " in line
+    # Below a large packet it limits no further.
     (line,) = told(*slow, "transport.send_buffer=16KB")
     assert line.startswith("transport.send_buffer: 16KB: Linux looks at it only before a packet of")
-    (line,) = told(*slow, "transport.send_buffer=64KB")
-    assert "set transport.send_buffer: " in line
 
 
 def test_topo_tells_them_too():
-    whole = experiment.load(LINEAR, [DCTCP])
-    assert any("never marks" in line for line in describe(whole, make_plan(whole)))
+    assert any("never marks" in line for line in topo(DCTCP))
 
 
 @pytest.mark.parametrize(
@@ -118,34 +112,27 @@ def test_topo_tells_them_too():
     ],
 )
 def test_topo_says_how_long_the_studied_queue_is(queue, words):
-    whole = workflow.resolve(experiment.load(LINEAR, [f"queue={queue}"]), "virtual")
-    lines = describe(whole, make_plan(whole))
-    assert f"  queue: {words}" in lines
+    assert f"  queue: {words}" in topo(f"queue={queue}")
 
 
 def test_topo_says_which_windows_are_cut():
-    short = experiment.load(LINEAR, ("duration=300ms", "analysis.windows=[100ms, 10s]"))
-    told = "  note: analysis.windows: 10s: cut to the end of the duration, 300ms, because longer"
-    assert any(line.startswith(told) for line in describe(short, make_plan(short)))
+    lines = topo("duration=300ms", "analysis.windows=[100ms, 10s]")
+    note = "  note: analysis.windows: 10s: cut to the end of the duration, 300ms, because longer"
+    assert any(line.startswith(note) for line in lines)
 
 
 def test_topo_says_what_workloads_and_probes_send():
-    whole = experiment.load(
-        LINEAR,
-        [
-            "workloads=[{kind: constant_rate, from: [h2, h3], to: h1, rate: 64kbit, dscp: ef}]",
-            "probes=[{from: h2, to: h1, every: 20ms, dscp: ef}, {from: h3, to: h1, kind: udp}]",
-            "queue={kind: prio, limit: 5ms, classes: [{name: a, dscp: ef}, {name: b}]}",
-        ],
-    )
-    lines = describe(whole, make_plan(whole))
+    settings = [
+        "workloads=[{kind: constant_rate, from: [h2, h3], to: h1, rate: 64kbit, dscp: ef}]",
+        "probes=[{from: h2, to: h1, every: 20ms, dscp: ef}, {from: h3, to: h1, kind: udp}]",
+        "queue={kind: prio, limit: 5ms, classes: [{name: a, dscp: ef}, {name: b}]}",
+    ]
+    lines = topo(*settings)
     at = lines.index("workloads")
-    assert lines[at + 1] == (
-        "  0: constant_rate  dscp 46, from h2 h3, to h1, rate 64kbit  (2 flows)"
-    )
+    words = "  0: constant_rate  dscp 46, from h2 h3, to h1, rate 64kbit  (2 flows)"
+    assert lines[at + 1] == words
     at = lines.index("probes")
     assert lines[at + 1].startswith("  0: icmp  h2 s1 h1  56 B every 20ms, DSCP 46  base RTT ")
     assert "DSCP" not in lines[at + 2]
     assert any(" of each class, from 100mbit" in line for line in lines)
-    plain = experiment.load(LINEAR)
-    assert not {"workloads", "probes"} & {*describe(plain, make_plan(plain))}
+    assert not {"workloads", "probes"} & {*topo()}

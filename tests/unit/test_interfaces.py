@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from outcast import experiment
-from outcast.cli import invoke
 from outcast.emulation import manifest
 from outcast.errors import ConfigError
 from outcast.networks import resolve
@@ -17,19 +16,20 @@ from outcast.records.run import Run
 EXAMPLE = Path(__file__).parents[2] / "configs" / "examples" / "two-links.yaml"
 
 
+TWO = "flows=[{from: phone, to: server}, {from: cell, to: server}]"
+
+
 def plan_of(*settings: str) -> Plan:
     return make_plan(resolve.experiment_of(experiment.read(EXAMPLE, settings)))
 
 
-def test_a_further_interface_is_of_its_host(capsys, tmp_path):
+def test_a_further_interface_is_of_its_host(verb, tmp_path):
     plan = plan_of()
     assert plan.hosts == ["cell", "phone", "server"]
     assert [plan.machine(host) for host in plan.hosts] == ["phone", "phone", "server"]
     assert plan.interfaces("cell") == plan.interfaces("phone") == ["phone", "cell"]
     assert plan.interfaces("server") == ["server"]
-    assert invoke(["topo", str(EXAMPLE)]) == 0
-    assert "  cell  10.0.0.1  a further interface of phone\n" in capsys.readouterr().out
-    plan = plan_of()
+    assert "  cell  10.0.0.1  a further interface of phone\n" in verb("topo", EXAMPLE).out
     (tmp_path / "plan.json").write_text(stored.dumps(plan))
     assert stored.read_plan(tmp_path / "plan.json").interfaces("phone") == ["phone", "cell"]
 
@@ -45,11 +45,9 @@ def test_subflows_have_the_paths_of_both_interfaces():
 
 
 def test_flows_of_two_interfaces_are_counted_by_captures_alone():
-    plan = plan_of("flows=[{from: phone, to: server}, {from: cell, to: server}]")
-    assert [flow.path for flow in plan.flows] == [
-        ("phone", "s1", "s3", "server"),
-        ("cell", "s2", "s3", "server"),
-    ]
+    plan = plan_of(TWO)
+    paths = [flow.path for flow in plan.flows]
+    assert paths == [("phone", "s1", "s3", "server"), ("cell", "s2", "s3", "server")]
     assert plan.counted_hosts == ["server"]
 
 
@@ -66,10 +64,7 @@ def test_classes_of_hosts_leave_further_interfaces_out():
     [
         (["flows=[{from: phone, to: cell}]"], "phone and cell are interfaces of one host"),
         (["addressing=both"], "addressing: phone has several interfaces; allowed is ipv4"),
-        (
-            ["noise.interrupts={per_second: 8000}"],
-            "phone has several interfaces; allowed is noise.profile",
-        ),
+        (["noise.interrupts={per_second: 8000}"], "several interfaces; allowed is noise.profile"),
         (
             ["flows.0.transport={mptcp: {subflows: 3, over: interfaces}}"],
             r"mptcp\.subflows: 3; allowed is 2, one for each interface of phone",
@@ -80,10 +75,7 @@ def test_classes_of_hosts_leave_further_interfaces_out():
             "over: ports",
         ),
         (
-            [
-                "flows=[{from: phone, to: server}, "
-                "{from: cell, to: server, transport: {min_rto: 5ms}}]"
-            ],
+            [f"{TWO[:-2]}, transport: {{min_rto: 5ms}}}}]"],
             "groups that differ in min_rto have flows of cell",
         ),
     ],

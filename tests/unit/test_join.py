@@ -14,6 +14,11 @@ from tests.golden import model
 from tests.golden.packets import P, capture
 
 F, D, U = Verdict.FORWARDED, Verdict.DROPPED, Verdict.UNKNOWN
+SAME = {"seq": 5000, "ip_id": 0}
+"""What packets that look alike have in common."""
+OTHER = {"src": "10.0.0.3", "sport": 9}
+THIRD = {"src": "10.0.0.4", "sport": 7}
+"""Further flows to the same receiver."""
 
 
 def joined(
@@ -33,9 +38,8 @@ def data(at_us: float, number: int, **fields: object) -> P:
 
 
 def test_forwarded_and_dropped(tmp_path):
-    got = joined(
-        tmp_path, {"a": [data(10, 0), data(20, 1), data(30, 2)]}, [data(15, 0), data(40, 2)]
-    )
+    packets = [data(10, 0), data(20, 1), data(30, 2)]
+    got = joined(tmp_path, {"a": packets}, [data(15, 0), data(40, 2)])
     assert got.verdict.tolist() == [F, D, F]
     assert got.t_out_ns.tolist() == [15_000, -1, 40_000]
     assert got.counts.forwarded == 2
@@ -43,84 +47,88 @@ def test_forwarded_and_dropped(tmp_path):
     assert got.fifo == (True,)
 
 
-def test_a_retransmission_is_another_packet(tmp_path):
-    """The same bytes sent again under a new IP id: the first copy was dropped."""
-    again = P(900, seq=1000, ip_id=105)
-    got = joined(
-        tmp_path, {"a": [data(10, 0), data(20, 1), again]}, [data(30, 1), P(910, 1000, ip_id=105)]
-    )
-    assert got.verdict.tolist() == [D, F, F]
+OF_ONE_PORT = {
+    "bytes sent again under a new IP id are another packet: the first copy was dropped": (
+        [data(10, 0), data(20, 1), P(900, 1000, ip_id=105)],
+        [data(30, 1), P(910, 1000, ip_id=105)],
+        [D, F, F],
+    ),
+    # Its number is one below the next, and it has one byte of payload or none.
+    "a keep-alive is told from the byte it repeats": (
+        [
+            P(10, seq=1000, ip_id=0, payload=1, flags=0x18),
+            P(200, seq=1000, ip_id=0, payload=0),
+            P(300, seq=1000, ip_id=0, payload=1, flags=0x10),
+        ],
+        [P(310, seq=1000, ip_id=0, payload=1, flags=0x10)],
+        [D, D, F],
+    ),
+    "of three equal packets two left, in the order they came": (
+        [P(10, **SAME), P(20, **SAME), P(30, **SAME), data(40, 9)],
+        [P(50, **SAME), P(60, **SAME), data(70, 9)],
+        [F, F, D, F],
+    ),
+    "what left between two equal packets came between them: the first was dropped": (
+        [P(10, **SAME), data(20, 1), P(30, **SAME)],
+        [data(45, 1), P(60, **SAME)],
+        [D, F, F],
+    ),
+    "so it is over two flows of a port, as long as that port is a FIFO": (
+        [P(10, **SAME), data(20, 1, **OTHER), P(30, **SAME)],
+        [data(45, 1, **OTHER), P(60, **SAME)],
+        [D, F, F],
+    ),
+    "a packet that another flow of a FIFO has overtaken was dropped": (
+        [data(10, 0), data(20, 0, **OTHER), data(30, 1), data(31, 1, **OTHER)],
+        [data(24, 0), data(25, 0, **OTHER), data(40, 1, **OTHER)],
+        [F, F, D, F],
+    ),
+    "what the queue refused just before it took the first packet was dropped, not missed": (
+        [data(at, n) for n, at in enumerate((300, 310, 320, 330))],
+        [data(500 + 12 * n, n) for n in range(2, 4)],
+        [D, D, F, F],
+    ),
+    "a duplicate that came in twice leaves twice": (
+        [data(10, 0), data(11, 0)],
+        [data(15, 0), data(16, 0)],
+        [F, F],
+    ),
+}
 
 
-def test_a_keep_alive_is_told_from_the_byte_it_repeats(tmp_path):
-    """A keep-alive's number is one below the next; it has one byte of payload or none."""
-    packets = [
-        P(10, seq=1000, ip_id=0, payload=1, flags=0x18),
-        P(200, seq=1000, ip_id=0, payload=0),
-        P(300, seq=1000, ip_id=0, payload=1, flags=0x10),
-    ]
-    leaving = [P(310, seq=1000, ip_id=0, payload=1, flags=0x10)]
-    assert joined(tmp_path, {"a": packets}, leaving).verdict.tolist() == [D, D, F]
-
-
-def test_equal_packets_leave_in_the_order_they_came(tmp_path):
-    """IP id always 0 and one time stamp: three equal packets, two of which left."""
-    same = {"seq": 5000, "ip_id": 0}
-    got = joined(
-        tmp_path,
-        {"a": [P(10, **same), P(20, **same), P(30, **same), data(40, 9)]},
-        [P(50, **same), P(60, **same), data(70, 9)],
-    )
-    assert got.left_as.tolist() == [0, 1, -1, 2]
-    assert got.verdict.tolist() == [F, F, D, F]
-
-
-def test_an_equal_packet_that_was_overtaken_was_dropped(tmp_path):
-    """What left between them came in between them, so the first of two equals was dropped."""
-    same = {"seq": 5000, "ip_id": 0}
-    got = joined(
-        tmp_path, {"a": [P(10, **same), data(20, 1), P(30, **same)]}, [data(45, 1), P(60, **same)]
-    )
-    assert got.verdict.tolist() == [D, F, F]
-    # The same holds over two flows of one port, as long as that port is a FIFO.
-    other = {"src": "10.0.0.3", "sport": 9}
-    got = joined(
-        tmp_path,
-        {"a": [P(10, **same), data(20, 1, **other), P(30, **same)]},
-        [data(45, 1, **other), P(60, **same)],
-    )
-    assert got.verdict.tolist() == [D, F, F]
+@pytest.mark.parametrize("rule", OF_ONE_PORT)
+def test_verdicts_of_one_port(tmp_path, rule):
+    packets, leaving, verdicts = OF_ONE_PORT[rule]
+    got = joined(tmp_path, {"a": packets}, leaving)
+    assert got.verdict.tolist() == verdicts
+    # Those that left did so in the order in which they came.
+    left = iter(range(len(leaving)))
+    assert got.left_as.tolist() == [next(left) if verdict == F else -1 for verdict in verdicts]
 
 
 def test_equal_packets_and_what_another_port_let_through(tmp_path):
     """One queue serves all ports: what left between two equal packets came in between them,
     unless the switch is seen to reorder that much."""
-    same = {"seq": 5000, "ip_id": 0}
-    other = {"src": "10.0.0.3", "sport": 9}
-    inputs = {"a": [P(50, **same), P(70, **same)], "b": [data(60, 1, **other)]}
-    leaving = [data(85, 1, **other), P(100, **same)]
+    inputs = {"a": [P(50, **SAME), P(70, **SAME)], "b": [data(60, 1, **OTHER)]}
+    leaving = [data(85, 1, **OTHER), P(100, **SAME)]
     assert joined(tmp_path, inputs, leaving).left_as.tolist() == [-1, 0, 1]
     inputs["a"].insert(0, data(10, 7))
-    inputs["b"].insert(0, data(25, 7, **other))
-    leaving = [data(30, 7, **other), data(31, 7), *leaving]
+    inputs["b"].insert(0, data(25, 7, **OTHER))
+    leaving = [data(30, 7, **OTHER), data(31, 7), *leaving]
     assert joined(tmp_path, inputs, leaving).left_as.tolist() == [1, 0, 3, 2, -1]
 
 
 def test_a_packet_leaves_after_it_came(tmp_path):
     """An equal packet that left earlier is not this one's departure."""
-    got = joined(
-        tmp_path,
-        {"a": [data(10, 0), P(50, seq=9000)]},
-        [data(12, 0), P(40, seq=9000), P(55, seq=9000)],
-    )
+    leaving = [data(12, 0), P(40, seq=9000), P(55, seq=9000)]
+    got = joined(tmp_path, {"a": [data(10, 0), P(50, seq=9000)]}, leaving)
     assert got.t_out_ns.tolist() == [12_000, 55_000]
     assert got.stray.tolist() == [-1, Stray.DUPLICATE, -1]
 
 
 def test_nothing_stays_longer_than_the_longest_sojourn(tmp_path):
-    same = {"seq": 5000, "ip_id": 0}
-    packets = [P(10, **same), P(2_000_000, **same)]
-    leaving = [P(2_000_010, **same)]
+    packets = [P(10, **SAME), P(2_000_000, **SAME)]
+    leaving = [P(2_000_010, **SAME)]
     assert joined(tmp_path, {"a": packets}, leaving).left_as.tolist() == [-1, 0]
     long = JoinOptions(max_sojourn_ns=3 * 10**9)
     assert joined(tmp_path, {"a": packets}, leaving, long).left_as.tolist() == [0, -1]
@@ -141,11 +149,8 @@ def test_the_ip_id_wraps(tmp_path):
 
 
 def test_packets_in_flight_at_the_end_are_not_drops(tmp_path):
-    got = joined(
-        tmp_path,
-        {"a": [data(10, 0), data(20, 1), data(30, 2), data(31, 3)]},
-        [data(15, 0), data(28, 1)],
-    )
+    packets = [data(10, 0), data(20, 1), data(30, 2), data(31, 3)]
+    got = joined(tmp_path, {"a": packets}, [data(15, 0), data(28, 1)])
     assert got.verdict.tolist() == [F, F, U, U]
     assert got.note.tolist()[2:] == [Note.IN_FLIGHT] * 2
     assert got.counts.in_flight == 2
@@ -164,21 +169,12 @@ def test_a_drop_at_the_end_is_one_when_the_output_was_watched_on(tmp_path):
 
 def test_a_later_packet_of_another_port_left(tmp_path):
     """One queue serves all ports in order, unless the switch is seen to reorder by more."""
-    other = {"src": "10.0.0.3", "sport": 9}
-    inputs = {"a": [data(10, 0), data(40, 1)], "b": [data(41, 0, **other), data(80, 1, **other)]}
-    leaving = [data(20, 0), data(60, 0, **other)]
+    inputs = {"a": [data(10, 0), data(40, 1)], "b": [data(41, 0, **OTHER), data(80, 1, **OTHER)]}
+    leaving = [data(20, 0), data(60, 0, **OTHER)]
     assert joined(tmp_path, inputs, leaving).verdict.tolist() == [F, D, F, U]
-    inputs["b"].insert(0, data(12, 7, **other))
-    leaving = [data(19, 7, **other), *leaving]
+    inputs["b"].insert(0, data(12, 7, **OTHER))
+    leaving = [data(19, 7, **OTHER), *leaving]
     assert joined(tmp_path, inputs, leaving).verdict.tolist() == [F, F, U, F, U]
-
-
-def test_the_first_packet_can_be_a_drop(tmp_path):
-    """What the queue refused just before it accepted a packet was dropped, not missed."""
-    times = [300, 310, 320, 330]
-    leaving = [data(500 + 12 * n, n) for n in range(2, 4)]
-    got = joined(tmp_path, {"a": [data(at, n) for n, at in enumerate(times)]}, leaving)
-    assert got.verdict.tolist() == [D, D, F, F]
 
 
 def test_a_capture_of_the_output_that_began_late(tmp_path):
@@ -193,35 +189,23 @@ def test_a_capture_of_the_output_that_began_late(tmp_path):
 
 
 def test_a_capture_of_the_input_that_began_late(tmp_path):
-    got = joined(
-        tmp_path, {"a": [data(30, 2), data(40, 3)]}, [data(32, 1), data(35, 2), data(45, 3)]
-    )
+    leaving = [data(32, 1), data(35, 2), data(45, 3)]
+    got = joined(tmp_path, {"a": [data(30, 2), data(40, 3)]}, leaving)
     assert got.stray.tolist() == [Stray.EARLY, -1, -1]
     assert got.counts.early == 1
 
 
 def test_a_duplicate_and_an_unexplained_departure(tmp_path):
-    got = joined(
-        tmp_path,
-        {"a": [data(10, 0), data(20, 1)]},
-        [data(15, 0), data(16, 0), data(18, 7), data(25, 1)],
-    )
+    leaving = [data(15, 0), data(16, 0), data(18, 7), data(25, 1)]
+    got = joined(tmp_path, {"a": [data(10, 0), data(20, 1)]}, leaving)
     assert got.stray.tolist() == [-1, Stray.DUPLICATE, Stray.UNEXPLAINED, -1]
     assert (got.counts.duplicates, got.counts.unexplained) == (1, 1)
 
 
-def test_a_duplicate_that_came_in_twice_leaves_twice(tmp_path):
-    got = joined(tmp_path, {"a": [data(10, 0), data(11, 0)]}, [data(15, 0), data(16, 0)])
-    assert got.left_as.tolist() == [0, 1]
-
-
 def test_packets_reordered_in_the_switch(tmp_path):
     """Both are forwarded. The port is no FIFO, and the overtaken packet carries a note."""
-    got = joined(
-        tmp_path,
-        {"a": [data(10, 0), data(20, 1), data(30, 2)]},
-        [data(25, 1), data(27, 0), data(35, 2)],
-    )
+    packets = [data(10, 0), data(20, 1), data(30, 2)]
+    got = joined(tmp_path, {"a": packets}, [data(25, 1), data(27, 0), data(35, 2)])
     assert got.verdict.tolist() == [F, F, F]
     assert got.note.tolist() == [Note.REORDERED, Note.NONE, Note.NONE]
     assert got.fifo == (False,)
@@ -229,15 +213,11 @@ def test_packets_reordered_in_the_switch(tmp_path):
 
 def test_without_a_fifo_only_the_own_flow_tells_a_drop_at_once(tmp_path):
     """Fair queueing: another flow of the port has overtaken, so its leaving proves nothing."""
-    other = {"src": "10.0.0.3", "sport": 9}
-    inputs = {"a": [data(10, 0), data(20, 0, **other), data(30, 1), data(31, 1, **other)]}
-    leaving = [data(25, 0, **other), data(26, 0), data(40, 1, **other)]
-    got = joined(tmp_path, inputs, leaving)
+    packets = [data(10, 0), data(20, 0, **OTHER), data(30, 1), data(31, 1, **OTHER)]
+    leaving = [data(25, 0, **OTHER), data(26, 0), data(40, 1, **OTHER)]
+    got = joined(tmp_path, {"a": packets}, leaving)
     assert got.fifo == (False,)
     assert got.verdict.tolist() == [F, F, U, F]
-    # With a FIFO it would have been dropped.
-    leaving = [data(24, 0), data(25, 0, **other), data(40, 1, **other)]
-    assert joined(tmp_path, inputs, leaving).verdict.tolist() == [F, F, D, F]
 
 
 def test_other_traffic_takes_no_part(tmp_path):
@@ -250,28 +230,21 @@ def test_other_traffic_takes_no_part(tmp_path):
 def test_several_outputs(tmp_path):
     """A dropped packet is attributed to the output that its destination uses."""
     to_b = {"dst": "10.0.0.9"}
-    captures = [
-        read_capture(
-            "in",
-            capture(
-                tmp_path / "in",
-                [data(10, 0), data(20, 1, **to_b), data(30, 2), data(40, 3, **to_b), data(50, 4)],
-            ),
-        )
-    ]
+
+    def read(name: str, *packets: P) -> PortCapture:
+        return read_capture(name, capture(tmp_path / name, [*packets]))
+
+    sent = [data(10, 0), data(20, 1, **to_b), data(30, 2), data(40, 3, **to_b), data(50, 4)]
     outs = [
-        read_capture("x", capture(tmp_path / "x", [data(15, 0), data(55, 4)])),
-        read_capture("y", capture(tmp_path / "y", [data(25, 1, **to_b), data(5000, 3, **to_b)])),
+        read("x", data(15, 0), data(55, 4)),
+        read("y", data(25, 1, **to_b), data(5000, 3, **to_b)),
     ]
-    got = join(captures, outs)
+    got = join([read("in", *sent)], outs)
     assert got.verdict.tolist() == [F, F, D, F, F]
     assert got.egress.tolist() == [0, 1, 0, 1, 0]
     # The destination decides also for a flow of which nothing left.
     lost = data(30, 9, src="10.0.0.7", **to_b)
-    captures = [
-        read_capture("in", capture(tmp_path / "in", [data(10, 0), data(20, 1, **to_b), lost]))
-    ]
-    assert join(captures, outs).egress.tolist() == [0, 1, 1]
+    assert join([read("in", *sent[:2], lost)], outs).egress.tolist() == [0, 1, 1]
 
 
 def test_ttl_counts_unless_the_hop_routes(tmp_path):
@@ -315,14 +288,14 @@ def test_a_checksum_that_the_hop_fills_in_is_left_out(tmp_path):
 def test_ports_are_checked(tmp_path):
     one = read_capture("a", capture(tmp_path / "a", [data(10, 0)]))
     none = read_capture("b", capture(tmp_path / "b", []))
-    with pytest.raises(InputError, match="no input capture"):
-        join([], [one])
-    with pytest.raises(InputError, match="no output capture"):
-        join([one], [])
-    with pytest.raises(InputError, match="port a is given twice"):
-        join([one, one], [one])
-    with pytest.raises(InputError, match="nothing left by the output"):
-        join([one], [none])
+    for inputs, outputs, said in (
+        ([], [one], "no input capture"),
+        ([one], [], "no output capture"),
+        ([one, one], [one], "port a is given twice"),
+        ([one], [none], "nothing left by the output"),
+    ):
+        with pytest.raises(InputError, match=said):
+            join(inputs, outputs)
     assert join([none], [one]).counts.early == 1
     nothing = join([none], [none], JoinOptions(may_be_empty=True))
     assert (nothing.counts.entered, nothing.counts.left) == (0, 0)
@@ -331,23 +304,6 @@ def test_ports_are_checked(tmp_path):
 
 
 # --- against the reference switch
-
-
-def read_all(folder: Path, traffic: model.Traffic) -> list[PortCapture]:
-    paths = model.write_captures(folder, model.captures(traffic))
-    return read_captures(list(paths.items()))
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_reference_switch(tmp_path, seed):
-    traffic = model.drop_tail(model.make_traffic(seed, 50_000), 16_384, 10**9)
-    captures = read_all(tmp_path, traffic)
-    end = int(traffic.t_in[-1]) + 10**9
-    got = join(captures[:-1], captures[-1:], JoinOptions(watched_ns=(0, end)))
-    assert got.t_out_ns.tolist() == traffic.t_out.tolist()
-    assert (got.verdict == D).tolist() == (traffic.t_out < 0).tolist()
-    assert got.counts.dropped == int((traffic.t_out < 0).sum()) > 5000
-    assert got.fifo == (True, True)
 
 
 @settings(max_examples=40, deadline=None)
@@ -380,9 +336,8 @@ def test_conservation_whatever_the_captures_lost(
     counts = got.counts
     assert counts.entered == sum(capture.records for capture in captures[:-1])
     assert counts.left == captures[-1].records
-    assert counts.entered == (
-        counts.forwarded + counts.dropped + counts.in_flight + counts.before_output
-    )
+    of_inputs = (counts.forwarded, counts.dropped, counts.in_flight, counts.before_output)
+    assert counts.entered == sum(of_inputs)
     assert counts.left == (counts.forwarded + counts.early + counts.duplicates + counts.unexplained)
     matched = got.left_as[got.left_as >= 0]
     assert len(set(matched.tolist())) == matched.size == counts.forwarded
@@ -400,9 +355,6 @@ def test_conservation_whatever_the_captures_lost(
 # --- a switch that takes packets of different ports in another order than they came in
 
 
-OTHER = {"src": "10.0.0.3", "sport": 9}
-
-
 def slack() -> tuple[P, P, list[P]]:
     """One packet of either port, and their departures in the wrong order, 0.9 ms apart."""
     late, early = data(1, 90), data(900, 91, **OTHER)
@@ -410,44 +362,34 @@ def slack() -> tuple[P, P, list[P]]:
 
 
 def test_within_a_port_order_is_kept_all_the_same(tmp_path):
-    same = {"seq": 5000, "ip_id": 0}
     late, early, left = slack()
-    third = {"src": "10.0.0.4", "sport": 7}
     # Of two equal packets, the first was dropped, because another flow of their port was forwarded
     # since.
     got = joined(
         tmp_path,
-        {"a": [late, P(1000, **same), data(1010, 1, **third), P(1020, **same)], "b": [early]},
-        [*left, data(1030, 1, **third), P(1040, **same)],
+        {"a": [late, P(1000, **SAME), data(1010, 1, **THIRD), P(1020, **SAME)], "b": [early]},
+        [*left, data(1030, 1, **THIRD), P(1040, **SAME)],
     )
     assert got.fifo == (True, True)
     assert got.verdict.tolist() == [F, F, D, F, F]
     # A packet that another flow of its port has overtaken was dropped too.
-    got = joined(
-        tmp_path,
-        {"a": [late, data(1000, 5), data(1010, 1, **third)], "b": [early]},
-        [*left, data(1030, 1, **third)],
-    )
+    packets = [late, data(1000, 5), data(1010, 1, **THIRD)]
+    got = joined(tmp_path, {"a": packets, "b": [early]}, [*left, data(1030, 1, **THIRD)])
     assert got.verdict.tolist() == [F, F, D, F]
 
 
 def test_within_a_flow_order_is_kept_even_without_a_fifo(tmp_path):
-    same = {"seq": 5000, "ip_id": 0}
     late, early, left = slack()
     # Port a reorders its flows as well.
-    third = {"src": "10.0.0.4", "sport": 7}
-    first = [data(930, 1, **third), data(940, 2)]
-    first_left = [data(950, 2), data(960, 1, **third)]
+    first = [data(930, 1, **THIRD), data(940, 2)]
+    first_left = [data(950, 2), data(960, 1, **THIRD)]
     got = joined(
         tmp_path,
-        {"a": [late, *first, P(1000, **same), data(1010, 3), P(1020, **same)], "b": [early]},
-        [*left, *first_left, data(1030, 3), P(1040, **same)],
+        {"a": [late, *first, P(1000, **SAME), data(1010, 3), P(1020, **SAME)], "b": [early]},
+        [*left, *first_left, data(1030, 3), P(1040, **SAME)],
     )
     assert got.fifo == (False, True)
     assert got.verdict.tolist() == [F, F, F, F, D, F, F]
-    got = joined(
-        tmp_path,
-        {"a": [late, *first, data(1000, 5), data(1010, 6)], "b": [early]},
-        [*left, *first_left, data(1030, 6)],
-    )
+    packets = [late, *first, data(1000, 5), data(1010, 6)]
+    got = joined(tmp_path, {"a": packets, "b": [early]}, [*left, *first_left, data(1030, 6)])
     assert got.verdict.tolist() == [F, F, F, F, D, F]

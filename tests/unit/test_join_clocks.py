@@ -34,36 +34,31 @@ def joined(folder: Path, made: dict[str, np.ndarray], options: JoinOptions | Non
     return join(captures[:-1], captures[-1:], options)
 
 
-def fates(traffic: model.Traffic, port: int) -> list[bool]:
-    return (traffic.t_out[traffic.port == port] < 0).tolist()
+def unknown(got: Joined, traffic: model.Traffic, port: int) -> int:
+    """Checks that a port's verdicts are right, and returns how many packets have none."""
+    verdict = got.verdict[got.arrivals.port == port]
+    known = verdict != 2
+    dropped = traffic.t_out[traffic.port == port] < 0
+    assert ((verdict == 1) == dropped)[known].all()
+    return int((~known).sum())
 
 
 def check(got: Joined, traffic: model.Traffic, slack_ns: int, undecided: int = 200) -> None:
     """Checks that verdicts are right, except in flight, and stamps right within `slack_ns`."""
     for port in (0, 1):
-        mine = got.arrivals.port == port
-        verdict = got.verdict[mine]
-        known = verdict != 2
-        assert (~known).sum() <= undecided
-        assert ((verdict == 1) == np.array(fates(traffic, port)))[known].all()
-        error = got.arrivals.stamp_ns[mine] - traffic.t_in[traffic.port == port]
+        right_ns = traffic.t_in[traffic.port == port]
+        assert unknown(got, traffic, port) <= undecided
+        error = got.arrivals.stamp_ns[got.arrivals.port == port] - right_ns
         assert np.abs(error).max() <= slack_ns
     assert got.counts.unexplained == got.counts.duplicates == 0
-
-
-def test_right_clocks_are_left_alone(tmp_path, traffic):
-    got = joined(tmp_path, model.captures(traffic))
-    assert got.clocks == ()
-    check(got, traffic, 0)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_no_queue_on_one_clock_is_corrected(tmp_path, seed):
     """Queues that build up and empty: waits of up to a second, every one of them exact."""
     rng = np.random.default_rng(seed)
-    made = model.make_traffic(
-        seed, 4_000, rate_bps=10**7, load=float(rng.choice([0.7, 1.05, 1.3])), start_ns=10**18
-    )
+    load = float(rng.choice([0.7, 1.05, 1.3]))
+    made = model.make_traffic(seed, 4_000, rate_bps=10**7, load=load, start_ns=10**18)
     deep = model.drop_tail(made, int(rng.choice([30_000, 200_000, 900_000])), 10**7)
     got = joined(tmp_path, model.captures(deep))
     assert got.clocks == ()
@@ -128,10 +123,7 @@ def test_each_differs(tmp_path, traffic):
     made["in1"] = shift(made["in1"], -2 * MS)
     got = joined(tmp_path, made)
     for port in (0, 1):
-        verdict = got.verdict[got.arrivals.port == port]
-        known = verdict != 2
-        assert ((verdict == 1) == np.array(fates(traffic, port)))[known].all()
-        assert known.mean() > 0.99
+        assert unknown(got, traffic, port) < 0.01 * (traffic.port == port).sum()
 
 
 @pytest.mark.parametrize("name", ["in0", "in1", "out"])
@@ -140,17 +132,10 @@ def test_a_clock_that_steps_back(tmp_path, traffic, name):
     half = made[name].size // 2
     made[name] = shift(made[name], -20 * MS, half)
     got = joined(tmp_path, made)
-    assert any(
-        line.startswith(f"{name}: its clock stepped back by about")
-        and re.search(rf"packet {half + 1}[,;]", line)
-        for line in got.clocks
-    )
-    wrong = 0
+    said = rf"{name}: its clock stepped back by about .*packet {half + 1}[,;]"
+    assert any(re.match(said, line) for line in got.clocks)
     for port in (0, 1):
-        verdict = got.verdict[got.arrivals.port == port]
-        known = verdict != 2
-        wrong += int(((verdict == 1) != np.array(fates(traffic, port)))[known].sum())
-    assert wrong == 0
+        unknown(got, traffic, port)
 
 
 def test_a_small_step_back_of_one_direction(tmp_path, traffic):

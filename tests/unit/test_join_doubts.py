@@ -1,13 +1,15 @@
 """What the stored scenes do not have: hosts elsewhere, one flow, groups, clocks that cannot be."""
 
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scapy.all import IP, UDP, Ether, PcapWriter
 
 from outcast.analysis.measure.repairs import repairs
-from outcast.api.joins import join_captures
-from outcast.cli import invoke as outcast
+from outcast.api.joins import Join, join_captures
 from outcast.errors import ConfigError, InputError, UntrustedError
 from tests.golden import scenes
 from tests.golden.packets import P, capture
@@ -24,6 +26,24 @@ def write(folder: Path, files: dict[str, File]) -> dict[str, Path]:
     return paths
 
 
+def taken(folder: Path, **packets: list[P]) -> dict[str, Path]:
+    """Captures of these packets, which are sorted by their times."""
+    return {
+        name: capture(folder / name, sorted(seen, key=lambda packet: packet.at_us))
+        for name, seen in packets.items()
+    }
+
+
+def joined(folder: Path, came: list[P], left: list[P], **known: Any) -> Join:
+    """The join of what came in by a and left by b."""
+    paths = taken(folder, a=came, b=left)
+    return join_captures({"a": paths["a"]}, {"b": paths["b"]}, **known)
+
+
+def later(packets: Iterable[P], by_us: float) -> list[P]:
+    return [replace(packet, at_us=packet.at_us + by_us) for packet in packets]
+
+
 def data(at_us: float, number: int, **fields: object) -> P:
     return P(at_us, seq=1000 + 1448 * number, ip_id=100 + number, **fields)
 
@@ -33,10 +53,14 @@ def ack(at_us: float, number: int) -> P:
              sport=5001, tsval=number)  # fmt: skip
 
 
-def test_the_command_shows_ports_rate_and_limit(tmp_path, capsys):
-    paths = write(tmp_path, SCENE.files)
-    assert outcast(["join", *(f"{name}={path}" for name, path in paths.items())]) == 0
-    printed = capsys.readouterr().out
+def ports(folder: Path, names: Iterable[str]) -> list[str]:
+    """Words of the command line: the scene's captures at these ports."""
+    paths = write(folder, {name: SCENE.files[name] for name in names})
+    return [f"{name}={path}" for name, path in paths.items()]
+
+
+def test_the_command_shows_ports_rate_and_limit(tmp_path, verb):
+    printed = verb("join", *ports(tmp_path, SCENE.files)).out
     # Without the table of waits, whose rows begin with ports too.
     told = [line for line in printed.splitlines() if " to " not in line]
     rows = {line.split()[0]: line.split() for line in told}
@@ -52,26 +76,20 @@ def test_the_estimates_hold_what_was_set(tmp_path):
     assert abs(at_r.rate_bps - 50e6) <= 3 * (at_r.rate_bps - at_r.rate_low_bps)
     assert at_r.limit_unit == "bytes"
     assert at_r.limit_at_least <= 16_384 < at_r.limit_below
-    assert [role.hosts for role in result.roles] == [
-        (f"192.168.7.{number}",) for number in (1, 2, 3)
-    ]
+    hosts = [role.hosts for role in result.roles]
+    assert hosts == [(f"192.168.7.{number}",) for number in (1, 2, 3)]
     assert all(clock.offset_ns == 0 for clock in result.clocks)
     known = join_captures(ports=write(tmp_path, SCENE.files), rate="60mbit", limit="32KB")
     (at_r,) = (one for one in known.estimates if one.port == "R")
     assert (at_r.rate_bps, at_r.rate_low_bps, at_r.limit_at_least) == (60e6, 60e6, 32_768)
 
 
-def test_the_refusal_is_one_line_with_status_4_and_nothing_is_written(tmp_path, capsys):
-    paths = write(tmp_path, {name: SCENE.files[name] for name in ("A", "R")})
+def test_the_refusal_is_one_line_with_status_4_and_nothing_is_written(tmp_path, verb):
     table = tmp_path / "packets.csv"
-    ports = [f"{name}={path}" for name, path in paths.items()]
-    assert outcast(["join", *ports, "-o", str(table)]) == 4
-    (line,) = capsys.readouterr().err.splitlines()
+    told = verb("join", *ports(tmp_path, "AR"), "-o", table, status=4)
+    (line,) = told.err.splitlines()
     assert "Probably a capture of another input port is missing" in line
-    assert (
-        "packets to 192.168.7.3 left that no file saw arrive; they come from 192.168.7.2 (MAC"
-        in line
-    )
+    assert "packets to 192.168.7.3 left that no file saw arrive; they come from 192.168.7.2" in line
     assert not table.exists()
 
 
@@ -88,12 +106,9 @@ def test_clocks_are_stated_with_their_bounds(tmp_path):
 def test_two_ports_and_one_direction_are_told_by_the_stamps(tmp_path):
     came = [data(100 * n, n) for n in range(200)]
     left = [data(100 * n + 30, n) for n in range(200) if n % 10]
-    paths = {"a": capture(tmp_path / "a", came), "b": capture(tmp_path / "b", left)}
-    result = join_captures(ports=paths)
-    assert [(role.port, role.came, role.left) for role in result.roles] == [
-        ("a", 200, 0),
-        ("b", 0, 180),
-    ]
+    result = join_captures(ports=taken(tmp_path, a=came, b=left))
+    roles = [(role.port, role.came, role.left) for role in result.roles]
+    assert roles == [("a", 200, 0), ("b", 0, 180)]
     assert result.joined.counts.dropped == 20
 
 
@@ -101,33 +116,26 @@ def test_more_packets_cannot_leave_than_came(tmp_path):
     """The stamps say that packets go from a to b, but b has more, so neither is believed."""
     came = [data(100 * n, n) for n in range(200) if n % 10]
     left = [data(100 * n + 30, n) for n in range(200)]
-    paths = {"a": capture(tmp_path / "a", came), "b": capture(tmp_path / "b", left)}
     with pytest.raises((UntrustedError, InputError)):
-        join_captures(ports=paths)
+        join_captures(ports=taken(tmp_path, a=came, b=left))
     with pytest.raises(UntrustedError, match="Probably its capture"):
-        join_captures({"a": paths["a"]}, {"b": paths["b"]})
+        joined(tmp_path, came, left)
 
 
 def test_in_and_out_say_what_packets_do_not(tmp_path):
     """With clocks that differ by an hour, nothing but the caller tells which port is the input."""
-    came = [data(100 * n, n) for n in range(200)]
-    left = [data(100 * n - 3.6e9, n) for n in range(200)]
-    paths = {
-        "a": capture(tmp_path / "a", [P(**{**vars(p), "at_us": p.at_us + 4e9}) for p in came]),
-        "b": capture(tmp_path / "b", [P(**{**vars(p), "at_us": p.at_us + 4e9}) for p in left]),
-    }
+    came = [data(4e9 + 100 * n, n) for n in range(200)]
+    left = later(came, -3.6e9)
     with pytest.raises((UntrustedError, InputError)):
-        join_captures(ports=paths)
-    result = join_captures({"a": paths["a"]}, {"b": paths["b"]})
-    assert result.joined.counts.forwarded == 200
+        join_captures(ports=taken(tmp_path, a=came, b=left))
+    assert joined(tmp_path, came, left).joined.counts.forwarded == 200
 
 
 def test_packets_that_one_capture_alone_has(tmp_path):
     both = [packet for n in range(100) for packet in (data(100 * n, n), ack(100 * n + 50, n))]
     other = [data(100 * n, 5000 + n, src="10.0.0.7", dst="10.0.0.8") for n in range(100)]
-    paths = {"a": capture(tmp_path / "a", both), "b": capture(tmp_path / "b", other)}
     with pytest.raises((UntrustedError, InputError), match=r"nothing|no packets"):
-        join_captures(ports=paths)
+        join_captures(ports=taken(tmp_path, a=both, b=other))
 
 
 def test_a_conversation_that_one_capture_alone_has(tmp_path):
@@ -135,12 +143,11 @@ def test_a_conversation_that_one_capture_alone_has(tmp_path):
     came = [data(100 * n, n) for n in range(200)]
     left = [data(100 * n + 30, n) for n in range(200)]
     other = [data(100 * n + 10, n, src="10.0.0.7", dst="10.0.0.8") for n in range(20)]
-    b = capture(tmp_path / "b", left)
-    few = capture(tmp_path / "few", sorted([*came, *other[:2]], key=lambda packet: packet.at_us))
-    assert join_captures(ports={"a": few, "b": b}).joined.counts.forwarded == 200
-    many = capture(tmp_path / "many", sorted([*came, *other], key=lambda packet: packet.at_us))
+    few = taken(tmp_path, a=[*came, *other[:2]], b=left)
+    assert join_captures(ports=few).joined.counts.forwarded == 200
+    many = taken(tmp_path, a=[*came, *other], b=left)
     with pytest.raises(UntrustedError, match="nothing tells which way its 20 packets go") as told:
-        join_captures(ports={"a": many, "b": b})
+        join_captures(ports=many)
     assert "20 are between 10.0.0.7" in str(told.value)
 
 
@@ -154,19 +161,16 @@ def test_a_conversation_that_one_capture_alone_has(tmp_path):
 def test_an_output_that_was_captured_at_another_time(tmp_path, kept, word):
     """Nothing was dropped, and nothing left unseen. Only the fate of a third is unknown."""
     came = [data(100 * n, n) for n in range(300)]
-    left = [data(100 * n + 30, n) for n in range(300)]
-    a, b = capture(tmp_path / "a", came), capture(tmp_path / "b", left[kept])
     with pytest.raises(UntrustedError, match=word):
-        join_captures({"a": a}, {"b": b})
+        joined(tmp_path, came, later(came, 30)[kept])
 
 
 def test_packets_that_stay_for_too_long(tmp_path):
     came = [data(100 * n, n) for n in range(300)]
-    left = [data(100 * n + 2e6, n) for n in range(300)]
-    a, b = capture(tmp_path / "a", came), capture(tmp_path / "b", left)
+    left = later(came, 2e6)
     with pytest.raises(UntrustedError, match=r"stay in the switch for 2\.000 s, but --max-sojourn"):
-        join_captures({"a": a}, {"b": b})
-    result = join_captures({"a": a}, {"b": b}, max_sojourn="3s")
+        joined(tmp_path, came, left)
+    result = joined(tmp_path, came, left, max_sojourn="3s")
     assert result.joined.counts.forwarded == 300
 
 
@@ -176,10 +180,7 @@ def test_a_late_capture_lacks_the_drops_that_ip_ids_show(tmp_path):
     acks = [ack(100 * n + 40, n) for n in range(1000)]
     a = [data(100 * n, n) for n in range(12, 1000)] + [one for one in acks if one.at_us > 1200]
     b = [data(100 * n + 30, n) for n in range(1000) if n not in dropped] + acks
-    for name, packets in (("a", a), ("b", b)):
-        capture(tmp_path / name, sorted(packets, key=lambda packet: packet.at_us))
-    result = join_captures({"a": tmp_path / "a"}, {"b": tmp_path / "b"})
-    (of_a,) = result.drop_ranges
+    (of_a,) = joined(tmp_path, a, b).drop_ranges
     assert (of_a.ingress, of_a.counted, of_a.most) == ("a", 1, 5)
 
 
@@ -194,16 +195,12 @@ def test_the_way_back_tells_clocks_where_in_and_out_are_given(tmp_path):
     a += [ack(at_us + 5, number) for at_us, number in acks]
     b = [data(100 * n + 30 + late_us, n) for n in range(300)]
     b += [ack(at_us + late_us, number) for at_us, number in acks]
-    for name, packets in (("a", a), ("b", b)):
-        capture(tmp_path / name, sorted(packets, key=lambda packet: packet.at_us))
-    result = join_captures({"a": tmp_path / "a"}, {"b": tmp_path / "b"})
+    result = joined(tmp_path, a, b)
     assert {one.port: round(one.offset_ns / 1e6) for one in result.clocks} == {"a": 3330, "b": 0}
     assert result.joined.counts.forwarded == result.joined.counts.entered == 300
-    one_way = [packet for packet in a if packet.payload], [packet for packet in b if packet.payload]
-    for name, packets in zip("ab", one_way, strict=True):
-        capture(tmp_path / name, sorted(packets, key=lambda packet: packet.at_us))
+    one_way = ([packet for packet in seen if packet.payload] for seen in (a, b))
     with pytest.raises(UntrustedError, match="no packets of the other direction tell by how much"):
-        join_captures({"a": tmp_path / "a"}, {"b": tmp_path / "b"})
+        joined(tmp_path, *one_way)
 
 
 def test_packets_to_a_group_take_no_part(tmp_path):
@@ -240,9 +237,8 @@ def test_frames_that_the_network_card_had_not_cut(tmp_path):
         for n in range(1, 300)
         for part in range(10)
     ]
-    paths = capture(tmp_path / "a", came), capture(tmp_path / "b", left)
     with pytest.raises(UntrustedError, match="ethtool -K DEVICE tso off"):
-        join_captures({"a": paths[0]}, {"b": paths[1]})
+        joined(tmp_path, came, left)
 
 
 def test_a_host_with_few_packets_that_come_from_nowhere(tmp_path):
@@ -259,9 +255,8 @@ def test_a_host_with_few_packets_that_come_from_nowhere(tmp_path):
 def test_only_packets_to_an_address_of_captures_with_both_directions(tmp_path):
     files = {**SCENE.files, "B": scenes.shifted(SCENE.files["B"], -SECOND)}
     result = join_captures(ports=write(tmp_path, files), destinations=["192.168.7.3"])
-    assert {
-        flow.dst for flow in (result.joined.flows[n] for n in set(result.joined.arrivals.flow))
-    } == {"192.168.7.3"}
+    flows = {result.joined.flows[n] for n in set(result.joined.arrivals.flow)}
+    assert {flow.dst for flow in flows} == {"192.168.7.3"}
     assert {name: scenes.drops_at(result, "R")[name] for name in SCENE.drops} == SCENE.drops
 
 
@@ -284,35 +279,25 @@ def test_a_port_on_two_sides(tmp_path):
         join_captures({"A": paths["A"]}, {"R": paths["R"]}, ports={"A": paths["B"]})
 
 
-def test_no_capture_at_all(capsys):
-    assert outcast(["join"]) == 2
-    assert "allowed is PORT=FILE for each port" in capsys.readouterr().err
-
-
 def test_drops_that_nobody_sends_again_are_missing_packets(tmp_path):
     """The output's capture lost every tenth packet. A queue's drops are sent again."""
     came = [data(10_000 * n, n) for n in range(200)]
     left = [data(10_000 * n + 30, n) for n in range(200) if n % 10]
-    paths = {"a": capture(tmp_path / "a", came), "b": capture(tmp_path / "b", left)}
     with pytest.raises(UntrustedError, match=r"18 of 18 packets that b .* never sent again"):
-        join_captures({"a": paths["a"]}, {"b": paths["b"]})
+        joined(tmp_path, came, left)
     again = [data(10_000 * n + 300_500, n) for n in range(0, 200, 10)]
-    left += [data(10_000 * n + 300_530, n) for n in range(0, 200, 10)]
-    for name, packets in (("a", came + again), ("b", left)):
-        capture(tmp_path / name, sorted(packets, key=lambda packet: packet.at_us))
-    assert join_captures({"a": paths["a"]}, {"b": paths["b"]}).joined.counts.dropped == 20
+    result = joined(tmp_path, came + again, left + later(again, 30))
+    assert result.joined.counts.dropped == 20
 
 
 def test_a_flow_that_never_gets_through_is_no_reason_to_doubt(tmp_path):
     rival = {"src": "10.0.0.3", "sport": 7}
     starved = [data(10_000 * n + 5, n) for n in range(100)]
     came = [data(10_000 * n, n, **rival) for n in range(100)]
-    left = [data(10_000 * n + 30, n, **rival) for n in range(100)]
-    for name, packets in (("a", starved), ("b", came), ("c", left)):
-        capture(tmp_path / name, packets)
-    inputs = {name: tmp_path / name for name in "ab"}
+    paths = taken(tmp_path, a=starved, b=came, c=later(came, 30))
+    output = {"c": paths.pop("c")}
     # What became of the last one is hidden by the end of the capture.
-    assert join_captures(inputs, {"c": tmp_path / "c"}).joined.counts.dropped == 99
+    assert join_captures(paths, output).joined.counts.dropped == 99
 
 
 def test_a_flow_that_only_repairs_its_first_loss_has_not_come_to_the_others(tmp_path):
@@ -322,12 +307,10 @@ def test_a_flow_that_only_repairs_its_first_loss_has_not_come_to_the_others(tmp_
     came = [data(10 * n, n) for n in range(10)]
     again = [P(at_us, seq=1000 + 1448 * 4, ip_id=500 + n)
              for n, at_us in enumerate((2e5, 6e5, 1.4e6, 2.8e6))]  # fmt: skip
-    left = [*(P(**{**vars(p), "at_us": p.at_us + 2}) for p in came[:4]),
-            *(P(**{**vars(p), "at_us": p.at_us + 30}) for p in [*others, again[-1]])]  # fmt: skip
-    a = capture(tmp_path / "a", [*came, *again])
-    b = capture(tmp_path / "b", others)
-    c = capture(tmp_path / "c", sorted(left, key=lambda packet: packet.at_us))
-    result = join_captures({"a": a, "b": b}, {"c": c})
+    left = later(came[:4], 2) + later([*others, again[-1]], 30)
+    paths = taken(tmp_path, a=[*came, *again], b=others, c=left)
+    output = {"c": paths.pop("c")}
+    result = join_captures(paths, output)
     assert result.joined.counts.dropped == 9
     repaired = repairs(result.joined)
     assert not repaired.is_due.any()
@@ -337,11 +320,8 @@ def test_a_flow_that_only_repairs_its_first_loss_has_not_come_to_the_others(tmp_
 def test_a_drop_whose_data_had_come_through_needs_no_repair(tmp_path):
     """The sender repeated without need what the queue then dropped."""
     came = [data(10_000 * n, n) for n in range(100)]
-    left = [P(**{**vars(packet), "at_us": packet.at_us + 30}) for packet in came]
     needless = P(305_000, seq=came[5].seq, ip_id=999)
-    a = capture(tmp_path / "a", sorted([*came, needless], key=lambda packet: packet.at_us))
-    b = capture(tmp_path / "b", left)
-    result = join_captures({"a": a}, {"b": b})
+    result = joined(tmp_path, [*came, needless], later(came, 30))
     assert result.joined.counts.dropped == 1
     assert not repairs(result.joined).is_due.any()
 

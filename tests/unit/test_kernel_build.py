@@ -3,7 +3,7 @@ import shutil
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,14 +31,7 @@ class FakePrograms:
         self.configured = configured
         self.ran: list[str] = []
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path,
-        environment: Mapping[str, str] | None = None,
-        on_line: Callable[[str], None] | None = None,
-    ) -> str:
+    def run(self, argv: Sequence[str], *, cwd: Path, environment=None, on_line=None) -> str:
         what = f"{argv[0]} {argv[-1]}" if argv[0] == "make" else argv[0]
         self.ran.append(what)
         if argv[0] == "make":
@@ -58,9 +51,7 @@ class FakePrograms:
             case "make allnoconfig":
                 (output / ".config").write_text(self.configured)
             case "make linux":
-                assert output is not None
                 assert environment["KBUILD_BUILD_VERSION"] == "1"
-                assert on_line is not None
                 for line in ("  CC      init/main.o", "make[1]: Entering", "  LD      vmlinux"):
                     on_line(line)
                 (output / "linux").write_text("elf")
@@ -128,9 +119,14 @@ def tarball(tmp_path) -> Path:
 
 
 @pytest.fixture
-def make(tmp_path, recipe, tarball) -> Callable[..., cache.Kernel]:
-    """Builds into `kernels` of the test's folder what is not said to be otherwise."""
-    usual = {"tarball": tarball, "folder": tmp_path / "kernels", "recipe": recipe}
+def folder(tmp_path) -> Path:
+    return tmp_path / "kernels"
+
+
+@pytest.fixture
+def make(folder, recipe, tarball) -> Callable[..., cache.Kernel]:
+    """Builds into `folder` what is not said to be otherwise."""
+    usual = {"tarball": tarball, "folder": folder, "recipe": recipe}
     return lambda **given: build.build(**usual | {"run": FakePrograms()} | given)
 
 
@@ -154,8 +150,7 @@ def locked(monkeypatch) -> None:
     monkeypatch.setattr(build, "Supply", lambda *places: FakeSupply())
 
 
-def test_a_build_ends_in_the_cache(tmp_path, make):
-    folder = tmp_path / "kernels"
+def test_a_build_ends_in_the_cache(folder, make):
     run = FakePrograms()
     seen: list[build.Progress] = []
     kernel = make(run=run, on_progress=seen.append)
@@ -173,7 +168,7 @@ def test_a_build_ends_in_the_cache(tmp_path, make):
     assert [each.done for each in seen if each.stage == "compile"] == [1]
 
 
-def test_what_was_built_is_not_built_again(tmp_path, make):
+def test_what_was_built_is_not_built_again(make):
     first = make()
     run = FakePrograms()
     assert make(run=run) == first
@@ -182,8 +177,7 @@ def test_what_was_built_is_not_built_again(tmp_path, make):
     assert "make linux" in run.ran
 
 
-def test_symbols_are_made_when_they_are_asked_for(tmp_path, make):
-
+def test_symbols_are_made_when_they_are_asked_for(make):
     def made(**asked: bool) -> tuple[cache.Kernel, list[str]]:
         run = FakePrograms()
         return make(run=run, **asked), run.ran
@@ -216,8 +210,8 @@ def test_the_guests_root_is_made_while_the_compiler_works(make):
     make(supply=Supply(), on_progress=on_progress)
 
 
-def test_what_the_wheel_brings_is_not_built(tmp_path, monkeypatch, make):
-    other, folder = tmp_path / "other" / "kernels", tmp_path / "kernels"
+def test_what_the_wheel_brings_is_not_built(folder, tmp_path, monkeypatch, make):
+    other = tmp_path / "other" / "kernels"
     first = make(folder=other)
 
     def unpack(target: Path) -> bool:
@@ -235,30 +229,33 @@ def test_what_the_wheel_brings_is_not_built(tmp_path, monkeypatch, make):
     assert "make linux" in run.ran
 
 
+def interrupt(progress: build.Progress) -> None:
+    if progress.stage == "compile":
+        raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize(
-    ("failing", "error", "said"),
+    ("given", "error", "said"),
     [
-        ("patch", KernelError, r"0001-x\.patch does not fit this source: 1 out of 1 hunk FAILED"),
-        ("make linux", CommandError, "hunk FAILED"),
-        ("tar", CommandError, "tar"),
+        (
+            {"run": FakePrograms("patch")},
+            KernelError,
+            r"0001-x\.patch does not fit this source: 1 o",
+        ),
+        ({"run": FakePrograms("make linux")}, CommandError, "hunk FAILED"),
+        ({"run": FakePrograms("tar")}, CommandError, "tar"),
+        ({"on_progress": interrupt}, KeyboardInterrupt, None),
+        (
+            {"tarball": None, "supply": FakeSupply("config.tar.xz")},
+            KernelError,
+            r"source\.deb: the package has no tarball",
+        ),
     ],
+    ids=["patch", "compiler", "tar", "interruption", "no source"],
 )
-def test_a_failure_leaves_nothing(tmp_path, failing, error, said, make):
-    folder = tmp_path / "kernels"
+def test_a_failure_leaves_nothing(folder, given, error, said, make):
     with pytest.raises(error, match=said):
-        make(run=FakePrograms(failing))
-    assert [path.name for path in folder.iterdir()] == ["lock"]
-
-
-def test_an_interruption_leaves_nothing(tmp_path, make):
-    folder = tmp_path / "kernels"
-
-    def interrupt(progress: build.Progress) -> None:
-        if progress.stage == "compile":
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        make(on_progress=interrupt)
+        make(**given)
     assert [path.name for path in folder.iterdir()] == ["lock"]
 
 
@@ -311,8 +308,7 @@ def test_what_modules_are_compiled_against_is_kept(make):
     }
 
 
-def test_ones_own_fragment_and_patch_make_another_kernel(tmp_path, recipe, make):
-    folder = tmp_path / "kernels"
+def test_ones_own_fragment_and_patch_make_another_kernel(folder, tmp_path, recipe, make):
     ours = make()
     fragment, patch = tmp_path / "nv.config", tmp_path / "mine.patch"
     fragment.write_text("CONFIG_TCP_CONG_NV=y\n")
@@ -377,8 +373,7 @@ def test_a_fragment_that_cannot_be_read_is_refused(tmp_path, recipe):
         recipe.with_own([], [tmp_path])
 
 
-def test_the_source_is_that_of_the_lock(tmp_path, recipe, make):
-    folder = tmp_path / "kernels"
+def test_the_source_is_that_of_the_lock(folder, recipe, make):
     run, supply = FakePrograms(), FakeSupply()
     kernel = make(tarball=None, run=run, supply=supply)
     assert (kernel.source, kernel.version) == ("linux-source-7.3", "7.3.4-1")
@@ -389,9 +384,7 @@ def test_the_source_is_that_of_the_lock(tmp_path, recipe, make):
     assert supply.fetched == 1
 
 
-def test_the_guests_root_is_needed_for_the_lock_and_not_for_ones_own_source(
-    tmp_path, tarball, make
-):
+def test_the_guests_root_is_needed_for_the_lock_and_not_for_ones_own_source(make):
     supply = FakeSupply(without="runtime")
     run = FakePrograms()
     with pytest.raises(RootError, match="mirror is away"):
@@ -400,16 +393,7 @@ def test_the_guests_root_is_needed_for_the_lock_and_not_for_ones_own_source(
     make(run=run, supply=supply)
 
 
-def test_a_package_without_a_source_is_refused(tmp_path, make):
-    folder = tmp_path / "kernels"
-    supply = FakeSupply("config.tar.xz")
-    with pytest.raises(KernelError, match=r"source\.deb: the package has no tarball"):
-        make(tarball=None, supply=supply)
-    assert [path.name for path in folder.iterdir()] == ["lock"]
-
-
-def test_another_source_is_not_the_default(tmp_path, recipe, make):
-    folder = tmp_path / "kernels"
+def test_another_source_is_not_the_default(folder, recipe, make):
     own = make()
     assert cache.find(folder, recipe, PINNED) is None
     assert cache.find_key(own.key, folder) == own

@@ -1,9 +1,10 @@
 import hashlib
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,34 +27,37 @@ def recipe(tmp_path) -> Recipe:
     return Recipe(fragment, (patch,))
 
 
-def built(
-    tmp_path: Path,
-    recipe: Recipe,
-    version: str = "7.3.4-1",
-    content: str = "elf",
-    compiler: str = LOCKED,
-) -> Kernel:
-    program = tmp_path / "built"
-    program.write_text(content)
-    program.chmod(0o755)
-    return Kernel(
-        source="linux-source-7.3",
-        version=version,
-        recipe=recipe.digest,
-        release="7.3.4",
-        built_s=200.0,
-        sha256="abc",
-        program=program,
-        compiler=compiler,
-        compiler_note="" if compiler == LOCKED else "why",
-    )
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    made = tmp_path / "kernels"
+    made.mkdir()
+    return made
 
 
-def test_what_is_kept_is_found(tmp_path, recipe):
-    folder = tmp_path / "kernels"
-    folder.mkdir()
+@pytest.fixture
+def keep(tmp_path, folder, recipe) -> Callable[..., Kernel]:
+    """Keeps a kernel, as from a build by the lock's compiler if nothing else is said."""
+
+    def kept(content: str = "elf", **others: Any) -> Kernel:
+        program = tmp_path / "built"
+        program.write_text(content)
+        program.chmod(0o755)
+        usual = {"version": "7.3.4-1", "recipe": recipe.digest, "compiler": LOCKED, "sha256": "abc"}
+        kernel = Kernel(
+            source="linux-source-7.3",
+            release="7.3.4",
+            built_s=200.0,
+            program=program,
+            **usual | others,
+        )
+        return cache.keep(kernel, folder)
+
+    return kept
+
+
+def test_what_is_kept_is_found(folder, recipe, keep):
     assert cache.find(folder, recipe, PINNED) is None
-    kept = cache.keep(built(tmp_path, recipe), folder)
+    kept = keep()
     assert kept.program.read_text() == "elf"
     assert os.access(kept.program, os.X_OK)
     assert cache.find(folder, recipe, PINNED) == kept
@@ -66,11 +70,8 @@ def test_what_is_kept_is_found(tmp_path, recipe):
         assert cache.read(folder / key) == found
 
 
-def test_a_damaged_program_is_refused(tmp_path, recipe):
-    folder = tmp_path / "kernels"
-    folder.mkdir()
-    digest = hashlib.sha256(b"elf").hexdigest()
-    kept = cache.keep(replace(built(tmp_path, recipe), sha256=digest), folder)
+def test_a_damaged_program_is_refused(keep):
+    kept = keep(sha256=hashlib.sha256(b"elf").hexdigest())
     cache.verify(kept)
     kept.program.write_text("elg")
     with pytest.raises(KernelError, match=r"linux is damaged: .* kernel build --again") as caught:
@@ -81,48 +82,38 @@ def test_a_damaged_program_is_refused(tmp_path, recipe):
         cache.verify(kept)
 
 
-def test_another_recipe_is_another_kernel(tmp_path, recipe):
-    folder = tmp_path / "kernels"
-    folder.mkdir()
-    cache.keep(built(tmp_path, recipe), folder)
+def test_another_recipe_is_another_kernel(folder, recipe, keep):
+    keep()
     recipe.patches[0].write_text("-a\n+c\n")
     assert cache.find(folder, recipe, PINNED) is None
 
 
-def test_the_source_of_the_lock_serves_and_no_newer_one(tmp_path, recipe):
-    folder = tmp_path / "kernels"
-    folder.mkdir()
-    locked = cache.keep(built(tmp_path, recipe), folder)
-    newer = cache.keep(built(tmp_path, recipe, "7.3.5-1"), folder)
+def test_the_source_of_the_lock_serves_and_no_newer_one(folder, recipe, keep):
+    locked = keep()
+    newer = keep(version="7.3.5-1")
     os.utime(locked.program, (1, 1))
     assert cache.find(folder, recipe, PINNED) == locked
     assert cache.find_all(folder) == [newer, locked]
 
 
-def test_the_compiler_of_the_lock_comes_before_the_machines(tmp_path, recipe):
-    folder = tmp_path / "kernels"
-    folder.mkdir()
-    machines = cache.keep(built(tmp_path, recipe, compiler="gcc 14"), folder)
+def test_the_compiler_of_the_lock_comes_before_the_machines(folder, recipe, keep):
+    machines = keep(compiler="gcc 14", compiler_note="why")
     assert cache.find(folder, recipe, PINNED) == machines
-    locked = cache.keep(built(tmp_path, recipe), folder)
+    locked = keep()
     os.utime(locked.program, (1, 1))
     assert cache.find(folder, recipe, PINNED) == locked
     assert locked.key != machines.key
 
 
-def test_building_again_replaces(tmp_path, recipe):
-    folder = tmp_path / "kernels"
-    folder.mkdir()
-    cache.keep(built(tmp_path, recipe), folder)
-    assert cache.keep(built(tmp_path, recipe, content="new"), folder).program.read_text() == "new"
+def test_building_again_replaces(folder, keep):
+    keep()
+    assert keep("new").program.read_text() == "new"
     assert len(list(folder.glob("*/kernel.json"))) == 1
 
 
 @pytest.mark.parametrize("damage", ["record", "program", "half a record"])
-def test_what_is_not_whole_is_not_there(tmp_path, recipe, damage):
-    folder = tmp_path / "kernels"
-    folder.mkdir()
-    kept = cache.keep(built(tmp_path, recipe), folder)
+def test_what_is_not_whole_is_not_there(folder, recipe, damage, keep):
+    kept = keep()
     record = kept.program.with_name("kernel.json")
     match damage:
         case "record":
@@ -134,10 +125,9 @@ def test_what_is_not_whole_is_not_there(tmp_path, recipe, damage):
     assert cache.find(folder, recipe, PINNED) is None
 
 
-def test_the_workshop_is_for_one_and_cleans_up(tmp_path):
-    folder = tmp_path / "kernels"
+def test_the_workshop_is_for_one_and_cleans_up(folder):
     left = folder / "unfinished-killed"
-    left.mkdir(parents=True)
+    left.mkdir()
     (left / "big").touch()
     told = threading.Event()
 
@@ -163,8 +153,7 @@ def test_a_folder_that_cannot_be_made_is_named_with_the_remedy(tmp_path):
         pass
 
 
-def test_a_full_disk_is_named(tmp_path):
-    folder = tmp_path / "kernels"
+def test_a_full_disk_is_named(folder, tmp_path):
     full = pytest.raises(KernelError, match=rf"^{folder}: No space left on device$")
     with full, cache.workshop(folder):
         raise OSError(28, "No space left on device")

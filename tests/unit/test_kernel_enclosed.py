@@ -1,11 +1,10 @@
 """Programs in a root of their own: how it is laid out and entered, and what they see."""
 
+import errno
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,23 +12,9 @@ from outcast.engines.kernel import enclosed
 from outcast.engines.kernel.enclosed import EnclosedPrograms, enclose
 from outcast.engines.kernel.programs import Programs
 from outcast.errors import CommandError, FeatureMissingError, KernelError
+from tests.fakes import FakeMachine
 
 PROGRAMS = ("sh", "env", "cat", "ls")
-
-
-class FakeMachine:
-    """Lets only some ways into a root work, as a machine with fewer privileges does."""
-
-    def __init__(self, allowed: str = "") -> None:
-        self.allowed = allowed
-        self.ran: list[list[str]] = []
-
-    def run(self, argv: Sequence[str], **_: Any) -> str:
-        self.ran.append(list(argv))
-        way = "user" if "--user" in argv else "chroot" if argv[0] == "sh" else "mount"
-        if way != self.allowed:
-            raise CommandError(argv, 1, f"{way}: Operation not permitted")
-        return "said"
 
 
 @pytest.fixture
@@ -50,22 +35,25 @@ def test_a_root_is_laid_out_without_a_change_of_the_packages(packages, tmp_path)
     assert sorted(path.name for path in packages.rglob("*")) == ["bin", "bin", "gcc-12", "usr"]
 
 
-def test_where_files_cannot_be_linked_they_are_copied(packages, tmp_path, monkeypatch):
-    def refuse(*argv: object, **options: object) -> None:
-        raise OSError(18, "Invalid cross-device link")
+def refuse(number: int, monkeypatch: pytest.MonkeyPatch, *calls: tuple[object, str]) -> None:
+    """Makes these functions fail with an error of the system."""
 
-    monkeypatch.setattr(os, "link", refuse)
+    def failing(*argv: object, **options: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    for module, name in calls:
+        monkeypatch.setattr(module, name, failing)
+
+
+def test_where_files_cannot_be_linked_they_are_copied(packages, tmp_path, monkeypatch):
+    refuse(errno.EXDEV, monkeypatch, (os, "link"))
     root = tmp_path / "root"
     enclose(packages, root, FakeMachine("mount"))
     assert (root / "usr/bin/gcc-12").read_text() == "compiler"
 
 
 def test_a_full_disk_is_one_line(packages, tmp_path, monkeypatch):
-    def refuse(*argv: object, **options: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "link", refuse)
-    monkeypatch.setattr(shutil, "copy2", refuse)
+    refuse(errno.ENOSPC, monkeypatch, (os, "link"), (shutil, "copy2"))
     with pytest.raises(KernelError, match=r"gcc-12: .*No space left on device"):
         enclose(packages, tmp_path / "root", FakeMachine("mount"))
 
@@ -101,9 +89,7 @@ def test_a_failure_names_the_program_and_not_the_way_in(tmp_path):
 
 def can_enter() -> bool:
     argv = ["unshare", "--user", "--map-root-user", "--mount", "true"]
-    return (
-        os.geteuid() == 0 or not subprocess.run(argv, capture_output=True, check=False).returncode
-    )
+    return os.geteuid() == 0 or not subprocess.run(argv, capture_output=True).returncode
 
 
 @pytest.fixture
@@ -128,14 +114,11 @@ def test_programs_see_the_root_alone(machines_own, tmp_path, monkeypatch):
     monkeypatch.setenv("SECRET", "1")
     root = tmp_path / "root"
     programs = enclose(machines_own, root, Programs())
-    assert set(programs.run(["ls", "/"], cwd=root).split()) <= {
-        *("bin", "dev", "lib", "lib64", "tmp", "usr")
-    }
+    seen = set(programs.run(["ls", "/"], cwd=root).split())
+    assert seen <= {"bin", "dev", "lib", "lib64", "tmp", "usr"}
     told = programs.run(["env"], cwd=root / "tmp", environment={"A": "1"})
-    assert set(told.splitlines()) - {"PWD=/tmp"} == {
-        "A=1",
-        *(f"{name}={text}" for name, text in enclosed.ENVIRONMENT.items()),
-    }
+    usual = {f"{name}={text}" for name, text in enclosed.ENVIRONMENT.items()}
+    assert set(told.splitlines()) - {"PWD=/tmp"} == {"A=1", *usual}
     assert programs.run(["cat", "/dev/null"], cwd=root) == ""
     lines: list[str] = []
     programs.run(["sh", "-c", "umask; echo 2 >&2"], cwd=root, on_line=lines.append)

@@ -27,9 +27,8 @@ read events: 7
 
 def page(data: bytes) -> bytes:
     """A page of the ring buffer that has such data."""
-    return struct.pack("<QQ", 15_123_456_789, len(data)).ljust(16) + data.ljust(
-        PAGE_BYTES - 16, b"\0"
-    )
+    head = struct.pack("<QQ", 15_123_456_789, len(data)).ljust(16)
+    return head + data.ljust(PAGE_BYTES - 16, b"\0")
 
 
 class Kernel:

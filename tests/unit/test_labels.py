@@ -1,38 +1,16 @@
 """Swept keys and values in words, on axes, in legends and tables."""
 
-import tempfile
-from pathlib import Path
-
 import pytest
 
+import configs
 from outcast.errors import ConfigError
-from outcast.experiment import Experiment, load
-from outcast.sweep.labels import Axis, Labels, amount
-
-CONFIG = """\
-name: labelled
-topology: {kind: linear, rivals: 12}
-links: {rate: 1gbit}
-queue: {kind: tbf, limit: 16KB}
-transport: {congestion_control: cubic}
-flows:
-  - {from: 2-hop, name: near}
-  - {from: 3-hop}
-duration: 1s
-sweep:
-  queue.limit: [16KB, 64KB]
-"""
-
-
-def experiment(more: str = "") -> Experiment:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "labelled.yaml"
-        path.write_text(CONFIG + more)
-        return load(path)
+from outcast.experiment import load
+from outcast.sweep.labels import Axis, Labels
 
 
 def labels(more: str = "") -> Labels:
-    return Labels(experiment(more))
+    swept = f"sweep={{queue.limit: [16KB, 64KB]{more}}}"
+    return Labels(load(configs.find("linear-12"), ["flows.0.name=near", swept]))
 
 
 @pytest.mark.parametrize(
@@ -92,6 +70,9 @@ def test_a_value_in_words(key, value, words):
         ("queue.limit", ["16KB", "11 packets"], ("queue limit", ["16 KB", "11 packets"], None)),
         ("queue", ["tbf limit=1MB", None], ("queue", ["TBF, 1 MB", "as configured"], None)),
         ("links.rate", [], ("link rate", [], None)),
+        ("links.loss", [0, 2.5], ("links loss", ["0", "2.5"], (0, 2.5))),
+        ("transport.congestion_control", ["bic"], ("congestion control", ["BIC"], None)),
+        ("transport.sack", [True], ("SACK", ["on"], None)),
     ],
 )
 def test_an_axis_has_the_unit_and_the_ticks_the_numbers(key, values, axis):
@@ -99,26 +80,8 @@ def test_an_axis_has_the_unit_and_the_ticks_the_numbers(key, values, axis):
     assert labels().axis(key, values) == Axis(label, tuple(ticks), amounts)
 
 
-@pytest.mark.parametrize(
-    ("value", "known"),
-    [
-        (5, ("number", 5.0)),
-        (2.5, ("number", 2.5)),
-        ("16KB", ("size", 16384.0)),
-        ("100mbit", ("rate", 1e8)),
-        ("2ms", ("time", 2e6)),
-        ("11 packets", ("packets", 11.0)),
-        ("bic", None),
-        (True, None),
-        (None, None),
-    ],
-)
-def test_amounts_have_a_place_on_an_axis(value, known):
-    assert amount(value) == known
-
-
 def test_a_users_own_label_is_everywhere():
-    own = labels("  labels: {queue.limit: buffer}\n")
+    own = labels(", labels: {queue.limit: buffer}")
     assert own.key("queue.limit") == "buffer"
     assert own.axis("queue.limit", ["16KB"]).label == "buffer (KB)"
 
@@ -134,4 +97,4 @@ def test_a_users_own_label_is_everywhere():
 )
 def test_labels_that_fit_no_key_are_refused(label, problem):
     with pytest.raises(ConfigError, match=problem):
-        experiment(f"  labels: {label}\n")
+        labels(f", labels: {label}")

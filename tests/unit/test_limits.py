@@ -22,6 +22,11 @@ from outcast.view import summary_words as words
 SECOND = 10**9
 
 
+def of_row(value: Any, row: int) -> Any:
+    """A value, or the row's one of those that take turns."""
+    return value[row % len(value)] if isinstance(value, list) else value
+
+
 def samples(
     busy: float, receiver: float, buffer: float, *, seconds: int = 10, **columns: Any
 ) -> pl.DataFrame:
@@ -48,12 +53,7 @@ def samples(
             "busy_us": [int(row * busy * 1e6) for row in rows],
             "rwnd_limited_us": [int(row * receiver * 1e6) for row in rows],
             "sndbuf_limited_us": [int(row * buffer * 1e6) for row in rows],
-            **{
-                name: [
-                    value[row % len(value)] if isinstance(value, list) else value for row in rows
-                ]
-                for name, value in shown.items()
-            },
+            **{name: [of_row(value, row) for row in rows] for name, value in shown.items()},
         }
     )
 
@@ -92,10 +92,9 @@ def test_the_send_buffers_share(kernel, columns, send_buffer, receiver):
 
 def test_a_flow_that_has_sent_all_its_bytes_is_not_held_back_by_its_buffer():
     sent = {**ROOM, "bytes_sent": [500, 16_000], "bytes_retrans": [0, 640]}
-    half, none, whole = (
-        limits(samples(1.0, 0.0, 0.0, **sent), span(size_bytes=size))["0"].send_buffer
-        for size in (15_360, 500, 20_000)
-    )
+    made = samples(1.0, 0.0, 0.0, **sent)
+    sizes = (15_360, 500, 20_000)
+    half, none, whole = (limits(made, span(size_bytes=n))["0"].send_buffer for n in sizes)
     assert (half, none, whole) == (pytest.approx(0.5), 0.0, 1.0)
 
 
@@ -211,24 +210,19 @@ def test_why_a_bottleneck_was_idle_is_what_is_known():
     lost = LossSummary(
         total=7, bottleneck=0, elsewhere=7, causes={"queue": 7}, ports={"s2-eth1": port}
     )
-    (line,) = idle_warnings("s1-eth1", 0.2, full, lost, [], {})
-    assert line.endswith("; packets waited and were lost elsewhere: s2-eth1 7 (queue)")
     port = port.model_copy(update={"lost": {"link": 7}})
     of_link = lost.model_copy(update={"causes": {"link": 7}, "ports": {"s1-eth1": port}})
-    (line,) = idle_warnings("s1-eth1", 0.2, full, of_link, [], {})
-    assert line.endswith(
-        "; links lost packets by their own settings, which keeps windows small: s1-eth1 7 (link)"
-    )
     told = ["the bottleneck of flow 1 is s2-eth1; queues, drops and chains are shown of s1-eth1"]
-    (line,) = idle_warnings("s1-eth1", 0.2, full, lost, told, {})
-    assert line.endswith("; the bottleneck of flow 1 is s2-eth1")
     answers = {"h1-eth0": 0.1, "s2-eth1": 0.998}
-    (line,) = idle_warnings("s1-eth1", 0.2, full, lost, told, answers)
-    assert line.endswith(
-        "; acknowledgements waited at s2-eth1, which was busy for 100% of the time"
-    )
-    (line,) = idle_warnings("s1-eth1", 0.2, full, None, [], {"s2-eth1": 0.8})
-    assert line.endswith("; small congestion windows, or a queue elsewhere, held them back")
+    for losses, warnings, busy, why in (
+        (lost, [], {}, "packets waited and were lost elsewhere: s2-eth1 7 (queue)"),
+        (of_link, [], {}, "by their own settings, which keeps windows small: s1-eth1 7 (link)"),
+        (lost, told, {}, "; the bottleneck of flow 1 is s2-eth1"),
+        (lost, told, answers, "waited at s2-eth1, which was busy for 100% of the time"),
+        (None, [], {"s2-eth1": 0.8}, "windows, or a queue elsewhere, held them back"),
+    ):
+        (line,) = idle_warnings("s1-eth1", 0.2, full, losses, warnings, busy)
+        assert line.endswith(why)
 
 
 def test_a_lack_of_memory_for_tcp_is_told():

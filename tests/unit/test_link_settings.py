@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 from pyroute2 import iproute
 
-from outcast import netlink, workflow
+from outcast import netlink
 from outcast.analysis.port_analysis import elsewhere
-from outcast.cli import invoke as outcast
 from outcast.emulation import link_counters, netem, queues, rtnetlink, wires
 from outcast.emulation.commands import SystemCommands
 from outcast.emulation.queues import change
@@ -26,11 +25,13 @@ from outcast.plan import link_words, ports, stored
 from outcast.plan.events import changes
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
-from outcast.records.counters import Cause, Counters, LinkRecord
+from outcast.records.counters import Cause, Counters
 from outcast.records.flows import BottleneckRecord, FlowRecord
 from outcast.records.run_directory import Manifest
 from outcast.view.figures import topology
+from tests import records
 from tests.fakes import Shown
+from tests.plans import planned
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 LINEAR = ("links.rate=1gbit", "flows=[{from: 2-hop}, {from: 3-hop, hosts: 2}]")
@@ -38,13 +39,16 @@ LINEAR = ("links.rate=1gbit", "flows=[{from: 2-hop}, {from: 3-hop, hosts: 2}]")
 
 def resolved(*settings: str, config: str = "linear-12") -> tuple[Experiment, Plan]:
     first = [*LINEAR] if "lin" in config else []
-    asked = load(CONFIGS / f"{config}.yaml", [*first, "noise.profile=jitter", *settings])
-    whole = workflow.resolve(asked, "virtual")
-    return whole, make_plan(whole)
+    return planned(config, *first, "noise.profile=jitter", *settings)
 
 
 def overrides(*items: Mapping[str, Any]) -> str:
     return f"links.overrides={json.dumps(items)}"
+
+
+def to_h1(**settings: Any) -> str:
+    """An override of the direction from s1 to h1."""
+    return overrides({"from": "s1", "to": "h1", **settings})
 
 
 def test_an_override_is_of_both_directions_or_of_one():
@@ -63,13 +67,9 @@ def test_an_override_is_of_both_directions_or_of_one():
 
 
 def test_a_jitter_that_was_given_stays_as_long_as_it_fits():
-    _, plan = resolved(
-        "links.delay=25us",
-        "links.jitter=3us",
-        overrides(
-            {"between": ["s1", "s2"], "rate": "10gbit"}, {"from": "h3", "to": "s2", "loss": 0.1}
-        ),
-    )
+    fast = {"between": ["s1", "s2"], "rate": "10gbit"}
+    lossy = {"from": "h3", "to": "s2", "loss": 0.1}
+    _, plan = resolved("links.delay=25us", "links.jitter=3us", overrides(fast, lossy))
     assert plan.links["s1", "s2"].jitter_ns == 615
     assert plan.links["h3", "s2"].jitter_ns == 3000
 
@@ -93,9 +93,8 @@ def test_tcp_agrees_on_the_smaller_mtu_of_its_hosts():
 
 def test_a_links_queue_wins_and_stands_at_both_ends():
     own = {"between": ["h3", "s2"], "queue": {"kind": "pfifo", "limit": "7 packets"}}
-    whole, plan = resolved(
-        overrides(own), "queues=[{at: [s2-eth2, s2-eth3], queue: {kind: tbf, limit: 64KB}}]"
-    )
+    others = "queues=[{at: [s2-eth2, s2-eth3], queue: {kind: tbf, limit: 64KB}}]"
+    whole, plan = resolved(overrides(own), others)
     assert ports.switch_queue(whole, plan, "s2-eth2").queue.wire_limit.packets == 7
     assert ports.host_queue(whole, plan, "h3").queue.wire_limit.packets == 7
     assert ports.switch_queue(whole, plan, "s2-eth3").queue.wire_limit.size_bytes == 65_536
@@ -111,18 +110,15 @@ def test_a_jumbo_frame_passes_every_shaper_and_is_counted_as_a_full_frame():
     assert queues.record(ports.switch_queue(whole, plan, "s1-eth1")).frame_bytes == 9014
     # Half a frame of 9014 B takes 36 us, which is more than the delay.
     assert plan.links["s1", "s2"].jitter_ns == 25_000
-    enough = "queue={kind: tbf, limit: 64KB, burst: 20KB}"
-    assert (
-        ports.switch_queue(*resolved("links.mtu=9000", enough), "s1-eth1").queue.burst_bytes
-        == 20_480
-    )
+    enough = resolved("links.mtu=9000", "queue={kind: tbf, limit: 64KB, burst: 20KB}")
+    assert ports.switch_queue(*enough, "s1-eth1").queue.burst_bytes == 20_480
 
 
 def test_the_rate_in_the_direction_of_the_data_decides_the_bottleneck():
     assert resolved()[1].bottleneck.egress == "s1-eth1"
-    slow = {"rate": "100mbit"}
-    assert resolved(overrides({"from": "s2", "to": "s1", **slow}))[1].bottleneck.egress == "s2-eth1"
-    assert resolved(overrides({"from": "s1", "to": "s2", **slow}))[1].bottleneck.egress == "s1-eth1"
+    for ends, egress in (("s2", "s1"), "s2-eth1"), (("s1", "s2"), "s1-eth1"):
+        slow = dict(zip(("from", "to"), ends, strict=True), rate="100mbit")
+        assert resolved(overrides(slow))[1].bottleneck.egress == egress
 
 
 def test_the_bottleneck_can_be_named():
@@ -241,7 +237,7 @@ def test_what_cannot_be_is_refused_in_a_line(settings, said):
 
 
 def test_only_links_that_lose_packets_are_two_pairs():
-    _, plan = resolved(overrides({"from": "s1", "to": "h1", "loss": 0.1}))
+    _, plan = resolved(to_h1(loss=0.1))
     (wire,) = plan.wires.values()
     assert (wire.facing("s1"), wire.facing("h1")) == ("wire1-0", "wire1-1")
     assert resolved()[1].wires == {}
@@ -251,11 +247,8 @@ def test_each_direction_loses_by_a_generator_of_its_own():
     own = overrides({"between": ["s1", "s2"], "loss": 0.1}, {"from": "s1", "to": "h1", "loss": 0.2})
     whole, plan = resolved(own)
     losses = wires.losses(whole, plan)
-    assert {direction: loss.share for direction, loss in losses.items()} == {
-        ("s1", "h1"): 0.2,
-        ("s1", "s2"): 0.1,
-        ("s2", "s1"): 0.1,
-    }
+    shares = {direction: loss.share for direction, loss in losses.items()}
+    assert shares == {("s1", "h1"): 0.2, ("s1", "s2"): 0.1, ("s2", "s1"): 0.1}
     assert len({loss.seed for loss in losses.values()}) == 3
     assert wires.losses(whole, plan) == losses
     assert wires.losses(whole.model_copy(update={"seed": 2}), plan) != losses
@@ -291,10 +284,8 @@ class FakeTc(SystemCommands):
 
 
 def test_a_policer_stands_before_the_wire_and_is_read_back(monkeypatch):
-    whole, plan = resolved(overrides({"from": "s1", "to": "h1", **POLICER}))
-    kernel = FakeKernel(lambda options: options)
-    monkeypatch.setattr(rtnetlink, "replace_qdisc", kernel.replace_qdisc)
-    monkeypatch.setattr(iproute, "IPRoute", lambda: kernel)
+    whole, plan = resolved(to_h1(**POLICER))
+    FakeKernel(lambda options: options).stand_in(monkeypatch)
     tc = FakeTc("")
     wires.connect(plan, tc)
     assert tc.given.count("police index 10 rate 10500000bit burst 33000b") == 1
@@ -324,7 +315,7 @@ def test_a_policer_stands_before_the_wire_and_is_read_back(monkeypatch):
 
 
 def test_netem_is_told_the_other_faults():
-    whole, plan = resolved(overrides({"from": "s1", "to": "h1", **FAULTS}))
+    whole, plan = resolved(to_h1(**FAULTS))
     (loss,) = wires.losses(whole, plan).values()
     told = netem.options(limit_packets=9, loss=loss)
     # struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter
@@ -352,6 +343,10 @@ class FakeKernel:
     def __init__(self, worsen: Callable[[bytes], bytes | None]) -> None:
         self.told: dict[str, bytes] = {}
         self._worsen = worsen
+
+    def stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(rtnetlink, "replace_qdisc", self.replace_qdisc)
+        monkeypatch.setattr(iproute, "IPRoute", lambda: self)
 
     def replace_qdisc(self, interface: str, *_: Any, options: bytes, **__: Any) -> None:
         self.told[interface] = options
@@ -381,13 +376,9 @@ def half_the_loss(options: bytes) -> bytes:
 
 
 def losing(monkeypatch: pytest.MonkeyPatch, worsen: Callable[[bytes], bytes | None]) -> Any:
-    own = overrides(
-        {"from": "s1", "to": "h1", "loss": 0.25}, {"between": ["s1", "s2"], "loss": 0.5}
-    )
-    whole, plan = resolved(own)
-    kernel = FakeKernel(worsen)
-    monkeypatch.setattr(rtnetlink, "replace_qdisc", kernel.replace_qdisc)
-    monkeypatch.setattr(iproute, "IPRoute", lambda: kernel)
+    one_way, both = {"from": "s1", "to": "h1", "loss": 0.25}, {"between": ["s1", "s2"], "loss": 0.5}
+    whole, plan = resolved(overrides(one_way, both))
+    FakeKernel(worsen).stand_in(monkeypatch)
     settings = wires.start_losing(whole, plan)
     seeds = {direction: loss.seed for direction, loss in wires.losses(whole, plan).items()}
     return settings, seeds
@@ -396,9 +387,9 @@ def losing(monkeypatch: pytest.MonkeyPatch, worsen: Callable[[bytes], bytes | No
 def test_a_loss_is_read_back_from_the_kernel(monkeypatch):
     settings, seeds = losing(monkeypatch, lambda options: options)
     assert {(loss.node, loss.neighbour): (loss.loss, loss.seed) for loss in settings} == {
-        direction: (share, seeds[direction])
-        for direction, share in {("s1", "h1"): 0.25, ("s1", "s2"): 0.5, ("s2", "s1"): 0.5}.items()
+        ends: (0.25 if "h1" in ends else 0.5, seed) for ends, seed in seeds.items()
     }
+    assert len(seeds) == 3
     # An older kernel has netem without a seed of its own.
     settings, _ = losing(monkeypatch, lambda options: options[:24])
     assert {loss.seed for loss in settings} == {None}
@@ -410,8 +401,8 @@ def test_a_loss_is_read_back_from_the_kernel(monkeypatch):
         (lambda _: None, "no netem"),
         (half_the_loss, "loss"),
         (
-            lambda told: told[:24] + netlink.encode(netem.PRNG_SEED, (7).to_bytes(8, "little")),
-            "seed of the loss",
+            lambda told: told[:24] + netlink.encode(netem.PRNG_SEED, bytes([7, *bytes(7)])),
+            "seed of",
         ),
     ],
 )
@@ -421,7 +412,7 @@ def test_a_loss_that_the_kernel_shows_otherwise_stops_the_run(monkeypatch, worse
 
 
 def test_a_kernel_that_cannot_redirect_packets_is_named():
-    _, plan = resolved(overrides({"from": "s1", "to": "h1", "loss": 0.1}))
+    _, plan = resolved(to_h1(loss=0.1))
     with pytest.raises(FeatureMissingError, match=r"links.loss: .*act_mirred.*TC classifier"):
         wires.connect(plan, FakeTc(None))
     wires.connect(resolved()[1], FakeTc(None))
@@ -431,22 +422,17 @@ def test_what_a_link_lost_is_counted_apart_from_what_was_sent():
     _, plan = resolved(overrides({"between": ["h3", "s2"], "loss": 0.1}))
     zero = dict.fromkeys(("tx_packets", "tx_bytes", "rx_packets", "rx_bytes"), 0)
     before = {name: zero for name in (*plan.switch_ports(), *wires.names(plan))}
+    wire = plan.wires[frozenset(("h3", "s2"))].facing("h3")
     after = {
         **before,
-        plan.wires[frozenset(("h3", "s2"))].facing("h3"): {
-            **zero,
-            "rx_packets": 50,
-            "rx_bytes": 500,
-        },
+        wire: {**zero, "rx_packets": 50, "rx_bytes": 500},
         "s2-eth2": {**zero, "tx_packets": 20, "tx_bytes": 200, "rx_packets": 45, "rx_bytes": 450},
     }
     none: dict[str, dict[Cause, int]] = {port: {"queue": 0} for port in plan.ends}
     lost: dict[str, dict[Cause, int]] = {**none, "h3-eth0": {"queue": 1, "link": 5}}
-    records: dict[tuple[str, str], LinkRecord] = {
-        (record.node, record.neighbour): record
-        for record in link_counters.records(plan, (before, none), None, None, (after, lost))
-    }
-    sent, answered = records["h3", "s2"], records["s2", "h3"]
+    made = link_counters.records(plan, (before, none), None, None, (after, lost))
+    by_ends = {(record.node, record.neighbour): record for record in made}
+    sent, answered = by_ends["h3", "s2"], by_ends["s2", "h3"]
     # The switch's port has seen only what was not lost.
     assert (sent.packets, sent.bytes, sent.lost) == (50, 500, {"queue": 1, "link": 5})
     assert (answered.packets, answered.bytes) == (20, 200)
@@ -474,10 +460,8 @@ def test_a_link_equals_only_one_with_the_same_settings():
 
 
 def test_acknowledgements_to_a_measured_receiver_are_captured_when_they_come_in():
-    _, plan = resolved(
-        "flows=[{from: [h3, h1], to: [h1, h4]}]",
-        overrides({"from": "s2", "to": "s1", "rate": "30mbit"}),
-    )
+    slow = overrides({"from": "s2", "to": "s1", "rate": "30mbit"})
+    _, plan = resolved("flows=[{from: [h3, h1], to: [h1, h4]}]", slow)
     # h3's data to h1, and the acknowledgements that h4 sends to h1.
     assert plan.bottleneck.egress == "s2-eth1"
     assert plan.bottleneck.ingress == ("s2-eth2", "s2-eth3")
@@ -490,18 +474,16 @@ TALE = overrides(
 )
 
 
-def test_a_links_own_settings_are_told_in_words(capsys):
+def test_a_links_own_settings_are_told_in_words(verb):
     _, plan = resolved(TALE)
-    common = link_words.usual(plan.links)
-    assert common is not None
-    assert link_words.settings(common) == "1gbit, delay 25us, mtu 1500"
-    assert link_words.own(plan.links)("s1", "s2") == "100mbit, delay 10ms, loss 0.5%, mtu 9000"
-    assert link_words.own(plan.links)("s2", "h3") == "to s2 10mbit"
-    assert link_words.own(plan.links)("s1", "h1") == "to h1 queue pfifo 7 packets"
-    assert link_words.own(plan.links)("s2", "h4") == ""
+    assert link_words.settings(link_words.usual(plan.links)) == "1gbit, delay 25us, mtu 1500"
+    own = link_words.own(plan.links)
+    assert own("s1", "s2") == "100mbit, delay 10ms, loss 0.5%, mtu 9000"
+    assert own("s2", "h3") == "to s2 10mbit"
+    assert own("s1", "h1") == "to h1 queue pfifo 7 packets"
+    assert own("s2", "h4") == ""
     settings = [word for text in (*LINEAR, TALE) for word in ("--set", text)]
-    assert outcast(["topo", str(CONFIGS / "linear-12.yaml"), *settings]) == 0
-    told = capsys.readouterr().out
+    told = verb("topo", CONFIGS / "linear-12.yaml", *settings).out
     assert "links (1gbit, mtu 1500, where nothing else stands)\n" in told
     assert "  s1-eth3 -- s2-eth1  100mbit, delay 10ms, loss 0.5%, mtu 9000\n" in told
     assert "  h2-eth0 -- s1-eth2\n" in told
@@ -528,10 +510,9 @@ def test_drawings_have_a_links_own_settings():
 
 
 def test_a_link_that_loses_packets_needs_netem_in_real_time():
-    loss = overrides({"from": "s1", "to": "h1", "loss": 0.1})
-    lossy, usual = (load(CONFIGS / "linear-12.yaml", [*LINEAR, *more]) for more in ([loss], []))
-    assert realtime._qdiscs(lossy, make_plan(lossy)) == {"netem", "tbf", "bfifo", "pfifo"}
-    assert realtime._qdiscs(usual, make_plan(usual)) == {"tbf", "bfifo", "pfifo"}
+    for more, needed in ([to_h1(loss=0.1)], {"netem"}), ([], set()):
+        asked = load(CONFIGS / "linear-12.yaml", [*LINEAR, *more])
+        assert realtime._qdiscs(asked, make_plan(asked)) == {"tbf", "bfifo", "pfifo"} | needed
 
 
 def test_a_flow_beside_the_named_bottleneck_is_measured_where_others_cross_too():
@@ -540,10 +521,7 @@ def test_a_flow_beside_the_named_bottleneck_is_measured_where_others_cross_too()
     assert (other.egress, other.ingress) == ("s1-eth1", ("s1-eth2", "s1-eth3"))
     assert [plan.ingress(flow) for flow in plan.flows] == ["s1-eth2", "s2-eth2", "s2-eth3"]
     ends = {("s2", "s1"): "s2-eth1", ("s1", "h1"): "s1-eth1"}
-    links = [
-        LinkRecord.model_construct(port=port, node=node, neighbour=neighbour)
-        for (node, neighbour), port in ends.items()
-    ]
+    links = [records.link(port, *way) for way, port in ends.items()]
     ports = [
         BottleneckRecord.model_construct(egress=port.egress, ingress=list(port.ingress))
         for port in (plan.bottleneck, other)
@@ -576,17 +554,14 @@ def test_an_event_changes_the_loss_of_a_link():
     assert plan.links["s1", "h1"].loss_changes
     assert not plan.links["h1", "s1"].loss_changes
     # It loses nothing at first, and the direction that no event names never does.
-    assert {ways: loss.share for ways, loss in wires.losses(whole, plan).items()} == {
-        ("s1", "h1"): 0.0
-    }
-    planned = changes(whole, plan)
-    assert [(change.what, change.value) for change in planned] == [
-        ("loss_ppm", 200_000),
-        ("loss_ppm", 0),
-    ]
-    assert {change.wire for change in planned} == {wire.facing("h1")}
-    assert len({change.seed for change in planned}) == 2
-    assert changes(whole, plan) == planned
+    shares = {ways: loss.share for ways, loss in wires.losses(whole, plan).items()}
+    assert shares == {("s1", "h1"): 0.0}
+    events = changes(whole, plan)
+    changed = [(change.what, change.value) for change in events]
+    assert changed == [("loss_ppm", 200_000), ("loss_ppm", 0)]
+    assert {change.wire for change in events} == {wire.facing("h1")}
+    assert len({change.seed for change in events}) == 2
+    assert changes(whole, plan) == events
 
 
 @pytest.mark.parametrize(
@@ -608,8 +583,8 @@ def test_a_table_has_the_mean_and_the_deviation_of_its_distribution(distribution
 
 
 def test_a_random_delay_is_told_with_its_table_and_order():
-    keys = "mean: 400us, spread: 100us, distribution: pareto"
-    whole, plan = resolved(f"links.overrides=[{{from: s1, to: h1, random_delay: {{{keys}}}}}]")
+    delay = {"mean": "400us", "spread": "100us", "distribution": "pareto"}
+    whole, plan = resolved(to_h1(random_delay=delay))
     (loss,) = wires.losses(whole, plan).values()
     asked = netem.options(limit_packets=9, loss=loss)
     told = dict(netlink.attributes(asked[24:]))
@@ -629,8 +604,8 @@ def test_an_event_changes_all_that_happens_on_a_link():
         f"{{at: 2s, {where}, burst_loss: {{p: 0.1, r: 0.4}}, duplicate: 0.3}}, "
         f"{{at: 3s, {where}, burst_loss: none, late: none}}]",
     )
-    planned = changes(whole, plan)
-    assert [(change.what, change.value) for change in planned] == [
+    events = changes(whole, plan)
+    assert [(change.what, change.value) for change in events] == [
         *(("rate_bps", 5_000_000), ("loss_ppm", 200_000)),
         *(("burst_loss_ppm", 200_000), ("duplicate_ppm", 300_000)),
         *(("burst_loss_ppm", 0), ("late_ppm", 0)),
@@ -638,14 +613,14 @@ def test_an_event_changes_all_that_happens_on_a_link():
     # Losses take the place of one another, and what no event names goes on.
     states = [
         (link.loss, link.burst_loss is not None, link.late is not None, link.duplicate)
-        for change in planned
+        for change in events
         if (link := change.link) is not None
     ]
     assert states == [
         *((0.2, False, True, 0), (0, True, True, 0), (0, True, True, 0.3)),
         *((0, False, True, 0.3), (0, False, False, 0.3)),
     ]
-    assert [change.after.rate_bps for change in planned] == [5_000_000] * 6
+    assert [change.after.rate_bps for change in events] == [5_000_000] * 6
 
 
 def test_the_kernel_is_told_another_loss_and_asked_for_it():
@@ -669,7 +644,7 @@ def test_the_kernel_is_told_another_bucket_of_a_policer():
 
 
 def test_a_policer_changes_as_a_whole_and_takes_a_packet():
-    policed = overrides({"from": "s1", "to": "h1", **POLICER})
+    policed = to_h1(**POLICER)
     event = "events=[{at: 1s, from: s1, to: h1, policer: {rate: 1mbit, burst: 20KB}}]"
     whole, plan = resolved(policed, event)
     (change_made,) = changes(whole, plan)

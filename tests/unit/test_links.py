@@ -18,7 +18,6 @@ from scapy.layers.ppp import PPP
 
 from outcast import analysis
 from outcast.analysis.capture.pcap import read_capture
-from outcast.cli import invoke as outcast
 from outcast.emulation import link_counters as links
 from outcast.experiment import Experiment, load
 from outcast.plan import ports
@@ -96,23 +95,20 @@ def test_what_a_host_sent_is_read_at_its_switch():
     _, plan = planned()
     zero = dict.fromkeys(("tx_packets", "tx_bytes", "rx_packets", "rx_bytes"), 0)
     before = {port: zero for port in plan.switch_ports()}
-    after = {
-        **before,
-        "e0_0-eth1": {"tx_packets": 7, "tx_bytes": 70, "rx_packets": 3, "rx_bytes": 30},
-    }
+    sent = {"tx_packets": 7, "tx_bytes": 70, "rx_packets": 3, "rx_bytes": 30}
+    after = {**before, "e0_0-eth1": sent}
     none: links.Losses = {port: {"queue": 4} for port in plan.ends}
     lost: links.Losses = {**none, "h0_0_2-eth0": {"queue": 6, "interface": 1}}
-    records = {
-        record.port: record
-        for record in links.records(plan, (before, none), None, None, (after, lost))
-    }
-    assert records["h0_0_2-eth0"].lost == {"queue": 2, "interface": 1}
-    assert records["e0_0-eth1"].lost == {"queue": 0}
-    assert (records["e0_0-eth1"].packets, records["e0_0-eth1"].bytes) == (7, 70)
-    assert (records["h0_0_2-eth0"].packets, records["h0_0_2-eth0"].bytes) == (3, 30)
-    assert records["e0_0-eth1"].flows == [flow.flow for flow in plan.flows]
-    assert records["e0_0-eth1"].rate_bps == 10**9
-    assert len(records) == 2 * plan.graph.number_of_edges()
+    made = links.records(plan, (before, none), None, None, (after, lost))
+    by_port = {record.port: record for record in made}
+    host, switch = by_port["h0_0_2-eth0"], by_port["e0_0-eth1"]
+    assert host.lost == {"queue": 2, "interface": 1}
+    assert switch.lost == {"queue": 0}
+    assert (switch.packets, switch.bytes) == (7, 70)
+    assert (host.packets, host.bytes) == (3, 30)
+    assert switch.flows == [flow.flow for flow in plan.flows]
+    assert switch.rate_bps == 10**9
+    assert len(by_port) == 2 * plan.graph.number_of_edges()
 
 
 def record(port: str, node: str, neighbour: str, **values: Any) -> LinkRecord:
@@ -133,7 +129,7 @@ def counted(run: RunDirectory, *records: LinkRecord) -> list[str]:
     return analysis.analyze(run).capture.reasons
 
 
-def test_a_run_whose_links_fit_is_trusted_and_listed(run, capsys):
+def test_a_run_whose_links_fit_is_trusted_and_listed(run, verb):
     reasons = counted(
         run,
         record("s1-eth1", "s1", "h1", flows=[0, 1]),
@@ -144,19 +140,16 @@ def test_a_run_whose_links_fit_is_trusted_and_listed(run, capsys):
     frame = pl.read_parquet(run.path / "links.parquet")
     assert frame["packets"].to_list() == [10**6, 9, 0]
     assert frame["flows"].to_list() == [2, 0, 0]
-    assert outcast(["inspect", str(run.path), "--links"]) == 0
-    shown = capsys.readouterr().out
+    shown = verb("inspect", run.path, "--links").out
     assert "s1-eth2" in shown
     assert "1 more directions sent nothing" in shown
-    assert outcast(["inspect", str(run.path), "--links", "--format", "json"]) == 0
-    rows = capsys.readouterr().out.splitlines()
+    rows = verb("inspect", run.path, "--links", "--format", "json").out.splitlines()
     assert [json.loads(row)["port"] for row in rows] == ["s1-eth1", "s1-eth2", "s2-eth9"]
 
 
 def test_a_link_that_no_path_crosses_may_send_nothing(run):
-    assert counted(run, record("s2-eth9", "s2", "h9", sent=(1, 60))) == [
-        "s2-eth9: sent 1 packets, though no path crosses it"
-    ]
+    (reason,) = counted(run, record("s2-eth9", "s2", "h9", sent=(1, 60)))
+    assert reason == "s2-eth9: sent 1 packets, though no path crosses it"
     assert counted(run, record("s2-eth9", "s2", "h9", sent=(1, 60), other=True)) == []
 
 
@@ -165,10 +158,10 @@ def test_a_link_that_sent_less_than_arrived_is_named(run):
     assert reason.startswith("s1-eth1: sent 900 bytes, though ")
 
 
-def test_a_run_of_before_links_were_counted_has_no_table(run):
+def test_a_run_of_before_links_were_counted_has_no_table(run, verb):
     assert counted(run) == []
     assert not (run.path / "links.parquet").exists()
-    assert outcast(["inspect", str(run.path), "--links"]) == 2
+    verb("inspect", run.path, "--links", status=2)
 
 
 def test_the_longest_round_trip_is_by_the_links_of_its_way():
@@ -216,14 +209,9 @@ def test_events_and_traces_change_it_from_their_actual_times_on():
     trace = PortRates(
         port="s1-eth1", trace="t.csv", t_ns=[300], rate_bps=[60], latest_ns=0, skipped=0
     )
-    rate = link_rate(
-        manifest(
-            change(100, "rate_bps", 80), change(None, "rate_bps", 40), change(2, "delay_ns", 5)
-        ),
-        Rates(ports=[trace]),
-        "s1-eth1",
-        100,
-    )
+    rates = [change(100, "rate_bps", 80), change(None, "rate_bps", 40)]
+    of = manifest(*rates, change(2, "delay_ns", 5))
+    rate = link_rate(of, Rates(ports=[trace]), "s1-eth1", 100)
     assert (rate.t_ns, rate.rate_bps) == ((FIRST_NS, 100, 300), (100, 80, 60))
     assert rate.at(np.array([0, 99, 100, 300, 999])).tolist() == [100, 100, 80, 60, 60]
     assert rate.mean_bps(np.array([0, 200, 400])).tolist() == [90, 70]
@@ -282,13 +270,7 @@ LAYERS = {
     "PPP": (9, b"\xff\x03\x00\x21" + BYTES),
     "PPP without address": (9, b"\x00\x21" + BYTES),
     "Cisco HDLC": (104, b"\x0f\x00\x08\x00" + BYTES),
-    "NFLOG": (
-        239,
-        b"\2\0\0\0"
-        + struct.pack("<HH4s", 8, 1, b"abcd")
-        + struct.pack("<HH", 4 + len(BYTES), 9)
-        + BYTES,
-    ),
+    "NFLOG": (239, struct.pack("<IHH4sHH", 2, 8, 1, b"abcd", 4 + len(BYTES), 9) + BYTES),
 }
 
 
@@ -298,18 +280,13 @@ def test_ip_is_found_behind(name, tmp_path):
     path = tmp_path / "a.pcap"
     # Cut off anywhere, it is left out and never misread.
     sizes = [len(frame), *range(0, len(frame) - 120, 3)]
-    path.write_bytes(
-        struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, link)
-        + b"".join(
-            struct.pack("<IIII", 1_700_000_000, 0, size, len(frame)) + frame[:size]
-            for size in sizes
-        )
-    )
+    cut = (struct.pack("<IIII", 10**9, 0, size, len(frame)) + frame[:size] for size in sizes)
+    head = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, link)
+    path.write_bytes(head + b"".join(cut))
     capture = read_capture("a", path)
     columns = capture.columns
-    assert [(flow.src, flow.sport, flow.dst, flow.dport) for flow in capture.flows] == [
-        ("10.0.0.2", 20001, "10.0.0.1", 5001)
-    ]
+    flows = [(flow.src, flow.sport, flow.dst, flow.dport) for flow in capture.flows]
+    assert flows == [("10.0.0.2", 20001, "10.0.0.1", 5001)]
     assert (columns.ip_id[0], columns.seq[0], columns.payload_bytes[0]) == (7, 9, 100)
     assert capture.records == len(sizes)
 

@@ -1,6 +1,5 @@
 """Losses of every port: what is shown, summed and told, and which are of a full queue."""
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,12 +9,11 @@ import pytest
 from outcast import analysis
 from outcast.analysis.measure.losses import where
 from outcast.analysis.measure.random_loss import _is_even
-from outcast.cli import invoke as outcast
 from outcast.errors import InputError
 from outcast.records import queue_statistics
 from outcast.records.counters import HostCounters, LinkRecord, LinkTotals
 from outcast.records.effective import AppliedChange
-from outcast.records.port_summaries import LossSummary
+from outcast.records.port_summaries import LossSummary, PortLosses
 from outcast.records.run import Run
 from outcast.records.run_directory import BlackoutRecord, RunDirectory
 from outcast.sweep import groups
@@ -70,12 +68,20 @@ def lossy(run: RunDirectory, *links: LinkRecord, **changes: Any) -> Run:
     return Run(run)
 
 
+def failed(run: RunDirectory, node: str, neighbour: str, port: str, *at_ns: int) -> None:
+    """Records that a link was down from one time to another."""
+    changes = [
+        AppliedChange(0, at, at, node, neighbour, port, "up", up, up) for up, at in enumerate(at_ns)
+    ]
+    run.write_manifest(run.read_manifest().model_copy(update={"changes": changes}))
+
+
 def losses(run: Run) -> LossSummary:
     assert run.summary.losses is not None
     return run.summary.losses
 
 
-def test_losses_elsewhere_are_told_at_the_top(run, capsys):
+def test_losses_elsewhere_are_told_at_the_top(run, verb):
     result = lossy(
         run,
         link("s1-eth1", "s1", "h1", queue=300, interface=2),
@@ -96,9 +102,7 @@ def test_losses_elsewhere_are_told_at_the_top(run, capsys):
     frame = pl.read_parquet(run.path / "links.parquet")
     assert frame["lost"].to_list() == [302, 51_406, 4, 0]
     assert frame["lost_interface"].to_list() == [2, 0, 0, 0]
-    assert outcast(["analyze", str(run.path)]) == 0
-    out = capsys.readouterr().out
-    out = " ".join(out.split())
+    out = " ".join(verb("analyze", run.path).out.split())
     assert out.index("51,412 of them elsewhere") < out.index("input port")
     page = report.make(result)
     lead = page.index("51,412 of 51,712 packets lost were lost elsewhere")
@@ -137,12 +141,7 @@ def test_what_happens_behind_a_link_counts_at_the_port_that_sends_to_it(run):
 
 
 def test_what_a_failed_link_lost_is_what_came_in_and_did_not_go_on(run):
-    manifest = run.read_manifest()
-    changes = [
-        AppliedChange(0, at_ns, at_ns, "s2", "s1", "s2-eth1", "up", up, up)
-        for up, at_ns in ((0, 10**6), (1, 2 * 10**6))
-    ]
-    run.write_manifest(manifest.model_copy(update={"changes": changes}))
+    failed(run, "s2", "s1", "s2-eth1", 10**6, 2 * 10**6)
     counters = HostCounters(before={}, after={"TcpOutSegs": 90, "TcpRetransSegs": 10})
     links = (
         link("h3-eth0", "h3", "s2", 1000, link=30),
@@ -159,8 +158,7 @@ def test_what_a_failed_link_lost_is_what_came_in_and_did_not_go_on(run):
     assert of_run.causes["failure"] == 149
     assert of_run.ports["s2-eth1"].elsewhere == 195
     # The link of h4 fails instead: its sockets sent 100 packets, 70 left and 2 were dropped.
-    of_h4 = [dataclasses.replace(c, neighbour="h4", port="s2-eth3") for c in changes]
-    run.write_manifest(manifest.model_copy(update={"changes": of_h4}))
+    failed(run, "s2", "h4", "s2-eth3", 10**6, 2 * 10**6)
     shorter = link("h4-eth0", "h4", "s2", 70, queue=2)
     lost = losses(lossy(run, links[0], shorter, *links[2:], hosts={"h4": counters}))
     assert lost.ports["h4-eth0"].lost == {"queue": 2, "failure": 28}
@@ -169,22 +167,18 @@ def test_what_a_failed_link_lost_is_what_came_in_and_did_not_go_on(run):
 
 
 def test_drops_that_the_own_queue_did_not_count_are_those_of_its_failed_link(run):
-    manifest, counters = run.read_manifest(), run.read_counters()
+    counters = run.read_counters()
     analysis.analyze(run)
     dropped = Run(run).summary.capture.inferred_drops
     assert dropped > 10
     arrivals = pl.read_parquet(run.path / "packets.parquet")["t_in"]
-    last_ns = int(arrivals.max()) - manifest.traffic.t_start_ns
+    last_ns = int(arrivals.max()) - run.read_manifest().traffic.t_start_ns
     counted = {"drops": 3 + dropped - 5}
     ports = {"s1-eth1": counters.ports["s1-eth1"].model_copy(update={"after": counted})}
     links = (link("s1-eth1", "s1", "h1", dropped - 5), link("h3-eth0", "h3", "s1"))
 
     def failure(from_ns: int, until_ns: int) -> int:
-        changes = [
-            AppliedChange(0, at_ns, at_ns, "s1", "h1", "s1-eth1", "up", up, up)
-            for up, at_ns in ((0, from_ns), (1, until_ns))
-        ]
-        run.write_manifest(manifest.model_copy(update={"changes": changes}))
+        failed(run, "s1", "h1", "s1-eth1", from_ns, until_ns)
         of_run = losses(lossy(run, *links, ports=ports))
         return of_run.ports["s1-eth1"].lost.get("failure", 0)
 
@@ -194,22 +188,13 @@ def test_drops_that_the_own_queue_did_not_count_are_those_of_its_failed_link(run
 
 
 def test_only_the_worst_ports_are_named():
+    counts = [{"packets": 1, "lost": {"queue": n}, "elsewhere": n} for n in range(8)]
     ports = {
-        f"s{n}-eth1": {
-            "node": f"s{n}",
-            "neighbour": "s1",
-            "packets": 1,
-            "lost": {"queue": n},
-            "elsewhere": n,
-        }
-        for n in range(2, 8)
+        f"s{n}-eth1": PortLosses(node=f"s{n}", neighbour="s1", **counts[n]) for n in range(2, 8)
     }
-    of_run = LossSummary.model_validate(
-        {"total": 27, "bottleneck": 0, "elsewhere": 27, "causes": {"queue": 27}, "ports": ports}
-    )
-    assert where(of_run) == (
-        "s7-eth1 7 (queue), s6-eth1 6 (queue), s5-eth1 5 (queue), 3 more ports 9"
-    )
+    of_run = LossSummary(total=27, bottleneck=0, elsewhere=27, causes={"queue": 27}, ports=ports)
+    worst = "s7-eth1 7 (queue), s6-eth1 6 (queue), s5-eth1 5 (queue), 3 more ports 9"
+    assert where(of_run) == worst
     fewer = {name: part for name, part in of_run.ports.items() if part.elsewhere > 3}
     assert where(of_run.model_copy(update={"ports": fewer})).endswith(", 1 more port 4")
 
@@ -222,9 +207,8 @@ def test_a_counter_that_went_back_is_refused(run):
 
 
 def test_a_sweep_shows_losses_elsewhere_only_if_they_lead():
-    frame = pl.DataFrame(
-        {"outcast_ratio": [1.0, 2.0], "losses.bottleneck": [5, 5], "losses.elsewhere": [1, 5]}
-    )
+    losses = {"losses.bottleneck": [5, 5], "losses.elsewhere": [1, 5]}
+    frame = pl.DataFrame({"outcast_ratio": [1.0, 2.0], **losses})
     assert groups.default_values(frame) == ["outcast_ratio"]
     assert groups.remarks_on_losses(frame) == []
     more = frame.with_columns(pl.lit(6).alias("losses.elsewhere"))
