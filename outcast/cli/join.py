@@ -177,7 +177,7 @@ def command(
         shared.note(text)
     with ThreadPoolExecutor(max_workers=2) as pool:
         list(pool.map(lambda name: result.write(name, written[name]), written))
-    for part in shown.parts(result.joined, result.chains, result.estimates):
+    for part in shown.parts(result):
         terminal.console().print(part, highlight=False, soft_wrap=isinstance(part, str))
     if folder is not None:
         from outcast.view import summary_words

@@ -1,12 +1,12 @@
 """Joined captures in tables: what ports let through, how long they held packets, who lost them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from rich.table import Table
 
 from outcast.analysis.compiled import I64
-from outcast.analysis.join.findings import QueueEstimate
+from outcast.analysis.join.findings import Found, QueueEstimate
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.measure.blackout import Chains
 from outcast.plan.addresses import with_port
@@ -16,11 +16,10 @@ MOST_FLOWS = 20
 """So many flows are listed that lost packets."""
 
 
-def parts(
-    joined: Joined, chains: Chains, estimates: Sequence[QueueEstimate]
-) -> Iterator[Table | str]:
+def parts(found: Found) -> Iterator[Table | str]:
     """All that is shown of a join: tables, and lines of text."""
-    yield _inputs(joined, chains)
+    joined = found.joined
+    yield _inputs(joined, found.chains)
     yield _waits(joined)
     if (losses := _losses(joined)) is not None:
         yield losses
@@ -34,7 +33,7 @@ def parts(
         f"out {counts.left} = forwarded {counts.forwarded} + queued before the capture "
         f"{counts.early} + duplicates {counts.duplicates} + unexplained {counts.unexplained}"
     )
-    yield from filter(None, map(_queue_text, estimates))
+    yield from filter(None, map(_queue_text, found.estimates))
 
 
 def _inputs(joined: Joined, chains: Chains) -> Table:
