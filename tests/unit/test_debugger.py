@@ -183,14 +183,10 @@ def test_what_is_missing_has_a_remedy(kernel, fake_gdb, tmp_path, monkeypatch):
     with pytest.raises(FeatureMissingError, match=r"forbids debuggers: .* is 3; allowed are 0 and"):
         debugger.require(kernel)
     kernel.symbols.unlink()
-    with pytest.raises(
-        FeatureMissingError, match=r"no symbols; .*: outcast kernel build --symbols"
-    ):
+    with pytest.raises(FeatureMissingError, match=r"no symbols; .*: outcast kernel build --sym"):
         debugger.require(kernel)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        FeatureMissingError, match=r"gdb is missing; install .* \(apt install gdb\)"
-    ):
+    with pytest.raises(FeatureMissingError, match=r"gdb is missing; install .* \(apt install gdb"):
         debugger.require(kernel)
 
 

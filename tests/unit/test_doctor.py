@@ -34,10 +34,6 @@ def without(monkeypatch) -> set[str]:
     return missing
 
 
-def test_all_is_there_on_a_machine_that_is_set_up(without):
-    doctor.require_programs()
-
-
 @pytest.mark.parametrize(
     ("missing", "message"),
     [
@@ -101,9 +97,8 @@ def test_the_guest_needs_no_program_of_this_machine(without, kernel, root):
     diagnosis = doctor.diagnose(kernel, root=root)
     assert diagnosis.engines == {"realtime": False, "virtual": True}
     features = features_of(diagnosis)
-    assert (
-        features["tcpdump"].remedy == "install Debian's package tcpdump (scripts/install.sh does)"
-    )
+    remedy = "install Debian's package tcpdump (scripts/install.sh does)"
+    assert features["tcpdump"].remedy == remedy
     assert features["tcpdump"].engine == "realtime"
     for name, key in (("kernel", kernel.key), ("root", root.key)):
         finding = features[f"virtual engine's {name}"]
@@ -116,11 +111,9 @@ def test_what_the_guest_lacks_has_a_remedy(without, kernel, root):
     diagnosis = doctor.diagnose(None)
     assert not diagnosis.engines["virtual"]
     features = features_of(diagnosis)
+    wheel = f"install the wheel outcast-guest {__version__}, or run: outcast"
     for name in ("kernel", "root"):
-        remedy = features[f"virtual engine's {name}"].remedy
-        assert (
-            remedy == f"install the wheel outcast-guest {__version__}, or run: outcast {name} build"
-        )
+        assert features[f"virtual engine's {name}"].remedy == f"{wheel} {name} build"
     without.add("mininet")
     diagnosis = doctor.diagnose(kernel, root=root)
     assert not diagnosis.engines["virtual"]
