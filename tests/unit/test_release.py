@@ -292,11 +292,3 @@ def test_a_template_is_yaml_with_what_the_site_needs(path):
         assert {"name", "description", "body"} <= content.keys()
         fields = [part["id"] for part in content["body"] if part["type"] != "markdown"]
         assert len(set(fields)) == len(fields) > 0
-
-
-def test_the_readme_leads_to_support_safety_and_citation():
-    text = (ROOT / "README.md").read_text()
-    assert "**Support**" in text
-    for name in ("SECURITY.md", "CODE_OF_CONDUCT.md", "CITATION.cff", "CHANGELOG.md"):
-        assert f"({name})" in text
-        assert (ROOT / name).is_file()

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outcast.analysis.statistics import Interval
-from outcast.reproduce import measures, result, together, verdict
+from outcast.reproduce import measures, result, together
 from outcast.reproduce.claims import BoundClaim, Claim, Measure, NoWorseClaim, OrderClaim, SizeClaim
 from outcast.reproduce.recipe import Point, Recipe, load_all
 from outcast.reproduce.state import State
@@ -332,20 +332,6 @@ def test_claims_without_a_verdict_take_no_part_in_the_correction():
     assert together.correct([]) == []
 
 
-def test_the_correction_does_what_it_says_by_simulation():
-    import numpy as np
-
-    draw = np.random.default_rng(3)
-
-    def any_wrong(*, correct: bool) -> bool:
-        rows = [list(draw.normal(1.0, 0.5, 5)) for _ in range(8)]
-        p = [judge(bound(1, at_least=1), {"A": r}, {}, logarithmic=False).p or 0.0 for r in rows]
-        return min(together.correct(p) if correct else p) <= 0.05
-
-    assert np.mean([any_wrong(correct=True) for _ in range(300)]) <= 0.07
-    assert np.mean([any_wrong(correct=False) for _ in range(300)]) > 0.25
-
-
 # --- the regime
 
 
@@ -444,15 +430,3 @@ def test_the_meters_word_is_compared_with_the_spread_of_seeds():
     assert "1.86 at 4 points whose runs are all phase-locked" in text
     assert "p = 0.0" in text
     assert reproduction_summary.meter_text(shown[:1]) == ""
-
-
-def test_all_places_show_the_same_words():
-    assert [verdict.verdict_text(value) for value in (*Verdict, None)] == [
-        "reproduced",
-        "agrees, control not run",
-        "same direction, other size",
-        "inconclusive",
-        "says nothing",
-        "contradicted",
-        "no verdict",
-    ]

@@ -29,6 +29,8 @@ flows: [{from: h1, to: h2}]
 duration: 100ms
 """
 
+AROUND = "h1 s1, h2 s5, s1 s2, s2 s3, s3 s4, s4 s5, s1 r1, r1 r2, r2 s5"
+
 
 def plan_of(*settings: str) -> Plan:
     return make_plan(resolve.experiment_of(experiment.read(EXAMPLE, settings)))
@@ -197,16 +199,14 @@ def test_given_addresses_give_the_others_their_subnet(tmp_path):
 
 def test_what_stays_in_a_subnet_goes_by_no_router(tmp_path):
     """By two routers the way is shorter, but they would not forward between one subnet's hosts."""
-    edges = "h1 s1, h2 s5, s1 s2, s2 s3, s3 s4, s4 s5, s1 r1, r1 r2, r2 s5"
-    plan = graph_plan(tmp_path, kinds("h1 h2 s1 s2 s3 s4 s5 r1 r2"), edges)
+    plan = graph_plan(tmp_path, kinds("h1 h2 s1 s2 s3 s4 s5 r1 r2"), AROUND)
     assert plan.flows[0].path == ("h1", "s1", "s2", "s3", "s4", "s5", "h2")
 
 
 def test_a_way_does_not_leave_its_receivers_subnet(tmp_path):
-    edges = "h1 s1, h2 s5, s1 s2, s2 s3, s3 s4, s4 s5, s1 r1, r1 r2, r2 s5"
     with pytest.raises(ConfigError, match="s1 and h2 are in one subnet; allowed is no router"):
         graph_plan(
-            *(tmp_path, kinds("h1 h2 s1 s2 s3 s4 s5 r1 r2"), edges),
+            *(tmp_path, kinds("h1 h2 s1 s2 s3 s4 s5 r1 r2"), AROUND),
             "routing={kind: shortest, ways: [[h1, s1, r1, r2, s5, h2]]}",
         )
 

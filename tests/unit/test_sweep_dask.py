@@ -257,20 +257,16 @@ def halved(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("way", "harm", "said"),
+    ("harm", "said"),
     [
-        (through_store, lambda top: halved(top / "store/attempt.zip"), "holds other bytes than"),
-        (
-            through_store,
-            lambda top: (top / "store/attempt.zip").write_bytes(bytes(2**20)),
-            "attempt.zip: has 1048576 bytes; ",
-        ),
-        (through_store, lambda top: (top / "store/attempt.zip").unlink(), "FileNotFoundError"),
+        (halved, "holds other bytes than"),
+        (lambda file: file.write_bytes(bytes(2**20)), "attempt.zip: has 1048576 bytes; "),
+        (Path.unlink, "FileNotFoundError"),
     ],
 )
-def test_what_comes_back_broken_is_lost(way, harm, said, made, tmp_path):
-    reply, assignment = way(made, tmp_path / "unfinished/a")
-    harm(tmp_path)
+def test_what_comes_back_broken_is_lost(harm, said, made, tmp_path):
+    reply, assignment = through_store(made, tmp_path / "unfinished/a")
+    harm(tmp_path / "store/attempt.zip")
     failure = dask_pool._taken(reply, assignment)
     assert (failure.kind, said in failure.message) == ("WorkerLostError", True), failure
     assert "\n" not in failure.message

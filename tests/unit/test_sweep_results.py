@@ -98,32 +98,20 @@ def test_where_by_and_csv(sweep, capsys):
     assert [each["runs"] for each in json.loads(out)] == [3, 3]
 
 
-def test_a_table_for_people(sweep, capsys):
-    status, out, _ = results(capsys, str(sweep))
-    assert status == 0
-    assert "2-hop mean goodput, Mbps" in out
-    assert "95 % intervals over the runs" in out
-
-
 def test_a_swept_mapping_stands_as_one_would_write_it(tmp_path, capsys):
-    swept = "queue: [{kind: tbf, limit: 16KB}, {kind: pfifo, limit: 11 packets}]"
-    config = CONFIG[: CONFIG.index("sweep:")] + f"sweep:\n  {swept}\n"
-    path = make_sweep(tmp_path / "queues", config)
-    _, out, _ = results(capsys, str(path), "--format", "json")
-    names = ["tbf limit=16KB", "pfifo limit=11 packets"]
-    assert [each["at"]["queue"] for each in json.loads(out)] == names
-    flows = dataset.load(path).flows
-    assert flows["queue"].unique(maintain_order=True).to_list() == names
-
-
-def test_a_sweep_of_whole_queues_has_columns_of_kind_and_limit(tmp_path):
+    """Beside it are columns of its kind and its limit."""
     swept = "  queue: [{kind: codel, limit: 1 bdp}, {kind: tbf, limit: 16KB}]\n"
     text = CONFIG.replace("  queue.limit: [16KB, 64KB, 512KB]\n", swept)
-    made = dataset.load(make_sweep(tmp_path / "sweep", text.replace("[1, 2]", "[1]")))
+    path = make_sweep(tmp_path / "queues", text.replace("[1, 2]", "[1]"))
+    _, out, _ = results(capsys, str(path), "--format", "json")
+    names = ["codel limit=1 bdp", "tbf limit=16KB"]
+    assert [each["at"]["queue"] for each in json.loads(out)] == names
+    made = dataset.load(path)
     assert made.keys == ("queue", "topology.rivals")
+    kinds = [("codel", "1 bdp"), ("tbf", "16KB")]
     for table in (made.runs, made.flows):
-        rows = table.select("queue.kind", "queue.limit").unique(maintain_order=True).rows()
-        assert rows == [("codel", "1 bdp"), ("tbf", "16KB")]
+        rows = table.select("queue", "queue.kind", "queue.limit").unique(maintain_order=True).rows()
+        assert rows == [(name, *kind) for name, kind in zip(names, kinds, strict=True)]
 
 
 def test_a_key_that_is_named_twice_counts_once(sweep, capsys):
