@@ -87,7 +87,7 @@ def test_packets_take_the_planned_paths_in_a_ring(kind, tmp_path):
         "flows: [{from: [h1, h2, h4], to: [h3, h4, h3]}]\n"
         "duration: 60ms\n"
     )
-    guest_runs.run(config, tmp_path / "run")
+    guest_runs.undrawn(config, tmp_path / "run", "engine=virtual")
     manifest = require_links(tmp_path / "run")
     paths = {tuple(flow["path"]) for flow in manifest["flows"] if flow["src"] == "h4"}
     # The root is Aachen. The tree leaves out the link between the two that are farthest from it.
@@ -124,7 +124,7 @@ def test_addresses_ports_and_queues_of_a_file_are_in_effect(tmp_path):
         "duration: 80ms\n"
         "capture: {ports: [left-eth9]}\n"
     )
-    guest_runs.run(config, tmp_path / "run")
+    guest_runs.undrawn(config, tmp_path / "run", "engine=virtual")
     manifest = manifest_of(tmp_path / "run")
     (flow,) = manifest["flows"]
     assert (flow["src_ip"], flow["dst_ip"]) == ("192.168.7.1", "192.168.9.2")
