@@ -1,8 +1,10 @@
 """Whole runs, for the tests of tests/virtual and tests/emulation."""
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,27 @@ from outcast import experiment
 from outcast.api import experiments, making
 from tests.deadlines import HANG_S
 
+OUTCAST = (sys.executable, "-c", "from outcast.cli import main; main()")
+"""What begins a command of ours."""
+
+
+def ran(words: Sequence[str | Path], **options: Any) -> subprocess.CompletedProcess[str]:
+    """What became of a program; `options` are those of `subprocess.run`."""
+    return subprocess.run(
+        words, capture_output=True, text=True, timeout=HANG_S, check=False, **options
+    )
+
+
+def outcast(
+    *words: str | Path, where: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """What became of a command in a folder, with more in its environment."""
+    return ran([*OUTCAST, *map(str, words)], cwd=where, env={**os.environ, **environment})
+
 
 def argv(config: str | Path, target: Path, *settings: str) -> list[str]:
     """The command of a run; `config` is the name of one of ours, or a file."""
-    words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
-    words += [str(_file(config)), "--engine", "virtual", "-o", str(target)]
+    words = [*OUTCAST, "run", str(_file(config)), "--engine", "virtual", "-o", str(target)]
     for setting in settings:
         words += ["--set", setting]
     return words
@@ -29,14 +47,7 @@ def started(
     config: str | Path, target: Path, *settings: str, **options: Any
 ) -> subprocess.CompletedProcess[str]:
     """What became of the command; `options` are those of `subprocess.run`."""
-    return subprocess.run(
-        argv(config, target, *settings),
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-        **options,
-    )
+    return ran(argv(config, target, *settings), **options)
 
 
 def run(config: str | Path, target: Path, *settings: str, **options: Any) -> dict[str, Any]:
@@ -50,6 +61,16 @@ def run(config: str | Path, target: Path, *settings: str, **options: Any) -> dic
         assert done.returncode == 0, done.stderr
     else:
         undrawn(config, target, *settings, "engine=virtual")
+    return _trusted(target)
+
+
+def realtime(config: str | Path, target: Path, *settings: str) -> dict[str, Any]:
+    """The summary of a run in real time, which has to be trusted."""
+    undrawn(config, target, *settings, "engine=realtime")
+    return _trusted(target)
+
+
+def _trusted(target: Path) -> dict[str, Any]:
     summary: dict[str, Any] = json.loads((target / "summary.json").read_text())
     assert summary["capture"]["trusted"] is True
     return summary

@@ -14,7 +14,6 @@ by sender what its sockets sent and R's sockets never got.
 import argparse
 import json
 import os
-import signal
 import socket
 import struct
 import subprocess
@@ -23,11 +22,13 @@ import threading
 import time
 from pathlib import Path
 
+from tests.emulation import hops
+from tests.emulation.hops import DEADLINE_S, command
+
 RATE = "50mbit"
 LIMIT_BYTES = 16_384
 MANY_FLOWS = 8
 PORT = 5001
-DEADLINE_S = 60.0
 _SEGMENTS = struct.Struct("=II")
 _SEGMENTS_AT = 136
 """Where struct tcp_info (linux/tcp.h) has tcpi_segs_out and tcpi_segs_in."""
@@ -41,12 +42,6 @@ def host_names(ports: int) -> list[str]:
 def address(number: int) -> str:
     """The address of a host by its place."""
     return f"192.168.7.{number + 1}"
-
-
-def _command(*words: str) -> str:
-    return subprocess.run(
-        words, check=True, capture_output=True, text=True, timeout=DEADLINE_S
-    ).stdout
 
 
 def _segments(connection: socket.socket) -> tuple[int, int]:
@@ -117,76 +112,56 @@ def flows_of(names: list[str]) -> dict[str, int]:
 
 
 def _build(names: list[str]) -> None:
-    _command("ip", "link", "add", "bridge0", "type", "bridge", "stp_state", "0")
-    _command("ip", "link", "set", "bridge0", "up")
+    command("ip", "link", "add", "bridge0", "type", "bridge", "stp_state", "0")
+    command("ip", "link", "set", "bridge0", "up")
     for number, name in enumerate(names):
-        _command("ip", "netns", "add", f"h{name}")
-        _command("ip", "link", "add", f"p{name}", "type", "veth", "peer", "name", "eth0",
-                 "netns", f"h{name}")  # fmt: skip
-        # One packet on the wire has to be one record, so nothing is segmented or merged later.
-        inside = ("ip", "netns", "exec", f"h{name}")
-        for place, device in (((), f"p{name}"), (inside, "eth0")):
-            _command(*place, "ethtool", "-K", device, "tso", "off", "gso", "off", "gro", "off",
-                     "tx", "off")  # fmt: skip
-        _command("ip", "link", "set", f"p{name}", "master", "bridge0", "up")
-        _command(*inside, "ip", "addr", "add", f"{address(number)}/24", "dev", "eth0")
-        _command(*inside, "ip", "link", "set", "eth0", "up")
-        _command(*inside, "ip", "link", "set", "lo", "up")
-    _command("tc", "qdisc", "add", "dev", f"p{names[-1]}", "root", "tbf", "rate", RATE,
+        hops.plug(name)
+        command("ip", "link", "set", f"p{name}", "master", "bridge0", "up")
+        inside = hops.inside(name)
+        command(*inside, "ip", "addr", "add", f"{address(number)}/24", "dev", "eth0")
+        command(*inside, "ip", "link", "set", "eth0", "up")
+        command(*inside, "ip", "link", "set", "lo", "up")
+    command("tc", "qdisc", "add", "dev", f"p{names[-1]}", "root", "tbf", "rate", RATE,
              "burst", "2kb", "limit", str(LIMIT_BYTES))  # fmt: skip
 
 
-def _start_captures(folder: Path, names: list[str]) -> list[subprocess.Popen[str]]:
-    captures = []
-    for name in names:
-        command = ["tcpdump", "-i", f"p{name}", "-s", "96", "-w", str(folder / f"{name}.pcap")]
-        process = subprocess.Popen([*command, "-Z", "root"], stderr=subprocess.PIPE, text=True)
-        captures.append(process)
-        while "listening on" not in process.stderr.readline():
-            if process.poll() is not None:
-                raise SystemExit(f"tcpdump ended with status {process.returncode}")
-    return captures
+def _tcpdump(folder: Path, names: list[str]) -> list[list[str]]:
+    return [
+        ["tcpdump", "-i", f"p{name}", "-s", "96", "-w", str(folder / f"{name}.pcap"), "-Z", "root"]
+        for name in names
+    ]
 
 
 def _scene(folder: Path, ports: int, seconds: float) -> None:
     """Makes the scene; runs inside namespaces of its own."""
     names = host_names(ports)
     Path("/run/netns").mkdir(exist_ok=True)
-    _command("mount", "-t", "tmpfs", "none", "/run/netns")
+    command("mount", "-t", "tmpfs", "none", "/run/netns")
     _build(names)
     flows = flows_of(names)
-    captures = _start_captures(folder, names)
     me = [sys.executable, "-m", "tests.emulation.bridge"]
-    receiver = subprocess.Popen(
-        ["ip", "netns", "exec", "hR", *me, "--receive", str(sum(flows.values()))],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    receiver.stdout.readline()
-    senders = {
-        name: subprocess.Popen(
-            ["ip", "netns", "exec", f"h{name}", *me, "--send", address(ports - 1), str(count),
-             str(seconds)],
+    with hops.captured(_tcpdump(folder, names)):
+        receiver = subprocess.Popen(
+            [*hops.inside("R"), *me, "--receive", str(sum(flows.values()))],
             stdout=subprocess.PIPE,
             text=True,
         )
-        for name, count in flows.items()
-    }  # fmt: skip
-    sent = {
-        name: int(process.communicate(timeout=seconds + DEADLINE_S)[0])
-        for name, process in senders.items()
-    }
-    came = json.loads(receiver.communicate(timeout=DEADLINE_S)[0])
-    # The kernel hands a block of packets to tcpdump when it is full, or after a second. tcpdump
-    # drops a block that it has not got when it is told to end.
-    time.sleep(1.5)
-    for process in captures:
-        process.send_signal(signal.SIGINT)
-    for name, process in zip(names, captures, strict=True):
-        told = process.communicate(timeout=DEADLINE_S)[1]
-        if "0 packets dropped by kernel" not in told:
-            raise SystemExit(f"tcpdump at {name}: {told}")
-    (shaper,) = json.loads(_command("tc", "-s", "-j", "qdisc", "show", "dev", "pR"))
+        receiver.stdout.readline()
+        words = [*me, "--send", address(ports - 1)]
+        senders = {
+            name: subprocess.Popen(
+                [*hops.inside(name), *words, str(count), str(seconds)],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for name, count in flows.items()
+        }
+        sent = {
+            name: int(process.communicate(timeout=seconds + DEADLINE_S)[0])
+            for name, process in senders.items()
+        }
+        came = json.loads(receiver.communicate(timeout=DEADLINE_S)[0])
+    (shaper,) = json.loads(command("tc", "-s", "-j", "qdisc", "show", "dev", "pR"))
     truth = {
         "drops": shaper["drops"],
         "by_sender": {name: sent[name] - came[address(names.index(name))] for name in names[:-1]},
@@ -198,10 +173,9 @@ def _scene(folder: Path, ports: int, seconds: float) -> None:
 def make_scene(folder: Path, ports: int = 3, seconds: float = 3.0) -> dict[str, object]:
     """Makes the scene in namespaces of its own. Returns what `truth.json` has."""
     folder.mkdir(parents=True, exist_ok=True)
-    isolated = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    command = [*isolated, sys.executable, "-m", "tests.emulation.bridge", str(folder)]
+    words = [*hops.ISOLATED, sys.executable, "-m", "tests.emulation.bridge", str(folder)]
     options = ["--ports", str(ports), "--seconds", str(seconds), "--inside"]
-    subprocess.run([*command, *options], check=True, timeout=seconds + 2 * DEADLINE_S)
+    subprocess.run([*words, *options], check=True, timeout=seconds + 2 * DEADLINE_S)
     truth: dict[str, object] = json.loads((folder / "truth.json").read_text())
     return truth
 

@@ -28,6 +28,8 @@ DEADLINE_S = 60.0
 OWN_CLASS = 0x0001_0020
 """The HTB class of what the hop itself sends: a socket's priority may name it (tc-htb(8))."""
 FILTER = "ip or ip6"
+ISOLATED = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+"""What begins a command in namespaces of its own."""
 
 
 def v4(host: str) -> str:
@@ -56,6 +58,17 @@ def inside(host: str) -> list[str]:
 # --- the hop
 
 
+def plug(host: str) -> None:
+    """Makes a host, and the link from its eth0 to a port of the hop."""
+    command("ip", "netns", "add", f"h{host}")
+    command("ip", "link", "add", f"p{host}", "type", "veth", "peer", "name", "eth0", "netns",
+            f"h{host}")  # fmt: skip
+    # One packet on the wire has to be one record, so nothing is segmented or merged later.
+    for place, device in (([], f"p{host}"), (inside(host), "eth0")):
+        command(*place, "ethtool", "-K", device, "tso", "off", "gso", "off", "gro", "off", "tx",
+                "off")  # fmt: skip
+
+
 def build(routed: bool) -> None:
     """Makes the hosts and the hop, which is the namespace that this runs in."""
     Path("/run/netns").mkdir(exist_ok=True)
@@ -71,14 +84,9 @@ def build(routed: bool) -> None:
         command("ip", "link", "set", "bridge0", "up")
     for host, number in HOSTS.items():
         port = f"p{host}"
-        command("ip", "netns", "add", f"h{host}")
-        command("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns",
-                f"h{host}")  # fmt: skip
-        # One packet on the wire has to be one record, so nothing is segmented or merged later.
+        plug(host)
+        # Neighbours are asked again after half a minute, which a busy machine can take.
         for place, device in (([], port), (inside(host), "eth0")):
-            command(*place, "ethtool", "-K", device, "tso", "off", "gso", "off", "gro", "off",
-                    "tx", "off")  # fmt: skip
-            # Neighbours are asked again after half a minute, which a busy machine can take.
             for family in ("ipv4", "ipv6"):
                 key = f"net.{family}.neigh.{device}.base_reachable_time_ms"
                 command(*place, "sysctl", "-qw", f"{key}=3600000")
@@ -329,8 +337,7 @@ def _scene(folder: Path, kind: str) -> None:
 
 def make_scene(folder: Path, kind: str) -> dict[str, int]:
     """Makes a scene in namespaces of its own. Returns by port what was dropped on the way to it."""
-    isolated = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    words = [*isolated, sys.executable, "-m", "tests.emulation.hops", str(folder), kind]
+    words = [*ISOLATED, sys.executable, "-m", "tests.emulation.hops", str(folder), kind]
     done = subprocess.run(
         words, capture_output=True, text=True, timeout=2 * DEADLINE_S, check=False
     )

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,8 @@ from outcast.experiment import dump, load
 from outcast.plan.make import make_plan
 from outcast.records.run_directory import RunDirectory
 from outcast.workflow import resolve
-from tests.deadlines import HANG_S
+from tests import guest_runs
+from tests.emulation.hops import ISOLATED
 
 CONFIG = Path(__file__).parents[2] / "configs" / "fattree-12.yaml"
 SETUP = """
@@ -42,15 +42,8 @@ def run_with(fault: str, folder: Path) -> tuple[list[str], str]:
     RunDirectory(folder).write_plan(make_plan(resolved))
     scratch = folder / ".scratch"
     scratch.mkdir()
-    isolated = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    done = subprocess.run(
-        [*isolated, sys.executable, "-c", SETUP.format(fault=fault), str(folder), "realtime"],
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-        env={**os.environ, "TMPDIR": str(scratch)},
-    )
+    words = [*ISOLATED, sys.executable, "-c", SETUP.format(fault=fault), str(folder), "realtime"]
+    done = guest_runs.ran(words, env={**os.environ, "TMPDIR": str(scratch)})
     assert done.stdout, done.stderr
     events: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 1, events

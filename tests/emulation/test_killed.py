@@ -3,16 +3,16 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests import guest_runs
 from tests.processes import command, descendants
 
 CONFIG = Path(__file__).parents[2] / "configs" / "linear-12.yaml"
-RUN = [sys.executable, "-c", "from outcast.cli import main; main()", "run", str(CONFIG)]
+RUN = [*guest_runs.OUTCAST, "run", str(CONFIG)]
 
 
 @pytest.mark.parametrize(

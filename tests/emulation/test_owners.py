@@ -3,7 +3,6 @@
 import contextlib
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,21 +18,11 @@ from outcast.errors import ConfigError
 from tests import other_users
 from tests.golden import model
 from tests.golden.run_directory import write_run
+from tests.guest_runs import OUTCAST, outcast
 
 NOBODY = 65534
 CONFIGS = Path(__file__).parents[2] / "configs"
 FIG3C = CONFIGS / "fig3c.yaml"
-
-
-def outcast(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from outcast.cli import main; main()", *argv],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, **environment},
-    )
 
 
 def make_run(folder: Path) -> None:
@@ -257,7 +246,7 @@ def test_a_full_disk_is_one_line_and_nothing_half_is_left(small):
         assert "No space left" in last or argv[0] == "report", (argv, done.stderr)
         assert "Traceback" not in done.stderr
     with (small / "output").open("w") as full:
-        argv = [sys.executable, "-c", "from outcast.cli import main; main()", "topo", str(FIG3C)]
+        argv = [*OUTCAST, "topo", str(FIG3C)]
         said = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert said.stderr == "outcast: standard output: No space left on device\n"
     assert sorted(path.name for path in run.iterdir()) == before
@@ -291,8 +280,8 @@ def test_where_no_cache_can_be_written_the_analysis_works(shared):
     captures = shared / "run/captures"
     done = subprocess.run(
         [
-            *("setpriv", "--reuid", str(NOBODY), "--clear-groups", sys.executable, "-c"),
-            *("from outcast.cli import main; main()", "join", "-o", str(shared / "joined.csv")),
+            *("setpriv", "--reuid", str(NOBODY), "--clear-groups", *OUTCAST),
+            *("join", "-o", str(shared / "joined.csv")),
             "--in",
             *(f"{path.name.partition('.')[0]}={path}" for path in captures.glob("*.in.pcap")),
             *("--out", f"s1-eth1={captures}/s1-eth1.out.pcap"),

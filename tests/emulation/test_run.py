@@ -21,20 +21,10 @@ import pytest
 from outcast.engines import ledger
 from tests import guest_runs
 from tests.deadlines import HANG_S
+from tests.guest_runs import OUTCAST, outcast
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SHORT = ["--set", "duration=1500ms", "--set", "analysis.windows=[1s]"]
-
-
-def outcast(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from outcast.cli import main; main()", *argv],
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-        env={**os.environ, **environment},
-    )
 
 
 def interfaces() -> set[str]:
@@ -66,12 +56,19 @@ def nothing_is_left(tmp_path) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("config", "overrides"),
     [
-        ("linear-12", ["topology.rivals=6", "flows.1.hosts=6"]),
-        ("linear-12", ["queue={kind: htb, limit: 11 packets}"]),
+        (
+            "linear-12",
+            ["topology.rivals=6", "flows.1.hosts=6", "queue={kind: htb, limit: 11 packets}"],
+        ),
         ("linear-12", ["queue={kind: pfifo, limit: 11 packets}", "flows.0.per_host=3"]),
         ("linear-12", ["transport.offloads=true"]),
-        ("fattree-12", ["transport.congestion_control=reno", "transport.sack=false"]),
-        ("fattree-12", ["queue={kind: bfifo, limit: 32KB, shaper: htb}", "flows.1.start=300ms"]),
+        (
+            "fattree-12",
+            [
+                *("transport.congestion_control=reno", "transport.sack=false"),
+                *("queue={kind: bfifo, limit: 32KB, shaper: htb}", "flows.1.start=300ms"),
+            ],
+        ),
     ],
 )
 def test_a_run_is_complete_and_agrees_with_the_counters(config, overrides, tmp_path):
@@ -125,10 +122,7 @@ def ledger_folders(below: Path) -> list[str]:
 
 def start(target: Path, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [
-            *(sys.executable, "-c", "from outcast.cli import main; main()", "run"),
-            *(str(CONFIGS / "fattree-12.yaml"), "-o", str(target), *options),
-        ],
+        [*OUTCAST, "run", str(CONFIGS / "fattree-12.yaml"), "-o", str(target), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -60,11 +60,7 @@ def seeds() -> list[bytes]:
         (101, 14, b""),
     ):
         for order, magic in (("<", 0xA1B23C4D), (">", 0xA1B2C3D4)):
-            out = struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, 65535, link)
-            for number, body in enumerate(bodies):
-                data = head + body[cut:]
-                out += struct.pack(order + "IIII", 5, number, len(data), len(data)) + data
-            made.append(out)
+            made.append(_pcap(order, magic, link, [head + body[cut:] for body in bodies]))
         for order in "<>":
             made.append(_pcapng(order, link, [head + body[cut:] for body in bodies]))
     carried = [*bodies, *(_mirrored(frames[0]))]
@@ -72,10 +68,7 @@ def seeds() -> list[bytes]:
     made.append(b"".join(records))
     for order, link, packets in (("<", 1, carried), (">", 197, records)):
         made.append(_pcapng(order, link, packets))
-        out = struct.pack(order + "IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, link)
-        for number, data in enumerate(packets):
-            out += struct.pack(order + "IIII", 5, number, len(data), len(data)) + data
-        made.append(out)
+        made.append(_pcap(order, 0xA1B23C4D, link, packets))
     return [*made, *(compress(made[1]) for compress in COMPRESSORS)]
 
 
@@ -102,6 +95,13 @@ def _erf(frame: bytes, number: int) -> bytes:
     kind = 2 | (0x80 if extension else 0)
     head = struct.pack("<II", number << 20, 5)
     return head + struct.pack(">BBHHH", kind, 4, 16 + len(body), 0, len(frame) + 4) + body
+
+
+def _pcap(order: str, magic: int, link: int, bodies: list[bytes]) -> bytes:
+    out = struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, 65535, link)
+    for number, body in enumerate(bodies):
+        out += struct.pack(order + "IIII", 5, number, len(body), len(body)) + body
+    return out
 
 
 def _pcapng(order: str, link: int, bodies: list[bytes]) -> bytes:

@@ -296,9 +296,14 @@ def hurt_capture(path: Path, bases: Bases, draw: random.Random) -> None:
             path.write_bytes(fuzz.damage(draw.choice(bases.captures), draw))
 
 
+def named(usual: str, draw: random.Random) -> str:
+    """The usual name, or now and then one that is to harm."""
+    return draw.choice(NAMES) if draw.random() < 0.3 else usual
+
+
 def a_capture(folder: Path, bases: Bases, draw: random.Random) -> Case:
     """Inputs of `join`, and its table for `inspect`."""
-    name = draw.choice(NAMES) if draw.random() < 0.3 else "in.pcap"
+    name = named("in.pcap", draw)
     if draw.random() < 0.2:
         table = folder / f"{name[:100]}.{draw.choice(('parquet', 'csv'))}"
         if table.suffix == ".csv":
@@ -322,7 +327,7 @@ def a_capture(folder: Path, bases: Bases, draw: random.Random) -> Case:
 
 def a_run(folder: Path, bases: Bases, draw: random.Random) -> Case:
     """Inputs of the verbs that read run folders."""
-    name = draw.choice(NAMES) if draw.random() < 0.3 else "run"
+    name = named("run", draw)
     run = folder / name
     shutil.copytree(bases.run, run)
     files = ["manifest.json"] * 6 + ["counters.json"] * 3 + ["config.yaml"] * 2
@@ -363,7 +368,7 @@ _SCHEDULED = {
 
 def a_submission(folder: Path, bases: Bases, draw: random.Random) -> Case:
     """Inputs of `assignment`."""
-    name = draw.choice(NAMES) if draw.random() < 0.3 else "ana"
+    name = named("ana", draw)
     given = folder / name
     shutil.copytree(bases.submission, given)
     files = ["answers.yaml"] * 8 + ["assignment.yaml"] * 3 + ["configs/unfair.yaml"] * 3
@@ -375,7 +380,7 @@ def a_submission(folder: Path, bases: Bases, draw: random.Random) -> Case:
 
 def a_sweep(folder: Path, bases: Bases, draw: random.Random) -> Case:
     """Inputs of `results` and `report`."""
-    name = draw.choice(NAMES) if draw.random() < 0.3 else "sweep"
+    name = named("sweep", draw)
     given = folder / name
     shutil.copytree(bases.sweep, given)
     if draw.random() < 0.7:
@@ -390,7 +395,7 @@ def a_sweep(folder: Path, bases: Bases, draw: random.Random) -> Case:
 
 def a_config(folder: Path, bases: Bases, draw: random.Random) -> Case:
     """Inputs of the verbs that read configurations."""
-    name = draw.choice(NAMES) if draw.random() < 0.3 else "config"
+    name = named("config", draw)
     path = folder / f"{name}.yaml"
     base = yaml.safe_load(draw.choice(sorted(CONFIGS.rglob("*.yaml"))).read_text())
     match draw.randrange(12):

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import zstandard
@@ -277,15 +278,16 @@ def cases(scene: Scene) -> Iterator[Case]:
         out: only(files[out], False, scene.address(out)),
     }
 
-    def with_(**changed: File) -> dict[str, File]:
-        return {**files, **changed}
+    def one(name: str, how: str, file: File, says: str | None = None, **more: Any) -> Case:
+        """The scene with another file of one port."""
+        return Case(f"{name} {how}", {**files, name: file}, says, **more)
 
     yield Case("as captured", files)
     yield Case("--in and --out given", files, sides=(tuple(senders), (out,)))
     for seconds in (-5.0, -1.5, -0.05, 0.8, 5.0):
         moved = round(seconds * SECOND)
-        yield Case(f"{first} {seconds:+g} s", with_(**{first: shifted(files[first], moved)}))
-        yield Case(f"{out} {seconds:+g} s", with_(**{out: shifted(files[out], moved)}))
+        for name in (first, out):
+            yield one(name, f"{seconds:+g} s", shifted(files[name], moved))
         # Longer than --max-sojourn before the others, and nothing tells by how much.
         is_open = seconds < -1 and not tells_clock(scene, first)
         yield Case(
@@ -301,79 +303,61 @@ def cases(scene: Scene) -> Iterator[Case]:
     yield Case("all apart by up to 10 s", apart)
     yield Case("all apart, --in and --out given", apart, sides=(tuple(senders), (out,)))
     for ppm in (50, -50):
-        yield Case(f"{first} drifts {ppm:+} ppm", with_(**{first: shifted(files[first], 0, ppm)}))
-        yield Case(f"{out} drifts {ppm:+} ppm", with_(**{out: shifted(files[out], 0, ppm)}))
+        for name in (first, out):
+            yield one(name, f"drifts {ppm:+} ppm", shifted(files[name], 0, ppm))
+    drifts = np.linspace(50, -50, len(files)).tolist()
     yield Case(
         "all apart and drifting up to 50 ppm",
-        {
-            name: shifted(file, 0, float(ppm))
-            for (name, file), ppm in zip(apart.items(), np.linspace(50, -50, len(files)),
-                                         strict=True)
-        },
-    )  # fmt: skip
+        {name: shifted(apart[name], 0, ppm) for name, ppm in zip(apart, drifts, strict=True)},
+    )
     yield Case("one direction each", one_way)
-    yield Case(f"only {out} has both directions", {**one_way, out: files[out]})
-    yield Case(f"only {first} has both directions", {**one_way, first: files[first]})
-    yield Case(f"{out} only outgoing", with_(**{out: one_way[out]}))
-    yield Case(f"{first} only incoming", with_(**{first: one_way[first]}))
-    yield Case(
-        f"{first} only outgoing",
-        with_(**{first: only(files[first], False, scene.address(first))}),
-        "has only what left there",
-    )
-    yield Case(
-        f"{out} only incoming", with_(**{out: only(files[out], True, scene.address(out))}), ""
-    )
-    yield Case(
-        "cooked captures", {name: cooked(file, scene.address(name)) for name, file in files.items()}
-    )
-    yield Case(f"{first} and {out} from a mirror with a VLAN tag",
-               with_(**{name: tagged(files[name]) for name in (first, out)}))  # fmt: skip
+    for name in (out, first):
+        yield Case(f"only {name} has both directions", {**one_way, name: files[name]})
+    yield one(out, "only outgoing", one_way[out])
+    yield one(first, "only incoming", one_way[first])
+    away = only(files[first], False, scene.address(first))
+    yield one(first, "only outgoing", away, "has only what left there")
+    yield one(out, "only incoming", only(files[out], True, scene.address(out)), "")
+    as_cooked = {name: cooked(file, scene.address(name)) for name, file in files.items()}
+    yield Case("cooked captures", as_cooked)
+    mirrored = {name: tagged(files[name]) for name in (first, out)}
+    yield Case(f"{first} and {out} from a mirror with a VLAN tag", files | mirrored)
     for name in files:
         rest = {other: file for other, file in files.items() if other != name}
         yield Case(f"{name} missing", rest, "missing")
-    yield Case(f"{first} missing, one direction each",
-               {name: file for name, file in one_way.items() if name != first},
-               "missing")  # fmt: skip
+    rest = {name: file for name, file in one_way.items() if name != first}
+    yield Case(f"{first} missing, one direction each", rest, "missing")
     for name in (first, last, out):
-        yield Case(f"{name} cut inside its last packet",
-                   with_(**{name: replace(files[name], missing_bytes=9)}))  # fmt: skip
-        yield Case(f"{name} ends at 60 %", with_(**{name: cut(files[name], 0, 0.6)}), "ends")
-        yield Case(f"{name} begins at 30 %", with_(**{name: cut(files[name], 0.3, 1)}), "begins")
+        yield one(name, "cut inside its last packet", replace(files[name], missing_bytes=9))
+        yield one(name, "ends at 60 %", cut(files[name], 0, 0.6), "ends")
+        yield one(name, "begins at 30 %", cut(files[name], 0.3, 1), "begins")
         early = shifted(cut(files[name], 0, 0.6), -3 * SECOND)
-        yield Case(f"{name} -3 s and ends at 60 %", with_(**{name: early}), "ends")
-    yield Case(f"{first} set forward by 40 ms",
-               with_(**{first: stepped(files[first], 0.5, 40_000_000)}))  # fmt: skip
-    yield Case(f"{out} set forward by 1.5 s",
-               with_(**{out: stepped(files[out], 0.5, 1_500_000_000)}))  # fmt: skip
+        yield one(name, "-3 s and ends at 60 %", early, "ends")
+    yield one(first, "set forward by 40 ms", stepped(files[first], 0.5, 40_000_000))
+    yield one(out, "set forward by 1.5 s", stepped(files[out], 0.5, 1_500_000_000))
     for name in (first, out):
         for share in (0.02, 0.5, 0.97):
             for ms in (-20, -4, -1, 1, 4, 20):
                 reset = stepped(files[name], share, ms * 1_000_000)
-                yield Case(f"{name} set by {ms:+} ms at {share:.0%}", with_(**{name: reset}),
-                           is_bounded=share > 0.9)  # fmt: skip
+                yield one(name, f"set by {ms:+} ms at {share:.0%}", reset, is_bounded=share > 0.9)
         for share in (0.002, 0.005):
             for at_once in (False, True):
-                how = "at once" if at_once else "at random"
+                how = f"lost {share:.1%} {'at once' if at_once else 'at random'}"
                 lossy = without(files[name], share, at_once=at_once)
-                yield Case(f"{name} lost {share:.1%} {how}", with_(**{name: lossy}),
-                           is_bounded=True)  # fmt: skip
+                yield one(name, how, lossy, is_bounded=True)
     for share in (0.01, 0.03, 0.1):
-        yield Case(f"{first} begins at {share:.0%}",
-                   with_(**{first: cut(files[first], share, 1)}), is_bounded=True)  # fmt: skip
-    yield Case(f"{first} with 66 bytes of each packet", with_(**{first: snapped(files[first], 66)}))
+        yield one(first, f"begins at {share:.0%}", cut(files[first], share, 1), is_bounded=True)
+    yield one(first, "with 66 bytes of each packet", snapped(files[first], 66))
     doubled = {
         name: File(tuple(one for one in file.packets for _ in range(2)))
         for name, file in files.items()
     }
     yield Case("every record twice in all files", doubled, "recorded twice")
-    yield Case(f"{last} is a copy of {first}", with_(**{last: files[first]}), "")
-    every_second = File(files[first].packets[::2])
-    yield Case(f"{first} lost every second packet", with_(**{first: every_second}), "lost packets")
+    yield one(last, f"is a copy of {first}", files[first], "")
+    yield one(first, "lost every second packet", File(files[first].packets[::2]), "lost packets")
     address = scene.address(out)
     kept = [p for n, p in enumerate(files[out].packets) if n % 20 or is_from(p, address)]
-    yield Case(f"{out} lost a twentieth of what left", with_(**{out: File(tuple(kept))}),
-               "never sent again")  # fmt: skip
+    yield one(out, "lost a twentieth of what left", File(tuple(kept)), "never sent again")
 
 
 def judge(scene: Scene, case: Case, folder: Path) -> Outcome:

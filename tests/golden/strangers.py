@@ -77,13 +77,12 @@ def keys(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def _with_keys(run: Path, changes: dict[str, Any]) -> Path:
+def _with_keys(run: Path, changes: dict[str, Any]) -> None:
     """Changes a run's configuration and seals it again, as somebody who knows how would."""
     directory = RunDirectory(run)
     tree = yaml.safe_load(directory.config.read_text())
     directory.config.write_text(yaml.safe_dump({**tree, **changes}, allow_unicode=True))
     directory.seal()
-    return run
 
 
 def _beside(folder: Path) -> None:
@@ -97,12 +96,11 @@ def _beside(folder: Path) -> None:
 def run_with(key: str) -> Maker:
     """A run directory whose configuration has such a key."""
 
-    def make(folder: Path, bases: Bases) -> Path:
+    def change(run: Path, folder: Path) -> None:
         _beside(folder)
-        shutil.copytree(bases.run, folder / "run")
-        return _with_keys(folder / "run", keys(folder)[key])
+        _with_keys(run, keys(folder)[key])
 
-    return make
+    return changed("run", change)
 
 
 def pack_with(key: str) -> Maker:
@@ -155,54 +153,52 @@ def tar_of_a_device(folder: Path, bases: Bases) -> Path:
     return folder / "x.tar.gz"
 
 
-def linked(name: str, of: str = "run") -> Maker:
-    """A run or a submission in which a file is a link to a file of the machine."""
+def changed(of: str, change: Callable[[Path, Path], Any]) -> Maker:
+    """A run, a submission or a sweep to which something is done; `change` gets it and `folder`."""
 
     def make(folder: Path, bases: Bases) -> Path:
         shutil.copytree(getattr(bases, of), folder / of)
-        path = folder / of / name
-        path.unlink(missing_ok=True)
-        path.symlink_to(precious(folder))
+        change(folder / of, folder)
         return folder / of
 
     return make
+
+
+def linked(name: str, of: str = "run") -> Maker:
+    """One in which a file is a link to a file of the machine."""
+
+    def change(given: Path, folder: Path) -> None:
+        (given / name).unlink(missing_ok=True)
+        (given / name).symlink_to(precious(folder))
+
+    return changed(of, change)
 
 
 def endless(name: str, of: str = "run") -> Maker:
-    """A run or a submission in which a file is a FIFO that nobody writes to."""
+    """One in which a file is a FIFO that nobody writes to."""
 
-    def make(folder: Path, bases: Bases) -> Path:
-        shutil.copytree(getattr(bases, of), folder / of)
-        (folder / of / name).unlink(missing_ok=True)
-        os.mkfifo(folder / of / name)
-        return folder / of
+    def change(given: Path, folder: Path) -> None:
+        (given / name).unlink(missing_ok=True)
+        os.mkfifo(given / name)
 
-    return make
+    return changed(of, change)
 
 
 def submission_with(key: str) -> Maker:
     """A submission whose configurations have such a key."""
 
-    def make(folder: Path, bases: Bases) -> Path:
+    def change(given: Path, folder: Path) -> None:
         _beside(folder)
-        shutil.copytree(bases.submission, folder / "submission")
-        for path in (folder / "submission/configs").iterdir():
+        for path in (given / "configs").iterdir():
             tree = {**yaml.safe_load(path.read_text()), **keys(folder)[key]}
             path.write_text(yaml.safe_dump(tree, allow_unicode=True))
-        return folder / "submission"
 
-    return make
+    return changed("submission", change)
 
 
 def answers_of(text: str) -> Maker:
     """A submission with such answers."""
-
-    def make(folder: Path, bases: Bases) -> Path:
-        shutil.copytree(bases.submission, folder / "submission")
-        (folder / "submission/answers.yaml").write_text(text)
-        return folder / "submission"
-
-    return make
+    return changed("submission", lambda given, _: (given / "answers.yaml").write_text(text))
 
 
 def content(name: str, data: Callable[[Bases], bytes]) -> Maker:

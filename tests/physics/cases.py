@@ -110,9 +110,20 @@ def pfifo(packets: int) -> Keys:
     return {"kind": "pfifo", "limit": f"{packets} packets"}
 
 
+def pairs(hosts: int) -> list[dict[str, Any]]:
+    """A flow from each host on the left to the one opposite."""
+    return [{"from": f"l{n}", "to": f"r{n}"} for n in range(1, hosts + 1)]
+
+
 def buffers(size: str) -> Keys:
     """The same at both ends, which is more than a bandwidth-delay product."""
     return {"receive_buffer": size, "send_buffer": size}
+
+
+def reno(rate: str, delay: str, packets: int, duration: str, /, **more: Any) -> Keys:
+    """One flow of Reno through a queue of so many packets; `more` may have more of `transport`."""
+    transport = {"congestion_control": "reno", **more.pop("transport", {})}
+    return keys(rate, delay, pfifo(packets), duration=duration, transport=transport, **more)
 
 
 # --- what is measured
@@ -272,6 +283,10 @@ def filled(
     return goodput(after_s=after_s), mbps * payload_share(mtu), tolerance, "Mbps", _FRAMES, _SHAPED
 
 
+_BUSY = "a buffer of a bandwidth-delay product and more keeps the link busy"
+_MORE_THAN = "a buffer of more than a bandwidth-delay product keeps the link busy"
+
+
 def _rates() -> Iterator[Case]:
     for rate, mbps, limit, delay, duration in (
         ("100kbit", 0.1, 20, "5ms", "60s"),
@@ -282,21 +297,14 @@ def _rates() -> Iterator[Case]:
         ("1gbit", 1000, 1000, "1ms", "2s"),
         ("10gbit", 10_000, 4000, "100us", "500ms"),
     ):
-        access = "10gbit" if mbps >= 1000 else "1gbit"
         settle = float(duration.rstrip("ms")) * (1e-3 if duration.endswith("ms") else 1) / 4
+        own = {"access": "10gbit" if mbps >= 1000 else "1gbit", "access_delay": "10us"}
+        own |= {"duration": duration, "transport": buffers("64MB")}
         yield Case(
             f"one flow fills {rate} through {limit} packets",
-            keys(
-                rate,
-                delay,
-                pfifo(limit),
-                access=access,
-                access_delay="10us",
-                duration=duration,
-                transport=buffers("64MB"),
-            ),
+            keys(rate, delay, pfifo(limit), **own),
             *filled(settle, mbps),
-            "a buffer of a bandwidth-delay product and more keeps the link busy",
+            _BUSY,
             quick=rate in ("1mbit", "100mbit"),
         )
     for rate, delay, own_delay, duration, after_s in (
@@ -304,48 +312,33 @@ def _rates() -> Iterator[Case]:
         ("1gbit", "1us", "1us", "500ms", 0.1),
         ("5mbit", "600ms", "100us", "60s", 30),
     ):
+        own = {"access_delay": own_delay, "duration": duration, "transport": buffers("16MB")}
         yield Case(
             f"one flow fills {rate} over {delay}",
-            keys(
-                rate,
-                delay,
-                pfifo(600),
-                access_delay=own_delay,
-                duration=duration,
-                transport=buffers("16MB"),
-            ),
+            keys(rate, delay, pfifo(600), **own),
             *filled(after_s, float(rate[0]) * (1000 if rate.endswith("gbit") else 1)),
-            "a buffer of a bandwidth-delay product and more keeps the link busy",
+            _BUSY,
         )
     for mtu in (576, 9000):
+        base = keys("10mbit", "5ms", duration="10s")
         yield Case(
             f"frames of an MTU of {mtu}",
-            {
-                **(base := keys("10mbit", "5ms", duration="10s")),
-                "links": {**base["links"], "mtu": mtu},
-            },
+            {**base, "links": {**base["links"], "mtu": mtu}},
             *filled(2, 10, mtu=mtu),
-            "a buffer of more than a bandwidth-delay product keeps the link busy",
+            _MORE_THAN,
             quick=mtu == 9000,
         )
+    own = {"access_delay": "10us", "duration": "5s", "transport": buffers("64MB")}
     yield Case(
         "one flow of IPv6 fills 100mbit",
-        keys(
-            "100mbit",
-            "5ms",
-            pfifo(200),
-            access_delay="10us",
-            duration="5s",
-            transport=buffers("64MB"),
-            addressing="ipv6",
-        ),
+        keys("100mbit", "5ms", pfifo(200), **own, addressing="ipv6"),
         goodput(after_s=1.25),
         100 * payload_share(headers=40 + 32),
         0.03,
         "Mbps",
         "goodput = rate x (MTU - 72) / (MTU + 38)",
         "tc-tbf(8); IPv6, TCP, time stamps: RFC 8200, 9293, 7323; IEEE 802.3",
-        "a buffer of a bandwidth-delay product and more keeps the link busy",
+        _BUSY,
         quick=True,
     )
 
@@ -361,21 +354,10 @@ def _delays() -> Iterator[Case]:
         frame_bits = 8 * (98 + ON_THE_WIRE)
         own_ms = frame_bits * 1e3 / rate_bps + 2 * frame_bits / 1e6
         one_way_ms = delay_ms + 2 * 0.1 + own_ms
+        ping = {"name": "ping", "host": "l1", "command": ["ping", "-c", "5", "-i", "0.5", "{r1}"]}
         yield Case(
             f"an idle ping over {rate} and {delay}",
-            keys(
-                rate,
-                delay,
-                flows=[],
-                duration="5s",
-                programs=[
-                    {
-                        "name": "ping",
-                        "host": "l1",
-                        "command": ["ping", "-c", "5", "-i", "0.5", "{r1}"],
-                    }
-                ],
-            ),
+            keys(rate, delay, flows=[], duration="5s", programs=[ping]),
             ping_ms,
             2 * one_way_ms,
             0.001 if one_way_ms > 1 else 0.05,
@@ -394,15 +376,10 @@ def _windows() -> Iterator[Case]:
         rtt_s = float(table["srtt_us"].mean()) / 1e6
         return goodput(after_s=3)(run) / (window * 8 / rtt_s / 1e6)
 
+    small = {"receive_buffer": "128KB", "send_buffer": "16MB"}
     yield Case(
         "a receive buffer of 128 KB over 100 ms",
-        keys(
-            "100mbit",
-            "50ms",
-            pfifo(2000),
-            transport={"receive_buffer": "128KB", "send_buffer": "16MB"},
-            duration="10s",
-        ),
+        keys("100mbit", "50ms", pfifo(2000), transport=small, duration="10s"),
         of_window,
         1.0,
         0.05,
@@ -418,31 +395,18 @@ def _windows() -> Iterator[Case]:
         *filled(20, 144, 0.1),
         "after slow start a flow has to reach 90 %",
     )
+    fast = {"access": "10gbit", "access_delay": "0us", "between": 1, "duration": "200ms"}
     yield Case(
         "one switch of 10 Gbps and no delay",
-        keys(
-            "10gbit",
-            queue=pfifo(200),
-            between=1,
-            access="10gbit",
-            access_delay="0us",
-            duration="200ms",
-        ),
+        keys("10gbit", queue=pfifo(200), **fast),
         *filled(0.05, 10_000),
-        "a buffer of more than a bandwidth-delay product keeps the link busy",
+        _MORE_THAN,
         quick=True,
     )
+    far = {"access": "10gbit", "access_delay": "10us", "transport": buffers("512MB")}
     yield Case(
         "10 Gbps and 20 ms with tuned buffers",
-        keys(
-            "10gbit",
-            "10ms",
-            pfifo(20000),
-            access="10gbit",
-            access_delay="10us",
-            duration="3s",
-            transport=buffers("512MB"),
-        ),
+        keys("10gbit", "10ms", pfifo(20000), duration="3s", **far),
         *filled(1.5, 10_000, 0.1),
         "after slow start a flow has to reach 90 %",
     )
@@ -459,13 +423,7 @@ def _losses() -> Iterator[Case]:
     whole = packets + 1 + 0.0104 / service_s
     yield Case(
         "the period of Reno's sawtooth",
-        keys(
-            "10mbit",
-            "5ms",
-            pfifo(packets),
-            duration="60s",
-            transport={"congestion_control": "reno"},
-        ),
+        reno("10mbit", "5ms", packets, "60s"),
         between_drops_s,
         3 / 8 * whole**2 * service_s,
         0.15,
@@ -478,13 +436,10 @@ def _losses() -> Iterator[Case]:
     for loss, duration in ((0.0005, "120s"), (0.005, "60s"), (0.02, "60s")):
         yield Case(
             f"Reno with {loss:.2%} loss on the link",
-            keys(
-                "1gbit",
-                "20ms",
-                pfifo(2000),
-                duration=duration,
+            reno(
+                *("1gbit", "20ms", 2000, duration),
                 overrides=[{"from": "s2", "to": "r1", "loss": loss}],
-                transport={"congestion_control": "reno", "receive_buffer": "32MB"},
+                transport={"receive_buffer": "32MB"},
             ),
             goodput_of_model(loss, 0.0404),
             1.0,
@@ -499,13 +454,7 @@ def _losses() -> Iterator[Case]:
     bdp = 10e6 * 0.0404 / 8 / (FRAME + ON_THE_WIRE)
     yield Case(
         "a buffer of 4 bandwidth-delay products",
-        keys(
-            "10mbit",
-            "20ms",
-            pfifo(round(4 * bdp)),
-            duration="60s",
-            transport={"congestion_control": "reno", "receive_buffer": "4MB"},
-        ),
+        reno("10mbit", "20ms", round(4 * bdp), "60s", transport={"receive_buffer": "4MB"}),
         lambda run: sojourn_ms(run, 10),
         (7 / 9 * 5 - 1) * 40.4,
         0.08,
@@ -516,13 +465,7 @@ def _losses() -> Iterator[Case]:
     )
     yield Case(
         "a buffer of 2 packets",
-        keys(
-            "10mbit",
-            "20ms",
-            pfifo(2),
-            duration="30s",
-            transport={"congestion_control": "reno", "pacing": "fq"},
-        ),
+        reno("10mbit", "20ms", 2, "30s", transport={"pacing": "fq"}),
         goodput(after_s=5),
         0.75 * (bdp + 2) / bdp * 10 * payload_share(),
         0.1,
@@ -534,9 +477,7 @@ def _losses() -> Iterator[Case]:
     )
     yield Case(
         "slow start in 100 ms",
-        keys(
-            "1gbit", "10ms", pfifo(1000), duration="100ms", transport={"congestion_control": "reno"}
-        ),
+        reno("1gbit", "10ms", 1000, "100ms"),
         in_100_ms,
         10.0 * (2**5 - 1),
         0.02,
@@ -546,18 +487,13 @@ def _losses() -> Iterator[Case]:
         "acknowledgements of the last packets may be delayed",
         quick=True,
     )
+    ways = [
+        {"from": "s1", "to": "s2", "rate": "10mbit", "delay": "5ms"},
+        {"from": "s2", "to": "s1", "rate": "100kbit", "delay": "5ms"},
+    ]
     yield Case(
         "a thin way back for acknowledgements",
-        keys(
-            "10mbit",
-            "5ms",
-            shared=[
-                {"from": "s1", "to": "s2", "rate": "10mbit", "delay": "5ms"},
-                {"from": "s2", "to": "s1", "rate": "100kbit", "delay": "5ms"},
-            ],
-            duration="20s",
-            transport={"receive_buffer": "128KB"},
-        ),
+        keys("10mbit", "5ms", shared=ways, duration="20s", transport={"receive_buffer": "128KB"}),
         goodput(after_s=5),
         2 * MSS * 8 * 100e3 / ((66 + ON_THE_WIRE) * 8) / 1e6,
         0.03,
@@ -567,14 +503,10 @@ def _losses() -> Iterator[Case]:
         "the window keeps the way back full and drops nothing there",
         quick=True,
     )
+    failure = {"at": "2s", "between": ["s1", "s2"], "up": False}
     yield Case(
         "timeouts double while a link is down",
-        keys(
-            "10mbit",
-            "5ms",
-            duration="12s",
-            events=[{"at": "2s", "between": ["s1", "s2"], "up": False}],
-        ),
+        keys("10mbit", "5ms", duration="12s", events=[failure]),
         timeouts,
         5.0,
         0.2,
@@ -588,20 +520,13 @@ def _losses() -> Iterator[Case]:
 
 def _shares() -> Iterator[Case]:
     for flows, rate, limit, duration in ((2, "10mbit", 60, "30s"), (10, "50mbit", 200, "60s")):
+        alike = [
+            {"from": f"l{n}", "to": f"r{n}", "start": f"{37 * n}ms"} for n in range(1, flows + 1)
+        ]
+        own = {"hosts": flows, "duration": duration, "noise": {"profile": "hosts-modern"}}
         yield Case(
             f"{flows} equal CUBIC flows",
-            keys(
-                rate,
-                "10ms",
-                pfifo(limit),
-                [
-                    {"from": f"l{n}", "to": f"r{n}", "start": f"{37 * n}ms"}
-                    for n in range(1, flows + 1)
-                ],
-                hosts=flows,
-                duration=duration,
-                noise={"profile": "hosts-modern"},
-            ),
+            keys(rate, "10ms", pfifo(limit), alike, **own),
             jain,
             1.0,
             0.1,
@@ -610,26 +535,17 @@ def _shares() -> Iterator[Case]:
             "Chiu and Jain (1989); RFC 9438, section 4",
             "they converge slowly",
         )
+    hundreds = [{"from": f"l{n}", "to": f"r{n}", "per_host": 100} for n in range(1, 6)]
     yield Case(
         "500 flows share a link",
-        keys(
-            "100mbit",
-            "10ms",
-            pfifo(1000),
-            [{"from": f"l{n}", "to": f"r{n}", "per_host": 100} for n in range(1, 6)],
-            hosts=5,
-            duration="5s",
-        ),
+        keys("100mbit", "10ms", pfifo(1000), hundreds, hosts=5, duration="5s"),
         *filled(2, 100, 0.05),
         "timeouts of some leave the link to others; copies of segments take some of it",
     )
     yield Case(
         "fq_codel gives each flow its share, whatever its round trip",
         keys(
-            "20mbit",
-            "2ms",
-            {"kind": "fq_codel", "limit": "1000 packets"},
-            [{"from": "l1", "to": "r1"}, {"from": "l2", "to": "r2"}],
+            *("20mbit", "2ms", {"kind": "fq_codel", "limit": "1000 packets"}, pairs(2)),
             hosts=2,
             overrides=[{"between": ["l2", "s1"], "delay": "40ms"}],
             duration="20s",
@@ -643,25 +559,12 @@ def _shares() -> Iterator[Case]:
         "the long flow is off the queue after each of its losses",
         quick=True,
     )
+    bbr = {"name": "bbr", "from": "l1", "to": "r1", "transport": {"congestion_control": "bbr"}}
+    rivals = [bbr, {"name": "cubic", "from": "l2", "to": "r2"}]
     for depth, name, shares in ((20, "shallow", (1.5, 50.0)), (400, "deep", (0.01, 1.0))):
         yield Case(
             f"BBR against CUBIC with a {name} buffer",
-            keys(
-                "20mbit",
-                "10ms",
-                pfifo(depth),
-                [
-                    {
-                        "name": "bbr",
-                        "from": "l1",
-                        "to": "r1",
-                        "transport": {"congestion_control": "bbr"},
-                    },
-                    {"name": "cubic", "from": "l2", "to": "r2"},
-                ],
-                hosts=2,
-                duration="30s",
-            ),
+            keys("20mbit", "10ms", pfifo(depth), rivals, hosts=2, duration="30s"),
             share(0, 1, 5),
             shares,
             0.0,
@@ -781,15 +684,10 @@ _MEAN = (0.15, "the controller holds the average itself there")
 
 
 def _queues() -> Iterator[Case]:
-    five = [{"from": f"l{n}", "to": f"r{n}"} for n in range(1, 6)]
+    five = pairs(5)
     ten = [{**flow, "per_host": 2} for flow in five]
-    red = {
-        "kind": "red",
-        "limit": "300KB",
-        "min_packets": RED_MIN,
-        "max_packets": RED_MAX,
-        "probability": RED_PROBABILITY,
-    }
+    red = {"kind": "red", "limit": "300KB", "min_packets": RED_MIN, "max_packets": RED_MAX}
+    red["probability"] = RED_PROBABILITY
     for shaper in ("tbf", "htb"):
         for kind, limit, target_ms, within, source in (
             ("codel", "1000 packets", 5.0, _LEAST, "RFC 8289, section 4.3"),
@@ -798,14 +696,8 @@ def _queues() -> Iterator[Case]:
             ("cake", "4MB", 5.0, _LEAST, "tc-cake(8): a 20th of rtt, which is 100 ms"),
             ("dualpi2", "1000 packets", 15.0, _MEAN, "RFC 9332, section 2.5.2.1"),
         ):
-            experiment = keys(
-                "50mbit",
-                "5ms",
-                {"kind": kind, "shaper": shaper, "limit": limit},
-                five,
-                hosts=5,
-                duration="15s",
-            )
+            queue = {"kind": kind, "shaper": shaper, "limit": limit}
+            experiment = keys("50mbit", "5ms", queue, five, hosts=5, duration="15s")
             quick = (kind, shaper) in {("codel", "tbf"), ("pie", "htb")}
             yield Case(
                 f"{kind} below {shaper} holds its target delay",
@@ -827,15 +719,9 @@ def _queues() -> Iterator[Case]:
                 quick,
             )
         for ecn in (False, True):
-            experiment = keys(
-                "50mbit",
-                "5ms",
-                {**red, "shaper": shaper, "ecn": ecn},
-                ten,
-                hosts=5,
-                duration="15s",
-                transport={"congestion_control": "reno", "ecn": ecn},
-            )
+            queue = {**red, "shaper": shaper, "ecn": ecn}
+            tcp = {"congestion_control": "reno", "ecn": ecn}
+            experiment = keys("50mbit", "5ms", queue, ten, hosts=5, duration="15s", transport=tcp)
             name = "RED with ECN" if ecn else "RED"
             yield Case(
                 f"{name}: the mean queue below {shaper}",
@@ -892,7 +778,7 @@ def _dctcp(shaper: str) -> list[Case]:
                     "threshold": f"{mark} packets",
                     "shaper": shaper,
                 },
-                [{"from": "l1", "to": "r1"}, {"from": "l2", "to": "r2"}],
+                pairs(2),
                 hosts=2,
                 duration="5s",
                 transport={"congestion_control": "dctcp", "ecn": True},
@@ -917,17 +803,11 @@ def _others() -> Iterator[Case]:
     stepped = keys(
         {"trace": "steps.csv"}, "100us", flows=[], workloads=stream("20mbit"), duration="6s"
     )
-    cut = keys(
-        "10mbit",
-        "100us",
-        flows=[],
-        workloads=stream("5mbit"),
-        duration="5s",
-        events=[
-            {"at": "2s", "between": ["s1", "s2"], "up": False},
-            {"at": "3s", "between": ["s1", "s2"], "up": True},
-        ],
-    )
+    failure = [
+        {"at": at, "between": ["s1", "s2"], "up": up} for at, up in (("2s", False), ("3s", True))
+    ]
+    five = {"flows": [], "workloads": stream("5mbit"), "duration": "5s"}
+    cut = keys("10mbit", "100us", **five, events=failure)
 
     def slow_departures(run: Run) -> list[float]:
         return [t for t, after in pairwise(departures_s(run)) if after - t > 3.5e-3]
@@ -936,17 +816,9 @@ def _others() -> Iterator[Case]:
         Case(
             f"{kind}'s burst of 100 KB before a queue of 2 packets",
             keys(
-                "10mbit",
-                "100us",
+                *("10mbit", "100us"),
                 flows=[],
-                shared=[
-                    {
-                        "from": "s1",
-                        "to": "s2",
-                        "rate": "10mbit",
-                        "queue": {"kind": kind, "limit": "2 packets", "burst": "100KB"},
-                    }
-                ],
+                shared=[{"from": "s1", "to": "s2", "rate": "10mbit", "queue": queue}],
                 workloads=stream("40mbit"),
                 duration="1s",
             ),
@@ -960,6 +832,7 @@ def _others() -> Iterator[Case]:
             quick=kind == "tbf",
         )
         for kind in ("tbf", "htb")
+        for queue in [{"kind": kind, "limit": "2 packets", "burst": "100KB"}]
     )
     yield Case(
         "a trace's rate falls at 2 s",
@@ -1021,11 +894,10 @@ def _others() -> Iterator[Case]:
         "packets are 2.35 ms apart, and the first comes after the link's delay",
         quick=True,
     )
+    slow = [{"between": ["l1", "s1"], "rate": "10mbit"}]
     yield Case(
         "TCP small queues bound a sender's own queue",
-        keys(
-            "1gbit", "5ms", overrides=[{"between": ["l1", "s1"], "rate": "10mbit"}], duration="10s"
-        ),
+        keys("1gbit", "5ms", overrides=slow, duration="10s"),
         own_queue_packets,
         6.0,
         0.35,
@@ -1038,7 +910,7 @@ def _others() -> Iterator[Case]:
     yield from (
         Case(
             f"UDP below the link's rate is not lost over {delay}",
-            keys("10mbit", delay, flows=[], workloads=stream("5mbit"), duration="5s"),
+            keys("10mbit", delay, **five),
             received_share,
             1.0,
             0.0001,
@@ -1053,9 +925,7 @@ def _others() -> Iterator[Case]:
     yield from (
         Case(
             f"UDP above the link's rate into {limit} packets",
-            keys(
-                "10mbit", "5ms", pfifo(limit), flows=[], workloads=stream("20mbit"), duration="5s"
-            ),
+            keys("10mbit", "5ms", pfifo(limit), **five | {"workloads": stream("20mbit")}),
             received_share,
             (5e7 / 8 / 1536 + limit) / (1e8 / 8 / 1470),
             0.002,
@@ -1066,26 +936,18 @@ def _others() -> Iterator[Case]:
         )
         for limit in (2, 100)
     )
+    change = {"at": "5s", "between": ["s1", "s2"], "rate": "4mbit"}
     yield Case(
         "a rate that changes at 5 s",
-        keys(
-            "10mbit",
-            "5ms",
-            duration="10s",
-            events=[{"at": "5s", "between": ["s1", "s2"], "rate": "4mbit"}],
-        ),
+        keys("10mbit", "5ms", duration="10s", events=[change]),
         *filled(6, 4),
-        "a buffer of more than a bandwidth-delay product keeps the link busy",
+        _MORE_THAN,
         quick=True,
     )
+    paced = {"pacing": "internal", "pacing_rate": "8mbit"}
     yield Case(
         "pacing at 8 Mbps",
-        keys(
-            "100mbit",
-            "5ms",
-            duration="5s",
-            transport={"pacing": "internal", "pacing_rate": "8mbit"},
-        ),
+        keys("100mbit", "5ms", duration="5s", transport=paced),
         goodput(after_s=1),
         8.0,
         0.01,

@@ -1,12 +1,5 @@
-"""What all tests in the guest need."""
+"""What the runs need."""
 
-import pytest
+from tests.virtual.conftest import kernel
 
-from outcast.engines.kernel import cache
-
-
-@pytest.fixture(scope="session", autouse=True)
-def kernel() -> cache.Kernel:
-    found = cache.find()
-    assert found is not None, "run: outcast kernel build"
-    return found
+__all__ = ["kernel"]

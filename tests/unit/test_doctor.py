@@ -1,14 +1,16 @@
 """What is not installed is named before a run starts, by doctor and by both engines."""
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from outcast import __version__, experiment, files
-from outcast.engines import Lacking, choice, doctor, realtime, virtual
-from outcast.engines.kernel import cache
+from outcast.engines import Lacking, choice, doctor, realtime, trials, virtual
+from outcast.engines.guest import check
+from outcast.engines.kernel import cache, recipe
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.root import cache as roots
 from outcast.engines.root import files_list, mininet_package
@@ -118,6 +120,17 @@ def test_what_the_guest_lacks_has_a_remedy(without, kernel, root):
     diagnosis = doctor.diagnose(kernel, root=root)
     assert not diagnosis.engines["virtual"]
     assert "outcast root build" in features_of(diagnosis)["Mininet's Topo, which plans"].remedy
+
+
+def test_the_guests_kernel_is_asked_for_all_that_it_is_built_with():
+    fragment = recipe.OURS.fragment.read_text(encoding="utf-8")
+    built = re.findall(r"^CONFIG_(NET_SCH|TCP_CONG)_(\w+)=y$", fragment, re.MULTILINE)
+    qdiscs = {name.lower() for kind, name in built if kind == "NET_SCH"}
+    controls = {name.lower() for kind, name in built if kind == "TCP_CONG"} - {"advanced"}
+    # Stock kernels have these; the ingress is no queue, and not every source takes the cable.
+    assert qdiscs - {"ingress", "cable"} == {*check.QDISCS, *trials.QDISCS} - {"pfifo", "bfifo"}
+    assert {*check.CONGESTION_CONTROLS} == controls | {"reno"}
+    assert {*doctor.CONGESTION_CONTROLS} <= {*check.CONGESTION_CONTROLS}
 
 
 def test_a_damaged_guest_is_none(kernel, root):

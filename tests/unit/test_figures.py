@@ -32,6 +32,7 @@ from tests.golden import model
 from tests.golden.packets import P, capture
 from tests.golden.run_directory import analysed_run, make_run, with_records, write_run
 from tests.unit import seen
+from tests.unit.all_measured import all_measured
 
 
 @pytest.fixture(scope="module")
@@ -64,20 +65,23 @@ def test_all_are_drawn_whole(run):
     assert not list(run.path.glob("*.tmp*"))
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Run:
+    return all_measured(tmp_path_factory.mktemp("figures") / "whole")
+
+
 @pytest.mark.parametrize("name", figures.FIGURES)
-def test_a_reviewer_sees_all_of_each_figure(name, drawn, caplog):
-    with drawn.reading(), style.styled():
-        figure = figures.drawn(drawn, name)
-        assert figure is None or not seen.faults(figure)
+def test_a_reviewer_sees_all_of_each_figure(name, whole, caplog):
+    with whole.reading(), style.styled():
+        figure = figures.drawn(whole, name)
+        assert figure is not None, f"all_measured has nothing for the figure {name}"
+        assert not seen.faults(figure)
     assert not caplog.records
 
 
 @pytest.mark.parametrize("name", figures.FIGURES)
-def test_every_figure_finds_room_in_a_column(name, drawn):
-    with drawn.reading(), style.styled():
-        if figures.drawn(drawn, name) is None:
-            return
-    figure = figures.figure(drawn, name, asked("column"))
+def test_every_figure_finds_room_in_a_column(name, whole):
+    figure = figures.figure(whole, name, asked("column"))
     assert figure.get_figwidth() == pytest.approx(3.33)
     assert name != "phase" or figure.get_figheight() < 4
     assert not figure.get_suptitle()

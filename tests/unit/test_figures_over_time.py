@@ -12,8 +12,8 @@ from outcast.records.summary import ChangeSummary, SynchronisationSummary
 from outcast.view import sender_series
 from outcast.view.figures import fairness, goodput, link, senders
 from tests.golden.run_directory import analysed_run, with_records
-
-DURATION_NS = 80_000_000
+from tests.unit import all_measured
+from tests.unit.all_measured import DURATION_NS
 
 
 @pytest.fixture
@@ -22,24 +22,9 @@ def run(tmp_path) -> Run:
     return Run(directory)
 
 
-def sampled(run: Run) -> pl.DataFrame:
-    """Sockets as they might be sampled: flow n has a window of n + 1 segments and n + 1 ms."""
-    times = np.arange(0, DURATION_NS, 10_000_000)
-    table = pl.concat(
-        pl.DataFrame(
-            {
-                "t": times,
-                "flow": np.full(times.size, flow.flow, np.int32),
-                "cwnd": np.full(times.size, flow.flow + 1),
-                "srtt_us": np.full(times.size, 1000 * (flow.flow + 1)),
-                "unacked": np.ones(times.size, np.int64),
-                "notsent_bytes": np.zeros(times.size, np.int64),
-            }
-        )
-        for flow in run.manifest.flows
-    )
-    table.write_parquet(run.directory.path / "sockets.parquet")
-    return table
+@pytest.fixture
+def sampled(run) -> None:
+    all_measured.sampled(run).write_parquet(run.directory.path / "sockets.parquet")
 
 
 def with_flows(run: Run, flows: int) -> Run:
@@ -57,8 +42,7 @@ def test_without_samples_there_is_nothing_to_draw(run):
     assert fairness.convergence(run) is None
 
 
-def test_round_trips_of_the_classes(run):
-    sampled(run)
+def test_round_trips_of_the_classes(run, sampled):
     figure = senders.rtt_over_time(run)
     (axes,) = figure.axes
     many, lone = axes.lines
@@ -73,8 +57,7 @@ def test_round_trips_of_the_classes(run):
     assert "smoothed" in figure.get_suptitle()
 
 
-def test_captured_round_trips_go_before_sampled_ones(run):
-    sampled(run)
+def test_captured_round_trips_go_before_sampled_ones(run, sampled):
     begin = run.manifest.traffic.t_start_ns
     pl.DataFrame(
         {"flow": [0, 0, 0, 1], "t": [begin, begin + 1, begin + 2, begin], "rtt_ns": [1, 5, 9, 7]}
@@ -108,8 +91,7 @@ def test_a_time_without_round_trips_is_a_gap(run):
     assert np.asarray(dots.get_xdata()).tolist() == pytest.approx(drawn)
 
 
-def test_windows_of_each_flow_or_of_many_each_class(run):
-    sampled(run)
+def test_windows_of_each_flow_or_of_many_each_class(run, sampled):
     figure = senders.windows_over_time(run)
     assert len(figure.axes[0].lines) == 2
     found = SynchronisationSummary(flows=2, samples=8, mean=0.25, min=0.25, max=0.25)
@@ -120,8 +102,7 @@ def test_windows_of_each_flow_or_of_many_each_class(run):
     assert figure.get_suptitle().endswith("correlation 0.25")
 
 
-def test_windows_are_exact_where_the_kernel_recorded_them(run):
-    sampled(run)
+def test_windows_are_exact_where_the_kernel_recorded_them(run, sampled):
     # Flow 0 has one segment for a tenth of the run, and then eleven; flow 1 always four.
     steps = pl.DataFrame(
         {

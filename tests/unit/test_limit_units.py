@@ -1,5 +1,6 @@
 """A queue's limit in bytes, packets, a time or bandwidth-delay products, at each place."""
 
+import json
 import re
 from typing import Any
 
@@ -16,7 +17,7 @@ from outcast.plan.make import plan_of_command
 from outcast.plan.model import Plan
 from outcast.plan.round_trips import base_rtt_ns
 from outcast.view.terminal.topology import describe
-from tests import plans
+from tests import plans, queue_kinds
 
 UPLINK = (
     "topology.rivals=1",
@@ -56,26 +57,20 @@ def test_the_base_rtt_is_what_it_is_made_of():
     assert (FRAMES, IN_BYTES) == (13, 20300)
 
 
-COUNTS = {
-    **dict.fromkeys(("tbf", "htb", "bfifo", "red", "cake"), "bytes"),
-    **dict.fromkeys(("pfifo", "sfq", "fq", "codel", "fq_codel", "pie", "dualpi2"), "packets"),
-}
-
-
-@pytest.mark.parametrize(("kind", "counts"), COUNTS.items())
-def test_each_kind_takes_each_unit(kind, counts):
+@pytest.mark.parametrize("kind", queue_kinds.LIMITED)
+def test_each_kind_takes_each_unit(kind):
     def as_limit(text: str) -> str:
-        return limit(f"queue={{kind: {kind}, limit: {text}}}")
+        return limit(f"queue={json.dumps(queue_kinds.keys(kind, limit=text))}")
 
-    is_bytes = counts == "bytes"
+    counts = queue_kinds.BY_NAME[kind].counts
+    is_bytes = counts[0] == "size_bytes"
     assert as_limit("1 bdp") == (f"{IN_BYTES}B" if is_bytes else f"{FRAMES} packets")
     twice = RTT_NS * 2 * 10**7 * FRAME // (8 * 10**9 * WIRE)
     assert as_limit("2BDP") == (f"{twice}B" if is_bytes else "26 packets")
     # 5 ms hold four frames, and RED's thresholds need that the limit has three.
     assert as_limit("5ms") == (f"{6250 * FRAME // WIRE}B" if is_bytes else "4 packets")
     assert as_limit("16KB") == ("16KB" if is_bytes else "10 packets")
-    as_it_is = kind in ("tbf", "htb") or not is_bytes
-    assert as_limit("11 packets") == ("11 packets" if as_it_is else f"{11 * FRAME}B")
+    assert as_limit("11 packets") == ("11 packets" if "packets" in counts else f"{11 * FRAME}B")
 
 
 def test_ports_that_no_data_crosses():

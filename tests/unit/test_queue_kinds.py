@@ -3,13 +3,13 @@
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import dropwhile
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from outcast import netlink
 from outcast.emulation import rtnetlink
@@ -17,8 +17,9 @@ from outcast.engines import trials
 from outcast.errors import FeatureMissingError, RunError
 from outcast.experiment import queues
 from outcast.experiment.limit import Limit
-from outcast.experiment.queues import KINDS, Queue
-from outcast.experiment.queues.base import Drops, Qdisc, QueueKind
+from outcast.experiment.queues import KINDS
+from outcast.experiment.queues.base import Drops, Qdisc, QueueKind, Shaped
+from tests import queue_kinds
 
 WHOLE: dict[str, Any] = {
     "drops": "later",
@@ -59,35 +60,58 @@ def test_a_file_of_a_kind_is_not_forgotten():
     assert len(set(names)) == len(names)
 
 
-def examples() -> Iterator[QueueKind]:
-    """A queue of each kind, with as few keys as possible."""
-    for each in KINDS:
-        (name,) = get_args(each.model_fields["kind"].annotation)
-        given: dict[str, Any] = {"kind": name, "limit": "100 packets", "threshold": "12 packets"}
-        if name in ("bfifo", "red", "cake"):
-            given["limit"] = "1MB"
-        if name == "custom":
-            given = {"kind": name, "qdisc": "mine"}
-        if "classes" in each.model_fields:
-            own = {"rate": "10mbit"} if name == "htb_classes" else {}
-            given["classes"] = [{"name": "a", "dscp": "ef", **own}, {"name": "b", **own}]
-        if "threshold" not in each.model_fields:
-            given.pop("threshold", None)
-        yield TypeAdapter(Queue).validate_python(given)
-
-
-@pytest.mark.parametrize("queue", list(examples()), ids=lambda queue: queue.kind)
-def test_what_a_kind_says_is_known_everywhere(queue):
+@pytest.mark.parametrize("name", queue_kinds.BY_NAME)
+def test_what_a_kind_says_is_known_everywhere(name):
+    queue = queue_kinds.queue(name)
     assert queue.drops in get_args(Drops)
     qdiscs = queue.tc()
     # Only the kernel knows what qdisc a user's module registers.
-    own = {"mine"} if queue.model_dump()["kind"] == "custom" else set()
+    own = {"mine"} if name == "custom" else set()
     assert {qdisc.kind for qdisc in qdiscs} <= set(trials.QDISCS) | own
     assert set(queue.probe) <= set(trials.QDISCS)
     assert set(queue.counters) <= {qdiscs[0].kind}
     # tc's batch runs first, so below a qdisc that it cannot set up there is none of tc's.
     rest = dropwhile(lambda qdisc: isinstance(qdisc.options, str), qdiscs)
     assert all(isinstance(qdisc.options, bytes) for qdisc in rest)
+
+
+def another(value: Any, annotation: object) -> Any:
+    """A value of a key other than this one."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        return 2 * value or 10**9
+    if isinstance(value, Limit):
+        return Limit.model_validate({name: each and 2 * each for name, each in value})
+    if chosen := [each for each in get_args(annotation) if isinstance(each, str)]:
+        return next(each for each in chosen if each != value)
+    return {None: 6, "mine": "other", (): (7,)}[value]
+
+
+KEYS = [
+    (name, key)
+    for name, kind in queue_kinds.BY_NAME.items()
+    # Filters put packets into classes, and not the qdisc; see test_service_classes.py.
+    for key in sorted({*kind.model_fields} - {*Shaped.model_fields, "kind", "classes"})
+]
+
+
+@pytest.mark.parametrize(("name", "key"), KEYS)
+def test_the_kernel_is_told_each_key_and_asked_for_it(name, key):
+    def told_and_asked(queue: QueueKind) -> list[object]:
+        told = queue.tc()
+        shown = [netlink.encode(99, bytes(64))] * len(told)
+        asked = [(setting.name, setting.requested) for setting in queue.check(*shown)]
+        return [told, [qdisc.kind for qdisc in told], asked]
+
+    before = queue_kinds.queue(name)
+    value = another(getattr(before, key), type(before).model_fields[key].annotation)
+    told, kinds, asked = told_and_asked(before)
+    told_then, kinds_then, asked_then = told_and_asked(before.model_copy(update={key: value}))
+    # Whether the average falls in idle times is a parameter of the guest's kernel.
+    is_told = (name, key) != ("red", "idle")
+    assert (told != told_then) == is_told
+    assert ((kinds, asked) != (kinds_then, asked_then)) == is_told
 
 
 def test_kinds_of_one_qdisc_read_its_counters_alike():
@@ -115,9 +139,7 @@ def test_a_qdisc_that_the_kernel_does_not_know_is_a_missing_feature(monkeypatch)
 
 
 def custom(**keys: object) -> QueueKind:
-    given = {"kind": "custom", "qdisc": "mine", **keys}
-    queue: QueueKind = TypeAdapter(Queue).validate_python(given)
-    return queue
+    return queue_kinds.queue("custom", **keys)
 
 
 def test_a_custom_qdisc_gets_the_numbers_and_shows_them():

@@ -4,6 +4,7 @@ import pytest
 
 from outcast.emulation import queues
 from outcast.errors import ReadBackError
+from outcast.experiment.queues import KINDS
 from outcast.netlink import encode as attribute
 from outcast.records.queue_statistics import decode
 from tests.fakes import Shown
@@ -40,45 +41,41 @@ def test_a_port_without_our_qdiscs_is_named():
         queues.statistics([qdisc(2, "tbf", 0)])
 
 
-@pytest.mark.parametrize(
-    ("kind", "own", "expected"),
-    [
-        ("red", words(1, 2, 3, 40), {"early": 1, "at_limit": 2, "marked": 40}),
-        (
-            "codel",
-            words(1, 2, 3, 4, 5, 6, 40, 8, 2),
-            {"at_limit": 6, "marked": 40, "marked_at_threshold": 2},
-        ),
-        (
-            "fq_codel",
-            words(0, 1, 2, 40, 4, 5, 6, 2, 8, 9),
-            {
-                "at_limit": 2,
-                "marked": 40,
-                "new_flows": 4,
-                "marked_at_threshold": 2,
-                "at_memory_limit": 9,
-            },
-        ),
-        ("pie", words(0, 0, 1, 2, 3, 4, 5, 6, 7, 40), {"dropped": 5, "at_limit": 6, "marked": 40}),
-        (
-            "fq",
-            struct.pack("=8Q4I3Q", *range(8), *range(4), 40, 1, 2),
-            {"at_flow_limit": 4, "flows": 0, "marked_at_threshold": 40},
-        ),
-        (
-            "cake",
-            attribute(10, attribute(1, attribute(8, words(40)) + attribute(4, words(7)))),
-            {"dropped": 7, "marked": 40},
-        ),
-        (
-            "dualpi2",
-            words(0, 1, 2, 3, 4, 5, 40, 7, 8, 9, 10, 11),
-            {"marked": 40, "marked_by_step": 7, "classic_packets": 3, "l4s_packets": 4},
-        ),
-        ("bfifo", words(1, 2, 3, 4), {}),
-    ],
-)
-def test_a_qdiscs_own_counters(kind, own, expected):
-    assert decode(kind, own.hex(":")) == expected
-    assert decode(kind, None) == {}
+OWN: dict[str, tuple[bytes, dict[str, int]]] = {
+    "red": (words(1, 2, 3, 40), {"early": 1, "at_limit": 2, "marked": 40}),
+    "codel": (
+        words(1, 2, 3, 4, 5, 6, 40, 8, 2),
+        {"at_limit": 6, "marked": 40, "marked_at_threshold": 2},
+    ),
+    "fq_codel": (
+        words(0, 1, 2, 40, 4, 5, 6, 2, 8, 9),
+        {
+            "at_limit": 2,
+            "marked": 40,
+            "new_flows": 4,
+            "marked_at_threshold": 2,
+            "at_memory_limit": 9,
+        },
+    ),
+    "pie": (words(0, 0, 1, 2, 3, 4, 5, 6, 7, 40), {"dropped": 5, "at_limit": 6, "marked": 40}),
+    "fq": (
+        struct.pack("=8Q4I3Q", *range(8), *range(4), 40, 1, 2),
+        {"at_flow_limit": 4, "flows": 0, "marked_at_threshold": 40},
+    ),
+    "cake": (
+        attribute(10, attribute(1, attribute(8, words(40)) + attribute(4, words(7)))),
+        {"dropped": 7, "marked": 40},
+    ),
+    "dualpi2": (
+        words(0, 1, 2, 3, 4, 5, 40, 7, 8, 9, 10, 11),
+        {"marked": 40, "marked_by_step": 7, "classic_packets": 3, "l4s_packets": 4},
+    ),
+}
+"""Of each qdisc whose counters a kind reads: its own statistics, and what is read from them."""
+
+
+@pytest.mark.parametrize("qdisc", sorted({*OWN}.union(*(kind.counters for kind in KINDS))))
+def test_a_qdiscs_own_counters(qdisc):
+    own, expected = OWN[qdisc]
+    assert decode(qdisc, own.hex(":")) == expected
+    assert decode(qdisc, None) == decode("bfifo", own.hex(":")) == {}

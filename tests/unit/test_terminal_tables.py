@@ -22,6 +22,12 @@ def run(tmp_path_factory) -> Run:
     return Run(directory)
 
 
+def text_of(*shown: object, width: int = 100) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=width).print(*shown)
+    return stream.getvalue()
+
+
 def with_queues(summary: Summary, **marks: int) -> Summary:
     (queue,) = summary.queue.values()
     queues = {port: queue.model_copy(update={"marks": count}) for port, count in marks.items()}
@@ -59,10 +65,7 @@ def test_phases_are_told_where_inputs_meet(run):
 
 def test_what_a_note_told_before_the_traffic_is_named_only(run, monkeypatch):
     def shown(*, notes_shown: bool) -> str:
-        stream = io.StringIO()
-        console = Console(file=stream, width=400)
-        console.print(tables.render(run.directory, notes_shown=notes_shown))
-        return stream.getvalue()
+        return text_of(tables.render(run.directory, notes_shown=notes_shown), width=400)
 
     known = "flow 0 has ECN, but its queue never marks"
     summary = run.summary.model_copy(update={"warnings": [known]})
@@ -109,9 +112,7 @@ def test_round_trips_and_queueing_are_medians_and_say_so(run):
     run = with_records(
         Run(run.directory), summary=run.summary.model_copy(update={"groups": groups})
     )
-    stream = io.StringIO()
-    Console(file=stream, width=100).print(tables._group_table(run, run.table("flows")))
-    text = stream.getvalue()
+    text = text_of(tables._group_table(run, run.table("flows")))
     assert text.count(" 33") == 2 * len(parts)
     assert "77" not in text
     assert "median" in text.split("queue-")[0]
@@ -120,9 +121,9 @@ def test_round_trips_and_queueing_are_medians_and_say_so(run):
     (port,) = run.manifest.bottlenecks
     ports = [port, port.model_copy(update={"egress": "s2-eth2"})]
     two = with_records(run, manifest=run.manifest.model_copy(update={"bottlenecks": ports}))
-    for shown in (tables._flow_table, tables._group_table):
-        Console(file=stream, width=200).print(shown(two, run.table("flows")))
-    told = " ".join(stream.getvalue().split())
+    shown = (tables._flow_table, tables._group_table)
+    told = text_of(*(table(two, run.table("flows")) for table in shown), width=200)
+    told = " ".join(told.split())
     assert "queueing is that at the first studied port that each flow crosses" in told
     at = f"drops, chains and queueing of a flow are those at the first of {port.egress}, s2-eth2"
     assert at in told
@@ -153,9 +154,7 @@ def test_of_many_flows_those_are_told_that_the_network_limited_least(run):
 
 def test_flows_of_given_bytes_tell_how_long_they_took(run):
     def lines(flows: pl.DataFrame) -> list[str]:
-        stream = io.StringIO()
-        Console(file=stream, width=80).print(tables._flow_table(run, flows))
-        return stream.getvalue().splitlines()
+        return text_of(tables._flow_table(run, flows), width=80).splitlines()
 
     flows = run.table("flows")
     assert not any("took" in line for line in lines(flows))
@@ -179,7 +178,6 @@ def test_one_class_has_no_ratio(run):
 def test_a_name_is_broken_before_a_number_is_cut():
     table = forms.table("probe", "sent", "most", left=("probe",))
     table.add_row("icmp from server-in-the-north to house", "1,200,345 packets", "630.5 ms")
-    shown = io.StringIO()
-    Console(width=40, file=shown).print(table)
-    assert "1,200,345 packets  630.5 ms" in shown.getvalue()
-    assert "…" not in shown.getvalue()
+    shown = text_of(table, width=40)
+    assert "1,200,345 packets  630.5 ms" in shown
+    assert "…" not in shown

@@ -105,14 +105,19 @@ def test_every_pair_has_a_path_without_a_loop_up_then_down(name, kind):
             assert heights[top:] == sorted(heights[top:], reverse=True)
 
 
-BUILT_IN = [kind for kind in get_args(get_args(Topology)[0]) if not issubclass(kind, OwnTopology)]
+NAMES = {
+    get_args(kind.model_fields["kind"].annotation)[0]: kind
+    for kind in get_args(get_args(Topology)[0])
+    if not issubclass(kind, OwnTopology)
+}
+"""The topologies that a configuration names."""
 
 
-@pytest.mark.parametrize("kind", BUILT_IN, ids=lambda kind: kind.__name__)
-def test_a_kind_of_the_configuration_is_a_file_that_takes_its_keys(kind):
-    (name,) = get_args(kind.model_fields["kind"].annotation)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kind_of_the_configuration_is_a_file_that_takes_its_keys(name):
     topos = import_module(f"topologies.{name}").topos
-    keys = set(kind.model_fields) - {"kind"}
+    assert any(isinstance(network, topos[name]) for network, _ in NETWORKS.values())
+    keys = set(NAMES[name].model_fields) - {"kind"}
     arguments = inspect.signature(topos[name].build).parameters.values()
     assert keys == {each.name for each in arguments if each.kind is each.POSITIONAL_OR_KEYWORD} - {
         "self"
@@ -169,20 +174,22 @@ def test_impossible_topologies_are_refused(topology, options):
         topology(**options)
 
 
-@pytest.mark.parametrize(
-    ("argument", "count"),
-    [
-        ("linear,rivals=3", 5),
-        ("fattree,k=4", 16),
-        ("vl2,aggregation_ports=4,intermediate_ports=6,hosts_per_rack=2", 12),
-        ("three_sender", 4),
-        ("star,hosts=7", 7),
-    ],
-)
-def test_each_file_works_alone_under_mininet(argument, count):
+ALONE = {
+    "linear": ("rivals=3", 5),
+    "fattree": ("k=4", 16),
+    "vl2": ("aggregation_ports=4,intermediate_ports=6,hosts_per_rack=2", 12),
+    "three_sender": ("", 4),
+    "star": ("hosts=7", 7),
+}
+"""Arguments of each file, and how many hosts it then has."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_file_works_alone_under_mininet(name):
     """As `mn --custom FILE --topo ARGUMENT` takes it."""
-    name = argument.split(",")[0]
-    made: Topo = customClass(runpy.run_path(str(FOLDER / f"{name}.py"))["topos"], argument)()
+    options, count = ALONE[name]
+    topos = runpy.run_path(str(FOLDER / f"{name}.py"))["topos"]
+    made: Topo = customClass(topos, f"{name},{options}".rstrip(","))()
     assert len(made.hosts()) == count
     roles = [made.nodeInfo(host)["role"] for host in made.hosts()]
     assert roles.count("receiver") == 1

@@ -5,7 +5,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,22 @@ class Asleep(SystemCommands):
         return super().spawn(name, ["sleep", "9"], hears=hears, **outputs)
 
 
+@pytest.fixture
+def commands() -> Iterator[SystemCommands]:
+    made = SystemCommands()
+    yield made
+    made.end_all()
+
+
+@pytest.fixture
+def asleep(tmp_path, monkeypatch) -> Iterator[Asleep]:
+    """Every receiver is at once ready."""
+    monkeypatch.setattr(traffic, "listens", lambda netns, port, family: True)
+    made = Asleep(tmp_path)
+    yield made
+    made.end_all()
+
+
 def test_a_client_waits_for_its_start():
     argv = traffic.client_arguments(FLOW, 1_700_000_000_950_000_000)
     assert argv[argv.index("--txstart-time") + 1] == "1700000001.050000"
@@ -53,60 +69,44 @@ def test_iperfs_report():
     assert traffic.client_bytes("tcp connect failed: Connection refused\n") is None
 
 
-def test_a_receiver_for_each_congestion_control(tmp_path, monkeypatch):
-    monkeypatch.setattr(traffic, "listens", lambda netns, port, family: True)
+def test_a_receiver_for_each_congestion_control(tmp_path, asleep):
     other = replace(wants(congestion_control="bic"), flow=1, sport=20002, dport=5002)
-    commands = Asleep(tmp_path)
-    try:
-        traffic.Flows([FLOW, other], lambda host: 0, tmp_path, commands).__enter__()
-    finally:
-        commands.end_all()
-    assert [argv[argv.index("-Z") + 1] for argv in commands.asked_for] == ["cubic", "bic"]
-    assert [argv[argv.index("-p") + 1] for argv in commands.asked_for] == ["5001", "5002"]
+    traffic.Flows([FLOW, other], lambda host: 0, tmp_path, asleep).__enter__()
+    assert [argv[argv.index("-Z") + 1] for argv in asleep.asked_for] == ["cubic", "bic"]
+    assert [argv[argv.index("-p") + 1] for argv in asleep.asked_for] == ["5001", "5002"]
     argv = traffic.client_arguments(other, 0)
     assert argv[argv.index("-Z") + 1] == "bic"
 
 
-def test_a_flow_of_no_whole_hundredths_of_a_second_is_sent_by_our_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(traffic, "listens", lambda netns, port, family: True)
+def test_a_flow_of_no_whole_hundredths_of_a_second_is_sent_by_our_own(
+    tmp_path, monkeypatch, asleep
+):
     odd = replace(FLOW, flow=1, sport=20002, duration_ns=125_000_000)
     received = [replace(RECEIVER, peer_port=port) for port in (FLOW.sport, odd.sport)]
     monkeypatch.setattr(traffic, "sample_sockets", lambda netns, families: received)
-    commands = Asleep(tmp_path)
-    program = Path("/stream")
-    try:
-        both = traffic.Flows([FLOW, odd], lambda host: 0, tmp_path, commands, program)
-        both.__enter__()
-        both.connect()
-        began_ns = time.time_ns()
-        far = traffic.Flows([FLOW], lambda host: 0, tmp_path, commands)
-        far.connect(round_trip_ns=2_000_000_000)
-    finally:
-        commands.end_all()
+    both = traffic.Flows([FLOW, odd], lambda host: 0, tmp_path, asleep, Path("/stream"))
+    both.__enter__()
+    both.connect()
+    began_ns = time.time_ns()
+    far = traffic.Flows([FLOW], lambda host: 0, tmp_path, asleep)
+    far.connect(round_trip_ns=2_000_000_000)
     # iperf's server would let the flow of our own sender, which is silent until its start, wait.
-    assert [argv[:2] for argv in commands.asked_for[:3]] == [
+    assert [argv[:2] for argv in asleep.asked_for[:3]] == [
         ["/stream", "receive"],
         ["iperf", "-c"],
         ["/stream", "send"],
     ]
-    assert commands.asked_for[2][commands.asked_for[2].index("--duration") + 1] == "125000000"
+    assert asleep.asked_for[2][asleep.asked_for[2].index("--duration") + 1] == "125000000"
     # Far senders have the time to connect.
     assert far.set_start()[0] >= began_ns + 10_000_000_000
 
 
 @pytest.mark.parametrize(("syn_rounds", "server"), [(1, "iperf"), (2, "/stream")])
-def test_where_queues_drop_what_connects_the_receiver_is_ours(
-    syn_rounds, server, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(traffic, "listens", lambda netns, port, family: True)
-    commands = Asleep(tmp_path)
-    try:
-        traffic.Flows(
-            *([FLOW], lambda host: 0, tmp_path, commands, Path("/stream")), syn_rounds=syn_rounds
-        ).__enter__()
-    finally:
-        commands.end_all()
-    assert [argv[0] for argv in commands.asked_for] == [server]
+def test_where_queues_drop_what_connects_the_receiver_is_ours(syn_rounds, server, tmp_path, asleep):
+    traffic.Flows(
+        *([FLOW], lambda host: 0, tmp_path, asleep, Path("/stream")), syn_rounds=syn_rounds
+    ).__enter__()
+    assert [argv[0] for argv in asleep.asked_for] == [server]
 
 
 def over_loopback(count: int, duration_ns: int) -> list[Flow]:
@@ -136,36 +136,30 @@ def own_namespace(host: str) -> Any:
     return None
 
 
-def test_flows_start_together_however_long_one_took_to_connect(tmp_path, monkeypatch):
+def test_flows_start_together_however_long_one_took_to_connect(tmp_path, monkeypatch, commands):
     flows = over_loopback(3, 200_000_000)
     slow_iperf(tmp_path, monkeypatch, f'case "$*" in *:{flows[1].sport}\\ *) sleep 1.5;; esac')
-    commands = SystemCommands()
     held = in_c.provide(in_c.HELD_START, tmp_path, commands)
     began_ns = time.time_ns()
-    try:
-        sending = traffic.Flows(
-            *(flows, own_namespace, tmp_path, commands), held_start=held, start_afterwards=True
-        )
-        sending.__enter__()
-        sending.connect()
-        t_start_ns, start, warnings = sending.set_start()
-        assert warnings == []
-        at_start: list[int] = []
+    sending = traffic.Flows(
+        *(flows, own_namespace, tmp_path, commands), held_start=held, start_afterwards=True
+    )
+    sending.__enter__()
+    sending.connect()
+    t_start_ns, start, warnings = sending.set_start()
+    assert warnings == []
+    at_start: list[int] = []
 
-        def on_sample(t_s: float) -> None:
-            at_start.extend(
-                sample.bytes_acked
-                for sample in sample_sockets(own_namespace(""))
-                if sample.peer_port == flows[0].dport and sample.is_established
-            )
-
-        traffic.await_end(
-            *(sending.running, t_start_ns, 200_000_000, lambda: None, on_sample, [-0.1])
+    def on_sample(t_s: float) -> None:
+        at_start.extend(
+            sample.bytes_acked
+            for sample in sample_sockets(own_namespace(""))
+            if sample.peer_port == flows[0].dport and sample.is_established
         )
-        sending.finish()
-        sending.__exit__(None)
-    finally:
-        commands.end_all()
+
+    traffic.await_end(*(sending.running, t_start_ns, 200_000_000, lambda: None, on_sample, [-0.1]))
+    sending.finish()
+    sending.__exit__(None)
     assert t_start_ns > began_ns + 1_500_000_000
     assert start.connect_s > 1.5
     # iperf's own header is sent before the start, but the data is not.
@@ -184,36 +178,28 @@ def test_flows_start_together_however_long_one_took_to_connect(tmp_path, monkeyp
         ("unset LD_PRELOAD", "had not waited for its start within 0.5 s"),
     ],
 )
-def test_a_flow_that_does_not_connect_or_wait_is_named(body, said, tmp_path, monkeypatch):
+def test_a_flow_that_does_not_connect_or_wait_is_named(body, said, tmp_path, monkeypatch, commands):
     flows = over_loopback(1, 200_000_000)
     slow_iperf(tmp_path, monkeypatch, body)
     monkeypatch.setattr(traffic, "CONNECT_DEADLINE_S", 0.5)
-    commands = SystemCommands()
     held = in_c.provide(in_c.HELD_START, tmp_path, commands)
-    try:
-        sending = traffic.Flows(
-            *(flows, own_namespace, tmp_path, commands), held_start=held, start_afterwards=True
-        )
-        sending.__enter__()
-        with pytest.raises(RunError, match=rf"flow 0 \(h2 to h1\) {said}"):
-            sending.connect()
-    finally:
-        commands.end_all()
+    sending = traffic.Flows(
+        *(flows, own_namespace, tmp_path, commands), held_start=held, start_afterwards=True
+    )
+    sending.__enter__()
+    with pytest.raises(RunError, match=rf"flow 0 \(h2 to h1\) {said}"):
+        sending.connect()
 
 
 def test_a_flow_that_has_not_connected_by_its_start_is_named_without_iperfs_banner(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, commands
 ):
     slow_iperf(tmp_path, monkeypatch, "echo ------ Client; sleep 9")
     monkeypatch.setattr(traffic, "LEAD_S", 0.3)
-    commands = SystemCommands()
-    try:
-        flows = over_loopback(1, 200_000_000)
-        sending = traffic.Flows(flows, own_namespace, tmp_path, commands)
-        with pytest.raises(RunError, match=r"^flow 0 \(h2 to h1\) .* when it was to start$"):
-            sending.connect()
-    finally:
-        commands.end_all()
+    flows = over_loopback(1, 200_000_000)
+    sending = traffic.Flows(flows, own_namespace, tmp_path, commands)
+    with pytest.raises(RunError, match=r"^flow 0 \(h2 to h1\) .* when it was to start$"):
+        sending.connect()
 
 
 @pytest.mark.parametrize(
@@ -255,6 +241,13 @@ def test_a_long_duration_is_not_rounded():
     assert traffic.client_arguments(long, 0)[-1] == "12345.67"
 
 
+def ended(folder: Path, commands: SystemCommands, argv: list[str]) -> Process:
+    """A client that said something and ended."""
+    client = commands.spawn("the client", argv, stdout=folder / "out", stderr=folder / "err")
+    client.wait(5)
+    return client
+
+
 @pytest.mark.parametrize(
     ("said", "wrong"),
     [
@@ -263,16 +256,9 @@ def test_a_long_duration_is_not_rounded():
         ("", "requested of random sizes"),
     ],
 )
-def test_a_senders_payloads_are_those_requested(said, wrong, tmp_path):
+def test_a_senders_payloads_are_those_requested(said, wrong, tmp_path, commands):
     flow = wants(tcprand={"min_payload": 200})
-    commands = SystemCommands()
-    client = commands.spawn(
-        "the client",
-        ["echo", f"50000 bytes in 60 writes{said}"],
-        stdout=tmp_path / "out",
-        stderr=tmp_path / "err",
-    )
-    client.wait(5)
+    client = ended(tmp_path, commands, ["echo", f"50000 bytes in 60 writes{said}"])
     if wrong is None:
         traffic.check_client(flow, client)
     else:
@@ -282,22 +268,15 @@ def test_a_senders_payloads_are_those_requested(said, wrong, tmp_path):
         traffic.check_client(FLOW, client)  # iperf says it in other words.
 
 
-def test_a_client_sent_as_many_bytes_as_were_asked_for(tmp_path):
-    report = tmp_path / "report"
-    report.write_text(CLIENT)
-    client = SystemCommands().spawn(
-        "the client", ["cat", str(report)], stdout=tmp_path / "out", stderr=tmp_path / "err"
-    )
-    client.wait(5)
+def test_a_client_sent_as_many_bytes_as_were_asked_for(tmp_path, commands):
+    client = ended(tmp_path, commands, ["echo", CLIENT])
     traffic.check_client(replace(FLOW, duration_ns=None, size_bytes=7_077_968), client)
     with pytest.raises(ReadBackError, match="bytes: requested 7000000"):
         traffic.check_client(replace(FLOW, duration_ns=None, size_bytes=7_000_000), client)
 
 
 @pytest.mark.parametrize("server_dies", [True, False])
-def test_a_client_that_fails_ends_the_traffic_and_names_the_cause(server_dies, tmp_path):
-    commands = SystemCommands()
-
+def test_a_client_that_fails_ends_the_traffic_and_names_the_cause(server_dies, tmp_path, commands):
     def spawn(name: str, script: str) -> Process:
         return commands.spawn(
             name, ["sh", "-c", script], stdout=tmp_path / "out", stderr=tmp_path / f"{name}.err"
@@ -309,26 +288,24 @@ def test_a_client_that_fails_ends_the_traffic_and_names_the_cause(server_dies, t
     if server_dies:
         server.wait(5)
     began = time.monotonic()
-    try:
-        with pytest.raises(CommandError) as raised:
-            traffic.await_end(
-                lambda: still_running(clients.values()),
-                time.time_ns(),
-                60 * 10**9,
-                server.require_alive,
-                lambda t_s: None,
-                [],
-            )
-    finally:
-        commands.end_all()
+    with pytest.raises(CommandError) as raised:
+        traffic.await_end(
+            lambda: still_running(clients.values()),
+            time.time_ns(),
+            60 * 10**9,
+            server.require_alive,
+            lambda t_s: None,
+            [],
+        )
     assert time.monotonic() - began < 50
     cause = "server: exit status 9" if server_dies else "first: exit status 1: reset"
     assert str(raised.value).startswith(cause)
 
 
-def test_a_server_that_waits_at_the_first_interrupt_is_interrupted_again(tmp_path, monkeypatch):
+def test_a_server_that_waits_at_the_first_interrupt_is_interrupted_again(
+    tmp_path, monkeypatch, commands
+):
     monkeypatch.setattr(traffic, "SERVER_END_S", 0.5)
-    commands = SystemCommands()
     script = "import signal, time; signal.signal(2, lambda *_: signal.signal(2, 0)); print(1)"
     server = commands.spawn(
         "server",
@@ -336,11 +313,8 @@ def test_a_server_that_waits_at_the_first_interrupt_is_interrupted_again(tmp_pat
         stdout=tmp_path / "out",
         stderr=tmp_path / "err",
     )
-    try:
-        wait_until(lambda: bool(server.output()), "the server's first line", HANG_S)
-        sending = traffic.Flows([], own_namespace, tmp_path, commands)
-        sending.lasting.append(server)
-        sending.end()
-    finally:
-        commands.end_all()
+    wait_until(lambda: bool(server.output()), "the server's first line", HANG_S)
+    sending = traffic.Flows([], own_namespace, tmp_path, commands)
+    sending.lasting.append(server)
+    sending.end()
     assert server.popen.returncode == -signal.SIGINT

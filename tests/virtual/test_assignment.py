@@ -5,7 +5,6 @@ Three runs are made: the student's, its replay, and one with the seed of another
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -26,8 +25,7 @@ from outcast.assignment.marking import mark
 from outcast.experiment import Experiment
 from outcast.files import cache_folder
 from outcast.records.run_directory import RunDirectory
-from tests import other_users
-from tests.deadlines import HANG_S
+from tests import guest_runs, other_users
 
 NOBODY = 65534
 ROOT = Path(__file__).parents[2]
@@ -114,18 +112,9 @@ def submitted(class_) -> Iterator[Folder]:
                 os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
             as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
             words = [*as_nobody, "--inh-caps=-all", "--bounding-set=-all", *words]
-        done = subprocess.run(
-            words,
-            capture_output=True,
-            text=True,
-            timeout=HANG_S,
-            check=False,
-            cwd=home,
-            env={
-                **{"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT)},
-                **{"LC_ALL": "C", "TZ": "Pacific/Auckland", "USER": "ana"},
-            },
-        )
+        own = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT)}
+        own |= {"LC_ALL": "C", "TZ": "Pacific/Auckland", "USER": "ana"}
+        done = guest_runs.ran(words, cwd=home, env=own)
         assert done.returncode == 0, done.stderr
         analysis.analyze(made.run("unfair"))
         made.run("unfair").seal()

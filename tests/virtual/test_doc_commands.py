@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import doc_commands
-from tests.deadlines import HANG_S
+from tests import doc_commands, guest_runs
 
 
 @pytest.fixture(scope="module")
@@ -32,16 +31,8 @@ def folder(tmp_path_factory) -> Path:
 
 def type_in(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"
-    return subprocess.run(
-        ["bash", "-c", line],
-        cwd=folder,
-        env={**os.environ, "PATH": path},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-    )
+    own = {**os.environ, "PATH": path}
+    return guest_runs.ran(["bash", "-c", line], cwd=folder, env=own, stdin=subprocess.DEVNULL)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from outcast.engines.guest import boot
 from outcast.engines.kernel import cache
 from outcast.engines.ledger import clean, default_folder
 from outcast.plan.make import make_plan
+from tests import guest_runs
 from tests.processes import children, command
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,10 +29,7 @@ LOW_OPEN_FILES = 200
 
 
 def start(target: Path, **options: object) -> subprocess.Popen[str]:
-    words = [sys.executable, "-c", "from outcast.cli import main; main()", "run", str(CONFIG)]
-    words += ["--engine", "virtual", "-o", str(target)]
-    for setting in SHORT:
-        words += ["--set", setting]
+    words = guest_runs.argv(CONFIG, target, *SHORT)
     return subprocess.Popen(
         words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **options
     )
@@ -67,9 +65,8 @@ def test_a_hard_limit_is_refused_before_anything_is_made(limit, tmp_path):
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
     drop = ["setpriv", "--bounding-set", "-sys_resource"] if os.geteuid() == 0 else []
-    words = [sys.executable, "-c", "from outcast.cli import main; main()", "run", str(CONFIG)]
     done = subprocess.run(
-        [*drop, *words, "--engine", "virtual", "-o", str(target)],
+        [*drop, *guest_runs.argv(CONFIG, target)],
         preexec_fn=forbid,
         capture_output=True,
         text=True,

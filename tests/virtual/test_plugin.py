@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from outcast.api import archives
-from tests.deadlines import HANG_S
+from tests import guest_runs
 
 APP = """#!/usr/bin/python3
 import socket, sys
@@ -44,19 +44,24 @@ NETWORK = dict(
 """
 
 
+EXAMPLES = Path(__file__).parents[2] / "examples" / "ci"
+
+
+def at_h1(folder: Path, *words: str, delay: str = "3ms}") -> subprocess.CompletedProcess[str]:
+    """A command at a host of the examples' network."""
+    network = (EXAMPLES / "go" / "net.yaml").read_text().partition("programs:")[0]
+    network = network.replace("3ms}", delay) + "flows:\n  - {from: [h2]}\n"
+    (folder / "net.yaml").write_text(network)
+    return guest_runs.outcast("exec", "net.yaml", "--host", "h1", *words, where=folder)
+
+
 def session(folder: Path, tests: str, *options: str) -> subprocess.CompletedProcess[str]:
     """A session of pytest in a folder with the program and these tests."""
     (folder / "app.py").write_text(APP)
     (folder / "app.py").chmod(0o755)
     (folder / "test_app.py").write_text(NETWORK + tests)
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-    )
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+    return guest_runs.ran(words, cwd=folder)
 
 
 def test_a_test_sees_programs_and_packets_and_leaves_nothing(tmp_path):
@@ -89,13 +94,7 @@ def test_spin(outcast):
 """
     done = session(tmp_path, tests)
     assert done.returncode == 0, done.stdout
-    network = EXAMPLES / "go" / "net.yaml"
-    (tmp_path / "net.yaml").write_text(network.read_text().partition("programs:")[0] + FLOW)
-    words = [OUTCAST / "outcast", "exec", "net.yaml", "--host", "h1", "--", "python3", "spin.py"]
-    said = subprocess.run(
-        words, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S, check=True
-    )
-    assert 3000 < int(said.stdout) < 6000
+    assert 3000 < int(at_h1(tmp_path, "--", "python3", "spin.py").stdout) < 6000
 
 
 def test_a_failing_test_keeps_what_replays(tmp_path):
@@ -171,11 +170,6 @@ def test_a_server_that_ends(outcast):
     assert (kept / "log.txt").is_file()
 
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "ci"
-OUTCAST = Path(sys.executable).parent
-FLOW = "flows:\n  - {from: [h2]}\n"
-
-
 @pytest.mark.parametrize(
     ("language", "command"),
     [
@@ -190,16 +184,9 @@ def test_the_examples_of_other_languages_pass(tmp_path, language, command):
         pytest.skip(f"{command[0]} does not work here")
     folder = tmp_path / language
     shutil.copytree(EXAMPLES / language, folder, ignore=shutil.ignore_patterns("target"))
-    path = f"{OUTCAST}:{os.environ['PATH']}"
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, "PATH": path, "GOCACHE": str(tmp_path / "cache")},
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-    )
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    own = {**os.environ, "PATH": path, "GOCACHE": str(tmp_path / "cache")}
+    done = guest_runs.ran(command, cwd=folder, env=own)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -267,34 +254,16 @@ def test_it(outcast):
 
 
 def test_a_command_meets_the_losses_of_links(tmp_path):
-    network = (EXAMPLES / "go" / "net.yaml").read_text().partition("programs:")[0] + FLOW
-    (tmp_path / "net.yaml").write_text(network.replace("3ms}", "3ms, loss: 0.2}"))
-    words = ["exec", "net.yaml", "--host", "h1", "--", "ping", "-c", "200", "-i", "0.01", "h2"]
-    done = subprocess.run(
-        [OUTCAST / "outcast", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-    )
+    ping = ("--", "ping", "-c", "200", "-i", "0.01", "h2")
+    done = at_h1(tmp_path, *ping, delay="3ms, loss: 0.2}")
     received = re.search(r"(\d+) received", done.stdout)
     # Each way has links that lose a fifth: some 0.8 ** 4 or less of the answers come back.
     assert 20 < int(received[1]) < 150
 
 
 def test_a_command_in_a_host_tells_its_end_as_json(tmp_path):
-    network = EXAMPLES / "go" / "net.yaml"
-    (tmp_path / "net.yaml").write_text(network.read_text().partition("programs:")[0] + FLOW)
-    words = ["exec", "net.yaml", "--host", "h1", "--json", "--", "sh", "-c"]
-    done = subprocess.run(
-        [OUTCAST / "outcast", *words, "getent hosts h2; echo no >&2; kill -9 $$"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-    )
+    script = "getent hosts h2; echo no >&2; kill -9 $$"
+    done = at_h1(tmp_path, "--json", "--", "sh", "-c", script)
     assert done.returncode == 128 + 9
     told = {"status": -9, "stdout": "10.0.0.2        h2\n", "stderr": "no\n"}
     assert json.loads(done.stdout) == told | {"crash": "was killed by signal 9 (SIGKILL)"}

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,14 +19,13 @@ import yaml
 
 from outcast.engines.guest import boot
 from outcast.engines.kernel import cache
-from outcast.experiment.queues import KINDS
+from tests import queue_kinds
 
 ROOT = Path(__file__).parents[2]
 FRAME_BYTES = 1514
 FRAME_NS = FRAME_BYTES * 8 * 10
 """At the bench's 100 Mbps."""
 ECT_1, ECT_0, CE = 1, 2, 3
-BY_KIND = {get_args(each.model_fields["kind"].annotation)[0]: each for each in KINDS}
 Ints = npt.NDArray[np.int64]
 
 
@@ -222,12 +221,11 @@ def test_drops_are_counted_once_and_all_else_comes_out(outcomes, case):
 KIND_OF = {case: kind_of(text) for case, (text, _) in CASES.items()}
 
 
-def test_every_kind_has_a_case():
-    """A module of the user's own is tried with its source; see test_modules.py."""
-    assert set(KIND_OF.values()) == {*BY_KIND} - {"custom"}
+TRIED = [name for name in queue_kinds.BY_NAME if name != "custom"]
+"""A module of the user's own is tried with its source; see test_own_modules.py."""
 
 
-@pytest.mark.parametrize("kind", sorted(set(KIND_OF.values())))
+@pytest.mark.parametrize("kind", TRIED)
 def test_drops_is_at_limit_if_no_frame_is_lost_at_a_level_that_another_passes(outcomes, kind):
     """That is drop-tail's definition. Frames are of one size here."""
     tried = [outcomes[case] for case, of in KIND_OF.items() if of == kind]
@@ -238,7 +236,7 @@ def test_drops_is_at_limit_if_no_frame_is_lost_at_a_level_that_another_passes(ou
     ]
     assert levels
     is_drop_tail = all(lost_at > passed_at for lost_at, passed_at in levels)
-    assert is_drop_tail == (BY_KIND[kind].drops == "at_limit")
+    assert is_drop_tail == (queue_kinds.BY_NAME[kind].drops == "at_limit")
 
 
 NOT_REACHED = {
@@ -251,7 +249,7 @@ NOT_REACHED = {
 }
 
 
-@pytest.mark.parametrize("kind", sorted(set(KIND_OF.values())))
+@pytest.mark.parametrize("kind", TRIED)
 def test_each_counter_of_a_kind_counts_under_a_load_that_it_is_for(outcomes, kind):
     own = [outcomes[case].own for case, of in KIND_OF.items() if of == kind]
     for name in {name for counters in own for name in counters}:

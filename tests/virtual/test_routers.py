@@ -1,6 +1,5 @@
 """Routers in the guest: closed forms through one, TTLs, both families, ways, events, fates."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +69,17 @@ def read(run: outcast.Run, table: str) -> pl.DataFrame:
     return pl.read_parquet(run.directory.path / f"{table}.parquet")
 
 
-def test_a_router_sends_full_frames_without_a_gap(tmp_path):
-    """Its port of 1 Gbps is the bottleneck, and what it counts as lost is what captures lack."""
-    overrides = [{"from": "r1", "to": "h2", "rate": "1gbit"}]
-    run = made(tmp_path, links={**CONFIG["links"], "overrides": overrides})
+SLOW = {**CONFIG["links"], "overrides": [{"from": "r1", "to": "h2", "rate": "1gbit"}]}
+"""The router's port is the bottleneck."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> outcast.Run:
+    return made(tmp_path_factory.mktemp("router"), links=SLOW)
+
+
+def test_a_router_sends_full_frames_without_a_gap(run):
+    """What its port counts as lost is what captures lack."""
     (bottleneck,) = run.manifest.bottlenecks
     assert (bottleneck.egress, bottleneck.routed) == ("r1-eth1", True)
     packets = read(run, "packets").filter(pl.col("payload") == 1448, pl.col("t_in") > 0)
@@ -81,8 +87,7 @@ def test_a_router_sends_full_frames_without_a_gap(tmp_path):
     gaps = np.diff(left["t_out"].to_numpy())
     # The first frames find the port's token bucket full.
     assert np.mean(gaps == FRAME_NS) > 0.99
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())["capture"]
-    assert summary["inferred_drops"] == summary["qdisc_drops"] > 0
+    assert run.summary.capture.inferred_drops == run.summary.capture.qdisc_drops > 0
 
 
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
@@ -130,21 +135,17 @@ def test_the_way_back_goes_by_another_router(addressing, tmp_path):
 
 def test_events_at_a_router_are_on_time(tmp_path):
     change = {"at": "50ms", "from": "r1", "to": "h2", "rate": "100mbit"}
-    overrides = [{"from": "r1", "to": "h2", "rate": "1gbit"}]
-    links = {**CONFIG["links"], "overrides": overrides}
-    run = made(tmp_path, links=links, events=[change], queue=DEEP)
+    run = made(tmp_path, links=SLOW, events=[change], queue=DEEP)
     left = read(run, "packets").filter(pl.col("payload") == 1448).sort("t_out")["t_out"].to_numpy()
     gaps, since = np.diff(left), left[1:] - run.manifest.traffic.t_start_ns
     assert set(gaps[(since > 30_000_000) & (since < 50_000_000)].tolist()) == {FRAME_NS}
     assert set(gaps[since > 51_000_000].tolist()) == {10 * FRAME_NS}
 
 
-def test_another_fate_at_a_router(tmp_path):
-    overrides = [{"from": "r1", "to": "h2", "rate": "1gbit"}]
-    run = made(tmp_path, links={**CONFIG["links"], "overrides": overrides})
+def test_another_fate_at_a_router(run, tmp_path):
     dropped = read(run, "packets").with_row_index().filter(pl.col("verdict") == "dropped")
     packet, other = str(dropped["index"][0]), tmp_path / "other"
-    words = ["whatif", str(tmp_path / "run"), "--packet", packet, "--fate", "forward"]
+    words = ["whatif", str(run.path), "--packet", packet, "--fate", "forward"]
     assert invoke([*words, "-o", str(other)]) == 0
     again = pl.read_parquet(other / "packets.parquet")
     assert again["verdict"][int(packet)] == "forwarded"

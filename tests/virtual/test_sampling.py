@@ -1,16 +1,13 @@
 """Samples of sockets and queues against what the captures and the counters say of the same run."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from tests.deadlines import HANG_S
+from tests import guest_runs
 
-CONFIGS = Path(__file__).parents[2] / "configs"
 EVERY_NS = 5_000_000
 
 
@@ -18,16 +15,11 @@ EVERY_NS = 5_000_000
 def run(tmp_path_factory) -> Path:
     """Two DCTCP flows for 200 ms through one switch that marks."""
     target = tmp_path_factory.mktemp("sampling") / "run"
-    words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
-    words += [str(CONFIGS / "paper/t17-windows.yaml"), "--engine", "virtual", "-o", str(target)]
-    for setting in (
-        *("duration=200ms", "samples.every=5ms", "capture.ports=all", "analysis.windows=[50ms]"),
+    guest_runs.run(
+        *("t17-windows", target, "duration=200ms", "samples.every=5ms", "capture.ports=all"),
+        *("analysis.windows=[50ms]", "transport.congestion_control=dctcp", "transport.ecn=true"),
         "queue={kind: ecn_threshold, limit: 100 packets, threshold: 20 packets}",
-        *("transport.congestion_control=dctcp", "transport.ecn=true"),
-    ):
-        words += ["--set", setting]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=False)
-    assert done.returncode == 0, done.stderr
+    )
     return target
 
 
@@ -90,6 +82,5 @@ def test_marks_and_drops_agree_with_the_counters(run):
 
 def test_what_is_stored_is_analysed_again_to_the_byte(run):
     before = {name: (run / name).read_bytes() for name in ("summary.json", "sockets.parquet")}
-    words = [sys.executable, "-c", "from outcast.cli import main; main()", "analyze", str(run)]
-    subprocess.run(words, capture_output=True, check=True, timeout=HANG_S)
+    assert guest_runs.outcast("analyze", run).returncode == 0
     assert {name: (run / name).read_bytes() for name in before} == before

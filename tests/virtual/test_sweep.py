@@ -3,7 +3,6 @@
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from outcast import analysis
 from outcast.engines import ledger
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import dataset
+from tests import guest_runs
 
 CONFIG = """\
 name: small
@@ -34,9 +34,8 @@ DEADLINE_S = 200.0
 def start(
     config: Path, target: Path, *options: str, where: Path | None = None
 ) -> subprocess.Popen[str]:
-    argv = [sys.executable, "-c", "from outcast.cli import main; main()", "sweep", str(config)]
     return subprocess.Popen(
-        [*argv, "--jobs", "1", "-o", str(target), *options],
+        [*guest_runs.OUTCAST, "sweep", str(config), "--jobs", "1", "-o", str(target), *options],
         cwd=where,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -57,7 +57,7 @@ def rate_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     upper.set(ylim=(0, None), ylabel="rate (Mbps)")
     per_ms = _summed(run.table("workloads"), "dropped") / np.diff(edges) / 1e3
     lower.stairs(per_ms, edges, fill=True, color=DROPPED, alpha=0.8, label="dropped")
-    lower.set(ylim=(0, None), ylabel="dropped per ms", xlim=(0, run.summary.duration_s))
+    lower.set(ylim=(0, None), ylabel="drops per ms", xlim=(0, run.summary.duration_s))
     lower.set_xlabel("time (s)")
     what = f"generated traffic at the bottleneck, bins of {width_ms:g} ms"
     heading(figure, f"{run.summary.name}: {what}")
