@@ -39,7 +39,7 @@ from outcast.errors import FeatureMissingError, GuestError, StallError, did_you_
 from outcast.experiment import Experiment, load_resolved
 from outcast.experiment.engine import EngineName
 from outcast.plan import transport as plan_transport
-from outcast.plan.make import make_plan
+from outcast.plan.model import Plan
 from outcast.records.interventions import Interventions, Lost
 from outcast.records.run_directory import GuestRecord, RunDirectory
 
@@ -74,7 +74,7 @@ class VirtualEngine:
         self._debugger = debugger
         self._interventions = interventions
 
-    def require(self, experiment: Experiment) -> None:
+    def require(self, experiment: Experiment, plan: Plan) -> None:
         """Raises FeatureMissingError: the kernel is missing, or names what that kernel lacks."""
         processor.require()
         kernel = self._kernel(experiment)
@@ -82,7 +82,7 @@ class VirtualEngine:
         lacking = Lacking()
         if sees.is_host:
             lacking.note(doctor.require_programs)
-            lacking.note(require_compiler, experiment)
+            lacking.note(require_compiler, experiment, plan)
         for queue in (experiment.queue, *(exception.queue for exception in experiment.queues)):
             for qdisc in queue.tc():
                 remedy = doctor.guest_is_too_old(qdisc.kind, kernel)
@@ -95,7 +95,6 @@ class VirtualEngine:
                 lacking.note(require_congestion_control, tcp.congestion_control, kernel)
             lacking.note(transport.require_rack, tcp, kernel.release)
         lacking.note(programs.require, experiment, sees)
-        plan = make_plan(experiment)
         lacking.note(boot.require, limits.processes(plan), limits.memory_mib(plan))
         lacking.refuse()
 

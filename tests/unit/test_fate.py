@@ -209,9 +209,8 @@ def test_links_and_queues_draw_too(drawn):
 
 
 def resolved(experiment: Any) -> Any:
-    from outcast import workflow
 
-    return workflow.resolve(experiment, "virtual")
+    return experiment.resolved("virtual")
 
 
 def test_futures_of_a_run_with_other_fates_are_made_again():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from outcast import experiment, workflow
+from outcast import experiment
 from outcast.plan.hints import hints
 from outcast.plan.make import make_plan
 from outcast.view.terminal.topology import describe
@@ -14,7 +14,7 @@ DCTCP = "transport.congestion_control=dctcp"
 
 
 def told(*overrides: str) -> list[str]:
-    whole = workflow.resolve(experiment.load(LINEAR, overrides), "virtual")
+    whole = experiment.load(LINEAR, overrides).resolved("virtual")
     return hints(whole, make_plan(whole))
 
 
@@ -118,7 +118,7 @@ def test_topo_tells_them_too():
     ],
 )
 def test_topo_says_how_long_the_studied_queue_is(queue, words):
-    whole = workflow.resolve(experiment.load(LINEAR, [f"queue={queue}"]), "virtual")
+    whole = experiment.load(LINEAR, [f"queue={queue}"]).resolved("virtual")
     lines = describe(whole, make_plan(whole))
     assert f"  queue: {words}" in lines
 

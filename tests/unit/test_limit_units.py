@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcast import experiment, units, workflow
+from outcast import experiment, units
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment
 from outcast.experiment.limit import Drain, Limit, Unit
@@ -42,7 +42,7 @@ def uplink(tmp_path) -> Path:
 
 
 def planned(file: Path, *overrides: str) -> tuple[Experiment, Plan]:
-    whole = workflow.resolve(experiment.load(file, overrides), "virtual")
+    whole = experiment.load(file, overrides).resolved("virtual")
     return whole, make_plan(whole)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from pyroute2 import iproute
 
-from outcast import netlink, workflow
+from outcast import netlink
 from outcast.analysis.port_analysis import elsewhere
 from outcast.cli import invoke as outcast
 from outcast.emulation import link_counters, netem, queues, rtnetlink, wires
@@ -39,7 +39,7 @@ LINEAR = ("links.rate=1gbit", "flows=[{from: 2-hop}, {from: 3-hop, hosts: 2}]")
 def resolved(*settings: str, config: str = "linear-12") -> tuple[Experiment, Plan]:
     first = [*LINEAR] if "lin" in config else []
     asked = load(CONFIGS / f"{config}.yaml", [*first, "noise.profile=jitter", *settings])
-    whole = workflow.resolve(asked, "virtual")
+    whole = asked.resolved("virtual")
     return whole, make_plan(whole)
 
 

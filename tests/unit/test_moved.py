@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from outcast import experiment, workflow
+from outcast import experiment
 from outcast.plan.make import make_plan
 from outcast.plan.moved import STARTS, Way, divide, moved
 
@@ -13,7 +13,7 @@ SLOW = "events=[{at: 2s, from: s2, to: s1, rate: 50mbit}]"
 
 
 def told(*overrides: str) -> list[str]:
-    whole = workflow.resolve(experiment.load(LINEAR, overrides), "virtual")
+    whole = experiment.load(LINEAR, overrides).resolved("virtual")
     return moved(whole, make_plan(whole))
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from outcast import experiment
-from outcast import workflow as execute
 from outcast.emulation import queues
 from outcast.errors import ConfigError
 from outcast.experiment import Link
@@ -22,7 +21,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 def resolved(*overrides: str) -> tuple[experiment.Experiment, Plan]:
     settings = ["noise.profile=jitter", *overrides]
-    whole = execute.resolve(experiment.load(CONFIGS / "fig3c.yaml", settings), "virtual")
+    whole = experiment.load(CONFIGS / "fig3c.yaml", settings).resolved("virtual")
     return whole, make_plan(whole)
 
 
