@@ -107,8 +107,7 @@ class VirtualEngine:
         modules = own_modules.compile_of(experiment, partial(own_modules.of_guest, kernel))
         changes = self._interventions
         reader = EventReader(on_event)
-        sees = self._prepare(directory, experiment, kernel)
-        plan = directory.read_plan()
+        sees, plan = self._prepare(directory, experiment, kernel)
         if changes is not None and changes.lost:
             directory.write_lost(Lost(packets=changes.lost))
         has_programs = bool(plan.programs) or plan.command is not None
@@ -140,19 +139,21 @@ class VirtualEngine:
             _record_guest(directory, kernel, own_modules.records(modules), sees, changes)
         return reader.wall_s
 
-    def _prepare(self, directory: RunDirectory, experiment: Experiment, kernel: Kernel) -> World:
-        """Prepares what a run's guest sees, by which name a command's folder is known then."""
+    def _prepare(
+        self, directory: RunDirectory, experiment: Experiment, kernel: Kernel
+    ) -> tuple[World, Plan]:
+        """Prepares what a run's guest sees; the plan, with a command's folder as it is seen."""
         plan = directory.read_plan()
         if plan.command is None:
-            return self._world() or world_of(experiment, kernel)
+            return self._world() or world_of(experiment, kernel), plan
         programs.require_command(plan.command, self._world() or root_of(experiment))
         folder = plan.command.folder
         sees = self._world() or world_of(experiment, kernel, (folder,))
         if not sees.is_host:
             sees = replace(sees, folder=Path(folder))
-            command = replace(plan.command, folder=init.FOLDER)
-            directory.write_plan(replace(plan, command=command))
-        return sees
+            plan = replace(plan, command=replace(plan.command, folder=init.FOLDER))
+            directory.write_plan(plan)
+        return sees, plan
 
     def _kernel(self, experiment: Experiment) -> Kernel:
         return kernel_of(experiment) if self._guest is None else self._guest.kernel
