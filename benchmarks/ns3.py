@@ -24,7 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from outcast import experiment, workflow
+from outcast import experiment
 from outcast.emulation.capture import SNAPLEN_BYTES
 from outcast.errors import FeatureMissingError
 from outcast.experiment import Experiment
@@ -70,7 +70,7 @@ def compiled(folder: Path) -> Path:
 
 def lines_of(asked: Experiment) -> list[str]:
     """The experiment in the lines that the program reads."""
-    resolved = workflow.resolve(asked, "virtual")
+    resolved = asked.resolved("virtual")
     plan = make_plan(resolved)
     number = {node: place for place, node in enumerate(plan.graph.nodes)}
     queue_bytes = parse_size_bytes(str(asked.queue.model_dump(mode="json")["limit"]))

@@ -95,7 +95,7 @@ def _inside(stored: Path, words: Sequence[str]) -> int:
 
     original = workflow.execute
 
-    def execute(experiment: Any, engine: Any, target: Path, on_event: Any, **options: Any) -> Any:
+    def execute(planned: Any, engine: Any, target: Path, on_event: Any, **options: Any) -> Any:
         def noting(event: Mapping[str, Any]) -> None:
             # The mark comes first, because what listens may work in this event.
             if event.get("event") in ("phase", "done"):
@@ -103,7 +103,7 @@ def _inside(stored: Path, words: Sequence[str]) -> int:
             on_event(event)
 
         marks["boot"] = _used()
-        outcome = original(experiment, engine, target, noting, **options)
+        outcome = original(planned, engine, target, noting, **options)
         marks["sealed"] = _used()
         return outcome
 

@@ -91,10 +91,11 @@ def made(
     # Not sooner, because who reads what is stored makes no run.
     import outcast
     from outcast.api.making import execute
+    from outcast.plan.planned import Planned
 
     if not (target / "summary.json").exists():
         with machine():
-            execute(outcast.load(ROOT / config, settings), target, draw=False)
+            execute(Planned(outcast.load(ROOT / config, settings)), target, draw=False)
     return Run(target)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 import configs
-from outcast import experiment, workflow
+from outcast import experiment
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment
 from outcast.reproduce.recipe import Point, Recipe
@@ -101,7 +101,7 @@ def lines(recipe: Recipe) -> list[str]:
 
 
 def _made(config: str, settings: Mapping[str, Any]) -> Experiment:
-    return workflow.resolve(load_experiment(configs.find(config), settings), "virtual")
+    return load_experiment(configs.find(config), settings).resolved("virtual")
 
 
 def _settings(recipe: Recipe, point: Point) -> dict[str, Any]:

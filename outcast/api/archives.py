@@ -31,6 +31,7 @@ from outcast.errors import ConfigError, InputError, OutcastError, UntrustedError
 from outcast.experiment import Experiment, Module, Trace
 from outcast.experiment.parts import files_of
 from outcast.networks import resolve
+from outcast.plan.planned import Planned
 from outcast.records import replay as comparing
 from outcast.records.interventions import Interventions
 from outcast.records.replay import Explanation
@@ -174,6 +175,7 @@ def make_again(unpacked: Unpacked, source: str, how: Again) -> Explanation:
     experiment = replayable(unpacked, source, how.allow_programs)
     if how.events is not None:
         experiment = experiment.model_copy(update={"trace": Trace(events=tuple(how.events))})
+    planned = Planned(experiment)
     manifest = unpacked.run.read_manifest()
     guest = _guest(unpacked, how.scratch)
     other = other_guest(manifest) if guest is None else ""
@@ -182,12 +184,12 @@ def make_again(unpacked: Unpacked, source: str, how: Again) -> Explanation:
     with contextlib.ExitStack() as stack:
         looks = None
         if how.debugger is not None:
-            provision.provide(experiment, how.progress)
+            provision.provide(planned, how.progress)
             kernel = kernel_of(experiment) if guest is None else guest.kernel
             looks = stack.enter_context(how.debugger(kernel))
         try:
             fresh = making.execute(
-                experiment,
+                planned,
                 how.target,
                 how.progress,
                 draw=how.draw,

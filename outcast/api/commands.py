@@ -11,6 +11,7 @@ from outcast.api.experiments import require_experiment
 from outcast.api.making import absolute_search_paths
 from outcast.errors import ConfigError, RunError, how_ended
 from outcast.experiment import Experiment
+from outcast.plan.planned import Planned
 
 DEADLINE_S = 600.0
 
@@ -65,7 +66,7 @@ def exec_in(
     from outcast.api import progress as shown
     from outcast.engines import choice
 
-    require_experiment(experiment)
+    planned = Planned(require_experiment(experiment))
     if not command:
         raise ConfigError("COMMAND: is missing; allowed is a program and its arguments")
     written: dict[str, bytearray] = {"out": bytearray(), "err": bytearray()}
@@ -82,10 +83,10 @@ def exec_in(
                 written[event["stream"]] += data
 
     with absolute_search_paths():
-        guest.provide(experiment, progress)
-        engine = choice.choose(experiment, lambda why: shown.note(progress, why))
+        guest.provide(planned, progress)
+        engine = choice.choose(planned, lambda why: shown.note(progress, why))
         within_ns = int(deadline_s * 1e9)
-        workflow.execute_command(experiment, engine, host, command, within_ns, on_event)
+        workflow.execute_command(planned, engine, host, command, within_ns, on_event)
     if not ended:
         raise RunError("the command's end was not told")
     status, fault = int(ended[0]["status"]), ended[0]["fault"]

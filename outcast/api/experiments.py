@@ -10,6 +10,8 @@ from typing import Any
 from outcast import experiment
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment, Source
+from outcast.experiment.engine import candidates
+from outcast.plan.planned import Planned
 
 
 def load(path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None) -> Experiment:
@@ -30,11 +32,11 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = Non
             f"overrides: {type(overrides).__name__}; allowed is a mapping, as "
             '{"links.rate": "1gbit"}'
         )
-    return checked(experiment.read(Path(path), overrides or {}))
+    return checked(experiment.read(Path(path), overrides or {})).experiment
 
 
-def checked(source: Source) -> Experiment:
-    """Returns the experiment of a source. Makes a root first if no Mininet is there to plan with.
+def checked(source: Source) -> Planned:
+    """Plans the experiment of a source. Makes a root first if no Mininet is there to plan with.
 
     Raises:
         ConfigError: no network can be planned.
@@ -42,11 +44,10 @@ def checked(source: Source) -> Experiment:
     """
     require_mininet()
     from outcast.networks import resolve
-    from outcast.plan.make import make_plan
 
-    whole = resolve.experiment_of(source)
-    make_plan(whole, source.located)
-    return whole
+    planned = Planned(resolve.experiment_of(source), source.located)
+    planned.by(candidates(planned.experiment.engine)[0])
+    return planned
 
 
 def require_mininet() -> None:

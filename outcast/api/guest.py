@@ -12,9 +12,10 @@ from outcast.engines.root.lock import Kind
 from outcast.errors import FeatureMissingError, KernelError, RootError
 from outcast.experiment import Experiment
 from outcast.experiment.engine import candidates, properties
+from outcast.plan.planned import Planned
 
 
-def provide(experiment: Experiment, progress: bool | None = None) -> None:
+def provide(planned: Planned, progress: bool | None = None) -> None:
     """Makes the virtual engine's kernel and root if the experiment can use them and they lack.
 
     Before that, the experiment is planned, because a wrong one should not be refused after
@@ -27,7 +28,9 @@ def provide(experiment: Experiment, progress: bool | None = None) -> None:
             the root and of the kernel; but where the engine is `auto` and packages, sources,
             programs or the processor are missing, nothing is raised.
     """
-    in_guest = [properties(engine).own_kernel for engine in candidates(experiment.engine)]
+    experiment = planned.experiment
+    engines = candidates(experiment.engine)
+    in_guest = [properties(engine).own_kernel for engine in engines]
     if not any(in_guest):
         return
     if unfit := processor.misfit():
@@ -45,9 +48,7 @@ def provide(experiment: Experiment, progress: bool | None = None) -> None:
         if not mininet_package.is_there():
             provide_mininet(progress)
             lacking = _lacking_roots(experiment)
-        from outcast.plan.make import make_plan
-
-        make_plan(experiment)
+        planned.by(engines[0])
     # Few runs need these, and all would wait for their imports.
     from outcast.api.building import build_kernel, build_root
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outcast.api import progress as shown
-from outcast.api.experiments import require_experiment
 from outcast.emulation.commands import leave_working_folder
 from outcast.experiment import Experiment
+from outcast.plan.planned import Planned
 from outcast.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -23,36 +23,35 @@ if TYPE_CHECKING:
 
 
 def make(
-    experiment: Experiment,
+    planned: Planned,
     directory: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> Path:
     """Makes a run, as `outcast.run` does, and returns its folder. Raises as that does."""
     from outcast.sweep import measured
 
-    require_experiment(experiment)
     if directory is not None:
         target = Path(directory)
-        made = execute(experiment, target, progress)
+        made = execute(planned, target, progress)
     else:
-        target, made = _in_a_free_place(experiment, progress)
-    measured.note(measured.of_single_run(made, experiment), measured.default_file())
+        target, made = _in_a_free_place(planned, progress)
+    measured.note(measured.of_single_run(made, planned.experiment), measured.default_file())
     return target
 
 
-def _in_a_free_place(experiment: Experiment, progress: bool | None) -> tuple[Path, RunDirectory]:
+def _in_a_free_place(planned: Planned, progress: bool | None) -> tuple[Path, RunDirectory]:
     """Makes a run whose folder nobody named; its folder, and the run."""
     from outcast import workflow
 
-    *places, last = workflow.default_directories(experiment)
+    *places, last = workflow.default_directories(planned.experiment)
     for target in places:
         with contextlib.suppress(workflow.TakenError):
-            return target, execute(experiment, target, progress)
-    return last, execute(experiment, last, progress)
+            return target, execute(planned, target, progress)
+    return last, execute(planned, last, progress)
 
 
 def execute(
-    experiment: Experiment,
+    planned: Planned,
     target: Path,
     progress: bool | None = None,
     *,
@@ -75,15 +74,15 @@ def execute(
     with absolute_search_paths():
         engine: Engine
         if guest is None or guest.world is None:
-            provide(experiment, progress)
+            provide(planned, progress)
         if guest is None and debugger is None and interventions is None:
-            engine = choice.choose(experiment, lambda why: shown.note(progress, why))
+            engine = choice.choose(planned, lambda why: shown.note(progress, why))
         else:
             engine = VirtualEngine(guest, debugger, interventions)
-            engine.require(experiment)
+            engine.require(*planned.by(engine.name))
         with shown.of_run(progress) as on_event:
             return workflow.execute(
-                experiment, engine, target, on_event, draw=draw, on_analysed=on_analysed
+                planned, engine, target, on_event, draw=draw, on_analysed=on_analysed
             ).directory
 
 
@@ -119,14 +118,13 @@ def pool_of(jobs: int | None, scheduler: str | None, store: str | None = None) -
     return LocalPool(jobs, threads=max(1, cores // jobs))
 
 
-def resolve(experiment: Experiment, *, progress: bool | None = None) -> Experiment:
+def resolve(planned: Planned, *, progress: bool | None = None) -> Experiment:
     """Returns the experiment as `outcast.run` would run it here: with its engine, delay and jitter.
 
     Builds the virtual engine's kernel first if it must. Raises as `outcast.run`.
     """
-    from outcast import workflow
     from outcast.api import guest
     from outcast.engines import choice
 
-    guest.provide(experiment, progress)
-    return workflow.resolve(experiment, choice.choose(experiment).name)
+    guest.provide(planned, progress)
+    return planned.by(choice.choose(planned).name)[0]

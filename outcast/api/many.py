@@ -14,6 +14,7 @@ from outcast.api import progress as shown
 from outcast.api.making import absolute_search_paths, pool_of
 from outcast.errors import ConfigError, InputError, RunError
 from outcast.experiment import Experiment, dump
+from outcast.plan.planned import Planned
 from outcast.records import replay as comparing
 from outcast.records.interventions import Interventions
 from outcast.records.run import Run as Record
@@ -94,7 +95,7 @@ def make_each(
         raise ConfigError(f"{place.folder}: is inside the run; allowed is another folder")
     shards = place.shards()
     names, first = place.part(changes), factual.directory.read_manifest()
-    provision.provide(experiment, place.progress)
+    provision.provide(Planned(experiment), place.progress)
 
     def check(directory: SweepDirectory, name: str) -> None:
         made = directory.run(name)

@@ -16,6 +16,7 @@ from outcast.api.sweeps import Sweep
 from outcast.engines import choice
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment, Source
+from outcast.plan.planned import Planned
 from outcast.sweep import index, measured, merge, plan, runner
 from outcast.sweep.measured import Forecast
 from outcast.sweep.plan import Plan
@@ -187,7 +188,7 @@ def run_sweep(
     source = Source.of(require_experiment(experiment)).changed(changes)
     whole = source.experiment()
     with absolute_search_paths():
-        guest.provide(whole, progress)
+        guest.provide(Planned(whole), progress)
         prepared = prepare(
             source,
             None if directory is None else Path(directory),

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Unpack
 
 from outcast import handed_in
 from outcast.api import making
+from outcast.api.experiments import require_experiment
 from outcast.errors import InputError
 from outcast.experiment import Experiment
+from outcast.plan.planned import Planned
 from outcast.records import run as records
 
 if TYPE_CHECKING:
@@ -250,7 +252,7 @@ def run(
         FeatureMissingError: no engine can run this here; the text has the remedy.
         OutcastError: the run failed. What it had written stands beside `directory`.
     """
-    return Run(making.make(experiment, directory, progress))
+    return Run(making.make(Planned(require_experiment(experiment)), directory, progress))
 
 
 def open_run(directory: str | os.PathLike[str]) -> Run:

@@ -23,6 +23,7 @@ from outcast.archive.contents import About, Captures
 from outcast.errors import ConfigError, InputError, RunError, without_folder
 from outcast.experiment import Source
 from outcast.experiment.parts import files_of
+from outcast.plan.planned import Planned
 from outcast.records.run_directory import Manifest
 from outcast.sweep import dataset, packing
 from outcast.sweep.packing import Compared
@@ -270,7 +271,7 @@ def replay_sweep(
         experiment = _replayable(there, str(source), allow_programs)
         stored = dataset.load(there.path) if Path(source).is_dir() else dataset.read(there)
         target = scratch / "again" if directory is None else Path(directory)
-        guest.provide(experiment.experiment(), progress)
+        guest.provide(Planned(experiment.experiment()), progress)
         prepared = run_sweep.prepare(experiment, target, jobs=jobs)
         packing.require_runs_of(there, prepared.plan.runs)
         names = [run.point.name for run in prepared.plan.runs]

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from outcast import workflow
 from outcast.assignment.exercise import ALWAYS_FREE, RunTask
 from outcast.assignment.questions import GAP
 from outcast.errors import ConfigError
@@ -22,7 +21,7 @@ def departures(task: RunTask, config: Experiment, expected: Experiment) -> list[
     """
     if config.engine != "virtual":
         return [f"engine is {config.engine}, and the task sheet asks for virtual"]
-    theirs, ours = (workflow.resolve(made, "virtual") for made in (config, expected))
+    theirs, ours = (made.resolved("virtual") for made in (config, expected))
     wrong = [
         f"{key_of(name)} is not what the task sheet asks for"
         for name in Experiment.model_fields
@@ -37,7 +36,7 @@ def departures(task: RunTask, config: Experiment, expected: Experiment) -> list[
 
 def is_unchanged(task: RunTask, config: Experiment, other: Experiment) -> bool:
     """Whether nothing that the task leaves free differs between two experiments."""
-    theirs, ours = (workflow.resolve(made, "virtual") for made in (config, other))
+    theirs, ours = (made.resolved("virtual") for made in (config, other))
     return all(
         getattr(theirs, name) == getattr(ours, name)
         for name in Experiment.model_fields
@@ -48,7 +47,7 @@ def is_unchanged(task: RunTask, config: Experiment, other: Experiment) -> bool:
 def same(config: Experiment, run_config: Experiment) -> bool:
     """Whether a run was made from this configuration; the run's has every default resolved."""
     engine = run_config.engine
-    return engine != "auto" and workflow.resolve(config, engine) == run_config
+    return engine != "auto" and config.resolved(engine) == run_config
 
 
 def as_issued(issued: str, config: Path, seed: int) -> Experiment:

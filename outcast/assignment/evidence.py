@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from outcast import experiment, handed_in, workflow
+from outcast import experiment, handed_in
 from outcast.assignment import recomputed, replayed, seal
 from outcast.assignment.departures import departures, same
 from outcast.assignment.exercise import ALWAYS_FREE, RunTask
@@ -117,7 +117,7 @@ def _replayed(
         as_recorded = as_asked(asked, run_config, ALWAYS_FREE)
         fresh = runner.run(as_recorded, scratch / "replayed")
         # Answers come from what the exercise records, so that nobody chooses what is measured.
-        resolved = workflow.resolve(strict, "virtual"), workflow.resolve(as_recorded, "virtual")
+        resolved = strict.resolved("virtual"), as_recorded.resolved("virtual")
         truth = (
             fresh
             if _measured(resolved[0]) == _measured(resolved[1])

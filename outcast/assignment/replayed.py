@@ -10,6 +10,7 @@ from outcast.api import making
 from outcast.assignment.seal import is_evidence
 from outcast.errors import ReplayError
 from outcast.experiment import Experiment
+from outcast.plan.planned import Planned
 from outcast.records import replay
 from outcast.records.run_directory import GuestRecord, Manifest, RunDirectory
 
@@ -27,7 +28,7 @@ class Guest:
 
     def run(self, config: Experiment, target: Path) -> RunDirectory:
         """See Runner."""
-        return making.execute(config, target, progress=False, draw=False)
+        return making.execute(Planned(config), target, progress=False, draw=False)
 
 
 @dataclass(frozen=True, slots=True)

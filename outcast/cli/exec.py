@@ -68,7 +68,7 @@ def command(
     deadline_s = shared.parsed("--deadline", deadline, units.parse_time_ns) / 1e9
     if deadline_s <= 0:
         raise ConfigError(f"--deadline: {deadline}: allowed is a time above 0")
-    chosen = shared.chosen(config, engine, overrides)
+    chosen = shared.chosen(config, engine, overrides).experiment
 
     def on_output(stream: Literal["out", "err"], data: bytes) -> None:
         to = sys.stdout.buffer if stream == "out" else sys.stderr.buffer

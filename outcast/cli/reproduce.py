@@ -69,6 +69,7 @@ def command(
     Exit status 1 if a figure has no verdict because runs of it failed.
     """
     from outcast.api.guest import provide
+    from outcast.plan.planned import Planned
     from outcast.reproduce import index, recipe, reproduce, runs, state, together
     from outcast.sweep import measured
     from outcast.sweep.display import Display
@@ -96,7 +97,7 @@ def command(
         errors.print(_EXACT, soft_wrap=True)
     shared.end_as_interrupted()
     if first := next((run.experiment for run in everything if run.experiment is not None), None):
-        provide(first, progress=True)
+        provide(Planned(first), progress=True)
     with locked(output) as store:
         made_by = state.hold(store, state.present())
         needed = runs.needed(everything, store, lambda text: errors.print(text, soft_wrap=True))

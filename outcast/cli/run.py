@@ -15,7 +15,7 @@ from outcast.errors import UntrustedError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from outcast.experiment import Experiment
+    from outcast.plan.planned import Planned
     from outcast.records.run_directory import RunDirectory
 
 
@@ -76,7 +76,7 @@ def command(
         raise UntrustedError(f"{run.path}: not to be trusted: {'; '.join(run.reasons)}")
 
 
-def _earlier(path: Path, chosen: Experiment, stack: ExitStack) -> RunDirectory:
+def _earlier(path: Path, chosen: Planned, stack: ExitStack) -> RunDirectory:
     """The run to compare with, opened for as long as the stack is; refused if it cannot be."""
     from outcast.api import archives, making
     from outcast.records import kept_captures, replay

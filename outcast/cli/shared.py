@@ -20,7 +20,7 @@ from outcast.cli import terminal
 from outcast.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from outcast.experiment import Experiment
+    from outcast.plan.planned import Planned
 
 Verb = TypeVar("Verb", bound=Callable[..., object])
 
@@ -268,15 +268,15 @@ def note(text: str) -> None:
     terminal.tell(f"outcast: {text}")
 
 
-def chosen(config: Path, engine: str | None, overrides: tuple[str, ...]) -> Experiment:
-    """The experiment of a configuration; says what it asks for and outcast leaves out."""
+def chosen(config: Path, engine: str | None, overrides: tuple[str, ...]) -> Planned:
+    """The experiment of a configuration, planned; says what it asks for and outcast leaves out."""
     from outcast import experiment
     from outcast.api import experiments
 
     if engine is not None:
         overrides = (*overrides, f"engine={engine}")
     made = experiments.checked(experiment.read(config, overrides))
-    network = getattr(made.topology, "network", None)
+    network = getattr(made.experiment.topology, "network", None)
     for text in network.notes if network else ():
         note(f"not used: {text}")
     return made

@@ -83,6 +83,7 @@ def command(
     """
     from outcast import experiment
     from outcast.api import guest, run_sweep
+    from outcast.plan.planned import Planned
 
     shared.end_as_interrupted()
     source = experiment.read(config, overrides)
@@ -98,7 +99,7 @@ def command(
         _merge(source, work.merge, output, others=others)
         return
     if not dry_run:
-        guest.provide(whole, progress=True)
+        guest.provide(Planned(whole), progress=True)
     prepared = run_sweep.prepare(
         source,
         output,

@@ -11,9 +11,7 @@ from typing import Any
 from outcast.plan.model import Plan
 from outcast.plan.paths import subflow_ways
 from outcast.plan.probes import probe_ways
-from outcast.plan.programs import program_ways
 from outcast.plan.round_trips import base_rtt_ns
-from outcast.plan.schedule import generated_ways
 from outcast.records.counters import Cause, LinkRecord, LinkTotals
 
 Interfaces = Mapping[str, Mapping[str, int]]
@@ -64,8 +62,7 @@ def planned(plan: Plan) -> dict[tuple[str, str], Crossing]:
 def _other_ways(plan: Plan) -> list[tuple[list[str], list[str]]]:
     """The paths of generated flows, programs and probes, each with the path back."""
     return [
-        *generated_ways(plan.graph, plan.routes, plan.generated),
-        *program_ways(plan.graph, plan.routes, plan.programs),
+        *plan.loading_ways,
         *probe_ways(plan.graph, plan.routes, plan.probes),
         *subflow_ways(plan.graph, plan.routes, plan.flows),
     ]

@@ -17,7 +17,9 @@ from outcast.emulation import senders
 from outcast.emulation.part import DURING
 from outcast.experiment import Experiment
 from outcast.experiment.engine import EngineName
+from outcast.plan import ports
 from outcast.plan import transport as plan_transport
+from outcast.plan.model import Plan
 from outcast.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -34,8 +36,11 @@ class Engine(Protocol):
 
     name: EngineName
 
-    def require(self, experiment: Experiment) -> None:
-        """Raises FeatureMissingError where this machine cannot run the experiment this way."""
+    def require(self, experiment: Experiment, plan: Plan) -> None:
+        """Raises FeatureMissingError where this machine cannot run the experiment this way.
+
+        The experiment has this engine's defaults.
+        """
 
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
         """Runs the experiment in `directory`.
@@ -44,7 +49,7 @@ class Engine(Protocol):
         """
 
 
-def require_compiler(experiment: Experiment, *, start_afterwards: bool = False) -> None:
+def require_compiler(experiment: Experiment, plan: Plan, *, start_afterwards: bool = False) -> None:
     """Raises FeatureMissingError where a program of ours is needed and there is no C compiler.
 
     `start_afterwards` says that flows are told their start once they have connected, as in real
@@ -52,20 +57,16 @@ def require_compiler(experiment: Experiment, *, start_afterwards: bool = False) 
     """
     if shutil.which("cc") is not None:
         return
-    # Imports Mininet, which whoever only reads results need not have.
-    from outcast.plan import ports
-    from outcast.plan.make import make_plan
-
     needed_for = ["blackout"] if experiment.blackout is not None else []
     if experiment.programs and not start_afterwards:
         needed_for.append("programs in the virtual engine")
     if any(senders.needed(settings) for settings in plan_transport.all_of(experiment)):
         needed_for.append("transport.tcprand or mptcp")
-    elif start_afterwards and make_plan(experiment).flows:
+    elif start_afterwards and plan.flows:
         needed_for.append("the common start of flows in real time")
-    elif any(senders.sends(flow) for flow in make_plan(experiment).flows):
+    elif any(senders.sends(flow) for flow in plan.flows):
         needed_for.append("a flow that does not last whole hundredths of a second")
-    elif ports.rounds_of_handshakes(experiment, make_plan(experiment)) > 1:
+    elif ports.rounds_of_handshakes(experiment, plan) > 1:
         needed_for.append("a queue with no room for all flows' handshakes")
     if needed_for:
         raise errors.FeatureMissingError(

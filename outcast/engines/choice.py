@@ -6,21 +6,23 @@ from collections.abc import Callable
 
 from outcast.engines import Engine
 from outcast.errors import FeatureMissingError
-from outcast.experiment import Experiment
 from outcast.experiment.engine import EngineName, candidates
+from outcast.plan.planned import Planned
 
 
-def choose(experiment: Experiment, on_fallback: Callable[[str], None] | None = None) -> Engine:
+def choose(planned: Planned, on_fallback: Callable[[str], None] | None = None) -> Engine:
     """The engine that the experiment names; for `auto` the first one that can run it.
 
-    Raises FeatureMissingError: no engine can run it; the error names what each one lacks.
+    Raises:
+        ConfigError: it cannot be planned.
+        FeatureMissingError: no engine can run it; the error names what each one lacks.
     """
-    names = candidates(experiment.engine)
+    names = candidates(planned.experiment.engine)
     lacking = []
     for name in names:
         engine = _made(name)
         try:
-            engine.require(experiment)
+            engine.require(*planned.by(name))
         except FeatureMissingError as error:
             if len(names) == 1:
                 raise

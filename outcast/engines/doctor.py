@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from outcast import __version__, files
+from outcast import __version__
 from outcast.emulation import openvswitch, transport
 from outcast.engines import modules, processor, shipped
 from outcast.engines.guest.check import at_least
@@ -19,7 +19,7 @@ from outcast.engines.root import cache as roots
 from outcast.engines.root import mininet_package
 from outcast.engines.root.cache import Root
 from outcast.engines.trials import QDISCS, lacking_for_held_arrivals, probe_qdiscs, search_path
-from outcast.errors import FeatureMissingError, InputError, RootError
+from outcast.errors import FeatureMissingError, KernelError, RootError
 from outcast.experiment.engine import EngineName
 from outcast.experiment.queues import KINDS
 from outcast.experiment.queues.base import QueueKind
@@ -253,16 +253,11 @@ def _kernel(kernel: Kernel | None) -> Finding:
             feature, False, "", _provide("kernels", kernels.pinned_key(), "outcast kernel build")
         )
     what = f"Linux {kernel.release}, {kernel.key}, {_origin('kernels', kernel.key)}"
-    if not _is_as_built(kernel):
+    try:
+        kernels.verify(kernel)
+    except KernelError:
         return _of_guest(feature, False, f"{what}: damaged", "run: outcast kernel build --again")
     return _of_guest(feature, True, f"{what} ({kernel.source} {kernel.version}), verified")
-
-
-def _is_as_built(kernel: Kernel) -> bool:
-    try:
-        return files.sha256(kernel.program) == kernel.sha256
-    except (OSError, InputError):
-        return False
 
 
 def _root(root: Root | None) -> Finding:

@@ -20,7 +20,6 @@ import re
 import shutil
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -60,9 +59,8 @@ def all_folders() -> list[Path]:
     return private.existing()
 
 
-@dataclass
-class Entry:
-    """One run's page.
+class _Page(BaseModel):
+    """What a page's file has. Keys that an older version did not write have defaults.
 
     Attributes:
         owner: the process of the `outcast` command.
@@ -72,15 +70,22 @@ class Entry:
         host, boot: the machine, and the boot of its kernel, that the page is about.
     """
 
-    file: Path
+    model_config = ConfigDict(strict=True, extra="forbid")
+
     owner: ProcessMark
-    processes: list[ProcessMark] = field(default_factory=list)
-    folders: list[str] = field(default_factory=list)
-    settings: dict[str, str] = field(default_factory=dict)
-    modules: list[str] = field(default_factory=list)
+    processes: list[ProcessMark]
+    folders: list[str]
+    settings: dict[str, str]
+    modules: list[str] = Field(default_factory=list)
     reserved: str | None = None
-    host: str = field(default_factory=platform.node)
-    boot: str = field(default_factory=this_boot)
+    host: str = Field(default_factory=platform.node)
+    boot: str = Field(default_factory=this_boot)
+
+
+class Entry(_Page):
+    """One run's page, in its file."""
+
+    file: Path = Field(exclude=True)
 
     def note_folder(self, folder: Path) -> None:
         """Notes a folder, which is best done before it is made. Raises OSError as `write`."""
@@ -94,8 +99,7 @@ class Entry:
 
     def write(self) -> None:
         """Writes the page whole or not at all. Raises OSError, which names the file."""
-        page = _Page(**{name: getattr(self, name) for name in _Page.model_fields})
-        text = page.model_dump_json(indent=1)
+        text = self.model_dump_json(indent=1)
         temporary = f".{self.file.name}.tmp"
         try:
             with private.opened(self.file.parent) as folder:
@@ -278,24 +282,10 @@ def open_entry(folder: Path) -> Entry:
     number = 0
     while (name := f"run-{os.getpid()}-{number}.json") in taken:
         number += 1
-    entry = Entry(folder / name, ProcessMark.of(os.getpid()))
+    owner = ProcessMark.of(os.getpid())
+    entry = Entry(file=folder / name, owner=owner, processes=[], folders=[], settings={})
     entry.write()
     return entry
-
-
-class _Page(BaseModel):
-    """An entry as its file has it. Keys that an older version did not write have defaults."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    owner: ProcessMark
-    processes: list[ProcessMark]
-    folders: list[str]
-    settings: dict[str, str]
-    modules: list[str] = Field(default_factory=list)
-    reserved: str | None = None
-    host: str = Field(default_factory=platform.node)
-    boot: str = Field(default_factory=this_boot)
 
 
 def read_entries(folder: Path) -> list[Entry]:
@@ -321,7 +311,7 @@ def _read_pages(folder: Path) -> tuple[list[Entry], list[str]]:
                         f"({_first_line(error)}); remove the file if no run is going on"
                     )
                     continue
-                entries.append(Entry(folder / name, **dict(page)))
+                entries.append(Entry(file=folder / name, **dict(page)))
     except FileNotFoundError:
         return [], []
     except ConfigError as error:

@@ -48,7 +48,6 @@ from outcast.experiment import Experiment, load_resolved
 from outcast.experiment.engine import EngineName
 from outcast.plan import ports
 from outcast.plan import transport as plan_transport
-from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
 from outcast.records.run_directory import RunDirectory
 
@@ -71,7 +70,7 @@ class RealtimeEngine:
         self._needed: list[str] = []
         self._loading = Loading()
 
-    def require(self, experiment: Experiment) -> None:
+    def require(self, experiment: Experiment, plan: Plan) -> None:
         """Raises FeatureMissingError, which names what this machine lacks for the experiment.
 
         The modules that the experiment needs are loaded first, because the kernel shows only what
@@ -91,12 +90,8 @@ class RealtimeEngine:
             "trace: records events of the guest's kernel, in virtual time; use --engine virtual",
         )
         lacking.note(doctor.require_programs, ("unshare", "setpriv"))
-        lacking.note(require_compiler, experiment, start_afterwards=True)
+        lacking.note(require_compiler, experiment, plan, start_afterwards=True)
         lacking.note(programs.require, experiment, None)
-        # A profile's parts need as much of the kernel as those that the configuration names.
-        noise = experiment.noise.resolved(self.name)
-        experiment = experiment.model_copy(update={"noise": noise})
-        plan = make_plan(experiment)
         lacking.note_if(plan.host_noise.throttle is not None, arrivals.ONLY_VIRTUAL)
         if "ipv6" in plan.families:
             lacking.note(transport.require_ipv6)

@@ -39,7 +39,7 @@ from outcast.errors import FeatureMissingError, GuestError, StallError, did_you_
 from outcast.experiment import Experiment, load_resolved
 from outcast.experiment.engine import EngineName
 from outcast.plan import transport as plan_transport
-from outcast.plan.make import make_plan
+from outcast.plan.model import Plan
 from outcast.records.interventions import Interventions, Lost
 from outcast.records.run_directory import GuestRecord, RunDirectory, write_record
 
@@ -74,7 +74,7 @@ class VirtualEngine:
         self._debugger = debugger
         self._interventions = interventions
 
-    def require(self, experiment: Experiment) -> None:
+    def require(self, experiment: Experiment, plan: Plan) -> None:
         """Raises FeatureMissingError: the kernel is missing, or names what that kernel lacks."""
         processor.require()
         kernel = self._kernel(experiment)
@@ -82,7 +82,7 @@ class VirtualEngine:
         lacking = Lacking()
         if sees.is_host:
             lacking.note(doctor.require_programs)
-            lacking.note(require_compiler, experiment)
+            lacking.note(require_compiler, experiment, plan)
         for queue in (experiment.queue, *(exception.queue for exception in experiment.queues)):
             for qdisc in queue.tc():
                 remedy = doctor.guest_is_too_old(qdisc.kind, kernel)
@@ -95,7 +95,6 @@ class VirtualEngine:
                 lacking.note(require_congestion_control, tcp.congestion_control, kernel)
             lacking.note(transport.require_rack, tcp, kernel.release)
         lacking.note(programs.require, experiment, sees)
-        plan = make_plan(experiment)
         lacking.note(boot.require, limits.processes(plan), limits.memory_mib(plan))
         lacking.refuse()
 
@@ -108,8 +107,7 @@ class VirtualEngine:
         modules = own_modules.compile_of(experiment, partial(own_modules.of_guest, kernel))
         changes = self._interventions
         reader = EventReader(on_event)
-        sees = self._prepare(directory, experiment, kernel)
-        plan = directory.read_plan()
+        sees, plan = self._prepare(directory, experiment, kernel)
         if changes is not None and changes.lost:
             write_record(directory.lost, Lost(packets=changes.lost))
         has_programs = bool(plan.programs) or plan.command is not None
@@ -141,19 +139,21 @@ class VirtualEngine:
             _record_guest(directory, kernel, own_modules.records(modules), sees, changes)
         return reader.wall_s
 
-    def _prepare(self, directory: RunDirectory, experiment: Experiment, kernel: Kernel) -> World:
-        """Prepares what a run's guest sees, by which name a command's folder is known then."""
+    def _prepare(
+        self, directory: RunDirectory, experiment: Experiment, kernel: Kernel
+    ) -> tuple[World, Plan]:
+        """Prepares what a run's guest sees; the plan, with a command's folder as it is seen."""
         plan = directory.read_plan()
         if plan.command is None:
-            return self._world() or world_of(experiment, kernel)
+            return self._world() or world_of(experiment, kernel), plan
         programs.require_command(plan.command, self._world() or root_of(experiment))
         folder = plan.command.folder
         sees = self._world() or world_of(experiment, kernel, (folder,))
         if not sees.is_host:
             sees = replace(sees, folder=Path(folder))
-            command = replace(plan.command, folder=init.FOLDER)
-            directory.write_plan(replace(plan, command=command))
-        return sees
+            plan = replace(plan, command=replace(plan.command, folder=init.FOLDER))
+            directory.write_plan(plan)
+        return sees, plan
 
     def _kernel(self, experiment: Experiment) -> Kernel:
         return kernel_of(experiment) if self._guest is None else self._guest.kernel

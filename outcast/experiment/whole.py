@@ -6,13 +6,13 @@ from typing import Literal
 
 from pydantic import ValidationInfo, field_validator
 
-from outcast.experiment.engine import EngineChoice, candidates, properties
+from outcast.experiment.engine import EngineChoice, EngineName, candidates, properties
 from outcast.experiment.events import Event
 from outcast.experiment.flows import FlowGroup
 from outcast.experiment.kernel import Guest, Kernel
 from outcast.experiment.links import Links
 from outcast.experiment.measure import Analysis, Capture, Samples, Trace
-from outcast.experiment.noise import Noise
+from outcast.experiment.noise import PROFILES, Noise
 from outcast.experiment.parts import (
     NAME_PATTERN,
     Addressing,
@@ -143,6 +143,41 @@ class Experiment(Part):
         "runs of each point of a sweep; `outcast run` runs once", default=1, ge=1, le=10_000
     )
     sweep: Sweep | None = optional("what `outcast sweep` varies; ignored by `outcast run`")
+
+    def resolved(self, engine: EngineName) -> Experiment:
+        """A copy with every default filled in: engine, delay, noise, offloads, samples."""
+        noise = self.noise.resolved(engine)
+        links = self.links.resolved(properties(engine).delay_ns, noise)
+        # A key of the links wins, and the configuration then says so in both places.
+        noise = noise.model_copy(update={"oscillators_ppm": links.clock_offset_ppm})
+        if self.links.jitter_ns is not None and not noise.greatest_jitter:
+            noise = noise.model_copy(update={"switch_latency_ns": links.jitter_ns})
+        samples, transport = self.samples, self.transport
+        if samples.every_ns is None:
+            samples = samples.model_copy(update={"every_ns": properties(engine).samples_every_ns})
+        if transport.offloads is None:
+            on = noise.profile is not None and PROFILES[noise.profile].offloads
+            offloads = on and not self._forbids_offloads()
+            transport = transport.model_copy(update={"offloads": offloads})
+        update = {"links": links, "noise": noise, "transport": transport}
+        return self.model_copy(update={**update, "engine": engine, "samples": samples})
+
+    def _forbids_offloads(self) -> bool:
+        """Whether something needs frames as they are on the wire.
+
+        If a link may take larger frames than another one, several segments would cross it as one
+        frame, which the next link cuts.
+        """
+        transports = [self.transport, *map(self.group_transport, range(len(self.flows)))]
+        keys = [*self.links.overrides, *(own for _, own in self.links.layers.given())]
+        network = getattr(self.topology, "network", None)
+        own = [words for link in (network.links if network else ()) for words in link.own.values()]
+        return (
+            self.blackout is not None
+            or any(tcp.tcprand is not None for tcp in transports)
+            or any(key.mtu_bytes is not None for key in keys)
+            or any("mtu" in words for words in own)
+        )
 
     def group_transport(self, group: int) -> Transport:
         """TCP's settings of a group's flows: `transport`, with the group's own keys."""

@@ -40,15 +40,12 @@ from outcast.plan.paths import (
     subflow_ways,
     there_and_back,
 )
+from outcast.plan.planned import IN_CONFIG
 from outcast.plan.schedule import Generated, generated_packet, generated_ways
 from outcast.plan.topology import make_graph, make_topo
 
 
-def _in_config(refusal: str) -> str:
-    return f"config.yaml: {refusal}"
-
-
-def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config) -> Plan:
+def make_plan(experiment: Experiment, located: Callable[[str], str] = IN_CONFIG) -> Plan:
     """The plan of an experiment.
 
     Raises ConfigError: the flows, queues or captures do not fit the topology.

@@ -22,11 +22,11 @@ from outcast.plan.flows import Flow
 from outcast.plan.grouping import Groups
 from outcast.plan.links import Direction, Wire, wires
 from outcast.plan.noise import HostNoise
-from outcast.plan.paths import ingress_port, port_name
+from outcast.plan.paths import Ways, ingress_port, port_name
 from outcast.plan.probes import Probe
-from outcast.plan.programs import Command, Program, probe
+from outcast.plan.programs import Command, Program, probe, program_ways
 from outcast.plan.programs import pairs as program_pairs
-from outcast.plan.schedule import Generated, generated_packet
+from outcast.plan.schedule import Generated, generated_packet, generated_ways
 from outcast.plan.subnets import Subnets
 from outcast.plan.traces import LinkTrace
 
@@ -104,6 +104,14 @@ class Plan:
     def wires(self) -> Mapping[frozenset[str], Wire]:
         """The wire of every link that loses packets, by the set of its ends."""
         return wires(self.links)
+
+    @property
+    def loading_ways(self) -> Ways:
+        """The ways of what loads links, but for the flows: of generated flows and programs."""
+        return [
+            *generated_ways(self.graph, self.routes, self.generated),
+            *program_ways(self.graph, self.routes, self.programs),
+        ]
 
     def smallest_mtu_bytes(self, path: Sequence[str]) -> int:
         """The largest packet that every link on a path takes."""

@@ -17,9 +17,8 @@ from outcast.experiment.queues.classes import HtbClasses
 from outcast.plan import events, ports
 from outcast.plan.links import Direction
 from outcast.plan.model import Plan
-from outcast.plan.programs import program_ways
 from outcast.plan.round_trips import ACKNOWLEDGEMENT_BYTES
-from outcast.plan.schedule import generated_packet, generated_ways
+from outcast.plan.schedule import generated_packet
 
 Hop = tuple[str, str, str]
 """A direction of a link, and what limits there: its `port`, its `policer` or a `class NAME`."""
@@ -247,12 +246,10 @@ def _arrivals(experiment: Experiment, plan: Plan) -> Iterator[Way]:
 
 def _talks(experiment: Experiment, plan: Plan) -> list[Way]:
     """Transfers and programs, by their hosts. Nobody knows which side sends more."""
-    talks = generated_ways(plan.graph, plan.routes, plan.generated)
-    talks += program_ways(plan.graph, plan.routes, plan.programs)
     always = (0, experiment.duration_ns)
     return [
         Way(f"what {path[0]} sends to {path[-1]}", _weights(experiment, plan, path), None, *always)
-        for path, _ in talks
+        for path, _ in plan.loading_ways
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controllers import routes
 from controllers.graph import Graph
@@ -133,6 +133,14 @@ def resolve_programs(
             )
         )
     return tuple(programs)
+
+
+def with_files(planned: Sequence[Program], experiment: Experiment) -> tuple[Program, ...]:
+    """The programs of a plan, with the files that they have in this experiment."""
+    return tuple(
+        replace(program, files=tuple(path.name for path in keys.files))
+        for program, keys in zip(planned, experiment.programs, strict=True)
+    )
 
 
 def fill(word: str, hosts: Mapping[str, Sequence[str]], where: str) -> tuple[str, list[str]]:

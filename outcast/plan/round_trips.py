@@ -11,8 +11,7 @@ from outcast.experiment.engine import VIRTUAL
 from outcast.plan.flows import Flow
 from outcast.plan.links import Direction
 from outcast.plan.paths import subflow_ways, there_and_back
-from outcast.plan.programs import probe, program_ways
-from outcast.plan.schedule import generated_ways
+from outcast.plan.programs import probe
 
 if TYPE_CHECKING:
     from outcast.plan.model import Plan
@@ -67,12 +66,8 @@ def of_directions(plan: Plan) -> Mapping[Direction, int]:
         (flow.path, flow.return_path) for flow in plan.flows
     ]
     ways += subflow_ways(plan.graph, plan.routes, plan.flows)
-    if plan.generated:
-        ways += generated_ways(plan.graph, plan.routes, plan.generated)
-    if any(program.peers for program in plan.programs):
-        ways += program_ways(plan.graph, plan.routes, plan.programs)
-    if not ways:
-        ways = _to_first_host(plan)
+    ways += plan.loading_ways
+    ways = ways or _to_first_host(plan)
     data: dict[Direction, int] = {}
     answers: dict[Direction, int] = {}
     for there, back in dict.fromkeys((tuple(there), tuple(back)) for there, back in ways):

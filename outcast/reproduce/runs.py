@@ -20,6 +20,7 @@ from outcast.engines import choice
 from outcast.errors import ConfigError, OutcastError
 from outcast.experiment import Experiment
 from outcast.plan.make import make_plan
+from outcast.plan.planned import Planned
 from outcast.records.run import Run
 from outcast.records.tables import read_table
 from outcast.reproduce import effects, model
@@ -150,8 +151,9 @@ def needed(
         # Seeds change no size, and a plan of a large network takes a second.
         content = experiment.dump(run.model_copy(update={"seed": 0}))
         if content not in by_content:
-            engine = choice.choose(run).name
-            by_content[content] = measured.size_of(run, engine, make_plan(run))
+            planned = Planned(run)
+            engine = choice.choose(planned).name
+            by_content[content] = measured.size_of(run, engine, planned.by(engine)[1])
         sizes[name] = by_content[content]
     kept = {run.name for run in runs if run.point.fates is not None}
     return Needed(len(there), missing, sizes, kept)

@@ -10,8 +10,8 @@ from outcast.errors import ConfigError
 from outcast.experiment import Experiment, OwnTopology, Source, Sweep, dump
 from outcast.experiment.engine import EngineName
 from outcast.networks import resolve as networks
-from outcast.plan import make as run_plan
 from outcast.plan.hints import beforehand
+from outcast.plan.planned import Planned
 from outcast.sweep import measured, own_files
 from outcast.sweep.measured import Size
 from outcast.sweep.own_files import OwnFiles
@@ -79,7 +79,7 @@ class Plan:
         ]
 
 
-def plan_sweep(source: Source, choose: Callable[[Experiment], EngineName]) -> Plan:
+def plan_sweep(source: Source, choose: Callable[[Planned], EngineName]) -> Plan:
     """Plans a sweep, and checks every point before anything runs.
 
     Raises:
@@ -99,10 +99,11 @@ def plan_sweep(source: Source, choose: Callable[[Experiment], EngineName]) -> Pl
         if key not in checked:
             at_point = source.at_point(point.settings)
             experiment = networks.with_network(at_point.experiment(), at_point)
-            built = run_plan.make_plan(experiment, at_point.located)
-            engine = choose(experiment)
-            size = measured.size_of(experiment, engine, built)
-            told.update(beforehand(experiment, built, engine))
+            planned = Planned(experiment, at_point.located)
+            engine = choose(planned)
+            resolved, built = planned.by(engine)
+            size = measured.size_of(resolved, engine, built)
+            told.update(beforehand(resolved, built, engine))
             checked[key] = (experiment.model_copy(update={"engine": engine}), size)
         experiment, size = checked[key]
         seeded = experiment.model_copy(update={"seed": point.seed})

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from outcast import experiment, files, handed_in, workflow
+from outcast import experiment, files, handed_in
 from outcast.engines import ledger
 from outcast.errors import BusyError, ConfigError, InputError, shortened
 from outcast.experiment import Experiment, OwnTopology
@@ -194,7 +194,7 @@ def other_key(directory: RunDirectory, requested: Experiment) -> str | None:
 
 def _of_run(tried: Experiment, engine: EngineChoice) -> dict[str, Any]:
     """The facts that tell runs apart. Files have no folders in it, because a run has copies."""
-    resolved = workflow.resolve(tried, candidates(engine)[0])
+    resolved = tried.resolved(candidates(engine)[0])
     tree = _without_folders(resolved).model_dump(mode="json", by_alias=True)
     tree["topology"].pop("path", None)
     for number, override in enumerate(tree["links"]["overrides"]):

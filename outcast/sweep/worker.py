@@ -23,6 +23,7 @@ from outcast.engines.virtual import VirtualEngine
 from outcast.errors import RunError
 from outcast.experiment import Experiment
 from outcast.files import write_json
+from outcast.plan.planned import Planned
 from outcast.records.interventions import Interventions
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import captures
@@ -40,10 +41,11 @@ def execute(
     requested: Experiment, target: Path, interventions: Interventions | None = None, /
 ) -> None:
     """The Executor of a real sweep: it runs and analyses an experiment and draws nothing."""
-    engine: Engine = choice.choose(requested)
+    planned = Planned(requested)
+    engine: Engine = choice.choose(planned)
     if interventions is not None:
         engine = VirtualEngine(interventions=interventions)
-    workflow.execute(requested, engine, target, lambda event: None, draw=False)
+    workflow.execute(planned, engine, target, lambda event: None, draw=False)
 
 
 def run_task(task: Task, folder: Path) -> Failure | None:

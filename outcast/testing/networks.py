@@ -112,8 +112,8 @@ class Networks:
         __tracebackhide__ = True
         target = self._folder / str(len(self.kept) + 1)
         try:
-            experiment = experiments.checked(_adapted(source(), seed))
-            making.execute(experiment, target, progress=False, draw=False)
+            planned = experiments.checked(_adapted(source(), seed))
+            making.execute(planned, target, progress=False, draw=False)
         except OutcastError as error:
             failed = target.with_name(f"{target.name}.failed")
             self.kept += [failed] if failed.exists() else []

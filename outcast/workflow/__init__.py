@@ -8,20 +8,22 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from outcast import files, handed_in
 from outcast.engines import Engine, OnEvent, ledger, own_modules, programs
 from outcast.errors import ConfigError, InputError
-from outcast.experiment import Experiment, Noise, Transport, dump
-from outcast.experiment.engine import EngineName, properties
-from outcast.experiment.noise import PROFILES
+from outcast.experiment import Experiment, dump
+from outcast.experiment.engine import properties
 from outcast.experiment.rate import RateTrace
 from outcast.files import write_text
 from outcast.plan import trace_files
-from outcast.plan.make import make_plan, plan_of_command
+from outcast.plan.make import plan_of_command
+from outcast.plan.model import Plan
+from outcast.plan.planned import Planned
+from outcast.plan.programs import with_files
 from outcast.records.run_directory import RunDirectory
 from outcast.view import drawing
 from outcast.workflow.place import TakenError, require_free, unfinished
@@ -38,51 +40,6 @@ class Outcome:
     distrust: tuple[str, ...]
 
 
-def resolve(experiment: Experiment, engine: EngineName) -> Experiment:
-    """The experiment with every default filled in: engine, delay, noise, sampling interval."""
-    noise = experiment.noise.resolved(engine)
-    links = experiment.links.resolved(properties(engine).delay_ns, noise)
-    # A key of the links wins, and the configuration then says so in both places.
-    noise = noise.model_copy(update={"oscillators_ppm": links.clock_offset_ppm})
-    if experiment.links.jitter_ns is not None and not noise.greatest_jitter:
-        noise = noise.model_copy(update={"switch_latency_ns": links.jitter_ns})
-    samples = experiment.samples
-    if samples.every_ns is None:
-        samples = samples.model_copy(update={"every_ns": properties(engine).samples_every_ns})
-    return experiment.model_copy(
-        update={
-            "links": links,
-            "noise": noise,
-            "transport": _with_offloads(experiment, noise),
-            "engine": engine,
-            "samples": samples,
-        }
-    )
-
-
-def _with_offloads(experiment: Experiment, noise: Noise) -> Transport:
-    """TCP's settings, with the profile's offloads if none are given and nothing forbids them."""
-    base = experiment.transport
-    if base.offloads is not None:
-        return base
-    transports = [base, *map(experiment.group_transport, range(len(experiment.flows)))]
-    cuts = experiment.blackout is not None or any(tcp.tcprand is not None for tcp in transports)
-    on = noise.profile is not None and PROFILES[noise.profile].offloads
-    return base.model_copy(update={"offloads": on and not cuts and not _has_own_mtu(experiment)})
-
-
-def _has_own_mtu(experiment: Experiment) -> bool:
-    """Whether a link may take larger frames than another one.
-
-    With offloads several segments would cross it as one frame, which the next link cuts.
-    """
-    links = experiment.links
-    keys = [*links.overrides, *(own for _, own in links.layers.given())]
-    network = getattr(experiment.topology, "network", None)
-    own = (words for link in (network.links if network else ()) for words in link.own.values())
-    return any(key.mtu_bytes is not None for key in keys) or any("mtu" in words for words in own)
-
-
 def default_directories(experiment: Experiment) -> Iterator[Path]:
     """The folder results/NAME-DATE-TIME below the working directory, then others with a suffix.
 
@@ -94,7 +51,7 @@ def default_directories(experiment: Experiment) -> Iterator[Path]:
 
 
 def execute(
-    experiment: Experiment,
+    planned: Planned,
     engine: Engine,
     target: Path,
     on_event: OnEvent,
@@ -112,8 +69,8 @@ def execute(
     """
     with unfinished(target, _notes(on_event)) as partial:
         directory = RunDirectory(partial.path)
-        resolved = _with_own_files(experiment, engine, directory)
-        directory.write_plan(make_plan(resolved))
+        resolved, plan = _with_own_files(planned, engine, directory)
+        directory.write_plan(plan)
         write_text(directory.config, dump(_with_own_traces(directory, resolved)))
         with _Pictures(directory, partial.entry, draw) as pictures:
             if properties(engine.name).virtual_clock:
@@ -157,10 +114,14 @@ def _with_own_traces(directory: RunDirectory, experiment: Experiment) -> Experim
     return experiment.model_copy(update={"links": links})
 
 
-def _with_own_files(experiment: Experiment, engine: Engine, directory: RunDirectory) -> Experiment:
-    """The resolved experiment, whose programs and modules name copies in the run directory."""
-    resolved = programs.take_files(resolve(experiment, engine.name), directory)
-    return own_modules.copy_sources(resolved, directory.path)
+def _with_own_files(
+    planned: Planned, engine: Engine, directory: RunDirectory
+) -> tuple[Experiment, Plan]:
+    """What the engine runs, where programs and modules name copies in the run directory."""
+    resolved, plan = planned.by(engine.name)
+    resolved = programs.take_files(resolved, directory)
+    plan = replace(plan, programs=with_files(plan.programs, resolved))
+    return own_modules.copy_sources(resolved, directory.path), plan
 
 
 def _keep_source(directory: RunDirectory, name: str, content: bytes) -> None:
@@ -171,7 +132,7 @@ def _keep_source(directory: RunDirectory, name: str, content: bytes) -> None:
 
 
 def execute_command(
-    experiment: Experiment,
+    planned: Planned,
     engine: Engine,
     host: str | None,
     command: Sequence[str],
@@ -190,8 +151,8 @@ def execute_command(
     try:
         entry.note_folder(folder)
         directory = RunDirectory(folder)
-        resolved = _with_own_files(experiment, engine, directory)
-        plan = plan_of_command(make_plan(resolved), host, command, os.getcwd(), within_ns)
+        resolved, plan = _with_own_files(planned, engine, directory)
+        plan = plan_of_command(plan, host, command, os.getcwd(), within_ns)
         write_text(directory.config, dump(_with_own_traces(directory, resolved)))
         directory.write_plan(plan)
         engine.run(directory, entry, on_event)

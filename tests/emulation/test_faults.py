@@ -13,7 +13,6 @@ from outcast.emulation import openvswitch, transport
 from outcast.experiment import dump, load
 from outcast.plan.make import make_plan
 from outcast.records.run_directory import RunDirectory
-from outcast.workflow import resolve
 from tests import guest_runs
 from tests.emulation.hops import ISOLATED
 
@@ -37,7 +36,7 @@ def _allowed() -> Iterator[None]:
 
 def run_with(fault: str, folder: Path) -> tuple[list[str], str]:
     """Runs the inner program with `fault` in it, isolated as the engine does; its phases, error."""
-    resolved = resolve(load(CONFIG), "realtime")
+    resolved = load(CONFIG).resolved("realtime")
     (folder / "config.yaml").write_text(dump(resolved))
     RunDirectory(folder).write_plan(make_plan(resolved))
     scratch = folder / ".scratch"

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from outcast import analysis, experiment, workflow
+from outcast import analysis, experiment
 from outcast.assignment.classes import Class, new_class
 from outcast.assignment.exercise import Exercise, load_exercise
 from outcast.assignment.folder import Folder
@@ -96,7 +96,7 @@ def traffic(seed: int, queue_kind: str) -> model.Traffic:
 def golden_run(target: Path, asked: Experiment, **changes: Any) -> RunDirectory:
     """A sealed and analysed run whose captures follow from the seed and the queue's kind."""
     directory = write_run(target, traffic(asked.seed, asked.queue.kind), DURATION_NS)
-    resolved = workflow.resolve(asked, "virtual")
+    resolved = asked.resolved("virtual")
     directory.config.write_text(experiment.dump(resolved))
     directory.write_plan(make_plan(resolved))
     manifest = directory.read_manifest()

@@ -26,6 +26,7 @@ from outcast.api import making
 from outcast.engines.guest import code
 from outcast.errors import OutcastError
 from outcast.plan.envelope import BOUNDS
+from outcast.plan.planned import Planned
 from outcast.records.run import Run
 from tests.physics.cases import CASES, Case
 
@@ -124,7 +125,7 @@ def run_cases(cases: Sequence[Case], folder: Path) -> list[Outcome]:
         shutil.rmtree(directory, ignore_errors=True)
         began_s = time.monotonic()
         try:
-            making.execute(outcast.load(config), directory, progress=False, draw=False)
+            making.execute(Planned(outcast.load(config)), directory, progress=False, draw=False)
         except OutcastError as error:
             failed = Outcome(None, error=f"{type(error).__name__}: {error}")
             return [failed] * len(cases)

@@ -38,7 +38,7 @@ class GoldenEngine:
 
     name: Literal["realtime", "virtual"] = "virtual"
 
-    def require(self, experiment: object) -> None:
+    def require(self, experiment: object, plan: object) -> None:
         """Nothing is missing."""
 
     def run(self, directory: RunDirectory, entry: object, on_event: Any) -> Mapping[str, float]:

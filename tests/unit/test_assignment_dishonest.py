@@ -18,7 +18,7 @@ import pytest
 import yaml
 import zstandard
 
-from outcast import analysis, experiment, workflow
+from outcast import analysis, experiment
 from outcast.assignment import copies, evidence, marking, packed, recomputed
 from outcast.assignment.classes import Class
 from outcast.assignment.evidence import Asked, as_asked
@@ -251,7 +251,7 @@ def test_a_friends_run_under_the_own_seed(inbox):
     take(inbox, "runs/unfair")
     run = inbox.ben.run("unfair")
     own = experiment.load(inbox.ben.path / "configs/unfair.yaml")
-    run.config.write_text(experiment.dump(workflow.resolve(own, "virtual")))
+    run.config.write_text(experiment.dump(own.resolved("virtual")))
     run.write_manifest(run.read_manifest().model_copy(update={"seed": his}))
     analyze_again(run)
     graded = inbox.mark(inbox.ben.path)

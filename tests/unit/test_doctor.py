@@ -17,6 +17,7 @@ from outcast.engines.root import files_list, mininet_package
 from outcast.engines.root.cache import Root
 from outcast.engines.root.unpack import settle
 from outcast.errors import ConfigError, FeatureMissingError
+from outcast.plan.planned import Planned
 
 CONFIG = Path(__file__).parents[2] / "configs" / "fig3c.yaml"
 GUEST = Kernel("linux-source-7.3", "7.3.4-1", "", "7.3.4", 0.0, "", Path("linux"))
@@ -50,7 +51,9 @@ def test_a_run_is_refused_before_it_starts(without, missing, message, monkeypatc
     monkeypatch.setattr(cache, "find", lambda: GUEST)
     without |= missing
     with pytest.raises(FeatureMissingError, match=rf"^not installed here: {message}") as raised:
-        virtual.VirtualEngine().require(experiment.load(CONFIG, ["guest.root=host"]))
+        virtual.VirtualEngine().require(
+            *Planned(experiment.load(CONFIG, ["guest.root=host"])).by("virtual")
+        )
     assert raised.value.exit_status == 3
 
 
@@ -66,7 +69,7 @@ def test_what_the_realtime_engine_starts_is_named(without, program):
     """Without unshare no qdisc could be tried, and the kernel would seem to have none."""
     without.add(program)
     with pytest.raises(FeatureMissingError, match=f"^not installed here: {program}; .*util-linux"):
-        realtime.RealtimeEngine().require(experiment.load(CONFIG))
+        realtime.RealtimeEngine().require(*Planned(experiment.load(CONFIG)).by("realtime"))
 
 
 @pytest.fixture
@@ -158,20 +161,20 @@ def test_mininet_of_the_guest_is_none_for_real_time(monkeypatch, kernel, root):
 
 
 def test_why_auto_is_real_time_is_said(monkeypatch):
-    def refuse(engine: object, asked: object) -> None:
+    def refuse(*asked: object) -> None:
         raise FeatureMissingError("no room for the guest's memory")
 
     monkeypatch.setattr(virtual.VirtualEngine, "require", refuse)
-    monkeypatch.setattr(realtime.RealtimeEngine, "require", lambda engine, asked: None)
+    monkeypatch.setattr(realtime.RealtimeEngine, "require", lambda *asked: None)
     told: list[str] = []
     auto = experiment.load(CONFIG)
-    assert choice.choose(auto, told.append).name == "realtime"
+    assert choice.choose(Planned(auto), told.append).name == "realtime"
     assert told == [
         "runs in real time, where results depend on this machine; virtual: no room for the "
         "guest's memory"
     ]
     told.clear()
-    choice.choose(auto.model_copy(update={"engine": "realtime"}), told.append)
+    choice.choose(Planned(auto.model_copy(update={"engine": "realtime"})), told.append)
     assert told == []
 
 
@@ -195,4 +198,4 @@ def test_an_engine_refuses_all_at_once(monkeypatch):
     monkeypatch.setattr(realtime.os, "geteuid", lambda: 1000)
     asked = experiment.load(CONFIG, ["trace={events: [tcp:tcp_probe]}"])
     with pytest.raises(FeatureMissingError, match=r"^root is missing: .*; trace: records events"):
-        realtime.RealtimeEngine().require(asked)
+        realtime.RealtimeEngine().require(*Planned(asked).by("realtime"))

@@ -15,6 +15,7 @@ from outcast.engines import EventReader, ledger, limits, realtime, require_compi
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError, RunError, without_folder
 from outcast.experiment import load
 from outcast.plan.make import make_plan
+from outcast.plan.planned import Planned
 from outcast.records.run_directory import RunDirectory
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
@@ -61,7 +62,7 @@ def test_real_time_refuses_cards_that_are_asked_for_before_anything_is_built(mon
     monkeypatch.setattr(realtime.doctor, "require_programs", lambda besides: None)
     asked = load(FIG3C, ["noise={profile: exact, interrupts: {per_second: 20000}}"])
     with pytest.raises(FeatureMissingError, match="per_second: no real machine's timers"):
-        realtime.RealtimeEngine().require(asked)
+        realtime.RealtimeEngine().require(*Planned(asked).by("realtime"))
     # A profile stands for other machines, so in real time it adds nothing.
     of_2011 = load(FIG3C, ["noise.profile=hosts-2011"])
     assert not of_2011.noise.resolved("realtime").interrupts
@@ -78,19 +79,19 @@ def test_real_time_refuses_cards_that_are_asked_for_before_anything_is_built(mon
     ],
 )
 def test_no_compiler_is_said_before_anything_is_built(override, needed_for, monkeypatch):
-    require_compiler(load(FIG3C, [override]))
+    require_compiler(*Planned(load(FIG3C, [override])).by("virtual"))
     monkeypatch.setenv("PATH", "")
-    require_compiler(load(FIG3C))
+    require_compiler(*Planned(load(FIG3C)).by("virtual"))
     with pytest.raises(FeatureMissingError, match="the common start of flows in real time needs"):
-        require_compiler(load(FIG3C), start_afterwards=True)
+        require_compiler(*Planned(load(FIG3C)).by("realtime"), start_afterwards=True)
     with pytest.raises(FeatureMissingError, match=f"cc, is missing: {needed_for} needs"):
-        require_compiler(load(FIG3C, [override]))
+        require_compiler(*Planned(load(FIG3C, [override])).by("virtual"))
 
 
 class FailingEngine:
     name: Literal["realtime", "virtual"] = "realtime"
 
-    def require(self, experiment: object) -> None:
+    def require(self, experiment: object, plan: object) -> None:
         """Nothing is missing."""
 
     def run(
@@ -105,7 +106,7 @@ def run_failing(target: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The message of a run into `target` that fails."""
     monkeypatch.setattr(ledger, "default_folder", lambda: target.parent / "ledger")
     with pytest.raises(RunError) as caught:
-        execute.execute(load(FIG3C), FailingEngine(), target, lambda event: None)
+        execute.execute(Planned(load(FIG3C)), FailingEngine(), target, lambda event: None)
     return str(caught.value)
 
 
@@ -154,7 +155,7 @@ def test_a_ledger_that_is_gone_fails_no_run(tmp_path, monkeypatch):
     (tmp_path / "login").mkdir()
     monkeypatch.setattr(execute, "_evaluate", lambda *arguments: ([], ()))
     logout = FinishingEngine(lambda: shutil.rmtree(tmp_path / "login"))
-    execute.execute(load(FIG3C), logout, tmp_path / "run", lambda event: None)
+    execute.execute(Planned(load(FIG3C)), logout, tmp_path / "run", lambda event: None)
     assert (tmp_path / "run/log.txt").exists()
 
 
@@ -178,7 +179,7 @@ def run_finishing(
     above = next(folder for folder in target.parents if folder.exists())
     monkeypatch.setattr(ledger, "default_folder", lambda: above / "ledger")
     monkeypatch.setattr(execute, "_evaluate", lambda *arguments: ([], ()))
-    execute.execute(load(FIG3C), FinishingEngine(meanwhile), target, lambda event: None)
+    execute.execute(Planned(load(FIG3C)), FinishingEngine(meanwhile), target, lambda event: None)
 
 
 def test_a_result_comes_into_its_place(tmp_path, monkeypatch):
@@ -294,7 +295,7 @@ def test_temporary_programs_of_root_stand_where_nobody_else_can_rename(tmp_path,
 )
 def test_delay_and_jitter_are_resolved_by_the_engine(engine, override, delay_ns, jitter_ns):
     noise = [f"noise.profile={'jitter' if engine == 'virtual' else 'exact'}"]
-    resolved = execute.resolve(load(FIG3C, [override, *noise]), engine)
+    resolved = load(FIG3C, [override, *noise]).resolved(engine)
     assert resolved.engine == engine
     assert (resolved.links.delay_ns, resolved.links.jitter_ns) == (delay_ns, jitter_ns)
-    assert execute.resolve(resolved, engine) == resolved
+    assert resolved.resolved(engine) == resolved

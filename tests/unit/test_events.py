@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outcast import experiment, netlink, workflow
+from outcast import experiment, netlink
 from outcast.emulation.changes import MOST_LATE_NS, Changer
 from outcast.emulation.queues import change as qdiscs
 from outcast.errors import ConfigError, ReadBackError, RunError
@@ -23,7 +23,7 @@ def planned(events: str, *overrides: str) -> tuple[experiment.Experiment, Plan]:
     text = [f"events={events}", "duration=500ms", "analysis={}", "engine=virtual"]
     text += ["noise.profile=jitter", *overrides]
     whole = experiment.load(CONFIGS / "linear-12.yaml", text)
-    whole = workflow.resolve(whole, "virtual")
+    whole = whole.resolved("virtual")
     return whole, make_plan(whole)
 
 

@@ -7,7 +7,6 @@ import polars as pl
 import pytest
 
 import configs
-from outcast import workflow
 from outcast.api import many
 from outcast.errors import ConfigError, InputError
 from outcast.experiment import load
@@ -192,7 +191,7 @@ def test_when_it_was_decided(shares, decided):
 
 def require_random(*settings: str) -> None:
     experiment = load(configs.find("fig3c"), settings)
-    futures.require_random(workflow.resolve(experiment, "virtual"), "run")
+    futures.require_random(experiment.resolved("virtual"), "run")
 
 
 @pytest.mark.parametrize("profile", ["exact", "oscillators"])

@@ -24,7 +24,7 @@ def test_every_golden_run_can_be_planned_and_has_hashes(name):
     golden = GOLDENS[name]
     for overrides in (dict(golden.overrides), golden.settings):
         source = experiment.read(replays.REPOSITORY / golden.config, overrides)
-        assert experiments.checked(source).duration_ns == 100_000_000
+        assert experiments.checked(source).experiment.duration_ns == 100_000_000
     assert len(golden.captures) >= 3
     assert all(DIGEST.fullmatch(digest) for digest in golden.captures.values())
     assert all(file.endswith((".in.pcap", ".out.pcap")) for file in golden.captures)

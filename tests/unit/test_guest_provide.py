@@ -15,6 +15,7 @@ from outcast.engines.root.cache import Root
 from outcast.errors import ConfigError, FeatureMissingError, RootError
 from outcast.experiment import Experiment
 from outcast.experiment.reader import load
+from outcast.plan.planned import Planned
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 
@@ -55,8 +56,8 @@ def machine(monkeypatch) -> Machine:
     return machine
 
 
-def fig3c(**changes: Any) -> Experiment:
-    return load(FIG3C, changes)
+def fig3c(**changes: Any) -> Planned:
+    return Planned(load(FIG3C, changes))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_the_root_brings_mininet_where_this_python_has_none(machine, monkeypatch
     made_before_planning: list[str] = []
     monkeypatch.setattr(guest.mininet_package, "is_there", lambda: bool(machine.made))
     plan = "outcast.plan.make.make_plan"
-    monkeypatch.setattr(plan, lambda _: made_before_planning.extend(machine.made))
+    monkeypatch.setattr(plan, lambda *_: made_before_planning.extend(machine.made))
     guest.provide(fig3c(engine="virtual"), progress=False)
     assert made_before_planning == ["runtime"]
     assert machine.made == ["runtime", "kernel"]
@@ -116,7 +117,7 @@ def test_verbs_start_before_there_is_mininet():
 
 
 def test_what_cannot_be_planned_is_refused_before_anything_is_made(machine, monkeypatch):
-    def refuse(experiment: Experiment) -> None:
+    def refuse(experiment: Experiment, located: object) -> None:
         raise ConfigError("flows.1: no such host")
 
     monkeypatch.setattr("outcast.plan.make.make_plan", refuse)

@@ -16,6 +16,7 @@ from outcast.engines.kernel import cache
 from outcast.engines.modules import Answer, Modules
 from outcast.errors import DeadlineError, FeatureMissingError, RunError
 from outcast.experiment import load
+from outcast.plan.planned import Planned
 
 LINEAR = Path(__file__).parents[2] / "configs/linear-12.yaml"
 FOLDER = "/lib/modules/6.1.0-28-amd64/kernel/net"
@@ -187,7 +188,7 @@ def realtime_engine(machine, monkeypatch, tmp_path) -> realtime.RealtimeEngine:
 
 def test_the_realtime_engine_loads_what_the_experiment_needs(realtime_engine, machine):
     overrides = ["queue={kind: sfq, limit: 11 packets}", "transport.congestion_control=bic"]
-    realtime_engine.require(load(LINEAR, overrides))
+    realtime_engine.require(*Planned(load(LINEAR, overrides)).by("realtime"))
     tried = {module for option, module, *_ in machine.calls if option == "--verbose"}
     assert {"sch_sfq", "tcp_bic", "openvswitch"} <= tried
     # Open vSwitch's module forwards, so the bridge's is not touched.
@@ -200,18 +201,22 @@ def test_what_cannot_be_loaded_is_missing_in_one_line(realtime_engine, machine, 
     built = replace(guest("7.3.4"), congestion_controls=("bic", "cubic"))
     monkeypatch.setattr(cache, "find", lambda: built)
     with pytest.raises(FeatureMissingError) as caught:
-        realtime_engine.require(load(LINEAR, ["transport.congestion_control=bic"]))
+        realtime_engine.require(
+            *Planned(load(LINEAR, ["transport.congestion_control=bic"])).by("realtime")
+        )
     assert "no congestion control bic" in str(caught.value)
     assert f"tcp_bic was not loaded: {REFUSED}; the virtual" in str(caught.value)
     assert "\n" not in str(caught.value)
     with pytest.raises(FeatureMissingError, match="no qdisc pie, and the module sch_pie was not"):
-        realtime_engine.require(load(LINEAR, ["queue={kind: pie, limit: 11 packets}"]))
+        realtime_engine.require(
+            *Planned(load(LINEAR, ["queue={kind: pie, limit: 11 packets}"])).by("realtime")
+        )
     del machine.files["openvswitch"]
     for path in sorted((machine.sys / "openvswitch").iterdir()):
         path.unlink()
     (machine.sys / "openvswitch").rmdir()
     with pytest.raises(FeatureMissingError, match="no Open vSwitch module, and the module openv"):
-        realtime_engine.require(load(LINEAR, ["routing.kind=hashed"]))
+        realtime_engine.require(*Planned(load(LINEAR, ["routing.kind=hashed"])).by("realtime"))
     assert ("--verbose", "bridge") in machine.calls
 
 
@@ -270,7 +275,7 @@ def test_the_virtual_engine_refuses_a_queue_that_is_newer_than_its_kernel(monkey
     )
     for queue in queues:
         with pytest.raises(FeatureMissingError, match=r"no qdisc dualpi2; build .* 6\.17"):
-            virtual.VirtualEngine().require(load(LINEAR, [queue]))
+            virtual.VirtualEngine().require(*Planned(load(LINEAR, [queue])).by("virtual"))
 
 
 @pytest.mark.usefixtures("realtime_engine")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from outcast import experiment, workflow
+from outcast import experiment
 from outcast.plan.make import make_plan
 from outcast.plan.moved import STARTS, Way, divide, moved
 
@@ -31,7 +31,7 @@ POLICED = "links.overrides=[{from: s2, to: s1, policer: {rate: 10mbit, burst: 32
 
 
 def told(*overrides: str) -> list[str]:
-    whole = workflow.resolve(experiment.load(LINEAR, overrides), "virtual")
+    whole = experiment.load(LINEAR, overrides).resolved("virtual")
     return moved(whole, make_plan(whole))
 
 

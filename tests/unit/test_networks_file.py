@@ -16,6 +16,7 @@ from outcast.errors import ConfigError, InputError, OutcastError
 from outcast.experiment import Network, Source
 from outcast.networks import mininet_options, resolve
 from outcast.plan.make import make_plan
+from outcast.plan.planned import Planned
 from outcast.records import kept_captures, replay
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import store
@@ -251,7 +252,7 @@ def test_reading_a_configuration_runs_nothing(tmp_path):
     with pytest.raises(ConfigError, match=r"the network that net.py makes is not in this"):
         make_plan(plain)
     with pytest.raises(ConfigError, match="is not in this configuration"):
-        workflow.execute(plain, _NoEngine(), tmp_path / "out", lambda _event: None)
+        workflow.execute(Planned(plain), _NoEngine(), tmp_path / "out", lambda _event: None)
     assert runs_of(trace) == 0
     outcast.load(file)
     assert runs_of(trace) == 1
@@ -259,8 +260,6 @@ def test_reading_a_configuration_runs_nothing(tmp_path):
 
 class _NoEngine:
     name = "virtual"
-
-    def require(self, experiment: object) -> None: ...
 
     def run(self, *_arguments: object) -> dict[str, float]:
         raise AssertionError("the engine was started")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
-from outcast import netlink, workflow
+from outcast import netlink
 from outcast.emulation import arrivals, link_counters, netem, queues, rtnetlink
 from outcast.emulation.manifest import requested
 from outcast.errors import ConfigError, FeatureMissingError, InputError, ReadBackError
@@ -26,7 +26,7 @@ GIGABIT = "links={rate: 1gbit, delay: 5us}"
 
 
 def resolved(*settings: str, engine: Any = "virtual") -> Experiment:
-    return workflow.resolve(load(CONFIG, [GIGABIT, *settings]), engine)
+    return load(CONFIG, [GIGABIT, *settings]).resolved(engine)
 
 
 @pytest.mark.parametrize("name", PROFILES)
@@ -37,7 +37,7 @@ def test_a_profile_fills_every_part_and_says_where_its_numbers_are_from(name):
     assert whole.noise.interrupts == profile.interrupts
     assert whole.noise.sender == profile.sender
     assert whole.transport.offloads == profile.offloads
-    assert workflow.resolve(whole, "virtual") == whole
+    assert whole.resolved("virtual") == whole
     numbers = {
         "oscillators": profile.oscillators_ppm,
         "interrupts": profile.interrupts,

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from outcast import experiment
-from outcast import workflow as execute
 from outcast.emulation import queues
 from outcast.errors import ConfigError
 from outcast.experiment import Link
@@ -20,7 +19,7 @@ FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 
 def resolved(*overrides: str) -> tuple[experiment.Experiment, Plan]:
     settings = ["noise.profile=jitter", *overrides]
-    whole = execute.resolve(experiment.load(FIG3C, settings), "virtual")
+    whole = experiment.load(FIG3C, settings).resolved("virtual")
     return whole, make_plan(whole)
 
 

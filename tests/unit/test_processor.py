@@ -12,6 +12,7 @@ from outcast.engines.root import build
 from outcast.engines.virtual import VirtualEngine
 from outcast.errors import FeatureMissingError
 from outcast.experiment import Experiment, load
+from outcast.plan.planned import Planned
 
 ROOT = Path(__file__).parents[2]
 SAID = "needs an x86_64 processor, and this machine's is aarch64; run it in GitHub Codespaces"
@@ -28,8 +29,8 @@ def experiment(engine: str) -> Experiment:
 
 def test_whatever_makes_or_boots_the_guest_says_so(tmp_path):
     for needs_guest in (
-        lambda: guest.provide(experiment("virtual")),
-        lambda: VirtualEngine().require(experiment("virtual")),
+        lambda: guest.provide(Planned(experiment("virtual"))),
+        lambda: VirtualEngine().require(*Planned(experiment("virtual")).by("virtual")),
         lambda: build.build(folder=tmp_path),
         lambda: kernel_build.build(folder=tmp_path),
     ):
@@ -39,7 +40,7 @@ def test_whatever_makes_or_boots_the_guest_says_so(tmp_path):
 
 
 def test_auto_goes_on_with_the_other_engine(capsys):
-    guest.provide(experiment("auto"), progress=True)
+    guest.provide(Planned(experiment("auto")), progress=True)
     assert SAID.partition(",")[0] in " ".join(capsys.readouterr().err.split())
 
 

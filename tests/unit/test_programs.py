@@ -30,7 +30,7 @@ from outcast.engines.virtual import VirtualEngine
 from outcast.errors import ConfigError, DeadlineError, FeatureMissingError
 from outcast.plan import stored
 from outcast.plan.make import make_plan, plan_of_command
-from outcast.plan.programs import Command, fill
+from outcast.plan.programs import Command, fill, with_files
 from outcast.records.flows import ExecutionRecord
 from outcast.records.run_directory import RunDirectory
 
@@ -251,6 +251,7 @@ def test_files_are_taken_into_the_run_directory(tmp_path):
     directory = RunDirectory(tmp_path / "run")
     wanted = asked(tmp_path, "programs.0.files=[site]")
     taken = before_the_run.take_files(wanted, directory)
+    assert with_files(make_plan(wanted).programs, taken) == make_plan(taken).programs
     directory.config.write_text(experiment.dump(taken), encoding="utf-8")
     assert "programs/web/files/site" in directory.config.read_text(encoding="utf-8")
     assert str(tmp_path) not in directory.config.read_text(encoding="utf-8")

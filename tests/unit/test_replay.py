@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from outcast import workflow as execute
 from outcast.cli.run import command
 from outcast.errors import InputError, ReplayError
 from outcast.experiment import dump, load
@@ -105,10 +104,10 @@ def test_what_cannot_be_replayed_is_refused_beforehand(tmp_path):
         kept_captures.digests(RunDirectory(tmp_path / "nonexistent"))
     one = run_directory(tmp_path / "one", PACKETS)
     kept_captures.digests(one)
-    here = execute.resolve(load(CONFIG), "virtual")
+    here = load(CONFIG).resolved("virtual")
     one.config.write_text(dump(here))
     replay.require_comparable(one, here)
-    other = execute.resolve(load(CONFIG, ["seed=2"]), "virtual")
+    other = load(CONFIG, ["seed=2"]).resolved("virtual")
     with pytest.raises(InputError, match=r"config.yaml: seed is 1, and here it is 2; allowed"):
         replay.require_comparable(one, other)
 

@@ -204,10 +204,9 @@ def test_a_killed_worker_leaves_nothing_in_the_ledger(tmp_path, monkeypatch):
     worker = subprocess.Popen(["sleep", "60"], stdin=subprocess.PIPE)
     folder = tmp_path / ".run.1.partial"
     folder.mkdir()
-    entry = ledger.Entry(
-        tmp_path / "ledger/run-1-0.json", ProcessMark.of(worker.pid), folders=[str(folder)]
-    )
-    entry.write()
+    entry = ledger.open_entry(tmp_path / "ledger")
+    entry.owner = ProcessMark.of(worker.pid)
+    entry.note_folder(folder)
     mine = ledger.open_entry(tmp_path / "ledger")
     worker.kill()
     RunProcess(task("one"), tmp_path, worker, time.monotonic()).end(time.monotonic() + HANG_S)

@@ -12,6 +12,7 @@ from outcast.engines.realtime import RealtimeEngine
 from outcast.errors import ConfigError, FeatureMissingError, InputError
 from outcast.plan import stored
 from outcast.plan.make import make_plan
+from outcast.plan.planned import Planned
 from outcast.records.run_directory import RunDirectory, write_record
 from outcast.records.trace import Formats, Statistics, Traced, table_name
 from tests.golden.run_directory import make_run
@@ -53,7 +54,9 @@ def test_real_time_records_no_events(monkeypatch):
         experiment.load(configs.find("fig3c"), [EVENTS, "engine=realtime"])
     monkeypatch.setattr("os.geteuid", lambda: 0)
     with pytest.raises(FeatureMissingError, match=r"trace: .* --engine virtual"):
-        RealtimeEngine().require(experiment.load(configs.find("fig3c"), [EVENTS]))
+        RealtimeEngine().require(
+            *Planned(experiment.load(configs.find("fig3c"), [EVENTS])).by("realtime")
+        )
 
 
 FORMATS = Formats(

@@ -225,7 +225,7 @@ def planned(folder: Path, rate: str, *more: str) -> tuple[experiment.Experiment,
     override = f"links={{rate: 100mbit, overrides: [{{from: s1, to: h1, rate: {rate}}}]}}"
     settings = [override, "duration=200ms", "analysis={}", "noise.profile=jitter", *more]
     loaded = experiment.load(folder / "mine.yaml", settings)
-    whole = workflow.resolve(loaded, "virtual")
+    whole = loaded.resolved("virtual")
     return whole, make_plan(whole)
 
 

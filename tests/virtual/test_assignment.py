@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from outcast import analysis, experiment, workflow
+from outcast import analysis, experiment
 from outcast.assignment import packed, replayed
 from outcast.assignment.classes import Class, new_class
 from outcast.assignment.exercise import load_exercise
@@ -190,7 +190,7 @@ def test_a_friends_run_under_the_own_seed(class_, inbox, runner, grade):
     run, seed = inbox.run("unfair"), class_.issued("ben").seed
     config = inbox.path / "configs/unfair.yaml"
     config.write_text(config.read_text().replace(str(class_.issued("ana").seed), str(seed)))
-    resolved = workflow.resolve(experiment.load(config), "virtual")
+    resolved = experiment.load(config).resolved("virtual")
     run.config.write_text(experiment.dump(resolved))
     run.write_manifest(run.read_manifest().model_copy(update={"seed": seed}))
     analysis.analyze(run)

@@ -96,8 +96,7 @@ def rate_request(interface: int, port: PortQueue, *, echo: bool = False) -> byte
 
 def shown_rate_bps(answer: bytes) -> int:
     """The rate of an htb class in the kernel's answer to `rate_request` with `echo`."""
-    options = netlink.attribute(answer[_MESSAGE_BYTES:], _TCA_OPTIONS) or b""
-    parameters = netlink.attribute(options, _TCA_HTB_PARMS) or _NO_RATE
+    parameters = netlink.attribute(shown_options(answer), _TCA_HTB_PARMS) or _NO_RATE
     return int(RATESPEC.unpack_from(parameters)[-1]) * 8
 
 
@@ -112,7 +111,7 @@ def loss_requests(interface: int, loss: netem.Loss) -> tuple[bytes, bytes]:
 
 
 def shown_options(answer: bytes) -> bytes:
-    """The TCA_OPTIONS in the kernel's answer to the question of `loss_requests`."""
+    """The TCA_OPTIONS in the kernel's answer to a question of this module."""
     return netlink.attribute(answer[_MESSAGE_BYTES:], _TCA_OPTIONS) or b""
 
 

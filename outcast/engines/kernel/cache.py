@@ -23,7 +23,7 @@ from outcast.engines.kernel.bench import locked_compiler
 from outcast.engines.kernel.recipe import OURS, Recipe
 from outcast.engines.root import lock
 from outcast.engines.root.lock import Package
-from outcast.errors import KernelError
+from outcast.errors import InputError, KernelError
 
 _PROGRAM = "linux"
 _RECORD = "kernel.json"
@@ -134,7 +134,7 @@ def verify(kernel: Kernel) -> None:
     """Raises KernelError if a kernel's program is not as it was kept."""
     try:
         is_whole = files.sha256(kernel.program) == kernel.sha256
-    except OSError:
+    except (OSError, InputError):
         is_whole = False
     if not is_whole:
         raise KernelError(
