@@ -67,12 +67,8 @@ def test_captures_of_another_are_not_held_against_who_made_them():
 
 
 def test_nobody_is_blamed_for_equal_captures_of_other_guests():
-    both = compared(
-        *(
-            handed(name, captures=("a",), state="consistent", verdict="consistent")
-            for name in ("ana", "ben")
-        )
-    )
+    shown = {"captures": ("a",), "state": "consistent", "verdict": "consistent"}
+    both = compared(*(handed(name, **shown) for name in ("ana", "ben")))
     assert [each.verdict for each in both] == ["consistent", "consistent"]
     assert all("its captures are those of" in each.for_teacher[0] for each in both)
 
@@ -150,13 +146,11 @@ def test_choices_and_ranges():
         {**NUMBER, "kind": "choice", "choices": {"more": "x", "less": "y"}}
     )
     assert problems(choice, [("more",)] * 4) == ""
-    assert "changes from student to student: more for 3, less for 1" in problems(
-        choice, [("more",)] * 3 + [("less",)]
-    )
+    told = problems(choice, [("more",)] * 3 + [("less",)])
+    assert "changes from student to student: more for 3, less for 1" in told
     packets = Packets.model_validate({**NUMBER, "kind": "packets", "widest": 1})
     apart: list[Right] = [((float(n), n + 0.2),) for n in (1, 5, 9, 20)]
     assert problems(packets, apart) == ""
     assert "one answer (from 1) is right for 4 of 4" in problems(packets, [((1.0, 1.2),)] * 4)
-    assert "widest: 1 is narrower than an answer of 3" in problems(
-        packets, [*apart[:3], ((40.0, 43.0),)]
-    )
+    told = problems(packets, [*apart[:3], ((40.0, 43.0),)])
+    assert "widest: 1 is narrower than an answer of 3" in told

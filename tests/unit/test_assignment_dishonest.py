@@ -8,7 +8,6 @@ import os
 import random
 import shutil
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from outcast.files import sha256
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import Summary
+from tests import zips
 from tests.golden import handed_class as golden
 from tests.golden import hostile
 from tests.json_files import edit
@@ -258,22 +258,12 @@ def test_a_friends_run_under_the_own_seed(inbox):
     assert (graded.verdict, states(graded)["unfair"]) == ("rejected", "forged")
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"student": "ben"}, {"seed": 7}, {"parameters": {"rivals": 1}}, {"feedback": "points"}],
-    ids=lambda changes: next(iter(changes)),
-)
-def test_what_was_issued_and_then_changed(changes, inbox):
-    """Also the copied ticket: ana's folder with ben's name."""
-    edit_assignment(inbox.ana, **changes)
+def test_what_was_issued_and_then_changed(inbox):
+    """Ana's folder, with its ticket, in ben's name. test_assignment.py changes the rest."""
+    edit_assignment(inbox.ana, student="ben")
     graded = inbox.mark(inbox.ana.path)
     assert (graded.verdict, graded.student, graded.points) == ("rejected", None, 0)
     assert "was not issued to" in graded.notes[0]
-
-
-def test_a_copied_ticket(inbox):
-    edit_assignment(inbox.ben, ticket=yaml.safe_load(inbox.ana.assignment.read_text())["ticket"])
-    assert inbox.mark(inbox.ben.path).student is None
 
 
 def test_a_ticket_of_another_class(inbox, tmp_path):
@@ -342,25 +332,6 @@ def test_a_run_that_is_none_of_the_task(change, said, inbox):
     assert any(said in line for line in [*graded.notes, *reasons]), (graded.notes, reasons)
     lost = UNFAIR_POINTS if name == "unfair" else {"remedy_works"}
     assert not any(points(graded)[key] for key in lost)
-
-
-def test_many_answers_in_many_submissions(inbox):
-    shutil.copytree(inbox.ben.path, inbox.path / "again")
-    golden.change_answers(inbox.ben, cause="rtt")
-    graded = [inbox.mark(inbox.path / name) for name in ("again", "ben")]
-    first, second = copies.compare(graded, [2, 1])
-    assert (first.counts, second.counts) == (False, True)
-    assert points(second)["cause"] == 0
-
-
-def test_a_copy_in_another_students_name_does_not_harm_her(inbox):
-    shutil.copytree(inbox.ana.path, inbox.path / "evil")
-    evil = Folder(inbox.path / "evil")
-    edited_summary(evil.run("unfair"))
-    graded = [inbox.mark(folder.path) for folder in (evil, inbox.ana)]
-    copied, hers = copies.compare(graded, [1, 2])
-    assert (hers.verdict, hers.counts, hers.points) == ("genuine", True, 8)
-    assert not copied.counts
 
 
 # What is no answer to the task.
@@ -465,13 +436,9 @@ def test_nothing_of_the_students_is_started_or_read(text, inbox):
     run = inbox.ben.run("remedy")
     evil, grades = inbox.path / "EVIL", inbox.path.parent / "grades.csv"
     grades.write_text("ana,1.0\n")
-    key = text.partition(":")[0]
     for path in (inbox.ben.path / "configs/remedy.yaml", run.config):
-        lines = yaml.safe_load(path.read_text())
-        lines[key] = yaml.safe_load(text.replace("EVIL", str(evil)).replace("GRADES", str(grades)))[
-            key
-        ]
-        path.write_text(yaml.safe_dump(lines))
+        own = yaml.safe_load(text.replace("EVIL", str(evil)).replace("GRADES", str(grades)))
+        path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | own))
     for name in ("evil.py", "evil.c"):
         (inbox.ben.path / "configs" / name).write_text(f"open({str(evil)!r}, 'w')\n")
     run.seal()
@@ -493,25 +460,6 @@ def packed_of(folder: Folder) -> Path:
     return path
 
 
-def rewrite(path: Path, change: Callable[[dict[str, bytes]], None], *, rehash: bool) -> None:
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    change(members)
-    if rehash:
-        record = json.loads(members.pop(packed.RECORD))
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, content in members.items():
-                archive.writestr(name, content)
-        folder = path.with_suffix(".hashes")
-        with zipfile.ZipFile(path) as archive:
-            archive.extractall(folder)
-        record["files"] = {name: sha256(folder / name) for name in members}
-        members[packed.RECORD] = json.dumps(record).encode()
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-
-
 def test_a_packed_submission_is_as_good_as_its_folder(inbox):
     path = packed_of(inbox.ben)
     assert path.stat().st_size < 100_000
@@ -521,16 +469,11 @@ def test_a_packed_submission_is_as_good_as_its_folder(inbox):
 
 def test_a_packed_file_with_anothers_hashes(inbox):
     mine, hers = packed_of(inbox.ben), packed_of(inbox.ana)
-    with zipfile.ZipFile(hers) as archive:
-        theirs = json.loads(archive.read("runs/unfair/manifest.json"))
-
-    def change(members: dict[str, bytes]) -> None:
-        manifest = json.loads(members["runs/unfair/manifest.json"])
-        members["runs/unfair/manifest.json"] = json.dumps(
-            {**manifest, "dropped": theirs["dropped"]}
-        ).encode()
-
-    rewrite(mine, change, rehash=True)
+    name = "runs/unfair/manifest.json"
+    held = zips.contents(mine)
+    manifest, theirs = (json.loads(each[name]) for each in (held, zips.contents(hers)))
+    changed = json.dumps({**manifest, "dropped": theirs["dropped"]}).encode()
+    zips.rewritten(mine, held | {name: changed}, packed.RECORD)
     graded = inbox.mark(mine)
     assert (graded.verdict, states(graded)["unfair"]) == ("rejected", "forged")
     assert not any(points(graded)[key] for key in UNFAIR_POINTS)
@@ -538,30 +481,15 @@ def test_a_packed_file_with_anothers_hashes(inbox):
 
 def test_a_packed_file_that_was_changed(inbox):
     path = packed_of(inbox.ben)
-    rewrite(path, lambda members: members.update({"answers.yaml": b"ratio: 1\n"}), rehash=False)
+    zips.written(path, zips.contents(path) | {"answers.yaml": b"ratio: 1\n"})
     graded = inbox.mark(path)
     assert (graded.verdict, graded.student) == ("rejected", None)
     assert "answers.yaml has another hash than submission.json says" in graded.notes[0]
 
 
 def bomb(path: Path) -> str:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("answers.yaml", bytes(200 << 20))
+    zips.written(path, {"answers.yaml": bytes(200 << 20)})
     return "expands to"
-
-
-def escaping(path: Path) -> str:
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("../../evil", b"")
-    return "allowed are plain names"
-
-
-def linked(path: Path) -> str:
-    link = zipfile.ZipInfo("answers.yaml")
-    link.external_attr = 0o120777 << 16
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(link, "/etc/passwd")
-    return "is no regular file"
 
 
 def too_large(path: Path) -> str:
@@ -569,24 +497,19 @@ def too_large(path: Path) -> str:
     return "a packed submission has at most"
 
 
-def no_zip(path: Path) -> str:
-    path.write_bytes(b"x")
-    return "not a whole zip file"
-
-
 def a_fifo(path: Path) -> str:
     os.mkfifo(path)
     return "cannot be read: is a FIFO"
 
 
-@pytest.mark.parametrize("make", [bomb, escaping, linked, too_large, no_zip, a_fifo])
+@pytest.mark.parametrize("make", [bomb, too_large, a_fifo])
 def test_an_archive_that_attacks(make, inbox):
+    """What it holds is looked at as in any archive (test_archive.py)."""
     path = inbox.path / "evil.zip"
     said = make(path)
     graded = inbox.mark(path)
     assert (graded.verdict, graded.student, graded.points) == ("rejected", None, 0)
     assert said in graded.notes[0]
-    assert not (inbox.path.parent / "evil").exists()
 
 
 def test_a_packed_submission_that_was_unpacked_and_changed(inbox):
@@ -657,11 +580,9 @@ def test_thousands_of_keys_give_a_few_lines(inbox):
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_is_damaged_a_grade_comes_out(seed, inbox):
     draw = random.Random(seed)
-    names = ["answers.yaml", "assignment.yaml", "configs/unfair.yaml", "configs", "runs/unfair"]
-    names += [
-        f"runs/unfair/{name}"
-        for name in ("manifest.json", "summary.json", "config.yaml", "flows.parquet", "captures")
-    ]
+    of_a_run = ("", "manifest.json", "summary.json", "config.yaml", "flows.parquet", "captures")
+    names = ["answers.yaml", "assignment.yaml", "configs/unfair.yaml", "configs"]
+    names += [f"runs/unfair/{name}" for name in of_a_run]
     hostile.hurt_file(inbox.ben.path / draw.choice(names), draw)
     graded = inbox.mark(inbox.ben.path)
     assert graded.points <= 8

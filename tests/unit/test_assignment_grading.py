@@ -155,14 +155,11 @@ def test_what_is_packed(handed_in, tmp_path):
     assert (made.bytes, made.runs) == ((tmp_path / "ana.zip").stat().st_size, ("unfair", "remedy"))
     with zipfile.ZipFile(made.path) as archive:
         names = set(archive.namelist())
+    of_a_run = ("config.yaml", "manifest.json", "summary.json")
     assert names == {
         *("submission.json", "assignment.yaml", "answers.yaml", "picture.png"),
         *(f"configs/{run}.yaml" for run in made.runs),
-        *(
-            f"runs/{run}/{name}"
-            for run in made.runs
-            for name in ("config.yaml", "manifest.json", "summary.json")
-        ),
+        *(f"runs/{run}/{name}" for run in made.runs for name in of_a_run),
     }
 
 
