@@ -1,7 +1,6 @@
 import json
 import re
 import time
-from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -32,14 +31,6 @@ def test_linear():
     assert plan.bottleneck.egress == "s1-eth1"
     assert plan.bottleneck.ingress == ("s1-eth2", "s1-eth3")
     assert plan.capture_ports == (("s1-eth1", "out"), ("s1-eth2", "in"), ("s1-eth3", "in"))
-
-
-def test_fattree():
-    plan = plan_of("fattree-12")
-    assert [flow.hops for flow in plan.flows] == [2] + [6] * 12
-    assert plan.bottleneck.switch == "e0_0"
-    assert len(plan.bottleneck.ingress) == 2
-    assert plan.ip("h3_1_2") == "10.3.1.2"
 
 
 def test_senders_and_their_ports():
@@ -104,30 +95,14 @@ def test_more_captures():
     assert ("s1-eth1", "out") in some
 
 
-def test_the_bottleneck_can_be_inside_the_tree():
-    plan = plan_of(
-        "fattree-12",
-        "flows=[{from: [h1_0_2, h1_0_3, h2_0_2], to: h0_0_2}, {from: [h3_0_2], to: h0_1_2}]",
-    )
-    destinations = set(plan.bottleneck.destinations)
-    assert destinations <= {"10.0.0.2", "10.0.1.2"}
-
-
-BOTH_WAYS = """
-name: both-ways
-topology: {kind: linear, rivals: 3}
-links: {rate: 100mbit, delay: 1ms, layers: {edge-edge: {rate: 10mbit}}}
-queue: {kind: tbf, limit: 20 packets}
-flows: [{from: h4, to: h1}, {from: h2, to: h5}]
-duration: 1s
-"""
-
-
 @pytest.mark.parametrize("addressing", ["ipv4", "ipv6", "both"])
-def test_all_that_leaves_by_a_studied_output_takes_part(tmp_path, addressing):
-    config = tmp_path / "c.yaml"
-    config.write_text(BOTH_WAYS, encoding="utf-8")
-    plan = make_plan(experiment.load(config, [f"addressing={addressing}"]))
+def test_all_that_leaves_by_a_studied_output_takes_part(addressing):
+    plan = plan_of(
+        "linear-12",
+        "flows=[{from: h4, to: h1}, {from: h2, to: h5}]",
+        "links.layers={edge-edge: {rate: 10mbit}}",
+        f"addressing={addressing}",
+    )
     paths = [path for flow in plan.flows for path in (flow.path, flow.return_path)]
     assert plan.others
     for port in (plan.bottleneck, *plan.others):
@@ -156,20 +131,6 @@ def test_a_fat_tree_has_the_size_and_addresses_it_should(k):
             assert data["ip"] == f"10.{pod}.{edge}.{number}"
     addresses = [data["ip"] for _, data in graph.nodes(data=True) if data["kind"] == "host"]
     assert len(set(addresses)) == len(addresses)
-
-
-def test_interface_names_fit_the_kernel():
-    plan = plan_of("fattree-12", "topology.k=16")
-    assert max(len(port) for port in plan.switch_ports()) <= 15
-    assert max(len(f"{host}-eth0") for host in plan.hosts) <= 15
-
-
-def test_every_flow_ends_at_its_receiver_over_links_that_exist():
-    plan = plan_of("fattree-12", "topology.k=8", "flows.1.hosts=100")
-    for flow in plan.flows:
-        assert (flow.path[0], flow.path[-1]) == (flow.src, flow.dst)
-        assert all(plan.graph.has_edge(one, two) for one, two in pairwise(flow.path))
-        assert len(set(flow.path)) == len(flow.path)
 
 
 def test_distinct_end_points_meet_between_aggregation_and_edge_switch():
@@ -252,6 +213,8 @@ def test_a_large_fat_tree_is_planned_without_all_its_routes():
     began = time.process_time()
     plan = plan_of("fig3c", "topology.k=32")
     assert (len(plan.hosts), len(plan.switches)) == (8192, 1280)
+    # As long as the kernel allows for an interface's name.
+    assert max(map(len, (*plan.switch_ports(), *(f"{host}-eth0" for host in plan.hosts)))) <= 15
     assert [flow.hops for flow in plan.flows] == [2] + [6] * 12
     assert time.process_time() - began < 20
 

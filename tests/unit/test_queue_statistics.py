@@ -11,9 +11,10 @@ from tests.fakes import Shown
 
 
 def qdisc(handle: int, kind: str, drops: int, own: str | None = None) -> Shown:
+    """A qdisc; the shaper, which has the handle 2, holds 5 bytes."""
     stats = Shown(
         TCA_STATS_BASIC={"bytes": 1514, "packets": 1},
-        TCA_STATS_QUEUE={"drops": drops, "overlimits": 4, "backlog": 5, "qlen": 6},
+        TCA_STATS_QUEUE={"drops": drops, "overlimits": 4, "backlog": 3 + handle, "qlen": 6},
         TCA_STATS_APP=own,
     )
     return Shown(event="RTM_NEWQDISC", handle=handle << 16, TCA_KIND=kind, TCA_STATS2=stats)
@@ -37,35 +38,27 @@ def test_a_drop_below_the_shaper_counts_once():
 
 
 def test_a_port_without_our_qdiscs_is_named():
-    with pytest.raises(ReadBackError, match="requested 3:"):
-        queues.statistics([qdisc(2, "tbf", 0)])
+    for there, lacking in ((qdisc(2, "tbf", 0), "3:"), (qdisc(3, "bfifo", 0), "2:")):
+        with pytest.raises(ReadBackError, match=f"requested {lacking}"):
+            queues.statistics([there])
+
+
+CODEL = words(1, 2, 3, 4, 5, 6, 40, 8, 2)
+FQ = struct.pack("=8Q4I3Q", *range(8), *range(4), 40, 1, 2)
+CAKE = attribute(8, words(40)) + attribute(4, words(7))
 
 
 OWN: dict[str, tuple[bytes, dict[str, int]]] = {
     "red": (words(1, 2, 3, 40), {"early": 1, "at_limit": 2, "marked": 40}),
-    "codel": (
-        words(1, 2, 3, 4, 5, 6, 40, 8, 2),
-        {"at_limit": 6, "marked": 40, "marked_at_threshold": 2},
-    ),
+    "codel": (CODEL, {"at_limit": 6, "marked": 40, "marked_at_threshold": 2}),
     "fq_codel": (
         words(0, 1, 2, 40, 4, 5, 6, 2, 8, 9),
-        {
-            "at_limit": 2,
-            "marked": 40,
-            "new_flows": 4,
-            "marked_at_threshold": 2,
-            "at_memory_limit": 9,
-        },
+        {"at_limit": 2, "marked": 40, "new_flows": 4}
+        | {"marked_at_threshold": 2, "at_memory_limit": 9},
     ),
     "pie": (words(0, 0, 1, 2, 3, 4, 5, 6, 7, 40), {"dropped": 5, "at_limit": 6, "marked": 40}),
-    "fq": (
-        struct.pack("=8Q4I3Q", *range(8), *range(4), 40, 1, 2),
-        {"at_flow_limit": 4, "flows": 0, "marked_at_threshold": 40},
-    ),
-    "cake": (
-        attribute(10, attribute(1, attribute(8, words(40)) + attribute(4, words(7)))),
-        {"dropped": 7, "marked": 40},
-    ),
+    "fq": (FQ, {"at_flow_limit": 4, "flows": 0, "marked_at_threshold": 40}),
+    "cake": (attribute(10, attribute(1, CAKE)), {"dropped": 7, "marked": 40}),
     "dualpi2": (
         words(0, 1, 2, 3, 4, 5, 40, 7, 8, 9, 10, 11),
         {"marked": 40, "marked_by_step": 7, "classic_packets": 3, "l4s_packets": 4},

@@ -70,30 +70,20 @@ RATIOS = (
 
 
 @pytest.mark.parametrize(("kind", "more"), RATIOS)
-def test_a_starved_class_is_the_strongest_effect_and_not_left_out(analysed, tmp_path, kind, more):
-    run = changed(analysed, tmp_path, {2: 0.0, 3: 1e8})
-    half = 2 if "interval" in more else 1
-    assert take(run, kind, **more) == pytest.approx(1e8 / (half * ONE_SEGMENT_BPS))
-
-
-@pytest.mark.parametrize(("kind", "more"), RATIOS)
-def test_the_opposite_is_as_far_on_the_other_side(analysed, tmp_path, kind, more):
-    run = changed(analysed, tmp_path, {2: 1e8, 3: 0.0})
-    others = run.summary.classes["3"].flows
-    half = 2 if "interval" in more else 1
-    assert take(run, kind, **more) == pytest.approx(half * ONE_SEGMENT_BPS / others / 1e8)
-
-
-@pytest.mark.parametrize(("kind", "more"), RATIOS)
 @pytest.mark.parametrize(
-    ("goodput", "is_at_floor"),
-    [({2: 0.0, 3: 1e8}, True), ({2: 1e8, 3: 0.0}, True), ({2: 1e8, 3: 1e8}, False)],
+    ("goodput", "starved"),
+    [({2: 0.0, 3: 1e8}, 2), ({2: 1e8, 3: 0.0}, 3), ({2: 1e8, 3: 1e8}, None)],
 )
-def test_a_ratio_of_flows_that_got_nothing_is_known_to_be_a_bound(
-    analysed, tmp_path, kind, more, goodput, is_at_floor
+def test_a_class_that_got_nothing_is_the_strongest_effect_and_a_bound(
+    analysed, tmp_path, kind, more, goodput, starved
 ):
+    """The opposite is as far on the other side."""
     run = changed(analysed, tmp_path, goodput)
-    assert measures.is_at_floor(run, Measure(kind=kind, **more)) is is_at_floor
+    floor_bps = (2 if "interval" in more else 1) * ONE_SEGMENT_BPS
+    others = run.summary.classes["3"].flows
+    expected = {2: 1e8 / floor_bps, 3: floor_bps / others / 1e8, None: 1}[starved]
+    assert take(run, kind, **more) == pytest.approx(expected)
+    assert measures.is_at_floor(run, Measure(kind=kind, **more)) is (starved is not None)
     assert not measures.is_at_floor(run, Measure(kind="jain_index"))
 
 

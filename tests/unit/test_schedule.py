@@ -145,10 +145,7 @@ def test_the_bottleneck_of_flows_takes_in_what_the_background_sends_through_it()
         ("{kind: poisson, load: 0.5, sizes: [[5, 0.5]]}", "allowed is 1"),
         ("{kind: poisson, load: 0.5, sizes: data-mining, largest: 1KB}", "no flow has"),
         ("{kind: poisson, load: 0.5, sizes: web-search, to: h99}", "no host 'h99'"),
-        (
-            "{kind: poisson, load: 0.5, sizes: web-search, from: h0_0_2, to: h0_0_2}",
-            "cannot send to itself",
-        ),
+        ("{kind: poisson, load: 0.5, sizes: web-search, from: h0_0_2, to: h0_0_2}", "to itself"),
         ("{kind: poisson, load: 0.5, sizes: web-search, start: 30s}", "goes on after"),
         ("{kind: poisson, load: 1, sizes: [[10, 1]]}", "more than 200000 flows"),
         ("{kind: poisson, load: 0.0001, sizes: web-search, start: 19s}", "no flow starts within"),
@@ -200,5 +197,3 @@ def test_the_topologys_receiver_may_be_a_source_of_flows_to_any_host():
     found = flows("{kind: poisson, load: 0.01, sizes: [[100000, 1]], from: h0_0_2}")
     assert {flow.src for flow in found} == {"h0_0_2"}
     assert len({flow.dst for flow in found}) == 15
-    with pytest.raises(ConfigError, match="cannot send to itself"):
-        flows("{kind: poisson, load: 0.01, sizes: [[100000, 1]], from: h0_0_2, to: h0_0_2}")

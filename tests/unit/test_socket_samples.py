@@ -15,6 +15,7 @@ from outcast.analysis.measure.samples import port_table, socket_table
 from outcast.analysis.run_analysis import Interval
 from outcast.errors import InputError
 from outcast.experiment.queues import KINDS
+from outcast.netlink import encode as attribute
 from outcast.records.flows import FlowRecord
 from outcast.records.queue_statistics import read_message, statistics
 from outcast.records.samples import Sample, SamplesWriter
@@ -24,10 +25,6 @@ from tests import records
 
 def flow(number: int) -> FlowRecord:
     return records.flow(number, f"10.0.0.{number}", 20_000 + number)
-
-
-def attribute(kind: int, value: bytes) -> bytes:
-    return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
 
 
 def answer(size: int = 248, **fields: tuple[str, int, int]) -> bytes:

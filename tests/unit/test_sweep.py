@@ -184,19 +184,14 @@ def test_resuming_does_not_trust_a_run_in_the_folder_of_another(tmp_path):
 def test_resuming_does_not_trust_a_manifest_that_was_changed(tmp_path):
     wanted, target = planned(tmp_path), tmp_path / "sweep"
     sweep(wanted, target)
-    first, second, *_ = sorted((target / "runs").iterdir())
-    for run, change in ((first, "hash"), (second, "seed")):
-        manifest = json.loads((run / "manifest.json").read_text())
-        if change == "hash":
-            del manifest["files"]["summary.json"]
-        else:
-            manifest["seed"] += 1
-        (run / "manifest.json").write_text(json.dumps(manifest))
+    run = min((target / "runs").iterdir())
+    manifest = json.loads((run / "manifest.json").read_text())
+    del manifest["files"]["summary.json"]
+    (run / "manifest.json").write_text(json.dumps(manifest))
     result, quiet = sweep(wanted, target, resume=True)
     assert result.complete
     assert any("summary.json: manifest.json has no hash of it" in note for note in quiet.notes)
-    assert any("was made with another seed" in note for note in quiet.notes)
-    assert result.progress.finished == 2
+    assert result.progress.finished == 1
 
 
 def test_a_killed_worker_leaves_nothing_in_the_ledger(tmp_path, monkeypatch):
@@ -355,7 +350,7 @@ import sys
 from pathlib import Path
 from tests.unit import test_sweep as t
 from outcast.sweep import plan
-from outcast import cli, experiment, files
+from outcast import experiment
 wanted = plan.plan_sweep(experiment.read(Path(sys.argv[1])), lambda each: "virtual")
 print("go", flush=True)
 t.sweep(wanted, Path(sys.argv[2]), resume=True)
@@ -580,21 +575,12 @@ def test_a_configuration_without_a_sweep_is_told_so(faked, tmp_path, capsys):
     assert line.startswith(f"note: {alone} has no `sweep:`, so this is one point; --set sweep.")
 
 
-def test_the_command_from_the_plan_to_the_dataset_and_again(faked, tmp_path, capsys):
-    target = str(tmp_path / "out")
-    status, out, err = invoke(capsys, str(faked), "-o", target, "--jobs", "2")
-    assert (status, "4 of 4 runs finished" in out) == (0, True), err
-    status, _, err = invoke(capsys, str(faked), "-o", target)
-    assert (status, "--resume continues it" in err) == (2, True)
-    status, out, _ = invoke(capsys, f"{target}/sweep.yaml", "-o", target, "--resume")
-    assert (status, "4 are finished, 0 are left" in out) == (0, True)
-    status, out, _ = invoke(capsys, str(faked), "--dry-run", "-o", str(tmp_path / "next"))
-    assert "from 4 runs measured on this machine\n" in out
-
-
 def test_files_of_finished_runs_are_hashed_once(faked, tmp_path, capsys, monkeypatch):
     target = tmp_path / "out"
-    assert invoke(capsys, str(faked), "-o", str(target))[0] == 0
+    status, out, _ = invoke(capsys, str(faked), "-o", str(target))
+    assert (status, "4 of 4 runs finished" in out) == (0, True)
+    _, out, _ = invoke(capsys, str(faked), "--dry-run", "-o", str(tmp_path / "next"))
+    assert "from 4 runs measured on this machine\n" in out
     first, *others = sorted((target / "runs").iterdir())
     (first / "summary.json").write_text("{}")
     hashed: list[Path] = []

@@ -1,3 +1,4 @@
+import json
 import math
 from collections import Counter
 from pathlib import Path
@@ -118,26 +119,39 @@ def test_any_key_can_be_swept_as_set_sets_it():
     assert source.at_point({}).experiment().queue.kind == "tbf"
 
 
+QUICK = ("links.rate", '"quick"')
+NO_RATE = "links.rate: 'quick' is no"
+LIMIT = "queue.limit: [1KB]"
+RATE = "links.rate: [quick]"
+
+
 @pytest.mark.parametrize(
-    ("overrides", "settings", "said"),
+    ("sweep", "overrides", "key", "value", "place", "said"),
     [
         # The list of a key below `sweep`, an override of it, and a key that is not swept.
-        ([], {"queue.limit": "1KB"}, '{file}:8: sweep, at queue.limit="1KB": queue.limit: '),
+        (LIMIT, [], "queue.limit", '"1KB"', ":8", "queue.limit: "),
+        (LIMIT, ["sweep.queue.limit=[1KB]"], "queue.limit", '"1KB"', "--set sweep.queue.limit", ""),
+        (LIMIT, [], "topology.k", "7", ":7", "topology.k: 7: "),
+        (LIMIT, [], "duration", '"1ms"', ":5", "analysis.from: allowed is"),
+        (LIMIT, ["seed=3"], "flows.2.hosts", "1", ":7", "this list has no '2'; allowed are 0 to 1"),
+        ("links:\n    rate: [1gbit, quick]", [], *QUICK, ":9", NO_RATE),
         (
-            ["sweep.queue.limit=[1KB]"],
-            {"queue.limit": "1KB"},
-            '--set sweep.queue.limit: sweep, at queue.limit="1KB": queue.limit: ',
+            "points:\n  - {links.rate: 1gbit}\n  -\n    links.rate: quick",
+            [],
+            *QUICK,
+            ":11",
+            NO_RATE,
         ),
-        ([], {"topology.k": 7}, "{file}:7: sweep, at topology.k=7: topology.k: 7: "),
-        ([], {"duration": "1ms"}, '{file}:5: sweep, at duration="1ms": analysis.from: allowed is'),
-        (
-            ["seed=3"],
-            {"flows.2.hosts": 1},
-            "{file}:7: sweep, at flows.2.hosts=1: this list has no '2'; allowed are 0 to 1",
-        ),
+        ("points: [{links.rate: quick, seed: 1}, {links.rate: quick}]", [], *QUICK, ":8", NO_RATE),
+        # An override of what the list replaces is not the reason.
+        (RATE, ["links={rate: 1gbit}"], *QUICK, ":8", NO_RATE),
+        (RATE, ["sweep.points=[{links.rate: quick}]"], *QUICK, "--set sweep.points", NO_RATE),
+        ("seed: [1]", ["sweep={links: {rate: [quick]}}"], *QUICK, "--set sweep", NO_RATE),
     ],
 )
-def test_a_point_that_is_no_experiment_is_named(overrides, settings, said, tmp_path):
+def test_a_swept_value_is_blamed_on_who_gave_it(
+    sweep, overrides, key, value, place, said, tmp_path
+):
     file = tmp_path / "swept.yaml"
     file.write_text(
         "name: swept\n"
@@ -146,45 +160,15 @@ def test_a_point_that_is_no_experiment_is_named(overrides, settings, said, tmp_p
         "analysis:\n"
         "  from: 100ms\n"
         "queue: {kind: tbf, limit: 16KB}\n"
-        "sweep:\n"
-        "  queue.limit: [1KB]\n"
+        f"sweep:\n  {sweep}\n"
         "links: {rate: 1gbit}\n"
         "duration: 200ms\n"
     )
     source = experiment.read(file, overrides)
     with pytest.raises(ConfigError) as caught:
-        source.at_point(settings).experiment()
-    assert str(caught.value).startswith(said.format(file=file))
-
-
-@pytest.mark.parametrize(
-    ("sweep", "overrides", "line"),
-    [
-        ("  links:\n    rate: [1gbit, quick]\n", [], "{file}:6"),
-        ("  points:\n  - {links.rate: 1gbit}\n  -\n    links.rate: quick\n", [], "{file}:8"),
-        ("  points:\n  - {links.rate: quick, seed: 1}\n  - {links.rate: quick}\n", [], "{file}:7"),
-        # An override of what the list replaces is not the reason.
-        ("  links.rate: [quick]\n", ["links={rate: 1gbit}"], "{file}:5"),
-        ("  links.rate: [quick]\n", ["sweep.points=[{links.rate: quick}]"], "--set sweep.points"),
-        ("  seed: [1]\n", ["sweep={links: {rate: [quick]}}"], "--set sweep"),
-    ],
-)
-def test_a_swept_value_is_blamed_on_who_gave_it(sweep, overrides, line, tmp_path):
-    file = tmp_path / "swept.yaml"
-    file.write_text(
-        "topology: {kind: linear, rivals: 2}\n"
-        "flows: [{from: 2-hop}]\n"
-        "links: {rate: 1gbit}\n"
-        f"sweep:\n{sweep}"
-        "queue: {kind: tbf, limit: 16KB}\n"
-        "duration: 200ms\n"
-        "name: swept\n"
-    )
-    source = experiment.read(file, overrides)
-    with pytest.raises(ConfigError) as caught:
-        source.at_point({"links.rate": "quick"}).experiment()
-    begins = f"{line.format(file=file)}: sweep, at links.rate=\"quick\": links.rate: 'quick' is no"
-    assert str(caught.value).startswith(begins)
+        source.at_point({key: json.loads(value)}).experiment()
+    where = f"{file}{place}" if place.startswith(":") else place
+    assert str(caught.value).startswith(f"{where}: sweep, at {key}={value}: {said}")
 
 
 @pytest.mark.parametrize(
