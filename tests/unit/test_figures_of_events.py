@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from outcast.experiment.faults import Policer
-from outcast.records.counters import PortRates, Rates
+from outcast.records.counters import Counters, PortRates, Rates
 from outcast.records.effective import AppliedChange
 from outcast.records.run import Run
 from outcast.view import figures, summary_words
@@ -37,12 +37,23 @@ def applied(event: int, at_ms: float, what: str, value: int, node: str, to: str)
     return AppliedChange(event, at_ns, at_ns, node, to, f"{node}-{to}", what, value, value)
 
 
+def changed(run: Run, *changes: AppliedChange) -> Run:
+    """The run with these changes in place of its own."""
+    manifest = run.manifest.model_copy(update={"changes": list(changes)})
+    return with_records(run, manifest=manifest)
+
+
+def steady(run: Run, counters: Counters | None = None, **more: object) -> str:
+    """What is said of a steady run whose summary, or whose counters, are these."""
+    summary = run.summary.model_copy(update={"stationary": True, **more})
+    again = with_records(run, summary=summary, counters=counters or run.counters)
+    return summary_words.stationarity_sentence(again)
+
+
 @pytest.fixture
 def run(tmp_path) -> Run:
-    directory = analysed_run(tmp_path / "run", DURATION_NS, 9, 3_000)
-    run = Run(directory)
-    changes = [applied(*event) for event in EVENTS]
-    return with_records(run, manifest=run.manifest.model_copy(update={"changes": changes}))
+    run = Run(analysed_run(tmp_path / "run", DURATION_NS, 9, 3_000))
+    return changed(run, *(applied(*event) for event in EVENTS))
 
 
 def test_the_changes_of_one_event_are_one_moment(run):
@@ -55,28 +66,24 @@ def test_the_changes_of_one_event_are_one_moment(run):
 
 
 def test_the_steady_state_names_the_rates_that_changed_within_the_interval(run):
-    known = run.summary.model_copy(update={"stationary": True})
-    text = summary_words.stationarity_sentence(with_records(run, summary=known))
-    assert text.endswith(
+    assert steady(run).endswith(
         "; but rates changed meanwhile, so means mix several: at 0.02 s s1-s2: rate 500 Mbps, at "
         "0.04 s s1-s2: down, at 0.05 s s1-s2: back"
     )
-    later = known.model_copy(update={"start_s": 0.05})
-    assert "meanwhile" not in summary_words.stationarity_sentence(with_records(run, summary=later))
+    assert "meanwhile" not in steady(run, start_s=0.05)
     trace = PortRates(
         port="s1-eth1", trace="c.csv", t_ns=[60 * MS], rate_bps=[10**8], latest_ns=0, skipped=0
     )
     run.directory.write_rates(Rates(ports=[trace]))
-    again = with_records(Run(run.directory), summary=later)
-    assert summary_words.stationarity_sentence(again).endswith(": s1-eth1 followed c.csv")
+    assert steady(Run(run.directory), start_s=0.05).endswith(": s1-eth1 followed c.csv")
 
 
 def test_a_time_is_the_planned_one_if_it_was_kept(run):
-    made = [
+    again = changed(
+        run,
         AppliedChange(0, 20 * MS, 20 * MS + 600, "s1", "h1", "s1-h1", "rate_bps", 1, 9_999_200),
         AppliedChange(1, 30 * MS, 30 * MS + 12_000, "s1", "h1", "s1-h1", "delay_ns", 5, 5),
-    ]
-    again = with_records(run, manifest=run.manifest.model_copy(update={"changes": made}))
+    )
     assert moments(again) == [
         Moment(0.02, "s1 to h1: rate 10 Mbps"),
         Moment(0.030012, "s1 to h1: delay 5ns"),
@@ -84,20 +91,16 @@ def test_a_time_is_the_planned_one_if_it_was_kept(run):
 
 
 def test_a_policer_is_named_with_its_rate_and_burst(run):
-    made = [
-        applied(number, 20.0 + number, "policer_bps", 5 * 10**6, "s1", "h1") for number in (0, 1)
-    ]
+    made = (applied(n, 20.0 + n, "policer_bps", 5 * 10**6, "s1", "h1") for n in (0, 1))
     events = [SimpleNamespace(policer=Policer(rate="5mbit", burst="64KB"))]
-    again = with_records(run, manifest=run.manifest.model_copy(update={"changes": made}))
+    again = changed(run, *made)
     again.__dict__["experiment"] = SimpleNamespace(events=events)
     # A configuration of somebody else's may have fewer events.
     assert [moment.text for moment in moments(again)] == [
         "s1 to h1: policer 5 Mbps, burst 64KB",
         "s1 to h1: policer 5 Mbps",
     ]
-    known = run.summary.model_copy(update={"stationary": True})
-    text = summary_words.stationarity_sentence(with_records(again, summary=known))
-    assert "mix several: at 0.02 s s1 to h1: policer 5 Mbps" in text
+    assert "mix several: at 0.02 s s1 to h1: policer 5 Mbps" in steady(again)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +113,7 @@ def test_a_policer_is_named_with_its_rate_and_burst(run):
     ],
 )
 def test_a_delay_behind_the_capture_is_in_no_columns(run, link, what, words):
-    made = [applied(0, 20.0, what, 1, "s1", "h1")]
-    again = with_records(run, manifest=run.manifest.model_copy(update={"changes": made}))
+    again = changed(run, applied(0, 20.0, what, 1, "s1", "h1"))
     again.__dict__["plan"] = SimpleNamespace(
         bottleneck=SimpleNamespace(egress="s1-h1"),
         others=(),
@@ -123,28 +125,23 @@ def test_a_delay_behind_the_capture_is_in_no_columns(run, link, what, words):
 
 
 def test_rates_of_links_that_no_flow_crosses_mix_no_means(run):
-    known = run.summary.model_copy(update={"stationary": True})
     link = records.link("s1-s2", "s1", "s2", rate_bps=1)
     for crossed in ({"flows": [0]}, {"acknowledged": [0]}, {"other": True}):
         links = [link.model_copy(update=crossed), link.model_copy(update={"port": "s2-s1"})]
         counters = run.counters.model_copy(update={"links": links})
-        again = with_records(run, summary=known, counters=counters)
-        assert "at 0.02 s s1-s2: rate 500 Mbps" in summary_words.stationarity_sentence(again)
+        assert "at 0.02 s s1-s2: rate 500 Mbps" in steady(run, counters)
     links = [link, link.model_copy(update={"port": "s1-h1", "flows": [0]})]
     counters = run.counters.model_copy(update={"links": links})
-    assert "meanwhile" not in summary_words.stationarity_sentence(
-        with_records(run, summary=known, counters=counters)
-    )
+    assert "meanwhile" not in steady(run, counters)
 
 
 def test_what_was_not_reached_is_no_moment_and_a_link_can_stay_down(run):
-    down = applied(0, 20, "up", 0, "s1", "s2")
-    changes = [
-        down,
+    again = changed(
+        run,
+        applied(0, 20, "up", 0, "s1", "s2"),
         AppliedChange(1, 30 * MS, None, "s1", "h1", "s1-h1", "delay_ns", 5, None),
         AppliedChange(None, DURATION_NS, DURATION_NS, "s1", "s2", "s1-s2", "up", 1, 1),
-    ]
-    again = with_records(run, manifest=run.manifest.model_copy(update={"changes": changes}))
+    )
     assert moments(again) == [Moment(0.02, "s1-s2: down", down_until_s=0.08)]
 
 
@@ -172,12 +169,11 @@ def test_figures_over_time_mark_events(name, panels, run):
 
 
 def test_many_events_are_marked_without_numbers(run):
-    changes = [
+    many = (
         applied(number, 1 + number, "rate_bps", 10**9 - number * 8, "s1", "s2")
         for number in range(MOST_NAMED_EVENTS + 1)
-    ]
-    many = with_records(run, manifest=run.manifest.model_copy(update={"changes": changes}))
-    figure = figures.figure(many, "goodput")
+    )
+    figure = figures.figure(changed(run, *many), "goodput")
     assert f"dotted: {MOST_NAMED_EVENTS + 1} events" in figure.axes[0].get_xlabel()
     assert not [text for text in figure.axes[0].texts if text.get_text().isdigit()]
 

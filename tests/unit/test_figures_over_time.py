@@ -153,9 +153,8 @@ def test_timeouts_by_count_and_time(run):
 
 
 def test_fairness_over_windows_and_the_changes(run):
-    changed = run.summary.model_copy(
-        update={"convergence": [ChangeSummary(t_s=0.03, flows=5, fair_after_s=None)]}
-    )
+    change = ChangeSummary(t_s=0.03, flows=5, fair_after_s=None)
+    changed = run.summary.model_copy(update={"convergence": [change]})
     figure = fairness.fairness_over_time(with_records(run, summary=changed))
     (axes,) = figure.axes
     table = pl.read_parquet(run.directory.path / "fairness.parquet")
@@ -181,8 +180,8 @@ def test_a_time_without_two_flows_is_a_gap(run):
 def test_flows_that_join_and_leave(run):
     few = with_flows(run, 3)
     flows = [
-        flow.model_copy(update={"start_ns": 20_000_000 * flow.flow, "duration_ns": 30_000_000})
-        for flow in few.manifest.flows
+        flow.model_copy(update={"start_ns": 20_000_000 * n, "duration_ns": 30_000_000})
+        for n, flow in enumerate(few.manifest.flows)
     ]
     joining = with_records(few, manifest=few.manifest.model_copy(update={"flows": flows}))
     figure = fairness.convergence(joining)

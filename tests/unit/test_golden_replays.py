@@ -28,13 +28,6 @@ def test_every_golden_run_can_be_planned_and_has_hashes(name):
     assert len(golden.captures) >= 3
     assert all(DIGEST.fullmatch(digest) for digest in golden.captures.values())
     assert all(file.endswith((".in.pcap", ".out.pcap")) for file in golden.captures)
-
-
-def test_the_golden_runs_differ_in_what_they_exercise():
-    assert set(GOLDENS) == {
-        *("bic-default", "bic-fattree", "bic-hosts-2011"),
-        *("hashed-generated", "red-dctcp", "mptcp", "tcprand"),
-    }
     assert DIGEST.fullmatch(replays.read_guest().kernel)
 
 
@@ -116,13 +109,6 @@ NUMBERS = {
 def test_hostile_inputs_are_answered_in_one_line(kind, bases, server, tmp_path):
     wrong = [hostile.check(number, SEED, bases, tmp_path, server) for number in NUMBERS[kind]]
     assert [each for each in wrong if each] == []
-
-
-def test_the_kinds_have_their_shares():
-    kinds = [hostile.kind_of(number) for number in range(300)]
-    assert {kind: kinds.count(kind) for kind in hostile.KINDS} == {
-        kind: share for kind, (_, share) in hostile.KINDS.items()
-    }
 
 
 def test_wrong_answers_are_told():

@@ -25,6 +25,7 @@ from outcast.records.samples import read_samples
 from outcast.sweep.points import combinations
 from tests.golden import class_folder, model
 from tests.golden.run_directory import make_run
+from tests.json_files import edit
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -158,15 +159,14 @@ def test_a_submission_that_would_fill_the_disk(tmp_path):
         made.identity()
 
 
-@pytest.mark.parametrize("verb", [["analyze"], ["inspect"], ["report"], ["inspect", "--links"]])
+@pytest.mark.parametrize("words", [["analyze"], ["inspect"], ["report"], ["inspect", "--links"]])
 @pytest.mark.parametrize("name", ["captures/x", "flows", "packets.parquet"])
-def test_a_run_folder_holds_files_and_folders_alone(verb, name, run, tmp_path, capsys):
+def test_a_run_folder_holds_files_and_folders_alone(words, name, run, tmp_path, verb):
     (tmp_path / "elsewhere").mkdir()
     (run.path / name).symlink_to(tmp_path / "elsewhere")
     for table in {"links.parquet", "packets.parquet"} - {name}:
         (run.path / table).touch()
-    assert cli.invoke([*verb, str(run.path)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = verb(*words, run.path, status=2).err.splitlines()
     assert f"{name}: is a symbolic link; allowed are files and folders" in line
 
 
@@ -213,18 +213,17 @@ def test_a_file_that_goes_away_meanwhile_is_left_out(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("key", "value", "said"), MANIFEST_EDITS)
-def test_values_of_a_manifest_have_bounds(key, value, said, run, capsys):
-    tree = json.loads(run.manifest.read_text())
-    holder: Any = tree
-    *above, last = key.split(".")
-    for part in above:
-        holder = holder[int(part) if part.isdigit() else part]
-    holder[last] = value
-    run.manifest.write_text(json.dumps(tree))
+def test_values_of_a_manifest_have_bounds(key, value, said, run, verb):
+    def change(holder: Any) -> None:
+        *above, last = key.split(".")
+        for part in above:
+            holder = holder[int(part) if part.isdigit() else part]
+        holder[last] = value
+
+    edit(run.manifest, change)
     # The plan of the reference switch's run has other flows, and would be refused first.
     run.plan.unlink()
-    assert cli.invoke(["analyze", str(run.path)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = verb("analyze", run.path, status=2).err.splitlines()
     assert said in line
     assert "manifest.json: " in line
 
@@ -241,9 +240,7 @@ def test_counters_that_go_back_are_refused():
 
 
 def test_a_kernel_that_does_not_tell_its_rate(run):
-    tree = json.loads(run.manifest.read_text())
-    tree["effective"]["min_rto_ns"] = None
-    run.manifest.write_text(json.dumps(tree))
+    edit(run.manifest, lambda tree: tree["effective"].update(min_rto_ns=None))
     assert analysis.analyze(run).name == "golden"
 
 
@@ -260,28 +257,23 @@ def test_ports_may_feed_two_bottlenecks(run):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("name", "text", "said"),
     [
-        ("{}", "flow: is missing"),
-        ("[]", "dictionary"),
-        ("NaN", "NaN is not a number"),
-        ('{"side": 1}', "is missing"),
-        ("x", "not JSON"),
+        ("schedule", "{}", "flow: is missing"),
+        ("schedule", "[]", "dictionary"),
+        ("schedule", "NaN", "NaN is not a number"),
+        ("schedule", '{"side": 1}', "is missing"),
+        ("schedule", "x", "not JSON"),
+        ("generated.h2", '{"flow": 0}', ""),
+        ("generated.h2", '{"side": "send", "flow": 0, "t_begun": -1}', ""),
+        ("generated.h2", "[]", ""),
     ],
 )
-def test_schedules_that_are_refused(text, said, run):
-    run.flows.mkdir()
-    (run.flows / "schedule.jsonl").write_text(text)
-    with pytest.raises(InputError, match=rf"schedule\.jsonl:1: .*{said}"):
-        results.read_generated_flows(run, 0)
-
-
-@pytest.mark.parametrize("row", ['{"flow": 0}', '{"side": "send", "flow": 0, "t_begun": -1}', "[]"])
-def test_rows_of_programs_that_are_refused(row, run):
+def test_rows_of_schedules_and_programs_that_are_refused(name, text, said, run):
     run.flows.mkdir()
     (run.flows / "schedule.jsonl").write_text("")
-    (run.flows / "generated.h2.jsonl").write_text(row)
-    with pytest.raises(InputError, match=r"generated\.h2\.jsonl:1: "):
+    (run.flows / f"{name}.jsonl").write_text(text)
+    with pytest.raises(InputError, match=rf"{name}\.jsonl:1: .*{said}"):
         results.read_generated_flows(run, 0)
 
 
@@ -326,11 +318,12 @@ def test_a_sweep_has_so_many_points():
 def test_names_cannot_act_on_the_terminal(name, run, tmp_path, capsys):
     given = tmp_path / name
     shutil.copytree(run.path, given)
-    manifest = json.loads((given / "manifest.json").read_text())
-    manifest["flows"][0]["src"] = "[red]h2"
-    manifest["flows"][0]["path"][0] = "[red]h2"
-    manifest["name"] = "[/]golden"
-    (given / "manifest.json").write_text(json.dumps(manifest))
+
+    def rename(manifest: Any) -> None:
+        manifest["flows"][0]["src"] = manifest["flows"][0]["path"][0] = "[red]h2"
+        manifest["name"] = "[/]golden"
+
+    edit(given / "manifest.json", rename)
     (given / "plan.json").unlink()  # A plan with other names would be refused.
     assert cli.invoke(["analyze", str(given)]) == (2 if "\udcff" in name else 0)
     assert cli.invoke(["inspect", str(tmp_path / f"{name} none")]) == 2

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from outcast import cli
 from outcast.errors import ConfigError
 from outcast.records.port_summaries import NoiseSummary
 from outcast.reproduce import recipe, reproduce
@@ -46,6 +46,16 @@ def check(text: str) -> Checker:
     return checker
 
 
+def rows(text: str, caption: str) -> list[str]:
+    """The rows of a page's table, without its head."""
+    table = text[text.index(f"{caption}</caption>") :]
+    return re.findall(r"<tr>(.*?)</tr>", table[: table.index("</table>")])[1:]
+
+
+def page(sweep: SweepDirectory) -> str:
+    return index.write_index(sweep).read_text(encoding="utf-8")
+
+
 def distrust(told: dict[str, Any]) -> None:
     told["capture"] |= {"trusted": False, "reasons": ["5 <drops> too many"]}
 
@@ -70,7 +80,7 @@ def test_how_many_runs_of_each_kind_and_why(sweep):
     assert read.untrusted == {names[1]: "5 <drops> too many"}
     assert read.left == [names[17]]
     assert len(read.finished) == 16
-    text = index.write_index(sweep).read_text(encoding="utf-8")
+    text = page(sweep)
     top = text[: text.index("<nav")]
     assert "Of 18 runs: 1 failed, 1 cannot be trusted, 1 not run yet" in top
     assert f"Failed: {names[0]}: GuestError: the guest &lt;ended&gt;" in top
@@ -84,12 +94,12 @@ def test_warnings_of_runs_are_counted(sweep):
         edit(sweep.run(name).summary, lambda told: told["warnings"].extend(["odd", "odd"]))
     edit(sweep.run(names[2]).summary, lambda told: told["warnings"].append("strange"))
     assert state.read_state(sweep).warnings == {"odd": names[:2], "strange": [names[2]]}
-    text = index.write_index(sweep).read_text(encoding="utf-8")
+    text = page(sweep)
     assert f"Warning in 2 runs ({names[0]}, ...): odd" in text
     assert f"Warning in 1 run ({names[2]}): strange" in text
 
 
-def test_phases_are_one_line_that_names_runs(sweep, capsys):
+def test_phases_are_one_line_that_names_runs(sweep, verb):
     """The page and `outcast results` say so, also beside a figure."""
     read = state.read_state(sweep)
     names = [name for name in read.finished if name not in read.untrusted]
@@ -108,14 +118,12 @@ def test_phases_are_one_line_that_names_runs(sweep, capsys):
         edit(sweep.run(name).summary, tell)
     locked, perhaps = names[-2:]
     said = f"phases at s1-eth1: of {{}} runs 1 phase-locked ({locked}) and 1 perhaps ({perhaps})"
-    text = index.write_index(sweep).read_text(encoding="utf-8")
+    text = page(sweep)
     assert f"Warning: {said.format(16)}" in text
     assert "Warning in" not in text
-    assert cli.invoke(["results", str(sweep.path)]) == 0
-    assert said.format(15) in capsys.readouterr().out
-    argv = ["results", str(sweep.path), "--value", "jain_index", "--figure", "bar"]
-    assert cli.invoke(argv) == 0
-    assert f"warning: {said.format(15)}" in capsys.readouterr().err
+    assert said.format(15) in verb("results", sweep.path).out
+    drawn = verb("results", sweep.path, "--value", "jain_index", "--figure", "bar")
+    assert f"warning: {said.format(15)}" in drawn.err
 
 
 @pytest.mark.parametrize("text", ["null", "[]", '"x"', '{"kind": 1}', "{"])
@@ -126,16 +134,12 @@ def test_a_reason_that_cannot_be_read_is_passed_by(sweep, text):
     assert (list(read.failures), read.left[0]) == ([], name)
 
 
-def test_the_points_are_those_of_outcast_results(sweep, capsys):
-    text = index.write_index(sweep).read_text(encoding="utf-8")
-    argv = ["results", str(sweep.path), "--format", "json", "--value", "outcast_ratio"]
-    assert cli.invoke(argv) == 0
-    groups = json.loads(capsys.readouterr().out)
-    table = text[text.index("Points</caption>") :]
-    table = table[: table.index("</table>")]
-    rows = re.findall(r"<tr>(.*?)</tr>", table)[1:]
-    assert len(rows) == len(groups) == 6
-    for row, group in zip(rows, groups, strict=True):
+def test_the_points_are_those_of_outcast_results(sweep, verb):
+    text = page(sweep)
+    told = verb("results", sweep.path, "--format", "json", "--value", "outcast_ratio")
+    groups = json.loads(told.out)
+    assert len(groups) == 6
+    for row, group in zip(rows(text, "Points"), groups, strict=True):
         found = group["values"]["outcast_ratio"]
         assert f'<data value="{found["center"]!r}">' in row
         assert row.endswith(f'<td class="number">{found["runs"]}</td>')
@@ -144,22 +148,21 @@ def test_the_points_are_those_of_outcast_results(sweep, capsys):
 
 
 def test_the_page_is_whole_and_the_same_each_time(sweep):
-    text = index.write_index(sweep).read_text(encoding="utf-8")
+    text = page(sweep)
     checker = check(text)
     assert checker.loads == []
     assert text.count("data:image/svg+xml;base64,") == 3
-    assert index.write_index(sweep).read_text(encoding="utf-8") == text
+    assert page(sweep) == text
     assert len(text) < 200_000
 
 
-def test_a_run_with_a_report_is_linked(sweep, capsys):
+def test_a_run_with_a_report_is_linked(sweep, verb):
     name = state.read_state(sweep).planned[5].name
     (sweep.run(name).path / "report.html").write_text("made before")
     missing = index.without_report(sweep)
     assert name not in missing
     assert len(missing) == 15
-    assert cli.invoke(["report", str(sweep.path)]) == 0
-    told = capsys.readouterr()
+    told = verb("report", sweep.path)
     assert told.out == f"{sweep.path / 'index.html'}\n"
     # A run of the tests' executor has no analysis, so no report can be made of it.
     assert told.err.count("no report of ") == 15
@@ -173,7 +176,7 @@ def test_a_run_with_a_report_is_linked(sweep, capsys):
 def test_a_sweep_without_any_result(tmp_path):
     directory = SweepDirectory(make_sweep(tmp_path / "sweep", leave_out=18))
     directory.runs.mkdir()
-    text = index.write_index(directory).read_text(encoding="utf-8")
+    text = page(directory)
     check(text)
     assert "Of 18 runs: 18 not run yet" in text
     assert "No run has finished yet." in text
@@ -182,7 +185,7 @@ def test_a_sweep_without_any_result(tmp_path):
 def test_a_sweep_of_repetitions_alone(tmp_path):
     config = CONFIG[: CONFIG.index("sweep:")]
     directory = SweepDirectory(make_sweep(tmp_path / "sweep", config))
-    text = index.write_index(directory).read_text(encoding="utf-8")
+    text = page(directory)
     check(text)
     assert "3 runs of one experiment" in text
     assert "3 runs finished; captures and counters agree" in text
@@ -204,12 +207,12 @@ def test_a_sweep_of_repetitions_alone(tmp_path):
 def test_the_picture_fits_the_keys(tmp_path, swept, words):
     config = CONFIG[: CONFIG.index("repetitions:")] + f"repetitions: 1\nsweep:\n  {swept}\n"
     config = config.replace("duration: 100ms", "duration: 1s")
-    text = index.write_index(SweepDirectory(make_sweep(tmp_path / "sweep", config))).read_text()
+    text = page(SweepDirectory(make_sweep(tmp_path / "sweep", config)))
     assert words in text
 
 
 def test_what_is_swept_is_not_said_to_be_in_common(sweep):
-    text = index.write_index(sweep).read_text(encoding="utf-8")
+    text = page(sweep)
     common = text[text.index("All runs have in common") :].split("</p>")[0]
     assert "links of 100 Mbps" in common
     assert "a linear topology" in common
@@ -269,7 +272,9 @@ def as_made(monkeypatch) -> None:
     monkeypatch.setattr(docs, "judged_anew", lambda _recipe, result: result)
 
 
-def store(folder: Path, name: str, verdict: Verdict = Verdict.REPRODUCED, **more: Any) -> Path:
+def store(
+    folder: Path, name: str, verdict: Verdict | None = Verdict.REPRODUCED, **more: Any
+) -> Path:
     """Stores a row's result, made by `state`. Returns its folder."""
     state = more.pop("state", STATE)
     made = make_result(name, verdict, **more)
@@ -279,42 +284,45 @@ def store(folder: Path, name: str, verdict: Verdict = Verdict.REPRODUCED, **more
     return place
 
 
-def make_reproduction(folder: Path) -> list[Result]:
-    """A row for each verdict. The last has a failed run and no figure."""
+def make_reproduction(folder: Path) -> list[str]:
+    """A row for each verdict, and their names. The last has a failed run and no figure."""
     names = list(recipe.load_all())[: len(VERDICTS)]
-    results = [
-        make_result(name, verdict, verdict is None)
-        for name, verdict in zip(names, VERDICTS, strict=True)
-    ]
-    for result in results:
-        (folder / result.id).mkdir(parents=True)
-        write_result(folder / result.id, result)
-        if result.claims[0].verdict is not None:
-            Image.new("RGBA", (1200, 600), "#0072B2").save(folder / result.id / "figure.png")
-    return results
+    for name, verdict in zip(names, VERDICTS, strict=True):
+        place = store(folder, name, verdict, failures=int(verdict is None))
+        if verdict is not None:
+            Image.new("RGBA", (1200, 600), "#0072B2").save(place / reproduce.FIGURE)
+    return names
 
 
-def test_every_row_with_its_verdict_in_words_and_a_section(tmp_path, capsys):
-    results = make_reproduction(tmp_path / "made")
-    assert cli.invoke(["report", str(tmp_path / "made")]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'made' / 'index.html'}\n"
-    text = (tmp_path / "made" / "index.html").read_text(encoding="utf-8")
+@pytest.fixture
+def report(verb) -> Callable[[Path], str]:
+    """Writes the page of a folder of results, and returns it."""
+
+    def written(folder: Path) -> str:
+        assert verb("report", folder).out == f"{folder / 'index.html'}\n"
+        return (folder / "index.html").read_text(encoding="utf-8")
+
+    return written
+
+
+def test_every_row_with_its_verdict_in_words_and_a_section(tmp_path, report):
+    names = make_reproduction(tmp_path / "made")
+    text = report(tmp_path / "made")
     checker = check(text)
     assert checker.loads == []
-    assert {result.id for result in results} <= set(checker.ids)
-    table = text[text.index("All rows</caption>") : text.index("</table>")]
-    rows = re.findall(r"<tr>(.*?)</tr>", table)[1:]
+    assert {*names} <= set(checker.ids)
     badges = ("good", *["doubtful"] * 4, "bad", "none")
-    for row, result, badge in zip(rows, results, badges, strict=True):
-        assert f'href="#{result.id}"' in row
+    shown = rows(text, "All rows")
+    for row, name, verdict, badge in zip(shown, names, VERDICTS, badges, strict=True):
+        assert f'href="#{name}"' in row
         assert f'class="badge {badge}"' in row
-        assert verdict_text(result.claims[0].verdict) in row
+        assert verdict_text(verdict) in row
         assert "6.5 [5, 9]" in row
     assert text.count("data:image/png;base64,") == 6
     assert "No figure, because no run has a result." in text
     top = text[: text.index("<nav")]
     assert "1 runs are left out" in top
-    assert f"{results[-1].id}: twelve, seed 3: it &lt;failed&gt;" in top
+    assert f"{names[-1]}: twelve, seed 3: it &lt;failed&gt;" in top
     assert "less &lt;than&gt; half" in text
     assert "That &lt;this&gt; holds" in text
     assert "outcast 0 (commit aaaaaaaaaaaa, code c0de), kernel 6.1 abc, root r00t" in text
@@ -323,53 +331,41 @@ def test_every_row_with_its_verdict_in_words_and_a_section(tmp_path, capsys):
     assert "among the 6 rows that are judged, 0.3 are expected at most" in text
 
 
-def test_rows_under_several_profiles_say_under_which_they_hold(tmp_path, capsys):
-    for profile, verdict in (
-        (None, Verdict.REPRODUCED),
-        ("exact", Verdict.CONTRADICTED),
-        ("hosts-2011", Verdict.REPRODUCED),
-    ):
-        store(tmp_path, "P3", verdict, failures=int(profile == "hosts-2011"), profile=profile)
-    assert cli.invoke(["report", str(tmp_path)]) == 0
-    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+def test_rows_under_several_profiles_say_under_which_they_hold(tmp_path, report):
+    store(tmp_path, "P3")
+    store(tmp_path, "P3", Verdict.CONTRADICTED, profile="exact")
+    store(tmp_path, "P3", failures=1, profile="hosts-2011")
+    text = report(tmp_path)
     words = "P3: reproduced under hosts-2011, jitter; contradicted under exact"
     assert words in text
-    table = text[text.index("Rows by noise</caption>") :]
-    rows = re.findall(r"<tr>(.*?)</tr>", table[: table.index("</table>")])[1:]
-    assert [re.findall("exact|hosts-2011|jitter", row)[0] for row in rows] == [
-        "exact",
-        "hosts-2011",
-        "jitter",
-    ]
-    assert all("1.4 [1.2, 1.6] (2-hop)" in row for row in rows)
-    results = reproduce.stored(tmp_path, list(recipe.load_all().values()))
-    assert f"- {words}" in docs.markdown(results)
-    assert "Left out:\n\n- P3, hosts-2011: twelve, seeds 3: it <failed>\n" in docs.markdown(results)
-    assert "](images/reproduction/over-noise.png)" in docs.markdown(results)
+    by_noise = rows(text, "Rows by noise")
+    profiles = [re.findall("exact|hosts-2011|jitter", row)[0] for row in by_noise]
+    assert profiles == ["exact", "hosts-2011", "jitter"]
+    assert all("1.4 [1.2, 1.6] (2-hop)" in row for row in by_noise)
+    in_docs = docs.markdown(reproduce.stored(tmp_path, list(recipe.load_all().values())))
+    assert f"- {words}" in in_docs
+    assert "Left out:\n\n- P3, hosts-2011: twelve, seeds 3: it <failed>\n" in in_docs
+    assert "](images/reproduction/over-noise.png)" in in_docs
     with Image.open(tmp_path / "over-noise.png") as image:
         assert image.format == "PNG"
-    capsys.readouterr()
 
 
 @pytest.mark.usefixtures("as_made")
-def test_a_row_that_ran_under_named_profiles_only_is_shown(tmp_path, capsys):
+def test_a_row_that_ran_under_named_profiles_only_is_shown(tmp_path, report):
     stored = {profile: store(tmp_path, "P3", profile=profile) for profile in ("exact", "jitter")}
-    assert cli.invoke(["report", str(tmp_path)]) == 0
-    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    text = report(tmp_path)
     assert {"P3-exact", "P3-jitter"} <= set(check(text).ids)
-    table = text[text.index("All rows</caption>") :]
-    assert table[: table.index("</table>")].count('href="#P3-') == 2
-    capsys.readouterr()
+    assert "".join(rows(text, "All rows")).count('href="#P3-') == 2
     # So does the page in the documentation, each with its own picture.
     for profile, folder in stored.items():
         (folder / reproduce.FIGURE).write_text(profile)
     (tmp_path / "docs/results/reproduction").mkdir(parents=True)
-    page = docs.write([tmp_path], tmp_path / "docs").read_text(encoding="utf-8")
-    page += (tmp_path / "docs/reproduction-p.md").read_text(encoding="utf-8")
+    told = docs.write([tmp_path], tmp_path / "docs").read_text(encoding="utf-8")
+    told += (tmp_path / "docs/reproduction-p.md").read_text(encoding="utf-8")
     for profile in ("exact", "jitter"):
-        assert f"[P3, {profile}](reproduction-p.md#p3-{profile})" in page
-        assert f"## P3-{profile}\n" in page
-        assert f"images/reproduction/P3@{profile}.png" in page
+        assert f"[P3, {profile}](reproduction-p.md#p3-{profile})" in told
+        assert f"## P3-{profile}\n" in told
+        assert f"images/reproduction/P3@{profile}.png" in told
         picture = tmp_path / f"docs/images/reproduction/P3@{profile}.png"
         assert picture.read_text() == profile
 
@@ -378,26 +374,19 @@ def test_a_row_that_ran_under_named_profiles_only_is_shown(tmp_path, capsys):
 def test_rows_of_another_state_stand_apart(tmp_path):
     later = STATE.model_copy(update={"commit": "b" * 40, "code": "1ate"})
     first, second = tmp_path / "first", tmp_path / "second"
-    for folder, name, made_by, profile in (
-        (first, "P3", STATE, None),
-        (first, "P3", STATE, "exact"),
-        *((first, name, STATE, None) for name in ("P4", "P6", "P7", "P8", "P10")),
-        (first, "P5", STATE, "exact"),
-        (second, "P4", later, "exact"),
-        (second, "P4", later, "jitter"),
-        (second, "P5", later, "exact"),
-        (second, "P5", later, "jitter"),
-        (second, "P6", later, "exact"),
-        (second, "H6", later, None),
+    for folder, made_by, names in (
+        (first, STATE, "P3 P3@exact P4 P6 P7 P8 P10 P5@exact"),
+        (second, later, "P4@exact P4@jitter P5@exact P5@jitter P6@exact H6"),
     ):
-        place = store(folder, name, profile=profile, state=made_by)
-        (place / reproduce.FIGURE).write_text(f"{made_by.code} {name}")
+        for name, _, profile in (each.partition("@") for each in names.split()):
+            place = store(folder, name, profile=profile or None, state=made_by)
+            (place / reproduce.FIGURE).write_text(f"{made_by.code} {name}")
     target = tmp_path / "docs"
     alone = docs.write([first], target).read_text(encoding="utf-8")
     assert f"All results are of {STATE}.\n" in alone
     assert "another state" not in alone
-    page = docs.write([second], target).read_text(encoding="utf-8")
-    above, below = page.split("\n# Rows of another state\n")
+    both = docs.write([second], target).read_text(encoding="utf-8")
+    above, below = both.split("\n# Rows of another state\n")
     assert f"All results are of {STATE}, except these:\n\n- [rows of another state](#" in above
     apart = "H6; P4 under exact, jitter; P5 under exact, jitter; P6 under exact"
     assert f"(#rows-of-another-state): {apart}.\n" in above
@@ -423,14 +412,6 @@ def test_rows_of_another_state_stand_apart(tmp_path):
     assert docs.pages(target) == claims
     with pytest.raises(ConfigError, match="P3 is of"):
         docs.markdown(docs.stored(target))
-
-
-def test_a_folder_of_two_states_is_not_stored(tmp_path):
-    for name, code in (("P3", "c0de"), ("P4", "1ate")):
-        store(tmp_path, name, state=STATE.model_copy(update={"code": code}))
-    with pytest.raises(ConfigError, match="P3 is of"):
-        docs.write([tmp_path], tmp_path / "docs")
-    assert not (tmp_path / "docs").exists()
 
 
 def test_a_stored_result_has_the_present_remarks_and_verdicts_of_its_recipe(tmp_path):
@@ -472,15 +453,16 @@ def test_a_stored_failure_names_no_folder_of_the_machine(said, kept):
     assert FailureRecord.model_validate_json(stored) == record
 
 
-def test_results_of_two_states_are_not_shown_on_one_page(tmp_path, capsys):
+def test_results_of_two_states_are_not_shown_on_one_page_and_not_stored(tmp_path, verb):
     for name, code in (("P3", "c0de"), ("P4", "0ther")):
         store(tmp_path, name, state=STATE.model_copy(update={"code": code}))
-    assert cli.invoke(["report", str(tmp_path)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = verb("report", tmp_path, status=2).err.splitlines()
     assert "P3 is of outcast 0 (commit aaaaaaaaaaaa, code c0de)" in line
     assert "P4 is of outcast 0 (commit aaaaaaaaaaaa, code 0ther)" in line
     assert "outcast reproduce P3 --quick -o NEW" in line
-    assert not (tmp_path / "index.html").exists()
+    with pytest.raises(ConfigError, match="P3 is of"):
+        docs.write([tmp_path], tmp_path / "docs")
+    assert not {"index.html", "docs"} & {path.name for path in tmp_path.iterdir()}
 
 
 def test_a_lighter_picture_looks_the_same(tmp_path):

@@ -7,17 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from outcast.cli import invoke as outcast
+from outcast.analysis import analyze
 from outcast.records.run_directory import RunDirectory
-from tests.golden import model
 from tests.golden.packets import P, capture
-from tests.golden.run_directory import write_run
+from tests.golden.run_directory import analysed_run
 
 TRACE = """\
 10.0.0.2:53035 10.0.0.1:5001 s0-eth2 0.000000 dropped
@@ -33,8 +33,8 @@ TRACE = """\
 
 
 @pytest.fixture
-def table(tmp_path) -> Path:
-    """The trace's captures, joined."""
+def joined(tmp_path, verb) -> Callable[[str], Path]:
+    """Joins the trace's captures into a table."""
     lone, rival, left = [], [], []
     for number, line in enumerate(TRACE.splitlines()):
         source, _, port, came, _, *rest = line.split()
@@ -47,44 +47,56 @@ def table(tmp_path) -> Path:
     capture(tmp_path / "lone", lone)
     capture(tmp_path / "rival", rival)
     capture(tmp_path / "left", left)
-    joined = tmp_path / "joined.parquet"
-    inputs = ["--in", f"s0-eth2={tmp_path / 'lone'}", f"s0-eth3={tmp_path / 'rival'}"]
-    output = ["--out", f"s0-eth1={tmp_path / 'left'}", "-o", str(joined)]
-    assert outcast(["join", *inputs, *output]) == 0
-    return joined
+
+    def made(name: str) -> Path:
+        inputs = ["--in", f"s0-eth2={tmp_path / 'lone'}", f"s0-eth3={tmp_path / 'rival'}"]
+        verb("join", *inputs, "--out", f"s0-eth1={tmp_path / 'left'}", "-o", tmp_path / name)
+        return tmp_path / name
+
+    return made
+
+
+@pytest.fixture
+def table(joined) -> Path:
+    return joined("joined.parquet")
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
-    traffic = model.drop_tail(model.make_traffic(8, 3_000), 16_384, 10**9)
-    folder = tmp_path_factory.mktemp("inspect") / "run"
-    write_run(folder, traffic, 50_000_000)
-    assert outcast(["analyze", str(folder)]) == 0
-    return folder
+    return analysed_run(tmp_path_factory.mktemp("inspect") / "run", 50_000_000, 8, 3_000).path
 
 
-def show(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    capsys.readouterr()
-    assert outcast(["inspect", *map(str, arguments)]) == 0
-    return capsys.readouterr().out
+@pytest.fixture
+def show(verb) -> Callable[..., str]:
+    """What `outcast inspect` shows."""
+    return lambda *words: verb("inspect", *words).out
 
 
-def test_the_printed_trace(table, capsys):
-    lines = show(capsys, table).splitlines()
+@pytest.fixture
+def refused(verb) -> Callable[..., str]:
+    """The one line by which `outcast inspect` refuses."""
+
+    def line(*words: object) -> str:
+        told = verb("inspect", *words, status=2)
+        assert told.out == ""
+        (error,) = told.err.splitlines()
+        return error
+
+    return line
+
+
+def test_the_printed_trace(table, show):
+    lines = show(table).splitlines()
     heads = ["source", "destination", "ingress", "came in (ms)", "result", "egress", "left (ms)"]
     assert lines[0].split() == " ".join(heads).split()
     assert [" ".join(line.split()) for line in lines[1:]] == TRACE.splitlines()
 
 
-def test_a_csv_table_shows_the_same(table, capsys):
-    other = table.with_suffix(".csv")
-    arguments = ["--in", f"s0-eth2={table.with_name('lone')}"]
-    arguments += [f"s0-eth3={table.with_name('rival')}"]
-    outcast(["join", *arguments, "--out", f"s0-eth1={table.with_name('left')}", "-o", str(other)])
-    assert show(capsys, other) == show(capsys, table)
+def test_a_csv_table_shows_the_same(table, joined, show):
+    assert show(joined("joined.csv")) == show(table)
 
 
-def test_a_name_that_the_locale_has_no_letters_for(table, capsys):
+def test_a_name_that_the_locale_has_no_letters_for(table, show):
     folder = table.with_name("ü")
     folder.mkdir()
     shutil.copy(table, folder)
@@ -94,15 +106,14 @@ def test_a_name_that_the_locale_has_no_letters_for(table, capsys):
         env={**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
         capture_output=True,
         text=True,
-        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == show(capsys, table)
+    assert done.stdout == show(table)
 
 
-def test_filters(table, capsys):
+def test_filters(table, show):
     def times(*arguments: str) -> list[str]:
-        return [row["t_in_ms"] for row in rows(show(capsys, table, "--format", "csv", *arguments))]
+        return [row["t_in_ms"] for row in rows(show(table, "--format", "csv", *arguments))]
 
     assert times("--port", "s0-eth2") == ["0.000000", "0.099000", "0.221000", "0.331000"]
     assert times("--port", "s0-eth1") == times("--verdict", "forwarded")
@@ -122,153 +133,133 @@ def test_filters(table, capsys):
 @pytest.mark.parametrize(
     ("filters", "message"),
     [
+        ("--verdict unknown", "no packet fits --verdict unknown; there are dropped, forwarded"),
         (
-            ["--verdict", "unknown"],
-            "no packet fits --verdict unknown; there are dropped, forwarded",
-        ),
-        (
-            ["--port", "s0-eth2", "--flow", "1"],
+            "--port s0-eth2 --flow 1",
             "no packet fits --port s0-eth2 and --flow 1; without --port s0-eth2 there are "
             "s0-eth1, s0-eth3; without --flow 1 there are flow 0",
         ),
         (
-            ["--flow", "0", "--between", "0.4ms", "1ms"],
+            "--flow 0 --between 0.4ms 1ms",
             "without --flow 0 there are flow 1; without --between 0.4ms 1ms there are some from "
             "0ms to 0.331ms",
         ),
     ],
 )
-def test_filters_that_fit_nothing_together_say_what_there_is(table, form, filters, message, capsys):
-    capsys.readouterr()
-    assert outcast(["inspect", str(table), *filters, "--format", form]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    (error,) = shown.err.splitlines()
-    assert message in error
+def test_filters_that_fit_nothing_together_say_what_there_is(
+    table, form, filters, message, refused
+):
+    assert message in refused(table, *filters.split(), "--format", form)
 
 
 def rows(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_json(table, capsys):
-    got = json.loads(show(capsys, table, "--format", "json"))
-    assert len(got) == 8
-    assert got[1]["result"] == "forwarded"
-    assert got[1]["t_out_ms"] == 10.526
-    assert got[0]["t_out_ms"] is None
-    assert got[0]["egress"] is None
-
-
-def test_the_queue_packet_by_packet(table, capsys):
-    got = json.loads(show(capsys, table, "--format", "json", "--queue"))
+def test_the_queue_packet_by_packet(table, show):
+    got = json.loads(show(table, "--format", "json", "--queue"))
     assert [len(packet["queue"]) for packet in got] == [0, 0, 1, 1, 2, 2, 3, 3]
     assert [packet["queue_bytes"] for packet in got] == [1514 * len(p["queue"]) for p in got]
     assert [entry["packet"] for entry in got[7]["queue"]] == [1, 3, 5]
-    lines = show(capsys, table, "--queue").splitlines()
+    lines = show(table, "--queue").splitlines()
     assert lines[-1].endswith("4542  1 1 1")
 
 
-def test_the_queue_is_whole_under_filters(run, capsys):
+def test_the_queue_is_whole_under_filters(run, show):
     """The queue's content is shown even if the packets queued are not asked for."""
-    every = json.loads(show(capsys, run, "--format", "json", "--queue"))
-    some = json.loads(show(capsys, run, "--format", "json", "--queue", "--verdict", "dropped"))
+    every = json.loads(show(run, "--format", "json", "--queue"))
+    some = json.loads(show(run, "--format", "json", "--queue", "--verdict", "dropped"))
     assert some == [packet for packet in every if packet["result"] == "dropped"]
     assert {len(packet["queue"]) for packet in some} >= {10}
     around = ["--around", "0.02", "--within", "300us"]
-    near = json.loads(show(capsys, run, "--format", "json", "--queue", *around))
+    near = json.loads(show(run, "--format", "json", "--queue", *around))
     assert near == [packet for packet in every if abs(packet["t_in_ms"] - 20) <= 0.3]
     assert len(near) > 10
 
 
-def test_columns(table, capsys):
+def test_columns(table, show):
     names = "packet,relative_seq,sojourn_us,flags,note,frame"
-    lines = show(capsys, table, "--columns", names).splitlines()
+    lines = show(table, "--columns", names).splitlines()
     head = ["packet", "relative", "seq", "sojourn", "(us)", "flags", "note", "frame"]
     assert lines[0].split() == head
     assert lines[1].split() == ["0", "1", "ACK", "1514"]
     assert lines[2].split() == ["1", "1", "10498.000", "ACK", "1514"]
     assert lines[4].split()[:2] == ["3", str(1 + 2 * 1448)]
-    as_csv = rows(show(capsys, table, "--columns", names, "--format", "csv"))
+    as_csv = rows(show(table, "--columns", names, "--format", "csv"))
     assert list(as_csv[0]) == names.split(",")
     assert as_csv[1]["sojourn_us"] == "10498.000"
-    as_json = json.loads(show(capsys, table, "--columns", names, "--format", "json"))
+    as_json = json.loads(show(table, "--columns", f"{names},egress", "--format", "json"))
     assert as_json[1]["sojourn_us"] == 10498.0
-    assert as_json[0]["sojourn_us"] is None
+    assert (as_json[0]["sojourn_us"], as_json[0]["egress"]) == (None, None)
     assert [row["relative_seq"] for row in as_json[:3]] == [1, 1, 1 + 2 * 1448]
-    with_queue = show(capsys, table, "--columns", "t_in_ms,queue").splitlines()
+    with_queue = show(table, "--columns", "t_in_ms,queue").splitlines()
     assert with_queue[0].split() == ["came", "in", "(ms)", "flows", "queued,", "head", "first"]
     assert with_queue[-1].split() == ["0.454000", "1", "1", "1"]
 
 
-def test_a_blackout_with_its_surroundings(run, capsys):
+def test_a_blackout_with_its_surroundings(run, show, refused):
     chains = pl.read_parquet(run / "blackouts.parquet")
     number = int((chains["drops"] * (chains["others_through"] > 0)).arg_max() or 0)
     chain = chains.row(number, named=True)
     packets = pl.read_parquet(run / "packets.parquet")
     for within, margin_ns in (([], 1_000_000), (["--within", "50us"], 50_000)):
-        near = packets.with_row_index("packet").filter(
-            pl.col("t_in").is_between(chain["t_start"] - margin_ns, chain["t_end"] + margin_ns)
-        )
+        first, last = chain["t_start"] - margin_ns, chain["t_end"] + margin_ns
+        near = packets.with_row_index("packet").filter(pl.col("t_in").is_between(first, last))
         options = ["--blackout", number, *within]
-        got = json.loads(show(capsys, run, "--format", "json", *options))
+        got = json.loads(show(run, "--format", "json", *options))
         assert [packet["packet"] for packet in got] == near["packet"].to_list()
-    text = show(capsys, run, *options).splitlines()
+    text = show(run, *options).splitlines()
     assert text[0].startswith(f"blackout {number}: from ")
     assert f"lost {chain['drops']} packets in a row" in text[0]
-    lost = show(capsys, run, *options, "--within", "0ns", "--verdict", "dropped").splitlines()
+    lost = show(run, *options, "--within", "0ns", "--verdict", "dropped").splitlines()
     of_port = [line for line in lost if f" {chain['ingress']} " in line][1:]
     assert len(of_port) == chain["drops"]
     for bad in (chains.height, -1):
-        assert outcast(["inspect", str(run), "--blackout", str(bad)]) == 2
-        error = capsys.readouterr().err
+        error = refused(run, "--blackout", bad)
         assert f"--blackout {bad}: there are 0 to {chains.height - 1}, the rows of" in error
 
 
-def test_blackouts_are_listed_by_the_numbers_of_their_rows(run, capsys):
+def test_blackouts_are_listed_by_the_numbers_of_their_rows(run, show, refused):
     chains = pl.read_parquet(run / "blackouts.parquet").with_row_index("blackout")
     dark = chains.filter(pl.col("others_through") > 0).sort("t_start", maintain_order=True)
-    got = json.loads(show(capsys, run, "--blackouts", "--format", "json"))
+    got = json.loads(show(run, "--blackouts", "--format", "json"))
     assert [row["blackout"] for row in got] == dark["blackout"].to_list()
     assert [row["drops"] for row in got] == dark["drops"].to_list()
     assert got[0]["blackout"] != 0 or len(got) < chains.height
-    text = show(capsys, run, "--blackouts").splitlines()
+    text = show(run, "--blackouts").splitlines()
     assert text[0].split()[:3] == ["blackout", "ingress", "egress"]
     assert len(text) == dark.height + 1
-    first = show(capsys, run, "--blackout", str(got[3]["blackout"])).splitlines()[0]
+    first = show(run, "--blackout", str(got[3]["blackout"])).splitlines()[0]
     assert f"from {text[4].split()[3]} ms on" in first
-    of_port = show(capsys, run, "--blackouts", "--port", "s1-eth2", "--format", "csv").splitlines()
+    of_port = show(run, "--blackouts", "--port", "s1-eth2", "--format", "csv").splitlines()
     assert len(of_port) == dark.filter(pl.col("ingress").cast(pl.String) == "s1-eth2").height + 1
-    everywhere = show(capsys, run, "--blackouts", "--port", "s1-eth1", "--format", "csv")
+    everywhere = show(run, "--blackouts", "--port", "s1-eth1", "--format", "csv")
     assert len(everywhere.splitlines()) == dark.height + 1
-    lost = pl.read_parquet(run / "packets.parquet").filter(
-        pl.col("verdict").cast(pl.String) == "dropped", pl.col("flow") == 0
-    )
+    packets = pl.read_parquet(run / "packets.parquet").with_columns(pl.col(pl.Enum).cast(pl.String))
+    lost = packets.filter(pl.col("verdict") == "dropped", pl.col("flow") == 0)
     hit = [
         row["blackout"]
         for row in dark.iter_rows(named=True)
         if lost.filter(
-            pl.col("ingress").cast(pl.String) == row["ingress"],
+            pl.col("ingress") == row["ingress"],
             pl.col("t_in").is_between(row["t_start"], row["t_end"]),
         ).height
     ]
     assert hit
-    of_flow = json.loads(show(capsys, run, "--blackouts", "--flow", "0", "--format", "json"))
+    of_flow = json.loads(show(run, "--blackouts", "--flow", "0", "--format", "json"))
     assert [row["blackout"] for row in of_flow] == hit
     around = ["--around", f"{got[5]['from_ms']}ms", "--within", "0ns", "--format", "json"]
-    near = json.loads(show(capsys, run, "--blackouts", *around))
+    near = json.loads(show(run, "--blackouts", *around))
     assert got[5]["blackout"] in [row["blackout"] for row in near]
-    assert outcast(["inspect", str(run), "--blackouts", "--verdict", "forwarded"]) == 2
-    assert f"none of {dark.height} fits all filters" in capsys.readouterr().err
-    assert outcast(["inspect", str(run), "--blackouts", "--port", "s9"]) == 2
-    assert "--port s9" in capsys.readouterr().err
-    assert outcast(["inspect", str(run / "packets.parquet"), "--blackouts"]) == 2
-    assert "has no blackouts" in capsys.readouterr().err
+    none = refused(run, "--blackouts", "--verdict", "forwarded")
+    assert f"none of {dark.height} fits all filters" in none
+    assert "--port s9" in refused(run, "--blackouts", "--port", "s9")
+    assert "has no blackouts" in refused(run / "packets.parquet", "--blackouts")
 
 
-def test_a_segment_is_followed(run, capsys):
+def test_a_segment_is_followed(run, show):
     fields = ["packet", "flow", "relative_seq", "payload", "result"]
-    every = json.loads(show(capsys, run, "--format", "json", "--columns", ",".join(fields)))
+    every = json.loads(show(run, "--format", "json", "--columns", ",".join(fields)))
     lost = next(
         packet
         for packet in every
@@ -289,122 +280,105 @@ def test_a_segment_is_followed(run, capsys):
         and packet["relative_seq"] <= last
         and packet["relative_seq"] + packet["payload"] > first
     ]
-    text = show(capsys, run, "--follow", lost["packet"]).splitlines()
+    text = show(run, "--follow", lost["packet"]).splitlines()
     assert f"bytes {first} to {last} (relative)" in text[0]
     assert text[1] == f"sent {len(carrying)} times, as 3 captures show"
     place = next(n for n, line in enumerate(text) if f": packet {lost['packet']}" in line)
     assert text[place + 1].split()[1] == "in"
     assert text[place + 2].startswith("   dropped at s1-eth1, whose queue held ")
     assert text[-1] == "no capture shows its acknowledgement"
-    got = json.loads(show(capsys, run, "--follow", lost["packet"], "--format", "json"))
-    assert [row["packet"] for row in got if row["way"] == "in"] == [
-        packet["packet"] for packet in carrying
-    ]
+    got = json.loads(show(run, "--follow", lost["packet"], "--format", "json"))
+    came = [row["packet"] for row in got if row["way"] == "in"]
+    assert came == [packet["packet"] for packet in carrying]
     left = [row["packet"] for row in got if row["way"] == "out"]
     assert left == [packet["packet"] for packet in carrying if packet["result"] == "forwarded"]
-    same = json.loads(show(capsys, run, "--follow", f"{lost['flow']}:{last}", "--format", "json"))
+    same = json.loads(show(run, "--follow", f"{lost['flow']}:{last}", "--format", "json"))
     assert {row["packet"] for row in same} >= {lost["packet"]}
-    as_csv = rows(show(capsys, run, "--follow", lost["packet"], "--format", "csv"))
+    as_csv = rows(show(run, "--follow", lost["packet"], "--format", "csv"))
     assert [row["port"] for row in as_csv] == [row["port"] for row in got]
 
 
-def test_a_destination_by_a_hosts_name(run, capsys):
+def test_a_destination_by_a_hosts_name(run, show):
     flow = RunDirectory(run).read_manifest().flows[0]
-    assert show(capsys, run, "--dst", flow.dst) == show(capsys, run, "--dst", flow.dst_ip)
+    assert show(run, "--dst", flow.dst) == show(run, "--dst", flow.dst_ip)
 
 
-def test_a_run_counts_time_from_its_traffics_start(run, capsys):
-    lines = show(capsys, run).splitlines()
+def test_a_run_counts_time_from_its_traffics_start(run, show):
+    lines = show(run).splitlines()
     assert len(lines) == 3001
     assert lines[1].split()[3] == "0.000000"
 
 
-@pytest.mark.parametrize(
-    ("source", "options", "said"),
-    [
-        ("joined.parquet", "--port s9", "--port s9: there are s0-eth1, s0-eth2, s0-eth3"),
-        ("joined.parquet", "--port s0-eth", "did you mean 's0-eth"),
-        ("joined.parquet", "--flow h1", "--flow h1: allowed is"),
-        ("joined.parquet", "--flow 99", "--flow 99: no such flow; there are 0, 1"),
+BAD = {
+    "joined.parquet": [
+        ("--port s9", "--port s9: there are s0-eth1, s0-eth2, s0-eth3"),
+        ("--port s0-eth", "did you mean 's0-eth"),
+        ("--flow h1", "--flow h1: allowed is"),
+        ("--flow 99", "--flow 99: no such flow; there are 0, 1"),
+        ("--flow 10.0.0.2:9", "no such source; there are 10.0.0.2:53035, 10.0.0.3:34287"),
+        ("--flow 99 --format json", "--flow 99: no such flow; there are 0, 1"),
         (
-            "joined.parquet",
-            "--flow 10.0.0.2:9",
-            "no such source; there are 10.0.0.2:53035, 10.0.0.3:34287",
-        ),
-        ("joined.parquet", "--flow 99 --format json", "--flow 99: no such flow; there are 0, 1"),
-        (
-            "joined.parquet",
             "--around 5",
             "--around 5: nothing came in from 4999ms to 5001ms; packets came in from 0ms",
         ),
-        ("joined.parquet", "--around -2ms", "--around -2ms: nothing came in from -3ms to -1ms"),
-        ("joined.parquet", "--around 5 --format csv", "to 0.454ms"),
-        ("joined.parquet", "--around soon", "--around: 'soon' is not a time"),
-        ("joined.parquet", "--within 1ms", "--within: only together with --around"),
-        ("joined.parquet", "--around nan", "--around nan: allowed is a time of the run"),
-        ("joined.parquet", "--around 1e300", "--around 1e300: allowed is"),
-        ("joined.parquet", "--around 1 --within 1", "--within"),
-        ("joined.parquet", "--verdict lost", "lost"),
-        ("joined.parquet", "--between 1ms 0ms", "--between 1ms 0ms: ends before it begins"),
-        ("joined.parquet", "--between 1ms soon", "--between: 'soon' is not a time"),
-        ("joined.parquet", "--between 5 6", "--between 5 6: nothing came in from 5000ms to 6000ms"),
-        ("joined.parquet", "--between 1 2 --around 1", "--between: not together with --around"),
-        (
-            "joined.parquet",
-            "--within 1ms --between 1 2",
-            "--within: only together with --around or",
-        ),
-        ("joined.parquet", "--around 1 --within 9999999h", "--within 9999999h: allowed is at most"),
-        ("joined.parquet", "--dst 10.0.0.2", "no such destination; there are 10.0.0.1:5001"),
-        ("joined.parquet", "--blackout 0", "has no blackouts; allowed is the folder of a run"),
-        (
-            "joined.parquet",
-            "--columns packet,sequence",
-            "--columns sequence: allowed are packet, flow",
-        ),
-        (
-            "joined.parquet",
-            "--png x.png",
-            "--png: needs a run's folder, and --around, --between or",
-        ),
-        ("joined.parquet", "--follow 1", "is a table alone; allowed is a folder"),
-        ("run", "--follow 3000", "--follow 3000: no such packet; there are 0 to 2999"),
-        ("run", f"--follow {10**30}", "no such packet"),
-        ("run", "--follow 0:99999999999999999999", "no such byte; flow 0 has "),
-        ("run", "--follow 99:1", "no such flow; there are 0, 1"),
-        ("run", "--follow seq", "--follow seq: allowed is a packet's number, or FLOW:SEQ"),
-        ("bare", "", "outcast analyze"),
-        ("a.parquet", "", "cannot be read as a table"),
-        ("b.csv", "", "no column flow"),
-        ("none.parquet", "", "no such file"),
+        ("--around -2ms", "--around -2ms: nothing came in from -3ms to -1ms"),
+        ("--around 5 --format csv", "to 0.454ms"),
+        ("--around soon", "--around: 'soon' is not a time"),
+        ("--within 1ms", "--within: only together with --around"),
+        ("--around nan", "--around nan: allowed is a time of the run"),
+        ("--around 1e300", "--around 1e300: allowed is"),
+        ("--around 1 --within 1", "--within"),
+        ("--verdict lost", "lost"),
+        ("--between 1ms 0ms", "--between 1ms 0ms: ends before it begins"),
+        ("--between 1ms soon", "--between: 'soon' is not a time"),
+        ("--between 5 6", "--between 5 6: nothing came in from 5000ms to 6000ms"),
+        ("--between 1 2 --around 1", "--between: not together with --around"),
+        ("--within 1ms --between 1 2", "--within: only together with --around or"),
+        ("--around 1 --within 9999999h", "--within 9999999h: allowed is at most"),
+        ("--dst 10.0.0.2", "no such destination; there are 10.0.0.1:5001"),
+        ("--blackout 0", "has no blackouts; allowed is the folder of a run"),
+        ("--columns packet,sequence", "--columns sequence: allowed are packet, flow"),
+        ("--png x.png", "--png: needs a run's folder, and --around, --between or"),
+        ("--follow 1", "is a table alone; allowed is a folder"),
     ],
+    "run": [
+        ("--follow 3000", "--follow 3000: no such packet; there are 0 to 2999"),
+        (f"--follow {10**30}", "no such packet"),
+        ("--follow 0:99999999999999999999", "no such byte; flow 0 has "),
+        ("--follow 99:1", "no such flow; there are 0, 1"),
+        ("--follow seq", "--follow seq: allowed is a packet's number, or FLOW:SEQ"),
+    ],
+    "bare": [("", "outcast analyze")],
+    "a.parquet": [("", "cannot be read as a table")],
+    "b.csv": [("", "no column flow")],
+    "none.parquet": [("", "no such file")],
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "said"), [(source, *row) for source, rows in BAD.items() for row in rows]
 )
-def test_bad_usage(table, run, tmp_path, source, options, said, capsys):
+def test_bad_usage(table, run, tmp_path, source, options, said, refused):
     (tmp_path / "a.parquet").write_bytes(b"nothing of the kind")
     (tmp_path / "b.csv").write_text("one,two\n1,2\n")
     (tmp_path / "run").symlink_to(run)
     if source == "bare":
         shutil.copytree(run, tmp_path / "bare", ignore=shutil.ignore_patterns("packets.parquet"))
-    capsys.readouterr()
-    assert outcast(["inspect", str(tmp_path / source), *options.split()]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
+    assert said in refused(tmp_path / source, *options.split())
 
 
-def test_one_packet_in_full(run, capsys):
-    every = json.loads(show(capsys, run, "--format", "json"))
+def test_one_packet_in_full(run, show, refused):
+    every = json.loads(show(run, "--format", "json"))
     for packet in (every[0], next(packet for packet in every if packet["result"] == "dropped")):
-        text = show(capsys, run, "--packet", packet["packet"])
+        text = show(run, "--packet", packet["packet"])
         assert f"seq       = {packet['seq']}" in text
         assert f"id        = {packet['ip_id']}" in text
         assert f"in by {packet['ingress']} at {packet['t_in_ms']:.6f} ms" in text
         assert ("dropped" in text) == (packet["result"] == "dropped")
         assert f"found {packet['queue_bytes']} bytes queued" in text
-    assert outcast(["inspect", str(run), "--packet", "3000"]) == 2
-    assert outcast(["inspect", str(run), "--packet", "-1"]) == 2
-    assert outcast(["inspect", str(run), "--packet", str(10**30)]) == 2
-    assert outcast(["inspect", str(run / "packets.parquet"), "--packet", "1"]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 4
+    for number in (3000, -1, 10**30):
+        refused(run, "--packet", number)
+    refused(run / "packets.parquet", "--packet", 1)
 
 
 @pytest.mark.parametrize(
@@ -412,56 +386,52 @@ def test_one_packet_in_full(run, capsys):
     [("queue", ["--around", "0.01", "--png", "x.png"]), ("links", ["--links"])],
 )
 @pytest.mark.parametrize("broken", [True, False])
-def test_a_table_that_is_broken_or_of_another_kind(run, tmp_path, capsys, name, arguments, broken):
+def test_a_table_that_is_broken_or_of_another_kind(run, tmp_path, refused, name, arguments, broken):
     copy = tmp_path / "copy"
     shutil.copytree(run, copy)
     if broken:
         (copy / f"{name}.parquet").write_bytes(b"PAR1")
     else:
         pl.DataFrame({"one": [1]}).write_parquet(copy / f"{name}.parquet")
-    capsys.readouterr()
-    assert outcast(["inspect", str(copy), *arguments]) == 2
-    (error,) = capsys.readouterr().err.splitlines()
+    error = refused(copy, *arguments)
     assert str(copy) in error
     assert "cannot be read" in error
 
 
-def test_a_queue_that_drops_later_says_what_is_left_out(run, tmp_path, capsys):
+def test_a_queue_that_drops_later_says_what_is_left_out(run, tmp_path, show):
     """The queue's lengths are lower bounds, and no level explains its drops."""
     before = json.loads((run / "summary.json").read_text())["queue"]
-    copy = shutil.copytree(run, tmp_path / "run")
-    directory = RunDirectory(copy)
+    directory = RunDirectory(shutil.copytree(run, tmp_path / "run"))
     manifest = directory.read_manifest()
     record = manifest.bottlenecks[0]
     queue = record.queue.model_copy(update={"kind": "codel", "drops": "later"})
     changed = record.model_copy(update={"queue": queue})
     directory.write_manifest(manifest.model_copy(update={"bottlenecks": [changed]}))
-    assert outcast(["analyze", str(copy)]) == 0
-    after = json.loads((copy / "summary.json").read_text())["queue"]
+    analyze(directory)
+    after = json.loads(directory.summary.read_text())["queue"]
     for port, part in after.items():
         assert (before[port]["counted"], part["counted"]) == ("all", "forwarded")
         assert before[port]["capacity"] is not None
         assert part["capacity"] is None
     remark = "codel also drops queued packets, which are left out here"
-    assert remark in show(capsys, copy, "--queue").splitlines()[0]
-    assert remark not in show(capsys, run, "--queue")
+    assert remark in show(directory.path, "--queue").splitlines()[0]
+    assert remark not in show(run, "--queue")
 
 
-def test_times_on_the_clock(table, capsys):
+def test_times_on_the_clock(table, show, refused):
     """The first packet came in 82.843 ms after midnight of 1970 in UTC."""
     here = datetime.fromtimestamp(0)
     clock = f"{here:%H:%M:%S}"
     between = ["--between", f"{clock}.082843", f"{clock}.0829"]
-    lines = show(capsys, table, *between).splitlines()
+    lines = show(table, *between).splitlines()
     assert len(lines) == 3
     assert f"{here:%Y-%m-%d %H:%M:%S}.082843000  dropped" in lines[1]
     dated = ["--around", f"{here:%Y-%m-%d}T{clock}.082843", "--within", "1us"]
-    (row,) = rows(show(capsys, table, *dated, "--format", "csv", "--columns", "packet,clock_in"))
+    (row,) = rows(show(table, *dated, "--format", "csv", "--columns", "packet,clock_in"))
     assert row == {"packet": "0", "clock_in": f"{here:%Y-%m-%d %H:%M:%S}.082843000"}
     for arguments, message in (
         (["--around", "23:59:61"], "--around 23:59:61: no time of day; allowed are 00:00:00 to"),
         (["--between", "1ms", clock], "allowed are two times of one kind"),
         (["--around", f"2001-01-01 {clock}"], "nothing came in then; packets came in from 19"),
     ):
-        assert outcast(["inspect", str(table), *arguments]) == 2
-        assert message in capsys.readouterr().err
+        assert message in refused(table, *arguments)

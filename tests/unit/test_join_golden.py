@@ -46,13 +46,8 @@ def with_equal_packets(traffic: model.Traffic, seed: int) -> model.Traffic:
         for name, value in same.items():
             parts[name].append(np.full(at.size, value))
     order = np.argsort(np.concatenate(parts["t_in"]), kind="stable")
-    return model.Traffic(
-        **{
-            name: np.concatenate(values)[order]
-            for name, values in parts.items()
-            if name not in ("t_out", "found")
-        }
-    )
+    known = parts.keys() - {"t_out", "found"}
+    return model.Traffic(**{name: np.concatenate(parts[name])[order] for name in known})
 
 
 @pytest.fixture(scope="module", params=[(1, (1, 12), 1_000_000), (2, (2, 3, 9), 200_000)])
@@ -81,17 +76,15 @@ def golden(request, tmp_path_factory) -> Golden:
     # The output sends some packets twice, but none that has equals, because these look the same.
     twice = (rng.random(left.size) < 0.005) & (traffic.sport[left] != 30_000)
     twice &= traffic.t_in[left] >= begins
-    made["out"] = np.repeat(
-        model.records(traffic, left, traffic.t_out[left]), 1 + twice.astype(int)
-    )
+    records = model.records(traffic, left, traffic.t_out[left])
+    made["out"] = np.repeat(records, 1 + twice.astype(int))
     folder = tmp_path_factory.mktemp("golden")
     captures = read_captures(list(model.write_captures(folder, made).items()))
     merged = np.concatenate(rows)
     order = np.lexsort((traffic.port[merged], traffic.t_in[merged]))
     early = int((traffic.t_in[left] < begins).sum())
-    return Golden(
-        traffic, join(captures[:-1], captures[-1:]), merged[order], early, int(twice.sum()), ends
-    )
+    got = join(captures[:-1], captures[-1:])
+    return Golden(traffic, got, merged[order], early, int(twice.sum()), ends)
 
 
 def test_every_verdict(golden):

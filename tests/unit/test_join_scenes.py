@@ -81,13 +81,12 @@ def test_where_a_clock_leapt_by_little_is_not_known_well(tmp_path):
 
 def test_stamps_of_whole_milliseconds_tell_no_rate(tmp_path):
     scene = SCENES["three"]
-    coarse = {
-        name: scenes.File(
-            tuple(replace(one, stamp_ns=one.stamp_ns // 10**6 * 10**6) for one in file.packets)
-        )
-        for name, file in scene.files.items()
-    }
-    result = joined(tmp_path, coarse)
+
+    def coarse(file: scenes.File) -> scenes.File:
+        rounded = (replace(one, stamp_ns=one.stamp_ns // 10**6 * 10**6) for one in file.packets)
+        return scenes.File(tuple(rounded))
+
+    result = joined(tmp_path, {name: coarse(file) for name, file in scene.files.items()})
     assert scenes.drops_at(result, "R") == {**scene.drops, "R": 0}
     assert all(one.rate_bps is None and one.limit_unit is None for one in result.estimates)
     assert any("because stamps are multiples of 1 ms" in text for text in result.remarks)
@@ -143,9 +142,8 @@ def test_cooked_captures_say_the_direction_that_nothing_else_tells(tmp_path, off
 
     def data(name: str) -> scenes.File:
         packets = (one for one in scene.files[name].packets if scenes.is_from(one, sender))
-        return scenes.cooked(
-            replace(scene.files[name], packets=tuple(packets)), scene.address(name)
-        )
+        one_way = replace(scene.files[name], packets=tuple(packets))
+        return scenes.cooked(one_way, scene.address(name))
 
     late = scenes.shifted(data("R"), offset_ms * 1_000_000)
     result = joined(tmp_path, {"A": data("A"), "R": late})
@@ -158,19 +156,21 @@ def test_what_all_inputs_lack_is_counted_together(tmp_path):
         name: file if name == "R" else scenes.without(file, 0.02, at_once=False)
         for name, file in scene.files.items()
     }
-    with pytest.raises(
-        UntrustedError, match=r"^143 of the 6,345 packets that left by R were never"
-    ):
+    with pytest.raises(UntrustedError, match=r"^143 of the 6,345 packets that left by R were"):
         joined(tmp_path, files)
+
+
+def doubled(file: scenes.File, by_ns: int, which: slice) -> scenes.File:
+    """The file with copies of some packets, which come later."""
+    copies = (replace(one, stamp_ns=one.stamp_ns + by_ns) for one in file.packets[which])
+    both = sorted((*file.packets, *copies), key=lambda one: one.stamp_ns)
+    return replace(file, packets=tuple(both))
 
 
 @pytest.mark.parametrize("every", [1, 10])
 def test_an_output_whose_packets_left_twice_is_refused(tmp_path, every):
     scene = SCENES["three"]
-    packets = scene.files["R"].packets
-    copies = tuple(replace(one, stamp_ns=one.stamp_ns + 1000) for one in packets[::every])
-    both = sorted((*packets, *copies), key=lambda one: one.stamp_ns)
-    mirrored = replace(scene.files["R"], packets=tuple(both))
+    mirrored = doubled(scene.files["R"], 1000, slice(None, None, every))
     with pytest.raises(UntrustedError, match=r"^R: [\d,]+ of its [\d,]+ packets left twice"):
         joined(tmp_path, {**scene.files, "R": mirrored})
 
@@ -179,10 +179,8 @@ def test_an_output_whose_packets_left_twice_is_refused(tmp_path, every):
 def test_a_few_records_that_are_there_twice_are_no_drops(tmp_path, name):
     scene = SCENES["three"]
     before = joined(tmp_path, scene.files)
-    packets = scene.files[name].packets
-    copies = tuple(replace(one, stamp_ns=one.stamp_ns + 2000) for one in packets[5::150])
-    both = tuple(sorted((*packets, *copies), key=lambda one: one.stamp_ns))
-    after = joined(tmp_path, {**scene.files, name: replace(scene.files[name], packets=both)})
+    copied = doubled(scene.files[name], 2000, slice(5, None, 150))
+    after = joined(tmp_path, {**scene.files, name: copied})
     assert after.joined.counts.dropped == before.joined.counts.dropped
     assert any("are there twice" in line for line in after.remarks)
     assert after.estimates == before.estimates

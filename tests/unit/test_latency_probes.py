@@ -4,6 +4,7 @@ import io
 import re
 import struct
 from ipaddress import IPv6Address
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -13,7 +14,6 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 import configs
-import outcast
 from controllers.hashing import FiveTuple
 from outcast import experiment
 from outcast.analysis import analyze
@@ -31,28 +31,34 @@ from outcast.view import figures
 from outcast.view.report import measurements, overview
 from outcast.view.report.markup import render
 from outcast.view.terminal import tables
-from tests.golden import model
-from tests.golden.run_directory import write_run
+from tests.golden.run_directory import make_run
 
 TWO = "[{from: h3, to: h1, every: 10ms}, {from: h1, to: h4, kind: udp, size: 1000B, start: 1s}]"
 
 
 def plan_of(probes: str, *overrides: str, config: str = "linear-12") -> Plan:
-    return make_plan(experiment.load(configs.find(config), (f"probes={probes}", *overrides)))
+    lasts = ("duration=2s", "analysis.windows=[]") if probes == TWO else ()
+    settings = (f"probes={probes}", *lasts, *overrides)
+    return make_plan(experiment.load(configs.find(config), settings))
+
+
+def read_again(plan: Plan, folder: Path) -> Plan:
+    """The plan as it is stored and read."""
+    path = folder / "plan.json"
+    path.write_text(stored.dumps(plan), encoding="utf-8")
+    return stored.read_plan(path)
 
 
 def test_probes_have_their_own_ports_and_phases():
-    plan = plan_of(TWO, "duration=2s", "analysis.windows=[]", "seed=3")
+    plan = plan_of(TWO, "seed=3")
     one, two = plan.probes
     assert (one.kind, one.sport, one.dport, one.payload_bytes) == ("icmp", 1, 0, 56)
     assert (two.kind, two.sport, two.dport, two.packet_bytes) == ("udp", 10_002, 7, 1028)
     assert 0 <= one.start_ns < 10**7
     assert 10**9 <= two.start_ns < 10**9 + 10**7
     assert (one.packets, two.packets) == (200, 100)
-    assert (
-        plan_of(TWO, "duration=2s", "analysis.windows=[]", "seed=4").probes[0].start_ns
-        != one.start_ns
-    )
+    other = plan_of(TWO, "seed=4").probes[0]
+    assert other.start_ns != one.start_ns
     assert {("h3", "h1"), ("h1", "h4")} <= plan.pairs
 
 
@@ -98,18 +104,15 @@ def test_probes_have_addresses_of_either_family(tmp_path):
     assert new.packet_bytes == old.packet_bytes + 20 == 56 + 48
     alone = plan_of("[{from: h3, to: h1}]", "addressing=ipv6")
     assert alone.probes[0].is_ipv6
-    path = tmp_path / "plan.json"
-    path.write_text(stored.dumps(alone), encoding="utf-8")
-    assert stored.read_plan(path).probes == alone.probes
+    assert read_again(alone, tmp_path).probes == alone.probes
     with pytest.raises(ConfigError, match=r"probes\.0\.addressing: ipv6, but hosts have"):
         plan_of("[{from: h3, to: h1, addressing: ipv6}]")
 
 
 def test_a_stored_plan_has_its_probes(tmp_path):
-    plan = plan_of(TWO, "duration=2s", "analysis.windows=[]")
+    plan = plan_of(TWO)
+    assert read_again(plan, tmp_path).probes == plan.probes
     path = tmp_path / "plan.json"
-    path.write_text(stored.dumps(plan), encoding="utf-8")
-    assert stored.read_plan(path).probes == plan.probes
     path.write_text(path.read_text("utf-8").replace('"src":"h3"', '"src":"h9"'), encoding="utf-8")
     with pytest.raises(InputError):
         stored.read_plan(path)
@@ -144,7 +147,7 @@ def test_where_ports_decide_the_path_only_udp_has_one():
 
 
 def test_the_command_line_says_all_of_a_probe():
-    plan = plan_of(TWO, "duration=2s", "analysis.windows=[]")
+    plan = plan_of(TWO)
     words = probing.arguments("/probe", plan.probes[1], 5)
     assert words[:2] == ["/probe", "ask"]
     given = dict(zip(words[2::2], words[3::2], strict=True))
@@ -153,6 +156,15 @@ def test_the_command_line_says_all_of_a_probe():
     assert given["--payload"] == "1000"
     assert given["--count"] == "100"
     assert given["--drain"] == "5"
+
+
+def analysed(directory: RunDirectory, interval: str = "") -> Run:
+    """The run, analysed in an interval."""
+    config = directory.path / "config.yaml"
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace("bin: 1ms", f"bin: 1ms{interval}"), encoding="utf-8")
+    analyze(directory)
+    return Run(directory)
 
 
 def text_of(directory: RunDirectory) -> str:
@@ -180,8 +192,7 @@ RECORD = ProbeRecord(
 
 @pytest.fixture
 def directory(tmp_path) -> RunDirectory:
-    traffic = model.drop_tail(model.make_traffic(9, 3_000), 16_384, 10**9)
-    made = write_run(tmp_path / "run", traffic, 80_000_000)
+    made = make_run(tmp_path / "run", 80_000_000, 9, 3_000)
     manifest = made.read_manifest()
     made.write_manifest(manifest.model_copy(update={"probes": [RECORD]}))
     start = manifest.traffic.t_start_ns
@@ -195,8 +206,7 @@ def directory(tmp_path) -> RunDirectory:
 
 
 def test_percentiles_losses_and_rows(directory):
-    analyze(directory)
-    run = Run(directory)
+    run = analysed(directory)
     table = run.table("probes")
     assert table.columns == ["probe", "kind", "src", "dst", "packet", "t", "rtt_ns"]
     assert table["rtt_ns"].to_list() == [2_000_000, None, 3_000_000, 7_000_000]
@@ -217,11 +227,7 @@ def test_percentiles_losses_and_rows(directory):
 
 
 def test_a_probe_may_send_nothing_in_the_main_interval(directory):
-    config = directory.path / "config.yaml"
-    text = config.read_text(encoding="utf-8")
-    config.write_text(text.replace("bin: 1ms", "bin: 1ms, from: 50ms"), encoding="utf-8")
-    analyze(directory)
-    run = Run(directory)
+    run = analysed(directory, ", from: 50ms")
     part = run.summary.probes["0"]
     assert (part.sent, part.lost, part.rtt_ms) == (0, 0, None)
     assert figures.figure(run, "probes").axes[0].lines[0].get_xdata().size == 3
@@ -232,8 +238,7 @@ def test_without_an_answer_there_are_no_percentiles(directory):
     start = directory.read_manifest().traffic.t_start_ns
     lines = [f"{n} {start + n} 0" for n in range(4)]
     result_file(directory.flows, 0).write_text("ready\n" + "\n".join(lines), encoding="ascii")
-    analyze(directory)
-    run = Run(directory)
+    run = analysed(directory)
     assert run.summary.probes["0"].rtt_ms is None
     assert run.summary.probes["0"].lost == 4
     figures.figure(run, "probes")
@@ -241,11 +246,7 @@ def test_without_an_answer_there_are_no_percentiles(directory):
 
 
 def test_probes_follow_the_main_interval(directory):
-    config = directory.path / "config.yaml"
-    text = config.read_text(encoding="utf-8")
-    config.write_text(text.replace("bin: 1ms", "bin: 1ms, from: 5ms, to: 30ms"), encoding="utf-8")
-    analyze(directory)
-    run = Run(directory)
+    run = analysed(directory, ", from: 5ms, to: 30ms")
     assert run.table("probes").height == 4
     part = run.summary.probes["0"]
     assert (part.sent, part.lost, part.rtt_ms.max) == (2, 1, 3.0)
@@ -273,8 +274,7 @@ def test_a_broken_file_is_one_line(directory, text):
 
 
 def test_flows_and_groups_have_the_time_that_their_packets_waited(directory):
-    analyze(directory)
-    run = outcast.open_run(directory.path)
+    run = analysed(directory)
     packets = run.table("packets").filter(pl.col("t_out").is_not_null())
     waited = packets.filter(pl.col("flow") == 0)
     waited = waited.filter(pl.col("t_in") < run.manifest.traffic.t_start_ns + 80_000_000)

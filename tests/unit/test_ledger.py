@@ -36,6 +36,13 @@ def dead_entry(folder: Path, **things: object) -> Entry:
     return entry
 
 
+def left_folder(path: Path) -> Path:
+    """A folder as a run leaves one when it is killed."""
+    folder = path / ".half-done.17.partial"
+    folder.mkdir()
+    return folder
+
+
 def setting(path: Path, value: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A file that stands for one of the two settings."""
     path.write_text(value)
@@ -44,8 +51,8 @@ def setting(path: Path, value: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_dead_runs_things_are_removed(child, tmp_path, monkeypatch):
-    folder = tmp_path / ".half-done.17.partial"
-    (folder / "captures").mkdir(parents=True)
+    folder = left_folder(tmp_path)
+    (folder / "captures").mkdir()
     (folder / "log.txt").write_text("it began")
     (tmp_path / "half-done").mkdir()
     allowed = setting(tmp_path / "allowed", "reno cubic", monkeypatch)
@@ -84,17 +91,14 @@ def test_a_new_run_removes_what_dead_ones_left(tmp_path, monkeypatch):
 
 
 def test_runs_that_begin_at_once_remove_what_is_left_once(tmp_path):
-    left = tmp_path / ".left.1.partial"
-    left.mkdir()
+    left = left_folder(tmp_path)
     dead_entry(tmp_path / "ledger", folders=[str(left)])
     begin = (
         "import sys\nfrom pathlib import Path\nfrom outcast.engines import ledger\n"
         f"print(ledger.clean(Path({str(tmp_path / 'ledger')!r})))"
     )
-    runs = [
-        subprocess.Popen([sys.executable, "-c", begin], stdout=subprocess.PIPE, text=True)
-        for _ in range(4)
-    ]
+    argv = [sys.executable, "-c", begin]
+    runs = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     said = sorted(run.communicate(timeout=60)[0].strip() for run in runs)
     assert said == [f"['removed {left}']", *["[]"] * 3]
 
@@ -118,23 +122,23 @@ def test_a_process_that_has_ended_is_dead_though_nobody_waited_for_it():
 
 @pytest.mark.parametrize("of", [{"owner": ProcessMark.of(os.getpid())}, {"host": "elsewhere"}])
 def test_things_of_a_running_run_and_of_another_machine_stay(tmp_path, of):
-    folder = tmp_path / ".busy.17.partial"
-    folder.mkdir()
+    folder = left_folder(tmp_path)
     dead_entry(tmp_path / "ledger", folders=[str(folder)], **of)
     assert ledger.clean(tmp_path / "ledger") == []
     assert folder.exists()
 
 
 def test_of_an_earlier_boot_only_the_folders_are_left(child, tmp_path, monkeypatch):
-    folder = tmp_path / ".half.17.partial"
-    folder.mkdir()
+    folder = left_folder(tmp_path)
     allowed = setting(tmp_path / "allowed", "reno cubic", monkeypatch)
-    entry = ledger.open_entry(tmp_path / "ledger")
-    entry.folders.append(str(folder))
-    entry.settings[allowed] = "reno"
-    entry.processes.append(ProcessMark.of(child.pid))
-    entry.boot = "another"
-    entry.write()
+    dead_entry(
+        tmp_path / "ledger",
+        owner=ProcessMark.of(os.getpid()),
+        processes=[ProcessMark.of(child.pid)],
+        folders=[str(folder)],
+        settings={allowed: "reno"},
+        boot="another",
+    )
     assert ledger.clean(tmp_path / "ledger") == [f"removed {folder}"]
     assert child.poll() is None
     assert Path(allowed).read_text() == "reno cubic"
@@ -163,8 +167,7 @@ def test_a_process_with_a_reused_number_is_spared(child, tmp_path):
 def test_pages_that_are_no_pages_are_passed_by_and_named(text, tmp_path):
     (tmp_path / "run-1-0.json").write_text(text)
     (tmp_path / "other.txt").write_text("x")
-    folder = tmp_path / ".half.17.partial"
-    folder.mkdir()
+    folder = left_folder(tmp_path)
     dead_entry(tmp_path, folders=[str(folder)])
     said, removed = ledger.clean(tmp_path)
     assert said.startswith(f"skipped {tmp_path / 'run-1-0.json'}: not a page of a run")
@@ -183,9 +186,8 @@ def test_a_page_that_is_a_link_is_not_followed(tmp_path):
 
 
 def test_a_dead_runs_settings_are_put_back_before_the_next_run(tmp_path, monkeypatch):
-    folder = tmp_path / ".half-done.17.partial"
+    folder = left_folder(tmp_path)
     stamps = setting(tmp_path / "stamps", "0", monkeypatch)
-    folder.mkdir()
     dead_entry(tmp_path / "ledger", settings={stamps: "1"}, folders=[str(folder)])
     ledger.restore_settings(tmp_path / "ledger")
     assert Path(stamps).read_text() == "1"
@@ -234,11 +236,9 @@ def test_nothing_is_done_that_no_run_can_have_noted(tmp_path, monkeypatch):
     things = planted(tmp_path)
     allowed = setting(tmp_path / "allowed", "reno cubic", monkeypatch)
     things["settings"][allowed] = "reno\nx"
-    ours = tmp_path / ".half.17.partial"
-    ours.mkdir()
-    entry = dead_entry(tmp_path / "ledger", **things)
-    entry.folders = [*things["folders"], str(ours)]
-    entry.write()
+    ours = left_folder(tmp_path)
+    folders = [*things["folders"], str(ours)]
+    dead_entry(tmp_path / "ledger", **things | {"folders": folders})
     done = ledger.clean(tmp_path / "ledger")
     # Only the folder of a run is removed, whatever stands before it.
     assert [line for line in done if not line.startswith("skipped ")] == [f"removed {ours}"]

@@ -5,22 +5,17 @@ import io
 import re
 import shutil
 from itertools import product
-from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
 import outcast
-from outcast import analysis
-from outcast.cli import invoke
 from outcast.errors import ConfigError, InputError
 from outcast.view import figures
 from outcast.view.figures import look, style
-from tests.golden import model
-from tests.golden.run_directory import write_run
+from tests.golden.run_directory import analysed_run
 from tests.unit import seen
 from tests.unit.test_sweep_results import CONFIG, make_sweep
 
@@ -28,9 +23,7 @@ from tests.unit.test_sweep_results import CONFIG, make_sweep
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> outcast.Run:
     path = tmp_path_factory.mktemp("look") / "run"
-    traffic = model.drop_tail(model.make_traffic(7, 1_000), 16_384, 10**9)
-    analysis.analyze(write_run(path, traffic, 50_000_000))
-    return outcast.open_run(path)
+    return outcast.open_run(analysed_run(path, 50_000_000, 7, 1_000).path)
 
 
 @pytest.fixture(scope="module")
@@ -50,16 +43,17 @@ def test_a_size_with_a_unit(text, inches):
     assert look.parse_size(text) == pytest.approx(inches)
 
 
-@pytest.mark.parametrize("text", ["", "3x", "3x2", "3x2px", "axb in", "3..x2in", "-3x2in"])
-def test_what_is_no_size_is_refused(text):
-    with pytest.raises(ConfigError, match="allowed is WIDTHxHEIGHT with a unit"):
-        look.parse_size(text)
-
-
-@pytest.mark.parametrize("text", ["300x2in", "0x2in", "3x0.1mm"])
-def test_an_absurd_size_is_refused(text):
-    with pytest.raises(ConfigError, match="to 60 inches each way"):
-        look.parse_size(text)
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["", "3x", "3x2", "3x2px", "axb in", "3..x2in", "-3x2in"], "WIDTHxHEIGHT with a unit"),
+        (["300x2in", "0x2in", "3x0.1mm"], "to 60 inches each way"),
+    ],
+)
+def test_what_is_no_size_is_refused(texts, said):
+    for text in texts:
+        with pytest.raises(ConfigError, match=said):
+            look.parse_size(text)
 
 
 def test_every_figure_takes_every_change_or_says_why_not(run):
@@ -81,11 +75,8 @@ def test_every_figure_takes_every_change_or_says_why_not(run):
 
 def test_title_legend_labels_and_letters(run):
     plain = run.figure("classes")
-    changed = run.figure(
-        *("classes",),
-        **{"size": (3.5, 2.5), "title": "mine", "legend": "", "xlabel": "when", "ylabel": "Mbps"},
-        font_size=4.5,
-    )
+    asked = {"size": (3.5, 2.5), "title": "mine", "legend": "", "xlabel": "when", "ylabel": "Mbps"}
+    changed = run.figure("classes", **asked, font_size=4.5)
     assert tuple(changed.get_size_inches()) == (3.5, 2.5)
     assert headings(changed) == ["mine"]
     assert plain.legends
@@ -176,28 +167,25 @@ def test_many_marks_are_pixels_within_a_vector_file(tmp_path):
     assert sizes[50_000] < 1_000_000
 
 
-def test_the_verb_draws_runs_and_sweeps(run, sweep, tmp_path, capsys):
+def test_the_verb_draws_runs_and_sweeps(run, sweep, tmp_path, verb):
     png, svg = tmp_path / "a.png", tmp_path / "b.svg"
-    words = ["figure", str(run.path), "classes", "--size", "4x3in", "--dpi", "50", "-o", str(png)]
-    assert invoke(words) == 0
-    assert capsys.readouterr().out.strip() == str(png)
+    words = ["classes", "--size", "4x3in", "--dpi", "50", "-o", png]
+    assert verb("figure", run.path, *words).out.strip() == str(png)
     with Image.open(png) as picture:
         assert picture.size == (200, 150)
-    words = ["figure", str(sweep.path), "line", "--by", "queue.limit", "--title", "T"]
-    assert invoke([*words, "--where", "topology.rivals=1", "-o", str(svg)]) == 0
+    words = ["line", "--by", "queue.limit", "--title", "T", "--where", "topology.rivals=1"]
+    verb("figure", sweep.path, *words, "-o", svg)
     assert b"<svg" in svg.read_bytes()
-    capsys.readouterr()
     for path, names in ((run.path, figures.FIGURES), (sweep.path, ("line", "bar", "heat", "cdf"))):
-        assert invoke(["figure", str(path)]) == 0
-        lines = capsys.readouterr().out.splitlines()
+        lines = verb("figure", path).out.splitlines()
         assert [line.split()[0] for line in lines] == [*names]
         assert all(len(line.split()) > 3 for line in lines)
         assert not any("this run has none" in line for line in lines)
     shutil.copytree(run.path, tmp_path / "told")
     for name in ("report.html", "goodput.png"):
         (tmp_path / "told" / name).touch()
-    assert invoke(["figure", str(tmp_path / "told")]) == 0
-    told = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    lines = verb("figure", tmp_path / "told").out.splitlines()
+    told = {line.split()[0]: line for line in lines}
     assert told["cwnd"].endswith("(this run has none)")
     assert not any("has none" in told[name] for name in ("goodput", "noise"))
 
@@ -219,28 +207,30 @@ def test_the_verb_draws_runs_and_sweeps(run, sweep, tmp_path, capsys):
         (["link", "--ylabel", "x"], "figure link: ylabel: it has 3 panels"),
     ],
 )
-def test_one_line_for_each_mistake(run, words, problem, tmp_path, monkeypatch, capsys):
+def test_one_line_for_each_mistake(run, words, problem, tmp_path, monkeypatch, verb):
     monkeypatch.chdir(tmp_path)
-    assert invoke(["figure", str(run.path), *words]) in (1, 2)
-    told = capsys.readouterr().err
+    told = verb("figure", run.path, *words, status=2).err
     assert told.count("\n") == 1
     assert re.search(problem, told), told
     assert not [*tmp_path.iterdir()]
 
 
-def test_mistakes_with_a_sweep(sweep):
-    for name, options, problem in (
+@pytest.mark.parametrize(
+    ("name", "options", "problem"),
+    [
         ("lines", {}, "figure lines: of a sweep allowed are line, bar, heat, cdf"),
         (
             "heat",
             {"by": ["queue.limit"], "over": ["topology.rivals"]},
-            "figure heat: allowed are two keys",
+            "heat: allowed are two keys",
         ),
         ("line", {"by": ["queue.limits"]}, "--by queue.limits: there is no such column"),
         ("line", {"value": "ratio"}, "--value ratio: there is no such column"),
-    ):
-        with pytest.raises(ConfigError, match=problem):
-            sweep.figure(name, **options)
+    ],
+)
+def test_mistakes_with_a_sweep(sweep, name, options, problem):
+    with pytest.raises(ConfigError, match=problem):
+        sweep.figure(name, **options)
 
 
 def test_a_sweeps_figure_has_words_for_keys_and_values(sweep):
@@ -250,9 +240,8 @@ def test_a_sweeps_figure_has_words_for_keys_and_values(sweep):
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["16", "64", "512"]
     assert legend.get_title().get_text() == "rivals"
     assert {text.get_text() for text in legend.get_texts()} == {"1", "2"}
-    (moved,) = sweep.figure(
-        *("line",), by=["queue.limit", "topology.rivals"], legend="outside right center"
-    ).legends
+    both = ["queue.limit", "topology.rivals"]
+    (moved,) = sweep.figure("line", by=both, legend="outside right center").legends
     assert moved.get_title().get_text() == "rivals"
     own = Figure().subplots()
     only = {"by": ["queue.limit"], "over": ["topology.rivals"]}
@@ -282,11 +271,3 @@ def test_long_names_of_queues_find_room_in_a_column(tmp_path):
     high = "a value with a long name over another one with a long name, Mbps"
     (axes,) = made.figure("bar", by=keys, size="column", ylabel=high).axes
     assert axes.get_ylabel().count("\n") == 1
-
-
-def test_a_table_is_not_needed_twice(run):
-    """What a figure shows is in the tables, for those who draw themselves."""
-    (axes,) = run.figure("flows").axes
-    bars: Any = axes.patches
-    goodput = pl.read_parquet(run.path / "flows.parquet")["goodput_bps"].to_numpy() / 1e6
-    assert sorted(bar.get_height() for bar in bars) == pytest.approx(sorted(goodput))
