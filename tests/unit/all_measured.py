@@ -10,6 +10,7 @@ import polars as pl
 from outcast.records.interventions import Compared, Decision, Instant, WhatIf
 from outcast.records.port_summaries import CountedOfClass, ServiceClassSummary, SpreadSummary
 from outcast.records.run import Run
+from outcast.records.run_directory import write_record
 from outcast.records.summary import ProbeSummary
 from tests.golden.run_directory import analysed_run, with_records
 
@@ -67,7 +68,8 @@ def all_measured(path: Path) -> Run:
     counts = {"changed": 1, "only_factual": 0, "only_counterfactual": 1, "packets": 9}
     whatif: dict[str, Any] = {"of": "run", "parts": [], "flows": [], "groups": [], "first": []}
     ratio = Compared(factual=2.0, counterfactual=1.0)
-    run.directory.write_whatif(
+    write_record(
+        run.directory.whatif,
         WhatIf(**whatif, parts_ns=3 * 10**7, ratio=ratio, by_flow={0: 2}, **counts)
     )
     happened = [([True, False], 0.0, 1.0), ([True, True], 0.2, 1.0)]
@@ -75,7 +77,8 @@ def all_measured(path: Path) -> Run:
         Instant(t_ns=(number + 1) * 10**7, seeds=[1, 2], happened=each, low=low, high=high)
         for number, (each, low, high) in enumerate(happened)
     ]
-    run.directory.write_decision(
+    write_record(
+        run.directory.decision,
         Decision(
             outcome="flow 0 starves", happened=True, futures="futures", instants=instants,
             decided_ns=2 * 10**7,
