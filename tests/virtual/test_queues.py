@@ -216,6 +216,9 @@ def test_drops_are_counted_once_and_all_else_comes_out(outcomes, case):
     assert statistics["sent_packets"] == int(found.forwarded.sum())
     assert statistics["drops"] == len(found.sent_ns) - statistics["sent_packets"]
     assert statistics["backlog_packets"] == statistics["backlog_bytes"] == 0
+    # A queue may drop what it has marked.
+    marked = int((found.ecn == CE).sum())
+    assert marked <= found.own.get("marked", marked) <= marked + statistics["drops"]
 
 
 KIND_OF = {case: kind_of(text) for case, (text, _) in CASES.items()}
