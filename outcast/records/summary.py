@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -20,6 +20,8 @@ from outcast.records.port_summaries import (
     TcpSummary,
 )
 
+Share = Annotated[float, "share"]
+"""A value from 0 to 1. Intervals of its average over a sweep's runs do not go beyond."""
 SHORT_BYTES = 100_000
 LONG_BYTES = 10_000_000
 """Flows below SHORT_BYTES are short, flows above LONG_BYTES long (the TCPRand paper, figure 11)."""
@@ -116,7 +118,7 @@ class Window(handed_in.Record):
     start_s: float
     """Time after the traffic's start."""
     end_s: float
-    jain_index: float | None
+    jain_index: Share | None
     total_goodput_bps: float
     classes: dict[str, ClassSummary]
     outcast_ratio: float | None
@@ -142,9 +144,9 @@ class StreamSummary(handed_in.Record):
     """Sum of the rates that arrived."""
     min_received_bps: float
     """The stream that got least."""
-    jain_index: float | None
+    jain_index: Share | None
     """Jain's index over the streams' received rates."""
-    loss_share: float | None
+    loss_share: Share | None
     """Datagrams lost, of those sent; null if links deliver packets twice, too."""
     delay_ms: SpreadSummary | None
     """Sojourn times at the captured queue; null if no capture saw the streams."""
@@ -298,7 +300,7 @@ class Summary(handed_in.Versioned):
     and `capture` are of the whole run."""
     start_s: float
     end_s: float
-    jain_index: float | None
+    jain_index: Share | None
     """Of the flows of `flows`; null without any, as with generated traffic only."""
     stationary: bool | None = None
     """Whether no flow's share of the goodput has a trend over the interval; null with fewer than
@@ -362,3 +364,16 @@ class Summary(handed_in.Versioned):
     def grouped(self, kind: str) -> dict[str, GroupSummary]:
         """The groups of one kind; none without flows."""
         return self.groups.get(kind, {})
+
+
+def _shares(kind: object) -> set[str]:
+    """The names of a record's fields, and of those of the records in it, that are a Share."""
+    if not (isinstance(kind, type) and issubclass(kind, handed_in.Record)):
+        return set().union(*map(_shares, get_args(kind)))
+    fields = kind.model_fields
+    own = {name for name in fields if Share in get_args(fields[name].annotation)}
+    return own.union(*(_shares(field.annotation) for field in fields.values()))
+
+
+SHARES = frozenset(_shares(Summary))
+"""The names of the fields of summary.json that are a Share, at any depth."""

@@ -12,7 +12,7 @@ from outcast.analysis.measure import chance
 from outcast.analysis.measure.blackout import is_dense
 from outcast.records.run import Run
 from outcast.reproduce.claims import Measure
-from outcast.reproduce.registry import SHARE, measure
+from outcast.reproduce.registry import NOT_NEGATIVE, SHARE, measure
 
 _LOST = pl.col("verdict").cast(pl.String) == "dropped"
 
@@ -55,13 +55,13 @@ def long_chain_share(run: Run, measure: Measure) -> float:
     return _long(chains, measure) / sum(chains.values()) if chains else math.nan
 
 
-@measure()
+@measure(limits=NOT_NEGATIVE)
 def long_chains_per_flow(run: Run, measure: Measure) -> float:
     """The number of chains of `length` drops or more, per flow of a class."""
     return per_flow(run, measure, _long(_chains(run, measure.hops), measure))
 
 
-@measure(is_logarithmic=True)
+@measure(limits=NOT_NEGATIVE, is_logarithmic=True)
 def burst_ratio(run: Run, measure: Measure) -> float:
     """How much longer a class's chains of consecutive drops are than chance makes them.
 
@@ -85,7 +85,7 @@ LOT_PACKETS = 64
 of a flow whose packets find a queue of 16 KB full."""
 
 
-@measure(is_logarithmic=True)
+@measure(limits=NOT_NEGATIVE, is_logarithmic=True)
 def chains_over_chance(run: Run, measure: Measure) -> float:
     """The mean length of a class's chains of consecutive drops over that of chains by lot."""
     return chains_over_lots(run, measure.hops, LOT_PACKETS)
@@ -117,7 +117,7 @@ def chains_over_lots(run: Run, hops: int | None, lot_packets: int | None) -> flo
     return by_lot / observed if observed else math.nan
 
 
-@measure(is_logarithmic=True)
+@measure(limits=NOT_NEGATIVE, is_logarithmic=True)
 def loss_ratio(run: Run, _measure: Measure) -> float:
     """The loss rate of the port of the class with the fewest hops over that of the other ports."""
     drops, traffic = run.summary.drops, run.manifest.traffic
@@ -142,7 +142,7 @@ def dense_blackouts(run: Run) -> pl.DataFrame:
     )
 
 
-@measure()
+@measure(limits=NOT_NEGATIVE)
 def longest_blackout(run: Run, measure: Measure) -> float:
     """The drops of the longest dense blackout; only of a class's ports if a class is named."""
     blackouts = dense_blackouts(run)
@@ -152,13 +152,13 @@ def longest_blackout(run: Run, measure: Measure) -> float:
     return float(blackouts["drops"][0]) if blackouts.height else 0.0
 
 
-@measure()
+@measure(limits=NOT_NEGATIVE)
 def longest_chain(run: Run, _measure: Measure) -> float:
     """The most consecutive packets that one input port lost."""
     return float(max((port.longest_chain for port in run.summary.drops.values()), default=0))
 
 
-@measure()
+@measure(limits=NOT_NEGATIVE)
 def closest_drops(run: Run, _measure: Measure) -> float:
     """The fewest packets of one input port that got through between two of its drops."""
     packets = run.table("packets").sort("t_in")
@@ -168,14 +168,14 @@ def closest_drops(run: Run, _measure: Measure) -> float:
     return math.nan if least is None else float(least) - 1
 
 
-@measure()
+@measure(limits=NOT_NEGATIVE)
 def mean_queue_bytes(run: Run, _measure: Measure) -> float:
     """The mean of the queue that arrivals find, in bytes."""
     mean = run.table("packets")["queue_bytes"].mean()
     return float(mean) if isinstance(mean, float) else math.nan
 
 
-@measure()
+@measure(limits=NOT_NEGATIVE)
 def queue_span_in_longest_blackout(run: Run, _measure: Measure) -> float:
     """The queue's span in packets between the first and last drop of the longest blackout."""
     blackouts = dense_blackouts(run)

@@ -23,7 +23,7 @@ from outcast.reproduce import drop_measures, intervals
 from outcast.reproduce.claims import Measure
 from outcast.reproduce.effects import EffectsRun, mean_of
 from outcast.reproduce.model import ModelRun
-from outcast.reproduce.registry import MEASURES, SHARE, Kind, measure
+from outcast.reproduce.registry import MEASURES, NOT_NEGATIVE, SHARE, Kind, measure
 from outcast.units import parse_size_bytes
 
 __all__ = ["MEASURES"]
@@ -63,7 +63,7 @@ def _mean_bps(whole: Summary | Window, part: ClassSummary) -> float:
     return max(part.mean_goodput_bps, _floor_bps(part.flows, whole.end_s - whole.start_s))
 
 
-@measure(is_logarithmic=True, has_interval=True, has_floor=True)
+@measure(limits=NOT_NEGATIVE, is_logarithmic=True, has_interval=True, has_floor=True)
 def outcast_ratio(run: Run, measure: Measure) -> float:
     """Mean goodput of the class with the most hops over that of the class with the fewest."""
     whole = _window(run, measure)
@@ -73,14 +73,14 @@ def outcast_ratio(run: Run, measure: Measure) -> float:
     return _mean_bps(whole, furthest) / _mean_bps(whole, nearest)
 
 
-@measure(has_interval=True)
+@measure(limits=NOT_NEGATIVE, has_interval=True)
 def class_goodput_bps(run: Run, measure: Measure) -> float:
     """Mean goodput of a class's flows, in bit/s."""
     of_class = _window(run, measure).classes.get(str(measure.hops))
     return of_class.mean_goodput_bps if of_class else math.nan
 
 
-@measure(is_logarithmic=True, has_interval=True, has_floor=True)
+@measure(limits=NOT_NEGATIVE, is_logarithmic=True, has_interval=True, has_floor=True)
 def class_share(run: Run, measure: Measure) -> float:
     """Mean goodput of a class's flows over the fair share, which is the mean of all flows."""
     whole = _window(run, measure)
@@ -91,14 +91,14 @@ def class_share(run: Run, measure: Measure) -> float:
     return _mean_bps(whole, of_class) * count / whole.total_goodput_bps
 
 
-@measure(has_interval=True)
+@measure(limits=NOT_NEGATIVE, has_interval=True)
 def group_goodput_bps(run: Run, measure: Measure) -> float:
     """Mean goodput of a group's flows, in bit/s; the group is named by `by` and `label`."""
     part = _group(run, measure, measure.label)
     return math.nan if part is None else part.mean_goodput_bps
 
 
-@measure(is_logarithmic=True, has_interval=True, has_floor=True)
+@measure(limits=NOT_NEGATIVE, is_logarithmic=True, has_interval=True, has_floor=True)
 def compared_groups(run: Run, measure: Measure) -> float:
     """Mean goodput of the group `label` over that of the group `over`, both of the kind `by`."""
     whole = _window(run, measure)
@@ -111,7 +111,7 @@ def _group(run: Run, measure: Measure, label: str | None) -> GroupSummary | None
     return None if label is None else groups.get(label)
 
 
-@measure(is_logarithmic=True, has_interval=True, has_floor=True)
+@measure(limits=NOT_NEGATIVE, is_logarithmic=True, has_interval=True, has_floor=True)
 def group_ratio(run: Run, measure: Measure) -> float:
     """Mean goodput of all other groups' flows over that of one group's flows."""
     goodput, seconds = _flow_goodput_bps(run, measure)
@@ -158,13 +158,13 @@ def sender_jain_index(run: Run, measure: Measure) -> float:
     return _or_nan(run_goodput.jain_index(means))
 
 
-@measure(has_interval=True)
+@measure(limits=NOT_NEGATIVE, has_interval=True)
 def total_goodput_bps(run: Run, measure: Measure) -> float:
     """The goodput of all flows together, in bit/s."""
     return _window(run, measure).total_goodput_bps
 
 
-@measure(has_interval=True)
+@measure(limits=NOT_NEGATIVE, has_interval=True)
 def least_goodput_bps(run: Run, measure: Measure) -> float:
     """Goodput of the flow that gets least, in bit/s.
 
@@ -174,7 +174,7 @@ def least_goodput_bps(run: Run, measure: Measure) -> float:
     return min((of_class.min_goodput_bps for of_class in classes), default=math.nan)
 
 
-@measure(is_logarithmic=True, has_interval=True, has_floor=True)
+@measure(limits=NOT_NEGATIVE, is_logarithmic=True, has_interval=True, has_floor=True)
 def class_ratio(run: Run, measure: Measure) -> float:
     """Mean goodput of the class with the most hops over that of another class."""
     whole = _window(run, measure)
@@ -192,21 +192,21 @@ def least_of_far(run: Run, measure: Measure) -> float:
     return min(far) * len(far) / sum(far) if any(far) else math.nan
 
 
-@measure()
+@measure(limits=NOT_NEGATIVE)
 def halted_s_per_flow(run: Run, measure: Measure) -> float:
     """The time that flows of a class stood still before timeouts, in seconds per flow."""
     tcp = run.summary.tcp.get(str(measure.hops))
     return drop_measures.per_flow(run, measure, tcp.halted_s if tcp else None)
 
 
-@measure()
+@measure(limits=NOT_NEGATIVE)
 def timeouts_per_flow(run: Run, measure: Measure) -> float:
     """The retransmission timeouts that the kernel counted, per flow of a class."""
     of_class = run.summary.classes.get(str(measure.hops))
     return drop_measures.per_flow(run, measure, of_class.timeouts if of_class else None)
 
 
-@measure(has_interval=True)
+@measure(limits=NOT_NEGATIVE, has_interval=True)
 def median_rtt_ms(run: Run, measure: Measure) -> float:
     """The median over the samples of the smoothed round-trip time of a class's sockets, in ms.
 
@@ -233,7 +233,7 @@ def window_correlation(run: Run, _measure: Measure) -> float:
     return synchronisation.mean if synchronisation else math.nan
 
 
-@measure()
+@measure(limits=NOT_NEGATIVE)
 def completion_ms(run: Run, measure: Measure) -> float:
     """The mean flow completion time of generated flows of a size, in ms.
 
@@ -253,7 +253,7 @@ def completion_ms(run: Run, measure: Measure) -> float:
     return mean / 1e6 if isinstance(mean, float) else math.nan
 
 
-@measure()
+@measure(limits=NOT_NEGATIVE)
 def workload_goodput_bps(run: Run, _measure: Measure) -> float:
     """Goodput of the first workload until its last flow, or else the experiment, has ended."""
     workload = (run.summary.completions or {}).get("0")

@@ -12,6 +12,7 @@ from outcast.records.run import Run
 from outcast.reproduce.claims import Measure
 
 SHARE = (0.0, 1.0)
+NOT_NEGATIVE = (0.0, math.inf)
 Function = Callable[[Run, Measure], float]
 
 
@@ -20,28 +21,28 @@ class Kind:
     """A kind of measure.
 
     Attributes:
+        limits: the least and the greatest value. No interval goes beyond.
         is_logarithmic: whether it is a ratio, so that its logarithm is averaged.
         has_interval: whether it covers the measure's interval. Others count in the whole captures.
         has_floor: whether flows that got nothing count as if one segment had arrived.
-        limits: the least and the greatest value; rates and counts start at 0.
     """
 
     function: Function
+    limits: Limits
     is_logarithmic: bool = False
     has_interval: bool = False
     has_floor: bool = False
-    limits: Limits = (0.0, math.inf)
 
 
 MEASURES: dict[str, Kind] = {}
 """Every kind of measure, by its name."""
 
 
-def measure(**properties: Any) -> Callable[[Function], Function]:
+def measure(*, limits: Limits, **properties: Any) -> Callable[[Function], Function]:
     """Adds a function to the measures under its own name, with these attributes of a Kind."""
 
     def add(function: Function) -> Function:
-        MEASURES[function.__name__] = Kind(function, **properties)
+        MEASURES[function.__name__] = Kind(function, limits, **properties)
         return function
 
     return add

@@ -15,6 +15,7 @@ import polars as pl
 from outcast.analysis import statistics
 from outcast.analysis.statistics import Interval, Kind
 from outcast.errors import ConfigError, did_you_mean
+from outcast.records.summary import SHARES
 from outcast.sweep.dataset import Dataset, is_compared
 
 _NEVER_BY = ("seed",)
@@ -325,7 +326,7 @@ def _limits(name: str, sample: Sequence[float]) -> statistics.Limits:
     """
     if min(sample, default=0) < 0:
         return statistics.UNLIMITED
-    return (0.0, 1.0) if name.endswith(("jain_index", "_share")) else (0.0, math.inf)
+    return (0.0, 1.0 if name.rpartition(".")[2] in SHARES else math.inf)
 
 
 def grouped(frame: pl.DataFrame, by: Sequence[str]) -> list[tuple[dict[str, Any], pl.DataFrame]]:

@@ -138,6 +138,8 @@ def test_the_guests_kernel_is_asked_for_all_that_it_is_built_with():
     assert qdiscs - {"ingress", "cable"} == {*check.QDISCS, *trials.QDISCS} - {"pfifo", "bfifo"}
     assert {*check.CONGESTION_CONTROLS} == controls | {"reno"}
     assert {*doctor.CONGESTION_CONTROLS} <= {*check.CONGESTION_CONTROLS}
+    # A qdisc that a queue kind uses is asked for by the kind.
+    assert not check.QDISCS.keys() & trials.QDISCS.keys()
 
 
 def test_a_damaged_guest_is_none(kernel, root):

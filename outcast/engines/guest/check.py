@@ -27,10 +27,8 @@ class Said(TypedDict):
 
 QDISCS = {
     "choke": "limit 100 bandwidth 1gbit avpkt 1000",
-    "drr": "",
     "fq_pie": "",
     "hfsc": "",
-    "prio": "",
     "sfb": "",
 }
 """Qdiscs that the guest's kernel has besides those that queue kinds use, with their options."""
