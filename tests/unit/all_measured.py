@@ -70,7 +70,7 @@ def all_measured(path: Path) -> Run:
     ratio = Compared(factual=2.0, counterfactual=1.0)
     write_record(
         run.directory.whatif,
-        WhatIf(**whatif, parts_ns=3 * 10**7, ratio=ratio, by_flow={0: 2}, **counts)
+        WhatIf(**whatif, parts_ns=3 * 10**7, ratio=ratio, by_flow={0: 2}, **counts),
     )
     happened = [([True, False], 0.0, 1.0), ([True, True], 0.2, 1.0)]
     instants = [
