@@ -5,9 +5,11 @@ A recipe is data (`recipes/*.yaml`), so that no number behind a verdict stands i
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import yaml
@@ -206,13 +208,14 @@ def _with_interval(tree: object, interval: object) -> object:
     }
 
 
-def load_all() -> dict[str, Recipe]:
+@functools.cache
+def load_all() -> Mapping[str, Recipe]:
     """All recipes by their identifiers, in the order of the sources.
 
     Raises ConfigError if a file is not a recipe.
     """
     recipes = [_load(path) for path in sorted(FOLDER.glob("*.yaml"))]
-    return {recipe.id: recipe for recipe in sorted(recipes, key=_order)}
+    return MappingProxyType({recipe.id: recipe for recipe in sorted(recipes, key=_order)})
 
 
 def _load(path: Path) -> Recipe:
@@ -237,7 +240,7 @@ _OF_OURS = "The TCP Outcast Problem"
 """The paper that a figure is of if no other is named, as `fig3c` is its figure 3(c)."""
 
 
-def _also_named(recipes: dict[str, Recipe], name: str) -> list[Recipe]:
+def _also_named(recipes: Mapping[str, Recipe], name: str) -> list[Recipe]:
     """The recipe of a figure that is named as README does (`fig3c`), or of a configuration.
 
     Raises ConfigError: figures of several other sources have this number.
@@ -263,7 +266,7 @@ def _also_named(recipes: dict[str, Recipe], name: str) -> list[Recipe]:
     return ours or found
 
 
-def choose(recipes: dict[str, Recipe], names: Iterable[str]) -> list[Recipe]:
+def choose(recipes: Mapping[str, Recipe], names: Iterable[str]) -> list[Recipe]:
     """The named recipes; the name `all` means every recipe.
 
     Raises ConfigError if no recipe has a name, or several could be meant.

@@ -145,6 +145,7 @@ def test_a_recipe_with_a_vacuous_claim_is_refused_in_one_line(tmp_path, monkeypa
 """
     (tmp_path / "t17.yaml").write_text(text[:start] + claims + text[text.index("picture:") :])
     monkeypatch.setattr(recipe, "FOLDER", tmp_path)
+    monkeypatch.setattr(recipe, "load_all", recipe.load_all.__wrapped__)
     with pytest.raises(ConfigError) as refusal:
         recipe.load_all()
     assert str(refusal.value) == (
