@@ -6,8 +6,9 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bin=$PWD/.venv/bin
 
-# The parts that need the kernel wait here for the build that has begun beside the others.
-kernel() { flock .venv/kernel-build "$bin/outcast" kernel build; }
+# The parts that need the kernel wait here for the build that has begun beside the others. Tests of
+# `outcast debug` need its symbols: it is the same program, and two builds would take twice as long.
+kernel() { flock .venv/kernel-build "$bin/outcast" kernel build --symbols; }
 
 run() {
     case $1 in
@@ -40,11 +41,11 @@ for part in "${parts[@]}"; do
 done
 
 scripts/install.sh || exit 1
-# It takes four minutes on an empty cache, and the first parts leave a core idle. A part that needs
+# It takes minutes on an empty cache, and the first parts leave a core idle. A part that needs
 # the kernel says what went wrong.
 case " ${parts[*]} " in
     *" emulation "* | *" virtual "* | *" physics "* | *" elsewhere "*)
-        flock --no-fork .venv/kernel-build nice "$bin/outcast" kernel build >/dev/null 2>&1 &
+        flock --no-fork .venv/kernel-build nice "$bin/outcast" kernel build --symbols >/dev/null 2>&1 &
         trap "kill $! 2>/dev/null" EXIT
         ;;
 esac
