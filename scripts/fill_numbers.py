@@ -22,13 +22,13 @@ from pathlib import Path
 
 from benchmarks import against, stored
 from outcast.errors import ConfigError, did_you_mean
-from outcast.experiment.noise import PROFILES
 from outcast.files import write_text
 from outcast.reproduce import measures, together
 from outcast.reproduce.index import burst_text, interval_text, measured_text
 from outcast.reproduce.recipe import Recipe, load_all
 from outcast.reproduce.result import Result, describe, values_of
 from outcast.reproduce.result import number as show
+from outcast.reproduce.runs import NOISES
 from outcast.reproduce.verdict import Verdict, central, verdict_text
 from scripts import reproduction_docs as docs
 from scripts import reproduction_summary
@@ -62,7 +62,7 @@ def _missing() -> dict[str, str]:
     return of_cost | {
         f"{name}{value}": MISSING
         for recipe in load_all().values()
-        for name in (recipe.id, *(f"{recipe.id}@{profile}" for profile in PROFILES))
+        for name in (recipe.id, *(f"{recipe.id}@{profile}" for profile in NOISES))
         for value in (*_of_claims(recipe), *_of_points(recipe))
     }
 

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from outcast import handed_in
 from outcast.errors import OutcastError
-from outcast.experiment.noise import PROFILES
 from outcast.files import write_text
 from outcast.reproduce import reproduce, together
 from outcast.reproduce.index import (
@@ -37,6 +36,7 @@ from outcast.reproduce.index import (
 from outcast.reproduce.pictures import band as band_picture
 from outcast.reproduce.recipe import load_all
 from outcast.reproduce.result import Result, describe, judged_anew
+from outcast.reproduce.runs import NOISES
 from outcast.reproduce.state import State
 from outcast.reproduce.together import Row
 from outcast.reproduce.verdict import verdict_text
@@ -310,7 +310,7 @@ def _band_file(number: int) -> str:
 def stored(docs: Path = DOCS) -> list[Result]:
     """The results that are stored with the documentation, in the order of the recipes."""
     recipes = load_all()
-    names = [_name(known, profile) for profile in (None, *PROFILES) for known in recipes]
+    names = [_name(known, profile) for profile in (None, *NOISES) for known in recipes]
     paths = [docs / RESULTS / f"{name}.json" for name in names]
     results = [handed_in.read_model(path, Result) for path in paths if path.exists()]
     return [judged_anew(recipes[result.id], result) for result in results]

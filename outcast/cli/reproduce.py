@@ -45,9 +45,10 @@ _EXACT = (
 )
 @shared.option(
     "--noise",
-    "Run each FIGURE under this profile of noise instead of its own; can be given again.",
+    "Run each FIGURE under this profile of noise instead of its own, or in real time; can be "
+    "given again.",
     multiple=True,
-    type=shared.Choice([*PROFILES, "all"]),
+    type=shared.Choice([*PROFILES, "all", "real-time"]),
 )
 @shared.jobs
 @shared.option(
@@ -84,7 +85,8 @@ def command(
         console.print(_listing(chosen))
         return
     mode: Literal["quick", "full"] = "quick" if quick else "full"
-    profiles: list[str | None] = [*PROFILES] if "all" in noise else [*dict.fromkeys(noise)]
+    every = [name for word in noise for name in (PROFILES if word == "all" else [word])]
+    profiles: list[str | None] = [*dict.fromkeys(every)]
     runs_by_figure = {
         (figure.id, profile): runs.planned_runs(figure, mode, profile)
         for figure in chosen

@@ -11,7 +11,7 @@ from typing import Literal
 
 import polars as pl
 
-from outcast.experiment.noise import PROFILES, Noise
+from outcast.experiment.noise import Noise
 from outcast.records.run import Run
 from outcast.reproduce import measures, pictures, result, runs, state, verdict
 from outcast.reproduce.claims import Measure, needed_points
@@ -131,10 +131,15 @@ def folder_of(folder: Path, name: str, noise: str | None) -> Path:
 
 
 def _profile(run: Run) -> str:
-    """The profile of a run's noise, and that it is changed if the configuration has own parts."""
+    """The profile of a run's noise, or that it is changed by parts of the configuration.
+
+    A run in real time has the machine's own noise.
+    """
     noise, engine = run.experiment.noise, run.experiment.engine
     if noise.profile is None or engine == "auto":
         return "unknown"
+    if engine == "realtime":
+        return runs.REAL_TIME
     plain = noise == Noise(profile=noise.profile).resolved(engine)
     return noise.profile if plain else f"{noise.profile}, changed"
 
@@ -230,6 +235,6 @@ def stored(folder: Path, recipes: Sequence[Recipe]) -> list[Result]:
     Those with the configurations' own noise come first, then the others by their profiles.
     """
     found = [
-        folder_of(folder, recipe.id, noise) for noise in (None, *PROFILES) for recipe in recipes
+        folder_of(folder, recipe.id, noise) for noise in (None, *runs.NOISES) for recipe in recipes
     ]
     return [result.read_result(path) for path in found if (path / result.FILE).exists()]

@@ -19,6 +19,7 @@ from outcast.api.experiments import load
 from outcast.engines import choice
 from outcast.errors import ConfigError, OutcastError
 from outcast.experiment import Experiment
+from outcast.experiment.noise import PROFILES
 from outcast.plan.make import make_plan
 from outcast.plan.planned import Planned
 from outcast.records.run import Run
@@ -36,6 +37,11 @@ from outcast.units import format_time, parse_time_ns
 
 CAPTURES: Captures = "drop"
 """The tables stay, and a virtual run can be repeated to the byte from its seed."""
+
+
+REAL_TIME = "real-time"
+"""Stands among the profiles of noise for what a machine has by itself, on its own clock."""
+NOISES = (*PROFILES, REAL_TIME)
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,9 @@ def planned_runs(
         single = None
         if point.config is not None:
             settings = recipe.settings(point, chosen)
-            if noise is not None:
+            if noise == REAL_TIME:
+                settings |= {"engine": "realtime", "noise.profile": "exact"}
+            elif noise is not None:
                 settings["noise.profile"] = noise
             loaded = load_experiment(configs.find(point.config), settings)
             _require_within(recipe, point, loaded)

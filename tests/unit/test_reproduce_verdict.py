@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outcast.analysis.statistics import Interval
-from outcast.reproduce import measures, result, together
+from outcast.reproduce import measures, result, runs, together
 from outcast.reproduce.claims import BoundClaim, Claim, Measure, NoWorseClaim, OrderClaim, SizeClaim
 from outcast.reproduce.recipe import Point, Recipe, load_all
 from outcast.reproduce.state import State
@@ -378,6 +378,12 @@ def test_a_verdict_names_its_noise():
     assert together.rows([made])[0].verdict_text == "reproduced under hosts-2011"
     computed = made.model_copy(update={"noise": "none"})
     assert together.rows([computed])[0].verdict_text == "reproduced"
+
+
+def test_in_real_time_a_row_has_the_machine_s_own_noise():
+    planned = runs.planned_runs(load_all()["W4"], "quick", runs.REAL_TIME)
+    made = {run.experiment for run in planned if run.experiment}
+    assert {(run.engine, run.noise.profile) for run in made} == {("realtime", "exact")}
 
 
 def test_a_row_whose_claims_agree_and_contradict_is_mixed():
