@@ -60,26 +60,20 @@ def differences(recipe: Recipe, named: Mapping[str, Any]) -> list[Difference]:
     Raises:
         ConfigError: a point's configuration is refused.
     """
-    made = {
-        point.label: (point, _made(point.config, _settings(recipe, point)))
-        for point in recipe.points
-        if point.config is not None
-    }
+    made = [_Made.of(recipe, point) for point in recipe.points if point.config is not None]
     found = []
     for key, value in named.items():
         if key == HOPS:
-            here = {_hops(each) for _, each in made.values()}
+            here = {_hops(each.experiment) for each in made}
             is_same = here == {tuple(value)}
             wanted = [", ".join(map(str, value))]
             texts = [", ".join(map(str, classes)) for classes in sorted(here)]
         else:
             values = value if isinstance(value, list) else [value]
-            fits = [
-                [one for one in values if _has(recipe, *each, key, one)] for each in made.values()
-            ]
+            fits = [[one for one in values if each.has(key, one)] for each in made]
             is_same = all(fits) and all(any(one in some for some in fits) for one in values)
             wanted = [_shown(one) for one in values]
-            texts = [_shown(_at(each, key)) for _, each in made.values()]
+            texts = [_shown(each.at(key)) for each in made]
         if not is_same:
             found.append(Difference(key, tuple(wanted), tuple(dict.fromkeys(texts))))
     return found
@@ -100,22 +94,45 @@ def lines(recipe: Recipe) -> list[str]:
     return [each.text(recipe.departs.get(each.key, "")) for each in differences(recipe, named)]
 
 
-def _made(config: str, settings: Mapping[str, Any]) -> Experiment:
-    return load_experiment(configs.find(config), settings).resolved("virtual")
+@dataclass(frozen=True)
+class _Made:
+    """The experiment of a recipe's point, and its tree in a configuration's own words."""
+
+    config: Path
+    settings: Mapping[str, Any]
+    experiment: Experiment
+    tree: Any
+
+    @classmethod
+    def of(cls, recipe: Recipe, point: Point) -> _Made:
+        assert point.config is not None
+        config, settings = configs.find(point.config), recipe.settings(point, recipe.full)
+        made = _load(config, settings)
+        return cls(config, settings, made, yaml.safe_load(experiment.dump(made)))
+
+    def at(self, key: str) -> Any:
+        """The value of a dotted key."""
+        tree = self.tree
+        for part in key.split("."):
+            if isinstance(tree, list):
+                tree = tree[int(part)] if int(part) < len(tree) else None
+            else:
+                tree = tree.get(part) if isinstance(tree, dict) else None
+        return tree
+
+    def has(self, key: str, value: Any) -> bool:
+        """Whether the key has this value: setting it changes nothing."""
+        # Most have it in the same words, and a configuration takes a tenth of a second to load.
+        if self.at(key) == value:
+            return True
+        try:
+            return _load(self.config, {**self.settings, key: value}) == self.experiment
+        except ConfigError:
+            return False
 
 
-def _settings(recipe: Recipe, point: Point) -> dict[str, Any]:
-    return recipe.settings(point, recipe.full)
-
-
-def _has(recipe: Recipe, point: Point, made: Experiment, key: str, value: Any) -> bool:
-    """Whether a point has this value: setting it changes nothing."""
-    assert point.config is not None
-    try:
-        settings = {**_settings(recipe, point), key: value}
-        return _made(point.config, settings) == made
-    except ConfigError:
-        return False
+def _load(config: Path, settings: Mapping[str, Any]) -> Experiment:
+    return load_experiment(config, settings).resolved("virtual")
 
 
 def _hops(made: Experiment) -> tuple[int, ...]:
@@ -128,17 +145,6 @@ _CLASS = re.compile(r"(\d+)-hop")
 
 def _names(source: str | Sequence[str]) -> Sequence[str]:
     return [source] if isinstance(source, str) else source
-
-
-def _at(made: Experiment, key: str) -> Any:
-    """The value of a dotted key in a configuration's own words."""
-    tree: Any = yaml.safe_load(experiment.dump(made))
-    for part in key.split("."):
-        if isinstance(tree, list):
-            tree = tree[int(part)] if int(part) < len(tree) else None
-        else:
-            tree = tree.get(part) if isinstance(tree, dict) else None
-    return tree
 
 
 def _shown(value: Any) -> str:
