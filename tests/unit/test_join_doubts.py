@@ -5,9 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from scapy.all import IP, UDP, Ether, PcapWriter
 
+from outcast.analysis.measure.latency import Busy
 from outcast.analysis.measure.repairs import repairs
 from outcast.api.joins import Join, join_captures
 from outcast.errors import ConfigError, InputError, UntrustedError
@@ -67,6 +69,29 @@ def test_the_command_shows_ports_rate_and_limit(tmp_path, verb):
     assert {name: int(rows[name][3]) for name in SCENE.drops} == SCENE.drops
     assert rows["R:"][1:3] == ["sends", rows["R:"][2]]
     assert float(rows["R:"][2]) == pytest.approx(50, rel=0.01)
+
+
+def test_a_rate_holds_where_small_packets_pass_large_ones(tmp_path):
+    """A strict priority at 8 Mbps. Packets are stamped when their transmission begins."""
+    large = [data(n, n, sport=1) for n in range(400)]
+    small, left, now_us = [], [], 500.0
+    for number, packet in enumerate(large):
+        left.append(replace(packet, at_us=now_us))
+        if number % 2:
+            small.append(data(now_us + 700, number, sport=2, payload=100))
+            left.append(replace(small[-1], at_us=now_us + 1514))
+            now_us += 166
+        now_us += 1514
+    came = sorted([*large, *small], key=lambda packet: packet.at_us)
+    (estimate,) = joined(tmp_path, came, left).estimates
+    assert estimate.rate_bps == pytest.approx(8e6, rel=1e-3)
+
+
+def test_a_pause_of_the_output_is_in_the_error_of_its_rate():
+    bits, time_ns = np.full(20, 10**6), np.full(20, 20_000_000)
+    time_ns[7] += 300_000_000
+    rate = Busy(bits, time_ns, 20_000, 1, 20_000, 20_000).rate()
+    assert rate.low_bps < 50e6 < rate.high_bps
 
 
 def test_the_estimates_hold_what_was_set(tmp_path):
@@ -324,6 +349,29 @@ def test_a_drop_whose_data_had_come_through_needs_no_repair(tmp_path):
     result = joined(tmp_path, [*came, needless], later(came, 30))
     assert result.joined.counts.dropped == 1
     assert not repairs(result.joined).is_due.any()
+
+
+def test_a_drop_is_not_due_after_several_needless_repetitions(tmp_path):
+    """A sender whose timer is shorter than a full queue's wait repeats the same data twice."""
+    came = [data(10_000 * n, n) for n in range(100)]
+    needless = [P(at_us, seq=came[5].seq, ip_id=int(at_us) % 9999) for at_us in (305_000, 455_000)]
+    result = joined(tmp_path, [*came, *needless], later(came, 30))
+    assert result.joined.counts.dropped == 2
+    assert not repairs(result.joined).is_due.any()
+
+
+def test_losses_that_a_sender_has_not_come_to_are_no_reason_to_doubt(tmp_path):
+    """Without SACK one loss is repaired in a round trip, and new data goes on meanwhile."""
+    sent = [data(10 * n, n) for n in range(40)]
+    again = [P(1e5 * (n + 1), seq=sent[10 + n].seq, ip_id=500 + n) for n in range(8)]
+    new = [data(1e5 * (n + 1) + 10, 40 + n) for n in range(8)]
+    left = later([*sent[:10], *sent[30:], *again, *new], 2)
+    result = joined(tmp_path, [*sent, *again, *new], left)
+    assert result.joined.counts.dropped == 20
+    # The flow went on for long after its last repair, so the sender knew of no loss.
+    ended = [data(1.2e6 + 10 * n, 48 + n) for n in range(8)]
+    with pytest.raises(UntrustedError, match="12 of 20 packets that b would have dropped"):
+        joined(tmp_path, [*sent, *again, *new, *ended], [*left, *later(ended, 2)])
 
 
 def test_drops_of_udp_at_an_empty_queue_have_two_causes(tmp_path):

@@ -64,8 +64,8 @@ class Hop:
             raise UntrustedError(self.united.refusals[0])
         if any(told.packets(index, UNTOLD) for index in range(len(self.captures))):
             raise InputError(
-                "nothing tells which way packets go: no stamps differ between two captures; say "
-                "it with --in and --out"
+                "nothing tells which way packets go: of packets that can be told from others, no "
+                "stamps differ between two captures; say it with --in and --out"
             )
         addresses = f" to {', '.join(sorted(to))}" if to else ""
         raise InputError(f"no packets{addresses} leave the switch: nothing left by the output")

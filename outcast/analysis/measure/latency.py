@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outcast.analysis.compiled import I64, Array
+from outcast.analysis.compiled import I64, Array, Bool
 from outcast.analysis.join.join import Joined
 
 LEAST_EMPTY = 3
@@ -59,9 +59,11 @@ class Busy:
         time_ns = self.time_ns
         if self.count < LEAST_BUSY or not time_ns.sum():
             return None
-        parts = self.bits[time_ns > 0] / time_ns[time_ns > 0] * 1e9
+        # Of the time for a bit, because a single pause makes a rate's parts differ by less than it
+        # makes their sum wrong.
+        parts = time_ns[self.bits > 0] / self.bits[self.bits > 0]
         bps = float(self.bits.sum() / time_ns.sum() * 1e9)
-        error = 2 * float(np.std(parts)) / len(parts) ** 0.5
+        error = 2 * float(np.std(parts)) / len(parts) ** 0.5 * bps * bps / 1e9
         error += bps * min(unit_ns * self.runs / int(time_ns.sum()), 1.0)
         return Rate(bps, bps - error, bps + error)
 
@@ -110,13 +112,26 @@ def busy(joined: Joined, egress: int, delay_ns: I64) -> Busy:
     waited[known] = there_ns <= stamps[known - 1]
     part = rows[waited] * RATE_PARTS // max(len(departures), 1)
     bits, time_ns = np.zeros(RATE_PARTS, np.int64), np.zeros(RATE_PARTS, np.int64)
-    np.add.at(bits, part, 8 * departures.frame_bytes[rows[waited]])
+    np.add.at(bits, part, 8 * _sent(departures.frame_bytes[rows], waited, gaps))
     np.add.at(time_ns, part, gaps[waited[1:]])
     count, runs = int(waited.sum()), int((waited[1:] & ~waited[:-1]).sum())
     usual = int(np.median(gaps[:: 1 + gaps.size // GAPS_SAMPLED])) if gaps.size else 0
     if count >= LEAST_BUSY:
         usual = min(usual, int(time_ns.sum()) // count)
     return Busy(bits, time_ns, count, runs, rows.size, usual)
+
+
+def _sent(frames: Array, waited: Bool, gaps: I64) -> Array:
+    """The frames that gaps before packets that waited went by.
+
+    A shaper holds a packet for its own length. A link is stamped where a packet begins, so the gap
+    is that of the one before it. Where small packets pass others, the two are not alike.
+    """
+    times, own, before = gaps[waited[1:]], frames[waited], frames[:-1][waited[1:]]
+    off_own, off_before = (
+        np.abs(times - times.sum() / max(int(sent.sum()), 1) * sent).sum() for sent in (own, before)
+    )
+    return before if 2 * off_before < off_own else own
 
 
 def _count_empty(joined: Joined, output: int, ns_per_byte: float, least: I64) -> Array:

@@ -13,11 +13,12 @@ import numpy as np
 
 from outcast.analysis.capture.headers import TCP
 from outcast.analysis.capture.pcap import PortCapture
-from outcast.analysis.compiled import Bool
+from outcast.analysis.compiled import I64, Bool
 from outcast.analysis.join.doubts import MOST_SHARE
 from outcast.analysis.join.findings import Reason, Refusal
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.measure.sent_again import segments
+from outcast.analysis.measure.throughput import unwrap
 
 REPAIRED_WITHIN_NS = 250_000_000
 """A flow that forwards new data after a longer time has repaired a drop. Linux waits for 200 ms and
@@ -42,7 +43,8 @@ def repairs(joined: Joined) -> Repairs:
     """Finds the drops whose data were sent again, and those whose data should have been.
 
     A drop is due if its flow forwards new data REPAIRED_WITHIN_NS later, and if no earlier copy of
-    the data was forwarded.
+    the data was forwarded. Senders repair in the order of sequence numbers, one loss in a round
+    trip without SACK. So the time begins anew with each repair of earlier data.
     """
     arrivals = joined.arrivals
     of_tcp = np.array([flow.protocol == TCP for flow in joined.flows], np.bool_)
@@ -58,10 +60,28 @@ def repairs(joined: Joined) -> Repairs:
     news = np.flatnonzero(is_forwarded & sent.is_new)
     np.maximum.at(latest_ns, arrivals.flow[news], arrivals.stamp_ns[news])
     is_due: Bool = is_dropped & (latest_ns[arrivals.flow] > arrivals.stamp_ns + REPAIRED_WITHIN_NS)
-    of_forwarded = sent.following[is_forwarded]
-    is_due[of_forwarded[of_forwarded >= 0]] = False
+    copies = sent.following[is_forwarded]
+    while (copies := copies[copies >= 0]).size:
+        is_due[copies] = False
+        copies = sent.following[copies[is_dropped[copies]]]
     is_followed = sent.following >= 0
-    return Repairs(is_due, is_due & ~is_followed, is_dropped & is_followed)
+    is_alone = is_due & ~is_followed
+    again = np.zeros(is_due.size, np.bool_)
+    again[sent.following[is_followed]] = True
+    for flow in np.unique(arrivals.flow[is_alone]):
+        rows = np.flatnonzero(of_data & (arrivals.flow == flow))
+        low = unwrap(arrivals.seq[rows], arrivals.flags[rows])
+        since_ns = _repaired_ns(low, arrivals.stamp_ns[rows], again[rows])
+        is_alone[rows] &= latest_ns[flow] > since_ns + REPAIRED_WITHIN_NS
+    is_due &= is_followed | is_alone
+    return Repairs(is_due, is_alone, is_dropped & is_followed)
+
+
+def _repaired_ns(low: I64, stamp_ns: I64, again: Bool) -> I64:
+    """For each segment of a flow, when data before its own was last sent again, or its own time."""
+    order = np.flatnonzero(again)[np.argsort(low[again], kind="stable")]
+    last_ns = np.maximum.accumulate(np.append(stamp_ns[:1], stamp_ns[order]))
+    return np.maximum(stamp_ns, last_ns[np.searchsorted(low[order], low)])
 
 
 def unrepaired(joined: Joined, repaired: Repairs, captures: Sequence[PortCapture]) -> list[Refusal]:
