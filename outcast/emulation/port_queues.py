@@ -59,6 +59,8 @@ def configure(network: Network) -> QueueSettings:
                 per_second.setdefault(rate, []).append(host)
             with rtnetlink.Kernel() as kernel:
                 index = socket.if_nametoindex(request.port)
+                if request.lets_units_through:
+                    kernel.keep_segments_apart(index)
                 shown = kernel.queues({index}).get(index, [])
             effective[request.port] = _read_back(request, shown)
     if per_second:

@@ -18,7 +18,7 @@ from typing import Any
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from outcast import netlink
-from outcast.errors import DeadlineError, FeatureMissingError, RunError
+from outcast.errors import DeadlineError, FeatureMissingError, ReadBackError, RunError
 from outcast.records.queue_statistics import Shown, read_message
 
 
@@ -56,7 +56,7 @@ _MOST_DUMPS = 5
 
 LINK_MESSAGE = struct.Struct("=BxHiII")
 """struct ifinfomsg: family, type, interface, flags, and which flags to change."""
-IFLA_IFNAME, IFLA_MTU = 3, 4
+IFLA_IFNAME, IFLA_MTU, _IFLA_GSO_MAX_SEGS = 3, 4, 40
 _IFLA_OPERSTATE, _UNKNOWN, _OPERATIONAL = 16, b"\0", b"\6"
 """What lo is, and what another interface that is ready is (linux/if.h)."""
 
@@ -228,6 +228,22 @@ class Kernel:
             name = parts[IFLA_IFNAME].rstrip(b"\0").decode()
             (shown[name],) = struct.unpack("=I", parts[IFLA_MTU])
         return shown
+
+    def keep_segments_apart(self, interface: int) -> None:
+        """Makes an interface's host hand over each segment alone, in no unit of several.
+
+        Raises:
+            RunError: the kernel refused.
+            ReadBackError: the kernel shows another value.
+        """
+        body = LINK_MESSAGE.pack(0, 0, interface, 0, 0)
+        body += netlink.encode(_IFLA_GSO_MAX_SEGS, struct.pack("=I", 1))
+        self.do([Request(f"interface {interface}: gso_max_segs", netlink.RTM_NEWLINK, 0, body)])
+        told = self._listed("interfaces", netlink.RTM_GETLINK, LINK_MESSAGE, *[0] * 5)
+        parts = next(parts for header, parts in told if header[2] == interface)
+        (shown,) = struct.unpack("=I", parts[_IFLA_GSO_MAX_SEGS])
+        if shown != 1:
+            raise ReadBackError(parts[IFLA_IFNAME].rstrip(b"\0").decode(), "gso_max_segs", 1, shown)
 
     def are_up(self) -> bool:
         """Whether every interface is up and ready (RFC 2863), lo aside. Raises RunError."""

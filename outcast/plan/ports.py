@@ -38,6 +38,9 @@ UNITS_OF_A_FLOW = 4
 """In its host's queue: two at any rate, and twice as many while it retransmits
 (tcp_small_queue_check, tcp_xmit_retransmit_queue)."""
 
+SEGMENT_HEADERS_BYTES = 86
+"""What a further segment of a unit adds: Ethernet's, IPv6's and TCP's headers with timestamps."""
+
 SYN_FRAME_BYTES = 74
 """The size of Linux's SYN over IPv4 in a frame: 14 + 20 + 40 B, with all options that it has."""
 
@@ -79,6 +82,16 @@ class PortQueue:
     def has_netem(self) -> bool:
         """Whether a netem stands above the shaper."""
         return self.delay_ns > 0 or self.changes_delay
+
+    @property
+    def lets_units_through(self) -> bool:
+        """Whether segments that TCP hands over as one unit would cross the link as one frame.
+
+        TBF cuts a unit that is more than its burst (tbf_enqueue in net/sched/sch_tbf.c). HTB cuts
+        none.
+        """
+        least_bytes = self.frame_bytes + SEGMENT_HEADERS_BYTES + self.framing.added_bytes
+        return self.queue.shaper_kind == "htb" or self.queue.burst_bytes > least_bytes
 
     @property
     def limit_packets(self) -> int:

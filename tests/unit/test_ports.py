@@ -62,6 +62,23 @@ def test_a_hosts_port_has_its_own_links_rate_and_no_jitter():
     assert of_thirty.queue.limit.packets == 30 * 4 * 65536 // 1514
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ((), False),
+        (("links.overhead=none",), False),
+        (("links.mtu=576",), True),
+        (("queue.burst=10KB",), True),
+        (("queue.kind=htb",), False),
+        (("links.overrides=[{from: h0_0_3, to: e0_0, queue: {kind: htb, limit: 64KB}}]",), True),
+    ],
+)
+def test_a_hosts_shaper_lets_units_of_several_segments_through(settings, expected):
+    # TBF cuts what is more than its burst, 1600 B unless given, and HTB cuts nothing. A switch's
+    # own shaper is no host's.
+    assert ports.host_queue(*resolved(*settings), "h0_0_3").lets_units_through is expected
+
+
 def test_a_paced_senders_port_has_fq_and_no_other():
     loaded = experiment.load(FIG3C, ["flows.0.transport={pacing: fq}"])
     plan = make_plan(loaded)

@@ -253,6 +253,26 @@ def test_jumbo_frames_end_to_end(tmp_path):
     assert manifest["bottlenecks"][0]["queue"]["frame_bytes"] == 9014
 
 
+@pytest.mark.parametrize(
+    ("most_bytes", "settings"),
+    [
+        (590, ("links.mtu=576", "links.rate=20mbit")),
+        (1514, ("queue.burst=10KB", "links.rate=100mbit")),
+        (1514, ("links.overrides=[{from: h2, to: s1, queue: {kind: htb, limit: 64KB}}]",)),
+    ],
+)
+def test_no_frame_is_larger_than_the_links_where_hosts_send_in_units(
+    tmp_path, most_bytes, settings
+):
+    # TCP hands over several segments at once, which the shaper of these hosts would not cut.
+    target = tmp_path / "run"
+    summary = run(target, "transport.offloads=true", *settings)
+    for port in ("s1-eth1.out", "s1-eth2.in", "s1-eth3.in"):
+        capture = read_capture(port, target / f"captures/{port}.pcap")
+        assert capture.columns.frame_bytes.max() == most_bytes
+    assert summary["queue"]["s1-eth1"]["capacity"]["agrees"] is not False
+
+
 def test_an_event_starts_and_ends_the_loss_of_a_link(tmp_path):
     target = tmp_path / "run"
     run(
