@@ -1,5 +1,6 @@
 """The figures drawn like the sources': units, names and which mean, read back from the axes."""
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,7 +37,7 @@ def drawn(name: str, values: Sequence[float], monkeypatch: pytest.MonkeyPatch) -
     figure = Figure()
     chosen = RECIPES[name]
     runs = {point.label: [Valued(value) for value in values] for point in chosen.points}
-    PICTURES[chosen.picture.kind](figure, chosen, runs)
+    figure.set_size_inches(*PICTURES[chosen.picture.kind](figure, chosen, runs))
     return figure
 
 
@@ -55,6 +56,22 @@ def test_bars_of_shares_are_means_as_in_the_verdict(monkeypatch):
     assert measures.is_logarithmic(chosen.picture.measure or Measure(kind="jain_index"))
     (axes,) = drawn("P-tab2", [1.0, 10.0, 100.0], monkeypatch).axes
     assert [bar.get_height() for bar in axes.patches] == pytest.approx([37] * 4)
+
+
+@pytest.mark.parametrize("name", ["F1", "F6", "F8"])
+@pytest.mark.parametrize("values", [[0.9, 1.1], [0.001, 10_000.0]])
+def test_the_findings_numbers_are_read_apart(name, values, monkeypatch):
+    # Labels over two decades or more stood on top of one another, or only 10^0 was labelled.
+    figure = drawn(name, values, monkeypatch)
+    figure.set_layout_engine("constrained")
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        low, high = axes.get_xlim()
+        ticks = [tick for tick in axes.xaxis.get_major_ticks() if low <= tick.get_loc() <= high]
+        boxes = [tick.label1.get_window_extent() for tick in ticks]
+        labels = [tick.label1.get_text().replace("\N{MINUS SIGN}", "-") for tick in ticks]
+        assert [float(label) for label in labels] == [tick.get_loc() for tick in ticks]
+        assert not any(a.x1 > b.x0 for a, b in itertools.pairwise(boxes))
 
 
 def test_every_series_is_in_the_legend(monkeypatch):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import LogLocator, NullLocator
 
 from outcast.records.run import Run
 from outcast.reproduce import intervals, measures
@@ -54,12 +55,21 @@ def by_place(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
         axes.axhline(1, color=GREY, lw=0.8)
         axes.set(xscale="log", yscale="log")
         axes.set_title(name)
+        _label_decades(axes, (1, 2, 5))
         axes.set_xlabel(points[0].label.split()[-1])
     if reached:
         # An interval of few runs can span decades, and would make the dots a line.
         panels[0].set_ylim(min(reached) / 2, max(reached) * 2)
     panels[0].set_ylabel(recipe.picture.y)
-    return 2.4 * len(places) + 0.6, 3.0
+    figure.supxlabel(recipe.picture.x, fontsize="medium")
+    return 2.4 * len(places) + 0.6, 3.2
+
+
+def _label_decades(axes: Axes, at: Sequence[int]) -> None:
+    """Labels x, which is logarithmic, at these multiples of powers of ten and nowhere else."""
+    axes.xaxis.set_major_locator(LogLocator(subs=at))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def chains_and_losses(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
@@ -141,9 +151,7 @@ def spread(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
     axes.set_xscale("log")
     # Values often span less than a decade, so powers of ten would label one tick.
     low, high = axes.get_xlim()
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.minorticks_off()
+    _label_decades(axes, (1, 2, 5) if high < 1000 * low else (1,))
     names = [point.label for point in reversed(points_run)]
     axes.set_yticks(range(len(names)), names, fontsize=7)
     axes.set_xlabel(recipe.picture.x)
