@@ -31,7 +31,7 @@ from outcast.view.figures.parts import Line, bounds, draw_lines
 from outcast.view.palette import GREY, class_colours, series_colour
 
 Values = npt.NDArray[np.float64]
-CHAIN_TICKS = (0.5, 0.7, 1, 1.5, 2, 3, 5)
+CHAIN_TICKS = (0.5, 0.7, 1, 1.5, 2, 3, 5, 10)
 PARTS = 20
 """Into so many equal parts `shares_over_time` cuts a run."""
 
@@ -90,7 +90,7 @@ def chains_and_losses(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
     axes.axhline(1, color=GREY, lw=0.8)
     axes.axvline(1, color=GREY, lw=0.8)
     axes.set(xscale="log", yscale="log")
-    # Chains span less than a decade, so powers of ten would label one tick.
+    # Chains span about a decade, so powers of ten would label two ticks.
     axes.set_yticks(CHAIN_TICKS, [f"{tick:g}" for tick in CHAIN_TICKS])
     axes.minorticks_off()
     axes.set_xlabel("loss rate of the 2-hop flow's port over that of the other")
