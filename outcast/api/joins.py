@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from outcast.analysis.join import fragments, identities
 from outcast.analysis.join.directions import CAME, LEFT, UNTOLD
 from outcast.analysis.join.doubts import MOST_SHARE, doubts, left_out
 from outcast.analysis.join.findings import ClockEstimate, DropRange, Found, Role
-from outcast.analysis.join.join import JoinOptions, join
+from outcast.analysis.join.join import JoinOptions, Verdict, join
 from outcast.analysis.join.pairs import sample
 from outcast.analysis.measure import blackout, queue
 from outcast.analysis.measure.drop_ranges import drop_ranges
@@ -271,12 +271,16 @@ def _measured(
     ranges = drop_ranges(joined, repaired, replayed)
     doubtful = Doubtful.of(unit_ns, clocks, least)
     related = relations(joined, replayed)
+    alike = dict(_alike(joined))
     at_random = {
         output: loss
         for output, loss in random_losses(joined, repaired, replayed, related).items()
         # Otherwise nothing tells what a packet found.
-        if unit_ns <= FINE_NS
-        or ((waits := sojourn_spread(joined, output)) and waits.p50 > 2 * unit_ns)
+        if joined.outputs[output] not in alike
+        and (
+            unit_ns <= FINE_NS
+            or ((waits := sojourn_spread(joined, output)) and waits.p50 > 2 * unit_ns)
+        )
     }
     lossy = {joined.outputs[output] for output in at_random}
     estimates = tuple(
@@ -288,7 +292,7 @@ def _measured(
             known,
             doubtful,
             least,
-            Relation.EMPTY if name in mixed else related[output],
+            Relation.EMPTY if name in mixed or name in alike else related[output],
         )
         for output, name in enumerate(joined.outputs)
     )
@@ -306,6 +310,7 @@ def _measured(
             *doubtful.remarks(joined, known),
             *late_remarks(joined, asked.max_sojourn_ns),
             *latency_remarks(joined, least, known, doubtful, one_clock=clocks is None),
+            *alike.values(),
             *(loss.sentence for loss in at_random.values()),
             *last,
             *(part.sentence for part in ranges if part.egress not in lossy),
@@ -316,6 +321,22 @@ def _measured(
         _roles(joined),
         tuple(ranges),
     )
+
+
+def _alike(joined: Joined) -> Iterator[tuple[str, str]]:
+    """Outputs of which nothing tells what they dropped, with a line on each."""
+    dropped = joined.verdict == Verdict.DROPPED
+    for output, name in enumerate(joined.outputs):
+        mine = dropped & (joined.egress == output)
+        count, total = int(mine[joined.sources.alike].sum()), int(mine.sum())
+        if count > MOST_SHARE * total:
+            yield (
+                name,
+                f"{name}: {count:,} of the {total:,} packets that seem dropped are equal to the "
+                "packet of their flow before them, which left after they had come in. Their number "
+                "is right, but not surely which they are. So waits, chains and the queue's content "
+                "may be wrong, and no rate and limit are estimated",
+            )
 
 
 def _keep_common(captures: Sequence[PortCapture]) -> list[str]:

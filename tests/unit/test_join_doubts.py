@@ -374,6 +374,24 @@ def test_losses_that_a_sender_has_not_come_to_are_no_reason_to_doubt(tmp_path):
         joined(tmp_path, [*sent, *again, *new, *ended], [*left, *later(ended, 2)])
 
 
+def test_drops_that_nothing_tells_from_what_left_are_told(tmp_path):
+    """Datagrams of constant content without an IP id, of which every second one is dropped."""
+    came = [P(1000 * n, ip_id=0) for n in range(300)]
+    last = [data(300_000 + 1000 * n, n) for n in range(3)]
+    result = joined(tmp_path, [*came, *last], later([*came[::2], *last], 5000))
+    assert result.joined.counts.dropped == 150
+    (line,) = (line for line in result.remarks if "not surely which they are" in line)
+    assert line.startswith("b: 150 of the 150 packets")
+    (estimate,) = result.estimates
+    assert (estimate.rate_bps, estimate.limit_at_least) == (None, None)
+    # None could have waited for its copy.
+    left = later([*came[::2], *last], 500)
+    apart = joined(tmp_path, [*came, *last], left, max_sojourn="0.9ms")
+    assert not any("not surely" in line for line in apart.remarks)
+    with pytest.raises(UntrustedError, match="nothing tells which packets left, because 150 "):
+        joined(tmp_path, came, later(came[::2], 5000))
+
+
 def test_drops_of_udp_at_an_empty_queue_have_two_causes(tmp_path):
     paths = {}
     for name, later in (("a", 0), ("b", 5e-5)):

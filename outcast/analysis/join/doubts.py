@@ -322,6 +322,15 @@ def _undecided(joined: Joined, captures: Sequence[PortCapture]) -> Iterator[Refu
             count = int(mask.sum())
             if count <= max(FEW, MOST_SHARE * int(here.sum())):
                 continue
+            alike = int(mask[joined.sources.alike].sum())
+            if 2 * alike > count:
+                yield Refusal(
+                    Reason.UNDECIDED,
+                    f"{name}: nothing tells which packets left, because {alike:,} whose fate is "
+                    "unknown are equal to the one of their flow before them, as datagrams of "
+                    "constant content without IP ids are",
+                )
+                continue
             seconds = int(np.ptp(joined.arrivals.stamp_ns[mask])) / 1e9
             yield Refusal(
                 Reason.UNDECIDED,

@@ -116,6 +116,7 @@ class Sources:
         is_assembled: whether fragments were put together, so that packets are not what queues hold.
         late_ns: how long ago an equal packet had come in, for each departure that nothing else
             explains, though longer ago than `max_sojourn_ns` allows.
+        alike: the rows of arrivals that did not leave and are equal to what left before them.
     """
 
     ports: tuple[str, ...]
@@ -127,6 +128,7 @@ class Sources:
     differing: tuple[str, ...] = ()
     is_assembled: bool = False
     late_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    alike: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +241,11 @@ def join(
         identity=parts,
         counts=counts,
         clocks=tuple(clocks.notes if clocks else ()),
-        sources=replace(sources, late_ns=verdicts.late_ns(matched, stray)),
+        sources=replace(
+            sources,
+            late_ns=verdicts.late_ns(matched, stray),
+            alike=verdicts.alike(matched),
+        ),
     )
 
 

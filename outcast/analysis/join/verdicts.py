@@ -9,7 +9,7 @@ from enum import IntEnum
 import numpy as np
 
 from outcast.analysis.capture.headers import FlowKey
-from outcast.analysis.compiled import I8, I64
+from outcast.analysis.compiled import I8, I32, I64, U64, Bool, compiled
 from outcast.analysis.join.matching import NEVER, Matched
 
 DEFAULT_MAX_SOJOURN_NS = 1_000_000_000
@@ -154,6 +154,43 @@ def strays(matched: Matched) -> I8:
         here = alone[departures.port[alone] == port]
         stray[here[here < limit]] = Stray.EARLY
     return stray
+
+
+def alike(matched: Matched) -> I64:
+    """The rows of what did not leave that nothing tells from what left before it of its flow.
+
+    That is equal, and left after it had come in. So it may be the one that did not leave.
+    """
+    order, arrivals = matched.order, matched.arrivals
+    result = np.zeros(len(arrivals), np.bool_)
+    _find_alike(
+        arrivals.flow,
+        arrivals.stamp_ns,
+        matched.arriving,
+        order.left_as,
+        matched.departures.stamp_ns,
+        np.full(order.last_of_flow.size, -1, np.int32),
+        result,
+    )
+    return np.flatnonzero(result)
+
+
+@compiled
+def _find_alike(
+    flow: I32,
+    came_ns: I64,
+    identity: U64,
+    left_as: I32,
+    left_ns: I64,
+    last: I32,
+    result: Bool,
+) -> None:
+    for i in range(flow.size):
+        before = last[flow[i]]
+        if left_as[i] >= 0:
+            last[flow[i]] = i
+        elif before >= 0 and identity[before] == identity[i]:
+            result[i] = left_ns[left_as[before]] >= came_ns[i]
 
 
 def late_ns(matched: Matched, stray: I8) -> I64:
