@@ -23,16 +23,13 @@ def command(config: Path, overrides: tuple[str, ...], dot: bool, png: Path | Non
     """
     from outcast import experiment
     from outcast.api import experiments
-    from outcast.networks import resolve
+    from outcast.experiment.engine import candidates
     from outcast.view.figures import topology as drawing
     from outcast.view.terminal.topology import describe
 
-    experiments.require_mininet()
-    from outcast.plan.make import make_plan
-
-    source = experiment.read(config, overrides)
-    chosen = resolve.experiment_of(source)
-    plan = make_plan(chosen, source.located)
+    planned = experiments.checked(experiment.read(config, overrides))
+    # A run's plan has its engine's defaults, so this one does too.
+    chosen, plan = planned.by(candidates(planned.experiment.engine)[0])
     if png is not None:
         drawing.draw(plan, png, chosen.name, chosen.analysis.group_by)
         terminal.echo_path(png)

@@ -11,10 +11,8 @@ from typing import Any
 from outcast.emulation import arrivals, queues, rtnetlink
 from outcast.emulation.commands import SystemCommands, entered
 from outcast.emulation.network import Network
-from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
+from outcast.errors import FeatureMissingError, ReadBackError
 from outcast.experiment import Queue
-from outcast.experiment.queues.ecn_threshold import EcnThreshold
-from outcast.experiment.queues.red import Red
 from outcast.plan import ports
 from outcast.plan.noise import IFB_OF_HOST
 from outcast.records.effective import QueueSettings
@@ -40,7 +38,8 @@ def configure(network: Network) -> QueueSettings:
     """
     experiment, plan = network.experiment, network.plan
     requested = [ports.switch_queue(experiment, plan, port) for port in plan.switch_ports()]
-    network.warnings += set_red_idle([request.queue for request in requested])
+    of_hosts = [ports.host_queue(experiment, plan, host) for host in plan.hosts]
+    network.warnings += set_red_idle([request.queue for request in (*requested, *of_hosts)])
     for place in network.places:
         with entered(place.netns):
             here = [request for request in requested if request.port in place.ports]
@@ -51,8 +50,7 @@ def configure(network: Network) -> QueueSettings:
         with entered(network.place(plan.ends[request.port][0])):
             effective[request.port] = _read_back(request, messages.get(request.port, []))
     per_second: dict[int, list[str]] = {}
-    for host in plan.hosts:
-        request = ports.host_queue(experiment, plan, host)
+    for host, request in zip(plan.hosts, of_hosts, strict=True):
         with entered(network.netns(host)):
             request = _set_up_host(request, network)
             if rate := _hold_back_arrivals(network, host, request.port):
@@ -146,21 +144,11 @@ def set_red_idle(asked: Sequence[Queue], parameter: Path = RED_IDLE) -> list[str
 
     Returns warnings where it cannot be set.
 
-    Raises:
-        ConfigError: two queues ask for different behaviours, but a kernel has one.
-        ReadBackError: the kernel shows another value than was set.
+    Raises ReadBackError: the kernel shows another value than was set.
     """
-    wanted = {queue.idle for queue in asked if isinstance(queue, Red)}
-    if any(isinstance(queue, EcnThreshold) for queue in asked):
-        # It is red without an average (a weight of 1), and after a pause red would halve the last.
-        wanted.add("stock")
+    wanted = {ports.red_idle(queue) for queue in asked} - {None}
     if not wanted:
         return []
-    if len(wanted) > 1:
-        raise ConfigError(
-            "queue.idle: a kernel has one value for all red queues; allowed is idle: stock for "
-            "every one, as ecn_threshold needs it, or idle: seen for every one"
-        )
     is_stock = "Y" if wanted == {"stock"} else "N"
     if not parameter.exists():
         return [] if is_stock == "Y" else [UNSEEN]

@@ -155,6 +155,23 @@ def require_room(experiment: Experiment, plan: Plan) -> None:
             settings.queue.check_rate(link.rate_bps)
 
 
+def require_one_idle(experiment: Experiment, plan: Plan) -> None:
+    """Raises ConfigError where ports need red to do different things while it is empty."""
+    first: dict[str, str] = {}
+    for (node, neighbour), link in plan.links.items():
+        port, queue = plan.port(node, neighbour), link.queue
+        if plan.graph.nodes[node]["kind"] != "host":
+            _, queue = ports.asked_of_switch(experiment, plan, port)
+        if queue is not None and (idle := ports.red_idle(queue)) is not None:
+            first.setdefault(idle, f"{idle} for {queue.kind} at {port}")
+    if len(first) > 1:
+        raise ConfigError(
+            f"queue.idle: {' and '.join(sorted(first.values()))}, but a kernel has one value for "
+            "all red queues; allowed is idle: stock for every one, as ecn_threshold needs it, or "
+            "idle: seen for every one"
+        )
+
+
 def require_blackout(experiment: Experiment, plan: Plan) -> None:
     """Raises ConfigError where `blackout.at` is no input of the bottleneck at a switch."""
     bottleneck = plan.bottleneck

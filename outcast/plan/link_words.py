@@ -34,7 +34,8 @@ def settings(link: Link, other_than: Link | None = None) -> str:
     if differs("delay_ns") and link.delay_ns is not None:
         words.append(f"delay {units.format_time(link.delay_ns)}")
     # The largest jitter is the default, and follows from the rate and the delay.
-    if differs("jitter_ns") and link.jitter_ns not in (None, link.greatest_noise_ns()):
+    varies = link.jitter_ns not in (None, link.greatest_noise_ns())
+    if differs("jitter_ns") and varies and (link.jitter_ns or other_than is not None):
         words.append(f"jitter {units.format_time(link.jitter_ns or 0)}")
     if differs("loss") and (link.loss or other_than is not None):
         words.append(f"loss {100 * link.loss:.6g}%")

@@ -146,6 +146,15 @@ def rounds_of_handshakes(experiment: Experiment, plan: Plan) -> int:
     return rounds
 
 
+def red_idle(queue: Queue) -> str | None:
+    """What the kernel's red has to do while it is empty, as `idle` says it; None without red.
+
+    `ecn_threshold` is red without an average (a weight of 1), and after a pause red would halve the
+    last one.
+    """
+    return {"red": getattr(queue, "idle", None), "ecn_threshold": "stock"}.get(queue.kind)
+
+
 def queue_of(experiment: Experiment, plan: Plan, port: str) -> PortQueue:
     """The settings of any port."""
     node = plan.ends[port][0]

@@ -40,6 +40,10 @@ def test_topo(capsys):
     assert "; oscillators 100 ppm, interrupts 20,000 a second, 4,000 below 1 Gbps, switch" in out
     _, out, _ = run(capsys, "topo", config, "--set", "noise.profile=jitter")
     assert "\nnoise: jitter; switch latency as much as keeps packets in order\n" in out
+    # Links leave their delay to the engine, whose delay such a latency fits.
+    settings = ("--set", "engine=virtual", "--set", "noise.switch_latency=5us")
+    status, out, _ = run(capsys, "topo", str(CONFIGS / "linear-12.yaml"), *settings)
+    assert (status, "links (100mbit, delay 25us, jitter 5us, mtu 1500" in out) == (0, True)
 
 
 @pytest.mark.parametrize(

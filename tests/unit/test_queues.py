@@ -449,8 +449,5 @@ def test_reds_idle_time_is_one_setting_of_the_kernel(tmp_path):
         parameter.write_text("?")
         assert port_queues.set_red_idle(queues_of_run, parameter) == []
         assert parameter.read_text() == wanted
-    for mixed in ([seen, stock], [seen, marking]):
-        with pytest.raises(ConfigError, match="one value for all red queues"):
-            port_queues.set_red_idle(mixed, parameter)
     with pytest.raises(ReadBackError, match="stock_idle"):
         port_queues.set_red_idle([seen], Path("/dev/null"))

@@ -3,10 +3,8 @@
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from outcast.experiment import Experiment
-from outcast.experiment.engine import candidates, properties
 from outcast.experiment.measure import cut_windows
 from outcast.plan import grouping, link_words, ports, probes
 from outcast.plan.addresses import with_port
@@ -17,24 +15,23 @@ from outcast.units import counted, format_time
 
 
 def describe(experiment: Experiment, plan: Plan) -> list[str]:
-    """The lines that `outcast topo` prints without --dot and --png."""
-    timed = _with_delays(experiment, plan)
+    """What `outcast topo` prints without --dot and --png, of a run's experiment and plan."""
     # A user's own topology file can ask for what outcast leaves out.
     network = getattr(experiment.topology, "network", None)
     labels = _labels(experiment, plan)
-    notes = beforehand(experiment, timed, experiment.engine)
+    notes = beforehand(experiment, plan, experiment.engine)
     notes += cut_windows(experiment.analysis.windows_ns, experiment.duration_ns)
     return [
         *_nodes(experiment, plan, labels),
         *_routers(plan, labels),
         *_links(plan),
-        *_flows(plan, timed),
+        *_flows(plan),
         *_workloads(experiment, plan),
-        *_probes(timed),
+        *_probes(plan),
         *(f"  note: {text}" for text in notes),
         *_groups(experiment, plan),
         *_programs(plan),
-        *_queues(experiment, plan, timed),
+        *_queues(experiment, plan),
         *("", f"noise: {_noise(experiment)}"),
         *_titled("not used", getattr(network, "notes", ())),
     ]
@@ -89,21 +86,17 @@ def _links(plan: Plan) -> list[str]:
     ]
 
 
-def _flows(plan: Plan, timed: Plan) -> list[str]:
-    is_default = any(
-        link.delay_ns is None and timed.links[way].delay_ns for way, link in plan.links.items()
-    )
-    with_delay = ", with the virtual engine's delay of 25us" if is_default else ""
-    lines = ["", f"flows (base RTTs without queues and noise{with_delay})"]
+def _flows(plan: Plan) -> list[str]:
+    lines = ["", "flows (base RTTs without queues and noise)"]
     for flow in plan.flows:
         control = flow.transport.congestion_control
         who = control if flow.name is None else grouping.title(flow.name, [control])
         # The round trip of a full frame without queues.
-        rtt_ms = base_rtt_ns(timed, flow.path, flow.return_path) / 1e6
+        rtt_ms = base_rtt_ns(plan, flow.path, flow.return_path) / 1e6
         lines.append(
             f"  {flow.flow}: {flow.hops}-hop  {' '.join(flow.path)}  "
             f"({with_port(flow.src_ip, flow.sport)} to {with_port(flow.dst_ip, flow.dport)})  "
-            f"base RTT {rtt_ms:.4g} ms, BDP {product_bytes(timed, flow):,} B on the wire  {who}"
+            f"base RTT {rtt_ms:.4g} ms, BDP {product_bytes(plan, flow):,} B on the wire  {who}"
         )
     return lines
 
@@ -119,15 +112,15 @@ def _programs(plan: Plan) -> list[str]:
     return _titled("programs", lines)
 
 
-def _queues(experiment: Experiment, plan: Plan, timed: Plan) -> list[str]:
+def _queues(experiment: Experiment, plan: Plan) -> list[str]:
     """The captured ports, with what feeds them and their queues, and limits in packets and time."""
     lines = []
     captured = [("bottleneck", plan.bottleneck), *(("measures too", port) for port in plan.others)]
     for name, port in captured:
-        settings = ports.switch_queue(experiment, timed, port.egress)
+        settings = ports.switch_queue(experiment, plan, port.egress)
         lines += ["", f"{name}: {port.egress}, fed by {', '.join(port.ingress)}"]
         lines.append(f"  queue: {link_words.queue(settings)}")
-    return lines + _titled("queues", link_words.limits(experiment, timed, plan.switch_ports()))
+    return lines + _titled("queues", link_words.limits(experiment, plan, plan.switch_ports()))
 
 
 def _routers(plan: Plan, labels: Mapping[str, str]) -> list[str]:
@@ -144,8 +137,8 @@ def _routers(plan: Plan, labels: Mapping[str, str]) -> list[str]:
 
 
 def _noise(experiment: Experiment) -> str:
-    """The profile and its parts; of `engine: auto` those of the virtual engine."""
-    noise = experiment.noise.resolved(candidates(experiment.engine)[0])
+    """The profile and its parts."""
+    noise = experiment.noise
     latency_ns = noise.switch_latency_ns
     parts = {
         "oscillators": f"{noise.oscillators_ppm:g} ppm" if noise.oscillators_ppm else "",
@@ -157,16 +150,6 @@ def _noise(experiment: Experiment) -> str:
         parts["switch latency"] = "as much as keeps packets in order"
     words = [f"{name} {value}" for name, value in parts.items() if value]
     return f"{noise.profile}; {', '.join(words)}" if words else f"{noise.profile}; none"
-
-
-def _with_delays(experiment: Experiment, plan: Plan) -> Plan:
-    """The plan with the engine's own delay of links where none is given."""
-    own_ns = properties(candidates(experiment.engine)[0]).delay_ns
-    links = {
-        way: replace(link, delay_ns=own_ns) if link.delay_ns is None else link
-        for way, link in plan.links.items()
-    }
-    return replace(plan, links=links)
 
 
 def _workloads(experiment: Experiment, plan: Plan) -> list[str]:
