@@ -241,9 +241,12 @@ class Run:
         )
 
     def counts(self, t_ns: pl.Expr) -> pl.Expr:
-        """Whether the summary counts what came at such times after the traffic's start."""
+        """Whether the summary counts what came at such times after the traffic's start.
+
+        Joined captures are of one interval alone, and their clocks may have been corrected.
+        """
         low, high = self.summary.start_s * 1e9, self.summary.end_s * 1e9
-        return t_ns.is_between(low, high, closed="left") | (self.summary.interval == "whole")
+        return t_ns.is_between(low, high, closed="left") | (self.captured is not None)
 
     @cached_property
     def group_of(self) -> dict[int, str]:
