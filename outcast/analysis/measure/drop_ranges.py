@@ -16,11 +16,14 @@ from outcast.analysis.join.directions import ELSEWHERE, Directions
 from outcast.analysis.join.doubts import MOST_SHARE
 from outcast.analysis.join.findings import DropRange
 from outcast.analysis.join.join import Joined, Note, Stray, Verdict
+from outcast.analysis.join.pairs import numbered
 from outcast.analysis.measure.queue import Queue
 from outcast.analysis.measure.repairs import Repairs
 
 LEAST_BY_ONE = 0.9
 """A flow's IP ids count one by one if so many steps are one."""
+LEAST_OF_HOST = 0.1
+"""Flows with a smaller share of their host's packets are not compared with the others."""
 FEW_UNSEEN = 8
 """So few missing packets count in any case."""
 _OR_ELSE = ", or something else than the queue dropped them (a policer, a filter, a bad cable)"
@@ -109,8 +112,9 @@ def missing_ids(joined: Joined) -> I64:
     """For each input and output, how many packets the gaps of IP ids say are missing.
 
     Linux numbers the packets of a TCP socket one by one (include/net/ip.h, ip_select_ident_segs).
-    Zero for flows of other numbers, and for inputs that lack more than MOST_SHARE of their packets
-    and FEW_UNSEEN, because so many were lost on the way to the switch.
+    Others number all of a host, so what its other flows sent meanwhile is not missing. Zero for
+    flows of other numbers, and for inputs that lack more than MOST_SHARE of their packets and
+    FEW_UNSEEN, because so many were lost on the way to the switch.
     """
     arrivals = joined.arrivals
     of_tcp = np.array([flow.protocol == TCP for flow in joined.flows], np.bool_)
@@ -119,6 +123,14 @@ def missing_ids(joined: Joined) -> I64:
         arrivals.flow, arrivals.ip_id, arrivals.port, joined.egress, of_tcp, outputs
     )
     counts = (by_one >= LEAST_BY_ONE * steps) & (steps > 0)
+    (hosts,) = numbered([[flow.src for flow in joined.flows]])[1]
+    packets = np.bincount(arrivals.flow, minlength=counts.size)
+    of_host = np.bincount(hosts, packets)[hosts]
+    # Of a counter of all of a host, flows with few packets do not count one by one.
+    large = counts & (missing > 0) & (packets < of_host) & (packets >= LEAST_OF_HOST * of_host)
+    for flow in np.flatnonzero(large):
+        rows = np.flatnonzero(hosts[arrivals.flow] == hosts[flow])
+        missing[flow] -= _sent_by_others(arrivals.ip_id[rows], arrivals.flow[rows] == flow)
     unseen = np.bincount(place[counts], missing[counts], len(joined.inputs) * outputs)
     unseen = unseen.astype(np.int64).reshape(len(joined.inputs), outputs).clip(min=0)
     packets = np.bincount(arrivals.port, minlength=len(joined.inputs))
@@ -159,6 +171,17 @@ def _longest_ns(joined: Joined) -> int:
     left = joined.left_as >= 0
     came_ns = joined.arrivals.stamp_ns[left]
     return int((joined.departures.stamp_ns[joined.left_as[left]] - came_ns).max())
+
+
+def _sent_by_others(ip_id: U16, mine: Bool) -> int:
+    """How many packets of a host's other flows have an id between those of its packets beside."""
+    order = np.flatnonzero(mine)
+    others = np.flatnonzero(~mine)
+    after = np.searchsorted(order, others)
+    inner = (after > 0) & (after < order.size)
+    first, last = ip_id[order[after[inner] - 1]], ip_id[order[after[inner]]]
+    place, width = ip_id[others[inner]] - first, last - first
+    return int(((place > 0) & (place < width) & (width < 0x8000)).sum())
 
 
 @compiled
