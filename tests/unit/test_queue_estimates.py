@@ -11,7 +11,7 @@ from outcast.analysis.join.join import Joined, JoinOptions, join
 from outcast.analysis.measure.blackout import port_chains
 from outcast.analysis.measure.phase import contests, packet_time_ns, phases
 from outcast.analysis.measure.queue import replay, switch_latency_ns
-from outcast.analysis.measure.queue_levels import capacity
+from outcast.analysis.measure.queue_levels import capacity, level_within
 from outcast.analysis.measure.spreads import length_spread, sojourn_spread
 from outcast.experiment.wire import FRAMINGS
 from tests.golden import model
@@ -33,6 +33,15 @@ def test_the_capacity_of_a_drop_tail_queue(tmp_path, limit):
     assert found.holds(limit)
     assert found.below - found.at_least < 1514
     assert not found.holds(limit + 3000)
+
+
+def test_a_tag_that_a_switch_takes_away_leaves_the_level_as_it_is(tmp_path):
+    got = joined_model(tmp_path, model.drop_tail(model.make_traffic(3, 20_000), 16_384, 10**9))
+    frames = got.arrivals.frame_bytes + np.int32(4)
+    tagged = replace(got, arrivals=replace(got.arrivals, frame_bytes=frames))
+    plain, of_tagged = (level_within(one, replay(one), 0, 0, 0, 0) for one in (got, tagged))
+    assert plain.holds(16_384)
+    assert of_tagged == plain
 
 
 def test_a_queue_that_counts_packets_is_told_from_one_of_bytes(tmp_path):

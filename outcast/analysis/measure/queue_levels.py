@@ -94,27 +94,46 @@ def level_within(
     )
     if not taken.size or not refused.size:
         return None
-    departures, arrivals = joined.departures, joined.arrivals
+    departures = joined.departures
     gone = departures.port == egress
     gone &= (joined.came_as >= 0) | (joined.stray == Stray.EARLY)
     entered = (queue.egress == egress) & (queue.event == Event.ENQUEUE)
     at_ns = entry_times_ns(joined, delay_ns)
+    lengths = _lengths(joined)
     # When packets came and left, and how many bytes. What was there at first counts from then on.
     early = departures.frame_bytes[gone & (joined.stray == Stray.EARLY)]
     there = early.size, int(early.sum())
-    came = queue.time_ns[entered], _sums(arrivals.frame_bytes[queue.packet[entered]])
+    came = queue.time_ns[entered], _sums(lengths[queue.packet[entered]])
     left = departures.stamp_ns[gone], _sums(departures.frame_bytes[gone])
     estimates = []
     for is_bytes in (True, False):
         bounds = []
         for rows, sides in ((taken, (-early_ns, late_ns)), (refused, (early_ns, -early_ns))):
-            own = arrivals.frame_bytes[rows].astype(np.int64) if is_bytes else 1
+            own = lengths[rows].astype(np.int64) if is_bytes else 1
             at = at_ns[rows]
             held = _sum_until(*came, at + sides[0], is_bytes, "left" if rows is taken else "right")
             held -= _sum_until(*left, at + sides[1], is_bytes, "right" if rows is taken else "left")
             bounds.append(np.asarray(np.maximum(held + there[is_bytes], 0) + own, np.int64))
         estimates.append(_bracket("bytes" if is_bytes else "packets", *bounds))
     return max(estimates, key=lambda estimate: estimate.confidence)
+
+
+def _lengths(joined: Joined) -> I32:
+    """For each arrival its frame's length at the output, as tags and tunnels may come and go.
+
+    That of a drop is by so much another as is usual of its flow.
+    """
+    arrivals, left = joined.arrivals, joined.left_as >= 0
+    sent = joined.departures.frame_bytes[joined.left_as[left]]
+    more = sent - arrivals.frame_bytes[left]
+    if not more.any():
+        return arrivals.frame_bytes
+    flows = len(joined.flows)
+    packets = np.bincount(arrivals.flow[left], minlength=flows).clip(min=1)
+    usual = np.rint(np.bincount(arrivals.flow[left], more, flows) / packets).astype(np.int32)
+    lengths: I32 = arrivals.frame_bytes + usual[arrivals.flow]
+    lengths[left] = sent
+    return lengths
 
 
 def _sums(sizes: I32) -> I64:
