@@ -36,8 +36,8 @@ def by_state(shown: Sequence[Row]) -> list[list[Row]]:
 def glance(shown: Sequence[Row], older: Collection[str] = ()) -> list[str]:
     """What holds, what does not and what is open, a line each: rows of sources, by default noise.
 
-    A row is where its worst claim is: contradicted, then of another size, then open. `older` are
-    ids of rows whose runs had other settings than their recipes have now. They are open.
+    A row is where its worst claim is: contradicted, then undecided, then of another size. `older`
+    are ids of rows whose runs had other settings than their recipes have now. They are open.
     """
     groups: dict[str, list[str]] = {"holds": [], "size": [], "fails": [], "open": []}
     own = [row for row in shown if row.result.profile is None and row.result.id[0] != "F"]
@@ -45,11 +45,10 @@ def glance(shown: Sequence[Row], older: Collection[str] = ()) -> list[str]:
         found = {claim.verdict for claim in row.claims}
         if Verdict.CONTRADICTED in found:
             groups["fails"].append(row.result.id)
-        elif Verdict.OTHER_SIZE in found:
-            groups["size"].append(row.result.id)
+        elif row.result.id in older or not found <= AGREEING | {Verdict.OTHER_SIZE}:
+            groups["open"].append(row.result.id)
         else:
-            holds = found <= AGREEING and row.result.id not in older
-            groups["holds" if holds else "open"].append(row.result.id)
+            groups["size" if Verdict.OTHER_SIZE in found else "holds"].append(row.result.id)
     count = Counter(claim.verdict for row in own for claim in row.claims)
     words = {
         "holds": "**Holds**: every claim agrees with its source",

@@ -402,13 +402,15 @@ def test_what_holds_is_said_at_a_glance():
     yes, no = (0.0001, Verdict.REPRODUCED), (0.0001, Verdict.CONTRADICTED)
     size, unsure = (0.0001, Verdict.OTHER_SIZE), (0.9, Verdict.INCONCLUSIVE)
     rows = {"P1": (yes,), "P2": (yes, size), "P3": (yes, no), "P4": (yes, unsure), "P5": (yes,)}
+    # A direction that is not decided does not hold at another size.
+    rows["P6"] = (unsure, size)
     made = [
         result_of(*claims).model_copy(update={"id": name, "noise": "none"})
         for name, claims in {**rows, "F1": (no,)}.items()
     ]
     tally, *lines = reproduction_summary.glance(together.rows(made), {"P5"})
-    assert tally.startswith("5 rows of sources have 8 claims: 5 reproduced, ")
-    assert [line.rpartition(": ")[2] for line in lines] == ["P1", "P2", "P3", "P4, P5"]
+    assert tally.startswith("6 rows of sources have 10 claims: 5 reproduced, ")
+    assert [line.rpartition(": ")[2] for line in lines] == ["P1", "P2", "P3", "P4, P5, P6"]
 
 
 def test_values_at_the_floor_are_called_censored():
