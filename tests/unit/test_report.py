@@ -20,7 +20,7 @@ from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import TimesSummary
 from outcast.view import report
-from outcast.view.report import markup, timeline
+from outcast.view.report import losses, markup, timeline
 from outcast.view.report.experiment import sentences, spaced
 from outcast.view.report.packed import GREATEST, Encoding, pack
 from tests import records
@@ -295,6 +295,12 @@ def identities(directory: RunDirectory) -> list[str]:
     checker = Checker()
     checker.feed(report.write(directory).read_text(encoding="utf-8"))
     return checker.ids
+
+
+def test_a_packet_that_finds_the_queue_empty_is_not_said_to_wait_for_nothing(run):
+    said = markup.render(losses.queue(Run(run)))
+    assert re.search(r"sojourn time \(ms\), median [0-9.]+ of those that find it empty", said)
+    assert "may still wait for a frame on the link" in said
 
 
 def test_the_experiment_in_words(run):

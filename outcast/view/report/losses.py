@@ -21,7 +21,7 @@ def queue(run: Run) -> Element:
     for port, part in run.summary.queue.items():
         of_what = ", of packets forwarded" if part.counted == "forwarded" else ""
         empty_ms = part.switch_latency_us / 1e3
-        of_empty = f", {empty_ms:.4f} where it is empty" if empty_ms else ""
+        of_empty = f", median {empty_ms:.4f} of those that find it empty" if empty_ms else ""
         for what, spread, form, scale in (
             (f"length (KiB){of_what}", part.length_bytes, ".2f", 1024),
             (f"sojourn time (ms){of_empty}", part.sojourn_ms, ".4f", 1),
@@ -32,7 +32,10 @@ def queue(run: Run) -> Element:
     if rows:
         head = ["queue", "mean", "median", "90 %", "99 %", "most"]
         parts.append(table("The queue's length, and the sojourn time of packets", head, rows))
-        parts.append(note("A sojourn time is from port to port. It includes the link's own delay."))
+        text = (
+            "A sojourn time is from port to port. It includes the link's own delay. A packet that "
+        )
+        parts.append(note(text + "finds the queue empty may still wait for a frame on the link."))
     parts += [element("p", text) for text in _capacity(run)]
     return section("queue", "The queue", *parts)
 
