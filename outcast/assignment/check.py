@@ -58,7 +58,7 @@ def _of_config(
     try:
         if predicted is None:
             keys = ", ".join(question.key for question in handout.predictions(run))
-            return [f"{task.config}: first predict {keys} in {answers.FILE}, then seal it"], None
+            return [f"{task.config}: answer {keys}, then: outcast assignment predict ."], None
         gaps = gap_lines(read_text(path, MOST_YAML_BYTES))
         if gaps:
             lines = ", ".join(str(line) for line in gaps)

@@ -222,7 +222,7 @@ def test_check_names_everything_that_is_missing(kept, tmp_path, capsys):
     assert cli.invoke(["assignment", "check", str(folder.path)]) == 2
     said = capsys.readouterr()
     for line in (
-        "configs/unfair.yaml: first predict expectation in answers.yaml, then seal it",
+        "configs/unfair.yaml: answer expectation, then: outcast assignment predict .",
         "configs/remedy.yaml: FILL_IN is still in line 6",
         "runs/unfair: the run is missing; make it with: outcast run configs/unfair.yaml -o runs/",
         "answers.yaml: why: not answered",
