@@ -53,19 +53,30 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A select group with the selection method `hash` over HASH_FIELDS.
+    """A select group, with the selection method `hash` over HASH_FIELDS unless it draws.
 
     Attributes:
         number: the group's identifier.
         ports: the output of each bucket, in the order of the buckets, which have weight 1.
         parameter: 64 bits that go into the hash.
         ipv6: whether HASH_FIELDS_IPV6 are hashed too.
+        draws: whether the kernel draws a bucket for each packet (method `dp_hash`).
     """
 
     number: int
     ports: tuple[int, ...]
     parameter: int
     ipv6: bool = False
+    draws: bool = False
+
+
+def drawn_basis(ports: tuple[int, ...]) -> int:
+    """The basis with which patch 0025 of the guest's kernel draws one of as many values.
+
+    Open vSwitch gives its first values to the buckets in their order, one each
+    (group_setup_dp_hash_table in ofproto/ofproto-dpif.c), so each port is as likely as another.
+    """
+    return 0x7061 << 16 | len(ports)
 
 
 TABLE_MISS = Entry(MISS_PRIORITY)
@@ -102,7 +113,9 @@ def planned_groups(graph: Graph, routes: Routes) -> dict[str, frozenset[Group]]:
     ipv6 = any(data.get("ip6") for _, data in graph.nodes(data=True))
     return {
         switch: frozenset(
-            Group(number, ports, hash_parameter(routes.hash_seed, graph, switch), ipv6)
+            Group(number, ports, drawn_basis(ports), draws=True)
+            if routes.per_packet
+            else Group(number, ports, hash_parameter(routes.hash_seed, graph, switch), ipv6)
             for number, ports in enumerate(
                 sorted(set(routes.choices.get(switch, {}).values())), start=1
             )
@@ -214,16 +227,18 @@ def parse_groups(dump: str) -> frozenset[Group]:
 
 def _parse_group(line: str) -> Group:
     match = re.fullmatch(
-        r"group_id=([0-9]+),type=select,selection_method=hash,"
-        r"(?:selection_method_param=([0-9]+),)?fields\(([a-z0-9_,]+)\)"
+        r"group_id=([0-9]+),type=select,selection_method=(hash|dp_hash)"
+        r"(?:,selection_method_param=([0-9]+))?(?:,fields\(([a-z0-9_,]+)\))?"
         r"((?:,bucket=bucket_id:[0-9]+,actions=output:[0-9]+)+)",
         line,
     )
-    buckets = re.findall("bucket_id:([0-9]+),actions=output:([0-9]+)", match[4] if match else "")
+    buckets = re.findall("bucket_id:([0-9]+),actions=output:([0-9]+)", match[5] if match else "")
     in_order = [int(number) for number, _ in buckets] == list(range(len(buckets)))
-    fields = set(match[3].split(",")) if match else set()
+    fields = set((match[4] or "").split(",")) - {""} if match else set()
     ipv6 = not fields.isdisjoint(HASH_FIELDS_IPV6)
-    if match is None or fields != {*HASH_FIELDS, *(HASH_FIELDS_IPV6 * ipv6)} or not in_order:
+    draws = match is not None and match[2] == "dp_hash"
+    wanted = set() if draws else {*HASH_FIELDS, *(HASH_FIELDS_IPV6 * ipv6)}
+    if match is None or fields != wanted or not in_order:
         raise ValueError(f"unexpected group: {line}")
     ports = tuple(int(port) for _, port in buckets)
-    return Group(int(match[1]), ports, int(match[2] or 0), ipv6)
+    return Group(int(match[1]), ports, int(match[3] or 0), ipv6, draws)

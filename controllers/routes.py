@@ -40,6 +40,11 @@ class Routes:
     hash_seed: int = 0
 
     @property
+    def per_packet(self) -> bool:
+        """Whether `choices` are drawn anew for each packet, and by no hash."""
+        return self.kind in PER_PACKET
+
+    @property
     def depends_on_input(self) -> bool:
         """Whether the port by which a packet came in decides where it goes."""
         return bool(self.upper)
@@ -49,6 +54,8 @@ class Routes:
     ) -> int:
         """The port by which `switch` sends a packet that came in by `in_port` to `host`.
 
+        Where it is drawn for each packet, that is the one that the destination address names.
+
         Raises:
             RouteError: there is no such port, or it depends on the flow and no flow is given.
         """
@@ -56,7 +63,7 @@ class Routes:
             ports: tuple[int, ...] = ()
             if host in self.from_above[switch]:
                 ports = (self.from_above[switch][host],)
-        elif host in self.choices.get(switch, {}):
+        elif host in self.choices.get(switch, {}) and not self.per_packet:
             ports = self.choices[switch][host]
         else:
             ports = (self.to[switch][host],) if host in self.to.get(switch, {}) else ()
@@ -104,7 +111,7 @@ def _equal_length(kind: str, graph: Graph, _hash_seed: int) -> Routes:
 
 
 def _equal_length_random(kind: str, graph: Graph, hash_seed: int) -> Routes:
-    """Over a core switch that the hash of a packet's addresses and ports names."""
+    """Over a core switch that a hash of addresses and ports names, or that is drawn."""
     up_down = equal_length.compute(graph)
     return Routes(kind, up_down.up, up_down.choices, up_down.upper, up_down.down, hash_seed)
 
@@ -115,8 +122,12 @@ KINDS: Mapping[str, Callable[[str, Graph, int], Routes]] = {
     "hashed": _hashed,
     "equal_length": _equal_length,
     "equal_length_random": _equal_length_random,
+    "equal_length_packet": _equal_length_random,
 }
 """Every kind of routes by its name: what computes them from the name, a graph and a hash seed."""
+
+PER_PACKET = frozenset({"equal_length_packet"})
+"""The kinds whose switches draw a port for each packet; see `entries.drawn_basis`."""
 
 
 def compute(graph: Graph, kind: str, hash_seed: int = 0) -> Routes:

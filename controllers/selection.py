@@ -34,11 +34,13 @@ in bytes."""
 
 
 class SelectionMethod:
-    """The property that sets the method `hash` over all bits of these fields."""
+    """The property that sets a group's method: `hash` over all bits of the fields, or `dp_hash`."""
 
-    def __init__(self, parameter: int, *, ipv6: bool = False) -> None:
-        self._parameter = parameter
-        self._fields = {**_FIELDS, **(_FIELDS_IPV6 if ipv6 else {})}
+    def __init__(self, group: Group) -> None:
+        self._parameter = group.parameter
+        self._method = b"dp_hash" if group.draws else b"hash"
+        hashed = {**_FIELDS, **(_FIELDS_IPV6 if group.ipv6 else {})}
+        self._fields = {} if group.draws else hashed
 
     def serialize(self) -> bytes:
         """The property's bytes in a message, padded to a multiple of 8."""
@@ -48,7 +50,12 @@ class SelectionMethod:
         )
         length = _HEADER.size + len(fields)
         header = _HEADER.pack(
-            _EXPERIMENTER_PROPERTY, length, _NETRONOME, _SELECTION_METHOD, b"hash", self._parameter
+            _EXPERIMENTER_PROPERTY,
+            length,
+            _NETRONOME,
+            _SELECTION_METHOD,
+            self._method,
+            self._parameter,
         )
         return header + fields + bytes(-length % 8)
 
@@ -66,5 +73,5 @@ def group_mod(datapath: Any, group: Group) -> Any:
         type_=ofproto.OFPGT_SELECT,
         group_id=group.number,
         buckets=buckets,
-        properties=[SelectionMethod(group.parameter, ipv6=group.ipv6)],
+        properties=[SelectionMethod(group)],
     )

@@ -127,7 +127,8 @@ def _only_by(capture: PortCapture, plan: Plan, egress: str) -> PortCapture:
     which it leaves (controllers/hashing.py). Every run verifies it. A packet between addresses
     that the plan does not know stays.
     """
-    if not plan.routes.choices:
+    # What is drawn for each packet leaves by a studied output whichever way it came (checks.py).
+    if plan.per_packet or not plan.routes.choices:
         return capture
     hosts = plan.host_of
 

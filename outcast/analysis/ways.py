@@ -13,6 +13,7 @@ from pathlib import Path
 
 import polars as pl
 
+from controllers import routes
 from outcast.analysis.capture.headers import FlowKey
 from outcast.analysis.capture.pcap import PortCapture, read_capture
 from outcast.analysis.export.captured import captures_of
@@ -45,6 +46,10 @@ def loss_table(run: Run, flow: int | None = None) -> pl.DataFrame:
     manifest = run.manifest
     if run.captured is not None:
         raise ConfigError("--losses: joined captures tell no paths; allowed are runs of outcast")
+    if manifest.effective.get("routing.kind") in routes.PER_PACKET:
+        raise ConfigError(
+            "--losses: routing.core: packet gives no flow a path of its own; allowed are other runs"
+        )
     records = [record for record in manifest.flows if flow in (None, record.flow)]
     if not records:
         last = max((record.flow for record in manifest.flows), default=None)

@@ -26,6 +26,8 @@ PORT = 6653
 READY_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 10.0
 PROBE_DEADLINE_S = 10.0
+PROBES_A_WAY = 20
+"""Where each packet draws its way: one in a hundred million runs then leaves some way out."""
 
 
 class Controller(Part):
@@ -141,7 +143,9 @@ def verify_paths(network: Network) -> None:
 
     Where paths depend on nothing but the hosts, each pair of hosts has one. Every probe must
     arrive. The switch ports' counters are read before and after: a port on a planned path must
-    have sent exactly the probes that cross it, and every other port none.
+    have sent exactly the probes that cross it, and every other port none. Where switches draw a
+    port for each packet, so many probes go that every port of every way is taken, and all ports
+    together must have sent each probe once a hop.
 
     Where links have an MTU of their own, a probe is as large as its path takes, and the sender must
     refuse a larger one.
@@ -150,6 +154,9 @@ def verify_paths(network: Network) -> None:
         DeadlineError: a probe does not arrive.
         ReadBackError: a port sent another number of packets; the error names the first one.
     """
+    if network.plan.per_packet:
+        _verify_drawn_paths(network)
+        return
     plan = network.plan
     usual = all(link.mtu_bytes == STANDARD_MTU_BYTES for link in plan.links.values())
     hosts = plan.host_of
@@ -176,3 +183,37 @@ def verify_paths(network: Network) -> None:
     for port, count in after.items():
         if count - before[port] != expected[port]:
             raise ReadBackError(port, "probes sent", expected[port], count - before[port])
+
+
+def _verify_drawn_paths(network: Network) -> None:
+    """Sends probes as `verify_paths` does, where switches draw a port for each packet."""
+    plan, hosts = network.plan, network.plan.host_of
+    usual = all(link.mtu_bytes == STANDARD_MTU_BYTES for link in plan.links.values())
+    packets = plan.path_probes()
+    ways = {packet: plan.ways(hosts[packet.src], hosts[packet.dst], packet) for packet in packets}
+    # Those that share an edge switch try its ports, or the ports towards it, together.
+    from_edge = Counter(of_packet[0][1] for of_packet in ways.values())
+    to_edge = Counter(of_packet[0][-2] for of_packet in ways.values())
+    hops, taken = 0, set[str]()
+    before = network.transmitted()
+    with Probes(network.netns, hosts.__getitem__, PROBE_DEADLINE_S) as probes:
+        for packet, of_packet in ways.items():
+            taken.update(port for way in of_packet for port in plan.ports_on(way))
+            mtu_bytes = None if usual else min(map(plan.smallest_mtu_bytes, of_packet))
+            together = min(from_edge[of_packet[0][1]], to_edge[of_packet[0][-2]])
+            for _ in range(-(-PROBES_A_WAY * len(of_packet) // together)):
+                try:
+                    arrived = probes.send(packet, mtu_bytes)
+                except TimeoutError:
+                    text = f"a probe from {packet.src} to {packet.dst}"
+                    raise DeadlineError(text, PROBE_DEADLINE_S) from None
+                if arrived != packet:
+                    raise ReadBackError(hosts[packet.dst], "probe", packet, arrived)
+                hops += len(of_packet[0]) - 2
+    sent = {port: count - before[port] for port, count in network.transmitted().items()}
+    for port, count in sent.items():
+        if (count > 0) != (port in taken):
+            planned = "some, drawn for each packet" if port in taken else 0
+            raise ReadBackError(port, "probes sent", planned, count)
+    if sum(sent.values()) != hops:
+        raise ReadBackError("switches", "probes sent", hops, sum(sent.values()))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from controllers.hashing import FiveTuple
 from outcast.plan.model import Plan
 from outcast.plan.paths import subflow_ways
 from outcast.plan.probes import probe_ways
@@ -45,9 +46,9 @@ def planned(plan: Plan) -> dict[tuple[str, str], Crossing]:
         for direction in ((one, two), (two, one))
     }
     for flow in plan.flows:
-        for direction in pairwise(flow.path):
+        for direction in _hops(plan, flow.src, flow.dst, flow.five_tuple):
             crossings[direction].flows.append(flow.flow)
-        for direction in pairwise(flow.return_path):
+        for direction in _hops(plan, flow.dst, flow.src, flow.five_tuple.reversed()):
             crossings[direction].acknowledged.append(flow.flow)
     for way in _other_ways(plan):
         for path in way:
@@ -57,6 +58,12 @@ def planned(plan: Plan) -> dict[tuple[str, str], Crossing]:
         for crossing in crossings.values():
             crossing.other = True
     return crossings
+
+
+def _hops(plan: Plan, src: str, dst: str, packet: FiveTuple) -> list[tuple[str, str]]:
+    """Every hop of a packet's path, or of all paths that it may take, once."""
+    ways = plan.ways(src, dst, packet)
+    return [*dict.fromkeys(hop for way in ways for hop in pairwise(way))]
 
 
 def _other_ways(plan: Plan) -> list[tuple[list[str], list[str]]]:
@@ -126,10 +133,10 @@ def _totals(read: Counted, counted: str, way: str, port: str) -> LinkTotals:
 
 
 def split(plan: Plan) -> dict[str, dict[str, int]]:
-    """How many flows each switch that chooses by a hash sends by each port of its choice."""
+    """How many flows each switch that chooses sends by each port of its choice, or may send."""
     uses: dict[str, Counter[str]] = {}
     for flow in plan.flows:
-        for node, following in pairwise(flow.path[1:]):
+        for node, following in _hops(plan, flow.src, flow.dst, flow.five_tuple):
             ports = _choice(plan, node, flow.dst, following)
             if ports:
                 used = uses.setdefault(node, Counter(dict.fromkeys(ports, 0)))

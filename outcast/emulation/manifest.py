@@ -63,6 +63,8 @@ def routing(plan: Plan) -> Routing:
     """Says how paths are chosen, and how a hash splits the flows."""
     if not plan.routes.choices:
         return Routing(plan.routing, plan.openflow)
+    if plan.per_packet:
+        return Routing(plan.routing, plan.openflow, split=links.split(plan))
     hashed = f"Open vSwitch's over {', '.join(HASH_FIELDS)}"
     return Routing(plan.routing, plan.openflow, hashed, plan.hash_seed, links.split(plan))
 

@@ -89,6 +89,11 @@ class RealtimeEngine:
             experiment.trace is not None,
             "trace: records events of the guest's kernel, in virtual time; use --engine virtual",
         )
+        lacking.note_if(
+            experiment.routing.per_packet,
+            "routing.core: packet is drawn by the guest's kernel; use --engine virtual, or "
+            "core: random",
+        )
         lacking.note(doctor.require_programs, ("unshare", "setpriv"))
         lacking.note(require_compiler, experiment, plan, start_afterwards=True)
         lacking.note(programs.require, experiment, None)

@@ -32,6 +32,11 @@ class RoutingKind(Part):
         """The name in `KINDS` of controllers/routes.py."""
         return self.kind
 
+    @property
+    def per_packet(self) -> bool:
+        """Whether switches draw a port for each packet, which only our own kernel does."""
+        return False
+
     def hash_seed_of(self, experiment_seed: int) -> int:
         """The seed of the choice among several ports; 0 where no such choice is made."""
         return 0
@@ -85,15 +90,20 @@ class EqualLength(RoutingKind):
     by_address_alone: ClassVar[bool] = False
 
     kind: Literal["equal_length"]
-    core: Literal["destination", "random"] = described(
+    core: Literal["destination", "random", "packet"] = described(
         "how the core switch is chosen; destination: by the trailing bits of the destination's "
-        "address; random: drawn for each flow from the experiment's seed",
+        "address; random: drawn for each flow from the experiment's seed; packet: drawn for each "
+        "packet, by the virtual engine alone",
         default="destination",
     )
 
     @property
     def routes_kind(self) -> str:
-        return "equal_length_random" if self.core == "random" else self.kind
+        return self.kind if self.core == "destination" else f"{self.kind}_{self.core}"
+
+    @property
+    def per_packet(self) -> bool:
+        return self.core == "packet"
 
     def hash_seed_of(self, experiment_seed: int) -> int:
         if self.core != "random":

@@ -193,6 +193,38 @@ def require_groups(experiment: Experiment, plan: Plan) -> None:
         grouping.comparison(analysis.group_by, analysis.compare, plan.groups, names)
 
 
+def require_drawn_ways(experiment: Experiment, plan: Plan) -> None:
+    """Raises ConfigError where packets drawn to other ways cannot have what is asked for."""
+    if not plan.per_packet:
+        return
+    has = {
+        "workloads": plan.generated,
+        "probes": plan.probes,
+        "transport.mptcp": [flow for flow in plan.flows if flow.transport.mptcp is not None],
+        "analysis.group_by: port": experiment.analysis.group_by == "port",
+    }
+    for key, there in has.items():
+        if there:
+            raise ConfigError(
+                f"{key}: routing.core: packet gives no flow a path of its own; allowed is "
+                "core: random"
+            )
+    for flow in plan.flows:
+        ways = plan.ways(flow.src, flow.dst, flow.five_tuple)
+        crossed = [
+            port.egress
+            for port in (plan.bottleneck, *plan.others)
+            if any(port.egress in plan.ports_on(way) for way in ways)
+        ]
+        partly = next((p for p in crossed if any(p not in plan.ports_on(w) for w in ways)), None)
+        if partly is not None:
+            raise ConfigError(
+                f"routing.core: packet sends only a part of the packets from {flow.src} to "
+                f"{flow.dst} by {partly}, which is studied; allowed is a bottleneck that "
+                "all cross, as the receiver's port"
+            )
+
+
 def require_interval(experiment: Experiment, plan: Plan) -> None:
     """Raises ConfigError where `analysis.from` and `analysis.to` leave nothing of the run."""
     analysis = experiment.analysis

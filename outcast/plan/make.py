@@ -35,6 +35,7 @@ from outcast.plan.model import Plan
 from outcast.plan.paths import (
     Ways,
     compute_routes,
+    every_way,
     hashed_paths,
     port_name,
     subflow_ways,
@@ -61,6 +62,7 @@ def make_plan(experiment: Experiment, located: Callable[[str], str] = IN_CONFIG)
         checks.require_blackout(experiment, plan)
         checks.require_groups(experiment, plan)
         checks.require_interval(experiment, plan)
+        checks.require_drawn_ways(experiment, plan)
     except ConfigError as error:
         raise ConfigError(located(str(error))) from None
     return replace(plan, capture_ports=captures)
@@ -166,7 +168,9 @@ def _bottlenecks(
     """
     flows, ways = traffic.flows, traffic.loading_ways
     # Probes load nothing, so they are looked at only where there is nothing else.
-    of_flows = [flow.path for flow in flows]
+    of_flows: list[Sequence[str]] = [flow.path for flow in flows]
+    if table.per_packet:
+        of_flows = [way for f in flows for way in every_way(graph, table, f.src, f.dst)]
     crossing: Sequence[Sequence[str]] = of_flows or [
         there for there, _ in ways or traffic.probe_ways
     ]
@@ -174,6 +178,8 @@ def _bottlenecks(
     all_ways = [*ways, *traffic.probe_ways, *traffic.subflow_ways]
     paths: list[Sequence[str]] = [*sorted(path for way in all_ways for path in way)]
     paths += [flow.return_path for flow in flows]
+    if table.per_packet:
+        paths += [way for f in flows for way in every_way(graph, table, f.dst, f.src)]
     paths += hashed_paths(graph, table, flows)
     checks.require_hops(graph, [*of_flows, *paths])
     of_programs = traffic.program_ways

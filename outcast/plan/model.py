@@ -22,7 +22,7 @@ from outcast.plan.flows import Flow
 from outcast.plan.grouping import Groups
 from outcast.plan.links import Direction, Wire, wires
 from outcast.plan.noise import HostNoise
-from outcast.plan.paths import Ways, ingress_port, port_name
+from outcast.plan.paths import Ways, every_way, ingress_port, port_name
 from outcast.plan.probes import Probe
 from outcast.plan.programs import Command, Program, probe, program_ways
 from outcast.plan.programs import pairs as program_pairs
@@ -206,6 +206,17 @@ class Plan:
         return routes.path(self.routes, self.graph, src, dst, flow)
 
     @property
+    def per_packet(self) -> bool:
+        """Whether each packet of a flow may take another way than the one before it."""
+        return self.routing in routes.PER_PACKET
+
+    def ways(self, src: str, dst: str, flow: FiveTuple) -> list[list[str]]:
+        """Every path of a packet: one, unless switches draw a port for each packet."""
+        if self.per_packet:
+            return every_way(self.graph, self.routes, src, dst)
+        return [self.path(src, dst, flow)]
+
+    @property
     def openflow(self) -> str:
         """The OpenFlow version that the switches speak, as ovs-vsctl(8) names it."""
         return "OpenFlow15" if self.routes.choices else "OpenFlow13"
@@ -252,7 +263,12 @@ class Plan:
         }
 
     def ingress(self, flow: Flow) -> str | None:
-        """The port by which a flow enters the switch of its bottleneck; None if it crosses none."""
+        """The port by which a flow enters the switch of its bottleneck.
+
+        None if it crosses none, or if its packets enter by several.
+        """
+        if self.per_packet:
+            return None
         entered = (
             ingress_port(self.graph, flow.path, bottleneck.egress)
             for bottleneck in (self.bottleneck, *self.others)

@@ -69,6 +69,8 @@ def moved(experiment: Experiment, plan: Plan) -> list[str]:
     they count where the rate of a link falls during the run. Beside flows and streams, transfers
     that arrive by themselves count with their mean rate.
     """
+    if plan.per_packet:  # What is drawn for each packet loads links alike.
+        return []
     planned = [*_flows(experiment, plan), *_streams(experiment, plan)]
     arriving = [*_arrivals(experiment, plan)] if planned else []
     ways = _without_shared_answers([*planned, *arriving] or _talks(experiment, plan))

@@ -66,10 +66,15 @@ def hashed_paths(graph: Graph, table: routes.Routes, flows: Sequence[Flow]) -> l
     """
     several = [flow for flow in flows if table.choices and flow.transport.mptcp is not None]
     ends = dict.fromkeys(pair for f in several for pair in ((f.src, f.dst), (f.dst, f.src)))
-    begun = [([src, next(iter(graph.adj[src]))], dst) for src, dst in ends]
+    return [way for src, dst in [*ends][::-1] for way in every_way(graph, table, src, dst)]
+
+
+def every_way(graph: Graph, table: routes.Routes, src: str, dst: str) -> list[list[str]]:
+    """Every path that switches may choose for a packet from one host to another."""
+    begun = [[src, next(iter(graph.adj[src]))]]
     found = []
     while begun:
-        nodes, dst = begun.pop()
+        nodes = begun.pop()
         *_, before, node = nodes
         if node == dst:
             found.append(nodes)
@@ -79,7 +84,7 @@ def hashed_paths(graph: Graph, table: routes.Routes, flows: Sequence[Flow]) -> l
         ports = () if from_above else table.choices.get(node, {}).get(dst, ())
         ports = ports or (table.next_port(graph, node, in_port, dst, None),)
         names = [name for name, data in graph.adj[node].items() if data["ports"][node] in ports]
-        begun += [([*nodes, name], dst) for name in names]
+        begun += [[*nodes, name] for name in names]
     return found
 
 

@@ -132,8 +132,9 @@ class Routing:
     """How paths were chosen.
 
     `hash` (the fields that are hashed), its seed, and `split` (how many flows each port got, for
-    ports that share the traffic) are None unless switches choose paths by a hash. `kind` is one of
-    controllers.routes.KINDS, `openflow` the version that the switches speak.
+    ports that share the traffic) are None unless switches choose paths by a hash. Where they draw a
+    port for each packet, only `split` is there, with the flows that may take each port. `kind` is
+    one of controllers.routes.KINDS, `openflow` the version that the switches speak.
     """
 
     kind: str

@@ -133,6 +133,23 @@ def test_hosts_that_are_reached_by_the_same_ports_share_a_group():
     assert Entry(100, "ip", "10.0.0.2", 1) in table
 
 
+def test_a_port_that_is_drawn_for_each_packet_has_a_group_that_says_of_how_many():
+    graph = fat_tree(6)
+    groups = planned_groups(graph, compute(graph, "equal_length_packet"))
+    # The basis of patch 0025, for three ports.
+    assert groups["e0_0"] == groups["a0_0"] == {Group(1, (4, 5, 6), 0x70610003, draws=True)}
+    assert groups["c0_0"] == frozenset()
+    # Open vSwitch 3.1: `ovs-ofctl -O OpenFlow15 dump-groups`.
+    shown = """\
+ group_id=1,type=select,selection_method=dp_hash,selection_method_param=1885405187,\
+bucket=bucket_id:0,actions=output:4,bucket=bucket_id:1,actions=output:5,\
+bucket=bucket_id:2,actions=output:6
+"""
+    assert parse_groups(shown) == groups["e0_0"]
+    with pytest.raises(ValueError, match="unexpected group"):
+        parse_groups(shown.replace("param=1885405187", "param=1885405187,fields(ip_src)"))
+
+
 def test_a_dump_with_ports_and_groups_is_read():
     # Open vSwitch 3.1: `ovs-ofctl -O OpenFlow15 dump-flows --no-stats --no-names`.
     dump = """\

@@ -15,7 +15,7 @@ from tests.unit.test_routes import add_host, add_switch, fat_tree, hosts
 
 HEIGHTS = {"edge": 1, "aggregation": 2, "core": 3}
 UP_DOWN = [0, 1, 2, 3, 2, 1, 0]
-KINDS = ("equal_length", "equal_length_random")
+KINDS = ("equal_length", "equal_length_random", "equal_length_packet")
 
 
 def packet(graph: Graph, src: str, dst: str, sport: int = 20001) -> FiveTuple:

@@ -19,8 +19,11 @@ from scapy.layers.ppp import PPP
 from outcast import analysis
 from outcast.analysis.capture.pcap import read_capture
 from outcast.emulation import link_counters as links
+from outcast.engines.realtime import RealtimeEngine
+from outcast.errors import ConfigError, FeatureMissingError
 from outcast.experiment import Experiment, load
 from outcast.plan import ports
+from outcast.plan.hints import hints
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
 from outcast.records.counters import LinkRecord, LinkTotals, PortRates, Rates
@@ -46,6 +49,7 @@ ROUTINGS = (
     "{kind: equal_length}",
     "{kind: equal_length, core: random}",
 )
+PER_PACKET = "routing={kind: equal_length, core: packet}"
 
 
 @pytest.mark.parametrize("routing", ROUTINGS)
@@ -89,6 +93,42 @@ def test_another_seed_takes_other_core_switches_and_the_same_seed_the_same():
         for seed in (1, 2, 1)
     ]
     assert ways[0] == ways[2] != ways[1]
+
+
+def test_each_packets_draw_leads_over_every_core_switch():
+    _, plan = planned(PER_PACKET)
+    crossings = links.planned(plan)
+    split = links.split(plan)
+    for flow in plan.flows:
+        ways = plan.ways(flow.src, flow.dst, flow.five_tuple)
+        assert {way[3] for way in ways} == {"c0_0", "c0_1", "c1_0", "c1_1"}
+        assert {len(way) for way in ways} == {7}
+        assert list(flow.path) in ways
+        assert all(flow.flow in crossings[hop].flows for way in ways for hop in pairwise(way))
+    assert {port for port, count in split["e0_0"].items() if count == 1} == {*split["e0_0"]}
+    assert (plan.bottleneck.switch, len(plan.bottleneck.ingress)) == ("e0_0", 2)
+    assert {plan.ingress(flow) for flow in plan.flows} == {None}
+    assert "is at no studied port" not in " ".join(hints(*planned(PER_PACKET)))
+
+
+@pytest.mark.parametrize(
+    ("override", "refusal"),
+    [
+        ("probes=[{from: h1_0_2, to: h0_0_2, kind: udp}]", "probes: "),
+        ("workloads=[{kind: constant_rate, from: 6-hop, rate: 1mbit}]", "workloads: "),
+        ("transport.mptcp={subflows: 2}", "transport.mptcp: "),
+        ("analysis.group_by=port", "analysis.group_by: port: "),
+        ("links.layers={aggregation-core: {rate: 10mbit}}", "only a part of the packets"),
+    ],
+)
+def test_what_has_no_meaning_with_a_draw_for_each_packet_is_refused(override, refusal):
+    with pytest.raises(ConfigError, match=refusal):
+        planned(PER_PACKET, override)
+
+
+def test_real_time_draws_no_port_for_each_packet():
+    with pytest.raises(FeatureMissingError, match=r"routing\.core: packet is drawn by"):
+        RealtimeEngine().require(*planned(PER_PACKET))
 
 
 def test_what_a_host_sent_is_read_at_its_switch():
@@ -156,6 +196,27 @@ def test_a_link_that_no_path_crosses_may_send_nothing(run):
 def test_a_link_that_sent_less_than_arrived_is_named(run):
     (reason,) = counted(run, record("s1-eth1", "s1", "h1", flows=[0, 1], sent=(9, 900)))
     assert reason.startswith("s1-eth1: sent 900 bytes, though ")
+
+
+def test_a_port_that_was_drawn_too_often_is_named(run):
+    manifest = run.read_manifest()
+    split = {"s1": {"s1-eth1": 2, "s1-eth2": 2}}
+    told = {"routing.kind": "equal_length_packet", "routing.split": split}
+    run.write_manifest(manifest.model_copy(update={"effective": manifest.effective | told}))
+
+    def reasons(packets: int) -> list[str]:
+        return counted(
+            run,
+            record("s1-eth1", "s1", "h1", flows=[0, 1], sent=(packets, 10**10)),
+            record("s1-eth2", "s1", "h2", flows=[0, 1], sent=(10_000, 10**10)),
+        )
+
+    # Five standard deviations of 20,000 draws are 353 packets; of 20,600, 358.
+    assert reasons(10_600) == []
+    assert "retransmissions and timeouts seen are too many" in run.summary.read_text()
+    too_often, too_seldom = reasons(10_900)
+    assert too_often.startswith("s1-eth1: was drawn for 10,900 of 20,900 packets, where 10,450 +- ")
+    assert too_seldom.startswith("s1-eth2: ")
 
 
 def test_a_run_of_before_links_were_counted_has_no_table(run, verb):

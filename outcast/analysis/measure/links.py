@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from itertools import pairwise
+from math import sqrt
 from typing import get_args
 
 import numpy as np
 import polars as pl
 
+from controllers import routes
 from outcast.analysis.measure.losses import loss_summary
 from outcast.analysis.measure.run_goodput import flow_bytes
 from outcast.analysis.run_analysis import Analysis, Interval
 from outcast.records.captures import AnyManifest
 from outcast.records.counters import Cause, LinkRecord
 from outcast.records.port_summaries import LossSummary
+
+MOST_DEVIATIONS = 5
+"""How many standard deviations a port's packets may be from its share, if it is drawn for each."""
+_NOT_SENT: tuple[Cause, ...] = ("queue", "delay", "failure", "interface")
+"""The causes of losses that a port's counter of sent packets lacks."""
 
 
 def link_table(analysis: Analysis) -> pl.DataFrame | None:
@@ -73,7 +81,7 @@ def distrust(analysis: Analysis) -> list[str]:
     payload that later left the bottleneck, of the flows that crossed it on their way there.
     """
     needed = _least_bytes(analysis)
-    reasons = []
+    reasons = [*_uneven(analysis)]
     for link in analysis.counters.links:
         idle = not (link.flows or link.acknowledged or link.other)
         if idle and link.packets:
@@ -87,10 +95,42 @@ def distrust(analysis: Analysis) -> list[str]:
     return reasons
 
 
+def overtaking_warnings(analysis: Analysis) -> list[str]:
+    """A line where packets overtake one another, because each draws its way."""
+    if analysis.manifest.effective.get("routing.kind") not in routes.PER_PACKET:
+        return []
+    return [
+        "each packet draws its way, so some came late, and captures cannot tell these from what "
+        "was sent again: retransmissions and timeouts seen are too many; senders' retransmits count"
+    ]
+
+
+def _uneven(analysis: Analysis) -> Iterator[str]:
+    """A line on each port that a switch that draws one for each packet took too often or seldom."""
+    effective = analysis.manifest.effective
+    if effective.get("routing.kind") not in routes.PER_PACKET:
+        return
+    links = {link.port: link for link in analysis.counters.links}
+    for ports in effective["routing.split"].values():
+        sent = {
+            port: links[port].packets + sum(links[port].lost.get(cause, 0) for cause in _NOT_SENT)
+            for port in ports
+        }
+        packets, share = sum(sent.values()), 1 / len(ports)
+        most = MOST_DEVIATIONS * sqrt(packets * share * (1 - share))
+        yield from (
+            f"{port}: was drawn for {drawn:,} of {packets:,} packets, where {share * packets:,.0f} "
+            f"+- {most:,.0f} are allowed"
+            for port, drawn in sent.items()
+            if abs(drawn - share * packets) > most
+        )
+
+
 def _least_bytes(analysis: Analysis) -> Counter[tuple[str, str]]:
     interval = Interval(0, analysis.manifest.traffic.duration_ns)
     delivered = flow_bytes(analysis, interval)
     egresses = _egress_directions(analysis.manifest, analysis.counters.links)
+    is_drawn = analysis.manifest.effective.get("routing.kind") in routes.PER_PACKET
     needed: Counter[tuple[str, str]] = Counter()
     for flow in analysis.manifest.flows:
         # Further subflows of Multipath TCP may take other paths than the first one.
@@ -98,7 +138,10 @@ def _least_bytes(analysis: Analysis) -> Counter[tuple[str, str]]:
         # A flow counts at the first of the studied ports that it crosses.
         counts_at = next((egress for egress in egresses if egress in directions), None)
         last = -1 if counts_at is None else directions.index(counts_at)
-        for direction in directions[: last + 1]:
+        crossed = directions[: last + 1]
+        if crossed and is_drawn:  # Of its hops between, any way has others.
+            crossed = [crossed[0], crossed[-1]]
+        for direction in crossed:
             needed[direction] += delivered[flow.flow]
     return needed
 

@@ -106,6 +106,8 @@ OURS = Recipe(
         "0023-ipv6-only-where-asked-for.patch",
         # Where it does not fit, a kernel with symbols is another one than that without.
         "0024-um-the-same-with-symbols.patch",
+        # Where it does not fit, `routing.core: packet` is refused by its probes.
+        "0025-another-port-for-each-packet.patch",
     ),
 )
 """The recipe that the virtual engine uses."""

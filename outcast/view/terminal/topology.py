@@ -88,6 +88,8 @@ def _links(plan: Plan) -> list[str]:
 
 def _flows(plan: Plan) -> list[str]:
     lines = ["", "flows (base RTTs without queues and noise)"]
+    if plan.per_packet:
+        lines.append("  each packet draws its core switch; these are one of the ways of each flow")
     for flow in plan.flows:
         control = flow.transport.congestion_control
         who = control if flow.name is None else grouping.title(flow.name, [control])
