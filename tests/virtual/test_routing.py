@@ -53,6 +53,27 @@ def test_equal_length(core, tmp_path):
         assert manifest["effective"]["routing.openflow"] == "OpenFlow15"
 
 
+def test_a_core_switch_for_each_packet(tmp_path):
+    target = tmp_path / "run"
+    summary = run("p16-equal-length-packet", target, *SHORT)
+    manifest = manifest_of(target)
+    links = pl.read_parquet(target / "links.parquet")
+    assert set(links.filter(pl.col("packets") > 0)["node"]) >= {"c0_0", "c0_1", "c1_0", "c1_1"}
+    sent = dict(zip(links["port"], links["packets"] + links["lost"], strict=True))
+    for ports in manifest["effective"]["routing.split"].values():
+        counts = [sent[port] for port in ports]
+        assert max(abs(2 * count - sum(counts)) for count in counts) < 5 * sum(counts) ** 0.5
+    # The lone sender's packets come in by both ports, and one overtakes another.
+    packets = pl.read_parquet(target / "packets.parquet").filter(pl.col("flow") == 0)
+    assert packets["ingress"].n_unique() == 2
+    assert summary["capture"]["unmatched"] == 0
+    assert any("each packet draws its way" in line for line in summary["warnings"])
+    again = tmp_path / "again"
+    run("p16-equal-length-packet", again, *SHORT)
+    for file in (target / "captures").iterdir():
+        assert file.read_bytes() == (again / "captures" / file.name).read_bytes()
+
+
 def test_hashed(tmp_path):
     target = tmp_path / "run"
     run("w6-hashed", target, *SHORT)
