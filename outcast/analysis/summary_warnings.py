@@ -40,6 +40,7 @@ def warnings(
         *loss_warnings(losses, measured, "" if is_whole else f" from 0 to {duration_s:g} s"),
         *limit_warnings(limited),
         *memory_warnings(analysis.counters.hosts),
+        *_other_limits(queues),
         *_idle(analysis, queues, limited, losses),
         *unfinished_warnings(analysis),
         *mice_warnings(analysis),
@@ -56,6 +57,21 @@ def warnings(
             if noise.sentence.startswith(("phase-locked", "unknown, perhaps"))
         ),
     ]
+
+
+def _other_limits(queues: Mapping[str, QueueSummary]) -> list[str]:
+    """A line on each port whose drops show another limit than the configured one."""
+    lines = []
+    for egress, queue in queues.items():
+        if (room := queue.capacity) is None or room.agrees is not False:
+            continue
+        below = "" if room.below is None else f" and less than {room.below:,}"
+        lines.append(
+            f"{egress}: its drops show room for at least {room.at_least:,}{below} {room.unit}, "
+            f"and its limit is {room.configured:,}; something else drops, or frames are larger "
+            "than they should be"
+        )
+    return lines
 
 
 def _idle(

@@ -73,7 +73,8 @@ class CapacitySummary(handed_in.Record):
     configured: int | None
     """The configured limit in this unit, if it has one."""
     agrees: bool | None
-    """Whether the configured limit is within the bounds."""
+    """Whether the configured limit is within the bounds, or less than a packet beyond them; null if
+    none is configured, or no level explains the drops."""
 
 
 class CountedOfClass(handed_in.Record):

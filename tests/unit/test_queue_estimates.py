@@ -11,7 +11,7 @@ from outcast.analysis.join.join import Joined, JoinOptions, join
 from outcast.analysis.measure.blackout import port_chains
 from outcast.analysis.measure.phase import contests, packet_time_ns, phases
 from outcast.analysis.measure.queue import replay, switch_latency_ns
-from outcast.analysis.measure.queue_levels import capacity, level_within
+from outcast.analysis.measure.queue_levels import Capacity, capacity, level_within
 from outcast.analysis.measure.spreads import length_spread, sojourn_spread
 from outcast.experiment.wire import FRAMINGS
 from tests.golden import model
@@ -136,3 +136,11 @@ def test_who_comes_second_is_lost():
     assert seen.lost_share(second=True) == 1
     assert seen.lost_share(second=False) == 0
     assert contests(left, left < 0, left[:0], left, 10).lost_share(second=True) is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "confidence", "agrees"),
+    [(100, 0.99, True), (101, 0.99, False), (99, 1.0, True), (98, 1.0, False), (100, 0.55, None)],
+)
+def test_a_limit_agrees_within_a_packet(limit, confidence, agrees):
+    assert Capacity("packets", 99, 100, confidence).holds(limit, packet=1) is agrees

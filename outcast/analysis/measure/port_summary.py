@@ -68,14 +68,16 @@ def _capacity(analysis: Analysis, port: PortAnalysis, latency: int) -> CapacityS
     if best is None:
         return None
     queue = port.record.queue
-    configured = queue.limit_bytes if best.unit == "bytes" else queue.limit_packets
+    configured, packet = queue.limit_packets, 1
+    if best.unit == "bytes":
+        configured, packet = queue.limit_bytes, int(port.joined.arrivals.frame_bytes.max())
     return CapacitySummary(
         unit=best.unit,
         at_least=best.at_least,
         below=best.below,
         confidence=round(best.confidence, 4),
         configured=configured,
-        agrees=None if configured is None else best.holds(configured),
+        agrees=None if configured is None else best.holds(configured, packet),
     )
 
 

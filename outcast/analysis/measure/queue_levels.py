@@ -11,6 +11,9 @@ from outcast.analysis.compiled import I32, I64, Array, Bool
 from outcast.analysis.join.join import Joined, Stray, Verdict
 from outcast.analysis.measure.queue import Event, Queue, entry_times_ns
 
+LEAST_CONFIDENCE = 0.6
+"""Below it drops have no level, as where something else than a full queue drops packets."""
+
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
@@ -25,9 +28,20 @@ class Capacity:
     below: int | None
     confidence: float
 
-    def holds(self, limit: int) -> bool:
-        """Whether a configured limit is within the bounds."""
-        return self.at_least <= limit and (self.below is None or limit < self.below)
+    def holds(self, limit: int, packet: int) -> bool | None:
+        """Whether a configured limit is within the bounds, or less than a packet beyond them.
+
+        A capture sees packets a moment before or after the queue does, so the content that an
+        arrival found is one packet off now and then. None if the level explains next to nothing.
+
+        Args:
+            limit: the configured one, in the estimate's unit.
+            packet: the size of the largest packet, in the estimate's unit.
+        """
+        if self.confidence < LEAST_CONFIDENCE:
+            return None
+        is_above = limit > self.at_least - packet
+        return is_above and (self.below is None or limit < self.below + packet)
 
 
 def capacity(
