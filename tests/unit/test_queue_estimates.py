@@ -30,9 +30,9 @@ def test_the_capacity_of_a_drop_tail_queue(tmp_path, limit):
     found = capacity(got, replay(got), 0)
     assert found.unit == "bytes"
     assert found.confidence > 0.99
-    assert found.holds(limit)
+    assert found.holds(limit, packet=1)
     assert found.below - found.at_least < 1514
-    assert not found.holds(limit + 3000)
+    assert not found.holds(limit + 3000, packet=1)
 
 
 def test_a_tag_that_a_switch_takes_away_leaves_the_level_as_it_is(tmp_path):
@@ -40,7 +40,7 @@ def test_a_tag_that_a_switch_takes_away_leaves_the_level_as_it_is(tmp_path):
     frames = got.arrivals.frame_bytes + np.int32(4)
     tagged = replace(got, arrivals=replace(got.arrivals, frame_bytes=frames))
     plain, of_tagged = (level_within(one, replay(one), 0, 0, 0, 0) for one in (got, tagged))
-    assert plain.holds(16_384)
+    assert plain.holds(16_384, packet=1)
     assert of_tagged == plain
 
 
@@ -63,7 +63,7 @@ def test_a_latency_before_the_queue_blurs_the_level(tmp_path):
     sharp = capacity(got, replay(got, latency), 0)
     assert latency == pytest.approx(30_300, abs=1000)
     assert sharp.confidence > max(blurred.confidence + 0.05, 0.95)
-    assert sharp.holds(16_384)
+    assert sharp.holds(16_384, packet=1)
 
 
 def test_without_drops_there_is_no_level(tmp_path):
