@@ -128,8 +128,12 @@ def missing_ids(joined: Joined) -> I64:
     of_host = np.bincount(hosts, packets)[hosts]
     # Of a counter of all of a host, flows with few packets do not count one by one.
     large = counts & (missing > 0) & (packets < of_host) & (packets >= LEAST_OF_HOST * of_host)
+    from_host = hosts[arrivals.flow]
+    order = np.argsort(from_host, kind="stable")
+    from_host = from_host[order]
     for flow in np.flatnonzero(large):
-        rows = np.flatnonzero(hosts[arrivals.flow] == hosts[flow])
+        begin, end = np.searchsorted(from_host, (hosts[flow], hosts[flow] + 1))
+        rows = order[begin:end]
         missing[flow] -= _sent_by_others(arrivals.ip_id[rows], arrivals.flow[rows] == flow)
     unseen = np.bincount(place[counts], missing[counts], len(joined.inputs) * outputs)
     unseen = unseen.astype(np.int64).reshape(len(joined.inputs), outputs).clip(min=0)

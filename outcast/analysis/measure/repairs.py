@@ -68,8 +68,13 @@ def repairs(joined: Joined) -> Repairs:
     is_alone = is_due & ~is_followed
     again = np.zeros(is_due.size, np.bool_)
     again[sent.following[is_followed]] = True
+    # One sort, because strangers' captures can have as many flows as packets.
+    data = np.flatnonzero(of_data)
+    data = data[np.argsort(arrivals.flow[data], kind="stable")]
+    flows = arrivals.flow[data]
     for flow in np.unique(arrivals.flow[is_alone]):
-        rows = np.flatnonzero(of_data & (arrivals.flow == flow))
+        begin, end = np.searchsorted(flows, (flow, flow + 1))
+        rows = data[begin:end]
         low = unwrap(arrivals.seq[rows], arrivals.flags[rows])
         since_ns = _repaired_ns(low, arrivals.stamp_ns[rows], again[rows])
         is_alone[rows] &= latest_ns[flow] > since_ns + REPAIRED_WITHIN_NS
