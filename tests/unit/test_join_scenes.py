@@ -1,6 +1,7 @@
 """Captures of a bridge, made and spoiled as in practice: tc's drops by port, or a loud refusal."""
 
 import re
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +33,33 @@ def test_a_missing_receiver_is_said_whoever_sent_nearly_all(tmp_path, share):
     few = {name: scenes.cut(file, 0, share) for name, file in senders.items() if name != "B"}
     case = scenes.Case("R missing", {**senders, **few}, "input port is missing")
     outcome = scenes.judge(scene, case, tmp_path)
+    assert case.fits(outcome), outcome
+
+
+def with_ip_ids(file: scenes.File, ids: dict[scenes.Packet, bytes]) -> scenes.File:
+    """The file in which some packets have another IP id."""
+    packets = tuple(
+        replace(one, data=one.data[:18] + ids.get(one, one.data[18:20]) + one.data[20:])
+        for one in file.packets
+    )
+    return replace(file, packets=packets)
+
+
+def test_connections_whose_ip_ids_are_alike_by_chance_are_two(tmp_path):
+    """All acknowledgements are, and one segment, which is moved by a constant from any other."""
+    files = SCENES["three"].files
+    of_flow: dict[bytes, list[scenes.Packet]] = defaultdict(list)
+    for packet in (*files["A"].packets, *files["B"].packets):
+        of_flow[packet.data[34:38]].append(packet)
+    segments, acks = b"\x9b\x3e\x13\x89", b"\x13\x89\x9b\x3e"
+    others, other_acks = b"\x82\x08\x13\x89", b"\x13\x89\x82\x08"
+    pairs = [
+        *zip(of_flow[other_acks], of_flow[acks], strict=False),
+        (of_flow[others][9], of_flow[segments][9]),
+    ]
+    alike = with_ip_ids(files["B"], {one: other.data[18:20] for one, other in pairs})
+    case = scenes.Case("R missing", {"A": files["A"], "B": alike}, "missing")
+    outcome = scenes.judge(SCENES["three"], case, tmp_path)
     assert case.fits(outcome), outcome
 
 

@@ -15,7 +15,14 @@ import numpy as np
 from outcast.analysis.capture.headers import TCP, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import Array, Bool
-from outcast.analysis.join.directions import CAME, ELSEWHERE, LEFT, UNTOLD, Directions
+from outcast.analysis.join.directions import (
+    CAME,
+    ELSEWHERE,
+    LEFT,
+    UNTOLD,
+    Directions,
+    host_text,
+)
 from outcast.analysis.join.findings import Reason, Refusal
 from outcast.analysis.join.join import CLOCK_TOLERANCE_NS, Joined, Note, Stray, Verdict
 
@@ -150,27 +157,8 @@ def _clocks(
 def _directions(told: Directions, captures: Sequence[PortCapture]) -> Iterator[Refusal]:
     for index, capture in enumerate(captures):
         total = int(told.counts[index].sum())
-        untold = told.packets(index, UNTOLD)
-        if untold <= max(MOST_SHARE * total, 1):
-            continue
-        count: Counter[tuple[str, str]] = Counter()
-        macs: dict[str, int] = {}
-        for row in np.flatnonzero(told.ways[index] == UNTOLD).tolist():
-            flow = capture.flows[row]
-            count[min(flow.src, flow.dst), max(flow.src, flow.dst)] += int(told.counts[index][row])
-            macs.setdefault(flow.src, capture.macs[row])
-        (first, second), packets = count.most_common(1)[0]
-        yield Refusal(
-            Reason.DIRECTION,
-            f"{capture.port}: nothing tells which way its {untold:,} packets go, because no other "
-            f"capture has them. Probably a capture of another port is missing: {packets:,} are "
-            f"between {_host(first, macs)} and {_host(second, macs)}",
-        )
-
-
-def _host(address: str, macs: dict[str, int]) -> str:
-    mac = macs.get(address, 0)
-    return f"{address} (MAC {mac.to_bytes(6).hex(':')})" if mac else address
+        if told.packets(index, UNTOLD) > max(MOST_SHARE * total, 1):
+            yield Refusal(Reason.DIRECTION, told.why_untold(index, capture))
 
 
 def _unexplained(
@@ -252,7 +240,7 @@ def _missing_input(
     for capture in captures:
         for flow, mac in zip(capture.flows, capture.macs, strict=False):
             macs.setdefault(flow.src, mac)
-    hosts = ", ".join(_host(host, macs) for host, _ in by_host.most_common(3))
+    hosts = ", ".join(host_text(host, macs) for host, _ in by_host.most_common(3))
     more = f" and {len(by_host) - 3} more" if len(by_host) > 3 else ""
     return (
         f". Probably a capture of another input port is missing: {by_host.total():,} packets to "

@@ -36,7 +36,8 @@ the others."""
 LEAST_STEADY = 0.9
 """In this share of the packets, sequence numbers have to be moved by one constant."""
 FEW = 4
-"""A flow with fewer common packets is only joined if one of its ends is unchanged."""
+"""A flow with fewer common packets is only joined if one of its ends is unchanged, and only by its
+own sequence numbers: two packets of any flows have some constant between their numbers."""
 MOST_ALIKE = 8
 """What so many flows of a capture have in common tells nothing."""
 
@@ -204,18 +205,25 @@ def matches_by(
     pair = flow.astype(np.int64) * len(other.capture.flows) + other_flow
     found = {divmod(ends, len(other.capture.flows)): mine for ends, mine in grouped(pair).items()}
     votes = {ends: mine.size for ends, mine in found.items()}
-    chosen, doubtful = _choose((one, other), votes, (one.packets(rows), other.packets(others)))
+    packets = (one.packets(rows), other.packets(others))
+    chosen, doubtful = _choose((one, other), votes, packets, level)
     matches = []
     for ends in chosen:
         mine = found[ends]
         match = Match(*ends, at[mine], there[mine])
         if not level.moved or _is_moved(match, one.capture.columns, other.capture.columns):
             matches.append(match)
-    return matches, doubtful
+    # One packet is always moved by a constant. Those of the other direction may tell.
+    moved = {match.flow for match in matches}
+    failed = {one.capture.flows[flow].reversed for flow, _ in chosen if flow not in moved}
+    return [match for match in matches if one.capture.flows[match.flow] not in failed], doubtful
 
 
 def _choose(
-    sides: tuple[Side, Side], votes: dict[tuple[int, int], int], packets: tuple[Array, Array]
+    sides: tuple[Side, Side],
+    votes: dict[tuple[int, int], int],
+    packets: tuple[Array, Array],
+    level: Level,
 ) -> tuple[list[tuple[int, int]], dict[tuple[int, int], int]]:
     """The pairs of flows that fit each other best, both directions of a connection together.
 
@@ -234,10 +242,8 @@ def _choose(
         total = count + votes.get(back, 0)
         if min(back) >= 0:
             possible += min(int(packets[0][back[0]]), int(packets[1][back[1]]))
-        is_same_end = (flow.src, flow.sport) == (other.src, other.sport) or (
-            (flow.dst, flow.dport) == (other.dst, other.dport)
-        )
-        if total >= LEAST_FOUND * possible and (total >= FEW or is_same_end):
+        is_enough = total >= FEW or (not level.moved and _has_same_end(flow, other))
+        if total >= LEAST_FOUND * possible and is_enough:
             score[here, there] = total
     best: dict[int, list[int]] = defaultdict(list)
     other_best: dict[int, list[int]] = defaultdict(list)
@@ -256,6 +262,12 @@ def _choose(
         for (here, there), total in score.items()
         if here not in settled and there not in other_settled
     }
+
+
+def _has_same_end(flow: FlowKey, other: FlowKey) -> bool:
+    return (flow.src, flow.sport) == (other.src, other.sport) or (
+        (flow.dst, flow.dport) == (other.dst, other.dport)
+    )
 
 
 def _is_moved(match: Match, columns: Columns, others: Columns) -> bool:

@@ -62,13 +62,25 @@ class Hop:
             return
         if self.united.refusals:
             raise UntrustedError(self.united.refusals[0])
-        if any(told.packets(index, UNTOLD) for index in range(len(self.captures))):
+        untold = [told.packets(index, UNTOLD) for index in range(len(self.captures))]
+        if any(untold):
+            if self._untold_are_alone(told):
+                index = untold.index(max(untold))
+                raise InputError(told.why_untold(index, self.captures[index]))
             raise InputError(
                 "nothing tells which way packets go: of packets that can be told from others, no "
                 "stamps differ between two captures; say it with --in and --out"
             )
         addresses = f" to {', '.join(sorted(to))}" if to else ""
         raise InputError(f"no packets{addresses} leave the switch: nothing left by the output")
+
+    def _untold_are_alone(self, told: Directions) -> bool:
+        """Whether no two captures have packets of the same conversation that is untold."""
+        seen: Counter[frozenset[str]] = Counter()
+        for ways, row in zip(told.ways, self.rows, strict=True):
+            flows = (self.flows[number] for number in row[ways == UNTOLD].tolist())
+            seen.update({frozenset((flow.src, flow.dst)) for flow in flows})
+        return max(seen.values()) == 1
 
 
 def taking_part(
