@@ -15,6 +15,9 @@ from outcast.records.captures import AnyManifest
 from outcast.records.counters import CaptureRecord
 from outcast.records.port_summaries import CaptureSummary
 
+VLAN_TAG_BYTES = 4
+"""What a tag adds to a full frame (IEEE 802.1Q)."""
+
 
 def capture_summary(analysis: Analysis) -> CaptureSummary:
     """Checks the captures against each other, tcpdump's counters and the queue's counters."""
@@ -88,6 +91,14 @@ def _of_packets(port: PortAnalysis, sums: Counter[str]) -> Iterator[str]:
         yield f"{egress}: {strays} packets left without having been seen coming in"
     if counts.before_output:
         yield f"{egress}: {counts.before_output} packets came in before its capture began"
+    frame_bytes = port.joined.departures.frame_bytes
+    large = frame_bytes > port.record.queue.frame_bytes + VLAN_TAG_BYTES
+    if large.any():
+        yield (
+            f"{egress}: {large.sum()} frames left that are larger than its link takes, up to "
+            f"{frame_bytes.max()} of {port.record.queue.frame_bytes} bytes: segments that a host "
+            "hands over as one unit were not cut"
+        )
 
 
 def _files(

@@ -169,6 +169,7 @@ MUTATIONS = [
     Mutation("trust: counters", "trust", "if drops != counts.dropped:", "if False:"),
     Mutation("trust: kernel drops", "trust", "    if kernel_drops:\n", "    if False:\n"),
     Mutation("trust: unmatched", "trust", "    if strays:\n", "    if False:\n"),
+    Mutation("trust: frames", "trust", "    if large.any():\n", "    if False:\n"),
     Mutation("trust: count of packets", "trust",
              "if capture.records != record.captured:", "if False:"),
     *JUDGING,

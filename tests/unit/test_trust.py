@@ -29,7 +29,9 @@ def sound() -> Any:
         dropped=5, in_flight=0, early=0, duplicates=0, unexplained=0, before_output=0, forwarded=4
     )
     bottleneck = Record(egress="s1-eth1", ingress=["s1-eth2"], destinations=["10.0.0.1"])
-    joined = Record(counts=judged)
+    bottleneck.queue = Record(frame_bytes=1514)
+    departures = Record(frame_bytes=np.array([66, 1514, 1518, 1514], np.int32))
+    joined = Record(counts=judged, departures=departures)
     port = Record(record=bottleneck, joined=joined, captures=captures, numbers=[0])
     told = Record(
         **{"captures": records, "distrust": [], "blackout": None, "flows": [flow(0)]},
@@ -83,6 +85,11 @@ REASONS: dict[str, tuple[Callable[[Any], object], str]] = {
     "before the capture": (
         put(counts, before_output=3),
         "s1-eth1: 3 packets came in before its capture began",
+    ),
+    "a frame larger than its link takes": (
+        lambda made: made.ports[0].joined.departures.frame_bytes.__setitem__(1, 2962),
+        "s1-eth1: 1 frames left that are larger than its link takes, up to 2962 of 1514 bytes: "
+        "segments that a host hands over as one unit were not cut",
     ),
     "cut": (
         lambda made: setattr(made.ports[0].captures[1], "cut", 2),
