@@ -8,8 +8,9 @@ whose manifest verifies and whose configuration is the one that is asked for.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ import configs
 from outcast import experiment, files
 from outcast.api.experiments import load
 from outcast.engines import choice
-from outcast.errors import ConfigError, OutcastError
+from outcast.errors import ConfigError, FeatureMissingError, OutcastError
 from outcast.experiment import Experiment
 from outcast.experiment.noise import PROFILES
 from outcast.plan.make import make_plan
@@ -129,13 +130,15 @@ def load_experiment(config: Path, settings: Mapping[str, Any]) -> Experiment:
 class Needed:
     """The runs of a store that recipes need: how many are finished, and the others by their names.
 
-    `kept` are those whose captures are kept until their fates were compared.
+    `kept` are those whose captures are kept until their fates were compared. `lacking` are those
+    that this machine cannot make, with the reason; they are not among the missing.
     """
 
     finished: int
     missing: Mapping[str, Experiment]
     sizes: Mapping[str, Size]
     kept: Set[str] = frozenset()
+    lacking: Mapping[str, Failure] = field(default_factory=dict)
 
     def forecast(self, jobs: int, known: Sequence[Measurement]) -> Forecast:
         """The time and disk that the missing runs need."""
@@ -145,7 +148,13 @@ class Needed:
 def needed(
     runs: Sequence[PlannedRun], store: SweepDirectory, note: Callable[[str], None]
 ) -> Needed:
-    """Looks which runs are finished. `note` is told of what is set aside; see `take_stock`."""
+    """Looks which runs are finished. `note` is told of what is set aside; see `take_stock`.
+
+    A machine may be able to make some of them only, in real time: its kernel may lack the qdisc of
+    a control. `note` is told of the others.
+
+    Raises FeatureMissingError if it can make none.
+    """
     experiments = {run.name: run.experiment for run in runs if run.experiment is not None}
     there = take_stock(store, experiments, note)
     for name in there & {run.name for run in runs if _lacks_effects(run, store)}:
@@ -153,18 +162,40 @@ def needed(
             store.set_aside(name, "its captures were dropped, and its fates are asked for")
             there.remove(name)
     missing = {name: run for name, run in experiments.items() if name not in there}
-    by_content: dict[str, Size] = {}
-    sizes = {}
+    by_content: dict[str, Size | FeatureMissingError] = {}
+    sizes, lacking = {}, dict[str, FeatureMissingError]()
     for name, run in missing.items():
         # Seeds change no size, and a plan of a large network takes a second.
         content = experiment.dump(run.model_copy(update={"seed": 0}))
         if content not in by_content:
-            planned = Planned(run)
-            engine = choice.choose(planned).name
-            by_content[content] = measured.size_of(run, engine, planned.by(engine)[1])
-        sizes[name] = by_content[content]
+            by_content[content] = _size(run)
+        size = by_content[content]
+        if isinstance(size, FeatureMissingError):
+            lacking[name] = size
+        else:
+            sizes[name] = size
+    if lacking and not sizes and not there:
+        raise next(iter(lacking.values()))
+    for text, count in Counter(map(str, lacking.values())).items():
+        note(f"{count} runs cannot be made here: {text}")
     kept = {run.name for run in runs if run.point.fates is not None}
-    return Needed(len(there), missing, sizes, kept)
+    return Needed(
+        len(there),
+        {name: run for name, run in missing.items() if name in sizes},
+        sizes,
+        kept,
+        {name: Failure.of(error) for name, error in lacking.items()},
+    )
+
+
+def _size(run: Experiment) -> Size | FeatureMissingError:
+    """The size of a run, or why this machine cannot make it."""
+    planned = Planned(run)
+    try:
+        engine = choice.choose(planned).name
+    except FeatureMissingError as error:
+        return error
+    return measured.size_of(run, engine, planned.by(engine)[1])
 
 
 def make_missing(
@@ -189,7 +220,7 @@ def make_missing(
         tasks, runs.finished, store, LocalPool(jobs=jobs), scheduler.Limits(), observer, record
     )
     not_run = {name: Failure("RunError", f"not run: {ended.stopped}") for name in ended.waiting}
-    return {**not_run, **ended.failures}
+    return {**runs.lacking, **not_run, **ended.failures}
 
 
 def make_effects(

@@ -12,8 +12,9 @@ from pydantic import ValidationError
 
 from outcast.cli import reproduce as cli
 from outcast.engines import choice
-from outcast.errors import CommandError, ConfigError
+from outcast.errors import CommandError, ConfigError, FeatureMissingError
 from outcast.experiment import load
+from outcast.plan.planned import Planned
 from outcast.records.run_directory import GuestRecord, Manifest
 from outcast.reproduce import recipe, runs, state
 from outcast.reproduce.recipe import Recipe, load_all
@@ -292,3 +293,26 @@ def test_the_time_of_a_reproduction_is_told_before_it_starts(tmp_path, made, cap
         assert f"0 runs are finished, {len(planned)} are left\nestimate: about " in told
         assert each_s > 1
         assert cli._expected(replace(needed, missing={}, sizes={}), 2) is None
+
+
+def test_what_a_machine_cannot_make_is_left_out_with_the_reason(tmp_path, made, monkeypatch):
+    """As on a kernel without the qdisc of a control, in real time."""
+    planned = runs.planned_runs(recipe.load_all()["P3"], "quick")
+
+    def choose(asked: Planned) -> Chosen:
+        if asked.experiment.queue.kind == "sfq":
+            raise FeatureMissingError("this kernel has no qdisc sfq")
+        return Chosen()
+
+    monkeypatch.setattr(choice, "choose", choose)
+    controls = [run.name for run in planned if run.experiment.queue.kind == "sfq"]
+    with locked(tmp_path) as store:
+        quiet = Quiet()
+        needed = runs.needed(planned, store, quiet.note)
+        why = "this kernel has no qdisc sfq"
+        assert quiet.notes == [f"{len(controls)} runs cannot be made here: {why}"]
+        failed = runs.make_missing(needed, store, 1, quiet)
+        assert sorted(made) == sorted(run.name for run in planned if run.name not in controls)
+        assert {name: run.message for name, run in failed.items()} == dict.fromkeys(controls, why)
+    with locked(tmp_path / "none") as store, pytest.raises(FeatureMissingError, match=why):
+        runs.needed([run for run in planned if run.name in controls], store, quiet.note)
