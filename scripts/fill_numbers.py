@@ -84,7 +84,8 @@ def _reproduced(folder: Path) -> dict[str, str]:
     `P3.1` is the value with its interval. A row that was made under a profile of noise which was
     asked for is `P3@exact`. `P3.state` says what made it, and `P3.regimes` what the noise meter
     says of its runs. `P3.band` is the table of the row under all profiles that it was made under.
-    `claims inconclusive`, or another verdict's name, is the table of all claims that have it.
+    `claims inconclusive`, or another verdict's name, is the table of all claims that have it, and
+    `turned jitter` that of claims which are contradicted with one of two kinds of noise.
     """
     known: dict[str, str] = {}
     # Reading all recipes takes longer than all the rest.
@@ -94,6 +95,7 @@ def _reproduced(folder: Path) -> dict[str, str]:
         known[f"claims {verdict_text(kind).removeprefix('same direction, ')}"] = of_verdict(
             shown, kind
         )
+    known |= {f"turned {profile}": turned(shown, profile) for profile in NOISES}
     for group in reversed(reproduction_summary.by_state(shown)):
         for name, band in together.over_noise(group).items():
             known[f"{name}.band"] = band_table(band)
@@ -105,9 +107,8 @@ def _reproduced(folder: Path) -> dict[str, str]:
         known[f"{name}.state"] = str(result.state)
         known[f"{name}.regimes"] = _regimes(result)
         for number, claim in enumerate(row.claims, 1):
-            # How many runs were stationary stands on the reproduction's own page.
-            record = claim.record.model_copy(update={"stationary": None})
-            known[f"{name}.{number}"] = measured_text(record)
+            record = claim.record
+            known[f"{name}.{number}"] = _shown(claim)
             known[f"{name}.{number}.value"] = "-" if record.mean is None else show(record.mean)
             known[f"{name}.{number}.verdict"] = verdict_text(claim.verdict)
         known |= of_points(name, result, recipes[result.id])
@@ -130,11 +131,30 @@ def of_verdict(shown: Sequence[together.Row], kind: Verdict) -> str:
             link += f" (commit {(result.state.commit or 'unknown')[:12]})"
         for claim in row.claims:
             if claim.verdict is kind:
-                record = claim.record.model_copy(update={"stationary": None})
-                lines.append(
-                    f"| {link} | {record.text} | {record.rule} | {measured_text(record)} |"
-                )
+                record = claim.record
+                lines.append(f"| {link} | {record.text} | {record.rule} | {_shown(claim)} |")
     return "\n".join(lines)
+
+
+def turned(shown: Sequence[together.Row], profile: str) -> str:
+    """Claims of sources that their own noise contradicts or a profile does, but not both."""
+    of_profile = {row.result.id: row for row in shown if row.result.profile == profile}
+    lines = [f"| figure | claim | own noise | `{profile}` |", "|" + "---|" * 4]
+    for row in shown:
+        result, other = row.result, of_profile.get(row.result.id)
+        if result.profile is not None or other is None or result.id.startswith(OUR_OWN):
+            continue
+        link = f"[{result.id}]({docs.PAGES[result.id[0]][0]}#{result.id.lower()})"
+        for pair in zip(row.claims, other.claims, strict=True):
+            if sum(claim.verdict is Verdict.CONTRADICTED for claim in pair) == 1:
+                cells = [f"{verdict_text(each.verdict)}: {_shown(each)}" for each in pair]
+                lines.append(f"| {link} | {pair[0].record.text} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _shown(claim: together.ShownClaim) -> str:
+    # How many runs were stationary stands on the reproduction's own page.
+    return measured_text(claim.record.model_copy(update={"stationary": None}))
 
 
 def band_table(band: Sequence[together.Row]) -> str:

@@ -108,6 +108,33 @@ def test_claims_by_verdict_are_those_of_sources_with_the_configurations_own_nois
     assert len(numbers.of_verdict(rows, Verdict.CONTRADICTED).splitlines()) == 2
 
 
+def test_claims_that_turn_are_contradicted_with_one_of_two_kinds_of_noise():
+    stored = docs.stored(numbers.ROOT / "docs")[0]
+
+    def row(name: str, profile: str | None, *verdicts: Verdict) -> together.Row:
+        claims = [
+            stored.claims[0].model_copy(update={"text": str(n), "verdict": each, "p": None})
+            for n, each in enumerate(verdicts)
+        ]
+        return together.judge(
+            [stored.model_copy(update={"id": name, "profile": profile, "claims": claims})]
+        )[0]
+
+    no, yes, open_ = Verdict.CONTRADICTED, Verdict.REPRODUCED, Verdict.INCONCLUSIVE
+    rows = [
+        row("P3", None, no, yes, no, yes, open_),
+        row("P3", "jitter", yes, no, no, open_, no),
+        row("P2", None, no),
+        row("P2", "exact", yes),
+        row("F1", None, no),
+        row("F1", "jitter", yes),
+    ]
+    _, _, *lines = numbers.turned(rows, "jitter").splitlines()
+    assert [line.split(" | ")[1] for line in lines] == ["0", "1", "4"]
+    assert lines[0].split(" | ")[2].startswith("contradicted: ")
+    assert lines[0].split(" | ")[3].startswith("reproduced: ")
+
+
 def test_the_state_of_a_value_is_that_of_its_row():
     known = {"F1.state": "s", "P3@exact.state": "t"}
     names = ("F1:switch 0.1 us.least", "F1.points", "P3@exact.1.value", "F1.state", "coverage")
