@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import socket
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -205,18 +205,18 @@ def matches_by(
     pair = flow.astype(np.int64) * len(other.capture.flows) + other_flow
     found = {divmod(ends, len(other.capture.flows)): mine for ends, mine in grouped(pair).items()}
     votes = {ends: mine.size for ends, mine in found.items()}
+    matches = {ends: Match(*ends, at[mine], there[mine]) for ends, mine in found.items()}
+    columns = one.capture.columns, other.capture.columns
+    steady: dict[tuple[int, int], bool] = {}
+
+    def fits_numbers(ends: tuple[int, int]) -> bool:
+        if ends not in steady:
+            steady[ends] = not level.moved or _is_moved(matches[ends], *columns)
+        return steady[ends]
+
     packets = (one.packets(rows), other.packets(others))
-    chosen, doubtful = _choose((one, other), votes, packets, level)
-    matches = []
-    for ends in chosen:
-        mine = found[ends]
-        match = Match(*ends, at[mine], there[mine])
-        if not level.moved or _is_moved(match, one.capture.columns, other.capture.columns):
-            matches.append(match)
-    # One packet is always moved by a constant. Those of the other direction may tell.
-    moved = {match.flow for match in matches}
-    failed = {one.capture.flows[flow].reversed for flow, _ in chosen if flow not in moved}
-    return [match for match in matches if one.capture.flows[match.flow] not in failed], doubtful
+    chosen, doubtful = _choose((one, other), votes, packets, level, fits_numbers)
+    return [matches[ends] for ends in chosen], doubtful
 
 
 def _choose(
@@ -224,11 +224,13 @@ def _choose(
     votes: dict[tuple[int, int], int],
     packets: tuple[Array, Array],
     level: Level,
+    fits_numbers: Callable[[tuple[int, int]], bool],
 ) -> tuple[list[tuple[int, int]], dict[tuple[int, int], int]]:
     """The pairs of flows that fit each other best, both directions of a connection together.
 
     Returns them, and the pairs of which each flow fits another one about as well, with the packets
-    that they have in common. `packets` has those of each flow that could be in common.
+    that they have in common. `packets` has those of each flow that could be in common. The sequence
+    numbers of a pair have to fit, in both directions: IP ids can run alike by chance.
     """
     flows, other_flows = (side.capture.flows for side in sides)
     rows, other_rows = (
@@ -243,7 +245,9 @@ def _choose(
         if min(back) >= 0:
             possible += min(int(packets[0][back[0]]), int(packets[1][back[1]]))
         is_enough = total >= FEW or (not level.moved and _has_same_end(flow, other))
-        if total >= LEAST_FOUND * possible and is_enough:
+        if total < LEAST_FOUND * possible or not is_enough:
+            continue
+        if all(fits_numbers(ends) for ends in ((here, there), back) if ends in votes):
             score[here, there] = total
     best: dict[int, list[int]] = defaultdict(list)
     other_best: dict[int, list[int]] = defaultdict(list)
