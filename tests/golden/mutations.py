@@ -149,6 +149,8 @@ MUTATIONS = [
              "if told.packets(index, UNTOLD) > total:"),
     Mutation("identities: one way", "same_flows", "((here, there), back) if ends in votes)",
              "((here, there),))"),
+    Mutation("identities: few packets", "same_flows", "(not level.moved and _has_same_end",
+             "(_has_same_end"),
     Mutation("doubts: too long", "doubts", "if wrong > MOST_SHARE * delay.size:", "if False:"),
     Mutation("doubts: merged frames", "doubts", "if largest <= LARGEST_FRAME or ", "if True or "),
     Mutation("rate: only while packets wait", "latency", "there_ns <= stamps[known - 1]", "True"),

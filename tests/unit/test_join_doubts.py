@@ -163,6 +163,15 @@ def test_packets_that_one_capture_alone_has(tmp_path):
         join_captures(ports=taken(tmp_path, a=both, b=other))
 
 
+def test_a_packet_that_is_alike_makes_no_translated_connection(tmp_path):
+    """Its sequence number is moved by some constant from that of any other."""
+    one = [data(100 * n, n) for n in range(3)]
+    other = [data(100 * n + 7, 40 + n, src="10.0.0.7", sport=777, tsval=n) for n in range(3)]
+    other[1] = replace(other[1], ip_id=one[2].ip_id)
+    with pytest.raises((UntrustedError, InputError), match="no packets leave the switch"):
+        join_captures(ports=taken(tmp_path, a=one, b=other))
+
+
 def test_a_conversation_that_one_capture_alone_has(tmp_path):
     """The rest can be joined, but which way these packets go decides which queue they met."""
     came = [data(100 * n, n) for n in range(200)]
