@@ -126,7 +126,7 @@ def of_verdict(shown: Sequence[together.Row], kind: Verdict) -> str:
         result = row.result
         if result.profile is not None or result.id.startswith(OUR_OWN):
             continue
-        link = f"[{result.id}]({docs.PAGES[result.id[0]][0]}#{result.id.lower()})"
+        link = f"[{result.id}]({docs.link(result)})"
         if row not in most:
             link += f" (commit {(result.state.commit or 'unknown')[:12]})"
         for claim in row.claims:
@@ -144,7 +144,7 @@ def turned(shown: Sequence[together.Row], profile: str) -> str:
         result, other = row.result, of_profile.get(row.result.id)
         if result.profile is not None or other is None or result.id.startswith(OUR_OWN):
             continue
-        link = f"[{result.id}]({docs.PAGES[result.id[0]][0]}#{result.id.lower()})"
+        link = f"[{result.id}]({docs.link(result)})"
         for pair in zip(row.claims, other.claims, strict=True):
             if sum(claim.verdict is Verdict.CONTRADICTED for claim in pair) == 1:
                 cells = [f"{verdict_text(each.verdict)}: {_shown(each)}" for each in pair]

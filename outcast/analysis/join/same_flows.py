@@ -10,6 +10,7 @@ import socket
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -37,7 +38,7 @@ LEAST_STEADY = 0.9
 """In this share of the packets, sequence numbers have to be moved by one constant."""
 FEW = 4
 """A flow with fewer common packets is only joined if one of its ends is unchanged, and only by its
-own sequence numbers: two packets of any flows have some constant between their numbers."""
+own sequence numbers: those of any two packets differ by some constant."""
 MOST_ALIKE = 8
 """What so many flows of a capture have in common tells nothing."""
 
@@ -205,18 +206,16 @@ def matches_by(
     pair = flow.astype(np.int64) * len(other.capture.flows) + other_flow
     found = {divmod(ends, len(other.capture.flows)): mine for ends, mine in grouped(pair).items()}
     votes = {ends: mine.size for ends, mine in found.items()}
-    matches = {ends: Match(*ends, at[mine], there[mine]) for ends, mine in found.items()}
-    columns = one.capture.columns, other.capture.columns
-    steady: dict[tuple[int, int], bool] = {}
 
-    def fits_numbers(ends: tuple[int, int]) -> bool:
-        if ends not in steady:
-            steady[ends] = not level.moved or _is_moved(matches[ends], *columns)
-        return steady[ends]
+    @cache
+    def match(ends: tuple[int, int]) -> Match | None:
+        made = Match(*ends, at[found[ends]], there[found[ends]])
+        columns = one.capture.columns, other.capture.columns
+        return made if not level.moved or _is_moved(made, *columns) else None
 
     packets = (one.packets(rows), other.packets(others))
-    chosen, doubtful = _choose((one, other), votes, packets, level, fits_numbers)
-    return [matches[ends] for ends in chosen], doubtful
+    chosen, doubtful = _choose((one, other), votes, packets, level, match)
+    return [made for ends in chosen if (made := match(ends))], doubtful
 
 
 def _choose(
@@ -224,13 +223,14 @@ def _choose(
     votes: dict[tuple[int, int], int],
     packets: tuple[Array, Array],
     level: Level,
-    fits_numbers: Callable[[tuple[int, int]], bool],
+    match: Callable[[tuple[int, int]], Match | None],
 ) -> tuple[list[tuple[int, int]], dict[tuple[int, int], int]]:
     """The pairs of flows that fit each other best, both directions of a connection together.
 
     Returns them, and the pairs of which each flow fits another one about as well, with the packets
-    that they have in common. `packets` has those of each flow that could be in common. The sequence
-    numbers of a pair have to fit, in both directions: IP ids can run alike by chance.
+    that they have in common. `packets` has those of each flow that could be in common. `match` is
+    None where sequence numbers do not fit. They have to fit in both directions, because IP ids can
+    be alike by chance.
     """
     flows, other_flows = (side.capture.flows for side in sides)
     rows, other_rows = (
@@ -247,7 +247,7 @@ def _choose(
         is_enough = total >= FEW or (not level.moved and _has_same_end(flow, other))
         if total < LEAST_FOUND * possible or not is_enough:
             continue
-        if all(fits_numbers(ends) for ends in ((here, there), back) if ends in votes):
+        if all(match(ends) for ends in ((here, there), back) if ends in votes):
             score[here, there] = total
     best: dict[int, list[int]] = defaultdict(list)
     other_best: dict[int, list[int]] = defaultdict(list)
