@@ -205,21 +205,21 @@ def _analyze(
 def _of_output(joined: Joined, output: int) -> Joined:
     """The part of a join that goes to one output. Inputs that nothing came in by are left out."""
     came = np.flatnonzero(joined.egress == output)
-    left = np.flatnonzero(joined.departures.port == output)
+    left_rows = np.flatnonzero(joined.departures.port == output)
     inputs = np.unique(joined.arrivals.port[came])
     arrivals = _rows(joined.arrivals, came)
     arrivals = replace(arrivals, port=np.searchsorted(inputs, arrivals.port).astype(np.int8))
-    departures = _rows(joined.departures, left)
-    departures = replace(departures, port=np.zeros(left.size, np.int8))
-    verdict, note, stray = joined.verdict[came], joined.note[came], joined.stray[left]
+    departures = _rows(joined.departures, left_rows)
+    departures = replace(departures, port=np.zeros(left_rows.size, np.int8))
+    verdict, note, stray = joined.verdict[came], joined.note[came], joined.stray[left_rows]
     return replace(
         joined,
         inputs=tuple(joined.inputs[row] for row in inputs.tolist()),
         outputs=(joined.outputs[output],),
         arrivals=arrivals,
         departures=departures,
-        left_as=_renumbered(joined.left_as[came], left),
-        came_as=_renumbered(joined.came_as[left], came),
+        left_as=_renumbered(joined.left_as[came], left_rows),
+        came_as=_renumbered(joined.came_as[left_rows], came),
         verdict=verdict,
         note=note,
         egress=np.zeros(came.size, np.int8),

@@ -142,8 +142,8 @@ def compute(
     ]
     together = _all_active(manifest, ports)
     whole = Interval(0, manifest.traffic.duration_ns)
-    asked, remarks = _asked(since, until, together, whole)
-    interval = asked or together or whole
+    requested, remarks = _requested_interval(since, until, together, whole)
+    interval = requested or together or whole
     t_start_ns = manifest.traffic.t_start_ns
     sockets, queues = directory.samples / SOCKETS_FILE, directory.samples / PORTS_FILE
     return Analysis(
@@ -156,12 +156,12 @@ def compute(
         comparison=comparison,
         ports=[_counting_in(interval, port, t_start_ns) for port in ports],
         interval=interval,
-        all_active=asked is None and interval != whole,
+        all_active=requested is None and interval != whole,
         windows_from_ns=None if together is None else together.start_ns,
         sockets=socket_table(sockets, manifest.flows, t_start_ns) if sockets.exists() else None,
         port_samples=port_table(queues, t_start_ns) if queues.exists() else None,
         rates=directory.read_rates(),
-        is_asked=asked is not None,
+        is_asked=requested is not None,
         remarks=remarks,
     )
 
@@ -187,7 +187,7 @@ def _join(directory: RunDirectory, manifest: Manifest, counters: Counters) -> Jo
     return joins
 
 
-def _asked(
+def _requested_interval(
     since: Instant | None, until: Instant | None, together: Interval | None, whole: Interval
 ) -> tuple[Interval | None, tuple[str, ...]]:
     """The interval that is asked for, cut to the duration, and why it is another one."""

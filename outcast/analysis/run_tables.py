@@ -47,7 +47,9 @@ def packet_table(analysis: Analysis) -> pl.DataFrame:
     """One row per packet that entered a bottleneck; see `store.packet_table`."""
     # All outputs of joined captures number the same flows.
     parts = zip(_parts(analysis), analysis.ports, strict=False)
-    return _stack([store.packet_table(one.joined, one.queue, port.numbers) for one, port in parts])
+    return _stack(
+        [store.packet_table(part.joined, part.queue, port.numbers) for part, port in parts]
+    )
 
 
 def queue_table(analysis: Analysis) -> pl.DataFrame:

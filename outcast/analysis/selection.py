@@ -267,8 +267,8 @@ def _within(source: Source, from_ns: int, to_ns: int) -> pl.Expr:
 
 def _ports(table: pl.LazyFrame) -> list[str]:
     """The ports that `--port` takes: of a packet dropped, the output is none."""
-    left = table.filter(_text("verdict") == "forwarded")
-    return sorted({*_values(table, _text("ingress")), *_values(left, _text("egress"))})
+    forwarded = table.filter(_text("verdict") == "forwarded")
+    return sorted({*_values(table, _text("ingress")), *_values(forwarded, _text("egress"))})
 
 
 def _values(table: pl.LazyFrame, column: pl.Expr) -> list[Any]:

@@ -63,13 +63,13 @@ def _other_limits(queues: Mapping[str, QueueSummary]) -> list[str]:
     """A line on each port whose drops show another limit than the configured one."""
     lines = []
     for egress, queue in queues.items():
-        if (room := queue.capacity) is None or room.agrees is not False:
+        if (capacity := queue.capacity) is None or capacity.agrees is not False:
             continue
-        below = "" if room.below is None else f" and less than {room.below:,}"
+        below = "" if capacity.below is None else f" and less than {capacity.below:,}"
         lines.append(
-            f"{egress}: its drops show room for at least {room.at_least:,}{below} {room.unit}, "
-            f"and its limit is {room.configured:,}; something else drops, or frames are larger "
-            "than they should be"
+            f"{egress}: its drops show room for at least {capacity.at_least:,}{below} "
+            f"{capacity.unit}, and its limit is {capacity.configured:,}; something else drops, or "
+            "frames are larger than they should be"
         )
     return lines
 

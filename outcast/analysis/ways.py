@@ -120,14 +120,14 @@ def _steps(
     flow: int, points: _Points, seen: dict[tuple[int, str, str], pl.DataFrame]
 ) -> Iterator[tuple[str | int | None, ...]]:
     for begin, end in pairwise(points):
-        came, left = seen[flow, *begin], seen[flow, *end]
-        waits = _waits(came, left)
+        came, departures = seen[flow, *begin], seen[flow, *end]
+        waits = _waits(came, departures)
         quantiles = [waits.quantile(share, "lower") for share in (0.5, 0.99)]
         yield (
             *(f"{port} {way}" for port, way in (begin, end)),
             _where(begin, end),
             came.height,
-            came.height - left.height,
+            came.height - departures.height,
             *(None if value is None else int(value) for value in quantiles),
         )
 
@@ -141,9 +141,9 @@ def _where(begin: tuple[str, str], end: tuple[str, str]) -> str:
     return f"between {first} and {second}"
 
 
-def _waits(came: pl.DataFrame, left: pl.DataFrame) -> pl.Series:
+def _waits(came: pl.DataFrame, departures: pl.DataFrame) -> pl.Series:
     """How long each packet that left was on the way: since the last like it that came before."""
-    joined = left.join_asof(
+    joined = departures.join_asof(
         came.with_columns(came_ns=pl.col("stamp_ns")),
         on="stamp_ns",
         by="identity",

@@ -286,6 +286,6 @@ def cooked_interfaces(records: Records) -> I64:
         if records.link[packet] == COOKED_V2:
             number[packet] = _u32(data, at + 4, True) if length[packet] >= 8 else 0
         elif records.link[packet] == COOKED_V1:
-            left = length[packet] >= 2 and data[at + 1] == 4
-            number[packet] = OUT_OF_NUMBER if left else INTO_NUMBER
+            is_outbound = length[packet] >= 2 and data[at + 1] == 4
+            number[packet] = OUT_OF_NUMBER if is_outbound else INTO_NUMBER
     return number

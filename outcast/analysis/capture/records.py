@@ -300,13 +300,13 @@ class CaptureFile:
 
     def _walk(self, source: _Source, most: int, index: _Index) -> Iterator[Records]:
         """Yields the packets, at most `most` at a time."""
-        room = Records.room(source.data, most)
+        buffer = Records.room(source.data, most)
         while True:
             source.refill()
-            room = room._replace(data=source.data)
-            count, used, error = index(room)
+            buffer = buffer._replace(data=source.data)
+            count, used, error = index(buffer)
             if count:
-                found = room._replace(count=count)
+                found = buffer._replace(count=count)
                 if (found.link[:count] == LINK_ERF).any():
                     unwrap_erf(found)
                 if np.isin(found.link[:count], _COOKED).any():

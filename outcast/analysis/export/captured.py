@@ -123,7 +123,7 @@ def find(source: PortFiles, rows: pl.DataFrame) -> Captured:
     flow[frame] = columns.flow
     seen = _table(columns, flows, stamp_ns)
     row = np.full(stamp_ns.size, -1, np.int32)
-    left = np.zeros(stamp_ns.size, np.bool_)
+    outbound = np.zeros(stamp_ns.size, np.bool_)
     shift: Array = np.zeros(stamp_ns.size, np.int64)
     for is_left, expected in _expected(source, rows):
         if not source.one_clock:
@@ -136,8 +136,8 @@ def find(source: PortFiles, rows: pl.DataFrame) -> Captured:
                 "the captures anew. Where the hop changed packets (NAT, fragments), this finds none"
             )
         row[found["frame"].to_numpy()] = found["packet"].to_numpy()
-        left[found["frame"].to_numpy()] = is_left
-    return Captured(source, files, stamp_ns + shift, row, left, flow, flows, link, columns)
+        outbound[found["frame"].to_numpy()] = is_left
+    return Captured(source, files, stamp_ns + shift, row, outbound, flow, flows, link, columns)
 
 
 def _read(

@@ -138,9 +138,9 @@ class Sample:
         """Clocks that correct nothing."""
         return [Clock()] * len(self.captures)
 
-    def slack_ns(self, came: int, left: int) -> int:
+    def slack_ns(self, came: int, output: int) -> int:
         """By how much sooner a packet may seem to leave because stamps have different units."""
-        units = self.units_ns[came], self.units_ns[left]
+        units = self.units_ns[came], self.units_ns[output]
         return 0 if units[0] == units[1] else max(units)
 
     def stamps(self, clocks: Sequence[Clock]) -> Iterator[I64]:
@@ -153,9 +153,9 @@ class Sample:
         pairs = self.pairs
         delay = np.zeros(len(pairs), np.int64)
         for index, stamps in enumerate(self.stamps(clocks)):
-            came, left = pairs.came == index, pairs.left == index
+            came, departed = pairs.came == index, pairs.left == index
             delay[came] -= stamps[pairs.came_row[came]]
-            delay[left] += stamps[pairs.left_row[left]]
+            delay[departed] += stamps[pairs.left_row[departed]]
         if len(set(self.units_ns)) > 1:
             for ends, mine in pairs.groups().items():
                 delay[mine] += self.slack_ns(*ends)

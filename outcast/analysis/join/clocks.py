@@ -171,11 +171,11 @@ def _require_one_clock_of_directions(sample: Sample) -> None:
     A clock of a capture moves its two directions to opposite sides.
     """
     least = {
-        (came, left): int(delay.min())
-        for came, left, delay in sample.delays_by_captures(sample.as_stamped)
+        (came, output): int(delay.min())
+        for came, output, delay in sample.delays_by_captures(sample.as_stamped)
         if delay.size >= LEAST_PAIRS
     }
-    both = [(came, left) for came, left in least if (left, came) in least]
+    both = [(came, output) for came, output in least if (output, came) in least]
     if both and max(least.values()) < -TWO_CLOCKS_NS:
         first, second = (sample.captures[place] for place in both[0])
         raise UntrustedError(
@@ -241,11 +241,11 @@ def _can_begin_elsewhere(
     It does if those next to it could have left with the stamps of the other side of the step.
     """
     by_ns, first_row = piece.shift_ns - before.shift_ns, piece.first_row
-    came, left = sample.pairs.came == index, sample.pairs.left == index
-    rows = np.concatenate([sample.pairs.came_row[came], sample.pairs.left_row[left]])
+    came, departed = sample.pairs.came == index, sample.pairs.left == index
+    rows = np.concatenate([sample.pairs.came_row[came], sample.pairs.left_row[departed]])
     later_ns = np.where(rows >= first_row, by_ns, -by_ns)
     later_ns[int(came.sum()) :] *= -1
-    other_ns = np.concatenate([solved.delay_ns[came], solved.delay_ns[left]]) + later_ns
+    other_ns = np.concatenate([solved.delay_ns[came], solved.delay_ns[departed]]) + later_ns
     early, late = rows[rows < first_row], rows[rows >= first_row]
     if not early.size or not late.size or early.max() < first_row - 1:
         return True
@@ -304,7 +304,7 @@ def _leaps(sample: Sample, clocks: Sequence[Clock]) -> Iterator[str]:
     Waits of the other direction have to change by as much to the other side.
     """
     delay, pairs = sample.delays_ns(clocks), sample.pairs
-    for (came, left), mine in pairs.groups().items():
+    for (came, output), mine in pairs.groups().items():
         if mine.size < 2 * LEAST_PAIRS:
             continue
         own = delay[mine]
@@ -318,7 +318,7 @@ def _leaps(sample: Sample, clocks: Sequence[Clock]) -> Iterator[str]:
         is_later = int(later.max()) == by_ns
         place = int(later.argmax()) + LEAST_PAIRS if is_later else int(before.argmax()) + 1
         came_row, left_row = pairs.came_row[mine[place]], pairs.left_row[mine[place]]
-        back = np.flatnonzero((pairs.came == left) & (pairs.left == came))
+        back = np.flatnonzero((pairs.came == output) & (pairs.left == came))
         by_came = back[np.argsort(pairs.came_row[back], kind="stable")]
         change_ns = -by_ns if is_later else by_ns
         if not any(
@@ -329,7 +329,7 @@ def _leaps(sample: Sample, clocks: Sequence[Clock]) -> Iterator[str]:
             )
         ):
             continue
-        names = [sample.captures[index].port for index in (came, left)]
+        names = [sample.captures[index].port for index in (came, output)]
         yield (
             f"{names[0]} to {names[1]}: from IP packet {int(left_row) + 1} of {names[1]} on, all "
             f"wait for {by_ns / 1e6:.3f} ms {'longer' if is_later else 'less'} at least, and those "

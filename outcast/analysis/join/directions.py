@@ -151,15 +151,15 @@ def sent_by_the_machine(captures: Sequence[PortCapture]) -> set[str]:
     if len({capture.path for capture in captures}) > 1:
         return set()
     came: set[str] = set()
-    left: set[str] = set()
+    outbound: set[str] = set()
     for capture in captures:
         columns = capture.columns
-        for mark, sources in ((INBOUND, came), (OUTBOUND, left)):
+        for mark, sources in ((INBOUND, came), (OUTBOUND, outbound)):
             rows = np.unique(columns.flow[(columns.marks & mark) != 0]).tolist()
             sources.update(capture.flows[row].src for row in rows)
         if not ((columns.marks & (INBOUND | OUTBOUND)) != 0).all():
             return set()
-    return left - came
+    return outbound - came
 
 
 @compiled
@@ -279,10 +279,10 @@ def _balance(at: I32, later: I64, back_at: I32, back_later: I64) -> float:
     here, there = np.searchsorted(edges, at), np.searchsorted(edges, back_at)
     balance = 0.0
     for window in range(windows):
-        one, other = later[here == window], back_later[there == window]
-        if one.size and other.size:
-            difference = float(np.median(one) - np.median(other))
-            balance += float(np.sign(difference)) * min(one.size, other.size)
+        delays, other = later[here == window], back_later[there == window]
+        if delays.size and other.size:
+            difference = float(np.median(delays) - np.median(other))
+            balance += float(np.sign(difference)) * min(delays.size, other.size)
     return balance
 
 
@@ -359,10 +359,10 @@ def _by_the_word(seen: dict[int, _Seen], said: Sequence[int | None]) -> tuple[st
     or else the one that sent more.
     """
     came = [index for index in seen if said[index] == CAME]
-    left = [index for index in seen if said[index] == LEFT]
-    if len(came) != 1 or len(left) != 1:
+    outputs = [index for index in seen if said[index] == LEFT]
+    if len(came) != 1 or len(outputs) != 1:
         return None
-    entered, gone = seen[came[0]], seen[left[0]]
+    entered, gone = seen[came[0]], seen[outputs[0]]
     sources = sorted(set(entered) & set(gone))
     if not sources:
         return None
@@ -377,18 +377,18 @@ def _by_the_stamps(
     second: str,
 ) -> tuple[str, int] | None:
     """The source and its place, by the stamps as they are and by the number of packets."""
-    one, other = sorted(seen)
+    index, other = sorted(seen)
     for src, dst in ((first, second), (second, first)):
-        later = delays.get((one, other, src, dst))
+        later = delays.get((index, other, src, dst))
         if later is None:
             continue
         if float((later > 0).mean()) >= NEARLY_ALL and int(np.median(later)) <= longest_ns:
-            came, left = one, other
+            came, output = index, other
         elif float((later < 0).mean()) >= NEARLY_ALL and -int(np.median(later)) <= longest_ns:
-            came, left = other, one
+            came, output = other, index
         else:
             continue
-        if seen[came][src] >= NEARLY_ALL * seen[left][src]:
+        if seen[came][src] >= NEARLY_ALL * seen[output][src]:
             return src, came
     return None
 

@@ -135,20 +135,20 @@ def _clocks(
         )
         return
     beyond: Counter[str] = Counter()
-    ways = {(came, left) for came, left, _ in clocks.delays}
+    ways = {(came, output) for came, output, _ in clocks.delays}
     causes = (
         "The clock of one of the captures is wrong, and no packets of the other direction tell by "
         "how much",
         "Packets of the other direction contradict any other clock of one of the captures. So one "
         "clock stamped what came in and another one what left, as `-j adapter_unsynced` can do",
     )
-    for came, left, delay in clocks.delays:
+    for came, output, delay in clocks.delays:
         wrong = int(((delay > max_sojourn_ns) | (delay < -CLOCK_TOLERANCE_NS)).sum())
         if wrong > MOST_SHARE * delay.size:
             beyond[
-                f"{captures[came].port} to {captures[left].port}: packets would stay in the switch "
-                f"for {float(np.median(delay)) / 1e9:.3f} s, but --max-sojourn is "
-                f"{max_sojourn_ns / 1e9:g} s. {causes[(left, came) in ways]}"
+                f"{captures[came].port} to {captures[output].port}: packets would stay in the "
+                f"switch for {float(np.median(delay)) / 1e9:.3f} s, but --max-sojourn is "
+                f"{max_sojourn_ns / 1e9:g} s. {causes[(output, came) in ways]}"
             ] = wrong
     for text, _ in beyond.most_common(1):
         yield Refusal(Reason.CLOCKS, text)
@@ -365,8 +365,8 @@ def left_out(joined: Joined, captures: Sequence[PortCapture]) -> Iterator[str]:
     if told is None:
         return
     for index, capture in enumerate(captures):
-        left = joined.sources.left[index]
-        if left is not None and told.packets(index, LEFT) and not left.any():
+        left_flows = joined.sources.left[index]
+        if left_flows is not None and told.packets(index, LEFT) and not left_flows.any():
             yield (
                 f"{capture.port}: what left there is not judged, because it came in where only "
                 "what left was captured"

@@ -73,7 +73,7 @@ def unite(
     alone = _alone(captures)
     wanted = _failing(captures, sightings, alone)
     if sum(bool(flows.any()) for flows in alone) > 1:
-        wanted = [one | other for one, other in zip(alone, wanted, strict=True)]
+        wanted = [first | other for first, other in zip(alone, wanted, strict=True)]
     if not any(flows.any() for flows in wanted):
         return UNCHANGED
     wanted = [
@@ -87,19 +87,19 @@ def unite(
             Side(capture, index, flows, sampled(capture.columns, flows))
             for index, (capture, flows) in enumerate(zip(captures, wanted, strict=True))
         ]
-        for one, other in combinations(sides, 2):
-            if not one.rows.size or not other.rows.size:
+        for first, other in combinations(sides, 2):
+            if not first.rows.size or not other.rows.size:
                 continue
-            matches, doubtful = matches_by(one, other, level)
+            matches, doubtful = matches_by(first, other, level)
             for (flow, other_flow), alike in doubtful.items():
                 # A few packets that are alike do not tell by themselves that there is a NAT.
                 if alike >= FEW or notes or matches:
-                    unsure[one.index][flow] = unsure[other.index][other_flow] = True
+                    unsure[first.index][flow] = unsure[other.index][other_flow] = True
             if matches:
-                by_said = words[said[one.index]] - words[said[other.index]]
-                notes.append(join_flows(one.capture, other.capture, matches, level, by_said))
+                by_said = words[said[first.index]] - words[said[other.index]]
+                notes.append(join_flows(first.capture, other.capture, matches, level, by_said))
                 for match in matches:
-                    one.wanted[match.flow] = other.wanted[match.other] = False
+                    first.wanted[match.flow] = other.wanted[match.other] = False
     changed = bool(notes)
     refusals = _differences(captures, wanted)
     for capture, doubtful_flows, flows in zip(captures, unsure, wanted, strict=True):
@@ -146,12 +146,12 @@ def _failing(
         return nothing
     # The sample does not show all flows, so all packets are looked at now.
     names, of_flow = number_flows(captures)
-    for one, other in combinations(range(len(captures)), 2):
-        here, exact_here = _count_in(captures[one], captures[other], of_flow[one], len(names))
-        there, exact_there = _count_in(captures[other], captures[one], of_flow[other], len(names))
+    for first, other in combinations(range(len(captures)), 2):
+        here, exact_here = _count_in(captures[first], captures[other], of_flow[first], len(names))
+        there, exact_there = _count_in(captures[other], captures[first], of_flow[other], len(names))
         fewer = np.minimum(here, there)
         lost = (fewer > 0) & (np.minimum(exact_here, exact_there) <= MOST_FOUND * fewer)
-        nothing[one] |= lost[of_flow[one]]
+        nothing[first] |= lost[of_flow[first]]
         nothing[other] |= lost[of_flow[other]]
     return nothing
 
@@ -189,14 +189,14 @@ def _split_echoes(capture: PortCapture, wanted: Bool) -> Bool:
 def _differences(captures: Sequence[PortCapture], wanted: Sequence[Bool]) -> list[str]:
     """A line for each two captures that have flows in common whose packets nothing joins."""
     lines = []
-    for one, other in combinations(range(len(captures)), 2):
-        here, there = captures[one], captures[other]
-        names = {here.flows[row] for row in np.flatnonzero(wanted[one]).tolist()}
+    for first, other in combinations(range(len(captures)), 2):
+        here, there = captures[first], captures[other]
+        names = {here.flows[row] for row in np.flatnonzero(wanted[first]).tolist()}
         names &= {there.flows[row] for row in np.flatnonzero(wanted[other]).tolist()}
         if names:
             lines += _difference(here, there, names)
         else:
-            lines += _encrypted(here, there, wanted[one], wanted[other])
+            lines += _encrypted(here, there, wanted[first], wanted[other])
     return lines
 
 

@@ -193,14 +193,14 @@ def join(
     _require_ports(inputs, outputs)
     _require_packets(outputs, options.may_be_empty)
     hop = _look(inputs, outputs, options)
-    came, left = taking_part(hop, hop.inputs, hop.outputs)
-    pairs = pair_up(hop.sightings, hop.captures, came, left)
+    came, leaving = taking_part(hop, hop.inputs, hop.outputs)
+    pairs = pair_up(hop.sightings, hop.captures, came, leaving)
     parts = _identity_parts(hop.captures, pairs, options)
-    clocks = None if options.one_clock else _clocks(hop, pairs, left, options.max_sojourn_ns)
+    clocks = None if options.one_clock else _clocks(hop, pairs, leaving, options.max_sojourn_ns)
     sources = Sources(
         tuple(capture.port for capture in hop.captures),
         tuple(came),
-        tuple(left),
+        tuple(leaving),
         hop.told,
         clocks,
         hop.notes,
@@ -209,8 +209,10 @@ def join(
     )
     if options.destinations:
         # Packets of the other direction have told the clocks and are not needed any more.
-        came, left = (_only_to(hop.captures, side, options.destinations) for side in (came, left))
-    hop.require_departures(left, options.destinations)
+        came, leaving = (
+            _only_to(hop.captures, side, options.destinations) for side in (came, leaving)
+        )
+    hop.require_departures(leaving, options.destinations)
     settings = clocks.clocks if clocks else [Clock()] * len(hop.captures)
     watched = [
         settings[index].span(hop.captures[index].first_ns or 0, hop.captures[index].last_ns or 0)
@@ -219,7 +221,7 @@ def join(
     if options.watched_ns is not None:
         first_ns, last_ns = options.watched_ns
         watched = [(min(first, first_ns), max(last, last_ns)) for first, last in watched]
-    matched = _match(hop, came, left, settings, parts, clocks, options)
+    matched = _match(hop, came, leaving, settings, parts, clocks, options)
     egress = verdicts.egress_of(matched, hop.flows, len(outputs))
     verdict, note = verdicts.judge(matched, egress, watched, options.max_sojourn_ns, options.apart)
     stray = verdicts.strays(matched)
@@ -277,10 +279,10 @@ def _look(
     return Hop(captures, ins, outs, *flows, sightings, told, united, notes, bool(assembled))
 
 
-def _clocks(hop: Hop, pairs: Pairs, left: Sequence[Bool | None], max_sojourn_ns: int) -> Clocks:
+def _clocks(hop: Hop, pairs: Pairs, leaving: Sequence[Bool | None], max_sojourn_ns: int) -> Clocks:
     """The clocks of all captures, by the pairs of packets that take part."""
     captures = hop.captures
-    between, leaving_at = pairs, left
+    between, leaving_at = pairs, leaving
     if hop.told is not None and len(hop.inputs) + len(hop.outputs) < 2 * len(captures):
         # What comes in at outputs and leaves by inputs takes no part, but it tells the clocks.
         everywhere = range(len(captures))
@@ -302,7 +304,7 @@ def _only_to(
 def _match(
     hop: Hop,
     came: Sequence[Bool | None],
-    left: Sequence[Bool | None],
+    leaving: Sequence[Bool | None],
     settings: Sequence[Clock],
     parts: tuple[str, ...],
     clocks: Clocks | None,
@@ -317,7 +319,7 @@ def _match(
     # A capture that is also an output is needed once more.
     ins = [side(index, came, index not in hop.outputs) for index in hop.inputs]
     arrivals = merge(ins, parts)
-    departures = merge([side(index, left, True) for index in hop.outputs], parts)
+    departures = merge([side(index, leaving, True) for index in hop.outputs], parts)
     is_corrected = clocks is not None and bool(clocks.notes)
     matched = match(
         arrivals,
@@ -351,11 +353,11 @@ def _require_ports(inputs: Sequence[PortCapture], outputs: Sequence[PortCapture]
 
 
 @compiled
-def _agreeing(came: Columns, left: Columns, came_row: I32, left_row: I32, which: int) -> int:
+def _agreeing(came: Columns, output: Columns, came_row: I32, left_row: I32, which: int) -> int:
     """How many of these packets agree on one of PARTS, by index."""
     count = 0
     for i in range(came_row.size):
-        count += part_of(came, came_row[i], which) == part_of(left, left_row[i], which)
+        count += part_of(came, came_row[i], which) == part_of(output, left_row[i], which)
     return count
 
 
@@ -373,8 +375,8 @@ def _identity_parts(
         if name == "checksum" and not options.checksums:
             continue
         agreeing = 0
-        for (came, left), mine in pairs.groups().items():
-            columns = captures[came].columns, captures[left].columns
+        for (came, output), mine in pairs.groups().items():
+            columns = captures[came].columns, captures[output].columns
             rows = pairs.came_row[mine], pairs.left_row[mine]
             agreeing += _agreeing(*columns, *rows, which)
         least = len(pairs) if name == "timestamp of SYN" else 0.99 * len(pairs)

@@ -22,7 +22,7 @@ class _Came(NamedTuple):
     port: I8
 
 
-class _Left(NamedTuple):
+class _Leaving(NamedTuple):
     """What left, for the walk."""
 
     stamp: I64
@@ -76,7 +76,7 @@ def _unlink(row: Scalar, bucket: Scalar, heads: I32, tails: I32, following: I32)
 @compiled
 def _match(
     came: _Came,
-    left: _Left,
+    leaving: _Leaving,
     max_sojourn: int,
     apart: bool,
     tolerance: int,
@@ -89,7 +89,7 @@ def _match(
     walk is whole, because in parts it takes two to three times as long.
     """
     in_stamp, in_identity, in_flow, in_port = came
-    out_stamp, out_identity, out_port = left
+    out_stamp, out_identity, out_port = leaving
     left_as, came_as, reordered, inversions, last_of_flow, last_of_pair = order[:6]
     newest, slack, extremes = order[6:]
     heads, tails = np.full(buckets, -1, np.int32), np.full(buckets, -1, np.int32)
@@ -179,15 +179,15 @@ class Matched:
     def settle(self) -> None:
         """After clocks were estimated, moves the arrivals so that none leaves before it came."""
         left_as, came_ns = self.order.left_as, self.arrivals.stamp_ns
-        left = left_as >= 0
-        if left.any():
-            delay = self.departures.stamp_ns[left_as[left]] - came_ns[left]
+        forwarded = left_as >= 0
+        if forwarded.any():
+            delay = self.departures.stamp_ns[left_as[forwarded]] - came_ns[forwarded]
             np.add(came_ns, min(int(delay.min()), 0), out=came_ns)
 
 
 def match(
     came: tuple[Packets, U64],
-    left: tuple[Packets, U64],
+    outgoing: tuple[Packets, U64],
     sizes: tuple[int, int, int],
     max_sojourn_ns: int,
     apart: bool,
@@ -198,7 +198,7 @@ def match(
     `sizes` are the numbers of flows, inputs and outputs. By up to `tolerance_ns`, a packet may seem
     to leave before it came in.
     """
-    (arrivals, arriving), (departures, leaving) = came, left
+    (arrivals, arriving), (departures, leaving) = came, outgoing
     flows, inputs, outputs = sizes
     buckets = 1 << min(max(len(arrivals).bit_length(), 8), 18)
     order = Order(
@@ -214,7 +214,7 @@ def match(
     )
     _match(
         _Came(arrivals.stamp_ns, arriving, arrivals.flow, arrivals.port),
-        _Left(departures.stamp_ns, leaving, departures.port),
+        _Leaving(departures.stamp_ns, leaving, departures.port),
         max_sojourn_ns,
         apart,
         tolerance_ns,

@@ -149,8 +149,8 @@ def straightened(stamps: I64, drift: float, origin_ns: int) -> I64:
 def _origin(index: int, found: Sequence[Crossing]) -> int:
     """The time at which a capture's offset is stated: its first packet in the sample."""
     came = [crossing.came_ns for crossing in found if crossing.came == index]
-    left = [crossing.left_ns for crossing in found if crossing.left == index]
-    return min((int(stamps.min()) for stamps in (*came, *left) if stamps.size), default=0)
+    left_ns = [crossing.left_ns for crossing in found if crossing.left == index]
+    return min((int(stamps.min()) for stamps in (*came, *left_ns) if stamps.size), default=0)
 
 
 # --- drift
@@ -164,15 +164,15 @@ def _drifts(captures: int, reference: int, found: Sequence[Crossing]) -> list[Of
     while True:
         # The nearest capture whose drift against a known one is bounded best.
         edges = [
-            (high - low, one, other)
-            for (one, other), (_, low, high) in slopes.items()
-            if (one in known) != (other in known)
+            (high - low, first, other)
+            for (first, other), (_, low, high) in slopes.items()
+            if (first in known) != (other in known)
         ]
         if not edges:
             return result
-        _, one, other = min(edges)
-        best, low, high = slopes[one, other]
-        anchor, new, sign = (other, one, 1.0) if other in known else (one, other, -1.0)
+        _, first, other = min(edges)
+        best, low, high = slopes[first, other]
+        anchor, new, sign = (other, first, 1.0) if other in known else (first, other, -1.0)
         base = result[anchor].drift
         bounds = sorted((base + sign * low, base + sign * high))
         drift = 0.0 if bounds[0] <= 0 <= bounds[1] else base + sign * best()
@@ -189,7 +189,7 @@ def _slopes(captures: int, found: Sequence[Crossing]) -> dict[tuple[int, int], _
 
     The drift is of the first's correction minus the second's.
     """
-    by_ends = {(one.came, one.left): one for one in found}
+    by_ends = {(crossing.came, crossing.left): crossing for crossing in found}
     result = {}
     for (first, second), there in by_ends.items():
         back = by_ends.get((second, first))
@@ -316,10 +316,10 @@ def _with_order(nearest: F64, found: Sequence[Crossing]) -> F64:
 def by_order(found: Sequence[Crossing]) -> Iterator[tuple[int, int, tuple[float, float]]]:
     """What the order of departures says of each two inputs; see `_by_order`."""
     by_ends = {(crossing.came, crossing.left): crossing for crossing in found}
-    lefts = sorted({crossing.left for crossing in found})
+    outputs = sorted({crossing.left for crossing in found})
     for first, second in combinations(sorted({crossing.came for crossing in found}), 2):
-        ends = [(by_ends.get((first, left)), by_ends.get((second, left))) for left in lefts]
-        bounds = _by_order([(one, other) for one, other in ends if one and other])
+        ends = [(by_ends.get((first, output)), by_ends.get((second, output))) for output in outputs]
+        bounds = _by_order([(of_first, other) for of_first, other in ends if of_first and other])
         if bounds is not None:
             yield first, second, bounds
 
@@ -333,10 +333,10 @@ def _by_order(shared: Sequence[tuple[Crossing, Crossing]]) -> tuple[float, float
     """
     at_least: list[I64] = []
     at_most: list[I64] = []
-    for one, other in shared:
-        stamps = np.concatenate([one.came_ns, other.came_ns])
-        of_second = np.arange(stamps.size) >= one.came_ns.size
-        order = np.argsort(np.concatenate([one.left_ns, other.left_ns]), kind="stable")
+    for first, other in shared:
+        stamps = np.concatenate([first.came_ns, other.came_ns])
+        of_second = np.arange(stamps.size) >= first.came_ns.size
+        order = np.argsort(np.concatenate([first.left_ns, other.left_ns]), kind="stable")
         stamps, of_second = stamps[order], of_second[order]
         step = stamps[1:] - stamps[:-1]
         at_most.append(step[~of_second[:-1] & of_second[1:]])

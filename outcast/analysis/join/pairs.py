@@ -136,16 +136,16 @@ def pair_up(
     left there; None if nothing did.
     """
     parts: list[tuple[I32, I32, I32, I32]] = []
-    for left, leaving in enumerate(left_flows):
+    for output, leaving in enumerate(left_flows):
         for came, coming in enumerate(came_flows):
-            if came == left or leaving is None or coming is None:
+            if came == output or leaving is None or coming is None:
                 continue
-            came_row, left_row = sightings.between(came, left)
+            came_row, left_row = sightings.between(came, output)
             counts = coming[captures[came].columns.flow[came_row]]
-            counts &= leaving[captures[left].columns.flow[left_row]]
+            counts &= leaving[captures[output].columns.flow[left_row]]
             came_row, left_row = came_row[counts], left_row[counts]
             here = np.full(came_row.size, came, np.int32)
-            parts.append((here, came_row, np.full(came_row.size, left, np.int32), left_row))
+            parts.append((here, came_row, np.full(came_row.size, output, np.int32), left_row))
     if not parts:
         none = np.empty(0, np.int32)
         return Pairs(none, none, none, none)
@@ -193,15 +193,15 @@ def crossings(
     """
     result = []
     usual: dict[int, int] = {}
-    for (came, left), mine in pairs.groups().items():
-        rows, all_rows = pairs.left_row[mine], left_rows[left]
-        if left not in usual:
-            gaps = np.diff(stamps[left][all_rows[:100_000]])
-            usual[left] = int(np.median(gaps)) if gaps.size else 0
+    for (came, output), mine in pairs.groups().items():
+        rows, all_rows = pairs.left_row[mine], left_rows[output]
+        if output not in usual:
+            gaps = np.diff(stamps[output][all_rows[:100_000]])
+            usual[output] = int(np.median(gaps)) if gaps.size else 0
         place = np.searchsorted(all_rows, rows)
-        left_ns = stamps[left][rows]
-        before = stamps[left][all_rows[np.maximum(place - 1, 0)]]
+        left_ns = stamps[output][rows]
+        before = stamps[output][all_rows[np.maximum(place - 1, 0)]]
         gap = np.where(place > 0, left_ns - before, 0)
-        came_ns, slack = stamps[came][pairs.came_row[mine]], slack_ns(came, left)
-        result.append(Crossing(came, left, came_ns, left_ns, gap, usual[left], slack))
+        came_ns, slack = stamps[came][pairs.came_row[mine]], slack_ns(came, output)
+        result.append(Crossing(came, output, came_ns, left_ns, gap, usual[output], slack))
     return result

@@ -181,13 +181,13 @@ def _keys(side: Side, level: Level) -> tuple[I64, U64]:
 
 
 def matches_by(
-    one: Side, other: Side, level: Level
+    side: Side, other: Side, level: Level
 ) -> tuple[list[Match], dict[tuple[int, int], int]]:
     """The flows of two captures that are the same by a level, and pairs that only could be.
 
     Each of these has the number of packets that are alike.
     """
-    rows, key = _keys(one, level)
+    rows, key = _keys(side, level)
     others, other_key = _keys(other, level)
     first = np.searchsorted(other_key, key, "left")
     count = np.searchsorted(other_key, key, "right") - first
@@ -196,9 +196,9 @@ def matches_by(
     which = np.repeat(np.arange(rows.size), count)
     nth = np.arange(which.size) - np.repeat(np.cumsum(count) - count, count)
     at, there = rows[which], others[first[which] + nth]
-    flow, other_flow = one.capture.columns.flow[at], other.capture.columns.flow[there]
+    flow, other_flow = side.capture.columns.flow[at], other.capture.columns.flow[there]
     # A flow that both captures have by its name is no other one.
-    _, (names, other_names) = number_flows([one.capture, other.capture])
+    _, (names, other_names) = number_flows([side.capture, other.capture])
     name, other_name = names[flow], other_names[other_flow]
     shared = np.intersect1d(names, other_names)
     fits = (name == other_name) | ~(np.isin(name, shared) | np.isin(other_name, shared))
@@ -210,11 +210,11 @@ def matches_by(
     @cache
     def match(ends: tuple[int, int]) -> Match | None:
         made = Match(*ends, at[found[ends]], there[found[ends]])
-        columns = one.capture.columns, other.capture.columns
+        columns = side.capture.columns, other.capture.columns
         return made if not level.moved or _is_moved(made, *columns) else None
 
-    packets = (one.packets(rows), other.packets(others))
-    chosen, doubtful = _choose((one, other), votes, packets, level, match)
+    packets = (side.packets(rows), other.packets(others))
+    chosen, doubtful = _choose((side, other), votes, packets, level, match)
     return [made for ends in chosen if (made := match(ends))], doubtful
 
 
@@ -296,7 +296,7 @@ def _is_moved(match: Match, columns: Columns, others: Columns) -> bool:
 
 
 def join_flows(
-    one: PortCapture, other: PortCapture, matches: Sequence[Match], level: Level, by_said: int
+    capture: PortCapture, other: PortCapture, matches: Sequence[Match], level: Level, by_said: int
 ) -> str:
     """Changes both captures. Returns what is said of it.
 
@@ -305,24 +305,24 @@ def join_flows(
     """
     renamed: list[tuple[FlowKey, FlowKey, int]] = []
     alike = packets = 0
-    comes_first = _came_first(one, other, matches, by_said)
-    all_rows = _rows_by_flow(one.columns, [match.flow for match in matches])
+    comes_first = _came_first(capture, other, matches, by_said)
+    all_rows = _rows_by_flow(capture.columns, [match.flow for match in matches])
     all_others = _rows_by_flow(other.columns, [match.other for match in matches])
     for match, is_first in zip(matches, comes_first, strict=True):
-        here, there = one.flows[match.flow], other.flows[match.other]
-        came, left = (here, there) if is_first else (there, here)
+        here, there = capture.flows[match.flow], other.flows[match.other]
+        came, outgoing = (here, there) if is_first else (there, here)
         # Hosts keep the addresses that they have at their own port.
-        name = replace(came, dst=left.dst, dport=left.dport)
+        name = replace(came, dst=outgoing.dst, dport=outgoing.dport)
         rows, others = all_rows[match.flow], all_others[match.other]
         packets += rows.size + others.size
         if level.moved:
             _move(other.columns, others, match.moved)
-        alike += _identify(one.columns, rows, here, name, level)
+        alike += _identify(capture.columns, rows, here, name, level)
         alike += _identify(other.columns, others, there, name, level)
         if here != there:
             renamed.append((here, there, rows.size))
-        one.flows[match.flow] = other.flows[match.other] = name
-    text = _note(one, other, matches, level, renamed)
+        capture.flows[match.flow] = other.flows[match.other] = name
+    text = _note(capture, other, matches, level, renamed)
     text += f". {packets:,} packets of {len(matches):,} flows are joined by {level.words}"
     text += ", and named by their hosts' own addresses" if renamed else ""
     equals = f"; {alike:,} of them have equals, so it can be another one of these that was dropped"
@@ -335,7 +335,7 @@ def _rows_by_flow(columns: Columns, flows: Sequence[int]) -> dict[int, I64]:
 
 
 def _came_first(
-    one: PortCapture, other: PortCapture, matches: Sequence[Match], by_said: int
+    here: PortCapture, other: PortCapture, matches: Sequence[Match], by_said: int
 ) -> list[bool]:
     """For each match, whether its packets came in at the first capture.
 
@@ -345,19 +345,19 @@ def _came_first(
     later: dict[FlowKey, float] = {}
     told: dict[FlowKey, int] = {}
     for match in matches:
-        flow = one.flows[match.flow]
-        stamps = other.columns.stamp_ns[match.others] - one.columns.stamp_ns[match.rows]
+        flow = here.flows[match.flow]
+        stamps = other.columns.stamp_ns[match.others] - here.columns.stamp_ns[match.rows]
         later[flow] = float(np.median(stamps))
-        ttl = one.columns.ttl[match.rows].astype(int) - other.columns.ttl[match.others].astype(int)
+        ttl = here.columns.ttl[match.rows].astype(int) - other.columns.ttl[match.others].astype(int)
         word = 0
-        for capture, rows, sign in ((one, match.rows, 1), (other, match.others, -1)):
+        for capture, rows, sign in ((here, match.rows, 1), (other, match.others, -1)):
             marks = capture.columns.marks[rows]
             word += sign * int(((marks & INBOUND) != 0).sum())
             word -= sign * int(((marks & OUTBOUND) != 0).sum())
         told[flow] = int(np.sign(word)) or int(np.sign(np.median(ttl)))
     result = []
     for match in matches:
-        flow = one.flows[match.flow]
+        flow = here.flows[match.flow]
         back = flow.reversed
         first: float = told[flow] or -told.get(back, 0)
         if not first and back in later:
@@ -396,7 +396,7 @@ def _copies(columns: Columns, rows: I64) -> int:
 
 
 def _note(
-    one: PortCapture,
+    capture: PortCapture,
     other: PortCapture,
     matches: Sequence[Match],
     level: Level,
@@ -407,7 +407,7 @@ def _note(
     if renamed:
         here, there, _ = max(renamed, key=lambda flow: flow[2])
         what.append(
-            f"addresses are translated between them (NAT), as {here.text} at {one.port}, which "
+            f"addresses are translated between them (NAT), as {here.text} at {capture.port}, which "
             f"{other.port} has as {there.text}"
         )
     if not level.ip_id:
@@ -415,4 +415,4 @@ def _note(
     moved = sum(match.moved != (0, 0) for match in matches)
     if moved:
         what.append(f"the sequence numbers of {moved:,} flows are moved by a constant each")
-    return f"{one.port} and {other.port}: {'; '.join(what or ['the ECN bits of TCP differ'])}"
+    return f"{capture.port} and {other.port}: {'; '.join(what or ['the ECN bits of TCP differ'])}"

@@ -64,7 +64,7 @@ def _without_breaks(sample: Sample, guess: _Guess) -> _Guess:
             # A clock that jitters, or one of what came in and another one of what left.
             break
         most = max(breaks, key=lambda jump_break: abs(jump_break.by_ns))
-        causes = [one for one in breaks if {one.index, one.other} == {most.index, most.other}]
+        causes = [step for step in breaks if {step.index, step.other} == {most.index, most.other}]
         better = guess.stepped(sample, causes, breaks, slack_ns)
         if better.merit[0] >= len(breaks):
             break
@@ -85,7 +85,7 @@ def _without_jumps(sample: Sample, guess: _Guess) -> _Guess:
             break
         # The narrower the rows between which sojourn times changed, the better is it known.
         jump = min(remaining, key=lambda jump: jump[1].rows[1] - jump[1].rows[0])
-        better = guess.stepped(sample, jump, [one for other in jumps for one in other])
+        better = guess.stepped(sample, jump, [step for other in jumps for step in other])
         if better.merit < guess.merit:
             guess = better
         else:
@@ -162,8 +162,8 @@ def _jumps(delay: I64, pairs: Pairs) -> list[_Jump]:
     """Where sojourn times change and stay changed, between captures of one direction."""
     jumps = []
     groups = pairs.groups()
-    for (came, left), mine in groups.items():
-        if mine.size < 2 * LEAST_PAIRS or len(groups.get((left, came), ())) >= LEAST_PAIRS:
+    for (came, output), mine in groups.items():
+        if mine.size < 2 * LEAST_PAIRS or len(groups.get((output, came), ())) >= LEAST_PAIRS:
             continue
         own = delay[mine]
         sizes = np.abs(np.diff(own))
@@ -177,17 +177,17 @@ def _jumps(delay: I64, pairs: Pairs) -> list[_Jump]:
                 )
                 # The queue changes little from one packet to the next.
                 by_ns = int(own[place + 1] - own[place])
-                of_input = _Break(came, left, came_rows, by_ns, by_ns)
-                jumps.append((of_input, _Break(left, came, left_rows, -by_ns, -by_ns)))
+                of_input = _Break(came, output, came_rows, by_ns, by_ns)
+                jumps.append((of_input, _Break(output, came, left_rows, -by_ns, -by_ns)))
     return jumps
 
 
 def _parts_what_can_be(jump: _Jump, delay: I64, pairs: Pairs) -> bool:
     """Whether packets can have left when they did on one side of a jump only."""
-    came, left = jump
-    mine = (pairs.came == came.index) & (pairs.left == left.index)
-    before = delay[mine & (pairs.left_row <= left.rows[0])]
-    after = delay[mine & (pairs.left_row >= left.rows[1])]
+    came, of_output = jump
+    mine = (pairs.came == came.index) & (pairs.left == of_output.index)
+    before = delay[mine & (pairs.left_row <= of_output.rows[0])]
+    after = delay[mine & (pairs.left_row >= of_output.rows[1])]
     return (int(before.min()) < -STAMP_NS) != (int(after.min()) < -STAMP_NS)
 
 
@@ -382,5 +382,5 @@ def _by_piece(sample: Sample, clocks: Sequence[Clock], owners: Sequence[int]) ->
             for rows, own in zip(sample.left_rows, starts, strict=True)
             for part in np.split(rows, np.searchsorted(rows, own))
         ],
-        lambda came, left: sample.slack_ns(owners[came], owners[left]),
+        lambda came, output: sample.slack_ns(owners[came], owners[output]),
     )

@@ -55,10 +55,10 @@ class Hop:
     notes: tuple[str, ...] = ()
     is_assembled: bool = False
 
-    def require_departures(self, left: Sequence[Bool | None], to: Collection[str]) -> None:
+    def require_departures(self, left_flows: Sequence[Bool | None], to: Collection[str]) -> None:
         """Raises InputError or UntrustedError, which say why, if nothing leaves for `to`."""
         told = self.told
-        if told is None or any(mask is not None and mask.any() for mask in left):
+        if told is None or any(mask is not None and mask.any() for mask in left_flows):
             return
         if self.united.refusals:
             raise UntrustedError(self.united.refusals[0])
@@ -91,23 +91,23 @@ def taking_part(
     What leaves counts. What comes in counts if packets leave for its destination.
     """
     captures, told = hop.captures, hop.told
-    left: list[Bool | None] = [None] * len(captures)
+    left_flows: list[Bool | None] = [None] * len(captures)
     came: list[Bool | None] = [None] * len(captures)
     for index in set(outputs):
         count = np.bincount(captures[index].columns.flow, minlength=len(captures[index].flows))
-        left[index] = (count > 0) & (told is None or told.ways[index] == LEFT)
+        left_flows[index] = (count > 0) & (told is None or told.ways[index] == LEFT)
     if told is not None:
-        _leave_out_one_sided(left, captures, told)
+        _leave_out_one_sided(left_flows, captures, told)
     addresses = {
         hop.flows[number].dst
-        for row, mask in zip(hop.rows, left, strict=True)
+        for row, mask in zip(hop.rows, left_flows, strict=True)
         if mask is not None
         for number in row[mask].tolist()
     }
     for index in set(inputs):
         there = goes_to(captures[index], addresses)
         came[index] = there & (told is None or told.ways[index] == CAME)
-    return came, left
+    return came, left_flows
 
 
 def goes_to(capture: PortCapture, addresses: Collection[str]) -> Bool:
@@ -116,20 +116,20 @@ def goes_to(capture: PortCapture, addresses: Collection[str]) -> Bool:
 
 
 def _leave_out_one_sided(
-    left: list[Bool | None], captures: Sequence[PortCapture], told: Directions
+    left_flows: list[Bool | None], captures: Sequence[PortCapture], told: Directions
 ) -> None:
     """Leaves out outputs whose packets all come from ports where only what left was captured.
 
     Their queues cannot be told, and no other queue depends on them.
     """
     silent = {index for index in range(len(captures)) if not told.packets(index, CAME)}
-    for index, here in enumerate(left):
+    for index, here in enumerate(left_flows):
         if here is None or not here.any():
             continue
         packets = told.counts[index]
         hidden = captures[index].flows_with(lambda flow: told.place.get(flow.src) in silent)
         if packets[here & hidden].sum() >= NEARLY_ALL * packets[here].sum():
-            left[index] = np.zeros_like(here)
+            left_flows[index] = np.zeros_like(here)
 
 
 def set_own_aside(captures: Sequence[PortCapture], told: Directions, is_router: bool) -> list[str]:

@@ -80,8 +80,8 @@ def egress_of(matched: Matched, flows: Sequence[FlowKey], outputs: int) -> I8:
         if of_flow[number] < 0:
             of_flow[number] = by_address.get(flow.dst, -1)
     egress = of_flow[arrivals.flow]
-    left = left_as >= 0
-    egress[left] = departures.port[left_as[left]]
+    forwarded = left_as >= 0
+    egress[forwarded] = departures.port[left_as[forwarded]]
     return egress
 
 
@@ -146,10 +146,10 @@ def strays(matched: Matched) -> I8:
     stray[alone] = np.where(
         np.isin(matched.leaving[alone], gone), Stray.DUPLICATE, Stray.UNEXPLAINED
     )
-    left = np.flatnonzero(came_as >= 0)
+    explained = np.flatnonzero(came_as >= 0)
     # For each output: what left before the first packet that was seen coming in.
     for port in range(int(departures.port.max()) + 1):
-        of_port = left[departures.port[left] == port]
+        of_port = explained[departures.port[explained] == port]
         limit = of_port[0] if of_port.size else len(departures)
         here = alone[departures.port[alone] == port]
         stray[here[here < limit]] = Stray.EARLY
@@ -232,6 +232,6 @@ def count(verdict: I8, note: I8, stray: I8) -> Counts:
 def require_conservation(counts: Counts) -> None:
     """Checks that every packet is accounted for once. A failure is a fault of the join."""
     came = counts.forwarded + counts.dropped + counts.in_flight + counts.before_output
-    left = counts.forwarded + counts.early + counts.duplicates + counts.unexplained
-    if came != counts.entered or left != counts.left:
+    departed = counts.forwarded + counts.early + counts.duplicates + counts.unexplained
+    if came != counts.entered or departed != counts.left:
         raise AssertionError(f"the join lost packets: {counts}")

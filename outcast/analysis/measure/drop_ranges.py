@@ -59,8 +59,8 @@ def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRan
         # What was sent again was lost, so the output's capture does not lack it.
         empty = dropped & here & (queue.found_packets == 0) & ~repaired.is_proven
         before = int((here & (joined.note == Note.BEFORE_OUTPUT)).sum())
-        shown = max(alone, before, lacks_of_input[number[name]] if name in number else 0)
-        is_doubtful = bool(shown or empty.any())
+        known_lacks = max(alone, before, lacks_of_input[number[name]] if name in number else 0)
+        is_doubtful = bool(known_lacks or empty.any())
         for row, ingress in enumerate(joined.inputs):
             mine: Bool = here & (arrivals.port == row)
             counted = int((dropped & mine).sum())
@@ -78,7 +78,7 @@ def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRan
             text = f"{ingress}: {counted:,} packets to {name} seem dropped, truly between {least:,}"
             lacks_in = lacks_of_input[row] if most > counted else 0
             at_empty = int((empty & mine).sum())
-            if at_empty and not lacks_in and not shown:
+            if at_empty and not lacks_in and not known_lacks:
                 text += (
                     f" and {most:,}: {at_empty:,} of them found an empty queue, and nobody sent "
                     "their data again, as of UDP. So a policer, a filter or a bad cable dropped "
@@ -86,7 +86,7 @@ def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRan
                 )
             else:
                 or_else = _OR_ELSE if empty.any() else ""
-                lacks_out = max(shown, int(empty.sum()))
+                lacks_out = max(known_lacks, int(empty.sum()))
                 text += f" and {most:,}, because captures lack packets{or_else}: "
                 text += _lacks(ingress, lacks_in, name, lacks_out)
             ranges.append(DropRange(ingress, name, counted, least, most, text))
@@ -172,9 +172,9 @@ def _missing_before(joined: Joined, counts: Bool) -> I64:
 
 def _longest_ns(joined: Joined) -> int:
     """The longest time that a packet stayed in the switch."""
-    left = joined.left_as >= 0
-    came_ns = joined.arrivals.stamp_ns[left]
-    return int((joined.departures.stamp_ns[joined.left_as[left]] - came_ns).max())
+    forwarded = joined.left_as >= 0
+    came_ns = joined.arrivals.stamp_ns[forwarded]
+    return int((joined.departures.stamp_ns[joined.left_as[forwarded]] - came_ns).max())
 
 
 def _sent_by_others(ip_id: U16, mine: Bool) -> int:
@@ -228,8 +228,8 @@ def _after_others(joined: Joined, came_by: I64) -> Bool:
     """
     arrivals, departures = joined.arrivals, joined.departures
     early: Bool = joined.stray == Stray.EARLY
-    left = joined.left_as >= 0
-    if not early.any() or not left.any():
+    forwarded = joined.left_as >= 0
+    if not early.any() or not forwarded.any():
         return np.zeros_like(early)
     begins = int(arrivals.stamp_ns[0])
     return early & (departures.stamp_ns > begins + _longest_ns(joined)) & (came_by >= 0)

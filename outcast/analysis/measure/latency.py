@@ -162,9 +162,9 @@ def latency(joined: Joined, unit_ns: int = 0) -> Latency:
     outputs = len(joined.outputs)
     least = np.full((len(joined.inputs), outputs), _NONE, np.int64)
     came = np.flatnonzero(joined.left_as >= 0)
-    left = joined.left_as[came]
-    ways = arrivals.port[came], departures.port[left]
-    np.minimum.at(least, ways, departures.stamp_ns[left] - arrivals.stamp_ns[came])
+    left_rows = joined.left_as[came]
+    ways = arrivals.port[came], departures.port[left_rows]
+    np.minimum.at(least, ways, departures.stamp_ns[left_rows] - arrivals.stamp_ns[came])
     unused = least == _NONE
     least[unused] = 0
     sent = tuple(busy(joined, output, least) for output in range(outputs))

@@ -167,8 +167,8 @@ def lost_to_the_link(analysis: Analysis, port: PortAnalysis) -> Bool | None:
     joined = port.joined
     start_ns = analysis.manifest.traffic.t_start_ns
     came_ns, reached_ns = joined.arrivals.stamp_ns - start_ns, port.reached_ns - start_ns
-    left = joined.left_as >= 0
-    sojourn_ns = joined.departures.stamp_ns[joined.left_as[left]] - joined.arrivals.stamp_ns[left]
+    sent = joined.left_as >= 0
+    sojourn_ns = joined.departures.stamp_ns[joined.left_as[sent]] - joined.arrivals.stamp_ns[sent]
     longest_ns = int(sojourn_ns.max()) if sojourn_ns.size else 0
     lost = np.zeros(len(joined.arrivals), bool)
     for from_ns, until_ns in spans_ns:

@@ -102,23 +102,23 @@ def _departures(joined: Joined, egress: int, latest_ns: int) -> _Departures:
     return _Departures(stamps, full, back_to_back)
 
 
-def gaps(left: _Departures) -> Gaps | None:
+def gaps(departures: _Departures) -> Gaps | None:
     """The gaps between departures; None if there are too few."""
-    between = np.diff(left.stamp_ns)[left.back_to_back[1:]]
+    between = np.diff(departures.stamp_ns)[departures.back_to_back[1:]]
     if between.size < LEAST_GAPS:
         return None
     p5, p50, p95 = (float(value) for value in np.percentile(between, (5, 50, 95)))
     return Gaps(int(between.size), p50, (p95 - p5) / p50)
 
 
-def phases_of(left: _Departures, arrived_ns: I64) -> tuple[I64, Array]:
+def phases_of(departures: _Departures, arrived_ns: I64) -> tuple[I64, Array]:
     """The arrivals that fall between two full frames back to back, with their phases, 0 to 1."""
-    before = np.searchsorted(left.stamp_ns, arrived_ns, side="right") - 1
-    inside = (before >= 0) & (before + 1 < left.stamp_ns.size)
+    before = np.searchsorted(departures.stamp_ns, arrived_ns, side="right") - 1
+    inside = (before >= 0) & (before + 1 < departures.stamp_ns.size)
     arrived_ns, before = arrived_ns[inside], before[inside]
-    busy = left.back_to_back[before + 1]
+    busy = departures.back_to_back[before + 1]
     arrived_ns, before = arrived_ns[busy], before[busy]
-    begin, end = left.stamp_ns[before], left.stamp_ns[before + 1]
+    begin, end = departures.stamp_ns[before], departures.stamp_ns[before + 1]
     return arrived_ns, (arrived_ns - begin) / (end - begin)
 
 
@@ -253,16 +253,16 @@ def noise(
     joined: Joined, queue: Queue, egress: int, *, delay_ns: int, jitter_ns: int | None
 ) -> Noise:
     """Measures an output's noise. `jitter_ns` is all that delays vary by; None to measure it."""
-    left = _departures(joined, egress, delay_ns + (jitter_ns or 0))
-    between = gaps(left)
+    departures = _departures(joined, egress, delay_ns + (jitter_ns or 0))
+    between = gaps(departures)
     if between is None:
         return Noise(None, {}, None)
     arrivals = joined.arrivals
-    mine = (joined.egress == egress) & (arrivals.frame_bytes == left.frame_bytes)
+    mine = (joined.egress == egress) & (arrivals.frame_bytes == departures.frame_bytes)
     seen = {}
     for port in np.unique(arrivals.port[mine]).tolist():
         came_ns = arrivals.stamp_ns[mine & (arrivals.port == port)]
-        seen[int(port)] = phase_of(*phases_of(left, came_ns), between.packet_ns)
+        seen[int(port)] = phase_of(*phases_of(departures, came_ns), between.packet_ns)
     if jitter_ns is not None:
         return Noise(between, seen, latency_by_setting(jitter_ns, between.packet_ns))
     return Noise(between, seen, latency_of_idle(joined, queue, egress, between.packet_ns))

@@ -71,8 +71,8 @@ def phases(
         (chains.others_through > 0) & (chains.drops >= LEAST_DROPS) & (chains.egress == egress)
     )
     begin, end = chains.t_start_ns[blackouts], chains.t_end_ns[blackouts]
-    left = joined.departures.stamp_ns[joined.departures.port == egress]
-    if not blackouts.size or not np.any(packet_ns) or not left.size:
+    left_ns = joined.departures.stamp_ns[joined.departures.port == egress]
+    if not blackouts.size or not np.any(packet_ns) or not left_ns.size:
         none = np.empty(0, np.int32)
         return Phases(none, none, none.astype(bool), none.astype(bool), none.astype(float))
     first = np.searchsorted(arrivals.stamp_ns, begin - (end - begin))
@@ -83,13 +83,13 @@ def phases(
     row = row + np.repeat(first, sizes)
     stamps = arrivals.stamp_ns[row]
     queued = reached_ns[row]
-    before = np.searchsorted(left, queued, side="right") - 1
+    before = np.searchsorted(left_ns, queued, side="right") - 1
     lasts = np.broadcast_to(np.asarray(packet_ns, np.int64), len(arrivals))[row]
     keep = (before >= 0) & (joined.egress[row] == egress) & (lasts > 0)
     chain, row, stamps, queued, before = (
         column[keep] for column in (chain, row, stamps, queued, before)
     )
-    phase = (queued - left[before]) % lasts[keep] / lasts[keep]
+    phase = (queued - left_ns[before]) % lasts[keep] / lasts[keep]
     return Phases(
         chain=chain.astype(np.int32),
         row=row.astype(np.int32),

@@ -143,8 +143,8 @@ def _of_nominal(analysis: Analysis, port: PortAnalysis, packet_ns: float) -> flo
 
 def _greatest_delay_ns(port: PortAnalysis) -> int:
     """The greatest delay of the link of packets that left."""
-    left = port.joined.left_as >= 0
-    delays = port.reached_ns[left] - port.joined.arrivals.stamp_ns[left]
+    forwarded = port.joined.left_as >= 0
+    delays = port.reached_ns[forwarded] - port.joined.arrivals.stamp_ns[forwarded]
     return int(delays.max(initial=0))
 
 

@@ -68,7 +68,7 @@ class _Came(NamedTuple):
     left_as: I32
 
 
-class _Left(NamedTuple):
+class _Leaving(NamedTuple):
     """What left: stamps, frames, outputs, the arrivals that it was, and what was there at first."""
 
     stamp: I64
@@ -79,13 +79,13 @@ class _Left(NamedTuple):
 
 
 @compiled
-def _walk(came: _Came, left: _Left, held_bytes: I64, held_packets: I64, found: Queue) -> int:
+def _walk(came: _Came, leaving: _Leaving, held_bytes: I64, held_packets: I64, found: Queue) -> int:
     """Replays arrivals and departures into `found`. Returns the number of events.
 
     A packet counts with its length at the output, because a VLAN tag may have come or gone.
     """
     in_stamp, in_frame, in_egress, in_kind, left_as = came
-    out_stamp, out_frame, out_port, came_as, initial = left
+    out_stamp, out_frame, out_port, came_as, initial = leaving
     found_bytes, found_packets, time, event, packet, egress, after_bytes, after_packets = found
     events = 0
     arrival = 0
@@ -148,9 +148,9 @@ def entry_times_ns(joined: Joined, delay_ns: int | I64) -> I64:
 def in_order(joined: Joined, reached_ns: I64) -> I64:
     """These times of the arrivals, none after its packet's departure or a later arrival's time."""
     stamps, entered = joined.arrivals.stamp_ns, reached_ns.copy()
-    left = joined.left_as >= 0
-    left_ns = joined.departures.stamp_ns[joined.left_as[left]]
-    entered[left] = np.maximum(stamps[left], np.minimum(entered[left], left_ns))
+    forwarded = joined.left_as >= 0
+    left_ns = joined.departures.stamp_ns[joined.left_as[forwarded]]
+    entered[forwarded] = np.maximum(stamps[forwarded], np.minimum(entered[forwarded], left_ns))
     return np.asarray(np.minimum.accumulate(entered[::-1])[::-1], np.int64)
 
 
@@ -199,13 +199,13 @@ def replay(joined: Joined, delay_ns: int | I64 = 0, cleared: Cleared = NOTHING_C
     arrays: list[Any] = [room.empty(len(arrivals), np.int32) for _ in range(2)]
     arrays += [room.empty(events, kind) for kind in kinds]
     found = Queue(*arrays)
-    left = _Left(
+    leaving = _Leaving(
         departures.stamp_ns, departures.frame_bytes, departures.port, joined.came_as, early
     )
-    left, left_as = _with_cleared(joined, left, cleared)
+    leaving, left_as = _with_cleared(joined, leaving, cleared)
     count = _walk(
         _Came(entered_ns, arrivals.frame_bytes, joined.egress, kind, left_as),
-        left,
+        leaving,
         held_bytes,
         held_packets,
         found,
@@ -218,22 +218,22 @@ def replay(joined: Joined, delay_ns: int | I64 = 0, cleared: Cleared = NOTHING_C
     return found
 
 
-def _with_cleared(joined: Joined, left: _Left, cleared: Cleared) -> tuple[_Left, I32]:
+def _with_cleared(joined: Joined, leaving: _Leaving, cleared: Cleared) -> tuple[_Leaving, I32]:
     """What left, with packets that were thrown away; and as which of these each arrival left."""
     rows = cleared.rows
     if not rows.size:
-        return left, joined.left_as
+        return leaving, joined.left_as
     arrivals = joined.arrivals
-    more = _Left(
+    more = _Leaving(
         cleared.at_ns,
         arrivals.frame_bytes[rows],
         joined.egress[rows],
         rows.astype(np.int32),
         np.zeros(rows.size, np.bool_),
     )
-    order = np.argsort(np.concatenate([left.stamp, more.stamp]), kind="stable")
-    pairs: list[tuple[Any, Any]] = list(zip(left, more, strict=True))
-    merged = _Left(*(np.concatenate(pair)[order] for pair in pairs))
+    order = np.argsort(np.concatenate([leaving.stamp, more.stamp]), kind="stable")
+    pairs: list[tuple[Any, Any]] = list(zip(leaving, more, strict=True))
+    merged = _Leaving(*(np.concatenate(pair)[order] for pair in pairs))
     left_as = np.full(len(arrivals), -1, np.int32)
     came = np.flatnonzero(merged.came_as >= 0)
     left_as[merged.came_as[came]] = came
@@ -271,7 +271,7 @@ def queueing_ns(joined: Joined, sent_ns: I64, rows: Array, reached_ns: I64) -> I
     `sent_ns` is of each departure, `reached_ns` of each arrival. Packets that did not leave
     have no value.
     """
-    left = rows[joined.left_as[rows] >= 0]
-    first_ns = sent_ns[joined.left_as[left]]
-    waited: I64 = np.maximum(first_ns - reached_ns[left], 0)
+    forwarded = rows[joined.left_as[rows] >= 0]
+    first_ns = sent_ns[joined.left_as[forwarded]]
+    waited: I64 = np.maximum(first_ns - reached_ns[forwarded], 0)
     return waited

@@ -118,7 +118,7 @@ def level_within(
     early = departures.frame_bytes[gone & (joined.stray == Stray.EARLY)]
     there = early.size, int(early.sum())
     came = queue.time_ns[entered], _sums(lengths[queue.packet[entered]])
-    left = departures.stamp_ns[gone], _sums(departures.frame_bytes[gone])
+    sent = departures.stamp_ns[gone], _sums(departures.frame_bytes[gone])
     estimates = []
     for is_bytes in (True, False):
         bounds = []
@@ -126,7 +126,7 @@ def level_within(
             own = lengths[rows].astype(np.int64) if is_bytes else 1
             at = at_ns[rows]
             held = _sum_until(*came, at + sides[0], is_bytes, "left" if rows is taken else "right")
-            held -= _sum_until(*left, at + sides[1], is_bytes, "right" if rows is taken else "left")
+            held -= _sum_until(*sent, at + sides[1], is_bytes, "right" if rows is taken else "left")
             bounds.append(np.asarray(np.maximum(held + there[is_bytes], 0) + own, np.int64))
         estimates.append(_bracket("bytes" if is_bytes else "packets", *bounds))
     return max(estimates, key=lambda estimate: estimate.confidence)
@@ -137,16 +137,16 @@ def _lengths(joined: Joined) -> I32:
 
     That of a drop is by so much another as is usual of its flow.
     """
-    arrivals, left = joined.arrivals, joined.left_as >= 0
-    sent = joined.departures.frame_bytes[joined.left_as[left]]
-    more = sent - arrivals.frame_bytes[left]
+    arrivals, forwarded = joined.arrivals, joined.left_as >= 0
+    sent = joined.departures.frame_bytes[joined.left_as[forwarded]]
+    more = sent - arrivals.frame_bytes[forwarded]
     if not more.any():
         return arrivals.frame_bytes
     flows = len(joined.flows)
-    packets = np.bincount(arrivals.flow[left], minlength=flows).clip(min=1)
-    usual = np.rint(np.bincount(arrivals.flow[left], more, flows) / packets).astype(np.int32)
+    packets = np.bincount(arrivals.flow[forwarded], minlength=flows).clip(min=1)
+    usual = np.rint(np.bincount(arrivals.flow[forwarded], more, flows) / packets).astype(np.int32)
     lengths: I32 = arrivals.frame_bytes + usual[arrivals.flow]
-    lengths[left] = sent
+    lengths[forwarded] = sent
     return lengths
 
 

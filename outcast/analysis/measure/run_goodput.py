@@ -96,7 +96,7 @@ def mice(analysis: Analysis) -> frozenset[int]:
         flow
         for flows in groups.values()
         for flow in flows
-        if total[flow] < MOUSE_SHARE * sum(total[one] for one in flows) / len(flows)
+        if total[flow] < MOUSE_SHARE * sum(total[member] for member in flows) / len(flows)
     )
 
 

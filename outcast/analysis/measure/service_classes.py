@@ -48,9 +48,9 @@ def _of_class(
 ) -> ServiceClassSummary:
     joined = port.joined
     came = number_of[joined.arrivals.dscp] == number
-    left = number_of[joined.departures.dscp] == number
+    departed = number_of[joined.departures.dscp] == number
     rows = np.flatnonzero(came & analysis.counts(port.reached_ns))
-    sent_bytes = joined.departures.frame_bytes[left & analysis.counts(port.sent_ns)].sum()
+    sent_bytes = joined.departures.frame_bytes[departed & analysis.counts(port.sent_ns)].sum()
     lost = joined.verdict == Verdict.DROPPED
     return ServiceClassSummary(
         dscp=None if points is None else list(points),
@@ -58,7 +58,7 @@ def _of_class(
         dropped=int(lost[rows].sum()),
         rate_bps=8 * float(sent_bytes) / analysis.interval.seconds,
         queueing_ms=in_ms(queueing_ns(joined, port.sent_ns, rows, port.reached_ns)),
-        captured=CountedOfClass(sent=int(left.sum()), dropped=int((lost & came).sum())),
+        captured=CountedOfClass(sent=int(departed.sum()), dropped=int((lost & came).sum())),
         counted=_counted(analysis, port.record.egress, number),
     )
 

@@ -157,12 +157,12 @@ def _at_queue(port: PortAnalysis, number: int) -> tuple[I64, int, int, int]:
     joined = port.joined
     # What was under way at the duration's end is in the programs' own counts too.
     rows = np.flatnonzero(joined.arrivals.flow == number)
-    left = rows[joined.left_as[rows] >= 0]
-    left = left[np.argsort(joined.left_as[left], kind="stable")]
-    departed_ns = port.sent_ns[joined.left_as[left]]
-    delays = departed_ns - joined.arrivals.stamp_ns[left]
+    forwarded = rows[joined.left_as[rows] >= 0]
+    forwarded = forwarded[np.argsort(joined.left_as[forwarded], kind="stable")]
+    departed_ns = port.sent_ns[joined.left_as[forwarded]]
+    delays = departed_ns - joined.arrivals.stamp_ns[forwarded]
     dropped = int((joined.verdict[rows] == Verdict.DROPPED).sum())
-    lasted_ns = int(departed_ns[-1] - departed_ns[0]) if left.size else 0
+    lasted_ns = int(departed_ns[-1] - departed_ns[0]) if forwarded.size else 0
     return np.asarray(delays, np.int64), rows.size, dropped, lasted_ns
 
 

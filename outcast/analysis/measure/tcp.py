@@ -315,8 +315,8 @@ def _signed(difference: U32) -> I64:
 
 def _sent_once(low: I64, high: I64) -> I8:
     """For each segment, whether no other segment has any of its bytes."""
-    ones = np.ones(low.size, np.bool_)
-    first = paint(low, high, ones) == high - low
-    again = paint(low[::-1].copy(), high[::-1].copy(), ones)[::-1] == high - low
+    covers = np.ones(low.size, np.bool_)
+    first = paint(low, high, covers) == high - low
+    again = paint(low[::-1].copy(), high[::-1].copy(), covers)[::-1] == high - low
     clean: I8 = (first & again).astype(np.int8)
     return clean
