@@ -263,12 +263,12 @@ def _act_on_arrivals(kernel: IPRoute, name: str, index: int, actions: Sequence[A
 def _check_actions(kernel: IPRoute, name: str, index: int, actions: Sequence[Action]) -> None:
     """Raises ReadBackError where something else becomes of what arrives."""
     filters = kernel.get_filters(index=index, parent=netlink.INGRESS)
-    shown = [decoded for message in filters if (decoded := _shown(message))]
-    if shown != [list(actions)]:
-        raise ReadBackError(name, "actions on arrivals", list(actions), shown)
+    effective = [decoded for message in filters if (decoded := _actions_of(message))]
+    if effective != [list(actions)]:
+        raise ReadBackError(name, "actions on arrivals", list(actions), effective)
 
 
-def _shown(message: Any) -> list[Action | str]:
+def _actions_of(message: Any) -> list[Action | str]:
     """A filter's actions as the kernel shows them; of another kind, its name.
 
     The kernel dumps a filter's head without options too.

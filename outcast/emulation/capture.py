@@ -96,8 +96,8 @@ class Captures(Part):
                 netns=run.place(run.plan.ends[port][0]),
             )
             self.lasting.append(process)
-            one = Capture(port, cast(Literal["in", "out"], direction), file, process)
-            self._captures.append(one)
+            capture = Capture(port, cast(Literal["in", "out"], direction), file, process)
+            self._captures.append(capture)
         for process in self.lasting:
             wait_until(
                 partial(_listens, process),

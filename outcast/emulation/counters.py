@@ -76,7 +76,7 @@ def await_empty(network: Network, ports: Collection[str]) -> str:
     That is told, because no check after the traffic ends a run.
     """
     end = time.monotonic() + EMPTY_DEADLINE_S
-    while full := [port for port, one in port_counters(network, ports).items() if one["qlen"]]:
+    while full := [port for port, stats in port_counters(network, ports).items() if stats["qlen"]]:
         if time.monotonic() > end:
             return (
                 f"{', '.join(full)}: packets were still queued {EMPTY_DEADLINE_S:.0f} s after the "

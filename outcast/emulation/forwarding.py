@@ -129,14 +129,14 @@ def _next_mac(plan: Plan, switch: str, address: str) -> str:
 
 
 def _check(macs_by_port: Mapping[str, set[str]], commands: SystemCommands) -> None:
-    shown: dict[str, set[str]] = {port: set() for port in macs_by_port}
+    fdb: dict[str, set[str]] = {port: set() for port in macs_by_port}
     for record in _show(commands, "fdb", "show"):
-        if record["ifname"] in shown and record.get("state") == "static" and "master" in record:
-            shown[record["ifname"]].add(record["mac"])
+        if record["ifname"] in fdb and record.get("state") == "static" and "master" in record:
+            fdb[record["ifname"]].add(record["mac"])
     settings = {record["ifname"]: record for record in _show(commands, "-d", "link", "show")}
     for port, macs in macs_by_port.items():
-        if shown[port] != macs:
-            raise ReadBackError(port, "bridge addresses", sorted(macs), sorted(shown[port]))
+        if fdb[port] != macs:
+            raise ReadBackError(port, "bridge addresses", sorted(macs), sorted(fdb[port]))
         effective = settings.get(port, {})
         for name, on in _PORT_SETTINGS.items():
             if effective.get(name) is not on:

@@ -176,9 +176,9 @@ class _Interface:
     def check(self, kernel: rtnetlink.Kernel) -> None:
         """Raises ReadBackError where the kernel shows something else than was asked for."""
         for own, network, prefix_length, neighbours in self._subnets:
-            if self._place and (shown := kernel.rules().get(own)) != self._table:
+            if self._place and (table := kernel.rules().get(own)) != self._table:
                 where = f"table of routes of {own}"
-                raise ReadBackError(self._host, where, self._table, shown)
+                raise ReadBackError(self._host, where, self._table, table)
             self._check_route(kernel, network, prefix_length)
             for route in self._routes:
                 if _are_alike(route.network, own):
@@ -194,18 +194,18 @@ class _Interface:
             routers.check_gateways(kernel, self._host, self._routes, self._table)
 
     def _check_route(self, kernel: rtnetlink.Kernel, network: str, prefix_length: int) -> None:
-        shown = kernel.route_metrics(network, prefix_length, self._table)
-        if len(shown) != 1:
-            raise ReadBackError(self._host, f"route to {network}", "one with metrics", len(shown))
-        transport.check_route(self._host, self.metrics, shown[0])
-        if not shown[0].get("lock", 0) & _RTO_MIN_LOCK:
+        metrics = kernel.route_metrics(network, prefix_length, self._table)
+        if len(metrics) != 1:
+            raise ReadBackError(self._host, f"route to {network}", "one with metrics", len(metrics))
+        transport.check_route(self._host, self.metrics, metrics[0])
+        if not metrics[0].get("lock", 0) & _RTO_MIN_LOCK:
             where = "lock of the route's rto_min"
             raise ReadBackError(self._host, where, "locked", "not locked")
 
 
-def _are_alike(one: str, other: str) -> bool:
+def _are_alike(address: str, other: str) -> bool:
     """Whether two addresses are of one family."""
-    return (":" in one) == (":" in other)
+    return (":" in address) == (":" in other)
 
 
 def _network_of(plan: Plan, address: str) -> tuple[str, int]:

@@ -42,8 +42,8 @@ def planned(plan: Plan) -> dict[tuple[str, str], Crossing]:
     """Says what is planned to cross each link, by the nodes that it leads from and to."""
     crossings = {
         direction: Crossing()
-        for one, two in plan.graph.edges
-        for direction in ((one, two), (two, one))
+        for first, second in plan.graph.edges
+        for direction in ((first, second), (second, first))
     }
     for flow in plan.flows:
         for direction in _hops(plan, flow.src, flow.dst, flow.five_tuple):

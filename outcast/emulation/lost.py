@@ -69,10 +69,10 @@ class LostPackets:
     def _count(self) -> None:
         # Open vSwitch takes the filters away when the captures end.
         for place in range(len(self.packets) if self._netns else 0):
-            found = _DROPPED.findall(self._shown(place))
+            found = _DROPPED.findall(self._filter_statistics(place))
             self._counts[place] = max(self._counts[place], sum(map(int, found)))
 
-    def _shown(self, place: int) -> str:
+    def _filter_statistics(self, place: int) -> str:
         port = self._port(self.packets[place])
         words = f"-s filter show dev {port} parent ffff: pref {place + 1}"
         return self._tc(port, *words.split())

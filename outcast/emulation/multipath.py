@@ -80,15 +80,15 @@ def configure(
         shown_ports = [int(port) for port in re.findall(r" port ([0-9]+) .*signal", text)]
         if shown_ports != list(ports):
             raise ReadBackError(host, "mptcp endpoints", list(ports), shown_ports)
-    for host, asked in senders.items():
+    for host, addresses in senders.items():
         text = _add_endpoints(
             commands,
             netns(host),
-            [[address, "dev", interface, "subflow"] for interface, address in asked.items()],
+            [[address, "dev", interface, "subflow"] for interface, address in addresses.items()],
         )
         found = {name: ip for ip, name in re.findall(r"^(\S+) .*subflow.* dev (\S+)", text, re.M)}
-        if found != asked:
-            raise ReadBackError(host, "mptcp endpoints", asked, found)
+        if found != addresses:
+            raise ReadBackError(host, "mptcp endpoints", addresses, found)
     return {host: count + 1 for host, count in further.items()}
 
 

@@ -219,20 +219,20 @@ class Network:
 
     def shown_queues(self) -> dict[str, list[Any]]:
         """The netlink messages of the qdiscs and classes of every switch port."""
-        shown: dict[str, list[Any]] = {}
+        dumps: dict[str, list[Any]] = {}
         for place in self.places:
             messages = place.kernel.queues(set(place.ports.values()))
-            shown |= {port: messages.get(number, []) for port, number in place.ports.items()}
-        return shown
+            dumps |= {port: messages.get(number, []) for port, number in place.ports.items()}
+        return dumps
 
     def counted_by_queues(self, ports: Collection[str] | None = None) -> dict[str, list[Shown]]:
         """Reads what the qdiscs of these switch ports have counted, or those of every one."""
-        shown: dict[str, list[Shown]] = {}
+        counts: dict[str, list[Shown]] = {}
         for place in self.places:
             index = {p: number for p, number in place.ports.items() if ports is None or p in ports}
             messages = place.kernel.statistics(set(index.values())) if index else {}
-            shown |= {port: messages.get(number, []) for port, number in index.items()}
-        return shown
+            counts |= {port: messages.get(number, []) for port, number in index.items()}
+        return counts
 
     def transmitted(self) -> dict[str, int]:
         """Packets that each switch port has sent so far, by the kernel's interface counters."""

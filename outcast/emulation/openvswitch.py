@@ -177,13 +177,13 @@ def _numbers(plan: Plan, switch: str) -> dict[str, int]:
 
 def _check_ports(plan: Plan, commands: SystemCommands) -> None:
     table = ("--format=csv", "--no-headings", "--columns=name,ofport,error", "list", "Interface")
-    shown = {}
+    interfaces = {}
     for line in commands.run([*VSCTL, *table]).splitlines():
         name, effective, error = line.split(",", 2)
-        shown[name] = (effective, error.strip('"[]'))
+        interfaces[name] = (effective, error.strip('"[]'))
     for switch in plan.switches:
         for port, number in _numbers(plan, switch).items():
-            effective, error = shown.get(port, ("none", ""))
+            effective, error = interfaces.get(port, ("none", ""))
             if effective != str(number):
                 told = f"{effective} {error}".strip()
                 raise ReadBackError(port, "OpenFlow port", str(number), told)

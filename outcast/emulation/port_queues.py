@@ -59,8 +59,8 @@ def configure(network: Network) -> QueueSettings:
                 index = socket.if_nametoindex(request.port)
                 if request.lets_units_through:
                     kernel.keep_segments_apart(index)
-                shown = kernel.queues({index}).get(index, [])
-            effective[request.port] = _read_back(request, shown)
+                host_messages = kernel.queues({index}).get(index, [])
+            effective[request.port] = _read_back(request, host_messages)
     if per_second:
         arrivals.wait_until_ready(min(per_second))
     alike: dict[tuple[tuple[str, Any], ...], list[str]] = {}
@@ -133,7 +133,7 @@ def _hold_back_arrivals(network: Network, host: str, port: str) -> int | None:
         return rate
 
 
-def set_red_idle(asked: Sequence[Queue], parameter: Path = RED_IDLE) -> list[str]:
+def set_red_idle(run_queues: Sequence[Queue], parameter: Path = RED_IDLE) -> list[str]:
     """Sets whether RED notices behind a shaper that its queue ran empty.
 
     RED's average falls while the queue is empty (RFC 2309; Floyd and Jacobson 1993, section 4).
@@ -146,7 +146,7 @@ def set_red_idle(asked: Sequence[Queue], parameter: Path = RED_IDLE) -> list[str
 
     Raises ReadBackError: the kernel shows another value than was set.
     """
-    wanted = {ports.red_idle(queue) for queue in asked} - {None}
+    wanted = {ports.red_idle(queue) for queue in run_queues} - {None}
     if not wanted:
         return []
     is_stock = "Y" if wanted == {"stock"} else "N"

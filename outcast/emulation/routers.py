@@ -74,14 +74,14 @@ def configure(plan: Plan, router: str, netns: int | None) -> None:
         kernel.do(requests)
         check_gateways(kernel, router, routes)
         for index in sorted(set(index_of.values())):
-            shown = {
+            arp_entries = {
                 **kernel.neighbours(index, socket.AF_INET),
                 **kernel.neighbours(index, socket.AF_INET6),
             }
             for address in (address for address in known if index_of[address] == index):
-                if shown.get(address) != known[address]:
+                if arp_entries.get(address) != known[address]:
                     where = f"ARP entry of {address}"
-                    raise ReadBackError(router, where, known[address], shown.get(address))
+                    raise ReadBackError(router, where, known[address], arp_entries.get(address))
 
 
 def _settings(plan: Plan, ports: Iterable[str]) -> dict[str, str]:
@@ -94,8 +94,8 @@ def _settings(plan: Plan, ports: Iterable[str]) -> dict[str, str]:
     return settings | {_FORWARDING[family]: "1" for family in plan.families}
 
 
-def _alike(one: str, other: str) -> bool:
-    return rtnetlink.family_of(one) == rtnetlink.family_of(other)
+def _alike(address: str, other: str) -> bool:
+    return rtnetlink.family_of(address) == rtnetlink.family_of(other)
 
 
 def _index(address: str, own: Mapping[str, tuple[int, int]]) -> int:
@@ -111,12 +111,12 @@ def check_gateways(
     kernel: rtnetlink.Kernel, node: str, routes: Iterable[Route], table: int = rtnetlink.TABLE_MAIN
 ) -> None:
     """Raises ReadBackError where a route by a gateway is not there."""
-    shown: dict[socket.AddressFamily, dict[tuple[str, int, int], str]] = {}
+    gateways: dict[socket.AddressFamily, dict[tuple[str, int, int], str]] = {}
     for route in routes:
         family = rtnetlink.family_of(route.network)
-        if family not in shown:
-            shown[family] = kernel.gateways(family)
-        effective = shown[family].get((route.network, route.prefix_length, table))
+        if family not in gateways:
+            gateways[family] = kernel.gateways(family)
+        effective = gateways[family].get((route.network, route.prefix_length, table))
         if effective != route.gateway:
             where = f"gateway to {route.network}/{route.prefix_length}"
             raise ReadBackError(node, where, route.gateway, effective)

@@ -223,11 +223,11 @@ class Kernel:
 
     def mtus(self) -> dict[str, int]:
         """The MTU of each interface by its name. Raises RunError."""
-        shown = {}
+        mtus = {}
         for _, parts in self._listed("interfaces", netlink.RTM_GETLINK, LINK_MESSAGE, *[0] * 5):
             name = parts[IFLA_IFNAME].rstrip(b"\0").decode()
-            (shown[name],) = struct.unpack("=I", parts[IFLA_MTU])
-        return shown
+            (mtus[name],) = struct.unpack("=I", parts[IFLA_MTU])
+        return mtus
 
     def keep_segments_apart(self, interface: int) -> None:
         """Makes an interface's host hand over each segment alone, in no unit of several.
@@ -241,9 +241,9 @@ class Kernel:
         self.do([Request(f"interface {interface}: gso_max_segs", netlink.RTM_NEWLINK, 0, body)])
         told = self._listed("interfaces", netlink.RTM_GETLINK, LINK_MESSAGE, *[0] * 5)
         parts = next(parts for header, parts in told if header[2] == interface)
-        (shown,) = struct.unpack("=I", parts[_IFLA_GSO_MAX_SEGS])
-        if shown != 1:
-            raise ReadBackError(parts[IFLA_IFNAME].rstrip(b"\0").decode(), "gso_max_segs", 1, shown)
+        (limit,) = struct.unpack("=I", parts[_IFLA_GSO_MAX_SEGS])
+        if limit != 1:
+            raise ReadBackError(parts[IFLA_IFNAME].rstrip(b"\0").decode(), "gso_max_segs", 1, limit)
 
     def are_up(self) -> bool:
         """Whether every interface is up and ready (RFC 2863), lo aside. Raises RunError."""
@@ -252,52 +252,52 @@ class Kernel:
 
     def rules(self) -> dict[str, int]:
         """The table of routes by each IPv4 address that a rule is about. Raises RunError."""
-        shown = {}
+        tables = {}
         for _, parts in self._listed("rules", _RTM_GETRULE, RULE, socket.AF_INET, 0, 0, 0, 0):
             if FRA_SRC in parts:
                 address = socket.inet_ntop(socket.AF_INET, parts[FRA_SRC])
-                shown[address] = int.from_bytes(parts[FRA_TABLE], "little")
-        return shown
+                tables[address] = int.from_bytes(parts[FRA_TABLE], "little")
+        return tables
 
     def _routes(
         self, family: socket.AddressFamily, table: int = 0
     ) -> Iterator[tuple[int, int, dict[int, bytes]]]:
         """The bits of the network, the table and the attributes of each route."""
-        asked = (family, 0, 0, 0, table, 0, 0, 0, 0)
-        for header, parts in self._listed("routes", netlink.RTM_GETROUTE, ROUTE_MESSAGE, *asked):
+        fields = (family, 0, 0, 0, table, 0, 0, 0, 0)
+        for header, parts in self._listed("routes", netlink.RTM_GETROUTE, ROUTE_MESSAGE, *fields):
             yield header[1], header[4], parts
 
     def gateways(self, family: socket.AddressFamily) -> dict[tuple[str, int, int], str]:
         """The gateway of each route that has one, by network, bits and table. Raises RunError."""
-        shown = {}
+        gateways = {}
         for length, table, parts in self._routes(family):
             if RTA_GATEWAY in parts and RTA_DST in parts:
                 network = socket.inet_ntop(family, parts[RTA_DST])
-                shown[network, length, table] = socket.inet_ntop(family, parts[RTA_GATEWAY])
-        return shown
+                gateways[network, length, table] = socket.inet_ntop(family, parts[RTA_GATEWAY])
+        return gateways
 
     def route_metrics(
         self, network: str, prefix_length: int, table: int = TABLE_MAIN
     ) -> list[dict[str, int]]:
         """The METRICS of each route to a network in a table. Raises RunError."""
-        shown = []
+        metrics = []
         for length, shown_in, parts in self._routes(family_of(network), table):
             there = (length, shown_in, parts.get(RTA_DST))
             if there == (prefix_length, table, packed(network)):
                 values = netlink.numbers(parts.get(RTA_METRICS, b""))
-                shown.append({n: values[kind] for n, kind in METRICS.items() if kind in values})
-        return shown
+                metrics.append({n: values[kind] for n, kind in METRICS.items() if kind in values})
+        return metrics
 
     def neighbours(
         self, interface: int, family: socket.AddressFamily = socket.AF_INET
     ) -> dict[str, str]:
         """The MAC address of each address that an interface knows. Raises RunError."""
-        asked = (netlink.RTM_GETNEIGH, NEIGHBOUR_MESSAGE, family, interface, 0, 0, 0)
-        shown = {}
-        for (_, index, *_), parts in self._listed("ARP entries", *asked):
+        request = (netlink.RTM_GETNEIGH, NEIGHBOUR_MESSAGE, family, interface, 0, 0, 0)
+        macs = {}
+        for (_, index, *_), parts in self._listed("ARP entries", *request):
             if index == interface and NDA_LLADDR in parts:
-                shown[socket.inet_ntop(family, parts[NDA_DST])] = parts[NDA_LLADDR].hex(":")
-        return shown
+                macs[socket.inet_ntop(family, parts[NDA_DST])] = parts[NDA_LLADDR].hex(":")
+        return macs
 
     def counters(self) -> dict[int, dict[str, int]]:
         """COUNTERS of interfaces by their index, as ip-link(8) shows them.
@@ -322,15 +322,15 @@ class Kernel:
 
         Raises RunError: the kernel refused.
         """
-        shown: dict[int, list[Any]] = {}
+        dumps: dict[int, list[Any]] = {}
         for message in _decoded(self._qdiscs(interfaces), "RTM_NEWQDISC"):
-            shown.setdefault(message["index"], []).append(message)
-        for index, messages in shown.items():
+            dumps.setdefault(message["index"], []).append(message)
+        for index, messages in dumps.items():
             if any(message.get_attr("TCA_KIND") == "htb" for message in messages):
                 body = netlink.traffic_control(index, 0)
                 classes = self._dump("classes", netlink.RTM_GETTCLASS, body)
                 messages += _decoded(classes, "RTM_NEWTCLASS")
-        return shown
+        return dumps
 
     def statistics(self, interfaces: Collection[int]) -> dict[int, list[Shown]]:
         """Reads what the qdiscs of these interfaces have counted, by the interface's index.
@@ -339,14 +339,14 @@ class Kernel:
 
         Raises RunError: the kernel refused, or what it tells cannot be read.
         """
-        shown: dict[int, list[Shown]] = {}
+        counts: dict[int, list[Shown]] = {}
         for answer in self._qdiscs(interfaces):
             try:
                 message = read_message(answer.whole)
             except (struct.error, ValueError) as error:
                 raise RunError(f"statistics of qdiscs: {error or 'cut off'}") from None
-            shown.setdefault(_interface(answer), []).append(message)
-        return shown
+            counts.setdefault(_interface(answer), []).append(message)
+        return counts
 
     def _qdiscs(self, interfaces: Collection[int]) -> list[netlink.Answer]:
         qdiscs = self._dump("qdiscs", netlink.RTM_GETQDISC, netlink.traffic_control(0, 0))

@@ -27,7 +27,7 @@ SHARED = "unpacked"
 
 _FOR_ALL = 0o755
 """Whatever the umask of who shares: all others can read."""
-_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Part(handed_in.Record):
@@ -180,6 +180,6 @@ def _put(part: Part, archive: Path, target: Path, shared: Path | None) -> None:
 
 def _remedy(error: OSError, needed_bytes: int) -> str:
     size = f"{needed_bytes / 1e6:.0f} MB"
-    if error.errno in _ROOM:
+    if error.errno in _DISK_FULL:
         return f"it needs {size}; make room, or let XDG_CACHE_HOME name a folder that has it"
     return f"let XDG_CACHE_HOME name a folder that you can write to, with {size} of room"

@@ -111,7 +111,7 @@ class VirtualEngine:
         if changes is not None and changes.lost:
             write_record(directory.lost, Lost(packets=changes.lost))
         has_programs = bool(plan.programs) or plan.command is not None
-        asked = boot.Boot(
+        guest = boot.Boot(
             kernel.program,
             directory.path,
             [*sees.python_module(INSIDE), str(boot.RUN_DIRECTORY), self.name],
@@ -128,7 +128,7 @@ class VirtualEngine:
                 *([IPV6_ON] if "ipv6" in plan.families else []),
             ],
         )
-        result = _boot(asked, directory, entry, reader)
+        result = _boot(guest, directory, entry, reader)
         _require_done(directory, reader, result)
         if plan.command is None:
             if changes is not None:
@@ -163,7 +163,7 @@ class VirtualEngine:
 
 
 def _boot(
-    asked: boot.Boot, directory: RunDirectory, entry: Entry, reader: EventReader
+    guest: boot.Boot, directory: RunDirectory, entry: Entry, reader: EventReader
 ) -> GuestResult:
     """Boots a run's guest; its log goes to the run directory, and the ledger knows of it.
 
@@ -180,7 +180,7 @@ def _boot(
             reader.feed(line)
 
         try:
-            result = boot.boot(asked, on_line, on_message, entry.note_folder, entry.note_process)
+            result = boot.boot(guest, on_line, on_message, entry.note_folder, entry.note_process)
         except StallError as error:
             raise StallError(f"{error}, during {reader.during()}{_why(reader)}") from None
         except GuestError as error:

@@ -102,8 +102,8 @@ class NetworkLink(Part):
     @property
     def places(self) -> tuple[End, End]:
         """Both ends."""
-        one, two = (interface.rpartition("-eth") for interface in self.ends)
-        return End(one[0], int(one[2])), End(two[0], int(two[2]))
+        first, second = (interface.rpartition("-eth") for interface in self.ends)
+        return End(first[0], int(first[2])), End(second[0], int(second[2]))
 
 
 class Network(Part):
@@ -146,7 +146,7 @@ class Network(Part):
     @property
     def pairs(self) -> list[tuple[str, str]]:
         """The nodes that each link joins."""
-        return [(one.node, two.node) for one, two in (link.places for link in self.links)]
+        return [(first.node, second.node) for first, second in (link.places for link in self.links)]
 
 
 class Segment(NamedTuple):
@@ -162,9 +162,9 @@ class Segment(NamedTuple):
 def segments(links: Iterable[tuple[str, str]], routers: Collection[str]) -> list[Segment]:
     """The segments of a network; a link between two routers is one too."""
     links, neighbours = list(links), dict[str, list[str]]()
-    for one, two in links:
-        neighbours.setdefault(one, []).append(two)
-        neighbours.setdefault(two, []).append(one)
+    for first, second in links:
+        neighbours.setdefault(first, []).append(second)
+        neighbours.setdefault(second, []).append(first)
     found, placed = [], set(routers)
     for start in neighbours:
         if start in placed:
@@ -272,9 +272,9 @@ def _require_links(network: Network) -> None:
     pairs: set[frozenset[str]] = set()
     degree: Counter[str] = Counter()
     for link in network.links:
-        one, two = link.places
-        subject = f"{one.node} - {two.node}"
-        for end in (one, two):
+        first, second = link.places
+        subject = f"{first.node} - {second.node}"
+        for end in (first, second):
             if end.node not in is_host:
                 raise NetworkError(subject, f"there is no node {end.node!r}")
             degree[end.node] += 1
@@ -284,19 +284,19 @@ def _require_links(network: Network) -> None:
                     "a host with two links; allowed is one, and for each further one a host with "
                     f"of='{end.node}'",
                 )
-        if one.node == two.node:
+        if first.node == second.node:
             raise NetworkError(subject, "a link from a node to itself; allowed are two nodes")
-        if is_host[one.node] and is_host[two.node]:
+        if is_host[first.node] and is_host[second.node]:
             raise NetworkError(
                 subject,
                 "a link between two hosts; allowed is a link with a switch or router at one end",
             )
-        if (pair := frozenset((one.node, two.node))) in pairs:
+        if (pair := frozenset((first.node, second.node))) in pairs:
             raise NetworkError(subject, "two links between the same nodes; allowed is one")
         pairs.add(pair)
         if not link.own.keys() <= pair:
             raise NetworkError(subject, "`own` names a node that is not at its ends")
-        for end in (one, two):
+        for end in (first, second):
             if is_host[end.node] and end.port != 0:
                 raise NetworkError(
                     subject, f"port {end.port} of {end.node}; allowed is 0, a host's only port"
@@ -322,8 +322,8 @@ def _require_interfaces(network: Network) -> None:
                 "most (linux/if.h)",
             )
     for link in network.links:
-        one, two = link.places
-        for end in (one, two):
+        first, second = link.places
+        for end in (first, second):
             name = end.interface
             if len(name) > LONGEST_INTERFACE:
                 raise NetworkError(
@@ -334,7 +334,7 @@ def _require_interfaces(network: Network) -> None:
                 )
             if name in taken:
                 raise NetworkError(
-                    f"{one.node} - {two.node}", f"{name} is taken by another link or switch"
+                    f"{first.node} - {second.node}", f"{name} is taken by another link or switch"
                 )
             taken[name] = end.node
 

@@ -136,11 +136,11 @@ def _simple(graph: Any) -> Any:
             "", "is a directed graph; allowed is an undirected one, because a link has both ways"
         )
     seen: set[frozenset[Any]] = set()
-    for one, two in graph.edges():
-        subject = f"{_short(one)} - {_short(two)}"
-        if one == two:
+    for end, peer in graph.edges():
+        subject = f"{_short(end)} - {_short(peer)}"
+        if end == peer:
             raise NetworkError(subject, "an edge from a node to itself; allowed are two nodes")
-        if (pair := frozenset((one, two))) in seen:
+        if (pair := frozenset((end, peer))) in seen:
             raise NetworkError(subject, "two edges between the same nodes; allowed is one")
         seen.add(pair)
     return nx.Graph(graph)
@@ -174,15 +174,15 @@ def _parts(graph: Any, hosts_per_switch: int) -> dict[str, Any]:
         for node, kind in kinds.items()
     }
     links = []
-    for one, two, data in graph.edges(data=True):
-        words = _words(f"{names[one]} - {names[two]}", data)
+    for end, peer, data in graph.edges(data=True):
+        words = _words(f"{names[end]} - {names[peer]}", data)
         own = {}
-        for node in (one, two):
+        for node in (end, peer):
             # A host's own queue is no part of a network.
             mine = {k: v for k, v in words.items() if k != "queue" or kinds[node] != "host"}
             if mine:
                 own[names[node]] = mine
-        ends = [f"{names[one]}-eth{ports[one][two]}", f"{names[two]}-eth{ports[two][one]}"]
+        ends = [f"{names[end]}-eth{ports[end][peer]}", f"{names[peer]}-eth{ports[peer][end]}"]
         links.append({"ends": ends, **({"own": own} if own else {})})
     added, more = _added_hosts(graph, kinds, names, hosts_per_switch)
     return {

@@ -86,12 +86,12 @@ def link(
     notes: MutableMapping[str, None],
 ) -> dict[str, Any]:
     """A link's ends and own settings. Raises OptionError. Adds to `notes` what is left out."""
-    one, two = str(info["node1"]), str(info["node2"])
-    subject = f"{one} - {two}"
+    first, second = str(info["node1"]), str(info["node2"])
+    subject = f"{first} - {second}"
     options = {key: value for key, value in info.items() if key not in _PLACES}
     per_side = [options.pop(key, None) or {} for key in ("params1", "params2")]
     own = {}
-    for node, side in zip((one, two), per_side, strict=True):
+    for node, side in zip((first, second), per_side, strict=True):
         if not isinstance(side, Mapping):
             raise OptionError(subject, f"{side!r}: allowed is a mapping of options")
         both = {**options, **side}
@@ -104,7 +104,7 @@ def link(
         if words:
             own[node] = words
     return {
-        "ends": [f"{one}-eth{info['port1']}", f"{two}-eth{info['port2']}"],
+        "ends": [f"{first}-eth{info['port1']}", f"{second}-eth{info['port2']}"],
         **({"own": own} if own else {}),
     }
 

@@ -157,7 +157,7 @@ def network_of_parts(topology: OwnTopology, parts: Mapping[str, Any]) -> Network
     links = [assemble.validated(_between(link), NetworkLink, link) for link in parts["links"]]
     routers = sorted(parts["routers"], key=lambda router: assemble.natural(router["name"]))
     names = {router["name"] for router in routers}
-    pairs = [(one.node, two.node) for one, two in (link.places for link in links)]
+    pairs = [(first.node, second.node) for first, second in (link.places for link in links)]
     network: Network = assemble.validated(
         "",
         Network,

@@ -140,7 +140,7 @@ class _Planner:
         if event.up is not None and not self._has_a_switchs_port(direction, where):
             return
         port = self._plan.port(*direction)
-        for what, value, after, link in self._asked(event, direction, where):
+        for what, value, after, link in self._new_settings(event, direction, where):
             earlier = self._taken.setdefault((event.at_ns, port, what), number)
             if earlier != number:
                 key = what.rpartition("_")[0] or what
@@ -175,7 +175,7 @@ class _Planner:
             )
         return bool(sends == "switch")
 
-    def _asked(
+    def _new_settings(
         self, event: Event, direction: tuple[str, str], where: str
     ) -> list[tuple[What, int, PortQueue | None, Link | None]]:
         """Settings, their values, and the settings of the port or of the link from then on."""
@@ -193,13 +193,13 @@ class _Planner:
 
 def _directions(event: Event, plan: Plan, where: str) -> Iterator[tuple[str, str]]:
     """The directions that an event names. Raises ConfigError where there is no such link."""
-    one, other = event.between or (str(event.source), str(event.to))
-    if not plan.graph.has_edge(one, other):
+    node, neighbour = event.between or (str(event.source), str(event.to))
+    if not plan.graph.has_edge(node, neighbour):
         directions = [end for edge in plan.graph.edges for end in (edge, edge[::-1])]
-        raise ConfigError(f"{where}.{event.place}: {no_link((one, other), directions)}")
-    yield one, other
+        raise ConfigError(f"{where}.{event.place}: {no_link((node, neighbour), directions)}")
+    yield node, neighbour
     if event.between is not None:
-        yield other, one
+        yield neighbour, node
 
 
 def _wire(plan: Plan, what: What, node: str, neighbour: str) -> str:

@@ -142,11 +142,11 @@ def _of_small_bursts(plan: Plan) -> list[str]:
     found = []
     for flow in plan.flows:
         rtt_ns = base_rtt_ns(plan, flow.path, flow.return_path)
-        for one, other in pairwise(flow.path):
-            policer = plan.links[one, other].policer
+        for node, neighbour in pairwise(flow.path):
+            policer = plan.links[node, neighbour].policer
             if policer and 8 * 10**9 * policer.burst_bytes < policer.rate_bps * rtt_ns:
                 full = policer.rate_bps * rtt_ns // (8 * 10**9)
-                found.append((full, flow, f"{one} to {other}", policer))
+                found.append((full, flow, f"{node} to {neighbour}", policer))
     if not found:
         return []
     full, flow, way, policer = max(found, key=lambda item: item[0])

@@ -67,11 +67,11 @@ def own(links: Mapping[Direction, Link]) -> Callable[[str, str], str]:
     """
     common = usual(links)
 
-    def words_of(one: str, other: str) -> str:
-        there, back = settings(links[one, other], common), settings(links[other, one], common)
+    def words_of(first: str, second: str) -> str:
+        there, back = settings(links[first, second], common), settings(links[second, first], common)
         if there == back:
             return there
-        ways = ((other, there), (one, back))
+        ways = ((second, there), (first, back))
         return "; ".join(f"to {node} {words}" for node, words in ways if words)
 
     return words_of

@@ -39,15 +39,15 @@ def resolve(
     or a direction that another one names.
     """
     settings: dict[Direction, Link] = {}
-    for one, other, data in graph.edges(data=True):
+    for end, peer, data in graph.edges(data=True):
         of_layers = experiment.links.between(data["layers"])
-        for node, neighbour in ((one, other), (other, one)):
+        for node, neighbour in ((end, peer), (peer, end)):
             own = data.get("own", {}).get(node)
             settings[node, neighbour] = (
                 of_layers if own is None else _with_own(of_layers, own, f"{node} to {neighbour}")
             )
-        if settings[one, other].mtu_bytes != settings[other, one].mtu_bytes:
-            raise ConfigError(f"topology: link {one} to {other}: mtu: allowed is one for both ends")
+        if settings[end, peer].mtu_bytes != settings[peer, end].mtu_bytes:
+            raise ConfigError(f"topology: link {end} to {peer}: mtu: allowed is one for both ends")
     _override(experiment, settings, traces or {})
     variation_ns = experiment.noise.switch_latency_ns
     for direction, link in settings.items():

@@ -151,11 +151,11 @@ def divide(
     for numbers in alike.values():
         for hop, weight in ways[numbers[0]].weights.items():
             growing[hop][numbers[0]] = weight * len(numbers)
-    left = {hop: float(capacity[hop]) for hop in growing}
+    spare_bps = {hop: float(capacity[hop]) for hop in growing}
     paces = {numbers[0]: ways[numbers[0]].pace_bps for numbers in alike.values()}
     ends: dict[int, tuple[float, Hop | None]] = {}
     while growing:
-        levels = {hop: left[hop] / sum(those.values()) for hop, those in growing.items()}
+        levels = {hop: spare_bps[hop] / sum(those.values()) for hop, those in growing.items()}
         full = min(levels, key=levels.__getitem__)
         slow = {number: pace for number, pace in paces.items() if pace and pace < levels[full]}
         first = min(slow, key=slow.__getitem__, default=None)
@@ -164,11 +164,11 @@ def divide(
             ends[number] = (rate, why)
             del paces[number]
             for hop in ways[number].weights:
-                left[hop] = max(0.0, left[hop] - growing[hop].pop(number) * rate)
+                spare_bps[hop] = max(0.0, spare_bps[hop] - growing[hop].pop(number) * rate)
                 if not growing[hop]:
                     del growing[hop]
     of_all = {number: ends[numbers[0]] for numbers in alike.values() for number in numbers}
-    return [of_all[number] for number in range(len(ways))], left
+    return [of_all[number] for number in range(len(ways))], spare_bps
 
 
 def _unstudied(
@@ -184,7 +184,7 @@ def _unstudied(
         if down and not any(hop[:2] in studied for hop in down):
             found[down[0]].append(way)
     active = [way for way in active if all(capacity[hop] for hop in way.weights)]
-    ends, left = divide(active, capacity)
+    ends, spare_bps = divide(active, capacity)
     most: dict[Hop, float] = defaultdict(float)
     for way, (rate, _) in zip(active, ends, strict=True):
         for hop in way.weights:
@@ -192,7 +192,7 @@ def _unstudied(
     for way, (rate, limit) in zip(active, ends, strict=True):
         is_seen = any(
             (hop[:2] in studied and hop[2] != "policer" and weight == 1)
-            and left[hop] <= (1 - NEARLY) * capacity[hop]
+            and spare_bps[hop] <= (1 - NEARLY) * capacity[hop]
             and rate >= NEARLY * most[hop]
             for hop, weight in way.weights.items()
         )
@@ -266,17 +266,17 @@ def _weights(
     """What each hop carries of a sender's rate: all, or an acknowledgement for some segments."""
     weights: dict[Hop, float] = {}
     for path, is_data in ((there, True), (back, False)):
-        for one, other in pairwise(path):
-            link = plan.links[one, other]
+        for node, neighbour in pairwise(path):
+            link = plan.links[node, neighbour]
             data, answer = map(link.framing.wire_bytes, (link.frame_bytes, ACKNOWLEDGEMENT_BYTES))
             weight = 1.0 if is_data else answer / data / segments
-            weights[one, other, "port"] = weight
+            weights[node, neighbour, "port"] = weight
             if link.policer is not None:
-                weights[one, other, "policer"] = weight
-            queue = _classes(experiment, plan, (one, other))
+                weights[node, neighbour, "policer"] = weight
+            queue = _classes(experiment, plan, (node, neighbour))
             if queue is not None and is_data:
                 name = queue.classes[queue.told_by.get(dscp, queue.rest) - 1].name
-                weights[one, other, f"class {name}"] = weight
+                weights[node, neighbour, f"class {name}"] = weight
     return weights
 
 

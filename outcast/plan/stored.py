@@ -179,8 +179,8 @@ def _network_document(graph: graphs.Graph) -> dict[str, Any]:
         "nodes": [{"id": name, **data} for name, data in graph.nodes(data=True)],
         "edges": [
             # A link's own settings are among those of the plan's links.
-            {"source": one, "target": other, "ports": data["ports"], "layers": data["layers"]}
-            for one, other, data in edges
+            {"source": source, "target": target, "ports": data["ports"], "layers": data["layers"]}
+            for source, target, data in edges
         ],
     }
 

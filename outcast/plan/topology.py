@@ -52,9 +52,9 @@ def _topo_of(network: Network) -> Topo:
     for router in network.routers:
         topo.addHost(router.name, kind="router")
     for link in network.links:
-        one, two = link.places
+        first, second = link.places
         own = {"own": link.own} if link.own else {}
-        topo.addLink(one.node, two.node, port1=one.port, port2=two.port, **own)
+        topo.addLink(first.node, second.node, port1=first.port, port2=second.port, **own)
     return topo
 
 
@@ -75,14 +75,14 @@ def make_graph(topo: Topo) -> Graph:
             ip = info["ip"].split("/")[0]
             of = {"of": info["of"]} if "of" in info else {}
             graph.add_node(name, kind="host", ip=ip, mac=info["mac"], role=info["role"], **of)
-    for one, other, info in topo.links(withInfo=True):
+    for first, second, info in topo.links(withInfo=True):
         between = sorted(
-            (str(graph.nodes[node].get("layer", "host")) for node in (one, other)),
+            (str(graph.nodes[node].get("layer", "host")) for node in (first, second)),
             key=_FROM_BELOW.index,
         )
         graph.add_edge(
-            one,
-            other,
+            first,
+            second,
             ports={info["node1"]: info["port1"], info["node2"]: info["port2"]},
             layers="-".join(between),
             **({"own": info["own"]} if "own" in info else {}),

@@ -185,20 +185,20 @@ def _of_whole_frames(
 
     Times are those of the rates that the kernel keeps, so that rounding does not add up.
     """
-    at, left = Fraction(0), Fraction(0)
+    at, unsent_bits = Fraction(0), Fraction(0)
     for begin, end, rate_bps in spans:
         after, whole = Fraction(begin), 0
-        if left:
-            if (most := rate_bps * (end - begin) / 10**9) < left:
-                left -= most
+        if unsent_bits:
+            if (most := rate_bps * (end - begin) / 10**9) < unsent_bits:
+                unsent_bits -= most
                 continue
             # The frame that began before ends in this span.
-            after += left * 10**9 / rate_bps
+            after += unsent_bits * 10**9 / rate_bps
             own_bps = _kept(frame_bits * 10**9 / (after - at))
             yield at, Fraction(own_bps)
             # The kernel's least rate may send it long before the trace does.
             soonest = after - _ALMOST_NS
-            at, left = max(at + Fraction(frame_bits * 10**9, own_bps), soonest), Fraction(0)
+            at, unsent_bits = max(at + Fraction(frame_bits * 10**9, own_bps), soonest), Fraction(0)
         frames = rate_bps * (end - at) / 10**9 / frame_bits
         almost = min(Fraction(1, 1000), rate_bps * _ALMOST_NS / 10**9 / frame_bits)
         whole = int(frames + almost)
@@ -206,10 +206,10 @@ def _of_whole_frames(
             yield at, rate_bps
             at += Fraction(whole * frame_bits * 10**9, _kept(rate_bps))
         if frames - whole > almost or (not rate_bps and at < end):
-            left = frame_bits * (1 - (frames - whole))
-    if left and not whole:
+            unsent_bits = frame_bits * (1 - (frames - whole))
+    if unsent_bits and not whole:
         # The last rate goes on.
-        until = end + left * 10**9 / rate_bps if rate_bps else Fraction(end)
+        until = end + unsent_bits * 10**9 / rate_bps if rate_bps else Fraction(end)
         yield at, Fraction(frame_bits * 10**9) / max(Fraction(1), until - at)
 
 

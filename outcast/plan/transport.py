@@ -96,9 +96,9 @@ def of_hosts(
     return hosts
 
 
-def negotiated_ecn(one: Ecn, other: Ecn) -> Ecn:
+def negotiated_ecn(first: Ecn, second: Ecn) -> Ecn:
     """The ECN of a connection between two hosts: the lesser of what they have."""
-    return min(one, other, key=_ECN_KINDS.index)
+    return min(first, second, key=_ECN_KINDS.index)
 
 
 def _disagree(host: str, setting: str) -> str:

@@ -107,8 +107,8 @@ def mark(sock: socket.socket, tos: int) -> None:
     if sock.family == socket.AF_INET6:
         where = (socket.IPPROTO_IPV6, socket.IPV6_TCLASS)
     sock.setsockopt(*where, tos)
-    if (shown := sock.getsockopt(*where)) != tos:
-        raise RuntimeError(f"TOS byte: requested {tos}, the kernel shows {shown}")
+    if (effective := sock.getsockopt(*where)) != tos:
+        raise RuntimeError(f"TOS byte: requested {tos}, the kernel shows {effective}")
 
 
 def open_socket(kind: int, peer_ip: str) -> socket.socket:

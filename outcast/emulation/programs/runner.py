@@ -73,10 +73,10 @@ Rooms = tuple[list[int], list[int]]
 class Output:
     """One stream of one execution: its first bytes go to a file, the others are counted."""
 
-    def __init__(self, stream: IO[bytes], path: str, room: list[int], text: bytes | None) -> None:
+    def __init__(self, stream: IO[bytes], path: str, budget: list[int], text: bytes | None) -> None:
         self.stream = stream
         self.path = path
-        self.room = room
+        self.room = budget
         self.text = text
         self.written = 0
         self.kept = 0

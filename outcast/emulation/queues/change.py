@@ -151,12 +151,12 @@ def shown_policer(answer: bytes) -> tuple[int, int]:
 
 def checked_policer(where: str, policer: Policer, answer: bytes) -> tuple[int, int]:
     """As `shown_policer`. Raises ReadBackError where it is not the policer that was asked for."""
-    rate_bps, burst_bytes = shown = shown_policer(answer)
+    rate_bps, burst_bytes = effective = shown_policer(answer)
     # tc(8) keeps a burst as whole microseconds at the rate, and the kernel as ticks of 64 ns.
     lost_bytes = policer.rate_bps / 8e6 + 1
     if rate_bps != policer.rate_bps or abs(burst_bytes - policer.burst_bytes) > lost_bytes:
-        raise ReadBackError(where, "policer", (policer.rate_bps, policer.burst_bytes), shown)
-    return shown
+        raise ReadBackError(where, "policer", (policer.rate_bps, policer.burst_bytes), effective)
+    return effective
 
 
 def _action(kind: int, flags: int, more: bytes) -> bytes:

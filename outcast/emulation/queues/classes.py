@@ -47,12 +47,12 @@ def read_classes(port_queue: PortQueue) -> dict[str, Any]:
         classes = kernel.get_classes(index=index)
         told = dict(_filters(kernel.get_filters(index=index, parent=parent)))
     seen = set()
-    for shown in classes:
-        major, minor = divmod(shown["handle"], 1 << 16)
+    for message in classes:
+        major, minor = divmod(message["handle"], 1 << 16)
         if major != QUEUE_HANDLE:
             continue
         seen.add(minor)
-        options = netlink.raw_bytes(shown.get_attr("TCA_OPTIONS") or "")
+        options = netlink.raw_bytes(message.get_attr("TCA_OPTIONS") or "")
         for setting in queue.check_class(minor, options):
             name = f"{queue.classes[minor - 1].name} {setting.name}"
             effective[name] = setting.shown
@@ -73,9 +73,9 @@ def read_classes(port_queue: PortQueue) -> dict[str, Any]:
     return effective
 
 
-def _filters(shown: Any) -> Iterator[tuple[Filter, int]]:
+def _filters(messages: Any) -> Iterator[tuple[Filter, int]]:
     """Each filter of u32 and matchall, and the minor number of the class that it leads to."""
-    for message in shown:
+    for message in messages:
         raw = netlink.raw_bytes(message.get_attr("TCA_OPTIONS") or "")
         options = dict(netlink.attributes(raw))
         if _TCA_CLASSID not in options:

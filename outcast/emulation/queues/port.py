@@ -226,31 +226,31 @@ def read_back(port_queue: PortQueue, messages: Sequence[Mapping[str, Any]]) -> d
 
     Raises ReadBackError: the kernel shows something else than was requested.
     """
-    shown = _Shown(port_queue.port, messages)
+    dump = _PortDump(port_queue.port, messages)
     if port_queue.has_cable:
-        shown.options(CABLE_HANDLE, "cable")
+        dump.options(CABLE_HANDLE, "cable")
         behind = DELAY_HANDLE if port_queue.has_netem else SENDER_HANDLE
         for place, handle in ((1, SHAPER_HANDLE), (2, behind)):
-            parent = shown.qdiscs.get(handle, {}).get("parent")
-            shown.check(f"parent of {handle}:", netlink.handle(CABLE_HANDLE, place), parent)
+            parent = dump.qdiscs.get(handle, {}).get("parent")
+            dump.check(f"parent of {handle}:", netlink.handle(CABLE_HANDLE, place), parent)
     if port_queue.has_netem:
-        _check_delay(shown, port_queue)
+        _check_delay(dump, port_queue)
     if port_queue.sender is not None:
-        slots = netem.shown_slot(netlink.raw_bytes(shown.options(SENDER_HANDLE, "netem")))
-        shown.check("sender_least_ns", port_queue.sender.least_ns, slots and slots.least_ns)
-        shown.check("sender_most_ns", port_queue.sender.most_ns, slots and slots.most_ns)
-    _check_shaper(shown, port_queue)
+        slots = netem.shown_slot(netlink.raw_bytes(dump.options(SENDER_HANDLE, "netem")))
+        dump.check("sender_least_ns", port_queue.sender.least_ns, slots and slots.least_ns)
+        dump.check("sender_most_ns", port_queue.sender.most_ns, slots and slots.most_ns)
+    _check_shaper(dump, port_queue)
     queue = port_queue.queue
     raw = [
-        netlink.raw_bytes(shown.options(major, qdisc.kind))
+        netlink.raw_bytes(dump.options(major, qdisc.kind))
         for major, _, qdisc in below_the_shaper(queue)
     ]
     for setting in queue.check(*raw):
-        shown.check(setting.name, setting.requested, setting.shown)
-    return shown.effective
+        dump.check(setting.name, setting.requested, setting.shown)
+    return dump.effective
 
 
-class _Shown:
+class _PortDump:
     """What the kernel shows of a port.
 
     Attributes:
@@ -291,44 +291,44 @@ class _Shown:
         ]
 
 
-def _check_delay(shown: _Shown, port_queue: PortQueue) -> None:
-    options = shown.options(DELAY_HANDLE, "netem")
-    shown.check("delay_ns", port_queue.delay_ns, _netem_number(options, netem.LATENCY64))
-    shown.check("jitter_ns", port_queue.jitter_ns, _netem_number(options, netem.JITTER64))
+def _check_delay(dump: _PortDump, port_queue: PortQueue) -> None:
+    options = dump.options(DELAY_HANDLE, "netem")
+    dump.check("delay_ns", port_queue.delay_ns, _netem_number(options, netem.LATENCY64))
+    dump.check("jitter_ns", port_queue.jitter_ns, _netem_number(options, netem.JITTER64))
     if port_queue.jitter_ns:
         rate = _netem_number(options, netem.RATE64)
-        shown.check("packets keep their order", True, rate == netem.IN_ORDER_RATE)
+        dump.check("packets keep their order", True, rate == netem.IN_ORDER_RATE)
     # Linux before 6.6 has no seed, and shows none.
     if port_queue.jitter_seed is not None:
         seed = _netem_number(options, netem.PRNG_SEED)
-        shown.check("jitter is seeded", True, seed in (0, port_queue.jitter_seed))
+        dump.check("jitter is seeded", True, seed in (0, port_queue.jitter_seed))
 
 
-def _check_shaper(shown: _Shown, port_queue: PortQueue) -> None:
+def _check_shaper(dump: _PortDump, port_queue: PortQueue) -> None:
     framing, rate_bps, kind = (
         port_queue.framing,
         port_queue.rate_bps,
         port_queue.queue.shaper_kind,
     )
-    options = shown.options(SHAPER_HANDLE, kind)
+    options = dump.options(SHAPER_HANDLE, kind)
     if kind == "tbf":
         parameters = options.get_attr("TCA_TBF_PARMS")
     else:
-        classes = shown.classes()
-        shown.check("htb classes", 1, len(classes))
+        classes = dump.classes()
+        dump.check("htb classes", 1, len(classes))
         parameters = classes[0].get_attr("TCA_HTB_PARMS")
-        shown.check("ceil_bps", rate_bps, parameters["ceil"] * 8)
-        shown.check("ceil_overhead_bytes", framing.added_bytes, parameters["ceil_overhead"])
-        shown.check("ceil_least_bytes", framing.least_bytes, parameters["ceil_mpu"])
-    shown.check("rate_bps", rate_bps, parameters["rate"] * 8)
-    shown.check("overhead_bytes", framing.added_bytes, parameters["rate_overhead"])
-    shown.check("least_bytes", framing.least_bytes, parameters["rate_mpu"])
+        dump.check("ceil_bps", rate_bps, parameters["ceil"] * 8)
+        dump.check("ceil_overhead_bytes", framing.added_bytes, parameters["ceil_overhead"])
+        dump.check("ceil_least_bytes", framing.least_bytes, parameters["ceil_mpu"])
+    dump.check("rate_bps", rate_bps, parameters["rate"] * 8)
+    dump.check("overhead_bytes", framing.added_bytes, parameters["rate_overhead"])
+    dump.check("least_bytes", framing.least_bytes, parameters["rate_mpu"])
     burst_bytes = parameters["buffer"] * TICK_NS * rate_bps // (8 * 10**9)
     requested_bytes = port_queue.queue.burst_bytes
     if kind == "tbf":
         # TBF keeps the time that a frame as long as the burst takes (tbf_change).
         burst_bytes -= framing.added_bytes
-    shown.effective["burst_bytes"] = burst_bytes
+    dump.effective["burst_bytes"] = burst_bytes
     if abs(burst_bytes - requested_bytes) > -(-BURST_ROUNDING_NS * rate_bps // (8 * 10**9)):
         raise ReadBackError(port_queue.port, "burst_bytes", requested_bytes, burst_bytes)
     # TBF drops a packet that is larger than its burst. HTB lets its tokens go below zero instead.

@@ -132,7 +132,7 @@ class Boot:
 
 
 def boot(
-    asked: Boot,
+    guest: Boot,
     on_line: Callable[[str], None],
     on_message: Callable[[str], None] = lambda line: None,
     on_folder: Callable[[Path], None] = lambda folder: None,
@@ -151,25 +151,25 @@ def boot(
         GuestError: the guest panicked, was killed, or refused a module; with what its console said.
         StallError: the guest showed no sign of life for `stall_s`.
     """
-    memory_directory = _memory_directory(asked.memory_mib)
-    debugger = asked.debugger
-    with _boot_directory(asked, on_folder) as directory, _free_core() as core:
-        with limits.raised(limits.of_guest(asked.processes, asked.memory_mib), WHO):
-            process = _start(asked, directory, memory_directory, core)
+    memory_directory = _memory_directory(guest.memory_mib)
+    debugger = guest.debugger
+    with _boot_directory(guest, on_folder) as directory, _free_core() as core:
+        with limits.raised(limits.of_guest(guest.processes, guest.memory_mib), WHO):
+            process = _start(guest, directory, memory_directory, core)
         attached = None if debugger is None else Attached(debugger, process.pid, on_start)
         try:
             on_start(process.pid)
             # Nobody needs the boot directory after the payload's start. If it is removed then, it
             # is not left behind when we are killed.
             console = Console(on_message, lambda: _remove(directory))
-            return follow(process, on_line, console, asked.stall_s, attached)
+            return follow(process, on_line, console, guest.stall_s, attached)
         finally:
             if attached is not None:
                 attached.close()
             _end(process)
 
 
-def command_line(asked: Boot) -> list[str]:
+def command_line(guest: Boot) -> list[str]:
     """The guest kernel's arguments. Only the kernel's own path depends on the host's folders.
 
     The guest sees all of them but the instant at which it stops for a debugger, and `arguments`.
@@ -181,16 +181,16 @@ def command_line(asked: Boot) -> list[str]:
         f"__import__('ctypes').CDLL(None).mount(b'none',b'{init.BOOT_DIRECTORY}',b'hostfs',1,"
         f"b'{init.BOOT_FD}/.');exec(open('{init.BOOT_DIRECTORY}/init.py').read())"
     )
-    stops = [] if asked.debugger is None else [f"time-travel-stop={asked.debugger.stop_ns}"]
+    stops = [] if guest.debugger is None else [f"time-travel-stop={guest.debugger.stop_ns}"]
     return [
-        str(asked.kernel),
-        f"mem={asked.memory_mib}M",
+        str(guest.kernel),
+        f"mem={guest.memory_mib}M",
         "seccomp=auto",
         "time-travel=inf-cpu",
         f"time-travel-start={START_NS}",
-        f"entropy-seed={asked.seed % (1 << 64)}",
+        f"entropy-seed={guest.seed % (1 << 64)}",
         *stops,
-        *asked.arguments,
+        *guest.arguments,
         "norandmaps",
         "root=none",
         "rootfstype=hostfs",
@@ -250,7 +250,7 @@ def require(processes: int, memory_mib: int) -> None:
 
 
 @contextlib.contextmanager
-def _boot_directory(asked: Boot, on_folder: Callable[[Path], None]) -> Iterator[Path]:
+def _boot_directory(guest: Boot, on_folder: Callable[[Path], None]) -> Iterator[Path]:
     """A folder with init.py, the description of its work, and the modules that it loads."""
     # tempfile would make the folder before the ledger could note its name. The ledger removes only
     # folders whose names have this length.
@@ -258,9 +258,9 @@ def _boot_directory(asked: Boot, on_folder: Callable[[Path], None]) -> Iterator[
     on_folder(directory)
     directory.mkdir(mode=0o700)
     try:
-        for path in (Path(init.__file__), *(module.program for module in asked.modules)):
+        for path in (Path(init.__file__), *(module.program for module in guest.modules)):
             shutil.copyfile(path, directory / path.name)
-        (directory / init.BOOT).write_text(asked.description(), encoding="utf-8")
+        (directory / init.BOOT).write_text(guest.description(), encoding="utf-8")
         yield directory
     finally:
         _remove(directory)
@@ -296,7 +296,7 @@ def _free_core() -> Iterator[int]:
 
 
 def _start(
-    asked: Boot, directory: Path, memory_directory: str, core: int
+    guest: Boot, directory: Path, memory_directory: str, core: int
 ) -> subprocess.Popen[bytes]:
     """Starts the guest's kernel, with the folders of the host that it sees open."""
     opened: dict[int, int] = {}
@@ -305,7 +305,7 @@ def _start(
         # The guest ends with us, also when we are killed, and its processes end with it.
         end_with_parent()
         os.sched_setaffinity(0, {core})
-        if asked.debugger is not None:
+        if guest.debugger is not None:
             debugging.allow_attaching()
         # Whatever else we have open, or were given, is not the guest's.
         for name in os.listdir("/proc/self/fd"):
@@ -316,7 +316,7 @@ def _start(
             os.dup2(descriptor, number)
 
     try:
-        for number, folder in asked.folders(directory).items():
+        for number, folder in guest.folders(directory).items():
             opened[number] = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         for descriptor in opened.values():
@@ -324,7 +324,7 @@ def _start(
         raise GuestError(f"the guest cannot be given a folder: {files.describe(error)}") from None
     try:
         return subprocess.Popen(
-            command_line(asked),
+            command_line(guest),
             cwd=directory,
             # `pass_fds` takes only numbers that are open here; see before_exec.
             close_fds=False,

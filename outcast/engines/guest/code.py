@@ -67,7 +67,7 @@ def sources(folder: Path = _OURS) -> dict[str, bytes]:
     """The inner program's files, by the path relative to our checkout."""
     package = folder / "outcast"
     paths = [path for path in package.glob("*.py") if path.name != "__main__.py"]
-    for top in (*(package / room for room in ROOMS), *(folder / name for name in PACKAGES)):
+    for top in (*(package / subdir for subdir in ROOMS), *(folder / name for name in PACKAGES)):
         paths += [path for path in top.rglob("*") if path.is_file()]
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()

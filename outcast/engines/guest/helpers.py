@@ -118,8 +118,8 @@ def _compile(kernel: Kernel, sees: World, place: Path) -> None:
     script = " && ".join(shlex.join([COMPILER, *_arguments(program)]) for program in in_c.IN_GUEST)
     said: list[str] = []
     argv = ["/bin/sh", "-c", script]
-    asked = boot.Boot(kernel.program, place, argv, seed=1, sees=sees)
-    result = boot.boot(asked, said.append)
+    guest = boot.Boot(kernel.program, place, argv, seed=1, sees=sees)
+    result = boot.boot(guest, said.append)
     if result.status != 0:
         words = " | ".join([*said, *result.said()][-5:])
         raise GuestError(f"our programs for the guest cannot be compiled: {words}")

@@ -367,8 +367,8 @@ def _check(program: Path, sees: World) -> check.Said:
     with tempfile.TemporaryDirectory(prefix="outcast-check-") as name:
         argv = prepare_check(Path(name))
         lines: list[str] = []
-        asked = boot.Boot(program, Path(name), argv, seed=1, sees=sees)
-        result = boot.boot(asked, lines.append)
+        guest = boot.Boot(program, Path(name), argv, seed=1, sees=sees)
+        result = boot.boot(guest, lines.append)
     if result.status != 0 or not lines:
         raise KernelError(
             f"the kernel boots, but lacks something: {' | '.join([*lines, *result.console][-5:])}"

@@ -146,13 +146,13 @@ def linker_cache(libraries: Iterable[str]) -> bytes:
     return header + bytes(entries) + bytes(texts)
 
 
-def _compare(one: str, other: str) -> int:
+def _compare(name: str, other: str) -> int:
     """_dl_cache_libcmp in elf/dl-cache.c: runs of digits count as numbers, and digits come last."""
-    for mine, its in zip(_PARTS.findall(one), _PARTS.findall(other), strict=False):
+    for mine, its in zip(_PARTS.findall(name), _PARTS.findall(other), strict=False):
         if mine.isdigit() != its.isdigit():
             return 1 if mine.isdigit() else -1
         if mine.isdigit() and int(mine) != int(its):
             return int(mine) - int(its)
         if not mine.isdigit() and mine != its:
             return ord(mine) - ord(its)
-    return len(one) - len(other)
+    return len(name) - len(other)

@@ -126,8 +126,8 @@ class QueueKind(Part):
         """The lines of a tc batch that give the first qdisc of `tc` its classes and filters."""
         return ()
 
-    def check_class(self, minor: int, shown: bytes) -> Iterator[Setting]:
-        """Each setting of the class `3:minor`, as `check` says; `shown` is its TCA_OPTIONS."""
+    def check_class(self, minor: int, options: bytes) -> Iterator[Setting]:
+        """Each setting of the class `3:minor`, as `check` says; `options` is its TCA_OPTIONS."""
         yield from ()
 
     def check_rate(self, rate_bps: int) -> None:

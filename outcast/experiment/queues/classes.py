@@ -98,7 +98,7 @@ class HasClasses(base.Counted):
         names = [each.name for each in self.classes]
         rest = [each.name for each in self.classes if each.dscp is None]
         for what, found in (("name", names), ("DSCP", points)):
-            if twice := [one for one in found if found.count(one) > 1]:
+            if twice := [text for text in found if found.count(text) > 1]:
                 raise ValueError(f"classes: {what} {twice[0]} is given twice; allowed is once")
         if len(rest) != 1 or not 2 <= len(names) <= MOST_CLASSES:
             raise ValueError(
@@ -135,8 +135,8 @@ class HasClasses(base.Counted):
             f"{told} all pref 3 matchall flowid 3:{self.rest}",
         )
 
-    def check(self, *shown: bytes) -> Iterator[base.Setting]:
-        for each, options in zip(self.classes, shown[1:], strict=True):
+    def check(self, *all_options: bytes) -> Iterator[base.Setting]:
+        for each, options in zip(self.classes, all_options[1:], strict=True):
             limit = check_limit(self.limit, options)
             yield limit._replace(name=f"{each.name} {limit.name}")
 
@@ -153,10 +153,10 @@ class Prio(HasClasses):
         words = f"bands {len(self.classes)} priomap" + f" {self.rest - 1}" * 16
         return (base.Qdisc("prio", words), *self._leaves())
 
-    def check(self, *shown: bytes) -> Iterator[base.Setting]:
-        (bands,) = struct.unpack_from("=i", shown[0])
+    def check(self, *options: bytes) -> Iterator[base.Setting]:
+        (bands,) = struct.unpack_from("=i", options[0])
         yield base.Setting("bands", len(self.classes), bands)
-        yield from super().check(*shown)
+        yield from super().check(*options)
 
 
 class Drr(HasClasses):
@@ -178,8 +178,8 @@ class Drr(HasClasses):
         )
         return (*classes, *super().class_words())
 
-    def check_class(self, minor: int, shown: bytes) -> Iterator[base.Setting]:
-        quantum = netlink.numbers(shown).get(_TCA_DRR_QUANTUM)
+    def check_class(self, minor: int, options: bytes) -> Iterator[base.Setting]:
+        quantum = netlink.numbers(options).get(_TCA_DRR_QUANTUM)
         yield base.Setting("quantum_bytes", self.classes[minor - 1].quantum_bytes, quantum)
 
 
@@ -206,11 +206,11 @@ class HtbClasses(HasClasses):
         root = f"{told} classid 3:{_ROOT} htb rate {_ROOT_BPS}bit quantum 1514"
         return (root, *classes, *super().class_words())
 
-    def check_class(self, minor: int, shown: bytes) -> Iterator[base.Setting]:
+    def check_class(self, minor: int, options: bytes) -> Iterator[base.Setting]:
         if minor == int(_ROOT, 16):
             return
         each = self.classes[minor - 1]
-        values = _HTB.unpack(netlink.attribute(shown, _TCA_HTB_PARMS) or bytes(_HTB.size))
+        values = _HTB.unpack(netlink.attribute(options, _TCA_HTB_PARMS) or bytes(_HTB.size))
         rate, ceil, quantum, priority = values[5], values[11], values[14], values[16]
         yield base.Setting("rate_bps", each.rate_bps, rate * 8)
         if each.ceil_bps is not None:
