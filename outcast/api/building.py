@@ -50,7 +50,7 @@ def build_kernel(progress: bool | None = True, **options: Any) -> Kernel:
     """Builds, and shows the progress on standard error; `options` are those of `build.build`."""
     if not is_shown(progress):
         return kernels.build(**options)
-    with _shown() as show:
+    with _display() as show:
         began: dict[str, float] = {}
 
         def on_progress(progress: Progress) -> None:
@@ -71,7 +71,7 @@ def build_root(kind: Kind = "runtime", progress: bool | None = True, **options: 
     """Makes a root, and shows the progress on standard error."""
     if not is_shown(progress):
         return roots.build(kind, **options)
-    with _shown() as show:
+    with _display() as show:
 
         def on_progress(progress: Progress) -> None:
             show(f"{_ROOT_STAGES[progress.stage]} {_ROOTS[kind]}", progress.done, progress.total)
@@ -80,11 +80,11 @@ def build_root(kind: Kind = "runtime", progress: bool | None = True, **options: 
 
 
 @contextmanager
-def _shown() -> Iterator[Callable[[str, int, int], None]]:
+def _display() -> Iterator[Callable[[str, int, int], None]]:
     """A display of one step: what it does, and how many of how many parts are done."""
     console = PlainConsole(stderr=True)
     notebook = NotebookLine() if console.is_jupyter else None
-    shown: set[str] = set()
+    steps: set[str] = set()
     with Bar(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -101,8 +101,8 @@ def _shown() -> Iterator[Callable[[str, int, int], None]]:
             bar.update(task, description=text, completed=done, total=total or None)
             if notebook is not None:
                 notebook.update(f"{text} {done or ''}")
-            elif not console.is_terminal and text not in shown:
+            elif not console.is_terminal and text not in steps:
                 console.print(text)
-            shown.add(text)
+            steps.add(text)
 
         yield show

@@ -58,7 +58,7 @@ def again(directory: RunDirectory, manifest: CapturesManifest) -> Run:
     sides: dict[str, dict[str, Path]] = {"in": {}, "out": {}, "any": {}}
     for capture in request.captures:
         sides[capture.direction][capture.port] = _place(directory, capture)
-    asked = Asked(
+    parsed = Asked(
         joining.captures(sides["in"], sides["out"], sides["any"], None),
         joining.parse_addresses(request.destinations),
         request.routed,
@@ -67,7 +67,7 @@ def again(directory: RunDirectory, manifest: CapturesManifest) -> Run:
         request.rate_bps,
         request.limit_bytes,
     )
-    join = joins.join_files(asked, shared_files(asked.files))
+    join = joins.join_files(parsed, shared_files(parsed.files))
     _write(directory, captured.compute(directory, manifest.name, request, join))
     return Run(directory.path)
 
@@ -102,9 +102,9 @@ def _write(directory: RunDirectory, computed: Analysis) -> None:
     directory.write_manifest(sealed)
 
 
-def _request(asked: Asked, copy_to: RunDirectory | None) -> JoinRequest:
+def _request(request: Asked, copy_to: RunDirectory | None) -> JoinRequest:
     """The request, with the hash of every capture; captures are copied if there is a folder."""
-    sets = [sequence.files_of(capture.path) for capture in asked.captures]
+    sets = [sequence.files_of(capture.path) for capture in request.captures]
     # Several ports can be interfaces of one file, which is copied once.
     first = {path: n for n, paths in reversed(list(enumerate(sets))) for path in paths}
 
@@ -135,12 +135,12 @@ def _request(asked: Asked, copy_to: RunDirectory | None) -> JoinRequest:
                 named=capture.path.name,
                 files=[made[path] for path in paths],
             )
-            for capture, paths in zip(asked.captures, sets, strict=True)
+            for capture, paths in zip(request.captures, sets, strict=True)
         ],
-        destinations=sorted(asked.destinations),
-        routed=asked.routed,
-        one_clock=asked.one_clock,
-        max_sojourn_ns=asked.max_sojourn_ns,
-        rate_bps=asked.rate_bps,
-        limit_bytes=asked.limit_bytes,
+        destinations=sorted(request.destinations),
+        routed=request.routed,
+        one_clock=request.one_clock,
+        max_sojourn_ns=request.max_sojourn_ns,
+        rate_bps=request.rate_bps,
+        limit_bytes=request.limit_bytes,
     )

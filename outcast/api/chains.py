@@ -103,9 +103,9 @@ def join_chain(
         where = f"{first[0]} to {second[0]}"
         try:
             both = joining.captures_of("any", dict((first, second)))
-            one = one_clock or first[1] == second[1]
-            asked = joining.Asked(both, wanted, True, one, max_sojourn_ns)
-            join = joins.join_files(asked, shared, common=True)
+            same_clock = one_clock or first[1] == second[1]
+            request = joining.Asked(both, wanted, True, same_clock, max_sojourn_ns)
+            join = joins.join_files(request, shared, common=True)
         except (InputError, UntrustedError) as error:
             text = str(error)
             if text.startswith("no packets"):

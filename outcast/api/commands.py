@@ -63,7 +63,7 @@ def exec_in(
     """
     from outcast import workflow
     from outcast.api import guest
-    from outcast.api import progress as shown
+    from outcast.api import progress as displays
     from outcast.engines import choice
 
     planned = Planned(require_experiment(experiment))
@@ -84,7 +84,7 @@ def exec_in(
 
     with absolute_search_paths():
         guest.provide(planned, progress)
-        engine = choice.choose(planned, lambda why: shown.note(progress, why))
+        engine = choice.choose(planned, lambda why: displays.note(progress, why))
         within_ns = int(deadline_s * 1e9)
         workflow.execute_command(planned, engine, host, command, within_ns, on_event)
     if not ended:

@@ -64,7 +64,7 @@ def debug(
         _require_host(host, unpacked.run.read_plan())
         _require_instant(at_ns, manifest)
         flows = [
-            {"sport": one.sport, "dport": one.dport, "flow": one.flow} for one in manifest.flows
+            {"sport": flow.sport, "dport": flow.dport, "flow": flow.flow} for flow in manifest.flows
         ]
         request = Request(
             guest_ns(manifest),

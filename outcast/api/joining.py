@@ -40,7 +40,7 @@ class Asked:
     @property
     def files(self) -> list[tuple[str, Path]]:
         """Each port with its file. A port's file that is given on both sides is read once."""
-        return list(dict.fromkeys((one.port, one.path) for one in self.captures))
+        return list(dict.fromkeys((capture.port, capture.path) for capture in self.captures))
 
 
 def captures(
@@ -50,18 +50,18 @@ def captures(
     file: str | os.PathLike[str] | None,
 ) -> tuple[AskedCapture, ...]:
     """The captures that `join_captures` is given. Raises ConfigError."""
-    came, left, both = (
+    incoming, outgoing, both = (
         {_port_name(name): Path(path) for name, path in side.items()}
         for side in (inputs, outputs, ports)
     )
     if file is not None:
-        if both or came or left:
+        if both or incoming or outgoing:
             raise ConfigError(f"{file}: not together with ports; allowed is one of them")
-        both, came, left = _ports_of(Path(file))
+        both, incoming, outgoing = _ports_of(Path(file))
     for name in both:
-        if name in came or name in left:
+        if name in incoming or name in outgoing:
             raise ConfigError(f"port {name} is given twice")
-    return captures_of("any", both) + captures_of("in", came) + captures_of("out", left)
+    return captures_of("any", both) + captures_of("in", incoming) + captures_of("out", outgoing)
 
 
 def _ports_of(path: Path) -> tuple[dict[str, Path], dict[str, Path], dict[str, Path]]:

@@ -184,7 +184,7 @@ def join_captures(
     """
     max_sojourn_ns = parse_max_sojourn_ns(max_sojourn, "max_sojourn")
     known = parse_queue(rate, limit, "rate", "limit")
-    asked = Asked(
+    request = Asked(
         joining.captures(inputs or {}, outputs or {}, ports or {}, file),
         parse_addresses(destinations),
         routed,
@@ -193,17 +193,17 @@ def join_captures(
         known.rate_bps,
         known.limit_bytes,
     )
-    return join_files(asked, shared_files(asked.files))
+    return join_files(request, shared_files(request.files))
 
 
-def join_files(asked: Asked, shared: Collection[Path], *, common: bool = False) -> Join:
+def join_files(request: Asked, shared: Collection[Path], *, common: bool = False) -> Join:
     """Joins captures as `join_captures`, whose arguments have been checked.
 
     `shared` are files of several interfaces, of which each port is one. With `common` only flows
     take part that every capture has. What the captures themselves say of directions does not count
     then, because it is about another machine's ports.
     """
-    files = asked.files
+    files = request.files
     if len(files) == 1:
         raise ConfigError(
             f"{files[0][1]}: is the only capture; allowed are those of two ports or more. "
@@ -222,22 +222,22 @@ def join_files(asked: Asked, shared: Collection[Path], *, common: bool = False) 
         if capture.port == OUT_OF and capture.path in shared
         if (capture.columns.marks & OUTBOUND).all()
     }
-    came, left = (
-        [captures[one.port, one.path] for one in asked.captures if one.direction != other]
+    incoming, outgoing = (
+        [captures[file.port, file.path] for file in request.captures if file.direction != other]
         for other in ("out", "in")
     )
     options = JoinOptions(
-        max_sojourn_ns=asked.max_sojourn_ns,
-        routed=asked.routed,
-        one_clock=asked.one_clock or len({path for _, path in files}) == 1,
+        max_sojourn_ns=request.max_sojourn_ns,
+        routed=request.routed,
+        one_clock=request.one_clock or len({path for _, path in files}) == 1,
         one_way=False,
-        destinations=asked.destinations,
+        destinations=request.destinations,
         release=True,
     )
-    joined = join(came, left, options)
+    joined = join(incoming, outgoing, options)
     read = list(captures.values())
     repaired = repairs(joined)
-    refusals = doubts(joined, read, asked.max_sojourn_ns) or unrepaired(joined, repaired, read)
+    refusals = doubts(joined, read, request.max_sojourn_ns) or unrepaired(joined, repaired, read)
     if refusals:
         raise UntrustedError(refusals[0].sentence)
     # Ports of one file have the same to say of it.
@@ -248,11 +248,11 @@ def join_files(asked: Asked, shared: Collection[Path], *, common: bool = False) 
         "`tcpdump -y LINUX_SLL2` tells them apart"
         for name in mixed
     ]
-    return _measured(asked, joined, repaired, unit_ns, mixed, (aside, [*left_out(joined, read)]))
+    return _measured(request, joined, repaired, unit_ns, mixed, (aside, [*left_out(joined, read)]))
 
 
 def _measured(
-    asked: Asked,
+    request: Asked,
     joined: Joined,
     repaired: Repairs,
     unit_ns: int,
@@ -264,7 +264,7 @@ def _measured(
     Outputs in `mixed` have packets that left by several interfaces. The remarks begin and end with
     `remarks`, which are about the captures.
     """
-    known = KnownQueue(asked.rate_bps, asked.limit_bytes)
+    known = KnownQueue(request.rate_bps, request.limit_bytes)
     least = latency(joined, unit_ns - 1)
     replayed = queue.replay(joined, least.delay_ns(joined))
     clocks = joined.sources.clocks
@@ -308,7 +308,7 @@ def _measured(
             *joined.sources.notes,
             *((*clocks.remarks, *clocks.doubts, *clocks.leaps) if clocks else ()),
             *doubtful.remarks(joined, known),
-            *late_remarks(joined, asked.max_sojourn_ns),
+            *late_remarks(joined, request.max_sojourn_ns),
             *latency_remarks(joined, least, known, doubtful, one_clock=clocks is None),
             *alike.values(),
             *(loss.sentence for loss in at_random.values()),
@@ -317,7 +317,7 @@ def _measured(
         ),
         _clocks(joined),
         estimates,
-        asked,
+        request,
         _roles(joined),
         tuple(ranges),
     )

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outcast.api import progress as shown
+from outcast.api import progress as displays
 from outcast.emulation.commands import leave_working_folder
 from outcast.experiment import Experiment
 from outcast.plan.planned import Planned
@@ -76,11 +76,11 @@ def execute(
         if guest is None or guest.world is None:
             provide(planned, progress)
         if guest is None and debugger is None and interventions is None:
-            engine = choice.choose(planned, lambda why: shown.note(progress, why))
+            engine = choice.choose(planned, lambda why: displays.note(progress, why))
         else:
             engine = VirtualEngine(guest, debugger, interventions)
             engine.require(*planned.by(engine.name))
-        with shown.of_run(progress) as on_event:
+        with displays.of_run(progress) as on_event:
             return workflow.execute(
                 planned, engine, target, on_event, draw=draw, on_analysed=on_analysed
             ).directory

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from outcast.api import archives, comparable
 from outcast.api import guest as provision
-from outcast.api import progress as shown
+from outcast.api import progress as displays
 from outcast.api.making import absolute_search_paths, pool_of
 from outcast.errors import ConfigError, InputError, RunError
 from outcast.experiment import Experiment, dump
@@ -106,7 +106,7 @@ def make_each(
     resume = place.resume or bool(shards)
     with absolute_search_paths(), store.opened(place.folder, experiment, resume) as directory:
         _gather(directory, names, shards)
-        with shown.of_sweep(place.progress) as observer:
+        with displays.of_sweep(place.progress) as observer:
             finished = store.take_stock(directory, dict.fromkeys(names, experiment), observer.note)
             for name, why in _others(directory, finished, changes, first):
                 directory.set_aside(name, why)

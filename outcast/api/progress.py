@@ -28,8 +28,8 @@ def of_run(progress: bool | None) -> Iterator[Callable[[Mapping[str, Any]], None
     if not is_shown(progress):
         yield lambda event: None
         return
-    with Progress(PlainConsole(stderr=True)) as shown:
-        yield shown
+    with Progress(PlainConsole(stderr=True)) as display:
+        yield display
 
 
 @contextmanager
@@ -40,8 +40,8 @@ def of_sweep(progress: bool | None, expected_s: float | None = None) -> Iterator
     if not is_shown(progress):
         yield Silent()
         return
-    with Display(PlainConsole(stderr=True), expected_s) as shown:
-        yield shown
+    with Display(PlainConsole(stderr=True), expected_s) as display:
+        yield display
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from outcast.api import guest
-from outcast.api import progress as shown
+from outcast.api import progress as displays
 from outcast.api.experiments import require_experiment
 from outcast.api.making import absolute_search_paths, pool_of
 from outcast.api.sweeps import Sweep
@@ -107,7 +107,7 @@ def carry_out(
     expected = prepared.expected
     pool = pool_of(prepared.jobs, prepared.scheduler, prepared.store)
     try:
-        with shown.of_sweep(progress, expected.each_s if prepared.left else None) as observer:
+        with displays.of_sweep(progress, expected.each_s if prepared.left else None) as observer:
             result = runner.run_sweep(
                 prepared.plan,
                 prepared.path,

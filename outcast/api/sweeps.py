@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from outcast.api import progress as shown
+from outcast.api import progress as displays
 from outcast.api.runs import Run
 from outcast.errors import InputError
 from outcast.experiment import Experiment
@@ -141,10 +141,10 @@ class Sweep:
             InputError: a result cannot be read, or the page cannot be written.
         """
         names = index.without_report(self._directory)
-        with shown.of_count(progress, "reports", len(names)) as advance:
+        with displays.of_count(progress, "reports", len(names)) as advance:
             refused = index.write_reports(self._directory, names, lambda name: advance())
         for name, reason in refused.items():
-            shown.note(progress, f"no report of {name}: {reason}")
+            displays.note(progress, f"no report of {name}: {reason}")
         return index.write_index(self._directory, refused)
 
     @cached_property

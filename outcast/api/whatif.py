@@ -139,12 +139,12 @@ def _changes(
     """What is changed, the fates of this run's own packets, and up to when the runs are equal."""
     manifest = factual.directory.read_manifest()
     boot_ns = debugging.guest_ns(manifest)
-    asked = [losses.asked(words) for words in lose]
+    requested_losses = [losses.asked(words) for words in lose]
     if noise is not None:
-        changes = futures.asked(factual, named, [*wanted, *asked], noise, boot_ns)
+        changes = futures.asked(factual, named, [*wanted, *requested_losses], noise, boot_ns)
         assert changes.noise is not None
         return changes, [], changes.noise.t_ns
-    changes, own = fates.interventions(factual, named, wanted, boot_ns, asked)
+    changes, own = fates.interventions(factual, named, wanted, boot_ns, requested_losses)
     return changes, own, _since_ns(manifest, own, changes)
 
 

@@ -55,7 +55,7 @@ class Examined:
     experiment: Experiment | None = None
 
 
-def as_asked(asked: Asked, actual: Experiment, always: frozenset[str]) -> Experiment:
+def as_asked(run: Asked, actual: Experiment, always: frozenset[str]) -> Experiment:
     """The exercise's own experiment, with what a student chose.
 
     `always` names keys that are taken from the student's experiment besides those that the exercise
@@ -63,22 +63,22 @@ def as_asked(asked: Asked, actual: Experiment, always: frozenset[str]) -> Experi
 
     Raises InputError: such a key names a file. A replay reads no files of students.
     """
-    keys = {*asked.task.free, *always}
+    keys = {*run.task.free, *always}
     chosen = {
         name: getattr(actual, name) for name in Experiment.model_fields if key_of(name) in keys
     }
     for name, part in chosen.items():
         if files_of(part):
             raise InputError(f"{name}: names a file; a replay reads no files of students")
-    return asked.experiment.model_copy(update=chosen)
+    return run.experiment.model_copy(update=chosen)
 
 
-def examine(handed: Handed, asked: Asked, runner: replayed.Runner, scratch: Path) -> Examined:
+def examine(handed: Handed, run: Asked, runner: replayed.Runner, scratch: Path) -> Examined:
     """Checks one run in every way."""
     directory = handed.directory
     if not directory.path.is_dir():
-        return Examined(Evidence(asked.name, "missing", (f"runs/{asked.name}: there is no run",)))
-    evidence = Evidence(asked.name, "consistent")
+        return Examined(Evidence(run.name, "missing", (f"runs/{run.name}: there is no run",)))
+    evidence = Evidence(run.name, "consistent")
     try:
         manifest = directory.read_manifest()
         captures = _captures(directory, manifest)
@@ -86,7 +86,7 @@ def examine(handed: Handed, asked: Asked, runner: replayed.Runner, scratch: Path
         sealed = seal.verify(directory, manifest)
         broken = (replace(sealed, missing=()) if handed.packed else sealed).broken
         run_config = experiment.load_resolved(directory.config)
-        wrong = departures(asked.task, run_config, asked.experiment)
+        wrong = departures(run.task, run_config, run.experiment)
         if manifest.seed != run_config.seed:
             wrong.append(f"manifest.json says seed {manifest.seed}, config.yaml {run_config.seed}")
     except (OutcastError, OSError) as error:
@@ -94,27 +94,27 @@ def examine(handed: Handed, asked: Asked, runner: replayed.Runner, scratch: Path
     try:
         config = experiment.load(handed.config, own_folder=handed.config.parent.parent)
         if not wrong and not same(config, run_config):
-            wrong.append(f"configs/{asked.name}.yaml has changed since the run was made")
+            wrong.append(f"configs/{run.name}.yaml has changed since the run was made")
     except OutcastError as error:
         wrong.append(str(error).replace(f"{handed.config.parent.parent}/", ""))
     if broken:
         return _ended(evidence, "forged", broken)
     if wrong:
         return _ended(evidence, "other", *wrong)
-    return _replayed(evidence, handed, asked, run_config, runner, scratch)
+    return _replayed(evidence, handed, run, run_config, runner, scratch)
 
 
 def _replayed(
     evidence: Evidence,
     handed: Handed,
-    asked: Asked,
+    run: Asked,
     run_config: Experiment,
     runner: replayed.Runner,
     scratch: Path,
 ) -> Examined:
     try:
-        strict = as_asked(asked, run_config, frozenset())
-        as_recorded = as_asked(asked, run_config, ALWAYS_FREE)
+        strict = as_asked(run, run_config, frozenset())
+        as_recorded = as_asked(run, run_config, ALWAYS_FREE)
         fresh = runner.run(as_recorded, scratch / "replayed")
         # Answers come from what the exercise records, so that nobody chooses what is measured.
         resolved = strict.resolved("virtual"), as_recorded.resolved("virtual")

@@ -180,11 +180,11 @@ def load_exercise(name_or_path: str | Path, name: str | None = None) -> Exercise
 
 
 def _checked(folder: Path, name: str) -> Exercise:
-    asked = Document.read(folder / "exercise.yaml")
-    parameters = _parameters(asked)
+    template = Document.read(folder / "exercise.yaml")
+    parameters = _parameters(template)
     values: dict[str, Scalar] = {"class": "class", "student": "student", "seed": 1}
     values |= {key: choices[0] for key, choices in parameters.items()}
-    document = asked.filled(values)
+    document = template.filled(values)
     spec = document.as_model(_ExerciseFile)
     solved = Document.read(folder / "solution.yaml")
     exercise = Exercise(
@@ -196,7 +196,7 @@ def _checked(folder: Path, name: str) -> Exercise:
         runs=spec.runs,
         questions=spec.questions,
         solution=solved.filled(values).as_model(Solution),
-        _asked=asked,
+        _asked=template,
         _solved=solved,
     )
     for at, message in _contradictions(exercise):

@@ -72,11 +72,11 @@ def grade(
         for done in bounded.each(
             worker.__name__, _tasks(class_, places, runner, kept, scratch), scratch, jobs, bounds
         ):
-            one = graded[done.item] = _graded(done, _shown(places[done.item]))
+            paper = graded[done.item] = _graded(done, _printable(places[done.item]))
             took_s += done.wall_s
             left_s = took_s / len(graded) * (len(places) - len(graded)) / jobs
             remaining = f"; about {left_s / 60:.0f} min left" if left_s > 90 else ""
-            on_progress(f"{one.place}: {one.verdict} by itself, {done.wall_s:.0f} s{remaining}")
+            on_progress(f"{paper.place}: {paper.verdict} by itself, {done.wall_s:.0f} s{remaining}")
     return copies.compare(
         [graded[number] for number in range(len(places))], [_date_s(place) for place in places]
     )
@@ -143,7 +143,7 @@ def _basis(class_: Class, runner: str) -> str:
     return whole.hexdigest()[:16]
 
 
-def _shown(place: Path) -> str:
+def _printable(place: Path) -> str:
     """The name of a submission, as a file of text can hold it. Students choose these names."""
     name = str(place)
     return name if name.isprintable() else name.encode("unicode_escape").decode("ascii")

@@ -146,11 +146,11 @@ class _Submission:
         before = [question.key for question in self.exercise.predictions(name)]
         predicted = {key: given[key] for key in before if key in given}
         seed = self.identity.run_seed(predicted)
-        asked = Asked(name, task, self.exercise.expected(name, seed))
+        run = Asked(name, task, self.exercise.expected(name, seed))
         scratch = self.scratch / name
         scratch.mkdir()
         handed = Handed(self.folder.path / task.config, self.folder.run(name), self.is_packed)
-        return examine(handed, asked, self.runner, scratch)
+        return examine(handed, run, self.runner, scratch)
 
     def _right(self, question: Question, examined: Mapping[str, Examined]) -> Right | None:
         """The right answers; None if the run that they come from does not count."""

@@ -45,8 +45,8 @@ class _Verbs(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the verbs with their whole summaries; click's own cuts them to one line."""
         commands = ((verb, self.get_command(ctx, verb)) for verb in VERBS)
-        shown = ((verb, of) for verb, of in commands if of is not None and not of.hidden)
-        rows = [(verb, command.get_short_help_str(1000)) for verb, command in shown]
+        visible = ((verb, of) for verb, of in commands if of is not None and not of.hidden)
+        rows = [(verb, command.get_short_help_str(1000)) for verb, command in visible]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 

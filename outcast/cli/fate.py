@@ -51,15 +51,15 @@ def command(
     Exit status 1 if a future failed.
     """
     from outcast.api import fate
-    from outcast.view.terminal import fate as shown
+    from outcast.view.terminal import fate as view
     from outcast.whatif.futures import instants
 
     shared.end_as_interrupted()
-    asked = (directory, instants(at), futures, outcome, output)
-    decision = fate.fate(*asked, **vars(work), allow_programs=allow_programs, progress=True)
+    arguments = (directory, instants(at), futures, outcome, output)
+    decision = fate.fate(*arguments, **vars(work), allow_programs=allow_programs, progress=True)
     if decision is None:
         terminal.echo(f"part {work.part} of the futures is there; --merge puts the parts together")
         return
-    terminal.console().print(shown.table(decision))
-    terminal.echo_lines(shown.sentences(decision))
-    terminal.echo(f"a future again: {shown.again(decision, shlex.quote(str(directory)))}")
+    terminal.console().print(view.table(decision))
+    terminal.echo_lines(view.sentences(decision))
+    terminal.echo(f"a future again: {view.again(decision, shlex.quote(str(directory)))}")

@@ -65,7 +65,7 @@ TABLES = (".parquet", ".csv")
     "with_losses",
 )
 @shared.form
-def command(source: Path, selection: Selection, form: str, **asked: Any) -> None:
+def command(source: Path, selection: Selection, form: str, **options: Any) -> None:
     """Show the packets of a run, of joined captures (DIR) or of a joined table (FILE).
 
     FILE can also be one capture alone. Then its flows are shown: retransmissions and round trips,
@@ -80,17 +80,17 @@ def command(source: Path, selection: Selection, form: str, **asked: Any) -> None
     from outcast.view.terminal import blackouts, listing
 
     if not source.is_dir() and source.suffix not in TABLES:
-        given = any(value not in (None, False) for value in asked.values())
+        given = any(value not in (None, False) for value in options.values())
         _show_capture(source, selection, form, given)
         return
-    packet, followed, png = asked["packet"], asked["followed"], asked["png"]
+    packet, followed, png = options["packet"], options["followed"], options["png"]
     if followed is not None and packet is not None:
         raise ConfigError("--follow and --packet: allowed is one of them")
-    if asked["with_links"]:
+    if options["with_links"]:
         _show_links(source, form)
-    elif asked["with_losses"]:
+    elif options["with_losses"]:
         _show_losses(source, selection, form)
-    elif asked["with_blackouts"]:
+    elif options["with_blackouts"]:
         terminal.echo_lines(blackouts.lines(open_source(source), selection, form))
     elif packet is not None:
         _require_folder(source, "--packet", "captures")
@@ -102,9 +102,9 @@ def command(source: Path, selection: Selection, form: str, **asked: Any) -> None
     elif png is not None:
         _draw(source, selection, png)
     else:
-        columns = asked["columns"]
+        columns = options["columns"]
         fields = None if columns is None else [field.strip() for field in columns.split(",")]
-        terminal.echo_lines(listing.lines(source, selection, asked["with_queue"], form, fields))
+        terminal.echo_lines(listing.lines(source, selection, options["with_queue"], form, fields))
 
 
 def _require_folder(path: Path, option: str, what: str) -> None:
@@ -163,7 +163,7 @@ def _show_losses(path: Path, wanted: Selection, form: str) -> None:
 
     from outcast.analysis import ways
     from outcast.records.run import Run
-    from outcast.view.terminal import ways as shown
+    from outcast.view.terminal import ways as view
 
     flow = wanted.flow
     if replace(wanted, flow=None) != type(wanted)() or (flow is not None and not flow.isdecimal()):
@@ -171,8 +171,8 @@ def _show_losses(path: Path, wanted: Selection, form: str) -> None:
     _require_folder(path, "--losses", "captures")
     run = Run(path)
     table = ways.loss_table(run, None if flow is None else int(flow))
-    terminal.echo_lines(shown.lines(table, flow is not None, form))
-    if form == "table" and (missing := shown.elsewhere(table, run.summary.losses)):
+    terminal.echo_lines(view.lines(table, flow is not None, form))
+    if form == "table" and (missing := view.elsewhere(table, run.summary.losses)):
         terminal.echo(missing)
 
 

@@ -168,7 +168,7 @@ def command(
     sides, counted = _sides(ports, inputs, outputs), _number(dropped)
 
     from outcast.api import joining, joins
-    from outcast.view.terminal import joined as shown
+    from outcast.view.terminal import joined as view
 
     joining.parse_max_sojourn_ns(how["max_sojourn"], "--max-sojourn")
     joining.parse_queue(how["rate"], how["limit"], "--rate", "--limit")
@@ -177,7 +177,7 @@ def command(
         shared.note(text)
     with ThreadPoolExecutor(max_workers=2) as pool:
         list(pool.map(lambda name: result.write(name, written[name]), written))
-    for part in shown.parts(result):
+    for part in view.parts(result):
         terminal.console().print(part, highlight=False, soft_wrap=isinstance(part, str))
     if folder is not None:
         from outcast.view import summary_words

@@ -109,16 +109,16 @@ def command(
         failed = {**runs.make_effects(everything, store, at_a_time), **failed}
         for (name, profile), planned in runs_by_figure.items():
             reproduce.conclude(recipes[name], mode, planned, store, failed, made_by, profile)
-        shown = together.rows(reproduce.stored(output, list(recipes.values())))
-        asked = [row for row in shown if (row.result.id, row.result.profile) in runs_by_figure]
-        for row in asked:
+        rows = together.rows(reproduce.stored(output, list(recipes.values())))
+        requested = [row for row in rows if (row.result.id, row.result.profile) in runs_by_figure]
+        for row in requested:
             _show(console, row, output)
-        for name, band in together.over_noise(asked).items():
+        for name, band in together.over_noise(requested).items():
             console.print(f"{name}: {together.band_text(band)}", soft_wrap=True)
-        console.print(together.control_text(shown), soft_wrap=True)
-        page = index.write_index(output, shown)
+        console.print(together.control_text(rows), soft_wrap=True)
+        page = index.write_index(output, rows)
     terminal.echo_path(page)
-    _require_verdicts(asked, page)
+    _require_verdicts(requested, page)
 
 
 def _require_verdicts(rows: Sequence[Row], page: Path) -> None:

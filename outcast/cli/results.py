@@ -134,8 +134,8 @@ def _print(
     from outcast.sweep import groups, render
 
     console = terminal.console()
-    shown, plural = _named(center, against)
-    console.print(render.table(summed, shown, labels))
+    singular, plural = _named(center, against)
+    console.print(render.table(summed, singular, labels))
     lines = [f"{plural}, with 95 % intervals over the runs; a single run has no interval"]
     if any(groups.are_copies(group) for group in summed):
         lines.append(
@@ -158,12 +158,12 @@ def _print(
 
 def _named(center: str, against: Path | None) -> tuple[str, str]:
     """The name of a number in the table, and that of all of them."""
-    shown = {"mean": "mean", "geometric": "geometric mean", "median": "median"}[center]
+    singular = {"mean": "mean", "geometric": "geometric mean", "median": "median"}[center]
     if against is None:
-        return shown, f"{shown}s"
+        return singular, f"{singular}s"
     if center == "geometric":
-        return "ratio", f"ratios to the {shown}s in {against}"
-    return "difference", f"differences from the {shown}s in {against}"
+        return "ratio", f"ratios to the {singular}s in {against}"
+    return "difference", f"differences from the {singular}s in {against}"
 
 
 def _default(directory: Path, value: str, kind: str) -> Path:

@@ -87,8 +87,8 @@ def _earlier(path: Path, chosen: Planned, stack: ExitStack) -> RunDirectory:
     return earlier
 
 
-def _compare(one: RunDirectory, other: RunDirectory, console: Console) -> None:
+def _compare(first: RunDirectory, second: RunDirectory, console: Console) -> None:
     from outcast.records import replay
 
-    count = replay.require_equal(one, other)
+    count = replay.require_equal(first, second)
     console.print(f"replay: {count} captures, equal byte by byte")

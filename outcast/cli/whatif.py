@@ -58,7 +58,7 @@ def command(
     Exit status 4 if they part before, or the new run cannot be trusted.
     """
     from outcast.api import whatif
-    from outcast.view.terminal import whatif as shown
+    from outcast.view.terminal import whatif as view
     from outcast.whatif import fates
 
     shared.end_as_interrupted()
@@ -68,10 +68,10 @@ def command(
     made = whatif.what_if(source, wanted, output, progress=True, **how)
     record, changes = made.record, made.run.directory.read_manifest().interventions
     assert changes is not None
-    terminal.echo_lines((*shown.told(changes), *record.parts))
+    terminal.echo_lines((*view.told(changes), *record.parts))
     console = terminal.console()
-    console.print(shown.table(record.groups, "group"))
-    console.print(shown.table(record.flows, "flow"))
-    terminal.echo_lines(filter(None, (shown.ratio_words(record), shown.blast_words(record))))
-    terminal.echo_lines(shown.first_lines(record))
+    console.print(view.table(record.groups, "group"))
+    console.print(view.table(record.flows, "flow"))
+    terminal.echo_lines(filter(None, (view.ratio_words(record), view.blast_words(record))))
+    terminal.echo_lines(view.first_lines(record))
     shared.print_drawn(made.run.path)

@@ -105,10 +105,10 @@ class Parting:
         return self.one._replace(at_ns=self.other.at_ns) == self.other
 
 
-def parting(one: Path, other: Path) -> Parting | None:
+def parting(first_path: Path, second_path: Path) -> Parting | None:
     """Finds where two captures part; None if their packets are equal."""
-    with _opened(one) as first, _opened(other) as second:
-        pairs = zip_longest(_packets(first, one), _packets(second, other))
+    with _opened(first_path) as first, _opened(second_path) as second:
+        pairs = zip_longest(_packets(first, first_path), _packets(second, second_path))
         for number, (here, there) in enumerate(pairs):
             if here != there:
                 at_ns = min(record.at_ns for record in (here, there) if record is not None)

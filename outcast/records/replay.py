@@ -171,21 +171,21 @@ class Explanation:
         return said
 
 
-def require_equal(one: RunDirectory, other: RunDirectory) -> int:
+def require_equal(first: RunDirectory, other: RunDirectory) -> int:
     """Requires that all captures are equal byte by byte. Returns their number.
 
     Raises:
         ReplayError: something differs. Its text names where the runs part, and the first cause.
         InputError: as `explain`.
     """
-    explanation = explain(one, other)
+    explanation = explain(first, other)
     if explanation.equal:
         return explanation.captures
     causes = [differ.in_words() for differ in explanation.manifests if differ.decides]
     raise ReplayError("; before that, ".join([explanation.difference, *causes[:1]]))
 
 
-def explain(one: RunDirectory, other: RunDirectory) -> Explanation:
+def explain(first: RunDirectory, other: RunDirectory) -> Explanation:
     """Finds where two runs part, by virtual time, and what can have caused it.
 
     A capture that was kept is hashed again, because others may have handed it in.
@@ -193,14 +193,14 @@ def explain(one: RunDirectory, other: RunDirectory) -> Explanation:
     Raises InputError: one of the two is not the directory of a finished run, a capture is
     broken, or it is not the one that the manifest has the hash of.
     """
-    runs = [(directory, directory.read_manifest()) for directory in (one, other)]
+    runs = [(directory, directory.read_manifest()) for directory in (first, other)]
     here, there = (
         {**digests(directory, manifest), **_digests_again(directory, manifest)}
         for directory, manifest in runs
     )
     both = sorted(set(here) & set(there))
     different = tuple(name for name in both if here[name] != there[name])
-    kept = [name for name in different if is_kept(one.path / name) and is_kept(other.path / name)]
+    kept = [name for name in different if is_kept(first.path / name) and is_kept(other.path / name)]
     paths = [directory.path / name for directory, _ in runs for name in both]
     return Explanation(
         equal=here == there,
@@ -237,8 +237,8 @@ def _first_of_all(
     runs: Sequence[tuple[RunDirectory, Manifest]], different: Sequence[str], kept: Sequence[Path]
 ) -> FirstDifference | None:
     """The earliest of the captures' first differences."""
-    (one, first), (other, _) = runs
-    parts = {name: parting(one.path / name, other.path / name) for name in different}
+    (first_run, first), (other_run, _) = runs
+    parts = {name: parting(first_run.path / name, other_run.path / name) for name in different}
     parted = [(part.at_ns, name, part) for name, part in parts.items() if part is not None]
     if not parted:
         return None
@@ -266,13 +266,13 @@ def _first_of_all(
     )
 
 
-def causes(one: Manifest, other: Manifest) -> list[str]:
+def causes(first: Manifest, other: Manifest) -> list[str]:
     """What differs of the programs that made two runs, in words: outcast, kernel, guest."""
-    differ = _manifests_differ(one, other)
+    differ = _manifests_differ(first, other)
     return [difference.in_words() for difference in differ if difference.part in _PROGRAMS]
 
 
-def _manifests_differ(one: Manifest, other: Manifest) -> Iterator[ManifestDifference]:
+def _manifests_differ(former: Manifest, latter: Manifest) -> Iterator[ManifestDifference]:
     """Lists what differs between two manifests, what decides first."""
     first, second = (
         {
@@ -288,7 +288,7 @@ def _manifests_differ(one: Manifest, other: Manifest) -> Iterator[ManifestDiffer
             "interventions": {} if manifest.interventions is None else manifest.interventions.named,
             "traffic": {"t_start_ns": manifest.traffic.t_start_ns},
         }
-        for manifest in (one, other)
+        for manifest in (former, latter)
     )
     differences = [
         ManifestDifference(
@@ -298,7 +298,7 @@ def _manifests_differ(one: Manifest, other: Manifest) -> Iterator[ManifestDiffer
         for name in [*values, *(name for name in second[part] if name not in values)]
         if values.get(name) != second[part].get(name)
     ]
-    here, there = (manifest.files.get("config.yaml") for manifest in (one, other))
+    here, there = (manifest.files.get("config.yaml") for manifest in (former, latter))
     if here != there and not any(differ.part == "config" for differ in differences):
         # The file holds more than what is requested of the kernel, for example the analysis.
         differences.insert(0, ManifestDifference("config", "config.yaml", here, there, True))

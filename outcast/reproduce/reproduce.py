@@ -108,7 +108,7 @@ def _point(
     recipe: Recipe, mode: Literal["quick", "full"], point: Point, made: _Made
 ) -> PointRecord:
     good = [run for _, run in made]
-    asked = [measure for claim in recipe.claims for _, measure in claim.points]
+    claimed = [measure for claim in recipe.claims for _, measure in claim.points]
     return PointRecord(
         label=point.label,
         config=point.config,
@@ -116,10 +116,10 @@ def _point(
         seeds=[seed for seed, _ in made],
         values={
             result.describe(measure): [result.finite(measures.take(run, measure)) for run in good]
-            for measure in asked
+            for measure in claimed
         },
-        rivals=_rivals(asked, good[:1]),
-        floor=_at_floor(asked, made),
+        rivals=_rivals(claimed, good[:1]),
+        floor=_at_floor(claimed, made),
         locked=[seed for seed, run in made if result.LOCKED in _regimes(run)],
         regimes=_count_regimes(good),
     )
@@ -220,11 +220,11 @@ def _rivals(claimed: Sequence[Measure], good: Sequence[Run]) -> dict[str, float]
     return {kind: number for kind, number in found.items() if number is not None}
 
 
-def _at_floor(asked: Sequence[Measure], made: _Made) -> dict[str, list[int]]:
+def _at_floor(claimed: Sequence[Measure], made: _Made) -> dict[str, list[int]]:
     """By measure, the seeds whose value is a bound."""
     found = {
         result.describe(measure): [seed for seed, run in made if measures.is_at_floor(run, measure)]
-        for measure in asked
+        for measure in claimed
     }
     return {name: listed for name, listed in found.items() if listed}
 

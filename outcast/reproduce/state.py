@@ -30,7 +30,7 @@ _FILES = (
 )
 """Single files of `outcast` that do too."""
 _PACKAGES = ("controllers", "topologies")
-_SHOWN = 12
+_HASH_DIGITS = 12
 """Digits of a hash that tell states apart."""
 
 
@@ -58,7 +58,7 @@ class State(MadeBy):
         return all(None in pair or pair[0] == pair[1] for pair in pairs)
 
     def __str__(self) -> str:
-        at = f"commit {self.commit[:_SHOWN]}" if self.commit else "no checkout"
+        at = f"commit {self.commit[:_HASH_DIGITS]}" if self.commit else "no checkout"
         if self.commit and self.commit.endswith("+changes"):
             at += " with changes"
         parts = [f"outcast {self.outcast} ({at}, code {self.code})"]
@@ -70,7 +70,7 @@ class State(MadeBy):
 def present(folder: Path = _OURS, run: Programs | None = None) -> MadeBy:
     """The outcast in this folder, which is a checkout or where it is installed."""
     digest = hashlib.sha256()
-    rooms = [folder / "outcast" / room for room in _ROOMS]
+    rooms = [folder / "outcast" / package for package in _ROOMS]
     for top in (*rooms, *(folder / name for name in _PACKAGES)):
         for path in sorted(top.rglob("*")):
             if path.suffix in (".py", ".c", ".h", ".patch", ".config", ".json"):
@@ -80,7 +80,7 @@ def present(folder: Path = _OURS, run: Programs | None = None) -> MadeBy:
     return MadeBy(
         outcast=__version__,
         commit=_commit(folder, run or Programs()),
-        code=digest.hexdigest()[:_SHOWN],
+        code=digest.hexdigest()[:_HASH_DIGITS],
     )
 
 
@@ -125,7 +125,7 @@ def hold(store: SweepDirectory, made_by: MadeBy) -> MadeBy:
 
 
 def _short(made_by: MadeBy) -> str:
-    return f"code {made_by.code} (commit {(made_by.commit or 'unknown')[:_SHOWN]})"
+    return f"code {made_by.code} (commit {(made_by.commit or 'unknown')[:_HASH_DIGITS]})"
 
 
 def of_runs(made_by: MadeBy, manifests: Sequence[Manifest]) -> State:
@@ -146,11 +146,11 @@ def of_runs(made_by: MadeBy, manifests: Sequence[Manifest]) -> State:
     return State(
         **made_by.model_dump(),
         kernel=kernels[0] if kernels else None,
-        root=roots[0][:_SHOWN] if roots else None,
+        root=roots[0][:_HASH_DIGITS] if roots else None,
     )
 
 
 def _kernel(manifest: Manifest) -> str:
     release = str(manifest.kernel.get("release", "unknown"))
     digest = manifest.kernel.get("sha256")
-    return f"{release} {str(digest)[:_SHOWN]}" if digest else release
+    return f"{release} {str(digest)[:_HASH_DIGITS]}" if digest else release

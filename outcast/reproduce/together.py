@@ -137,7 +137,7 @@ def _row(result: Result) -> Row:
     claims = [
         ShownClaim(claim, None, claim.verdict)
         if claim.p is None
-        else _shown(claim, next(corrected))
+        else _judged(claim, next(corrected))
         for claim in result.claims
     ]
     return Row(result, tuple(claims))
@@ -153,7 +153,7 @@ def correct(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def _shown(record: ClaimRecord, p: float) -> ShownClaim:
+def _judged(record: ClaimRecord, p: float) -> ShownClaim:
     return ShownClaim(record, p, record.verdict if p <= RATE else Verdict.INCONCLUSIVE)
 
 

@@ -262,7 +262,7 @@ class DaskPool:
             self._refused.add(worker)
             self._notes.append(f"worker {worker} is refused: {why}")
 
-    def _asked(
+    def _failure(
         self, worker: str, function: Callable[..., str | None], *given: object
     ) -> str | None:
         """Says what failed when a worker called a function, which may wait for a file system."""
@@ -297,7 +297,7 @@ class DaskPool:
         """Why a worker cannot use the object store as we do; None if it can, or without one."""
         if self.store is None:
             return None
-        failed = self._asked(worker, dask_worker.answer_in_store, self.store)
+        failed = self._failure(worker, dask_worker.answer_in_store, self.store)
         if failed is not None:
             return f"it cannot use the object store: {failed}"
         with tempfile.TemporaryDirectory(prefix="outcast-") as scratch:

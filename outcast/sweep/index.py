@@ -157,8 +157,8 @@ def _drawn(
         return []
     has_bands = summed[0].at and max(group.runs for group in summed) > 1
     note = element("p", "Bands and bars are the 95 % intervals of the table above.")
-    shown = element("div", *pictures, class_="figures")
-    return [section("figures", "Figures", note if has_bands else None, shown)]
+    gallery = element("div", *pictures, class_="figures")
+    return [section("figures", "Figures", note if has_bands else None, gallery)]
 
 
 def _runs(sweep: State, values: Sequence[str], no_report: Mapping[str, str]) -> Element:
@@ -172,8 +172,8 @@ def _runs(sweep: State, values: Sequence[str], no_report: Mapping[str, str]) -> 
         text, how = ("trusted", "good") if row.get("trusted") else ("not to be trusted", "bad")
         badge = element("span", text, class_=f"badge {how}")
         numbers = [_number(value, row[value]) for value in values]
-        shown = element(tag, name, class_="name", href=href)
-        rows.append([shown, badge, *numbers, str(row["repetition"]), str(row["seed"])])
+        name_cell = element(tag, name, class_="name", href=href)
+        rows.append([name_cell, badge, *numbers, str(row["repetition"]), str(row["seed"])])
     if not rows:
         return section("runs", "Runs", element("p", "No run has finished yet."))
     listed = element("div", table("Finished runs", head, rows, 2), class_="sortable")

@@ -103,8 +103,8 @@ def _trust(sweep: State) -> Element:
         *(f"{begin}: {name}: {reason}" for name, reason in sweep.untrusted.items()),
         *warnings,
     ]
-    if left := len(sweep.left):
-        lines.append(f"Not run yet: {left:,}. The end of this page says how to continue.")
+    if remaining := len(sweep.left):
+        lines.append(f"Not run yet: {remaining:,}. The end of this page says how to continue.")
     first, rest = lines[:_MOST_LISTED], lines[_MOST_LISTED:]
     how = "bad" if bad else "doubtful" if wrong or warnings else "good"
     more = details(f"{len(rest)} more", bullets(rest)) if rest else None

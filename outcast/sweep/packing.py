@@ -247,8 +247,8 @@ def _rows(results: Dataset, name: str) -> dict[str, Any]:
 
 def _unequal(run: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Differing]:
     return [
-        Differing(run, key, one, other)
+        Differing(run, key, there, here)
         for key in dict.fromkeys([*old, *new])
         # Only NaN is unequal to itself.
-        if (one := old.get(key)) != (other := new.get(key)) and (one == one or other == other)
+        if (there := old.get(key)) != (here := new.get(key)) and (there == there or here == here)
     ]

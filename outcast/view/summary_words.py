@@ -53,11 +53,11 @@ def noise_lines(run: Run) -> list[str]:
 
     Outputs that `Run.ways` leaves out are left out here too: their queues were never full.
     """
-    shown = {way.egress for way in run.ways.values()}
+    outputs = {way.egress for way in run.ways.values()}
     return [
         f"phases at {egress}: {seen.sentence}"
         for egress, seen in run.summary.noise.items()
-        if egress in shown and sum(bool(way.arrivals) for way in seen.inputs.values()) > 1
+        if egress in outputs and sum(bool(way.arrivals) for way in seen.inputs.values()) > 1
     ]
 
 

@@ -55,13 +55,13 @@ def blast(factual: Run, counterfactual: Run) -> pl.DataFrame:
         missing = missing.with_columns(verdict=pl.lit("lost"))
         second = pl.concat([missing, second]).sort("t_in", maintain_order=True)
     second = _numbered(second, first, factual)
-    one, other = (
+    actual, altered = (
         _with_sendings(frame)
         .rename({"verdict": name} | {key: f"{key}_{name}" for key in ("flow", "seq", "t_in")})
         .drop("ip_id", "is_datagram")
         for frame, name in ((first, "factual"), (second, "counterfactual"))
     )
-    both = one.join(other, on=[*_SEGMENT, "transmission"], how="full", coalesce=True)
+    both = actual.join(altered, on=[*_SEGMENT, "transmission"], how="full", coalesce=True)
     both = both.rename({f"t_in_{name}": f"t_{name}" for name in ("factual", "counterfactual")})
     return both.select(
         pl.coalesce("flow_factual", "flow_counterfactual").alias("flow"),
@@ -189,12 +189,12 @@ def _numbered(packets: pl.DataFrame, before: pl.DataFrame, factual: Run) -> pl.D
 
 def goodput(factual: Run, counterfactual: Run, numbers: dict[int, int]) -> pl.DataFrame:
     """Goodput of every flow over time in both runs: `flow`, `t` (ns), and a column for each."""
-    one, other = (
+    first, second = (
         run.table("throughput").select("flow", "t", pl.col("goodput_bps").alias(name))
         for run, name in ((factual, "factual_bps"), (counterfactual, "counterfactual_bps"))
     )
-    other = other.with_columns(pl.col("flow").replace(numbers))
-    both = one.join(other, on=["flow", "t"], how="full", coalesce=True)
+    second = second.with_columns(pl.col("flow").replace(numbers))
+    both = first.join(second, on=["flow", "t"], how="full", coalesce=True)
     return both.fill_null(0).sort("flow", "t")
 
 

@@ -47,9 +47,9 @@ def came_in_ns(run: Run, packet: Mapping[str, Any], port: str, where: str) -> in
 
 def require_done(run: Run, fate: PacketFate) -> None:
     """Raises RunError if the capture of a port shows another fate than was asked for."""
-    left = bool(_seen_ns(run, fate.model_dump(mode="json"), fate.port, "out"))
-    if left is (fate.fate == "drop") and fate.fate in ("drop", "forward"):
-        raise RunError(f"{fate.name}: {'left' if left else 'did not leave'}, as captures show")
+    has_left = bool(_seen_ns(run, fate.model_dump(mode="json"), fate.port, "out"))
+    if has_left is (fate.fate == "drop") and fate.fate in ("drop", "forward"):
+        raise RunError(f"{fate.name}: {'left' if has_left else 'did not leave'}, as captures show")
 
 
 def _seen_ns(run: Run, packet: Mapping[str, Any], port: str, way: str) -> list[int]:

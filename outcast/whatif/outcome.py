@@ -108,10 +108,10 @@ class Outcome:
     def require_planned(self, run: Run) -> None:
         """Raises ConfigError if it asks of a program's flow, which each future numbers anew."""
         calls = (node for node in ast.walk(self._tree) if isinstance(node, ast.Call))
-        asked = {_asked(call.args[0]) for call in calls}
+        named = {_flow_or_group(call.args[0]) for call in calls}
         planned = {flow.flow for flow in run.manifest.planned_flows}
         for flow in run.manifest.flows:
-            if flow.flow in asked - planned:
+            if flow.flow in named - planned:
                 raise ConfigError(
                     f"--outcome {self.words!a}: flow {flow.flow} is a program's, and each future "
                     "numbers those anew; allowed are flows of the configuration and groups"
@@ -174,13 +174,13 @@ def _check_number(tree: ast.expr, words: str) -> None:
 
 
 def _check_of_flows(call: ast.Call, words: str) -> None:
-    if len(call.args) != 1 or call.keywords or _asked(call.args[0]) is None:
+    if len(call.args) != 1 or call.keywords or _flow_or_group(call.args[0]) is None:
         raise _refused(
             words, f"{ast.unparse(call)}: of one flow's number, of {LONE}, or of 'a group'"
         )
 
 
-def _asked(argument: ast.expr) -> str | int | None:
+def _flow_or_group(argument: ast.expr) -> str | int | None:
     if isinstance(argument, ast.Name):
         return argument.id
     if isinstance(argument, ast.Constant) and type(argument.value) in (int, str):
@@ -198,10 +198,10 @@ def _holds(tree: ast.expr, run: Run, flows: pl.DataFrame) -> bool | None:
     if isinstance(tree, ast.Compare):
         values = [_value(part, run, flows) for part in (tree.left, *tree.comparators)]
         return _all([
-            None if math.isnan(one) or math.isnan(other) else _COMPARISONS[type(op)](one, other)
-            for op, (one, other) in zip(tree.ops, itertools.pairwise(values), strict=True)
+            None if math.isnan(left) or math.isnan(right) else _COMPARISONS[type(op)](left, right)
+            for op, (left, right) in zip(tree.ops, itertools.pairwise(values), strict=True)
         ])  # fmt: skip
-    wanted = _asked(tree.args[0]) if isinstance(tree, ast.Call) else LONE
+    wanted = _flow_or_group(tree.args[0]) if isinstance(tree, ast.Call) else LONE
     share = _share(_rows(wanted, run, flows), flows)
     return None if math.isnan(share) else share < STARVED_SHARE
 
@@ -224,7 +224,7 @@ def _value(tree: ast.expr, run: Run, flows: pl.DataFrame) -> float:
         return OF_RUN[tree.id](run)
     assert isinstance(tree, ast.Call)
     assert isinstance(tree.func, ast.Name)
-    return OF_FLOWS[tree.func.id](_rows(_asked(tree.args[0]), run, flows), flows)
+    return OF_FLOWS[tree.func.id](_rows(_flow_or_group(tree.args[0]), run, flows), flows)
 
 
 def _rows(wanted: str | int | None, run: Run, flows: pl.DataFrame) -> pl.DataFrame:

@@ -19,12 +19,12 @@ def tables(
     factual: Run, counterfactual: Run, numbers: dict[int, int]
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Both tables of flows, with the numbers of the first run and of its interval."""
-    one, other = factual.table("flows"), counterfactual.table("flows")
+    first, second = factual.table("flows"), counterfactual.table("flows")
     spans = {(run.summary.start_s, run.summary.end_s) for run in (factual, counterfactual)}
     if len(spans) > 1:
-        other = _of_interval(counterfactual, other, factual)
-        one = one.with_columns(timeouts=None, timeouts_seen=None)
-    return one, other.with_columns(pl.col("flow").replace(numbers))
+        second = _of_interval(counterfactual, second, factual)
+        first = first.with_columns(timeouts=None, timeouts_seen=None)
+    return first, second.with_columns(pl.col("flow").replace(numbers))
 
 
 def _of_interval(run: Run, flows: pl.DataFrame, factual: Run) -> pl.DataFrame:
@@ -66,15 +66,15 @@ def compared(
 def _of_flows(
     name: str, flows: list[int], tables: tuple[pl.DataFrame, pl.DataFrame]
 ) -> ComparedFlows:
-    one, other = (table.filter(pl.col("flow").is_in(flows)) for table in tables)
+    first, second = (table.filter(pl.col("flow").is_in(flows)) for table in tables)
 
     def compared(value: pl.Expr) -> Compared:
-        both = (rows.select(value).item() if rows.height else None for rows in (one, other))
+        both = (rows.select(value).item() if rows.height else None for rows in (first, second))
         return Compared(**dict(zip(("factual", "counterfactual"), both, strict=True)))
 
     # The kernel's counts where it has each flow's in both runs, else those that captures show.
     kinds = ("timeouts", "timeouts_seen")
-    known = [kind for kind in kinds if not one[kind].null_count() + other[kind].null_count()]
+    known = [kind for kind in kinds if not first[kind].null_count() + second[kind].null_count()]
     return ComparedFlows(
         name=name,
         flows=len(flows),
@@ -89,16 +89,16 @@ def transfers(factual: Run, counterfactual: Run) -> Iterator[ComparedFlows]:
     """The TCP flows of each workload together. Drops are not told by workload."""
     summaries = [run.summary.completions or {} for run in (factual, counterfactual)]
     for number in sorted(summaries[0].keys() & summaries[1].keys()):
-        one, other = (summary[number] for summary in summaries)
-        if one.streams is None and "all" in one.times and "all" in other.times:
-            means = [each.times["all"].mean_ms for each in (one, other)]
+        first, second = (summary[number] for summary in summaries)
+        if first.streams is None and "all" in first.times and "all" in second.times:
+            means = [each.times["all"].mean_ms for each in (first, second)]
             mean_ns = [None if mean is None else mean * 1e6 for mean in means]
             yield ComparedFlows(
-                name=f"workload {number} ({one.kind})",
-                flows=one.flows,
-                goodput_bps=Compared(factual=one.goodput_bps, counterfactual=other.goodput_bps),
+                name=f"workload {number} ({first.kind})",
+                flows=first.flows,
+                goodput_bps=Compared(factual=first.goodput_bps, counterfactual=second.goodput_bps),
                 drops=_UNKNOWN,
-                timeouts=Compared(factual=one.timeouts, counterfactual=other.timeouts),
+                timeouts=Compared(factual=first.timeouts, counterfactual=second.timeouts),
                 completion_ns=Compared(factual=mean_ns[0], counterfactual=mean_ns[1]),
             )
 
@@ -108,11 +108,11 @@ def streams(factual: Run, counterfactual: Run) -> Iterator[ComparedFlows]:
     keys = ["workload", "src", "sport", "dst"]
     if not all("streams" in run.tables for run in (factual, counterfactual)):
         return
-    one, other = (
+    first, second = (
         run.table("streams").select(*keys, "received_bps", "dropped")
         for run in (factual, counterfactual)
     )
-    both = one.join(other, on=keys, how="full", coalesce=True, suffix="_other").sort(keys)
+    both = first.join(second, on=keys, how="full", coalesce=True, suffix="_other").sort(keys)
     for row in both.iter_rows(named=True):
         goodput, drops = (
             Compared(factual=row[name], counterfactual=row[f"{name}_other"])

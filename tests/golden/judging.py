@@ -122,7 +122,7 @@ JUDGING = [
         ("evidence: a broken seal", "evidence", "if broken:", "if False:"),
         ("evidence: another run", "evidence", "    if wrong:", "    if False:"),
         ("evidence: what the student measures", "evidence",
-         "as_asked(asked, run_config, frozenset())", "as_asked(asked, run_config, ALWAYS_FREE)"),
+         "as_asked(run, run_config, frozenset())", "as_asked(run, run_config, ALWAYS_FREE)"),
         ("evidence: a replay that differs", "evidence", 'if outcome.state == "different":',
          "if False:"),
         ("evidence: an untrusted replay", "evidence",

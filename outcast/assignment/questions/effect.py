@@ -86,8 +86,8 @@ class Effect(QuestionKind):
         told = f"over {self.seeds} seeds the {what} lies between {self._text(low)} and "
         told += self._text(high)
         if self.below is not None:
-            asked = f"{told}; asked is below {self._text(self.below)}"
-            return self.judged(high < self.below, asked)
+            comment = f"{told}; asked is below {self._text(self.below)}"
+            return self.judged(high < self.below, comment)
         above = self.above or 0.0
         return self.judged(low > above, f"{told}; asked is above {self._text(above)}")
 

@@ -108,11 +108,11 @@ def figure(run: Run, name: str, look: Look | None = None, on: Canvas = OWN) -> F
         )
     on = narrowed(look, on)
     with run.reading(), styled():
-        shown = drawn(run, name, on)
-    if shown is None:
+        picture = drawn(run, name, on)
+    if picture is None:
         raise InputError(f"{run.directory.path}: it measured nothing for the figure {name}")
     with styled():
-        return finished(shown, look, name, on)
+        return finished(picture, look, name, on)
 
 
 def draw(directory: RunDirectory) -> list[Path]:
@@ -126,10 +126,10 @@ def draw_one(run: Run, name: str) -> Path | None:
     """Draws one of FIGURES into the run's folder, or removes it without data. Raises as `draw`."""
     path = run.directory.path / f"{name}.png"
     with run.reading(), styled():
-        shown = drawn(run, name)
+        picture = drawn(run, name)
         try:
-            if shown is not None:
-                return save(shown, path)
+            if picture is not None:
+                return save(picture, path)
             path.unlink(missing_ok=True)
         except OSError as error:
             raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None

@@ -82,8 +82,8 @@ def _fold(label: Text) -> None:
     figure, text = label.get_figure(root=True), label.get_text()
     if figure is not None and "\n" not in text:
         _draw(figure)
-        box, room = label.get_window_extent(), figure.bbox
-        if box.y0 < room.y0 or box.y1 > room.y1:
+        box, bounds = label.get_window_extent(), figure.bbox
+        if box.y0 < bounds.y0 or box.y1 > bounds.y1:
             label.set_text(textwrap.fill(text, len(text) // 2 + 4))
 
 
@@ -203,7 +203,7 @@ def turn_names(axes: Axes) -> None:
 
 def _collide(names: list[str], points: float, width: float) -> bool:
     widths = [_inches(name, points) for name in names]
-    return any(one + other > 2 * width for one, other in pairwise(widths))
+    return any(first + second > 2 * width for first, second in pairwise(widths))
 
 
 def _bases(figure: FigureBase) -> Iterator[FigureBase]:

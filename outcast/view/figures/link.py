@@ -86,7 +86,7 @@ def _queue(
     limit = record.queue.limit_bytes
     if limit is not None and limit / 1024 <= 3 * most.max():
         changes = steps_of(run.manifest, record.egress, "limit_bytes")
-        steps = [(0.0, limit), *((at_ns / 1e9, shown) for at_ns, shown in changes)]
+        steps = [(0.0, limit), *((at_ns / 1e9, new_limit) for at_ns, new_limit in changes)]
         at_s, bytes_ = zip(*steps, (edges[-1], steps[-1][1]), strict=True)
         look: Any = {"drawstyle": "steps-post", "color": VERMILION, "ls": "--", "lw": 1}
         axes.plot(at_s, np.array(bytes_) / 1024, label="limit", **look)

@@ -77,13 +77,13 @@ def _required_size(inches: tuple[float, float]) -> tuple[float, float]:
         fits = False
     if not fits:
         raise ConfigError(
-            f"size {_shown(inches)}: allowed are {LEAST_INCHES:g} to {MOST_INCHES:g} inches each "
+            f"size {_as_text(inches)}: allowed are {LEAST_INCHES:g} to {MOST_INCHES:g} inches each "
             "way"
         )
     return inches
 
 
-def _shown(inches: object) -> str:
+def _as_text(inches: object) -> str:
     """A size for an error, which also has to name what is none."""
     if isinstance(inches, tuple) and len(inches) == 2:
         return "x".join(

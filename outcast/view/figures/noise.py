@@ -38,7 +38,7 @@ def gaps_and_batches(run: Run, on: Canvas = OWN) -> Figure | None:
     if not came:
         return None
     ports = sorted(came, key=lambda port: came[port].size, reverse=True)[:MOST_PORTS]
-    left = seen["t_out"].drop_nulls().sort().to_numpy()
+    out_ns = seen["t_out"].drop_nulls().sort().to_numpy()
     colours = port_colours({port: run.port_groups(port) for port in ports}, run_colours(run))
     figure = on.new((8.4, 3.6))
     first, second = on.beside(figure, 2)
@@ -47,8 +47,8 @@ def gaps_and_batches(run: Run, on: Canvas = OWN) -> Figure | None:
         _gaps(first, came[port], run.frame_ns, label, colour)
         sizes, share = batches(came[port], run.frame_ns)
         second.step(sizes, 100 * share, where="post", color=colour, lw=1.3, label=label)
-    if left.size >= LEAST_PACKETS:
-        _gaps(first, left, run.frame_ns, f"{record.egress} (out)", GREY)
+    if out_ns.size >= LEAST_PACKETS:
+        _gaps(first, out_ns, run.frame_ns, f"{record.egress} (out)", GREY)
     first.set(xscale="log", yscale="log", xlim=(EDGES[0], EDGES[-1]), ylim=(LEAST_SHARE, 130))
     first.set(xlabel="gap to the packet before (packet times)", ylabel="packets (%)")
     second.set(xscale="log", xlim=(1, None), ylim=(0, 102), xlabel="size of the batch (packets)")

@@ -185,14 +185,14 @@ def of_each_output(
     for key, way in run.ways.items():
         lost[way.egress] += run.summary.drops[key].dropped
     most = sorted(lost, key=lambda port: -lost[port])[:MOST_OUTPUTS]
-    shown = [record for record in records if record.egress in most]
-    if len(shown) < 2:
-        return draw(run, (shown or records)[0], on)
-    figure = on.new((inches[0], inches[1] * len(shown)))
+    drawn = [record for record in records if record.egress in most]
+    if len(drawn) < 2:
+        return draw(run, (drawn or records)[0], on)
+    figure = on.new((inches[0], inches[1] * len(drawn)))
     if len(most) < len(lost):
         figure.supxlabel(f"the {len(most)} of {len(lost)} output ports that lost most")
-    parts: Any = figure.subfigures(len(shown), 1)
-    for part, record in zip(parts, shown, strict=True):
+    parts: Any = figure.subfigures(len(drawn), 1)
+    for part, record in zip(parts, drawn, strict=True):
         draw(run, record, replace(on, figure=part))
     return figure
 

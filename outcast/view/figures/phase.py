@@ -125,13 +125,13 @@ def contests_by_port(run: Run, record: BottleneckRecord) -> dict[str, Contests]:
         .sort("queued")
         .collect()
     )
-    left = seen["t_out"].drop_nulls().sort().to_numpy()
+    out_ns = seen["t_out"].drop_nulls().sort().to_numpy()
     found, frame_ns = {}, run.frame_ns_at(record)
     for (port,), rows in seen.filter("contends").group_by("ingress", maintain_order=True):
         others = seen.filter(pl.col("ingress") != port, ~pl.col("lost"))["queued"].to_numpy()
         lost = rows["lost"].to_numpy()
         if lost.sum() >= LEAST_LOST and others.size:
-            found[str(port)] = contests(rows["queued"].to_numpy(), lost, others, left, frame_ns)
+            found[str(port)] = contests(rows["queued"].to_numpy(), lost, others, out_ns, frame_ns)
     return found
 
 

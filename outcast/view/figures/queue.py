@@ -186,11 +186,11 @@ def queue_events(run: Run, record: BottleneckRecord, span_ns: tuple[int, int]) -
         .join(events.lazy().select("packet").unique(), on="packet", how="semi")
         .collect()
     )
-    left = pl.col("event") == "dequeue"
+    is_departure = pl.col("event") == "dequeue"
     return (
         events.join(ingress, on="packet", how="left")
         .sort("t", maintain_order=True)
-        .with_columns(lane=pl.when(left).then(pl.lit(record.egress)).otherwise("ingress"))
+        .with_columns(lane=pl.when(is_departure).then(pl.lit(record.egress)).otherwise("ingress"))
     )
 
 

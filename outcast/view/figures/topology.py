@@ -44,12 +44,12 @@ def to_dot(plan: Plan) -> str:
         )
     lines += [f'  "{switch}";' for switch in plan.switches]
     lines += [f'  "{router}" [shape=circle];' for router in plan.routers]
-    for one, two in plan.graph.edges:
-        count = used[frozenset((one, two))]
-        label = "\\n".join(filter(None, [str(count or ""), own(one, two)]))
+    for node, neighbour in plan.graph.edges:
+        count = used[frozenset((node, neighbour))]
+        label = "\\n".join(filter(None, [str(count or ""), own(node, neighbour)]))
         named = [*(["penwidth=2"] if count else []), *([f'label="{label}"'] if label else [])]
         style = f" [{', '.join(named)}]" if named else ""
-        lines.append(f'  "{one}" -- "{two}"{style};')
+        lines.append(f'  "{node}" -- "{neighbour}"{style};')
     return "\n".join([*lines, "}", ""])
 
 
@@ -102,7 +102,9 @@ def is_layered(plan: Plan) -> bool:
     """Whether each layer has a row: no link joins nodes of one layer, or there are two switches."""
     layer = {switch: plan.graph.nodes[switch]["layer"] for switch in plan.forwarders}
     return len(layer) <= 2 or all(
-        layer[one] != layer[two] for one, two in plan.graph.edges if one in layer and two in layer
+        layer[node] != layer[neighbour]
+        for node, neighbour in plan.graph.edges
+        if node in layer and neighbour in layer
     )
 
 
@@ -175,8 +177,8 @@ def _picture(plan: Plan, title: str, group_by: GroupKind | None) -> Figure:
     named = [f"bottleneck {plan.bottleneck.egress}", *filter(None, [of_bottleneck])]
     heading = f"{title}{_flows(plan, group_by)}"
     if layered:
-        one, two = (placed[node] for node in plan.ends[plan.bottleneck.egress])
-        _name_bottleneck(axes, one, two, "\n".join(named))
+        start, end = (placed[node] for node in plan.ends[plan.bottleneck.egress])
+        _name_bottleneck(axes, start, end, "\n".join(named))
     else:
         # Between links in all directions there is no place for a label of its own.
         heading += f"\n{', '.join(named)} (orange)"
@@ -205,10 +207,10 @@ def _draw_links(
     axes.plot([x1, x2], [y1, y2], color=VERMILION, linewidth=6, zorder=3)
 
 
-def _name_bottleneck(axes: Axes, one: Point, two: Point, words: str) -> None:
-    middle = (one[0] + two[0]) / 2, (one[1] + two[1]) / 2
+def _name_bottleneck(axes: Axes, start: Point, end: Point, words: str) -> None:
+    middle = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
     place: dict[str, Any] = {"xytext": (-6, 0), "ha": "right", "va": "center"}
-    if one[1] == two[1]:
+    if start[1] == end[1]:
         place = {"xytext": (0, 8), "ha": "center", "va": "bottom"}
     look: dict[str, Any] = {"color": "#a04000", "fontsize": 9, "zorder": 5, "bbox": _BEHIND_WORDS}
     axes.annotate(words, middle, textcoords="offset points", **place, **look)

@@ -43,7 +43,7 @@ def make(
     of_queues = (losses.service_classes(run), losses.phase(run), losses.noise(run))
     told = run.captured
     first = [
-        *(shown for shown in (whatif.what_if(run), whatif.fate(run)) if shown is not None),
+        *(section for section in (whatif.what_if(run), whatif.fate(run)) if section is not None),
         *([goodput.goodput(run)] if run.manifest.flows else []),
         viewer.part(run, packed),
     ]
@@ -53,7 +53,7 @@ def make(
         losses.network(run),
         losses.queue(run),
         losses.drops(run),
-        *(shown for shown in of_queues if shown is not None),
+        *(section for section in of_queues if section is not None),
         *measurements.sections(run),
         *(
             [overview.settings(run), overview.again(run)]

@@ -62,8 +62,8 @@ def _built(run: Run, manifest: Manifest) -> str:
     groups = [
         *_groups(flows),
         *(
-            f"{counted(one.flows, 'UDP flow' if one.streams else 'generated flow')} ({one.kind})"
-            for one in (run.summary.completions or {}).values()
+            f"{counted(load.flows, 'UDP flow' if load.streams else 'generated flow')} ({load.kind})"
+            for load in (run.summary.completions or {}).values()
         ),
         *(_program(manifest, program) for program in manifest.programs),
     ]

@@ -8,7 +8,7 @@ from outcast.view.figures.phase import contests_by_port, ports_shown
 from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import note, section
-from outcast.view.terminal import service_classes as shown
+from outcast.view.terminal import service_classes as classes
 
 MOST_PORTS = 40
 """The most ports that are listed; summary.json has all of them."""
@@ -191,7 +191,7 @@ def service_classes(run: Run) -> Element | None:
     """Returns the section with a row for each class; None where no queue has any."""
     rows: list[list[Part]] = [
         [f"{port}: {name}", points, *cells]
-        for port, name, points, *cells in shown.rows(run.summary)
+        for port, name, points, *cells in classes.rows(run.summary)
     ]
     if not rows:
         return None
@@ -199,11 +199,11 @@ def service_classes(run: Run) -> Element | None:
         "A packet's class is told by its DSCP. Queueing is the median time from the input to the "
         "output, without the link's delay. The rate is that of the frames that left."
     )
-    compared = shown.counted(run.summary)
+    compared = classes.counted(run.summary)
     return section(
         "classes",
         "Classes of service",
-        table("What came in, was dropped and left", ["class", *shown.HEAD], rows, numbers_from=2),
+        table("What came in, was dropped and left", ["class", *classes.HEAD], rows, numbers_from=2),
         element("p", text),
         note(f"{words.begun(compared)}."),
     )

@@ -190,12 +190,12 @@ def settings(run: Run) -> Element:
 def _requested(run: Run, manifest: Manifest) -> dict[str, Any]:
     """What the configuration asks for: of the kernel, as the manifest has it, and of the run."""
     try:
-        asked = run.experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
+        config = run.experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
     except InputError:
         return manifest.requested
-    probes = {f"probes.{number}": probe for number, probe in enumerate(asked["probes"])}
-    analysis = {f"analysis.{key}": value for key, value in asked["analysis"].items()}
-    return {**manifest.requested, **probes, "duration": asked["duration"], **analysis}
+    probes = {f"probes.{number}": probe for number, probe in enumerate(config["probes"])}
+    analysis = {f"analysis.{key}": value for key, value in config["analysis"].items()}
+    return {**manifest.requested, **probes, "duration": config["duration"], **analysis}
 
 
 def _text(value: Any) -> str:

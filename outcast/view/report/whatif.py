@@ -7,7 +7,7 @@ from outcast.view.report.page import bullets, section
 from outcast.view.report.pictures import drawn
 from outcast.view.summary_words import begun
 from outcast.view.terminal import fate as decided
-from outcast.view.terminal import whatif as shown
+from outcast.view.terminal import whatif as terminal
 from outcast.view.terminal.tables import MOST_ROWS
 
 _COMPARED = ("goodput", "drops", "timeouts")
@@ -20,7 +20,7 @@ def what_if(run: Run) -> Element | None:
     changes = run.manifest.interventions
     parts: list[Element | None] = [
         element("p", f"This is the run {changes.of}, made again with these changes:"),
-        bullets([*shown.told(changes)]),
+        bullets([*terminal.told(changes)]),
     ]
     record = run.directory.read_whatif()
     if record is not None:
@@ -29,13 +29,13 @@ def what_if(run: Run) -> Element | None:
             names = [*_COMPARED, *(["completion"] if completes else [])]
             head = ["", *(f"{name} {when}" for name in names for when in ("before", "after"))]
             parts.append(table(title, head, [_row(flows, completes) for flows in compared]))
-        words = filter(None, (shown.ratio_words(record), shown.blast_words(record)))
+        words = filter(None, (terminal.ratio_words(record), terminal.blast_words(record)))
         parts.append(element("p", f"{begun('; '.join(words))}."))
         parts.append(drawn(run, "whatif"))
         parts.append(element("p", f"{begun('; '.join(record.parts))}."))
         if record.first:
             parts.append(element("p", "The first packets with another fate:"))
-            lines = (element("li", line) for line in shown.first_lines(record))
+            lines = (element("li", line) for line in terminal.first_lines(record))
             parts.append(element("ol", *lines))
     return section("whatif", "What if", *parts)
 
@@ -57,5 +57,5 @@ def fate(run: Run) -> Element | None:
 
 
 def _row(flows: ComparedFlows, completes: bool) -> list[Part]:
-    both = shown.quantities(flows, completes)
-    return [flows.name, *(cell for each in both for cell in shown.written(*each))]
+    both = terminal.quantities(flows, completes)
+    return [flows.name, *(cell for each in both for cell in terminal.written(*each))]

@@ -72,10 +72,10 @@ def _waits(joined: Joined) -> Table:
     heads = ("packets", "least", "median", "90 %", "99 %", "longest")
     table = forms.table("waits (ms)", *heads, wrapped=None)
     waits_ns = joined.t_out_ns - joined.arrivals.stamp_ns
-    left = joined.t_out_ns >= 0
+    has_left = joined.t_out_ns >= 0
     for row, ingress in enumerate(joined.inputs):
         for output, egress in enumerate(joined.outputs):
-            mine = waits_ns[left & (joined.arrivals.port == row) & (joined.egress == output)]
+            mine = waits_ns[has_left & (joined.arrivals.port == row) & (joined.egress == output)]
             if mine.size:
                 table.add_row(f"{ingress} to {egress}", f"{mine.size:,}", *percentiles_ms(mine))
     return table

@@ -8,7 +8,7 @@ from outcast.analysis.trace.selected import Wanted, own_fields, require_some, ro
 from outcast.records.run import Run
 from outcast.view.terminal import forms
 
-_SHOWN = ("t_ns", "event", "host", "port", "flow", "packet")
+_COLUMNS = ("t_ns", "event", "host", "port", "flow", "packet")
 _FORMS = ("{:>14}", "{:28}", "{:9}", "{:10}", "{:>4}", "{:>7}")
 _LEFT_OUT = (
     *("dev", "ifindex", "txq_state", "saddr_v6", "daddr_v6", "family", "mark", "protocol"),
@@ -23,17 +23,17 @@ def lines(run: Run, wanted: Wanted, form: str) -> Iterator[str]:
     if form == "table":
         yield _line(("time (ms)", "event", "host", "port", "flow", "packet"), "what")
     if form == "csv":
-        yield forms.csv_line([*_SHOWN, "fields"])
+        yield forms.csv_line([*_COLUMNS, "fields"])
     for event, row in rows(run, wanted):
         if form == "json":
             own = {name: value for name, value in row.items() if not isinstance(value, bytes)}
             yield json.dumps({"event": event, **own})
         elif form == "csv":
             first = {"event": event, **row}
-            yield forms.csv_line([*(first[name] for name in _SHOWN), json.dumps(own_fields(row))])
+            yield forms.csv_line([*(first[name] for name in _COLUMNS), json.dumps(own_fields(row))])
         else:
             first = {**row, "event": event, "t_ns": f"{row['t_ns'] / 1e6:.6f}"}
-            yield _line(tuple(first[name] for name in _SHOWN), _what(row))
+            yield _line(tuple(first[name] for name in _COLUMNS), _what(row))
 
 
 def _what(row: dict[str, Any]) -> str:

@@ -325,8 +325,8 @@ def detail(path: Path, row: int) -> str:
         raise InputError(f"{files.files[0]}: packet {row} is not in it any more")
     place = int(places[0])
     data, _ = next(itertools.islice(capture.packets(), place, None))
-    left = milliseconds(None if values["t_out"] is None else values["t_out"] - source.start_ns)
-    fate = f"left by {values['egress']} at {left} ms" if left else values["verdict"]
+    out_ms = milliseconds(None if values["t_out"] is None else values["t_out"] - source.start_ns)
+    fate = f"left by {values['egress']} at {out_ms} ms" if out_ms else values["verdict"]
     came = milliseconds(values["t_in"] - source.start_ns)
     layers = {1: Ether, 113: CookedLinux, 276: CookedLinuxV2}
     text: str = layers.get(int(capture.link[place]), IP)(data).show(dump=True)

@@ -63,5 +63,5 @@ print(
 
 # %%
 start_ns = run.manifest.traffic.t_start_ns
-left = packets.select(left_ms=(pl.col("t_out") - start_ns) / 1e6).drop_nulls().sort("left_ms")
-print(left.filter(pl.col("left_ms") > 0).head(5))
+departures = packets.select(left_ms=(pl.col("t_out") - start_ns) / 1e6).drop_nulls().sort("left_ms")
+print(departures.filter(pl.col("left_ms") > 0).head(5))
