@@ -156,17 +156,19 @@ def phases(run: Path) -> dict[str, float]:
     return seconds
 
 
-def compile_first(states: Sequence[Path], asked: argparse.Namespace) -> None:
+def compile_first(states: Sequence[Path], arguments: argparse.Namespace) -> None:
     """Makes a run with each state, so that none that counts has to compile."""
     with tempfile.TemporaryDirectory(prefix="outcast-against-") as name:
         for place, checkout in enumerate(states):
-            outcast(checkout, "run", asked.config, "--engine", "virtual", "-o", f"{name}/{place}")
+            outcast(
+                checkout, "run", arguments.config, "--engine", "virtual", "-o", f"{name}/{place}"
+            )
 
 
-def measure_single(states: Sequence[Path], asked: argparse.Namespace, found: Findings) -> None:
+def measure_single(states: Sequence[Path], arguments: argparse.Namespace, found: Findings) -> None:
     """One run with its figures, and its phases from the command to its end."""
     inside: list[tuple[single.Inside, single.Inside]] = []
-    _measure_run("a single run, with figures", [], states, asked, found, inside)
+    _measure_run("a single run, with figures", [], states, arguments, found, inside)
     for name, title in single.PHASES.items():
         pairs = [(_of_phase(name, before), _of_phase(name, after)) for before, after in inside]
         if any(cost is not None for pair in pairs for cost in pair):
@@ -185,30 +187,30 @@ def _of_phase(name: str, inside: single.Inside) -> Cost | None:
 
 
 def measure_network(
-    part: str, states: Sequence[Path], asked: argparse.Namespace, found: Findings
+    part: str, states: Sequence[Path], arguments: argparse.Namespace, found: Findings
 ) -> None:
     """One run in a fat-tree."""
     k, flows, duration = NETWORKS[part]
     settings = [f"topology.k={k}", f"flows.1.hosts={flows}", f"duration={duration}"]
     settings += ["analysis.windows=[]"]
     what = f"fat-tree of {k} pods, {flows + 1} flows, {duration}"
-    _measure_run(what, settings, states, asked, found)
+    _measure_run(what, settings, states, arguments, found)
 
 
 def _measure_run(
     what: str,
     settings: Sequence[str],
     states: Sequence[Path],
-    asked: argparse.Namespace,
+    arguments: argparse.Namespace,
     found: Findings,
     inside: list[tuple[single.Inside, single.Inside]] | None = None,
 ) -> None:
     """Makes runs. With `inside`, what was noted of both states' runs is added to it."""
     options = [word for setting in settings for word in ("--set", setting)]
-    for _ in range(asked.repetitions):
+    for _ in range(arguments.repetitions):
         with tempfile.TemporaryDirectory(prefix="outcast-against-") as name:
             runs = [Path(name, str(place)) for place in range(len(states))]
-            argv = ("run", asked.config, *options, "--engine", "virtual", "-o")
+            argv = ("run", arguments.config, *options, "--engine", "virtual", "-o")
             began_s, costs = [], []
             for checkout, run in zip(states, runs, strict=True):
                 noting = (str(Path(single.__file__).resolve()), f"{run}.json")
@@ -225,23 +227,23 @@ def _measure_run(
                 inside.append((old, new))
 
 
-def measure_sweep(states: Sequence[Path], asked: argparse.Namespace, found: Findings) -> None:
+def measure_sweep(states: Sequence[Path], arguments: argparse.Namespace, found: Findings) -> None:
     """Sweeps with one run and with two runs at a time; costs are of one run."""
     quotients, computing = [], []
-    for _ in range(asked.repetitions):
+    for _ in range(arguments.repetitions):
         computing.append(computing_throughput())
         took: dict[int, Pair] = {}
         with tempfile.TemporaryDirectory(prefix="outcast-against-") as name:
             for jobs in (1, 2):
                 before, after = (
                     outcast(
-                        *(checkout, "sweep", asked.config, "--jobs", str(jobs)),
-                        *("--set", "engine=virtual", "--set", f"repetitions={asked.runs}"),
+                        *(checkout, "sweep", arguments.config, "--jobs", str(jobs)),
+                        *("--set", "engine=virtual", "--set", f"repetitions={arguments.runs}"),
                         *("--set", "sweep.captures=drop", "-o", f"{name}/{place}-{jobs}"),
                     )
                     for place, checkout in enumerate(states)
                 )
-                took[jobs] = (_of_one(before, asked.runs), _of_one(after, asked.runs))
+                took[jobs] = (_of_one(before, arguments.runs), _of_one(after, arguments.runs))
             for place in range(len(states)):
                 tables = [Path(name, f"{place}-{jobs}", "runs.parquet") for jobs in (1, 2)]
                 if all(table.exists() for table in tables) and (
@@ -249,7 +251,7 @@ def measure_sweep(states: Sequence[Path], asked: argparse.Namespace, found: Find
                 ):
                     found.wrong.append("the datasets with one and two runs at a time differ")
         for jobs, pair in took.items():
-            what = f"a run of a sweep of {asked.runs}, {jobs} at a time"
+            what = f"a run of a sweep of {arguments.runs}, {jobs} at a time"
             found.rows.setdefault(what, []).append(pair)
         alone, together = took[1][1], took[2][1]
         if alone and together and alone.wall_s and together.wall_s:
@@ -277,10 +279,10 @@ def computing_throughput() -> float:
 
 def two_at_a_time(quotient: float) -> str:
     """The throughput of two runs at a time over that of one, and whether it can be true."""
-    shown = f"{quotient:.2f}"
+    text = f"{quotient:.2f}"
     if quotient <= 2:
-        return shown
-    return f"{shown} (two cannot do more than double, so the machine's speed changed meanwhile)"
+        return text
+    return f"{text} (two cannot do more than double, so the machine's speed changed meanwhile)"
 
 
 def _of_one(cost: Cost | None, runs: int) -> Cost | None:
@@ -289,20 +291,22 @@ def _of_one(cost: Cost | None, runs: int) -> Cost | None:
     return Cost(cost.wall_s / runs, cost.processor_s / runs, cost.memory_bytes)
 
 
-def measure_ns3(states: Sequence[Path], asked: argparse.Namespace, found: Findings) -> None:
+def measure_ns3(states: Sequence[Path], arguments: argparse.Namespace, found: Findings) -> None:
     """The time of both states' traffic against ns-3's for the same experiment."""
     if not ns3.is_installed():
         print(f"left out: ns-3 is missing; install it with: {ns3.RECIPE}", file=sys.stderr)
         return
-    tried = experiment.load(ROOT / asked.config, [])
+    tried = experiment.load(ROOT / arguments.config, [])
     quotients: list[float] = []
     with tempfile.TemporaryDirectory(prefix="outcast-against-") as name:
         program, lines = ns3.compiled(Path(name)), ns3.lines_of(tried)
-        for number in range(asked.repetitions):
+        for number in range(arguments.repetitions):
             there = Cost(ns3.simulate(program, lines, Path(name)).wall_s)
             for place, (state, whose) in enumerate(zip(states, ("before", "after"), strict=True)):
                 run = Path(name, f"{number}.{place}")
-                if not outcast(state, "run", asked.config, "--engine", "virtual", "-o", str(run)):
+                if not outcast(
+                    state, "run", arguments.config, "--engine", "virtual", "-o", str(run)
+                ):
                     continue
                 took = ns3.seconds(run)
                 for what, here_s in took.items():
@@ -356,8 +360,8 @@ def merged(known: Entry | None, new: Entry) -> Entry:
 
 def revision(commit: str) -> str:
     """The short hash of a commit."""
-    asked = ["git", "-C", str(ROOT), "rev-parse", "--short", commit]
-    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short", commit]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main() -> int:
@@ -370,21 +374,21 @@ def main() -> int:
     parser.add_argument("--config", default="configs/fig3c.yaml")
     parser.add_argument("--write", action="store_true", help="store the table for the docs")
     parser.add_argument("--table", default=NAME, help="the name under which --write stores it")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     found = Findings()
-    parts = asked.only or PARTS
+    parts = arguments.only or PARTS
     with tempfile.TemporaryDirectory(prefix="outcast-against-") as name:
-        states = (unpack(asked.commit, Path(name)), ROOT)
-        compile_first(states, asked)
+        states = (unpack(arguments.commit, Path(name)), ROOT)
+        compile_first(states, arguments)
         for part in parts:
             if part in NETWORKS:
-                measure_network(part, states, asked, found)
+                measure_network(part, states, arguments, found)
             elif part == "sweep":
-                measure_sweep(states, asked, found)
+                measure_sweep(states, arguments, found)
             elif part == "ns3":
-                measure_ns3(states, asked, found)
+                measure_ns3(states, arguments, found)
             else:
-                measure_single(states, asked, found)
+                measure_single(states, arguments, found)
             print(f"{part} is measured; load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
     rows = [line(what, pairs) for what, pairs in found.rows.items()]
     widths = [max(len(row[column]) for row in (HEAD, *rows)) for column in range(len(HEAD))]
@@ -392,18 +396,18 @@ def main() -> int:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
     for what, value in found.values.items():
         print(f"{what}: {value}")
-    print(f"medians of {asked.repetitions}; load {os.getloadavg()[0]:.1f} at the end")
-    if asked.write:
-        words = [f"--only {part}" for part in asked.only or ()]
-        words += [f"--repetitions {asked.repetitions}", f"--runs {asked.runs}"]
-        words += [f"--table {asked.table}"] if asked.table != NAME else []
+    print(f"medians of {arguments.repetitions}; load {os.getloadavg()[0]:.1f} at the end")
+    if arguments.write:
+        words = [f"--only {part}" for part in arguments.only or ()]
+        words += [f"--repetitions {arguments.repetitions}", f"--runs {arguments.runs}"]
+        words += [f"--table {arguments.table}"] if arguments.table != NAME else []
         entry = Entry(
-            f"benchmarks/against.py {revision(asked.commit)} {' '.join(words)}",
-            f"commit {revision('HEAD')} against {revision(asked.commit)}, {machine()}",
+            f"benchmarks/against.py {revision(arguments.commit)} {' '.join(words)}",
+            f"commit {revision('HEAD')} against {revision(arguments.commit)}, {machine()}",
             [HEAD, *rows],
             {**found.values, DIFFERENT: "; ".join(dict.fromkeys(found.wrong)) or NONE_DIFFERS},
         )
-        store(asked.table, merged(read().get(asked.table), entry))
+        store(arguments.table, merged(read().get(arguments.table), entry))
     for what in dict.fromkeys(found.wrong):
         print(what)
     return 1 if found.wrong else 0

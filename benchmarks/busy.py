@@ -75,8 +75,8 @@ def make(engine: str, rate: str, duration: str, seed: int, target: Path) -> Run:
 def gaps(run: Run, rate_bps: int) -> npt.NDArray[np.float64]:
     """The times between departures of full frames, in units of a frame's time on the link."""
     frame_ns = FRAME_BITS * 1e9 / rate_bps
-    left = run.table("packets").filter(verdict="forwarded", payload=PAYLOAD).sort("t_out")
-    return (left.select(pl.col("t_out").diff().drop_nulls())["t_out"] / frame_ns).to_numpy()
+    departures = run.table("packets").filter(verdict="forwarded", payload=PAYLOAD).sort("t_out")
+    return (departures.select(pl.col("t_out").diff().drop_nulls())["t_out"] / frame_ns).to_numpy()
 
 
 def row(title: str, runs: Sequence[Run], rate_bps: int) -> list[str]:
@@ -98,24 +98,24 @@ def main() -> None:
     parser = stored.parser(__doc__)
     parser.add_argument("--runs", type=int, default=3, help="of each row")
     parser.add_argument("-o", type=Path, default=ROOT / "results/busy", dest="folder")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     table: list[Sequence[str]] = [HEAD]
     virtual: list[Run] = []
     with busy(os.cpu_count() or 1):
         for engine, rate, rate_bps, duration in CASES:
             runs = [
-                make(engine, rate, duration, seed, asked.folder / f"{engine}-{rate}-s{seed}")
-                for seed in range(1, asked.runs + 1)
+                make(engine, rate, duration, seed, arguments.folder / f"{engine}-{rate}-s{seed}")
+                for seed in range(1, arguments.runs + 1)
             ]
             virtual += runs if engine == "virtual" else []
             table.append(row(f"{engine}, {rate}", runs, rate_bps))
             print(" | ".join(table[-1]), flush=True)
     entry = stored.Entry(
-        f"python -m benchmarks.busy --runs {asked.runs} --write",
+        f"python -m benchmarks.busy --runs {arguments.runs} --write",
         f"{stored.state_of(virtual)}; {stored.machine()}, all of them busy",
         table,
     )
-    stored.tell(NAME, entry, write=asked.write)
+    stored.tell(NAME, entry, write=arguments.write)
 
 
 if __name__ == "__main__":

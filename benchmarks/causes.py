@@ -204,13 +204,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--control", nargs="+", default=["bic", "cubic", "reno"])
     parser.add_argument("-o", type=Path, default=ROOT / "results/causes", dest="folder")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     parts: dict[str, list[pl.DataFrame]] = {}
     flow_runs: list[dict[str, object]] = []
     made: list[Run] = []
-    for control in asked.control:
-        for seed in range(1, asked.seeds + 1):
-            run = make(control, seed, asked.folder)
+    for control in options.control:
+        for seed in range(1, options.seeds + 1):
+            run = make(control, seed, options.folder)
             made.append(run)
             for name, table in of_run(run, control, seed).items():
                 parts.setdefault(name, []).append(table)
@@ -222,12 +222,12 @@ def main(arguments: Sequence[str]) -> int:
     tables = {name: pl.concat(part, how="vertical_relaxed") for name, part in parts.items()}
     runs = pl.DataFrame(flow_runs).group_by("control", "group").agg(pl.col("flow_runs").sum())
     waits = waits_table(tables["waits"], runs)
-    command = f"python -m benchmarks.causes --seeds {asked.seeds} --control"
+    command = f"python -m benchmarks.causes --seeds {options.seeds} --control"
     entry = stored.Entry(
-        f"{command} {' '.join(asked.control)} --write",
+        f"{command} {' '.join(options.control)} --write",
         stored.state_of(made),
         cells(waits),
-        {**of_lone(waits, asked.control), "seeds": str(asked.seeds)},
+        {**of_lone(waits, options.control), "seeds": str(options.seeds)},
     )
     entries = {
         NAME: entry,
@@ -239,7 +239,7 @@ def main(arguments: Sequence[str]) -> int:
     }
     for name, known in entries.items():
         print(f"\n{name}\n\n{known.markdown()}")
-        if asked.write:
+        if options.write:
             stored.store(name, known)
     differing = tables["sums"].filter(pl.col("kernel") != pl.col("events"))
     without = tables["again"].filter(pl.col("cause").is_null())

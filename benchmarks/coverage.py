@@ -174,7 +174,7 @@ def two_samples(size: int, count: int) -> dict[str, dict[str, float]]:
     """As `coverage`, of a difference and a quotient of two points' means, by ours alone."""
     draw = np.random.default_rng(SEED)
     first, second = draw.normal(10, 3, (count, size)), draw.normal(20, 1, (count, size))
-    pairs = [(list(one), list(other)) for one, other in zip(first, second, strict=True)]
+    pairs = [(list(former), list(latter)) for former, latter in zip(first, second, strict=True)]
     kinds: dict[str, tuple[Callable[..., statistics.Estimate], float]] = {
         "difference of means, sigma 3 and 1": (statistics.estimate_difference, -10),
         "quotient of means, sigma 3 and 1": (statistics.estimate_quotient, 0.5),
@@ -224,14 +224,14 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--samples", type=int, default=4000)
     parser.add_argument("-o", type=Path, dest="file")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     # Where all runs of a sample are equal nothing can be resampled, and the row counts as a miss.
     warnings.simplefilter("ignore")
-    table = measure(asked.samples)
+    table = measure(options.samples)
     print(markdown(table))
-    if asked.file is not None:
-        content = {"command": "benchmarks/coverage.py", "samples": asked.samples, "table": table}
-        write_text(asked.file, json.dumps(content, indent=1) + "\n")
+    if options.file is not None:
+        content = {"command": "benchmarks/coverage.py", "samples": options.samples, "table": table}
+        write_text(options.file, json.dumps(content, indent=1) + "\n")
     return 0
 
 

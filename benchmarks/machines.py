@@ -103,11 +103,11 @@ def agree(machines: Sequence[Sequence[Run]]) -> bool:
     means = [mean(runs) for runs in machines]
     if any(regimes(runs)["phase-locked"] for runs in machines):
         return False
-    return all(_alike(one, other) for one, other in combinations(means, 2))
+    return all(_alike(first, second) for first, second in combinations(means, 2))
 
 
-def _alike(one: Interval, other: Interval) -> bool:
-    ours, theirs = _bounded(one), _bounded(other)
+def _alike(first: Interval, second: Interval) -> bool:
+    ours, theirs = _bounded(first), _bounded(second)
     if ours is None or theirs is None:
         return False
     (value, low, high), (other_value, other_low, other_high) = ours, theirs
@@ -152,24 +152,25 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5, help="of each row")
     parser.add_argument("--seconds", type=float, default=10.0, help="of traffic in each run")
     parser.add_argument("-o", type=Path, default=ROOT / "results/machines", dest="folder")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     made: dict[tuple[str, str], list[Run]] = {}
-    for seed in range(1, asked.runs + 1):
+    for seed in range(1, arguments.runs + 1):
         for title in SETTINGS:
             for machine in MACHINES:
-                run = make(title, machine, seed, asked.seconds, asked.folder)
+                run = make(title, machine, seed, arguments.seconds, arguments.folder)
                 made.setdefault((title, machine), []).append(run)
                 print(f"{title}, {machine}, {seed}: {run.summary.outcast_ratio}", flush=True)
     agreeing = [
         title for title in SETTINGS if agree([made[title, machine] for machine in MACHINES])
     ]
     entry = stored.Entry(
-        f"python -m benchmarks.machines --runs {asked.runs} --seconds {asked.seconds:g} --write",
+        f"python -m benchmarks.machines --runs {arguments.runs} "
+        f"--seconds {arguments.seconds:g} --write",
         f"{stored.state_of_code()}; {stored.machine()}",
         [HEAD, *(cells(title, machine, runs) for (title, machine), runs in made.items())],
-        {"agree": "; ".join(agreeing) or "none of them", "runs": str(asked.runs)},
+        {"agree": "; ".join(agreeing) or "none of them", "runs": str(arguments.runs)},
     )
-    stored.tell(NAME, entry, write=asked.write)
+    stored.tell(NAME, entry, write=arguments.write)
     print(f"agree: {entry.values['agree']}")
 
 

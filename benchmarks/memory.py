@@ -96,8 +96,8 @@ def main() -> None:
                 packets = pool.apply(make_captures, (folder, size))
             for limit in (None, arguments.limit << 20):
                 seconds, whole, own = measure(ours(folder), limit)
-                shown = "none" if limit is None else str(limit >> 20)
-                cells = (packets, shown, f"{seconds:.1f}", whole >> 20, own >> 20, own // packets)
+                mib = "none" if limit is None else str(limit >> 20)
+                cells = (packets, mib, f"{seconds:.1f}", whole >> 20, own >> 20, own // packets)
                 print(" ".join(str(cell).rjust(10) for cell in cells), flush=True)
 
 

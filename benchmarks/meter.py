@@ -94,7 +94,7 @@ def seen(title: str, result: Result, label: str, folder: Path) -> Seen:
 
 def apart(every: Sequence[Seen], regime: str) -> str:
     """How far seeds disagree at least and at most, where all runs have a regime."""
-    factors = sorted(one.apart for one in every if one.is_all(regime))
+    factors = sorted(row.apart for row in every if row.is_all(regime))
     return f"{number(factors[0])} to {number(factors[-1])}" if factors else "-"
 
 
@@ -115,21 +115,21 @@ def main() -> None:
     """Prints the table, and stores it."""
     parser = stored.parser(__doc__)
     parser.add_argument("folder", type=Path)
-    asked = parser.parse_args()
-    results, every = zip(*rows(asked.folder), strict=True)
+    arguments = parser.parse_args()
+    results, every = zip(*rows(arguments.folder), strict=True)
     together.require_one_state(results)
     entry = stored.Entry(
         "outcast reproduce F1 --full -o DIR; outcast reproduce P3 --quick --noise all -o DIR; "
         "python -m benchmarks.meter DIR --write",
         str(results[0].state),
-        [HEAD, *(one.cells for one in every)],
+        [HEAD, *(row.cells for row in every)],
         {
             "mixed apart": apart(every, "mixed"),
             "locked apart": apart(every, "phase-locked"),
             "seeds": str(len(every[0].made)),
         },
     )
-    stored.tell(NAME, entry, write=asked.write)
+    stored.tell(NAME, entry, write=arguments.write)
 
 
 if __name__ == "__main__":

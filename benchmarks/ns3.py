@@ -68,27 +68,27 @@ def compiled(folder: Path) -> Path:
     return target
 
 
-def lines_of(asked: Experiment) -> list[str]:
+def lines_of(config: Experiment) -> list[str]:
     """The experiment in the lines that the program reads."""
-    resolved = asked.resolved("virtual")
+    resolved = config.resolved("virtual")
     plan = make_plan(resolved)
     number = {node: place for place, node in enumerate(plan.graph.nodes)}
-    queue_bytes = parse_size_bytes(str(asked.queue.model_dump(mode="json")["limit"]))
-    transport = asked.transport
+    queue_bytes = parse_size_bytes(str(config.queue.model_dump(mode="json")["limit"]))
+    transport = config.transport
     tcp = TCP[transport.congestion_control]
     min_rto_ns = transport.min_rto_ns or 200_000_000
     lines = [
-        f"run {asked.duration_ns} {tcp} {min_rto_ns} {SNAPLEN_BYTES}",
+        f"run {config.duration_ns} {tcp} {min_rto_ns} {SNAPLEN_BYTES}",
         f"node {len(number)}",
     ]
-    for one, other in plan.graph.edges:
-        link = plan.links[one, other]
+    for source, target in plan.graph.edges:
+        link = plan.links[source, target]
         # The preamble, the check sequence and the gap take time. A point-to-point frame of ns-3 has
         # 2 bytes of header, where Ethernet has 14.
         frame_bytes = link.framing.wire_bytes(link.frame_bytes)
         rate = round(link.rate_bps * (link.mtu_bytes + 2) / frame_bytes)
         lines.append(
-            f"link {number[one]} {number[other]} {rate} {link.delay_ns or 0} {queue_bytes}"
+            f"link {number[source]} {number[target]} {rate} {link.delay_ns or 0} {queue_bytes}"
         )
     routes = set()
     for flow in plan.flows:
@@ -134,11 +134,11 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--set", action="append", default=[], dest="settings", metavar="KEY=VALUE")
     given = parser.parse_args()
-    asked = experiment.load(given.config, given.settings)
+    config = experiment.load(given.config, given.settings)
     quotients = []
     with tempfile.TemporaryDirectory(prefix="outcast-ns3-") as name:
         scratch = Path(name)
-        program, lines = compiled(scratch), lines_of(asked)
+        program, lines = compiled(scratch), lines_of(config)
         options = [word for setting in given.settings for word in ("--set", setting)]
         for number in range(given.repetitions):
             there = simulate(program, lines, scratch)
@@ -148,7 +148,7 @@ def main() -> int:
             subprocess.run(argv, cwd=ROOT, check=True, capture_output=True)
             here_s = seconds(run)[ALONE]
             goodput = json.loads((run / "summary.json").read_text())["total_goodput_bps"] / 1e6
-            theirs = sum(there.received) * 8e3 / asked.duration_ns
+            theirs = sum(there.received) * 8e3 / config.duration_ns
             quotients.append(here_s / there.wall_s)
             print(
                 f"outcast {here_s:.2f} s ({goodput:.0f} Mbps), ns-3 {there.wall_s:.2f} s "

@@ -197,8 +197,8 @@ def main() -> None:
     parser.add_argument("name", choices=STUDIES)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("-o", type=Path, default=ROOT / "results/settings", dest="folder")
-    asked = parser.parse_args()
-    study = STUDIES[asked.name]
+    arguments = parser.parse_args()
+    study = STUDIES[arguments.name]
     table: list[list[str]] = [[study.about, *(column.head for column in study.columns)]]
     every: list[Run] = []
     for number, (label, settings) in enumerate(study.rows.items(), 1):
@@ -206,23 +206,23 @@ def main() -> None:
             stored.made(
                 study.config,
                 {**COMMON, **settings, "seed": seed},
-                asked.folder / f"{asked.name}-{number}-s{seed}",
+                arguments.folder / f"{arguments.name}-{number}-s{seed}",
             )
-            for seed in range(1, asked.seeds + 1)
+            for seed in range(1, arguments.seeds + 1)
         ]
         every += runs
         table.append([label, *(cell(column, runs) for column in study.columns)])
         print(json.dumps(table[-1], ensure_ascii=False), flush=True)
     entry = stored.Entry(
-        f"python -m benchmarks.settings {asked.name} --seeds {asked.seeds} --write",
+        f"python -m benchmarks.settings {arguments.name} --seeds {arguments.seeds} --write",
         stored.state_of(every),
         table,
         {
-            "seeds": str(asked.seeds),
+            "seeds": str(arguments.seeds),
             "noise": ", ".join(sorted({str(run.experiment.noise.profile) for run in every})),
         },
     )
-    stored.tell(asked.name, entry, write=asked.write)
+    stored.tell(arguments.name, entry, write=arguments.write)
 
 
 if __name__ == "__main__":

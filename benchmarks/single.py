@@ -69,11 +69,11 @@ def _children_s(of: int) -> float:
             fields = line.rpartition(")")[2].split()
             parents.setdefault(int(fields[1]), []).append(int(name))
             used[int(name)] = sum(map(int, fields[11:15])) * _TICK_S
-    total, left = 0.0, list(parents.get(of, ()))
-    while left:
-        process = left.pop()
+    total, pending = 0.0, list(parents.get(of, ()))
+    while pending:
+        process = pending.pop()
         total += used[process]
-        left += parents.get(process, ())
+        pending += parents.get(process, ())
     return total
 
 

@@ -59,11 +59,11 @@ def table() -> list[list[str]]:
 def main() -> None:
     """Prints the table as Markdown."""
     parser = stored.parser(__doc__)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     entry = stored.Entry(
         "python -m benchmarks.stationarity --write", stored.state_of_code(), table()
     )
-    stored.tell("stationarity", entry, write=asked.write)
+    stored.tell("stationarity", entry, write=arguments.write)
 
 
 if __name__ == "__main__":

@@ -82,10 +82,12 @@ def _ranks(graph: Graph, dpids: Mapping[str, int]) -> dict[str, int]:
             f"this network has: {there}"
         )
     ranks = {switch: LAYERS.index(graph.nodes[switch]["layer"]) for switch in dpids}
-    for one, two in graph.edges:
-        heights = sorted(ranks.get(node, -1) for node in (one, two))
+    for source, target in graph.edges:
+        heights = sorted(ranks.get(node, -1) for node in (source, target))
         if heights[1] - heights[0] != 1:
-            raise RouteError(f"equal_length: the link {one} - {two} is not between adjacent layers")
+            raise RouteError(
+                f"equal_length: the link {source} - {target} is not between adjacent layers"
+            )
     return ranks
 
 

@@ -48,7 +48,10 @@ class GraphError(ValueError):
 def dumps(graph: Graph) -> str:
     """The graph as the text of a graph file."""
     nodes = [{**data, "id": name} for name, data in graph.nodes(data=True)]
-    edges = [{**data, "source": one, "target": two} for one, two, data in graph.edges(data=True)]
+    edges = [
+        {**data, "source": source, "target": target}
+        for source, target, data in graph.edges(data=True)
+    ]
     return json.dumps({"nodes": nodes, "edges": edges}, indent=1) + "\n"
 
 
@@ -104,19 +107,22 @@ def check(graph: Graph) -> None:
                 raise GraphError(f"node {name}: {other} has the same {key} {value}")
         if data["kind"] == "host" and graph.degree(name) != 1:
             raise GraphError(f"host {name}: {graph.degree(name)} links; exactly one is allowed")
-    for one, two, data in graph.edges(data=True):
+    for source, target, data in graph.edges(data=True):
         ports = data.get("ports")
-        if not isinstance(ports, dict) or set(ports) != {one, two}:
-            raise GraphError(f"edge {one} - {two}: `ports` must have a number for each end")
+        if not isinstance(ports, dict) or set(ports) != {source, target}:
+            raise GraphError(f"edge {source} - {target}: `ports` must have a number for each end")
         for node, port in ports.items():
             lowest = 1 if graph.nodes[node]["kind"] == "switch" else 0
             if type(port) is not int or port < lowest:
                 raise GraphError(
-                    f"edge {one} - {two}: port {port!r} at {node}; {lowest} or more is allowed"
+                    f"edge {source} - {target}: port {port!r} at {node}; "
+                    f"{lowest} or more is allowed"
                 )
-            other = seen.setdefault((node, port), f"{one} - {two}")
-            if other != f"{one} - {two}":
-                raise GraphError(f"edge {one} - {two}: port {port} of {node} is taken by {other}")
+            other = seen.setdefault((node, port), f"{source} - {target}")
+            if other != f"{source} - {target}":
+                raise GraphError(
+                    f"edge {source} - {target}: port {port} of {node} is taken by {other}"
+                )
 
 
 def _identity(name: str, data: dict[str, Any]) -> dict[str, object]:

@@ -57,7 +57,9 @@ def spanning_tree(graph: Graph) -> Ports:
     """
     dpids = switch_dpids(graph)
     tree = graph.copy()
-    tree.remove_edges_from([(one, two) for one, two in graph.edges if {one, two} <= dpids.keys()])
+    tree.remove_edges_from(
+        [(source, target) for source, target in graph.edges if {source, target} <= dpids.keys()]
+    )
     if dpids:
         root = min(dpids, key=dpids.__getitem__)
         for switch, (parent, *_others) in _Near(graph).towards(root).items():

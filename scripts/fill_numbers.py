@@ -90,17 +90,17 @@ def _reproduced(folder: Path) -> dict[str, str]:
     known: dict[str, str] = {}
     # Reading all recipes takes longer than all the rest.
     recipes = load_all()
-    shown = docs.judged(folder.parent)
+    rows = docs.judged(folder.parent)
     for kind in Verdict:
         known[f"claims {verdict_text(kind).removeprefix('same direction, ')}"] = of_verdict(
-            shown, kind
+            rows, kind
         )
-    known |= {f"turned {profile}": turned(shown, profile) for profile in NOISES}
-    for group in reversed(reproduction_summary.by_state(shown)):
+    known |= {f"turned {profile}": turned(rows, profile) for profile in NOISES}
+    for group in reversed(reproduction_summary.by_state(rows)):
         for name, band in together.over_noise(group).items():
             known[f"{name}.band"] = band_table(band)
             known[f"{name}.band.state"] = str(band[0].result.state)
-    for row in shown:
+    for row in rows:
         result = row.result
         name = result.id if result.profile is None else f"{result.id}@{result.profile}"
         known[f"{name}.verdict"] = verdict_text(row.verdict)
@@ -108,20 +108,20 @@ def _reproduced(folder: Path) -> dict[str, str]:
         known[f"{name}.regimes"] = _regimes(result)
         for number, claim in enumerate(row.claims, 1):
             record = claim.record
-            known[f"{name}.{number}"] = _shown(claim)
+            known[f"{name}.{number}"] = _claim_text(claim)
             known[f"{name}.{number}.value"] = "-" if record.mean is None else show(record.mean)
             known[f"{name}.{number}.verdict"] = verdict_text(claim.verdict)
         known |= of_points(name, result, recipes[result.id])
     return known
 
 
-def of_verdict(shown: Sequence[together.Row], kind: Verdict) -> str:
+def of_verdict(rows: Sequence[together.Row], kind: Verdict) -> str:
     """All claims of sources that have a verdict with the noise that is the configurations' own.
 
     Claims whose runs another commit made name that.
     """
     lines = ["| figure | claim | rule | measured |", "|" + "---|" * 4]
-    most, *others = reproduction_summary.by_state(shown) or [[]]
+    most, *others = reproduction_summary.by_state(rows) or [[]]
     for row in (row for group in (most, *others) for row in group):
         result = row.result
         if result.profile is not None or result.id.startswith(OUR_OWN):
@@ -132,27 +132,27 @@ def of_verdict(shown: Sequence[together.Row], kind: Verdict) -> str:
         for claim in row.claims:
             if claim.verdict is kind:
                 record = claim.record
-                lines.append(f"| {link} | {record.text} | {record.rule} | {_shown(claim)} |")
+                lines.append(f"| {link} | {record.text} | {record.rule} | {_claim_text(claim)} |")
     return "\n".join(lines)
 
 
-def turned(shown: Sequence[together.Row], profile: str) -> str:
+def turned(rows: Sequence[together.Row], profile: str) -> str:
     """Claims of sources that their own noise contradicts or a profile does, but not both."""
-    of_profile = {row.result.id: row for row in shown if row.result.profile == profile}
+    of_profile = {row.result.id: row for row in rows if row.result.profile == profile}
     lines = [f"| figure | claim | own noise | `{profile}` |", "|" + "---|" * 4]
-    for row in shown:
+    for row in rows:
         result, other = row.result, of_profile.get(row.result.id)
         if result.profile is not None or other is None or result.id.startswith(OUR_OWN):
             continue
         link = f"[{result.id}]({docs.link(result)})"
         for pair in zip(row.claims, other.claims, strict=True):
             if sum(claim.verdict is Verdict.CONTRADICTED for claim in pair) == 1:
-                cells = [f"{verdict_text(each.verdict)}: {_shown(each)}" for each in pair]
+                cells = [f"{verdict_text(each.verdict)}: {_claim_text(each)}" for each in pair]
                 lines.append(f"| {link} | {pair[0].record.text} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _shown(claim: together.ShownClaim) -> str:
+def _claim_text(claim: together.ShownClaim) -> str:
     # How many runs were stationary stands on the reproduction's own page.
     return measured_text(claim.record.model_copy(update={"stationary": None}))
 
@@ -192,9 +192,9 @@ def of_points(name: str, result: Result, recipe: Recipe) -> dict[str, str]:
             logarithmic=measures.is_logarithmic(main),
             limits=measures.limits(main),
         )
-        shown = interval_text(interval.value, interval.low, interval.high)
-        lines.append(f"| {point.label} | {shown} |")
-        known[f"{name}:{point.label}"] = shown
+        text = interval_text(interval.value, interval.low, interval.high)
+        lines.append(f"| {point.label} | {text} |")
+        known[f"{name}:{point.label}"] = text
         finite = [value for value in values if math.isfinite(value)]
         if finite:
             known[f"{name}:{point.label}.least"] = show(min(finite))

@@ -206,8 +206,8 @@ def _copy(path: Path, target: Path) -> None:
 
 def _source_of(path: Path, debian: Package) -> tuple[str, str]:
     """The source package of a Debian package, with its version, as deb-control(5) has them."""
-    asked = ["dpkg-deb", "--showformat=${source:Package} ${source:Version}", "--show", str(path)]
-    said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    command = ["dpkg-deb", "--showformat=${source:Package} ${source:Version}", "--show", str(path)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     name, _, version = said.partition(" ")
     return name, version
 

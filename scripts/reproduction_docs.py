@@ -76,21 +76,21 @@ def markdown(results: Sequence[Result]) -> str:
     Raises:
         ConfigError: they are of different states.
     """
-    shown = together.rows(results)
-    with_sections = together.with_sections(shown)
-    tables = _tables(shown, with_sections, 1)
-    return f"{together.control_text(shown)}\n\n{tables}{_sections(with_sections)}"
+    rows = together.rows(results)
+    with_sections = together.with_sections(rows)
+    tables = _tables(rows, with_sections, 1)
+    return f"{together.control_text(rows)}\n\n{tables}{_sections(with_sections)}"
 
 
-def _tables(shown: Sequence[Row], with_sections: Sequence[Row], number: int) -> str:
+def _tables(rows: Sequence[Row], with_sections: Sequence[Row], number: int) -> str:
     """Rows of one state as Markdown.
 
     Args:
-        shown: the rows.
+        rows: those of the state.
         with_sections: the rows of all states that have a section of their own.
         number: the state's number; the largest group of rows has 1.
     """
-    own, bands = _own(shown, with_sections), _bands(shown, with_sections)
+    own, bands = _own(rows, with_sections), _bands(rows, with_sections)
     lines = []
     if own:
         lines = [
@@ -175,16 +175,16 @@ def pages(docs: Path = DOCS) -> dict[str, str]:
     Raises:
         InputError: a result cannot be read.
     """
-    shown = judged(docs)
-    with_sections = together.with_sections(shown)
-    most, *others = reproduction_summary.by_state(shown) or [[]]
+    rows = judged(docs)
+    with_sections = together.with_sections(rows)
+    most, *others = reproduction_summary.by_state(rows) or [[]]
     about = _state_text(most, others)
-    older = {row.result.id for row in shown if _older_settings(row.result)}
+    older = {row.result.id for row in rows if _older_settings(row.result)}
     first = "".join(
-        f"- {line}.\n" for line in [*reproduction_summary.glance(shown, older), *_headline(shown)]
+        f"- {line}.\n" for line in [*reproduction_summary.glance(rows, older), *_headline(rows)]
     )
-    text = f"{TITLE}{first}\n{PREFACE}{about}\n{together.control_text(shown)}\n\n"
-    text += f"{reproduction_summary.meter_text(shown)}\n\n"
+    text = f"{TITLE}{first}\n{PREFACE}{about}\n{together.control_text(rows)}\n\n"
+    text += f"{reproduction_summary.meter_text(rows)}\n\n"
     text += _tables(most, with_sections, 1)
     for number, group in enumerate(others, 2):
         text += f"\n# {_apart_heading(number)}\n\n{_apart_text(group)}\n"
@@ -203,16 +203,16 @@ def _pages_of_sources(rows: Sequence[Row]) -> dict[str, str]:
     return made
 
 
-def _own(shown: Sequence[Row], with_sections: Sequence[Row]) -> list[Row]:
-    return [row for row in shown if row in with_sections]
+def _own(rows: Sequence[Row], with_sections: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row in with_sections]
 
 
-def _bands(shown: Sequence[Row], with_sections: Sequence[Row]) -> dict[str, list[Row]]:
+def _bands(rows: Sequence[Row], with_sections: Sequence[Row]) -> dict[str, list[Row]]:
     """The rows over noise of one state, so that a row without a section is in a table too."""
-    own = _own(shown, with_sections)
+    own = _own(rows, with_sections)
     return {
         name: band
-        for name, band in together.over_noise(shown, least=1).items()
+        for name, band in together.over_noise(rows, least=1).items()
         if len(band) > 1 or band[0] not in own
     }
 
@@ -226,8 +226,8 @@ def _apart_heading(number: int) -> str:
     return f"Rows{_numbered(' of another state', number)}"
 
 
-def _state_text(shown: Sequence[Row], others: Sequence[Sequence[Row]]) -> str:
-    state = _state_of(shown)
+def _state_text(rows: Sequence[Row], others: Sequence[Sequence[Row]]) -> str:
+    state = _state_of(rows)
     if state is None:
         return ""
     apart = []
@@ -241,12 +241,12 @@ def _state_text(shown: Sequence[Row], others: Sequence[Sequence[Row]]) -> str:
     return f"All results are of {state}, except these:\n\n{lines}"
 
 
-def _headline(shown: Sequence[Row]) -> list[str]:
+def _headline(rows: Sequence[Row]) -> list[str]:
     """The main claim of figure 3 under the noise of the paper's time."""
     return [
         f"**The headline**, by [P3](reproduction-p.md#p3) under hosts-2011: {claim.text}; "
         f"measured: {measured_text(claim)}"
-        for row in shown
+        for row in rows
         if (row.result.id, row.result.profile) == ("P3", "hosts-2011")
         for claim in row.result.claims[:1]
     ]
@@ -275,10 +275,10 @@ def _modes(result: Result) -> list[str]:
     return [part for line in lines if line for part in ("", f"{line}.")]
 
 
-def _names(shown: Sequence[Row]) -> str:
+def _names(rows: Sequence[Row]) -> str:
     """What rows are called: their figures, with the profiles that were asked for."""
     profiles: dict[str, list[str | None]] = {}
-    for row in shown:
+    for row in rows:
         profiles.setdefault(row.result.id, []).append(row.result.profile)
     names = []
     for name, under in profiles.items():
@@ -288,16 +288,16 @@ def _names(shown: Sequence[Row]) -> str:
     return "; ".join(names)
 
 
-def _apart_text(shown: Sequence[Row]) -> str:
+def _apart_text(rows: Sequence[Row]) -> str:
     return (
-        f"These results are of {_state_of(shown)}. Do not compare their values with those above, "
+        f"These results are of {_state_of(rows)}. Do not compare their values with those above, "
         "because other code made them.\n"
     )
 
 
-def _state_of(shown: Sequence[Row]) -> State | None:
+def _state_of(rows: Sequence[Row]) -> State | None:
     """What made the rows. A computation has no kernel, so it says less than a run."""
-    states = [row.result.state for row in shown]
+    states = [row.result.state for row in rows]
     return next((state for state in states if state.kernel is not None), next(iter(states), None))
 
 
@@ -344,8 +344,8 @@ def write(folders: Sequence[Path], docs: Path = DOCS) -> Path:
             )
     staying = [result for result in stored(docs) if _name(result.id, result.profile) not in new]
     everything = [*(result for _, result in new.values()), *staying]
-    shown = together.judge(everything)
-    pictured = {_name(row.result.id, row.result.profile) for row in together.with_sections(shown)}
+    rows = together.judge(everything)
+    pictured = {_name(row.result.id, row.result.profile) for row in together.with_sections(rows)}
     images = docs / IMAGES
     images.mkdir(parents=True, exist_ok=True)
     (docs / RESULTS).mkdir(parents=True, exist_ok=True)
@@ -368,9 +368,9 @@ def _draw_bands(docs: Path) -> None:
     name = Path(band_picture.FILE)
     for old in images.glob(f"{name.stem}*{name.suffix}"):
         old.unlink()
-    shown = judged(docs)
-    with_sections = together.with_sections(shown)
-    for number, group in enumerate(reproduction_summary.by_state(shown), 1):
+    rows = judged(docs)
+    with_sections = together.with_sections(rows)
+    for number, group in enumerate(reproduction_summary.by_state(rows), 1):
         if bands := _bands(group, with_sections):
             band_picture.draw_band(bands, load_all(), images / _band_file(number))
 

@@ -70,10 +70,10 @@ def differences(recipe: Recipe, named: Mapping[str, Any]) -> list[Difference]:
             texts = [", ".join(map(str, classes)) for classes in sorted(here)]
         else:
             values = value if isinstance(value, list) else [value]
-            fits = [[one for one in values if each.has(key, one)] for each in made]
-            is_same = all(fits) and all(any(one in some for some in fits) for one in values)
-            wanted = [_shown(one) for one in values]
-            texts = [_shown(each.at(key)) for each in made]
+            fits = [[choice for choice in values if each.has(key, choice)] for each in made]
+            is_same = all(fits) and all(any(choice in some for some in fits) for choice in values)
+            wanted = [_text(choice) for choice in values]
+            texts = [_text(each.at(key)) for each in made]
         if not is_same:
             found.append(Difference(key, tuple(wanted), tuple(dict.fromkeys(texts))))
     return found
@@ -147,7 +147,7 @@ def _names(source: str | Sequence[str]) -> Sequence[str]:
     return [source] if isinstance(source, str) else source
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {part}" for key, part in value.items() if part is not None)
     if isinstance(value, bool):

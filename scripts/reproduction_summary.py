@@ -15,14 +15,14 @@ from outcast.reproduce.together import AGREEING, Row
 from outcast.reproduce.verdict import Verdict, verdict_text
 
 
-def by_state(shown: Sequence[Row]) -> list[list[Row]]:
+def by_state(rows: Sequence[Row]) -> list[list[Row]]:
     """The rows by what made their runs; the largest group comes first.
 
     A computation has no kernel, so it joins a group that has one.
     """
     groups: list[list[Row]] = []
-    order = {id(row): place for place, row in enumerate(shown)}
-    for row in sorted(shown, key=lambda row: row.result.state.kernel is None):
+    order = {id(row): place for place, row in enumerate(rows)}
+    for row in sorted(rows, key=lambda row: row.result.state.kernel is None):
         for group in groups:
             if all(other.result.state.is_same(row.result.state) for other in group):
                 group.append(row)
@@ -33,14 +33,14 @@ def by_state(shown: Sequence[Row]) -> list[list[Row]]:
     return sorted(groups, key=lambda group: (-len(group), str(group[0].result.state)))
 
 
-def glance(shown: Sequence[Row], older: Collection[str] = ()) -> list[str]:
+def glance(rows: Sequence[Row], older: Collection[str] = ()) -> list[str]:
     """What holds, what does not and what is open, a line each: rows of sources, by default noise.
 
     A row is where its worst claim is: contradicted, then undecided, then of another size. `older`
     are ids of rows whose runs had other settings than their recipes have now. They are open.
     """
     groups: dict[str, list[str]] = {"holds": [], "size": [], "fails": [], "open": []}
-    own = [row for row in shown if row.result.profile is None and row.result.id[0] != "F"]
+    own = [row for row in rows if row.result.profile is None and row.result.id[0] != "F"]
     for row in own:
         found = {claim.verdict for claim in row.claims}
         if Verdict.CONTRADICTED in found:
@@ -65,7 +65,7 @@ def glance(shown: Sequence[Row], older: Collection[str] = ()) -> list[str]:
     ]
 
 
-def meter_text(shown: Sequence[Row]) -> str:
+def meter_text(rows: Sequence[Row]) -> str:
     """Whether the noise meter's word tells how far seeds lie apart, where it gates verdicts.
 
     By points whose runs all have one word: the standard deviation of the main claim's logarithm
@@ -74,7 +74,7 @@ def meter_text(shown: Sequence[Row]) -> str:
     from scipy.stats import mannwhitneyu
 
     spreads: dict[str, dict[str, float]] = {}
-    for result in (row.result for row in shown):
+    for result in (row.result for row in rows):
         main = load_all()[result.id].claims[0].measure
         if not measures.is_logarithmic(main):
             continue

@@ -79,7 +79,7 @@ def find(run: Run) -> Story:
         )
         return answer
 
-    left = traced.senders["tcp_cong_state_set"].filter(
+    loss_ends = traced.senders["tcp_cong_state_set"].filter(
         pl.col("flow") == FLOW, pl.col("old_state") == LOSS, pl.col("cong_state") < RECOVERY
     )
     timeouts = mine.filter(
@@ -89,10 +89,10 @@ def find(run: Run) -> Story:
         fired_ns = wait["t_ns"]
         silent = moment(fired_ns - 1)
         whole = len(silent.missing) == silent.packets_out >= LEAST_LOST and silent.state == "open"
-        ended = left.filter(pl.col("t_ns") > fired_ns)["t_ns"]
+        ended = loss_ends.filter(pl.col("t_ns") > fired_ns)["t_ns"]
         if not whole or not len(ended):
             continue
-        lost = [one.packet for one in silent.missing if one.packet is not None]
+        lost = [segment.packet for segment in silent.missing if segment.packet is not None]
         drops = numbered.filter(pl.col("packet").is_in(lost)).sort("t_ns")
         during = mine.filter(pl.col("t_ns").is_between(drops["t_ns"][0], ended[0]))
         if during.filter(pl.col("timer") == "rto").height == 1:

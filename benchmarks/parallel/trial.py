@@ -62,7 +62,7 @@ def start_guest(
     root = roots.find()
     if root is None:
         sys.exit("there is no guest's root yet: outcast root build")
-    asked = boot.Boot(
+    guest = boot.Boot(
         kernel,
         folder,
         [world.PYTHON, "-I", str(boot.RUN_DIRECTORY / "host.py"), *argv],
@@ -71,11 +71,11 @@ def start_guest(
         memory_mib=512,
         sees=world.World(root.folder),
     )
-    (directory / init.BOOT).write_text(asked.description(), encoding="utf-8")
-    line = boot.command_line(asked)
+    (directory / init.BOOT).write_text(guest.description(), encoding="utf-8")
+    line = boot.command_line(guest)
     at = line.index("time-travel=inf-cpu")
     line[at : at + 1] = [clock, *([] if link is None else [f"umlink={LINK_FD},{DELAY_NS},{host}"])]
-    folders = asked.folders(directory)
+    folders = guest.folders(directory)
     opened = {number: os.open(path, os.O_DIRECTORY) for number, path in folders.items()}
 
     def before_exec() -> None:

@@ -14,12 +14,12 @@ class Dumbbell(Topo):
 
     def build(self, left: int = 3, bw: float = 100, delay: str = "1ms") -> None:
         """Adds the nodes and links. `bw` (Mbps) and `delay` are those of the shared link."""
-        one, two = self.addSwitch("s1"), self.addSwitch("s2")
-        self.addLink(one, two, cls=TCLink, bw=bw, delay=delay)
+        first, second = self.addSwitch("s1"), self.addSwitch("s2")
+        self.addLink(first, second, cls=TCLink, bw=bw, delay=delay)
         for number in range(1, left + 1):
-            self.addLink(self.addHost(f"h{number}"), one)
+            self.addLink(self.addHost(f"h{number}"), first)
         for number in range(left + 1, 2 * left + 1):
-            self.addLink(self.addHost(f"h{number}"), two)
+            self.addLink(self.addHost(f"h{number}"), second)
 
 
 topos = {"dumbbell": Dumbbell}
