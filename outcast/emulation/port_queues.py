@@ -149,11 +149,11 @@ def set_red_idle(run_queues: Sequence[Queue], parameter: Path = RED_IDLE) -> lis
     wanted = {ports.red_idle(queue) for queue in run_queues} - {None}
     if not wanted:
         return []
-    is_stock = "Y" if wanted == {"stock"} else "N"
+    stock_idle = "Y" if wanted == {"stock"} else "N"
     if not parameter.exists():
-        return [] if is_stock == "Y" else [UNSEEN]
-    parameter.write_text(is_stock, encoding="ascii")
+        return [] if stock_idle == "Y" else [UNSEEN]
+    parameter.write_text(stock_idle, encoding="ascii")
     read_back = parameter.read_text(encoding="ascii").strip()
-    if read_back != is_stock:
-        raise ReadBackError("red", "stock_idle", is_stock, read_back)
+    if read_back != stock_idle:
+        raise ReadBackError("red", "stock_idle", stock_idle, read_back)
     return []

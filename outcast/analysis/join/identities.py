@@ -130,20 +130,20 @@ def _failing(
     captures: Sequence[PortCapture], sightings: Sightings, alone: Sequence[Bool]
 ) -> list[Bool]:
     """For each capture, the flows of which another has the name but not the packets."""
-    nothing = [np.zeros(len(capture.flows), np.bool_) for capture in captures]
+    failing = [np.zeros(len(capture.flows), np.bool_) for capture in captures]
     found = (sightings.row != -1).sum(axis=1) > 1
     for index, capture in enumerate(captures):
         here = np.flatnonzero(sightings.row[:, index] >= 0)
         flow = capture.columns.flow[sightings.row[here, index]]
-        sampled = np.bincount(flow, ~alone[index][flow], len(capture.flows))
+        sample_sizes = np.bincount(flow, ~alone[index][flow], len(capture.flows))
         common = np.bincount(flow, found[here], len(capture.flows))
-        small = sampled < LEAST
-        few, few_common = sampled[small].sum(), common[small & ~alone[index]].sum()
-        lost = ~small & (common <= MOST_FOUND * sampled)
+        small = sample_sizes < LEAST
+        few, few_common = sample_sizes[small].sum(), common[small & ~alone[index]].sum()
+        lost = ~small & (common <= MOST_FOUND * sample_sizes)
         if lost.any() or (few >= LEAST and few_common <= MOST_FOUND * few):
             break
     else:
-        return nothing
+        return failing
     # The sample does not show all flows, so all packets are looked at now.
     names, of_flow = number_flows(captures)
     for first, other in combinations(range(len(captures)), 2):
@@ -151,9 +151,9 @@ def _failing(
         there, exact_there = _count_in(captures[other], captures[first], of_flow[other], len(names))
         fewer = np.minimum(here, there)
         lost = (fewer > 0) & (np.minimum(exact_here, exact_there) <= MOST_FOUND * fewer)
-        nothing[first] |= lost[of_flow[first]]
-        nothing[other] |= lost[of_flow[other]]
-    return nothing
+        failing[first] |= lost[of_flow[first]]
+        failing[other] |= lost[of_flow[other]]
+    return failing
 
 
 def _count_in(
