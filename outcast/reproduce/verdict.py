@@ -26,7 +26,7 @@ The rule looks at the 95 % interval over the runs:
 the recipe. A claim that compares two points has it in itself. The control changes the verdict:
 
 * *says nothing*: the claim is accepted, and so is its control. So it holds without the effect too.
-* *agrees, no control*: the claim is accepted, and no five runs show it without the effect.
+* *agrees, control not run*: the claim is accepted, and no five runs show it without the effect.
 * *inconclusive*, or *contradicted*: what would be reproduced, or have another size, cannot be told
   apart from its control.
 
@@ -60,7 +60,7 @@ class Verdict(StrEnum):
     """The verdicts on what could be judged; the module's docstring has the rule."""
 
     REPRODUCED = "reproduced"
-    UNCONTROLLED = "agrees, no control"
+    UNCONTROLLED = "agrees, control not run"
     OTHER_SIZE = "same direction, other size"
     INCONCLUSIVE = "inconclusive"
     VACUOUS = "says nothing"
