@@ -172,7 +172,7 @@ def control_text(rows: Sequence[Row]) -> str:
 
 
 def _lacking(rows: Sequence[Row]) -> str:
-    """Which rows have claims whose control has not been run."""
+    """Which rows have claims without five runs of their control."""
     counts = Counter(
         row.result.id
         for row in rows
@@ -184,5 +184,5 @@ def _lacking(rows: Sequence[Row]) -> str:
     names = ", ".join(counts)
     return (
         f"\n\nA control shows a claim without its effect. {counts.total()} claims agree with their "
-        f"source, and their control has not been run, so they are not called reproduced: {names}."
+        f"source, and fewer than five runs show their control, so they are not reproduced: {names}."
     )
