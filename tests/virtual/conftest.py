@@ -1,8 +1,13 @@
 """What all tests in the guest need."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from outcast.engines.kernel import cache
+from outcast.workflow import _Pictures
+
+_GET_READY = _Pictures.get_ready
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -10,3 +15,19 @@ def kernel() -> cache.Kernel:
     found = cache.find()
     assert found is not None, "run: outcast kernel build"
     return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def undrawn() -> Iterator[None]:
+    """No run of this process draws its figures, which takes longer than a short run.
+
+    A test that looks at pictures asks for `drawn`. Commands in processes of their own draw.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Pictures, "get_ready", lambda pictures: None)
+        yield
+
+
+@pytest.fixture
+def drawn(monkeypatch) -> None:
+    monkeypatch.setattr(_Pictures, "get_ready", _GET_READY)

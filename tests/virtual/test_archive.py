@@ -42,6 +42,7 @@ def with_seed(file: Path, seed: int) -> Path:
     return target
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_packed_run_replays_to_the_byte(packed, tmp_path):
     outcome = outcast.replay(packed, tmp_path / "again")
     assert outcome.equal, outcome.explanation.lines()

@@ -1,6 +1,7 @@
 """Named groups in the guest: the example says who starves whom, in every place that shows it."""
 
 import polars as pl
+import pytest
 
 import configs
 from outcast import cli
@@ -9,6 +10,7 @@ from outcast.records.run import Run
 EXAMPLE = configs.find("fig3c").parent / "examples" / "bbr-against-cubic.yaml"
 
 
+@pytest.mark.usefixtures("drawn")
 def test_bbr_against_cubic_by_port(tmp_path, capsys):
     folder = tmp_path / "run"
     short = ["--set", "duration=100ms", "--set", "analysis.windows=[50ms]"]

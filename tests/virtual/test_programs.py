@@ -74,6 +74,7 @@ def asked(tmp_path: Path, programs: str, *overrides: str) -> outcast.Experiment:
     return outcast.load(path, dict(text.split("=", 1) for text in overrides))
 
 
+@pytest.mark.usefixtures("drawn")
 def test_programs_stand_in_every_table_and_replay(tmp_path):
     run = outcast.run(asked(tmp_path, TCP_AND_UDP), tmp_path / "run", progress=False)
     assert run.trusted, run.reasons

@@ -210,6 +210,7 @@ def test_another_packet_is_an_error(run, tmp_path):
         outcast.replay(forced.run.path)
 
 
+@pytest.mark.usefixtures("drawn")
 def test_the_verb(run, tmp_path, capfd):
     packets = rows(run, verdict="forwarded")[100:102]
     port = run.manifest.bottlenecks[0].egress
