@@ -41,6 +41,8 @@ Values = Mapping[str, str]
 """The text of a value, by its name."""
 OUR_OWN = "F"
 """The first letter of questions of our own; other recipes have a source's initial."""
+WHOLE = 1000
+"""Who gets so many times as much as the others has the whole link."""
 STATES = "docs/numbers.md"
 """The page that says what made the numbers of all pages."""
 MISSING = "no result yet"
@@ -74,7 +76,7 @@ def _of_claims(recipe: Recipe) -> list[str]:
 
 
 def _of_points(recipe: Recipe) -> list[str]:
-    kinds = ("", ".least", ".greatest")
+    kinds = ("", ".whole", ".least", ".greatest")
     return [".points", *(f":{point.label}{kind}" for point in recipe.points for kind in kinds)]
 
 
@@ -179,7 +181,8 @@ def _regimes(result: Result) -> str:
 def of_points(name: str, result: Result, recipe: Recipe) -> dict[str, str]:
     """Of every point the main claim's measure: `F4:LABEL`, its `.least` and its `.greatest` run.
 
-    `F4.points` is the table of them all.
+    `F4:LABEL.whole` is an asterisk if one side had the WHOLE link in a seed. `F4.points` is the
+    table of them all.
     """
     main = next(iter(recipe.claims)).measure
     known: dict[str, str] = {}
@@ -196,6 +199,8 @@ def of_points(name: str, result: Result, recipe: Recipe) -> dict[str, str]:
         lines.append(f"| {point.label} | {text} |")
         known[f"{name}:{point.label}"] = text
         finite = [value for value in values if math.isfinite(value)]
+        is_whole = any(value >= WHOLE or value <= 1 / WHOLE for value in finite)
+        known[f"{name}:{point.label}.whole"] = r"\*" if is_whole else ""
         if finite:
             known[f"{name}:{point.label}.least"] = show(min(finite))
             known[f"{name}:{point.label}.greatest"] = show(max(finite))

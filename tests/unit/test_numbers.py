@@ -155,7 +155,13 @@ def test_every_point_of_a_row_has_its_value_and_the_range_of_its_runs():
     )
     assert known[f"P:{label}"].startswith("0.2 [")
     assert (known[f"P:{label}.least"], known[f"P:{label}.greatest"]) == ("0.1", "0.4")
+    assert known[f"P:{label}.whole"] == ""
     assert f"| {label} | {known[f'P:{label}']} |" in known["P.points"]
+    points[0].values[measure][0] = 0.0001
+    known = numbers.of_points(
+        "P", stored.model_copy(update={"points": points}), load_all()[stored.id]
+    )
+    assert known[f"P:{label}.whole"] == r"\*"
 
 
 def test_the_page_of_the_reproduction_is_what_the_stored_results_give():
