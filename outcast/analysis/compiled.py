@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
@@ -13,6 +17,8 @@ from llvmlite import ir
 from numba import types
 from numba.core.runtime import rtsys
 from numba.extending import intrinsic
+
+from outcast import files
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -28,23 +34,53 @@ Array = npt.NDArray[Any]
 Scalar = Any
 """A number inside compiled code. Only numba knows its width and whether it is signed."""
 
-
+FOLDER = "compiled-"
+"""What the names of folders of machine code begin with."""
+_PACKAGE = Path(__file__).parent
 _LOADS_ALONE = ("0.68.",)
 """Versions of numba whose cached code is known to run without the compiler being prepared."""
 
 
 def compiled(function: Function) -> Function:
     """Compiles a function at its first call; `python -m outcast.analysis.warm` does it ahead."""
+    usual = numba.config.CACHE_DIR
+    kept = str(code_folder(usual))
+    numba.config.CACHE_DIR = kept
     try:
         dispatcher = numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:
-        # numba may write neither beside the module nor to the user's cache, so each process
-        # compiles for itself.
-        return cast(Function, numba.njit(nogil=True)(function))
+        dispatcher = None
+    finally:
+        numba.config.CACHE_DIR = usual
     cache = getattr(dispatcher, "_cache", None)
-    if cache is not None and numba.__version__.startswith(_LOADS_ALONE):
+    if cache is None or not cache.cache_path.startswith(kept):
+        # The folder cannot be written to, so each process compiles for itself.
+        return cast(Function, numba.njit(nogil=True)(function))
+    if numba.__version__.startswith(_LOADS_ALONE):
         cache.load_overload = partial(_load, cache)
     return cast(Function, dispatcher)
+
+
+@functools.cache
+def code_folder(usual: str = "") -> Path:
+    """The folder of the machine code that the analysis gives in the state of all its files.
+
+    numba looks at a function's own file alone (`_SourceFileBackedLocatorMixin` in
+    numba/core/caching.py). It would keep code in which a function of another file is as it was
+    before a change, and it stops at a tuple whose class has got another name.
+
+    Args:
+        usual: where numba's user wants it; "" is beside the modules, or in the user's cache.
+    """
+    files_now = sorted(
+        f"{path.relative_to(_PACKAGE)} {path.stat().st_mtime_ns} {path.stat().st_size}\n"
+        for path in _PACKAGE.rglob("*.py")
+    )
+    name = f"{FOLDER}{hashlib.sha256(''.join(files_now).encode()).hexdigest()[:16]}"
+    beside = _PACKAGE / "__pycache__" / name
+    # What root makes under sudo, the user who called could not write to later.
+    is_ours = os.access(_PACKAGE, os.W_OK) and (beside.exists() or files.caller() is None)
+    return Path(usual or (beside.parent if is_ours else files.cache_folder())) / name
 
 
 def _load(cache: Any, signature: Any, context: Any) -> Any:

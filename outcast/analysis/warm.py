@@ -1,10 +1,11 @@
 """Compiles the analysis ahead of its first use: `python -m outcast.analysis.warm`.
 
-numba's cache on disk keeps the compiled code beside the modules, for every later process.
+The cache on disk keeps the compiled code beside the modules, for every later process.
 """
 
 from __future__ import annotations
 
+import shutil
 import struct
 import tempfile
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from outcast.analysis.capture.pcap import read_capture
+from outcast.analysis.compiled import FOLDER, code_folder
 from outcast.analysis.join import directions, pairs
 from outcast.analysis.join.join import join
 from outcast.analysis.measure import (
@@ -59,7 +61,13 @@ _FORMATS = Formats(
 
 
 def warm() -> None:
-    """Runs every compiled function once, on captures of one packet and a page of one event."""
+    """Runs every compiled function once, on captures of one packet and a page of one event.
+
+    Code of other states of the analysis is removed.
+    """
+    for other in code_folder().parent.glob(f"{FOLDER}*"):
+        if other != code_folder():
+            shutil.rmtree(other, ignore_errors=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "in").write_bytes(_pcap(10))

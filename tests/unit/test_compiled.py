@@ -1,6 +1,7 @@
 """The seam to numba: what is compiled once loads without what only compiling needs."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import numba
 import numpy as np
 
 from outcast.analysis import compiled
+from tests import guest_runs
 
 PROGRAM = """
 import sys
@@ -57,3 +59,32 @@ def test_the_first_value_that_is_large_enough():
     for least in range(-7, 23):
         assert compiled.first_at_least(values, least) == np.searchsorted(values, least)
     assert compiled.first_at_least(values[:0], 1) == 0
+
+
+def test_a_change_in_another_file_reaches_what_was_compiled_before(tmp_path):
+    """numba looks at a function's own file alone, and fails at a class that is gone."""
+    source = Path(compiled.__file__).parents[1]
+    package = tmp_path / "outcast" / "analysis"
+    package.mkdir(parents=True)
+    for name in ("files.py", "errors.py", "analysis/compiled.py"):
+        shutil.copy(source / name, tmp_path / "outcast" / name)
+    one = (
+        "from typing import NamedTuple\nfrom outcast.analysis.compiled import compiled\n"
+        "class Old(NamedTuple):\n    n: int\n"
+        "@compiled\ndef one(pair):\n    return pair.n\nPAIR = Old(1)\n"
+    )
+    two = (
+        "from outcast.analysis import one\nfrom outcast.analysis.compiled import compiled\n"
+        "function = one.one\n@compiled\ndef two(pair):\n    return function(pair) + 1\n"
+        "print(two(one.PAIR))\n"
+    )
+    (package / "two.py").write_text(two)
+    said = []
+    for change in (one, one.replace("return pair.n", "return pair.n + 40").replace("Old", "New")):
+        (package / "one.py").write_text(change)
+        words = [sys.executable, "-c", "import outcast.analysis.two"]
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        environment.pop("NUMBA_CACHE_DIR", None)
+        done = guest_runs.ran(words, cwd=tmp_path, env=environment)
+        said.append(done.stdout)
+    assert said == ["2\n", "42\n"], done.stderr
