@@ -97,7 +97,13 @@ def _worded(wrong: ErrorDetails, schema: Schema) -> tuple[str, str]:
         listed = f"; allowed are {', '.join(keys)}" if keys else ""
         return "", f"unknown key{listed}{did_you_mean(str(wrong['loc'][-1]), keys)}"
     if kind in ("missing", "union_tag_not_found"):
-        return "" if kind == "missing" else "kind", "is missing"
+        node = _node(schema, wrong["loc"])
+        kinds = node.get("discriminator", {}).get("mapping", {})
+        if kind != "missing":
+            return "kind", f"is missing; allowed are {', '.join(kinds)}"
+        names = [*(kinds or node.get("properties", ()))]
+        what = f"; its {'kinds' if kinds else 'keys'} are {', '.join(names)}" if names else ""
+        return "", f"is missing{what}"
     if kind == "union_tag_invalid":
         tag, expected = str(context["tag"]), context["expected_tags"]
         near = did_you_mean(tag, _quoted(expected))

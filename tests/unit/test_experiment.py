@@ -68,7 +68,7 @@ def test_overrides_reach_lists_and_new_sections():
         ("links.layers={edge-host: {rate: 1gbit}}", "links.layers.edge-host", "host-edge, edge-"),
         ("links.layers.host-edge={rat: 1gbit}", "links.layers.host-edge.rat", "rate, delay"),
         ("links.layers.host-edge.rate=0bit", "links.layers.host-edge.rate", "multiples of 8bit"),
-        ("queues=[{at: edge}]", "queues.0.queue", "is missing"),
+        ("queues=[{at: edge}]", "queues.0.queue", "is missing; its kinds are bfifo, cake, "),
         ("queues=[{at: edge, queue: {kind: blue}}]", "queues.0.queue.kind", "'tbf'"),
         (
             "queues=[{at: edge, queue: {kind: tbf, limit: 16KB, where: bottleneck}}]",
@@ -224,7 +224,7 @@ def test_nothing_is_suggested_for_what_is_like_nothing():
         ("name: [\n", "not valid YAML"),
         ("name: a\nname: b\n", "stands twice"),
         ("? [1, 2]\n: 3\n", "as a key is a word"),
-        ("name: x\n", "topology: is missing"),
+        ("name: x\n", "topology: is missing; its kinds are fattree, file, "),
         ("name: !!python/object/apply:os.system ['true']\n", "not valid YAML"),
         (None, "no such file"),
         ("\udcff", "cannot be read as text"),
