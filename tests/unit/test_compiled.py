@@ -66,6 +66,9 @@ def test_a_change_in_another_file_reaches_what_was_compiled_before(tmp_path):
     source = Path(compiled.__file__).parents[1]
     package = tmp_path / "outcast" / "analysis"
     package.mkdir(parents=True)
+    # Without these, Python prefers the package that is installed.
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
     for name in ("files.py", "errors.py", "analysis/compiled.py"):
         shutil.copy(source / name, tmp_path / "outcast" / name)
     one = (
