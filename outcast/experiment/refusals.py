@@ -96,14 +96,13 @@ def _worded(wrong: ErrorDetails, schema: Schema) -> tuple[str, str]:
         keys = [*_node(schema, wrong["loc"][:-1]).get("properties", {})]
         listed = f"; allowed are {', '.join(keys)}" if keys else ""
         return "", f"unknown key{listed}{did_you_mean(str(wrong['loc'][-1]), keys)}"
-    if kind in ("missing", "union_tag_not_found"):
+    if kind == "union_tag_not_found":
+        return "kind", f"is missing; allowed are {', '.join(_kinds(_node(schema, wrong['loc'])))}"
+    if kind == "missing":
         node = _node(schema, wrong["loc"])
-        kinds = node.get("discriminator", {}).get("mapping", {})
-        if kind != "missing":
-            return "kind", f"is missing; allowed are {', '.join(kinds)}"
-        names = [*(kinds or node.get("properties", ()))]
-        what = f"; its {'kinds' if kinds else 'keys'} are {', '.join(names)}" if names else ""
-        return "", f"is missing{what}"
+        word = "kinds" if _kinds(node) else "keys"
+        names = ", ".join(_kinds(node) or node.get("properties", ()))
+        return "", f"is missing; its {word} are {names}" if names else "is missing"
     if kind == "union_tag_invalid":
         tag, expected = str(context["tag"]), context["expected_tags"]
         near = did_you_mean(tag, _quoted(expected))
@@ -134,7 +133,7 @@ def _worded(wrong: ErrorDetails, schema: Schema) -> tuple[str, str]:
 
 def _mapping(node: Schema, given: object) -> str:
     """What a mapping may hold."""
-    if kinds := [*node.get("discriminator", {}).get("mapping", {})]:
+    if kinds := [*_kinds(node)]:
         kind = given if given in kinds else kinds[0]
         return f"a mapping of keys, as {{kind: {kind}}}"
     keys = [*node.get("properties", {})]
@@ -161,11 +160,16 @@ def short(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def _kinds(node: Schema) -> Mapping[str, str]:
+    """The kinds of a mapping and the places of their schemas; empty if it has none."""
+    return dict(node.get("discriminator", {}).get("mapping", {}))
+
+
 def _node(schema: Schema, location: Sequence[str | int]) -> Schema:
     """The schema of what stands at pydantic's location; one without keys if not known."""
     node = schema
     for part in location:
-        kinds = node.get("discriminator", {}).get("mapping", {})
+        kinds = _kinds(node)
         if part == _KEY:  # Where a mapping's key itself is wrong.
             node = node.get("propertyNames", {})
         elif isinstance(part, int):
