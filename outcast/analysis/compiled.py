@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -37,21 +38,24 @@ Scalar = Any
 FOLDER = "compiled-"
 """What the names of folders of machine code begin with."""
 _PACKAGE = Path(__file__).parent
+_USUAL = numba.config.CACHE_DIR
+_SETTING = threading.Lock()
 _LOADS_ALONE = ("0.68.",)
 """Versions of numba whose cached code is known to run without the compiler being prepared."""
 
 
 def compiled(function: Function) -> Function:
     """Compiles a function at its first call; `python -m outcast.analysis.warm` does it ahead."""
-    usual = numba.config.CACHE_DIR
-    kept = str(code_folder(usual))
-    numba.config.CACHE_DIR = kept
-    try:
-        dispatcher = numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        dispatcher = None
-    finally:
-        numba.config.CACHE_DIR = usual
+    kept = str(code_folder())
+    # The setting is the whole process's, and modules may be imported by several threads.
+    with _SETTING:
+        numba.config.CACHE_DIR = kept
+        try:
+            dispatcher = numba.njit(cache=True, nogil=True)(function)
+        except RuntimeError:
+            dispatcher = None
+        finally:
+            numba.config.CACHE_DIR = _USUAL
     cache = getattr(dispatcher, "_cache", None)
     if cache is None or not cache.cache_path.startswith(kept):
         # The folder cannot be written to, so each process compiles for itself.
@@ -62,25 +66,23 @@ def compiled(function: Function) -> Function:
 
 
 @functools.cache
-def code_folder(usual: str = "") -> Path:
+def code_folder() -> Path:
     """The folder of the machine code that the analysis gives in the state of all its files.
 
-    numba looks at a function's own file alone (`_SourceFileBackedLocatorMixin` in
-    numba/core/caching.py). It would keep code in which a function of another file is as it was
-    before a change, and it stops at a tuple whose class has got another name.
-
-    Args:
-        usual: where numba's user wants it; "" is beside the modules, or in the user's cache.
+    It is beside the modules, in the user's cache, or where NUMBA_CACHE_DIR says. numba looks at a
+    function's own file alone (`_SourceFileBackedLocatorMixin` in numba/core/caching.py). So it
+    keeps the old code of a changed function in those of other files that call it, and it stops at
+    a tuple whose class has another name now.
     """
-    files_now = sorted(
+    state = sorted(
         f"{path.relative_to(_PACKAGE)} {path.stat().st_mtime_ns} {path.stat().st_size}\n"
         for path in _PACKAGE.rglob("*.py")
     )
-    name = f"{FOLDER}{hashlib.sha256(''.join(files_now).encode()).hexdigest()[:16]}"
+    name = f"{FOLDER}{hashlib.sha256(''.join(state).encode()).hexdigest()[:16]}"
     beside = _PACKAGE / "__pycache__" / name
     # What root makes under sudo, the user who called could not write to later.
     is_ours = os.access(_PACKAGE, os.W_OK) and (beside.exists() or files.caller() is None)
-    return Path(usual or (beside.parent if is_ours else files.cache_folder())) / name
+    return Path(_USUAL or (beside.parent if is_ours else files.cache_folder())) / name
 
 
 def _load(cache: Any, signature: Any, context: Any) -> Any:
