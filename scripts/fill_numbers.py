@@ -181,8 +181,8 @@ def _regimes(result: Result) -> str:
 def of_points(name: str, result: Result, recipe: Recipe) -> dict[str, str]:
     """Of every point the main claim's measure: `F4:LABEL`, its `.least` and its `.greatest` run.
 
-    `F4:LABEL.whole` is an asterisk if one side had the WHOLE link in a seed. `F4.points` is the
-    table of them all.
+    `F4:LABEL.whole` of a ratio is an asterisk if one side had the WHOLE link in a seed.
+    `F4.points` is the table of them all.
     """
     main = next(iter(recipe.claims)).measure
     known: dict[str, str] = {}
@@ -199,7 +199,9 @@ def of_points(name: str, result: Result, recipe: Recipe) -> dict[str, str]:
         lines.append(f"| {point.label} | {text} |")
         known[f"{name}:{point.label}"] = text
         finite = [value for value in values if math.isfinite(value)]
-        is_whole = any(value >= WHOLE or value <= 1 / WHOLE for value in finite)
+        is_whole = measures.is_logarithmic(main) and any(
+            value >= WHOLE or value <= 1 / WHOLE for value in finite
+        )
         known[f"{name}:{point.label}.whole"] = r"\*" if is_whole else ""
         if finite:
             known[f"{name}:{point.label}.least"] = show(min(finite))

@@ -30,4 +30,5 @@ def undrawn() -> Iterator[None]:
 
 @pytest.fixture
 def drawn(monkeypatch) -> None:
+    """Runs of this process draw their figures again."""
     monkeypatch.setattr(_Pictures, "get_ready", _GET_READY)
