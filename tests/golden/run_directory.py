@@ -1,5 +1,6 @@
 """A run directory as `outcast run` leaves it, filled with the reference switch's captures."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +124,17 @@ def with_records(run: Run, **values: object) -> Run:
     other = Run(run.directory)
     vars(other).update({**vars(run), **values})
     return other
+
+
+def delayed_run(path: Path, delay_ns: int, duration_ns: int, *traffic: Any) -> RunDirectory:
+    """`analysed_run`, whose output has a link of this delay before its queue."""
+    made = drop_tail(make_traffic(*traffic), 16_384, 10**9)
+    made = replace(made, t_out=np.where(made.t_out < 0, made.t_out, made.t_out + delay_ns))
+    directory = write_run(path, made, duration_ns)
+    manifest = directory.read_manifest()
+    (record,) = manifest.bottlenecks
+    queue = record.queue.model_copy(update={"delay_ns": delay_ns})
+    behind = record.model_copy(update={"queue": queue})
+    directory.write_manifest(manifest.model_copy(update={"bottlenecks": [behind]}))
+    analyze(directory)
+    return directory

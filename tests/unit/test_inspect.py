@@ -16,8 +16,9 @@ import pytest
 
 from outcast.analysis import analyze
 from outcast.records.run_directory import RunDirectory
+from outcast.view.terminal import queued
 from tests.golden.packets import P, capture
-from tests.golden.run_directory import analysed_run
+from tests.golden.run_directory import analysed_run, delayed_run
 
 TRACE = """\
 10.0.0.2:53035 10.0.0.1:5001 s0-eth2 0.000000 dropped
@@ -175,6 +176,56 @@ def test_the_queue_is_whole_under_filters(run, show):
     near = json.loads(show(run, "--format", "json", "--queue", *around))
     assert near == [packet for packet in every if abs(packet["t_in_ms"] - 20) <= 0.3]
     assert len(near) > 10
+
+
+@pytest.mark.parametrize("form", ["run", "join", "join.parquet"])
+def test_what_is_on_a_link_is_not_queued(run, tmp_path, verb, show, form):
+    """Behind a delay a packet finds what it finds without one."""
+    made = delayed_run(tmp_path / "run", 2_000_000, 50_000_000, 8, 3_000).path
+    if form != "run":
+        ports = {"s1-eth2": "in", "s1-eth3": "in", "s1-eth1": "out"}
+        captures = [
+            word
+            for port, way in ports.items()
+            for word in (f"--{way}", f"{port}={made}/captures/{port}.{way}.pcap")
+        ]
+        verb("join", *captures, "-o", tmp_path / form)
+        made = tmp_path / form
+
+    def queues(path: Path, *words: str) -> list[tuple[int, list[int]]]:
+        got = json.loads(show(path, "--columns", "packet,queue_packets,queue", *words))
+        return [(row["queue_packets"], [of["packet"] for of in row["queue"]]) for row in got]
+
+    every = queues(made, "--format", "json")
+    assert all(count == len(queue) for count, queue in every)
+    # A join takes the first packet's own time on the link for a part of the delay.
+    without = queues(run, "--format", "json")
+    assert every == [
+        (count if form != "run" else before, queue[len(queue) - count :])
+        for (count, _), (before, queue) in zip(every, without, strict=True)
+    ]
+    some = queues(made, "--format", "json", "--around", "20ms", "--within", "1ms")
+    assert len(some) > 10
+    assert all(of in every for of in some)
+
+
+def test_the_queue_in_the_order_in_which_packets_reach_it():
+    """Packet 1 passes packet 0 on the way; 2 is in no event; a failing link throws 3 away."""
+    verdicts = ["forwarded", "forwarded", "unknown", "dropped", "dropped"]
+    table = [
+        {"packet": packet, "egress": "a", "verdict": verdict, "note": "", "shown": True}
+        for packet, verdict in enumerate(verdicts)
+    ]
+    more = [(90, 1), (80, 0), (None, 1), (None, 1), (None, 2)]
+    for row, (t_out, count) in zip(table, more, strict=True):
+        row |= {"t_out": t_out, "queue_packets": count}
+    events = [
+        *[("enqueue", 1, 1), ("enqueue", 0, 2), ("dequeue", 1, 1), ("enqueue", 3, 2)],
+        *[("drop", 4, 2), ("drop", 3, 1), ("dequeue", 0, 0)],
+    ]
+    found = queued.by_events(table, (queued.Event("a", *event) for event in events))
+    got = [(row["packet"], [of["packet"] for of in queue]) for row, queue in found]
+    assert got == [(0, [1]), (1, []), (2, [0]), (3, [0]), (4, [0, 3])]
 
 
 def test_columns(table, show):

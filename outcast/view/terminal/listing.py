@@ -7,7 +7,6 @@ table, because rows are read and printed in slices.
 
 import itertools
 import json
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,12 +18,13 @@ from outcast.analysis.export.captured import captures_of, find
 from outcast.analysis.selection import Selection, Source, open_source
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.plan.addresses import with_port
+from outcast.records.run import Run
 from outcast.units import counted
-from outcast.view.terminal import forms
+from outcast.view.terminal import forms, queued
 
 SLICE_ROWS = 50_000
 LOOK_BACK_NS = 1_000_000_000
-"""How far before the first row shown packets are read, to know what is still queued there."""
+"""How far before the first row shown, and after the last, packets are read that can be queued."""
 
 PAPERS = ("source", "destination", "ingress", "t_in_ms", "result", "egress", "t_out_ms")
 """The columns of the paper's table, which are shown if no others are asked for."""
@@ -137,8 +137,10 @@ def _rows(
     source: Source, wanted: Selection, condition: pl.Expr, with_queue: bool, fields: Sequence[str]
 ) -> Iterator[_Row]:
     start_ns = source.start_ns
-    more = [_FIELD[field].optional for field in fields if _FIELD[field].optional]
-    table = source.table.select(*selection.COLUMNS, *more).with_row_index("packet")
+    more = {_FIELD[field].optional for field in fields} - {""}
+    if with_queue:
+        more |= {"queue_packets", "note"} & {*source.table.collect_schema()}
+    table = source.table.select(*selection.COLUMNS, *sorted(more)).with_row_index("packet")
     if "relative_seq" in fields:
         table = table.join(
             selection.first_numbers(source), on="flow", how="left", maintain_order="left"
@@ -146,30 +148,30 @@ def _rows(
     selected = table.with_columns(shown=condition)
     span = selection.span_of(source, wanted)
     if span is not None:
-        look_back_ns = LOOK_BACK_NS if with_queue else 0
-        selected = selected.filter(pl.col("t_in").is_between(span[0] - look_back_ns, span[1]))
+        more_ns = LOOK_BACK_NS if with_queue else 0
+        selected = selected.filter(pl.col("t_in").is_between(span[0] - more_ns, span[1] + more_ns))
     if not with_queue:
         selected = selected.filter(pl.col("shown"))
-    held: dict[str, deque[dict[str, Any]]] = {}
     batches = selected.collect_batches(chunk_size=SLICE_ROWS, maintain_order=True)
-    for values in (row for batch in batches for row in batch.iter_rows(named=True)):
-        queue: tuple[dict[str, Any], ...] = ()
-        if with_queue and values["egress"] is not None:
-            content = held.setdefault(values["egress"], deque())
-            # All are checked, because a queue that is no FIFO sends packets in another order.
-            kept = [packet for packet in content if packet["t_out"] > values["t_in"]]
-            if len(kept) < len(content):
-                content.clear()
-                content.extend(kept)
-            # Sorted by departure, because flows that are served in turn overtake one another.
-            queue = tuple(sorted(content, key=lambda packet: int(packet["t_out"])))
-            if values["t_out"] is not None:
-                content.append(values)
+    each = (row for batch in batches for row in batch.iter_rows(named=True))
+    found: queued.Found = ((values, ()) for values in each)
+    if with_queue and source.run is not None:
+        since_ns = 0 if span is None else span[0] - LOOK_BACK_NS
+        found = queued.by_events(each, _queue_events(source.run, since_ns))
+    elif with_queue:
+        found = queued.by_times(each)
+    for values, queue in found:
         if values["shown"]:
             out_ns = values["t_out"]
             in_ms = milliseconds(values["t_in"] - start_ns)
             left_ms = milliseconds(None if out_ns is None else out_ns - start_ns)
             yield _Row(values, in_ms, left_ms, queue)
+
+
+def _queue_events(run: Run, since_ns: int) -> Iterator[queued.Event]:
+    table = run.scan("queue").filter(pl.col("t") >= since_ns).select(queued.Event._fields)
+    for batch in table.collect_batches(chunk_size=SLICE_ROWS, maintain_order=True):
+        yield from itertools.starmap(queued.Event, batch.iter_rows())
 
 
 def _content(queue: Sequence[dict[str, Any]]) -> str:
