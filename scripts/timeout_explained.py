@@ -67,7 +67,7 @@ class Story:
 def find(run: Run) -> Story:
     """The timeout that the page follows. Exits if the run has none."""
     traced = senders.read_traced(run.directory)
-    packets, chains = run.table("packets"), run.table("blackouts")
+    packets, queue, chains = (run.table(name) for name in ("packets", "queue", "blackouts"))
     start_ns = run.manifest.traffic.t_start_ns
     waits = wait_table(traced.senders, traced.again, traced.drops, packets, chains)
     mine = waits.filter(pl.col("flow") == FLOW)
@@ -75,7 +75,7 @@ def find(run: Run) -> Story:
 
     def moment(t_ns: int) -> Moment:
         (answer,) = moments(
-            traced.senders, traced.again, traced.drops, packets, start_ns, FLOW, t_ns
+            traced.senders, traced.again, traced.drops, packets, queue, start_ns, FLOW, t_ns
         )
         return answer
 

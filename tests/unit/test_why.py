@@ -12,7 +12,7 @@ from outcast.records.tables import write_table
 from outcast.records.trace import Traced, table_name
 from outcast.view.terminal import why
 from tests import records
-from tests.golden.run_directory import analysed_run
+from tests.golden.run_directory import analysed_run, delayed_run
 from tests.unit.tcp_events import Event, tables
 
 MS = 1_000_000
@@ -71,7 +71,10 @@ that nobody repairs."""
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Run:
     """A run of the reference switch with EVENTS of flow 0."""
-    directory = analysed_run(tmp_path_factory.mktemp("why") / "run", DURATION_NS, 9, 400)
+    return traced(analysed_run(tmp_path_factory.mktemp("why") / "run", DURATION_NS, 9, 400))
+
+
+def traced(directory: RunDirectory) -> Run:
     flow = directory.read_manifest().flows[0]
     every = tables(*EVENTS, host=flow.src, sport=flow.sport)
     directory.trace.mkdir()
@@ -140,3 +143,15 @@ def test_what_is_no_run_has_nothing_to_trace(tmp_path):
     with pytest.raises(InputError, match=r"no manifest\.json") as refused:
         list(why.overview(Run(tmp_path), "table"))
     assert "outcast trace" not in str(refused.value)
+
+
+def told(run: Run, t_ms: float, what: str) -> list[str]:
+    """Lines of what flow 0 was doing at a time."""
+    shown = why.at(run, 0, round(t_ms * MS), "table")
+    return [line.partition(what)[2].strip() for line in shown if line.startswith(f"  {what} ")]
+
+
+def test_what_is_on_a_link_is_not_in_the_queue_behind_it(run, tmp_path):
+    behind = traced(delayed_run(tmp_path / "run", 2 * MS, DURATION_NS, 9, 400))
+    assert told(run, 3.5, "queue") == ["5 packets of it are in the queue of s1-eth1"]
+    assert told(behind, 5.5, "queue") == told(run, 3.5, "queue")

@@ -85,6 +85,7 @@ class Moment:
             if it sends nothing more.
         missing: its segments that were dropped and are not made good, the oldest first.
         queued, queued_at: how many of its packets are in the bottleneck's queue, and its port.
+            What is on a link before the queue is not there yet.
     """
 
     flow: int
@@ -120,16 +121,21 @@ def moments(
     again: pl.DataFrame,
     drops: pl.DataFrame,
     packets: pl.DataFrame,
+    queue: pl.DataFrame,
     t_start_ns: int,
     flow: int,
     t_ns: int,
 ) -> tuple[Moment, ...]:
-    """What each sending socket of a flow that had sent or heard something was doing at a time."""
+    """What each sending socket of a flow that had sent or heard something was doing at a time.
+
+    `packets` and `queue` are the run's tables of these names.
+    """
     zero_ns = tick_zero_ns(senders["tcp_timer"])
     mine = TcpEvents({name: _of(table, flow) for name, table in senders.tables.items()})
     states = pl.concat(
         [_sender_states(mine[name], name) for name in _STATES_OF], how="vertical_relaxed"
     ).sort("order")
+    queued = packets.with_row_index("packet").join(_held(queue, t_start_ns + t_ns), on="packet")
     answers = []
     for sport in states["sport"].unique().sort():
         of_socket = pl.col("sport") == sport
@@ -137,15 +143,22 @@ def moments(
         here = states.filter(of_socket)
         if not here.filter(pl.col("t_ns") <= t_ns).height:
             continue
-        resent, lost, passed = (
-            _of(table, flow).filter(of_socket) for table in (again, drops, packets)
+        resent, lost, held = (
+            _of(table, flow).filter(of_socket) for table in (again, drops, queued)
         )
-        answers.append(_moment(socket, here, resent, lost, passed, t_start_ns, t_ns, zero_ns))
+        answers.append(_moment(socket, here, resent, lost, held, t_ns, zero_ns))
     return tuple(answers)
 
 
 def _of(table: pl.DataFrame, flow: int) -> pl.DataFrame:
     return table.filter(pl.col("flow") == flow) if "flow" in table.columns else table
+
+
+def _held(queue: pl.DataFrame, at_ns: int) -> pl.DataFrame:
+    """The packets in queues at a time, after all that happened then."""
+    last = queue.filter(pl.col("t") <= at_ns).unique("packet", keep="last", maintain_order=True)
+    held = last.filter(pl.col("event").cast(pl.String) == "enqueue", pl.col("packet").is_not_null())
+    return held.select(pl.col("packet").cast(pl.UInt32))
 
 
 def _sender_states(table: pl.DataFrame, name: str) -> pl.DataFrame:
@@ -163,8 +176,7 @@ def _moment(
     states: pl.DataFrame,
     again: pl.DataFrame,
     drops: pl.DataFrame,
-    packets: pl.DataFrame,
-    t_start_ns: int,
+    queued: pl.DataFrame,
     t_ns: int,
     zero_ns: int | None,
 ) -> Moment:
@@ -183,10 +195,6 @@ def _moment(
     # The timer's timeout is the newer one, because it is doubled after the segment is sent.
     if timer is not None and timer.armed_ns >= now["t_ns"]:
         now["rto_us"] = timer.rto_ns // 1000
-    queued = packets.filter(
-        pl.col("t_in").cast(pl.Int64) - t_start_ns <= t_ns,
-        pl.col("t_out").cast(pl.Int64) - t_start_ns > t_ns,
-    )
     return Moment(
         flow=now["flow"],
         sport=now["sport"],

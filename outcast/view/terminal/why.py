@@ -169,10 +169,10 @@ def at(run: Run, flow: int, t_ns: int, form: str) -> Iterator[str]:
     end_ns = run.manifest.traffic.t_end_ns - t_start_ns
     if not 0 <= t_ns <= end_ns:
         raise ConfigError(f"--at: {ms(t_ns)} is not within the run; allowed is 0 to {ms(end_ns)}")
-    packets = run.table("packets")
+    packets, queue = run.table("packets"), run.table("queue")
     with run.reading():
         answers = moments(
-            traced.senders, traced.again, traced.drops, packets, t_start_ns, flow, t_ns
+            traced.senders, traced.again, traced.drops, packets, queue, t_start_ns, flow, t_ns
         )
     if form == "json":
         yield from (json.dumps(asdict(moment)) for moment in answers)
