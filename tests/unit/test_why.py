@@ -155,3 +155,12 @@ def test_what_is_on_a_link_is_not_in_the_queue_behind_it(run, tmp_path):
     behind = traced(delayed_run(tmp_path / "run", 2 * MS, DURATION_NS, 9, 400))
     assert told(run, 3.5, "queue") == ["5 packets of it are in the queue of s1-eth1"]
     assert told(behind, 5.5, "queue") == told(run, 3.5, "queue")
+
+
+def test_a_dropped_segment_that_was_sent_again_was_dropped(run):
+    assert told(run, 1.5, "lost") == ["none of its unacknowledged segments was dropped"]
+    assert told(run, 2.5, "lost") == ["1 segment dropped and not made good:"]
+    one = "one of its unacknowledged segments was dropped; it has been sent again since"
+    assert told(run, 3.5, "lost") == [one]
+    both = "2 of its unacknowledged segments were dropped; all have been sent again since"
+    assert told(run, 12, "lost") == [both]

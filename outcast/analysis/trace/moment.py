@@ -84,6 +84,7 @@ class Moment:
         woken_by: what lets it send next: `acknowledgement`, a kind of timer, or `application`; None
             if it sends nothing more.
         missing: its segments that were dropped and are not made good, the oldest first.
+        resent: how many others of its unacknowledged segments were dropped; all were sent again.
         queued, queued_at: how many of its packets are in the bottleneck's queue, and its port.
             What is on a link before the queue is not there yet.
     """
@@ -112,6 +113,7 @@ class Moment:
     next: Sent | None
     woken_by: str | None
     missing: tuple[Lost, ...]
+    resent: int
     queued: int
     queued_at: str | None
 
@@ -195,6 +197,7 @@ def _moment(
     # The timer's timeout is the newer one, because it is doubled after the segment is sent.
     if timer is not None and timer.armed_ns >= now["t_ns"]:
         now["rto_us"] = timer.rto_ns // 1000
+    missing, resent = _lost(drops, again, now["snd_una"], t_ns)
     return Moment(
         flow=now["flow"],
         sport=now["sport"],
@@ -219,7 +222,8 @@ def _moment(
         last=last,
         next=following,
         woken_by=woken_by,
-        missing=_missing(drops, again, now["snd_una"], t_ns),
+        missing=missing,
+        resent=resent,
         queued=queued.height,
         queued_at=str(queued["egress"][0]) if queued.height else None,
     )
@@ -274,8 +278,13 @@ def _sendings(
     return last, Sent(following["t_ns"], following["seq"], following["cause"]), woken
 
 
-def _missing(drops: pl.DataFrame, again: pl.DataFrame, snd_una: int, t_ns: int) -> tuple[Lost, ...]:
-    """Dropped segments above the acknowledged ones whose last copy by then was dropped."""
+def _lost(
+    drops: pl.DataFrame, again: pl.DataFrame, snd_una: int, t_ns: int
+) -> tuple[tuple[Lost, ...], int]:
+    """Of dropped segments above the acknowledged ones, those whose last copy by then was dropped.
+
+    Also returns how many the others are, which were sent again.
+    """
     lost = (
         drops.filter(pl.col("t_ns") <= t_ns, pl.col("payload") > 0)
         .sort("t_ns")
@@ -285,11 +294,9 @@ def _missing(drops: pl.DataFrame, again: pl.DataFrame, snd_una: int, t_ns: int) 
     copies = dict(sent.group_by("seq").agg(pl.col("t_ns").max()).iter_rows())
     place = pl.when(pl.col("port") != "").then("port").otherwise("host")
     found = lost.select("seq", "t_ns", place, "qdisc", "reason", "where", "packet").iter_rows()
-    return tuple(
-        lost
-        for lost in (Lost(*row) for row in found)
-        if _forward(snd_una, lost.seq) < 1 << 31 and copies.get(lost.seq, lost.t_ns) <= lost.t_ns
-    )
+    every = [one for one in (Lost(*row) for row in found) if _forward(snd_una, one.seq) < 1 << 31]
+    missing = tuple(one for one in every if copies.get(one.seq, one.t_ns) <= one.t_ns)
+    return missing, len(every) - len(missing)
 
 
 def _forward(low: int, high: int) -> int:

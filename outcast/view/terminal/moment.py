@@ -140,7 +140,7 @@ def _network(moment: Moment, limits: Mapping[str, str]) -> Iterator[str]:
             f"{'is' if moment.queued == 1 else 'are'} in the queue of {moment.queued_at}"
         )
     if not moment.missing:
-        yield "  lost      none of its unacknowledged segments was dropped"
+        yield f"  lost      {_made_good(moment.resent)}"
         return
     lost_last: Sequence[Lost] = moment.missing[-_MOST_LISTED:]
     left_out = len(moment.missing) - len(lost_last)
@@ -149,6 +149,14 @@ def _network(moment: Moment, limits: Mapping[str, str]) -> Iterator[str]:
     yield f"  lost      {missing} dropped and not made good{earlier}:"
     for lost in lost_last:
         yield f"            {_lost(lost, limits)}"
+
+
+def _made_good(resent: int) -> str:
+    if not resent:
+        return "none of its unacknowledged segments was dropped"
+    if resent == 1:
+        return "one of its unacknowledged segments was dropped; it has been sent again since"
+    return f"{resent} of its unacknowledged segments were dropped; all have been sent again since"
 
 
 def _lost(lost: Lost, limits: Mapping[str, str]) -> str:
