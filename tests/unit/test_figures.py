@@ -1,5 +1,6 @@
 """The pictures: what is drawn is what was measured, with its name, in its place."""
 
+import re
 import subprocess
 import sys
 import threading
@@ -29,7 +30,7 @@ from outcast.view.report import losses
 from outcast.view.report.markup import render
 from tests.golden import model
 from tests.golden.packets import P, capture
-from tests.golden.run_directory import analysed_run, make_run, with_records, write_run
+from tests.golden.run_directory import analysed_run, delayed_run, make_run, with_records, write_run
 from tests.unit import seen
 from tests.unit.all_measured import all_measured
 
@@ -364,6 +365,29 @@ def test_a_blackout_has_one_time(drawn):
     at = f"{(row['t_start'] - drawn.manifest.traffic.t_start_ns) / 1e6:.4f} ms"
     assert f"blackout of {port} at {at}: " in texts(drops.drops_over_time(drawn))
     assert f"it came in at {at}" in texts(queue.queue_in_blackout(drawn))
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_blackout_is_shown_where_the_queue_refused_it(tmp_path, joined, monkeypatch):
+    """Behind a link's delay, of which a join knows only what it estimated."""
+    monkeypatch.setattr(drops, "ZOOM_PACKETS", 10**6)
+    delayed = Run(delayed_run(tmp_path / "run", 2_000_000, 50_000_000, 8, 3_000))
+    if joined:
+        captures = tmp_path / "run" / "captures"
+        inputs = {port: captures / f"{port}.in.pcap" for port in ("s1-eth2", "s1-eth3")}
+        made = api.join_captures(inputs, {"s1-eth1": captures / "s1-eth1.out.pcap"})
+        delayed = Run(made.save(tmp_path / "mine").directory)
+    figure = queue.queue_in_blackout(delayed)
+    upper, lower = figure.axes
+    told = re.search(r"blackout, of ([^ :]+).*: (\d+) dropped", upper.get_title())
+    assert told is not None
+    lane = [tick.get_text() for tick in lower.get_yticklabels()].index(told[1])
+    (crosses,) = (part for part in lower.collections if part.get_label() == "drop")
+    shown = [x for x, y in crosses.get_offsets() if y == lane]
+    (grey,) = upper.patches
+    lost = [x for x in shown if -1e-6 < x < grey.get_width() + 1e-6]
+    assert len(lost) == int(told[2])
+    assert (grey.get_x(), lost[0], lost[-1]) == pytest.approx((0, 0, grey.get_width()))
 
 
 def earliest_s(run: Run) -> float:

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from outcast.errors import InputError
 from outcast.records.flows import BottleneckRecord
-from outcast.records.link_rate import steps_of
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view.figures.drops import ZOOM_PACKETS, around, worst_blackout
@@ -83,7 +82,8 @@ def _densest(run: Run, record: BottleneckRecord, on: Canvas) -> Figure:
         f"through"
     )
     # The blackout's times are arrivals, and packets reach the queue only after the link's delay.
-    zero_ns = _refused_ns(run, record, row["t_start"])
+    # A join has estimated that, for each input by itself.
+    zero_ns, end_ns = (_refused_ns(run, record, port, row[end]) for end in ("t_start", "t_end"))
     low, high = (time_ns + zero_ns - row["t_start"] for time_ns in around(run, row))
     came_ms, refused_ms = (
         (time_ns - run.manifest.traffic.t_start_ns) / 1e6 for time_ns in (row["t_start"], zero_ns)
@@ -92,16 +92,14 @@ def _densest(run: Run, record: BottleneckRecord, on: Canvas) -> Figure:
     figure = _queue(run, record, (low, high), zero_ns, since, title, on)
     upper = figure.axes[0]
     scale, _ = time_unit(high - low)
-    lasts_ns = _refused_ns(run, record, row["t_end"]) - zero_ns
-    upper.axvspan(0, lasts_ns / scale, color=GREY, alpha=0.15, lw=0)
+    upper.axvspan(0, (end_ns - zero_ns) / scale, color=GREY, alpha=0.15, lw=0)
     return figure
 
 
-def _refused_ns(run: Run, record: BottleneckRecord, came_ns: int) -> int:
-    """When the queue refused a packet that came in at this time."""
-    if not steps_of(run.manifest, record.egress, "delay_ns"):
-        return came_ns + record.queue.delay_ns
-    rows = run.scan("packets").with_row_index("packet").filter(pl.col("t_in") == came_ns)
+def _refused_ns(run: Run, record: BottleneckRecord, port: str, came_ns: int) -> int:
+    """When the queue refused a packet that came in by this port at this time."""
+    rows = run.scan("packets").with_row_index("packet")
+    rows = rows.filter(pl.col("t_in") == came_ns, pl.col("ingress").cast(pl.String) == port)
     drops = run.scan("queue").filter(pl.col("event") == "drop", egress=record.egress)
     drops = drops.join(rows.select(pl.col("packet").cast(pl.Int32)), on="packet", how="semi")
     return int(drops.select(pl.min("t")).collect().item())
