@@ -1,5 +1,6 @@
 """Groups of flows: labels, order, the two that a headline compares, and what is refused."""
 
+import io
 import re
 from collections.abc import Mapping
 from typing import get_args
@@ -7,6 +8,7 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 import configs
 from outcast import experiment
@@ -16,7 +18,7 @@ from outcast.plan import grouping
 from outcast.plan.grouping import Comparison
 from outcast.plan.make import make_plan
 from outcast.plan.model import PlannedMember
-from outcast.view.terminal.progress import describe_goodput
+from outcast.view.terminal.progress import Progress, describe_goodput
 
 
 def flow(number: int, **changes: object) -> PlannedMember:
@@ -193,6 +195,15 @@ def test_a_plan_knows_its_groups():
     counts = {label: len(flows) for label, flows in plan.groups["name"].items()}
     assert counts == {"near": 1, "unnamed": 12}
     assert list(plan.groups["port"]) == ["e0_0-eth2", "e0_0-eth4"]
+
+
+def test_progress_shows_no_goodput_of_no_flow():
+    console = Console(file=io.StringIO())
+    with Progress(console) as shown:
+        for classes in ({}, {"2": 4.1e6}):
+            shown({"event": "goodput", "t_s": 0.9, "classes": classes, "groups": {}})
+    (line,) = console.file.getvalue().splitlines()
+    assert line.endswith("0.900 s: 2-hop 4.10 Mbps a flow, in order")
 
 
 def test_goodput_during_a_run_is_by_the_groups_shown():

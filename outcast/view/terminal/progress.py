@@ -59,7 +59,8 @@ class Progress:
                 self._show(self._phase)
             case "note":
                 self._console.print(f"note: {event['text']}", highlight=False)
-            case "goodput":
+            # At the end of a run no flow may be left that has a number.
+            case "goodput" if event.get("groups") or event["classes"]:
                 self._show(f"{self._phase}: {describe_goodput(event)}")
 
     def _show(self, text: str) -> None:
